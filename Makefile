@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT
+PYTHON ?= python
+CC ?= cc
+BUILD ?= build/sanitize
+
+STRICT = -std=gnu11 -g -O1 -Wall -Wextra -Wconversion -Wshadow -Werror -pthread
+RUNTIME = $(wildcard csrc/runtime/*.c)
+HEADERS = $(wildcard csrc/runtime/*.h csrc/runtime/stress/*.h)
+
+# forks runs without ThreadSanitizer and AddressSanitizer: their own locks are not safe in the child of a threaded process.
+SANITIZED = $(foreach s,thread address,$(foreach p,loops buffers allocator,$(BUILD)/$(p)-$(s))) \
+            $(foreach p,loops buffers allocator forks,$(BUILD)/$(p)-undefined)
+
+.PHONY: help build test golden sanitize bench docs lint
+
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+build:  ## compile the extension modules in place
+	$(PYTHON) setup.py -q build_ext --inplace
+
+test:  ## run the tests
+	$(PYTHON) -m pytest -q
+
+golden:  ## rewrite the expected texts of the tests; look at the difference before you commit it
+	$(PYTHON) -m pytest -q --update-golden
+
+lint:  ## ruff and pyright
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m pyright --pythonpath $$($(PYTHON) -c 'import sys; print(sys.executable)')
+
+sanitize: $(SANITIZED:=.ok)  ## the C library's stress programs under TSan, ASan and UBSan
+
+bench:  ## compare with other libraries (needs the extra "bench")
+	$(PYTHON) -m pto_jit.bench
+
+docs:  ## build the documentation from the docstrings
+	$(PYTHON) -m pto_jit.docs
+
+$(BUILD)/%-thread: csrc/runtime/stress/%.c $(RUNTIME) $(HEADERS)
+	@mkdir -p $(BUILD)
+	$(CC) $(STRICT) -fsanitize=thread $< $(RUNTIME) -o $@
+
+$(BUILD)/%-address: csrc/runtime/stress/%.c $(RUNTIME) $(HEADERS)
+	@mkdir -p $(BUILD)
+	$(CC) $(STRICT) -fsanitize=address,undefined -fno-sanitize-recover=all $< $(RUNTIME) -o $@
+
+$(BUILD)/%-undefined: csrc/runtime/stress/%.c $(RUNTIME) $(HEADERS)
+	@mkdir -p $(BUILD)
+	$(CC) $(STRICT) -fsanitize=undefined -fno-sanitize-recover=all $< $(RUNTIME) -o $@
+
+%.ok: %
+	$<
+	@touch $@

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: MIT
+"""Programs as `.pto` text, with every instruction checked and typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pto_jit.ir.nodes import Module
+from pto_jit.ir.parse import parse
+from pto_jit.ir.verify import check
+from pto_jit.semantic.rules import infer
+from pto_jit.semantic.table import TABLE
+
+
+def parse_pto(text: str, filename: str | None = None) -> Module:
+    """The module that `text` describes.
+
+    Malformed text (an unknown instruction, dtype or memory space too) is a `ParseError` with line and column; text
+    that is well-formed but wrong is the `CompilationError` that the same program in Python would be.
+    """
+    module = parse(text, filename or "<pto>", ops=TABLE, infer=infer)
+    check(module, infer)
+    return module
+
+
+def load_pto(path: str | Path) -> Module:
+    """The module in a `.pto` file."""
+    return parse_pto(Path(path).read_text(encoding="utf-8"), str(path))

@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: MIT
+"""The command line of `pto-bench`."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from pto_jit.bench import report
+from pto_jit.bench.compare import compare
+from pto_jit.bench.engine import Engine, Settings
+from pto_jit.bench.firstcall import measure_first_calls
+from pto_jit.bench.machine import core_processors, describe_machine
+from pto_jit.bench.peers import PEERS, PTO, Peer, chosen_peers
+from pto_jit.bench.plot import PlotError, draw, require_matplotlib
+from pto_jit.bench.process import WorkerFailure
+from pto_jit.bench.record import FirstCall, Record, Row, load, to_json
+from pto_jit.bench.specials import ALL, COMPILE, LAUNCH, SPECIALS, THREADS
+from pto_jit.bench.workload import Size, Workload
+
+# Processes started for every figure of the `compile` row.
+_FIRST_CALLS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One row to be measured."""
+
+    workload: Workload
+    size: Size
+    threads: tuple[int, ...]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of all subcommands."""
+    top = argparse.ArgumentParser(
+        prog="pto-bench", description="Measure pto_jit on this machine, beside the array libraries installed here."
+    )
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands.add_parser("list", help="workloads, their sizes, and the peers installed here")
+    run = commands.add_parser("run", help="check and time workloads")
+    run.add_argument("names", nargs="*", metavar="NAME", help="workloads (default: all; see `pto-bench list`)")
+    run.add_argument(
+        "--size", action="append", metavar="SIZE", help="a size name, all, or extents as 512x1024; may be repeated"
+    )
+    run.add_argument("--threads", metavar="N,...", help="thread counts (default: 1 and the number of cores)")
+    run.add_argument(
+        "--peers", default="all", metavar="P,...", help=f"all (default), none, or some of {', '.join(PEERS)}"
+    )
+    run.add_argument("--rounds", type=_positive_int, default=7, metavar="N", help="timings of each row (default 7)")
+    run.add_argument(
+        "--batch", type=_positive_float, default=20.0, metavar="MS", help="least length of one timing (default 20 ms)"
+    )
+    run.add_argument(
+        "--timeout",
+        type=_positive_float,
+        default=180.0,
+        metavar="S",
+        help="longest wait for one answer (default 180 s)",
+    )
+    run.add_argument("--seed", type=int, default=0, help="seed of the inputs (default 0)")
+    run.add_argument(
+        "--allocator", choices=("recycled", "default"), default="recycled",
+        help="whether freed memory is kept for reuse (default) or the system's allocator is left as it is",
+    )  # fmt: skip
+    run.add_argument("--no-limits", action="store_true", help="leave out the share of the machine's limit")
+    run.add_argument("--json", type=Path, metavar="FILE", help="keep everything that was measured")
+    run.add_argument("--plot", type=Path, metavar="FILE", help="draw the ratios (needs matplotlib)")
+    differ = commands.add_parser("compare", help="compare two files written by run --json")
+    differ.add_argument("first", type=Path, metavar="A.json")
+    differ.add_argument("second", type=Path, metavar="B.json")
+    differ.add_argument("--all", action="store_true", help="the peers' rows too, not only those of pto")
+    limits = commands.add_parser("limits", help="measure this machine's peak arithmetic rate and memory bandwidth")
+    limits.add_argument("--threads", metavar="N,...", help="thread counts (default: 1 and the number of cores)")
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit status: 1 where a result was wrong or a library failed, 2 for wrong usage."""
+    top = parser()
+    options = top.parse_args(arguments)
+    out = report.console()
+    try:
+        match options.command:
+            case "list":
+                report.print_list(out, list(ALL.values()))
+                return 0
+            case "compare":
+                return _compare(out, options.first, options.second, everything=options.all)
+            case "limits":
+                return _limits(out, _thread_counts(options.threads))
+            case _:
+                return _run(out, options)
+    except (ValueError, PlotError) as error:
+        top.exit(2, f"pto-bench: {error}\n")
+    except WorkerFailure as error:
+        top.exit(1, f"pto-bench: {error}\n")
+    except KeyboardInterrupt:
+        top.exit(130, "pto-bench: interrupted\n")
+
+
+def _positive_int(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+def _positive_float(text: str) -> float:
+    value = float(text)
+    if not 0.0 < value < float("inf"):
+        raise argparse.ArgumentTypeError("must be above 0")
+    return value
+
+
+def _thread_counts(text: str | None) -> list[int]:
+    cores = len(core_processors())
+    if text is None:
+        return sorted({1, cores})
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise ValueError(f"--threads takes positive numbers, not {text!r}")
+    available = describe_machine().processors
+    counts = sorted({int(part) for part in parts})
+    if counts[-1] > available:
+        raise ValueError(f"{counts[-1]} threads on {available} processors would measure the scheduler")
+    return counts
+
+
+def plan(names: Sequence[str], sizes: Sequence[str] | None, threads: Sequence[int]) -> list[Item]:
+    """The rows that a command line asks for, those of one thread count together.
+
+    Raises:
+        ValueError: an unknown workload, or a size that a named workload does not have.
+    """
+    unknown = [name for name in names if name not in ALL]
+    if unknown:
+        raise ValueError(f"no workload {', '.join(unknown)}: see `pto-bench list`")
+    workloads = [ALL[name] for name in names] or list(ALL.values())
+    # Every thread count has processes of its own: they are started once and ended before the next.
+    items = [
+        Item(workload, size, (count,))
+        for count in threads
+        for workload in workloads
+        if workload not in SPECIALS.values()
+        for size in _sizes(workload, sizes, named=bool(names))
+    ]
+    for workload in workloads:
+        if workload == THREADS:
+            # With one core there is nothing to gain, but two threads still cost what they cost.
+            counts = tuple(threads) if len(threads) > 1 else tuple(sorted({1, max(2, *threads)}))
+            items += [Item(workload, size, counts) for size in _sizes(workload, None, named=False)]
+        if workload in (COMPILE, LAUNCH):
+            items += [Item(workload, size, (1,)) for size in _sizes(workload, None, named=False)]
+    return items
+
+
+def _sizes(workload: Workload, wanted: Sequence[str] | None, *, named: bool) -> list[Size]:
+    if not wanted:
+        return [workload.sizes[name] for name in workload.default]
+    found: list[Size] = []
+    for text in wanted:
+        if text == "all":
+            found += workload.sizes.values()
+        else:
+            try:
+                found.append(workload.size_of(text))
+            except ValueError:
+                # Of all workloads those that have the size; of named ones every one must.
+                if named:
+                    raise
+    return list(dict.fromkeys(found))
+
+
+@contextmanager
+def _progress(out: Console, total: int) -> Iterator[tuple[Progress, TaskID]]:
+    # On the console of the tables, which are then printed above the bar; on standard error where those go to a file.
+    console = out if out.is_terminal else report.console(stderr=True)
+    bar = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.completed}/{task.total}"),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+        # Redrawing costs processor time next to what is being measured.
+        refresh_per_second=2,
+    )
+    with bar:
+        yield bar, bar.add_task("starting", total=total)
+
+
+def _run(out: Console, options: argparse.Namespace) -> int:
+    if options.plot:
+        require_matplotlib()
+    if options.json:
+        # A file that cannot be written is better known before a long run than after it.
+        _write(options.json, "", mode="a")
+    threads = _thread_counts(options.threads)
+    items = plan(options.names, options.size, threads)
+    peers = [PTO, *chosen_peers(options.peers)]
+    settings = Settings(
+        rounds=options.rounds,
+        batch_seconds=options.batch / 1e3,
+        timeout=options.timeout,
+        seed=options.seed,
+        recycle=options.allocator == "recycled",
+        with_limits=not options.no_limits,
+    )
+    rows: list[Row] = []
+    firsts: list[FirstCall] = []
+    with _progress(out, len(items)) as (bar, task):
+
+        def show(text: str) -> None:
+            bar.update(task, description=text)
+
+        with Engine(settings, step=show) as engine:
+            report.print_machine(out, _record(engine, settings, peers))
+            try:
+                for index, item in enumerate(items):
+                    if item.workload == COMPILE:
+                        firsts = measure_first_calls(
+                            engine, item.workload, item.size, peers, _FIRST_CALLS, options.timeout, show
+                        )
+                        report.print_first_calls(out, firsts)
+                    else:
+                        row = engine.row(item.workload, item.size, peers, item.threads)
+                        rows.append(row)
+                        report.print_row(out, row)
+                    bar.advance(task)
+                    remaining = {count for later in items[index + 1 :] for count in later.threads}
+                    for count in set(item.threads) - remaining:
+                        engine.forget(count)
+            finally:
+                # An interrupted run keeps the rows that were finished.
+                record = _record(engine, settings, peers, rows, firsts)
+                if options.json:
+                    _write(options.json, to_json(record))
+    if options.plot:
+        draw(record, options.plot)
+    bad = [one for row in rows for one in row.results if one.status in ("wrong", "timeout", "died", "error")]
+    return 1 if bad or any(one.status not in ("ok", "missing") for one in firsts) else 0
+
+
+def _write(path: Path, text: str, mode: Literal["w", "a"] = "w") -> None:
+    try:
+        with path.open(mode) as file:
+            file.write(text)
+    except OSError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _record(
+    engine: Engine,
+    settings: Settings,
+    peers: Sequence[Peer],
+    rows: Sequence[Row] = (),
+    firsts: Sequence[FirstCall] = (),
+) -> Record:
+    missing = {peer.name: peer.missing() for peer in peers if peer.missing()}
+    return Record(
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        machine=describe_machine(),
+        versions={peer.name: peer.version() for peer in peers if peer.name not in missing},
+        dropped_environment=engine.dropped,
+        set_environment=engine.added,
+        settings={
+            "rounds": settings.rounds,
+            "batch_seconds": settings.batch_seconds,
+            "timeout": settings.timeout,
+            "seed": settings.seed,
+        },
+        limits=engine.limits,
+        rows=tuple(rows),
+        first_calls=tuple(firsts),
+        missing=missing,
+    )
+
+
+def _compare(out: Console, first: Path, second: Path, *, everything: bool) -> int:
+    one, two = load(first), load(second)
+    compared, unmatched = compare(one, two)
+    shown = [entry for entry in compared if everything or entry.label.split(" ")[0] == PTO.name]
+    if one.machine != two.machine:
+        out.print("warning: the files come from different machines or systems", style="yellow")
+    if compared and not shown:
+        out.print("no pto kernel was timed in both; --all shows the peers")
+    elif not compared:
+        out.print("nothing was timed in both")
+    else:
+        report.print_comparison(out, shown, first.name, second.name)
+    for line in unmatched:
+        out.print(Text(f"  {line}", style="dim"))
+    return 0
+
+
+def _limits(out: Console, threads: Sequence[int]) -> int:
+    with _progress(out, len(threads)) as (bar, task), Engine(Settings()) as engine:
+        for count in threads:
+            bar.update(task, description=f"{count} threads")
+            report.print_limits(out, engine.measure_limits(count))
+            bar.advance(task)
+    return 0

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: MIT
+"""Attention with a running softmax: scores exist one tile at a time (Dao et al., 2022)."""
+
+from __future__ import annotations
+
+import math
+
+import pto_jit as pto
+import pto_jit.language as pl
+
+BM, BN = 64, 128
+
+
+def attend(state, scores, v):
+    """One step of the running softmax: a tile of scores and the values that belong to it."""
+    top, total, acc = state
+    new_top = pl.maximum(top, pl.max(scores, axis=1, keepdims=True))
+    shrink = pl.exp(top - new_top)
+    weights = pl.exp(scores - new_top)
+    total = total * shrink + pl.sum(weights, axis=1, keepdims=True)
+    return new_top, total, pl.dot(weights, v, acc * shrink)
+
+
+@pto.jit
+def attention(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, out: pl.Tensor):
+    """softmax(q @ k.T / sqrt(dim)) @ v over `[heads, length, dim]`."""
+    heads, length, dim = q.shape
+    with pl.incore():
+        scale = dim**-0.5
+        for h in pl.range(heads, parallel=True):
+            for i in pl.range(0, length, BM, parallel=True):
+                queries = pl.load(q[h], [i, 0], [BM, dim]) * scale
+                top = pl.full([BM, 1], -math.inf, pl.f32)
+                total = pl.zeros([BM, 1], pl.f32)
+                acc = pl.zeros([BM, dim], pl.f32)
+                for j in pl.range(0, length, BN):
+                    scores = queries @ pl.load(k[h], [j, 0], [BN, dim]).T
+                    top, total, acc = attend((top, total, acc), scores, pl.load(v[h], [j, 0], [BN, dim]))
+                pl.store(acc / total, [i, 0], out[h])
+
+
+@pto.jit
+def attention_causal(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, out: pl.Tensor):
+    """The same, each query seeing the keys up to its own; tiles beyond the diagonal are never computed."""
+    heads, length, dim = q.shape
+    with pl.incore():
+        scale = dim**-0.5
+        for h in pl.range(heads, parallel=True):
+            for i in pl.range(0, length, BM, parallel=True):
+                queries = pl.load(q[h], [i, 0], [BM, dim]) * scale
+                top = pl.full([BM, 1], -math.inf, pl.f32)
+                total = pl.zeros([BM, 1], pl.f32)
+                acc = pl.zeros([BM, dim], pl.f32)
+                # Every query of the tile sees all of these keys.
+                whole = i // BN * BN
+                for j in pl.range(0, whole, BN):
+                    scores = queries @ pl.load(k[h], [j, 0], [BN, dim]).T
+                    top, total, acc = attend((top, total, acc), scores, pl.load(v[h], [j, 0], [BN, dim]))
+                # Of these each sees a part.
+                for j in pl.range(whole, i + BM, BN):
+                    scores = queries @ pl.load(k[h], [j, 0], [BN, dim]).T
+                    row = i + pl.reshape(pl.arange(0, BM), [BM, 1])
+                    col = j + pl.reshape(pl.arange(0, BN), [1, BN])
+                    scores = pl.where(col <= row, scores, -math.inf)
+                    top, total, acc = attend((top, total, acc), scores, pl.load(v[h], [j, 0], [BN, dim]))
+                pl.store(acc / total, [i, 0], out[h])

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: MIT
+"""The machine code of a specialisation: from the disk cache when it is there, else compiled."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pto_jit.cache import build_id, disk_cache
+from pto_jit.codegen.params import Param
+from pto_jit.config import config, log
+from pto_jit.options import Options
+from pto_jit.results import decode, encode
+from pto_jit.targets import cpu
+
+if TYPE_CHECKING:
+    from pto_jit.compiler import Stages
+
+
+@dataclass(slots=True)
+class Built:
+    """Machine code with what is needed to launch it and to explain its failures.
+
+    results: the structure of what it returns; small_below: launches on fewer elements than this are short (0: not
+    known); origin: "compiled" or "disk"; stages: None when it came from disk.
+    """
+
+    program: cpu.CpuProgram
+    results: Any
+    small_below: int
+    origin: str
+    seconds: float
+    stages: Stages | None
+
+
+def build(fn: Callable[..., Any], params: Sequence[Param], key: str | None, options: Options) -> Built:
+    """The loaded program of `fn` for `params`.
+
+    `key` identifies the function's content and the arguments' kinds; None: they mean something in this process only,
+    so nothing is kept on disk.
+    """
+    start = time.perf_counter()
+    store = disk_cache() if options.cache else None
+    digest = _digest(key, options) if store is not None and key is not None else None
+    if store is not None and digest is not None:
+        found = _load(store, digest)
+        if found is not None:
+            program, structure, small_below = found
+            return Built(program, structure, small_below, "disk", time.perf_counter() - start, None)
+    from pto_jit.compiler import compile_kernel  # the whole compiler: imported by the first kernel that needs it
+
+    stages, program, small_below = compile_kernel(fn, params, options, store)
+    structure = encode(stages.results)
+    if store is not None and digest is not None and structure is not None:
+        store.store(digest, [structure, small_below, program.metadata()], program.object_bytes)
+    return Built(program, stages.results, small_below, "compiled", time.perf_counter() - start, stages)
+
+
+def _digest(key: str, options: Options) -> str:
+    debug = options.debug or config.debug
+    return hashlib.sha256(f"{build_id()}|{cpu.host_id()}|{debug}|{options.fastmath}|{key}".encode()).hexdigest()
+
+
+def _load(store: Any, digest: str) -> tuple[cpu.CpuProgram, Any, int] | None:
+    found = store.load(digest)
+    if found is None:
+        return None
+    metadata, code = found
+    try:
+        structure, small_below, program = metadata
+        return cpu.CpuProgram.load(program, code, store), decode(structure), small_below
+    except (LookupError, TypeError, ValueError) as error:
+        # The checksum was right, so this is an entry of another format: as good as none.
+        log("cache", "entry %s cannot be used (%r); compiling again", digest[:12], error)
+        return None

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: MIT
+"""From Python source to the loop IR.
+
+`compile_function` is the way in.  A kernel's source is evaluated by Python's rules: what is known at compile time is
+computed by Python itself, what involves a run-time value is appended to the IR.
+
+| file | subject |
+|---|---|
+| `compilation`, `params` | parameters, the entry function, the module |
+| `generator` | the state of a compilation: names, places, errors |
+| `expressions`, `statements`, `patterns` | the visitors |
+| `calls`, `intrinsics`, `construction` | calls: Python's, the language's, and functions compiled into their callers |
+| `control`, `regions` | run-time branches and early exits |
+| `choices` | conditional expressions, `and`/`or`, functions as IR regions |
+| `loops`, `loop_body`, `iteration`, `reductions` | loops |
+| `merging`, `retype` | one value out of several paths |
+| `boundaries`, `presence` | in-core scopes |
+| `results`, `leaf` | what the entry returns |
+| `names`, `frames` | scopes of names, liveness |
+| `syntax` | every class of `ast` and what happens to it |
+| `builtins/` | the operations of `pl` |
+| `emit`, `values` | typed IR |
+| `fingerprint` | identity of callables by content |
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from pto_jit.codegen.params import ContainerParam, Param, ParamKind, ScalarParam, StaticParam, TensorParam
+
+if TYPE_CHECKING:
+    from pto_jit.codegen.compilation import Program, compile_function, compile_program
+
+
+def __getattr__(name: str) -> Any:
+    """The front end is imported when something is compiled: calls of what the disk cache holds do without."""
+    if name in ("Program", "compile_function", "compile_program"):
+        from pto_jit.codegen import compilation
+
+        return getattr(compilation, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = [
+    "ContainerParam",
+    "Param",
+    "ParamKind",
+    "Program",
+    "ScalarParam",
+    "StaticParam",
+    "TensorParam",
+    "compile_function",
+    "compile_program",
+]

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: MIT
+"""What the operations of `pl`, Python's operators and its functions mean on run-time values.
+
+Every handler takes the code generator and appends typed IR through its emitter.
+"""
+
+from __future__ import annotations
+
+from pto_jit.codegen.builtins import debug, matrix, memory, order, reduction, structure  # noqa: F401 - register
+from pto_jit.codegen.builtins.elementwise import binary, compare, truth
+from pto_jit.codegen.builtins.elementwise import python_unary as unary
+from pto_jit.codegen.builtins.memory import store_subscript, subscript
+from pto_jit.codegen.builtins.python import BoundMethod, attribute, python_builtin
+from pto_jit.codegen.builtins.registry import call
+
+__all__ = [
+    "BoundMethod",
+    "attribute",
+    "binary",
+    "call",
+    "compare",
+    "python_builtin",
+    "store_subscript",
+    "subscript",
+    "truth",
+    "unary",
+]

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: MIT
+"""Run-time printing and assertions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pto_jit.codegen.builtins.elementwise import truth
+from pto_jit.codegen.builtins.promote import value_of
+from pto_jit.codegen.builtins.registry import builtin
+from pto_jit.codegen.values import Scalar, Tensor, Tile
+from pto_jit.errors import TypeMismatchError
+from pto_jit.ir.nodes import Operand
+
+if TYPE_CHECKING:
+    from pto_jit.codegen.generator import Generator
+
+
+@builtin("print")
+def print_(cg: Generator, fmt: Any, *values: Any) -> None:
+    text = cg.static(fmt, "the format of pl.print")
+    if not isinstance(text, str):
+        text, values = "{}", (fmt, *values)
+    operands: list[Operand] = []
+    for value in values:
+        item = (
+            value_of(cg, value, "an argument of pl.print") if not isinstance(value, (Scalar, Tile, Tensor)) else value
+        )
+        item = value_of(cg, item)
+        operands.append(item.operand if isinstance(item, Scalar) else item.var)
+    cg.e.op("print", operands, {"fmt": text})
+
+
+@builtin("assert_")
+def assert_(cg: Generator, cond: Any, msg: Any = "") -> None:
+    message = cg.static(msg, "the message of an assertion")
+    if isinstance(cond, Tile):
+        from pto_jit.codegen.builtins.registry import call
+
+        cond = call("all", cg, (cond,), {})
+    if not isinstance(cond, (Scalar, Tensor)) and not cond:
+        raise cg.error(TypeMismatchError, f"assertion failed at compile time: {message}", code="PTO-N020",
+                       hint="the condition is a compile-time value and is false")  # fmt: skip
+    if isinstance(cond, Scalar):
+        cg.e.op("assert", [truth(cg, cond).operand], {"message": str(message)})

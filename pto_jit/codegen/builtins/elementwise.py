@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: MIT
+"""Elementwise operations and the Python operators on run-time values."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from pto_jit import dtypes
+from pto_jit.codegen.builtins.promote import (
+    Value,
+    apply,
+    common_dtype,
+    describe,
+    to_dtype,
+    unify,
+    value_of,
+)
+from pto_jit.codegen.builtins.registry import builtin
+from pto_jit.codegen.values import Scalar
+from pto_jit.dtypes import DType, bool_, f16, f32, f64, i8
+from pto_jit.errors import TypeMismatchError
+
+if TYPE_CHECKING:
+    from pto_jit.codegen.generator import Generator
+
+FLOAT_UNARY = (
+    "exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tan", "tanh", "erf",
+    "sigmoid", "silu", "gelu",
+)  # fmt: skip
+KEEPING_UNARY = ("abs", "sign", "square", "relu", "neg")
+ROUNDING = ("floor", "ceil", "round", "trunc")
+
+
+def float_dtype(dtype: DType) -> DType:
+    """The dtype a float function computes an integer argument in, as NumPy's ufuncs choose it."""
+    if dtype.is_float:
+        return dtype
+    if dtype.kind == "b" or dtype.bits == 8:
+        return f16
+    return f32 if dtype.bits == 16 else f64
+
+
+def unary(cg: Generator, op: str, x: Any, attrs: dict[str, Any] | None = None) -> Value:
+    value = value_of(cg, x, f"the argument of {op}")
+    weak = isinstance(value, Scalar) and value.weak
+    if op in FLOAT_UNARY:
+        value = to_dtype(cg, value, f64 if weak else float_dtype(value.dtype))
+    elif op in ROUNDING:
+        if not value.dtype.is_float:
+            return value
+    elif value.dtype.kind == "b":
+        if op in ("abs", "relu", "square"):
+            return value
+        if not weak:
+            raise cg.error(
+                TypeMismatchError, f"`{op}` is not defined for bool_", code="PTO-T020", hint="cast it: `x.to(pl.i32)`"
+            )
+        value = to_dtype(cg, value, dtypes.i64)
+    return apply(cg, op, [value], attrs, weak=weak)
+
+
+def _register_unary(name: str) -> None:
+    @builtin(name)
+    def handler(cg: Generator, x: Any) -> Value:
+        return unary(cg, name, x)
+
+
+for _name in (*(n for n in FLOAT_UNARY if n != "gelu"), *KEEPING_UNARY[:4], *ROUNDING):
+    _register_unary(_name)
+
+
+@builtin("gelu")
+def gelu(cg: Generator, x: Any, approximate: Any = "none") -> Value:
+    kind = cg.static(approximate, "approximate")
+    if kind not in ("none", "tanh"):
+        raise cg.error(
+            TypeMismatchError, f"gelu: approximate is {kind!r}", code="PTO-T021", hint='use "none" or "tanh"'
+        )
+    return unary(cg, "gelu", x, {"approximate": kind})
+
+
+@builtin("isnan")
+def isnan(cg: Generator, x: Any) -> Value:
+    return _classify(cg, "isnan", x)
+
+
+@builtin("isinf")
+def isinf(cg: Generator, x: Any) -> Value:
+    return _classify(cg, "isinf", x)
+
+
+@builtin("isfinite")
+def isfinite(cg: Generator, x: Any) -> Value:
+    return _classify(cg, "isfinite", x)
+
+
+def _classify(cg: Generator, op: str, x: Any) -> Value:
+    value = value_of(cg, x, f"the argument of {op}")
+    if not value.dtype.is_float:
+        return apply(cg, "eq" if op == "isfinite" else "ne", [value, value])
+    return apply(cg, op, [value])
+
+
+# -- two operands -----------------------------------------------------------------------------------------------
+
+ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "pow": "**"}
+BITWISE = {"and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>"}
+_ON_BOOL = {"add": "or", "mul": "and"}
+
+AST_BINARY: dict[type[ast.operator], str] = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.FloorDiv: "floordiv", ast.Mod: "mod",
+    ast.Pow: "pow", ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor", ast.LShift: "shl", ast.RShift: "shr",
+}  # fmt: skip
+AST_COMPARE: dict[type[ast.cmpop], str] = {
+    ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge",
+}  # fmt: skip
+
+
+def binary_op(cg: Generator, op: str, a: Any, b: Any) -> Value:
+    """`a op b` with NumPy's dtype rules."""
+    symbol = {**ARITHMETIC, **BITWISE, "div": "/"}.get(op, op)
+    left, right = (value_of(cg, v, f"an operand of `{symbol}`") for v in (a, b))
+    if op == "pow":
+        simple = _simple_power(cg, left, b)
+        if simple is not None:
+            return simple
+    dtype, weak = common_dtype(cg, [left, right])
+    if op == "div" and not dtype.is_float:
+        dtype = f64
+    if op in BITWISE and (dtype.is_float or (op in ("shl", "shr") and dtype.kind == "b")):
+        raise cg.error(
+            TypeMismatchError,
+            f"`{symbol}` takes integers{' or bool_' if op in ('and', 'or', 'xor') else ''}, got {describe(left)} and "
+            f"{describe(right)}",
+            code="PTO-T022",
+            hint="cast with `.to(pl.i32)`, or use the arithmetic operators",
+        )
+    if dtype.kind == "b" and op in ARITHMETIC:
+        if weak:
+            dtype = dtypes.i64
+        elif op in _ON_BOOL:
+            op = _ON_BOOL[op]
+        elif op == "sub":
+            raise cg.error(
+                TypeMismatchError, "bool_ tiles cannot be subtracted", code="PTO-T023", hint="use `^`, or cast first"
+            )
+        else:
+            dtype = i8
+    return apply(cg, op, [to_dtype(cg, left, dtype), to_dtype(cg, right, dtype)], weak=weak)
+
+
+def _simple_power(cg: Generator, x: Value, exponent: Any) -> Value | None:
+    """The powers that NumPy computes without `pow`: 1, 2, 0.5 and -1 of floats, 1 and 2 of integers."""
+    if isinstance(exponent, bool) or not isinstance(exponent, (int, float)):
+        return None
+    if not x.dtype.is_float and not isinstance(exponent, int):
+        return None
+    if exponent == 1 and x.dtype.kind != "b":
+        return x
+    if exponent == 2 and x.dtype.kind != "b":
+        return apply(cg, "mul", [x, x], weak=isinstance(x, Scalar) and x.weak)
+    if x.dtype.is_float and exponent == 0.5:
+        return unary(cg, "sqrt", x)
+    if x.dtype.is_float and exponent == -1:
+        return unary(cg, "reciprocal", x)
+    if x.dtype.is_integer and isinstance(exponent, int) and exponent < 0:
+        raise cg.error(
+            TypeMismatchError,
+            "an integer to a negative integer power",
+            code="PTO-T024",
+            hint="cast the base to a float dtype first",
+        )
+    return None
+
+
+def binary(op: type[ast.operator], cg: Generator, a: Any, b: Any) -> Any:
+    """A Python binary operator with at least one run-time operand."""
+    if op is ast.MatMult:
+        from pto_jit.codegen.builtins.matrix import dot
+
+        return dot(cg, a, b)
+    return binary_op(cg, AST_BINARY[op], a, b)
+
+
+def compare(op: type[ast.cmpop], cg: Generator, a: Any, b: Any) -> Any:
+    """A comparison with at least one run-time operand: bool_."""
+    if op not in AST_COMPARE:
+        symbol = {ast.In: "in", ast.NotIn: "not in", ast.Is: "is", ast.IsNot: "is not"}[op]
+        if op in (ast.Is, ast.IsNot):  # identity with None and other compile-time objects is decided now
+            return (a is b) == (op is ast.Is)
+        raise cg.error(
+            TypeMismatchError,
+            f"`{symbol}` with a run-time value",
+            code="PTO-T025",
+            hint="compare with `==` and combine with `or`",
+        )
+    name = AST_COMPARE[op]
+    left, right = (value_of(cg, v, "an operand of the comparison") for v in (a, b))
+    (left, right), weak = unify(cg, [left, right])
+    return apply(cg, name, [left, right], weak=weak)
+
+
+def python_unary(op: type[ast.unaryop], cg: Generator, a: Any) -> Any:
+    """A Python unary operator on a run-time value."""
+    if op is ast.UAdd:
+        return value_of(cg, a)
+    if op is ast.USub:
+        return unary(cg, "neg", a)
+    if op is ast.Not:
+        return apply(cg, "not", [truth(cg, a)], weak=True)
+    value = value_of(cg, a)
+    if value.dtype.is_float:
+        raise cg.error(TypeMismatchError, "`~` takes integers or bool_", code="PTO-T022", hint="cast first")
+    return apply(cg, "not", [value])
+
+
+def truth(cg: Generator, value: Any) -> Scalar:
+    """A run-time value as a condition."""
+    number = value_of(cg, value, "a condition")
+    if not isinstance(number, Scalar):
+        raise cg.error(
+            TypeMismatchError,
+            "the truth value of a tile is ambiguous",
+            code="PTO-T026",
+            hint="reduce it with `pl.any(t)` or `pl.all(t)`, or select elements with `pl.where`",
+        )
+    return number if number.dtype == bool_ else cg.e.cast(number, bool_)
+
+
+def _register_binary(name: str, op: str) -> None:
+    @builtin(name)
+    def handler(cg: Generator, a: Any, b: Any) -> Value:
+        left, right = value_of(cg, a, f"an argument of {name}"), value_of(cg, b, f"an argument of {name}")
+        if op in ("max", "min"):
+            (left, right), weak = unify(cg, [left, right])
+            if left.dtype.kind == "b":
+                return apply(cg, "or" if op == "max" else "and", [left, right], weak=weak)
+            return apply(cg, op, [left, right], weak=weak)
+        if op == "pow":
+            return binary_op(cg, "pow", a, b)
+        dtype, weak = common_dtype(cg, [left, right])
+        if op == "atan2" or dtype.kind == "b":
+            dtype = float_dtype(dtype)
+        return apply(cg, op, [to_dtype(cg, left, dtype), to_dtype(cg, right, dtype)], weak=weak)
+
+
+for _name, _op in (("maximum", "max"), ("minimum", "min"), ("pow", "pow"), ("atan2", "atan2"), ("fmod", "fmod")):
+    _register_binary(_name, _op)
+
+
+@builtin("where")
+def where(cg: Generator, cond: Any, a: Any, b: Any) -> Value:
+    condition = value_of(cg, cond, "the condition of where")
+    condition = to_dtype(cg, condition, bool_)
+    (left, right), weak = unify(cg, [value_of(cg, a, "an argument of where"), value_of(cg, b, "an argument of where")])
+    return apply(cg, "select", [condition, left, right], weak=weak and isinstance(condition, Scalar))
+
+
+@builtin("clip")
+def clip(cg: Generator, x: Any, min: Any = None, max: Any = None) -> Value:
+    value = value_of(cg, x, "the argument of clip")
+    for op, bound in (("max", min), ("min", max)):
+        if bound is not None:
+            (value, limit), weak = unify(cg, [value, value_of(cg, bound, "a bound of clip")])
+            value = apply(cg, op, [value, limit], weak=weak)
+    return value
+
+
+@builtin("fma")
+def fma(cg: Generator, a: Any, b: Any, c: Any) -> Value:
+    values = [value_of(cg, v, "an argument of fma") for v in (a, b, c)]
+    dtype, weak = common_dtype(cg, values)
+    if not dtype.is_float:
+        dtype = f64
+    return apply(cg, "fma", [to_dtype(cg, v, dtype) for v in values], weak=weak)
+
+
+@builtin("cast")
+def cast(cg: Generator, x: Any, dtype: Any) -> Value:
+    return cg.e.cast(value_of(cg, x, "the argument of cast"), dtype_of(cg, dtype))
+
+
+@builtin("bitcast")
+def bitcast(cg: Generator, x: Any, dtype: Any) -> Value:
+    value, target = value_of(cg, x, "the argument of bitcast"), dtype_of(cg, dtype)
+    if value.dtype.bits != target.bits or "b" in (value.dtype.kind, target.kind):
+        raise cg.error(
+            TypeMismatchError,
+            f"bitcast from {value.dtype} to {target}: the widths differ or one is bool_",
+            code="PTO-T027",
+            hint="bitcast keeps the bits; use `.to(dtype)` to convert values",
+        )
+    return value if value.dtype == target else apply(cg, "bitcast", [value], {"dtype": target})
+
+
+def dtype_of(cg: Generator, dtype: Any) -> DType:
+    """A dtype argument: a `pl` dtype, or a NumPy one."""
+    value = cg.static(dtype, "a dtype")
+    if isinstance(value, DType):
+        return value
+    found = dtypes.from_numpy({bool: "bool", int: "int64", float: "float64"}.get(value, value)) if value else None
+    if found is None:
+        names = ", ".join(f"pl.{t.name}" for t in dtypes.ALL)
+        raise cg.error(TypeMismatchError, f"{value!r} is not a dtype", code="PTO-T028", hint=f"use one of {names}")
+    return found

@@ -1,0 +1,405 @@
+# SPDX-License-Identifier: MIT
+"""Tensors: creation, views, loads and stores, element access, indirect and atomic access."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pto_jit.codegen.builtins.elementwise import dtype_of
+from pto_jit.codegen.builtins.promote import describe, shape_text, tile_of, to_dtype, value_of
+from pto_jit.codegen.builtins.registry import builtin
+from pto_jit.codegen.emit import index
+from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
+from pto_jit.dtypes import f32
+from pto_jit.errors import ShapeError, TypeMismatchError
+from pto_jit.ir.nodes import Const, Operand, Var
+from pto_jit.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from pto_jit.codegen.generator import Generator
+
+
+def shape_of(cg: Generator, shape: Any, what: str) -> tuple[Operand, ...]:
+    """A shape argument as i64 operands: an integer, a run-time scalar, or a sequence of them."""
+    items = list(shape) if isinstance(shape, (tuple, list)) else [shape]
+    return tuple(extent_of(cg, item, what) for item in items)
+
+
+def extent_of(cg: Generator, item: Any, what: str) -> Operand:
+    operand = index_of(cg, item, what)
+    if isinstance(operand, Const) and operand.value < 0:
+        raise cg.error(ShapeError, f"{what} has the negative extent {operand.value}", code="PTO-H002",
+                       hint="extents are at least 0")  # fmt: skip
+    return operand
+
+
+def index_of(cg: Generator, item: Any, what: str) -> Operand:
+    """One integer of a shape, offset or index."""
+    import numpy as np
+
+    if isinstance(item, np.integer):
+        item = int(item)
+    if isinstance(item, bool) or not isinstance(item, (int, Scalar)):
+        raise cg.error(TypeMismatchError, f"{what} takes integers, got {describe(item)}", code="PTO-T030",
+                       hint="use integers or run-time integer scalars")  # fmt: skip
+    if isinstance(item, Scalar) and item.dtype.is_float:
+        raise cg.error(TypeMismatchError, f"{what} takes integers, got a run-time {item.dtype}", code="PTO-T030",
+                       hint="convert it with `int(...)` or use `//` instead of `/`")  # fmt: skip
+    return cg.e.as_index(item)
+
+
+def offsets_of(cg: Generator, offsets: Any, tensor: Tensor, what: str) -> tuple[Operand, ...]:
+    if offsets is Ellipsis:
+        return tuple(index(0) for _ in tensor.extents)
+    result = tuple(index_of(cg, o, what) for o in (offsets if isinstance(offsets, (tuple, list)) else [offsets]))
+    if len(result) != tensor.rank:
+        raise cg.error(ShapeError, f"{what}: {len(result)} offsets for a tensor of rank {tensor.rank}", code="PTO-H003",
+                       hint="give one offset per axis of the tensor")  # fmt: skip
+    for offset in result:
+        if isinstance(offset, Const) and offset.value < 0:
+            raise cg.error(ShapeError, f"{what}: the offset {offset.value} is negative", code="PTO-H004",
+                           hint="offsets count from the start of the axis")  # fmt: skip
+    return result
+
+
+def tensor_of(cg: Generator, x: Any, what: str) -> Tensor:
+    if isinstance(x, Tensor):
+        return x
+    raise cg.error(TypeMismatchError, f"{what} takes a tensor, got {describe(x)}", code="PTO-T031",
+                   hint="tiles are values; only tensors can be loaded from, stored to and viewed")  # fmt: skip
+
+
+# -- creation ---------------------------------------------------------------------------------------------------
+
+
+def _create(cg: Generator, shape: Any, dtype: Any, value: Any, what: str) -> Tensor | Tile:
+    extents = shape_of(cg, shape, f"the shape of pl.{what}")
+    wanted = dtype_of(cg, dtype)
+    if cg.in_scope:
+        fill = to_dtype(cg, value_of(cg, 0 if value is None else value, "the fill value"), wanted)
+        if not isinstance(fill, Scalar):
+            raise cg.error(TypeMismatchError, f"pl.{what} fills with a number, got {describe(fill)}", code="PTO-T032",
+                           hint="use `pl.broadcast_to` to spread a tile")  # fmt: skip
+        if not extents:
+            return fill  # type: ignore[return-value]  # a shape of () is a number
+        return cg.e.tile("full", [fill.operand, *extents], extents=extents, generated=True)
+    args: list[Operand] = list(extents)
+    attrs: dict[str, Any] = {"dtype": wanted}
+    if value is not None:
+        fill = to_dtype(cg, value_of(cg, value, "the fill value"), wanted)
+        assert isinstance(fill, Scalar)
+        args.append(fill.operand)
+        attrs["filled"] = True
+    (var,) = cg.e.op("alloc", args, attrs, hint="tmp")
+    return Tensor(var, extents, cg.e.loc)
+
+
+@builtin("empty")
+def empty(cg: Generator, shape: Any, dtype: Any = f32) -> Tensor | Tile:
+    return _create(cg, shape, dtype, None, "empty")
+
+
+@builtin("zeros")
+def zeros(cg: Generator, shape: Any, dtype: Any = f32) -> Tensor | Tile:
+    return _create(cg, shape, dtype, 0, "zeros")
+
+
+@builtin("ones")
+def ones(cg: Generator, shape: Any, dtype: Any = f32) -> Tensor | Tile:
+    return _create(cg, shape, dtype, 1, "ones")
+
+
+@builtin("full")
+def full(cg: Generator, shape: Any, value: Any, dtype: Any = None) -> Tensor | Tile:
+    if dtype is None:
+        dtype = value_of(cg, value, "the fill value").dtype
+    return _create(cg, shape, dtype, value, "full")
+
+
+# -- views ------------------------------------------------------------------------------------------------------
+
+
+def view(cg: Generator, x: Tensor, offsets: Sequence[Operand], extents: Sequence[Operand],
+         drop: tuple[int, ...] = ()) -> Tensor:  # fmt: skip
+    """A view of `x`; axes in `drop` (of extent 1) are removed."""
+    (var,) = cg.e.op("view", [x.var, *offsets, *extents], {"drop": drop}, hint=f"{x.var.name}_view")
+    kept = tuple(e for axis, e in enumerate(extents) if axis not in drop)
+    return Tensor(var, kept, cg.e.loc)
+
+
+@builtin("slice")
+def slice_(cg: Generator, x: Any, shape: Any, offset: Any) -> Tensor | Tile:
+    if isinstance(x, Tile):
+        extents = shape_of(cg, shape, "the shape of pl.slice")
+        starts = [index_of(cg, o, "the offset of pl.slice") for o in offset]
+        return tile_view(cg, x, starts, extents, ())
+    tensor = tensor_of(cg, x, "pl.slice")
+    extents = shape_of(cg, shape, "the shape of pl.slice")
+    if len(extents) != tensor.rank:
+        raise cg.error(ShapeError, f"pl.slice: shape {shape_text(extents)} for a tensor of rank {tensor.rank}",
+                       code="PTO-H003", hint="give one extent per axis of the tensor")  # fmt: skip
+    return view(cg, tensor, offsets_of(cg, offset, tensor, "pl.slice"), extents)
+
+
+def tile_view(cg: Generator, t: Tile, starts: Sequence[Operand], extents: Sequence[Operand],
+              drop: tuple[int, ...]) -> Tile:  # fmt: skip
+    kept = tuple(e for axis, e in enumerate(extents) if axis not in drop)
+    return cg.e.tile("tile_slice", [t.var, *starts, *extents], {"drop": drop}, extents=kept)
+
+
+# -- loads and stores -------------------------------------------------------------------------------------------
+
+
+@builtin("load")
+def load(cg: Generator, x: Any, offsets: Any = ..., shape: Any = None, pad: Any = None) -> Tile:
+    tensor = tensor_of(cg, x, "pl.load")
+    extents = tensor.extents if shape is None else shape_of(cg, shape, "the shape of pl.load")
+    if len(extents) != tensor.rank:
+        raise cg.error(ShapeError, f"pl.load: shape {shape_text(extents)} for a tensor of rank {tensor.rank}",
+                       code="PTO-H003", hint="give one extent per axis of the tensor")  # fmt: skip
+    if not extents:
+        raise cg.error(ShapeError, "pl.load of a tensor of rank 0", code="PTO-H005", hint="read it with `x[()]`")
+    args = [tensor.var, *offsets_of(cg, offsets, tensor, "pl.load"), *extents]
+    attrs: dict[str, Any] = {}
+    if pad is not None:
+        value = to_dtype(cg, value_of(cg, pad, "pad"), tensor.dtype)
+        if not isinstance(value, Scalar):
+            raise cg.error(TypeMismatchError, "pad is a number", code="PTO-T033", hint="give a Python number")
+        args.append(value.operand)
+        attrs["pad"] = True
+    return cg.e.tile("load", args, attrs, extents=extents, hint=tensor.var.name)
+
+
+@builtin("store")
+def store(cg: Generator, tile: Any, offsets: Any, x: Any = None) -> None:
+    if x is None:
+        offsets, x = ..., offsets
+    tensor = tensor_of(cg, x, "pl.store")
+    value = value_of(cg, tile, "the first argument of pl.store")
+    starts = offsets_of(cg, offsets, tensor, "pl.store")
+    if isinstance(value, Scalar):
+        raise cg.error(TypeMismatchError, "pl.store takes a tile, got a number", code="PTO-T034",
+                       hint="write one element with `x[i, j] = v`, or a region with `x[r0:r1, :] = v`")  # fmt: skip
+    _store(cg, value, tensor, starts)
+
+
+def _store(cg: Generator, value: Tile, tensor: Tensor, starts: Sequence[Operand]) -> None:
+    if value.rank != tensor.rank:
+        raise cg.error(ShapeError, f"a tile of rank {value.rank} stored to a tensor of rank {tensor.rank}",
+                       code="PTO-H006",
+                       hint="use `pl.reshape`, or index the tensor so that the ranks agree")  # fmt: skip
+    if value.dtype != tensor.dtype:
+        value = cg.e.cast(value, tensor.dtype)
+    cg.e.op("store", [value.var, tensor.var, *starts])
+
+
+# -- subscripts -------------------------------------------------------------------------------------------------
+
+
+def _expand_index(cg: Generator, item: Any, rank: int, what: str) -> list[Any]:
+    items = list(item) if isinstance(item, tuple) else [item]
+    if sum(i is Ellipsis for i in items) > 1:
+        raise cg.error(ShapeError, "an index with more than one `...`", code="PTO-H007", hint="use one `...`")
+    if Ellipsis in [i for i in items if not isinstance(i, (Scalar, Tile, Tensor))]:
+        at = next(k for k, i in enumerate(items) if i is Ellipsis)
+        fill = rank - (len(items) - 1)
+        items[at : at + 1] = [slice(None)] * max(fill, 0)
+    if len(items) > rank:
+        raise cg.error(ShapeError, f"{len(items)} indices for {what} of rank {rank}", code="PTO-H008",
+                       hint="give at most one index per axis")  # fmt: skip
+    return items + [slice(None)] * (rank - len(items))
+
+
+def _bounds(cg: Generator, item: Any, extent: Operand) -> tuple[Operand, Operand, bool]:
+    """(start, extent, dropped) of one index of a subscript."""
+    if not isinstance(item, slice):
+        start = index_of(cg, item, "an index")
+        if isinstance(start, Const):
+            if start.value < 0:
+                start = _plus(cg, extent, int(start.value))
+            _check_constant(cg, start, extent, item)
+        return start, index(1), True
+    if item.step is not None and item.step != 1:
+        raise cg.error(ShapeError, "a slice with a step other than 1", code="PTO-H009",
+                       hint="slices have step 1; for every k-th element use `pl.gather` or an index tile")  # fmt: skip
+    start = index(0) if item.start is None else _end(cg, item.start, extent)
+    stop = extent if item.stop is None else _end(cg, item.stop, extent)
+    if isinstance(extent, Const) and isinstance(stop, Const):
+        stop = index(min(int(stop.value), int(extent.value)))
+    if isinstance(start, Const) and start.value == 0:
+        return start, stop, False
+    if isinstance(start, Const) and isinstance(stop, Const):
+        return start, index(max(int(stop.value) - int(start.value), 0)), False
+    length = _difference(cg, item, start, stop)
+    return start, length, False
+
+
+def _difference(cg: Generator, item: slice, start: Operand, stop: Operand) -> Operand:
+    """`stop - start`, a constant when the source says `r : r + C`."""
+    known = cg.e.known_difference(stop, start)
+    if known is not None:
+        return index(max(known, 0))
+    span = cg.e.scalar("sub", [stop, start]).operand
+    return cg.e.scalar("max", [span, index(0)]).operand
+
+
+def _end(cg: Generator, bound: Any, extent: Operand) -> Operand:
+    operand = index_of(cg, bound, "a slice bound")
+    if isinstance(operand, Const) and operand.value < 0:
+        return _plus(cg, extent, int(operand.value))
+    return operand
+
+
+def _plus(cg: Generator, extent: Operand, value: int) -> Operand:
+    if isinstance(extent, Const):
+        return index(int(extent.value) + value)
+    return cg.e.scalar("add", [extent, index(value)]).operand
+
+
+def _check_constant(cg: Generator, start: Operand, extent: Operand, item: Any) -> None:
+    if isinstance(start, Const) and isinstance(extent, Const) and not 0 <= start.value < extent.value:
+        raise cg.error(ShapeError, f"index {item} is out of bounds for an axis of extent {extent.value}",
+                       code="PTO-H010", hint="indices run from 0 to the extent minus 1")  # fmt: skip
+
+
+def subscript(cg: Generator, value: Any, item: Any) -> Any:
+    """`value[item]` of a tensor (an element, a view, or indirect access) or a tile (an element or a part)."""
+    if isinstance(value, Scalar):
+        raise cg.error(TypeMismatchError, "a number cannot be indexed", code="PTO-T035",
+                       hint="index the tensor or tile it came from")  # fmt: skip
+    items = _expand_index(cg, item, value.rank, "a tensor" if isinstance(value, Tensor) else "a tile")
+    if any(isinstance(i, (Tile, Tensor)) for i in items):
+        return _take(cg, value, items)
+    bounds = [_bounds(cg, i, extent) for i, extent in zip(items, value.extents, strict=True)]
+    starts, extents = [b[0] for b in bounds], [b[1] for b in bounds]
+    drop = tuple(axis for axis, b in enumerate(bounds) if b[2])
+    if len(drop) == value.rank:
+        op = "getelem" if isinstance(value, Tensor) else "extract"
+        return cg.e.scalar(op, [value.var, *starts], hint="t")
+    if isinstance(value, Tile):
+        if not drop and all(_whole(s, e, x) for s, e, x in zip(starts, extents, value.extents, strict=True)):
+            return value
+        return tile_view(cg, value, starts, extents, drop)
+    return view(cg, value, starts, extents, drop)
+
+
+def _whole(start: Operand, extent: Operand, full_extent: Operand) -> bool:
+    return start == index(0) and extent == full_extent
+
+
+def _take(cg: Generator, value: Any, items: list[Any]) -> Tile:
+    """`x[index_tile, :]`: np.take along the one axis that has an index tile."""
+    axes = [axis for axis, i in enumerate(items) if isinstance(i, (Tile, Tensor))]
+    others = [i for i in items if not isinstance(i, (Tile, Tensor))]
+    if len(axes) != 1 or any(i != slice(None) for i in others):
+        raise cg.error(ShapeError, "an index tile together with other indices", code="PTO-H011",
+                       hint="index one axis with a tile and take the others whole: `x[index, :]`")  # fmt: skip
+    if isinstance(value, Tile):
+        raise cg.error(TypeMismatchError, "a tile indexed with a tile", code="PTO-T036",
+                       hint="use `pl.gather(t, index, axis)`")  # fmt: skip
+    axis = axes[0]
+    chosen = tile_of(cg, items[axis], "an index")
+    if not chosen.dtype.is_integer:
+        raise cg.error(TypeMismatchError, f"an index tile of {chosen.dtype}", code="PTO-T037",
+                       hint="cast it to pl.i32 or pl.i64")  # fmt: skip
+    extents = (*value.extents[:axis], *chosen.extents, *value.extents[axis + 1 :])
+    zeros_ = [index(0)] * value.rank
+    return cg.e.tile("take", [value.var, chosen.var, *zeros_], {"axis": axis}, extents=extents)
+
+
+def store_subscript(cg: Generator, value: Any, item: Any, rhs: Any) -> None:
+    """`value[item] = rhs`."""
+    if isinstance(value, Tile):
+        raise cg.error(TypeMismatchError, "an element of a tile cannot be assigned: tiles are values",
+                       code="PTO-T038", hint="build the new tile with `pl.where`, or write to a tensor")  # fmt: skip
+    tensor = tensor_of(cg, value, "an indexed assignment")
+    items = _expand_index(cg, item, tensor.rank, "a tensor")
+    if any(isinstance(i, (Tile, Tensor)) for i in items):
+        raise cg.error(TypeMismatchError, "an assignment through an index tile", code="PTO-T039",
+                       hint="use `pl.scatter(tile, index, axis, x)`")  # fmt: skip
+    bounds = [_bounds(cg, i, extent) for i, extent in zip(items, tensor.extents, strict=True)]
+    starts, extents = [b[0] for b in bounds], [b[1] for b in bounds]
+    drop = tuple(axis for axis, b in enumerate(bounds) if b[2])
+    if len(drop) == tensor.rank:
+        number = to_dtype(cg, value_of(cg, rhs, "the value assigned"), tensor.dtype)
+        if not isinstance(number, Scalar):
+            raise cg.error(TypeMismatchError, "a tile assigned to one element", code="PTO-T040",
+                           hint="assign to a slice, or reduce the tile first")  # fmt: skip
+        cg.e.op("setelem", [number.operand, tensor.var, *starts])
+        return
+    whole = not drop and all(_whole(s, e, x) for s, e, x in zip(starts, extents, tensor.extents, strict=True))
+    region = tensor if whole else view(cg, tensor, starts, extents, drop)
+    tile = to_dtype(cg, value_of(cg, rhs, "the value assigned"), tensor.dtype)
+    _store(cg, _spread(cg, tile, region.extents), region, [index(0)] * region.rank)
+
+
+def _spread(cg: Generator, value: Scalar | Tile, extents: tuple[Operand, ...]) -> Tile:
+    """`value` broadcast to a region, as NumPy's assignment does."""
+    from pto_jit.codegen.builtins.promote import with_extents
+
+    if isinstance(value, Scalar):
+        return cg.e.tile("full", [value.operand, *extents], extents=extents, generated=True)
+    if value.rank < len(extents):
+        value = with_extents(cg, value, (*([index(1)] * (len(extents) - value.rank)), *value.extents))
+    if value.rank > len(extents):
+        raise cg.error(ShapeError, f"a tile of rank {value.rank} assigned to a region of rank {len(extents)}",
+                       code="PTO-H006", hint="use `pl.reshape`, or index the tile")  # fmt: skip
+    for axis, (mine, wanted) in enumerate(zip(value.extents, extents, strict=True)):
+        known, goal = static_extent(mine), static_extent(wanted)
+        if known not in (1, None) and goal is not None and known != goal:
+            raise cg.error(ShapeError,
+                           f"a tile of shape {shape_text(value.extents)} assigned to a region of shape "
+                           f"{shape_text(extents)}: axis {axis} differs",
+                           code="PTO-H012", hint="an axis broadcasts when its extent is 1")  # fmt: skip
+    if any(static_extent(m) == 1 and static_extent(w) != 1 for m, w in zip(value.extents, extents, strict=True)):
+        return cg.e.tile("broadcast_to", [value.var, *extents], extents=extents)
+    return value
+
+
+# -- indirect and atomic ----------------------------------------------------------------------------------------
+
+
+@builtin("scatter")
+def scatter(cg: Generator, tile: Any, index: Any, axis: Any, x: Any) -> None:
+    tensor = tensor_of(cg, x, "pl.scatter")
+    where = tile_of(cg, index, "the index of pl.scatter")
+    value = to_dtype(cg, tile_of(cg, tile, "pl.scatter"), tensor.dtype)
+    along = axis_of(cg, axis, tensor.rank, "pl.scatter")
+    assert isinstance(value, Tile)
+    cg.e.op("put", [value.var, where.var, tensor.var], {"axis": along})
+
+
+def axis_of(cg: Generator, axis: Any, rank: int, what: str) -> int:
+    """A compile-time axis, negative ones counted from the end."""
+    value = cg.static(axis, "an axis")
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise cg.error(TypeMismatchError, f"{what}: the axis {value!r} is not an integer", code="PTO-T041",
+                       hint="give an integer")  # fmt: skip
+    if not -rank <= value < rank:
+        raise cg.error(ShapeError, f"{what}: axis {value} is out of range for rank {rank}", code="PTO-H013",
+                       hint=f"axes run from {-rank} to {rank - 1}")  # fmt: skip
+    return value % rank
+
+
+def _register_atomic(name: str) -> None:
+    @builtin(name)
+    def handler(cg: Generator, x: Any, offsets: Any, tile: Any) -> None:
+        tensor = tensor_of(cg, x, f"pl.{name}")
+        starts = offsets_of(cg, offsets, tensor, f"pl.{name}")
+        value = to_dtype(cg, value_of(cg, tile, f"the tile of pl.{name}"), tensor.dtype)
+        if isinstance(value, Scalar):
+            ones_ = tuple(index(1) for _ in starts)
+            value = cg.e.tile("full", [value.operand, *ones_], extents=ones_, generated=True)
+        if value.rank != tensor.rank:
+            raise cg.error(ShapeError, f"pl.{name}: a tile of rank {value.rank} for a tensor of rank {tensor.rank}",
+                           code="PTO-H006", hint="use `pl.reshape`")  # fmt: skip
+        cg.e.op(name, [value.var, tensor.var, *starts])
+
+
+for _name in ("atomic_add", "atomic_max", "atomic_min"):
+    _register_atomic(_name)
+
+
+def layout_is_contiguous(var: Var) -> bool:
+    return isinstance(var.type, TensorType) and var.type.layout == "c"

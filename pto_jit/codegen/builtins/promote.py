@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: MIT
+"""Operand preparation: loading views, weak numbers, common dtypes and broadcasting.
+
+Dtypes follow NumPy (NEP 50): tiles and tensor elements are strong, Python numbers are weak and take the dtype of
+what they meet.  After this module all operands of an operation have one dtype and one rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pto_jit import dtypes
+from pto_jit.codegen.emit import constant, index
+from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
+from pto_jit.dtypes import DType, bool_, f64, i64
+from pto_jit.errors import ShapeError, TypeMismatchError
+from pto_jit.ir.nodes import Const, Operand
+from pto_jit.ir.types import ScalarType
+
+if TYPE_CHECKING:
+    from pto_jit.codegen.generator import Generator
+
+Value = Scalar | Tile
+
+
+def load_all(cg: Generator, tensor: Tensor) -> Tile:
+    """The whole of a tensor or view as a tile."""
+    args: list[Operand] = [tensor.var, *(index(0) for _ in tensor.extents), *tensor.extents]
+    return cg.e.tile("load", args, extents=tensor.extents, hint=tensor.var.name)
+
+
+def value_of(cg: Generator, value: Any, what: str = "operand") -> Value:
+    """A number, tile or view as a Scalar or a Tile; anything else is a type error at the current place."""
+    if isinstance(value, (Scalar, Tile)):
+        return value
+    if isinstance(value, Tensor):  # one without axes is its element, as in NumPy
+        return load_all(cg, value) if value.rank else cg.e.scalar("getelem", [value.var], hint="t")
+    if isinstance(value, np.generic):
+        dtype = dtypes.from_numpy(value.dtype)
+        if dtype is not None:
+            return Scalar(constant(value.item() if dtype.name != "bf16" else float(value), dtype), False, cg.e.loc)
+    if isinstance(value, (bool, int, float)):
+        return cg.e.to_scalar(value)
+    raise cg.error(
+        TypeMismatchError,
+        f"{what} is {describe(value)}, which is not a number, a tile or a tensor",
+        code="PTO-T010",
+        hint="pass a number, a tile or a tensor; other Python objects exist at compile time only",
+    )
+
+
+def tile_of(cg: Generator, value: Any, what: str) -> Tile:
+    """A tile operand: a tile, or a view loaded."""
+    if isinstance(value, Tensor):
+        return load_all(cg, value)
+    if isinstance(value, Tile):
+        return value
+    raise cg.error(
+        TypeMismatchError,
+        f"{what} takes a tile, got {describe(value)}",
+        code="PTO-T011",
+        hint="make a tile of a number with `pl.full(shape, value, dtype)`, of a tensor with `pl.load`",
+    )
+
+
+def describe(value: object) -> str:
+    """A value as an error message names it."""
+    if isinstance(value, Scalar):
+        return f"a run-time {value.dtype} scalar"
+    if isinstance(value, Tile):
+        return f"a tile of {value.dtype} with shape {shape_text(value.extents)}"
+    if isinstance(value, Tensor):
+        return f"a tensor of {value.dtype} with shape {shape_text(value.extents)}"
+    if value is None:
+        return "None"
+    return f"the {type(value).__name__} {value!r:.60}"
+
+
+def shape_text(extents: Sequence[Operand]) -> str:
+    parts = [str(e.value) if isinstance(e, Const) else "?" for e in extents]
+    return "(" + ", ".join(parts) + ("," if len(parts) == 1 else "") + ")"
+
+
+def is_weak(value: Value) -> bool:
+    return isinstance(value, Scalar) and value.weak
+
+
+def common_dtype(cg: Generator, values: Sequence[Value]) -> tuple[DType, bool]:
+    """The dtype all `values` are brought to, and whether the result is still a weak number."""
+    strong: DType | None = None
+    weak = [v.dtype for v in values if is_weak(v)]
+    for value in values:
+        if not is_weak(value):
+            strong = value.dtype if strong is None else dtypes.promote(strong, value.dtype)
+    if strong is None:
+        if any(t.is_float for t in weak):
+            return f64, True
+        return (i64 if any(t.is_integer for t in weak) else bool_), True
+    if any(t.is_float for t in weak) and not strong.is_float:
+        return f64, False
+    if any(t.is_integer for t in weak) and strong.kind == "b":
+        return i64, False
+    return strong, False
+
+
+def to_dtype(cg: Generator, value: Value, dtype: DType) -> Value:
+    """`value` cast to `dtype`; a weak integer constant that does not fit is an error, as in NumPy."""
+    if is_weak(value) and dtype.is_integer and isinstance(value, Scalar) and isinstance(value.operand, Const):
+        number = value.operand.value
+        fits = constant(number, dtype).value
+        if fits != number:
+            raise cg.error(
+                TypeMismatchError,
+                f"the Python integer {number} does not fit {dtype}",
+                code="PTO-T012",
+                hint=f"cast the other operand to a wider dtype first, e.g. `x.to(pl.{_wider(dtype)})`",
+            )
+    return cg.e.cast(value, dtype)
+
+
+def _wider(dtype: DType) -> str:
+    return {8: "i16", 16: "i32"}.get(dtype.bits, "i64")
+
+
+def unify(cg: Generator, values: Sequence[Value], *, dtype: DType | None = None) -> tuple[list[Value], bool]:
+    """All values in one dtype (`dtype`, else the common one); and whether they are all weak."""
+    common, weak = common_dtype(cg, values)
+    target = dtype or common
+    return [to_dtype(cg, v, target) for v in values], weak
+
+
+def broadcast(cg: Generator, values: Sequence[Value]) -> tuple[list[Operand], tuple[Operand, ...] | None, bool]:
+    """Operands of equal rank, the result's declared extents (None: scalars alone) and whether it is generated."""
+    tiles = [v for v in values if isinstance(v, Tile)]
+    if not tiles:
+        return [v.operand for v in values if isinstance(v, Scalar)], None, False
+    rank = max(t.rank for t in tiles)
+    operands: list[Operand] = []
+    aligned: list[Tile] = []
+    for value in values:
+        if isinstance(value, Tile):
+            if value.rank < rank:
+                value = with_extents(cg, value, (*(index(1) for _ in range(rank - value.rank)), *value.extents))
+            aligned.append(value)
+            operands.append(value.var)
+        else:
+            operands.append(value.operand)
+    return operands, joint_extents(cg, aligned), all(t.generated for t in aligned)
+
+
+def joint_extents(cg: Generator, tiles: Sequence[Tile]) -> tuple[Operand, ...]:
+    """Declared extents of an elementwise result over tiles of one rank."""
+    extents: list[Operand] = []
+    for axis in range(tiles[0].rank):
+        chosen: Operand = index(1)
+        for tile in sorted(tiles, key=lambda t: t.generated):
+            extent = tile.extents[axis]
+            if static_extent(extent) == 1:
+                continue
+            if static_extent(chosen) == 1:
+                chosen = extent
+            elif isinstance(extent, Const) and isinstance(chosen, Const) and extent.value != chosen.value:
+                shapes = " and ".join(shape_text(t.extents) for t in tiles)
+                raise cg.error(
+                    ShapeError,
+                    f"tiles of shape {shapes} do not broadcast: axis {axis} has extents "
+                    f"{chosen.value} and {extent.value}",
+                    code="PTO-H001",
+                    hint="an axis broadcasts when its declared extent is the constant 1; use `pl.reshape` or load "
+                    "equal extents",
+                )
+            elif isinstance(extent, Const) and not isinstance(chosen, Const):
+                chosen = extent
+        extents.append(chosen)
+    return tuple(extents)
+
+
+def with_extents(cg: Generator, tile: Tile, extents: Sequence[Operand]) -> Tile:
+    """`reshape` to the given declared extents."""
+    return cg.e.tile("reshape", [tile.var, *extents], extents=tuple(extents), generated=tile.generated)
+
+
+def apply(
+    cg: Generator,
+    op: str,
+    values: Sequence[Value],
+    attrs: dict[str, Any] | None = None,
+    *,
+    weak: bool = False,
+) -> Value:
+    """Emit an elementwise operation over operands that already have their dtypes."""
+    operands, extents, generated = broadcast(cg, values)
+    if extents is None:
+        return cg.e.scalar(op, operands, attrs, weak=weak)
+    return cg.e.tile(op, operands, attrs, extents=extents, generated=generated)
+
+
+def wrap(cg: Generator, var: Any, extents: Sequence[Operand], *, weak: bool = False) -> Value:
+    """An op's result variable as the value its type says."""
+    if isinstance(var.type, ScalarType):
+        return Scalar(var, weak, cg.e.loc)
+    return Tile(var, tuple(extents), False, cg.e.loc)

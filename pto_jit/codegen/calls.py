@@ -1,0 +1,463 @@
+# SPDX-License-Identifier: MIT
+"""Calls: which of them Python makes, which are operations, and which are compiled into the place of the call."""
+
+from __future__ import annotations
+
+import ast
+import builtins as python
+import functools
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pto_jit import dtypes
+from pto_jit.codegen import builtins
+from pto_jit.codegen.construction import construct
+from pto_jit.codegen.frames import MISSING, Frame, KernelFunction, Unusable, cells_of, names_of, node_names
+from pto_jit.codegen.intrinsics import CONTROL, MATH, NATIVE_MODULES, OPERATORS, REPLACED, STAGED, UNAVAILABLE
+from pto_jit.codegen.names import FunctionNames
+from pto_jit.codegen.presence import has_scopes, uses_language
+from pto_jit.codegen.regions import Status, Target
+from pto_jit.codegen.results import Results
+from pto_jit.codegen.values import is_runtime
+from pto_jit.dtypes import DType
+from pto_jit.errors import CompilationError, Note, PtoError, TypeMismatchError
+from pto_jit.ir.nodes import Operand
+from pto_jit.source import FunctionNode, SourceFile, locate
+
+if TYPE_CHECKING:
+    from pto_jit.codegen.generator import Generator
+
+_MUTATING = frozenset(
+    "append extend insert pop remove clear sort reverse update setdefault popitem add discard appendleft popleft "
+    "extendleft rotate __setitem__ __delitem__ difference_update intersection_update "
+    "symmetric_difference_update".split()
+)
+_CONTAINERS = (list, dict, set, bytearray)
+
+
+class Calls:
+    def __init__(self, generator: Generator) -> None:
+        self.g = generator
+        self.returned = Results(generator)
+
+    # -- the call expression ------------------------------------------------------------------------------------
+
+    def visit(self, node: ast.Call) -> Any:
+        g = self.g
+        fn = g.expressions.visit(node.func)
+        args, kwargs = self.arguments(node)
+        g.node = node
+        return self.call(fn, tuple(args), kwargs)
+
+    def arguments(self, node: ast.Call) -> tuple[list[Any], dict[str, Any]]:
+        g = self.g
+        visit = g.expressions.visit
+        args: list[Any] = []
+        for item in node.args:
+            if isinstance(item, ast.Starred):
+                args.extend(g.expressions.spread(item))
+            else:
+                args.append(visit(item))
+        kwargs: dict[str, Any] = {}
+        for keyword in node.keywords:
+            value = visit(keyword.value)
+            if keyword.arg is not None:
+                kwargs[keyword.arg] = value
+                continue
+            g.node = keyword
+            if not isinstance(value, Mapping):
+                raise g.error(CompilationError, "`**` takes a dict", code="PTO-N031", hint="unpack a compile-time dict")
+            for name in value:
+                if name in kwargs:
+                    raise g.error(CompilationError, f"the argument `{name}` is given twice", code="PTO-N032",
+                                  hint="give it once")  # fmt: skip
+                kwargs[name] = value[name]
+        return args, kwargs
+
+    # -- who handles it -----------------------------------------------------------------------------------------
+
+    def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The value of `fn(*args, **kwargs)` at the current place."""
+        g = self.g
+        if type(fn) is KernelFunction:
+            return self._kernel_function(fn, args, kwargs)
+        if isinstance(fn, types.MethodType):
+            if getattr(fn, "__pto_native__", False):
+                return fn(*args, **kwargs)
+            return self._method(fn, args, kwargs)
+        if isinstance(fn, functools.partial):
+            return self.call(fn.func, (*fn.args, *args), {**fn.keywords, **kwargs})
+        if isinstance(fn, builtins.BoundMethod):
+            return g.e.note(self._guarded(fn, args, kwargs))
+        name = None if is_runtime(fn) else getattr(fn, "__pto_builtin__", None)
+        if isinstance(name, str):
+            handler = CONTROL.get(name)
+            if handler is not None:
+                return self._guarded(functools.partial(handler, g), args, kwargs, f"pl.{name}")
+            return g.e.note(builtins.call(name, g, args, kwargs))
+        if isinstance(fn, types.FunctionType):
+            return self._function(fn, args, kwargs)
+        if isinstance(fn, type):
+            return self._class(fn, args, kwargs)
+        if isinstance(fn, (types.BuiltinFunctionType, np.ufunc)) or type(fn) is functools._lru_cache_wrapper:
+            return self._native(fn, args, kwargs)
+        return self._object(fn, args, kwargs)
+
+    def _kernel_function(self, fn: KernelFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        names = node_names(fn.file, fn.node)
+        values = self.bind(fn.__name__, fn.node.args, fn.defaults, fn.kw_defaults, args, kwargs)
+        return self.inline(fn.__name__, fn.file, fn.node, names, fn.frame.globals, {}, fn.frame, values)
+
+    def _method(self, fn: types.MethodType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        owner = fn.__self__
+        if isinstance(fn.__func__, types.FunctionType) and not self._compiled(fn.__func__, (owner, *args, kwargs)):
+            return self._own(self.g.python(fn, *args, **kwargs))
+        return self.call(fn.__func__, (owner, *args), kwargs)
+
+    def _compiled(self, fn: types.FunctionType, arguments: Any) -> bool:
+        """Whether a Python function is compiled into the kernel (else Python calls it now)."""
+        if _holds_code(arguments) or self.g.find_runtime(arguments) is not None:
+            return fn.__module__ not in NATIVE_MODULES
+        return uses_language(fn)
+
+    def _function(self, fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        g = self.g
+        wanted = getattr(fn, "__pto_incore__", None)
+        if wanted is not None:
+            return self.incore(wanted, args, kwargs)
+        wanted = getattr(fn, "__pto_jit__", None)
+        if wanted is not None:
+            return self.jit(wanted, args, kwargs)
+        if getattr(fn, "__pto_native__", False):
+            return fn(*args, **kwargs)
+        if not self._compiled(fn, (args, kwargs)):
+            return self._own(g.python(fn, *args, **kwargs))
+        return self.python_function(fn, args, kwargs)
+
+    def _object(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        g = self.g
+        if is_runtime(fn) or not callable(fn):
+            kind = (
+                f"a run-time {type(fn).__name__.lower()}" if is_runtime(fn) else f"the {type(fn).__name__} {fn!r:.40}"
+            )
+            raise g.error(
+                TypeMismatchError, f"{kind} is not callable", code="PTO-T015", hint="only functions are called"
+            )
+        if isinstance(fn, DType):
+            return self._convert(fn, args, kwargs)
+        wanted = getattr(fn, "__pto_incore__", None)
+        if wanted is not None:
+            return self.incore(wanted, args, kwargs)
+        wanted = getattr(fn, "__pto_jit__", None)
+        if wanted is not None:
+            return self.jit(wanted, args, kwargs)
+        method = getattr(type(fn), "__call__", None)  # noqa: B004
+        if isinstance(method, types.FunctionType) and self._compiled(method, (fn, args, kwargs)):
+            return self.python_function(method, (fn, *args), kwargs)
+        return self._own(g.python(fn, *args, **kwargs))
+
+    def _class(self, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        g = self.g
+        if cls is range and g.find_runtime(args) is not None:
+            return CONTROL["range"](g, *args, **kwargs)
+        if cls is super and not args:
+            return self._super()
+        found = g.find_runtime((args, kwargs))
+        if cls in STAGED and found is not None:
+            return self._guarded(functools.partial(builtins.python_builtin, cls, g), (args, kwargs), None, cls.__name__)
+        if issubclass(cls, np.generic) and args and is_runtime(args[0]):
+            dtype = dtypes.from_numpy(cls)
+            if dtype is not None:
+                return builtins.call("cast", g, (args[0], dtype), {})
+        replaced = REPLACED.get(cls)
+        if replaced is not None:
+            return replaced(g, *args, **kwargs)
+        if found is not None or _holds_code((args, kwargs)):
+            return construct(g, cls, args, kwargs)
+        return self._own(g.python(cls, *args, **kwargs))
+
+    def _native(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A function written in C."""
+        g = self.g
+        owner = getattr(fn, "__self__", None)
+        name = getattr(fn, "__name__", "")
+        if owner is python and name in UNAVAILABLE:
+            raise g.error(CompilationError, f"`{name}()` has no meaning in a kernel", code="PTO-N033",
+                          hint=UNAVAILABLE[name])  # fmt: skip
+        replaced = REPLACED.get(fn) if _hashable(fn) else None
+        if replaced is not None:
+            return self._guarded(functools.partial(replaced, g), args, kwargs, name)
+        if isinstance(owner, _CONTAINERS) or type(owner).__name__ in ("deque", "defaultdict", "OrderedDict", "Counter"):
+            if name in _MUTATING:
+                g.check_mutable(owner, f"`{name}`")
+        elif g.find_runtime((args, kwargs)) is not None:
+            handler = OPERATORS.get(name) if getattr(fn, "__module__", "") in ("_operator", "operator") else None
+            handler = handler or (MATH.get(name) if getattr(fn, "__module__", "") == "math" else None)
+            if handler is not None:
+                return self._guarded(functools.partial(handler, g), args, kwargs, name)
+            if owner is python and fn in STAGED:
+                call = functools.partial(builtins.python_builtin, fn, g)
+                return self._guarded(call, (args, kwargs), None, name)
+            if isinstance(fn, np.ufunc) or getattr(fn, "__module__", "") in ("numpy", "math"):
+                raise g.error(
+                    TypeMismatchError,
+                    f"`{name}` of a run-time value",
+                    code="PTO-T016",
+                    hint=f"use the operation of `pl`, e.g. `pl.{name}`",
+                    notes=g.origin(g.find_runtime((args, kwargs))),
+                )
+        return self._own(g.python(fn, *args, **kwargs))
+
+    def _convert(self, dtype: DType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        g = self.g
+        if len(args) == 1 and not kwargs and is_runtime(args[0]):
+            return builtins.call("cast", g, (args[0], dtype), {})
+        return g.python(dtype, *args, **kwargs)
+
+    def _super(self) -> Any:
+        g = self.g
+        function = g.frame.function
+        cls = g.resolve(function, "__class__")
+        first = function.vars.get(function.names.parameters[0], MISSING) if function.names.parameters else MISSING
+        if cls is MISSING or first is MISSING:
+            raise g.error(
+                CompilationError, "`super()` outside a method", code="PTO-N034", hint="call the method by name"
+            )
+        return super(cls, first)
+
+    def _guarded(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None, name: str | None = None
+    ) -> Any:
+        """Call a handler; arguments that do not fit it are the user's error."""
+        g = self.g
+        try:
+            return fn(*args) if kwargs is None else fn(*args, **kwargs)
+        except TypeError as error:
+            if isinstance(error, PtoError) or (error.__traceback__ and error.__traceback__.tb_next and _deep(error)):
+                raise
+            name = name or getattr(fn, "name", "this")
+            raise g.error(
+                TypeMismatchError,
+                f"`{name}`: {_reworded(error)}",
+                code="PTO-T017",
+                hint="check the arguments of the call",
+            ) from None
+
+    def _own(self, value: Any) -> Any:
+        """Objects that calls made belong to this compilation: it may change them."""
+        kind = type(value)
+        if kind in _IMMUTABLE or isinstance(value, (type, types.ModuleType, types.FunctionType)) or is_runtime(value):
+            return value
+        return self.g.own(value)
+
+    # -- compiled into place ------------------------------------------------------------------------------------
+
+    def python_function(
+        self, fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], *, orchestration: bool = False
+    ) -> Any:
+        """Compile a Python function from its source into the place of the call."""
+        g = self.g
+        if fn.__code__.co_flags & 0x2A0:  # generator, coroutine, async generator
+            raise g.error(CompilationError, f"`{fn.__name__}` is a generator or coroutine and gets run-time values",
+                          code="PTO-N035", hint="return a list or a tuple")  # fmt: skip
+        try:
+            located = locate(fn)
+        except CompilationError as error:
+            if error.loc is None:
+                error.loc = g.e.loc
+            raise
+        values = self.bind(fn.__name__, located.node.args, fn.__defaults__ or (), fn.__kwdefaults__ or {}, args, kwargs)
+        return self.inline(
+            fn.__name__, located.file, located.node, names_of(located), fn.__globals__, cells_of(fn), None, values,
+            orchestration=orchestration,
+        )  # fmt: skip
+
+    def incore(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A named in-core function: a scope of its own in orchestration, in place in in-core code."""
+        g = self.g
+        holder = Target("value", g.depth, len(g.loops))
+        node = g.node
+        assert node is not None
+
+        def run() -> Status:
+            holder.vars["value"] = self.call(fn, args, kwargs) if not isinstance(fn, types.FunctionType) else (
+                self.python_function(fn, args, kwargs))  # fmt: skip
+            return None
+
+        g.statements.scope(g.function_name(fn), True, run, node)
+        g.node = node
+        return holder.vars["value"]
+
+    def jit(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A `@pto.jit` function: part of this orchestration, or of this in-core code."""
+        if isinstance(fn, types.MethodType):
+            fn, args = fn.__func__, (fn.__self__, *args)
+        return self.python_function(fn, args, kwargs, orchestration=not self.g.in_scope)
+
+    def inline(
+        self,
+        name: str,
+        file: SourceFile,
+        node: FunctionNode,
+        names: FunctionNames,
+        globals_: Mapping[str, Any],
+        cells: Mapping[str, types.CellType],
+        parent: Frame | None,
+        values: dict[str, Any],
+        *,
+        orchestration: bool = False,
+    ) -> Any:
+        """Compile a function's body here, with its parameters bound to `values`."""
+        g = self.g
+        if isinstance(node, ast.AsyncFunctionDef):
+            raise g.error(
+                CompilationError, f"`{name}` is an async function", code="PTO-N048", hint="write a plain `def`"
+            )
+        if len(g.inlined) >= g.inline_limit:
+            chain = " -> ".join(dict.fromkeys(g.inlined[-8:]))
+            raise g.error(
+                CompilationError,
+                f"calls are nested more than {g.inline_limit} deep: {chain} -> {name}",
+                code="PTO-N036",
+                hint="functions are compiled into the place of their call, so recursion has to end at compile time",
+            )
+        caller_frame, caller_node, caller_loops = g.frame, g.node, g.loop_stack
+        caller_returning, caller_orchestration = g.returning, g.orchestration
+        frame = Frame(file, names, globals_, cells, parent, name, g.depth, g.e.loc)
+        frame.vars.update(values)
+        target = Target("function", g.depth, len(g.loops))
+        g.frame, g.loop_stack, g.returning = frame, [], target
+        if orchestration:
+            g.enter_orchestration(frame, not has_scopes(g, node, frame))
+        g.inlined.append(name)
+        if isinstance(node, ast.Lambda):
+            result = g.expressions.visit(node.body)
+        else:
+            result = self._body(node, frame, target)
+        g.inlined.pop()
+        g.frame, g.node, g.loop_stack = caller_frame, caller_node, caller_loops
+        g.returning, g.orchestration = caller_returning, caller_orchestration
+        return result
+
+    def _body(self, node: ast.FunctionDef | ast.AsyncFunctionDef, frame: Frame, target: Target) -> Any:
+        g = self.g
+        g.targets.append(target)
+        mark = len(g.control.pending)
+        status = g.statements.block(node.body)
+        if status is None:
+            g.bind(target, "result", None, node)
+            g.bind(target, "left", True)
+            status = target
+        g.control.close_pending(mark, status, over=frame)
+        g.targets.remove(target)
+        result = target.vars.get("result")
+        if isinstance(result, Unusable):
+            places = tuple(Note(n.message.replace("`result`", "the result"), n.loc) for n in result.notes)
+            raise g.error_at(
+                node.body[-1],
+                TypeMismatchError,
+                f"`{frame.name}` returns different kinds of value: {result.message.split(': ', 1)[-1]}",
+                code="PTO-T018",
+                hint=result.hint,
+                notes=places,
+            )
+        return result
+
+    def return_value(self, value: Any, node: ast.AST) -> Status:
+        """`return value` of the function being compiled."""
+        g = self.g
+        target = g.returning
+        if target.kind == "entry" and not g.scope_depth and len(g.loops) == target.loops:
+            g.bind(target, "result", value, node)
+            return g.control.return_now(target, node)
+        g.bind(target, "result", value, node)
+        return g.control.leave(target, node)
+
+    def results(self, value: Any, node: ast.AST) -> tuple[Operand, ...]:
+        return self.returned.operands(value, node)
+
+    # -- arguments ----------------------------------------------------------------------------------------------
+
+    def bind(
+        self,
+        name: str,
+        spec: ast.arguments,
+        defaults: Sequence[Any],
+        kw_defaults: Mapping[str, Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Parameter values of a call, by Python's rules."""
+        g = self.g
+        positional = [a.arg for a in (*spec.posonlyargs, *spec.args)]
+        rest = dict(kwargs)
+        values: dict[str, Any] = dict(zip(positional, args, strict=False))
+        if len(args) > len(positional):
+            if spec.vararg is None:
+                raise self._bad_call(
+                    f"`{name}` takes {len(positional)} positional arguments, but {len(args)} are given"
+                )
+            values[spec.vararg.arg] = tuple(args[len(positional) :])
+        elif spec.vararg is not None:
+            values[spec.vararg.arg] = ()
+        by_name = {a.arg for a in (*spec.args, *spec.kwonlyargs)}
+        for key in list(rest):
+            if key in by_name:
+                if key in values:
+                    raise self._bad_call(f"`{name}` gets several values for `{key}`")
+                values[key] = rest.pop(key)
+        if spec.kwarg is not None:
+            values[spec.kwarg.arg] = g.own(rest)
+        elif rest:
+            raise self._bad_call(f"`{name}` has no parameter `{next(iter(rest))}`")
+        for key, default in zip(positional[len(positional) - len(defaults) :], defaults, strict=True):
+            values.setdefault(key, default)
+        for argument in spec.kwonlyargs:
+            if argument.arg not in values and argument.arg in kw_defaults:
+                values[argument.arg] = kw_defaults[argument.arg]
+        missing = [a for a in (*positional, *(k.arg for k in spec.kwonlyargs)) if a not in values]
+        if missing:
+            raise self._bad_call(f"`{name}` needs a value for {', '.join(f'`{m}`' for m in missing)}")
+        return values
+
+    def _bad_call(self, message: str) -> CompilationError:
+        return self.g.error(TypeMismatchError, message, code="PTO-T019", hint="check the arguments of the call")
+
+
+_IMMUTABLE = frozenset({int, float, bool, str, bytes, complex, type(None), tuple, frozenset, range, slice, DType})
+
+
+def _holds_code(value: Any) -> bool:
+    """Whether a call gets a function written in the kernel."""
+    if type(value) is KernelFunction:
+        return True
+    if isinstance(value, (tuple, list)):
+        return any(_holds_code(v) for v in value)
+    if isinstance(value, dict):
+        return any(_holds_code(v) for v in value.values())
+    return isinstance(value, functools.partial) and _holds_code((value.func, value.args, value.keywords))
+
+
+def _hashable(fn: Any) -> bool:
+    try:
+        hash(fn)
+    except Exception:  # a callable of the user's may refuse in any way
+        return False
+    return True
+
+
+def _deep(error: TypeError) -> bool:
+    """Whether a TypeError was raised inside the handler rather than by the call of it."""
+    trace = error.__traceback__
+    depth = 0
+    while trace is not None:
+        trace, depth = trace.tb_next, depth + 1
+    return depth > 2
+
+
+def _reworded(error: TypeError) -> str:
+    text = str(error)
+    return text.split("() ", 1)[-1] if "() " in text else text

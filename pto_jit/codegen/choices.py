@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: MIT
+"""Values decided at run time: conditional expressions, `and`/`or`, and functions as IR regions."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pto_jit.codegen import builtins
+from pto_jit.codegen.builtins.promote import value_of
+from pto_jit.codegen.frames import MISSING, Unusable
+from pto_jit.codegen.merging import describe
+from pto_jit.codegen.regions import Status, Target
+from pto_jit.codegen.values import Scalar, is_runtime
+from pto_jit.dtypes import bool_
+from pto_jit.errors import CompilationError, Note, TypeMismatchError
+from pto_jit.ir import nodes
+from pto_jit.ir.nodes import Op, Operand, Stmt
+from pto_jit.ir.types import ScalarType
+
+if TYPE_CHECKING:
+    from pto_jit.codegen.generator import Generator
+
+# Operations that cannot fail and cost about as much as a branch: both sides of a choice may compute them.
+CHEAP = frozenset(
+    "add sub mul neg abs max min eq ne lt le gt ge and or xor not select cast dim extent valid copy square relu sign "
+    "isnan isinf isfinite".split()
+)
+Run = Callable[[], Status]
+
+
+class Choices:
+    """Compiles expressions whose parts are computed on some paths only."""
+
+    def __init__(self, generator: Generator) -> None:
+        self.g = generator
+
+    def both(self, value: Any, rest: Callable[[], Any], node: ast.AST, *, is_and: bool) -> Any:
+        """`value and rest()` or `value or rest()`, computing the rest only when it decides."""
+        g = self.g
+        g.node = node
+        if not is_runtime(value):
+            return rest() if bool(g.python(bool, value)) == is_and else value
+        cond = builtins.truth(g, value)
+        if value.dtype != bool_:
+            return self.choose(cond, rest if is_and else lambda: value, (lambda: value) if is_and else rest, node)
+        return self._logical(value, rest, node, is_and)
+
+    def _logical(self, value: Scalar, rest: Callable[[], Any], node: ast.AST, is_and: bool) -> Any:
+        """Both sides bool: one `and`/`or` when computing the second side can do no harm."""
+        g = self.g
+        control = g.control
+        region = control.open_region()
+        block = g.e.push()
+        other = rest()
+        g.e.pop(block)
+        changes = control.close_region(region)
+        g.node = node
+        if (
+            not changes
+            and cheap(block)
+            and (isinstance(other, bool) or (isinstance(other, Scalar) and other.dtype == bool_))
+        ):
+            g.e.current.extend(block)
+            if isinstance(other, bool):
+                return value if other == is_and else other
+            return g.e.scalar("and" if is_and else "or", [value.operand, other.operand], weak=value.weak and other.weak)
+        branch_block = list(block)
+
+        def replay() -> Any:
+            g.e.current.extend(branch_block)
+            control.apply(changes)
+            return other
+
+        return self.choose(value, replay if is_and else lambda: value, (lambda: value) if is_and else replay, node)
+
+    def choose(self, cond: Scalar, then: Callable[[], Any], orelse: Callable[[], Any], node: ast.AST) -> Any:
+        """`then if cond else orelse`: a `select` when both sides are cheap, else a branch."""
+        g = self.g
+        holder = Target("value", g.depth, len(g.loops))
+
+        def side(value: Callable[[], Any]) -> Run:
+            def run() -> Status:
+                g.bind(holder, "value", value(), node)
+                return None
+
+            return run
+
+        a, b = g.control.branch(side(then)), g.control.branch(side(orelse))
+        g.node = node
+        va, vb = a.changes[holder, "value"][0], b.changes[holder, "value"][0]
+        scalars = all(isinstance(v, (Scalar, bool, int, float)) for v in (va, vb))
+        if scalars and len(a.changes) == len(b.changes) == 1 and cheap(a.block) and cheap(b.block):
+            g.e.current.extend([*a.block, *b.block])
+            try:
+                return builtins.call("where", g, (cond, va, vb), {})
+            except TypeMismatchError:
+                pass
+        g.control.merge_if(cond, a, b, g.loc(node), None)
+        value = holder.vars.get("value", MISSING)
+        if isinstance(value, Unusable):
+            raise g.error_at(node, TypeMismatchError, value.message.replace("`value` has", "this expression has"),
+                             code="PTO-T002", hint=value.hint)  # fmt: skip
+        return value
+
+    def function_region(
+        self, fn: Any, param_types: Sequence[ScalarType], pack: Callable[..., tuple[Any, ...]] | None
+    ) -> tuple[nodes.Region, Any]:
+        """A callable over scalars as an IR region."""
+        g = self.g
+        node = g.node
+        params = [g.e.fresh("p", t) for t in param_types]
+        scalars = [Scalar(p, False, g.e.loc) for p in params]
+        region = g.control.open_region()
+        loops, g.loops = g.loops, []
+        targets, g.targets = g.targets, []
+        block = g.e.push()
+        value = g.inline(fn, pack(*scalars) if pack else scalars, {})
+        g.node = node
+        items = list(value) if isinstance(value, (tuple, list)) else [value]
+        operands: list[Operand] = []
+        for item in items:
+            number = value_of(g, item, "the function's result")
+            if not isinstance(number, Scalar):
+                raise g.error(
+                    TypeMismatchError,
+                    f"`{g.function_name(fn)}` returns {describe(item)} where a number is expected",
+                    code="PTO-T003",
+                    hint="a function given to map, reduce or scan computes with single elements",
+                )
+            operands.append(number.operand)
+        g.e.pop(block)
+        g.loops, g.targets = loops, targets
+        for holder, name in g.control.close_region(region):
+            raise g.error(
+                CompilationError,
+                f"`{g.function_name(fn)}` changes `{name}`, a variable of the code around it",
+                code="PTO-N013",
+                hint="a function given to map, reduce or scan only computes results from its arguments",
+                notes=(Note("the variable", g.loc(holder.places[name])),) if name in holder.places else (),
+            )
+        return nodes.Region(tuple(params), tuple(block), tuple(operands)), value
+
+
+def cheap(block: Sequence[Stmt]) -> bool:
+    return len(block) <= 4 and all(
+        isinstance(s, Op) and s.op in CHEAP and all(isinstance(r.type, ScalarType) for r in s.results) for s in block
+    )

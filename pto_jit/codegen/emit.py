@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: MIT
+"""Appending typed statements: the only way the front end makes IR.
+
+An `Emitter` owns the names and the open blocks of one function being built.  It knows operations and types, nothing
+of Python syntax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
+from pto_jit.dtypes import DType, bool_, f64, i64
+from pto_jit.errors import NOWHERE, CompilationError, Loc
+from pto_jit.ir.nodes import Attr, Block, Const, Op, Operand, Region, Stmt, Var
+from pto_jit.ir.types import ScalarType, TensorType, TileType, Type
+from pto_jit.semantic.rules import infer
+
+I64 = ScalarType(i64)
+
+
+def index(value: int) -> Const:
+    """An i64 constant."""
+    return Const(value, I64)
+
+
+class Emitter:
+    """Builds the body of one function.
+
+    `loc` is the place of the expression being compiled; every statement appended takes it.
+    """
+
+    def __init__(self, locate: Callable[[], Loc] = lambda: NOWHERE) -> None:
+        self._locate = locate
+        self.weak: set[str] = set()  # variables that hold weak numbers
+        self._blocks: list[list[Stmt]] = [[]]
+        self._names: dict[str, int] = {}
+        self._dims: dict[tuple[str, int], Var] = {}
+        self._offsets: dict[str, tuple[str, int]] = {}  # temporary -> (variable it was computed from, constant added)
+        self.allocated: set[str] = set()  # tensors made here
+        self.definitions: dict[str, Op] = {}  # operations by the name of their first result (tiles and extents)
+        self.extents: dict[str, tuple[Operand, ...]] = {}  # declared extents of tiles and tensors
+        self.prologue: list[Stmt] = []  # extents of parameters: read once, visible everywhere
+
+    # -- names and blocks ---------------------------------------------------------------------------------------
+
+    def fresh(self, hint: str, type: Type) -> Var:
+        """A variable with an unused name, `hint` itself when that is free."""
+        count = self._names.get(hint, 0)
+        self._names[hint] = count + 1
+        name = hint if count == 0 and hint != "t" else f"{hint}.{count}" if hint != "t" else f"t{count}"
+        if count and name in self._names:
+            return self.fresh(hint, type)
+        self._names.setdefault(name, 1)
+        return Var(name, type)
+
+    def append(self, stmt: Stmt) -> None:
+        self._blocks[-1].append(stmt)
+
+    @contextmanager
+    def block(self) -> Iterator[list[Stmt]]:
+        """Collect the statements appended inside; they are in the list that `with` gives."""
+        statements: list[Stmt] = []
+        self._blocks.append(statements)
+        try:
+            yield statements
+        finally:
+            popped = self._blocks.pop()
+            assert popped is statements
+
+    def push(self, statements: list[Stmt] | None = None) -> list[Stmt]:
+        """Open a block (or open one again) that `pop` closes; for blocks whose end is not known where they begin."""
+        block = [] if statements is None else statements
+        self._blocks.append(block)
+        return block
+
+    def pop(self, statements: list[Stmt]) -> None:
+        popped = self._blocks.pop()
+        assert popped is statements
+
+    @property
+    def loc(self) -> Loc:
+        """The place of the expression being compiled."""
+        return self._locate()
+
+    @property
+    def current(self) -> list[Stmt]:
+        """The statements of the innermost open block."""
+        return self._blocks[-1]
+
+    @property
+    def depth(self) -> int:
+        return len(self._blocks)
+
+    def finish(self) -> Block:
+        assert len(self._blocks) == 1
+        return (*self.prologue, *self._blocks[0])
+
+    # -- operations ---------------------------------------------------------------------------------------------
+
+    def op(
+        self,
+        name: str,
+        args: Sequence[Operand],
+        attrs: dict[str, Attr] | None = None,
+        *,
+        regions: tuple[Region, ...] = (),
+        hint: str = "t",
+    ) -> tuple[Var, ...]:
+        """Append an operation; its results are typed by the rule of its row."""
+        packed = tuple(sorted((attrs or {}).items()))
+        try:
+            types = infer(name, tuple(a for a in args), dict(packed), regions)
+        except CompilationError as error:
+            error.at(self.loc)
+            raise
+        results = tuple(self.fresh(hint, t) for t in types)
+        made = Op(name, results, tuple(args), packed, regions, self.loc)
+        self.append(made)
+        if name == "alloc":
+            self.allocated.add(results[0].name)
+        elif results and not isinstance(results[0].type, ScalarType):
+            self.definitions[results[0].name] = made
+        if name in ("add", "sub"):
+            self._note_offset(name, results[0], args)
+        return results
+
+    def _note_offset(self, name: str, result: Var, args: Sequence[Operand]) -> None:
+        """Remember `result = variable + constant`, so that `r + 64` minus `r` is known to be 64."""
+        left, right = args
+        if name == "add" and isinstance(left, Const):
+            left, right = right, left
+        if isinstance(left, Var) and isinstance(right, Const) and result.type == I64:
+            base, offset = self._offsets.get(left.name, (left.name, 0))
+            self._offsets[result.name] = (base, offset + (int(right.value) if name == "add" else -int(right.value)))
+
+    def known_difference(self, a: Operand, b: Operand) -> int | None:
+        """`a - b` when both are constants or one variable plus constants."""
+        if isinstance(a, Const) and isinstance(b, Const):
+            return int(a.value) - int(b.value)
+        if isinstance(a, Var) and isinstance(b, Var):
+            base_a, offset_a = self._offsets.get(a.name, (a.name, 0))
+            base_b, offset_b = self._offsets.get(b.name, (b.name, 0))
+            if base_a == base_b:
+                return offset_a - offset_b
+        return None
+
+    def scalar(self, name: str, args: Sequence[Operand], attrs: dict[str, Attr] | None = None, *, weak: bool = False,
+               hint: str = "t") -> Scalar:  # fmt: skip
+        (var,) = self.op(name, args, attrs, hint=hint)
+        if weak:
+            self.weak.add(var.name)
+        return Scalar(var, weak, self.loc)
+
+    def tile(self, name: str, args: Sequence[Operand], attrs: dict[str, Attr] | None = None, *,
+             extents: Sequence[Operand], generated: bool = False, hint: str = "t") -> Tile:  # fmt: skip
+        (var,) = self.op(name, args, attrs, hint=hint)
+        self.extents[var.name] = tuple(extents)
+        return Tile(var, tuple(extents), generated, self.loc)
+
+    def dim(self, tensor: Var, axis: int) -> Operand:
+        """The extent of a tensor parameter's axis; one `dim` per axis, at the top of the function."""
+        assert isinstance(tensor.type, TensorType)
+        known = tensor.type.shape[axis]
+        if known is not None:
+            return index(known)
+        key = (tensor.name, axis)
+        if key not in self._dims:
+            var = self.fresh(f"{tensor.name}_d{axis}", I64)
+            self._dims[key] = var
+            self.prologue.append(Op("dim", (var,), (tensor,), (("axis", axis),), (), self.loc))
+        return self._dims[key]
+
+    def note(self, value: Any) -> Any:
+        """Remember the declared extents of the tiles of a value; gives the value."""
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, Tile):
+                self.extents.setdefault(item.var.name, item.extents)
+        return value
+
+    def extents_of(self, var: Var) -> tuple[Operand, ...] | None:
+        """The declared extents of a tile or tensor as operands, where they are known."""
+        assert isinstance(var.type, (TileType, TensorType))
+        known = self.extents.get(var.name)
+        if known is None and all(e is not None for e in var.type.shape):
+            known = tuple(index(e) for e in var.type.shape if e is not None)
+        return known
+
+    # -- conversions --------------------------------------------------------------------------------------------
+
+    def cast(self, value: Scalar | Tile | int | float | bool, dtype: DType) -> Any:
+        """`value` in `dtype`; constants fold, equal dtypes cost nothing. A Python number gives a Scalar constant."""
+        if isinstance(value, (bool, int, float)):
+            return Scalar(constant(value, dtype), False, self.loc)
+        if value.dtype == dtype:
+            return Scalar(value.operand, False, value.origin) if isinstance(value, Scalar) else value
+        if isinstance(value, Scalar):
+            if isinstance(value.operand, Const):
+                return Scalar(constant(value.operand.value, dtype), False, value.origin)
+            return self.scalar("cast", [value.operand], {"dtype": dtype})
+        return self.tile("cast", [value.var], {"dtype": dtype}, extents=value.extents, generated=value.generated)
+
+    def to_scalar(self, value: object) -> Scalar:
+        """A compile-time number as a weak run-time scalar; a Scalar as itself."""
+        if isinstance(value, Scalar):
+            return value
+        if isinstance(value, bool):
+            return Scalar(Const(value, ScalarType(bool_)), True, self.loc)
+        if isinstance(value, int):
+            if not -(2**63) <= value < 2**63:
+                raise CompilationError(f"the integer {value} does not fit 64 bits", self.loc, code="PTO-N001")
+            return Scalar(index(value), True, self.loc)
+        if isinstance(value, float):
+            return Scalar(Const(value, ScalarType(f64)), True, self.loc)
+        raise AssertionError(type(value))
+
+    def as_index(self, value: object) -> Operand:
+        """An extent, offset or index as an i64 operand."""
+        scalar = self.cast(self.to_scalar(value), i64)
+        return scalar.operand
+
+
+def constant(value: int | float | bool, dtype: DType) -> Const:
+    """`value` as a constant of `dtype`, rounded or wrapped as a cast would."""
+    if dtype.kind == "b":
+        return Const(bool(value), ScalarType(dtype))
+    if dtype.kind in "iu":
+        low = -(1 << (dtype.bits - 1)) if dtype.kind == "i" else 0
+        high = low + (1 << dtype.bits) - 1
+        if isinstance(value, float):
+            whole = 0 if value != value else int(max(min(value, float(high)), float(low)))
+            return Const(max(min(whole, high), low), ScalarType(dtype))
+        return Const((int(value) - low) % (1 << dtype.bits) + low, ScalarType(dtype))
+    if dtype == f64:
+        return Const(float(value), ScalarType(dtype))
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        return Const(float(dtype.numpy.type(value)), ScalarType(dtype))
+
+
+__all__ = ["I64", "Emitter", "Scalar", "Tensor", "Tile", "TileType", "constant", "index", "static_extent"]

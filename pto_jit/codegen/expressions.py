@@ -1,0 +1,490 @@
+# SPDX-License-Identifier: MIT
+"""Expressions: computed by Python on compile-time values, compiled where a run-time value is involved."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pto_jit.codegen import builtins
+from pto_jit.codegen.frames import MISSING, Frame, Items, KernelFunction
+from pto_jit.codegen.iteration import LoopSpec, as_items
+from pto_jit.codegen.names import FunctionNames, stores
+from pto_jit.codegen.syntax import refuse
+from pto_jit.codegen.values import Tensor, is_runtime
+from pto_jit.errors import CompilationError, PtoError, TypeMismatchError
+
+if TYPE_CHECKING:
+    from pto_jit.codegen.generator import Generator
+
+BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.MatMult: operator.matmul,
+    ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor, ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+}  # fmt: skip
+IN_PLACE: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.iadd, ast.Sub: operator.isub, ast.Mult: operator.imul, ast.Div: operator.itruediv,
+    ast.FloorDiv: operator.ifloordiv, ast.Mod: operator.imod, ast.Pow: operator.ipow, ast.MatMult: operator.imatmul,
+    ast.BitAnd: operator.iand, ast.BitOr: operator.ior, ast.BitXor: operator.ixor, ast.LShift: operator.ilshift,
+    ast.RShift: operator.irshift,
+}  # fmt: skip
+COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
+    ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
+}  # fmt: skip
+UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.UAdd: operator.pos, ast.USub: operator.neg, ast.Invert: operator.invert, ast.Not: operator.not_,
+}  # fmt: skip
+METHOD: dict[type[ast.operator], tuple[str, str]] = {
+    kind: (f"__{name}__", f"__r{name}__")
+    for kind, name in zip(
+        (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.MatMult, ast.BitAnd, ast.BitOr,
+         ast.BitXor, ast.LShift, ast.RShift),
+        "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split(), strict=True,
+    )
+}  # fmt: skip
+
+
+class Expressions:
+    """Evaluates expression nodes in the current frame."""
+
+    def __init__(self, generator: Generator) -> None:
+        self.g = generator
+        self._table: dict[type[ast.AST], Callable[[Any], Any]] = {
+            ast.Constant: lambda node: node.value,
+            ast.Name: generator.lookup,
+            ast.BinOp: self.binary,
+            ast.Call: lambda node: self.g.calls.visit(node),
+            ast.Attribute: self.attribute,
+            ast.Subscript: self.subscript,
+            ast.Compare: self.compare,
+            ast.BoolOp: self.boolean,
+            ast.UnaryOp: self.unary,
+            ast.IfExp: self.conditional,
+            ast.Tuple: self.tuple_,
+            ast.List: lambda node: self.g.own(self.items(node.elts)),
+            ast.Set: lambda node: self.g.own(self._set(node)),
+            ast.Dict: self.dict_,
+            ast.Slice: self.slice_,
+            ast.NamedExpr: self.named,
+            ast.Lambda: self.lambda_,
+            ast.JoinedStr: self.joined,
+            ast.FormattedValue: self.formatted,
+            ast.ListComp: lambda node: self.g.own(self.comprehension(node)),
+            ast.SetComp: lambda node: self.g.own(set(self.comprehension(node))),
+            ast.GeneratorExp: lambda node: self.g.own(Items(self.comprehension(node))),
+            ast.DictComp: lambda node: self.g.own(dict(self.comprehension(node))),
+        }
+
+    def visit(self, node: ast.AST) -> Any:
+        handler = self._table.get(type(node))
+        if handler is None:
+            raise refuse(self.g, node)
+        return handler(node)
+
+    # -- operators ----------------------------------------------------------------------------------------------
+
+    def binary(self, node: ast.BinOp) -> Any:
+        left, right = self.visit(node.left), self.visit(node.right)
+        self.g.node = node
+        return self.operate(type(node.op), left, right)
+
+    def operate(self, op: type[ast.operator], left: Any, right: Any, *, in_place: bool = False) -> Any:
+        """`left op right` at the current place."""
+        g = self.g
+        if is_runtime(left) or is_runtime(right):
+            if isinstance(left, (tuple, list, str)) or isinstance(right, (tuple, list, str)):
+                self._not_numbers(op, left, right)
+            return builtins.binary(op, g, left, right)
+        if type(left) in _NUMBERS and type(right) in _NUMBERS:
+            return g.python(BINARY[op], left, right)
+        method, reflected = METHOD[op]
+        for value, other, name in ((left, right, method), (right, left, reflected)):
+            function = getattr(type(value), name, None)
+            if hasattr(function, "__code__") and g.find_runtime((left, right)) is not None:
+                result = g.inline(function, (value, other), {})
+                if result is not NotImplemented:
+                    return result
+        if in_place and isinstance(left, (list, set, dict)):
+            g.check_mutable(left, "this assignment")
+        result = g.python((IN_PLACE if in_place else BINARY)[op], left, right)
+        return g.own(result) if isinstance(result, (list, set, dict)) and result is not left else result
+
+    def _not_numbers(self, op: type[ast.operator], left: Any, right: Any) -> None:
+        value, other = (left, right) if isinstance(left, (tuple, list, str)) else (right, left)
+        raise self.g.error(
+            TypeMismatchError,
+            f"a {type(value).__name__} and a run-time value cannot be combined with this operator",
+            code="PTO-T013",
+            hint="compute with the items one by one, e.g. in a comprehension",
+            notes=self.g.origin(other),
+        )
+
+    def unary(self, node: ast.UnaryOp) -> Any:
+        value = self.visit(node.operand)
+        g = self.g
+        g.node = node
+        if is_runtime(value):
+            return builtins.unary(type(node.op), g, value)
+        return g.python(UNARY[type(node.op)], value)
+
+    def compare(self, node: ast.Compare) -> Any:
+        left = self.visit(node.left)
+        return self._chain(node, left, 0)
+
+    def _chain(self, node: ast.Compare, left: Any, k: int) -> Any:
+        """`left op[k] comparator[k] ...`: each comparator is computed once, and only when it is needed."""
+        g = self.g
+        right = self.visit(node.comparators[k])
+        g.node = node
+        result = self.compare_values(type(node.ops[k]), left, right)
+        if k + 1 == len(node.ops):
+            return result
+        return self.g.choices.both(result, lambda: self._chain(node, right, k + 1), node, is_and=True)
+
+    def compare_values(self, op: type[ast.cmpop], left: Any, right: Any) -> Any:
+        g = self.g
+        if op in (ast.Is, ast.IsNot):
+            return (left is right) == (op is ast.Is)
+        if op in (ast.In, ast.NotIn):
+            return self._contains(op, left, right)
+        if is_runtime(left) or is_runtime(right):
+            other = right if is_runtime(left) else left
+            if (other is None or isinstance(other, (str, tuple, list, dict))) and op in (ast.Eq, ast.NotEq):
+                return op is ast.NotEq  # a number never equals one of these
+            return builtins.compare(op, g, left, right)
+        sequences = isinstance(left, (tuple, list)) and type(left) is type(right)
+        if sequences and op in (ast.Eq, ast.NotEq) and g.find_runtime((left, right)) is not None:
+            return self._equal_items(op, left, right)
+        return g.python(COMPARE[op], left, right)
+
+    def _contains(self, op: type[ast.cmpop], item: Any, container: Any) -> Any:
+        g = self.g
+        if is_runtime(container):
+            raise g.error(
+                TypeMismatchError,
+                "`in` needs a compile-time container",
+                code="PTO-T014",
+                hint="for a tile write `pl.any(t == v)`",
+                notes=g.origin(container),
+            )
+        if g.find_runtime(item) is None and g.find_runtime(container) is None:
+            return g.python(COMPARE[op], item, container)
+        found: Any = False
+        node = g.node
+        assert node is not None
+        for other in g.python(list, container):
+            same = self.compare_values(ast.Eq, item, other)
+            found = self.g.choices.both(found, lambda same=same: same, node, is_and=False)
+        if op is ast.In:
+            return found
+        return builtins.unary(ast.Not, g, found) if is_runtime(found) else not found
+
+    def _equal_items(self, op: type[ast.cmpop], left: Any, right: Any) -> Any:
+        g = self.g
+        node = g.node
+        assert node is not None
+        same: Any = len(left) == len(right)
+        for a, b in zip(left, right, strict=False):
+            same = self.g.choices.both(same, lambda a=a, b=b: self.compare_values(ast.Eq, a, b), node, is_and=True)
+        if op is ast.Eq:
+            return same
+        return builtins.unary(ast.Not, g, same) if is_runtime(same) else not same
+
+    def boolean(self, node: ast.BoolOp) -> Any:
+        is_and = isinstance(node.op, ast.And)
+        return self._rest(node, self.visit(node.values[0]), 1, is_and)
+
+    def _rest(self, node: ast.BoolOp, value: Any, k: int, is_and: bool) -> Any:
+        if k == len(node.values):
+            return value
+        return self.g.choices.both(
+            value, lambda: self._rest(node, self.visit(node.values[k]), k + 1, is_and), node, is_and=is_and
+        )
+
+    def conditional(self, node: ast.IfExp) -> Any:
+        g = self.g
+        test = self.visit(node.test)
+        g.node = node.test
+        if not is_runtime(test):
+            return self.visit(node.body if g.python(bool, test) else node.orelse)
+        cond = builtins.truth(g, test)
+        return g.choices.choose(cond, lambda: self.visit(node.body), lambda: self.visit(node.orelse), node)
+
+    # -- parts of values ----------------------------------------------------------------------------------------
+
+    def attribute(self, node: ast.Attribute) -> Any:
+        value = self.visit(node.value)
+        self.g.node = node
+        return self.get_attribute(value, node.attr)
+
+    def get_attribute(self, value: Any, name: str) -> Any:
+        g = self.g
+        if is_runtime(value):
+            return builtins.attribute(g, value, name)
+        try:
+            return getattr(value, name)
+        except AttributeError as error:
+            if isinstance(error, PtoError):
+                raise
+            kind = getattr(value, "__name__", None) or type(value).__name__
+            close = difflib.get_close_matches(name, dir(value), 1)
+            raise g.error(
+                CompilationError,
+                f"`{kind}` has no attribute `{name}`",
+                code="PTO-N017",
+                hint=f"did you mean `{close[0]}`?"
+                if close
+                else "attributes of compile-time objects are looked up by Python while the kernel is compiled",
+            ) from error
+        except PtoError:
+            raise
+        except Exception:
+            return g.python(getattr, value, name)
+
+    def subscript(self, node: ast.Subscript) -> Any:
+        g = self.g
+        value = self.visit(node.value)
+        item = self.visit(node.slice)
+        g.node = node
+        return self.get_item(value, item)
+
+    def get_item(self, value: Any, item: Any) -> Any:
+        g = self.g
+        if is_runtime(value):
+            return builtins.subscript(g, value, item)
+        if is_runtime(item) and isinstance(value, (tuple, list, dict, str, range)):
+            raise g.error(
+                CompilationError,
+                f"a compile-time {type(value).__name__} is indexed with a run-time value",
+                code="PTO-N018",
+                hint="loop with `pl.static_range`, or keep the items in a tensor or tile",
+                notes=g.origin(item),
+            )
+        function = getattr(type(value), "__getitem__", None)
+        if hasattr(function, "__code__") and g.find_runtime((value, item)) is not None:
+            return g.inline(function, (value, item), {})
+        result = g.python(operator.getitem, value, item)
+        return g.own(result) if isinstance(item, slice) and isinstance(result, list) else result
+
+    def slice_(self, node: ast.Slice) -> slice:
+        return slice(*(None if part is None else self.visit(part) for part in (node.lower, node.upper, node.step)))
+
+    # -- containers ---------------------------------------------------------------------------------------------
+
+    def items(self, nodes: list[ast.expr]) -> list[Any]:
+        values: list[Any] = []
+        for node in nodes:
+            if isinstance(node, ast.Starred):
+                values.extend(self.spread(node))
+            else:
+                values.append(self.visit(node))
+        return values
+
+    def spread(self, node: ast.Starred) -> list[Any]:
+        """The items of `*value`."""
+        return self.iterate(self.visit(node.value), node.value)
+
+    def iterate(self, value: Any, node: ast.AST) -> list[Any]:
+        """All items of a compile-time iterable."""
+        g = self.g
+        g.node = node
+        if isinstance(value, LoopSpec):
+            constants = as_items(value)
+            if constants is None:
+                raise g.error(
+                    CompilationError,
+                    "a comprehension over a range with run-time bounds",
+                    code="PTO-N019",
+                    hint="write a `for` loop over `pl.range`, or give constant bounds",
+                )
+            value = constants
+        if is_runtime(value):
+            raise self.not_iterable(value)
+        items: list[Any] = []
+        iterator = g.python(iter, value)
+        while True:
+            item = g.python(next, iterator, MISSING)
+            if item is MISSING:
+                return items
+            items.append(item)
+            if len(items) > 1_000_000:
+                raise g.error(CompilationError, "a compile-time iterable with more than 1000000 items",
+                              code="PTO-N021", hint="is it endless?")  # fmt: skip
+
+    def not_iterable(self, value: Any) -> CompilationError:
+        return self.g.error(
+            TypeMismatchError,
+            f"a {type(value).__name__.lower()} is not iterable: its length is a run-time value",
+            code="PTO-T005",
+            hint="loop over an index: `for i in pl.range(x.shape[0])` and read `x[i]`",
+            notes=self.g.origin(value),
+        )
+
+    def tuple_(self, node: ast.Tuple) -> tuple[Any, ...]:
+        return tuple(self.items(node.elts))
+
+    def _set(self, node: ast.Set) -> set[Any]:
+        values = self.items(node.elts)
+        self.g.node = node
+        return self.g.python(set, values)
+
+    def dict_(self, node: ast.Dict) -> dict[Any, Any]:
+        g = self.g
+        result: dict[Any, Any] = {}
+        for key, value in zip(node.keys, node.values, strict=True):
+            if key is None:
+                mapping = self.visit(value)
+                g.node = value
+                g.python(result.update, mapping)
+            else:
+                name, item = self.visit(key), self.visit(value)
+                g.node = key
+                g.python(operator.setitem, result, g.static(name, "the key of a dict"), item)
+        return g.own(result)
+
+    def comprehension(self, node: Any) -> list[Any]:
+        """The items of a comprehension, (key, value) pairs of a dict's; its names are its own."""
+        g = self.g
+        outer = g.frame
+        names = outer.file.notes.get(node)
+        if not isinstance(names, FunctionNames):
+            bound = frozenset(stores([c.target for c in node.generators]))
+            names = outer.file.notes[node] = FunctionNames((), bound, frozenset(), frozenset(), frozenset())
+        results: list[Any] = []
+        first = self.iterate(self.visit(node.generators[0].iter), node.generators[0].iter)
+        g.frame = Frame(outer.file, names, outer.globals, {}, outer, outer.name, g.depth, outer.caller, True)
+        g.frame.is_orchestration = outer.is_orchestration
+        g.static_loops += 1
+        self._generate(node, 0, first, results)
+        g.static_loops -= 1
+        g.frame = outer
+        return results
+
+    def _generate(self, node: Any, k: int, items: list[Any], results: list[Any]) -> None:
+        g = self.g
+        generator = node.generators[k]
+        if generator.is_async:
+            raise refuse(g, node, "async comprehension")
+        for item in items:
+            self.assign(generator.target, item)
+            if not all(self._keeps(test) for test in generator.ifs):
+                continue
+            if k + 1 < len(node.generators):
+                inner = node.generators[k + 1]
+                self._generate(node, k + 1, self.iterate(self.visit(inner.iter), inner.iter), results)
+            elif isinstance(node, ast.DictComp):
+                results.append((self.visit(node.key), self.visit(node.value)))
+            else:
+                results.append(self.visit(node.elt))
+
+    def _keeps(self, test: ast.expr) -> bool:
+        g = self.g
+        value = self.visit(test)
+        g.node = test
+        return bool(g.python(bool, g.static(value, "the condition of a comprehension")))
+
+    # -- names and functions ------------------------------------------------------------------------------------
+
+    def named(self, node: ast.NamedExpr) -> Any:
+        g = self.g
+        value = self.visit(node.value)
+        function = g.frame.function
+        g.statements.bind_name(function, node.target.id, value, node.target)
+        return value
+
+    def lambda_(self, node: ast.Lambda) -> KernelFunction:
+        return self.make_function(node)
+
+    def make_function(self, node: ast.FunctionDef | ast.Lambda) -> KernelFunction:
+        defaults = tuple(self.visit(d) for d in node.args.defaults)
+        kw_defaults = {
+            a.arg: self.visit(d)
+            for a, d in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+            if d is not None
+        }
+        return KernelFunction(self.g, node, self.g.frame, defaults, kw_defaults)
+
+    # -- strings ------------------------------------------------------------------------------------------------
+
+    def joined(self, node: ast.JoinedStr) -> str:
+        return "".join(str(self.visit(part)) for part in node.values)
+
+    def formatted(self, node: ast.FormattedValue) -> str:
+        g = self.g
+        value = self.visit(node.value)
+        g.node = node.value
+        g.static(value, "a value in an f-string")
+        if node.conversion != -1:
+            value = g.python({115: str, 114: repr, 97: ascii}[node.conversion], value)
+        spec = "" if node.format_spec is None else self.visit(node.format_spec)
+        g.node = node.value
+        return g.python(format, value, spec)
+
+    # -- assignment ---------------------------------------------------------------------------------------------
+
+    def assign(self, target: ast.expr, value: Any) -> None:
+        """`target = value` for every form of target."""
+        g = self.g
+        if isinstance(target, ast.Name):
+            holder = g.frame.owner(target.id) or g.frame
+            g.statements.bind_name(holder, target.id, value, target)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            self._unpack(target, value)
+        elif isinstance(target, ast.Subscript):
+            self._store_item(target, value)
+        elif isinstance(target, ast.Attribute):
+            g.statements.store_attribute(target, value)
+        else:
+            raise refuse(g, target)
+
+    def _store_item(self, target: ast.Subscript, value: Any) -> None:
+        g = self.g
+        base, item = self.visit(target.value), self.visit(target.slice)
+        g.node = target
+        self.set_item(base, item, value)
+
+    def set_item(self, base: Any, item: Any, value: Any) -> None:
+        g = self.g
+        if is_runtime(base):
+            builtins.store_subscript(g, base, item, value)
+            return
+        function = getattr(type(base), "__setitem__", None)
+        if hasattr(function, "__code__"):
+            g.inline(function, (base, item, value), {})
+            return
+        g.static(item, "the index of a compile-time object")
+        g.check_mutable(base, "this assignment")
+        g.python(operator.setitem, base, item, value)
+
+    def _unpack(self, target: ast.Tuple | ast.List, value: Any) -> None:
+        g = self.g
+        items = self.iterate(value, target)
+        wanted = target.elts
+        starred = [k for k, t in enumerate(wanted) if isinstance(t, ast.Starred)]
+        fits = len(items) >= len(wanted) - 1 if starred else len(items) == len(wanted)
+        if not fits:
+            raise g.error_at(
+                target,
+                CompilationError,
+                f"cannot unpack {len(items)} values into {len(wanted)} names",
+                code="PTO-N022",
+                hint="use one name per value, or `*rest` for the remaining ones",
+            )
+        if starred:
+            k = starred[0]
+            after = len(wanted) - k - 1
+            middle = g.own(list(items[k : len(items) - after]))
+            items = [*items[:k], middle, *items[len(items) - after :]] if after else [*items[:k], middle]
+        for part, item in zip(wanted, items, strict=True):
+            self.assign(part.value if isinstance(part, ast.Starred) else part, item)
+
+
+_NUMBERS = frozenset({int, float, bool})
+
+__all__ = ["Expressions", "Tensor"]

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: MIT
+"""Functions that the front end itself gives a meaning: control names of `pl`, and Python's on run-time values."""
+
+from __future__ import annotations
+
+import ast
+import builtins as python
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pto_jit.codegen import builtins
+from pto_jit.codegen.builtins.promote import value_of
+from pto_jit.codegen.frames import Items
+from pto_jit.codegen.iteration import loop_spec
+from pto_jit.codegen.merging import describe
+from pto_jit.codegen.reductions import reduction
+from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime
+from pto_jit.errors import CompilationError, PtoError, TypeMismatchError, UnsupportedSyntaxError
+
+if TYPE_CHECKING:
+    from pto_jit.codegen.generator import Generator
+
+Handler = Callable[..., Any]
+
+# Python builtins that take run-time values; the operations are in `builtins.python`.
+STAGED: frozenset[Any] = frozenset({abs, min, max, sum, len, int, float, bool, round, pow, divmod})
+
+# Standard modules whose Python functions only move values around: Python runs them, never the compiler.
+NATIVE_MODULES = frozenset({"dataclasses", "copy", "functools", "collections", "typing", "enum", "itertools", "types"})
+
+UNAVAILABLE: dict[str, str] = {
+    "eval": "write the expression itself",
+    "exec": "write the statements themselves",
+    "globals": "name the global",
+    "locals": "name the variable",
+    "vars": "name the variable",
+    "dir": "name the attribute",
+    "input": "pass the value as an argument",
+    "breakpoint": "use `kernel.interpret(...)` to debug with Python's tools, or `pl.breakpoint_static()` to look "
+    "at the compiler's view",
+    "__import__": "import the module at the top of the file",
+}
+
+
+# -- control names of pl --------------------------------------------------------------------------------------------
+
+
+def _static_range(g: Generator, *bounds: Any) -> Any:
+    for bound in bounds:
+        g.static(bound, "a bound of `pl.static_range`")
+    return iter(g.python(range, *bounds))
+
+
+def _static(g: Generator, value: Any) -> Any:
+    return g.static(value, "the argument of `pl.static`")
+
+
+def _dynamic_value(g: Generator, value: Any) -> Any:
+    if is_runtime(value):
+        return value
+    return value_of(g, value, "the argument of `pl.dynamic_value`")
+
+
+def _static_print(g: Generator, *values: Any, sep: str = " ", end: str = "\n") -> None:
+    texts = [f"<{describe(v)}>" if is_runtime(v) else g.python(str, v) for v in values]
+    python.print(*texts, sep=sep, end=end)
+
+
+def _static_assert(g: Generator, cond: Any, msg: Any = "") -> None:
+    g.static(cond, "the condition of `pl.static_assert`")
+    if not g.python(bool, cond):
+        raise g.error(CompilationError, str(msg) or "static assertion failed", code="PTO-N037",
+                      hint="this condition is checked at compile time")  # fmt: skip
+
+
+def _breakpoint_static(g: Generator) -> None:
+    """Stop the compiler here; `names` shows what each variable stands for."""
+    names = {k: describe(v) if is_runtime(v) else v for k, v in g.frame.vars.items()}
+    python.print(f"{g.e.loc}: {names}")
+    python.breakpoint()
+
+
+def _incore(g: Generator, *args: Any, **kwargs: Any) -> Any:
+    raise g.error(UnsupportedSyntaxError, "`pl.incore(...)` outside a `with` statement", code="PTO-S034",
+                  hint="write `with pl.incore():`, or decorate a function with `@pto.incore`")  # fmt: skip
+
+
+CONTROL: dict[str, Handler] = {
+    "range": loop_spec,
+    "static_range": _static_range,
+    "static": _static,
+    "dynamic_value": _dynamic_value,
+    "static_print": _static_print,
+    "static_assert": _static_assert,
+    "breakpoint_static": _breakpoint_static,
+    "incore": _incore,
+    "reduction": reduction,
+}
+
+
+# -- Python functions that call back or look at run-time values -----------------------------------------------------
+
+
+def _items(g: Generator, value: Any) -> list[Any]:
+    assert g.node is not None
+    return g.expressions.iterate(value, g.node)
+
+
+def _map(g: Generator, fn: Any, *iterables: Any) -> Any:
+    columns = [_items(g, i) for i in iterables]
+    return g.own(Items([g.inline(fn, row, {}) for row in zip(*columns, strict=False)]))
+
+
+def _filter(g: Generator, fn: Any, iterable: Any) -> Any:
+    kept = []
+    for item in _items(g, iterable):
+        keep = item if fn is None else g.inline(fn, (item,), {})
+        if g.python(bool, g.static(keep, "the condition of `filter`")):
+            kept.append(item)
+    return g.own(Items(kept))
+
+
+def _reduce(g: Generator, fn: Any, iterable: Any, *initial: Any) -> Any:
+    items = [*initial, *_items(g, iterable)]
+    if not items:
+        raise g.error(CompilationError, "`reduce` of no items and no initial value", code="PTO-N038",
+                      hint="give an initial value")  # fmt: skip
+    total = items[0]
+    for item in items[1:]:
+        total = g.inline(fn, (total, item), {})
+    return total
+
+
+def _any_all(is_and: bool) -> Handler:
+    def handler(g: Generator, values: Any) -> Any:
+        if isinstance(values, (Tile, Tensor)):
+            return builtins.call("all" if is_and else "any", g, (values,), {})
+        result: Any = is_and
+        node = g.node
+        assert node is not None
+        for item in _items(g, values):
+            value = builtins.truth(g, item) if is_runtime(item) else bool(g.python(bool, item))
+            result = g.choices.both(result, lambda value=value: value, node, is_and=is_and)
+        return result
+
+    return handler
+
+
+def _isinstance(g: Generator, value: Any, kinds: Any) -> bool:
+    if not is_runtime(value):
+        return g.python(isinstance, value, kinds)
+    for kind in kinds if isinstance(kinds, tuple) else (kinds,):
+        if getattr(kind, "__module__", "").startswith("pto_jit.language"):
+            if kind.__name__ == type(value).__name__:
+                return True
+        elif isinstance(value, Scalar) and value.weak:
+            kinds_of = {"f": (float,), "i": (int,), "u": (int,), "b": (bool, int)}[value.dtype.kind]
+            if kind in (object, *kinds_of):
+                return True
+        elif kind is object:
+            return True
+    return False
+
+
+def _getattr(g: Generator, value: Any, name: Any, *default: Any) -> Any:
+    text = g.static(name, "the name given to `getattr`")
+    if is_runtime(value) and isinstance(text, str):
+        if default:
+            try:
+                return g.expressions.get_attribute(value, text)
+            except PtoError:
+                return default[0]
+        return g.expressions.get_attribute(value, text)
+    return g.python(getattr, value, text, *default)
+
+
+def _hasattr(g: Generator, value: Any, name: Any) -> bool:
+    if not is_runtime(value):
+        return g.python(hasattr, value, name)
+    block = g.e.push()
+    try:
+        g.expressions.get_attribute(value, g.static(name, "the name given to `hasattr`"))
+    except PtoError:
+        return False
+    finally:
+        g.e.pop(block)
+    return True
+
+
+def _setattr(g: Generator, value: Any, name: Any, new: Any) -> None:
+    g.static(value if is_runtime(value) else None, "the object of `setattr`")
+    g.check_mutable(value, "`setattr`")
+    g.python(setattr, value, name, new)
+
+
+def _next(g: Generator, iterator: Any, *default: Any) -> Any:
+    g.static(iterator if is_runtime(iterator) else None, "the iterator given to `next`")
+    g.check_mutable(iterator, "`next`")
+    return g.python(next, iterator, *default)
+
+
+def _type(g: Generator, value: Any, *rest: Any) -> Any:
+    if is_runtime(value):
+        raise g.error(TypeMismatchError, "`type` of a run-time value", code="PTO-T043",
+                      hint="look at its `dtype`", notes=g.origin(value))  # fmt: skip
+    return g.python(type, value, *rest)
+
+
+def _print(g: Generator, *values: Any, **options: Any) -> None:
+    found = g.find_runtime(values)
+    if found is not None:
+        raise g.error(CompilationError, "`print` of a run-time value", code="PTO-N039",
+                      hint='print at run time with `pl.print("{}", value)`', notes=g.origin(found))  # fmt: skip
+    g.python(python.print, *values, **options)
+
+
+REPLACED: dict[Any, Handler] = {
+    map: _map, filter: _filter, functools.reduce: _reduce, any: _any_all(False), all: _any_all(True),
+    isinstance: _isinstance, getattr: _getattr, hasattr: _hasattr, setattr: _setattr, next: _next, type: _type,
+    python.print: _print,
+}  # fmt: skip
+
+
+# -- operator.* and math.* ------------------------------------------------------------------------------------------
+
+
+def _binary(op: type[ast.operator]) -> Handler:
+    return lambda g, a, b: g.expressions.operate(op, a, b)
+
+
+def _compare(op: type[ast.cmpop]) -> Handler:
+    return lambda g, a, b: g.expressions.compare_values(op, a, b)
+
+
+def _unary(op: type[ast.unaryop]) -> Handler:
+    return lambda g, a: builtins.unary(op, g, a)
+
+
+OPERATORS: dict[str, Handler] = {
+    **{name: _binary(op) for name, op in {
+        "add": ast.Add, "sub": ast.Sub, "mul": ast.Mult, "truediv": ast.Div, "floordiv": ast.FloorDiv, "mod": ast.Mod,
+        "pow": ast.Pow, "matmul": ast.MatMult, "and_": ast.BitAnd, "or_": ast.BitOr, "xor": ast.BitXor,
+        "lshift": ast.LShift, "rshift": ast.RShift, "iadd": ast.Add, "imul": ast.Mult, "isub": ast.Sub}.items()},
+    **{name: _compare(op) for name, op in {
+        "eq": ast.Eq, "ne": ast.NotEq, "lt": ast.Lt, "le": ast.LtE, "gt": ast.Gt, "ge": ast.GtE, "is_": ast.Is,
+        "is_not": ast.IsNot}.items()},
+    **{name: _unary(op) for name, op in {
+        "neg": ast.USub, "pos": ast.UAdd, "invert": ast.Invert, "inv": ast.Invert, "not_": ast.Not}.items()},
+    "abs": lambda g, a: builtins.call("abs", g, (a,), {}),
+    "getitem": lambda g, a, b: g.expressions.get_item(a, b),
+    "contains": lambda g, a, b: g.expressions.compare_values(ast.In, b, a),
+}  # fmt: skip
+
+
+def _operation(name: str) -> Handler:
+    return lambda g, *args: builtins.call(name, g, args, {})
+
+
+def _whole(name: str) -> Handler:
+    return lambda g, a: builtins.python_builtin(int, g, (builtins.call(name, g, (a,), {}),), {})
+
+
+MATH: dict[str, Handler] = {
+    **{name: _operation(name) for name in (
+        "exp exp2 expm1 log log2 log1p sqrt sin cos tan tanh erf isnan isinf isfinite atan2 fmod pow fma").split()},
+    "fabs": _operation("abs"),
+    **{name: _whole(name) for name in ("floor", "ceil", "trunc")},
+}  # fmt: skip

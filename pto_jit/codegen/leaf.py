@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: MIT
+"""What stands in the structure of a result for a returned operand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """In the structure of a result: the place of the returned operand with this number."""
+
+    number: int
+    weak: bool = False

@@ -1,0 +1,504 @@
+# SPDX-License-Identifier: MIT
+"""The body of one run-time loop: the variables it carries, its exits, and what is known after it.
+
+Names that are live where an iteration starts and assigned in the body become mutable variables; every way out of an
+iteration (its end, `continue`, `break`) notes the values at that point, and when the body is complete each of them
+gets its copies.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pto_jit.codegen.builtins.promote import tile_of
+from pto_jit.codegen.control import dead
+from pto_jit.codegen.frames import MISSING, Frame, Unusable
+from pto_jit.codegen.iteration import untaken_branches
+from pto_jit.codegen.merging import (
+    Disagreement,
+    Exit,
+    Phi,
+    combine,
+    copies,
+    describe,
+    joined_type,
+    parts,
+    rebuilt,
+    same_constant,
+)
+from pto_jit.codegen.names import LoopNames, stores
+from pto_jit.codegen.reductions import is_reduction, updated_reductions
+from pto_jit.codegen.regions import GONE, Key, LoopExit, LoopRecord, Status, Target
+from pto_jit.codegen.retype import Retype
+from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime
+from pto_jit.dtypes import bool_
+from pto_jit.errors import CompilationError, Loc, Note, ScheduleError, TypeMismatchError
+from pto_jit.ir.nodes import Const, Op, Operand, Stmt, Var
+from pto_jit.ir.types import ScalarType, TileType
+from pto_jit.semantic.rules import is_elementwise
+
+if TYPE_CHECKING:
+    from pto_jit.codegen.generator import Generator
+
+
+@dataclass(slots=True, eq=False)
+class Carried:
+    """A name that is live where an iteration starts."""
+
+    key: Key
+    before: Any  # its value before the loop
+    place: ast.AST | None
+    header: Any  # what it stands for while the body is compiled
+    phis: list[Phi]
+
+
+class RunTimeLoop:
+    """One run-time loop: header variables, the body, the exits, and the values afterwards."""
+
+    def __init__(
+        self, g: Generator, node: ast.For | ast.While, kind: str, loc: Loc, *, runs: bool, forever: bool = False
+    ) -> None:
+        self.g = g
+        self.node = node
+        self.kind = kind
+        self.loc = loc
+        self.runs = runs  # at least one iteration, for certain
+        self.forever = forever  # only a break ends it
+        self.names: LoopNames = self.g.frame.names.loops[node]
+        self.broken = Target("broken", self.g.depth, len(self.g.loops))
+        self.broken.vars["broken"] = False
+        self.condition: Sequence[Stmt] = ()  # of a `while`: what computes `cond`, as compiled
+        self.before: list[Stmt] = []  # the same, complete
+        self.cond: Operand = Const(True, ScalarType(bool_))
+        self.carried: list[Carried] = []
+        self.outs: list[tuple[Key, Any, ast.AST | None]] = []
+        self.results: list[tuple[Key, Any, ast.AST | None]] = []
+
+    # -- the body --
+
+    def compile(self, body: Callable[[], Status], enter: Callable[[], None]) -> None:
+        g = self.g
+        self._prepare()
+        kind = "parallel" if self.kind == "parallel" else self.kind
+        self.record = LoopRecord(kind, self.loc, len(g.control.pending), g.scope_depth)
+        g.loops.append(self.record)
+        g.loop_stack.append(None)
+        self.region = g.control.open_region(self.record)
+        self.block = g.e.push()
+        for item in self.carried:
+            holder, name = item.key
+            g.bind(holder, name, item.header, item.place)
+        for holder, name in self.blinded:
+            g.bind(holder, name, dead(name, self.loc))
+        self.start = {key: key[0].vars.get(key[1], MISSING) for key in self.region.journal}
+        for way in ("next", "break"):
+            self.record.leave[way] = Target(f"leave {way}", g.depth, len(g.loops))
+            g.targets.append(self.record.leave[way])
+        enter()
+        live = self.names.exposed | self.names.live_after
+        status = g.control.close_pending(self.record.pending, body(), live=live)
+        g.node = self.node
+        for target in self.record.leave.values():
+            g.targets.remove(target)
+        if status is None:
+            g.control.record_exit(self.record, "next")
+        elif status is not GONE:
+            raise AssertionError(f"a run-time loop body ended with {status}")
+        g.e.pop(self.block)
+        self.changes = g.control.close_region(self.region)
+        g.loops.pop()
+        g.loop_stack.pop()
+
+    def record_test(self) -> None:
+        """The condition was compiled: names that it binds leave the loop with the values they have now."""
+        region = self.region
+        values = {k: k[0].vars.get(k[1], MISSING) for k in region.journal}
+        values = {k: v for k, v in values.items() if v is not self.start.get(k, MISSING)}
+        if values:
+            place = Exit()
+            self.g.e.current.append(place)  # type: ignore[arg-type]  # replaced before the block is complete
+            self.record.exits.append(LoopExit("test", place, values))
+
+    def _prepare(self) -> None:
+        """Make the header variables."""
+        g = self.g
+        self.blinded: list[Key] = []
+        phis: list[Phi]
+        for state in updated_reductions(g, self.names):
+            phis = []
+            start = state.holder.vars["value"]
+            header = combine([start], lambda items, p=phis: self._header("state", items[0], p))
+            self.carried.append(Carried((state.holder, "value"), start, state.holder.places.get("value"), header, phis))
+        for name in self._assigned():
+            holder: Frame | None = g.frame.owner(name)
+            if holder is None:
+                continue
+            value = holder.vars.get(name, MISSING)
+            if value is MISSING or isinstance(value, Unusable):
+                continue
+            key = (holder, name)
+            place = holder.places.get(name)
+            if name not in self.names.exposed and holder is g.frame:
+                self.blinded.append(key)
+                continue
+            if isinstance(value, Tensor):
+                if name in self.names.augmented_only:
+                    continue
+                if value.rank:
+                    value = tile_of(g, value, name)
+            phis = []
+            try:
+                header = combine([value], lambda items, n=name, p=phis: self._header(n, items[0], p))
+            except Disagreement:
+                header, phis = value, []
+            self.carried.append(Carried(key, value, place, header, phis))
+
+    def _assigned(self) -> tuple[str, ...]:
+        """The names that the body may assign, leaving out branches that are not taken, by a decision made already."""
+        names = self.names.assigned
+        untaken = untaken_branches(self.g, self.names) if self.names.branches else None
+        if not untaken:
+            return names
+        nodes: list[ast.AST] = [
+            *self.node.body,
+            self.node.test if isinstance(self.node, ast.While) else self.node.target,
+        ]
+        kept = stores(nodes, without=untaken) | (self.g.frame.names.shared & set(names))
+        return tuple(n for n in names if n in kept)
+
+    def _header(self, name: str, value: Any, phis: list[Phi]) -> Any:
+        """The variable that stands for one number or tile of a carried value."""
+        g = self.g
+        if isinstance(value, Tensor):
+            return value
+        type_, weak = joined_type([value])
+        var = g.e.fresh(name, type_)
+        if weak:
+            g.e.weak.add(var.name)
+        phis.append(Phi(var, [value], weak))
+        if isinstance(value, Tile):
+            return g.e.note(Tile(var, value.extents, value.generated, value.origin))
+        return Scalar(var, weak, self.loc)
+
+    # -- types, copies --
+
+    def complete(self, before: Sequence[Stmt] = ()) -> list[Stmt]:
+        """The finished body; the copies before the loop are in the open block."""
+        g = self.g
+        exits = self.record.exits
+        self.condition = before
+        self._check_unexpected()
+        types: dict[str, ScalarType] = {}
+        types = self._settle(types)
+        phis = [p for c in self.carried for p in c.phis]
+        outs = self._outs(types)
+        everything = phis + outs
+        for k, item in enumerate(exits):
+            item.place.path = k + 1
+            block = g.e.push()
+            copies(g.e, everything, k + 1, self.loc)
+            g.e.pop(block)
+            item.place.statements = block
+        g.control._define_before([p for p in outs if p.sources[0] is None], self.loc)
+        copies(g.e, everything, 0, self.loc)
+        rewriter = Retype(g.e, types)
+        try:
+            self.before = rewriter.block(before)
+            self.cond = rewriter.operand(self.cond, self.before)
+            body = rewriter.block(self.block)
+        except Disagreement as problem:
+            changed = next((c for c in self.carried if any(p.var.name in types for p in c.phis)), self.carried[0])
+            raise self._mismatch(changed, problem, None) from None
+        return body
+
+    def _value_at(self, key: Key, k: int) -> Any:
+        values = self.record.exits[k].values
+        return values.get(key, self.start.get(key, key[0].vars.get(key[1], MISSING)))
+
+    def _settle(self, types: dict[str, ScalarType]) -> dict[str, ScalarType]:
+        """Join each carried variable's values over all paths, until no type changes any more."""
+        for item in self.carried:
+            self._sources(item)
+        for _ in range(len(self.carried) + 2):
+            seeds = dict(types)
+            for item in self.carried:
+                for phi in item.phis:
+                    values = [self._retyped(v, types) for v in phi.sources if v is not None]
+                    try:
+                        type_, weak = joined_type(values)
+                    except Disagreement as problem:
+                        raise self._mismatch(item, problem, values) from None
+                    if isinstance(type_, TileType) or isinstance(phi.var.type, TileType):
+                        if type_ != phi.var.type:
+                            raise self._mismatch(
+                                item, Disagreement(f"{phi.var.type} and {type_}", "keep one shape and dtype"), values
+                            )
+                        continue
+                    if ScalarType(type_.dtype) != types.get(phi.var.name, phi.var.type):
+                        seeds[phi.var.name] = ScalarType(type_.dtype)
+                    phi.weak = weak
+            if seeds == types:
+                break
+            try:
+                types = self._followed(seeds)
+            except Disagreement as problem:
+                item = next(c for c in self.carried if any(p.var.name in seeds for p in c.phis))
+                raise self._mismatch(item, problem, None) from None
+        for item in self.carried:
+            for phi in item.phis:
+                new = types.get(phi.var.name)
+                if new is not None:
+                    phi.var = Var(phi.var.name, new)
+                phi.sources = [None if v is None else self._retyped(v, types) for v in phi.sources]
+        return types
+
+    def _followed(self, types: dict[str, ScalarType]) -> dict[str, ScalarType]:
+        """`types` with all variables of the body that change with them."""
+        while True:
+            trial = Retype(self.g.e, dict(types))
+            trial.block([*self.condition, *self.block])
+            if trial.types == types:
+                return types
+            types = trial.types
+
+    def _retyped(self, value: Any, types: dict[str, ScalarType]) -> Any:
+        if isinstance(value, Scalar) and isinstance(value.operand, Var):
+            new = types.get(value.operand.name)
+            if new is not None:
+                weak = value.weak and new.dtype.name in ("i64", "f64", "bool_")
+                return Scalar(Var(value.operand.name, new), weak, value.origin)
+        return value
+
+    def _sources(self, item: Carried) -> None:
+        """What each path gives to the variables of one carried name."""
+        g = self.g
+        exits = self.record.exits
+        values = [
+            item.header if e.kind == "test" and item.key not in e.values else self._value_at(item.key, k)
+            for k, e in enumerate(exits)
+        ]
+        for k, value in enumerate(values):
+            if value is MISSING or isinstance(value, Unusable):
+                if isinstance(value, Unusable) and not value.unset:
+                    raise g.error(CompilationError, value.message, code=value.code, hint=value.hint, notes=value.notes)
+                values[k] = item.header  # unset on this path: whoever reads it is told
+
+        def leaf(items: Sequence[Any]) -> Any:
+            header = items[0]
+            if isinstance(header, Tensor):
+                raise Disagreement("a tensor chosen at run time", "load from it or store to it inside the loop")
+            phi = next(p for p in item.phis if _holds(header, p.var))
+            if isinstance(header, Tile):
+                self._check_extents(item, header, items[1:])
+            phi.sources = [phi.sources[0], *items[1:]]
+            return header
+
+        try:
+            combine([item.header, *values], leaf)
+        except Disagreement as problem:
+            raise self._mismatch(item, problem, values) from None
+        for phi in item.phis:
+            if len(phi.sources) == 1:
+                phi.sources += [None] * len(values)
+
+    def _check_extents(self, item: Carried, header: Tile, values: Sequence[Any]) -> None:
+        """A carried tile keeps its run-time extents: those of the tile before the loop are used for all iterations."""
+        for value in values:
+            if not isinstance(value, Tile) or value.rank != header.rank:
+                continue  # refused as a change of type
+            for axis, (old, new) in enumerate(zip(header.extents, value.extents, strict=True)):
+                if old == new or (isinstance(old, Const) and isinstance(new, Const)):
+                    continue
+                if not _follows(self.g.e.definitions, value.var, header.var, 40):
+                    raise self._mismatch(
+                        item,
+                        Disagreement(
+                            f"the extent of axis {axis} is computed anew in the loop",
+                            "compute the extent once, before the loop, or give the tile a constant shape",
+                        ),
+                        None,
+                    )
+
+    def _mismatch(self, item: Carried, problem: Disagreement, values: Sequence[Any] | None) -> CompilationError:
+        g = self.g
+        _, name = item.key
+        places = [self.changes.get(item.key, (None, None))[1]]
+        place = next((p for p in places if p is not None and p is not item.place), None)
+        notes = [Note(f"before the loop `{name}` is {describe(item.before)}", g.loc(item.place))] if item.place else []
+        cls = TypeMismatchError if item.phis else CompilationError
+        where = place if place is not None else self.node
+        return g.error_at(
+            where,
+            cls,
+            f"`{name}` changes from one iteration to the next: {problem.message}",
+            code="PTO-T001" if item.phis else "PTO-N014",
+            hint=problem.hint
+            or "only numbers and tiles can change in a run-time loop; unroll it with `pl.static_range` to change "
+            "compile-time values",
+            notes=[*notes, Note("this loop runs at run time", self.loc)],
+        )
+
+    def _check_unexpected(self) -> None:
+        """Names the syntax does not show to be assigned in the loop (by a nested function, say)."""
+        g = self.g
+        known = {c.key for c in self.carried}
+        for key, (_, place) in self.changes.items():
+            holder, name = key
+            if isinstance(holder, Target) or key in known or (holder is g.frame and name in self.names.assigned):
+                continue
+            if holder.vars.get(name, MISSING) is MISSING:
+                continue
+            raise g.error_at(
+                place or self.node,
+                CompilationError,
+                f"`{name}` is changed by a function called in a run-time loop",
+                code="PTO-N015",
+                hint="return the new value from the function and assign it in the loop",
+                notes=(Note("this loop runs at run time", self.loc),),
+            )
+
+    # -- afterwards --
+
+    def _outs(self, types: dict[str, ScalarType]) -> list[Phi]:
+        """Values after the loop of names that are no header variables."""
+        g = self.g
+        exits = self.record.exits
+        carried = {c.key for c in self.carried}
+        phis: list[Phi] = []
+        for c in self.carried:
+            self.results.append((c.key, self._carried_result(c), c.place))
+        keys = [k for k in self.changes if k not in carried]
+        for item in exits:
+            keys += [k for k in item.values if k not in carried and k not in keys]
+        for key in dict.fromkeys(keys):
+            holder, name = key
+            old, place = holder.vars.get(name, MISSING), self.changes.get(key, (None, None))[1]
+            if isinstance(holder, Frame) and name not in self.names.live_after:
+                self.results.append((key, _unset(name, self.loc, "assigned in this loop, which may not run"), place))
+                continue
+            if self.kind == "parallel" and isinstance(holder, Frame):
+                self.results.append((key, self._parallel_out(name, place), place))
+                continue
+            paths: list[tuple[Any, ast.AST | None, Status]] = [(old, holder.places.get(name), None)]
+            tested = any(e.kind == "test" and key in e.values for e in exits)
+            at = [] if self.runs or self.forever or tested else [0]
+            for k, item in enumerate(exits):
+                value = item.values.get(key, self.start.get(key, old))
+                paths.append((self._retyped(value, types), place, item.target))
+                if item.kind == "break" or (
+                    item.kind == "test" if tested else item.kind == "next" and not self.forever
+                ):
+                    at.append(k + 1)
+            made: list[Phi] = []
+            value = g.control.meet(name, [paths[k] for k in at], made, holder, inner=True) if at else MISSING
+            for phi in made:
+                sources: list[Any] = [None] * (len(exits) + 1)
+                for k, source in zip(at, phi.sources, strict=True):
+                    sources[k] = source
+                phi.sources = sources
+            phis += made
+            if isinstance(value, Unusable) and value.unset and not value.notes:
+                value = _unset(name, self.loc, "assigned in this loop, which may not run")
+            self.results.append((key, value, place))
+        if any(e.kind == "break" for e in exits) and self.node.orelse:
+            type_, _ = joined_type([True])
+            var = g.e.fresh("broken", type_)
+            phis.append(Phi(var, [False, *(e.kind == "break" for e in exits)]))
+            self.broken.vars["broken"] = True if self.forever else Scalar(var, True, self.loc)
+        for phi in phis:
+            self._drop_unchanged(phi)
+        return phis
+
+    def _drop_unchanged(self, phi: Phi) -> None:
+        """No copies at the end of iterations that would only set the value from before the loop again."""
+        ends = [k + 1 for k, item in enumerate(self.record.exits) if item.kind == "next"]
+        start = phi.sources[0]
+        if (
+            start is not None
+            and not is_runtime(start)
+            and all(phi.sources[k] is None or same_constant(start, phi.sources[k]) for k in ends)
+        ):
+            for k in ends:
+                phi.sources[k] = None
+
+    def _parallel_out(self, name: str, place: ast.AST | None) -> Unusable:
+        notes = (Note("assigned in this parallel loop", self.loc),)
+        return Unusable(f"`{name}` has the value of no particular iteration here", "PTO-L003", notes,
+                        "the iterations of a parallel loop are independent: store the value to a tensor, or make the "
+                        "loop sequential")  # fmt: skip
+
+    def _carried_result(self, c: Carried) -> Any:
+        """What a carried name stands for after the loop."""
+        unchanged = all(
+            s is None or (isinstance(s, (Scalar, Tile)) and _holds(s, p.var)) for p in c.phis for s in p.sources[1:]
+        )
+        if unchanged:
+            for phi in c.phis:  # nothing assigned it after all: it is still what it was
+                phi.sources[1:] = [None] * (len(phi.sources) - 1)
+            return c.before
+        if self.kind == "parallel":
+            self._check_reduction(c)
+        return self._final(c.header, c.phis)
+
+    def _final(self, header: Any, phis: Sequence[Phi]) -> Any:
+        if isinstance(header, Scalar):
+            phi = next((p for p in phis if _holds(header, p.var)), None)
+            return header if phi is None else Scalar(phi.var, phi.weak, self.loc)
+        items = parts(header)
+        if items is None:
+            return header
+        done = [self._final(v, phis) for v in items]
+        return header if all(a is b for a, b in zip(items, done, strict=True)) else rebuilt(header, done)
+
+    def _check_reduction(self, c: Carried) -> None:
+        g = self.g
+        holder, name = c.key
+        if isinstance(holder, Target):
+            return  # an explicit `pl.reduction`
+        offender = is_reduction(g, self.node, name)
+        if offender is None:
+            return
+        raise g.error_at(
+            offender,
+            ScheduleError,
+            f"`{name}` is carried from one iteration to the next of a parallel loop and is no reduction",
+            code="PTO-L004",
+            hint=f"write it as `{name} += ...`, `{name} *= ...` or `{name} = pl.maximum({name}, ...)` and use it "
+            "nowhere else in the loop, or make the loop sequential",
+            notes=(Note("the loop is parallel", self.loc),),
+        )
+
+    def after(self) -> None:
+        """Bind the names to what they are after the loop."""
+        g = self.g
+        for (holder, name), value, place in self.results:
+            if value is MISSING:
+                g.unbind(holder, name)
+            else:
+                g.bind(holder, name, g.control.with_extents(value), place)
+
+
+def _holds(value: Any, var: Var) -> bool:
+    operand = value.operand if isinstance(value, Scalar) else value.var if isinstance(value, Tile) else None
+    return isinstance(operand, Var) and operand.name == var.name
+
+
+def _follows(definitions: dict[str, Op], var: Operand, header: Var, depth: int) -> bool:
+    """Whether a tile has the extents of `header` because it is computed elementwise with it (which is checked)."""
+    if not isinstance(var, Var) or depth == 0:
+        return False
+    if var.name == header.name:
+        return True
+    op = definitions.get(var.name)
+    if op is None or not is_elementwise(op.op, len(op.args)):
+        return False
+    same = [a for a in op.args if isinstance(a.type, TileType) and a.type.shape == header.type.shape]  # type: ignore[union-attr]
+    return any(_follows(definitions, a, header, depth - 1) for a in same)
+
+
+def _unset(name: str, loc: Loc, why: str) -> Unusable:
+    notes = (Note(why, loc),) if why else ()
+    return Unusable(f"`{name}` may be unset here", "PTO-N012", notes, f"assign `{name}` before the loop", unset=True)

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: MIT
+"""Loops: run-time `for` and `while`, and unrolled ones.
+
+A run-time body is compiled once (`loop_body`).  Sequential loops with constant bounds and at most 16 iterations are
+unrolled when the loop variable decides an `if`, `while`, `match` or conditional expression in the body whose other
+names are known at compile time and not assigned by the loop; following loops in loops multiplies to 64 at most.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal
+
+from pto_jit.codegen import builtins
+from pto_jit.codegen.emit import I64, index
+from pto_jit.codegen.iteration import LoopSpec, decides, runtime_guard, trip_count
+from pto_jit.codegen.loop_body import RunTimeLoop
+from pto_jit.codegen.regions import SPLIT, Status, Target
+from pto_jit.codegen.values import Scalar, is_runtime
+from pto_jit.dtypes import bool_
+from pto_jit.errors import CompilationError, TypeMismatchError
+from pto_jit.ir.nodes import Const, For, Operand, Stmt, While
+
+if TYPE_CHECKING:
+    from pto_jit.codegen.generator import Generator
+
+FOLLOWED = 16  # trips up to which a constant sequential loop is unrolled when its variable decides an `if`
+
+
+class Loops:
+    def __init__(self, generator: Generator) -> None:
+        self.g = generator
+        self.followed = 1  # how often the code being compiled is repeated by following short loops
+
+    # -- for ----------------------------------------------------------------------------------------------------
+
+    def for_(self, node: ast.For) -> Status:
+        g = self.g
+        g.node = node.iter
+        iterable = g.expressions.visit(node.iter)
+        if isinstance(iterable, range):
+            spec = LoopSpec(iterable.start, iterable.stop, iterable.step, place=node.iter)
+        elif isinstance(iterable, LoopSpec):
+            spec = iterable
+        else:
+            return self.unrolled(node, self._items(node, iterable))
+        g.node = node.iter
+        count = trip_count(spec)
+        if (
+            spec.kind == "sequential"
+            and count is not None
+            and count <= FOLLOWED
+            and count * self.followed <= 64
+            and isinstance(node.target, ast.Name)
+            and decides(g, node, node.target.id)
+        ):
+            self.followed *= max(count, 1)
+            status = self.unrolled(node, range(spec.start, spec.stop, spec.step))
+            self.followed //= max(count, 1)
+            return status
+        if not isinstance(node.target, ast.Name):
+            raise g.error_at(
+                node.target,
+                TypeMismatchError,
+                "the variable of a run-time loop is one number",
+                code="PTO-T004",
+                hint="write `for i in pl.range(...)`",
+            )
+        return self.counted(node, spec)
+
+    def _items(self, node: ast.For | ast.comprehension, iterable: Any) -> Iterable[Any]:
+        g = self.g
+        g.node = node.iter
+        if is_runtime(iterable):
+            raise g.expressions.not_iterable(iterable)
+        return g.python(iter, iterable)
+
+    def unrolled(self, node: ast.For, items: Iterable[Any]) -> Status:
+        """A loop over compile-time items: the body once per item."""
+        g = self.g
+        names = g.frame.names.loops[node]
+        leave = self._target("break")
+        mark = len(g.control.pending)
+        iterator = iter(items)
+        count = 0
+        status: Status = None
+        g.static_loops += 1
+        while True:
+            g.node = node.iter
+            item = g.python(next, iterator, _END)
+            if item is _END:
+                break
+            count += 1
+            self._check_limit(node, count)
+            again = self._target("continue")
+            inner = len(g.control.pending)
+            g.loop_stack.append((leave, again))
+            g.expressions.assign(node.target, item)
+            status = g.statements.block(node.body)
+            g.loop_stack.pop()
+            status = self._left(again, g.control.close_pending(inner, status, live=names.exposed | names.live_after))
+            if status is None:
+                status = g.control.after_statement(node)
+            if status is not None:
+                break
+        g.static_loops -= 1
+        if status is None and node.orelse:
+            status = g.statements.block(node.orelse)
+        return self._left(leave, g.control.close_pending(mark, status, live=names.live_after))
+
+    def _target(self, kind: str) -> Target:
+        target = Target(kind, self.g.depth, len(self.g.loops))
+        self.g.targets.append(target)
+        return target
+
+    def _left(self, target: Target, status: Status) -> Status:
+        self.g.targets.remove(target)
+        if status is target:
+            return None
+        if status is SPLIT and target.vars["left"] is not False:
+            # some paths end here, others go further out: the flags of those guard what follows
+            others = [t for t in self.g.targets if t.vars["left"] is not False]
+            return None if any(t.vars["left"] is not True for t in others) or not others else SPLIT
+        return status
+
+    def _check_limit(self, node: ast.AST, count: int) -> None:
+        if count > self.g.unroll_limit:
+            raise self.g.error_at(
+                node,
+                CompilationError,
+                f"this loop is unrolled at compile time and exceeds the limit of {self.g.unroll_limit} iterations",
+                code="PTO-L002",
+                hint="use `pl.range` for a run-time loop",
+            )
+
+    def counted(self, node: ast.For, spec: LoopSpec) -> Status:
+        """A run-time `for`."""
+        g = self.g
+        loc = g.loc(node)
+        assert isinstance(node.target, ast.Name)
+        kind: Literal["sequential", "parallel"] = "sequential" if spec.kind == "sequential" else "parallel"
+        start, stop, step = (g.e.as_index(v) for v in (spec.start, spec.stop, spec.step))
+        chunk = None if spec.chunk is None else g.e.as_index(spec.chunk)
+        var = g.e.fresh(node.target.id, I64)
+        count = trip_count(spec)
+        loop = RunTimeLoop(g, node, kind, loc, runs=count is not None and count > 0)
+
+        def enter() -> None:
+            # a Python integer, except that it is exact: weak like any index
+            g.bind(g.frame, node.target.id, Scalar(var, True, loc), node.target)  # type: ignore[attr-defined]
+
+        loop.compile(lambda: g.statements.block(node.body), enter)
+        body = loop.complete()
+        g.e.append(
+            For(kind, var, start, stop, step, tuple(body), chunk, spec.policy, spec.combine, None, loc)  # type: ignore[arg-type]
+        )
+        loop.after()
+        if kind == "parallel":
+            self._last_index(node, loop, start, stop, step, count)
+        return self._orelse(node, loop)
+
+    def _last_index(
+        self, node: ast.For, loop: RunTimeLoop, start: Operand, stop: Operand, step: Operand, count: int | None
+    ) -> None:
+        """The variable of a parallel loop after it: the last index, where it is known to exist."""
+        g = self.g
+        assert isinstance(node.target, ast.Name)
+        if node.target.id in loop.names.live_after and count and isinstance(start, Const) and isinstance(step, Const):
+            g.bind(g.frame, node.target.id, Scalar(index(int(start.value) + (count - 1) * int(step.value)), True))
+
+    def _orelse(self, node: ast.For | ast.While, loop: RunTimeLoop) -> Status:
+        g = self.g
+        if not node.orelse:
+            return None
+        broken = loop.broken.vars.get("broken", False)
+        if broken is False:
+            return g.statements.block(node.orelse)
+        if broken is True:
+            return None
+        cond = g.control.negated(broken)
+
+        def ended() -> Status:
+            for target in g.targets:  # what left something else has left the loop by `break`, too
+                if target.vars["left"] is not False:
+                    g.bind(target, "left", False)
+            return g.statements.block(node.orelse)
+
+        return g.control.run_if(cond, ended, lambda: None, node, None)
+
+    # -- while --------------------------------------------------------------------------------------------------
+
+    def while_(self, node: ast.While) -> Status:
+        g = self.g
+        names = g.frame.names.loops[node]
+        leave = self._target("break")
+        mark = len(g.control.pending)
+        status: Status = None
+        count = 0
+        g.static_loops += 1
+        while True:
+            decided = self._decided(node)
+            if decided is None:
+                g.static_loops -= 1
+                return self._left(leave, g.control.close_pending(mark, self.runtime_while(node), live=names.live_after))
+            if not decided:
+                break
+            count += 1
+            self._check_limit(node, count)
+            again = self._target("continue")
+            inner = len(g.control.pending)
+            g.loop_stack.append((leave, again))
+            status = g.statements.block(node.body)
+            g.loop_stack.pop()
+            status = self._left(again, g.control.close_pending(inner, status, live=names.exposed | names.live_after))
+            if status is None:
+                status = g.control.after_statement(node)
+            if status is not None:
+                break
+        g.static_loops -= 1
+        if status is None and node.orelse:
+            status = g.statements.block(node.orelse)
+        return self._left(leave, g.control.close_pending(mark, status, live=names.live_after))
+
+    def _decided(self, node: ast.While) -> bool | None:
+        """The truth of the condition at compile time; None when the loop runs at run time."""
+        g = self.g
+        if isinstance(node.test, ast.Constant) and node.test.value:
+            return None if runtime_guard(g, node) else True
+        region = g.control.open_region()
+        block = g.e.push()
+        value = g.expressions.visit(node.test)
+        g.node = node.test
+        decided = None if is_runtime(value) else bool(g.python(bool, value))
+        g.e.pop(block)
+        changes = g.control.close_region(region)
+        if decided is not None:  # else the condition is compiled again, as part of the loop
+            g.e.current.extend(block)
+            g.control.apply(changes)
+        return decided
+
+    def runtime_while(self, node: ast.While) -> Status:
+        g = self.g
+        loc = g.loc(node)
+        forever = isinstance(node.test, ast.Constant)
+        loop = RunTimeLoop(g, node, "while", loc, runs=False, forever=forever)
+        before: list[Stmt] = []
+
+        def enter() -> None:
+            if forever:
+                return
+            block = g.e.push()
+            g.node = node.test
+            value = g.expressions.visit(node.test)
+            g.node = node.test
+            loop.cond = g.e.cast(builtins.truth(g, value) if is_runtime(value) else bool(value), bool_).operand
+            loop.record_test()
+            g.e.pop(block)
+            before.extend(block)
+
+        loop.compile(lambda: g.statements.block(node.body), enter)
+        body = loop.complete(before)
+        g.e.append(While(tuple(loop.before), loop.cond, tuple(body), loc))
+        loop.after()
+        return self._orelse(node, loop)
+
+
+_END = object()

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: MIT
+"""What the front end is told about a kernel's arguments: which are run-time values and which are known now.
+
+The run-time leaves of all parameters, in order, are the parameters of the compiled function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pto_jit.dtypes import DType
+from pto_jit.ir.types import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class TensorParam:
+    """A tensor argument; extents that an annotation fixes are in `type.shape`.
+
+    Axes with one symbol (over all tensors of a call) have one extent.
+    """
+
+    type: TensorType
+    symbols: tuple[str | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarParam:
+    """A run-time number. `weak`: it was a Python int (i64) or float (f64)."""
+
+    dtype: DType
+    weak: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StaticParam:
+    """A compile-time value: the object itself."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerParam:
+    """A tuple, list, dict, dataclass or other object with tensors inside.
+
+    `items` are (index, key or attribute name, what stands there).  For an "object" (a dataclass instance, `self`)
+    `value` is the original; attributes not in `items` are read from it.
+    """
+
+    kind: Literal["tuple", "list", "dict", "object"]
+    items: tuple[tuple[Any, ParamKind], ...]
+    value: Any = None
+
+
+ParamKind = TensorParam | ScalarParam | StaticParam | ContainerParam
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One Python parameter of the kernel (each surplus positional argument of `*args` is one of its own)."""
+
+    name: str
+    what: ParamKind
+
+
+def leaves(what: ParamKind) -> Iterator[TensorParam | ScalarParam]:
+    """The run-time values inside `what`, in order."""
+    if isinstance(what, (TensorParam, ScalarParam)):
+        yield what
+    elif isinstance(what, ContainerParam):
+        for _, item in what.items:
+            yield from leaves(item)

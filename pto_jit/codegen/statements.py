@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: MIT
+"""Statements."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pto_jit.codegen import builtins
+from pto_jit.codegen.frames import MISSING, Frame, Unusable
+from pto_jit.codegen.patterns import matches
+from pto_jit.codegen.regions import Status, Target
+from pto_jit.codegen.syntax import refuse
+from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime
+from pto_jit.errors import CompilationError, InternalError, Note, PtoError, UnsupportedSyntaxError
+from pto_jit.ir.nodes import Scope
+
+if TYPE_CHECKING:
+    from pto_jit.codegen.generator import Generator
+
+
+class Statements:
+    """Executes statement nodes in the current frame; each gives a status (None: control falls through)."""
+
+    def __init__(self, generator: Generator) -> None:
+        self.g = generator
+        self._table: dict[type[ast.AST], Callable[[Any], Status]] = {
+            ast.Expr: self.expression,
+            ast.Assign: self.assign,
+            ast.AugAssign: self.augmented,
+            ast.AnnAssign: self.annotated,
+            ast.If: self.if_,
+            ast.For: lambda node: self.g.loop_statements.for_(node),
+            ast.While: lambda node: self.g.loop_statements.while_(node),
+            ast.With: self.with_,
+            ast.Return: self.return_,
+            ast.Break: self.break_,
+            ast.Continue: self.continue_,
+            ast.Pass: lambda node: None,
+            ast.Nonlocal: lambda node: None,
+            ast.Assert: self.assert_,
+            ast.Delete: self.delete,
+            ast.FunctionDef: self.function,
+            ast.Match: self.match,
+            ast.Raise: self.raise_,
+        }
+
+    def block(self, stmts: Sequence[ast.stmt]) -> Status:
+        """Execute statements until control leaves."""
+        g = self.g
+        for stmt in stmts:
+            status = self.statement(stmt)
+            if status is None and g.targets and any(t.vars["left"] is not False for t in g.targets):
+                status = g.control.after_statement(stmt)
+            if status is not None:
+                return status
+        return None
+
+    def statement(self, stmt: ast.stmt) -> Status:
+        g = self.g
+        g.node = stmt
+        handler = self._table.get(type(stmt))
+        if handler is None:
+            raise refuse(g, stmt)
+        try:
+            return handler(stmt)
+        except (PtoError, RecursionError):
+            raise
+        except Exception as error:
+            place = g.e.loc
+            raise InternalError(f"{type(error).__name__} while compiling {place}: {error}") from error
+
+    # -- simple statements --------------------------------------------------------------------------------------
+
+    def expression(self, node: ast.Expr) -> Status:
+        if not isinstance(node.value, ast.Constant):
+            self.g.expressions.visit(node.value)
+        return None
+
+    def assign(self, node: ast.Assign) -> Status:
+        value = self.g.expressions.visit(node.value)
+        for target in node.targets:
+            self.g.expressions.assign(target, value)
+        return None
+
+    def annotated(self, node: ast.AnnAssign) -> Status:
+        if node.value is not None:
+            self.g.expressions.assign(node.target, self.g.expressions.visit(node.value))
+        return None
+
+    def augmented(self, node: ast.AugAssign) -> Status:
+        g = self.g
+        op, target = type(node.op), node.target
+        x = g.expressions
+        if isinstance(target, ast.Name):
+            old = g.lookup(ast.copy_location(ast.Name(target.id, ast.Load()), target))
+            value = x.visit(node.value)
+            g.node = node
+            if isinstance(old, Tensor):
+                self._in_place(op, old, value)
+                return None
+            result = x.operate(op, old, value, in_place=True)
+            holder = g.frame.owner(target.id) or g.frame
+            self.bind_name(holder, target.id, result, node)
+        elif isinstance(target, ast.Subscript):
+            base, item = x.visit(target.value), x.visit(target.slice)
+            g.node = target
+            old = x.get_item(base, item)
+            value = x.visit(node.value)
+            g.node = node
+            if isinstance(old, Tensor):
+                self._in_place(op, old, value)
+            else:
+                x.set_item(base, item, x.operate(op, old, value, in_place=True))
+        else:
+            base = x.visit(target.value)
+            g.node = target
+            old = x.get_attribute(base, target.attr)
+            value = x.visit(node.value)
+            g.node = node
+            if isinstance(old, Tensor):
+                self._in_place(op, old, value)
+            else:
+                self._set_attribute(base, target.attr, x.operate(op, old, value, in_place=True))
+        return None
+
+    def _in_place(self, op: type[ast.operator], tensor: Tensor, value: Any) -> None:
+        """`tensor op= value` changes the tensor's elements, as it does with NumPy arrays."""
+        g = self.g
+        item = Ellipsis if tensor.rank else ()
+        old = builtins.subscript(g, tensor, ()) if not tensor.rank else tensor
+        builtins.store_subscript(g, tensor, item, builtins.binary(op, g, old, value))
+
+    def bind_name(self, holder: Frame, name: str, value: Any, node: ast.AST) -> None:
+        if holder is not self.g.frame and self.g.inner is not None and holder.region < self.g.inner.depth:
+            old = holder.vars.get(name, MISSING)
+            if not (is_runtime(value) and (old is MISSING or is_runtime(old))) and holder is not self.g.frame.function:
+                self._refuse_outer(holder, name, node)
+        self.g.bind(holder, name, value, node)
+
+    def _refuse_outer(self, holder: Frame, name: str, node: ast.AST) -> None:
+        g = self.g
+        assert g.inner is not None
+        place = holder.places.get(name)
+        notes = [Note("this branch or loop is decided at run time", g.inner.loc)]
+        if place is not None:
+            notes.insert(0, Note(f"`{name}` belongs to the enclosing function", g.loc(place, holder)))
+        raise g.error_at(
+            node,
+            CompilationError,
+            f"`nonlocal {name}` changes a compile-time value under run-time control flow",
+            code="PTO-N023",
+            hint="return the new value and assign it in the enclosing function",
+            notes=notes,
+        )
+
+    def store_attribute(self, target: ast.Attribute, value: Any) -> None:
+        g = self.g
+        base = g.expressions.visit(target.value)
+        g.node = target
+        self._set_attribute(base, target.attr, value)
+
+    def _set_attribute(self, base: Any, name: str, value: Any) -> None:
+        g = self.g
+        if is_runtime(base):
+            raise g.error(
+                CompilationError,
+                f"attributes of a run-time value cannot be assigned (`{name}`)",
+                code="PTO-N024",
+                hint="tiles and numbers are values: bind the result to a name",
+            )
+        g.check_mutable(base, f"assigning `{name}`")
+        g.python(setattr, base, name, value)
+
+    def delete(self, node: ast.Delete) -> Status:
+        g = self.g
+        for target in node.targets:
+            g.node = target
+            if isinstance(target, ast.Name):
+                g.lookup(ast.copy_location(ast.Name(target.id, ast.Load()), target))
+                g.unbind(g.frame.owner(target.id) or g.frame, target.id)
+            elif isinstance(target, ast.Subscript):
+                base = g.expressions.visit(target.value)
+                item = g.static(g.expressions.visit(target.slice), "the index of `del`")
+                g.node = target
+                g.static(base if is_runtime(base) else None, "the object of `del`")
+                g.check_mutable(base, "`del`")
+                g.python(lambda b, i: b.__delitem__(i), base, item)
+            elif isinstance(target, ast.Attribute):
+                base = g.static(g.expressions.visit(target.value), "the object of `del`")
+                g.node = target
+                g.check_mutable(base, "`del`")
+                g.python(delattr, base, target.attr)
+            else:
+                raise refuse(g, target)
+        return None
+
+    def function(self, node: ast.FunctionDef) -> Status:
+        g = self.g
+        value: Any = g.expressions.make_function(node)
+        for decorator in reversed(node.decorator_list):
+            wrapper = g.expressions.visit(decorator)
+            g.node = decorator
+            value = g.calls.call(wrapper, (value,), {})
+        g.bind(g.frame, node.name, value, node)
+        return None
+
+    # -- decisions ----------------------------------------------------------------------------------------------
+
+    def if_(self, node: ast.If) -> Status:
+        g = self.g
+        test = g.expressions.visit(node.test)
+        g.node = node.test
+        if not is_runtime(test):
+            return self.block(node.body if g.python(bool, test) else node.orelse)
+        cond = builtins.truth(g, test)
+        live = g.frame.names.live_after.get(node)
+        g.node = node
+        return g.control.run_if(cond, lambda: self.block(node.body), lambda: self.block(node.orelse), node, live)
+
+    def match(self, node: ast.Match) -> Status:
+        g = self.g
+        subject = g.expressions.visit(node.subject)
+        g.node = node.subject
+        g.static(subject if is_runtime(subject) else None, "the subject of `match`")
+        for case in node.cases:
+            bound: dict[str, Any] = {}
+            if not matches(g, case.pattern, subject, bound):
+                continue
+            for name, value in bound.items():
+                self.bind_name(g.frame.owner(name) or g.frame, name, value, case.pattern)
+            if case.guard is not None:
+                guard = g.expressions.visit(case.guard)
+                g.node = case.guard
+                if not g.python(bool, g.static(guard, "the guard of a case")):
+                    continue
+            return self.block(case.body)
+        return None
+
+    def assert_(self, node: ast.Assert) -> Status:
+        g = self.g
+        test = g.expressions.visit(node.test)
+        g.node = node.test
+        runtime = is_runtime(test)
+        if not runtime and g.python(bool, test):
+            return None
+        text = "" if node.msg is None else g.static(g.expressions.visit(node.msg), "the message of an assertion")
+        g.node = node
+        if not runtime:
+            detail = f": {text}" if text != "" else ""
+            raise g.error(CompilationError, f"assertion failed at compile time{detail}", code="PTO-N025",
+                          hint="the condition is known while compiling, and it is false")  # fmt: skip
+        builtins.call("assert_", g, (test, str(text)), {})
+        return None
+
+    def raise_(self, node: ast.Raise) -> Status:
+        g = self.g
+        value = None if node.exc is None else g.expressions.visit(node.exc)
+        g.node = node
+        if isinstance(value, type) and issubclass(value, BaseException):
+            value = g.python(value)
+        if not isinstance(value, BaseException):
+            raise g.error(CompilationError, "`raise` needs an exception", code="PTO-N026",
+                          hint="raise ValueError(...) on a path that is decided at compile time")  # fmt: skip
+        if g.inner is not None:
+            raise g.error(
+                UnsupportedSyntaxError,
+                "`raise` under run-time control flow",
+                code="PTO-S031",
+                hint="compiled code raises no exceptions: use `pl.assert_(cond, msg)`, checked with debug=True",
+                notes=(Note("this branch or loop is decided at run time", g.inner.loc),),
+            )
+        cause = None if node.cause is None else g.expressions.visit(node.cause)
+        if isinstance(cause, BaseException):
+            value.__cause__ = cause
+        if isinstance(value, CompilationError):
+            raise value.at(g.e.loc)
+        raise g.error(CompilationError, f"{type(value).__name__}: {value}", code="PTO-N027",
+                      hint="raised by the kernel itself, on a path taken at compile time") from value  # fmt: skip
+
+    # -- leaving ------------------------------------------------------------------------------------------------
+
+    def return_(self, node: ast.Return) -> Status:
+        g = self.g
+        value = None if node.value is None else g.expressions.visit(node.value)
+        g.node = node
+        return g.calls.return_value(value, node)
+
+    def break_(self, node: ast.Break) -> Status:
+        g = self.g
+        loop = g.loop_stack[-1]
+        return g.control.leave_loop("break", node) if loop is None else g.control.leave(loop[0], node)
+
+    def continue_(self, node: ast.Continue) -> Status:
+        g = self.g
+        loop = g.loop_stack[-1]
+        return g.control.leave_loop("next", node) if loop is None else g.control.leave(loop[1], node)
+
+    # -- scopes -------------------------------------------------------------------------------------------------
+
+    def with_(self, node: ast.With) -> Status:
+        g = self.g
+        call = node.items[0].context_expr
+        manager = call.func if isinstance(call, ast.Call) else call
+        g.node = call
+        kind = g.expressions.visit(manager)
+        if getattr(kind, "__pto_builtin__", None) != "incore" or len(node.items) > 1:
+            g.node = call
+            raise g.error(
+                UnsupportedSyntaxError,
+                "`with` other than `pl.incore`",
+                code="PTO-S032",
+                hint="kernels know one context, `with pl.incore():`; do the rest outside the kernel",
+            )
+        if not isinstance(call, ast.Call) or node.items[0].optional_vars is not None:
+            g.node = call
+            raise g.error(
+                UnsupportedSyntaxError,
+                "`pl.incore` is called and gives nothing to bind",
+                code="PTO-S033",
+                hint="write `with pl.incore():`",
+            )
+        args, kwargs = g.calls.arguments(call)
+        g.node = call
+        name = kwargs.pop("name", args[0] if args else None)
+        if kwargs or len(args) > 1:
+            raise g.error(CompilationError, "pl.incore takes `name=` alone", code="PTO-N028",
+                          hint='write `with pl.incore(name="body"):`')  # fmt: skip
+        name = g.static(name, "the name of a scope")
+        if name is not None and not (isinstance(name, str) and name.isidentifier()):
+            g.node = call
+            raise g.error(CompilationError, f"{name!r} is no name for a scope", code="PTO-N029",
+                          hint="a scope's name is an identifier")  # fmt: skip
+        return self.scope(name, False, lambda: self.block(node.body), node)
+
+    def scope(self, name: str | None, named: bool, run: Callable[[], Status], node: ast.AST) -> Status:
+        """Compile `run` as an in-core scope, or in place when it is inside one."""
+        g = self.g
+        if g.in_scope:
+            return run()
+        loc = g.loc(node)
+        label = name if named and name is not None else g.scope_name(name)
+        g.scope_depth += 1
+        block = g.e.push()
+        mark = len(g.control.pending)
+        status = g.control.close_pending(mark, run())
+        g.e.pop(block)
+        g.scope_depth -= 1
+        if block:
+            g.e.append(Scope(label, tuple(block), named, loc))
+        kind = status.kind if isinstance(status, Target) else ""
+        if kind == "entry" and not g.scope_depth:
+            assert isinstance(status, Target)
+            return g.control.return_now(status, node)
+        if kind.startswith("leave "):
+            return g.control.leave_loop(kind.split()[1], node)
+        return status
+
+
+__all__ = ["Scalar", "Statements", "Tile", "Unusable"]

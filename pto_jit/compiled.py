@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: MIT
+"""`fn.compile(...)`: one specialisation, opened up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pto_jit.arguments import Parameters
+from pto_jit.compiler import Stages, lower
+from pto_jit.ir.nodes import Block, Call, For, If, Module, Scope, Stmt, While
+from pto_jit.ir.text import to_text as print_module
+from pto_jit.kernel import Kernel
+from pto_jit.lower.decisions import Decision
+from pto_jit.lower.names import source_name
+from pto_jit.reading import Arguments, Spec
+
+LoopNodeKind = Literal["sequential", "parallel", "chunk", "in_chunk", "incore", "combine", "while", "if", "call"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopNode:
+    """A node of the program after placement: a loop, a branch, an in-core scope or a call.
+
+    `var` is the source's variable for loops, the function's name for "incore" and "call", "" for "while" and "if".
+    `str()` draws the tree.
+    """
+
+    kind: LoopNodeKind
+    var: str
+    children: list[LoopNode] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = [f"{self.kind} {self.var}".rstrip()]
+        for position, child in enumerate(self.children):
+            last = position == len(self.children) - 1
+            first, *rest = str(child).splitlines()
+            lines.append(("└─ " if last else "├─ ") + first)
+            lines += [("   " if last else "│  ") + line for line in rest]
+        return "\n".join(lines)
+
+
+class Compiled:
+    """A compiled specialisation: run it, bind it, read every stage of it."""
+
+    def __init__(self, parameters: Parameters, kernel: Kernel) -> None:
+        self._parameters = parameters
+        self._kernel = kernel
+        self._stages: Stages | None = kernel.built.stages
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run on arguments of the kinds it was compiled for; others are an ArgumentError."""
+        return self._kernel.launch(*self._matching(args, kwargs))
+
+    def bind(self, *args: Any, **kwargs: Any) -> Any:
+        """A prepared launch: `bound()` runs again on the same arguments, without looking at them."""
+        return self._kernel.bind(*self._matching(args, kwargs))
+
+    def _matching(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Arguments, tuple[Any, ...]]:
+        names, values = self._parameters.bind(args, kwargs)
+        call = self._parameters.classify(names, values)
+        for name, value in zip(names, values, strict=True):
+            if isinstance(value, Spec):
+                raise self._parameters.error(
+                    "PTO-A012", f"argument `{name}` is a pto.spec, which has no data", "pass an array"
+                )
+        reason = self._kernel.mismatch(call)
+        if reason is not None:
+            raise self._parameters.error(
+                "PTO-A013",
+                f"this version was compiled for ({self._kernel.info.signature}): {reason}",
+                f"call `{self._kernel.name}` itself, which compiles what it needs, or `compile` for these arguments",
+            )
+        self._kernel.check_writable(call, self._parameters)
+        return call, tuple(values)
+
+    def _lowered(self) -> Stages:
+        if self._stages is None:  # the code came from the disk cache: make the stages again
+            self._stages = lower(self._kernel.function, self._kernel.params, self._kernel.options)
+        return self._stages
+
+    @property
+    def stages(self) -> list[str]:
+        """Names of the compiler's stages in order; the last two are the LLVM IR and the machine code."""
+        return [*self._lowered().modules, "llvm", "assembly"]
+
+    def ir(self, stage: str) -> str:
+        """The program after `stage`: `.pto` text, LLVM IR or assembly."""
+        if stage == "llvm":
+            return self._kernel.built.program.llvm_ir
+        if stage == "assembly":
+            return self._kernel.built.program.assembly()
+        modules = self._lowered().modules
+        if stage not in modules:
+            raise ValueError(f"there is no stage {stage!r}; the stages are {', '.join(self.stages)}")
+        return print_module(modules[stage])
+
+    def loop_nest(self) -> list[LoopNode]:
+        """Loops, branches, in-core scopes and calls after placement, as a forest."""
+        module = self._lowered().modules["trimmed"]
+        return _nest(module.func(module.entry).body, module)
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """Everything the compiler considered: applied or not, and why."""
+        return list(self._lowered().decisions)
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Generated files, name -> text."""
+        name = self._lowered().last.name
+        return {f"{name}.pto": self.ir(self.stages[-3]), f"{name}.ll": self.ir("llvm")}
+
+    def write(self, directory: str | Path) -> list[Path]:
+        """Write `sources` into `directory`; returns the paths."""
+        root = Path(directory)
+        root.mkdir(parents=True, exist_ok=True)
+        paths = []
+        for name, text in self.sources.items():
+            path = root / name
+            path.write_text(text)
+            paths.append(path)
+        return paths
+
+    @property
+    def timings(self) -> dict[str, float]:
+        """Seconds per stage."""
+        return dict(self._lowered().timings)
+
+    def __repr__(self) -> str:
+        return f"<compiled {self._kernel.name}({self._kernel.info.signature})>"
+
+
+def _nest(body: Block, module: Module) -> list[LoopNode]:
+    nodes: list[LoopNode] = []
+    for stmt in body:
+        nodes += _node(stmt, module)
+    return nodes
+
+
+def _node(stmt: Stmt, module: Module) -> list[LoopNode]:
+    match stmt:
+        case For():
+            return [LoopNode(stmt.kind, source_name(stmt.var.name), _nest(stmt.body, module))]
+        case While():
+            return [LoopNode("while", "", _nest((*stmt.before, *stmt.body), module))]
+        case If():
+            inner = _nest((*stmt.then, *stmt.orelse), module)
+            return [LoopNode("if", "", inner)] if inner else []
+        case Scope():
+            kind: LoopNodeKind = "call" if stmt.named else "incore"
+            return [LoopNode(kind, stmt.name, _nest(stmt.body, module))]
+        case Call():
+            return [LoopNode("call", stmt.callee)]
+        case _:
+            return []

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: MIT
+"""A kernel's life, from source to machine code, on one page.
+
+`compile_kernel` drives everything: the front end makes loop IR from the Python function, the passes of
+`lower.pipeline` rewrite it, the verifier looks at both ends (and between all passes with debug), the target makes
+machine code.  Each stage is kept by name, with the seconds it took.  `building.build` asks the disk cache first, so
+this module, and with it the whole compiler, is imported when something is compiled.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pto_jit.codegen.compilation import compile_program
+from pto_jit.codegen.params import Param
+from pto_jit.config import config, log
+from pto_jit.errors import InternalError, Loc, PtoError
+from pto_jit.ir.nodes import Module
+from pto_jit.ir.text import to_text as print_module
+from pto_jit.ir.verify import verify
+from pto_jit.lower.decisions import Decision
+from pto_jit.lower.pipeline import PIPELINE
+from pto_jit.options import Options
+from pto_jit.runtime import symbols
+from pto_jit.semantic.rules import infer
+from pto_jit.targets import cpu
+from pto_jit.targets.cpu.program import write_module
+from pto_jit.work import elements_of_small_work
+
+
+@dataclass(slots=True)
+class Stages:
+    """The program after each stage, what was decided, and the time each stage took."""
+
+    modules: dict[str, Module] = field(default_factory=dict)
+    decisions: list[Decision] = field(default_factory=list)
+    timings: dict[str, float] = field(default_factory=dict)
+    results: Any = None
+
+    @property
+    def last(self) -> Module:
+        return next(reversed(self.modules.values()))
+
+
+def compile_kernel(
+    fn: Callable[..., Any], params: Sequence[Param], options: Options, object_cache: Any
+) -> tuple[Stages, cpu.CpuProgram, int]:
+    """Source to loaded machine code, and below how many elements of its arguments a launch is short.
+
+    `object_cache` keeps the matrix products that kernels share.
+    """
+    stages = lower(fn, params, options)
+    start = time.perf_counter()
+    module = stages.last
+    program = _guarded(
+        lambda: cpu.compile_module(
+            module, debug=_debug(options), fastmath=options.fastmath, symbols=symbols(), object_cache=object_cache
+        ),
+        f"the cpu target failed on `{module.name}`",
+    )
+    stages.timings.update({f"cpu: {k}": v for k, v in program.timings.items()})
+    stages.timings["cpu"] = time.perf_counter() - start
+    log("passes", "%s: %s", module.name, ", ".join(f"{k} {v * 1e3:.1f} ms" for k, v in stages.timings.items()))
+    return stages, program, elements_of_small_work(module)
+
+
+def lower(fn: Callable[..., Any], params: Sequence[Param], options: Options) -> Stages:
+    """Source to loop IR, ready for a target."""
+    stages = Stages()
+    start = time.perf_counter()
+    program = compile_program(fn, params, options=options)
+    module, stages.results = program.module, program.results
+    _record(stages, "source", module, start)
+    verify(module, infer)
+    for name, transform in PIPELINE:
+        start = time.perf_counter()
+        before = module
+        module = _guarded(
+            lambda transform=transform, before=before: transform(before, stages.decisions),
+            f"the pass that makes stage `{name}` failed on `{module.name}`",
+        )
+        if module is not before and _debug(options):
+            verify(module, infer)
+        _record(stages, name, module, start)
+    verify(module, infer)
+    return stages
+
+
+def places_of_failure(fn: Callable[..., Any], params: Sequence[Param], options: Options) -> list[Loc]:
+    """Where the failure sites of the compiled program are in the source as it is now, in the order of their numbers."""
+    module = lower(fn, params, options).last
+    writer, _, _ = write_module(module, cpu.host(), debug=_debug(options), fastmath=options.fastmath)
+    return [site.loc for site in writer.sites]
+
+
+def _debug(options: Options) -> bool:
+    return options.debug or config.debug
+
+
+def _guarded(step: Callable[[], Any], message: str) -> Any:
+    """What `step` gives; an exception that is not ours is a bug of ours."""
+    try:
+        return step()
+    except PtoError:
+        raise
+    except Exception as error:  # whatever it is, the user cannot do anything about it
+        raise InternalError(f"{message}: {type(error).__name__}: {error}") from error
+
+
+def _record(stages: Stages, name: str, module: Module, start: float) -> None:
+    stages.timings[name] = time.perf_counter() - start
+    stages.modules[name] = module
+    if config.dump_dir is not None:
+        directory = Path(config.dump_dir) / re.sub(r"\W", "_", module.name)
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / f"{len(stages.modules):02d}_{name}.pto").write_text(print_module(module, locations=True))

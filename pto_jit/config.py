@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: MIT
+"""Settings of the process: the only place that reads the environment.
+
+Each field has an environment variable that is read once, at import; assigning the field afterwards takes effect at
+the next call.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+logger = logging.getLogger("pto_jit")
+
+
+def _cache_dir() -> Path:
+    chosen = os.environ.get("PTO_CACHE_DIR")
+    if chosen:
+        return Path(chosen)
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "pto_jit"
+
+
+def _num_threads() -> int | None:
+    text = os.environ.get("PTO_NUM_THREADS")
+    if not text:
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise ValueError(f"PTO_NUM_THREADS={text!r}: a positive integer is wanted")
+    return int(text)
+
+
+def _flag(name: str) -> bool:
+    return os.environ.get(name, "") not in ("", "0")
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, (str, os.PathLike)) and str(value) != ""
+
+
+_KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "num_threads": (
+        "a positive integer or None",
+        lambda v: v is None or (isinstance(v, int) and not isinstance(v, bool) and v > 0),
+    ),
+    "cache_dir": ("a path", _is_path),
+    "interpret": ("True or False", _is_flag),
+    "debug": ("True or False", _is_flag),
+    "log": ("a string of comma-separated topics", lambda v: isinstance(v, str)),
+    "dump_dir": ("a path or None", lambda v: v is None or _is_path(v)),
+}
+
+
+@dataclass(slots=True)
+class Config:
+    """`pto.config`.
+
+    num_threads: workers of kernels that do not say otherwise (`PTO_NUM_THREADS`; None: the CPUs this process may use).
+    cache_dir: where compiled kernels are kept between processes (`PTO_CACHE_DIR`).
+    interpret: every call runs the original Python function on NumPy (`PTO_INTERPRET`).
+    debug: bounds, races and assertions are checked, the verifier runs between passes (`PTO_DEBUG`).
+    log: comma-separated topics written to the `pto_jit` logger: `specialize`, `cache`, `passes` (`PTO_LOG`).
+    dump_dir: every stage of every compilation is written there (`PTO_DUMP_DIR`).
+    """
+
+    num_threads: int | None = field(default_factory=_num_threads)
+    cache_dir: Path | str = field(default_factory=_cache_dir)
+    interpret: bool = field(default_factory=lambda: _flag("PTO_INTERPRET"))
+    debug: bool = field(default_factory=lambda: _flag("PTO_DEBUG"))
+    log: str = field(default_factory=lambda: os.environ.get("PTO_LOG", ""))
+    dump_dir: Path | str | None = field(default_factory=lambda: os.environ.get("PTO_DUMP_DIR") or None)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a field; ValueError for a value that it cannot have."""
+        wanted, fits = _KINDS.get(name, ("", lambda _: True))
+        if not fits(value):
+            raise ValueError(f"pto.config.{name} = {value!r}: {wanted} is wanted")
+        object.__setattr__(self, name, value)
+        for listener in _listeners:
+            listener()
+
+    def logs(self, topic: str) -> bool:
+        return bool(self.log) and topic in self.log.split(",")
+
+
+_listeners: list[Callable[[], None]] = []
+config = Config()
+
+
+def on_change(listener: Callable[[], None]) -> None:
+    """Call `listener` after every assignment to a setting."""
+    _listeners.append(listener)
+
+
+def log(topic: str, message: str, *args: object) -> None:
+    """Write one line to the `pto_jit` logger when its topic is switched on."""
+    if not config.logs(topic):
+        return
+    if not logger.handlers and not logging.getLogger().handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    logger.info(message, *args)

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: MIT
+"""Every error a user can see, and how it prints.
+
+A compile-time error reads::
+
+    PTO-T001: `acc` changes type across loop iterations
+      --> attention.py:41:9
+       |
+    41 |         acc = acc + p @ v
+       |         ^^^^^^^^^^^^^^^^^ becomes tile<64x64, f32>
+    note: first defined here  attention.py:34:5
+    called from attention.py:12:1
+    help: start with `pl.zeros((64, 64), pl.f32)`
+
+Codes are `PTO-` + a letter (S syntax, T types, H shapes, L loops and schedules, P parsing, R range inference, X target,
+A arguments, B bounds, I internal, N names and values) + a number; each is used for one message.
+"""
+
+from __future__ import annotations
+
+import linecache
+import unicodedata
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Loc:
+    """A range of source text: lines from 1, columns from 0 (as in `ast`, but counted in characters, not bytes).
+
+    `caller` is the place of the call that led here, for code inlined from another function.
+    """
+
+    filename: str = "<unknown>"
+    lineno: int = 0
+    col_offset: int = 0
+    end_lineno: int = 0
+    end_col_offset: int = 0
+    caller: Loc | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.filename}:{self.lineno}:{self.col_offset + 1}"
+
+
+NOWHERE = Loc()
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A second place or a remark that belongs to an error."""
+
+    message: str
+    loc: Loc | None = None
+
+
+def display_width(text: str) -> int:
+    """Columns that `text` takes in a terminal: wide characters count twice, combining ones not at all."""
+    width = 0
+    for ch in text:
+        if unicodedata.combining(ch):
+            continue
+        width += 2 if unicodedata.east_asian_width(ch) in "WF" else 1
+    return width
+
+
+def excerpt(loc: Loc) -> list[str]:
+    """The source line of `loc` with its range underlined; empty when the source is not at hand."""
+    line = linecache.getline(loc.filename, loc.lineno).rstrip("\n")
+    if not line:
+        return []
+    end = loc.end_col_offset if loc.end_lineno == loc.lineno else len(line)
+    start = min(loc.col_offset, len(line))
+    end = max(min(end, len(line)), start + 1)
+    number = str(loc.lineno)
+    gap = " " * len(number)
+    before = "".join("\t" if ch == "\t" else " " * display_width(ch) for ch in line[:start])
+    marks = "^" * max(1, display_width(line[start:end].replace("\t", " ")))
+    return [f"  {gap} --> {loc}", f"  {gap} |", f"  {number} | {line}", f"  {gap} | {before}{marks}"]
+
+
+class PtoError(Exception):
+    """Root of all errors of pto_jit."""
+
+
+class CompilationError(PtoError):
+    """The program cannot be compiled.
+
+    Attributes: `filename lineno col_offset end_lineno end_col_offset` (lines from 1, columns from 0), `code`, `hint`,
+    `notes` (a tuple of `Note`).
+    """
+
+    default_code = "PTO-N000"
+
+    def __init__(
+        self,
+        message: str,
+        loc: Loc | None = None,
+        *,
+        code: str | None = None,
+        hint: str | None = None,
+        notes: tuple[Note, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.loc = loc
+        self.code = code or self.default_code
+        self.hint = hint
+        self.notes = notes
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (type(self), self.message, self.loc, self.code, self.hint, self.notes)
+
+    @property
+    def filename(self) -> str | None:
+        return self.loc.filename if self.loc else None
+
+    @property
+    def lineno(self) -> int | None:
+        return self.loc.lineno if self.loc else None
+
+    @property
+    def col_offset(self) -> int | None:
+        return self.loc.col_offset if self.loc else None
+
+    @property
+    def end_lineno(self) -> int | None:
+        return self.loc.end_lineno if self.loc else None
+
+    @property
+    def end_col_offset(self) -> int | None:
+        return self.loc.end_col_offset if self.loc else None
+
+    def at(self, loc: Loc) -> CompilationError:
+        """Give the error a place if it has none; returns itself."""
+        if self.loc is None:
+            self.loc = loc
+        return self
+
+    def __str__(self) -> str:
+        lines = [f"{self.code}: {self.message}"]
+        if self.loc is not None:
+            lines += excerpt(self.loc) or [f"  --> {self.loc}"]
+        for note in self.notes:
+            if note.loc is None:
+                lines.append(f"note: {note.message}")
+            else:
+                lines.append(f"note: {note.message}  {note.loc}")
+                lines += excerpt(note.loc)[2:]
+        caller = self.loc.caller if self.loc else None
+        while caller is not None:
+            lines.append(f"called from {caller}")
+            caller = caller.caller
+        if self.hint:
+            lines.append(f"help: {self.hint}")
+        return "\n".join(lines)
+
+
+def _rebuild(cls: Any, message: str, loc: Loc | None, code: str, hint: str | None, notes: tuple[Note, ...]) -> Any:
+    return cls(message, loc, code=code, hint=hint, notes=notes)
+
+
+class UnsupportedSyntaxError(CompilationError):
+    """Python syntax that has no meaning in a kernel."""
+
+    default_code = "PTO-S000"
+
+
+class TypeMismatchError(CompilationError, TypeError):
+    """Operand types or dtypes that do not go together."""
+
+    default_code = "PTO-T000"
+
+
+class ShapeError(CompilationError, ValueError):
+    """Shapes that do not go together, at compile time or at the call."""
+
+    default_code = "PTO-H000"
+
+
+class ScheduleError(CompilationError, ValueError):
+    """A loop that cannot be run the way it was asked for."""
+
+    default_code = "PTO-L000"
+
+
+class RangeInferenceError(CompilationError, ValueError):
+    """A comprehension whose index ranges cannot be inferred."""
+
+    default_code = "PTO-R000"
+
+
+class ParseError(PtoError, ValueError):
+    """Malformed text (`.pto`, a comprehension); `lineno` from 1, `col_offset` from 0."""
+
+    def __init__(self, message: str, filename: str, lineno: int, col_offset: int, line: str = "") -> None:
+        super().__init__(message, filename, lineno, col_offset, line)
+        self.message, self.filename, self.lineno, self.col_offset, self.line = (
+            message, filename, lineno, col_offset, line)  # fmt: skip
+        self.code = "PTO-P000"
+
+    def __str__(self) -> str:
+        head = f"{self.code}: {self.message}\n  --> {self.filename}:{self.lineno}:{self.col_offset + 1}"
+        if not self.line:
+            return head
+        return f"{head}\n  {self.lineno} | {self.line}\n  {' ' * len(str(self.lineno))} | {' ' * self.col_offset}^"
+
+
+class TargetError(PtoError):
+    """The target cannot do what the program asks."""
+
+
+class ToolchainError(PtoError):
+    """A compiler or a tool is missing or failed."""
+
+
+class LaunchError(PtoError, RuntimeError):
+    """A compiled program could not be run, or failed while running."""
+
+
+class ArgumentError(LaunchError, TypeError):
+    """Wrong, missing or unknown arguments; dtype, rank, layout; a read-only output."""
+
+
+class BoundsError(LaunchError, IndexError):
+    """An index, offset or region outside its tensor or tile."""
+
+
+class RaceError(LaunchError):
+    """Two iterations of a parallel loop touch one place (debug=True)."""
+
+
+class KernelAssertionError(LaunchError, AssertionError):
+    """An assertion inside a kernel failed (debug=True)."""
+
+
+class TaskError(LaunchError):
+    """A task of a graph failed; the error itself is `__cause__`."""
+
+
+class InternalError(PtoError):
+    """A bug of pto_jit. Please report it with the program that led here."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"{message}\nThis is a bug in pto_jit, not in your program; please report it.")

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: MIT
+"""What a failed launch raises, and what `pl.print` prints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pto_jit import errors
+from pto_jit.errors import Loc, PtoError
+
+if TYPE_CHECKING:
+    from pto_jit.kernel import Kernel
+
+_CODES = {
+    "BoundsError": "PTO-B001",
+    "RaceError": "PTO-L900",
+    "KernelAssertionError": "PTO-N900",
+    "ShapeError": "PTO-H900",
+}
+_HELP = {
+    "BoundsError": "compute the index or offset so that it stays inside, or guard the access with an `if`",
+    "RaceError": "make the loop sequential, or write the update as a reduction",
+}
+
+
+def fail(kernel: Kernel, site: int, v0: int, v1: int, v2: int, args: tuple[Any, ...]) -> None:
+    """Raise the error of the failure site with that number; negative ones are the runtime's."""
+    if site == -1:
+        raise MemoryError(f"{kernel.name}: {v0} bytes could not be had")
+    if site < 0:
+        raise errors.InternalError(f"{kernel.name}: the runtime reported failure {site} ({v0})")
+    error, template, _ = kernel.built.program.sites[site]
+    reason, _, action = template.format(v0, v1, v2).partition("; ")
+    lines = [f"{_CODES.get(error, 'PTO-A900')}: {kernel.name}: {reason}"]
+    loc: Loc | None = _place(kernel, site)
+    if loc is not None and loc.lineno:
+        lines += errors.excerpt(loc) or [f"  --> {loc}"]
+        caller = loc.caller
+        while caller is not None:
+            lines.append(f"called from {caller}")
+            caller = caller.caller
+    action = action or _HELP.get(error, "")
+    if action:
+        lines.append(f"help: {action}")
+    raise _error(error, "\n".join(lines))
+
+
+def _error(name: str, text: str) -> Exception:
+    found = getattr(errors, name, None)
+    if not (isinstance(found, type) and issubclass(found, PtoError)):
+        return errors.InternalError(f"a failure site has the unknown error class {name}: {text}")
+    return found(text)
+
+
+def _place(kernel: Kernel, site: int) -> Loc:
+    """Where the site is in the source.
+
+    Code from the disk cache may have been made when the function stood elsewhere: its content is the same, so its
+    sites are too, and compiling it up to them tells where they are now.
+    """
+    stored = kernel.built.program.sites[site][2]
+    if kernel.built.stages is not None:
+        return stored
+    if kernel.places is None:
+        from pto_jit.compiler import places_of_failure
+
+        try:
+            kernel.places = places_of_failure(kernel.function, kernel.params, kernel.options)
+        except PtoError:  # the source is gone or was edited since: the stored place is the best there is
+            kernel.places = []
+    return kernel.places[site] if len(kernel.places) == len(kernel.built.program.sites) else stored
+
+
+def show(kernel: Kernel, site: int, values: tuple[int, ...]) -> None:
+    """Print what a `pl.print` of the kernel says; the values arrive as 64-bit slots."""
+    print(kernel.built.program.format_print(site, values))

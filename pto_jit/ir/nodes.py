@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: MIT
+"""The loop IR: the whole grammar on one screen.
+
+A program is a `Module` of `Func`s.  A body is a tuple of statements.  Operations (`Op`) are rows of the table in
+`pto_jit.semantic`; loops, branches, scopes and calls are the node kinds below and there are no others.
+
+Variables are mutable and have one type each: `%acc = tadd %acc, %t` inside a loop carries `%acc` to the next
+iteration.  A variable assigned once is a value.  Tiles are values: assignment copies the meaning, never the memory.
+All nodes are frozen and compared without their locations; passes build new trees and return the *same object* when
+nothing changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pto_jit.dtypes import DType
+from pto_jit.errors import NOWHERE, Loc
+from pto_jit.ir.types import ScalarType, Type
+
+LoopKind = Literal["sequential", "parallel", "chunk", "in_chunk", "combine"]
+FuncKind = Literal["orchestration", "incore"]
+Attr = int | float | bool | str | None | DType | tuple["Attr", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """A use or definition of a variable; `name` without the `%`."""
+
+    name: str
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A scalar constant, already of the type it is used with."""
+
+    value: int | float | bool
+    type: ScalarType
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Const) or self.type != other.type:
+            return NotImplemented if not isinstance(other, Const) else False
+        # repr distinguishes 0.0 from -0.0 and makes NaN equal to itself, as program text does
+        return repr(self.value) == repr(other.value)
+
+    def __hash__(self) -> int:
+        return hash((repr(self.value), self.type))
+
+
+Operand = Var | Const
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """The body of a function passed to an operation (`map`, `reduce`, `associative_scan`): scalars in, scalars out."""
+
+    params: tuple[Var, ...]
+    body: Block
+    results: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation: `results = op args {attrs}`."""
+
+    op: str
+    results: tuple[Var, ...]
+    args: tuple[Operand, ...]
+    attrs: tuple[tuple[str, Attr], ...] = ()
+    regions: tuple[Region, ...] = ()
+    loc: Loc = field(default=NOWHERE, compare=False, repr=False)
+
+    def attr(self, name: str, default: Attr = None) -> Attr:
+        for key, value in self.attrs:
+            if key == name:
+                return value
+        return default
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """A counted loop over [start, stop) by step, in the order and with the freedom that `kind` says.
+
+    `chunk` (an operand), `policy` and `combine` are what the source asked for; chunk expansion consumes `chunk`.
+    `grain` is the scheduler's choice: iterations given to a worker at a time (parallel and chunk loops).
+    """
+
+    kind: LoopKind
+    var: Var
+    start: Operand
+    stop: Operand
+    step: Operand
+    body: Block
+    chunk: Operand | None = None
+    policy: Literal["leading_full", "aligned"] = "leading_full"
+    combine: Literal["sequential", "tree", "loop"] = "sequential"
+    grain: int | None = None
+    loc: Loc = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class While:
+    """`before` computes `cond`; the loop ends when it is false."""
+
+    before: Block
+    cond: Operand
+    body: Block
+    loc: Loc = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    cond: Operand
+    then: Block
+    orelse: Block = ()
+    loc: Loc = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """An in-core scope, before outlining. `named` when it is the inlined body of a named in-core function."""
+
+    name: str
+    body: Block
+    named: bool = False
+    loc: Loc = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Fuse:
+    """Consecutive tile operations that run as one loop nest over their common leading axes.
+
+    `keep` names the results that are read outside the group and so need memory.
+    """
+
+    body: Block
+    keep: tuple[str, ...] = ()
+    loc: Loc = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of another function of the module. Results are scalars; tensors are passed in."""
+
+    callee: str
+    args: tuple[Operand, ...]
+    results: tuple[Var, ...] = ()
+    loc: Loc = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    values: tuple[Operand, ...] = ()
+    loc: Loc = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    loc: Loc = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    loc: Loc = field(default=NOWHERE, compare=False, repr=False)
+
+
+Stmt = Op | For | While | If | Scope | Fuse | Call | Return | Break | Continue
+Block = tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Func:
+    """A function. `results` are the types it returns (an entry may return tensors and scalars, others scalars)."""
+
+    name: str
+    kind: FuncKind
+    params: tuple[Var, ...]
+    results: tuple[Type, ...]
+    body: Block
+    loc: Loc = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    name: str
+    funcs: tuple[Func, ...]
+    entry: str
+
+    def func(self, name: str) -> Func:
+        for func in self.funcs:
+            if func.name == name:
+                return func
+        raise KeyError(name)

@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: MIT
+"""Walking and rewriting programs: what every pass is made of.
+
+Rewriting passes locations on and gives the *same object* back where nothing changed, so `after is before` says that a
+pass found nothing to do.  "Direct" below means of the statement itself, not of the blocks inside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from pto_jit.ir.nodes import (
+    Block,
+    Break,
+    Call,
+    Const,
+    Continue,
+    For,
+    Func,
+    Fuse,
+    If,
+    Module,
+    Op,
+    Operand,
+    Region,
+    Return,
+    Scope,
+    Stmt,
+    Var,
+    While,
+)
+
+T = TypeVar("T")
+
+# -- reading ----------------------------------------------------------------------------------------------------
+
+
+def blocks(stmt: Stmt) -> tuple[Block, ...]:
+    """The blocks directly inside a statement, those of its regions too."""
+    kind = type(stmt)
+    if kind is Op:
+        return tuple(region.body for region in stmt.regions) if stmt.regions else ()  # pyright: ignore
+    if isinstance(stmt, (For, Scope, Fuse)):
+        return (stmt.body,)
+    if isinstance(stmt, If):
+        return (stmt.then, stmt.orelse)
+    if isinstance(stmt, While):
+        return (stmt.before, stmt.body)
+    return ()
+
+
+def statements(block: Block) -> Iterator[Stmt]:
+    """All statements of a block, nested ones too, in the order of the text."""
+    for stmt in block:
+        yield stmt
+        for inner in blocks(stmt):
+            yield from statements(inner)
+
+
+def operands(stmt: Stmt) -> tuple[Operand, ...]:
+    """What a statement reads directly; the results of its regions count."""
+    match stmt:
+        case Op():
+            if stmt.regions:
+                return stmt.args + tuple(result for region in stmt.regions for result in region.results)
+            return stmt.args
+        case For():
+            bounds = (stmt.start, stmt.stop, stmt.step)
+            return bounds if stmt.chunk is None else (*bounds, stmt.chunk)
+        case While() | If():
+            return (stmt.cond,)
+        case Call():
+            return stmt.args
+        case Return():
+            return stmt.values
+        case _:
+            return ()
+
+
+def uses(stmt: Stmt) -> tuple[Var, ...]:
+    """The variables a statement reads directly."""
+    return tuple(operand for operand in operands(stmt) if isinstance(operand, Var))
+
+
+def defs(stmt: Stmt) -> tuple[Var, ...]:
+    """The variables a statement assigns or binds directly: results, the loop variable, parameters of regions."""
+    if isinstance(stmt, Op):
+        if stmt.regions:
+            return stmt.results + tuple(param for region in stmt.regions for param in region.params)
+        return stmt.results
+    if isinstance(stmt, Call):
+        return stmt.results
+    return (stmt.var,) if isinstance(stmt, For) else ()
+
+
+def block_uses(block: Block) -> set[str]:
+    """Names read anywhere in a block."""
+    return {var.name for stmt in statements(block) for var in uses(stmt)}
+
+
+def block_defs(block: Block) -> set[str]:
+    """Names assigned or bound anywhere in a block."""
+    return {var.name for stmt in statements(block) for var in defs(stmt)}
+
+
+def variables(block: Block) -> Iterator[Var]:
+    """The variables of a block in the order of the text, once per appearance; a statement's uses before its results."""
+    for stmt in statements(block):
+        yield from uses(stmt)
+        yield from defs(stmt)
+
+
+def free_vars(block: Block) -> tuple[Var, ...]:
+    """The variables whose value from before the block may be read in it, in order of the first such read.
+
+    A variable assigned on every path to a read is not free; one assigned only in a branch, or only in the body of a
+    loop that may run zero times, is.
+    """
+    return tuple(var for var, _ in free_reads(block).values())
+
+
+def free_reads(block: Block) -> dict[str, tuple[Var, Stmt]]:
+    """The free variables of a block by name, each with the first statement that may read it from before the block."""
+    flow = _Flow()
+    flow.block(block, set())
+    return flow.free
+
+
+class _Flow:
+    """Follows what is assigned on every path."""
+
+    def __init__(self) -> None:
+        self.free: dict[str, tuple[Var, Stmt]] = {}
+        self.breaks: list[list[set[str]]] = []  # for each loop around here, what is assigned where it is left
+
+    def read(self, operands: tuple[Operand, ...], known: set[str], stmt: Stmt) -> None:
+        for operand in operands:
+            if isinstance(operand, Var) and operand.name not in known:
+                self.free.setdefault(operand.name, (operand, stmt))
+
+    def block(self, block: Block, known: set[str]) -> set[str] | None:
+        """What is assigned at the end of a block (`known` is updated for it), None when the end is not reached."""
+        for stmt in block:
+            match stmt:
+                case Op():
+                    self.read(stmt.args, known, stmt)
+                    for region in stmt.regions:
+                        inner = known | {param.name for param in region.params}
+                        after = self.block(region.body, inner)
+                        self.read(region.results, inner if after is None else after, stmt)
+                    known.update([result.name for result in stmt.results])
+                case Call():
+                    self.read(stmt.args, known, stmt)
+                    known.update([result.name for result in stmt.results])
+                case For():
+                    self.read(operands(stmt), known, stmt)
+                    self.breaks.append([])
+                    self.block(stmt.body, known | {stmt.var.name})
+                    self.breaks.pop()
+                case While():
+                    after = self.loop(stmt, known)
+                    if after is None:
+                        return None
+                    known = after
+                case If():
+                    self.read((stmt.cond,), known, stmt)
+                    then, orelse = self.block(stmt.then, set(known)), self.block(stmt.orelse, set(known))
+                    if then is None and orelse is None:
+                        return None
+                    known = then & orelse if then is not None and orelse is not None else then or orelse or set()
+                case Scope() | Fuse():
+                    after = self.block(stmt.body, known)
+                    if after is None:
+                        return None
+                    known = after
+                case Return():
+                    self.read(stmt.values, known, stmt)
+                    return None
+                case Break():
+                    if self.breaks:
+                        self.breaks[-1].append(set(known))
+                    return None
+                case Continue():
+                    return None
+        return known
+
+    def loop(self, stmt: While, known: set[str]) -> set[str] | None:
+        """A while loop is left where its condition is false, after `before`, or at a break."""
+        self.breaks.append([])
+        tested = self.block(stmt.before, known)
+        exits: list[set[str]] = []
+        if tested is not None:
+            self.read((stmt.cond,), tested, stmt)
+            self.block(stmt.body, set(tested))
+            if not (isinstance(stmt.cond, Const) and stmt.cond.value):
+                exits.append(tested)
+        exits += self.breaks.pop()
+        return set.intersection(*exits) if exits else None
+
+
+# -- rewriting --------------------------------------------------------------------------------------------------
+
+Visit = Callable[[Stmt], Block | Stmt | None]
+
+
+def with_blocks(stmt: Stmt, new: tuple[Block, ...]) -> Stmt:
+    """`stmt` with other blocks inside it, in the order of `blocks`; itself when they are the same objects."""
+    old = blocks(stmt)
+    if all(a is b for a, b in zip(old, new, strict=True)):
+        return stmt
+    if isinstance(stmt, Op):
+        regions = tuple(
+            region if region.body is body else replace(region, body=body)
+            for region, body in zip(stmt.regions, new, strict=True)
+        )
+        return replace(stmt, regions=regions)
+    if isinstance(stmt, If):
+        return replace(stmt, then=new[0], orelse=new[1])
+    if isinstance(stmt, While):
+        return replace(stmt, before=new[0], body=new[1])
+    assert isinstance(stmt, (For, Scope, Fuse))
+    return replace(stmt, body=new[0])
+
+
+def rewrite_block(block: Block, visit: Visit) -> Block:
+    """Replace statements, inner ones first.
+
+    `visit` is called once with each statement, whose inner blocks are rewritten by then.  It returns None (keep), a
+    statement, or a block that takes the statement's place (empty: remove it).
+    """
+    result: list[Stmt] | None = None
+    for position, stmt in enumerate(block):
+        inner = blocks(stmt)
+        current = with_blocks(stmt, tuple(rewrite_block(b, visit) for b in inner)) if inner else stmt
+        replacement = visit(current)
+        if replacement is None:
+            replacement = current
+        if result is None and replacement is not stmt:
+            result = list(block[:position])
+        if result is not None:
+            if isinstance(replacement, tuple):
+                result.extend(replacement)
+            else:
+                result.append(replacement)
+    return block if result is None else tuple(result)
+
+
+def map_statements(block: Block, fn: Callable[[Stmt], Stmt]) -> Block:
+    """Replace each statement by one statement, inner ones first."""
+    return rewrite_block(block, fn)
+
+
+def map_blocks(block: Block, fn: Callable[[Block], Block]) -> Block:
+    """Apply `fn` to every block, inner ones first, `block` itself last."""
+
+    def visit(stmt: Stmt) -> Stmt:
+        inner = blocks(stmt)
+        return with_blocks(stmt, tuple(fn(b) for b in inner)) if inner else stmt
+
+    return fn(rewrite_block(block, visit))
+
+
+def rewrite_func(func: Func, visit: Visit) -> Func:
+    """`rewrite_block` of the body."""
+    body = rewrite_block(func.body, visit)
+    return func if body is func.body else replace(func, body=body)
+
+
+def map_funcs(module: Module, fn: Callable[[Func], Func]) -> Module:
+    """Replace each function by one function."""
+    funcs = tuple(fn(func) for func in module.funcs)
+    return module if all(a is b for a, b in zip(funcs, module.funcs, strict=True)) else replace(module, funcs=funcs)
+
+
+def rewrite_module(module: Module, visit: Visit) -> Module:
+    """`rewrite_block` of the body of every function."""
+    return map_funcs(module, lambda func: rewrite_func(func, visit))
+
+
+def substitute(block: Block, mapping: Mapping[str, Operand]) -> Block:
+    """Replace reads of variables by other operands, following chains in `mapping`; assignments stay.
+
+    The caller knows that the operands have the same values at every read.
+    """
+
+    def chase(operand: Operand) -> Operand:
+        seen = 0
+        while isinstance(operand, Var) and operand.name in mapping and seen <= len(mapping):
+            operand = mapping[operand.name]
+            seen += 1
+        return operand
+
+    return rewrite_block(block, lambda stmt: _with_operands(stmt, chase, None)) if mapping else block
+
+
+def rename(block: Block, names: Mapping[str, str]) -> Block:
+    """Give variables other names, where they are read and where they are assigned."""
+
+    def var(old: Var) -> Var:
+        new = names.get(old.name, old.name)
+        return old if new == old.name else Var(new, old.type)
+
+    def read(operand: Operand) -> Operand:
+        return var(operand) if isinstance(operand, Var) else operand
+
+    def visit(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Fuse):
+            keep = tuple(names.get(name, name) for name in stmt.keep)
+            return stmt if keep == stmt.keep else replace(stmt, keep=keep)
+        return _with_operands(stmt, read, var)
+
+    return rewrite_block(block, visit) if names else block
+
+
+def _with_operands(stmt: Stmt, read: Callable[[Operand], Operand], define: Callable[[Var], Var] | None) -> Stmt:
+    """A statement with each operand read through `read` and each variable it assigns through `define`."""
+    match stmt:
+        case Op():
+            args, results = _each(stmt.args, read), _each(stmt.results, define)
+            regions = _each(stmt.regions, lambda region: _with_region(region, read, define))
+            if args is stmt.args and results is stmt.results and regions is stmt.regions:
+                return stmt
+            return replace(stmt, args=args, results=results, regions=regions)
+        case For():
+            start, stop, step = read(stmt.start), read(stmt.stop), read(stmt.step)
+            chunk = None if stmt.chunk is None else read(stmt.chunk)
+            var = stmt.var if define is None else define(stmt.var)
+            same = start is stmt.start and stop is stmt.stop and step is stmt.step
+            if same and chunk is stmt.chunk and var is stmt.var:
+                return stmt
+            return replace(stmt, start=start, stop=stop, step=step, chunk=chunk, var=var)
+        case While() | If():
+            cond = read(stmt.cond)
+            return stmt if cond is stmt.cond else replace(stmt, cond=cond)
+        case Call():
+            args, results = _each(stmt.args, read), _each(stmt.results, define)
+            return stmt if args is stmt.args and results is stmt.results else replace(stmt, args=args, results=results)
+        case Return():
+            values = _each(stmt.values, read)
+            return stmt if values is stmt.values else replace(stmt, values=values)
+        case _:
+            return stmt
+
+
+def _with_region(region: Region, read: Callable[[Operand], Operand], define: Callable[[Var], Var] | None) -> Region:
+    params, results = _each(region.params, define), _each(region.results, read)
+    if params is region.params and results is region.results:
+        return region
+    return replace(region, params=params, results=results)
+
+
+def _each(items: tuple[T, ...], fn: Callable[[T], T] | None) -> tuple[T, ...]:
+    if fn is None or not items:
+        return items
+    new = tuple(fn(item) for item in items)
+    return items if all(a is b for a, b in zip(items, new, strict=True)) else new

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: MIT
+"""`@pto.jit` and `@pto.incore`: functions that compile themselves when they are called.
+
+A `JitFunction` is a C `Dispatcher`: calls whose argument kinds were seen before go straight to machine code.
+Everything else arrives in `_slow_call`, which describes the arguments, finds or makes the specialisation, registers
+it for the fast path where that is sound, and runs it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import sys
+import threading
+import types
+import warnings
+import weakref
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+
+from pto_jit.arguments import Parameters
+from pto_jit.building import build
+from pto_jit.codegen.fingerprint import MISSING_NAME, Guard, fingerprint
+from pto_jit.config import config, log, on_change
+from pto_jit.errors import ArgumentError
+from pto_jit.kernel import Kernel, Specialization, signature_text
+from pto_jit.language import _interpret
+from pto_jit.options import OPTION_NAMES, Options
+from pto_jit.reading import Arguments, Spec
+from pto_jit.runtime import ABSENT, Dispatcher
+
+if TYPE_CHECKING:
+    from pto_jit.compiled import Compiled
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+S = TypeVar("S")
+
+_WARN_AFTER = 64  # specialisations of one kernel
+_alive: weakref.WeakSet[JitFunction[Any, Any]] = weakref.WeakSet()
+_making = threading.RLock()  # one specialisation is made at a time: compilation runs under the interpreter lock anyway
+
+
+class JitFunction(Dispatcher, Generic[P, R]):
+    """A compiled function; made by `pto.jit`. It has the name, docstring and signature of the original."""
+
+    __name__: str
+    __qualname__: str
+
+    def __init__(self, fn: Callable[P, R], options: Options, around: Mapping[str, Any] | None = None) -> None:
+        """`around`: the names where the function is defined, for annotations that are text."""
+        self._options = options
+        self._parameters = Parameters(fn, around or {})
+        super().__init__(
+            tuple(p.name for p in self._parameters.named), self._slow_call, **self._parameters.dispatcher_options()
+        )
+        self._kernels: dict[Any, Kernel] = {}
+        self._specializations: list[Specialization] = []
+        functools.update_wrapper(self, fn)
+        self.__signature__ = self._parameters.signature
+        self.__pto_jit__ = fn
+        _alive.add(self)
+
+    # -- calling ------------------------------------------------------------------------------------------------
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+        @overload
+        def __get__(self, instance: None, owner: type | None = None, /) -> JitFunction[P, R]: ...
+        @overload
+        def __get__(
+            self: JitFunction[Concatenate[S, Q], R], instance: S, owner: type | None = None, /
+        ) -> BoundKernel[Q, R]: ...
+        def __get__(self, instance: Any, owner: type | None = None, /) -> Any: ...
+
+    def _slow_call(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+        if _interpret.active():  # a kernel called by an interpreted one
+            return self.__pto_jit__(*args, **(kwargs or {}))  # type: ignore[call-arg]
+        if config.interpret:
+            return self.interpret(*args, **(kwargs or {}))
+        before = _settings[0]
+        names, values = self._parameters.bind(args, kwargs)
+        call = self._parameters.classify(names, values)
+        self._refuse_specs(names, values)
+        kernel = self._kernel(call, self._options)
+        kernel.check_writable(call, self._parameters)
+        self._register(values, call, kernel, before)
+        return kernel.launch(call, tuple(values))
+
+    def _refuse_specs(self, names: list[str], values: list[Any]) -> None:
+        for name, value in zip(names, values, strict=True):
+            if isinstance(value, Spec):
+                raise self._parameters.error(
+                    "PTO-A012", f"argument `{name}` is a pto.spec, which has no data",
+                    f"pass an array, or compile without running: `{self.__name__}.compile(...)`",
+                )  # fmt: skip
+
+    def _register(self, values: list[Any], call: Arguments, kernel: Kernel, before: int) -> None:
+        """Let later calls of this kind skip the slow path, where identity of the arguments decides everything."""
+        plan = [p for p in call.plan if p is not None]
+        if len(plan) != len(call.plan):
+            return
+        prints = [fingerprint(self.__pto_jit__), *call.prints]
+        if any(p.mutable for p in prints):
+            return  # what it consulted can change without anything changing its identity
+        guards = {(id(g[0]), g[1]): g for p in prints for g in map(_runtime_guard, p.guards)}
+        self.register(tuple(values), kernel.entry, plan, tuple(guards.values()), kernel.converter(call), call.extents)
+        if _settings[0] != before:  # another thread changed the configuration meanwhile
+            self.clear()
+
+    def _kernel(self, call: Arguments, options: Options) -> Kernel:
+        own = fingerprint(self.__pto_jit__)
+        key = (own.digest, call.key, options, str(config.cache_dir), config.debug, config.num_threads)
+        kernel = self._kernels.get(key)
+        if kernel is None:
+            with _making:
+                kernel = self._kernels.get(key)
+                if kernel is None:
+                    identity = None if own.local or call.local else f"{self.__name__}|{own.digest}|{call.key!r}"
+                    kernel = self._kernels[key] = self._make(call, options, identity)
+        return kernel
+
+    def _make(self, call: Arguments, options: Options, identity: str | None) -> Kernel:
+        signature = signature_text(call)
+        reason = self._reason(signature)
+        key = None if identity is None else hashlib.sha256(identity.encode()).hexdigest()
+        built = build(self.__pto_jit__, call.params, key, options)
+        info = Specialization(signature, built.origin, reason, built.seconds)
+        kernel = Kernel(info, built, self.__pto_jit__, call.params, call.key, options)
+        self._specializations.append(info)
+        log("specialize", "%s: %s #%d for (%s) in %.1f ms: %s", self.__name__, built.origin,
+            len(self._specializations), signature, built.seconds * 1e3, reason)  # fmt: skip
+        if len(self._specializations) == _WARN_AFTER:
+            warnings.warn(
+                f"{self.__name__} has {_WARN_AFTER} specialisations; see {self.__name__}.specializations() for why",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+        return kernel
+
+    def _reason(self, signature: str) -> str:
+        if not self._specializations:
+            return "the first call"
+        if any(s.signature == signature for s in self._specializations):
+            return "an option, or something the function uses, has changed"
+        last = self._specializations[-1].signature
+        before, after = last.split(", "), signature.split(", ")
+        changed = [f"{b} -> {a}" for b, a in zip(before, after, strict=False) if a != b]
+        return "argument kinds changed: " + ("; ".join(changed) or f"{last} -> {signature}")
+
+    # -- looking inside -----------------------------------------------------------------------------------------
+
+    def compile(self, *args: Any, target: str | None = None, **kwargs: Any) -> Compiled:
+        """Compile for these arguments without running.
+
+        Arguments are as for a call, or `pto.spec(shape, dtype)`.  `target`, `debug`, `fastmath`, `num_threads` and
+        `cache` override the decorator's options, unless the function has a parameter of that name.
+        """
+        from pto_jit.compiled import Compiled
+
+        parameters = {p.name for p in self._parameters.named}
+        known = {k: kwargs.pop(k) for k in OPTION_NAMES if k in kwargs and k not in parameters}
+        if target is not None:
+            (kwargs if "target" in parameters else known)["target"] = target
+        options = self._options.but(known)
+        call = self._parameters.classify(*self._parameters.bind(args, kwargs))
+        return Compiled(self._parameters, self._kernel(call, options))
+
+    def specializations(self) -> list[Specialization]:
+        """What was compiled or loaded so far, in order."""
+        return list(self._specializations)
+
+    def interpret(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the original Python function on NumPy, where debuggers, coverage and `print` work."""
+        self._parameters.bind(args, kwargs)
+        return _interpret.run(self.__pto_jit__, args, kwargs)
+
+    # -- as an object -------------------------------------------------------------------------------------------
+
+    def __reduce__(self) -> str:
+        """Pickled and copied like a function: by name."""
+        return self.__qualname__
+
+    def __repr__(self) -> str:
+        return f"<pto.jit function {self.__module__}.{self.__qualname__}>"
+
+
+class JitMethod(JitFunction[P, R]):
+    """A compiled function whose first parameter is `self`: through an instance it is a `BoundKernel`."""
+
+    if not TYPE_CHECKING:
+
+        def __get__(self, instance: Any, owner: type | None = None, /) -> Any:
+            return self if instance is None else BoundKernel(self, instance)
+
+
+class BoundKernel(Generic[P, R]):
+    """A compiled method of an object: `layer.forward(x)`, `layer.forward.compile(x)`."""
+
+    __slots__ = ("__func__", "__self__")
+
+    def __init__(self, fn: JitFunction[Any, R], instance: Any) -> None:
+        self.__func__ = fn
+        self.__self__ = instance
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.__func__(self.__self__, *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.__func__, name)
+        if isinstance(found, types.MethodType) and found.__self__ is self.__func__ and name != "specializations":
+            return functools.partial(found, self.__self__)
+        return found
+
+    @property
+    def __signature__(self) -> Any:
+        signature = self.__func__.__signature__
+        return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+    @property
+    def __doc__(self) -> str | None:  # type: ignore[override]
+        return self.__func__.__doc__
+
+    def __repr__(self) -> str:
+        return f"<{self.__func__!r} of {self.__self__!r}>"
+
+
+def _runtime_guard(guard: Guard) -> tuple[Any, Any, Any]:
+    """A guard of the fingerprint as the dispatcher checks it."""
+    kind, container, name, value = guard
+    return container, None if kind == "cell" else name, ABSENT if value is MISSING_NAME else value
+
+
+_settings = [0]  # how often the configuration changed
+
+
+def _settings_changed() -> None:
+    """What is registered was made under the old settings."""
+    _settings[0] += 1
+    for function in list(_alive):
+        function.clear()
+
+
+on_change(_settings_changed)
+if hasattr(os, "register_at_fork"):  # no compilation is under way in a child, neither here nor inside LLVM
+    os.register_at_fork(before=_making.acquire, after_in_parent=_making.release, after_in_child=_making.release)
+
+
+class InCoreFunction(Generic[P, R]):
+    """A named in-core function; made by `pto.incore`. Called from kernels; outside it runs eagerly on NumPy."""
+
+    __name__: str
+    __qualname__: str
+
+    def __init__(self, fn: Callable[P, R]) -> None:
+        functools.update_wrapper(self, fn)
+        self.__pto_incore__ = fn
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.__pto_incore__(*args, **kwargs)
+
+    def __reduce__(self) -> str:
+        """Pickled and copied like a function: by name."""
+        return self.__qualname__
+
+
+@overload
+def jit(fn: Callable[P, R], /) -> JitFunction[P, R]: ...
+@overload
+def jit(
+    *,
+    target: str = "cpu",
+    debug: bool = False,
+    fastmath: bool = False,
+    num_threads: int | None = None,
+    cache: bool = True,
+) -> Callable[[Callable[P, R]], JitFunction[P, R]]: ...
+
+
+def jit(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Compile a Python function (a `def` or a lambda) for the CPU it is called on.
+
+    target: "cpu"; debug: check element bounds, races and assertions; fastmath: allow reassociation and contraction;
+    num_threads: workers of this kernel (default: `pto.config.num_threads`); cache: keep compiled code on disk.
+    """
+    chosen = Options.of(options)
+    if fn is None:
+        return lambda function: _jit(function, chosen, sys._getframe(1))
+    return _jit(fn, chosen, sys._getframe(1))
+
+
+def _jit(fn: Any, options: Options, around: types.FrameType) -> JitFunction[Any, Any]:
+    if isinstance(fn, JitFunction):
+        fn = fn.__pto_jit__
+    if not isinstance(fn, types.FunctionType):
+        raise ArgumentError(f"PTO-A023: pto.jit takes a function, got {fn!r}\nhelp: decorate a `def` or pass a lambda")
+    method = fn.__code__.co_argcount > 0 and fn.__code__.co_varnames[0] == "self"
+    return (JitMethod if method else JitFunction)(fn, options, around.f_locals)
+
+
+def incore(fn: Callable[P, R]) -> InCoreFunction[P, R]:
+    """Mark a function of tiles as an in-core function: a task when orchestration calls it, inlined in in-core code."""
+    return InCoreFunction(fn)

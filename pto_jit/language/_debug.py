@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: MIT
+"""Printing and assertions, at run time and at compile time."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import numpy as np
+
+from pto_jit.errors import CompilationError, KernelAssertionError
+from pto_jit.language._builtin import Operand, builtin
+
+
+@builtin
+def print(fmt: str, *values: Operand) -> None:
+    """Print at run time, as `str.format`.
+
+    >>> import pto_jit.language as pl
+    >>> pl.print("{} and {:.2f}", 1, 0.5)
+    1 and 0.50
+    """
+    builtins.print(fmt.format(*values))
+
+
+@builtin
+def assert_(cond: Operand, msg: str = "") -> None:
+    """Fail with KernelAssertionError unless every element of `cond` holds; compiled kernels check with debug=True.
+
+    >>> import pto_jit.language as pl
+    >>> pl.assert_(1 < 2, "arithmetic holds")
+    """
+    if not np.all(np.asarray(cond)):
+        raise KernelAssertionError(msg or "assertion failed")
+
+
+@builtin
+def static_print(*values: Any) -> None:
+    """Print while the kernel is compiled.
+
+    >>> import pto_jit.language as pl
+    >>> pl.static_print("block", 64)
+    block 64
+    """
+    builtins.print(*values)
+
+
+@builtin
+def static_assert(cond: bool, msg: str = "") -> None:
+    """Fail the compilation unless `cond` holds.
+
+    >>> import pto_jit.language as pl
+    >>> pl.static_assert(64 % 16 == 0, "blocks divide")
+    """
+    if not cond:
+        raise CompilationError(msg or "static assertion failed", hint="this condition is checked at compile time")

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: MIT
+"""What stands between the brackets of `x[...]` and `t[...]`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pto_jit.errors import ShapeError
+from pto_jit.language._tile_value import OffsetError
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The part of one axis that an index takes: `extent` elements from `start`; a dropped axis holds one."""
+
+    start: int
+    extent: int
+    dropped: bool
+
+
+def _items(key: Any) -> list[Any]:
+    return list(key) if isinstance(key, tuple) else [key]
+
+
+def has_tile(key: Any, classes: tuple[type, ...]) -> bool:
+    """Whether one of the indices is a tile."""
+    return any(isinstance(item, classes) and getattr(item, "ndim", 0) for item in _items(key))
+
+
+def has_index_tensor(key: Any, tensor: type) -> bool:
+    """Whether one of the indices is a tensor of integers; one of booleans is a mask, which is NumPy's."""
+    return any(isinstance(i, tensor) and i.ndim and i.dtype.kind in "iu" for i in _items(key))  # type: ignore[attr-defined]
+
+
+def is_integer(item: Any) -> bool:
+    return isinstance(item, (int, np.integer)) and not isinstance(item, (bool, np.bool_))
+
+
+def is_plain(key: Any) -> bool:
+    """Only integers, slices of step 1, `...` and None: what a kernel may write."""
+    return all(
+        is_integer(i) or i is None or i is Ellipsis or (isinstance(i, slice) and i.step in (None, 1))
+        for i in _items(key)
+    )
+
+
+def expand(key: Any, rank: int, what: str) -> tuple[list[Any], list[int]]:
+    """One index per axis, and the axes of the result that `None` adds."""
+    items = _items(key)
+    dots = [k for k, i in enumerate(items) if i is Ellipsis]
+    if len(dots) > 1:
+        raise ShapeError("an index with more than one `...`", hint="use one `...`")
+    given = sum(i is not None and i is not Ellipsis for i in items)
+    if given > rank:
+        raise ShapeError(f"{given} indices for {what} of rank {rank}", hint="give at most one index per axis")
+    at = dots[0] if dots else len(items)
+    items[at : at + 1] = [slice(None)] * (rank - given)
+    new_axes, position = [], 0
+    for item in items:
+        if item is None:
+            new_axes.append(position)
+        position += not is_integer(item)
+    return [i for i in items if i is not None], new_axes
+
+
+def bounds(item: Any, extent: int) -> Bounds:
+    """Negative bounds count from the end, as in Python; a start before the first element is an error."""
+    if is_integer(item):
+        return Bounds(int(item) + (extent if item < 0 else 0), 1, True)
+    if not isinstance(item, slice):
+        raise ShapeError(f"{item!r} is no index", hint="an index is an integer or a slice")
+    if item.step not in (None, 1):
+        raise ShapeError("a slice with a step other than 1",
+                         hint="for every k-th element use `pl.gather` or an index tile")  # fmt: skip
+    start = 0 if item.start is None else int(item.start) + (extent if item.start < 0 else 0)
+    stop = extent if item.stop is None else int(item.stop) + (extent if item.stop < 0 else 0)
+    if start < 0:
+        raise OffsetError(f"the offset {item.start} is negative", hint="offsets count from the start of the axis")
+    return Bounds(start, max(0, stop - start), False)

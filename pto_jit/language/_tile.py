@@ -1,0 +1,424 @@
+# SPDX-License-Identifier: MIT
+"""The values of eager mode: `Tile`, and `Tensor`, a NumPy array whose views remember what they were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from pto_jit import dtypes
+from pto_jit.dtypes import DType
+from pto_jit.errors import BoundsError, ShapeError, TypeMismatchError
+from pto_jit.language import _eager as eager
+from pto_jit.language import _memory_ops as memory
+from pto_jit.language import _subscript as subscript
+from pto_jit.language import _tile_ops as tiles
+from pto_jit.language._annotations import tensor_spec
+from pto_jit.language._tile_value import TileValue
+
+_UFUNCS: dict[Any, str] = {
+    np.add: "add", np.subtract: "sub", np.multiply: "mul", np.true_divide: "div", np.floor_divide: "floordiv",
+    np.remainder: "mod", np.power: "pow", np.bitwise_and: "and", np.bitwise_or: "or", np.bitwise_xor: "xor",
+    np.left_shift: "shl", np.right_shift: "shr", np.negative: "neg", np.absolute: "abs", np.invert: "not",
+    np.equal: "eq", np.not_equal: "ne", np.less: "lt", np.less_equal: "le", np.greater: "gt",
+    np.greater_equal: "ge",
+}  # fmt: skip
+
+
+def _ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A NumPy function met a tile or tensor: operators are the language's, anything else is NumPy's on plain arrays."""
+    if method == "__call__" and not kwargs:
+        if ufunc is np.matmul:
+            return eager.dot(inputs[0], inputs[1], None, None)
+        name = _UFUNCS.get(ufunc)
+        if name is not None:
+            return eager.elementwise(name, *inputs)
+    if "out" in kwargs:
+        kwargs["out"] = tuple(o.view(np.ndarray) if isinstance(o, Tensor) else o for o in kwargs["out"])
+    arrays = [np.asarray(i) if isinstance(i, (Tile, Tensor)) else i for i in inputs]
+    return getattr(ufunc, method)(*arrays, **kwargs)
+
+
+class _Operators:
+    """Python's operators and the methods that tiles and tensors share; every result is a new value."""
+
+    __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]  # equality is elementwise
+
+    def __add__(self, other: Any) -> Any:
+        return eager.elementwise("add", self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return eager.elementwise("add", other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return eager.elementwise("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return eager.elementwise("sub", other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return eager.elementwise("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return eager.elementwise("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return eager.elementwise("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return eager.elementwise("div", other, self)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return eager.elementwise("floordiv", self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return eager.elementwise("floordiv", other, self)
+
+    def __mod__(self, other: Any) -> Any:
+        return eager.elementwise("mod", self, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return eager.elementwise("mod", other, self)
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+    def __pow__(self, other: Any) -> Any:
+        return eager.elementwise("pow", self, other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return eager.elementwise("pow", other, self)
+
+    def __matmul__(self, other: Any) -> Any:
+        return eager.dot(self, other, None, None)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return eager.dot(other, self, None, None)
+
+    def __and__(self, other: Any) -> Any:
+        return eager.elementwise("and", self, other)
+
+    def __rand__(self, other: Any) -> Any:
+        return eager.elementwise("and", other, self)
+
+    def __or__(self, other: Any) -> Any:
+        return eager.elementwise("or", self, other)
+
+    def __ror__(self, other: Any) -> Any:
+        return eager.elementwise("or", other, self)
+
+    def __xor__(self, other: Any) -> Any:
+        return eager.elementwise("xor", self, other)
+
+    def __rxor__(self, other: Any) -> Any:
+        return eager.elementwise("xor", other, self)
+
+    def __lshift__(self, other: Any) -> Any:
+        return eager.elementwise("shl", self, other)
+
+    def __rlshift__(self, other: Any) -> Any:
+        return eager.elementwise("shl", other, self)
+
+    def __rshift__(self, other: Any) -> Any:
+        return eager.elementwise("shr", self, other)
+
+    def __rrshift__(self, other: Any) -> Any:
+        return eager.elementwise("shr", other, self)
+
+    def __lt__(self, other: Any) -> Any:
+        return eager.elementwise("lt", self, other)
+
+    def __le__(self, other: Any) -> Any:
+        return eager.elementwise("le", self, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return eager.elementwise("gt", self, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return eager.elementwise("ge", self, other)
+
+    def __eq__(self, other: object) -> Any:
+        return eager.elementwise("eq", self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return eager.elementwise("ne", self, other)
+
+    def __neg__(self) -> Any:
+        return eager.elementwise("neg", self)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return eager.elementwise("abs", self)
+
+    def __invert__(self) -> Any:
+        return eager.elementwise("not", self)
+
+    def __round__(self) -> Any:
+        return eager.elementwise("round", self)
+
+    # augmented assignment makes a new value: tiles are values, and a view loads by itself
+    __iadd__, __isub__, __imul__, __itruediv__ = __add__, __sub__, __mul__, __truediv__
+    __ifloordiv__, __imod__, __ipow__, __imatmul__ = __floordiv__, __mod__, __pow__, __matmul__
+    __iand__, __ior__, __ixor__, __ilshift__, __irshift__ = __and__, __or__, __xor__, __lshift__, __rshift__
+
+    def to(self, dtype: Any) -> Any:
+        """`pl.cast(self, dtype)`."""
+        return eager.cast(self, dtype)
+
+
+class Tile(_Operators):
+    """A value of in-core code: a declared `shape` and a valid part, which `numpy()` gives.
+
+    Made by `pl.load`, `pl.arange` and the operations on tiles; operators, slices `t[1:3, 2:]` and elements `t[i, j]`
+    mean what NumPy means on the valid part.
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: TileValue) -> None:
+        self._value = value
+
+    @property
+    def value(self) -> TileValue:
+        """The tile as data."""
+        return self._value
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The declared extents."""
+        return self._value.shape
+
+    @property
+    def ndim(self) -> int:
+        return self._value.rank
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self._value.shape, dtype=np.int64))
+
+    @property
+    def dtype(self) -> DType:
+        found = dtypes.from_numpy(self._value.data.dtype)
+        assert found is not None
+        return found
+
+    @property
+    def T(self) -> Any:
+        return eager.transpose(self, None)
+
+    def numpy(self) -> np.ndarray:
+        """A copy of the valid part."""
+        return self._value.data.copy()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self._value.data, dtype=dtype)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return _ufunc(ufunc, method, inputs, kwargs)
+
+    def __len__(self) -> int:
+        return self._value.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        raise TypeMismatchError("a tile cannot be iterated over", hint="loop over `pl.range(t.shape[0])`")
+
+    def __bool__(self) -> bool:
+        raise TypeMismatchError(
+            "the truth value of a tile is ambiguous",
+            hint="reduce it with `pl.any(t)` or `pl.all(t)`, or select elements with `pl.where`",
+        )
+
+    def __float__(self) -> float:
+        raise TypeMismatchError("a tile is not a number", hint="read one element, `t[i, j]`, or reduce it")
+
+    __int__ = __index__ = __complex__ = __float__  # type: ignore[assignment]
+
+    def __getitem__(self, key: Any) -> Any:
+        t = self._value
+        if subscript.has_tile(key, (Tile, Tensor, np.ndarray)):
+            raise TypeMismatchError("a tile indexed with a tile", hint="use `pl.gather(t, index, axis)`")
+        items, new_axes = subscript.expand(key, t.rank, "a tile")
+        bounds = [subscript.bounds(item, n) for item, n in zip(items, t.shape, strict=True)]
+        starts, extents = [b.start for b in bounds], [min(b.extent, max(0, n - b.start)) for b, n in zip(
+            bounds, t.shape, strict=True)]  # fmt: skip
+        drop = [axis for axis, b in enumerate(bounds) if b.dropped]
+        if len(drop) == t.rank and not new_axes:
+            return tiles.extract(t, starts)
+        for axis in drop:
+            extents[axis] = 1
+        return Tile(tiles.expand_dims(tiles.tile_slice(t, starts, extents, drop), new_axes))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise TypeMismatchError("an element of a tile cannot be assigned: tiles are values",
+                                hint="build the new tile with `pl.where`, or write to a tensor")  # fmt: skip
+
+    def __repr__(self) -> str:
+        t = self._value
+        extent = "" if t.complete else f", shape={t.shape}"
+        return f"Tile({np.array2string(t.data, separator=', ', prefix='Tile(')}, {self.dtype!r}{extent})"
+
+    def __format__(self, spec: str) -> str:
+        return format(self._value.data, spec) if spec else str(self._value.data)
+
+    def astype(self, dtype: Any) -> Any:
+        """`pl.cast(self, dtype)`."""
+        return eager.cast(self, dtype)
+
+    def sum(self, axis: Any = None, keepdims: bool = False) -> Any:
+        return eager.reduction("sum", self, axis, keepdims)
+
+    def prod(self, axis: Any = None, keepdims: bool = False) -> Any:
+        return eager.reduction("prod", self, axis, keepdims)
+
+    def max(self, axis: Any = None, keepdims: bool = False) -> Any:
+        return eager.reduction("max", self, axis, keepdims)
+
+    def min(self, axis: Any = None, keepdims: bool = False) -> Any:
+        return eager.reduction("min", self, axis, keepdims)
+
+    def mean(self, axis: Any = None, keepdims: bool = False) -> Any:
+        return eager.mean(self, axis, keepdims)
+
+    def any(self, axis: Any = None, keepdims: bool = False) -> Any:
+        return eager.reduction("any", self, axis, keepdims)
+
+    def all(self, axis: Any = None, keepdims: bool = False) -> Any:
+        return eager.reduction("all", self, axis, keepdims)
+
+    def argmax(self, axis: Any = None, keepdims: bool = False) -> Any:
+        return eager.arg_reduction("argmax", self, axis, keepdims)
+
+    def argmin(self, axis: Any = None, keepdims: bool = False) -> Any:
+        return eager.arg_reduction("argmin", self, axis, keepdims)
+
+    def reshape(self, *shape: Any) -> Any:
+        return eager.reshape(self, shape[0] if len(shape) == 1 else shape)
+
+    def transpose(self, *axes: Any) -> Any:
+        return eager.transpose(self, axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None)
+
+
+class Tensor(_Operators, np.ndarray):
+    """A tensor: annotation of a kernel's parameter (`x: pl.Tensor`, `x: pl.Tensor[[M, 64], pl.f32]`), and in interpret
+    mode the argument itself.
+
+    It is a NumPy array whose views know the extents they were asked for, so that `x[r0:r0 + 64]` past the end is a
+    partial tile of 64 declared rows once it is used in tile arithmetic.
+    """
+
+    _declared: tuple[int, ...] | None = None
+    _generated: bool = False
+    __hash__ = None  # type: ignore[assignment]
+
+    def __class_getitem__(cls, item: Any) -> Any:
+        return tensor_spec(item)
+
+    def __array_finalize__(self, obj: Any) -> None:
+        self._declared = None
+        self._generated = False
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return _ufunc(ufunc, method, inputs, kwargs)
+
+    @property
+    def declared(self) -> tuple[int, ...]:
+        """The extents that were asked for; `valid_shape` is what there is."""
+        return self.view(np.ndarray).shape if self._declared is None else self._declared
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleMethodOverride, reportIncompatibleVariableOverride]
+        """The declared extents, as in compiled code: a view past the end of a tensor has what it was asked for."""
+        return self.declared
+
+    @property
+    def size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return int(np.prod(self.declared, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return self.declared[0]
+
+    @property
+    def generated(self) -> bool:
+        """Made by `pl.zeros`, `ones`, `full` or `empty` and not written since."""
+        return self._generated
+
+    @property
+    def T(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return view_as(self.view(np.ndarray).T, self.declared[::-1])
+
+    def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> Any:
+        """`pl.cast(self, dtype)` for a `pl` dtype, NumPy's method for others."""
+        return eager.cast(self, dtype) if isinstance(dtype, DType) else super().astype(dtype, *args, **kwargs)
+
+    def __getitem__(self, key: Any) -> Any:
+        base = self.view(np.ndarray)
+        if subscript.has_tile(key, (Tile,)) or subscript.has_index_tensor(key, Tensor):
+            return self._take(key)
+        if not subscript.is_plain(key):
+            return base[key]  # masks, index arrays, steps: NumPy's own, for use in a debugger
+        items, new_axes = subscript.expand(key, self.ndim, "a tensor")
+        bounds = [subscript.bounds(item, n) for item, n in zip(items, self.declared, strict=True)]
+        for axis, (bound, n) in enumerate(zip(bounds, base.shape, strict=True)):
+            if bound.dropped and not 0 <= bound.start < n:
+                raise BoundsError(f"index {items[axis]} is out of bounds for axis {axis} with extent {n}")
+        found = base[tuple(b.start if b.dropped else slice(b.start, b.start + b.extent) for b in bounds)]
+        if not isinstance(found, np.ndarray):
+            return found
+        declared = [b.extent for b in bounds if not b.dropped]
+        for axis in sorted(new_axes):
+            declared.insert(axis, 1)
+        return view_as(np.expand_dims(found, tuple(new_axes)), declared)
+
+    def _take(self, key: Any) -> Any:
+        items = list(key) if isinstance(key, tuple) else [key]
+        at = [axis for axis, i in enumerate(items) if isinstance(i, (Tile, Tensor))]
+        others = [i for i in items if not isinstance(i, (Tile, Tensor))]
+        if len(at) != 1 or any(not (isinstance(i, slice) and i == slice(None)) for i in others):
+            raise ShapeError("an index tile together with other indices",
+                             hint="index one axis with a tile and take the others whole: `x[index, :]`")  # fmt: skip
+        return Tile(memory.take(self.view(np.ndarray), eager.tile_of(items[at[0]], "an index"), at[0]))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._generated = False
+        base = self.view(np.ndarray)
+        if subscript.has_tile(key, (Tile,)):
+            raise TypeMismatchError("an assignment through an index tile",
+                                    hint="use `pl.scatter(tile, index, axis, x)`")  # fmt: skip
+        place = self[key] if isinstance(value, (Tile, Tensor)) else None
+        dtype = dtypes.from_numpy(self.dtype)
+        if dtype is None or not isinstance(value, (Tile, Tensor, np.generic, bool, int, float)):
+            base[key] = value
+            return
+        item = eager.value_of(eager.cast(value, dtype))
+        if isinstance(place, Tensor) and isinstance(item, TileValue):
+            memory.assign(place.view(np.ndarray), place.declared, item)
+            return
+        if isinstance(item, TileValue):
+            raise TypeMismatchError("a tile assigned to one element",
+                                    hint="assign to a slice, or reduce the tile first")  # fmt: skip
+        try:
+            base[key] = item
+        except IndexError as error:
+            raise BoundsError(str(error)) from None
+
+
+def view_as(array: np.ndarray, declared: Sequence[int] | None = None, generated: bool = False) -> Tensor:
+    """An array as a `Tensor` over the same memory, with the extents that were asked for."""
+    tensor = array.view(Tensor)
+    if declared is not None and tuple(declared) != tensor.shape:
+        tensor._declared = tuple(int(n) for n in declared)
+    tensor._generated = generated
+    return tensor
+
+
+def tensor(array: np.ndarray) -> Tensor:
+    """What interpret mode passes for an array argument."""
+    return array if isinstance(array, Tensor) else view_as(array)

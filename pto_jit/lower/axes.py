@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: MIT
+"""Which axes of the tiles of a group are one axis.
+
+A group of tile operations runs as one nest of loops when the axes of all its tiles, identified with each other wherever
+an elementwise operation lines them up, form one sequence of which every tile has a subsequence: leading *row axes* and
+one *inner* axis.  `Axial` grows that picture one operation at a time and says no to one that does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from pto_jit.ir.nodes import Op, Operand, Var
+from pto_jit.ir.types import TileType
+
+ELEMENTWISE = frozenset(
+    """add sub mul div floordiv mod pow max min maximum minimum fmod atan2 neg abs sign square relu exp exp2 log log2
+    log1p expm1 sqrt rsqrt reciprocal sin cos tan tanh erf sigmoid silu gelu floor ceil round trunc and or xor not shl
+    shr fma eq ne lt le gt ge isnan isinf isfinite select cast bitcast copy rand_at randn_at""".split()
+)
+GENERATED = frozenset(["full", "arange", "rand", "randn"])
+REDUCTIONS = frozenset("sum prod max min any all argmax argmin".split())
+_EXPENSIVE = frozenset(
+    """div floordiv mod pow fmod atan2 exp exp2 log log2 log1p expm1 sqrt rsqrt reciprocal sin cos tan tanh erf sigmoid
+    silu gelu rand_at randn_at""".split()
+)
+Axes = tuple[int | None, ...]
+
+
+def is_reduction(op: Op) -> bool:
+    """max and min are elementwise with two operands and reductions with one."""
+    return op.op in REDUCTIONS and (op.op not in ("max", "min") or len(op.args) == 1)
+
+
+def is_elementwise(op: Op) -> bool:
+    return op.op in ELEMENTWISE and not is_reduction(op)
+
+
+def is_tile(operand: Operand) -> bool:
+    return isinstance(operand.type, TileType)
+
+
+def reduced_axes(op: Op) -> tuple[int, ...]:
+    """The axes that a reduction runs over, whichever way its attributes say it."""
+    operand = op.args[0].type
+    assert isinstance(operand, TileType)
+    axes = op.attr("axes")
+    if axes is None:
+        axis = op.attr("axis")
+        return tuple(range(operand.rank)) if axis is None else (int(axis),)  # pyright: ignore[reportArgumentType]
+    return tuple(int(a) for a in axes)  # pyright: ignore[reportGeneralTypeIssues, reportArgumentType]
+
+
+def unit_reshape(op: Op) -> tuple[int | None, ...] | None:
+    """For a reshape that only inserts or removes axes of extent 1: per result axis the operand's axis (None: new).
+
+    Axes correspond in order when the others are equal in number and provably have the same extents.
+    """
+    source, result = op.args[0].type, op.results[0].type
+    assert isinstance(source, TileType) and isinstance(result, TileType)
+    old = [i for i, n in enumerate(source.shape) if n != 1]
+    new = [i for i, n in enumerate(result.shape) if n != 1]
+    if len(old) != len(new):
+        return None
+    for i, j in zip(old, new, strict=True):
+        a, b = source.shape[i], result.shape[j]
+        if a != b or (a is None and len(old) > 1):  # one run-time extent follows from the number of elements
+            return None
+    of = dict(zip(new, old, strict=True))
+    return tuple(of.get(j) for j in range(result.rank))
+
+
+@dataclass(slots=True)
+class Axial:
+    """Which axes of the tiles of a group are one axis: classes of axes, grown one operation at a time.
+
+    `axes[name]` gives per axis of a tile its class (an int; look up with `find`), or None for an axis of extent 1,
+    which follows any other.  A *floating* value was generated in the group and takes the axes of what it meets.
+    """
+
+    parent: list[int] = field(default_factory=list)
+    axes: dict[str, Axes] = field(default_factory=dict)
+    floating: set[str] = field(default_factory=set)
+    outside: dict[str, Axes] = field(default_factory=dict)  # tiles defined before the group
+    inside: set[str] = field(default_factory=set)  # all results so far
+    hoisted: set[str] = field(default_factory=set)  # scalars that need nothing computed by the group
+    measured: set[str] = field(default_factory=set)  # scalars made of extents: known once all loads are
+    late: set[str] = field(default_factory=set)  # complete only after the last row
+    idle: set[str] = field(default_factory=set)  # loads and views of them that nothing has used yet
+    stores: list[Axes] = field(default_factory=list)  # the axes of each stored value, in order
+    reduced: list[tuple[str, str, frozenset[int]]] = field(default_factory=list)
+    space: tuple[int, ...] = ()
+    work: int = 0
+    costly: bool = False
+
+    def clone(self) -> Axial:
+        return replace(
+            self, parent=list(self.parent), axes=dict(self.axes), floating=set(self.floating),
+            outside=dict(self.outside), inside=set(self.inside), hoisted=set(self.hoisted), late=set(self.late),
+            measured=set(self.measured), stores=list(self.stores), reduced=list(self.reduced), idle=set(self.idle),
+        )  # fmt: skip
+
+    def find(self, axis: int) -> int:
+        while self.parent[axis] != axis:
+            axis = self.parent[axis]
+        return axis
+
+    def found(self, axes: Axes) -> Axes:
+        return tuple(None if a is None else self.find(a) for a in axes)
+
+    def fresh(self, type: TileType) -> Axes:
+        out: list[int | None] = []
+        for extent in type.shape:
+            if extent == 1:
+                out.append(None)
+            else:
+                self.parent.append(len(self.parent))
+                out.append(len(self.parent) - 1)
+        return tuple(out)
+
+    def of(self, name: str, type: TileType) -> Axes:
+        """The axes of a tile; one not seen yet was defined before the group."""
+        known = self.axes.get(name)
+        if known is None:
+            known = self.axes[name] = self.outside[name] = self.fresh(type)
+        return self.found(known)
+
+    def unify(self, many: Sequence[Axes], rank: int) -> Axes:
+        """Line axes up from the right and make them one; None where all have extent 1."""
+        out: list[int | None] = [None] * rank
+        for axes in many:
+            for at, axis in enumerate(axes, rank - len(axes)):
+                if axis is None:
+                    continue
+                have = out[at]
+                if have is None:
+                    out[at] = axis
+                else:
+                    a, b = self.find(have), self.find(axis)
+                    if a != b:
+                        self.parent[max(a, b)] = min(a, b)
+        return self.found(tuple(out))
+
+    # -- one operation more ---------------------------------------------------------------------------------------
+
+    def admit(self, op: Op) -> bool:
+        """Add `op`; False when it cannot be part of this group (the state is then of no further use)."""
+        if any(isinstance(a, Var) and a.name in self.late for a in op.args):
+            return False
+        if not (self._scalar(op) if not touches_tiles(op) else self._tile(op)):
+            return False
+        for result in op.results:
+            self.inside.add(result.name)
+        self._use(op)
+        return self._settle(op)
+
+    def _use(self, op: Op) -> None:
+        """A load joins the space with the operation that uses it: only that says which axis is which."""
+        if op.op == "load" or (op.op == "reshape" and isinstance(op.args[0], Var) and op.args[0].name in self.idle):
+            self.idle.update(r.name for r in op.results)
+        elif op.op not in ("valid", "extent"):
+            self.idle.difference_update(a.name for a in op.args if isinstance(a, Var))
+
+    @property
+    def pending(self) -> bool:
+        """Whether a tile was loaded whose axes are not known to be axes of the space: no group can end here."""
+        space = self.found(self.space)
+        return any(
+            not _is_subsequence(tuple(a for a in self.found(self.axes[name]) if a is not None), space)
+            for name in self.idle if name in self.axes
+        )  # fmt: skip
+
+    def _needs_group(self, operands: Iterable[Operand]) -> bool:
+        """Whether an operand is computed by the group itself and is not known before the nest starts."""
+        return any(isinstance(a, Var) and a.name in self.inside and a.name not in self.hoisted for a in operands)
+
+    def _scalar(self, op: Op) -> bool:
+        if not is_elementwise(op):
+            return False
+        if not self._needs_group(op.args):
+            self.hoisted.update(r.name for r in op.results)
+        if any(isinstance(a, Var) and a.name in self.measured for a in op.args):
+            self.measured.update(r.name for r in op.results)
+        return True
+
+    def _tile(self, op: Op) -> bool:
+        name = op.op
+        if name in ("valid", "extent"):
+            self.hoisted.update(r.name for r in op.results)
+            self.measured.update(r.name for r in op.results)
+            return True
+        if name == "load":
+            if self.stores or self._needs_group(op.args):
+                return False
+            if any(isinstance(a, Var) and a.name in self.measured for a in op.args):
+                return False
+            self.axes[op.results[0].name] = self.fresh(op.results[0].type)  # pyright: ignore
+            return True
+        if name in GENERATED:
+            if self._needs_group(op.args):
+                return False
+            self.floating.add(op.results[0].name)
+            self.axes.pop(op.results[0].name, None)
+            return True
+        self.work += 1
+        if name in _EXPENSIVE:
+            self.costly = True
+        if is_reduction(op):
+            return self._reduction(op)
+        if is_elementwise(op):
+            return self._elementwise(op)
+        if name == "reshape":
+            return self._reshape(op)
+        if name == "broadcast_to":
+            return self._broadcast(op)
+        if name == "store":
+            return self._store(op)
+        return False
+
+    def _operand_axes(self, operand: Operand) -> Axes | None:
+        """None for a floating tile."""
+        assert isinstance(operand, Var) and isinstance(operand.type, TileType)
+        if operand.name in self.floating:
+            return None
+        return self.of(operand.name, operand.type)
+
+    def _elementwise(self, op: Op) -> bool:
+        result = op.results[0]
+        if not isinstance(result.type, TileType):
+            return False
+        tiles = [a for a in op.args if is_tile(a)]
+        known = [(a, self._operand_axes(a)) for a in tiles]
+        grounded = [axes for _, axes in known if axes is not None]
+        if not grounded:
+            self.floating.add(result.name)
+            return True
+        axes = list(self.unify(grounded, result.type.rank))
+        for at, axis in enumerate(axes):
+            if axis is None and result.type.shape[at] != 1:  # the extent of a generated operand
+                self.parent.append(len(self.parent))
+                axes[at] = len(self.parent) - 1
+        self._define(result.name, tuple(axes))
+        return True
+
+    def _define(self, name: str, axes: Axes) -> None:
+        self.axes[name] = axes
+        self.floating.discard(name)
+
+    def _reduction(self, op: Op) -> bool:
+        axes = self._operand_axes(op.args[0])
+        if axes is None:
+            return False
+        over = reduced_axes(op)
+        gone = frozenset(a for i, a in enumerate(axes) if i in over and a is not None)
+        result = op.results[0]
+        self.reduced.append((result.name, op.op, gone))
+        if isinstance(result.type, TileType):
+            kept = (None if i in over else a for i, a in enumerate(axes))
+            if not op.attr("keepdims"):
+                kept = (a for i, a in enumerate(axes) if i not in over)
+            self._define(result.name, tuple(kept))
+        return True
+
+    def _reshape(self, op: Op) -> bool:
+        which = unit_reshape(op)
+        if which is None or self._needs_group(op.args[1:]):
+            return False
+        axes = self._operand_axes(op.args[0])
+        if axes is None:
+            self.floating.add(op.results[0].name)
+        else:
+            self._define(op.results[0].name, tuple(None if i is None else axes[i] for i in which))
+        return True
+
+    def _broadcast(self, op: Op) -> bool:
+        if self._needs_group(op.args[1:]):
+            return False
+        axes = self._operand_axes(op.args[0])
+        result = op.results[0]
+        if axes is None:
+            self.floating.add(result.name)
+            return True
+        assert isinstance(result.type, TileType)
+        fresh = self.fresh(result.type)
+        lead = result.type.rank - len(axes)
+        self._define(result.name, tuple(
+            new if at < lead or axes[at - lead] is None else axes[at - lead] for at, new in enumerate(fresh)
+        ))  # fmt: skip
+        return True
+
+    def _store(self, op: Op) -> bool:
+        if self._needs_group(op.args[1:]):
+            return False
+        axes = self._operand_axes(op.args[0])
+        if axes is None:
+            value = op.args[0]
+            assert isinstance(value, Var) and isinstance(value.type, TileType)
+            axes = self.fresh(value.type)  # a generated tile runs over its own extents
+        self.stores.append(axes)
+        return True
+
+    # -- the whole ------------------------------------------------------------------------------------------------
+
+    def _settle(self, op: Op) -> bool:
+        """Recompute the common space; False when the axes no longer form one sequence."""
+        longest: tuple[int, ...] = ()
+        every = []
+        for axes in (*(a for name, a in self.axes.items() if name not in self.idle), *self.stores):
+            mine = tuple(self.find(a) for a in axes if a is not None)
+            if len(set(mine)) != len(mine):
+                return False  # one axis twice: an outer product of a tile with itself
+            every.append(mine)
+            if len(mine) > len(longest):
+                longest = mine
+        before = tuple(self.find(a) for a in self.space)
+        if len(set(before)) != len(before):
+            return False
+        for mine in every:
+            if not _is_subsequence(mine, longest):
+                return False
+        grows = len(longest) > len(before) > 0
+        own = len(self.reduced) == 1 and bool(op.results) and self.reduced[0][0] == op.results[0].name
+        if grows and not own and (self.reduced or self.stores or self.costly):
+            return False  # what came before would be computed again in each row of the larger space
+        self.space = longest
+        inner = set(longest[-1:])
+        for name, kind, gone in self.reduced:
+            over = {self.find(a) for a in gone}
+            if over and over != inner:
+                if kind in ("argmax", "argmin"):
+                    return False  # an index cannot be put together from rows
+                self.late.add(name)
+        return True
+
+
+def _is_subsequence(small: tuple[int | None, ...], large: tuple[int | None, ...]) -> bool:
+    rest = iter(large)
+    return all(any(a == b for b in rest) for a in small)
+
+
+def touches_tiles(op: Op) -> bool:
+    """Whether an operand or a result is a tile."""
+    return any(is_tile(a) for a in op.args) or any(is_tile(r) for r in op.results)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: MIT
+"""Split every chunked loop in two: a chunk loop over chunks around an in_chunk loop over their iterations.
+
+The body appears once.  `leading_full`: chunk c covers iterations [c*C, min((c+1)*C, extent)).  `aligned`: chunk
+boundaries are multiples of C in index values, whatever the step.
+
+Before::
+
+    // Function Type: Orchestration
+    func @f(%x: !pto.memref<gm,?,f32>) {
+      FOR %i:idx, 0:idx, 10:idx, 1:idx {kind=parallel, chunk=4}
+        ssetelem 1.0:f32, %x[%i]
+      ENDFOR
+      return
+    }
+
+After::
+
+    // Function Type: Orchestration
+    func @f(%x: !pto.memref<gm,?,f32>) {
+      FOR %i_chunk:idx, 0:idx, 3:idx, 1:idx {kind=chunk}
+        %i_lo = smul %i_chunk, 4 : i64
+        %i_end = sadd %i_lo, 4 : i64
+        %i_hi = smin %i_end, 10 : i64
+        FOR %i:idx, %i_lo:idx, %i_hi:idx, 1:idx {kind=in_chunk}
+          ssetelem 1.0:f32, %x[%i]
+        ENDFOR
+      ENDFOR
+      return
+    }
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pto_jit.errors import ScheduleError
+from pto_jit.ir.nodes import Block, Const, For, Func, Module, Op, Operand, Stmt
+from pto_jit.ir.walk import map_funcs, rewrite_func
+from pto_jit.lower.decisions import Decision
+from pto_jit.lower.names import BOOL, I64, Names, Scalars, index, source_name
+
+
+def expand_chunks(module: Module, decisions: list[Decision]) -> Module:
+    """Expand all chunked loops of `module`; a chunk or step that is not positive is an error, checked when run if it
+    is a run-time value."""
+
+    def expand(func: Func) -> Func:
+        names: list[Names] = []
+
+        def visit(stmt: Stmt) -> Block | None:
+            if not isinstance(stmt, For) or stmt.chunk is None:
+                return None
+            if not names:
+                names.append(Names(func))
+            return _expand(stmt, names[0], decisions)
+
+        return rewrite_func(func, visit)
+
+    return map_funcs(module, expand)
+
+
+def _expand(loop: For, names: Names, decisions: list[Decision]) -> Block:
+    chunk = loop.chunk
+    assert chunk is not None
+    var = source_name(loop.var.name)
+    _require_positive(chunk, f"the chunk of loop `{var}`", loop)
+    _require_positive(loop.step, f"the step of the chunked loop `{var}`", loop)
+    outer = Scalars(names, loop.loc)
+    for operand, what in ((chunk, "chunk"), (loop.step, "step")):
+        if not isinstance(operand, Const):
+            ok = names.fresh(f"{var}_ok", BOOL)
+            outer.block.append(Op("ge", (ok,), (operand, index(1)), (), (), loop.loc))
+            message = f"the {what} of loop `{var}` is below 1"
+            attrs = (("always", True), ("error", "LaunchError"), ("message", message))
+            outer.block.append(Op("assert", (), (ok,), attrs, (), loop.loc))
+    counter = names.fresh(f"{var}_chunk", I64)
+    build = _leading_full if loop.policy == "leading_full" else _aligned
+    first, last, inner, low, high = build(loop, chunk, counter, var, outer, Scalars(names, loop.loc))
+    in_chunk = replace(loop, kind="in_chunk", start=low, stop=high, chunk=None, policy="leading_full")
+    chunk_loop = replace(
+        loop, kind="chunk", var=counter, start=first, stop=last, step=index(1), chunk=None, policy="leading_full",
+        body=(*inner.done(), in_chunk),
+    )  # fmt: skip
+    size = str(chunk.value) if isinstance(chunk, Const) else "run-time"
+    decisions.append(
+        Decision("chunk", (var,), True, f"split into chunks of {size} iterations ({loop.policy})", loop.loc)
+    )
+    return (*outer.done(), chunk_loop)
+
+
+def _require_positive(operand: Operand, what: str, loop: For) -> None:
+    if isinstance(operand, Const) and operand.value < 1:
+        raise ScheduleError(
+            f"{what} is {operand.value}",
+            loop.loc,
+            code="PTO-L010",
+            hint="a chunked loop needs a chunk and a step of 1 or more",
+        )
+
+
+Bounds = tuple[Operand, Operand, Scalars, Operand, Operand]
+
+
+def _leading_full(loop: For, chunk: Operand, counter: Operand, var: str, outer: Scalars, inner: Scalars) -> Bounds:
+    one = index(1)
+    span = outer.op("sub", loop.stop, loop.start)
+    extent = outer.op("floordiv", outer.op("add", span, outer.op("sub", loop.step, one)), loop.step, f"{var}_extent")
+    extent = outer.op("max", extent, index(0), f"{var}_extent")
+    count = outer.op("floordiv", outer.op("add", extent, outer.op("sub", chunk, one)), chunk, f"{var}_chunks")
+    stride = outer.op("mul", chunk, loop.step, f"{var}_stride")
+    low = inner.op("add", inner.op("mul", counter, stride, f"{var}_lo"), loop.start, f"{var}_lo")
+    high = inner.op("min", inner.op("add", low, stride, f"{var}_end"), loop.stop, f"{var}_hi")
+    return index(0), count, inner, low, high
+
+
+def _aligned(loop: For, chunk: Operand, counter: Operand, var: str, outer: Scalars, inner: Scalars) -> Bounds:
+    one = index(1)
+    first = outer.op("floordiv", loop.start, chunk, f"{var}_first")
+    last = outer.op("floordiv", outer.op("add", loop.stop, outer.op("sub", chunk, one)), chunk, f"{var}_last")
+    bound = inner.op("mul", counter, chunk, f"{var}_bound")
+    # the first index value of the loop at or past the boundary
+    ahead = inner.op("max", inner.op("sub", bound, loop.start), index(0))
+    steps = inner.op("floordiv", inner.op("add", ahead, inner.op("sub", loop.step, one)), loop.step)
+    low = inner.op("add", loop.start, inner.op("mul", steps, loop.step), f"{var}_lo")
+    high = inner.op("min", inner.op("add", bound, chunk, f"{var}_end"), loop.stop, f"{var}_hi")
+    return first, last, inner, low, high

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: MIT
+"""Let values be computed where they are kept: copies into carried tiles go, products accumulate in place.
+
+`%t = op ...; ...; %acc = copy %t` becomes `%acc = op ...` when `%t` has no other reader and nothing touches `%acc`
+in between; `%acc = tadd %acc, (tdot %a, %b)` becomes `%acc = tdot %a, %b, %acc`.
+
+Before::
+
+    // Function Type: InCore
+    func @f(%a: !pto.memref<gm,8x8,f32>, %n: i64) {
+      %acc = tfull 0.0:f32, 8, 8 : !pto.tile<8x8xf32>
+      FOR %i:idx, 0:idx, %n:idx, 1:idx
+        %p = tload %a[0, 0] [8, 8] : !pto.tile<8x8xf32>
+        %d = tdot %p, %p : !pto.tile<8x8xf32>
+        %t = tadd %acc, %d : !pto.tile<8x8xf32>
+        %acc = tcopy %t : !pto.tile<8x8xf32>
+      ENDFOR
+      tstore %acc, %a[0, 0]
+      return
+    }
+
+After::
+
+    // Function Type: InCore
+    func @f(%a: !pto.memref<gm,8x8,f32>, %n: i64) {
+      %acc = tfull 0.0:f32, 8, 8 : !pto.tile<8x8xf32>
+      FOR %i:idx, 0:idx, %n:idx, 1:idx
+        %p = tload %a[0, 0] [8, 8] : !pto.tile<8x8xf32>
+        %acc = tdot %p, %p, %acc : !pto.tile<8x8xf32>
+      ENDFOR
+      tstore %acc, %a[0, 0]
+      return
+    }
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from pto_jit.ir.nodes import Block, Func, Module, Op, Stmt, Var
+from pto_jit.ir.types import TileType
+from pto_jit.ir.walk import block_defs, block_uses, defs, map_blocks, map_funcs, operands, statements
+
+
+def coalesce(module: Module) -> Module:
+    """Rewrite every block of every function."""
+    return map_funcs(module, _func)
+
+
+def _func(func: Func) -> Func:
+    uses = Counter(o.name for s in statements(func.body) for o in operands(s) if isinstance(o, Var))
+    counts = Counter(v.name for s in statements(func.body) for v in defs(s))
+    body = map_blocks(func.body, lambda block: _accumulate(_chain(_copies(block, uses, counts), uses, counts), uses))
+    return func if body is func.body else replace(func, body=body)
+
+
+def _single(stmt: Stmt, uses: Counter[str], counts: Counter[str]) -> str | None:
+    """The name of a tile computed by `stmt` alone and read once."""
+    if isinstance(stmt, Op) and len(stmt.results) == 1 and isinstance(stmt.results[0].type, TileType):
+        name = stmt.results[0].name
+        if uses[name] == 1 and counts[name] == 1 and stmt.op != "copy":
+            return name
+    return None
+
+
+def _touches(stmts: list[Stmt], name: str) -> bool:
+    block = tuple(stmts)
+    return name in block_uses(block) or name in block_defs(block)
+
+
+def _copies(block: Block, uses: Counter[str], counts: Counter[str]) -> Block:
+    stmts = list(block)
+    changed = False
+    k = 0
+    while k < len(stmts):
+        stmt = stmts[k]
+        if isinstance(stmt, Op) and stmt.op == "copy" and isinstance(stmt.args[0], Var):
+            source, target = stmt.args[0], stmt.results[0]
+            at = next((j for j in range(k - 1, -1, -1) if _single(stmts[j], uses, counts) == source.name), None)
+            if at is not None and not _touches(stmts[at + 1 : k], target.name) and source.type == target.type:
+                maker = stmts[at]
+                assert isinstance(maker, Op)
+                stmts[at] = replace(maker, results=(target,))
+                del stmts[k]
+                changed = True
+                continue
+        k += 1
+    return tuple(stmts) if changed else block
+
+
+def _chain(block: Block, uses: Counter[str], counts: Counter[str]) -> Block:
+    """`%t = mul %acc, %s; ...; %acc = add %t, %d`: compute `%t` in `%acc` too."""
+    stmts = list(block)
+    changed = False
+    for k in range(len(stmts) - 1, -1, -1):
+        stmt = stmts[k]
+        if not (isinstance(stmt, Op) and len(stmt.results) == 1 and counts[stmt.results[0].name] > 1):
+            continue
+        target = stmt.results[0]
+        for position, arg in enumerate(stmt.args):
+            if not isinstance(arg, Var) or arg.type != target.type or arg.name == target.name:
+                continue
+            at = next((j for j in range(k - 1, -1, -1) if _single(stmts[j], uses, counts) == arg.name), None)
+            if at is None or _touches(stmts[at + 1 : k], target.name):
+                continue
+            if any(isinstance(a, Var) and a.name == target.name for a in stmt.args):
+                continue
+            maker = stmts[at]
+            assert isinstance(maker, Op)
+            if not any(isinstance(a, Var) and a.name == target.name for a in maker.args):
+                continue
+            stmts[at] = replace(maker, results=(target,))
+            args = (*stmt.args[:position], target, *stmt.args[position + 1 :])
+            stmts[k] = replace(stmt, args=args)
+            changed = True
+            break
+    return tuple(stmts) if changed else block
+
+
+def _accumulate(block: Block, uses: Counter[str]) -> Block:
+    """`%d = dot a, b; ...; %r = add %s, %d` as `%r = dot a, b, %s` at the place of the add."""
+    stmts = list(block)
+    changed = False
+    k = 0
+    while k < len(stmts):
+        stmt = stmts[k]
+        if isinstance(stmt, Op) and stmt.op == "add" and isinstance(stmt.results[0].type, TileType):
+            found = _product(stmts, k, uses)
+            if found is not None:
+                at, addend = found
+                product = stmts[at]
+                assert isinstance(product, Op)
+                stmts[k] = replace(product, results=stmt.results, args=(*product.args, addend))
+                del stmts[at]
+                changed = True
+                continue
+        k += 1
+    return tuple(stmts) if changed else block
+
+
+def _product(stmts: list[Stmt], k: int, uses: Counter[str]) -> tuple[int, Var] | None:
+    add = stmts[k]
+    assert isinstance(add, Op)
+    for position, arg in enumerate(add.args):
+        other = add.args[1 - position]
+        if not (isinstance(arg, Var) and isinstance(other, Var) and uses[arg.name] == 1):
+            continue
+        if not (arg.type == other.type == add.results[0].type):
+            continue
+        for at in range(k - 1, -1, -1):
+            product = stmts[at]
+            if isinstance(product, Op) and product.op == "dot" and product.results[0].name == arg.name:
+                # the operands are tiles, and tiles are values: only an assignment in between could change them
+                between = block_defs(tuple(stmts[at + 1 : k]))
+                if len(product.args) == 2 and not any(isinstance(a, Var) and a.name in between for a in product.args):
+                    return at, other
+    return None

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: MIT
+"""Gather consecutive tile operations into loop nests.
+
+Before::
+
+    // Function Type: InCore
+    func @f(%a: !pto.memref<gm,?x?,f32>, %b: !pto.memref<gm,?x?,f32>, %r: i64, %cols: i64) {
+      %x = tload %a[%r, 0] [1, %cols] : !pto.tile<1x?xf32>
+      %m = tmax %x {axes=(1,), keepdims=true} : !pto.tile<1x1xf32>
+      %d = tsub %x, %m : !pto.tile<1x?xf32>
+      %e = texp %d : !pto.tile<1x?xf32>
+      tstore %e, %b[%r, 0]
+      return
+    }
+
+After::
+
+    // Function Type: InCore
+    func @f(%a: !pto.memref<gm,?x?,f32>, %b: !pto.memref<gm,?x?,f32>, %r: i64, %cols: i64) {
+      FUSE
+        %x = tload %a[%r, 0] [1, %cols] : !pto.tile<1x?xf32>
+        %m = tmax %x {axes=(1,), keepdims=true} : !pto.tile<1x1xf32>
+        %d = tsub %x, %m : !pto.tile<1x?xf32>
+        %e = texp %d : !pto.tile<1x?xf32>
+        tstore %e, %b[%r, 0]
+      ENDFUSE
+      return
+    }
+
+A group runs as one *row nest*: loops over the leading axes of a common iteration space and, per row, one or several
+passes over the last axis with scalar work between them.  Operations go together when
+
+* they are elementwise, loads, stores, generated tiles, reductions, or reshapes that only insert or remove axes of
+  extent 1;
+* the axes of all their tiles, identified with each other wherever an elementwise operation lines them up, form one
+  sequence of which every tile has a subsequence;
+* nothing reads a result that is complete only after the last row (a reduction over the leading axes);
+* nothing is loaded after something was stored: the two may share memory.
+
+Order is kept, nothing moves, so the pass is legal wherever the grouping is; a group is at most a maximal run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pto_jit.ir import walk
+from pto_jit.ir.nodes import Block, For, Func, Fuse, If, Module, Op, Scope, Stmt, While
+from pto_jit.ir.walk import statements
+from pto_jit.lower.axes import GENERATED, Axial, touches_tiles, unit_reshape
+from pto_jit.lower.maps import expand_maps
+
+_LIMIT = 96  # operations in a group: beyond this the loop bodies no longer fit the registers anyway
+
+
+def fuse(module: Module) -> Module:
+    """Form the groups of every function (in-core code and orchestration with tiles alike)."""
+    module = expand_maps(module)
+    funcs = tuple(_function(f) for f in module.funcs)
+    if all(a is b for a, b in zip(funcs, module.funcs, strict=True)):
+        return module
+    return replace(module, funcs=funcs)
+
+
+def _function(func: Func) -> Func:
+    uses = Counter(v.name for s in statements(func.body) for v in walk.uses(s))
+    assigned = Counter(v.name for s in statements(func.body) for v in walk.defs(s))
+    body = _Grouper(uses, {n for n, k in assigned.items() if k > 1}).block(func.body)
+    return func if body is func.body else replace(func, body=body)
+
+
+class _Grouper:
+    def __init__(self, uses: dict[str, int], mutable: set[str]) -> None:
+        self.uses = uses
+        self.mutable = mutable
+
+    def block(self, block: Block) -> Block:
+        out: list[Stmt] = []
+        at = 0
+        changed = False
+        while at < len(block):
+            stmt = block[at]
+            if isinstance(stmt, Op) and touches_tiles(stmt):
+                group = self._group(block, at)
+                if group:
+                    ops = tuple(s for s in block[at : at + group] if isinstance(s, Op))
+                    out.append(Fuse(ops, self._keep(ops), ops[0].loc))
+                    at += group
+                    changed = True
+                    continue
+            inner = self._inside(stmt)
+            changed |= inner is not stmt
+            out.append(inner)
+            at += 1
+        return tuple(out) if changed else block
+
+    def _inside(self, stmt: Stmt) -> Stmt:
+        match stmt:
+            case For() | Scope():
+                body = self.block(stmt.body)
+                return stmt if body is stmt.body else replace(stmt, body=body)
+            case While():
+                before, body = self.block(stmt.before), self.block(stmt.body)
+                same = before is stmt.before and body is stmt.body
+                return stmt if same else replace(stmt, before=before, body=body)
+            case If():
+                then, orelse = self.block(stmt.then), self.block(stmt.orelse)
+                same = then is stmt.then and orelse is stmt.orelse
+                return stmt if same else replace(stmt, then=then, orelse=orelse)
+            case _:
+                return stmt
+
+    def _group(self, block: Block, start: int) -> int:
+        """How many statements from `start` on form a group; 0 for none."""
+        state = Axial()
+        best = 0
+        states: list[Axial] = []
+        ops: list[Op] = []
+        for stmt in block[start : start + _LIMIT]:
+            if not isinstance(stmt, Op) or stmt.regions:
+                break
+            following = state.clone()
+            if not following.admit(stmt):
+                break
+            state = following
+            states.append(state)
+            ops.append(stmt)
+            if _works(stmt) and not state.pending:
+                best = len(ops)
+        if not any(_works(op) and op.op not in GENERATED for op in ops):
+            best = 0  # nothing but views
+        while best:
+            last = states[best - 1]
+            if last.work and not last.pending and self._sound(ops[:best], last):
+                return best
+            best -= 1
+            while best and not _works(ops[best - 1]):
+                best -= 1
+        return self._lone_generated(block[start])
+
+    def _lone_generated(self, stmt: Stmt) -> int:
+        return 1 if isinstance(stmt, Op) and stmt.op in GENERATED else 0
+
+    def _keep(self, ops: Sequence[Op]) -> tuple[str, ...]:
+        """Results read outside of the group, or assigned elsewhere too."""
+        inside = Counter(v.name for op in ops for v in walk.uses(op))
+        out: dict[str, None] = {}
+        for op in ops:
+            for r in op.results:
+                if r.name in self.mutable or self.uses.get(r.name, 0) > inside.get(r.name, 0):
+                    out[r.name] = None
+        return tuple(out)
+
+    def _sound(self, ops: Sequence[Op], state: Axial) -> bool:
+        """Whether every store and result that needs memory is of each row (else an empty nest would miss it)."""
+        rows = {state.find(a) for a in state.space[:-1]}
+        if not all(rows <= {state.find(a) for a in axes if a is not None} for axes in state.stores):
+            return False
+        keep = set(self._keep(ops))
+        loads = {op.results[0].name for op in ops if op.op == "load"}
+        for name in keep - loads - state.late - state.hoisted:
+            if name in state.floating:
+                if len(ops) > 1:
+                    return False
+                continue
+            axes = state.axes.get(name)
+            have = set() if axes is None else {state.find(a) for a in axes if a is not None}
+            if not rows <= have:
+                return False
+        return True
+
+
+def _works(op: Op) -> bool:
+    """Whether a group may end with this operation: it touches tiles and is no mere view or measure."""
+    if op.op in ("load", "valid", "extent"):
+        return False
+    return touches_tiles(op) and not (op.op == "reshape" and unit_reshape(op) is not None)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: MIT
+"""Names and scalar arithmetic for passes that add statements."""
+
+from __future__ import annotations
+
+from pto_jit.dtypes import bool_, i64
+from pto_jit.errors import Loc
+from pto_jit.ir.nodes import Block, Const, Func, Op, Operand, Stmt, Var
+from pto_jit.ir.types import ScalarType, Type
+from pto_jit.ir.walk import defs, statements
+
+I64 = ScalarType(i64)
+BOOL = ScalarType(bool_)
+
+
+def index(value: int) -> Const:
+    return Const(value, I64)
+
+
+def source_name(name: str) -> str:
+    """The user's variable behind a name: `i.2` and `i_chunk` are `i`."""
+    head = name.split(".", 1)[0]
+    return head.removesuffix("_chunk")
+
+
+class Names:
+    """Unused variable names of one function."""
+
+    def __init__(self, func: Func) -> None:
+        self._taken = {p.name for p in func.params}
+        for stmt in statements(func.body):
+            self._taken.update(v.name for v in defs(stmt))
+
+    def fresh(self, hint: str, type: Type = I64) -> Var:
+        name, count = hint, 0
+        while name in self._taken:
+            count += 1
+            name = f"{hint}.{count}"
+        self._taken.add(name)
+        return Var(name, type)
+
+
+class Scalars:
+    """Collects i64 arithmetic, folding constants."""
+
+    def __init__(self, names: Names, loc: Loc) -> None:
+        self.names = names
+        self.loc = loc
+        self.block: list[Stmt] = []
+
+    def op(self, name: str, a: Operand, b: Operand, hint: str = "t") -> Operand:
+        """`a name b` for add, sub, mul, min, max, floordiv."""
+        if isinstance(a, Const) and isinstance(b, Const):
+            folded = fold(name, int(a.value), int(b.value))
+            if folded is not None:
+                return index(folded)
+        if isinstance(b, Const):
+            if (name, b.value) in (("add", 0), ("sub", 0), ("mul", 1), ("floordiv", 1)):
+                return a
+            if (name, b.value) == ("mul", 0):
+                return index(0)
+        if isinstance(a, Const) and (name, a.value) in (("add", 0), ("mul", 1)):
+            return b
+        result = self.names.fresh(hint)
+        self.block.append(Op(name, (result,), (a, b), (), (), self.loc))
+        return result
+
+    def done(self) -> Block:
+        return tuple(self.block)
+
+
+def fold(name: str, a: int, b: int) -> int | None:
+    """Integer arithmetic of constants, or None when it is not known here or leaves 64 bits."""
+    match name:
+        case "add":
+            value = a + b
+        case "sub":
+            value = a - b
+        case "mul":
+            value = a * b
+        case "min":
+            value = min(a, b)
+        case "max":
+            value = max(a, b)
+        case "floordiv":
+            value = a // b if b else 0
+        case "mod":
+            value = a % b if b else 0
+        case _:
+            return None
+    return value if -(2**63) <= value < 2**63 else None

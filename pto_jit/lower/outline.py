@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: MIT
+"""Make every in-core scope a function of its own, called where the scope stood.
+
+What the scope reads becomes parameters (tensors, views, scalars); scalars it computes that are read outside become
+results.  Two inlined bodies of one named in-core function that are the same program become one function.
+
+Before::
+
+    // Function Type: Orchestration
+    func @f(%x: !pto.memref<gm,?,f32>, %n: i64) {
+      SCOPE @f_incore_0
+        ssetelem 1.0:f32, %x[%n]
+      ENDSCOPE
+      return
+    }
+
+After::
+
+    // Function Type: Orchestration
+    func @f(%x: !pto.memref<gm,?,f32>, %n: i64) {
+      CALL @f_incore_0(%x -> %x, %n -> %n)
+      return
+    }
+
+    // Function Type: InCore
+    func @f_incore_0(%x: !pto.memref<gm,?,f32>, %n: i64) {
+      ssetelem 1.0:f32, %x[%n]
+      return
+    }
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from pto_jit.ir.nodes import Block, Call, Func, Module, Op, Return, Scope, Stmt, Var
+from pto_jit.ir.types import ScalarType
+from pto_jit.ir.walk import block_defs, free_vars, operands, rename, rewrite_func, statements, variables
+
+
+def outline_scopes(module: Module) -> Module:
+    """Replace all `Scope`s of orchestration functions by calls."""
+    state = _Outliner(module)
+    funcs = [state.outline(f) if f.kind == "orchestration" else f for f in module.funcs]
+    if not state.made:
+        return module
+    return replace(module, funcs=(*funcs, *state.made))
+
+
+@dataclass(slots=True)
+class _Outliner:
+    module: Module
+    made: list[Func] = field(default_factory=list)
+
+    def outline(self, func: Func) -> Func:
+        uses = _use_counts(func.body)
+
+        def visit(stmt: Stmt) -> Block | None:
+            return (self._call(stmt, uses),) if isinstance(stmt, Scope) else None
+
+        return rewrite_func(func, visit)
+
+    def _call(self, scope: Scope, uses: dict[str, int]) -> Call:
+        inside = _use_counts(scope.body)
+        assigned = {v.name: v for v in variables(scope.body) if v.name in block_defs(scope.body)}
+        carried = {v.name for v in free_vars(scope.body)} & set(assigned)  # read again when the scope runs again
+        results = tuple(
+            v for name, v in sorted(assigned.items())
+            if isinstance(v.type, ScalarType) and (uses.get(name, 0) > inside.get(name, 0) or name in carried)
+        )  # fmt: skip
+        types = tuple(v.type for v in results)
+        body = (*scope.body, Return(results, scope.loc))
+        params = free_vars(body)
+        # a parameter is a value: what the body assigns again starts as a copy of it
+        changed = {p.name: f"{p.name}.before" for p in params if p.name in assigned}
+        body = (
+            *(
+                Op("copy", (p,), (Var(changed[p.name], p.type),), (), (), scope.loc)
+                for p in params
+                if p.name in changed
+            ),
+            *body,
+        )
+        inner = tuple(Var(changed.get(p.name, p.name), p.type) for p in params)
+        func = Func(scope.name, "incore", inner, types, body, scope.loc)
+        callee = self._add(func, scope.named)
+        return Call(callee, params, results, scope.loc)
+
+    def _add(self, func: Func, named: bool) -> str:
+        taken = {f.name for f in (*self.module.funcs, *self.made)}
+        if named:
+            canonical = _canonical(func)
+            for other in self.made:
+                if other.name.split(".")[0] == func.name and _canonical(other) == canonical:
+                    return other.name
+        name, count = func.name, 0
+        while name in taken:
+            count += 1
+            name = f"{func.name}.{count}"
+        self.made.append(replace(func, name=name))
+        return name
+
+
+def _use_counts(body: Block) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for stmt in statements(body):
+        for operand in operands(stmt):
+            if isinstance(operand, Var):
+                counts[operand.name] = counts.get(operand.name, 0) + 1
+    return counts
+
+
+def _canonical(func: Func) -> Func:
+    """`func` with its variables numbered in order of appearance, to compare programs."""
+    order: dict[str, str] = {}
+    for var in (*func.params, *variables(func.body)):
+        order.setdefault(var.name, f"v{len(order)}")
+    params = tuple(Var(order[p.name], p.type) for p in func.params)
+    return replace(func, name="", params=params, body=rename(func.body, order))

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: MIT
+"""The order of the passes, with the reason for each place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pto_jit.ir.nodes import Module
+from pto_jit.lower.chunk import expand_chunks
+from pto_jit.lower.coalesce import coalesce
+from pto_jit.lower.decisions import Decision
+from pto_jit.lower.fuse import fuse
+from pto_jit.lower.outline import outline_scopes
+from pto_jit.lower.place import place_scopes
+from pto_jit.lower.serialise import serialise_reductions
+from pto_jit.lower.simplify import simplify
+
+Pass = Callable[[Module, list[Decision]], Module]
+
+
+def _plain(function: Callable[[Module], Module]) -> Pass:
+    return lambda module, decisions: function(module)
+
+
+PIPELINE: tuple[tuple[str, Pass], ...] = (
+    # constant bounds make chunk arithmetic constant too, so this comes first
+    ("simplified", _plain(simplify)),
+    # a loop that cannot be divided must not be chunked either
+    ("serialised", serialise_reductions),
+    # placement moves chunk loops, so they must exist
+    ("chunked", expand_chunks),
+    # outlining fixes what is host and what is core, so every loop must be where it stays
+    ("placed", place_scopes),
+    # copies that chunking and placement left behind; fewer values cross the scope
+    ("trimmed", _plain(simplify)),
+    ("outlined", _plain(outline_scopes)),
+    # a product that accumulates in place is one operation of a fused group, not two
+    ("coalesced", _plain(coalesce)),
+    # last: grouping follows the final order of operations
+    ("fused", _plain(fuse)),
+)

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: MIT
+"""Fold integer constants, forward copies of values, drop what nobody reads.
+
+Before::
+
+    // Function Type: Orchestration
+    func @f(%x: !pto.memref<gm,?,f32>) {
+      %a = sadd 1, 2 : i64
+      %b = scopy %a : i64
+      %c = smul %b, 7 : i64
+      ssetelem 1.0:f32, %x[%b]
+      return
+    }
+
+After::
+
+    // Function Type: Orchestration
+    func @f(%x: !pto.memref<gm,?,f32>) {
+      ssetelem 1.0:f32, %x[3]
+      return
+    }
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from pto_jit.dtypes import i64
+from pto_jit.ir.nodes import Block, Const, Func, If, Module, Op, Operand, Stmt, Var
+from pto_jit.ir.types import ScalarType, TileType
+from pto_jit.ir.walk import defs, map_funcs, operands, rewrite_func, statements, substitute
+from pto_jit.lower.names import fold, index
+from pto_jit.semantic.table import effects
+
+_COMPARE = {
+    "eq": int.__eq__, "ne": int.__ne__, "lt": int.__lt__, "le": int.__le__, "gt": int.__gt__, "ge": int.__ge__,
+}  # fmt: skip
+
+
+def simplify(module: Module) -> Module:
+    """Simplify every function until nothing changes."""
+    return map_funcs(module, _simplify)
+
+
+def _simplify(func: Func) -> Func:
+    for _ in range(8):  # each round enables the next; programs settle after two or three
+        after = _drop_dead(_fold(func))
+        if after is func:
+            return func
+        func = after
+    return func
+
+
+def _fold(func: Func) -> Func:
+    """Replace values known at compile time, and copies of values assigned once, by what they are."""
+    counts = Counter(v.name for s in statements(func.body) for v in defs(s))
+    params = {p.name for p in func.params}
+    known: dict[str, Operand] = {}
+    for stmt in statements(func.body):
+        if isinstance(stmt, Op) and len(stmt.results) == 1 and counts[stmt.results[0].name] == 1:
+            value = _value(stmt, counts, params, known)
+            if value is not None:
+                known[stmt.results[0].name] = value
+    body = substitute(func.body, known) if known else func.body
+
+    def visit(stmt: Stmt) -> Block | None:
+        if isinstance(stmt, If) and isinstance(stmt.cond, Const):
+            return stmt.then if stmt.cond.value else stmt.orelse
+        return None
+
+    result = func if body is func.body else replace(func, body=body)
+    return rewrite_func(result, visit)
+
+
+def _value(op: Op, counts: Counter[str], params: set[str], known: dict[str, Operand]) -> Operand | None:
+    args = [known.get(a.name, a) if isinstance(a, Var) else a for a in op.args]
+    result = op.results[0]
+    if op.op == "copy":
+        source = args[0]
+        if isinstance(source, Const):
+            return source
+        # a copy stands for its source only if neither is ever assigned again
+        once = counts[source.name] == 1 or (source.name in params and counts[source.name] == 0)
+        return source if once and not isinstance(source.type, TileType) else None
+    if result.type == ScalarType(i64) and len(args) == 2:
+        a, b = args
+        if isinstance(a, Const) and isinstance(b, Const):
+            folded = fold(op.op, int(a.value), int(b.value))
+            return None if folded is None else index(folded)
+        return None
+    if op.op in _COMPARE and all(isinstance(a, Const) and a.type == ScalarType(i64) for a in args):
+        assert isinstance(result.type, ScalarType)
+        a, b = args
+        assert isinstance(a, Const) and isinstance(b, Const)
+        return Const(bool(_COMPARE[op.op](int(a.value), int(b.value))), result.type)
+    return None
+
+
+def _drop_dead(func: Func) -> Func:
+    used = Counter(o.name for s in statements(func.body) for o in operands(s) if isinstance(o, Var))
+
+    def visit(stmt: Stmt) -> Block | None:
+        if isinstance(stmt, Op) and stmt.results and not any(used[v.name] for v in stmt.results) and is_pure(stmt):
+            return ()
+        return None
+
+    return rewrite_func(func, visit)
+
+
+def is_pure(op: Op) -> bool:
+    """Whether dropping `op` changes nothing but its results. A load checks its offsets and stays checked."""
+    return effects(op.op) == "none" or op.op in ("load", "getelem", "take")

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: MIT
+"""What `@pto.jit(...)` and `compile(...)` can say about one kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from pto_jit.errors import ArgumentError, TargetError
+
+TARGETS = ("cpu",)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """target: what is compiled for; debug: check element bounds, races and assertions; fastmath: allow reassociation
+    and contraction; num_threads: workers of this kernel (None: `pto.config.num_threads`); cache: keep the code on disk.
+    """
+
+    target: str = "cpu"
+    debug: bool = False
+    fastmath: bool = False
+    num_threads: int | None = None
+    cache: bool = True
+
+    @staticmethod
+    def of(given: dict[str, Any]) -> Options:
+        """Options by name; an unknown name or a value of the wrong kind is an ArgumentError, or a TargetError."""
+        return Options().but(given)
+
+    def but(self, given: dict[str, Any]) -> Options:
+        """These options with some replaced."""
+        unknown = [name for name in given if name not in OPTION_NAMES]
+        if unknown:
+            raise ArgumentError(
+                f"PTO-A020: pto.jit has no option `{unknown[0]}`\nhelp: the options are {', '.join(OPTION_NAMES)}"
+            )
+        chosen = replace(self, **given) if given else self
+        if chosen.target not in TARGETS:
+            raise TargetError(
+                f"PTO-X001: unknown target {chosen.target!r}\nhelp: this version compiles for {', '.join(TARGETS)}"
+            )
+        for name in ("debug", "fastmath", "cache"):
+            if not isinstance(getattr(chosen, name), bool):
+                raise ArgumentError(f"PTO-A021: {name}={getattr(chosen, name)!r}\nhelp: give True or False")
+        threads = chosen.num_threads
+        if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+            raise ArgumentError(f"PTO-A022: num_threads={threads!r}\nhelp: give a positive integer, or None")
+        return chosen
+
+
+OPTION_NAMES = tuple(f.name for f in fields(Options))

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""What operations mean: their table, their types, the reference interpreter."""

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: MIT
+"""Run-time printing and assertions."""
+
+from __future__ import annotations
+
+from pto_jit.dtypes import bool_
+from pto_jit.errors import TypeMismatchError
+from pto_jit.ir.nodes import Attr
+from pto_jit.ir.types import TensorType
+from pto_jit.semantic import checks
+from pto_jit.semantic.row import Args, Attrs, OpRow, Regions, Types
+
+
+def _text(op: str, attrs: dict[str, Attr], name: str) -> None:
+    if not isinstance(attrs[name], str):
+        raise TypeMismatchError(f"`{op}`: {name} must be a str, not {attrs[name]!r}", code="PTO-T170", hint="give text")
+
+
+def print_(op: str, args: Args, attrs: Attrs, regions: Regions) -> Types:
+    _text(op, attrs, "fmt")
+    for arg in args:
+        if isinstance(arg.type, TensorType):
+            message = "`print` takes scalars and tiles, not a tensor"
+            raise TypeMismatchError(message, code="PTO-T171", hint="load it first")
+    return ()
+
+
+def assert_(op: str, args: Args, attrs: Attrs, regions: Regions) -> Types:
+    _text(op, attrs, "message")
+    checks.flag(op, attrs, "always")
+    if "error" in attrs:
+        _text(op, attrs, "error")
+    checks.scalar(op, args[0], "condition", bool_)
+    return ()
+
+
+ROWS: tuple[OpRow, ...] = (
+    OpRow("print", "debug", "print(*values) {fmt}", "prints scalars and tiles as str.format does", print_, 0, None,
+          required=("fmt",), effect="writes"),
+    OpRow("assert", "debug", "assert(cond) {message, always, error}", "stops the program when cond is false: with "
+          "debug only, or always; error names the class raised (KernelAssertionError by default)", assert_, 1, 1,
+          required=("message",), optional=("always", "error"), effect="writes"),
+)  # fmt: skip

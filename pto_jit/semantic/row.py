@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: MIT
+"""What a row of the operation table says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from pto_jit.dtypes import BY_NAME, DType
+from pto_jit.ir.nodes import Attr, Operand, Region
+from pto_jit.ir.types import ScalarType, Type
+
+Effect = Literal["none", "reads", "writes"]
+Args = tuple[Operand, ...]
+Attrs = dict[str, Attr]
+Regions = tuple[Region, ...]
+Types = tuple[Type, ...]
+Rule = Callable[[str, Args, Attrs, Regions], Types]
+
+
+@dataclass(frozen=True, slots=True)
+class OpRow:
+    """One operation.
+
+    `signature` and `doc` are for readers; `min_args` and `max_args` (None: any number) count operands; `required` and
+    `optional` name the attributes; `regions` is the number of regions.  `effect` says what happens to memory and
+    `tensor` which operand (from 0) is the tensor it happens to; an operation that "writes" without a tensor
+    (`print`, `assert`) acts on the outside world and may be neither removed nor reordered against its like.
+    `elementwise`: the result at a place depends on the operands at that place alone.  `generator`: the result is valid
+    everywhere and fits any valid extent.  `unique`: two equal operations give two different things (`alloc`).
+    """
+
+    name: str
+    family: str
+    signature: str
+    doc: str
+    infer: Rule
+    min_args: int
+    max_args: int | None
+    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    regions: int = 0
+    effect: Effect = "none"
+    tensor: int | None = None
+    elementwise: bool = False
+    generator: bool = False
+    commutative: bool = False
+    unique: bool = False
+
+    @property
+    def arity(self) -> tuple[int, int | None]:
+        return self.min_args, self.max_args
+
+    @property
+    def attrs(self) -> tuple[str, ...]:
+        return self.required + self.optional
+
+
+SCALAR: dict[DType, ScalarType] = {dtype: ScalarType(dtype) for dtype in BY_NAME.values()}

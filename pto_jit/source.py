@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: MIT
+"""The syntax tree of a callable, found by position.
+
+A whole file is parsed once (cached by its text) and a function is the node that its code object was compiled from: the
+`def` or `lambda` that starts on the code's first line and encloses all positions the code records.  Nothing is
+dedented, cut out or searched for with a pattern, so several lambdas on one line, decorators, nested functions and
+multi-line strings are no special cases.  Source comes through `linecache`, which also knows the cells of notebooks,
+doctests and, from Python 3.13, the interactive prompt.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FunctionType
+
+from pto_jit.errors import CompilationError, Loc
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+_STARTED = time.time()
+_KEPT_FILES = 64
+
+
+@dataclass(slots=True, eq=False)
+class SourceFile:
+    """A parsed file. `functions` maps a first line (decorators included) to the functions that start there."""
+
+    filename: str
+    text: str
+    tree: ast.Module
+    lines: list[str]
+    functions: dict[int, list[FunctionNode]]
+    ascii: bool
+    codes: set[tuple[object, ...]] | None = None
+    notes: dict[object, object] = field(default_factory=dict)  # analyses of nodes, kept as long as the file
+
+    def column(self, lineno: int, offset: int) -> int:
+        """The character column of a UTF-8 byte offset."""
+        if self.ascii or not 0 < lineno <= len(self.lines):
+            return offset
+        line = self.lines[lineno - 1]
+        return offset if line.isascii() else len(line.encode()[:offset].decode(errors="replace"))
+
+    def loc(self, node: ast.AST, caller: Loc | None = None) -> Loc:
+        """The place of a node that has a position."""
+        lineno: int = node.lineno  # type: ignore[attr-defined]
+        end: int = node.end_lineno  # type: ignore[attr-defined]
+        return Loc(
+            self.filename,
+            lineno,
+            self.column(lineno, node.col_offset),  # type: ignore[attr-defined]
+            end,
+            self.column(end, node.end_col_offset),  # type: ignore[attr-defined]
+            caller,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Located:
+    """A function's node and the file it stands in."""
+
+    file: SourceFile
+    node: FunctionNode
+
+
+_files: dict[str, SourceFile] = {}
+_located: dict[CodeType, Located] = {}
+
+
+def locate(fn: FunctionType) -> Located:
+    """The source of `fn`.
+
+    Raises `CompilationError` (PTO-S001 no source, PTO-S002 edited since import, PTO-S003 cannot tell apart).
+    """
+    code = fn.__code__
+    found = _located.get(code)
+    if found is None or found.file is not _files.get(code.co_filename):
+        found = _locate(code, fn)
+        if len(_located) > 4096:
+            _located.clear()
+        _located[code] = found
+    return found
+
+
+def _locate(code: CodeType, fn: FunctionType) -> Located:
+    for attempt in (0, 1):
+        if attempt:
+            linecache.checkcache(code.co_filename)
+        file = _load(code.co_filename, fn)
+        if file is None:
+            continue
+        candidates = _candidates(file, code)
+        if len(candidates) > 1 and not _has_columns(code):
+            raise CompilationError(
+                f"cannot tell which of {len(candidates)} functions on line {code.co_firstlineno} this is",
+                Loc(code.co_filename, code.co_firstlineno),
+                code="PTO-S003",
+                hint="put the lambdas on lines of their own, or run Python without -X no_debug_ranges",
+            )
+        if candidates and not (_changed_since_start(code.co_filename) and not _same_code(file, code)):
+            return Located(file, min(candidates, key=_extent))
+    if _load(code.co_filename, fn) is None:
+        raise CompilationError(
+            f"the source of `{fn.__qualname__}` is not available (its code says it is from {code.co_filename!r})",
+            code="PTO-S001",
+            hint="define the function in a file or a notebook cell; for code made with `exec`, register the text "
+            "under its file name in `linecache.cache` before calling",
+        )
+    raise CompilationError(
+        f"the source of `{fn.__qualname__}` changed after it was imported",
+        Loc(code.co_filename, code.co_firstlineno),
+        code="PTO-S002",
+        hint="import the module again (importlib.reload) or restart Python",
+    )
+
+
+def _load(filename: str, fn: FunctionType) -> SourceFile | None:
+    lines = linecache.getlines(filename, fn.__globals__)
+    if not lines:
+        return None
+    text = "".join(lines)
+    known = _files.get(filename)
+    if known is not None and known.text == text:
+        return known
+    try:
+        tree = ast.parse(text, filename)
+    except (SyntaxError, ValueError):
+        return None
+    functions: dict[int, list[FunctionNode]] = {}
+    stack: list[ast.AST] = [tree]
+    while stack:
+        node = stack.pop()
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, ast.AST):
+                stack.append(value)
+            elif isinstance(value, list):
+                stack += [item for item in value if isinstance(item, ast.AST)]
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            functions.setdefault(first, []).append(node)
+        elif isinstance(node, ast.Lambda):
+            functions.setdefault(node.lineno, []).append(node)
+    file = SourceFile(filename, text, tree, text.splitlines(), functions, text.isascii())
+    if len(_files) >= _KEPT_FILES:
+        _files.pop(next(iter(_files)))
+    _files[filename] = file
+    return file
+
+
+def _candidates(file: SourceFile, code: CodeType) -> list[FunctionNode]:
+    """Functions that start where the code does and enclose every position it records."""
+    wanted = [
+        node
+        for node in file.functions.get(code.co_firstlineno, [])
+        if (isinstance(node, ast.Lambda) and code.co_name == "<lambda>")
+        or (not isinstance(node, ast.Lambda) and node.name == code.co_name)
+    ]
+    if len(wanted) < 2:
+        return wanted
+    # Two functions of one name on one line: only the positions tell them apart.
+    spans = [
+        ((line, column), (end, end_column))
+        for line, end, column, end_column in code.co_positions()
+        if line and end and column is not None and end_column is not None and (line, column) != (end, end_column)
+    ]
+    fitting = [
+        node
+        for node in wanted
+        if all(_start(node) <= low and high <= (node.end_lineno or 0, node.end_col_offset or 0) for low, high in spans)
+    ]
+    return fitting
+
+
+def _start(node: FunctionNode) -> tuple[int, int]:
+    return node.lineno, node.col_offset
+
+
+def _extent(node: FunctionNode) -> tuple[int, int]:
+    """A measure of the text a node covers: the smallest of several enclosing nodes is the innermost."""
+    return (node.end_lineno or 0) - node.lineno, (node.end_col_offset or 0) - node.col_offset
+
+
+def _has_columns(code: CodeType) -> bool:
+    return any(column is not None for _, _, column, _ in code.co_positions())
+
+
+def _changed_since_start(filename: str) -> bool:
+    """Whether the file was written after this process began; only then can a loaded function be out of date."""
+    try:
+        return Path(filename).stat().st_mtime > _STARTED
+    except OSError:
+        return False
+
+
+def _same_code(file: SourceFile, code: CodeType) -> bool:
+    if file.codes is None:
+        try:
+            whole = compile(file.text, file.filename, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError):
+            return False
+        file.codes = {_outline(inner) for inner in _nested(whole)}
+    return _outline(code) in file.codes
+
+
+def _outline(code: CodeType) -> tuple[object, ...]:
+    constants = tuple(repr(c) for c in code.co_consts if not isinstance(c, CodeType))
+    return code.co_name, code.co_firstlineno, code.co_code, constants, code.co_names, code.co_varnames, code.co_freevars
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from _nested(constant)

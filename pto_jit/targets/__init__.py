@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Targets: what turns checked loop IR into something that runs."""

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: MIT
+"""Loads and stores of several lanes, under a mask or past the caches."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from pto_jit.dtypes import DType
+from pto_jit.targets.cpu.code import I1, I32, PTR, VOID, Code, Value, number, storage_type, vector, zero
+from pto_jit.targets.cpu.vector import lane_count
+
+
+def load(code: Code, address: Value, dtype: DType, lanes: int, mask: Value | None) -> Value:
+    """Lanes as they lie in memory; zero where the mask (an i1 vector) does not hold."""
+    typ = vector(storage_type(dtype), lanes)
+    if mask is None:
+        return code.b.load(address, typ=typ, align=dtype.bytes)
+    name = f"llvm.masked.load.{_mangled(typ)}.p0"
+    function = code.module.globals.get(name)
+    if function is None:
+        function = ir.Function(
+            code.module, ir.FunctionType(typ, [PTR, vector(I1, lanes), typ]), name
+        )
+    return code.b.call(function, [address, mask, zero(typ)])
+
+
+def save(
+    code: Code, address: Value, value: Value, dtype: DType, mask: Value | None, stream: int = 0
+    ) -> None:
+    """Store lanes where the mask holds; `stream`: past the caches, to an address aligned to so many bytes."""
+    if mask is None:
+        store = code.b.store(value, address, align=stream or dtype.bytes)
+        if stream:
+            store.set_metadata("nontemporal", code.module.add_metadata([number(I32, 1)]))
+        return
+    typ = value.type
+    name = f"llvm.masked.store.{_mangled(typ)}.p0"
+    function = code.module.globals.get(name)
+    if function is None:
+        function = ir.Function(
+            code.module,
+            ir.FunctionType(VOID, [typ, PTR, vector(I1, lane_count(typ))]), name,
+        )  # fmt: skip
+    code.b.call(function, [value, address, mask])
+
+
+def _mangled(typ: ir.Type) -> str:
+    count = lane_count(typ)
+    element = typ.element if isinstance(typ, ir.VectorType) else typ
+    name = f"i{element.width}" if isinstance(element, ir.IntType) else {
+        ir.HalfType: "f16", ir.FloatType: "f32", ir.DoubleType: "f64"}[type(element)]  # fmt: skip
+    return name if count == 1 else f"v{count}{name}"

@@ -1,0 +1,439 @@
+# SPDX-License-Identifier: MIT
+"""Writing one LLVM function: index arithmetic that folds, structured control flow, failures.
+
+Indices, extents and byte offsets are `Index` values: a Python int when known while compiling, else an i64 of LLVM.
+Every method that takes several of them folds what it can, so the callers write plain arithmetic.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from llvmlite import ir
+
+from pto_jit.dtypes import DType
+
+Index = Any  # int | ir.Value of type i64
+Value = Any  # ir.Value
+
+I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
+F32, F64, F16 = ir.FloatType(), ir.DoubleType(), ir.HalfType()
+PTR = ir.PointerType()
+VOID = ir.VoidType()
+_INTS = {8: I8, 16: ir.IntType(16), 32: I32, 64: I64}
+_VECTORS: dict[tuple[ir.Type, int], ir.Type] = {}
+
+COLD = ir.types.MetaDataType()
+
+
+def register_type(dtype: DType) -> ir.Type:
+    """The LLVM type in which one element is computed with: f16 and bf16 as f32, bool_ as i1."""
+    if dtype.kind == "f":
+        return F64 if dtype.bits == 64 else F32
+    return I1 if dtype.kind == "b" else _INTS[dtype.bits]
+
+
+def storage_type(dtype: DType) -> ir.Type:
+    """The LLVM type of one element in memory: bf16 as i16, bool_ as i8."""
+    if dtype.kind == "f":
+        return {16: F16 if dtype.name == "f16" else _INTS[16], 32: F32, 64: F64}[dtype.bits]
+    return _INTS[dtype.bits]
+
+
+def vector(element: ir.Type, lanes: int) -> ir.Type:
+    """``<lanes x element>``, the element itself for one lane."""
+    if lanes == 1:
+        return element
+    key = (element, lanes)
+    if key not in _VECTORS:
+        _VECTORS[key] = ir.VectorType(element, lanes)
+    return _VECTORS[key]
+
+
+class Text(ir.Constant):
+    """A constant given by its text; compares by identity and formats at no cost."""
+
+    def __init__(self, typ: ir.Type, text: str) -> None:
+        self.type = typ
+        self.constant: Any = text
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.text}"
+
+    def get_reference(self) -> str:
+        return self.text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Text) and (self.type, self.text) == (other.type, other.text)
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+def number(typ: ir.Type, value: int | float | bool) -> Text:
+    """A constant of a scalar or vector type, the same in every lane."""
+    element = typ.element if isinstance(typ, ir.VectorType) else typ
+    if isinstance(element, ir.IntType):
+        text = str(int(value)) if element.width > 1 else ("true" if value else "false")
+        if element.width > 1:
+            half = 1 << (element.width - 1)
+            text = str((int(value) + half) % (2 * half) - half)
+    elif element == F64:
+        text = f"0x{struct.unpack('<Q', struct.pack('<d', float(value)))[0]:016x}"
+    else:
+        assert element == F32, element
+        text = f"0x{struct.unpack('<Q', struct.pack('<d', _to_f32(float(value))))[0]:016x}"
+    if element is typ:
+        return Text(typ, text)
+    return Text(typ, f"splat ({element} {text})")
+
+
+def _to_f32(value: float) -> float:
+    try:
+        return struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+def zero(typ: ir.Type) -> Text:
+    if isinstance(typ, ir.VectorType):
+        return Text(typ, "zeroinitializer")
+    return Text(typ, "null" if typ == PTR else "0" if isinstance(typ, ir.IntType) else "0.0")
+
+
+@cache
+def numbers(element: ir.IntType, values: Sequence[int]) -> Text:
+    """A constant vector of integers."""
+    half = 1 << (element.width - 1)
+    text = ", ".join(f"{element} {(v + half) % (2 * half) - half}" for v in values)
+    out = Text(vector(element, len(values)), f"<{text}>")
+    out.constant = ()  # as the mask of a shuffle: nothing for llvmlite to check
+    return out
+
+
+def undefined(typ: ir.Type) -> Text:
+    """A vector whose lanes are all still to be set."""
+    return Text(typ, "poison")
+
+
+def i64(value: Index) -> Value:
+    return number(I64, value) if isinstance(value, int) else value
+
+
+class Code:
+    """The builder of one LLVM function that returns an i32 status and takes the worker first.
+
+    `b` is llvmlite's builder at the place of insertion.  Allocas go to the entry block, which ends with a jump to the
+    first block of the body when `finish` is called.
+    """
+
+    def __init__(self, function: ir.Function, worker: Value) -> None:
+        self.function = function
+        self.module: ir.Module = function.module
+        self.worker = worker
+        self.entry: ir.Block = function.append_basic_block("entry")
+        self.b: Any = ir.IRBuilder(function.append_basic_block("body"))  # llvmlite is untyped
+        self._first: ir.Block = self.b.block
+        self._entry_builder: Any = ir.IRBuilder(self.entry)
+        self.leave: ir.Block = function.append_basic_block("leave")
+        self.status = self.alloca(I32, "status")
+        self._entry_builder.store(number(I32, 0), self.status)
+        self._blocks = 0
+
+    def alloca(self, typ: ir.Type, name: str = "", count: int = 1, align: int | None = None) -> Value:
+        """Stack memory that lives as long as the call."""
+        size = None if count == 1 else number(I64, count)
+        slot = self._entry_builder.alloca(typ, size=size, name=name)
+        slot.type = PTR
+        if align:
+            slot.align = align
+        return slot
+
+    @contextmanager
+    def at_entry(self) -> Iterator[None]:
+        """Put code into the entry block, before everything else."""
+        saved, self.b = self.b, self._entry_builder
+        try:
+            yield
+        finally:
+            self.b = saved
+
+    def finish(self) -> None:
+        """Close the entry block; the body must have jumped to `leave` already."""
+        self._entry_builder.branch(self._first)
+        # keep `leave` last: blocks print in the order of the function's list
+        self.function.blocks.remove(self.leave)
+        self.function.blocks.append(self.leave)
+
+    # -- index arithmetic ---------------------------------------------------------------------------------------
+
+    def add(self, *terms: Index) -> Index:
+        fixed = sum(t for t in terms if isinstance(t, int))
+        live = [t for t in terms if not isinstance(t, int)]
+        if not live:
+            return fixed
+        out = live[0]
+        for term in live[1:]:
+            out = self.b.add(out, term, flags=("nsw",))
+        return out if fixed == 0 else self.b.add(out, i64(fixed), flags=("nsw",))
+
+    def sub(self, x: Index, y: Index) -> Index:
+        if isinstance(x, int) and isinstance(y, int):
+            return x - y
+        if isinstance(y, int):
+            return self.add(x, -y)
+        return self.b.sub(i64(x), y, flags=("nsw",))
+
+    def mul(self, *factors: Index) -> Index:
+        fixed = 1
+        live = []
+        for f in factors:
+            if isinstance(f, int):
+                fixed *= f
+            else:
+                live.append(f)
+        if fixed == 0 or not live:
+            return fixed
+        out = live[0]
+        for factor in live[1:]:
+            out = self.b.mul(out, factor, flags=("nsw",))
+        return out if fixed == 1 else self.b.mul(out, i64(fixed), flags=("nsw",))
+
+    def floor(self, x: Index, step: int) -> Index:
+        """`x` rounded down to a multiple of a power of two."""
+        if isinstance(x, int):
+            return x // step * step
+        return self.b.and_(x, i64(-step))
+
+    def min(self, x: Index, y: Index) -> Index:
+        if isinstance(x, int) and isinstance(y, int):
+            return min(x, y)
+        if x is y:
+            return x
+        return self.b.select(self.b.icmp_signed("<", i64(x), i64(y)), i64(x), i64(y))
+
+    def max(self, x: Index, y: Index) -> Index:
+        if isinstance(x, int) and isinstance(y, int):
+            return max(x, y)
+        if x is y:
+            return x
+        return self.b.select(self.b.icmp_signed(">", i64(x), i64(y)), i64(x), i64(y))
+
+    def div(self, x: Index, y: Index) -> Index:
+        """Unsigned quotient of non-negative numbers."""
+        if isinstance(x, int) and isinstance(y, int):
+            return x // y
+        if isinstance(y, int) and y == 1:
+            return x
+        return self.b.udiv(i64(x), i64(y))
+
+    def mod(self, x: Index, y: Index) -> Index:
+        """Unsigned remainder of non-negative numbers."""
+        if isinstance(x, int) and isinstance(y, int):
+            return x % y
+        if isinstance(y, int) and y == 1:
+            return 0
+        return self.b.urem(i64(x), i64(y))
+
+    def compare(self, op: str, x: Index, y: Index) -> bool | Value:
+        """A signed comparison: a Python bool when both sides are known."""
+        if isinstance(x, int) and isinstance(y, int):
+            return {"<": x < y, "<=": x <= y, ">": x > y, ">=": x >= y, "==": x == y, "!=": x != y}[op]
+        if x is y:
+            return op in ("<=", ">=", "==")
+        return self.b.icmp_signed(op, i64(x), i64(y))
+
+    def all_of(self, conditions: Sequence[bool | Value]) -> bool | Value:
+        out: bool | Value = True
+        for c in conditions:
+            if isinstance(c, bool):
+                if not c:
+                    return False
+            else:
+                out = c if out is True else self.b.and_(out, c)
+        return out
+
+    def any_of(self, conditions: Sequence[bool | Value]) -> bool | Value:
+        out: bool | Value = False
+        for c in conditions:
+            if isinstance(c, bool):
+                if c:
+                    return True
+            else:
+                out = c if out is False else self.b.or_(out, c)
+        return out
+
+    def pick(self, condition: bool | Value, x: Index, y: Index) -> Index:
+        """`x` where the condition holds, else `y`."""
+        if isinstance(condition, bool):
+            return x if condition else y
+        if x is y or (isinstance(x, int) and isinstance(y, int) and x == y):
+            return x
+        return self.b.select(condition, i64(x), i64(y))
+
+    def offset(self, pointer: Value, distance: Index) -> Value:
+        """`pointer` moved by a number of bytes."""
+        if isinstance(distance, int) and distance == 0:
+            return pointer
+        return self.b.gep(pointer, [i64(distance)], source_etype=I8, inbounds=True)
+
+    # -- control flow -------------------------------------------------------------------------------------------
+
+    def block(self, name: str) -> ir.Block:
+        return self.function.append_basic_block(name)
+
+    @property
+    def terminated(self) -> bool:
+        return self.b.block.is_terminated
+
+    def go(self, block: ir.Block) -> None:
+        """Jump to `block` unless the current block already ended."""
+        if not self.terminated:
+            self.b.branch(block)
+
+    def at(self, block: ir.Block) -> None:
+        self.b.position_at_end(block)
+
+    @contextmanager
+    def when(self, condition: bool | Value, likely: bool | None = None) -> Iterator[None]:
+        """Run the code inside where the condition holds. (Nothing is emitted for a constant True.)"""
+        if condition is True:
+            yield
+            return
+        if condition is False:
+            dead = self.block("dead")
+            after = self.b.block
+            self.at(dead)
+            yield
+            if not self.terminated:
+                self.b.unreachable()
+            self.at(after)
+            return
+        then, after = self.block("then"), self.block("after")
+        branch = self.b.cbranch(condition, then, after)
+        if likely is not None:
+            branch.set_weights([99, 1] if likely else [1, 99])
+        self.at(then)
+        yield
+        self.go(after)
+        self.at(after)
+
+    def choose(
+        self, condition: bool | Value, then: Callable[[], Sequence[Value]], other: Callable[[], Sequence[Value]]
+    ) -> list[Value]:
+        """The values of one of two pieces of code."""
+        if isinstance(condition, bool):
+            return list(then() if condition else other())
+        t, e, after = self.block("then"), self.block("else"), self.block("after")
+        self.b.cbranch(condition, t, e)
+        self.at(t)
+        xs, t = then(), self.b.block
+        self.b.branch(after)
+        self.at(e)
+        ys, e = other(), self.b.block
+        self.b.branch(after)
+        self.at(after)
+        out = []
+        for x, y in zip(xs, ys, strict=True):
+            if x is y:
+                out.append(x)
+                continue
+            phi = self.b.phi(x.type)
+            phi.add_incoming(x, t)
+            phi.add_incoming(y, e)
+            out.append(phi)
+        return out
+
+    def loop(
+        self,
+        start: Index,
+        stop: Index,
+        step: int | Index = 1,
+        init: Sequence[Value] = (),
+        body: Callable[[Value, list[Value]], Sequence[Value]] | None = None,
+        name: str = "loop",
+    ) -> list[Value]:
+        """Run `body(i, values)` for i in range(start, stop, step), step > 0; it returns the next `values`.
+
+        Gives the last values. The loop is written with its test at the bottom, behind one test of its own.
+        """
+        assert body is not None
+        head, after = self.block(name), self.block(name + ".end")
+        before = self.b.block
+        enter = self.compare("<", start, stop)
+        if enter is False:
+            self.function.blocks.remove(head)
+            self.function.blocks.remove(after)
+            return list(init)
+        if enter is True:
+            self.b.branch(head)
+        else:
+            self.b.cbranch(enter, head, after)
+        self.at(head)
+        i = self.b.phi(I64, name="i")
+        i.add_incoming(i64(start), before)
+        phis = []
+        for v in init:
+            phi = self.b.phi(v.type)
+            phi.add_incoming(v, before)
+            phis.append(phi)
+        nexts = list(body(i, phis))
+        latch = self.b.block
+        following = self.b.add(i, i64(step), flags=("nsw",))
+        self.b.cbranch(self.b.icmp_signed("<", following, i64(stop)), head, after)
+        i.add_incoming(following, latch)
+        for phi, v in zip(phis, nexts, strict=True):
+            phi.add_incoming(v, latch)
+        self.at(after)
+        if enter is True:
+            return nexts
+        out = []
+        for first, v in zip(init, nexts, strict=True):
+            phi = self.b.phi(v.type)
+            phi.add_incoming(first, before)
+            phi.add_incoming(v, latch)
+            out.append(phi)
+        return out
+
+    # -- failures -----------------------------------------------------------------------------------------------
+
+    def call(self, name: str, result: ir.Type, args: Sequence[Value], attributes: Sequence[str] = ()) -> Value:
+        """Call a function of the run-time library or an intrinsic, declared at the first use."""
+        declared = self.module.globals.get(name)
+        if declared is None:
+            declared = ir.Function(self.module, ir.FunctionType(result, [a.type for a in args]), name)
+            for a in attributes:
+                declared.attributes.add(a)
+        return self.b.call(declared, args)
+
+    def leave_with(self, status: Value) -> None:
+        """Return `status` from the function, by way of its last block."""
+        self.b.store(status, self.status)
+        self.b.branch(self.leave)
+
+    def check(self, ok: bool | Value, site: int, *values: Index) -> None:
+        """Fail with a numbered site and up to three numbers unless `ok`."""
+        if ok is True:
+            return
+        bad, good = self.block("bad"), self.block("good")
+        if ok is False:
+            self.b.branch(bad)
+        else:
+            self.b.cbranch(ok, good, bad).set_weights([2000, 1])
+        self.at(bad)
+        args = [i64(v) for v in values] + [i64(0)] * (3 - len(values))
+        self.leave_with(self.call("pto_fail", I32, [self.worker, number(I32, site), *args], ["cold"]))
+        self.at(good)
+
+    def check_status(self, status: Value) -> None:
+        """Leave with `status` unless it is zero."""
+        good, bad = self.block("good"), self.block("bad")
+        self.b.cbranch(self.b.icmp_signed("==", status, number(I32, 0)), good, bad).set_weights([2000, 1])
+        self.at(bad)
+        self.leave_with(status)
+        self.at(good)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: MIT
+"""Tiles element by element: loops over all indices, reading and writing one element, memory for results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pto_jit.ir.nodes import Var
+from pto_jit.ir.types import TileType
+from pto_jit.targets.cpu.code import Index, Value, storage_type
+from pto_jit.targets.cpu.elementwise import from_memory, to_memory
+from pto_jit.targets.cpu.function import FunctionWriter
+from pto_jit.targets.cpu.tiles import assign_tile
+from pto_jit.targets.cpu.values import Tensor, Tile
+
+
+def each(w: FunctionWriter, extents: Sequence[Index], body: Callable[[list[Index]], None]) -> None:
+    """Nested loops over all indices below `extents`."""
+    w.module.loops.add(w.code.function.name)
+
+    def axis(k: int, indices: list[Index]) -> None:
+        if k == len(extents):
+            body(indices)
+            return
+
+        def inner(i: Value, _: list[Value]) -> Sequence[Value]:
+            axis(k + 1, [*indices, i])
+            return ()
+
+        w.code.loop(0, extents[k], body=inner, name=f"axis{k}")
+
+    axis(0, [])
+
+
+def address(w: FunctionWriter, tile: Tile | Tensor, indices: Sequence[Index]) -> Value:
+    """Where an element lies."""
+    distance: Index = 0
+    for i, stride in zip(indices, tile.strides, strict=True):
+        distance = w.code.add(distance, w.code.mul(i, stride))
+    return w.code.offset(tile.pointer, distance)
+
+
+def read(w: FunctionWriter, tile: Tile | Tensor, indices: Sequence[Index]) -> Value:
+    """An element in register form."""
+    raw = w.b.load(address(w, tile, indices), typ=storage_type(tile.dtype), align=tile.dtype.bytes)
+    return from_memory(w.b, raw, tile.dtype)
+
+
+def write(w: FunctionWriter, tile: Tile | Tensor, indices: Sequence[Index], value: Value) -> None:
+    """Store an element given in register form."""
+    w.b.store(to_memory(w.b, value, tile.dtype), address(w, tile, indices), align=tile.dtype.bytes)
+
+
+def new_tile(
+    w: FunctionWriter, var: Var, declared: Sequence[Index], valid: Sequence[Index], fits: bool = False
+) -> Tile:
+    """Memory for a result (for a variable assigned more than once: memory to be copied from by `give`)."""
+    assert isinstance(var.type, TileType)
+    name = var.name if var.name not in w.mutable else var.name + ".new"
+    pointer, strides = w.buffer(name, var.type.dtype, declared)
+    return Tile(var.type.dtype, pointer, tuple(declared), tuple(valid), strides, fits=fits)
+
+
+def give(w: FunctionWriter, var: Var, tile: Tile) -> None:
+    """Make `tile` the value of `var`."""
+    assign_tile(w, var, tile)

@@ -1,0 +1,451 @@
+# SPDX-License-Identifier: MIT
+"""A group of tile operations: where its tiles lie, what has to hold, and how its nest runs.
+
+Loads are views: the nest reads global memory where it stands.  Stores go straight to global memory, unless part of
+the stored tile lies outside the tensor, or the stored region overlaps memory that the nest reads (or stores) elsewhere
+in another order; then, decided when the code runs, they go to scratch memory first and are copied when the nest is
+done.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pto_jit.dtypes import DType
+from pto_jit.errors import BoundsError, LaunchError, Loc
+from pto_jit.ir.nodes import Fuse, Op, Var
+from pto_jit.ir.types import ScalarType, TileType
+from pto_jit.lower.axes import is_reduction, reduced_axes
+from pto_jit.targets.cpu.code import (
+    I64,
+    Index,
+    Value,
+    number,
+    register_type,
+    storage_type,
+)
+from pto_jit.targets.cpu.elementwise import from_memory, to_memory
+from pto_jit.targets.cpu.folds import reduce_identity
+from pto_jit.targets.cpu.function import FunctionWriter
+from pto_jit.targets.cpu.nest import DIVIDE, Inputs, NestWriter, Strided, row_count
+from pto_jit.targets.cpu.stores import Stores
+from pto_jit.targets.cpu.structure import need_complete, write_reshape
+from pto_jit.targets.cpu.tiles import (
+    DECLARED,
+    EXTENTS,
+    assign_tile,
+    fill_tile,
+    load_tile,
+    materialise,
+    need_extent,
+    set_valid,
+    tile_slot,
+)
+from pto_jit.targets.cpu.values import Tile, TileSlot
+from pto_jit.targets.loops.form import (
+    Accumulate,
+    Kept,
+    Memory,
+    Nest,
+    Places,
+    Position,
+    Read,
+    Result,
+    RowBuffer,
+    Write,
+)
+from pto_jit.targets.loops.plan import places_of, plan
+from pto_jit.targets.loops.schedule import arguments
+
+
+def write_group(w: FunctionWriter, fused: Fuse) -> None:
+    """Write a group formed by `lower.fuse`."""
+    _Group(w, fused, plan(fused)).write()
+
+
+class _Group:
+    def __init__(self, w: FunctionWriter, fused: Fuse, nest: Nest) -> None:
+        self.w = w
+        self.code = w.code
+        self.fused = fused
+        self.nest = nest
+        self.loc: Loc = fused.loc
+        self.types = {r.name: r for op in fused.body if isinstance(op, Op) for r in op.results}
+        self.memory: dict[Any, Strided] = {}
+        self.final: dict[str, Tile] = {}
+        self.shapes: dict[int, tuple[Index, ...]] = {}
+
+    # -- preparations ---------------------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        w, nest = self.w, self.nest
+        self.writer: NestWriter | None = None
+        after: list[Op] = []
+        measured = {name for name, _, _ in nest.measures}
+        for op in nest.scalars:
+            if op.op == "load":
+                self._load(op)
+            elif op.op in ("valid", "extent"):
+                after.append(op)
+            elif any(isinstance(a, Var) and a.name in measured for a in op.args):
+                after.append(op)
+                measured.update(r.name for r in op.results)
+            else:
+                w.elementwise(op)
+        for op in nest.views:
+            write_reshape(w, op)
+        self.tiles = {s.name: w.tile_named(s.name) for s in nest.sources}
+        self._extents()
+        for op in after:
+            if op.op in ("valid", "extent"):
+                self._measure(op)
+            else:
+                w.elementwise(op)
+        self._reshapes()
+        if not nest.stores and not nest.results:
+            return
+        for source in nest.sources:
+            tile = self.tiles[source.name]
+            self.memory[Memory(source.name)] = Strided(self._alive_pointer(tile), tile.strides)
+        self._results()
+        stores = Stores(w, nest, self.tiles, self.extents, self.alive)
+        self.memory |= stores.place()
+        self._run(stores.streams())
+        stores.finish()
+        self._finish()
+
+    def _reshapes(self) -> None:
+        """A reshape inside the group needs its axes of extent 1 to hold something."""
+        w = self.w
+        for op in self.fused.body:
+            if not isinstance(op, Op) or op.op != "reshape" or op in self.nest.views:
+                continue
+            source = op.args[0]
+            assert isinstance(source, Var) and isinstance(source.type, TileType)
+            tile = self.tiles.get(source.name)
+            units = [k for k, extent in enumerate(source.type.shape) if extent == 1]
+            if tile is not None and units:
+                need_complete(w, op, tile, "reshape", units)
+            elif units:
+                site = w.module.site(BoundsError, "reshape of an incomplete tile: an axis of extent 1 is empty", op.loc)
+                self.code.check(self.alive, site)
+
+    def _load(self, op: Op) -> None:
+        w = self.w
+        tile = load_tile(w, op)
+        name = op.results[0].name
+        if name in w.hazards:
+            tile = materialise(w, name, tile)
+        if name in w.mutable:
+            assign_tile(w, op.results[0], tile)
+        else:
+            w.env[name] = tile
+
+    def _extents(self) -> None:
+        """The valid extents of the space's axes, and the rule that tiles that meet agree."""
+        w, code, nest = self.w, self.code, self.nest
+        sure: list[list[tuple[Index, str]]] = [[] for _ in range(nest.rank)]
+        said: list[list[Index]] = [[] for _ in range(nest.rank)]
+        maybe: list[list[tuple[Index, Index]]] = [[] for _ in range(nest.rank)]
+        alive: list[bool | Value] = []
+        for source in nest.sources:
+            tile = self.tiles[source.name]
+            fits = tile.fits or source.name in w.generated
+            for place, declared, valid in zip(source.axes, tile.declared, tile.valid, strict=True):
+                if place is None:
+                    alive.append(code.compare("==", valid, 1))
+                    continue
+                said[place].append(declared)
+                if fits:
+                    maybe[place].append((valid, declared))
+                else:
+                    sure[place].append((valid, source.name))
+        self.alive = code.all_of(alive)
+        self.given: list[Index] = []
+        for axis in range(nest.rank):
+            site = w.module.site(LaunchError, DECLARED.format(axis=axis), self.loc)
+            for other in said[axis][1:]:
+                code.check(code.compare("==", said[axis][0], other), site, said[axis][0], other)
+            self.given.append(self._extent(axis, sure[axis], maybe[axis]))
+        self.extents = tuple(code.pick(self.alive, e, 0) for e in self.given)
+
+    def _extent(self, axis: int, sure: list[tuple[Index, str]], maybe: list[tuple[Index, Index]]) -> Index:
+        code = self.code
+        site = self.w.module.site(LaunchError, EXTENTS.format(axis=axis), self.loc)
+        if sure:
+            out = sure[0][0]
+            for other, _ in sure[1:]:
+                code.check(code.compare("==", out, other), site, out, other)
+        elif maybe:
+            out = maybe[0][0]
+            for valid, _ in maybe[1:]:
+                out = code.min(out, valid)
+        else:
+            return self._declared_extent(axis)
+        for valid, declared in maybe:
+            ok = code.any_of([code.compare("==", valid, out), code.compare("==", valid, declared)])
+            code.check(ok, site, out, valid)
+        return out
+
+    def _declared_extent(self, axis: int) -> Index:
+        """The extent of an axis that only generated tiles have: from the operands of the operation that says it."""
+        places: list[tuple[str, Places]] = [(r.name, r.axes) for r in self.nest.results if not r.scalar]
+        for store in self.nest.stores:
+            value = store.op.args[0]
+            assert isinstance(value, Var)
+            places.append((value.name, store.axes))
+        for name, axes in places:
+            if axis in axes:
+                extent = self._declared(name)[axes.index(axis)]
+                if extent is not None:
+                    return extent
+        raise AssertionError(f"no extent for axis {axis} of {self.fused}")
+
+    def _declared(self, name: str, before: int | None = None) -> tuple[Index, ...]:
+        """The declared extents of a tile, as the group leaves it or before its operation number `before`."""
+        defined = [k for k, op in enumerate(self.fused.body[:before])
+                   if isinstance(op, Op) and any(r.name == name for r in op.results)]  # fmt: skip
+        if not defined:
+            return self.w.tile_named(name).declared
+        at = defined[-1]
+        op = self.fused.body[at]
+        assert isinstance(op, Op)
+        type = next(r.type for r in op.results if r.name == name)
+        assert isinstance(type, TileType)
+        if all(e is not None for e in type.shape):
+            return tuple(int(e) for e in type.shape if e is not None)
+        known = self.shapes.get(at)
+        if known is None:
+            known = self.shapes[at] = self._shape(op, at, type)
+        return known
+
+    def _shape(self, op: Op, at: int, type: TileType) -> tuple[Index, ...]:
+        """The declared extents that operation number `at` gives its result."""
+        match op.op:
+            case "full" | "rand" | "randn":
+                extents = tuple(self.w.index(a) for a in op.args[1 if op.op == "full" else 2 :])
+                for axis, extent in enumerate(extents):
+                    need_extent(self.w, op, axis, extent)
+                return extents
+            case "arange":
+                return (self.code.max(self.w.index(op.args[2]), 0),)
+            case "reshape" | "broadcast_to":
+                return tuple(self.w.index(a) for a in op.args[1:])
+            case "load":
+                rank = type.rank
+                return tuple(self.w.index(a) for a in op.args[1 + rank : 1 + 2 * rank])
+            case _:
+                pass
+        parts = [(a.type, self._declared(a.name, at)) for a in op.args
+                 if isinstance(a, Var) and isinstance(a.type, TileType)]  # fmt: skip
+        if is_reduction(op):
+            over = reduced_axes(op)
+            if op.attr("keepdims"):
+                return tuple(1 if k in over else e for k, e in enumerate(parts[0][1]))
+            return tuple(e for k, e in enumerate(parts[0][1]) if k not in over)
+        out: list[Index] = [1] * type.rank
+        for operand, extents in parts:
+            lead = type.rank - len(extents)
+            for k, (extent, known_extent) in enumerate(zip(extents, operand.shape, strict=True)):
+                if known_extent != 1 and (isinstance(extent, int) or out[lead + k] == 1):
+                    out[lead + k] = extent
+        return tuple(e if e is not None else x for e, x in zip(type.shape, out, strict=True))
+
+    def _measure(self, op: Op) -> None:
+        """`valid` and `extent` of a tile of the group."""
+        w = self.w
+        tile, axis = op.args[0], op.attr("axis")
+        assert isinstance(tile, Var) and isinstance(axis, int)
+        known = w.env.get(tile.name)
+        if isinstance(known, (Tile, TileSlot)):
+            now = w.tile(tile)
+            w.define(op.results[0], now.valid[axis] if op.op == "valid" else now.declared[axis])
+            return
+        declared = self._declared(tile.name)[axis]
+        if op.op == "extent":
+            w.define(op.results[0], declared)
+            return
+        place = self._places_of(tile.name)
+        at = None if place is None else place[axis]
+        w.define(op.results[0], declared if at is None else self.extents[at])
+
+    def _places_of(self, name: str) -> Places | None:
+        return places_of(self.fused, name)
+
+    def _alive_pointer(self, tile: Tile) -> Value:
+        """The memory of a source; some valid memory when the tile has nothing valid (then nothing but single
+        elements is read, and not used)."""
+        if self.alive is True or self.nest.rank > 1:
+            return tile.pointer
+        spare = self.code.alloca(I64)
+        with self.code.at_entry():
+            self.code.b.store(number(I64, 0), spare)
+        return self.code.b.select(self.alive, tile.pointer, spare) if self.alive is not False else spare
+
+    # -- results --------------------------------------------------------------------------------------------------
+
+    def _results(self) -> None:
+        """Memory for what is read after the group."""
+        w, code = self.w, self.code
+        self.late: dict[str, tuple[Value, DType]] = {}
+        self.copies: list[tuple[Var, Tile]] = []
+        for result in self.nest.results:
+            var = self.types[result.name]
+            if result.scalar:
+                if result.late is not None:
+                    typ = storage_type(result.dtype)
+                    slot = code.alloca(typ, result.name)
+                    first = to_memory(code.b, reduce_identity(result.late, result.dtype, register_type(result.dtype)),
+                                      result.dtype)  # fmt: skip
+                    code.b.store(first, slot)
+                    self.late[result.name] = (slot, result.dtype)
+                    self.memory[Kept(result.name)] = Strided(slot, ())
+                continue
+            declared = self._declared(result.name)
+            unit = code.pick(self.alive, 1, 0)
+            valid = tuple(unit if a is None else self.extents[a] for a in result.axes)
+            tile = self._result_tile(var, declared, valid, result.axes)
+            self.memory[Kept(result.name)] = Strided(tile.pointer, tile.strides)
+            if result.late is not None:
+                fill_tile(w, tile, reduce_identity(result.late, result.dtype, register_type(result.dtype)))
+
+    def _result_tile(self, var: Var, declared: tuple[Index, ...], valid: tuple[Index, ...], axes: Places) -> Tile:
+        w = self.w
+        assert isinstance(var.type, TileType)
+        dtype = var.type.dtype
+        fits = var.name in w.generated
+        if var.name not in w.mutable:
+            pointer, strides = w.buffer(var.name, dtype, declared)
+            tile = Tile(dtype, pointer, declared, valid, strides, fits=fits)
+            self.final[var.name] = tile
+            return tile
+        slot = w.env.get(var.name)
+        in_place = isinstance(slot, TileSlot) and slot.capacity is None and self._may_overwrite(var.name, axes)
+        if in_place or not any(s.name == var.name for s in self.nest.sources):
+            slot = tile_slot(w, var, declared)
+            tile = w.read_slot(slot)
+            out = Tile(dtype, tile.pointer, declared, valid, w.strides(dtype, declared), fits=fits)
+            self.final[var.name] = out
+            return out
+        if all(isinstance(e, int) for e in declared):
+            size = dtype.bytes * self.code.mul(*declared)
+            pointer = w.scratch(size)
+        else:
+            pointer = w.push(self.code.mul(dtype.bytes, *declared))
+        tile = Tile(dtype, pointer, declared, valid, w.strides(dtype, declared), fits=fits)
+        self.copies.append((var, tile))
+        return tile
+
+    def _may_overwrite(self, name: str, axes: Places) -> bool:
+        """Whether a variable that the nest reads can be written in place: read at the same indices, not later."""
+        when = [k for k, s in enumerate(_segments(self.nest)) for step in s
+                if isinstance(step, (Write, Accumulate)) and _kept_name(step) == name]  # fmt: skip
+        if any(isinstance(step, Accumulate) and step.name == name for s in _segments(self.nest) for step in s):
+            return False
+        for source in self.nest.sources:
+            if source.name == name and (source.axes != axes or source.until > min(when, default=0)):
+                return False
+        return True
+
+    def _finish(self) -> None:
+        w = self.w
+        for result in self.nest.results:
+            var = self.types[result.name]
+            if result.scalar:
+                if result.late is not None:
+                    slot, dtype = self.late[result.name]
+                    w.define(var, from_memory(w.b, w.b.load(slot, typ=storage_type(dtype)), dtype))
+                else:
+                    assert isinstance(var.type, ScalarType)
+                    assert self.writer is not None and result.ref is not None
+                    w.define(var, self.writer.scalar(result.ref))
+            elif var.name in w.mutable:
+                if var.name in self.final:
+                    set_valid(w, w.env[var.name], self.final[var.name])
+            else:
+                w.env[var.name] = self.final[var.name]
+        for var, tile in self.copies:
+            assign_tile(w, var, tile)
+
+    # -- running --------------------------------------------------------------------------------------------------
+
+    def _inputs(self, streams: dict[int, Any]) -> Inputs:
+        names: set[str] = set()
+        for segment in _segments(self.nest):
+            for step in segment:
+                names.update(a.name for a in arguments(step) if isinstance(a, Var))
+        for r in self.nest.results:
+            if isinstance(r.ref, Var):
+                names.add(r.ref.name)
+        scalars = {n: self.w.scalar(Var(n, self._scalar_type(n))) for n in sorted(names)}
+        flat, total = self._flat()
+        return Inputs(self.extents, self.memory, scalars, streams, flat, total)
+
+    def _scalar_type(self, name: str) -> ScalarType:
+        for op in self.fused.body:
+            assert isinstance(op, Op)
+            for a in (*op.args, *op.results):
+                if isinstance(a, Var) and a.name == name:
+                    assert isinstance(a.type, ScalarType)
+                    return a.type
+        raise KeyError(name)
+
+    def _flat(self) -> tuple[Any, Index]:
+        """Whether the nest can run as one long row: nothing but elements, all of its memory contiguous."""
+        code, nest = self.code, self.nest
+        if not nest.flat or nest.rank == 0:
+            return False, 0
+        conditions: list[bool | Value] = []
+        for step in nest.stages[0]:
+            if isinstance(step, Position):
+                return False, 0
+            if isinstance(step, (Read, Write)) and not isinstance(step.place, RowBuffer):
+                if tuple(a for a in step.axes if a is not None) != tuple(range(nest.rank)):
+                    return False, 0
+                memory = self.memory[step.place]
+                pairs = [(s, a) for s, a in zip(memory.strides, step.axes, strict=True) if a is not None]
+                size: Index = step.dtype.bytes
+                for stride, axis in reversed(pairs):
+                    if axis == nest.rank - 1 and not (isinstance(stride, int) and stride == step.dtype.bytes):
+                        return False, 0
+                    conditions.append(code.compare("==", stride, size))
+                    size = code.mul(size, self.extents[axis])
+        return code.all_of(conditions), code.mul(*self.extents)
+
+    def _run(self, streams: dict[int, Any]) -> None:
+        w, code = self.w, self.code
+        inputs = self._inputs(streams)
+        if self._divisible(inputs):
+            from pto_jit.targets.cpu.divide import divide_nest
+
+            self.writer = divide_nest(w, self.nest, inputs, self._accumulated())
+            return
+        self.writer = NestWriter(code, w.ops, self.nest, inputs, w.module.host.width, w.scratch)
+        self.writer.write(0, row_count(code, inputs))
+
+    def _accumulated(self) -> list[tuple[Result, Index]]:
+        """The results that all rows contribute to, with their numbers of elements."""
+        late = [r for r in self.nest.results if r.late is not None]
+        return [(r, 1 if r.scalar else self.code.mul(*self._declared(r.name))) for r in late]
+
+    def _divisible(self, inputs: Inputs) -> bool:
+        """Whether the rows may and should be divided among the workers."""
+        if self.w.parallel or self.nest.rank == 0 or (self.nest.rank == 1 and inputs.flat is False):
+            return False
+        if any(r.scalar and r.late is None for r in self.nest.results):
+            return False  # a number of the one row
+        total = self.code.mul(*self.extents)
+        return not (isinstance(total, int) and total < DIVIDE)
+
+
+def _segments(nest: Nest) -> list[Any]:
+    out: list[Any] = [nest.rows[0]]
+    for stage, row in zip(nest.stages, nest.rows[1:], strict=True):
+        out += [stage, row]
+    return out
+
+
+def _kept_name(step: Write | Accumulate) -> str | None:
+    if isinstance(step, Accumulate):
+        return step.name
+    return step.place.name if isinstance(step.place, Kept) else None

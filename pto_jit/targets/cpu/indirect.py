@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: MIT
+"""Access through index tiles, and atomic updates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+
+from pto_jit.dtypes import i64 as i64_dtype
+from pto_jit.errors import BoundsError, LaunchError
+from pto_jit.ir.nodes import Op, Operand
+from pto_jit.targets.cpu.code import Index, Value, i64, storage_type
+from pto_jit.targets.cpu.elements import address, each, give, new_tile, read, write
+from pto_jit.targets.cpu.elementwise import cast, from_memory, to_memory
+from pto_jit.targets.cpu.function import FunctionWriter
+from pto_jit.targets.cpu.structure import common_extents
+from pto_jit.targets.cpu.tensors import region
+from pto_jit.targets.cpu.tiles import EXTENTS, copy_region, materialise
+from pto_jit.targets.cpu.values import Tensor, Tile
+
+
+def _index(w: FunctionWriter, op: Op, tile: Tile, at: Sequence[Index], extent: Index, what: str) -> Value:
+    """An index element as i64, checked."""
+    value = read(w, tile, at)
+    wide = cast(w.b, value, tile.dtype, i64_dtype)
+    site = w.module.site(BoundsError, f"{what}: index {{0}} is outside [0, {{1}})", op.loc)
+    w.code.check(w.b.icmp_unsigned("<", wide, i64(extent)), site, wide, extent)
+    return wide
+
+
+def write_gather(w: FunctionWriter, op: Op) -> None:
+    """`gather`: np.take_along_axis on the valid part."""
+    axis: Any = op.attr("axis")
+    tile, index = w.tile(op.args[0]), w.tile(op.args[1])
+    code = w.code
+    valid: list[Index] = []
+    types = [a.type for a in op.args[:2]]
+    for k in range(tile.rank):
+        if k == axis:
+            valid.append(index.valid[k])
+            continue
+        left, right = (typ.shape[k] == 1 for typ in types)  # pyright: ignore[reportAttributeAccessIssue]
+        if left or right:
+            valid.append(index.valid[k] if left else tile.valid[k])
+            continue
+        site = w.module.site(LaunchError, EXTENTS.format(axis=k), op.loc)
+        ok: list[bool | Value] = [code.compare("==", tile.valid[k], index.valid[k])]
+        for t in (tile, index):
+            if t.fits:
+                ok.append(code.compare("==", t.valid[k], t.declared[k]))
+        code.check(code.any_of(ok), site, tile.valid[k], index.valid[k])
+        valid.append(code.min(tile.valid[k], index.valid[k]))
+    out = new_tile(w, op.results[0], index.declared, valid)
+
+    def body(i: list[Index]) -> None:
+        at = [0 if typ else x for x, typ in zip(i, (s == 1 for s in types[1].shape), strict=True)]  # pyright: ignore
+        source = [0 if typ else x for x, typ in zip(i, (s == 1 for s in types[0].shape), strict=True)]  # pyright: ignore
+        source[axis] = _index(w, op, index, at, tile.valid[axis], "gather")
+        write(w, out, i, read(w, tile, source))
+
+    each(w, valid, body)
+    give(w, op.results[0], out)
+
+
+def write_take(w: FunctionWriter, op: Op) -> None:
+    """`take`: np.take from a tensor."""
+    code = w.code
+    axis: Any = op.attr("axis")
+    tensor, index = w.tensor(op.args[0]), w.tile(op.args[1])
+    if len(op.args) > 2:
+        offsets = [w.index(a) for a in op.args[2:]]
+        distance: Index = 0
+        for k, (at, stride) in enumerate(zip(offsets, tensor.strides, strict=True)):
+            site = w.module.site(BoundsError, f"offset {{0}} along axis {k} is negative", op.loc)
+            code.check(code.compare(">=", at, 0), site, at)
+            distance = code.add(distance, code.mul(at, stride))
+        extents = tuple(code.max(code.sub(n, at), 0) for n, at in zip(tensor.extents, offsets, strict=True))
+        tensor = Tensor(tensor.dtype, code.offset(tensor.pointer, distance), extents, tensor.strides)
+    lead, tail = tensor.extents[:axis], tensor.extents[axis + 1 :]
+    out = new_tile(w, op.results[0], (*lead, *index.declared, *tail), (*lead, *index.valid, *tail))
+    n = index.rank
+
+    def body(i: list[Index]) -> None:
+        before, at, after = i[:axis], i[axis : axis + n], i[axis + n :]
+        where = _index(w, op, index, at, tensor.extents[axis], "x[index]")
+        source = code.offset(address(w, tensor, [*before, where, *([0] * len(tail))]), 0)
+        target = address(w, out, [*i[: axis + n], *([0] * len(tail))])
+        if after:
+            raise AssertionError(after)
+        copy_region(w, tensor.dtype, target, out.strides[axis + n :], source, tensor.strides[axis + 1 :], tail)
+
+    def element(i: list[Index]) -> None:
+        before, at = i[:axis], i[axis:]
+        where = _index(w, op, index, at, tensor.extents[axis], "x[index]")
+        write(w, out, i, read(w, tensor, [*before, where]))
+
+    if tail:
+        each(w, out.valid[: axis + n], body)
+    else:
+        each(w, out.valid, element)
+    give(w, op.results[0], out)
+
+
+def settled(w: FunctionWriter, operand: Operand) -> Tile:
+    """A tile that does not change while global memory is written in any order."""
+    tile = w.tile(operand)
+    return materialise(w, f"{operand.name}.settled", tile) if tile.view else tile  # pyright: ignore
+
+
+def write_put(w: FunctionWriter, op: Op) -> None:
+    """`put`: np.put_along_axis into a tensor; all indices are checked before anything is written."""
+    axis: Any = op.attr("axis")
+    tile, index, tensor = settled(w, op.args[0]), settled(w, op.args[1]), w.tensor(op.args[2])
+    code = w.code
+    valid = common_extents(w, op, [tile, index], None)
+    for k, n in enumerate(valid):
+        if k != axis:
+            site = w.module.site(LaunchError, f"scatter: {{0}} elements into {{1}} along axis {k}", op.loc)
+            code.check(code.compare("<=", n, tensor.extents[k]), site, n, tensor.extents[k])
+    each(w, valid, lambda i: _index_only(w, op, index, i, tensor.extents[axis]))
+
+    def body(i: list[Index]) -> None:
+        where = list(i)
+        where[axis] = cast(w.b, read(w, index, i), index.dtype, i64_dtype)
+        write(w, tensor, where, read(w, tile, i))
+
+    each(w, valid, body)
+
+
+def _index_only(w: FunctionWriter, op: Op, index: Tile, i: list[Index], extent: Index) -> None:
+    _index(w, op, index, i, extent, "scatter")
+
+
+def write_atomic(w: FunctionWriter, op: Op) -> None:
+    """Compare-and-swap on the element's bits, for every dtype and combination alike."""
+    code = w.code
+    kind = {"atomic_add": "add", "atomic_max": "max", "atomic_min": "min"}[op.op]
+    tile, tensor = settled(w, op.args[0]), w.tensor(op.args[1])
+    pointer, inside = region(w, tensor, [w.index(a) for a in op.args[2:]], tile.valid, op.loc)
+    part = Tensor(tensor.dtype, pointer, inside, tensor.strides)
+    bits = ir.IntType(tensor.dtype.bits)
+    typ = storage_type(tensor.dtype)
+
+    def body(i: list[Index]) -> None:
+        place = address(w, part, i)
+        value = read(w, tile, i)
+        first = code.b.load(place, typ=bits, align=tensor.dtype.bytes)
+        before = code.b.block
+        head, after = code.block("swap"), code.block("swapped")
+        code.b.branch(head)
+        code.at(head)
+        old = code.b.phi(bits)
+        old.add_incoming(first, before)
+        have = from_memory(code.b, old if typ == bits else code.b.bitcast(old, typ), tensor.dtype)
+        new = to_memory(code.b, w.ops.apply(kind, (have, value), tensor.dtype, {}, tensor.dtype), tensor.dtype)
+        new = new if typ == bits else code.b.bitcast(new, bits)
+        pair = code.b.cmpxchg(place, old, new, ordering="acq_rel", failordering="acquire")
+        old.add_incoming(code.b.extract_value(pair, 0), code.b.block)
+        code.b.cbranch(code.b.extract_value(pair, 1), after, head)
+        code.at(after)
+
+    each(w, inside, body)

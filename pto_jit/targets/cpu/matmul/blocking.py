@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: MIT
+"""Cache sizes and the block sizes that follow from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from pto_jit.targets.cpu.matmul.shape import Scheme
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """Bytes of the data caches one core sees."""
+
+    l1: int = 32 << 10
+    l2: int = 512 << 10
+    l3: int = 8 << 20
+
+
+@cache
+def host_caches(root: str = "/sys/devices/system/cpu/cpu0/cache") -> Caches:
+    """Sizes as the kernel reports them; defaults for levels it does not report."""
+    found: dict[str, int] = {}
+    scale = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    for index in sorted(Path(root).glob("index*")):
+        try:
+            level, kind, size = ((index / name).read_text().strip() for name in ("level", "type", "size"))
+            if kind in ("Data", "Unified") and size[:-1].isdigit() and size[-1] in scale:
+                found[f"l{level}"] = int(size[:-1]) * scale[size[-1]]
+        except OSError:
+            continue
+    return Caches(**{name: size for name, size in found.items() if name in ("l1", "l2", "l3") and size > 0})
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """Block sizes; rows and columns in elements, depth in groups of k."""
+
+    depth: int  # KC: a panel of B of this depth stays near L1
+    rows: int  # MC: a block of A of this many rows and KC stays in L2
+    near_columns: int  # NC when every block of B is used once: KC x NC stays in L2
+    near_bytes: int  # packed B that stays in L2
+    shallow: int  # up to this many groups of k, tiles of C are computed along its rows
+    far_bytes: int  # packed B kept at once when it is used for many row blocks (a part of L3)
+    small_bytes: int  # B of this size is read where it lies
+    shared_bytes: int  # the same when workers share it
+    long_columns: int  # columns of a task that streams B, at least
+    stream_rows: int  # up to this many rows B is streamed from where it lies
+    stream_depth: int  # rows of B streamed side by side
+    dot_rows: int  # up to this many rows against columns of B along k are dot products
+    stream_ahead: int  # bytes ahead along a streamed row of B to prefetch
+    panel_ahead: int  # bytes ahead in a packed panel of B to prefetch
+    split_work: int  # multiply-adds below which a product is not split over workers
+    tasks: int  # pieces of C to share among workers
+    task_work: int  # multiply-adds of a task, at least
+
+
+def blocking_of(scheme: Scheme, caches: Caches) -> Blocking:
+    """Block sizes for a scheme: KC from L1, MC and NC from L2, the slab of B from L3."""
+    unit, columns, rows = scheme.unit, scheme.tile_columns, scheme.tile_rows
+    depth = max(64, min(512, 2 * caches.l1 // (columns * unit))) // 16 * 16
+    row_block = max(4, caches.l2 // 4 // (depth * unit * rows)) * rows
+    near = max(4, caches.l2 // 2 // (depth * unit * columns)) * columns
+    return Blocking(
+        depth=depth,
+        rows=row_block,
+        near_columns=near,
+        near_bytes=caches.l2 // 2,
+        shallow=128,
+        far_bytes=max(1 << 20, caches.l3 // 4),
+        small_bytes=64 << 10,
+        shared_bytes=caches.l2,
+        long_columns=1024,
+        stream_rows=6 * rows,
+        stream_depth=16,
+        dot_rows=4,
+        stream_ahead=2 * columns * unit,
+        panel_ahead=8 * columns * unit,
+        split_work=96 * 96 * 96 * scheme.group,
+        tasks=32,
+        task_work=64 * 64 * 64 * scheme.group,
+    )

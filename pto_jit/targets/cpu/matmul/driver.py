@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: MIT
+"""The loops around the micro-kernels, and the two entry points of a combo.
+
+Three ways to walk a product, chosen from m, n, k and the strides alone:
+
+* *in place*: B with contiguous columns is read where it lies: small B, or so few rows of A that B is read once anyway
+  (then in blocks of few rows of B, so that memory is read in long runs);
+* *near*: m fits one block of rows: B is packed block by block into L2 and used at once;
+* *far*: a slab of B (all of k) is packed first, then tiles of C are computed from it; both steps split over workers.
+
+k is never split between workers and its blocking depends on sizes and strides alone, so results do not depend on their
+number.
+"""
+
+from __future__ import annotations
+
+from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Value
+from pto_jit.targets.cpu.matmul.parts import CONTEXT, Fields, Parts
+
+FAR: Fields = (
+    *CONTEXT,
+    (PTR, "room"),
+    (I64, "depth"),
+    (I64, "panel"),
+    (I64, "task_panels"),
+    (I64, "task_rows"),
+    (I64, "task_columns"),
+    (I64, "across"),
+    (I64, "how"),
+)
+
+
+def add_driver(parts: Parts) -> None:
+    """Define ``near`` and ``far``."""
+    _near(parts)
+    _far_pack(parts)
+    _far_tiles(parts)
+    _far(parts)
+
+
+def _near(parts: Parts) -> None:
+    """``near(operands, keep, in_place)``: m fits one block; B packed block by block, or read in place."""
+    s, plan = parts.scheme, parts.blocking
+    f = parts.module.function("near", I32, [*CONTEXT, (I64, "in_place")])
+    w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, in_place = f.parameters
+    here = in_place.differs(0)
+    # B larger than L2 passes by in blocks of few rows, prefetched along the rows; the more rows C has, the deeper the
+    # blocks, so that C is not read and written too often.
+    streams = here & (n * k > plan.near_bytes // s.unit) & (n >= 8 * s.tile_columns)
+    most = f.select(m <= s.tile_rows, plan.stream_depth, plan.stream_depth * 2)
+    most = f.select(m <= 2 * s.tile_rows, most, plan.stream_depth * 16)
+    most = f.select(streams, f.minimum(most, plan.depth), plan.depth)
+    depth = parts.depth(f, k, most)
+    how = parts.how_a(f, m, n, k, a_rs, a_cs)
+    if s.raw_a and s.group == 1:
+        how = f.select(streams & (m <= s.tile_rows), 0, how)
+    groups = f.ceil_div(depth, s.group)
+    row = parts.row_bytes(f, depth)
+    block_a = f.round_up(m, s.tile_rows) * row
+    blocks = f.ceil_div(k, depth)
+    bytes_a = f.select(how.equals(0), 0, block_a * blocks)
+    panel = groups * (s.tile_columns * s.unit) + s.header
+    wide = f.select(here, n, f.minimum(n, plan.near_columns))
+    bytes_b = f.select(here, 0, f.ceil_div(wide, s.tile_columns) * panel)
+    total = bytes_a + bytes_b
+    room = f.variable(Value(f, PTR, "null"))
+    with f.when(total > 0):
+        room.set(parts.push(f, w, total))
+    to_a = room.get()
+    to_b = f.offset(f.offset(to_a, bytes_a), s.header)
+    with f.when(how.differs(0)), f.loop(0, blocks) as part:
+        first = part.index * depth
+        deep = f.minimum(k - first, depth)
+        at, put = f.offset(a, first * a_cs), f.offset(to_a, part.index * block_a)
+        f.call("pack_a", VOID, [deep, m, at, a_rs, a_cs, put, how, row])
+    with f.loop(0, n, wide) as slab:
+        columns = f.minimum(n - slab.index, wide)
+        b_slab, c_slab = f.offset(b, slab.index * b_cs), f.offset(c, slab.index * s.element_c)
+        with f.loop(0, blocks) as part:
+            first = part.index * depth
+            deep = f.minimum(k - first, depth)
+            now = f.ceil_div(deep, s.group)
+            b_part = f.offset(b_slab, first * b_rs)
+            with f.when(in_place.equals(0)):
+                f.call("pack_b", VOID, [deep, columns, b_part, b_rs, b_cs, to_b, panel])
+            a_row, a_step, a_panel = parts.a_strides(f, how, now, row, a_rs, a_cs)
+            at = f.select(how.equals(0), first * a_cs, part.index * block_a)
+            base = f.select(how.equals(0), a, to_a)
+            kept = f.select(part.index > 0, -1, keep)
+            b_at = f.select(here, b_part, to_b)
+            b_step = f.select(here, b_rs, s.tile_columns * s.unit)
+            b_panel = f.select(here, s.tile_columns * s.unit, panel)
+            packed = f.select(here, 0, 1)
+            near_rows = f.select(m <= s.tile_rows, f.const(2 * plan.stream_ahead), plan.stream_ahead)
+            ahead = f.select(streams, near_rows, plan.panel_ahead)
+            of_a = (f.offset(base, at), a_row, a_step, a_panel)
+            f.call("macro", VOID, [m, columns, now, *of_a, b_at, b_step, b_panel, packed, c_slab, c_rs, kept, ahead])
+    with f.when(total > 0):
+        f.call("pto_scratch_pop", VOID, [w, to_a])
+    f.give(0)
+
+
+def _far_pack(parts: Parts) -> None:
+    """Range function: pack panels ``begin * task_panels ...`` of the slab, all of k."""
+    s = parts.scheme
+    f, _, begin, end, fields = parts.task("far_pack", FAR)
+    _, _, n, k, _, _, _, b, b_rs, b_cs, _, _, _, room, depth, panel, task_panels, *_ = fields
+    first = begin * task_panels
+    columns = f.minimum(n, end * task_panels * s.tile_columns) - first * s.tile_columns
+    block = f.ceil_div(n, s.tile_columns) * panel
+    to = f.offset(room, first * panel + s.header)
+    at = f.offset(b, first * s.tile_columns * b_cs)
+    with f.loop(0, k, depth, [to, at]) as part:
+        put, here = part.carried
+        f.call("pack_b", VOID, [f.minimum(k - part.index, depth), columns, here, b_rs, b_cs, put, panel])
+        part.carry(f.offset(put, block), f.offset(here, depth * b_rs))
+    f.give(0)
+
+
+def _far_tiles(parts: Parts) -> None:
+    """Range function: tiles of C from packed B."""
+    s = parts.scheme
+    f, w, begin, end, fields = parts.task("far_tiles", FAR)
+    _, m, n, k, a, a_rs, a_cs, _, _, _, c, c_rs, keep, room, depth, panel, _, rows, columns, across, how = fields
+    row = parts.row_bytes(f, depth)
+    packs = how.differs(0)
+    to_a = f.variable(Value(f, PTR, "null"))
+    with f.when(packs):
+        to_a.set(parts.push(f, w, f.round_up(rows, s.tile_rows) * row))
+    mine = to_a.get()
+    block = f.ceil_div(n, s.tile_columns) * panel
+    with f.loop(begin, end) as task:
+        top, left = (task.index // across) * rows, (task.index % across) * columns
+        high, wide = f.minimum(m - top, rows), f.minimum(n - left, columns)
+        b_left = f.offset(room, (left // s.tile_columns) * panel + s.header)
+        a_top = f.offset(a, top * a_rs)
+        c_tile = f.offset(c, top * c_rs + left * s.element_c)
+        with f.loop(0, k, depth, [b_left]) as part:
+            deep = f.minimum(k - part.index, depth)
+            now = f.ceil_div(deep, s.group)
+            a_part = f.offset(a_top, part.index * a_cs)
+            with f.when(packs):
+                f.call("pack_a", VOID, [deep, high, a_part, a_rs, a_cs, mine, how, row])
+            a_row, a_step, a_panel = parts.a_strides(f, how, now, row, a_rs, a_cs)
+            kept = f.select(part.index > 0, -1, keep)
+            # With little k, C is what memory sees: walk along its rows, so that it is written in long runs.
+            stripe = f.select(k <= parts.blocking.shallow * s.group, s.tile_rows, high)
+            stripe_panel = f.select(k <= parts.blocking.shallow * s.group, a_panel, 0)
+            with f.loop(0, high, stripe, [f.select(packs, mine, a_part), c_tile]) as stripes:
+                a_at, c_at = stripes.carried
+                now_high = f.minimum(high - stripes.index, stripe)
+                of_b = (part.carried[0], f.const(s.tile_columns * s.unit), panel, f.const(1))
+                ahead = f.const(parts.blocking.panel_ahead)
+                of_a = (a_at, a_row, a_step, a_panel)
+                f.call("macro", VOID, [now_high, wide, now, *of_a, *of_b, c_at, c_rs, kept, ahead])
+                stripes.carry(f.offset(a_at, stripe_panel), f.offset(c_at, c_rs * s.tile_rows))
+            part.carry(f.offset(part.carried[0], block))
+    with f.when(packs):
+        f.call("pto_scratch_pop", VOID, [w, mine])
+    f.give(0)
+
+
+def _far(parts: Parts) -> None:
+    """``far(operands, keep, mt)``: pack a slab of B, then compute from it, slab by slab."""
+    s, plan = parts.scheme, parts.blocking
+    f = parts.module.function("far", I32, [*CONTEXT, (I64, "mt")])
+    w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, mt = f.parameters
+    many = mt.differs(0)
+    depth = parts.depth(f, k, plan.depth)
+    groups = f.ceil_div(depth, s.group)
+    panel = groups * (s.tile_columns * s.unit) + s.header
+    blocks = f.ceil_div(k, depth)
+    panels = f.ceil_div(n, s.tile_columns)
+    most = f.maximum(f.const(plan.far_bytes) // (panel * blocks), 4)
+    slabs = f.ceil_div(panels, most)
+    slab_panels = f.ceil_div(panels, slabs)
+    room = parts.push(f, w, slab_panels * panel * blocks)
+    status = f.variable(f.const(0, I32))
+    how = parts.how_a(f, m, n, k, a_rs, a_cs)
+    slab_columns = slab_panels * s.tile_columns
+    with f.loop(0, n, slab_columns) as slab:
+        columns = f.minimum(n - slab.index, slab_columns)
+        here = f.ceil_div(columns, s.tile_columns)
+        # Tiles of C: whole width and MC rows alone; shared, about 32 tiles of at least task_work each.
+        work = columns * k
+        least = f.maximum(f.const(plan.task_work) // work, 1)
+        shared_rows = f.minimum(f.maximum(f.ceil_div(m, plan.tasks // 2), least), plan.rows)
+        rows_blocks = f.ceil_div(m, f.select(many, shared_rows, plan.rows))
+        rows = f.round_up(f.ceil_div(m, rows_blocks), s.tile_rows)
+        rows_blocks = f.ceil_div(m, rows)
+        across = f.minimum(f.maximum(f.const(plan.tasks) // rows_blocks, 1), f.ceil_div(here, 8))
+        across = f.select(many, across, 1)
+        shallow = f.ceil_div(here * panel, plan.near_bytes)
+        across = f.select(k <= plan.shallow * s.group, f.maximum(across, shallow), across)
+        task_columns = f.ceil_div(here, across) * s.tile_columns
+        across = f.ceil_div(columns, task_columns)
+        task_panels = f.select(many, f.maximum(f.ceil_div(here, 16), 4), here)
+        b_slab, c_slab = f.offset(b, slab.index * b_cs), f.offset(c, slab.index * s.element_c)
+        operands = [w, m, columns, k, a, a_rs, a_cs, b_slab, b_rs, b_cs, c_slab, c_rs, keep]
+        layout = [room, depth, panel, task_panels, rows, task_columns, across, how]
+        context = parts.save(f, [*operands, *layout])
+        for name, count in (("far_pack", f.ceil_div(here, task_panels)), ("far_tiles", rows_blocks * across)):
+            with f.when(status.get().equals(0)), f.either(many) as side:
+                status.set(parts.share(f, name, w, context, count))
+                side.otherwise()
+                status.set(f.call(name, I32, [w, context, f.const(0), count]))
+    f.call("pto_scratch_pop", VOID, [w, room])
+    f.give(status.get())

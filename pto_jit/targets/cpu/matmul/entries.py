@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: MIT
+"""The choice of the way, the splitting over workers, and the two public entries of a combo."""
+
+from __future__ import annotations
+
+from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Value
+from pto_jit.targets.cpu.matmul.parts import CONTEXT, OPERANDS, Parts
+
+
+def add_entries(parts: Parts) -> None:
+    """Define everything above `driver`'s two ways, the public functions included."""
+    _single(parts)
+    _columns_task(parts)
+    _rows_task(parts)
+    _split(parts)
+    _clear(parts)
+    _walk(parts)
+    _strided(parts)
+    _product(parts)
+    for suffix, mt in (("", 0), ("_mt", 1)):
+        _entry(parts, parts.scheme.combo.symbol + suffix, mt)
+
+
+def _single(parts: Parts) -> None:
+    """``single(operands, keep)``: columns of C contiguous; choose the way."""
+    s, plan = parts.scheme, parts.blocking
+    f = parts.module.function("single", I32, CONTEXT)
+    _, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep = f.parameters
+    if s.raw_b and s.raw_a:
+        with f.when(m.equals(1) & b_cs.equals(s.element_b)):
+            f.call("gemv_across", VOID, [n, k, a, a_cs, b, b_rs, c, keep])
+            f.give(0)
+        dots = b_rs.equals(s.element_b) & a_cs.equals(s.element_a)
+        with f.when((m <= plan.dot_rows) & dots):
+            f.call("gemv_along", VOID, [m, n, k, a, a_rs, b, b_cs, c, c_rs, keep])
+            f.give(0)
+    if s.raw_b:
+        small = parts.small(f, n, k, b_rs)
+        few = (m <= plan.stream_rows) | small
+        place = b_cs.equals(s.element_b) & few
+        if not s.machine.masks:
+            place = place & (n % s.lanes).equals(0)
+        with f.when(place):
+            f.give(f.call("near", I32, [*f.parameters, f.const(1)]))
+    with f.when(m <= plan.rows):
+        f.give(f.call("near", I32, [*f.parameters, f.const(0)]))
+    f.give(f.call("far", I32, [*f.parameters, f.const(0)]))
+
+
+def _columns_task(parts: Parts) -> None:
+    """Range function: columns of C, ``task`` wide each, as products of their own."""
+    s = parts.scheme
+    f, w, begin, end, fields = parts.task("columns_task", (*CONTEXT, (I64, "task")))
+    _, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, task = fields
+    left = begin * task
+    wide = f.minimum(n, end * task) - left
+    b, c = f.offset(b, left * b_cs), f.offset(c, left * s.element_c)
+    f.give(f.call("single", I32, [w, m, wide, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep]))
+
+
+def _rows_task(parts: Parts) -> None:
+    """Range function: rows of C, ``task`` each, with B where it lies."""
+    f, w, begin, end, fields = parts.task("rows_task", (*CONTEXT, (I64, "task")))
+    _, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, task = fields
+    top = begin * task
+    high = f.minimum(m, end * task) - top
+    a, c = f.offset(a, top * a_rs), f.offset(c, top * c_rs)
+    f.give(f.call("near", I32, [w, high, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, f.const(1)]))
+
+
+def _split(parts: Parts) -> None:
+    """``split(operands, keep)``: the same over the workers."""
+    s, plan = parts.scheme, parts.blocking
+    f = parts.module.function("split", I32, CONTEXT)
+    w, m, n, k, _, _, _, _, b_rs, b_cs, _, _, _ = f.parameters
+    with f.when(m * n * k < plan.split_work):
+        f.give(f.call("single", I32, f.parameters))
+    if s.raw_b:
+        # Packed by one worker, B would have to travel to the others: in place even where one worker would pack it,
+        # unless its rows fall into few sets of the caches.
+        spread = (b_rs % 2048).differs(0) | (n * k <= plan.small_bytes // s.unit)
+        small = (n * k <= plan.shared_bytes // s.unit) & (k <= plan.depth * s.group) & spread
+        place = b_cs.equals(s.element_b) & small & (m > 2 * s.tile_rows)
+        if not s.machine.masks:
+            place = place & (n % s.lanes).equals(0)
+        with f.when(place):
+            least = f.ceil_div(f.const(plan.task_work), n * k)
+            task = f.round_up(f.maximum(f.ceil_div(m, 32), least), s.tile_rows)
+            context = parts.save(f, [*f.parameters, task])
+            f.give(parts.share(f, "rows_task", w, context, f.ceil_div(m, task)))
+    with f.when((m <= plan.rows) & (n > 4 * s.tile_columns)):
+        least = f.ceil_div(f.const(plan.task_work), m * k)
+        streams = (m <= plan.stream_rows) & b_cs.equals(s.element_b)
+        least = f.select(streams, f.maximum(least, plan.long_columns), least)
+        task = f.round_up(f.maximum(f.ceil_div(n, 32), least), s.tile_columns)
+        context = parts.save(f, [*f.parameters, task])
+        f.give(parts.share(f, "columns_task", w, context, f.ceil_div(n, task)))
+    f.give(f.call("far", I32, [*f.parameters, f.const(1)]))
+
+
+def _clear(parts: Parts) -> None:
+    """``clear(m, n, c, c_rs, c_cs)``: C = 0."""
+    f = parts.module.function("clear", VOID, [(I64, "m"), (I64, "n"), (PTR, "c"), (I64, "rs"), (I64, "cs")], hot=False)
+    m, n, c, rs, cs = f.parameters
+    type_ = f"i{8 * parts.scheme.element_c}"
+    with f.loop(0, m, 1, [c]) as rows:
+        with f.loop(0, n, 1, [rows.carried[0]]) as columns:
+            f.store(Value(f, type_, "0"), columns.carried[0])
+            columns.carry(f.offset(columns.carried[0], cs))
+        rows.carry(f.offset(rows.carried[0], rs))
+    f.give()
+
+
+def _walk(parts: Parts) -> None:
+    """``walk(operands, keep, mt)``: single or split."""
+    f = parts.module.function("walk", I32, [*CONTEXT, (I64, "mt")])
+    with f.when(f.parameters[-1].differs(0)):
+        f.give(f.call("split", I32, f.parameters[:-1]))
+    f.give(f.call("single", I32, f.parameters[:-1]))
+
+
+def _strided(parts: Parts) -> None:
+    """``strided(operands, c_cs, keep, mt)``: no unit stride in C (or none that A and B may change places for)."""
+    s = parts.scheme
+    f = parts.module.function("strided", I32, [*OPERANDS, (I64, "c_cs"), (I64, "keep"), (I64, "mt")], hot=False)
+    w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, c_cs, keep, mt = f.parameters
+    high, wide = f.minimum(m, 512), f.minimum(n, 1024)
+    row = wide * s.element_c
+    room = parts.push(f, w, high * row)
+    status = f.variable(f.const(0, I32))
+    with f.loop(0, m, high) as top, f.loop(0, n, wide) as left:
+        rows, columns = f.minimum(m - top.index, high), f.minimum(n - left.index, wide)
+        with f.when(status.get().equals(0)):
+            a_part, b_part = f.offset(a, top.index * a_rs), f.offset(b, left.index * b_cs)
+            part = [w, rows, columns, k, a_part, a_rs, a_cs, b_part, b_rs, b_cs, room, row, f.const(0), mt]
+            status.set(f.call("walk", I32, part))
+            with f.when(status.get().equals(0)):
+                target = f.offset(c, top.index * c_rs + left.index * c_cs)
+                with f.loop(0, rows) as i, f.loop(0, columns) as j:
+                    source = f.offset(room, i.index * row + j.index * s.element_c)
+                    parts.merge(f, source, f.offset(target, i.index * c_rs + j.index * c_cs), keep)
+    f.call("pto_scratch_pop", VOID, [w, room])
+    f.give(status.get())
+
+
+def _product(parts: Parts) -> None:
+    """``product(operands, c_cs, accumulate, mt)``: element strides, degenerate sizes, the orientation of C."""
+    s = parts.scheme
+    f = parts.module.function("product", I32, [*OPERANDS, (I64, "c_cs"), (I32, "accumulate"), (I64, "mt")])
+    w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, c_cs, accumulate, mt = f.parameters
+    with f.when((m <= 0) | (n <= 0)):
+        f.give(0)
+    a_rs, a_cs = a_rs * s.element_a, a_cs * s.element_a
+    b_rs, b_cs = b_rs * s.element_b, b_cs * s.element_b
+    c_rs, c_cs = c_rs * s.element_c, c_cs * s.element_c
+    adds = accumulate.differs(0)
+    with f.when(k <= 0):
+        with f.when(adds.equals(0)):
+            f.call("clear", VOID, [m, n, c, c_rs, c_cs])
+        f.give(0)
+    keep = f.select(adds, -1, 0)
+    lies = c_cs.equals(s.element_c) | n.equals(1)
+    if s.symmetric:
+        # One column is a row of the transposed product; else the transposed product is taken when C lies that way.
+        stands = c_rs.equals(s.element_c) | m.equals(1)
+        turned = stands & (n.equals(1) | lies.equals(0))
+        with f.when(turned):
+            f.give(f.call("walk", I32, [w, n, m, k, b, b_cs, b_rs, a, a_cs, a_rs, c, c_cs, keep, mt]))
+    with f.when(lies):
+        f.give(f.call("walk", I32, [w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, mt]))
+    f.give(f.call("strided", I32, [w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, c_cs, keep, mt]))
+
+
+def _entry(parts: Parts, name: str, mt: int) -> None:
+    """A public function."""
+    f = parts.module.function(name, I32, [*OPERANDS, (I64, "c_cs"), (I32, "accumulate")], public=True)
+    f.give(f.call("product", I32, [*f.parameters, f.const(mt)]))

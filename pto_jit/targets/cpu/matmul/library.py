@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: MIT
+"""Compiled matrix products, one LLVM module per combo of dtypes.
+
+``Library(externals).ensure(combo)`` compiles (or takes object code from a store), links against the run-time functions
+``pto_scratch_push``, ``pto_scratch_pop`` and ``pto_parallel_for``, and gives the addresses of
+
+``int32_t pto_mm_<a>_<b>_<c>[_mt](pto_worker *w, int64_t m, int64_t n, int64_t k,
+const void *a, int64_t a_rs, int64_t a_cs, const void *b, int64_t b_rs, int64_t b_cs,
+void *c, int64_t c_rs, int64_t c_cs, int32_t accumulate)``
+
+with strides in elements (any sign; 0 repeats an input).  accumulate 0 writes C, 1 adds to it.  C must not overlap A
+or B.  The result is 0, or non-zero when scratch memory could not be had (what was pushed has been popped then).
+``_mt`` splits C over the workers; the bits of the result do not depend on their number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import llvmlite.binding as llvm
+
+from pto_jit.targets.cpu.matmul.blocking import Caches, blocking_of, host_caches
+from pto_jit.targets.cpu.matmul.driver import add_driver
+from pto_jit.targets.cpu.matmul.entries import add_entries
+from pto_jit.targets.cpu.matmul.gemv import add_gemv
+from pto_jit.targets.cpu.matmul.irtext import Module
+from pto_jit.targets.cpu.matmul.kernel import add_kernels
+from pto_jit.targets.cpu.matmul.macro import add_macro
+from pto_jit.targets.cpu.matmul.pack import add_packing
+from pto_jit.targets.cpu.matmul.parts import Parts
+from pto_jit.targets.cpu.matmul.shape import Combo, Machine, scheme_of
+
+Load = Callable[[str], bytes | None]
+Store = Callable[[str, bytes], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """What code is generated for, in LLVM's words."""
+
+    triple: str
+    name: str
+    features: str
+
+    @staticmethod
+    def host() -> Processor:
+        """The processor this runs on."""
+        return Processor(llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """The entries of a loaded combo."""
+
+    single: int
+    parallel: int
+
+
+def symbols(combo: Combo) -> tuple[str, str]:
+    """The single-threaded and the parallel entry."""
+    return combo.symbol, combo.symbol + "_mt"
+
+
+def module_ir(combo: Combo, features: str, triple: str = "", caches: Caches | None = None) -> str:
+    """The LLVM IR of one combo for a feature string; raises ValueError for dtypes without a product."""
+    triple = triple or llvm.get_process_triple()
+    scheme = scheme_of(combo, Machine.of(features, triple))
+    module = Module()
+    add_kernels(module, scheme)
+    add_packing(module, scheme)
+    if scheme.raw_a and scheme.raw_b:
+        add_gemv(module, scheme)
+    module.declare("pto_scratch_push", "declare noalias ptr @pto_scratch_push(ptr, i64)")
+    module.declare("pto_scratch_pop", "declare void @pto_scratch_pop(ptr, ptr)")
+    module.declare("pto_parallel_for", "declare i32 @pto_parallel_for(ptr, ptr, ptr, i64, i64, i64)")
+    parts = Parts(module, scheme, blocking_of(scheme, caches or host_caches()))
+    add_macro(parts)
+    add_driver(parts)
+    add_entries(parts)
+    width = 8 * scheme.machine.vector_bytes
+    wide = f'"min-legal-vector-width"="{width}" "prefer-vector-width"="{width}"'
+    attributes = f"attributes #0 = {{ nounwind {wide} }}\nattributes #1 = {{ nounwind noinline {wide} }}\n"
+    return module.text(f'target triple = "{triple}"') + attributes
+
+
+_initialised = threading.Lock()
+_ready = False
+
+
+def initialise() -> None:
+    """Prepare LLVM's code generator for the host, once."""
+    global _ready
+    with _initialised:
+        if not _ready:
+            llvm.initialize_native_target()
+            llvm.initialize_native_asmprinter()
+            _ready = True
+
+
+def target_machine(processor: Processor) -> llvm.TargetMachine:
+    """The code generator: O2, the processor's own instructions."""
+    initialise()
+    target = llvm.Target.from_triple(processor.triple)
+    return target.create_target_machine(
+        cpu=processor.name, features=processor.features, opt=2, reloc="pic", codemodel="default", jit=False
+    )
+
+
+def optimised(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
+    """Parsed, and put through the few passes that the generator leaves work for."""
+    module = llvm.parse_assembly(text)
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_sroa_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_instruction_combine_pass()
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(2))
+    passes.run(module, builder)
+    return module
+
+
+def compile_object(combo: Combo, processor: Processor, caches: Caches | None = None) -> bytes:
+    """Relocatable object code of one combo."""
+    machine = target_machine(processor)
+    return machine.emit_object(optimised(module_ir(combo, processor.features, processor.triple, caches), machine))
+
+
+def assembly(combo: Combo, processor: Processor, caches: Caches | None = None) -> str:
+    """The machine code as text, for reading."""
+    machine = target_machine(processor)
+    return machine.emit_assembly(optimised(module_ir(combo, processor.features, processor.triple, caches), machine))
+
+
+@cache
+def _generator_digest() -> str:
+    """A digest of this package's sources: other sources may write other code."""
+    sources = sorted(
+        (item.name, item.read_bytes())
+        for item in files("pto_jit.targets.cpu.matmul").iterdir()
+        if item.name.endswith(".py")
+    )
+    return hashlib.sha256(repr(sources).encode()).hexdigest()
+
+
+def object_key(combo: Combo, processor: Processor, caches: Caches) -> str:
+    """What object code is stored under: every input of its making, without making the text."""
+    parts = (combo, processor, caches, llvm.llvm_version_info, _generator_digest())
+    return f"{combo.symbol}-{hashlib.sha256(repr(parts).encode()).hexdigest()}"
+
+
+class Library:
+    """The loaded products of one processor description; thread-safe, alive as long as this object is.
+
+    externals: addresses of the three run-time functions.  load and store, when given, keep object code under a key that
+    covers the generator, the processor, the cache sizes and LLVM's version; they may be called from any thread.
+    """
+
+    EXTERNALS = ("pto_scratch_push", "pto_scratch_pop", "pto_parallel_for")
+
+    def __init__(
+        self,
+        externals: Mapping[str, int],
+        *,
+        processor: Processor | None = None,
+        caches: Caches | None = None,
+        load: Load | None = None,
+        store: Store | None = None,
+    ) -> None:
+        self._externals = {name: externals[name] for name in self.EXTERNALS}
+        self.processor = processor or Processor.host()
+        self.caches = caches or host_caches()
+        self._load, self._store = load, store
+        self._lock = threading.Lock()
+        self._jit: llvm.LLJIT | None = None
+        self._loaded: dict[Combo, tuple[Addresses, llvm.ResourceTracker]] = {}
+
+    def ensure(self, combo: Combo) -> Addresses:
+        """Compile and load a combo unless that has been done; raises ValueError for dtypes without a product."""
+        found = self._loaded.get(combo)
+        if found is None:
+            with self._lock:
+                found = self._loaded.get(combo)
+                if found is None:
+                    found = self._link(combo, self._object(combo))
+                    self._loaded[combo] = found
+        return found[0]
+
+    def _object(self, combo: Combo) -> bytes:
+        if self._load is None and self._store is None:
+            return compile_object(combo, self.processor, self.caches)
+        key = object_key(combo, self.processor, self.caches)
+        code = self._load(key) if self._load is not None else None
+        if code is None:
+            code = compile_object(combo, self.processor, self.caches)
+            if self._store is not None:
+                self._store(key, code)
+        return code
+
+    def _link(self, combo: Combo, code: bytes) -> tuple[Addresses, llvm.ResourceTracker]:
+        if self._jit is None:
+            initialise()
+            self._jit = llvm.create_lljit_compiler(target_machine(self.processor), suppress_errors=True)
+        builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+        for name, address in self._externals.items():
+            builder.import_symbol(name, address)
+        single, parallel = symbols(combo)
+        builder.export_symbol(single).export_symbol(parallel)
+        tracker = builder.link(self._jit, combo.symbol)
+        return Addresses(tracker[single], tracker[parallel]), tracker

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: MIT
+"""What a matrix product is made of on one machine: the arithmetic scheme, the vector width, the register tile.
+
+A *unit* is one 32- or 64-bit lane of the packed operands; it holds a *group* of 1, 2 or 4 consecutive elements
+along k, as the dot-product instructions want them.  Everything after packing counts k in groups.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+INTEGERS = {"i8": 1, "u8": 1, "i16": 2, "u16": 2, "i32": 4, "u32": 4, "i64": 8, "u64": 8}
+FLOATS = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8}
+SIZES = INTEGERS | FLOATS
+STORAGE = {"f16": "half", "bf16": "i16", "f32": "float", "f64": "double"} | {
+    n: f"i{8 * s}" for n, s in INTEGERS.items()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The part of a processor that the generator looks at."""
+
+    arch: str  # x86 | arm | other
+    vector_bytes: int
+    registers: int
+    masks: bool  # masked loads and stores of every element size at full speed (AVX-512 BW/VL)
+    fma: bool
+    half: bool  # conversion f16 -> f32 in hardware
+    bf16_dot: bool  # vdpbf16ps at the full width
+    byte_dot: str  # "avx512" | "avx" | ""
+    word_dot: bool  # vpdpwssd
+
+    @staticmethod
+    def of(features: str, triple: str) -> Machine:
+        """Read LLVM's feature string (``+avx512f,-amx,...``)."""
+        on = {item[1:] for item in features.split(",") if item.startswith("+")}
+        if re.match(r"x86_64|amd64|i[3-6]86", triple):
+            wide = {"avx512f", "avx512bw", "avx512vl", "avx512dq"} <= on
+            avx2 = {"avx2", "fma"} <= on
+            return Machine(
+                arch="x86",
+                vector_bytes=64 if wide else 32 if avx2 else 16,
+                registers=32 if wide else 16,
+                masks=wide,
+                fma=wide or "fma" in on,
+                half=wide or "f16c" in on,
+                bf16_dot=wide and "avx512bf16" in on,
+                byte_dot="avx512" if wide and "avx512vnni" in on else "avx" if avx2 and "avxvnni" in on else "",
+                word_dot=(wide and "avx512vnni" in on) or (avx2 and "avxvnni" in on),
+            )
+        arm = re.match(r"aarch64|arm64", triple) is not None
+        return Machine(
+            arch="arm" if arm else "other",
+            vector_bytes=16,
+            registers=32 if arm else 16,
+            masks=False,
+            fma=arm,
+            half=arm,
+            bf16_dot=False,
+            byte_dot="",
+            word_dot=False,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Combo:
+    """The dtypes of one product, by their language names."""
+
+    a: str
+    b: str
+    c: str
+
+    @property
+    def symbol(self) -> str:
+        """The single-threaded entry; ``symbol + "_mt"`` is the other."""
+        return f"pto_mm_{self.a}_{self.b}_{self.c}"
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """How one combo is computed on one machine: types of packed operands, lanes, register tile."""
+
+    combo: Combo
+    machine: Machine
+    arithmetic: str  # fma | bf16 | byte | word | multiply
+    unit: int  # bytes of a unit
+    group: int  # elements in a unit
+    packed: str  # LLVM type of one packed element
+    accumulator: str  # LLVM type of one element of C
+    offset_a: bool = False  # i8 A is moved by 128 to the unsigned operand; packed B starts with the correction
+
+    @property
+    def lanes(self) -> int:
+        """Units (columns of C) in a vector."""
+        return self.machine.vector_bytes // self.unit
+
+    @property
+    def tile_rows(self) -> int:
+        """MR."""
+        return 8 if self.machine.registers >= 32 else 6 if self.machine.fma else 4
+
+    @property
+    def tile_vectors(self) -> int:
+        """NR in vectors."""
+        return 3 if self.machine.registers >= 32 else 2
+
+    @property
+    def tile_columns(self) -> int:
+        """NR."""
+        return self.tile_vectors * self.lanes
+
+    @property
+    def element_a(self) -> int:
+        """Bytes of an element of A in memory."""
+        return SIZES[self.combo.a]
+
+    @property
+    def element_b(self) -> int:
+        """Bytes of an element of B in memory."""
+        return SIZES[self.combo.b]
+
+    @property
+    def element_packed(self) -> int:
+        """Bytes of a packed element."""
+        return self.unit // self.group
+
+    @property
+    def element_c(self) -> int:
+        """Bytes of an element of C."""
+        return SIZES[self.combo.c]
+
+    @property
+    def raw_a(self) -> bool:
+        """A can be read where it lies (no conversion)."""
+        return STORAGE[self.combo.a] == self.packed
+
+    @property
+    def raw_b(self) -> bool:
+        """B with contiguous columns can be read where it lies."""
+        return STORAGE[self.combo.b] == self.packed and self.group == 1
+
+    @property
+    def header(self) -> int:
+        """Bytes before each packed panel of B of full width."""
+        return self.tile_columns * self.unit if self.offset_a else 0
+
+    @property
+    def symmetric(self) -> bool:
+        """A and B may change places."""
+        return self.combo.a == self.combo.b
+
+    @property
+    def integral(self) -> bool:
+        """C is an integer."""
+        return self.combo.c in INTEGERS
+
+
+def scheme_of(combo: Combo, machine: Machine) -> Scheme:
+    """Choose the arithmetic; ``KeyError``-free: raises ValueError for dtypes no product is defined for."""
+    a, b, c = combo.a, combo.b, combo.c
+    if a in FLOATS and b in FLOATS:
+        if c == "f64":
+            return Scheme(combo, machine, "fma", 8, 1, "double", "double")
+        if c != "f32" or "f64" in (a, b):
+            raise ValueError(f"no matrix product {a} x {b} -> {c}: floats accumulate in f32, or in f64")
+        if a == b == "bf16" and machine.bf16_dot:
+            return Scheme(combo, machine, "bf16", 4, 2, "i16", "float")
+        return Scheme(combo, machine, "fma", 4, 1, "float", "float")
+    if a in INTEGERS and b in INTEGERS and c in ("i32", "u32", "i64", "u64"):
+        if SIZES[c] == 8:
+            return Scheme(combo, machine, "multiply", 8, 1, "i64", "i64")
+        if machine.byte_dot and a in ("i8", "u8") and b == "i8":
+            return Scheme(combo, machine, "byte", 4, 4, "i8", "i32", offset_a=a == "i8")
+        if machine.arch == "x86" and {a, b} <= {"i8", "u8", "i16"}:
+            return Scheme(combo, machine, "word", 4, 2, "i16", "i32")
+        return Scheme(combo, machine, "multiply", 4, 1, "i32", "i32")
+    raise ValueError(f"no matrix product {a} x {b} -> {c}")

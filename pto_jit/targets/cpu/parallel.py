@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: MIT
+"""Loops divided among the workers: range functions, what they capture, and how much a range holds.
+
+A range function is `int32_t f(worker, context, begin, end)`; the context is a block of 64-bit slots on the stack of
+the function that waits for it.  Every LLVM value that the body needs goes through a slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+
+from pto_jit.errors import LaunchError
+from pto_jit.ir.nodes import Call, For, Fuse, Op, Var
+from pto_jit.ir.types import TileType
+from pto_jit.ir.walk import block_uses, statements
+from pto_jit.targets.cpu.code import I32, I64, PTR, Code, Index, Value, i64, number, register_type
+from pto_jit.targets.cpu.function import FunctionWriter, LoopExits
+from pto_jit.targets.cpu.tiles import assign_tile
+from pto_jit.targets.cpu.values import Slot, TileSlot, remap
+
+_RANGES = 128  # a loop of unknown cost is divided into about so many ranges
+
+
+class Capture:
+    """Moves LLVM values of one function into another through a context block."""
+
+    def __init__(self, outer: Code) -> None:
+        self.outer = outer
+        self.slots: dict[Value, int] = {}
+        self.block: Value | None = None
+
+    def keep(self, value: Value) -> Value:
+        self.slots.setdefault(value, len(self.slots))
+        return value
+
+    def pack(self) -> Value:
+        """Write the context at the outer function's place of insertion; its address."""
+        code = self.outer
+        block = code.alloca(I64, "context", count=max(1, len(self.slots)), align=16)
+        for value, at in self.slots.items():
+            code.b.store(value, code.offset(block, 8 * at), align=8)
+        return block
+
+    def unpack(self, inner: Code, context: Value) -> Callable[[Value], Value]:
+        """Load everything at the start of the inner function; gives the map from outer to inner values."""
+        loaded = {
+            value: inner.b.load(inner.offset(context, 8 * at), typ=value.type, align=8)
+            for value, at in self.slots.items()
+        }
+        return lambda value: loaded[value]
+
+
+def range_function(w: FunctionWriter, name: str) -> ir.Function:
+    """A new function `int32_t f(worker, context, begin, end)`."""
+    function = ir.Function(
+        w.module.llvm, ir.FunctionType(I32, [PTR, PTR, I64, I64]), w.module.unique(f"{w.code.function.name}.{name}")
+    )
+    function.linkage = "internal"
+    function.attributes.add("nounwind")
+    return function
+
+
+def write_parallel(w: FunctionWriter, stmt: For) -> None:
+    """A parallel or chunked loop: its body becomes a range function."""
+    code = w.code
+    start, stop, step = w.index(stmt.start), w.index(stmt.stop), w.index(stmt.step)
+    function = range_function(w, stmt.var.name)
+    worker, context, begin, end = function.args
+    inner = FunctionWriter(w.module, w.func, function, worker, parallel=True)
+    inner.mutable, inner.generated, inner.callees = w.mutable, w.generated, w.callees
+    inner.hazards = w.hazards
+    env = {name: value for name, value in w.env.items() if name in block_uses((stmt,))}
+    captured: dict[str, Any] = {}
+    for name, value in env.items():
+        captured[name] = _value_of(w, value)
+    capture = Capture(code)
+    remap((captured, start, step), capture.keep)
+    change = capture.unpack(inner.code, context)
+    inner_start, inner_step = remap((start, step), change)
+    for name, value in captured.items():
+        _bind(inner, name, env[name], remap(value, change))
+
+    def iteration(k: Value, _: list[Value]) -> tuple[()]:
+        at = inner.code.add(inner_start, inner.code.mul(k, inner_step))
+        inner.define(stmt.var, at)
+        return ()
+
+    lanes = None
+    if not any(isinstance(s, (Call, Fuse)) for s in statements(stmt.body)):
+        from pto_jit.targets.cpu import spmd  # here: kernels of tiles alone never need it
+
+        lanes = spmd.plan(inner, stmt)
+        if lanes is not None:
+            first = inner.code.add(inner_start, inner.code.mul(begin, inner_step))
+            spmd.write(inner, stmt, lanes, first, inner.code.sub(end, begin), inner_step)
+    if lanes is None:
+        _iterations(inner, stmt, begin, end, iteration)
+    inner.code.go(inner.code.leave)
+    inner.close()
+    count = _trip_count(w, start, stop, step, stmt)
+    grain: Index
+    if stmt.grain is not None:
+        grain = max(1, stmt.grain)
+    elif stmt.kind == "chunk":
+        grain = 1
+    elif _is_light(stmt):
+        grain = code.max(code.div(code.add(count, _RANGES - 1), _RANGES), 1024)
+    else:
+        grain = code.max(code.div(code.add(count, _RANGES - 1), _RANGES), 1)
+    if lanes is not None and stmt.grain is None:  # whole groups
+        grain = code.mul(code.div(code.add(grain, lanes.lanes - 1), lanes.lanes), lanes.lanes)
+    block = capture.pack()
+    status = code.call("pto_parallel_for", I32, [code.worker, function, block, number(I64, 0), i64(count), i64(grain)])
+    code.check_status(status)
+
+
+def _iterations(inner: FunctionWriter, stmt: For, begin: Value, end: Value, bind: Any) -> None:
+    """The body for k in [begin, end): a loop with a place for `continue`."""
+    code = inner.code
+    inner.module.loops.update([code.function.name] if _is_light(stmt) else [])
+    body, again, after = code.block("range"), code.block("next"), code.block("end")
+    before = code.b.block
+    code.b.cbranch(code.b.icmp_signed("<", begin, end), body, after)
+    code.at(body)
+    k = code.b.phi(I64)
+    k.add_incoming(begin, before)
+    bind(k, [])
+    inner.loops.append(LoopExits(after, again, len(inner.scopes)))
+    inner.block(stmt.body)
+    inner.loops.pop()
+    code.go(again)
+    code.at(again)
+    following = code.b.add(k, number(I64, 1), flags=("nsw",))
+    k.add_incoming(following, again)
+    code.b.cbranch(code.b.icmp_signed("<", following, end), body, after)
+    code.at(after)
+
+
+def _is_light(stmt: For) -> bool:
+    """Whether an iteration is scalar code without loops."""
+    return all(isinstance(s, Op) for s in stmt.body)
+
+
+def _trip_count(w: FunctionWriter, start: Index, stop: Index, step: Index, stmt: For) -> Index:
+    code = w.code
+    if isinstance(step, int):
+        if step == 0:
+            code.check(False, w.module.site(LaunchError, "the step of the loop is 0", stmt.loc))
+            return 0
+        span = code.sub(stop, start) if step > 0 else code.sub(start, stop)
+        size = abs(step)
+        return code.div(code.add(code.max(span, 0), size - 1), size)
+    code.check(code.compare("!=", step, 0), w.module.site(LaunchError, "the step of the loop is 0", stmt.loc))
+    up = code.compare(">", step, 0)
+    span = code.pick(up, code.sub(stop, start), code.sub(start, stop))
+    size = code.pick(up, step, code.sub(0, step))
+    return code.div(code.add(code.max(span, 0), code.sub(size, 1)), size)
+
+
+def _value_of(w: FunctionWriter, value: Any) -> Any:
+    """A variable as it is now: what the iterations see."""
+    if isinstance(value, Slot):
+        return w.b.load(value.pointer, typ=register_type(value.dtype))
+    if isinstance(value, TileSlot):
+        return w.read_slot(value)
+    return value
+
+
+def _bind(inner: FunctionWriter, name: str, outer: Any, value: Any) -> None:
+    if isinstance(outer, Slot):
+        slot = Slot(outer.dtype, inner.code.alloca(register_type(outer.dtype), name))
+        inner.b.store(value, slot.pointer)
+        inner.env[name] = slot
+    elif isinstance(outer, TileSlot):
+        shape = tuple(e if isinstance(e, int) else None for e in value.declared)
+        if name in inner.mutable:
+            assign_tile(inner, Var(name, TileType(outer.dtype, shape)), value)
+        else:
+            inner.env[name] = value
+    else:
+        inner.env[name] = value

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: MIT
+"""From a module of loop IR to code that runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from pto_jit.ir.nodes import Module
+from pto_jit.targets.cpu.loading import LLVM_LOCK, CpuProgram, host, load_object, optimise, target_machine
+from pto_jit.targets.cpu.writing import write_module, written_tensors
+
+
+def compile_module(
+    module: Module, *, debug: bool = False, fastmath: bool = False, object_cache: Any = None,
+    symbols: Mapping[str, int] | None = None,
+) -> CpuProgram:  # fmt: skip
+    """Compile a lowered module for this machine and load it.
+
+    `symbols` are the addresses of the run-time library's functions (by default `pto_jit.runtime.symbols()`); those of
+    the matrix products are added as they are used, from `object_cache` (an object with `load(key)` and
+    `store(key, metadata, code)`) when they are there.
+    """
+    here = host()
+    start = time.perf_counter()
+    writer, name, plan = write_module(module, here, debug=debug, fastmath=fastmath)
+    written = time.perf_counter()
+    text = str(writer.llvm) + ("; ;loops\n" if writer.loops else "")
+    printed = time.perf_counter()
+    with LLVM_LOCK:
+        ref = llvm.parse_assembly(text)
+        if debug:
+            ref.verify()
+        parsed = time.perf_counter()
+        machine = target_machine(2)
+        optimise(ref, machine, bool(writer.loops))
+        optimised = time.perf_counter()
+        data = machine.emit_object(ref)
+        emitted = time.perf_counter()
+    used = tuple(sorted(g.name for g in writer.llvm.functions if g.is_declaration and not g.name.startswith("llvm.")))
+    program = load_object(
+        data, entry=name, sites=[(s.error.__name__, s.message, s.loc) for s in writer.sites],
+        print_sites=writer.print_sites, result_plan=plan, written=written_tensors(module), used=used, symbols=symbols,
+        object_cache=object_cache,
+    )  # fmt: skip
+    program.llvm_ir = text
+    program.timings = {
+        "write": written - start, "print": printed - written, "parse": parsed - printed,
+        "optimise": optimised - parsed, "emit": emitted - optimised, "load": time.perf_counter() - emitted,
+    }  # fmt: skip
+    return program

@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: MIT
+"""Operations with functions in them (map, fold, associative scan), running sums, and index reductions.
+
+The body of a function is written inline for each element.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from pto_jit.dtypes import DType, i32
+from pto_jit.errors import BoundsError, LaunchError, TargetError
+from pto_jit.ir.nodes import Fuse, Op, Region
+from pto_jit.ir.types import ScalarType, TileType
+from pto_jit.ir.walk import defs, statements
+from pto_jit.lower.axes import Axial, is_reduction, reduced_axes
+from pto_jit.targets.cpu.code import I64, Index, Value, number, register_type
+from pto_jit.targets.cpu.elements import each, give, new_tile, read, write
+from pto_jit.targets.cpu.elementwise import cast
+from pto_jit.targets.cpu.function import FunctionWriter
+from pto_jit.targets.cpu.groups import write_group
+from pto_jit.targets.cpu.spmd import row_writer
+from pto_jit.targets.cpu.tiles import EXTENTS
+from pto_jit.targets.cpu.values import Tile
+
+
+def inline(w: FunctionWriter, region: Region, values: Sequence[Value]) -> list[Value]:
+    """The results of a region's body for these parameters, at the place of insertion."""
+    saved = w.mutable
+    counts = Counter(v.name for s in statements(region.body) for v in defs(s))
+    w.mutable = saved | {n for n, k in counts.items() if k > 1}
+    for p, v in zip(region.params, values, strict=True):
+        w.define(p, v)
+    w.block(region.body)
+    out = [w.scalar(r) for r in region.results]
+    w.mutable = saved
+    return out
+
+
+def _joint(
+    w: FunctionWriter, op: Op, tiles: Sequence[Tile], operands: Sequence[Any]
+) -> tuple[list[Index], list[Index]]:
+    """Declared and valid extents of tiles that broadcast against each other."""
+    code = w.code
+    rank = max(t.rank for t in tiles)
+    declared: list[Index] = []
+    valid: list[Index] = []
+    for axis in range(rank):
+        sure: list[tuple[Index, Index]] = []
+        maybe: list[tuple[Index, Index]] = []
+        empty: list[bool | Value] = []
+        for t, o in zip(tiles, operands, strict=True):
+            at = axis - (rank - t.rank)
+            if at < 0:
+                continue
+            if o.type.shape[at] == 1:
+                empty.append(code.compare("==", t.valid[at], 0))
+            else:
+                (maybe if t.fits else sure).append((t.declared[at], t.valid[at]))
+        site = w.module.site(LaunchError, EXTENTS.format(axis=axis), op.loc)
+        picks = sure or maybe
+        d, v = picks[0] if picks else (1, 1)
+        for _, other in sure[1:]:
+            code.check(code.compare("==", v, other), site, v, other)
+        if not sure:
+            for _, other in maybe[1:]:
+                v = code.min(v, other)
+        for extent, other in maybe:
+            code.check(code.any_of([code.compare("==", v, other), code.compare("==", other, extent)]), site, v, other)
+        declared.append(d)
+        valid.append(code.pick(code.any_of(empty), 0, v))
+    return declared, valid
+
+
+def _at(indices: Sequence[Index], tile: Tile, operand: Any) -> list[Index]:
+    """The indices of an operand's element, broadcast from the right."""
+    tail = indices[len(indices) - tile.rank :]
+    return [0 if extent == 1 else i for i, extent in zip(tail, operand.type.shape, strict=True)]
+
+
+def write_map(w: FunctionWriter, op: Op) -> None:
+    tiles = [w.tile(a) for a in op.args]
+    declared, valid = _joint(w, op, tiles, op.args)
+    outs = [new_tile(w, r, declared, valid) for r in op.results]
+
+    def body(i: list[Index]) -> None:
+        values = [read(w, t, _at(i, t, a)) for t, a in zip(tiles, op.args, strict=True)]
+        for out, value in zip(outs, inline(w, op.regions[0], values), strict=True):
+            write(w, out, i, value)
+
+    single = [[extent == 1 for extent in a.type.shape] for a in op.args]  # pyright: ignore[reportAttributeAccessIssue]
+    row = row_writer(w, op, tiles, single, outs, valid[-1])
+    if row is not None:
+        each(w, valid[:-1], row)
+    else:
+        each(w, valid, body)
+    for r, out in zip(op.results, outs, strict=True):
+        give(w, r, out)
+
+
+def _state(w: FunctionWriter, dtypes: Sequence[DType]) -> list[Value]:
+    return [w.code.alloca(register_type(d)) for d in dtypes]
+
+
+def write_fold(w: FunctionWriter, op: Op) -> None:
+    """`fold(*tiles, *inits) {axis, keepdims, n, init}`: combines along one axis, from the first element on."""
+    n: Any = op.attr("n")
+    axis: Any = op.attr("axis")
+    tiles = [w.tile(a) for a in op.args[:n]]
+    inits = [w.scalar(a) for a in op.args[n:]] if op.attr("init") else None
+    code = w.code
+    _, valid = _joint(w, op, tiles, op.args[:n])
+    keep = bool(op.attr("keepdims"))
+    first = tiles[0]
+    length = valid[axis]
+    if inits is None:
+        site = w.module.site(BoundsError, "reduce of an empty valid part without an initial value", op.loc)
+        others = [code.compare("==", v, 0) for k, v in enumerate(valid) if k != axis]
+        code.check(code.any_of([code.compare(">", length, 0), *others]), site)
+    outer = [v for k, v in enumerate(valid) if k != axis]
+    scalar = not isinstance(op.results[0].type, TileType)
+    outs: list[Any]
+    if scalar:
+        outs = [code.alloca(register_type(t.dtype)) for t in tiles]
+    else:
+        declared = [1 if k == axis else e for k, e in enumerate(first.declared) if keep or k != axis]
+        kept = [1 if k == axis else v for k, v in enumerate(valid) if keep or k != axis]
+        outs = [new_tile(w, r, declared, kept) for r in op.results]
+    state = _state(w, [t.dtype for t in tiles])
+
+    def body(i: list[Index]) -> None:
+        def place(k: Index) -> list[Index]:
+            return [*i[:axis], k, *i[axis:]]
+
+        def element(t: Tile, a: Any, k: Index) -> Value:
+            return read(w, t, _at(place(k), t, a))
+
+        start: Index
+        if inits is None:
+            for slot, t, a in zip(state, tiles, op.args, strict=False):
+                w.b.store(element(t, a, 0), slot)
+            start = 1
+        else:
+            for slot, v in zip(state, inits, strict=True):
+                w.b.store(v, slot)
+            start = 0
+
+        def step(k: Value, _: list[Value]) -> Sequence[Value]:
+            left = [w.b.load(s, typ=register_type(t.dtype)) for s, t in zip(state, tiles, strict=True)]
+            right = [element(t, a, k) for t, a in zip(tiles, op.args, strict=False)]
+            for slot, v in zip(state, inline(w, op.regions[0], [*left, *right]), strict=True):
+                w.b.store(v, slot)
+            return ()
+
+        code.loop(start, length, body=step, name="fold")
+        for slot, t, out in zip(state, tiles, outs, strict=True):
+            v = w.b.load(slot, typ=register_type(t.dtype))
+            if scalar:
+                w.b.store(v, out)
+            else:
+                write(w, out, [*i[:axis], 0, *i[axis:]] if keep else i, v)
+
+    each(w, outer, body)
+    for r, t, out in zip(op.results, tiles, outs, strict=True):
+        if scalar:
+            w.define(r, w.b.load(out, typ=register_type(t.dtype)))
+        else:
+            give(w, r, out)
+
+
+def _scan(w: FunctionWriter, op: Op, tiles: Sequence[Tile], axis: int, reverse: bool, combine: Any) -> None:
+    code = w.code
+    _, valid = _joint(w, op, tiles, op.args)
+    outs = [new_tile(w, r, tiles[0].declared, valid) for r in op.results]
+    outer = [v for k, v in enumerate(valid) if k != axis]
+    state = _state(w, [o.dtype for o in outs])
+    length = valid[axis]
+
+    def body(i: list[Index]) -> None:
+        def place(k: Index) -> list[Index]:
+            at = code.sub(code.sub(length, 1), k) if reverse else k
+            return [*i[:axis], at, *i[axis:]]
+
+        def first(k: Value, _: list[Value]) -> Sequence[Value]:
+            for slot, t, out, a in zip(state, tiles, outs, op.args, strict=True):
+                v = cast(w.b, read(w, t, _at(place(k), t, a)), t.dtype, out.dtype)
+                w.b.store(v, slot)
+                write(w, out, place(k), v)
+            return ()
+
+        def step(k: Value, _: list[Value]) -> Sequence[Value]:
+            have = [w.b.load(s, typ=register_type(o.dtype)) for s, o in zip(state, outs, strict=True)]
+            new = [cast(w.b, read(w, t, _at(place(k), t, a)), t.dtype, o.dtype)
+                   for t, a, o in zip(tiles, op.args, outs, strict=True)]  # fmt: skip
+            for slot, out, v in zip(state, outs, combine(have, new), strict=True):
+                w.b.store(v, slot)
+                write(w, out, place(k), v)
+            return ()
+
+        code.loop(0, code.min(length, 1), body=first, name="first")
+        code.loop(1, length, body=step, name="scan")
+
+    each(w, outer, body)
+    for r, out in zip(op.results, outs, strict=True):
+        give(w, r, out)
+
+
+def write_scan(w: FunctionWriter, op: Op) -> None:
+    axis: Any = op.attr("axis")
+    _scan(w, op, [w.tile(a) for a in op.args], axis, bool(op.attr("reverse")),
+          lambda have, new: inline(w, op.regions[0], [*have, *new]))  # fmt: skip
+
+
+def write_cumulate(w: FunctionWriter, op: Op) -> None:
+    axis: Any = op.attr("axis")
+    result = op.results[0].type
+    assert isinstance(result, TileType)
+    name = "add" if op.op == "cumsum" else "mul"
+    _scan(w, op, [w.tile(op.args[0])], axis, bool(op.attr("reverse")),
+          lambda have, new: [w.ops.apply(name, (have[0], new[0]), result.dtype, {}, result.dtype)])  # fmt: skip
+
+
+def write_arg_reduction(w: FunctionWriter, op: Op) -> None:
+    """argmax, argmin: as a row nest along the last axis, else element by element."""
+    state = Axial()
+    if state.admit(op) and not state.late:
+        with w.passing_results():
+            write_group(w, Fuse((op,), tuple(r.name for r in op.results), op.loc))
+        return
+    write_reduction(w, op)
+
+
+def write_reduction(w: FunctionWriter, op: Op) -> None:
+    """An index reduction along any axes: for each kept element the others in order."""
+    if op.op not in ("argmax", "argmin") or not is_reduction(op):
+        raise TargetError(f"the cpu target cannot do `{op.op}` here  ({op.loc})")
+    code = w.code
+    tile = w.tile(op.args[0])
+    over = reduced_axes(op)
+    keep = bool(op.attr("keepdims"))
+    result = op.results[0]
+    typ = register_type(tile.dtype)
+    best, place = code.alloca(typ), code.alloca(I64)
+    sign = "gt" if op.op == "argmax" else "lt"
+    outer = [tile.valid[k] for k in range(tile.rank) if k not in over]
+    scalar = isinstance(result.type, ScalarType)
+    out: Any = None
+    if not scalar:
+        declared = [1 if k in over else e for k, e in enumerate(tile.declared) if keep or k not in over]
+        valid = [1 if k in over else e for k, e in enumerate(tile.valid) if keep or k not in over]
+        out = new_tile(w, result, declared, valid)
+
+    def body(i: list[Index]) -> None:
+        w.b.store(number(I64, -1), place)
+        w.b.store(number(typ, 0), best)
+
+        def inner(j: list[Index]) -> None:
+            fixed, moving = iter(i), iter(j)
+            at = [next(moving) if k in over else next(fixed) for k in range(tile.rank)]
+            value = read(w, tile, at)
+            flat: Index = 0
+            for k in over:
+                flat = code.add(code.mul(flat, tile.declared[k]), at[k])
+            have, was = w.b.load(best, typ=typ), w.b.load(place, typ=I64)
+            if tile.dtype.kind == "b":
+                better = w.b.and_(value, w.b.not_(have)) if sign == "gt" else w.b.and_(w.b.not_(value), have)
+            else:
+                better = w.ops.apply(sign, (value, have), tile.dtype, {}, tile.dtype)
+            if tile.dtype.kind == "f":
+                nan = w.b.and_(w.b.fcmp_unordered("uno", value, value), w.b.fcmp_ordered("ord", have, have))
+                better = w.b.or_(better, nan)
+            better = w.b.or_(better, w.b.icmp_signed("<", was, number(I64, 0)))
+            w.b.store(w.b.select(better, value, have), best)
+            w.b.store(w.b.select(better, code.b.add(flat, number(I64, 0)) if not isinstance(flat, int)
+                                 else number(I64, flat), was), place)  # fmt: skip
+
+        each(w, [tile.valid[k] for k in over], inner)
+        found = code.max(w.b.load(place, typ=I64), 0)
+        index = w.b.trunc(found, register_type(i32))
+        if scalar:
+            return
+        full = [0 if k in over else None for k in range(tile.rank)]
+        rest = iter(i)
+        at = [next(rest) if k is None else 0 for k in full] if keep else i
+        write(w, out, at, index)
+
+    each(w, outer, body)
+    if scalar:
+        w.define(result, w.b.trunc(code.max(w.b.load(place, typ=I64), 0), register_type(i32)))
+    else:
+        give(w, result, out)

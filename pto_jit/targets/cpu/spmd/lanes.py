@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: MIT
+"""Values of several lanes: registers, variables, elements of tensors.
+
+`parts` vectors of `width` lanes are computed side by side; lane k of part p is iteration `p * width + k` of a group.  A
+mask is a vector of i1 per part, None when all lanes are active.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from pto_jit.dtypes import DType, i64
+from pto_jit.ir.nodes import Const, Op, Operand, Var
+from pto_jit.ir.types import ScalarType
+from pto_jit.targets.cpu import access
+from pto_jit.targets.cpu.code import (
+    I1,
+    I8,
+    I32,
+    I64,
+    PTR,
+    VOID,
+    Index,
+    Text,
+    Value,
+    number,
+    register_type,
+    storage_type,
+    vector,
+    zero,
+)
+from pto_jit.targets.cpu.code import i64 as as_i64
+from pto_jit.targets.cpu.elementwise import from_memory, splat, to_memory
+from pto_jit.targets.cpu.function import FunctionWriter
+from pto_jit.targets.cpu.spmd.variance import Variance
+from pto_jit.targets.cpu.values import Slot, Tensor
+from pto_jit.targets.cpu.vector import call_intrinsic
+
+Mask = list[Value] | None
+_SMALL = 1 << 20  # index arithmetic is exact for such factors
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """An index that grows by `step` from lane to lane."""
+
+    base: Index
+    step: Index
+
+
+class Lanes:
+    """Variables of `width * parts` lanes next to those of the function around, which hold what is uniform."""
+
+    def __init__(self, w: FunctionWriter, variance: Variance, width: int, parts: int) -> None:
+        self.w = w
+        self.code = w.code
+        self.variance = variance
+        self.width = width
+        self.parts = parts
+        self.mask: Mask = None
+        self.values: dict[str, list[Value] | Linear] = {}
+        self.slots: dict[str, list[Value]] = {}
+
+    @property
+    def count(self) -> int:
+        return self.width * self.parts
+
+    # -- masks ------------------------------------------------------------------------------------------------------
+
+    def both(self, x: Mask, y: Mask) -> Mask:
+        if x is None or y is None:
+            return x if y is None else y
+        return [self.code.b.and_(p, q) for p, q in zip(x, y, strict=True)]
+
+    def without(self, x: Mask, y: list[Value]) -> list[Value]:
+        """The lanes of x that are not in y."""
+        inverse = [self.code.b.xor(q, number(vector(I1, self.width), True)) for q in y]
+        if x is None:
+            return inverse
+        return [self.code.b.and_(p, q) for p, q in zip(x, inverse, strict=True)]
+
+    def full(self, mask: Mask) -> list[Value]:
+        """A mask as vectors."""
+        return [number(vector(I1, self.width), True)] * self.parts if mask is None else mask
+
+    def any(self, mask: Mask) -> bool | Value:
+        """Whether a lane is in a mask."""
+        if mask is None:
+            return True
+        b = self.code.b
+        joint = mask[0]
+        for part in mask[1:]:
+            joint = b.or_(joint, part)
+        bits = ir.IntType(self.width)
+        return b.icmp_unsigned("!=", b.bitcast(joint, bits), number(bits, 0))
+
+    def first(self, rest: Index) -> list[Value]:
+        """The mask of the first `rest` lanes (any number)."""
+        b = self.code.b
+        left = b.trunc(as_i64(self.code.min(rest, self.count)), I32)
+        typ = vector(I32, self.width)
+        many = splat(b, left, self.width)
+        return [
+            b.icmp_signed("<", _numbers(typ, range(p * self.width, (p + 1) * self.width)), many)
+            for p in range(self.parts)
+        ]
+
+    def mask_slots(self) -> list[Value]:
+        """Memory for a mask (which becomes registers)."""
+        return [self.code.alloca(self._mask_memory(), "mask") for _ in range(self.parts)]
+
+    def _mask_memory(self) -> ir.Type:
+        """With mask registers a mask stays one; else it is kept as wide as the lanes, as comparisons give it."""
+        here = self.w.module.host.width
+        return vector(I1 if here == 64 else ir.IntType(8 * max(1, here // self.width)), self.width)
+
+    def save_mask(self, mask: Mask, slots: Sequence[Value]) -> None:
+        typ = self._mask_memory()
+        for part, slot in zip(self.full(mask), slots, strict=True):
+            self.code.b.store(part if typ == part.type else self.code.b.sext(part, typ), slot)
+
+    def load_mask(self, slots: Sequence[Value]) -> list[Value]:
+        typ = self._mask_memory()
+        raw = [self.code.b.load(s, typ=typ) for s in slots]
+        if typ == vector(I1, self.width):
+            return raw
+        return [self.code.b.icmp_signed("<", r, zero(typ)) for r in raw]
+
+    # -- variables ------------------------------------------------------------------------------------------------
+
+    def varies(self, operand: Operand) -> bool:
+        return isinstance(operand, Var) and operand.name in self.variance.varying
+
+    def vectors(self, operand: Operand) -> list[Value]:
+        """An operand in every lane."""
+        assert isinstance(operand.type, ScalarType)
+        typ = vector(register_type(operand.type.dtype), self.width)
+        if isinstance(operand, Const):
+            return [number(typ, operand.value)] * self.parts
+        if operand.name not in self.variance.varying:
+            return [splat(self.code.b, self.w.scalar(operand), self.width)] * self.parts
+        slots = self.slots.get(operand.name)
+        if slots is not None:
+            return [self.code.b.load(s, typ=typ) for s in slots]
+        value = self.values[operand.name]
+        return self._spread(value) if isinstance(value, Linear) else value
+
+    def _spread(self, value: Linear) -> list[Value]:
+        b = self.code.b
+        typ = vector(I64, self.width)
+        out = []
+        if isinstance(value.step, int):
+            base = splat(b, as_i64(value.base), self.width)
+            for p in range(self.parts):
+                lanes = [value.step * (p * self.width + k) for k in range(self.width)]
+                out.append(b.add(base, _numbers(typ, lanes)))
+            return out
+        step = splat(b, value.step, self.width)
+        base = splat(b, as_i64(value.base), self.width)
+        for p in range(self.parts):
+            lanes = _numbers(typ, range(p * self.width, (p + 1) * self.width))
+            out.append(b.add(base, b.mul(step, lanes)))
+        return out
+
+    def index(self, operand: Operand) -> Index | Linear | list[Value]:
+        """An i64 operand in its simplest form."""
+        if not self.varies(operand):
+            return self.w.index(operand)
+        assert isinstance(operand, Var)
+        return self.vectors(operand) if operand.name in self.slots else self.values[operand.name]
+
+    def declare(self, var: Var) -> None:
+        """Memory for a variable that is no value (which becomes registers)."""
+        assert isinstance(var.type, ScalarType)
+        typ = register_type(var.type.dtype)
+        if var.name in self.variance.varying:
+            if var.name not in self.slots:
+                self.slots[var.name] = [self.code.alloca(vector(typ, self.width), var.name) for _ in range(self.parts)]
+        elif not isinstance(self.w.env.get(var.name), Slot):
+            self.w.env[var.name] = Slot(var.type.dtype, self.code.alloca(typ, var.name))
+
+    def assign(self, var: Var, value: list[Value] | Linear, mask: Mask) -> None:
+        """Give a varying variable its value in the lanes of a mask."""
+        if var.name not in self.variance.form.slots:
+            self.values[var.name] = value
+            return
+        if isinstance(value, Linear):
+            value = self._spread(value)
+        self.declare(var)
+        b = self.code.b
+        for k, (v, slot) in enumerate(zip(value, self.slots[var.name], strict=True)):
+            if mask is not None:
+                v = b.select(mask[k], v, b.load(slot, typ=v.type))
+            b.store(v, slot)
+
+    def move(self, target: Var, source: Operand, mask: Mask) -> None:
+        """Copy an operand (perhaps a variable without a value yet) into a variable in the lanes of a mask."""
+        if isinstance(source, Var) and source.name in self.variance.form.slots:
+            self.declare(source)
+        if target.name in self.variance.varying:
+            self.assign(target, self.vectors(source), mask)
+        else:
+            self.w.define(target, self.w.scalar(source))
+
+    # -- operations -------------------------------------------------------------------------------------------------
+
+    def operate(self, op: Op, masked: bool) -> None:
+        """One operation in the active lanes."""
+        if op.op == "setelem":
+            self._setelem(op)
+            return
+        if not any(self.varies(a) for a in op.args):
+            self.w.op(op)
+            result = op.results[0]
+            if result.name in self.variance.varying:  # not for all lanes
+                value = self.w.env.pop(result.name)
+                typ = register_type(result.type.dtype)  # pyright: ignore[reportAttributeAccessIssue]
+                value = self.code.b.load(value.pointer, typ=typ) if isinstance(value, Slot) else as_i64(value)
+                self.assign(result, [splat(self.code.b, value, self.width)] * self.parts, self.mask if masked else None)
+            return
+        if op.op == "getelem":
+            value = self._getelem(op)
+        else:
+            value = self._linear(op)
+            if value is None:
+                value = self._elementwise(op)
+        self.assign(op.results[0], value, self.mask if masked else None)
+
+    def _elementwise(self, op: Op) -> list[Value]:
+        data = op.args[1] if op.op in ("select", "rand_at", "randn_at") else op.args[0]
+        result = op.results[0].type
+        assert isinstance(data.type, ScalarType) and isinstance(result, ScalarType)
+        each = [self.vectors(a) for a in op.args]
+        return [
+            self.w.ops.apply(op.op, [a[p] for a in each], data.type.dtype, dict(op.attrs), result.dtype)
+            for p in range(self.parts)
+        ]
+
+    def _linear(self, op: Op) -> Linear | None:
+        """Index arithmetic that stays linear in the lane."""
+        if op.op not in ("add", "sub", "mul", "copy") or op.results[0].type != ScalarType(i64):
+            return None
+        if op.args[0].type != ScalarType(i64) or op.results[0].name in self.variance.form.slots:
+            return None
+        pairs: list[Linear] = []
+        for a in op.args:
+            value = self.index(a)
+            if isinstance(value, list):
+                return None
+            pairs.append(value if isinstance(value, Linear) else Linear(value, 0))
+        code = self.code
+        if op.op == "copy":
+            return pairs[0]
+        x, y = pairs
+        if op.op == "add":
+            return Linear(code.add(x.base, y.base), code.add(x.step, y.step))
+        if op.op == "sub":
+            return Linear(code.sub(x.base, y.base), code.sub(x.step, y.step))
+        for factor, other in ((x, y), (y, x)):
+            if isinstance(factor.base, int) and factor.step == 0 and abs(factor.base) < _SMALL:
+                return Linear(code.mul(other.base, factor.base), code.mul(other.step, factor.base))
+        return None
+
+    # -- elements -------------------------------------------------------------------------------------------------
+
+    def _distance(self, tensor: Tensor, indices: Sequence[Operand]) -> tuple[Linear, list[list[Value]]]:
+        """Where elements lie, in bytes: a linear part, and terms per part that are not linear."""
+        code = self.code
+        base: Index = 0
+        step: Index = 0
+        terms: list[list[Value]] = []
+        for operand, stride in zip(indices, tensor.strides, strict=True):
+            at = self.index(operand)
+            if isinstance(at, Linear):
+                base, step = code.add(base, code.mul(at.base, stride)), code.add(step, code.mul(at.step, stride))
+            elif isinstance(at, list):
+                if isinstance(stride, int):
+                    many: Value = number(vector(I64, self.width), stride)
+                else:
+                    many = splat(code.b, stride, self.width)
+                terms.append([code.b.mul(v, many) for v in at])
+            else:
+                base = code.add(base, code.mul(at, stride))
+        return Linear(base, step), terms
+
+    def _pointers(self, tensor: Tensor, distance: Linear, terms: list[list[Value]]) -> list[Value]:
+        b = self.code.b
+        offsets = self._spread(distance)
+        out = []
+        for p, total in enumerate(offsets):
+            for term in terms:
+                total = b.add(total, term[p])
+            pointers = b.gep(tensor.pointer, [total], source_etype=I8)
+            pointers.type = vector(PTR, self.width)
+            out.append(pointers)
+        return out
+
+    def _part(self, tensor: Tensor, distance: Linear, p: int) -> Value:
+        """The address of the first element of a part, for consecutive elements."""
+        return self.code.offset(tensor.pointer, self.code.add(distance.base, p * self.width * tensor.dtype.bytes))
+
+    def _getelem(self, op: Op) -> list[Value]:
+        tensor = self.w.tensor(op.args[0])
+        distance, terms = self._distance(tensor, op.args[1:])
+        dtype = tensor.dtype
+        if not terms and isinstance(distance.step, int) and distance.step == dtype.bytes:
+            raw = [
+                access.load(self.code, self._part(tensor, distance, p), dtype, self.width,
+                            None if self.mask is None else self.mask[p])
+                for p in range(self.parts)
+            ]  # fmt: skip
+        else:
+            raw = [
+                self._gather(pointers, dtype, None if self.mask is None else self.mask[p])
+                for p, pointers in enumerate(self._pointers(tensor, distance, terms))
+            ]
+        return [from_memory(self.code.b, r, dtype) for r in raw]
+
+    def _gather(self, pointers: Value, dtype: DType, mask: Value | None) -> Value:
+        b = self.code.b
+        element = storage_type(dtype)
+        typ = vector(element, self.width)
+        if self.w.module.host.width == 64 and dtype.bits >= 32:
+            every = number(vector(I1, self.width), True) if mask is None else mask
+            align = number(I32, dtype.bytes)
+            return call_intrinsic(
+                b, "masked.gather", typ, pointers, align, every, zero(typ), overloads=(typ, pointers.type)
+            )
+        if mask is not None:  # a lane that is not active reads a place that can be read
+            spare = self.code.alloca(I64, "spare")
+            b.store(number(I64, 0), spare)
+            many = b.insert_element(ir.Constant(pointers.type, ir.Undefined), spare, number(I32, 0))
+            many = b.shuffle_vector(
+                many, ir.Constant(pointers.type, ir.Undefined), ir.Constant(vector(I32, self.width), None)
+            )
+            pointers = b.select(mask, pointers, many)
+        out: Value = ir.Constant(typ, ir.Undefined)
+        for k in range(self.width):
+            address = b.extract_element(pointers, number(I32, k))
+            out = b.insert_element(out, b.load(address, typ=element, align=dtype.bytes), number(I32, k))
+        return out
+
+    def _setelem(self, op: Op) -> None:
+        value, target, *indices = op.args
+        if not any(self.varies(a) for a in (value, *indices)):
+            self.w.op(op)
+            return
+        tensor = self.w.tensor(target)
+        dtype = tensor.dtype
+        distance, terms = self._distance(tensor, indices)
+        values = [to_memory(self.code.b, v, dtype) for v in self.vectors(value)]
+        if not terms and isinstance(distance.step, int) and distance.step == dtype.bytes:
+            for p, v in enumerate(values):
+                mask = None if self.mask is None else self.mask[p]
+                access.save(self.code, self._part(tensor, distance, p), v, dtype, mask)
+            return
+        for p, pointers in enumerate(self._pointers(tensor, distance, terms)):
+            call_intrinsic(
+                self.code.b, "masked.scatter", VOID, values[p], pointers, number(I32, dtype.bytes),
+                self.full(self.mask)[p], overloads=(values[p].type, pointers.type),
+            )  # fmt: skip
+
+
+def _numbers(typ: ir.Type, values: Sequence[int]) -> Value:
+    """A constant vector."""
+    assert isinstance(typ, ir.VectorType)
+    if len(values) == 1:
+        return number(typ.element, values[0])
+    return Text(typ, "<" + ", ".join(f"{typ.element} {v}" for v in values) + ">")

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: MIT
+"""Which loops are written lane-wise, with how many lanes, and the loop over groups of lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pto_jit.ir.nodes import Const, For, Func, Op, Operand, Var
+from pto_jit.ir.walk import block_defs, statements
+from pto_jit.targets.cpu.code import Index, Value
+from pto_jit.targets.cpu.function import FunctionWriter
+from pto_jit.targets.cpu.spmd.form import Form, Unfit, build, read_counts
+from pto_jit.targets.cpu.spmd.lanes import Linear
+from pto_jit.targets.cpu.spmd.variance import Traits, Variance
+from pto_jit.targets.cpu.spmd.writer import LaneWriter
+
+PARALLEL = ("parallel", "in_chunk")
+_SHORT = 24  # operations of a body that is worth several vectors side by side
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a loop is written: lanes of a vector, vectors side by side."""
+
+    form: Form
+    variance: Variance
+    traits: Traits
+    width: int
+    parts: int
+
+    @property
+    def lanes(self) -> int:
+        return self.width * self.parts
+
+
+def plan(w: FunctionWriter, loop: For) -> Plan | None:
+    """How to write `loop` several iterations at a time; None when it is better (or has to be) written one by one."""
+    if loop.kind not in PARALLEL or w.module.debug or _read_later(w.func, loop):
+        return None
+    try:
+        form = build(loop.body, [loop.var])
+    except Unfit:
+        return None
+    step = int(loop.step.value) if isinstance(loop.step, Const) else None
+    variance = Variance(form, {loop.var.name}, {loop.var.name: step}).settle()
+    return _choose(w, form, variance, _most(w.func, loop))
+
+
+def _choose(w: FunctionWriter, form: Form, variance: Variance, most: int | None) -> Plan | None:
+    traits = variance.traits()
+    # to collect elements from all over costs more than to load them one by one: something must make up for it
+    light = not (traits.control and traits.operations_inside >= 4 * traits.apart_inside)
+    if traits.apart_inside and light and not (traits.math or traits.branches_inside):
+        return None
+    widest = traits.floats or traits.integers or 8
+    simple = not (traits.control or traits.math or traits.repeats)
+    if simple and (traits.apart or widest < 4):
+        return None  # the loop vectoriser does these as well, and packs narrow numbers
+    width = w.module.host.width // widest
+    parts = 2 if traits.repeats else 1  # a loop waits for its own results: two chains fill the time
+    if not traits.repeats and not traits.math and traits.operations <= _SHORT:
+        parts = 2 if traits.control else 4
+    if most is not None:
+        while parts > 1 and most <= width * parts // 2:
+            parts //= 2
+        while width > 2 and most <= width // 2:
+            width //= 2
+    return None if width * parts < 2 or (most is not None and most < 2) else Plan(form, variance, traits, width, parts)
+
+
+def _read_later(func: Func, loop: For) -> bool:
+    """Whether the code around a loop reads what the body assigns."""
+    inside, everywhere = read_counts(loop.body), read_counts(func.body)
+    return any(everywhere[name] > inside[name] for name in (*block_defs(loop.body), loop.var.name))
+
+
+def _most(func: Func, loop: For) -> int | None:
+    """A bound of the number of iterations, where it is known."""
+    if not isinstance(loop.step, Const) or loop.step.value == 0:
+        return None
+    if isinstance(loop.start, Const) and isinstance(loop.stop, Const):
+        return len(range(int(loop.start.value), int(loop.stop.value), int(loop.step.value)))
+    if not isinstance(loop.stop, Var):
+        return None
+    made: dict[str, Op] = {r.name: s for s in statements(func.body) if isinstance(s, Op) for r in s.results}
+    ends: list[Operand] = [loop.stop]
+    op = made.get(loop.stop.name)
+    if op is not None and op.op == "min":
+        ends += op.args
+    for end in ends:
+        op = made.get(end.name) if isinstance(end, Var) else None
+        if op is not None and op.op == "add" and op.args[0] == loop.start and isinstance(op.args[1], Const):
+            return max(0, int(op.args[1].value)) // abs(int(loop.step.value))
+    return None
+
+
+def write_loop(w: FunctionWriter, loop: For) -> bool:
+    """Write `loop` in this frame if it has a plan; gives whether it was written."""
+    step = loop.step.value if isinstance(loop.step, Const) else 0
+    found = plan(w, loop) if step else None
+    if found is None:
+        return False
+    code = w.code
+    start, stop = w.index(loop.start), w.index(loop.stop)
+    span = code.sub(stop, start) if step > 0 else code.sub(start, stop)
+    size = abs(int(step))
+    write(w, loop, found, start, code.div(code.add(code.max(span, 0), size - 1), size), int(step))
+    return True
+
+
+def write(w: FunctionWriter, loop: For, plan: Plan, first: Index, count: Index, step: Index) -> None:
+    """Write `count` iterations (any number), whose variable starts at `first` and moves by `step`."""
+    code, traits = w.code, plan.traits
+    w.module.loops.add(code.function.name)
+    saved, w.mutable = w.mutable, w.mutable | plan.form.slots
+
+    def groups(start: Index, stop: Index, parts: int, masked: bool) -> None:
+        lanes = LaneWriter(w, plan.variance, plan.width, parts)
+
+        def group(k: Value, _: list[Value]) -> Sequence[Value]:
+            lanes.values[loop.var.name] = Linear(code.add(first, code.mul(k, step)), step)
+            lanes.iteration(plan.form.nodes, lanes.first(code.sub(stop, k)) if masked else None)
+            return ()
+
+        code.loop(start, stop, lanes.count, body=group, name="groups")
+
+    if traits.control or traits.repeats or traits.math:  # long: written once
+        groups(0, count, plan.parts, masked=True)
+    else:
+        whole = code.floor(count, plan.lanes)
+        groups(0, whole, plan.parts, masked=False)
+        groups(whole, count, 1, masked=True)
+    w.mutable = saved

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: MIT
+"""What all lanes have in common, and what it costs to write a form lane by lane.
+
+A value is *uniform* when all lanes that are active where it is computed have the same.  That is a fixed point: start
+with everything uniform but what differs by definition, and follow the operations, the assignments that only some of
+the lanes make, and the loops that lanes leave at different times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pto_jit.dtypes import DType, i64
+from pto_jit.ir.nodes import Const, Op, Operand, Var
+from pto_jit.ir.types import ScalarType, TensorType
+from pto_jit.targets.cpu.spmd.form import Branch, Compute, Form, Leave, Node, Path, Repeat, inner_path
+from pto_jit.targets.vecmath import RECIPES
+
+Step = int | None
+"""By how much an index grows from lane to lane: 0 uniform, None neither known nor constant."""
+
+MATH = frozenset(RECIPES) - {"sqrt", "reciprocal"} | {"pow", "fmod", "gelu", "rand_at", "randn_at"}
+DIVISIONS = frozenset(["floordiv", "mod", "pow", "fmod"])
+
+
+@dataclass(slots=True)
+class Traits:
+    """What the choice between this and scalar code depends on."""
+
+    control: bool = False
+    """Lanes take different ways."""
+    repeats: bool = False
+    """There are loops."""
+    math: bool = False
+    unit: int = 0
+    """Accesses to consecutive elements, and to any others (`apart`; in loops inside: `apart_inside`)."""
+    apart: int = 0
+    apart_inside: int = 0
+    floats: int = 0
+    """Bytes of the widest float and of the widest integer in registers and in memory."""
+    integers: int = 0
+    operations: int = 0
+    operations_inside: int = 0
+    """Operations, those in loops inside, and whether lanes part there."""
+    branches_inside: bool = False
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A loop around the place of the walk: how deep its inside is, and whether lanes have left the iteration."""
+
+    depth: int
+    loop: Repeat | None
+    continued: bool = False
+
+
+@dataclass(slots=True)
+class Variance:
+    """Marks the nodes of a form; `varying` are the names that are not uniform."""
+
+    form: Form
+    varying: set[str]
+    steps: dict[str, Step] = field(default_factory=dict)
+    root_leaves: bool = False
+    _narrow: list[bool] = field(default_factory=list)
+    _frames: list[_Frame] = field(default_factory=list)
+
+    def settle(self) -> Variance:
+        """Follow everything until nothing changes."""
+        while True:
+            before = self._state()
+            self._narrow, self._frames = [], [_Frame(0, None)]
+            self._block(self.form.nodes, ())
+            if self._state() == before:
+                return self
+
+    def _state(self) -> object:
+        return len(self.varying), [*_flags(self.form.nodes)], self.root_leaves
+
+    def uniform(self, operand: Operand) -> bool:
+        return isinstance(operand, Const) or operand.name not in self.varying
+
+    # -- the walk ---------------------------------------------------------------------------------------------------
+
+    def _masked(self, name: str) -> bool:
+        """Whether lanes that are not active here will read this variable."""
+        depth = len(self.form.home[name])
+        return any(self._narrow[depth:]) or any(f.continued and f.depth >= depth for f in self._frames)
+
+    def _assign(self, name: str, uniform: bool) -> bool:
+        masked = name in self.form.slots and self._masked(name)
+        if masked or not uniform:
+            self.varying.add(name)
+        return masked
+
+    def _block(self, nodes: list[Node], path: Path) -> bool:
+        """Gives whether some lanes may have left the iteration before the others."""
+        leaves = False
+        for node in nodes:
+            match node:
+                case Compute():
+                    self._compute(node)
+                case Branch():
+                    leaves |= self._branch(node, path)
+                case Repeat():
+                    self._repeat(node, path)
+                case Leave():
+                    leaves |= self._leave(node)
+        return leaves
+
+    def _compute(self, node: Compute) -> None:
+        op = node.op
+        if op.op == "dim":
+            uniform = True
+        elif op.op in ("getelem", "setelem"):
+            uniform = all(self.uniform(a) for a in op.args if isinstance(a.type, ScalarType))
+        else:
+            uniform = all(self.uniform(a) for a in op.args)
+        for r in op.results:
+            node.masked |= self._assign(r.name, uniform)
+
+    def _branch(self, node: Branch, path: Path) -> bool:
+        node.varying |= not self.uniform(node.cond)
+        leaves = False
+        for side, block in enumerate((node.then, node.orelse)):
+            self._narrow.append(node.varying)
+            leaves |= self._block(block, inner_path(path, node, side))
+            self._narrow.pop()
+        node.leaves |= leaves
+        return leaves
+
+    def _leave(self, node: Leave) -> bool:
+        frame = self._frames[-1]
+        node.varying |= any(self._narrow[frame.depth :]) or frame.continued
+        if not node.varying:
+            return False
+        if node.again:
+            frame.continued = True
+        if node.loop is None:
+            self.root_leaves = True
+        else:
+            node.loop.leaves = True
+            node.loop.varying |= not node.again
+            node.loop.continues |= node.again
+        return True
+
+    def _repeat(self, node: Repeat, path: Path) -> None:
+        node.masked = [node.masked[k] if node.masked else False for k in range(len(node.captures))]
+        outside = [self._masked(outer.name) for outer, _ in node.captures]
+        if node.bounds is not None:
+            start, stop, _ = node.bounds
+            node.varying |= not (self.uniform(start) and self.uniform(stop))
+            assert node.counter is not None
+            if not self.uniform(start):
+                self.varying.add(node.counter.name)
+        inside = inner_path(path, node, 2)
+        for mine, outer in node.entries:
+            if not self.uniform(outer):
+                self.varying.add(mine.name)
+        self._narrow.append(node.varying)
+        self._frames.append(_Frame(len(self._narrow), node))
+        self._block(node.before, inside)
+        node.varying |= not all(self.uniform(c) for c in node.conds)
+        self._block(node.body, inside)
+        self._frames.pop()
+        self._narrow.pop()
+        for k, (outer, mine) in enumerate(node.captures):
+            node.masked[k] |= node.varying or outside[k]
+            if node.masked[k] or not self.uniform(mine):
+                self.varying.add(outer.name)
+
+    # -- costs --------------------------------------------------------------------------------------------------------
+
+    def traits(self) -> Traits:
+        """What the form consists of."""
+        out = Traits()
+        self._measure(self.form.nodes, out, 0)
+        return out
+
+    def _measure(self, nodes: list[Node], out: Traits, depth: int) -> None:
+        for node in nodes:
+            match node:
+                case Compute():
+                    self._measure_op(node.op, out, depth)
+                case Branch():
+                    out.control |= node.varying
+                    out.branches_inside |= node.varying and depth > 0
+                    self._measure(node.then, out, depth)
+                    self._measure(node.orelse, out, depth)
+                case Repeat():
+                    out.repeats = True
+                    out.control |= node.varying or node.leaves
+                    self._measure(node.before, out, depth + 1)
+                    self._measure(node.body, out, depth + 1)
+                case Leave():
+                    out.control |= node.varying
+
+    def _measure_op(self, op: Op, out: Traits, depth: int) -> None:
+        if op.op in ("getelem", "setelem"):
+            at = 1 if op.op == "getelem" else 2
+            tensor = op.args[at - 1].type
+            assert isinstance(tensor, TensorType)
+            step = self._access(tensor, op.args[at:])
+            if op.op == "setelem" or step != 0:
+                _widen(out, tensor.dtype)
+                out.unit += step == 1
+                out.apart += step not in (0, 1)
+                out.apart_inside += step not in (0, 1) and depth > 0
+        elif op.op != "dim" and not all(self.uniform(a) for a in op.args):
+            out.operations += 1
+            out.operations_inside += depth > 0
+            out.math |= op.op in MATH
+        for r in op.results:
+            assert isinstance(r.type, ScalarType)
+            if r.name not in self.varying:
+                continue
+            self.steps[r.name] = self._step(op)
+            if r.type.dtype.kind == "f":
+                _widen(out, r.type.dtype)
+
+    def step(self, operand: Operand) -> Step:
+        if self.uniform(operand):
+            return 0
+        assert isinstance(operand, Var)
+        return self.steps.get(operand.name)
+
+    def _step(self, op: Op) -> Step:
+        result = op.results[0]
+        if result.type != ScalarType(i64) or result.name in self.form.slots:
+            return None
+        x = self.step(op.args[0])
+        if op.op == "copy" or x is None:
+            return x if op.op == "copy" else None
+        if len(op.args) != 2 or (y := self.step(op.args[1])) is None:
+            return None
+        match op.op:
+            case "add":
+                return x + y
+            case "sub":
+                return x - y
+            case "mul":
+                for factor, other in ((op.args[0], y), (op.args[1], x)):
+                    if isinstance(factor, Const):
+                        return int(factor.value) * other
+        return None
+
+    def _access(self, tensor: TensorType, indices: tuple[Operand, ...]) -> Step:
+        """By how many elements an access moves from lane to lane, where that is known."""
+        steps = [self.step(i) for i in indices]
+        if all(s == 0 for s in steps):
+            return 0
+        if tensor.layout == "strided" or any(s != 0 for s in steps[:-1]):
+            return None
+        return steps[-1]
+
+
+def _flags(nodes: list[Node]) -> list[object]:
+    out: list[object] = []
+    for node in nodes:
+        match node:
+            case Compute():
+                out.append(node.masked)
+            case Branch():
+                out += [node.varying, node.leaves, *_flags(node.then), *_flags(node.orelse)]
+            case Repeat():
+                out += [node.varying, node.leaves, *node.masked, *_flags(node.before), *_flags(node.body)]
+            case Leave():
+                out.append(node.varying)
+    return out
+
+
+def _widen(out: Traits, dtype: DType) -> None:
+    if dtype.kind == "f":
+        out.floats = max(out.floats, 4, dtype.bytes)
+    else:
+        out.integers = max(out.integers, dtype.bytes)

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: MIT
+"""The stores of a group: where they write, and when they must not write there at once.
+
+A nest stores row by row while the program says tile by tile.  That makes no difference unless a stored region overlaps,
+other than element by element, what the nest reads or another store writes; or part of the tile lies outside the tensor.
+Then (decided when the code runs) the nest stores to scratch memory, which is copied when it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pto_jit.dtypes import DType
+from pto_jit.ir.nodes import Op, Var
+from pto_jit.targets.cpu.code import I64, PTR, VOID, Code, Index, Value, i64
+from pto_jit.targets.cpu.function import FunctionWriter
+from pto_jit.targets.cpu.nest import STREAM, Strided
+from pto_jit.targets.cpu.tensors import region
+from pto_jit.targets.cpu.tiles import copy_region
+from pto_jit.targets.cpu.values import Tensor, Tile
+from pto_jit.targets.loops.form import Nest, Places, Stored
+
+
+@dataclass(slots=True)
+class _Region:
+    """What a store writes: its address, strides per axis of the tile, the extents inside the tensor."""
+
+    tensor: Tensor
+    pointer: Value
+    strides: tuple[Index, ...]
+    inside: tuple[Index, ...]
+
+
+def address_range(
+    code: Code, pointer: Value, strides: Sequence[Index], shape: Sequence[Index], size: int
+) -> tuple[Value, Value]:
+    """The addresses from the first byte of a region to the one after its last (an empty one: nothing)."""
+    up: Index = size
+    down: Index = 0
+    for stride, extent in zip(strides, shape, strict=True):
+        reach = code.mul(code.sub(extent, 1), stride)
+        if isinstance(stride, int):
+            up = code.add(up, reach) if stride >= 0 else up
+            down = code.add(down, reach) if stride < 0 else down
+        elif isinstance(extent, int) and extent == 1:
+            continue
+        else:
+            up = code.add(up, code.max(reach, 0))
+            down = code.add(down, code.min(reach, 0))
+    address = code.b.ptrtoint(pointer, I64)
+    empty = code.any_of([code.compare("==", e, 0) for e in shape])
+    low = i64(code.add(address, down))
+    high = code.pick(empty, low, code.add(address, up))
+    return low, i64(high)
+
+
+class Stores:
+    """The stores of one nest; `place` before it is written, `finish` after."""
+
+    def __init__(
+        self, w: FunctionWriter, nest: Nest, tiles: dict[str, Tile], extents: tuple[Index, ...], alive: bool | Value
+    ) -> None:
+        self.w = w
+        self.code = w.code
+        self.nest = nest
+        self.tiles = tiles
+        self.extents = extents
+        self.alive = alive
+        self.divert: bool | Value = False
+        self.regions: list[_Region] = []
+        self.diverted: list[tuple[Value, tuple[Index, ...]]] = []
+
+    def _region(self, op: Op) -> _Region:
+        """Where a store of the group writes."""
+        w = self.w
+        value, target, *offsets = op.args
+        assert isinstance(value, Var)
+        tensor = w.tensor(target)
+        store = next(s for s in self.nest.stores if s.op is op)
+        unit = self.code.pick(self.alive, 1, 0)
+        valid = tuple(unit if a is None else self.extents[a] for a in store.axes)
+        pointer, inside = region(w, tensor, [w.index(a) for a in offsets], valid, op.loc)
+        return _Region(tensor, pointer, tensor.strides, inside)
+
+    def place(self) -> dict[Any, Strided]:
+        """The memory of every store."""
+        code, nest, regions = self.code, self.nest, self.regions
+        self.regions += [self._region(s.op) for s in nest.stores]
+        reasons: list[bool | Value] = []
+        unit = code.pick(self.alive, 1, 0)
+        for store, reg in zip(nest.stores, regions, strict=True):
+            for axis, inside in zip(store.axes, reg.inside, strict=True):
+                whole = unit if axis is None else self.extents[axis]
+                reasons.append(code.compare("!=", inside, whole))
+        for number_, (store, reg) in enumerate(zip(nest.stores, regions, strict=True)):
+            for source in nest.sources:
+                tile = self.tiles[source.name]
+                if tile.view and source.until >= 0:
+                    shape = [1 if a is None else self.extents[a] for a in source.axes]
+                    same = source.axes == store.axes and source.until <= store.time
+                    reasons.append(self._clash(tile.dtype, tile.pointer, tile.strides, shape, store.axes, reg, same))
+            for other, earlier in zip(nest.stores[:number_], regions[:number_], strict=True):
+                shape = [1 if a is None else self.extents[a] for a in other.axes]
+                same = other.axes == store.axes and other.time <= store.time
+                reasons.append(self._clash(
+                    earlier.tensor.dtype, earlier.pointer, earlier.strides, shape, store.axes, reg, same))  # fmt: skip
+        self.divert = divert = code.any_of(reasons)
+        memory: dict[Any, Strided] = {}
+        if divert is False:
+            for k, reg in enumerate(regions):
+                memory[Stored(k)] = Strided(reg.pointer, reg.strides)
+            return memory
+        sizes = []
+        for store, reg in zip(nest.stores, regions, strict=True):
+            shape = [1 if a is None else self.extents[a] for a in store.axes]
+            strides = self.w.strides(reg.tensor.dtype, shape)
+            sizes.append((strides, code.mul(reg.tensor.dtype.bytes, *shape)))
+
+        def scratch() -> Sequence[Value]:
+            out: list[Value] = []
+            for strides, size in sizes:
+                pointer = code.call("pto_scratch_push", PTR, [code.worker, i64(code.max(size, 64))])
+                self.w.got_memory(pointer)
+                out += [pointer, *(i64(s) for s in strides)]
+            return out
+
+        def direct() -> Sequence[Value]:
+            return [v for reg in regions for v in (reg.pointer, *(i64(s) for s in reg.strides))]
+
+        got = code.choose(divert, scratch, direct)
+        at = 0
+        for k, (reg, (strides, _)) in enumerate(zip(regions, sizes, strict=True)):
+            pointer, found = got[at], got[at + 1 : at + 1 + len(strides)]
+            at += 1 + len(strides)
+            final = tuple(a if isinstance(a, int) and isinstance(b, int) and a == b else f
+                          for a, b, f in zip(strides, reg.strides, found, strict=True))  # fmt: skip
+            memory[Stored(k)] = Strided(pointer, final)
+            self.diverted.append((pointer, strides))
+        return memory
+
+    def _clash(
+        self, dtype: DType, pointer: Value, strides: Sequence[Index], shape: Sequence[Index], store_axes: Places,
+        reg: _Region, same: bool,
+    ) -> bool | Value:  # fmt: skip
+        """Whether memory read (or stored before) overlaps a stored region other than element by element."""
+        code = self.code
+        store_shape = [1 if a is None else self.extents[a] for a in store_axes]
+        low, high = address_range(code, pointer, strides, shape, dtype.bytes)
+        low2, high2 = address_range(
+            code, reg.pointer, reg.strides, store_shape, reg.tensor.dtype.bytes
+        )
+        overlap = code.b.and_(code.b.icmp_unsigned("<", low, high2), code.b.icmp_unsigned("<", low2, high))
+        if not same or dtype.bytes != reg.tensor.dtype.bytes:
+            return overlap
+        conditions: list[bool | Value] = [code.b.icmp_unsigned("==", pointer, reg.pointer)]
+        for a, b, extent in zip(strides, reg.strides, shape, strict=True):
+            if isinstance(extent, int) and extent == 1:
+                continue
+            conditions.append(code.compare("==", a, b))
+        equal = code.all_of(conditions)
+        if equal is False:
+            return overlap
+        if equal is True:
+            return False
+        assert not isinstance(equal, bool)
+        return code.b.and_(overlap, code.b.not_(equal))
+
+    def finish(self) -> None:
+        """Bring diverted stores to their places, in order."""
+        if self.divert is False:
+            return
+        code = self.code
+        with code.when(self.divert, likely=False):
+            for reg, (pointer, strides) in zip(self.regions, self.diverted, strict=True):
+                copy_region(self.w, reg.tensor.dtype, reg.pointer, reg.strides, pointer, strides, reg.inside)
+            for pointer, _ in reversed(self.diverted):
+                code.call("pto_scratch_pop", VOID, [code.worker, pointer])
+
+    def streams(self) -> dict[int, Any]:
+        """Per store whether it goes past the caches: when its tensor is too large for them."""
+        code, divert = self.code, self.divert
+        out: dict[int, Any] = {}
+        for k, reg in enumerate(self.regions):
+            size = code.mul(reg.tensor.dtype.bytes, *reg.tensor.extents)
+            large = code.compare(">", size, STREAM)
+            if divert is not False and large is not False:
+                large = code.all_of([large, code.b.not_(divert) if divert is not True else False])
+            if large is not False:
+                self.w.streams = True
+            out[k] = large
+        return out

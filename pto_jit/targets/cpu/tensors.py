@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: MIT
+"""Operations on tensors and their elements: extents, views, elements, allocation, assertions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from llvmlite import ir
+
+from pto_jit import errors
+from pto_jit.dtypes import DType, f32, f64
+from pto_jit.errors import BoundsError, KernelAssertionError, LaunchError, Loc
+from pto_jit.ir.nodes import Op
+from pto_jit.ir.types import TensorType
+from pto_jit.targets.cpu.code import I1, I8, I64, PTR, VOID, Index, Value, number, storage_type, zero
+from pto_jit.targets.cpu.code import i64 as as_i64
+from pto_jit.targets.cpu.elementwise import cast, from_memory, to_memory
+from pto_jit.targets.cpu.values import Tensor
+
+if TYPE_CHECKING:
+    from pto_jit.targets.cpu.function import FunctionWriter
+
+def _dim(w: FunctionWriter, op: Op) -> None:
+    axis = op.attr("axis")
+    assert isinstance(axis, int)
+    w.define(op.results[0], w.tensor(op.args[0]).extents[axis])
+
+
+def _getelem(w: FunctionWriter, op: Op) -> None:
+    tensor = w.tensor(op.args[0])
+    address = w.element(tensor, [w.index(a) for a in op.args[1:]], op.loc)
+    raw = w.b.load(address, typ=storage_type(tensor.dtype), align=tensor.dtype.bytes)
+    w.define(op.results[0], from_memory(w.b, raw, tensor.dtype))
+
+
+def _setelem(w: FunctionWriter, op: Op) -> None:
+    tensor = w.tensor(op.args[1])
+    address = w.element(tensor, [w.index(a) for a in op.args[2:]], op.loc)
+    w.b.store(to_memory(w.b, w.scalar(op.args[0]), tensor.dtype), address, align=tensor.dtype.bytes)
+
+
+def region(w: FunctionWriter, tensor: Tensor, offsets: Sequence[Index], extents: Sequence[Index], loc: Loc) -> tuple[
+    Value, tuple[Index, ...]
+]:
+    """The part of a tensor from `offsets` on: its address and how much of `extents` lies inside."""
+    code = w.code
+    distance: Index = 0
+    inside: list[Index] = []
+    for axis, (at, extent, size, stride) in enumerate(
+        zip(offsets, extents, tensor.extents, tensor.strides, strict=True)
+    ):
+        site = w.module.site(BoundsError, f"offset {{0}} along axis {axis} is negative", loc)
+        code.check(code.compare(">=", at, 0), site, at)
+        distance = code.add(distance, code.mul(at, stride))
+        if isinstance(at, int) and at == 0 and (extent is size or (isinstance(extent, int) and extent == size)):
+            inside.append(extent)
+        else:
+            inside.append(code.max(code.min(extent, code.sub(size, at)), 0))
+    return code.offset(tensor.pointer, distance), tuple(inside)
+
+
+def _view(w: FunctionWriter, op: Op) -> None:
+    tensor = w.tensor(op.args[0])
+    rank = len(tensor.extents)
+    offsets = [w.index(a) for a in op.args[1 : 1 + rank]]
+    extents = [w.index(a) for a in op.args[1 + rank : 1 + 2 * rank]]
+    pointer, inside = region(w, tensor, offsets, extents, op.loc)
+    drop = op.attr("drop") or ()
+    kept = [k for k in range(rank) if k not in drop]  # pyright: ignore[reportOperatorIssue]
+    w.env[op.results[0].name] = Tensor(
+        tensor.dtype, pointer, tuple(inside[k] for k in kept), tuple(tensor.strides[k] for k in kept)
+    )
+
+
+def _tensor_reshape(w: FunctionWriter, op: Op) -> None:
+    tensor = w.tensor(op.args[0])
+    extents = tuple(w.index(a) for a in op.args[1:])
+    old: Index = w.code.mul(*tensor.extents) if tensor.extents else 1
+    new: Index = w.code.mul(*extents) if extents else 1
+    site = w.module.site(LaunchError, "a tensor of {0} elements cannot be reshaped to {1} elements", op.loc)
+    w.code.check(w.code.compare("==", old, new), site, old, new)
+    w.env[op.results[0].name] = Tensor(tensor.dtype, tensor.pointer, extents, w.strides(tensor.dtype, extents))
+
+
+def _tensor_transpose(w: FunctionWriter, op: Op) -> None:
+    tensor = w.tensor(op.args[0])
+    axes: Any = op.attr("axes") or tuple(reversed(range(len(tensor.extents))))
+    w.env[op.results[0].name] = Tensor(
+        tensor.dtype, tensor.pointer, tuple(tensor.extents[a] for a in axes), tuple(tensor.strides[a] for a in axes)
+    )
+
+
+def _alloc(w: FunctionWriter, op: Op) -> None:
+    code = w.code
+    result = op.results[0]
+    assert isinstance(result.type, TensorType)
+    dtype = result.type.dtype
+    filled = bool(op.attr("filled"))
+    extents = tuple(code.max(w.index(a), 0) for a in (op.args[:-1] if filled else op.args))
+    size = code.mul(dtype.bytes, *extents)
+    slot = code.alloca(PTR, result.name)
+    with code.at_entry():
+        code.b.store(zero(PTR), slot)
+    w.heap.append(slot)
+    old = code.b.load(slot, typ=PTR)
+    with code.when(code.b.icmp_unsigned("!=", old, zero(PTR)), likely=False):
+        code.call("pto_buffer_free", VOID, [code.worker, old])
+        code.b.store(zero(PTR), slot)
+    pointer = code.call("pto_buffer_alloc", PTR, [code.worker, as_i64(code.max(size, 1))])
+    w.got_memory(pointer)
+    code.b.store(pointer, slot)
+    tensor = Tensor(dtype, pointer, extents, w.strides(dtype, extents))
+    w.env[result.name] = tensor
+    w.env["alloc " + result.name] = slot
+    if filled:
+        value = to_memory(w.b, w.scalar(op.args[-1]), dtype)
+        count = code.div(size, dtype.bytes)
+        w.module.loops.add(code.function.name)
+
+        def body(i: Value, _: list[Value]) -> Sequence[Value]:
+            code.b.store(value, code.offset(pointer, code.mul(i, dtype.bytes)), align=dtype.bytes)
+            return ()
+
+        code.loop(0, count, body=body, name="fill")
+    elif op.attr("fill") == "zeros":
+        memset = code.module.globals.get("llvm.memset.p0.i64") or ir.Function(
+            code.module, ir.FunctionType(VOID, [PTR, I8, I64, I1]), "llvm.memset.p0.i64"
+        )
+        code.b.call(memset, [pointer, number(I8, 0), as_i64(size), number(I1, False)])
+
+
+def _assert(w: FunctionWriter, op: Op) -> None:
+    if not (w.module.debug or op.attr("always")):
+        return
+    message = str(op.attr("message") or "assertion failed")
+    kind = getattr(errors, str(op.attr("error")), KernelAssertionError) if op.attr("error") else KernelAssertionError
+    site = w.module.site(kind, message.replace("{", "{{").replace("}", "}}"), op.loc)
+    w.code.check(w.scalar(op.args[0]), site)
+
+
+def bits64(w: FunctionWriter, value: Value, dtype: DType) -> Value:
+    """A scalar as a 64-bit slot: floats as the bits of an f64, integers extended."""
+    if dtype.kind == "f":
+        if dtype.bits == 16:  # registers hold more than the dtype
+            value = cast(w.b, value, f32, dtype)
+        wide = cast(w.b, value, dtype if dtype.bits == 64 else f32, f64)
+        return w.b.bitcast(wide, I64)
+    if dtype.bits == 64:
+        return value
+    if dtype.kind == "i":
+        return w.b.sext(value, I64)
+    return w.b.zext(value, I64)
+
+
+TENSOR_OPS: dict[str, Callable[[FunctionWriter, Op], None]] = {
+    "dim": _dim, "getelem": _getelem, "setelem": _setelem, "view": _view, "tensor_reshape": _tensor_reshape,
+    "tensor_transpose": _tensor_transpose, "alloc": _alloc, "assert": _assert,
+}  # fmt: skip

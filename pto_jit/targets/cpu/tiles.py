@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: MIT
+"""Tiles in memory: loads as views, copies, and the variables that hold tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pto_jit.dtypes import DType
+from pto_jit.errors import LaunchError
+from pto_jit.ir.nodes import Op, Var
+from pto_jit.ir.types import TileType
+from pto_jit.targets.cpu.code import I64, PTR, VOID, Index, Value, i64, number, zero
+from pto_jit.targets.cpu.elementwise import to_memory
+from pto_jit.targets.cpu.function import FunctionWriter
+from pto_jit.targets.cpu.tensors import region
+from pto_jit.targets.cpu.values import Tensor, Tile, TileSlot
+
+DECLARED = "the declared extents of the tiles differ along axis {axis}: {{0}} and {{1}}"
+EXTENTS = (
+    "the valid extents of the tiles differ along axis {axis}: {{0}} and {{1}}; load the partial tile with "
+    "`pl.load(x, offsets, shape, pad=value)` to make it valid everywhere"
+)
+
+
+def load_tile(w: FunctionWriter, op: Op) -> Tile:
+    """The tile of a load as a view of the tensor; with a pad value, memory of its own where part lies outside."""
+    tensor = w.tensor(op.args[0])
+    rank = len(tensor.extents)
+    offsets = [w.index(a) for a in op.args[1 : 1 + rank]]
+    declared = tuple(w.index(a) for a in op.args[1 + rank : 1 + 2 * rank])
+    for axis, (extent, size) in enumerate(zip(declared, tensor.extents, strict=True)):
+        if extent is not size:
+            need_extent(w, op, axis, extent)
+    pointer, inside = region(w, tensor, offsets, declared, op.loc)
+    if op.attr("pad"):
+        return _padded(w, op, tensor, pointer, declared, inside)
+    return Tile(tensor.dtype, pointer, declared, inside, tensor.strides, view=True)
+
+
+def need_extent(w: FunctionWriter, op: Op, axis: int, extent: Index) -> None:
+    """A declared extent must not be negative."""
+    site = w.module.site(LaunchError, f"the extent {{0}} along axis {axis} is negative", op.loc)
+    w.code.check(w.code.compare(">=", extent, 0), site, extent)
+
+
+def _padded(
+    w: FunctionWriter, op: Op, tensor: Tensor, pointer: Value, declared: tuple[Index, ...], inside: tuple[Index, ...]
+) -> Tile:
+    code = w.code
+    whole = code.all_of([code.compare("==", a, b) for a, b in zip(declared, inside, strict=True)])
+    if whole is True:
+        return Tile(tensor.dtype, pointer, declared, inside, tensor.strides, view=True)
+    memory, strides = w.buffer(op.results[0].name, tensor.dtype, declared)
+    fill = to_memory(w.b, w.scalar(op.args[-1]), tensor.dtype)
+
+    def in_place() -> Sequence[Value]:
+        return (pointer, *(i64(s) for s in tensor.strides))
+
+    def copied() -> Sequence[Value]:
+        count = code.mul(*declared)
+        size = tensor.dtype.bytes
+
+        def body(i: Value, _: list[Value]) -> Sequence[Value]:
+            code.b.store(fill, code.offset(memory, code.mul(i, size)), align=size)
+            return ()
+
+        code.loop(0, count, body=body, name="pad")
+        copy_region(w, tensor.dtype, memory, strides, pointer, tensor.strides, inside)
+        return (memory, *(i64(s) for s in strides))
+
+    got = code.choose(whole, in_place, copied)
+    out = tuple(s if isinstance(s, int) and s == t else g
+                for s, t, g in zip(strides, tensor.strides, got[1:], strict=True))  # fmt: skip
+    return Tile(tensor.dtype, got[0], declared, declared, out, view=True)
+
+
+def copy_region(
+    w: FunctionWriter, dtype: DType, to: Value, to_strides: Sequence[Index], source: Value,
+    source_strides: Sequence[Index], extents: Sequence[Index],
+) -> None:  # fmt: skip
+    """Copy a strided region; what cold paths use."""
+    function = w.module.copy_function(len(extents))
+    rest = [i64(v) for v in (*extents, *to_strides, *source_strides)]
+    w.b.call(function, [to, source, number(I64, dtype.bytes), *rest])
+
+
+def fill_tile(w: FunctionWriter, tile: Tile, value: Value) -> None:
+    """Every element of a contiguous tile."""
+    code = w.code
+    count = code.mul(*tile.declared) if tile.declared else 1
+    raw = to_memory(w.b, value, tile.dtype)
+
+    def body(i: Value, _: list[Value]) -> Sequence[Value]:
+        code.b.store(raw, code.offset(tile.pointer, code.mul(i, tile.dtype.bytes)), align=tile.dtype.bytes)
+        return ()
+
+    code.loop(0, count, body=body, name="fill")
+
+
+def materialise(w: FunctionWriter, name: str, tile: Tile) -> Tile:
+    """The valid part of a view in memory of its own, belonging to the variable `name`."""
+    pointer, strides = w.buffer(name, tile.dtype, tile.declared)
+    copy_region(w, tile.dtype, pointer, strides, tile.pointer, tile.strides, tile.valid)
+    return Tile(tile.dtype, pointer, tile.declared, tile.valid, strides, fits=tile.fits)
+
+
+def tile_slot(w: FunctionWriter, var: Var, declared: tuple[Index, ...]) -> TileSlot:
+    """The memory of a tile variable that is assigned more than once, large enough for `declared`."""
+    code = w.code
+    assert isinstance(var.type, TileType)
+    dtype = var.type.dtype
+    slot = w.env.get(var.name)
+    fixed = all(isinstance(e, int) for e in var.type.shape)
+    if not isinstance(slot, TileSlot):
+        valid = tuple(code.alloca(I64, f"{var.name}.valid") for _ in declared)
+        if fixed:
+            size = dtype.bytes
+            for e in var.type.shape:
+                assert e is not None
+                size *= e
+            pointer, _ = w.static(max(size, 1))
+            slot = TileSlot(dtype, pointer, tuple(int(e) for e in var.type.shape if e is not None), valid,
+                            fits=var.name in w.generated)  # fmt: skip
+        else:
+            place, capacity = code.alloca(PTR, var.name), code.alloca(I64, f"{var.name}.capacity")
+            with code.at_entry():
+                code.b.store(zero(PTR), place)
+                code.b.store(number(I64, 0), capacity)
+            w.heap.append(place)
+            shape = tuple(code.alloca(I64, f"{var.name}.extent") for _ in declared)
+            slot = TileSlot(dtype, place, shape, valid, capacity, fits=var.name in w.generated)
+        w.env[var.name] = slot
+    if slot.capacity is not None:
+        size = code.mul(dtype.bytes, *declared)
+        have = code.b.load(slot.capacity, typ=I64)
+        with code.when(code.b.icmp_signed("<", have, i64(size)), likely=False):
+            code.call("pto_buffer_free", VOID, [code.worker, code.b.load(slot.pointer, typ=PTR)])
+            code.b.store(zero(PTR), slot.pointer)
+            pointer = code.call("pto_buffer_alloc", PTR, [code.worker, i64(size)])
+            w.got_memory(pointer)
+            code.b.store(pointer, slot.pointer)
+            code.b.store(i64(size), slot.capacity)
+        for place, extent in zip(slot.declared, declared, strict=True):
+            code.b.store(i64(extent), place)
+    return slot
+
+
+def set_valid(w: FunctionWriter, slot: TileSlot, tile: Tile) -> None:
+    for place, valid in zip(slot.valid, tile.valid, strict=True):
+        w.b.store(i64(valid), place)
+
+
+def assign_tile(w: FunctionWriter, var: Var, tile: Tile) -> None:
+    """`var = tile`: copies the valid part into the variable's memory."""
+    if var.name not in w.mutable:
+        w.env[var.name] = tile
+        return
+    slot = tile_slot(w, var, tile.declared)
+    now = w.read_slot(slot)
+    if now.pointer is not tile.pointer:
+        copy_region(w, tile.dtype, now.pointer, w.strides(tile.dtype, tile.declared), tile.pointer, tile.strides,
+                    tile.valid)  # fmt: skip
+    set_valid(w, slot, tile)

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: MIT
+"""What IR variables stand for while a function is written: LLVM values with their compile-time knowledge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+from llvmlite import ir
+
+from pto_jit.dtypes import DType
+from pto_jit.targets.cpu.code import Index, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """An array in global memory; strides in bytes."""
+
+    dtype: DType
+    pointer: Value
+    extents: tuple[Index, ...]
+    strides: tuple[Index, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A tile in memory: a buffer of its own, or a `view` of global memory that nothing overwrites while it lives.
+
+    `fits`: it was generated, so when it is complete it goes with any valid extents.
+    """
+
+    dtype: DType
+    pointer: Value
+    declared: tuple[Index, ...]
+    valid: tuple[Index, ...]
+    strides: tuple[Index, ...]
+    view: bool = False
+    fits: bool = False
+
+    @property
+    def rank(self) -> int:
+        return len(self.declared)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A scalar variable that is assigned more than once: a stack slot."""
+
+    dtype: DType
+    pointer: Value
+
+
+@dataclass(frozen=True, slots=True)
+class TileSlot:
+    """A tile variable that is assigned more than once: stack slots for its pointer, declared and valid extents.
+
+    `pointer` is fixed memory when the declared extents are constants (`fixed`), else a slot that holds a pointer to
+    memory of `capacity` bytes (a slot too), which grows on demand.
+    """
+
+    dtype: DType
+    pointer: Value
+    declared: tuple[Index, ...]
+    valid: tuple[Value, ...]
+    capacity: Value | None = None
+    fits: bool = False
+
+
+def remap(obj: Any, change: Callable[[Value], Value]) -> Any:
+    """`obj` with every LLVM value in it, at any depth of dataclasses, tuples and dicts, replaced."""
+    if isinstance(obj, ir.Constant):
+        return obj
+    if isinstance(obj, ir.Value):
+        return change(obj)
+    if isinstance(obj, tuple):
+        return tuple(remap(x, change) for x in obj)
+    if isinstance(obj, list):
+        return [remap(x, change) for x in obj]
+    if isinstance(obj, dict):
+        return {k: remap(x, change) for k, x in obj.items()}
+    if is_dataclass(obj) and not isinstance(obj, (type, DType)):
+        names = [f.name for f in fields(obj)]
+        return replace(obj, **{n: remap(getattr(obj, n), change) for n in names})
+    return obj

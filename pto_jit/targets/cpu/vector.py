@@ -1,0 +1,457 @@
+# SPDX-License-Identifier: MIT
+"""The vector math's `Emitter` over LLVM IR, and conversions between the element types.
+
+A value of `width` lanes is an LLVM vector (`<16 x float>`), of width 1 a plain scalar.  In registers a bool is an
+`i1`; bf16 is its bit pattern in an `i16`; f16 is `half`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from llvmlite import ir
+
+from pto_jit.dtypes import DType
+from pto_jit.targets.vecmath.emitter import Int, Mask, Value, ldexp_by_parts
+
+IrValue = Any  # `ir.Value`; llvmlite has no annotations, and what can be inferred of it is wrong
+
+_I1, _I32 = ir.IntType(1), ir.IntType(32)
+
+
+def vector_of(element: ir.Type, width: int) -> ir.Type:
+    """The type of `width` lanes of `element`."""
+    return element if width == 1 else ir.VectorType(element, width)
+
+
+def splat(element: ir.Type, width: int, value: Any) -> ir.Constant:
+    """`value` (a number in the element's own representation) in every lane."""
+    if isinstance(element, ir.IntType):
+        value = int(value) & ((1 << element.width) - 1)
+    scalar = ir.Constant(element, value)
+    return scalar if width == 1 else ir.Constant(ir.VectorType(element, width), [scalar] * width)
+
+
+def lane_count(type_: ir.Type) -> int:
+    """1 for a scalar type."""
+    return type_.count if isinstance(type_, ir.VectorType) else 1
+
+
+def lane_type(type_: ir.Type) -> ir.Type:
+    """The element type of a vector type; a scalar type as it is."""
+    return type_.element if isinstance(type_, ir.VectorType) else type_
+
+
+def call_intrinsic(
+    builder: ir.IRBuilder, name: str, result: ir.Type, *arguments: IrValue, overloads: Sequence[ir.Type] | None = None
+) -> IrValue:
+    """Call `llvm.NAME`, its name mangled with `overloads` (by default the result type)."""
+    types = (result,) if overloads is None else overloads
+    full = ".".join(["llvm", name, *map(_mangled, types)])
+    declared = builder.module.globals.get(full)
+    if declared is None:
+        declared = ir.Function(builder.module, ir.FunctionType(result, [a.type for a in arguments]), full)
+    return builder.call(declared, arguments)
+
+
+def round_to_f32(value: float) -> float:
+    """The nearest f32 (infinity beyond the range), as a Python float."""
+    return ctypes.c_float(value).value
+
+
+def _mangled(type_: ir.Type) -> str:
+    if isinstance(type_, ir.VectorType):
+        return f"v{type_.count}{_mangled(type_.element)}"
+    if isinstance(type_, ir.IntType):
+        return f"i{type_.width}"
+    if isinstance(type_, ir.PointerType):
+        return "p0"
+    return {ir.HalfType: "f16", ir.FloatType: "f32", ir.DoubleType: "f64"}[type(type_)]
+
+
+class VectorEmitter:
+    """The `Emitter` protocol over an `ir.IRBuilder`.
+
+    `scalef`: the CPU has AVX-512F and AVX-512VL, whose `vscalef` is then used in vectors of 128, 256 or 512 bits; the
+    results are the same without it.  Wider vectors than the CPU's are legal: LLVM splits them.
+    `slow_path` becomes a branch around a call of a cold function; the builder's block changes there, so a caller
+    that builds phis reads `builder.block` afterwards.
+    """
+
+    __slots__ = ("_float", "_int", "_mask", "builder", "dtype", "scalef", "width")
+
+    def __init__(
+        self, builder: ir.IRBuilder, dtype: Literal["f32", "f64"], width: int, *, scalef: bool = False
+    ) -> None:
+        self.builder = builder
+        self.dtype: Literal["f32", "f64"] = dtype
+        self.width = width
+        self.scalef = scalef
+        self._float = vector_of(ir.FloatType() if dtype == "f32" else ir.DoubleType(), width)
+        self._int = vector_of(ir.IntType(32 if dtype == "f32" else 64), width)
+        self._mask = vector_of(_I1, width)
+
+    # Constants.
+    def const(self, value: float) -> Value:
+        if self.dtype == "f32":
+            value = round_to_f32(value)
+        return splat(lane_type(self._float), self.width, value)
+
+    def iconst(self, value: int) -> Int:
+        return splat(lane_type(self._int), self.width, value)
+
+    # Float arithmetic.
+    def add(self, x: Value, y: Value) -> Value:
+        return self.builder.fadd(x, y)
+
+    def sub(self, x: Value, y: Value) -> Value:
+        return self.builder.fsub(x, y)
+
+    def mul(self, x: Value, y: Value) -> Value:
+        return self.builder.fmul(x, y)
+
+    def div(self, x: Value, y: Value) -> Value:
+        return self.builder.fdiv(x, y)
+
+    def fma(self, x: Value, y: Value, z: Value) -> Value:
+        return call_intrinsic(self.builder, "fma", self._float, x, y, z)
+
+    def neg(self, x: Value) -> Value:
+        return self.builder.fneg(x)
+
+    def abs(self, x: Value) -> Value:
+        return call_intrinsic(self.builder, "fabs", self._float, x)
+
+    def sqrt(self, x: Value) -> Value:
+        return call_intrinsic(self.builder, "sqrt", self._float, x)
+
+    def min(self, x: Value, y: Value) -> Value:
+        return self.builder.select(self.builder.fcmp_ordered("<", x, y), x, y)
+
+    def max(self, x: Value, y: Value) -> Value:
+        return self.builder.select(self.builder.fcmp_ordered(">", x, y), x, y)
+
+    def copysign(self, magnitude: Value, sign: Value) -> Value:
+        return call_intrinsic(self.builder, "copysign", self._float, magnitude, sign)
+
+    def round_even(self, x: Value) -> Value:
+        return call_intrinsic(self.builder, "roundeven", self._float, x)
+
+    def floor(self, x: Value) -> Value:
+        return call_intrinsic(self.builder, "floor", self._float, x)
+
+    def trunc(self, x: Value) -> Value:
+        return call_intrinsic(self.builder, "trunc", self._float, x)
+
+    def ldexp(self, x: Value, n: Value) -> Value:
+        bits = self.width * (32 if self.dtype == "f32" else 64)
+        if not self.scalef or bits not in (128, 256, 512):
+            return ldexp_by_parts(self, x, n)
+        name = f"x86.avx512.mask.scalef.{'ps' if self.dtype == 'f32' else 'pd'}.{bits}"
+        lanes = ir.IntType(max(self.width, 8))
+        every = ir.Constant(lanes, (1 << lanes.width) - 1)
+        arguments = [x, n, ir.Constant(self._float, None), every]
+        if bits == 512:
+            arguments.append(ir.Constant(_I32, 4))  # the rounding mode in force
+        return call_intrinsic(self.builder, name, self._float, *arguments, overloads=())
+
+    # Comparisons.
+    def lt(self, x: Value, y: Value) -> Mask:
+        return self.builder.fcmp_ordered("<", x, y)
+
+    def le(self, x: Value, y: Value) -> Mask:
+        return self.builder.fcmp_ordered("<=", x, y)
+
+    def gt(self, x: Value, y: Value) -> Mask:
+        return self.builder.fcmp_ordered(">", x, y)
+
+    def ge(self, x: Value, y: Value) -> Mask:
+        return self.builder.fcmp_ordered(">=", x, y)
+
+    def eq(self, x: Value, y: Value) -> Mask:
+        return self.builder.fcmp_ordered("==", x, y)
+
+    def ne(self, x: Value, y: Value) -> Mask:
+        return self.builder.fcmp_unordered("!=", x, y)
+
+    # Masks.
+    def mask_and(self, p: Mask, q: Mask) -> Mask:
+        return self.builder.and_(p, q)
+
+    def mask_or(self, p: Mask, q: Mask) -> Mask:
+        return self.builder.or_(p, q)
+
+    def mask_not(self, p: Mask) -> Mask:
+        return self.builder.xor(p, splat(_I1, self.width, 1))
+
+    def select(self, mask: Mask, x: Any, y: Any) -> Any:
+        return self.builder.select(mask, x, y)
+
+    # Integers.
+    def bits(self, x: Value) -> Int:
+        return self.builder.bitcast(x, self._int)
+
+    def from_bits(self, i: Int) -> Value:
+        return self.builder.bitcast(i, self._float)
+
+    def iadd(self, i: Int, j: Int) -> Int:
+        return self.builder.add(i, j)
+
+    def isub(self, i: Int, j: Int) -> Int:
+        return self.builder.sub(i, j)
+
+    def iand(self, i: Int, j: Int) -> Int:
+        return self.builder.and_(i, j)
+
+    def ior(self, i: Int, j: Int) -> Int:
+        return self.builder.or_(i, j)
+
+    def ixor(self, i: Int, j: Int) -> Int:
+        return self.builder.xor(i, j)
+
+    def shl(self, i: Int, count: int) -> Int:
+        return self.builder.shl(i, self.iconst(count))
+
+    def lshr(self, i: Int, count: int) -> Int:
+        return self.builder.lshr(i, self.iconst(count))
+
+    def ashr(self, i: Int, count: int) -> Int:
+        return self.builder.ashr(i, self.iconst(count))
+
+    def ieq(self, i: Int, j: Int) -> Mask:
+        return self.builder.icmp_signed("==", i, j)
+
+    def ilt(self, i: Int, j: Int) -> Mask:
+        return self.builder.icmp_signed("<", i, j)
+
+    # Conversions.
+    def to_float(self, i: Int) -> Value:
+        return self.builder.sitofp(i, self._float)
+
+    # Structure.
+    def lookup(self, table: Sequence[float], index: Int) -> Value:
+        builder = self.builder
+        base = self._constant_table(tuple(table))
+        element = lane_type(self._float)
+        if self.width == 1:
+            return builder.load(builder.gep(base, [index], inbounds=True, source_etype=element), typ=element)
+        result = ir.Constant(self._float, ir.Undefined)
+        for lane in range(self.width):
+            at = ir.Constant(_I32, lane)
+            address = builder.gep(base, [builder.extract_element(index, at)], inbounds=True, source_etype=element)
+            result = builder.insert_element(result, builder.load(address, typ=element), at)
+        return result
+
+    def _constant_table(self, table: tuple[float, ...]) -> IrValue:
+        """An internal constant array, one per module and content."""
+        module = self.builder.module
+        content = hashlib.sha256(struct.pack(f"<{len(table)}d", *table)).hexdigest()[:16]
+        name = f"vecmath.table.{self.dtype}.{content}"
+        known = module.globals.get(name)
+        if known is not None:
+            return known
+        element = lane_type(self._float)
+        values = [round_to_f32(value) if self.dtype == "f32" else value for value in table]
+        array = ir.Constant(ir.ArrayType(element, len(values)), [ir.Constant(element, value) for value in values])
+        variable: Any = ir.GlobalVariable(module, array.type, name)
+        variable.initializer = array
+        variable.global_constant = True
+        variable.linkage = "internal"
+        variable.unnamed_addr = True
+        return variable
+
+    def repeat(self, times: int, body: Callable[..., tuple[Value, ...]], *state: Value) -> tuple[Value, ...]:
+        builder = self.builder
+        entry = builder.block
+        loop = builder.append_basic_block("vecmath.repeat")
+        after = builder.append_basic_block("vecmath.repeated")
+        builder.branch(loop)
+        builder.position_at_end(loop)
+        index = builder.phi(_I32)
+        index.add_incoming(ir.Constant(_I32, 0), entry)
+        carried = [builder.phi(value.type) for value in state]
+        for phi, value in zip(carried, state, strict=True):
+            phi.add_incoming(value, entry)
+        following = body(self, *carried)
+        advanced = builder.add(index, ir.Constant(_I32, 1))
+        index.add_incoming(advanced, builder.block)
+        for phi, value in zip(carried, following, strict=True):
+            phi.add_incoming(value, builder.block)
+        builder.cbranch(builder.icmp_signed("<", advanced, ir.Constant(_I32, times)), loop, after)
+        builder.position_at_end(after)
+        return following
+
+    def slow_path(self, mask: Mask, slow: Callable[..., Value], operands: tuple[Value, ...], fast: Value) -> Value:
+        builder = self.builder
+        function = self._slow_function(slow, len(operands))
+        needed = (
+            mask
+            if self.width == 1
+            else builder.icmp_unsigned(
+                "!=", builder.bitcast(mask, ir.IntType(self.width)), ir.Constant(ir.IntType(self.width), 0)
+            )
+        )
+        before = builder.block
+        cold = builder.append_basic_block("vecmath.slow")
+        after = builder.append_basic_block("vecmath.join")
+        branch = builder.cbranch(needed, cold, after)
+        branch.set_weights([1, 2000])
+        builder.position_at_end(cold)
+        blended = builder.select(mask, builder.call(function, list(operands)), fast)
+        builder.branch(after)
+        builder.position_at_end(after)
+        result = builder.phi(self._float)
+        result.add_incoming(fast, before)
+        result.add_incoming(blended, cold)
+        return result
+
+    def _slow_function(self, slow: Callable[..., Value], arity: int) -> ir.Function:
+        """`slow` as a cold function of the module, made on its first use."""
+        module = self.builder.module
+        name = f"vecmath.{slow.__name__}.{self.dtype}.{self.width}"
+        known = module.globals.get(name)
+        if known is not None:
+            return known
+        function = ir.Function(module, ir.FunctionType(self._float, [self._float] * arity), name)
+        function.linkage = "internal"
+        for attribute in ("cold", "noinline", "nounwind"):
+            function.attributes.add(attribute)
+        builder = ir.IRBuilder(function.append_basic_block("entry"))
+        inner = VectorEmitter(builder, self.dtype, self.width, scalef=self.scalef)
+        builder.ret(slow(inner, *function.args))
+        return function
+
+
+def register_type(dtype: DType, width: int) -> ir.Type:
+    """How `width` lanes of `dtype` are held in registers."""
+    return vector_of(_register_element(dtype), width)
+
+
+def _register_element(dtype: DType) -> ir.Type:
+    match dtype.name:
+        case "bool_":
+            return _I1
+        case "f16":
+            return ir.HalfType()
+        case "f32":
+            return ir.FloatType()
+        case "f64":
+            return ir.DoubleType()
+        case _:
+            return ir.IntType(dtype.bits)
+
+
+def convert(builder: ir.IRBuilder, value: IrValue, source: DType, target: DType) -> IrValue:
+    """A cast between any two dtypes, of vectors and scalars in their register form.
+
+    Float to integer saturates and NaN gives 0; integer to integer wraps; anything to bool asks whether it is not
+    zero (NaN is true); the rest rounds to nearest even, once (to bf16: from f64 and integers by way of f32, as
+    `ml_dtypes` does).  NaN stays NaN.
+    """
+    width = lane_count(value.type)
+    if source.name == target.name:
+        return value
+    if target.name == "bool_":
+        return _is_nonzero(builder, value, source)
+    if source.name == "bool_":
+        if target.name == "bf16":
+            return builder.select(value, splat(ir.IntType(16), width, 0x3F80), splat(ir.IntType(16), width, 0))
+        one, zero = (splat(_register_element(target), width, number) for number in (1, 0))
+        return builder.select(value, one, zero)
+    if target.is_integer:
+        if source.is_integer:
+            return _resize(builder, value, source, target)
+        if source.bits == 16:
+            value = to_f32(builder, value, source)
+        element = value.type
+        name = "fptosi.sat" if target.is_signed else "fptoui.sat"
+        result = register_type(target, width)
+        return call_intrinsic(builder, name, result, value, overloads=(result, element))
+    if source.is_integer:
+        wide = register_type(target, width) if target.bits > 16 else vector_of(ir.FloatType(), width)
+        value = builder.sitofp(value, wide) if source.is_signed else builder.uitofp(value, wide)
+        return value if target.bits > 16 else from_f32(builder, value, target)
+    if target.name == "f64":
+        if source.bits == 16:
+            value = to_f32(builder, value, source)
+        return builder.fpext(value, register_type(target, width))
+    if source.name == "f64":
+        if target.name == "f16":
+            return from_f32(builder, _f64_to_f32_odd(builder, value), target)
+        value = builder.fptrunc(value, vector_of(ir.FloatType(), width))
+        return value if target.name == "f32" else from_f32(builder, value, target)
+    if source.bits == 16:
+        value = to_f32(builder, value, source)
+    return value if target.name == "f32" else from_f32(builder, value, target)
+
+
+def _resize(builder: ir.IRBuilder, value: IrValue, source: DType, target: DType) -> IrValue:
+    if source.bits == target.bits:
+        return value
+    result = register_type(target, lane_count(value.type))
+    if source.bits > target.bits:
+        return builder.trunc(value, result)
+    return builder.sext(value, result) if source.is_signed else builder.zext(value, result)
+
+
+def _is_nonzero(builder: ir.IRBuilder, value: IrValue, source: DType) -> IrValue:
+    width = lane_count(value.type)
+    if source.name == "bf16":
+        value = builder.and_(value, splat(ir.IntType(16), width, 0x7FFF))
+    elif source.name == "f16":
+        bits = builder.bitcast(value, vector_of(ir.IntType(16), width))
+        value = builder.and_(bits, splat(ir.IntType(16), width, 0x7FFF))
+    elif source.is_float:
+        return builder.fcmp_unordered("!=", value, splat(_register_element(source), width, 0.0))
+    return builder.icmp_unsigned("!=", value, splat(lane_type(value.type), width, 0))
+
+
+def to_f32(builder: ir.IRBuilder, value: IrValue, source: DType) -> IrValue:
+    """f16 (`half`) or bf16 (`i16`) lanes as f32, exactly."""
+    width = lane_count(value.type)
+    single = vector_of(ir.FloatType(), width)
+    if source.name == "f16":
+        return builder.fpext(value, single)
+    bits = builder.zext(value, vector_of(_I32, width))
+    return builder.bitcast(builder.shl(bits, splat(_I32, width, 16)), single)
+
+
+def from_f32(builder: ir.IRBuilder, value: IrValue, target: DType) -> IrValue:
+    """f32 lanes rounded to nearest even f16 (`half`) or bf16 (`i16`); a NaN keeps its sign and becomes quiet."""
+    width = lane_count(value.type)
+    if target.name == "f16":
+        return builder.fptrunc(value, vector_of(ir.HalfType(), width))
+
+    def constant(number: int) -> ir.Constant:
+        return splat(_I32, width, number)
+
+    bits = builder.bitcast(value, vector_of(_I32, width))
+    upper = builder.lshr(bits, constant(16))
+    rounding = builder.add(builder.and_(upper, constant(1)), constant(0x7FFF))
+    rounded = builder.lshr(builder.add(bits, rounding), constant(16))
+    quiet = builder.or_(upper, constant(0x40))
+    nan = builder.fcmp_unordered("uno", value, value)
+    return builder.trunc(builder.select(nan, quiet, rounded), vector_of(ir.IntType(16), width))
+
+
+def _f64_to_f32_odd(builder: ir.IRBuilder, value: IrValue) -> IrValue:
+    """f64 lanes as f32 rounded to odd, so that a second rounding to a shorter type is the only one that counts.
+
+    The method of Boldo and Melquiond, "When double rounding is odd" (2005): truncate, then set the last bit when
+    anything was cut off.
+    """
+    width = lane_count(value.type)
+    single, word = vector_of(ir.FloatType(), width), vector_of(_I32, width)
+    nearest = builder.fptrunc(value, single)
+    back = builder.fpext(nearest, value.type)
+    outward = builder.fcmp_ordered(
+        ">", call_intrinsic(builder, "fabs", value.type, back), call_intrinsic(builder, "fabs", value.type, value)
+    )
+    bits = builder.bitcast(nearest, word)
+    bits = builder.sub(bits, builder.zext(outward, word))
+    bits = builder.or_(bits, builder.zext(builder.fcmp_ordered("!=", back, value), word))
+    return builder.bitcast(bits, single)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: MIT
+"""exp, exp2, expm1: argument reduction to |r| <= ln(2)/2, a minimax polynomial, and a scaling by 2**n."""
+
+from __future__ import annotations
+
+from pto_jit.targets.vecmath.coefficients import EXP, EXP2, EXPM1_TAIL, LN2, LOG2E
+from pto_jit.targets.vecmath.emitter import Emitter, Int, Value, magic
+from pto_jit.targets.vecmath.polynomial import clamp, estrin, horner
+
+
+def reduce_by_ln2(b: Emitter, x: Value) -> tuple[Value, Value, Int]:
+    """(n, r, i) with x = n ln 2 + r, |r| <= ln(2)/2, n integral, i holding n in its low bits; for |x| < 2**20.
+
+    ln 2 is subtracted in two parts (Cody and Waite).  The first fused operation is exact, because its result has no
+    more bits than x.
+    """
+    shifted = b.fma(x, b.const(LOG2E), magic(b))
+    n = b.sub(shifted, magic(b))
+    high, low = LN2[b.dtype]
+    return n, b.fma(n, b.const(-low), b.fma(n, b.const(-high), x)), b.bits(shifted)
+
+
+def exp(b: Emitter, x: Value) -> Value:
+    """e**x."""
+    low, high = (-104.0, 89.0) if b.dtype == "f32" else (-746.0, 710.0)
+    n, r, _ = reduce_by_ln2(b, clamp(b, x, low, high))
+    return b.ldexp(horner(b, r, EXP[b.dtype]), n)
+
+
+def exp2(b: Emitter, x: Value) -> Value:
+    """2**x."""
+    low, high = (-151.0, 129.0) if b.dtype == "f32" else (-1076.0, 1025.0)
+    x = clamp(b, x, low, high)
+    n = b.sub(b.add(x, magic(b)), magic(b))
+    return b.ldexp(horner(b, b.sub(x, n), EXP2[b.dtype]), n)
+
+
+def exp2_of_reduced(b: Emitter, r: Value) -> Value:
+    """2**r for |r| <= 1/2."""
+    return b.fma(r, estrin(b, r, EXP2[b.dtype][1:]), b.const(1.0))
+
+
+def power_of_two(b: Emitter, i: Int, offset: int = 0) -> Value:
+    """2**(n + offset) for the n in the low bits of i; the result must be a normal number."""
+    bias, mantissa = (127, 23) if b.dtype == "f32" else (1023, 52)
+    return b.from_bits(b.shl(b.iadd(i, b.iconst(bias + offset)), mantissa))
+
+
+def times_power_of_two(b: Emitter, x: Value, i: Int) -> Value:
+    """x 2**n for the n in the low bits of i, when x is finite and x and the result are normal."""
+    return b.from_bits(b.iadd(b.bits(x), b.shl(i, 23 if b.dtype == "f32" else 52)))
+
+
+def expm1(b: Emitter, x: Value) -> Value:
+    """e**x - 1 = (2**n - 1) + 2**n r + 2**n r**2 q(r).
+
+    The factor is held as 2**(n - 1), which does not overflow before the result does; doubling at the end is exact.
+    Where the halved value might be subnormal the result is x itself.
+    """
+    low, high, tiny = (-20.0, 89.0, 2.0**-26) if b.dtype == "f32" else (-40.0, 710.0, 2.0**-55)
+    _, r, i = reduce_by_ln2(b, clamp(b, x, low, high))
+    tail = b.mul(b.mul(r, r), estrin(b, r, EXPM1_TAIL[b.dtype]))
+    scale = power_of_two(b, i, -1)
+    half = b.fma(scale, tail, b.fma(scale, r, b.sub(scale, b.const(0.5))))
+    return b.select(b.lt(b.abs(x), b.const(tiny)), x, b.add(half, half))

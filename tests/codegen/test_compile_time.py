@@ -1,0 +1,444 @@
+# SPDX-License-Identifier: MIT
+# ruff: noqa: B007, C416, C417 - kernels are written the way the test needs them
+"""Compile-time Python in kernels: callables as values, containers, closures, partial evaluation."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import math
+import operator
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+
+import pto_jit.language as pl
+from pto_jit.ir.nodes import For, If
+from tests.codegen.harness import Static, check, count, ir
+
+X = np.array([3, -1, 4, 1, -5, 9, 2, 6], np.float32)
+SCALE = 3
+TABLE = {"a": (1, 2.0), "b": (3, 4.0)}
+
+
+def out(n: int = 8) -> np.ndarray:
+    return np.zeros(n, np.float32)
+
+
+def double(v):
+    return v * 2
+
+
+def make_scale(s):
+    def scale(v):
+        return v * s
+
+    return scale
+
+
+def test_two_closures_of_one_factory_are_two_functions():
+    def f(x, y, g, h):
+        y[0] = g(x[0])
+        y[1] = h(x[0])
+
+    check(f, X, out(), make_scale(3), make_scale(5))
+
+
+def test_several_lambdas_on_one_line():
+    def f(x, y, g, h, k):
+        y[0] = g(x[0])
+        y[1] = h(x[0])
+        y[2] = k(x[0])
+
+    a, b, c = lambda v: v + 1, lambda v: v * v, lambda v: -v
+    check(f, X, out(), a, b, c)
+
+
+def test_lambda_partial_bound_method_operator_and_instance_as_arguments():
+    class Adder:
+        def __init__(self, n: float) -> None:
+            self.n = n
+
+        def __call__(self, v: Any) -> Any:
+            return v + self.n
+
+        def minus(self, v: Any) -> Any:
+            return v - self.n
+
+        @staticmethod
+        def twice(v: Any) -> Any:
+            return 2 * v
+
+        @classmethod
+        def make(cls, v: Any) -> Any:
+            return v + 0.5
+
+    def f(x, y, *functions):
+        for k, fn in enumerate(functions):
+            y[k] = fn(x[k])
+
+    adder = Adder(4.0)
+    check(
+        f, X, out(), lambda v: pl.exp(v), functools.partial(operator.mul, 3.0), adder, adder.minus, Adder.twice,
+        Adder.make, functools.partial(lambda a, b: a - b, b=1.0), double,
+    )  # fmt: skip
+
+
+def test_nested_functions_see_variables_by_reference():
+    def f(x, y):
+        k = 1.0
+
+        def g(v):
+            return v * k
+
+        a = g(x[0])
+        k = 2.0
+        y[0] = a
+        y[1] = g(x[0])
+        functions = [lambda v: v + i for i in range(3)]
+        y[2] = functions[0](x[0])
+
+    check(f, X, out())
+
+
+def test_nonlocal_on_compile_time_values():
+    def f(y):
+        n = 0
+
+        def tick(step=2):
+            nonlocal n
+            n += step
+            return n
+
+        tick()
+        y[0] = tick(step=5)
+        y[1] = n
+
+    check(f, out())
+
+
+def test_nonlocal_state_that_a_run_time_branch_changes():
+    def f(x, y):
+        total = x[0] * 0.0
+
+        def add(v):
+            nonlocal total
+            total = total + v
+
+        if x[0] > 2:
+            add(x[1])
+        else:
+            add(100.0)
+        y[0] = total
+
+    check(f, X, out())
+
+
+def test_comprehensions_hold_run_time_values_and_have_their_own_scope():
+    def f(x, y):
+        i = 50
+        values = [x[i] * 2 for i in range(4) if i != 2]
+        y[0] = sum(values)
+        y[1] = i
+        pairs = {k: v for k, v in zip("abc", values, strict=True)}
+        y[2] = pairs["b"]
+        y[3] = max(v for v in values)
+        y[4] = sum(x[i] * x[j] for i in range(2) for j in range(i, 2))
+        y[5] = len({1, 2})
+        y[6] = functools.reduce(lambda a, b: a * b, values)
+        y[7] = [*values, 4.5][-1]
+
+    check(f, X, out())
+
+
+def test_generators_and_map_and_filter():
+    def f(x, y):
+        y[0] = sum(map(lambda v: v * v, [x[0], x[1]]))
+        y[1] = len(list(filter(lambda k: k % 2, range(7))))
+        y[2] = any(x[k] > 8 for k in range(8))
+        y[3] = all(x[k] > 8 for k in range(8))
+        y[4] = next(iter([x[3]]))
+        y[5] = sorted([3, 1, 2], key=lambda v: -v)[0]
+
+    check(f, X, out())
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    block: int = 4
+    scale: float = 2.0
+
+    @property
+    def half(self) -> int:
+        return self.block // 2
+
+    def apply(self, v: Any) -> Any:
+        return v * self.scale if self.block > 2 else v
+
+
+@dataclasses.dataclass
+class State:
+    m: Any
+    l: Any = 0.0  # noqa: E741
+
+    def __post_init__(self) -> None:
+        self.both = self.m + self.l
+
+    def __add__(self, other: State) -> State:
+        return State(self.m + other.m, self.l + other.l)
+
+
+Pair = namedtuple("Pair", "first second")
+
+
+class Mode(enum.Enum):
+    FAST = 1
+    SLOW = 2
+
+
+def test_dataclasses_enums_and_named_tuples():
+    def f(x, y, cfg, mode):
+        t = pl.load(x, [0], [cfg.block])
+        pl.store(t * cfg.scale, [cfg.half], y)
+        y[0] = cfg.apply(x[0])
+        s = State(x[1], l=x[2]) + State(1.0)
+        y[1] = s.m + s.l * 10 + s.both
+        p = Pair(x[3], 2)
+        y[6] = p.first * p.second + (5 if mode is Mode.FAST else 7)
+        y[7] = dataclasses.replace(cfg, block=2).apply(x[0])
+
+    check(f, X, out(), Static(Config()), Static(Mode.FAST))
+
+
+def test_a_dataclass_of_tiles_carried_through_a_loop():
+    def f(x, y, n):
+        with pl.incore():
+            s = State(pl.zeros([4], pl.f32), pl.load(x, [0], [4]))
+            for i in range(n):
+                s = State(s.m + s.l, s.l * 0.5)
+            pl.store(s.m, [0], y)
+
+    check(f, X, out(4), 3)
+
+
+def test_globals_mappings_and_math():
+    def f(x, y):
+        y[0] = x[0] * SCALE
+        for name, (k, v) in TABLE.items():
+            y[k] = v + len(name)
+        y[4] = math.sqrt(16) + math.log2(8)
+        y[5] = math.sqrt(x[2]) + math.floor(x[0])
+        y[6] = 1 << int(math.log2(5))
+
+    check(f, X, out())
+
+
+def test_f_strings_and_string_methods():
+    def f(x, y, name):
+        key = f"{name}_{SCALE:02d}"
+        y[0] = x[len(key)]
+        y[1] = key.startswith("abc") * 1.0
+        y[2] = {"abc_03": 1.5}.get(key, 2.5)
+        y[3] = "_".join(["a", "b"]) == "a_b"
+
+    check(f, X, out(), "abc")
+
+
+def test_mutation_of_lists_and_dicts_made_in_the_kernel():
+    def f(x, y):
+        tiles = []
+        for k in pl.static_range(3):
+            tiles.append(x[k] * k)
+        tiles[0] = x[7]
+        tiles += [x[1]]
+        del tiles[1]
+        seen = {}
+        seen["a"] = tiles.pop()
+        seen.setdefault("b", x[2])
+        for k, v in enumerate(tiles):
+            y[k] = v
+        y[4] = seen["a"] + seen["b"]
+
+    check(f, X, out())
+
+
+def test_star_unpacking_and_swaps():
+    def f(x, y):
+        a, *rest, b = x[0], x[1], x[2], x[3]
+        (c, d), e = rest, 5
+        a, b = b, a
+        values = [a, b, c, d, e]
+        for k, v in enumerate(values):
+            y[k] = v
+        y[5] = max(*values[:2])
+
+    check(f, X, out())
+
+
+def test_defaults_keyword_only_and_variadic_helpers():
+    def g(a, /, b=2.0, *rest, c, d=1.0, **named):
+        return a + b * 10 + sum(rest) + c * 100 + d + named.get("e", 0.0)
+
+    def f(x, y):
+        y[0] = g(x[0], c=x[1])
+        y[1] = g(x[0], x[1], x[2], x[3], c=1.0, d=x[4], e=x[5])
+        args, kwargs = (x[0], 3.0), {"c": x[1]}
+        y[2] = g(*args, **kwargs)
+
+    check(f, X, out())
+
+
+def test_recursion_that_ends_at_compile_time():
+    def power(v, n):
+        if n == 0:
+            return 1.0
+        half = power(v, n // 2)
+        return half * half * v if n % 2 else half * half
+
+    def f(x, y):
+        y[0] = power(x[0], 5)
+
+    check(f, X, out())
+
+
+def test_helpers_without_run_time_arguments_that_use_the_language():
+    def start():
+        return pl.full([4], 2.0, pl.f32)
+
+    def f(x, y):
+        with pl.incore():
+            pl.store(start() + pl.load(x, [0], [4]), [0], y)
+
+    check(f, X, out())
+
+
+def test_pure_python_helpers_may_use_any_python():
+    def tile_size(n):
+        try:
+            return {8: 4}[n]
+        except KeyError:
+            return 1
+
+    def f(x, y, n):
+        import_free = tile_size(n)
+        pl.store(pl.load(x, [0], [import_free]), [0], y)
+
+    check(f, X, out(), Static(8))
+
+
+def test_functions_given_to_map_reduce_and_scan():
+    def f(x, y, g):
+        t = pl.load(x, [0], [8])
+        k = x[2]
+        u = pl.map(lambda a: a * k if a > 0 else g(a), t)
+        pl.store(u, [0], y)
+        y[0] = pl.reduce(t, 0, lambda a, b: a + b)
+        y[1] = pl.reduce(t, 0, max)
+
+    check(f, X, out(), lambda v: v - 1)
+
+
+def test_static_forces_and_dynamic_value_gives_up_compile_time():
+    def f(x, y, n):
+        if pl.static(n > 2):
+            y[0] = x[0]
+        m = pl.dynamic_value(n)
+        if m > 2:
+            y[1] = x[1]
+        pl.static_assert(n == 3)
+
+    check(f, X, out(), Static(3))
+    assert count(ir(f, X, out(), Static(3)), If) == 1
+
+
+def test_isinstance_getattr_and_len_at_compile_time():
+    def f(x, y, n):
+        y[0] = isinstance(n, int)
+        y[1] = getattr(x, "ndim", 0)
+        y[2] = len(x)
+        y[3] = hasattr(x, "shape") and not hasattr(x, "banana")
+        y[4] = x.shape[0] == 8
+
+    check(f, X, out(), 3)
+
+
+def test_operators_of_python_objects_on_run_time_values():
+    def f(x, y):
+        y[0] = operator.add(x[0], x[1])
+        y[1] = x[0] in (3, 4)
+        y[2] = x[0] not in [3.0]
+        y[3] = (x[0], 1) == (3, 1)
+        y[4] = abs(x[1]) + round(x[0]) + pow(x[0], 2) + divmod(x[5], 2.0)[0] + int(x[2])
+        y[5] = min(x[0], x[1], 7.0) + max([x[0], x[1]])
+        y[6] = x[0] is None
+        y[7] = bool(x[0]) and not bool(x[0] - x[0])
+
+    check(f, X, out())
+
+
+def test_run_time_ranges_as_values():
+    def f(x, y, n):
+        r = pl.range(n)
+        for i in r:
+            y[i] = x[i]
+        for i in range(4):
+            y[i] = y[i] + 1
+
+    check(f, X, out(), 8)
+    assert count(ir(f, X, out(), 8), For) == 2
+
+
+def test_keyword_only_parameters_and_defaults_of_the_kernel():
+    def f(x, y, k=2.0, *, scale=3.0):
+        y[0] = x[0] * k * scale
+
+    check(f, X, out())
+    check(f, X, out(), scale=5.0)
+
+
+def test_containers_of_tensors_as_arguments():
+    def f(pair, y):
+        a, b = pair
+        y[0] = a[0] + b[1]
+
+    check(f, (X, X * 2), out())
+
+
+def test_super_and_methods_of_objects_with_state():
+    class Base:
+        def act(self, v):
+            return v * self.k
+
+    class Derived(Base):
+        def __init__(self, k):
+            self.k = k
+
+        def act(self, v):
+            return super().act(v) + 1
+
+    def f(x, y, obj):
+        y[0] = obj.act(x[0])
+
+    check(f, X, out(), Static(Derived(4)))
+
+
+def test_an_object_made_in_the_kernel_may_change_its_attributes():
+    class Box:
+        def __init__(self, v):
+            self.v = v
+            self.n = 0
+
+        def add(self, w):
+            self.v = self.v + w
+            self.n += 1
+
+    def f(x, y):
+        b = Box(x[0])
+        b.add(x[1])
+        b.add(2.0)
+        y[0] = b.v
+        y[1] = b.n
+
+    check(f, X, out())

@@ -1,0 +1,587 @@
+# SPDX-License-Identifier: MIT
+# ruff: noqa: F821, F841 - kernels are written the way the test needs them
+"""Every kernel here is wrong on the line that says so: `# error: CODE: text` is part of what the user sees there."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit.language as pl
+from pto_jit import codegen
+from pto_jit.errors import (
+    CompilationError,
+    InternalError,
+    ScheduleError,
+    ShapeError,
+    TypeMismatchError,
+    UnsupportedSyntaxError,
+)
+from tests.codegen.harness import Static, ir
+
+X = np.arange(8, dtype=np.float32)
+LIST = [1, 2]
+CASES: list[tuple[Callable[..., Any], type[CompilationError], tuple[Any, ...]]] = []
+
+
+def case(cls: type[CompilationError] = CompilationError, *args: Any) -> Callable[[Any], Any]:
+    def add(fn: Any) -> Any:
+        CASES.append((fn, cls, args))
+        return fn
+
+    return add
+
+
+def helper(v):
+    return v.banana  # error: PTO-N011: a run-time scalar has no attribute `banana`
+
+
+# -- names ----------------------------------------------------------------------------------------------------------
+
+
+@case()
+def a_name_that_does_not_exist(x, y, n):
+    valeu = x[0]
+    y[0] = value + valeu  # error: PTO-N006: name `value` is not defined
+
+
+@case()
+def used_before_assignment(x, y, n):
+    y[0] = later  # error: PTO-N005: `later` is used before it is assigned
+    later = 1
+
+
+@case()
+def unset_on_one_path(x, y, n):
+    if n > 3:
+        v = x[0]
+    y[0] = v  # error: PTO-N012: `v` may be unset here
+
+
+@case()
+def unset_when_the_loop_does_not_run(x, y, n):
+    for i in range(n):
+        v = x[i]
+    y[0] = v  # error: PTO-N012: `v` may be unset here
+
+
+@case()
+def loop_variable_of_a_loop_that_may_not_run(x, y, n):
+    for i in range(n):
+        y[i] = x[i]
+    y[0] = i  # error: PTO-N012: `i` may be unset here
+
+
+@case()
+def deleted(x, y, n):
+    t = x[0]
+    del t
+    y[0] = t  # error: PTO-N005: `t` is used before it is assigned
+
+
+@case()
+def set_only_before_a_break_in_an_unrolled_loop(x, y, n):
+    for k in pl.static_range(3):
+        if x[k] > 0:
+            break
+        v = x[k]
+    y[0] = v  # error: PTO-N012: `v` may be unset here
+
+
+@case()
+def a_missing_attribute_of_a_module(x, y, n):
+    y[0] = pl.expp(x[0])  # error: PTO-N017: `pto_jit.language` has no attribute `expp`
+
+
+@case()
+def an_error_in_a_helper(x, y, n):
+    y[0] = helper(x[0])
+
+
+# -- compile time and run time --------------------------------------------------------------------------------------
+
+
+@case()
+def a_static_value_that_is_none(x, y, n):
+    if pl.static(n > 2):  # error: PTO-N002: the argument of `pl.static` must be known at compile time
+        y[0] = 1.0
+
+
+@case()
+def a_number_that_became_run_time(x, y, n):
+    size = 4
+    for _ in range(n):
+        size = size + 1
+    y[0] = [1, 2, 3][size]  # error: PTO-N018: a compile-time list is indexed with a run-time value
+
+
+@case()
+def a_string_changed_under_a_run_time_branch(x, y, n):
+    name = "a"
+    if n > 3:
+        name = "b"
+    y[0] = len(name)  # error: PTO-T001: `name` has no one type here
+
+
+@case()
+def a_list_changed_under_a_run_time_branch(x, y, n):
+    values = []
+    if n > 3:
+        values.append(1)  # error: PTO-N008: `append` changes a compile-time list under run-time control flow
+
+
+@case()
+def a_string_changed_in_a_run_time_loop(x, y, n):
+    name = "a"
+    for i in range(n):
+        y[i] = len(name)
+        name = name + "b"  # error: PTO-N014: `name` changes from one iteration to the next
+
+
+@case()
+def a_global_list_changed(x, y, n):
+    LIST.append(3)  # error: PTO-N007: `append` would change a list that exists outside the kernel
+
+
+@case()
+def a_nonlocal_string_changed_under_a_run_time_branch(x, y, n):
+    name = "a"
+
+    def change():
+        nonlocal name
+        name = "b"  # error: PTO-N023: `nonlocal name` changes a compile-time value under run-time control flow
+
+    if n > 3:
+        change()
+    y[0] = len(name)
+
+
+@case()
+def python_raises_at_compile_time(x, y, n):
+    y[0] = {}["missing"]  # error: PTO-N004: evaluating this at compile time raised KeyError
+
+
+@case()
+def a_python_helper_computes_with_a_run_time_value(x, y, n):
+    y[0] = [1, 2].index(n)  # error: PTO-N003: `index` needs a compile-time value here
+
+
+@case()
+def an_f_string_of_a_run_time_value(x, y, n):
+    pl.static_print(f"{n}")  # error: PTO-N002: a value in an f-string must be known at compile time
+
+
+@case()
+def print_of_a_run_time_value(x, y, n):
+    print(n)  # error: PTO-N039: `print` of a run-time value
+
+
+@case()
+def a_comprehension_filter_at_run_time(x, y, n):
+    y[0] = sum([x[i] for i in range(3) if x[i] > 0])  # error: PTO-N002: the condition of a comprehension
+
+
+@case()
+def a_comprehension_over_a_run_time_range(x, y, n):
+    y[0] = sum(x[i] for i in range(n))  # error: PTO-N019: a comprehension over a range with run-time bounds
+
+
+@case()
+def a_static_assertion(x, y, n):
+    pl.static_assert(1 > 2, "one is small")  # error: PTO-N037: one is small
+
+
+@case()
+def an_assertion_known_to_fail(x, y, n):
+    assert len(LIST) == 5, "wrong list"  # error: PTO-N025: assertion failed at compile time: wrong list
+
+
+@case()
+def a_raise_on_a_static_path(x, y, n):
+    if len(LIST) == 2:
+        raise ValueError("two items")  # error: PTO-N027: ValueError: two items
+
+
+@case(UnsupportedSyntaxError)
+def a_raise_on_a_run_time_path(x, y, n):
+    if n > 2:
+        raise ValueError("no")  # error: PTO-S031: `raise` under run-time control flow
+
+
+# -- types ----------------------------------------------------------------------------------------------------------
+
+
+@case(TypeMismatchError)
+def a_number_that_becomes_a_tile(x, y, n):
+    acc = 0.0
+    for i in range(n):
+        acc = acc + pl.load(x, [i], [4])  # error: PTO-T001: `acc` changes from one iteration to the next
+    pl.store(acc, [0], y)
+
+
+@case(TypeMismatchError)
+def a_tile_that_changes_shape(x, y, n):
+    t = pl.load(x, [0], [4])
+    for _ in range(n):
+        t = pl.concat([t, t])  # error: PTO-T001: `t` changes from one iteration to the next
+    pl.store(t, [0], y)
+
+
+@case(TypeMismatchError)
+def a_tile_whose_run_time_extent_changes(x, y, n):
+    t = pl.load(x, [0], [n])
+    for _ in range(3):
+        n = n + 1
+        t = pl.load(x, [0], [n]) + pl.sum(t)  # error: PTO-T001: `t` changes from one iteration to the next: the extent
+    pl.store(t, [0], y)
+
+
+@case(TypeMismatchError)
+def a_tile_or_a_number(x, y, n):
+    v = pl.load(x, [0], [4]) if n > 3 else 1.0  # error: PTO-T002: this expression has no one type
+    pl.store(v, [0], y)
+
+
+@case(TypeMismatchError)
+def a_helper_with_two_results(x, y, n):
+    def f(v):
+        if v > 2:
+            return v
+        return "no"  # error: PTO-T018: `f` returns different kinds of value
+
+    y[0] = f(x[0])
+
+
+@case(TypeMismatchError)
+def the_truth_of_a_tile(x, y, n):
+    t = pl.load(x, [0], [4])
+    if t > 0:  # error: PTO-T026: the truth value of a tile is ambiguous
+        y[0] = 1.0
+
+
+@case(TypeMismatchError)
+def iterating_a_tensor(x, y, n):
+    for v in x:  # error: PTO-T005: a tensor is not iterable
+        y[0] = v
+
+
+@case(TypeMismatchError)
+def calling_a_number(x, y, n):
+    y[0] = n(3)  # error: PTO-T015: a run-time scalar is not callable
+
+
+@case(TypeMismatchError)
+def wrong_number_of_arguments(x, y, n):
+    y[0] = helper(x[0], n)  # error: PTO-T019: `helper` takes 1 positional arguments, but 2 are given
+
+
+@case(TypeMismatchError)
+def an_unknown_keyword_of_an_operation(x, y, n):
+    t = pl.load(x, [0], shap=[4])  # error: PTO-T029: pl.load: got an unexpected keyword argument 'shap'
+    pl.store(t, [0], y)
+
+
+@case()
+def unpacking_too_few(x, y, n):
+    a, b, c = x[0], x[1]  # error: PTO-N022: cannot unpack 2 values into 3 names
+    y[0] = a + b + c
+
+
+@case(ShapeError)
+def tiles_that_do_not_fit(x, y, n):
+    t = pl.load(x, [0], [4]) + pl.load(x, [0], [3])  # error: PTO-H001: tiles of shape (4,) and (3,) do not broadcast
+    pl.store(t, [0], y)
+
+
+@case(TypeMismatchError)
+def returning_an_argument(x, y, n):
+    return x  # error: PTO-T046: a tensor argument is returned
+
+
+@case(TypeMismatchError)
+def returns_of_different_types(x, y, n):
+    if n > 2:
+        return x[0]
+    return n, n  # error: PTO-T045: this returns i64, i64, another `return` f32
+
+
+# -- loops ----------------------------------------------------------------------------------------------------------
+
+
+@case(ScheduleError)
+def break_in_a_parallel_loop(x, y, n):
+    for i in pl.range(n, parallel=True):
+        if x[i] > 3:
+            break  # error: PTO-L001: `break` in a parallel or chunked loop
+
+
+@case(ScheduleError)
+def return_in_a_chunked_loop(x, y, n):
+    for i in pl.range(n, chunk=4):
+        if x[i] > 3:
+            return  # error: PTO-L001: `return` in a parallel or chunked loop
+
+
+@case(ScheduleError)
+def carried_by_a_parallel_loop(x, y, n):
+    s = 0.0
+    for i in pl.range(n, parallel=True):
+        s = s * 0.5 + x[i]  # error: PTO-L004: `s` is carried from one iteration to the next of a parallel loop
+        y[i] = s
+
+
+@case(ScheduleError)
+def two_kinds_of_reduction(x, y, n):
+    s = 1.0
+    for i in pl.range(n, parallel=True):
+        s += x[i]
+        s *= x[i]  # error: PTO-L004: `s` is carried from one iteration to the next of a parallel loop
+    y[0] = s
+
+
+@case()
+def the_last_value_of_a_parallel_loop(x, y, n):
+    v = 0.0
+    for i in pl.range(n, parallel=True):
+        v = x[i]
+        y[i] = v
+    y[0] = v  # error: PTO-L003: `v` has the value of no particular iteration here
+
+
+@case(ScheduleError)
+def step_zero(x, y, n):
+    for i in pl.range(0, n, 0):  # error: PTO-L010: the step of a loop is 0
+        y[i] = 1.0
+
+
+@case(ScheduleError)
+def parallel_false_with_chunk(x, y, n):
+    for i in pl.range(n, parallel=False, chunk=4):  # error: PTO-L013: `parallel=False` together with `chunk=`
+        y[i] = 1.0
+
+
+@case(ScheduleError)
+def chunk_of_zero(x, y, n):
+    for i in pl.range(n, chunk=0):  # error: PTO-L015: a chunk of 0 iterations
+        y[i] = 1.0
+
+
+@case(ScheduleError)
+def chunk_that_is_a_float(x, y, n):
+    for i in pl.range(n, chunk=2.0):  # error: PTO-L014: a chunk is not an integer
+        y[i] = 1.0
+
+
+@case(ScheduleError)
+def unknown_policy(x, y, n):
+    for i in pl.range(n, chunk=2, chunk_policy="round"):  # error: PTO-L011: unknown chunk_policy 'round'
+        y[i] = 1.0
+
+
+@case(ScheduleError)
+def chunk_with_a_negative_step(x, y, n):
+    for i in pl.range(n, 0, -1, chunk=2):  # error: PTO-L016: `chunk=` with the negative step -1
+        y[i] = 1.0
+
+
+@case()
+def too_much_unrolling(x, y, n):
+    for i in pl.static_range(10000):  # error: PTO-L002: this loop is unrolled at compile time and exceeds the limit
+        y[0] = i
+
+
+@case()
+def an_endless_compile_time_loop(x, y, n):
+    k = 0
+    while True:  # error: PTO-L002: this loop is unrolled at compile time and exceeds the limit of 4096
+        k += 1
+
+
+@case()
+def endless_recursion(x, y, n):
+    def f(v):
+        return f(v + 1)  # error: PTO-N036: calls are nested more than 100 deep
+
+    y[0] = f(x[0])
+
+
+# -- syntax ---------------------------------------------------------------------------------------------------------
+
+
+@case(UnsupportedSyntaxError)
+def with_a_file(x, y, n):
+    with open("f"):  # error: PTO-S032: `with` other than `pl.incore`  # noqa: PTH123
+        y[0] = 1.0
+
+
+@case(UnsupportedSyntaxError)
+def incore_not_called(x, y, n):
+    with pl.incore:  # error: PTO-S033: `pl.incore` is called
+        y[0] = 1.0
+
+
+@case(UnsupportedSyntaxError)
+def a_try(x, y, n):
+    try:  # error: PTO-S028: `try` is not supported in a kernel
+        y[0] = 1.0
+    finally:
+        pass
+
+
+@case()
+def wide_characters_before_the_place(x, y, n):
+    y[0] = len("表表表") + x[0].größe  # error: PTO-N011: a run-time scalar has no attribute `größe`
+
+
+@case()
+def tabs_and_continuation_lines(x, y, n):
+    y[0] = (x[0] +
+            undefined +  # error: PTO-N006: name `undefined` is not defined
+            x[1])  # fmt: skip
+
+
+def expected(fn: Callable[..., Any]) -> tuple[str, int, str, str]:
+    """(file, line, code, text) of the `# error:` comment of a kernel, or of the helper for the one without."""
+    for function in (fn, helper):
+        lines, first = inspect.getsourcelines(function)
+        for k, line in enumerate(lines):
+            found = re.search(r"# error: (PTO-[A-Z]\d+): (.*?)(?:  # .*)?$", line.rstrip("\n"))
+            if found:
+                return inspect.getfile(fn), first + k, found[1], found[2]
+    raise AssertionError(f"{fn.__name__} has no `# error:` comment")
+
+
+@pytest.mark.parametrize(("fn", "cls", "args"), CASES, ids=[fn.__name__ for fn, _, _ in CASES])
+def test_the_error_names_code_text_place_and_a_way_out(fn, cls, args):
+    filename, line, code, text = expected(fn)
+    with pytest.raises(CompilationError) as caught:
+        ir(fn, X, X.copy(), 3, *args)
+    error = caught.value
+    assert type(error) is cls, str(error)
+    assert (error.code, error.lineno) == (code, line), str(error)
+    assert text in error.message, str(error)
+    assert error.filename == filename and error.hint
+    source = linecache.getline(filename, line)
+    assert 0 <= error.col_offset < len(source)
+    printed = str(error)
+    assert "^" in printed and f":{line}:{error.col_offset + 1}" in printed and f"help: {error.hint}" in printed
+
+
+def test_the_range_is_exact():
+    def f(x, y):
+        y[0] = x[0] + (undefined) * 2
+
+    with pytest.raises(CompilationError) as caught:
+        ir(f, X, X.copy())
+    error = caught.value
+    line = linecache.getline(error.filename, error.lineno)
+    assert line[error.col_offset : error.end_col_offset] == "undefined"
+
+
+def test_columns_count_characters_not_bytes():
+    with pytest.raises(CompilationError) as caught:
+        ir(wide_characters_before_the_place, X, X.copy(), 3)
+    error = caught.value
+    line = linecache.getline(error.filename, error.lineno)
+    assert line[error.col_offset : error.end_col_offset] == "x[0].größe"
+
+
+def test_the_call_chain_is_shown():
+    def inner(v):
+        return v.banana
+
+    def outer(v):
+        return inner(v)
+
+    def f(x, y):
+        y[0] = outer(x[0])
+
+    with pytest.raises(CompilationError) as caught:
+        ir(f, X, X.copy())
+    text = str(caught.value)
+    assert text.count("called from") == 2
+    first = inner.__code__.co_firstlineno
+    assert caught.value.lineno == first + 1
+    assert f":{outer.__code__.co_firstlineno + 1}:16" in text and f":{f.__code__.co_firstlineno + 1}:16" in text
+
+
+def test_both_places_of_a_conflict_are_shown():
+    with pytest.raises(CompilationError) as caught:
+        ir(a_number_that_becomes_a_tile, X, X.copy(), 3)
+    notes = caught.value.notes
+    first = a_number_that_becomes_a_tile.__code__.co_firstlineno
+    assert [n.loc.lineno for n in notes if n.loc] == [first + 2, first + 3]
+    assert "pl.zeros([4], pl.f32)" in caught.value.hint
+
+
+def test_what_the_user_raised_is_the_cause():
+    for fn in (a_raise_on_a_static_path, python_raises_at_compile_time):
+        with pytest.raises(CompilationError) as caught:
+            ir(fn, X, X.copy(), 3)
+        assert isinstance(caught.value.__cause__, (ValueError, KeyError))
+
+
+def test_did_you_mean():
+    with pytest.raises(CompilationError) as caught:
+        ir(a_name_that_does_not_exist, X, X.copy(), 3)
+    assert caught.value.hint == "did you mean `valeu`?"
+    with pytest.raises(CompilationError) as caught:
+        ir(a_missing_attribute_of_a_module, X, X.copy(), 3)
+    assert caught.value.hint == "did you mean `exp`?" or "exp" in caught.value.hint
+
+
+def test_every_code_is_used_for_one_message():
+    """Codes in the sources of the front end: each appears with one message only."""
+    messages: dict[str, set[str]] = {}
+    for path in sorted(Path(codegen.__file__).parent.glob("*.py")):
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                code = next((k.value for k in node.keywords if k.arg == "code"), None)
+                texts = [a for a in node.args if isinstance(a, (ast.Constant, ast.JoinedStr))]
+                if isinstance(code, ast.Constant) and texts:
+                    messages.setdefault(code.value, set()).add(ast.unparse(texts[0]))
+    repeated = {code: found for code, found in messages.items() if len(found) > 1}
+    assert not repeated, repeated
+
+
+@pytest.mark.parametrize("value", [object(), 3 + 4j, b"bytes", {1, 2}, len, type, Ellipsis, slice(1)])
+def test_no_compile_time_object_reaches_an_internal_error(value):
+    def plus(x, y, v):
+        y[0] = x[0] + v
+
+    def index(x, y, v):
+        y[0] = x[v]
+
+    def call(x, y, v):
+        y[0] = v(x)
+
+    def condition(x, y, v):
+        if v > x[0]:
+            y[0] = 1.0
+
+    def loop(x, y, v):
+        for i in range(v):
+            y[i] = x[i]
+
+    def item(x, y, v):
+        y[0] = v[x[0]]
+
+    def attribute(x, y, v):
+        y[0] = v.no
+
+    for fn in (plus, index, call, condition, loop, item, attribute):
+        try:
+            ir(fn, X, X.copy(), Static(value))
+        except InternalError:
+            raise
+        except CompilationError as error:
+            assert error.lineno and error.hint

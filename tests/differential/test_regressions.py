@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: MIT
+"""Small programs on which two evaluations once disagreed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import pto_jit.language as pl
+from tests.differential.compare import agree
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+def test_an_augmented_run_time_number_leaves_a_forever_loop() -> None:
+    def kernel(x, n):
+        k = n
+        t = pl.load(x)
+        while True:
+            k += 1
+            if k > 5:
+                break
+            t = t + 1.0
+        pl.store(t, [0, 0], x)
+
+    for n in (0, 3, 9):
+        agree(kernel, X, n)
+
+
+def test_a_number_changed_under_a_run_time_branch_leaves_a_forever_loop() -> None:
+    def kernel(x, n):
+        k = 0
+        i = n
+        while True:
+            i += 1
+            if i % 2 == 0:
+                k += 1
+            if k > 3:
+                break
+        x[0, 0] = i
+
+    for n in (0, 3):
+        agree(kernel, X, n)
+
+
+def test_a_method_takes_extents_and_axes_one_by_one() -> None:
+    def kernel(x, y):
+        t = pl.load(x, [0, 0], [3, 4]).reshape(4, 3).transpose(1, 0)
+        pl.store(t.reshape([3, 4]) + t, [0, 0], y)
+
+    agree(kernel, X, np.zeros((3, 4), np.float32))
+
+
+def test_an_index_that_was_computed_from_tensors_takes_rows() -> None:
+    def kernel(x, index):
+        return x[pl.clip(index[:] + index, 0, 2), :]
+
+    agree(kernel, X, np.array([0, 1, 5, -3], np.int32))
+
+
+def test_a_store_of_a_row_beside_an_empty_tile_is_done() -> None:
+    def kernel(x, u, out, at):
+        row = pl.load(u, [0, 0], [1, 4]) * 2.0
+        pl.store(row, [0, 0], out)
+        pl.store(pl.load(x, [at, 0], [4, 4]) + row, [1, 0], out)
+
+    for at in (0, 2, 3):
+        agree(kernel, X, X[:1] + 1, np.zeros((5, 4), np.float32), at)
+
+
+def test_a_returned_view_is_clipped_at_the_border() -> None:
+    def kernel(x, n):
+        view = x[n : n + 2, 1:]
+        return view[:, 0], view.T, view.shape[0], len(view), pl.sum(view)
+
+    for n in (0, 2, 3):
+        agree(kernel, X, n)
+
+
+def test_axes_of_extent_one_come_and_go_in_an_incomplete_tile() -> None:
+    def kernel(x, out, at, n):
+        rows, cols = x.shape
+        t = pl.load(x, [at, 0], [4, cols])
+        tall = pl.expand_dims(t, 1)
+        pl.store(pl.squeeze(tall * 2.0, 1) + pl.reshape(tall, [4, cols]), [0, 0], out)
+        turned = pl.reshape(pl.load(x, [at, 0], [n, cols]).T, [cols, 1, n])
+        pl.store(pl.squeeze(turned, 1).T, [4, 0], out)
+
+    for at in (0, 1, 3):
+        agree(kernel, X, np.zeros((8, 4), np.float32), at, 4)
+    agree(kernel, X, np.zeros((8, 4), np.float32), 1, 2)
+
+
+def test_a_converted_or_cut_view_holds_what_memory_held() -> None:
+    def kernel(x, y):
+        same = x[0:2, :].to(pl.f32)
+        plain = pl.clip(x[2], -100.0, 100.0) * 1.0
+        joined = pl.concat([x[0:1, :]], axis=0)
+        wide = pl.broadcast_to(x[1:2, :], [2, 4])
+        flipped = pl.flip(x[0:2, :], 0)
+        column = pl.expand_dims(x[0], 1)
+        pl.store(pl.full([3, 4], 9.0, pl.f32), [0, 0], x)
+        pl.store(same + flipped + wide, [0, 0], y)
+        pl.store(joined * plain + pl.squeeze(column, 1), [2, 0], y)
+
+    agree(kernel, X, np.zeros((3, 4), np.float32))
+
+
+def test_a_generated_tile_fits_any_extent_in_another_scope() -> None:
+    def kernel(x, y, at, n):
+        rows, cols = x.shape
+        with pl.incore():
+            zeros = pl.zeros([4, cols], pl.f32)
+            noise = pl.rand(3, n, [4, cols]) + zeros * 2.0
+            steps = pl.reshape(pl.arange(n, n + 4), [4, 1])
+        for r in pl.range(0, n):
+            with pl.incore():
+                pl.store(pl.load(x, [at, 0], [4, cols]) + noise * r + steps, [r, 0], y)
+
+    for at in (0, 1, 3):
+        agree(kernel, X, np.zeros((8, 4), np.float32), at, 3)
+
+
+def test_a_number_that_a_scope_changes_starts_with_what_it_was() -> None:
+    def kernel(x, w, y):
+        rows, cols = x.shape
+        k = 0
+        for i in range(rows):
+            for j in range(cols):
+                k += x[i, j]
+        y[5] = k
+        for r in pl.range(0, rows, 2, chunk=1):
+            pl.store(pl.load(w, [r], [2]) * 2, [r], y)
+
+    agree(kernel, X.astype(np.uint16), np.arange(3, dtype=np.uint16), np.zeros(8))
+
+
+def test_a_number_is_carried_by_a_scope_in_a_loop() -> None:
+    def kernel(x, y, n):
+        k = 0.0
+        for r in pl.range(n):
+            with pl.incore():
+                k = k * 2.0 + pl.sum(pl.load(x, [r, 0], [1, 4]))
+                y[r] = k
+
+    agree(kernel, X, np.zeros(3), 3)

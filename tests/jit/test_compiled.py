@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: MIT
+"""`compile`, `bind`, what a compiled specialisation shows, and options."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+
+
+@pto.jit
+def scale(x: pl.Tensor, y: pl.Tensor, factor: float = 2.0):
+    with pl.incore():
+        for i in pl.range(0, x.shape[0], chunk=4):
+            pl.store(pl.load(x, [i], [1]) * factor, [i], y)
+
+
+def arrays(n: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    return np.arange(n, dtype=np.float32), np.zeros(n, np.float32)
+
+
+def test_compile_does_not_run_and_the_result_does() -> None:
+    x, y = arrays()
+    compiled = scale.compile(x, y)
+    assert isinstance(compiled, pto.Compiled) and not y.any()
+    compiled(x, y, factor=3.0)
+    np.testing.assert_array_equal(y, x * 3)
+    assert "f32[?]" in repr(compiled)
+
+
+def test_a_bound_launch_runs_again_on_the_same_memory() -> None:
+    x, y = arrays()
+    bound = scale.compile(x, y).bind(x, y, 5.0)
+    del y
+    x[0] = 4
+    assert bound() is None
+    x[1] = 7
+    bound()
+    np.testing.assert_array_equal(bound.args[1], x * 5)
+    with pytest.raises(TypeError):
+        bound(x)
+
+
+def test_a_spec_stands_for_an_array_and_a_call_finds_what_was_compiled() -> None:
+    kernel = pto.jit(lambda x, n: x * n)
+    compiled = kernel.compile(pto.spec((None, 4), np.float32), 3)
+    x = np.ones((2, 4), np.float32)
+    fixed = kernel.compile(pto.spec((None, 4), pl.f32), 3)
+    np.testing.assert_array_equal(compiled(x, 2), x * 2)
+    np.testing.assert_array_equal(fixed(x, 2), x * 2)
+    assert len(kernel.specializations()) == 1
+    open_ = kernel.compile(pto.spec((None, None), "float32"), 3)
+    np.testing.assert_array_equal(kernel(x, 5), x * 5)
+    assert len(kernel.specializations()) == 2
+    np.testing.assert_array_equal(open_(np.ones((3, 3), np.float32), 2), np.full((3, 3), 2))
+
+
+def test_arguments_of_other_kinds_are_refused_with_both_kinds() -> None:
+    x, y = arrays()
+    compiled = scale.compile(x, y)
+    for args, reason in (
+        ((x.astype(np.float64), y), r"`x` is f64\[10\], f32\[\?\] is wanted"),
+        ((x.reshape(2, 5), y), r"`x` is f32\[2x5\], f32\[\?\] is wanted"),
+        ((x[::2], y), r"`x` is f32\[5\] strided, f32\[\?\] is wanted"),
+        ((x, y, 3), r"`factor` is i64, f64 is wanted"),
+        ((x, 3.0), "`y` must be a tensor, got the float 3.0"),
+    ):
+        for use in (compiled, compiled.bind):
+            with pytest.raises(pto.ArgumentError, match=reason):
+                use(*args)
+    with pytest.raises(pto.ArgumentError, match="missing the argument"):
+        compiled(x)
+    fixed = pto.jit(lambda t: t + 1).compile(pto.spec((4,), pl.f32))
+    with pytest.raises(pto.ArgumentError, match=r"`t` is f32\[5\], f32\[4\] is wanted"):
+        fixed(np.zeros(5, np.float32))
+
+
+def test_code_for_any_strides_takes_a_contiguous_array() -> None:
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    compiled = pto.jit(lambda t: t + 1).compile(x[:, ::-1])
+    for y in (x, x.T, x[1:, 1:]):
+        np.testing.assert_array_equal(compiled(y), y + 1)
+
+
+def test_a_compiled_kernel_checks_that_outputs_are_writable() -> None:
+    x, y = arrays()
+    compiled = scale.compile(x, y)
+    y.flags.writeable = False
+    for use in (compiled, compiled.bind):
+        with pytest.raises(pto.ArgumentError, match="`y` is written"):
+            use(x, y)
+
+
+@pytest.mark.parametrize("origin", ["compiled", "disk"])
+def test_every_stage_can_be_read(origin: str, tmp_path: Path) -> None:
+    x, y = arrays()
+    kernel = pto.jit(scale.__pto_jit__)
+    if origin == "disk":
+        pto.jit(scale.__pto_jit__).compile(x, y)
+    compiled = kernel.compile(x, y)
+    assert kernel.specializations()[0].origin == origin
+    assert compiled.stages[0] == "source" and compiled.stages[-2:] == ["llvm", "assembly"]
+    for stage in compiled.stages:
+        text = compiled.ir(stage)
+        assert "scale" in text, stage
+    assert pto.parse_pto(compiled.ir("source")).name == "scale"
+    with pytest.raises(ValueError, match="there is no stage 'nonsense'; the stages are source"):
+        compiled.ir("nonsense")
+    kinds: list[str] = []
+
+    def walk(nodes: list[Any]) -> None:
+        for node in nodes:
+            kinds.append(f"{node.kind} {node.var}")
+            walk(node.children)
+
+    walk(compiled.loop_nest())
+    assert "chunk i" in kinds and "in_chunk i" in kinds
+    assert "chunk i" in str(compiled.loop_nest()[0])
+    assert any(d.kind == "placement" or d.kind == "chunk" for d in compiled.decisions)
+    assert all(isinstance(d, pto.Decision) for d in compiled.decisions)
+    assert compiled.timings["source"] > 0
+    paths = compiled.write(tmp_path / "out")
+    assert {p.name for p in paths} == set(compiled.sources) == {p.name for p in (tmp_path / "out").iterdir()}
+    assert all(p.read_text() == compiled.sources[p.name] for p in paths)
+
+
+def test_options_are_checked_by_name_and_kind() -> None:
+    for options, reason in (
+        ({"speed": 3}, r"no option `speed`\nhelp: the options are target, debug, fastmath, num_threads, cache"),
+        ({"debug": "yes"}, "debug='yes'"),
+        ({"num_threads": 0}, "num_threads=0"),
+        ({"num_threads": True}, "num_threads=True"),
+        ({"num_threads": 2.0}, "num_threads=2.0"),
+    ):
+        with pytest.raises(pto.ArgumentError, match=reason):
+            pto.jit(**options)
+    with pytest.raises(pto.TargetError, match="unknown target 'abacus'"):
+        pto.jit(target="abacus")
+    with pytest.raises(pto.ArgumentError, match="takes a function"):
+        pto.jit(3)  # type: ignore[call-overload]
+    with pytest.raises(pto.TargetError):
+        scale.compile(*arrays(), target="abacus")
+
+
+def test_compile_overrides_the_decorators_options_unless_they_are_parameters() -> None:
+    kernel = pto.jit(debug=False)(lambda x, i: x[i])
+    x, _ = arrays()
+    with pytest.raises(pto.BoundsError):
+        kernel.compile(x, 3, debug=True)(x, 10)
+    assert kernel(x, 3) == 3
+    assert len(kernel.specializations()) == 2
+
+    @pto.jit
+    def named(x, debug: int):
+        return x[0] + debug
+
+    assert named.compile(x, debug=3)(x, debug=4) == 4
+
+
+def test_debug_fastmath_and_the_cache_option_change_what_is_made(settings: Path) -> None:
+    x, _ = arrays()
+    kernel = pto.jit(lambda x, i: x[i])
+    kernel.compile(x, 1, cache=False)
+    assert not list(settings.rglob("*.pto"))
+    texts = [kernel.compile(x, 1, **o).ir("llvm") for o in ({}, {"debug": True}, {"fastmath": True})]
+    assert texts[0] != texts[1]
+    assert len(list(settings.rglob("*.pto"))) == 3
+
+
+def test_specializations_say_what_was_made_and_why(caplog: pytest.LogCaptureFixture) -> None:
+    kernel = pto.jit(lambda x, n: x * n)
+    pto.config.log = "specialize"
+    with caplog.at_level(logging.INFO, logger="pto_jit"):
+        kernel(np.ones(3, np.float32), 2)
+        kernel(np.ones(3), 2)
+        kernel(np.ones(3), 2.0)
+        kernel(np.ones(3), 4.0)
+    made = kernel.specializations()
+    assert [s.signature for s in made] == ["x: f32[?], n: i64", "x: f64[?], n: i64", "x: f64[?], n: f64"]
+    assert [s.reason for s in made] == [
+        "the first call",
+        "argument kinds changed: x: f32[?] -> x: f64[?]",
+        "argument kinds changed: n: i64 -> n: f64",
+    ]
+    assert all(s.origin == "compiled" and s.seconds > 0 for s in made)
+    assert len([r for r in caplog.records if "<lambda>: compiled" in r.getMessage()]) == 3
+
+
+def test_dump_dir_gets_every_stage(tmp_path: Path) -> None:
+    pto.config.dump_dir = tmp_path
+    x, y = arrays()
+    compiled = pto.jit(cache=False)(scale.__pto_jit__).compile(x, y)
+    names = [p.stem.split("_", 1)[1] for p in sorted((tmp_path / "scale").iterdir())]
+    assert names == compiled.stages[:-2]

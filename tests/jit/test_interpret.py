@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: MIT
+"""Interpret mode gives what the compiled kernel gives."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+
+
+@pto.jit
+def softmax(x: pl.Tensor, y: pl.Tensor):
+    rows, cols = x.shape
+    with pl.incore():
+        for r in pl.range(0, rows, chunk=3):
+            t = pl.load(x, [r, 0], [1, cols])
+            e = pl.exp(t - pl.max(t, axis=1, keepdims=True))
+            pl.store(e / pl.sum(e, axis=1, keepdims=True), [r, 0], y)
+
+
+@pto.jit
+def product(a, b):
+    m, k = a.shape
+    n = b.shape[1]
+    out = pl.zeros([m, n], pl.f32)
+    for i in pl.range(0, m, 4, parallel=True):
+        acc = pl.zeros([4, n], pl.f32)
+        for j in pl.range(0, k, 4):
+            acc += pl.dot(pl.load(a, [i, j], [4, 4]), pl.load(b, [j, 0], [4, n]))
+        pl.store(acc, [i, 0], out)
+    return out
+
+
+@pto.jit
+def counted(x, threshold: float):
+    total = 0
+    best = x[0]
+    for i in range(x.shape[0]):
+        if x[i] > threshold:
+            total += 1
+            if x[i] > best:
+                best = x[i]
+    return total, best, pl.sum(pl.load(x))
+
+
+@pto.jit
+def nested(x):
+    return counted_parts(x) * 2
+
+
+@pto.jit
+def counted_parts(x):
+    return x + x.shape[0]
+
+
+RNG = np.random.default_rng(1)
+A = RNG.standard_normal((10, 7)).astype(np.float32)
+CASES = {
+    "softmax": (softmax, lambda: (A, np.zeros_like(A))),
+    "product": (product, lambda: (A, A.T.copy())),
+    "counted": (counted, lambda: (A[0], 0.25)),
+    "nested": (nested, lambda: (A,)),
+}
+
+
+def check(actual: Any, expected: Any) -> None:
+    if isinstance(expected, tuple):
+        for a, e in zip(actual, expected, strict=True):
+            check(a, e)
+    elif expected is not None:
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_interpret_agrees_with_the_compiled_kernel(case: str) -> None:
+    kernel, make = CASES[case]
+    one, two, three = make(), make(), make()
+    compiled = kernel(*one)
+    check(kernel.interpret(*two), compiled)
+    pto.config.interpret = True
+    check(kernel(*three), compiled)
+    for a, b, c in zip(one, two, three, strict=True):
+        check(b, a)
+        check(c, a)
+
+
+def test_interpret_checks_its_arguments_like_a_call() -> None:
+    with pytest.raises(pto.ArgumentError, match="missing the argument `y`"):
+        softmax.interpret(A)
+
+
+def test_the_environment_switches_it_on(tmp_path: Path) -> None:
+    script = tmp_path / "kernels.py"
+    script.write_text(
+        "import numpy as np, pto_jit as pto\n"
+        "@pto.jit\n"
+        "def kernel(x):\n"
+        "    print(type(x).__name__)\n"
+        "    return x + 1\n"
+        "print(kernel(np.zeros(2))[0], kernel.specializations())\n"
+    )
+    root = str(Path(pto.__file__).parents[1])
+    variables = {**os.environ, "PTO_INTERPRET": "1", "PYTHONPATH": root, "PTO_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run([sys.executable, str(script)], env=variables, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["Tensor", "1.0", "[]"], done.stderr

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: MIT
+"""What kernels return, and where its memory comes from."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+from pto_jit.results import decode, encode
+
+Parts = namedtuple("Parts", "low high")
+X = np.arange(6, dtype=np.float32)
+
+
+def same(actual: Any, expected: Any) -> None:
+    """Equal values of equal types, arrays compared by elements."""
+    assert type(actual) is type(expected), (actual, expected)
+    if isinstance(expected, dict):
+        assert list(actual) == list(expected)
+        for key in expected:
+            same(actual[key], expected[key])
+    elif isinstance(expected, (tuple, list)):
+        assert len(actual) == len(expected)
+        for a, e in zip(actual, expected, strict=True):
+            same(a, e)
+    elif isinstance(expected, np.ndarray):
+        assert actual.dtype == expected.dtype
+        np.testing.assert_array_equal(actual, expected)
+    else:
+        assert actual == expected
+
+
+CASES = {
+    "nothing": (lambda x: None, None),
+    "one tensor": (lambda x: x + 1, X + 1),
+    "two tensors": (lambda x: (x + 1, x * 2), (X + 1, X * 2)),
+    "a scalar": (lambda x: x[2], 2.0),
+    "an int": (lambda x: x.shape[0], 6),
+    "a bool": (lambda x: x[2] > 1, True),
+    "a mixture": (lambda x: (x + 1, x.shape[0], x[0] < 0, None, "text"), (X + 1, 6, False, None, "text")),
+    "nested tuples": (lambda x: ((x + 1, (x[1],)), 3), ((X + 1, (1.0,)), 3)),
+    "a list": (lambda x: [x + 1, 2, x.shape[0]], [X + 1, 2, 6]),
+    "a list of constants": (lambda x: [1, 2], [1, 2]),
+    "a dict": (lambda x: {"a": x + 1, "n": x.shape[0], 3: None}, {"a": X + 1, "n": 6, 3: None}),
+    "a named tuple": (lambda x: Parts(x - 1, x + 1), Parts(X - 1, X + 1)),
+    "a dict in a tuple": (lambda x: (x.shape[0], {"a": [x + 1]}), (6, {"a": [X + 1]})),
+    "constants": (lambda x: (1, 2.5, "a", None, True), (1, 2.5, "a", None, True)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_result_has_the_structure_that_python_gives_it(case: str) -> None:
+    function, expected = CASES[case]
+    kernel = pto.jit(function)
+    for _ in range(3):  # compiled, then on the fast path
+        same(kernel(X), expected)
+    bound = kernel.compile(X).bind(X)
+    same(bound(), expected)
+    again = pto.jit(function)  # from the disk cache
+    same(again(X), expected)
+    assert again.specializations()[0].origin == "disk"
+
+
+def test_a_returned_list_or_dict_is_a_new_one_at_every_call() -> None:
+    kernel = pto.jit(lambda x: ([1, 2], {"a": x[0]}))
+    first = kernel(X)
+    first[0].append(3)
+    first[1]["b"] = 1
+    same(kernel(X), ([1, 2], {"a": 0.0}))
+
+
+def test_the_structure_of_a_result_is_kept_as_json_when_another_process_can_make_it() -> None:
+    nested = (1, [2.5, None], {"a": (True,)}, Parts(1, "x"))
+    same(decode(encode(nested)), nested)
+    Local = namedtuple("Local", "a")
+    assert encode(Local(1)) is None
+    assert encode(object()) is None and encode([{(1, 2): 3}]) is None
+
+
+def test_returned_memory_is_used_again_when_the_result_is_gone() -> None:
+    kernel = pto.jit(num_threads=3)(lambda x: x + 1)
+    x = np.zeros((512, 512), np.float32)
+    runtime = kernel.compile(x)._kernel.entry.runtime
+    kernel(x)
+    before = runtime.statistics()
+    pointers = set()
+    for _ in range(10):
+        result = kernel(x)
+        pointers.add(result.ctypes.data)
+        del result
+    after = runtime.statistics()
+    assert len(pointers) == 1
+    assert (after.buffers_live, after.bytes_cached) == (before.buffers_live, before.bytes_cached)
+    kept = [kernel(x) for _ in range(3)]
+    assert len({k.ctypes.data for k in kept}) == 3
+    assert runtime.statistics().buffers_live == before.buffers_live + 3
+    np.testing.assert_array_equal(kept[0], kept[2])
+
+
+def test_a_returned_array_outlives_its_kernel() -> None:
+    result = pto.jit(lambda x: x + 1)(X)
+    view = result[2:]
+    del result
+    np.testing.assert_array_equal(view, X[2:] + 1)
+    view[0] = 5
+    assert view.flags.writeable and view[0] == 5
+
+
+def test_empty_full_and_zeros_are_tensors_of_the_caller() -> None:
+    @pto.jit
+    def kernel(x):
+        out = pl.zeros([x.shape[0]], pl.f32)
+        ones = pl.full([2, 3], 1, pl.i32)
+        with pl.incore():
+            pl.store(pl.load(x) * 2, [0], out)
+        return out, ones
+
+    out, ones = kernel(X)
+    np.testing.assert_array_equal(out, X * 2)
+    np.testing.assert_array_equal(ones, np.ones((2, 3), np.int32))
+    assert ones.dtype == np.int32

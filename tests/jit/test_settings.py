@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: MIT
+"""`pto.config`: what its fields take, and where they come from."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pto_jit as pto
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("num_threads", 0), ("num_threads", True), ("num_threads", "2"), ("cache_dir", None), ("cache_dir", ""),
+        ("debug", 1), ("interpret", "yes"), ("log", None), ("dump_dir", 3),
+    ],
+)  # fmt: skip
+def test_a_value_that_a_setting_cannot_have_is_refused(name: str, value: Any) -> None:
+    before = getattr(pto.config, name)
+    with pytest.raises(ValueError, match=rf"pto\.config\.{name} = .* is wanted"):
+        setattr(pto.config, name, value)
+    assert getattr(pto.config, name) == before
+
+
+def test_a_setting_that_does_not_exist_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError):
+        pto.config.threads = 3  # type: ignore[attr-defined]
+
+
+def test_the_environment_gives_the_first_values(tmp_path: Path) -> None:
+    program = "import pto_jit as pto; c = pto.config; print(c.num_threads, c.cache_dir, c.debug, c.log, c.dump_dir)"
+    variables = {
+        **os.environ, "PYTHONPATH": str(Path(pto.__file__).parents[1]), "PTO_NUM_THREADS": "3", "PTO_DEBUG": "1",
+        "PTO_CACHE_DIR": str(tmp_path), "PTO_LOG": "cache,passes", "PTO_DUMP_DIR": "",
+    }  # fmt: skip
+    run = [sys.executable, "-c", program]
+    done = subprocess.run(run, env=variables, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["3", str(tmp_path), "True", "cache,passes", "None"], done.stderr
+    variables["PTO_NUM_THREADS"] = "many"
+    done = subprocess.run(run, env=variables, capture_output=True, text=True, check=False)
+    assert "PTO_NUM_THREADS='many': a positive integer is wanted" in done.stderr

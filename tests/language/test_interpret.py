@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: MIT
+"""Interpret mode: the original function on NumPy."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit.language as pl
+from pto_jit.errors import LaunchError
+from pto_jit.language._interpret import active, run
+from tests.differential.programs import generate
+
+
+def test_slices_past_the_end_are_partial_tiles() -> None:
+    def kernel(x: Any, y: Any) -> None:
+        for r in pl.range(0, x.shape[0], 4):
+            acc = pl.zeros([4, 3], pl.f32)
+            acc += x[r : r + 4, :]
+            y[r : r + 4, :] = acc * 2
+
+    x, y = np.arange(21, dtype=np.float32).reshape(7, 3), np.zeros((7, 3), np.float32)
+    run(kernel, (x, y), {})
+    np.testing.assert_array_equal(y, 2 * x)
+
+
+def test_results_are_plain_arrays_and_numbers() -> None:
+    def kernel(x: Any) -> Any:
+        y = pl.zeros([2], pl.f32)
+        pl.store(pl.load(x) + 1, [0], y)
+        return y, x[0], pl.load(x) * 3, pl.max(x)
+
+    made, element, tile, top = run(kernel, (np.array([1, 2], np.float32),), {})
+    assert type(made) is np.ndarray and type(tile) is np.ndarray and type(element) is float and top == 2.0
+    np.testing.assert_array_equal(made, [2, 3])
+
+
+def test_arrays_inside_containers_are_tensors_and_other_containers_are_untouched() -> None:
+    seen: list[Any] = []
+    plain = [1, 2]
+
+    def kernel(pair: Any, table: Any, other: Any) -> None:
+        seen.extend([pair[0], table["x"], other])
+
+    run(kernel, ((np.zeros(2), 1), {"x": np.zeros(2)}, plain), {})
+    assert isinstance(seen[0], pl.Tensor) and isinstance(seen[1], pl.Tensor) and seen[2] is plain
+
+
+def test_a_hazard_between_parallel_iterations_shows_under_some_order() -> None:
+    def kernel(x: Any) -> None:
+        for i in pl.range(1, 8, parallel=True):
+            x[i] = x[i - 1] + 1
+
+    results = set()
+    for seed in range(5):
+        x = np.zeros(8, np.int64)
+        run(kernel, (x,), {}, seed=seed)
+        again = np.zeros(8, np.int64)
+        run(kernel, (again,), {}, seed=seed)
+        np.testing.assert_array_equal(x, again)
+        results.add(tuple(x))
+    assert len(results) > 1
+
+
+def test_the_context_is_left_as_it_was_also_after_an_error() -> None:
+    def kernel() -> None:
+        assert active()
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        run(kernel, (), {})
+    assert not active()
+
+
+def test_unequal_valid_extents_are_found() -> None:
+    def kernel(x: Any) -> None:
+        acc = pl.zeros([4], pl.f32)
+        for k in pl.range(0, 6, 4):
+            acc += x[k : k + 4]
+
+    with pytest.raises(LaunchError, match="pad=value"):
+        run(kernel, (np.zeros(6, np.float32),), {})
+
+
+@pytest.mark.parametrize("batch", range(6))
+def test_random_kernels_agree_for_every_order_of_parallel_loops(batch: int) -> None:
+    pto = types.SimpleNamespace(jit=lambda fn=None, **_: fn or (lambda f: f), incore=lambda fn: fn)
+    for seed in range(batch * 10, batch * 10 + 10):
+        program = generate(seed)
+        namespace: dict[str, Any] = {"pl": pl, "pto": pto}
+        exec(program.source, namespace)
+        first, second = program.args, program.args
+        run(namespace["kernel"], first, {}, seed=1)
+        run(namespace["kernel"], second, {}, seed=2)
+        tolerance = {"f32": 2e-4, "f64": 1e-11}.get(program.dtype, 0)
+        for a, b in zip(first, second, strict=True):
+            np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=program.source)  # type: ignore[arg-type]

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: MIT
+"""The Before/After programs in the docstrings of the passes are what the passes do."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pto_jit.ir.nodes import Module
+from pto_jit.ir.parse import parse as parse_pto
+from pto_jit.ir.text import to_text as print_module
+from pto_jit.ir.verify import verify
+from pto_jit.lower import chunk, coalesce, fuse, outline, place, serialise, simplify
+from pto_jit.semantic.rules import infer
+
+PASSES: list[tuple[Any, Callable[[Module], Module]]] = [
+    (serialise, lambda m: serialise.serialise_reductions(m, [])),
+    (chunk, lambda m: chunk.expand_chunks(m, [])),
+    (place, lambda m: place.place_scopes(m, [])),
+    (outline, outline.outline_scopes),
+    (simplify, simplify.simplify),
+    (coalesce, coalesce.coalesce),
+    (fuse, fuse.fuse),
+]
+
+
+def programs(doc: str) -> tuple[str, str]:
+    match = re.search(r"Before::\n\n(.*?)\n\nAfter::\n\n(.*?)(?=\n\n\S|\Z)", textwrap.dedent(doc), re.DOTALL)
+    assert match, "the docstring has no Before/After"
+    return textwrap.dedent(match[1]), textwrap.dedent(match[2])
+
+
+@pytest.mark.parametrize(("module", "transform"), PASSES, ids=[m.__name__.split(".")[-1] for m, _ in PASSES])
+def test_a_pass_does_what_its_docstring_shows(module: Any, transform: Callable[[Module], Module]) -> None:
+    before, after = programs(module.__doc__)
+    program = parse_pto(before)
+    verify(program, infer)
+    result = transform(program)
+    verify(result, infer)
+    assert print_module(result) == print_module(parse_pto(after))
+
+
+@pytest.mark.parametrize(("module", "transform"), PASSES, ids=[m.__name__.split(".")[-1] for m, _ in PASSES])
+def test_a_pass_that_finds_nothing_returns_the_same_object(module: Any, transform: Callable[[Module], Module]) -> None:
+    program = parse_pto("// Function Type: Orchestration\nfunc @f(%x: !pto.memref<gm,?,f32>) {\n  return\n}\n")
+    assert transform(program) is program

@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: MIT
+"""Reductions, scans, products, structure, order and indirect access through the whole compiler, against NumPy."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+
+DTYPES = ["float16", "float32", "float64", "int8", "int32", "int64", "uint8", "bool"]
+SHAPES = [(1, 1), (3, 17), (5, 64), (33, 70)]
+
+
+def array(dtype: str, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    if dtype == "bool":
+        return rng.random(shape) < 0.5
+    if dtype.startswith(("int", "uint")):
+        return rng.integers(0 if dtype[0] == "u" else -20, 20, shape).astype(dtype)
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def close(actual: Any, expected: Any, dtype: str) -> None:
+    tolerance = {"float16": 4e-3, "float32": 2e-5, "float64": 1e-13}.get(dtype, 0)
+    np.testing.assert_allclose(np.asarray(actual, np.float64), np.asarray(expected, np.float64), rtol=tolerance,
+                               atol=tolerance)  # fmt: skip
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("axis", [0, 1, -1, None, (0, 1)])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "any", "all", "mean"])
+def test_a_reduction_agrees_with_numpy(name: str, dtype: str, axis: Any, keepdims: bool) -> None:
+    function = getattr(pl, name)
+    kernel = pto.jit(lambda x: function(x, axis=axis, keepdims=keepdims))
+    for shape in SHAPES[:3]:
+        x = array(dtype, shape)
+        if name == "prod":
+            x = (np.abs(x) % 2 + 1).astype(dtype) if dtype != "bool" else x
+            if dtype.startswith("float"):
+                x = (1 + x / 64).astype(dtype)
+        expected = getattr(np, name)(x, axis=axis, keepdims=keepdims)
+        result = kernel(x)
+        close(result, expected, dtype)
+        if isinstance(result, np.ndarray):
+            assert result.dtype == expected.dtype and result.shape == expected.shape
+
+
+def test_a_reduction_of_nothing_gives_the_identity() -> None:
+    x = np.zeros((4, 0), np.float32)
+    np.testing.assert_array_equal(pto.jit(lambda t: pl.sum(t, axis=1))(x), np.zeros(4))
+    np.testing.assert_array_equal(pto.jit(lambda t: pl.prod(t, axis=1))(x), np.ones(4))
+    np.testing.assert_array_equal(pto.jit(lambda t: pl.max(t, axis=1))(x), np.full(4, -np.inf))
+    np.testing.assert_array_equal(pto.jit(lambda t: pl.min(t, axis=1))(x), np.full(4, np.inf))
+    assert pto.jit(lambda t: pl.sum(t))(x) == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "uint8"])
+@pytest.mark.parametrize("axis", [0, 1, None])
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_the_place_of_an_extreme_is_the_first_one(name: str, axis: Any, dtype: str) -> None:
+    function = getattr(pl, name)
+    kernel = pto.jit(lambda x: function(x, axis=axis))
+    for shape in SHAPES:
+        x = array(dtype, shape)
+        if dtype.startswith("float"):
+            x = np.round(x)  # ties
+        np.testing.assert_array_equal(kernel(x), getattr(np, name)(x, axis=axis))
+
+
+def test_not_a_number_goes_through_max_and_min() -> None:
+    x = np.ones((3, 40), np.float32)
+    x[1, 37] = np.nan
+    np.testing.assert_array_equal(pto.jit(lambda t: pl.max(t, axis=1))(x), np.max(x, axis=1))
+    np.testing.assert_array_equal(pto.jit(lambda t: pl.min(t, axis=1))(x), np.min(x, axis=1))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int8"])
+@pytest.mark.parametrize("name", ["cumsum", "cumprod"])
+def test_a_scan_agrees_with_numpy(name: str, dtype: str, axis: int, reverse: bool) -> None:
+    function = getattr(pl, name)
+    x = array(dtype, (6, 35))
+    if name == "cumprod":
+        x = (1 + x / 64).astype(dtype) if dtype.startswith("float") else np.sign(x).astype(dtype)
+    turned = np.flip(x, axis) if reverse else x
+    expected = getattr(np, name)(turned, axis=axis)
+    result = pto.jit(lambda t: function(t, axis=axis, reverse=reverse))(x)
+    close(result, np.flip(expected, axis) if reverse else expected, dtype)
+
+
+def test_reduce_and_scan_take_any_function() -> None:
+    x = array("float32", (5, 37))
+    result = pto.jit(lambda t: pl.reduce(t, 1, lambda a, b: pl.maximum(a, b)))(x)
+    np.testing.assert_array_equal(result, x.max(axis=1))
+    close(pto.jit(lambda t: pl.reduce(t, 0, operator.add))(x), x.sum(axis=0), "float32")
+    close(pto.jit(lambda t: pl.associative_scan(t, 1, operator.add))(x), np.cumsum(x, axis=1), "float32")
+
+    def argmax(left: Any, right: Any) -> Any:
+        better = right[0] > left[0]
+        return pl.where(better, right[0], left[0]), pl.where(better, right[1], left[1])
+
+    @pto.jit
+    def kernel(t: pl.Tensor):
+        tile = pl.load(t)
+        place = pl.broadcast_to(pl.reshape(pl.arange(0, 37), (1, 37)), (5, 37))
+        value, index = pl.reduce((tile, place), 1, argmax)
+        return value, index
+
+    value, index = kernel(x)
+    np.testing.assert_array_equal(value, x.max(axis=1))
+    np.testing.assert_array_equal(index, x.argmax(axis=1))
+
+
+def test_map_takes_a_scalar_function_with_control_flow() -> None:
+    def collatz(n: Any) -> Any:
+        steps = 0
+        while n > 1:
+            n = n // 2 if n % 2 == 0 else 3 * n + 1
+            steps += 1
+        return steps
+
+    x = np.arange(1, 40, dtype=np.int64)
+    np.testing.assert_array_equal(pto.jit(lambda t: pl.map(collatz, t))(x), [collatz(int(v)) for v in x])
+
+
+@pytest.mark.parametrize("shapes", [((5, 7), (7, 3)), ((33, 65), (65, 17)), ((1, 40), (40, 1)), ((0, 4), (4, 3)),
+                                    ((3, 0), (0, 2)), ((64, 64), (64, 64))])  # fmt: skip
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int8", "int32", "int64"])
+def test_a_matrix_product_agrees_with_numpy(dtype: str, shapes: Any) -> None:
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+    a, b = (array("int8" if dtype == "int8" else "float64", s, k).astype(kind) for k, s in enumerate(shapes))
+    result = pto.jit(lambda x, y: x @ y)(a, b)
+    if dtype in ("float16", "bfloat16"):
+        assert result.dtype == np.float32
+        np.testing.assert_allclose(result, a.astype("f8") @ b.astype("f8"), rtol=1e-3, atol=1e-3)
+    elif dtype.startswith("float"):
+        np.testing.assert_allclose(result, a @ b, rtol=2e-4 if dtype == "float32" else 1e-12,
+                                   atol=2e-5 if dtype == "float32" else 1e-12)  # fmt: skip
+    else:
+        assert result.dtype == (np.int32 if dtype == "int8" else a.dtype)
+        np.testing.assert_array_equal(result, a.astype(result.dtype) @ b.astype(result.dtype))
+
+
+def test_a_product_takes_transposed_batched_and_accumulating_operands() -> None:
+    a, b, c = array("float32", (20, 30)), array("float32", (40, 30), 1), array("float32", (20, 40), 2)
+    close(pto.jit(lambda x, y: x @ y.T)(a, b), a @ b.T, "float32")
+    close(pto.jit(lambda x, y, z: pl.dot(pl.load(x), pl.load(y).T, acc=pl.load(z)))(a, b, c), a @ b.T + c, "float32")
+    p, q = array("float32", (3, 9, 11)), array("float32", (3, 11, 5), 1)
+    close(pto.jit(lambda x, y: x @ y)(p, q), p @ q, "float32")
+    v = array("float32", (30,), 3)
+    close(pto.jit(lambda x, y: x @ y)(a, v), a @ v, "float32")
+    close(pto.jit(lambda x, y: x @ y)(v, b.T.copy()), v @ b.T, "float32")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int16", "bool"])
+def test_structure_operations_move_elements_like_numpy(dtype: str) -> None:
+    x, y = array(dtype, (6, 10)), array(dtype, (6, 10), 1)
+    cases = {
+        "reshape": (lambda t, u: pl.reshape(pl.load(t, [0, 0], [6, 10]), (4, 15)), x.reshape(4, 15)),
+        "transpose": (lambda t, u: pl.transpose(pl.load(t)), x.T),
+        "concat rows": (lambda t, u: pl.concat([pl.load(t), pl.load(u)]), np.concatenate([x, y])),
+        "concat columns": (lambda t, u: pl.concat([pl.load(t), pl.load(u)], axis=1), np.concatenate([x, y], 1)),
+        "stack": (lambda t, u: pl.stack([pl.load(t), pl.load(u)], axis=1), np.stack([x, y], 1)),
+        "flip": (lambda t, u: pl.flip(pl.load(t), 1), np.flip(x, 1)),
+        "part": (lambda t, u: pl.load(t)[1:3, 2:], x[1:3, 2:]),
+        "row": (lambda t, u: pl.load(t)[2], x[2]),
+        "expand": (lambda t, u: pl.expand_dims(pl.load(t), 1), x[:, None]),
+        "split": (lambda t, u: pl.split(pl.load(t, [0, 0], [6, 10]), 2)[1], x[:, 5:]),
+        "broadcast": (
+            lambda t, u: pl.broadcast_to(pl.load(t, [0, 0], [1, 10]), (4, 10)),
+            np.broadcast_to(x[:1], (4, 10)),
+        ),
+    }
+    for name, (function, expected) in cases.items():
+        np.testing.assert_array_equal(pto.jit(function)(x, y), expected, err_msg=name)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
+def test_sorting_is_stable_and_puts_nan_last(dtype: str, descending: bool) -> None:
+    x = array(dtype, (4, 53))
+    if dtype == "float32":
+        x = np.round(x)
+    ordered = pto.jit(lambda t: pl.sort(t, descending=descending))(x)
+    places = pto.jit(lambda t: pl.argsort(t, descending=descending))(x)
+    key = -x.astype(np.float64) if descending else x
+    expected = np.argsort(key, axis=-1, kind="stable")
+    np.testing.assert_array_equal(places, expected)
+    np.testing.assert_array_equal(ordered, np.take_along_axis(x, expected, -1))
+
+
+def test_topk_and_histogram() -> None:
+    x = array("float32", (3, 29))
+    values, indices = pto.jit(lambda t: pl.topk(t, 4))(x)
+    expected = np.argsort(-x, axis=-1, kind="stable")[:, :4]
+    np.testing.assert_array_equal(indices, expected)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, expected, -1))
+    n = np.array([0, 3, 3, 9, -1, 2, 2, 2], np.int32)
+    np.testing.assert_array_equal(pto.jit(lambda t: pl.histogram(t, 4))(n), [1, 0, 3, 2])
+
+
+def test_indirect_access_reads_and_writes_like_numpy() -> None:
+    x, places = array("float32", (8, 5)), np.array([3, 0, 7, 3], np.int32)
+    np.testing.assert_array_equal(pto.jit(lambda t, i: t[pl.load(i), :])(x, places), x[places])
+    along = np.argsort(x, axis=1).astype(np.int32)
+    np.testing.assert_array_equal(pto.jit(lambda t, i: pl.gather(pl.load(t), pl.load(i), 1))(x, along),
+                                  np.take_along_axis(x, along, 1))  # fmt: skip
+
+    @pto.jit
+    def put(v: pl.Tensor, i: pl.Tensor, out: pl.Tensor):
+        pl.scatter(pl.load(v), pl.load(i), 1, out)
+
+    out, expected = np.zeros_like(x), np.zeros_like(x)
+    put(x, along, out)
+    np.put_along_axis(expected, along, x, 1)
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_atomics_add_up_over_parallel_iterations() -> None:
+    @pto.jit
+    def count(x: pl.Tensor, total: pl.Tensor):
+        (n,) = x.shape
+        for i in pl.range(0, n, parallel=True):
+            pl.atomic_add(total, [0], x[i])
+
+    x, total = np.ones(1000, np.int32), np.zeros(1, np.int32)
+    count(x, total)
+    assert total[0] == 1000
+
+
+def test_random_numbers_do_not_depend_on_the_tiling() -> None:
+    whole = pto.jit(lambda seed: pl.rand(seed, 0, (4, 25)))(7)
+
+    @pto.jit
+    def pieces(out: pl.Tensor, seed):
+        for r in pl.range(0, 4, chunk=1):
+            out[r, :] = pl.rand(seed, r * 25, (25,))
+
+    out = np.empty((4, 25), np.float32)
+    pieces(out, 7)
+    np.testing.assert_array_equal(out, whole)
+    np.testing.assert_array_equal(whole, pl.rand(7, 0, (4, 25)))
+    assert whole.min() >= 0 and whole.max() < 1
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (16, 16), (17, 33), (40, 5)])
+def test_partial_tiles_need_no_masks(shape: tuple[int, int]) -> None:
+    @pto.jit
+    def normalise(x: pl.Tensor, y: pl.Tensor):
+        rows, cols = x.shape
+        for r in pl.range(0, rows, 16):
+            t = pl.load(x, [r, 0], [16, cols])
+            pl.store(t - pl.mean(t, axis=1, keepdims=True), [r, 0], y)
+
+    x = array("float32", shape)
+    y = np.full_like(x, 9)
+    normalise(x, y)
+    close(y, x - x.mean(axis=1, keepdims=True), "float32")
+
+
+def test_a_narrow_last_tile_meets_a_wide_accumulator_only_with_padding() -> None:
+    @pto.jit
+    def narrow(x: pl.Tensor, out: pl.Tensor):
+        acc = pl.load(x, [0, 0], [1, 16])
+        for c in pl.range(16, 40, 16):
+            acc = acc + pl.load(x, [0, c], [1, 16])
+        pl.store(acc, [0, 0], out)
+
+    @pto.jit
+    def padded(x: pl.Tensor, out: pl.Tensor):
+        acc = pl.load(x, [0, 0], [1, 16])
+        for c in pl.range(16, 40, 16):
+            acc = acc + pl.load(x, [0, c], [1, 16], pad=0)
+        pl.store(acc, [0, 0], out)
+
+    x, out = array("float32", (1, 40)), np.zeros((1, 16), np.float32)
+    with pytest.raises(pto.LaunchError, match="pad="):
+        narrow(x, out)
+    padded(x, out)
+    expected = x[:, :16] + x[:, 16:32]
+    expected[:, :8] += x[:, 32:]
+    close(out, expected, "float32")
+
+
+def test_an_argument_may_be_its_own_output() -> None:
+    @pto.jit
+    def softmax(x: pl.Tensor, y: pl.Tensor):
+        rows, cols = x.shape
+        with pl.incore():
+            for r in pl.range(0, rows, chunk=8):
+                t = pl.load(x, [r, 0], [1, cols])
+                e = pl.exp(t - pl.max(t, axis=1, keepdims=True))
+                pl.store(e / pl.sum(e, axis=1, keepdims=True), [r, 0], y)
+
+    x = array("float32", (30, 77))
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    expected = e / e.sum(axis=1, keepdims=True)
+    softmax(x, x)
+    close(x, expected, "float32")
+
+
+def test_overlapping_arguments_give_the_result_of_the_program_in_order() -> None:
+    @pto.jit
+    def shift(x: pl.Tensor, y: pl.Tensor):
+        t = pl.load(x)
+        u = pl.load(x)
+        y[...] = t + 1
+        y[...] = u + t
+
+    base = array("float32", (101,))
+    expected = base.copy()
+    x, y = expected[:-1], expected[1:]
+    t = x.copy()
+    y[...] = t + 1
+    y[...] = t + t
+    shift(base[:-1], base[1:])
+    np.testing.assert_array_equal(base, expected)

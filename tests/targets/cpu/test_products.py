@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: MIT
+"""Products that accumulate: whose memory the sum is kept in, and which accumulators fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+from pto_jit.errors import LaunchError
+
+RNG = np.random.default_rng(1)
+
+
+def matrix(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape, np.float32)
+
+
+@pto.jit(cache=False)
+def chain(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor):
+    m, n = out.shape
+    acc = pl.zeros([m, n], pl.f32)
+    for _ in pl.static_range(3):
+        acc = pl.dot(pl.load(x), pl.load(y), acc)
+    pl.store(acc, [0, 0], out)
+
+
+@pto.jit(cache=False)
+def kept(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor, first: pl.Tensor):
+    a = pl.load(x) @ pl.load(y)
+    b = pl.dot(pl.load(x), pl.load(y), a)
+    c = pl.dot(pl.load(x), pl.load(y), b)
+    pl.store(a, [0, 0], first)
+    pl.store(c, [0, 0], out)
+
+
+@pto.jit(cache=False)
+def viewed(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor, first: pl.Tensor):
+    a = pl.load(x) @ pl.load(y)
+    turned = a.T
+    b = pl.dot(pl.load(x), pl.load(y), a)
+    pl.store(turned, [0, 0], first)
+    pl.store(b, [0, 0], out)
+
+
+@pto.jit(cache=False)
+def loaded(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor, first: pl.Tensor):
+    acc = pl.load(first)
+    pl.store(pl.dot(pl.load(x), pl.load(y), acc), [0, 0], out)
+
+
+@pto.jit(cache=False)
+def itself(x: pl.Tensor, out: pl.Tensor):
+    a = pl.load(x) + 1
+    pl.store(pl.dot(a, a, a), [0, 0], out)
+
+
+@pytest.mark.parametrize("m, n, k", [(5, 7, 3), (40, 33, 64), (1, 50, 20), (0, 4, 4)])
+def test_a_chain_of_products_adds_up(m: int, n: int, k: int) -> None:
+    x, y, out = matrix(m, k), matrix(k, n), matrix(m, n)
+    chain(x, y, out)
+    np.testing.assert_allclose(out, 3 * (x @ y), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kernel, times", [(kept, 3), (viewed, 2)])
+def test_an_accumulator_that_is_read_later_keeps_its_value(kernel, times: int) -> None:
+    x, y, out, first = matrix(9, 20), matrix(20, 9), matrix(9, 9), matrix(9, 9)
+    kernel(x, y, out, first)
+    np.testing.assert_allclose(first, (x @ y).T if kernel is viewed else x @ y, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(out, times * (x @ y), rtol=1e-4, atol=1e-4)
+
+
+def test_an_accumulator_in_a_tensor_is_not_written() -> None:
+    x, y, out, first = matrix(9, 20), matrix(20, 11), matrix(9, 11), matrix(9, 11)
+    before = first.copy()
+    loaded(x, y, out, first)
+    np.testing.assert_array_equal(first, before)
+    np.testing.assert_allclose(out, x @ y + first, rtol=1e-4, atol=1e-4)
+
+
+def test_an_accumulator_that_is_an_operand_is_read_before_it_is_written() -> None:
+    x, out = matrix(12, 12), matrix(12, 12)
+    itself(x, out)
+    a = x + 1
+    np.testing.assert_allclose(out, a @ a + a, rtol=1e-4, atol=1e-4)
+
+
+def test_an_accumulator_of_another_size_is_an_error() -> None:
+    with pytest.raises(LaunchError, match="declared extents"):
+        chain(matrix(5, 3), matrix(3, 7), matrix(4, 7))
+    with pytest.raises(LaunchError, match="declared extents"):
+        chain(matrix(5, 3), matrix(3, 7), matrix(5, 8))

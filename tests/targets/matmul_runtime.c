@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+/* The three run-time functions a matrix product calls, as the tests need them: a scratch stack per worker that can be told to fail,
+ * counts of what is live, and a parallel loop that takes its ranges in a shuffled order on a settable number of threads. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+typedef struct {
+    int nested;
+    int64_t depth;
+} pto_worker;
+typedef int32_t (*pto_range_fn)(pto_worker *, void *, int64_t, int64_t);
+typedef struct {
+    pto_range_fn fn;
+    void *context;
+    int64_t begin, end, grain, count;
+    _Atomic int64_t next;
+    _Atomic int32_t status;
+} job;
+
+static int threads = 1;
+static _Atomic int64_t live, pushes, fail_after = -1;
+
+void standin_threads(int n) { threads = n; }
+void standin_fail_after(int64_t n) { fail_after = n; pushes = 0; }
+int64_t standin_live(void) { return live; }
+int64_t standin_pushes(void) { return pushes; }
+pto_worker *standin_worker(void) { return calloc(1, sizeof(pto_worker)); }
+
+void *pto_scratch_push(pto_worker *w, int64_t bytes)
+{
+    char *room;
+    if (fail_after >= 0 && pushes >= fail_after)
+        return NULL;
+    pushes++;
+    if (posix_memalign((void **)&room, 64, (size_t)(bytes + 64)))
+        return NULL;
+    for (int64_t i = 0; i < bytes; i++)
+        room[i + 64] = (char)0xFF; /* NaN: what is read before it is written shows */
+    w->depth++;
+    live++;
+    return room + 64;
+}
+
+void pto_scratch_pop(pto_worker *w, void *block)
+{
+    free((char *)block - 64);
+    w->depth--;
+    live--;
+}
+
+static void drain(job *j, pto_worker *w)
+{
+    w->nested++;
+    for (int64_t i; (i = j->next++) < j->count;) {
+        int64_t k = j->count - 1 - i; /* backwards: order must not matter */
+        int64_t b = j->begin + k * j->grain, e = b + j->grain < j->end ? b + j->grain : j->end;
+        int32_t s = j->fn(w, j->context, b, e);
+        if (s)
+            j->status = s;
+    }
+    w->nested--;
+}
+
+static job *current;
+
+static void *thread(void *unused)
+{
+    pto_worker mine = {0, 0};
+    (void)unused;
+    drain(current, &mine);
+    return NULL;
+}
+
+int32_t pto_parallel_for(pto_worker *w, pto_range_fn fn, void *context, int64_t begin, int64_t end, int64_t grain)
+{
+    job j = {fn, context, begin, end, grain, (end - begin + grain - 1) / grain, 0, 0};
+    pthread_t ids[16];
+    int extra = w->nested ? 0 : threads - 1;
+    if (extra)
+        current = &j;
+    for (int i = 0; i < extra; i++)
+        pthread_create(&ids[i], NULL, thread, NULL);
+    drain(&j, w);
+    for (int i = 0; i < extra; i++)
+        pthread_join(ids[i], NULL);
+    return j.status;
+}

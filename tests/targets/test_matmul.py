@@ -1,0 +1,554 @@
+# SPDX-License-Identifier: MIT
+"""The generated matrix products against NumPy: dtypes, layouts, sizes, widths, workers, memory around."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import llvmlite.binding as llvm
+import ml_dtypes
+import numpy as np
+import pytest
+
+from pto_jit.targets.cpu.matmul.blocking import Caches, blocking_of, host_caches
+from pto_jit.targets.cpu.matmul.library import Library, Processor, compile_object, module_ir, symbols
+from pto_jit.targets.cpu.matmul.shape import Combo, Machine, scheme_of
+
+Array = np.ndarray
+DTYPES = {
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    **{f"{s}{b}": np.dtype(f"{'u' if s == 'u' else ''}int{b}") for s in "iu" for b in (8, 16, 32, 64)},
+}
+COMBOS = [
+    Combo(*text.split())
+    for text in (
+        "f32 f32 f32",
+        "f64 f64 f64",
+        "f16 f16 f32",
+        "bf16 bf16 f32",
+        "bf16 f32 f32",
+        "f32 f16 f64",
+        "i8 i8 i32",
+        "u8 i8 i32",
+        "u8 u8 u32",
+        "i16 i16 i32",
+        "u16 u16 u32",
+        "i32 i32 i32",
+        "u32 i32 i64",
+        "i64 i64 i64",
+        "u64 u64 u64",
+    )
+]
+ENTRY = ctypes.CFUNCTYPE(
+    ctypes.c_int32,
+    ctypes.c_void_p,
+    *[ctypes.c_int64] * 3,
+    *[ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64] * 3,
+    ctypes.c_int32,
+)
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """The run-time functions of the tests and a worker."""
+
+    dll: ctypes.CDLL
+    worker: int
+
+    @property
+    def externals(self) -> dict[str, int]:
+        return {name: ctypes.cast(getattr(self.dll, name), ctypes.c_void_p).value or 0 for name in Library.EXTERNALS}
+
+
+@pytest.fixture(scope="module")
+def standin(tmp_path_factory: pytest.TempPathFactory) -> StandIn:
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("no C compiler for the stand-in of the run-time functions")
+    target = tmp_path_factory.mktemp("matmul") / "runtime.so"
+    source = Path(__file__).with_name("matmul_runtime.c")
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", str(target), str(source), "-lpthread"], check=True)
+    dll = ctypes.CDLL(str(target))
+    dll.standin_worker.restype = ctypes.c_void_p
+    dll.standin_live.restype = dll.standin_pushes.restype = ctypes.c_int64
+    dll.standin_fail_after.argtypes = [ctypes.c_int64]
+    return StandIn(dll, dll.standin_worker())
+
+
+def _variants() -> dict[str, Processor]:
+    host = Processor.host()
+    made = {"host": host}
+    if Machine.of(host.features, host.triple).arch == "x86":
+        features = llvm.get_host_cpu_features()
+        made["sse2"] = Processor(host.triple, "x86-64", "+sse2")
+        if all(features.get(name) for name in ("avx2", "fma", "f16c")):
+            made["avx2"] = Processor(host.triple, "x86-64", "+avx2,+fma,+f16c,+bmi,+bmi2")
+            if features.get("avxvnni"):
+                made["avxvnni"] = Processor(host.triple, "x86-64", "+avx2,+fma,+f16c,+avxvnni")
+        if all(features.get(name) for name in ("avx512f", "avx512bw", "avx512vl", "avx512dq")):
+            plain = "+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx2,+fma,+f16c"
+            made["avx512 without dots"] = Processor(host.triple, "x86-64", plain)
+    return made
+
+
+VARIANTS = _variants()
+# Every arithmetic of every width; the rest is the same code with other conversions.
+DISTINCT = {
+    "host": COMBOS,
+    "sse2": [COMBOS[i] for i in (0, 1, 2, 6, 9, 13)],
+    "avx2": [COMBOS[i] for i in (0, 2, 3, 6, 11)],
+    "avxvnni": [COMBOS[i] for i in (6, 7, 9)],
+    "avx512 without dots": [COMBOS[i] for i in (3, 6)],
+}
+CASES = [(variant, combo) for variant in VARIANTS for combo in DISTINCT[variant]]
+# Small caches, so that small products walk every loop of the driver.
+TINY = Caches(l1=4 << 10, l2=16 << 10, l3=256 << 10)
+
+
+@pytest.fixture(scope="module")
+def libraries(standin: StandIn) -> Callable[[str, Caches | None], Library]:
+    made: dict[tuple[str, Caches | None], Library] = {}
+
+    def get(variant: str, caches: Caches | None = None) -> Library:
+        key = (variant, caches)
+        if key not in made:
+            made[key] = Library(standin.externals, processor=VARIANTS[variant], caches=caches)
+        return made[key]
+
+    return get
+
+
+def raw(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return rng.integers(info.min, info.max, shape, dtype=dtype, endpoint=True)
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def laid_out(rng: np.random.Generator, rows: int, columns: int, dtype: np.dtype, layout: str) -> Array:
+    match layout:
+        case "rows":
+            return raw(rng, (rows, columns), dtype)
+        case "columns":
+            return raw(rng, (columns, rows), dtype).T
+        case "inner":
+            return raw(rng, (rows, columns + 7), dtype)[:, 3 : columns + 3]
+        case "strided":
+            return raw(rng, (rows + 3, 2 * columns + 5), dtype)[1 : rows + 1, 2 : 2 * columns + 2 : 2]
+        case "reversed":
+            return raw(rng, (rows, columns), dtype)[::-1, ::-1]
+        case "same row":
+            return np.broadcast_to(raw(rng, (1, columns), dtype), (rows, columns))
+        case "same column":
+            return np.broadcast_to(raw(rng, (rows, 1), dtype), (rows, columns))
+    raise AssertionError(layout)
+
+
+INPUTS = ("rows", "columns", "inner", "strided", "reversed", "same row", "same column")
+OUTPUTS = ("rows", "columns", "inner", "strided")
+
+
+def call(standin: StandIn, address: int, a: Array, b: Array, c: Array, accumulate: bool) -> int:
+    def steps(x: Array) -> tuple[int, int, int]:
+        return x.ctypes.data, x.strides[0] // x.itemsize, x.strides[1] // x.itemsize
+
+    sizes = (a.shape[0], b.shape[1], a.shape[1])
+    return ENTRY(address)(standin.worker, *sizes, *steps(a), *steps(b), *steps(c), int(accumulate))
+
+
+def expected(a: Array, b: Array, c: Array, accumulate: bool) -> tuple[Array, Array | None]:
+    """The product and the bound on its error; None: exact."""
+    if c.dtype.kind in "iu":
+        with np.errstate(over="ignore"):
+            return a.astype(c.dtype) @ b.astype(c.dtype) + (c if accumulate else c.dtype.type(0)), None
+    wide_a, wide_b = a.astype(np.longdouble), b.astype(np.longdouble)
+    before = c.astype(np.longdouble) if accumulate else np.zeros(c.shape, np.longdouble)
+    # vdpbf16ps rounds products and sums of a pair and flushes subnormals: two roundings more per pair, and a floor.
+    k = a.shape[1] + 4
+    scale = np.abs(wide_a) @ np.abs(wide_b) + np.abs(before)
+    return wide_a @ wide_b + before, scale * float(np.finfo(c.dtype).eps) * k + 1e-36
+
+
+def check(c: Array, truth: tuple[Array, Array | None], what: object) -> None:
+    value, bound = truth
+    if bound is None:
+        np.testing.assert_array_equal(c, value, err_msg=str(what))
+        return
+    wrong = ~(np.abs(c - value) <= bound)
+    assert not wrong.any(), f"{what}: {int(wrong.sum())} wrong, first at {np.argwhere(wrong)[0].tolist()}"
+
+
+def one_product(
+    standin: StandIn,
+    library: Library,
+    combo: Combo,
+    rng: np.random.Generator,
+    sizes: tuple[int, int, int],
+    layouts: tuple[str, str, str],
+    accumulate: bool,
+    workers: tuple[int, ...] = (1, 3),
+) -> None:
+    """Single-threaded and parallel, against NumPy; nothing outside C changes; the number of workers never shows."""
+    m, n, k = sizes
+    a = laid_out(rng, m, k, DTYPES[combo.a], layouts[0])
+    b = laid_out(rng, k, n, DTYPES[combo.b], layouts[1])
+    c = laid_out(rng, m, n, DTYPES[combo.c], layouts[2])
+    whole = c if c.base is None else c.base
+    before, around = c.copy(), np.array(whole)
+    truth = expected(a, b, before, accumulate)
+    entries = library.ensure(combo)
+    what = (combo, sizes, layouts, accumulate)
+    results = []
+    for address, threads in [(entries.single, 1), *((entries.parallel, t) for t in workers)]:
+        standin.dll.standin_threads(threads)
+        c[...] = before
+        assert call(standin, address, a, b, c, accumulate) == 0
+        check(c, truth, what)
+        results.append(c.copy())
+        c[...] = before
+        np.testing.assert_array_equal(np.asarray(whole).view(np.uint8), around.view(np.uint8), err_msg=f"stray: {what}")
+        assert standin.dll.standin_live() == 0
+    for other in results[2:]:
+        np.testing.assert_array_equal(results[1].view(np.uint8), other.view(np.uint8), err_msg=f"workers: {what}")
+
+
+PRIMES = (1, 2, 3, 5, 7, 13, 17, 31, 47, 61, 97, 127)
+
+
+def random_case(rng: np.random.Generator, largest: int) -> tuple[tuple[int, int, int], tuple[str, str, str], bool]:
+    def size() -> int:
+        return int(rng.choice(PRIMES)) if rng.random() < 0.3 else int(rng.integers(1, largest))
+
+    layouts = (str(rng.choice(INPUTS)), str(rng.choice(INPUTS)), str(rng.choice(OUTPUTS)))
+    return (size(), size(), size()), layouts, bool(rng.integers(2))
+
+
+@pytest.mark.parametrize(("variant", "combo"), CASES, ids=lambda x: x if isinstance(x, str) else x.symbol[7:])
+def test_random_sizes_and_layouts_agree_with_numpy(
+    standin: StandIn, libraries: Callable[..., Library], variant: str, combo: Combo
+) -> None:
+    rng = np.random.default_rng([3, *combo.symbol.encode()])
+    library = libraries(variant)
+    for _ in range(20):
+        one_product(standin, library, combo, rng, *random_case(rng, 131), workers=(1, 2))
+
+
+@pytest.mark.parametrize("combo", COMBOS[:1] + COMBOS[3:4] + COMBOS[6:7] + COMBOS[13:14], ids=lambda c: c.symbol[7:])
+@pytest.mark.parametrize("variant", ["host", "sse2"])
+def test_every_blocking_loop_agrees_with_numpy_and_any_number_of_workers_gives_the_same_bits(
+    standin: StandIn, libraries: Callable[..., Library], variant: str, combo: Combo
+) -> None:
+    if variant not in VARIANTS:
+        pytest.skip(f"no {variant} on this processor")
+    rng = np.random.default_rng(11)
+    library = libraries(variant, TINY)
+    for sizes in (
+        (200, 150, 260),
+        (9, 700, 300),
+        (333, 20, 150),
+        (65, 310, 131),
+        (1, 1500, 400),
+        (700, 1, 300),
+        (129, 512, 7),
+    ):
+        for a in ("rows", "columns"):
+            for b in ("rows", "columns"):
+                one_product(standin, library, combo, rng, sizes, (a, b, "rows"), True, workers=(1, 2, 4))
+    one_product(standin, library, combo, rng, (600, 300, 90), ("rows", "strided", "strided"), True, workers=(1, 2, 4))
+
+
+@pytest.mark.parametrize("combo", COMBOS, ids=lambda c: c.symbol[7:])
+def test_an_empty_k_writes_zeros_or_leaves_c_alone(
+    standin: StandIn, libraries: Callable[..., Library], combo: Combo
+) -> None:
+    rng = np.random.default_rng(0)
+    entries = libraries("host").ensure(combo)
+    a, b = np.empty((5, 0), DTYPES[combo.a]), np.empty((0, 7), DTYPES[combo.b])
+    for address in (entries.single, entries.parallel):
+        c = raw(rng, (5, 7), DTYPES[combo.c])
+        before = c.copy()
+        assert call(standin, address, a, b, c, True) == 0
+        np.testing.assert_array_equal(c, before)
+        assert call(standin, address, a, b[:, :4], c[:, ::2], False) == 0
+        assert not c[:, ::2].any()
+        np.testing.assert_array_equal(c[:, 1::2], before[:, 1::2])
+
+
+def test_an_empty_c_touches_nothing(standin: StandIn, libraries: Callable[..., Library]) -> None:
+    entries = libraries("host").ensure(COMBOS[0])
+    for address in (entries.single, entries.parallel):
+        for m, n in ((0, 4), (4, 0), (0, 0)):
+            assert ENTRY(address)(standin.worker, m, n, 3, None, 3, 1, None, n, 1, None, n, 1, 0) == 0
+
+
+def test_writing_c_does_not_read_it(standin: StandIn, libraries: Callable[..., Library]) -> None:
+    rng = np.random.default_rng(1)
+    for variant, combo in CASES:
+        if combo != COMBOS[0]:
+            continue
+        entries = libraries(variant).ensure(combo)
+        for m, n, k in ((1, 33, 9), (7, 50, 64), (40, 100, 600), (300, 70, 40)):
+            a, b = raw(rng, (m, k), DTYPES["f32"]), raw(rng, (k, n), DTYPES["f32"])
+            for right in (b, np.asfortranarray(b)):
+                c = np.full((m, n), np.nan, np.float32)
+                assert call(standin, entries.single, a, right, c, False) == 0
+                assert np.isfinite(c).all()
+
+
+def test_infinities_and_nans_stay_in_their_rows_and_columns(
+    standin: StandIn, libraries: Callable[..., Library]
+) -> None:
+    """Padding multiplies by nothing: a NaN in one column of B must not reach another."""
+    rng = np.random.default_rng(2)
+    for variant, combo in CASES:
+        if combo in COMBOS[:4]:
+            a, b = raw(rng, (19, 37), DTYPES[combo.a]), raw(rng, (37, 53), DTYPES[combo.b])
+            a[4, 11], b[36, 52], b[0, 16] = np.nan, np.nan, np.inf
+            c = np.zeros((19, 53), DTYPES[combo.c])
+            for right in (b, np.asfortranarray(b)):
+                assert call(standin, libraries(variant).ensure(combo).single, a, right, c, False) == 0
+                bad = ~np.isfinite(c)
+                assert bad[4].all()
+                assert bad[:, 52].all()
+                assert bad[:, 16].all()
+                assert bad.sum() == 53 + 2 * 18
+
+
+def test_half_precision_values_convert_exactly_with_and_without_hardware(
+    standin: StandIn, libraries: Callable[..., Library]
+) -> None:
+    """Every finite f16 times one, subnormals included."""
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    every = every[np.isfinite(every)]
+    one = np.ones((1, 1), np.float16)
+    for variant in ("host", "sse2", "avx2"):
+        if variant not in VARIANTS:
+            continue
+        entries = libraries(variant).ensure(COMBOS[2])
+        c = np.empty((1, every.size), np.float32)
+        assert call(standin, entries.single, one, every[None], c, False) == 0
+        np.testing.assert_array_equal(c[0], every.astype(np.float32))
+        c = np.empty((every.size, 1), np.float32)
+        assert call(standin, entries.single, every[:, None], one, c, False) == 0
+        np.testing.assert_array_equal(c[:, 0], every.astype(np.float32))
+
+
+def test_the_extreme_bytes_and_words_do_not_saturate(standin: StandIn, libraries: Callable[..., Library]) -> None:
+    for variant, combo in CASES:
+        if combo.c == "i32":
+            low = np.iinfo(DTYPES[combo.a])
+            for value in (low.min, low.max):
+                a = np.full((9, 70), value, DTYPES[combo.a])
+                b = np.full((70, 20), np.iinfo(DTYPES[combo.b]).min, DTYPES[combo.b])
+                c = np.empty((9, 20), np.int32)
+                assert call(standin, libraries(variant).ensure(combo).single, a, b, c, False) == 0
+                np.testing.assert_array_equal(c, a.astype(np.int32) @ b.astype(np.int32))
+
+
+class Guarded:
+    """Memory between two pages that must not be touched."""
+
+    def __init__(self, bytes_: int) -> None:
+        page = mmap.PAGESIZE
+        self.size = max(1, -(-bytes_ // page)) * page
+        self.map = mmap.mmap(-1, self.size + 2 * page)
+        self.start = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        for at in (self.start, self.start + page + self.size):
+            if libc.mprotect(at, page, 0):
+                pytest.skip("pages cannot be protected here")
+        self.bytes = bytes_
+
+    def array(self, shape: tuple[int, int], dtype: np.dtype, *, at_end: bool) -> Array:
+        offset = mmap.PAGESIZE + (self.size - self.bytes if at_end else 0)
+        room = (ctypes.c_uint8 * self.bytes).from_address(self.start + offset)
+        return np.ctypeslib.as_array(room).view(dtype).reshape(shape)
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MAP_PRIVATE"), reason="needs POSIX memory protection")
+@pytest.mark.parametrize(("variant", "combo"), CASES, ids=lambda x: x if isinstance(x, str) else x.symbol[7:])
+def test_nothing_outside_the_operands_is_read_or_written(
+    standin: StandIn, libraries: Callable[..., Library], variant: str, combo: Combo
+) -> None:
+    """Each operand ends, or begins, at a page without access; a stray access kills the process."""
+    rng = np.random.default_rng(5)
+    entries = libraries(variant).ensure(combo)
+    for m, n, k in ((1, 3, 5), (3, 1, 7), (5, 17, 33), (13, 49, 67), (1, 130, 61), (1, 65, 130), (50, 75, 19)):
+        for at_end in (True, False):
+            for transposed in range(8):
+                kept, arrays = [], []
+                for bit, (rows, columns, name) in enumerate(((m, k, combo.a), (k, n, combo.b), (m, n, combo.c))):
+                    shape = (columns, rows) if transposed >> bit & 1 else (rows, columns)
+                    room = Guarded(rows * columns * DTYPES[name].itemsize)
+                    kept.append(room)
+                    array = room.array(shape, DTYPES[name], at_end=at_end)
+                    array[...] = raw(rng, shape, DTYPES[name])
+                    arrays.append(array.T if transposed >> bit & 1 else array)
+                a, b, c = arrays
+                truth = expected(a, b, c, True)
+                assert call(standin, entries.single, a, b, c, True) == 0
+                check(c, truth, (variant, combo, m, n, k, transposed))
+
+
+def test_missing_scratch_is_a_status_and_leaks_nothing(standin: StandIn, libraries: Callable[..., Library]) -> None:
+    rng = np.random.default_rng(6)
+    for combo in (COMBOS[0], COMBOS[2], COMBOS[6]):
+        entries = libraries("host", TINY).ensure(combo)
+        a, b = raw(rng, (300, 200), DTYPES[combo.a]), raw(rng, (200, 300), DTYPES[combo.b])
+        for c in (np.zeros((300, 300), DTYPES[combo.c]), np.zeros((600, 600), DTYPES[combo.c])[::2, ::2]):
+            for address in (entries.single, entries.parallel):
+                standin.dll.standin_threads(1)
+                standin.dll.standin_fail_after(-1)
+                assert call(standin, address, a, b, c, False) == 0
+                needed = standin.dll.standin_pushes()
+                assert needed > 0
+                for n in range(min(needed, 12)):
+                    standin.dll.standin_fail_after(n)
+                    status = call(standin, address, a, b, c, False)
+                    standin.dll.standin_fail_after(-1)
+                    assert status != 0
+                    assert standin.dll.standin_live() == 0
+
+
+def test_object_code_is_stored_once_and_loaded_after_that(standin: StandIn) -> None:
+    shelf: dict[str, bytes] = {}
+    stored: list[str] = []
+
+    def store(key: str, code: bytes) -> None:
+        stored.append(key)
+        shelf[key] = code
+
+    first = Library(standin.externals, load=shelf.get, store=store)
+    second = Library(standin.externals, load=shelf.get, store=store)
+    third = Library(standin.externals, caches=TINY, load=shelf.get, store=store)
+    for library in (first, second, third):
+        one_product(
+            standin, library, COMBOS[0], np.random.default_rng(0), (20, 30, 40), ("rows", "rows", "rows"), False
+        )
+    assert len(stored) == len(set(stored)) == 2
+
+
+def test_many_threads_asking_for_one_combo_get_one_compilation(standin: StandIn) -> None:
+    stored: list[str] = []
+    library = Library(standin.externals, store=lambda key, _: stored.append(key))
+    found = []
+    pool = [threading.Thread(target=lambda: found.append(library.ensure(COMBOS[13]))) for _ in range(6)]
+    for thread in pool:
+        thread.start()
+    for thread in pool:
+        thread.join()
+    assert len(stored) == 1
+    assert len(set(found)) == 1
+    assert len(found) == 6
+
+
+def test_symbols_and_definitions_match() -> None:
+    host = Processor.host()
+    for combo in COMBOS:
+        module = llvm.parse_assembly(module_ir(combo, host.features))
+        defined = {f.name for f in module.functions if not f.is_declaration and f.linkage.name == "external"}
+        assert defined == set(symbols(combo))
+
+
+@pytest.mark.parametrize("triple", ["aarch64-unknown-linux-gnu", "riscv64-unknown-linux-gnu"])
+def test_the_text_for_other_processors_is_valid(triple: str) -> None:
+    for combo in COMBOS:
+        llvm.parse_assembly(module_ir(combo, "", triple)).verify()
+
+
+def test_dtypes_without_a_product_are_refused() -> None:
+    machine = Machine.of("", "x86_64")
+    for combo in (
+        Combo("f32", "i32", "f32"),
+        Combo("f64", "f64", "f32"),
+        Combo("i8", "i8", "i8"),
+        Combo("f16", "f16", "f16"),
+    ):
+        with pytest.raises(ValueError, match="no matrix product"):
+            scheme_of(combo, machine)
+
+
+def test_the_inner_loop_of_the_largest_tile_keeps_its_sums_in_registers() -> None:
+    """No vector is spilled to the stack anywhere in the f32 kernels."""
+    from pto_jit.targets.cpu.matmul.library import assembly
+
+    host = Processor.host()
+    if Machine.of(host.features, host.triple).arch != "x86":
+        pytest.skip("reads x86 assembly")
+    for variant in VARIANTS.values():
+        if "sse2" in variant.features and "avx2" not in variant.features:
+            continue
+        text = assembly(COMBOS[0], variant)
+        for name in (f"tiles_{v}:" for v in (1, 2)):
+            body = text[text.index(f"\n{name}") :]
+            body = body[: body.index(".Lfunc_end")]
+            spills = [line for line in body.splitlines() if "(%rsp)" in line and ("%zmm" in line or "%ymm" in line)]
+            assert not spills, spills[:4]
+
+
+def test_block_sizes_follow_the_caches(tmp_path: Path) -> None:
+    host = Processor.host()
+    scheme = scheme_of(COMBOS[0], Machine.of(host.features, host.triple))
+    small, large = blocking_of(scheme, Caches(16 << 10, 256 << 10, 2 << 20)), blocking_of(scheme, Caches())
+    assert small.depth <= large.depth
+    assert small.near_columns * small.depth <= large.near_columns * large.depth
+    for plan in (small, large):
+        assert plan.rows % scheme.tile_rows == 0
+        assert plan.near_columns % scheme.tile_columns == 0
+    assert host_caches(str(tmp_path)) == Caches()
+    for index, (level, kind, size) in enumerate(
+        (("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", "2M"))
+    ):
+        place = tmp_path / "cache" / f"index{index}"
+        place.mkdir(parents=True)
+        for name, text in (("level", level), ("type", kind), ("size", size)):
+            (place / name).write_text(text + "\n")
+    assert host_caches(str(tmp_path / "cache")) == Caches(48 << 10, 2 << 20, Caches().l3)
+
+
+def test_compiled_objects_are_reproducible() -> None:
+    host = Processor.host()
+    assert compile_object(COMBOS[0], host, TINY) == compile_object(COMBOS[0], host, TINY)
+
+
+def test_the_parallel_product_gives_the_same_bits_on_pools_of_any_size() -> None:
+    """On the real worker pool, called as generated code calls it: from inside an entry, with its worker."""
+    runtime = pytest.importorskip("pto_jit.runtime")
+    library = Library(runtime.symbols())
+    entry_type = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    rng = np.random.default_rng(8)
+
+    def fail(*what: object) -> None:
+        raise AssertionError(what)
+
+    for combo, m, n, k in ((COMBOS[0], 300, 700, 520), (COMBOS[0], 3, 5000, 300), (COMBOS[3], 257, 400, 130)):
+        a, b = raw(rng, (m, k), DTYPES[combo.a]), raw(rng, (k, n), DTYPES[combo.b])
+        address = library.ensure(combo).parallel
+        found = []
+        for threads in (1, 2, 4):
+            c = np.zeros((m, n), np.float32)
+
+            def body(worker: int, _args: int, _results: int, c: Array = c, address: int = address) -> int:
+                ends = (a.ctypes.data, k, 1, b.ctypes.data, n, 1, c.ctypes.data, n, 1)
+                return ENTRY(address)(worker, m, n, k, *ends, 0)
+
+            callback = entry_type(body)
+            pool = runtime.Runtime(threads)
+            place = ctypes.cast(callback, ctypes.c_void_p).value
+            runtime.Entry(pool, place, None, holder=None, on_failure=fail).launch([])
+            pool.shutdown()
+            check(c, expected(a, b, c, False), (combo, m, n, k, threads))
+            found.append(c)
+        for other in found[1:]:
+            np.testing.assert_array_equal(found[0], other)

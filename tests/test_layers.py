@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: MIT
+"""Which room may import which: a list of arrows, and every import in the package is one of them."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "pto_jit"
+BOTTOM = {"errors", "dtypes", "source", "config"}
+LIBRARY = BOTTOM | {"language", "ir", "semantic"}
+ALLOWED: dict[str, set[str]] = {
+    **dict.fromkeys(BOTTOM, BOTTOM),
+    "ir": BOTTOM | {"ir"},
+    "semantic": LIBRARY,  # the interpreter shares the language's eager meaning
+    "codegen": LIBRARY | {"codegen"},
+    "lower": LIBRARY | {"lower"},
+    "targets": LIBRARY | {"lower", "targets"},
+    "targets/cpu/loading.py": LIBRARY | {"lower", "targets", "runtime"},  # addresses that generated code calls
+    "runtime": {"runtime", "errors", "config"},
+    "language": {"language", "errors", "dtypes"},
+}
+OUTSIDE = {"llvmlite": ("targets/cpu", "targets/vecmath", "bench"), "cffi": ("runtime",)}
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def imports(path: Path) -> list[str]:
+    """The modules that a file imports, those inside functions too, but not those for the type checker alone."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    typing_only = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    found: list[str] = []
+    for node in ast.walk(tree):
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            package = path.relative_to(PACKAGE.parent).parts[: -node.level] if node.level else ()
+            module = ".".join((*package, *([node.module] if node.module else [])))
+            found += [f"{module}.{alias.name}" for alias in node.names]
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=[str(path.relative_to(PACKAGE)) for path in FILES])
+def test_a_file_imports_only_what_its_room_may(path: Path) -> None:
+    place = path.relative_to(PACKAGE)
+    room = str(place) if str(place) in ALLOWED else place.parts[0].removesuffix(".py")
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "pto_jit" and room in ALLOWED and len(parts) > 1:
+            assert parts[1] in ALLOWED[room], f"{place} imports {name}"
+        for library, rooms in OUTSIDE.items():
+            if parts[0] == library:
+                assert str(place).startswith(rooms), f"{place} imports {name}"
+
+
+def test_the_walk_sees_imports_inside_functions(tmp_path: Path) -> None:
+    path = tmp_path / "x.py"
+    text = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import a\ndef f():\n    from b.c import d\n"
+    path.write_text(text)
+    assert imports(path) == ["typing.TYPE_CHECKING", "b.c.d"]
