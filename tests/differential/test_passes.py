@@ -26,7 +26,7 @@ def test_every_stage_of_a_random_kernel_is_well_formed_and_means_the_same(batch:
         kernel = generate(seed)
         modules = lowered(build(kernel), kernel.arguments()[1])
         assert list(modules) == STAGES
-        expected = outcome(kernel, lambda args: interpreter.run(modules["source"], args))  # noqa: B023
+        expected = outcome(kernel, lambda args: interpreter.run(modules["source"], args))
         before = modules["source"]
         holds: list[str] = []
         for stage in STAGES:
@@ -36,7 +36,7 @@ def test_every_stage_of_a_random_kernel_is_well_formed_and_means_the_same(batch:
             if module is before and stage != "source":
                 continue
             assert parse(to_text(module)) == module, f"{stage} of {kernel}"
-            actual = outcome(kernel, lambda args: interpreter.run(module, args))  # noqa: B023
+            actual = outcome(kernel, lambda args: interpreter.run(module, args))
             why = difference(kernel, expected, actual, exact=True)
             assert why is None, f"{stage}: {why}\n{kernel}"
             before = module
