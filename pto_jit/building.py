@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.cache import build_id, disk_cache
@@ -14,13 +13,14 @@ from pto_jit.codegen.params import Param
 from pto_jit.config import config, log
 from pto_jit.options import Options
 from pto_jit.results import decode, encode
+from pto_jit.slotted import mutable
 from pto_jit.targets import cpu
 
 if TYPE_CHECKING:
     from pto_jit.compiler import Stages
 
 
-@dataclass(slots=True)
+@mutable
 class Built:
     """Machine code with what is needed to launch it and to explain its failures.
 

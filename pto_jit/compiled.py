@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,11 +14,12 @@ from pto_jit.kernel import Kernel
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.names import source_name
 from pto_jit.reading import Arguments, Spec
+from pto_jit.slotted import field, frozen
 
 LoopNodeKind = Literal["sequential", "parallel", "chunk", "in_chunk", "incore", "combine", "while", "if", "call"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoopNode:
     """A node of the program after placement: a loop, a branch, an in-core scope or a call.
 

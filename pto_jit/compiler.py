@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +27,13 @@ from pto_jit.lower.pipeline import PIPELINE
 from pto_jit.options import Options
 from pto_jit.runtime import symbols
 from pto_jit.semantic.rules import infer
+from pto_jit.slotted import field, mutable
 from pto_jit.targets import cpu
 from pto_jit.targets.cpu.program import write_module
 from pto_jit.work import elements_of_small_work
 
 
-@dataclass(slots=True)
+@mutable
 class Stages:
     """The program after each stage, what was decided, and the time each stage took."""
 

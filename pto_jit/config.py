@@ -11,9 +11,10 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from pto_jit.slotted import field, mutable
 
 logger = logging.getLogger("pto_jit")
 
@@ -60,7 +61,7 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 }
 
 
-@dataclass(slots=True)
+@mutable
 class Config:
     """`pto.config`.
 

@@ -7,17 +7,18 @@ argument of a kernel.  bf16 is `ml_dtypes.bfloat16` on the NumPy side.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
 
+from pto_jit.slotted import frozen
+
 Kind = Literal["f", "i", "u", "b"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DType:
     """An element type.
 
@@ -71,7 +72,7 @@ class DType:
         return Annotated(self, sizes if isinstance(sizes, tuple) else (sizes,))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Annotated:
     """A dtype with named sizes, as written in a comprehension's parameter list."""
 

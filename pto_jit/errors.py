@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import linecache
 import unicodedata
-from dataclasses import dataclass, field
 from typing import Any
 
+from pto_jit.slotted import field, frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class Loc:
     """A range of source text: lines from 1, columns from 0 (as in `ast`, but counted in characters, not bytes).
 
@@ -45,7 +46,7 @@ class Loc:
 NOWHERE = Loc()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Note:
     """A second place or a remark that belongs to an error."""
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from pto_jit.arguments import Parameters
@@ -18,9 +17,10 @@ from pto_jit.options import Options
 from pto_jit.reading import Arguments
 from pto_jit.results import converter, leaf_items, result_plan
 from pto_jit.runtime import Bound, Entry, Runtime, default_runtime
+from pto_jit.slotted import field, frozen, mutable
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Specialization:
     """One compiled version of a kernel.
 
@@ -34,7 +34,7 @@ class Specialization:
     seconds: float
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class Kernel:
     """A specialisation with its machine code; the runtime gives it back when a launch fails or prints.
 

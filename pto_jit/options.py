@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
 from typing import Any
 
 from pto_jit.errors import ArgumentError, TargetError
+from pto_jit.slotted import frozen, replace
 
 TARGETS = ("cpu",)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Options:
     """target: what is compiled for; debug: check element bounds, races and assertions; fastmath: allow reassociation
     and contraction; num_threads: workers of this kernel (None: `pto.config.num_threads`); cache: keep the code on disk.

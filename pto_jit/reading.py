@@ -12,7 +12,6 @@ import enum
 import functools
 import types
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -26,6 +25,7 @@ from pto_jit.ir.types import Layout, TensorType
 from pto_jit.language import Symbol, Tensor, TensorSpec, constexpr
 from pto_jit.objects import BackReference, attributes_of, class_print, is_opaque
 from pto_jit.runtime.tensors import as_tensor
+from pto_jit.slotted import field, frozen, mutable
 
 if TYPE_CHECKING:
     from pto_jit.arguments import Parameters
@@ -35,7 +35,7 @@ _PLAIN = (bool, int, float, complex, str, bytes, types.NoneType)
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, functools.partial, np.ufunc)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spec:
     """`pto.spec(shape, dtype)`: a tensor argument that does not exist yet; None in the shape is a run-time extent."""
 
@@ -46,7 +46,7 @@ class Spec:
         return f"pto.spec({self.shape}, {self.dtype!r})"
 
 
-@dataclass(slots=True)
+@mutable
 class Arguments:
     """The arguments of one call, described.
 

@@ -14,11 +14,11 @@ import ast
 import linecache
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FunctionType
 
 from pto_jit.errors import CompilationError, Loc
+from pto_jit.slotted import field, frozen, mutable
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
@@ -26,7 +26,7 @@ _STARTED = time.time()
 _KEPT_FILES = 64
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class SourceFile:
     """A parsed file. `functions` maps a first line (decorators included) to the functions that start there."""
 
@@ -60,7 +60,7 @@ class SourceFile:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Located:
     """A function's node and the file it stands in."""
 

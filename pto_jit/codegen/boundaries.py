@@ -9,7 +9,6 @@ where it is used (with its valid extents, kept in scalars); views move to where 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 from pto_jit.codegen.emit import I64, Emitter, index
 from pto_jit.codegen.remaking import remake_generated
@@ -18,6 +17,7 @@ from pto_jit.ir import walk
 from pto_jit.ir.nodes import Block, Break, Continue, For, If, Op, Operand, Return, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.semantic.rules import effects
+from pto_jit.slotted import mutable, replace
 
 
 def place_scopes(e: Emitter, body: Sequence[Stmt], name: Callable[[], str], implicit: bool, complete: Callable[[Var], bool]) -> Block:  # fmt: skip  # noqa: E501
@@ -155,7 +155,7 @@ class _Grouper:
         return [*early.values(), *(s for s in stmts if id(s) not in early)]
 
 
-@dataclass(slots=True)
+@mutable
 class _Temporary:
     """A tensor that carries a tile from scope to scope, and the scalars with its valid extents."""
 

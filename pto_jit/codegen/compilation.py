@@ -7,7 +7,6 @@ import ast
 import copy
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -22,10 +21,11 @@ from pto_jit.errors import CompilationError, InternalError, Loc, PtoError, TypeM
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import Func, Module, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType
+from pto_jit.slotted import frozen
 from pto_jit.source import locate
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Program:
     """The compiled front end of one specialisation.
 

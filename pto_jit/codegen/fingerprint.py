@@ -18,7 +18,6 @@ import functools
 import hashlib
 import sys
 import types
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -27,6 +26,7 @@ from pto_jit.codegen.frames import BUILTINS
 from pto_jit.codegen.names import free_names
 from pto_jit.dtypes import DType
 from pto_jit.errors import CompilationError
+from pto_jit.slotted import frozen
 from pto_jit.source import FunctionNode, locate
 
 Guard = tuple[Literal["global", "cell", "code"], Any, str, Any]
@@ -37,7 +37,7 @@ _REPRESENTED = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis
 _HEAP_TYPE = 1 << 9
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fingerprint:
     """`digest` identifies content; `guards` are (kind, globals dict or cell or function, name, object) to compare by
     identity: a function's `__code__` is replaced by tools that reload edited modules.

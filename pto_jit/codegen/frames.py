@@ -6,12 +6,12 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.names import FunctionNames, analyse
 from pto_jit.errors import Loc, Note
+from pto_jit.slotted import field, frozen, mutable
 from pto_jit.source import FunctionNode, Located, SourceFile
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Missing:
 MISSING = Missing()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Unusable:
     """A binding that cannot be read: possibly unset, or of two kinds where control flow met.
 
@@ -45,7 +45,7 @@ class Unusable:
     dead: bool = False  # nothing reads it, by the analysis of the source: its value does not matter
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class Frame:
     """The variables of one activation of a function, lambda or comprehension.
 

@@ -12,7 +12,6 @@ import difflib
 import functools
 import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pto_jit.codegen.calls import Calls
@@ -28,9 +27,10 @@ from pto_jit.codegen.values import RunTimeValueUsed, Scalar, is_runtime
 from pto_jit.errors import NOWHERE, CompilationError, Loc, Note, PtoError
 from pto_jit.ir import nodes
 from pto_jit.ir.types import ScalarType
+from pto_jit.slotted import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Options:
     """What compilation depends on besides the program."""
 
@@ -39,7 +39,7 @@ class Options:
     inline_limit: int = 100
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Orchestration:
     """The jit function whose body is being compiled."""
 

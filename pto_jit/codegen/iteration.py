@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,12 +12,13 @@ from pto_jit.codegen.frames import MISSING, KernelFunction, Unusable
 from pto_jit.codegen.names import FUNCTIONS, LoopNames, stores
 from pto_jit.codegen.values import Scalar, is_runtime
 from pto_jit.errors import ScheduleError, TypeMismatchError
+from pto_jit.slotted import frozen
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoopSpec:
     """The value of `pl.range(...)`, and of `range(...)` with run-time bounds."""
 

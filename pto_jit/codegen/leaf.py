@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pto_jit.slotted import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Leaf:
     """In the structure of a result: the place of the returned operand with this number."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.builtins.promote import tile_of
@@ -39,12 +38,13 @@ from pto_jit.errors import CompilationError, Loc, Note, ScheduleError, TypeMisma
 from pto_jit.ir.nodes import Const, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.semantic.rules import is_elementwise
+from pto_jit.slotted import mutable
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class Carried:
     """A name that is live where an iteration starts."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from pto_jit.dtypes import DType, bool_, f64, i64
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType, Type
+from pto_jit.slotted import mutable
 
 
 class Disagreement(Exception):
@@ -32,7 +32,7 @@ class Disagreement(Exception):
         self.hint = hint
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class Phi:
     """A mutable variable and the value that each path gives it (None: the path leaves it as it is)."""
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+
+from pto_jit.slotted import field, mutable
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -17,7 +18,7 @@ Names = frozenset[str]
 NONE: Names = frozenset()
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class LoopNames:
     """What a loop does to the names of its function."""
 
@@ -30,7 +31,7 @@ class LoopNames:
     updates: tuple[ast.expr, ...]  # what `.update(...)` is called on: perhaps explicit reductions
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class FunctionNames:
     """The scope of one `def` or `lambda`."""
 

@@ -7,14 +7,14 @@ The run-time leaves of all parameters, in order, are the parameters of the compi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from pto_jit.dtypes import DType
 from pto_jit.ir.types import TensorType
+from pto_jit.slotted import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorParam:
     """A tensor argument; extents that an annotation fixes are in `type.shape`.
 
@@ -25,7 +25,7 @@ class TensorParam:
     symbols: tuple[str | None, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScalarParam:
     """A run-time number. `weak`: it was a Python int (i64) or float (f64)."""
 
@@ -33,14 +33,14 @@ class ScalarParam:
     weak: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StaticParam:
     """A compile-time value: the object itself."""
 
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ContainerParam:
     """A tuple, list, dict, dataclass or other object with tensors inside.
 
@@ -56,7 +56,7 @@ class ContainerParam:
 ParamKind = TensorParam | ScalarParam | StaticParam | ContainerParam
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Param:
     """One Python parameter of the kernel (each surplus positional argument of `*args` is one of its own)."""
 

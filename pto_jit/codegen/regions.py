@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
 from typing import Any
 
 from pto_jit.codegen.frames import MISSING, Frame
@@ -12,9 +11,10 @@ from pto_jit.codegen.merging import Exit
 from pto_jit.codegen.values import Scalar
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Stmt
+from pto_jit.slotted import field, mutable
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class Target:
     """Something that can be left early: a function being inlined, an unrolled loop or one of its iterations.
 
@@ -49,7 +49,7 @@ SPLIT = Gone()  # control left for several targets; their flags tell which
 Status = Target | Gone | None  # None: control falls through
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class Region:
     """One run-time branch or loop body being compiled, with the old values of the names it changed."""
 
@@ -66,7 +66,7 @@ class Region:
             self.journal[key] = (holder.vars.get(name, MISSING), holder.places.get(name))
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class Branch:
     """A finished branch: its statements, the names it changed and how it ended."""
 
@@ -76,7 +76,7 @@ class Branch:
     region: Region
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class Pending:
     """An `if` one side of which left; the code after it is being compiled into the other side."""
 
@@ -89,7 +89,7 @@ class Pending:
     node: ast.AST
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class LoopExit:
     """A way out of an iteration, with the values of all names at that point."""
 
@@ -99,7 +99,7 @@ class LoopExit:
     target: Target | None = None  # what is left beyond the loop, when it is not the loop alone
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class LoopRecord:
     """A run-time loop whose body is being compiled."""
 

@@ -7,16 +7,16 @@ values: they stand for numbers, tiles and arrays that exist only when the compil
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from pto_jit.dtypes import DType
 from pto_jit.errors import NOWHERE, Loc
 from pto_jit.ir.nodes import Const, Operand, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
+from pto_jit.slotted import frozen
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Scalar:
     """A run-time number.
 
@@ -34,7 +34,7 @@ class Scalar:
         return self.operand.type.dtype
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Tile:
     """A tile; `extents` are its declared extents as i64 operands. A *generated* tile fits any valid extent."""
 
@@ -57,7 +57,7 @@ class Tile:
         return len(self.extents)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Tensor:
     """An array in global memory or a view of one; `extents` are i64 operands (constants where they are known)."""
 

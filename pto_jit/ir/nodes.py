@@ -12,19 +12,19 @@ nothing changed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal
 
 from pto_jit.dtypes import DType
 from pto_jit.errors import NOWHERE, Loc
 from pto_jit.ir.types import ScalarType, Type
+from pto_jit.slotted import field, frozen
 
 LoopKind = Literal["sequential", "parallel", "chunk", "in_chunk", "combine"]
 FuncKind = Literal["orchestration", "incore"]
 Attr = int | float | bool | str | None | DType | tuple["Attr", ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Var:
     """A use or definition of a variable; `name` without the `%`."""
 
@@ -32,7 +32,7 @@ class Var:
     type: Type
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Const:
     """A scalar constant, already of the type it is used with."""
 
@@ -52,16 +52,17 @@ class Const:
 Operand = Var | Const
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Region:
-    """The body of a function passed to an operation (`map`, `reduce`, `associative_scan`): scalars in, scalars out."""
+    """The body of a function: of one passed to an operation (`map`, `reduce`, `associative_scan`; scalars in, scalars
+    out), or of the combine function of a `Reduction`, whose states may have tiles."""
 
     params: tuple[Var, ...]
     body: Block
     results: tuple[Operand, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Op:
     """One operation: `results = op args {attrs}`."""
 
@@ -79,12 +80,28 @@ class Op:
         return default
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
+class Reduction:
+    """Variables that the iterations of a loop combine into, and how two of their states become one.
+
+    A loop with it may be run in pieces: each piece starts from `init`, which changes no state it is combined with, and
+    `combine` merges what the pieces give, in their order.  `combine` is the name of an associative elementwise
+    operation (one variable; a scalar `init` stands for a tile full of it) or a region that takes the variables of the
+    left state, then those of the right one, and gives the state.  Run in order, the loop does not need any of this.
+    """
+
+    state: tuple[Var, ...]
+    init: tuple[Operand, ...]
+    combine: str | Region
+
+
+@frozen
 class For:
     """A counted loop over [start, stop) by step, in the order and with the freedom that `kind` says.
 
     `chunk` (an operand), `policy` and `combine` are what the source asked for; chunk expansion consumes `chunk`.
-    `grain` is the scheduler's choice: iterations given to a worker at a time (parallel and chunk loops).
+    `grain` is the scheduler's choice: iterations given to a worker at a time (parallel and chunk loops).  A "combine"
+    loop merges partial results: in order, or with `combine` "tree" in any order (one level of a tree).
     """
 
     kind: LoopKind
@@ -98,9 +115,10 @@ class For:
     combine: Literal["sequential", "tree", "loop"] = "sequential"
     grain: int | None = None
     loc: Loc = field(default=NOWHERE, compare=False, repr=False)
+    reductions: tuple[Reduction, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class While:
     """`before` computes `cond`; the loop ends when it is false."""
 
@@ -110,7 +128,7 @@ class While:
     loc: Loc = field(default=NOWHERE, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class If:
     cond: Operand
     then: Block
@@ -118,7 +136,7 @@ class If:
     loc: Loc = field(default=NOWHERE, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scope:
     """An in-core scope, before outlining. `named` when it is the inlined body of a named in-core function."""
 
@@ -128,7 +146,7 @@ class Scope:
     loc: Loc = field(default=NOWHERE, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fuse:
     """Consecutive tile operations that run as one loop nest over their common leading axes.
 
@@ -140,7 +158,7 @@ class Fuse:
     loc: Loc = field(default=NOWHERE, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Call:
     """A call of another function of the module. Results are scalars; tensors are passed in."""
 
@@ -150,18 +168,18 @@ class Call:
     loc: Loc = field(default=NOWHERE, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Return:
     values: tuple[Operand, ...] = ()
     loc: Loc = field(default=NOWHERE, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Break:
     loc: Loc = field(default=NOWHERE, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Continue:
     loc: Loc = field(default=NOWHERE, compare=False, repr=False)
 
@@ -170,7 +188,7 @@ Stmt = Op | For | While | If | Scope | Fuse | Call | Return | Break | Continue
 Block = tuple[Stmt, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Func:
     """A function. `results` are the types it returns (an entry may return tensors and scalars, others scalars)."""
 
@@ -182,7 +200,7 @@ class Func:
     loc: Loc = field(default=NOWHERE, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Module:
     name: str
     funcs: tuple[Func, ...]

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from dataclasses import dataclass, field
 from typing import Any
 
 from pto_jit.dtypes import i64
@@ -23,6 +22,7 @@ from pto_jit.ir.nodes import (
     If,
     Op,
     Operand,
+    Reduction,
     Region,
     Return,
     Scope,
@@ -33,6 +33,7 @@ from pto_jit.ir.nodes import (
 from pto_jit.ir.text import mnemonic
 from pto_jit.ir.type_text import fits
 from pto_jit.ir.types import ScalarType, TileType, Type
+from pto_jit.slotted import field, mutable
 
 Infer = Callable[[str, tuple[Operand, ...], dict[str, Attr], tuple[Region, ...]], tuple[Type, ...]]
 
@@ -54,7 +55,7 @@ for _name in ("add", "sub", "mul", "div", "max", "min"):
     _INSTRUCTIONS[f"trowexpand{_name}"] = (_name, ())
 
 
-@dataclass(slots=True)
+@mutable
 class FunctionScope:
     """What is known about the function being parsed."""
 
@@ -273,16 +274,41 @@ class Statements(Cursor):
     def regions(self) -> tuple[Region, ...]:
         result: list[Region] = []
         while True:
-            params = self.params()
-            self.end_of_line()
-            body = self.block(("YIELD",))
-            self.expect("YIELD")
-            values = self.comma_operands()
-            self.end_of_line()
-            result.append(Region(params, body, values))
+            result.append(self.region())
             if not self.accept("AND"):
                 self.expect("ENDWITH")
                 return tuple(result)
+
+    def region(self) -> Region:
+        params = self.params()
+        self.end_of_line()
+        body = self.block(("YIELD",))
+        self.expect("YIELD")
+        values = self.comma_operands()
+        self.end_of_line()
+        return Region(params, body, values)
+
+    def reductions(self) -> tuple[Reduction, ...]:
+        """The `REDUCE` clauses at the head of a loop's body."""
+        result: list[Reduction] = []
+        while True:
+            while self.token.kind in ("newline", "comment"):
+                self.at += 1
+            if not self.accept("REDUCE"):
+                return tuple(result)
+            state = [self.use()]
+            while self.accept(","):
+                state.append(self.use())
+            self.expect("FROM")
+            init = self.comma_operands()
+            if self.accept("BY"):
+                combine = self.next("name", "the name of an associative operation").text
+            else:
+                self.expect("WITH")
+                combine = self.region()
+                self.expect("ENDREDUCE")
+            self.end_of_line()
+            result.append(Reduction(tuple(state), init, combine))
 
     def call(self, start: Token, targets: list[Token]) -> Call:
         self.scope.calls = True
@@ -319,9 +345,11 @@ class Statements(Cursor):
         options = self.loop_options()
         loc = self.loc(start)
         self.end_of_line()
+        reductions = self.reductions()
         body = self.block(("ENDFOR",))
         self.at += 1
-        out.append(For(options.pop("kind", "sequential"), var, start_at, stop, step, body, **options, loc=loc))
+        kind = options.pop("kind", "sequential")
+        out.append(For(kind, var, start_at, stop, step, body, **options, loc=loc, reductions=reductions))
 
     def bound(self, out: list[Stmt]) -> Operand:
         """An operand of a loop header after its comma; `%n:idx` of another integer type is cast."""

@@ -6,16 +6,16 @@ An extent is an `int` when it is known at compile time and `None` when it is a r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from pto_jit.dtypes import DType
+from pto_jit.slotted import frozen
 
 Extent = int | None
 Layout = Literal["c", "inner", "strided"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScalarType:
     """One run-time number."""
 
@@ -25,7 +25,7 @@ class ScalarType:
         return str(self.dtype)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TileType:
     """A value of in-core code with a declared shape; each axis also has a run-time *valid* extent, at most as large."""
 
@@ -40,7 +40,7 @@ class TileType:
         return f"!pto.tile<{format_shape(self.shape)}x{self.dtype}>" if self.shape else f"!pto.tile<{self.dtype}>"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorType:
     """An array in global memory, or a view of one.
 

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.dtypes import DType
 from pto_jit.errors import ShapeError, TypeMismatchError
+from pto_jit.slotted import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Symbol:
     """A named extent: within one call it has one value over all arguments."""
 
@@ -33,7 +33,7 @@ def dynamic(name: str) -> Any:
     return Symbol(name)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorSpec:
     """`pl.Tensor[[M, 64], pl.f32]`: what a tensor argument is checked against at the call.
 

@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pto_jit.errors import ShapeError
 from pto_jit.language._tile_value import OffsetError
+from pto_jit.slotted import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bounds:
     """The part of one axis that an index takes: `extent` elements from `start`; a dropped axis holds one."""
 

@@ -12,12 +12,12 @@ Eager mode and the reference interpreter compute on these values; the rules are 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from pto_jit.errors import BoundsError, LaunchError, ShapeError
+from pto_jit.slotted import frozen, replace
 
 Shape = tuple[int, ...]
 
@@ -39,7 +39,7 @@ class HoleError(ShapeError, BoundsError):
     """An operation that needs a complete tile met one whose valid part is smaller than its declared shape."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class TileValue:
     """`data` is the valid part; `unit` marks the axes whose declared extent is the constant 1."""
 

@@ -9,10 +9,10 @@ one *inner* axis.  `Axial` grows that picture one operation at a time and says n
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 
 from pto_jit.ir.nodes import Op, Operand, Var
 from pto_jit.ir.types import TileType
+from pto_jit.slotted import field, mutable, replace
 
 ELEMENTWISE = frozenset(
     """add sub mul div floordiv mod pow max min maximum minimum fmod atan2 neg abs sign square relu exp exp2 log log2
@@ -71,7 +71,7 @@ def unit_reshape(op: Op) -> tuple[int | None, ...] | None:
     return tuple(of.get(j) for j in range(result.rank))
 
 
-@dataclass(slots=True)
+@mutable
 class Axial:
     """Which axes of the tiles of a group are one axis: classes of axes, grown one operation at a time.
 

@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from pto_jit.errors import Loc
+from pto_jit.slotted import frozen
 
 DecisionKind = Literal[
     "chunk", "interchange", "placement", "reduction", "parallel", "grain", "fusion", "buffer", "dispatch", "schedule"
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decision:
     """One choice: its kind, the source variables of the loops concerned, whether it was applied, the reason."""
 

@@ -31,11 +31,10 @@ After::
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-
 from pto_jit.ir.nodes import Block, Call, Func, Module, Op, Return, Scope, Stmt, Var
 from pto_jit.ir.types import ScalarType
 from pto_jit.ir.walk import block_defs, free_vars, operands, rename, rewrite_func, statements, variables
+from pto_jit.slotted import field, mutable, replace
 
 
 def outline_scopes(module: Module) -> Module:
@@ -47,7 +46,7 @@ def outline_scopes(module: Module) -> Module:
     return replace(module, funcs=(*funcs, *state.made))
 
 
-@dataclass(slots=True)
+@mutable
 class _Outliner:
     module: Module
     made: list[Func] = field(default_factory=list)

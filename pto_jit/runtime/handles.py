@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+
+from pto_jit.slotted import frozen
 
 from . import _dispatch, _native
 
@@ -36,7 +37,7 @@ def symbols() -> dict[str, int]:
     return dict(_SYMBOLS)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Statistics:
     """A snapshot of a runtime: worker threads (the callers' own not counted), buffers in use and kept for reuse."""
 

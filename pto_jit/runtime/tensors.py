@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import ml_dtypes
 import numpy as np
 
 from pto_jit.errors import ArgumentError
+from pto_jit.slotted import frozen
 
 from . import _dispatch
 
@@ -25,7 +25,7 @@ _DL_CPU = 1
 LAYOUTS = ("C-contiguous", "inner-contiguous", "strided")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorView:
     """Where a tensor's memory is.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +22,7 @@ from pto_jit.language import _memory_ops as memory
 from pto_jit.language import _numpy_ops as ops
 from pto_jit.language import _tile_ops as tiles
 from pto_jit.language._tile_value import TileValue, fitted, joint, tile
+from pto_jit.slotted import frozen
 
 Value = Any
 Array = Any
@@ -34,7 +34,7 @@ class Regions(Protocol):
     def __call__(self, region: Region, arrays: Sequence[Array]) -> list[Array]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Context:
     """What an operation needs besides its operands."""
 

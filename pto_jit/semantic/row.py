@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 from pto_jit.dtypes import BY_NAME, DType
 from pto_jit.ir.nodes import Attr, Operand, Region
 from pto_jit.ir.types import ScalarType, Type
+from pto_jit.slotted import frozen
 
 Effect = Literal["none", "reads", "writes"]
 Args = tuple[Operand, ...]
@@ -19,7 +19,7 @@ Types = tuple[Type, ...]
 Rule = Callable[[str, Args, Attrs, Regions], Types]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OpRow:
     """One operation.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -18,11 +17,12 @@ import numpy as np
 
 from pto_jit.dtypes import BY_NAME, DType
 from pto_jit.errors import NOWHERE, InternalError, Loc
+from pto_jit.slotted import field, frozen, mutable
 
 LLVM_LOCK = threading.Lock()  # llvmlite's global context is not thread-safe
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Host:
     """The processor that code is written for."""
 
@@ -37,7 +37,7 @@ class Host:
     """LLVM's name of the platform, and its data layout."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PrintSite:
     """A `print`: its format and, per value, how the 64-bit slots are read.
 
@@ -76,7 +76,7 @@ def _numbers(slots: Sequence[int], dtype: DType) -> Any:
     return raw.astype(dtype.numpy)
 
 
-@dataclass(slots=True)
+@mutable
 class CpuProgram:
     """A loaded module.
 

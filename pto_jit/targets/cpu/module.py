@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from llvmlite import ir
 
 from pto_jit.errors import NOWHERE, BoundsError, KernelAssertionError, LaunchError, Loc
+from pto_jit.slotted import field, frozen, mutable
 from pto_jit.targets.cpu.code import I8, I64, PTR, VOID, Code, number
 from pto_jit.targets.cpu.loading import Host, PrintSite
 
 ErrorClass = type[LaunchError]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Site:
     """A place that can fail while running: the error, its message (a template over {0} {1} {2}) and where it is."""
 
@@ -23,7 +22,7 @@ class Site:
     loc: Loc = NOWHERE
 
 
-@dataclass(slots=True)
+@mutable
 class ModuleWriter:
     """One LLVM module under construction."""
 

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pto_jit.dtypes import DType
 from pto_jit.ir.nodes import Const
+from pto_jit.slotted import frozen
 from pto_jit.targets.cpu.access import load, save
 from pto_jit.targets.cpu.code import Code, Index, Value, number, register_type, storage_type
 from pto_jit.targets.cpu.elementwise import Elementwise, from_memory, to_memory
@@ -41,7 +41,7 @@ _FLAT = 16384  # elements of a row when a whole contiguous nest runs as one long
 STREAM = 16 << 20  # bytes of output from which on stores go past the caches
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Strided:
     """Where a place of the nest lies: a pointer and per axis of the tile a stride in bytes."""
 
@@ -49,7 +49,7 @@ class Strided:
     strides: tuple[Index, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Inputs:
     """All that a nest takes from the function around it, so that it can also run in a function of its own."""
 

@@ -9,11 +9,11 @@ Then (decided when the code runs) the nest stores to scratch memory, which is co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pto_jit.dtypes import DType
 from pto_jit.ir.nodes import Op, Var
+from pto_jit.slotted import mutable
 from pto_jit.targets.cpu.code import I64, PTR, VOID, Code, Index, Value, i64
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.nest import STREAM, Strided
@@ -23,7 +23,7 @@ from pto_jit.targets.cpu.values import Tensor, Tile
 from pto_jit.targets.loops.form import Nest, Places, Stored
 
 
-@dataclass(slots=True)
+@mutable
 class _Region:
     """What a store writes: its address, strides per axis of the tile, the extents inside the tensor."""
 

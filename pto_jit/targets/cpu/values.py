@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from llvmlite import ir
 
 from pto_jit.dtypes import DType
+from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cpu.code import Index, Value
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tensor:
     """An array in global memory; strides in bytes."""
 
@@ -23,7 +24,7 @@ class Tensor:
     strides: tuple[Index, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tile:
     """A tile in memory: a buffer of its own, or a `view` of global memory that nothing overwrites while it lives.
 
@@ -43,7 +44,7 @@ class Tile:
         return len(self.declared)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Slot:
     """A scalar variable that is assigned more than once: a stack slot."""
 
@@ -51,7 +52,7 @@ class Slot:
     pointer: Value
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TileSlot:
     """A tile variable that is assigned more than once: stack slots for its pointer, declared and valid extents.
 

@@ -19,11 +19,11 @@ writers decide lane counts, addresses, masks and what memory the names stand for
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from pto_jit.dtypes import DType
 from pto_jit.ir.nodes import Op, Operand
+from pto_jit.slotted import frozen
 
 Ref = int
 Arg = int | Operand
@@ -31,28 +31,28 @@ Places = tuple[int | None, ...]
 """Per axis of a tile the axis of the space (0 first), or None for an axis of extent 1."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Memory:
     """A tile of the enclosing function (or the result of a load of the group) that the nest reads: by name."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Kept:
     """Memory for a result that is read after the group: by name of the result."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stored:
     """The region that the `number`-th store of the group writes."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RowBuffer:
     """One row of scratch memory, alive within a row."""
 
@@ -63,7 +63,7 @@ class RowBuffer:
 Place = Memory | Kept | Stored | RowBuffer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Read:
     """`dst` is the element of `place` at the current indices."""
 
@@ -73,7 +73,7 @@ class Read:
     dtype: DType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Position:
     """`dst` is the current index along an axis of the space, as a number of `dtype` (an integer type wraps)."""
 
@@ -82,7 +82,7 @@ class Position:
     dtype: DType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Compute:
     """`dst = op(args)`; `operand` is the dtype of the data operands, `dtype` that of the result."""
 
@@ -94,7 +94,7 @@ class Compute:
     attrs: tuple[tuple[str, Any], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fold:
     """Over the whole stage: `dst`, known in the row segment after it, is the reduction of `arg` along the inner axis.
 
@@ -108,7 +108,7 @@ class Fold:
     dtype: DType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Write:
     """Put `arg` into `place` at the current indices."""
 
@@ -118,7 +118,7 @@ class Write:
     dtype: DType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Accumulate:
     """Combine `arg` into the memory of the result `name` at the current indices along `axes`, by a reduction's rule.
 
@@ -136,7 +136,7 @@ Step = Read | Position | Compute | Fold | Write | Accumulate
 Segment = tuple[Step, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Source:
     """A tile that is read: `axes` line it up with the space; `until` is the last time it is read.
 
@@ -148,7 +148,7 @@ class Source:
     until: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Store:
     """A store operation of the group: `axes` of the stored value, the time when it writes."""
 
@@ -157,7 +157,7 @@ class Store:
     time: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Result:
     """A tile or scalar of the group that is needed after it.
 
@@ -173,7 +173,7 @@ class Result:
     ref: Arg | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Nest:
     """A row nest over `rank` axes; see the module."""
 

@@ -10,13 +10,13 @@ store, a kept result or a reduction needs is computed at all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from pto_jit.dtypes import DType, f32, i64
 from pto_jit.ir.nodes import Const, Fuse, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.lower.axes import Axes, Axial, is_reduction, reduced_axes, unit_reshape
+from pto_jit.slotted import frozen
 from pto_jit.targets.loops.form import (
     Arg,
     Compute,
@@ -39,7 +39,7 @@ _HEAVY = frozenset(
 _INDEX = ScalarType(i64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _Floating:
     """A generated value: made anew for the axes of each use."""
 

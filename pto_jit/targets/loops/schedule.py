@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from pto_jit.dtypes import DType, f32
 from pto_jit.ir.nodes import Op
 from pto_jit.ir.types import TileType
+from pto_jit.slotted import field, frozen, mutable
 from pto_jit.targets.loops.form import (
     Accumulate,
     Arg,
@@ -32,7 +32,7 @@ from pto_jit.targets.loops.form import (
 _RECOMPUTE = 4  # cost up to which a value is computed again rather than written to and read from a row buffer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Node:
     """A value: the step that makes it, its level, the earliest segment (row level) or stage (inner level) where that
     can be, and what computing it for one element costs."""
@@ -43,7 +43,7 @@ class Node:
     cost: int
 
 
-@dataclass(slots=True)
+@mutable
 class Graph:
     """The values of a group and what has to be done with them."""
 

@@ -8,8 +8,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from pto_jit.slotted import frozen
 from pto_jit.targets.vecmath import (
     arctangent,
     error_function,
@@ -24,7 +24,7 @@ from pto_jit.targets.vecmath import (
 from pto_jit.targets.vecmath.emitter import Emitter, Int, Mask, Value, ldexp_by_parts
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Recipe:
     """An elementary function: `function(b, *operands)` with `arity` operands of `b.dtype`.
 

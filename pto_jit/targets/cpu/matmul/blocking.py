@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from pto_jit.slotted import frozen
 from pto_jit.targets.cpu.matmul.shape import Scheme
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Caches:
     """Bytes of the data caches one core sees."""
 
@@ -34,7 +34,7 @@ def host_caches(root: str = "/sys/devices/system/cpu/cpu0/cache") -> Caches:
     return Caches(**{name: size for name, size in found.items() if name in ("l1", "l2", "l3") and size > 0})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Blocking:
     """Block sizes; rows and columns in elements, depth in groups of k."""
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+
+from pto_jit.slotted import field, mutable
 
 I1, I32, I64, PTR, VOID = "i1", "i32", "i64", "ptr", "void"
 
@@ -21,7 +22,7 @@ def vector(lanes: int, element: str) -> str:
     return f"<{lanes} x {element}>"
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class Value:
     """An SSA value or a constant of a function under construction."""
 
@@ -80,7 +81,7 @@ class Value:
         return self.fn.compare("ne", self, other)
 
 
-@dataclass(slots=True)
+@mutable
 class Loop:
     """The handle of a loop under construction: its index, its carried values, and what they are afterwards."""
 
@@ -364,7 +365,7 @@ class Function:
         handle.after = list(following) if at_least_once else names
 
 
-@dataclass(slots=True)
+@mutable
 class Either:
     """The handle of a two-sided condition."""
 
@@ -381,7 +382,7 @@ class Either:
         self.switched = True
 
 
-@dataclass(slots=True)
+@mutable
 class Variable:
     """A stack slot that the optimiser promotes to a register."""
 

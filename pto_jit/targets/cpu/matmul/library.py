@@ -18,12 +18,12 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 import llvmlite.binding as llvm
 
+from pto_jit.slotted import frozen
 from pto_jit.targets.cpu.matmul.blocking import Caches, blocking_of, host_caches
 from pto_jit.targets.cpu.matmul.driver import add_driver
 from pto_jit.targets.cpu.matmul.entries import add_entries
@@ -39,7 +39,7 @@ Load = Callable[[str], bytes | None]
 Store = Callable[[str, bytes], None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Processor:
     """What code is generated for, in LLVM's words."""
 
@@ -53,7 +53,7 @@ class Processor:
         return Processor(llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Addresses:
     """The entries of a loaded combo."""
 

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from pto_jit.slotted import frozen
 from pto_jit.targets.cpu.matmul.blocking import Blocking
 from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, Function, Module, Value
 from pto_jit.targets.cpu.matmul.shape import STORAGE, Scheme
@@ -33,7 +32,7 @@ ROWS, ACROSS, ANY = 1, 2, 3
 """How A is packed: rows copied, panels from contiguous columns, panels from any strides; 0 is in place."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parts:
     """A module under construction with the scheme and the block sizes of its product."""
 

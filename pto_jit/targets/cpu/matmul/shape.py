@@ -8,7 +8,8 @@ along k, as the dot-product instructions want them.  Everything after packing co
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from pto_jit.slotted import frozen
 
 INTEGERS = {"i8": 1, "u8": 1, "i16": 2, "u16": 2, "i32": 4, "u32": 4, "i64": 8, "u64": 8}
 FLOATS = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8}
@@ -18,7 +19,7 @@ STORAGE = {"f16": "half", "bf16": "i16", "f32": "float", "f64": "double"} | {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Machine:
     """The part of a processor that the generator looks at."""
 
@@ -64,7 +65,7 @@ class Machine:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Combo:
     """The dtypes of one product, by their language names."""
 
@@ -78,7 +79,7 @@ class Combo:
         return f"pto_mm_{self.a}_{self.b}_{self.c}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scheme:
     """How one combo is computed on one machine: types of packed operands, lanes, register tile."""
 

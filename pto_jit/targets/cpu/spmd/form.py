@@ -11,19 +11,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 
 from pto_jit.ir.nodes import Block, Break, Const, Continue, For, If, Op, Operand, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TileType, Type
 from pto_jit.ir.walk import block_defs, defs, free_vars, rename, statements, uses, variables
 from pto_jit.lower.axes import is_elementwise
+from pto_jit.slotted import field, frozen, mutable, replace
 
 
 class Unfit(Exception):
     """The code cannot be written for several lanes; the text says why."""
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class Compute:
     """One operation. `masked`: its result lives on in lanes that are not active here."""
 
@@ -31,7 +31,7 @@ class Compute:
     masked: bool = False
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class Branch:
     """`leaves`: some of the active lanes may leave the loop (or its iteration) inside."""
 
@@ -42,7 +42,7 @@ class Branch:
     leaves: bool = False
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class Leave:
     """Break, or continue (`again`). `varying`: only some of the lanes in the loop come here."""
 
@@ -51,7 +51,7 @@ class Leave:
     varying: bool = False
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class Repeat:
     """A loop: `before` is run and all of `conds` are tested before each iteration, or a counter runs over a range."""
 
@@ -77,7 +77,7 @@ Node = Compute | Branch | Leave | Repeat
 Path = tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Container:
     """The text around a loop: how often it reads each name, and what lives on when its end is reached."""
 
@@ -90,7 +90,7 @@ def read_counts(block: Iterable[Stmt]) -> Counter[str]:
     return Counter(v.name for s in statements(tuple(block)) for v in uses(s))
 
 
-@dataclass(slots=True)
+@mutable
 class Form:
     """The tree of a loop's body (or a region's), with where its variables live.
 

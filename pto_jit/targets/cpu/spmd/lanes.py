@@ -8,13 +8,13 @@ mask is a vector of i1 per part, None when all lanes are active.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from llvmlite import ir
 
 from pto_jit.dtypes import DType, i64
 from pto_jit.ir.nodes import Const, Op, Operand, Var
 from pto_jit.ir.types import ScalarType
+from pto_jit.slotted import frozen
 from pto_jit.targets.cpu import access
 from pto_jit.targets.cpu.code import (
     I1,
@@ -43,7 +43,7 @@ Mask = list[Value] | None
 _SMALL = 1 << 20  # index arithmetic is exact for such factors
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Linear:
     """An index that grows by `step` from lane to lane."""
 

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pto_jit.ir.nodes import Const, For, Func, Op, Operand, Var
 from pto_jit.ir.walk import block_defs, statements
+from pto_jit.slotted import frozen
 from pto_jit.targets.cpu.code import Index, Value
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.spmd.form import Form, Unfit, build, read_counts
@@ -19,7 +19,7 @@ PARALLEL = ("parallel", "in_chunk")
 _SHORT = 24  # operations of a body that is worth several vectors side by side
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """How a loop is written: lanes of a vector, vectors side by side."""
 

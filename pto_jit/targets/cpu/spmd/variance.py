@@ -8,11 +8,10 @@ the lanes make, and the loops that lanes leave at different times.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from pto_jit.dtypes import DType, i64
 from pto_jit.ir.nodes import Const, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TensorType
+from pto_jit.slotted import field, mutable
 from pto_jit.targets.cpu.spmd.form import Branch, Compute, Form, Leave, Node, Path, Repeat, inner_path
 from pto_jit.targets.vecmath import RECIPES
 
@@ -23,7 +22,7 @@ MATH = frozenset(RECIPES) - {"sqrt", "reciprocal"} | {"pow", "fmod", "gelu", "ra
 DIVISIONS = frozenset(["floordiv", "mod", "pow", "fmod"])
 
 
-@dataclass(slots=True)
+@mutable
 class Traits:
     """What the choice between this and scalar code depends on."""
 
@@ -45,7 +44,7 @@ class Traits:
     branches_inside: bool = False
 
 
-@dataclass(slots=True)
+@mutable
 class _Frame:
     """A loop around the place of the walk: how deep its inside is, and whether lanes have left the iteration."""
 
@@ -54,7 +53,7 @@ class _Frame:
     continued: bool = False
 
 
-@dataclass(slots=True)
+@mutable
 class Variance:
     """Marks the nodes of a form; `varying` are the names that are not uniform."""
 

@@ -12,10 +12,10 @@ from one address for all lanes relies on that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from llvmlite import ir
 
+from pto_jit.slotted import mutable
 from pto_jit.targets.cpu.code import I64, Index, Value, number, vector
 from pto_jit.targets.cpu.code import i64 as as_i64
 from pto_jit.targets.cpu.elementwise import splat
@@ -26,7 +26,7 @@ from pto_jit.targets.cpu.spmd.variance import DIVISIONS, MATH
 _LONG = 12  # operations of one side of a branch from which on a jump around it pays
 
 
-@dataclass(slots=True)
+@mutable
 class _Loop:
     """A loop that is being written. `live`: the lanes in it; `now`: those that are still in this iteration."""
 
