@@ -14,8 +14,27 @@ static PyObject *raise_failure(EntryObject *e, const pto_failure *f, PyObject *c
     for (Py_ssize_t i = 0; i < nargs; i++) {
         PyTuple_SET_ITEM(given, i, Py_NewRef(args[i]));
     }
-    PyObject *answer = PyObject_CallFunction(e->on_failure, "OiLLLN", e->holder, (int)f->site, (long long)f->v0,
-                                             (long long)f->v1, (long long)f->v2, given);
+    PyObject *answer;
+    if (f->count == 0) {
+        answer = PyObject_CallFunction(e->on_failure, "OiLLLN", e->holder, (int)f->site, (long long)f->v0,
+                                       (long long)f->v1, (long long)f->v2, given);
+    } else {
+        PyObject *more = PyTuple_New(f->count);
+        for (int32_t i = 0; more != NULL && i < f->count; i++) {
+            PyObject *value = PyLong_FromLongLong(f->more[i]);
+            if (value == NULL) {
+                Py_CLEAR(more);
+                break;
+            }
+            PyTuple_SET_ITEM(more, i, value);
+        }
+        if (more == NULL) {
+            Py_DECREF(given);
+            return NULL;
+        }
+        answer = PyObject_CallFunction(e->on_failure, "OiLLLNN", e->holder, (int)f->site, (long long)f->v0,
+                                       (long long)f->v1, (long long)f->v2, given, more);
+    }
     if (answer != NULL) {
         Py_DECREF(answer);
         PyErr_Format(PyExc_SystemError, "on_failure returned instead of raising (site %d)", (int)f->site);

@@ -58,6 +58,10 @@ void pto__scratch_reset(pto_scratch *s, pto_scratch_mark mark);
 bool pto__scratch_in_use(const pto_scratch *s);
 void pto__scratch_trim(pto_scratch *s, const pto_allocator *a, size_t keep); /* only when nothing is pushed */
 
+/* ---- race.c: checking loops whose iterations are promised to be independent ---- */
+
+typedef struct pto_race pto_race;
+
 /* ---- launches and workers ---- */
 
 typedef struct pto_launch_state {
@@ -74,6 +78,7 @@ struct pto_worker {
     bool in_parallel; /* inside a piece: further parallel loops run inline */
     pto_failure failure;
     pto_scratch scratch;
+    pto_race *race; /* the checked loops around; NULL outside of them */
     /* callers' workers only */
     pto_launch_state own;
     pto_worker *next_free;
@@ -162,6 +167,8 @@ void pto__threads_stop(pto_runtime *rt);
 
 pto_worker *pto__worker_create(pto_runtime *rt, int32_t index);
 void pto__worker_destroy(pto_worker *w);
+
+void pto__race_reset(pto_worker *w); /* leaves all checked loops: what ran failed */
 
 void pto__record(pto_worker *w, int32_t status, int32_t site, int64_t v0, int64_t v1, int64_t v2);
 

@@ -71,7 +71,8 @@ static void note_failure(pto_worker *w, pto_job *job, uint64_t piece, int32_t st
         job->failure_status = status;
     }
     pto__unlock(&job->failure_lock);
-    memset(&w->failure, 0, sizeof w->failure);
+    w->failure.status = PTO_OK;
+    pto__race_reset(w); /* loops that the piece was in; around a piece of a job there are none */
 }
 
 static void run_unit(pto_worker *w, pto_job *job, uint64_t unit) {
@@ -384,7 +385,7 @@ int32_t pto_parallel_for(pto_worker *w, pto_range_fn fn, void *ctx, int64_t begi
     job->pieces = pieces;
     job->pieces_per_unit = (pieces >> 31) + 1;
     job->threads = (unsigned)threads;
-    memset(&job->failure, 0, sizeof job->failure);
+    job->failure.status = PTO_OK;
     job->failure_status = PTO_OK;
     /* relaxed: published by opening the slot */
     atomic_store_explicit(&job->failed_piece, UINT64_MAX, memory_order_relaxed);

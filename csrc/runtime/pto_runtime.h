@@ -54,12 +54,16 @@ enum pto_site {
     PTO_SITE_BAD_GRAIN = -3     /* pto_parallel_for with grain v0 < 1 */
 };
 
+#define PTO_FAILURE_MORE 10
+
 typedef struct pto_failure {
     int32_t status;   /* PTO_OK when nothing failed */
     int32_t site;
     int64_t v0;
     int64_t v1;
     int64_t v2;
+    int32_t count;    /* further values: 0 but for races, see pto_race_access */
+    int64_t more[PTO_FAILURE_MORE];
 } pto_failure;
 
 /* A short English text for a status code; never NULL; static storage.  Any thread. */
@@ -204,6 +208,55 @@ void pto_buffer_free(pto_worker *w, void *p);
 
 /* Records a failure in the worker, replacing an earlier one, and returns PTO_FAILED.  The worker.  Does not block. */
 int32_t pto_fail(pto_worker *w, int32_t site, int64_t v0, int64_t v1, int64_t v2);
+
+/* ---- race checking: what code compiled for debugging calls ------------------------------------------------------ */
+
+/* What an access does to memory.  Atomic updates go with each other, not with reads and writes of other iterations. */
+enum pto_access {
+    PTO_ACCESS_READ = 0,
+    PTO_ACCESS_WRITE = 1,
+    PTO_ACCESS_ATOMIC = 2
+};
+
+/*
+ * Begins a loop whose iterations are promised to be independent, and which therefore runs in order on this worker while
+ * its accesses are compared: pto_race_iteration at the start of every iteration, pto_race_leave at the end.  Loops nest;
+ * parallel loops inside run inline.  `site` stands for the loop in failure records.  A failing launch or piece needs
+ * no pto_race_leave.
+ * Errors: PTO_NO_MEMORY (recorded).  The worker.  Does not block.
+ */
+int32_t pto_race_enter(pto_worker *w, int32_t site);
+
+/* The innermost loop begins the iteration with that value of its variable; values come in the loop's order. */
+void pto_race_iteration(pto_worker *w, int64_t value, int64_t step);
+
+/* Ends the innermost loop and forgets what its iterations touched.  The worker.  Does not block. */
+void pto_race_leave(pto_worker *w);
+
+/*
+ * The current iteration of every checked loop around accesses a rectangle of elements of `size` bytes (1, 2, 4 or 8)
+ * from `address` on; `shape` has `rank` extents and then `rank` strides in bytes (rank 0: one element, NULL).
+ * Returns 0, also outside of checked loops; or PTO_FAILED with the failure recorded when another iteration of a loop
+ * (the outermost such loop) touched one of the elements and at least one of the two accesses writes, or one is an atomic
+ * update and the other is none:
+ *   site = `site`, v0 = the loop variable now, v1 = that of the other (earliest) iteration, v2 = the address of the first
+ *   such element in row-major order, more[0] = the loop's site, more[1] = the other access's site, count = 2.
+ * Sites are below 2^24 - 1.  Errors: PTO_NO_MEMORY (recorded).  The worker.  Does not block.
+ */
+int32_t pto_race_access(pto_worker *w, int32_t site, int32_t kind, const void *address, int64_t size, int32_t rank,
+                        const int64_t *shape);
+
+/*
+ * After pto_race_access failed: appends the indices of the element in the tensor at `base` with `rank` extents and then
+ * `rank` strides in `shape` to the record (count = 2 + rank).  Appends nothing when the rank is above
+ * PTO_FAILURE_MORE - 2 or the tensor's axes overlap so that the element has no single place.
+ */
+void pto_race_element(pto_worker *w, const void *base, int32_t rank, const int64_t *shape);
+
+/* These bytes are new memory: what was noted about them was about something else.  The worker. */
+void pto_race_forget(pto_worker *w, const void *address, int64_t bytes);
+
+/* ---- printing, and who runs ------------------------------------------------------------------------------------- */
 
 /* Hands `n` values to the print callback.  The worker.  Blocks as long as the callback does. */
 void pto_print(pto_worker *w, int32_t site, const int64_t *values, int32_t n);

@@ -66,6 +66,7 @@ void pto__record(pto_worker *w, int32_t status, int32_t site, int64_t v0, int64_
     w->failure.v0 = v0;
     w->failure.v1 = v1;
     w->failure.v2 = v2;
+    w->failure.count = 0;
 }
 
 int32_t pto_fail(pto_worker *w, int32_t site, int64_t v0, int64_t v1, int64_t v2) {
@@ -123,7 +124,7 @@ int32_t pto_launch(pto_runtime *rt, pto_entry_fn entry, const int64_t *args, int
     pto__check_fork(rt);
     pto_worker *w = take_caller(rt);
     if (PTO_UNLIKELY(w == NULL)) {
-        pto_failure none = {PTO_NO_MEMORY, PTO_SITE_NO_MEMORY, (int64_t)sizeof(pto_worker), 0, 0};
+        pto_failure none = {.status = PTO_NO_MEMORY, .site = PTO_SITE_NO_MEMORY, .v0 = (int64_t)sizeof(pto_worker)};
         fail_launch(failure, &none);
         return PTO_NO_MEMORY;
     }
@@ -138,6 +139,7 @@ int32_t pto_launch(pto_runtime *rt, pto_entry_fn entry, const int64_t *args, int
             pto__record(w, status, PTO_SITE_UNRECORDED, status, 0, 0);
         }
         fail_launch(failure, &w->failure);
+        pto__race_reset(w);
         if (w->own.buffers != NULL) {
             pto__pool_reclaim(rt->pool, &w->own);
         }
@@ -316,6 +318,8 @@ const pto_symbol *pto_symbols(int32_t *count) {
         SYMBOL(pto_launch),          SYMBOL(pto_parallel_for),        SYMBOL(pto_scratch_push),
         SYMBOL(pto_scratch_pop),     SYMBOL(pto_buffer_alloc),        SYMBOL(pto_buffer_free),
         SYMBOL(pto_fail),            SYMBOL(pto_print),               SYMBOL(pto_worker_index),
+        SYMBOL(pto_race_enter),      SYMBOL(pto_race_iteration),      SYMBOL(pto_race_leave),
+        SYMBOL(pto_race_access),     SYMBOL(pto_race_element),        SYMBOL(pto_race_forget),
         SYMBOL(pto_symbols),
     };
     *count = (int32_t)(sizeof table / sizeof table[0]);

@@ -18,7 +18,7 @@ SOURCES = sorted(RUNTIME.glob("*.c"))
 HEADER = (RUNTIME / "pto_runtime.h").read_text("utf-8")
 
 
-@pytest.mark.parametrize("program", ["loops", "buffers", "allocator", "forks"])
+@pytest.mark.parametrize("program", ["loops", "buffers", "allocator", "race", "forks"])
 def test_a_stress_program_compiles_without_a_warning_and_passes(program: str, tmp_path: Path) -> None:
     target = tmp_path / program
     flags = "-std=gnu11 -O2 -Wall -Wextra -Wconversion -Wshadow -Werror -pthread".split()

@@ -80,6 +80,27 @@ static int32_t piece(pto_worker *w, void *ctx, int64_t begin, int64_t end) {
     return 0;
 }
 
+/* Two checked loops in each other over 5000 bytes, first by double words, then by bytes. */
+static int32_t checked_loops(pto_worker *w, const char *memory) {
+    int32_t status = pto_race_enter(w, 0);
+    for (int64_t i = 0; status == 0 && i < 2; i++) {
+        pto_race_iteration(w, i, 1);
+        status = pto_race_enter(w, 1);
+        for (int64_t j = 0; status == 0 && j < 2; j++) {
+            pto_race_iteration(w, j, 1);
+            int64_t shape[2] = {j == 0 ? 5000 / 8 : 5000, j == 0 ? 8 : 1};
+            status = pto_race_access(w, 2, PTO_ACCESS_READ, memory, j == 0 ? 8 : 1, 1, shape);
+        }
+        if (status == 0) {
+            pto_race_leave(w);
+        }
+    }
+    if (status == 0) {
+        pto_race_leave(w);
+    }
+    return status;
+}
+
 static int32_t entry(pto_worker *w, const int64_t *args, int64_t *results) {
     (void)args;
     void *big = pto_scratch_push(w, 3000000);
@@ -91,6 +112,10 @@ static int32_t entry(pto_worker *w, const int64_t *args, int64_t *results) {
         return 1;
     }
     int32_t status = pto_parallel_for(w, piece, NULL, 0, 12, 1);
+    if (status != 0) {
+        return status;
+    }
+    status = checked_loops(w, out);
     if (status != 0) {
         return status;
     }
