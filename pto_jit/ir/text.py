@@ -27,6 +27,7 @@ from pto_jit.ir.nodes import (
     Module,
     Op,
     Operand,
+    Reduction,
     Region,
     Return,
     Scope,
@@ -214,6 +215,8 @@ class _Printer:
         self.mark(mark, depth)
         match stmt:
             case For():
+                for reduction in stmt.reductions:
+                    self.reduction(reduction, depth + 1)
                 self.block(stmt.body, depth + 1)
                 self.line(depth, "ENDFOR")
             case While():
@@ -235,6 +238,20 @@ class _Printer:
                 self.line(depth, "ENDFUSE")
             case _:
                 pass
+
+    def reduction(self, reduction: Reduction, depth: int) -> None:
+        text = f"REDUCE {', '.join(var_text(v.name) for v in reduction.state)} FROM {_list(reduction.init)}"
+        combine = reduction.combine
+        if isinstance(combine, str):
+            self.line(depth, f"{text} BY {combine}")
+            return
+        self.line(depth, f"{text} WITH {_region_head(combine)}")
+        self.region_body(combine, depth)
+        self.line(depth, "ENDREDUCE")
+
+    def region_body(self, region: Region, depth: int) -> None:
+        self.block(region.body, depth + 1)
+        self.line(depth + 1, f"YIELD {_list(region.results)}".rstrip())
 
     def mark(self, mark: str | None, depth: int) -> None:
         if mark is not None:
@@ -302,8 +319,7 @@ class _Printer:
                 self.mark(mark, depth)
             else:
                 self.line(depth, f"AND {head}")
-            self.block(region.body, depth + 1)
-            self.line(depth + 1, f"YIELD {_list(region.results)}".rstrip())
+            self.region_body(region, depth)
         if op.regions:
             self.line(depth, "ENDWITH")
         else:

@@ -23,11 +23,14 @@ What `verify` checks, always:
 12. Scopes stand in orchestration functions and not in each other.
 13. A FUSE group holds operations only; it keeps results of its own, and its other results are not read outside it.
 14. Attributes have different names and values that can be written as text.
+15. Only parallel and in_chunk loops have reductions.  Their variables are scalars or tiles assigned before the loop; an
+    associative operation by name combines one, starting from a scalar; a region takes two states and gives one.
 
 And the properties of stages, when they are named:
 
 * `typed`: 5 was checked with `infer` (asking for it without `infer` is an error of the caller).
 * `normalised`: no statement follows return, BREAK or CONTINUE in its block; no IF has a constant condition.
+* `reduced`: no parallel or chunk loop has reductions any more.
 * `chunked`: no loop asks for a chunk any more.
 * `placed`: no scope is empty.
 * `outlined`: there are no scopes; orchestration functions have no tiles.
@@ -56,6 +59,7 @@ from pto_jit.ir.nodes import (
     Module,
     Op,
     Operand,
+    Reduction,
     Region,
     Return,
     Scope,
@@ -65,12 +69,12 @@ from pto_jit.ir.nodes import (
 )
 from pto_jit.ir.text import to_text
 from pto_jit.ir.type_text import fits
-from pto_jit.ir.types import ScalarType, TileType, Type
+from pto_jit.ir.types import ScalarType, TensorType, TileType, Type
 from pto_jit.ir.walk import block_defs, free_reads, statements, uses
 
 Infer = Callable[[str, tuple[Operand, ...], dict[str, Attr], tuple[Region, ...]], tuple[Type, ...]]
 
-PROPERTIES = ("typed", "normalised", "chunked", "placed", "outlined", "fused", "buffers")
+PROPERTIES = ("typed", "normalised", "reduced", "chunked", "placed", "outlined", "fused", "buffers")
 I64 = ScalarType(i64)
 BOOL = ScalarType(bool_)
 
@@ -316,27 +320,32 @@ class _Verifier:
                 self.wrong(f"the attribute {name} = {value!r} cannot be written", op)
 
     def regions(self, op: Op) -> None:
-        if self.region:
-            self.wrong("a region stands in a region", op)
-        loops, self.loops, self.region = self.loops, [], True
         for region in op.regions:
-            bound = [param.name for param in region.params]
-            if len(set(bound)) != len(bound):
-                self.wrong("two parameters of the region have one name", op)
-            names = block_defs(region.body).union(bound)
-            for name in names:
-                if name in self.types and name not in self.regional:
-                    self.wrong(f"the region assigns %{name} of the enclosing function", op)
-            self.regional |= names
             for param in region.params:
                 if not isinstance(param.type, ScalarType):
                     self.wrong(f"the region's parameter %{param.name} is no scalar", op)
-                self.define(param, op)
-            self.block(region.body)
+            self.region_(region, op)
             for result in region.results:
-                self.read(result, op)
                 if not isinstance(result.type, ScalarType):
                     self.wrong("the region's result is no scalar", op)
+
+    def region_(self, region: Region, stmt: Op | For) -> None:
+        if self.region:
+            self.wrong("a region stands in a region", stmt)
+        loops, self.loops, self.region = self.loops, [], True
+        bound = [param.name for param in region.params]
+        if len(set(bound)) != len(bound):
+            self.wrong("two parameters of the region have one name", stmt)
+        names = block_defs(region.body).union(bound)
+        for name in names:
+            if name in self.types and name not in self.regional:
+                self.wrong(f"the region assigns %{name} of the enclosing function", stmt)
+        self.regional |= names
+        for param in region.params:
+            self.define(param, stmt)
+        self.block(region.body)
+        for result in region.results:
+            self.read(result, stmt)
         self.loops, self.region = loops, False
 
     # -- loops and leaving them ---------------------------------------------------------------------------------
@@ -358,9 +367,33 @@ class _Verifier:
         self.define(loop.var, loop)
         if any(var.name == loop.var.name for stmt in loop.body for var in _assigned(stmt)):
             self.wrong(f"the body assigns the loop variable %{loop.var.name}", loop)
+        for reduction in loop.reductions:
+            self.reduction(reduction, loop)
         self.loops.append(loop.kind)
         self.block(loop.body)
         self.loops.pop()
+
+    def reduction(self, reduction: Reduction, loop: For) -> None:
+        if loop.kind not in ("parallel", "in_chunk") or ("reduced" in self.properties and loop.kind == "parallel"):
+            self.wrong(f"a {loop.kind} loop has reductions", loop)
+        state, init, combine = reduction.state, reduction.init, reduction.combine
+        for operand in (*state, *init):
+            self.read(operand, loop)
+            if isinstance(operand.type, TensorType):
+                self.wrong("a tensor is the state of a reduction", loop)
+        kinds = tuple(var.type for var in state)
+        if isinstance(combine, str):
+            if combine not in ASSOCIATIVE:
+                self.wrong(f"there is no associative operation {combine}", loop)
+            if len(state) != 1 or tuple(o.type for o in init) != (ScalarType(kinds[0].dtype),):
+                self.wrong(f"`{combine}` reduces one variable from a scalar of its dtype", loop)
+            return
+        if tuple(o.type for o in init) != kinds:
+            self.wrong(f"the state is ({_list(kinds)}), it starts as ({_list(o.type for o in init)})", loop)
+        self.region_(combine, loop)
+        taken, given = tuple(p.type for p in combine.params), tuple(r.type for r in combine.results)
+        if taken != kinds + kinds or given != kinds:
+            self.wrong(f"the combine function takes ({_list(taken)}) and gives ({_list(given)})", loop)
 
     def while_(self, loop: While) -> bool:
         self.loops.append("condition")
@@ -468,6 +501,10 @@ class _Verifier:
 
 def _list(types: Iterable[Type]) -> str:
     return ", ".join(map(str, types))
+
+
+# operations that a reduction may name
+ASSOCIATIVE = frozenset({"add", "mul", "max", "min", "and", "or", "xor"})
 
 
 def _assigned(stmt: Stmt) -> Iterable[Var]:

@@ -24,6 +24,7 @@ from pto_jit.ir.nodes import (
     Module,
     Op,
     Operand,
+    Reduction,
     Region,
     Return,
     Scope,
@@ -42,13 +43,20 @@ def blocks(stmt: Stmt) -> tuple[Block, ...]:
     kind = type(stmt)
     if kind is Op:
         return tuple(region.body for region in stmt.regions) if stmt.regions else ()  # pyright: ignore
-    if isinstance(stmt, (For, Scope, Fuse)):
+    if kind is For:
+        return (stmt.body, *(region.body for region in combines(stmt))) if stmt.reductions else (stmt.body,)  # pyright: ignore
+    if isinstance(stmt, (Scope, Fuse)):
         return (stmt.body,)
     if isinstance(stmt, If):
         return (stmt.then, stmt.orelse)
     if isinstance(stmt, While):
         return (stmt.before, stmt.body)
     return ()
+
+
+def combines(loop: For) -> tuple[Region, ...]:
+    """The combine functions among the reductions of a loop."""
+    return tuple(r.combine for r in loop.reductions if isinstance(r.combine, Region))
 
 
 def statements(block: Block) -> Iterator[Stmt]:
@@ -68,7 +76,12 @@ def operands(stmt: Stmt) -> tuple[Operand, ...]:
             return stmt.args
         case For():
             bounds = (stmt.start, stmt.stop, stmt.step)
-            return bounds if stmt.chunk is None else (*bounds, stmt.chunk)
+            if stmt.chunk is not None:
+                bounds = (*bounds, stmt.chunk)
+            if stmt.reductions:
+                bounds += tuple(operand for reduction in stmt.reductions for operand in reduction.init)
+                bounds += tuple(result for region in combines(stmt) for result in region.results)
+            return bounds
         case While() | If():
             return (stmt.cond,)
         case Call():
@@ -92,7 +105,11 @@ def defs(stmt: Stmt) -> tuple[Var, ...]:
         return stmt.results
     if isinstance(stmt, Call):
         return stmt.results
-    return (stmt.var,) if isinstance(stmt, For) else ()
+    if isinstance(stmt, For):
+        if stmt.reductions:
+            return (stmt.var, *(param for region in combines(stmt) for param in region.params))
+        return (stmt.var,)
+    return ()
 
 
 def block_uses(block: Block) -> set[str]:
@@ -147,15 +164,19 @@ class _Flow:
                 case Op():
                     self.read(stmt.args, known, stmt)
                     for region in stmt.regions:
-                        inner = known | {param.name for param in region.params}
-                        after = self.block(region.body, inner)
-                        self.read(region.results, inner if after is None else after, stmt)
+                        self.region(region, known, stmt)
                     known.update([result.name for result in stmt.results])
                 case Call():
                     self.read(stmt.args, known, stmt)
                     known.update([result.name for result in stmt.results])
                 case For():
-                    self.read(operands(stmt), known, stmt)
+                    self.read((stmt.start, stmt.stop, stmt.step), known, stmt)
+                    if stmt.chunk is not None:
+                        self.read((stmt.chunk,), known, stmt)
+                    for reduction in stmt.reductions:
+                        self.read(reduction.init, known, stmt)
+                    for region in combines(stmt):
+                        self.region(region, known, stmt)
                     self.breaks.append([])
                     self.block(stmt.body, known | {stmt.var.name})
                     self.breaks.pop()
@@ -185,6 +206,11 @@ class _Flow:
                 case Continue():
                     return None
         return known
+
+    def region(self, region: Region, known: set[str], stmt: Stmt) -> None:
+        inner = known | {param.name for param in region.params}
+        after = self.block(region.body, inner)
+        self.read(region.results, inner if after is None else after, stmt)
 
     def loop(self, stmt: While, known: set[str]) -> set[str] | None:
         """A while loop is left where its condition is false, after `before`, or at a break."""
@@ -220,6 +246,13 @@ def with_blocks(stmt: Stmt, new: tuple[Block, ...]) -> Stmt:
         return replace(stmt, then=new[0], orelse=new[1])
     if isinstance(stmt, While):
         return replace(stmt, before=new[0], body=new[1])
+    if isinstance(stmt, For) and len(new) > 1:
+        bodies = iter(new[1:])
+        reductions = tuple(
+            replace(r, combine=replace(r.combine, body=next(bodies))) if isinstance(r.combine, Region) else r
+            for r in stmt.reductions
+        )
+        return replace(stmt, body=new[0], reductions=reductions)
     assert isinstance(stmt, (For, Scope, Fuse))
     return replace(stmt, body=new[0])
 
@@ -327,10 +360,11 @@ def _with_operands(stmt: Stmt, read: Callable[[Operand], Operand], define: Calla
             start, stop, step = read(stmt.start), read(stmt.stop), read(stmt.step)
             chunk = None if stmt.chunk is None else read(stmt.chunk)
             var = stmt.var if define is None else define(stmt.var)
+            reductions = _each(stmt.reductions, lambda reduction: _with_reduction(reduction, read, define))
             same = start is stmt.start and stop is stmt.stop and step is stmt.step
-            if same and chunk is stmt.chunk and var is stmt.var:
+            if same and chunk is stmt.chunk and var is stmt.var and reductions is stmt.reductions:
                 return stmt
-            return replace(stmt, start=start, stop=stop, step=step, chunk=chunk, var=var)
+            return replace(stmt, start=start, stop=stop, step=step, chunk=chunk, var=var, reductions=reductions)
         case While() | If():
             cond = read(stmt.cond)
             return stmt if cond is stmt.cond else replace(stmt, cond=cond)
@@ -349,6 +383,17 @@ def _with_region(region: Region, read: Callable[[Operand], Operand], define: Cal
     if params is region.params and results is region.results:
         return region
     return replace(region, params=params, results=results)
+
+
+def _with_reduction(
+    reduction: Reduction, read: Callable[[Operand], Operand], define: Callable[[Var], Var] | None
+) -> Reduction:
+    state, init, combine = _each(reduction.state, define), _each(reduction.init, read), reduction.combine
+    if isinstance(combine, Region):
+        combine = _with_region(combine, read, define)
+    if state is reduction.state and init is reduction.init and combine is reduction.combine:
+        return reduction
+    return Reduction(state, init, combine)
 
 
 def _each(items: tuple[T, ...], fn: Callable[[T], T] | None) -> tuple[T, ...]:

@@ -32,13 +32,12 @@ After::
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from pto_jit.errors import ScheduleError
 from pto_jit.ir.nodes import Block, Const, For, Func, Module, Op, Operand, Stmt
 from pto_jit.ir.walk import map_funcs, rewrite_func
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.names import BOOL, I64, Names, Scalars, index, source_name
+from pto_jit.slotted import frozen, replace
 
 
 def expand_chunks(module: Module, decisions: list[Decision]) -> Module:
@@ -53,40 +52,57 @@ def expand_chunks(module: Module, decisions: list[Decision]) -> Module:
                 return None
             if not names:
                 names.append(Names(func))
-            return _expand(stmt, names[0], decisions)
+            return take_apart(stmt, names[0], decisions).block()
 
         return rewrite_func(func, visit)
 
     return map_funcs(module, expand)
 
 
-def _expand(loop: For, names: Names, decisions: list[Decision]) -> Block:
+@frozen
+class Expansion:
+    """A chunked loop taken apart: what stands before it, the chunk loop (without a body), the statements its body
+    begins with, the in_chunk loop."""
+
+    before: Block
+    chunk: For
+    head: Block
+    in_chunk: For
+
+    def block(self) -> Block:
+        """The statements that take the loop's place."""
+        return (*self.before, replace(self.chunk, body=(*self.head, self.in_chunk)))
+
+
+def take_apart(loop: For, names: Names, decisions: list[Decision], *, given: bool = True) -> Expansion:
+    """Take `loop` apart; `given`: the chunk is the user's, who is told when it is not positive."""
     chunk = loop.chunk
     assert chunk is not None
     var = source_name(loop.var.name)
-    _require_positive(chunk, f"the chunk of loop `{var}`", loop)
-    _require_positive(loop.step, f"the step of the chunked loop `{var}`", loop)
     outer = Scalars(names, loop.loc)
-    for operand, what in ((chunk, "chunk"), (loop.step, "step")):
-        if not isinstance(operand, Const):
-            ok = names.fresh(f"{var}_ok", BOOL)
-            outer.block.append(Op("ge", (ok,), (operand, index(1)), (), (), loop.loc))
-            message = f"the {what} of loop `{var}` is below 1"
-            attrs = (("always", True), ("error", "LaunchError"), ("message", message))
-            outer.block.append(Op("assert", (), (ok,), attrs, (), loop.loc))
+    if given:
+        _require_positive(chunk, f"the chunk of loop `{var}`", loop)
+        _require_positive(loop.step, f"the step of the chunked loop `{var}`", loop)
+        for operand, what in ((chunk, "chunk"), (loop.step, "step")):
+            if not isinstance(operand, Const):
+                ok = names.fresh(f"{var}_ok", BOOL)
+                outer.block.append(Op("ge", (ok,), (operand, index(1)), (), (), loop.loc))
+                message = f"the {what} of loop `{var}` is below 1"
+                attrs = (("always", True), ("error", "LaunchError"), ("message", message))
+                outer.block.append(Op("assert", (), (ok,), attrs, (), loop.loc))
     counter = names.fresh(f"{var}_chunk", I64)
     build = _leading_full if loop.policy == "leading_full" else _aligned
     first, last, inner, low, high = build(loop, chunk, counter, var, outer, Scalars(names, loop.loc))
     in_chunk = replace(loop, kind="in_chunk", start=low, stop=high, chunk=None, policy="leading_full")
     chunk_loop = replace(
         loop, kind="chunk", var=counter, start=first, stop=last, step=index(1), chunk=None, policy="leading_full",
-        body=(*inner.done(), in_chunk),
+        body=(), reductions=(),
     )  # fmt: skip
     size = str(chunk.value) if isinstance(chunk, Const) else "run-time"
-    decisions.append(
-        Decision("chunk", (var,), True, f"split into chunks of {size} iterations ({loop.policy})", loop.loc)
-    )
-    return (*outer.done(), chunk_loop)
+    if given:
+        reason = f"split into chunks of {size} iterations ({loop.policy})"
+        decisions.append(Decision("chunk", (var,), True, reason, loop.loc))
+    return Expansion(outer.done(), chunk_loop, inner.done(), in_chunk)
 
 
 def _require_positive(operand: Operand, what: str, loop: For) -> None:
