@@ -102,6 +102,8 @@ class For:
     `chunk` (an operand), `policy` and `combine` are what the source asked for; chunk expansion consumes `chunk`.
     `grain` is the scheduler's choice: iterations given to a worker at a time (parallel and chunk loops).  A "combine"
     loop merges partial results: in order, or with `combine` "tree" in any order (one level of a tree).
+    `checked`: the promise that iterations are independent is verified while they run, in the loop's order (parallel,
+    chunk and in_chunk loops; a chunk loop and the in_chunk loop of the same variable in it are one checked loop).
     """
 
     kind: LoopKind
@@ -116,6 +118,7 @@ class For:
     grain: int | None = None
     loc: Loc = field(default=NOWHERE, compare=False, repr=False)
     reductions: tuple[Reduction, ...] = ()
+    checked: bool = False
 
 
 @frozen

@@ -391,13 +391,18 @@ class Statements(Cursor):
                 if value.kind != "number" or not value.text.isdecimal():
                     self.fail("a number of iterations")
                 options["grain"] = self.plain_number()
+            elif key.text == "checked":
+                if value.text not in ("true", "false"):
+                    self.fail("`true` or `false`")
+                options["checked"] = value.text == "true"
+                self.at += 1
             elif key.text in _LOOP_OPTIONS:
                 if value.text not in _LOOP_OPTIONS[key.text]:
                     self.fail(" or ".join(f"`{name}`" for name in _LOOP_OPTIONS[key.text]))
                 options[key.text] = value.text
                 self.at += 1
             else:
-                self.fail("`kind`, `chunk`, `policy`, `combine` or `grain`", key)
+                self.fail("`kind`, `chunk`, `policy`, `combine`, `grain` or `checked`", key)
         return options
 
     def while_statement(self, start: Token, out: list[Stmt]) -> None:

@@ -294,6 +294,8 @@ class _Printer:
             options.append(f"combine={loop.combine}")
         if loop.grain is not None:
             options.append(f"grain={loop.grain}")
+        if loop.checked:
+            options.append("checked=true")
         return f"FOR {bounds}" + (f" {{{', '.join(options)}}}" if options else "")
 
     def call(self, call: Call) -> str:

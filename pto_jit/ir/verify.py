@@ -9,7 +9,8 @@ What `verify` checks, always:
 4.  Every read comes after an assignment on all paths to it.
 5.  Constants belong to their dtype; with `infer`, every operation's operands and attributes are right and its results
     have the types that it gives (or ones that say less: an unknown extent, a more general layout).
-6.  Loops count with i64; a constant step is not 0; a chunk is i64; the body does not assign the loop variable.
+6.  Loops count with i64; a constant step is not 0; a chunk is i64; the body does not assign the loop variable.  Only
+    parallel, chunk and in_chunk loops are checked.
 7.  BREAK stands in a sequential FOR or a WHILE, CONTINUE in a loop; neither leaves a scope, a region, or the part of a
     WHILE that computes the condition.
 8.  return stands outside scopes, regions and all but sequential loops; its values have the function's result types; a
@@ -364,6 +365,8 @@ class _Verifier:
             self.wrong("the loop still asks for a chunk", loop)
         if loop.chunk is not None and loop.kind != "parallel":
             self.wrong(f"a {loop.kind} loop asks for a chunk", loop)
+        if loop.checked and loop.kind not in ("parallel", "chunk", "in_chunk"):
+            self.wrong(f"a {loop.kind} loop makes no promise that could be checked", loop)
         self.define(loop.var, loop)
         if any(var.name == loop.var.name for stmt in loop.body for var in _assigned(stmt)):
             self.wrong(f"the body assigns the loop variable %{loop.var.name}", loop)
