@@ -325,7 +325,7 @@ def substitute(block: Block, mapping: Mapping[str, Operand]) -> Block:
             seen += 1
         return operand
 
-    return rewrite_block(block, lambda stmt: _with_operands(stmt, chase, None)) if mapping else block
+    return rewrite_block(block, lambda stmt: with_operands(stmt, chase, None)) if mapping else block
 
 
 def rename(block: Block, names: Mapping[str, str]) -> Block:
@@ -342,12 +342,12 @@ def rename(block: Block, names: Mapping[str, str]) -> Block:
         if isinstance(stmt, Fuse):
             keep = tuple(names.get(name, name) for name in stmt.keep)
             return stmt if keep == stmt.keep else replace(stmt, keep=keep)
-        return _with_operands(stmt, read, var)
+        return with_operands(stmt, read, var)
 
     return rewrite_block(block, visit) if names else block
 
 
-def _with_operands(stmt: Stmt, read: Callable[[Operand], Operand], define: Callable[[Var], Var] | None) -> Stmt:
+def with_operands(stmt: Stmt, read: Callable[[Operand], Operand], define: Callable[[Var], Var] | None) -> Stmt:
     """A statement with each operand read through `read` and each variable it assigns through `define`."""
     match stmt:
         case Op():
