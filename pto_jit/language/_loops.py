@@ -22,6 +22,10 @@ from pto_jit.language._builtin import Scalar, builtin
 _loop_seed: ContextVar[int] = ContextVar("pto_loop_seed", default=0)
 
 
+CHUNK_LIMIT = 1 << 60
+"""Start and stop of a chunked loop lie between -CHUNK_LIMIT and CHUNK_LIMIT, so that bounds of chunks fit 64 bits."""
+
+
 class LoopArgumentError(ScheduleError, LaunchError):
     """A bad loop argument met outside a kernel, where compile time and run time are one."""
 
@@ -48,7 +52,8 @@ def range(
     says how partial results of a split reduction are merged.
 
     Raises ScheduleError (LaunchError for a bad run-time value): step 0, `parallel=False` together with `chunk=` ,
-    a chunk that is no positive integer, an unknown policy, `chunk=` with a negative step.
+    a chunk that is no positive integer, an unknown policy, `chunk=` with a negative step or with a bound outside
+    -2**60 to 2**60.
 
     >>> import pto_jit.language as pl
     >>> list(pl.range(6, 0, -2)), sorted(pl.range(4, chunk=3))
@@ -62,6 +67,10 @@ def range(
     if step == 0:
         raise LoopArgumentError("the step of a loop is 0", hint="a step is positive or negative")
     _check_schedule(parallel, chunk, chunk_policy, combine, step)
+    if chunk is not None and not all(-CHUNK_LIMIT <= bound <= CHUNK_LIMIT for bound in (start, stop)):
+        raise LoopArgumentError(
+            f"the chunked loop from {start} to {stop} leaves -2**60 to 2**60", hint="make it a loop without chunks"
+        )
     order = list(builtins.range(start, stop, step)) if parallel or chunk is not None else None
     if order is None:
         return iter(builtins.range(start, stop, step))

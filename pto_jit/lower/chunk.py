@@ -4,6 +4,10 @@
 The body appears once.  `leading_full`: chunk c covers iterations [c*C, min((c+1)*C, extent)).  `aligned`: chunk
 boundaries are multiples of C in index values, whatever the step.
 
+The arithmetic of the bounds must not leave 64 bits.  It cannot when start, step and chunk are constants of moderate
+size: the iterations would not come to an end before.  Otherwise the bounds of the loop must lie within `CHUNK_LIMIT`,
+which is checked when run, and a larger chunk or step is replaced by one that means the same.
+
 Before::
 
     // Function Type: Orchestration
@@ -35,9 +39,12 @@ from __future__ import annotations
 from pto_jit.errors import ScheduleError
 from pto_jit.ir.nodes import Block, Const, For, Func, Module, Op, Operand, Stmt
 from pto_jit.ir.walk import map_funcs, rewrite_func
+from pto_jit.language._loops import CHUNK_LIMIT
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.names import BOOL, I64, Names, Scalars, index, source_name
 from pto_jit.slotted import frozen, replace
+
+_MODERATE = 1 << 31
 
 
 def expand_chunks(module: Module, decisions: list[Decision]) -> Module:
@@ -91,6 +98,11 @@ def take_apart(loop: For, names: Names, decisions: list[Decision], *, given: boo
                 attrs = (("always", True), ("error", "LaunchError"), ("message", message))
                 outer.block.append(Op("assert", (), (ok,), attrs, (), loop.loc))
     counter = names.fresh(f"{var}_chunk", I64)
+    if not all(isinstance(o, Const) and abs(o.value) < _MODERATE for o in (loop.start, loop.step, chunk)):
+        _require_bounds(loop, "chunked" if given else "divided", var, outer)
+        # a step or a chunk that is longer than the loop can be
+        loop = replace(loop, step=outer.op("min", loop.step, index(2 * CHUNK_LIMIT), f"{var}_step"))
+        chunk = outer.op("min", chunk, index(2 * CHUNK_LIMIT), f"{var}_size")
     build = _leading_full if loop.policy == "leading_full" else _aligned
     first, last, inner, low, high = build(loop, chunk, counter, var, outer, Scalars(names, loop.loc))
     in_chunk = replace(loop, kind="in_chunk", start=low, stop=high, chunk=None, policy="leading_full")
@@ -98,7 +110,7 @@ def take_apart(loop: For, names: Names, decisions: list[Decision], *, given: boo
         loop, kind="chunk", var=counter, start=first, stop=last, step=index(1), chunk=None, policy="leading_full",
         body=(), reductions=(),
     )  # fmt: skip
-    size = str(chunk.value) if isinstance(chunk, Const) else "run-time"
+    size = str(loop.chunk.value) if isinstance(loop.chunk, Const) else "run-time"
     if given:
         reason = f"split into chunks of {size} iterations ({loop.policy})"
         decisions.append(Decision("chunk", (var,), True, reason, loop.loc))
@@ -110,9 +122,31 @@ def _require_positive(operand: Operand, what: str, loop: For) -> None:
         raise ScheduleError(
             f"{what} is {operand.value}",
             loop.loc,
-            code="PTO-L010",
+            code="PTO-L017",
             hint="a chunked loop needs a chunk and a step of 1 or more",
         )
+
+
+def _require_bounds(loop: For, what: str, var: str, outer: Scalars) -> None:
+    """Start and stop within the limit: an error now, or one when run."""
+    text = f"a bound of the {what} loop `{var}` lies outside of -2**60 to 2**60"
+    unknown: list[Operand] = []
+    for operand in (loop.start, loop.stop):
+        if not isinstance(operand, Const):
+            unknown.append(operand)
+        elif not -CHUNK_LIMIT <= operand.value <= CHUNK_LIMIT:
+            raise ScheduleError(
+                text, loop.loc, code="PTO-L018", hint="leave `chunk=` out: other loops may have any bounds"
+            )
+    if not unknown:
+        return
+    first, last = unknown[0], unknown[-1]
+    low, high = (outer.op("min", first, last), outer.op("max", first, last)) if len(unknown) == 2 else (first, last)
+    for name, operand, limit in (("ge", low, -CHUNK_LIMIT), ("le", high, CHUNK_LIMIT)):
+        ok = outer.names.fresh(f"{var}_ok", BOOL)
+        outer.block.append(Op(name, (ok,), (operand, index(limit)), (), (), loop.loc))
+        attrs = (("always", True), ("error", "LaunchError"), ("message", text))
+        outer.block.append(Op("assert", (), (ok,), attrs, (), loop.loc))
 
 
 Bounds = tuple[Operand, Operand, Scalars, Operand, Operand]
@@ -120,9 +154,10 @@ Bounds = tuple[Operand, Operand, Scalars, Operand, Operand]
 
 def _leading_full(loop: For, chunk: Operand, counter: Operand, var: str, outer: Scalars, inner: Scalars) -> Bounds:
     one = index(1)
-    span = outer.op("sub", loop.stop, loop.start)
+    span = outer.op("sub", outer.op("max", loop.stop, loop.start, f"{var}_extent"), loop.start, f"{var}_extent")
     extent = outer.op("floordiv", outer.op("add", span, outer.op("sub", loop.step, one)), loop.step, f"{var}_extent")
-    extent = outer.op("max", extent, index(0), f"{var}_extent")
+    if not (isinstance(chunk, Const) and chunk.value < _MODERATE):  # a chunk of all iterations, so that `stride` fits
+        chunk = outer.op("min", chunk, outer.op("max", extent, one), f"{var}_size")
     count = outer.op("floordiv", outer.op("add", extent, outer.op("sub", chunk, one)), chunk, f"{var}_chunks")
     stride = outer.op("mul", chunk, loop.step, f"{var}_stride")
     low = inner.op("add", inner.op("mul", counter, stride, f"{var}_lo"), loop.start, f"{var}_lo")

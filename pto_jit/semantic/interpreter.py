@@ -45,6 +45,7 @@ from pto_jit.ir.nodes import (
     While,
 )
 from pto_jit.ir.types import ScalarType, TensorType, TileType
+from pto_jit.language._loops import CHUNK_LIMIT
 from pto_jit.language._tile_value import TileValue
 from pto_jit.semantic.evaluation import Array, Context, Value, argument, evaluate, number
 from pto_jit.semantic.table import is_elementwise
@@ -158,6 +159,9 @@ class _Interpreter:
                 raise _located(LaunchError(f"a chunk of {chunk} iterations: a chunk has at least one"), stmt.loc)
             if step < 0:
                 raise _located(LaunchError(f"chunk= with the negative step {step}"), stmt.loc)
+            if not all(-CHUNK_LIMIT <= bound <= CHUNK_LIMIT for bound in (start, stop)):
+                text = f"the chunked loop from {start} to {stop} leaves -2**60 to 2**60"
+                raise _located(LaunchError(text), stmt.loc)
         for index in range(start, stop, step):
             frame[stmt.var.name] = np.int64(index)
             leave = self.block(stmt.body, frame)

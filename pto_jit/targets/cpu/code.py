@@ -204,6 +204,37 @@ class Code:
             out = self.b.mul(out, factor, flags=("nsw",))
         return out if fixed == 1 else self.b.mul(out, i64(fixed), flags=("nsw",))
 
+    def wrapping(self, op: str, x: Index, y: Index) -> Index:
+        """`add`, `sub` or `mul` of numbers that may be anything, modulo 2**64.
+
+        `add`, `sub` and `mul` above are for extents, strides and places in memory, which are known not to overflow.
+        """
+        if isinstance(x, int) and isinstance(y, int):
+            value = x + y if op == "add" else x - y if op == "sub" else x * y
+            return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+        if isinstance(x, int) and op != "sub":
+            x, y = y, x
+        if isinstance(y, int):
+            if y == (1 if op == "mul" else 0):
+                return x
+            if y == 0:
+                return 0
+        return getattr(self.b, op)(i64(x), i64(y))
+
+    def bytes(self, size: int, extents: Sequence[Index]) -> Index:
+        """The bytes of an array of elements of `size` bytes; what no memory can hold is the largest number."""
+        most = (1 << 63) - 1
+        out: Index = size
+        for extent in extents:
+            if isinstance(out, int) and isinstance(extent, int):
+                out = min(out * extent, most)
+                continue
+            pair = ir.LiteralStructType([I64, I1])
+            arguments = [i64(out), i64(extent)]
+            both = self.call("llvm.smul.with.overflow.i64", pair, arguments)
+            out = self.b.select(self.b.extract_value(both, 1), number(I64, most), self.b.extract_value(both, 0))
+        return out
+
     def floor(self, x: Index, step: int) -> Index:
         """`x` rounded down to a multiple of a power of two."""
         if isinstance(x, int):
@@ -276,11 +307,11 @@ class Code:
             return x
         return self.b.select(condition, i64(x), i64(y))
 
-    def offset(self, pointer: Value, distance: Index) -> Value:
-        """`pointer` moved by a number of bytes."""
+    def offset(self, pointer: Value, distance: Index, inbounds: bool = True) -> Value:
+        """`pointer` moved by a number of bytes; `inbounds`: to a place in the same memory."""
         if isinstance(distance, int) and distance == 0:
             return pointer
-        return self.b.gep(pointer, [i64(distance)], source_etype=I8, inbounds=True)
+        return self.b.gep(pointer, [i64(distance)], source_etype=I8, inbounds=inbounds)
 
     # -- control flow -------------------------------------------------------------------------------------------
 

@@ -196,18 +196,14 @@ class FunctionWriter:
 
     def buffer(self, name: str, dtype: DType, declared: Sequence[Index]) -> tuple[Value, tuple[Index, ...]]:
         """Memory for the tile variable `name`, C-contiguous in its declared extents: pointer and strides."""
-        strides: list[Index] = []
-        size: Index = dtype.bytes
-        for extent in reversed(declared):
-            strides.append(size)
-            size = self.code.mul(size, extent)
+        size = self.code.bytes(dtype.bytes, declared)
         self.buffers.add(name)
         if isinstance(size, int):
             pointer, offset = self.static(max(size, 1))
             self.owned[name] = (offset, max(size, 1))
         else:
             pointer = self.push(size)
-        return pointer, tuple(reversed(strides))
+        return pointer, self.strides(dtype, declared)
 
     def _release(self, names: set[str]) -> None:
         for name in names:
@@ -449,12 +445,16 @@ class FunctionWriter:
         self.loops.pop()
         code.go(again)
         code.at(again)
+        # used only when there is one more iteration: then it is between this one and the end
         following = code.b.add(i, as_i64(step), flags=("nsw",))
-        if isinstance(step, int):
+        if isinstance(step, int) and abs(step) <= 1:
             more = code.b.icmp_signed("<" if step > 0 else ">", following, as_i64(stop))
-        else:
-            more = code.b.select(up, code.b.icmp_signed("<", following, as_i64(stop)),
-                                 code.b.icmp_signed(">", following, as_i64(stop)))  # fmt: skip
+        else:  # whether more than a step is left; the distance to the end fits 64 bits without a sign
+            ahead, behind = code.b.sub(as_i64(stop), i), code.b.sub(i, as_i64(stop))
+            back = -step if isinstance(step, int) else code.b.sub(number(I64, 0), step)
+            upwards = code.b.icmp_unsigned(">", ahead, as_i64(step))
+            downwards = code.b.icmp_unsigned(">", behind, as_i64(back))
+            more = code.pick(up, upwards, downwards)
         code.b.cbranch(more, body, after)
         i.add_incoming(following, again)
         if enter is False:  # keep the phi complete: the block is unreachable
@@ -520,11 +520,11 @@ class FunctionWriter:
         operand, dtype = data.type.dtype, result.type.dtype
         if dtype == i64 and operand == i64 and op.op in ("add", "sub", "mul", "min", "max", "copy"):
             args = [self.index(a) for a in op.args]
-            if all(isinstance(a, int) for a in args) and op.op != "mul":
-                self.define(result, _fold(op.op, args))
+            if op.op in ("add", "sub", "mul"):  # numbers of the program: they wrap
+                self.define(result, self.code.wrapping(op.op, *args))
                 return
-            if op.op in ("add", "sub", "mul"):
-                self.define(result, {"add": self.code.add, "sub": self.code.sub, "mul": self.code.mul}[op.op](*args))
+            if all(isinstance(a, int) for a in args):
+                self.define(result, min(args) if op.op == "min" else max(args))
                 return
         args = [self.scalar(a) for a in op.args]
         self.define(result, self.ops.apply(op.op, args, operand, dict(op.attrs), dtype))
@@ -540,17 +540,3 @@ class FunctionWriter:
                 code.check(ok, self.module.site(BoundsError, message, loc), at, extent)
             distance = code.add(distance, code.mul(at, stride))
         return code.offset(tensor.pointer, distance)
-
-
-def _fold(op: str, args: Sequence[int]) -> int:
-    match op:
-        case "add":
-            return args[0] + args[1]
-        case "sub":
-            return args[0] - args[1]
-        case "min":
-            return min(args)
-        case "max":
-            return max(args)
-        case _:
-            return args[0]

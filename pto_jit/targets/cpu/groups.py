@@ -327,11 +327,7 @@ class _Group:
             out = Tile(dtype, tile.pointer, declared, valid, w.strides(dtype, declared), fits=fits)
             self.final[var.name] = out
             return out
-        if all(isinstance(e, int) for e in declared):
-            size = dtype.bytes * self.code.mul(*declared)
-            pointer = w.scratch(size)
-        else:
-            pointer = w.push(self.code.mul(dtype.bytes, *declared))
+        pointer = w.scratch(self.code.bytes(dtype.bytes, declared))
         tile = Tile(dtype, pointer, declared, valid, w.strides(dtype, declared), fits=fits)
         self.copies.append((var, tile))
         return tile

@@ -84,8 +84,7 @@ def write_parallel(w: FunctionWriter, stmt: For) -> None:
         _bind(inner, name, env[name], remap(value, change))
 
     def iteration(k: Value, _: list[Value]) -> tuple[()]:
-        at = inner.code.add(inner_start, inner.code.mul(k, inner_step))
-        inner.define(stmt.var, at)
+        inner.define(stmt.var, _at(inner.code, inner_start, k, inner_step))
         return ()
 
     lanes = None
@@ -94,7 +93,7 @@ def write_parallel(w: FunctionWriter, stmt: For) -> None:
 
         lanes = spmd.plan(inner, stmt)
         if lanes is not None:
-            first = inner.code.add(inner_start, inner.code.mul(begin, inner_step))
+            first = _at(inner.code, inner_start, begin, inner_step)
             spmd.write(inner, stmt, lanes, first, inner.code.sub(end, begin), inner_step)
     if lanes is None:
         _iterations(inner, stmt, begin, end, iteration)
@@ -144,20 +143,42 @@ def _is_light(stmt: For) -> bool:
     return all(isinstance(s, Op) for s in stmt.body)
 
 
+def _at(code: Code, start: Index, k: Index, step: Index) -> Index:
+    """The index of iteration k, one of those that the loop has."""
+    if isinstance(start, int) and isinstance(step, int) and start >= 0 and step > 0:
+        return code.add(start, code.mul(k, step))  # between `start` and the end, so nothing overflows
+    return code.wrapping("add", start, code.wrapping("mul", k, step))
+
+
 def _trip_count(w: FunctionWriter, start: Index, stop: Index, step: Index, stmt: For) -> Index:
     code = w.code
+    if not isinstance(step, int):
+        code.check(code.compare("!=", step, 0), w.module.site(LaunchError, "the step of the loop is 0", stmt.loc))
+    elif step == 0:
+        code.check(False, w.module.site(LaunchError, "the step of the loop is 0", stmt.loc))
+        return 0
+    return trip_count(code, start, stop, step)
+
+
+def trip_count(code: Code, start: Index, stop: Index, step: Index) -> Index:
+    """How many numbers are in range(start, stop, step), for a step that is not 0; the three may be any numbers."""
     if isinstance(step, int):
-        if step == 0:
-            code.check(False, w.module.site(LaunchError, "the step of the loop is 0", stmt.loc))
-            return 0
-        span = code.sub(stop, start) if step > 0 else code.sub(start, stop)
-        size = abs(step)
-        return code.div(code.add(code.max(span, 0), size - 1), size)
-    code.check(code.compare("!=", step, 0), w.module.site(LaunchError, "the step of the loop is 0", stmt.loc))
-    up = code.compare(">", step, 0)
-    span = code.pick(up, code.sub(stop, start), code.sub(start, stop))
-    size = code.pick(up, step, code.sub(0, step))
-    return code.div(code.add(code.max(span, 0), code.sub(size, 1)), size)
+        enter = code.compare("<", start, stop) if step > 0 else code.compare(">", start, stop)
+        span = code.wrapping("sub", stop, start) if step > 0 else code.wrapping("sub", start, stop)
+        size: Index = abs(step)
+    else:
+        up = code.compare(">", step, 0)
+        low, high = code.pick(up, start, stop), code.pick(up, stop, start)
+        enter = code.compare("<", low, high)
+        span = code.wrapping("sub", high, low)
+        size = code.pick(up, step, code.wrapping("sub", 0, step))
+    if isinstance(size, int) and size == 1:
+        return code.pick(enter, span, 0)
+    if isinstance(span, int) and isinstance(size, int):
+        return (span % (1 << 64) - 1) // size + 1 if enter else 0
+    # the distance, at least 1 where it counts, fits 64 bits without a sign
+    count = code.wrapping("add", code.div(code.wrapping("sub", span, 1), size), 1)
+    return code.pick(enter, count, 0)
 
 
 def _value_of(w: FunctionWriter, value: Any) -> Any:

@@ -215,7 +215,7 @@ class _Product:
             now = w.read_slot(slot)
             target = Tile(dtype, now.pointer, declared, valid, w.strides(dtype, declared))
         elif result.name in w.mutable:
-            pointer = w.scratch(code.mul(dtype.bytes, *declared))
+            pointer = w.scratch(code.bytes(dtype.bytes, declared))
             target = Tile(dtype, pointer, declared, valid, w.strides(dtype, declared))
         else:
             pointer, strides = w.buffer(result.name, dtype, declared)

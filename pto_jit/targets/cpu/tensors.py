@@ -52,12 +52,13 @@ def region(w: FunctionWriter, tensor: Tensor, offsets: Sequence[Index], extents:
     ):
         site = w.module.site(BoundsError, f"offset {{0}} along axis {axis} is negative", loc)
         code.check(code.compare(">=", at, 0), site, at)
-        distance = code.add(distance, code.mul(at, stride))
+        # an offset may lie anywhere behind the end; then nothing is inside, and the address is not used
+        distance = code.wrapping("add", distance, code.wrapping("mul", at, stride))
         if isinstance(at, int) and at == 0 and (extent is size or (isinstance(extent, int) and extent == size)):
             inside.append(extent)
         else:
             inside.append(code.max(code.min(extent, code.sub(size, at)), 0))
-    return code.offset(tensor.pointer, distance), tuple(inside)
+    return code.offset(tensor.pointer, distance, inbounds=False), tuple(inside)
 
 
 def _view(w: FunctionWriter, op: Op) -> None:
@@ -98,7 +99,7 @@ def _alloc(w: FunctionWriter, op: Op) -> None:
     dtype = result.type.dtype
     filled = bool(op.attr("filled"))
     extents = tuple(code.max(w.index(a), 0) for a in (op.args[:-1] if filled else op.args))
-    size = code.mul(dtype.bytes, *extents)
+    size = code.bytes(dtype.bytes, extents)
     slot = code.alloca(PTR, result.name)
     with code.at_entry():
         code.b.store(zero(PTR), slot)

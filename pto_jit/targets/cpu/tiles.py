@@ -131,7 +131,7 @@ def tile_slot(w: FunctionWriter, var: Var, declared: tuple[Index, ...]) -> TileS
             slot = TileSlot(dtype, place, shape, valid, capacity, fits=var.name in w.generated)
         w.env[var.name] = slot
     if slot.capacity is not None:
-        size = code.mul(dtype.bytes, *declared)
+        size = code.bytes(dtype.bytes, declared)
         have = code.b.load(slot.capacity, typ=I64)
         with code.when(code.b.icmp_signed("<", have, i64(size)), likely=False):
             code.call("pto_buffer_free", VOID, [code.worker, code.b.load(slot.pointer, typ=PTR)])

@@ -24,9 +24,9 @@ from pto_jit.targets.cpu.code import (
     PTR,
     VOID,
     Index,
-    Text,
     Value,
     number,
+    numbers,
     register_type,
     storage_type,
     vector,
@@ -40,7 +40,6 @@ from pto_jit.targets.cpu.values import Slot, Tensor
 from pto_jit.targets.cpu.vector import call_intrinsic
 
 Mask = list[Value] | None
-_SMALL = 1 << 20  # index arithmetic is exact for such factors
 
 
 @frozen
@@ -251,17 +250,15 @@ class Lanes:
             if isinstance(value, list):
                 return None
             pairs.append(value if isinstance(value, Linear) else Linear(value, 0))
-        code = self.code
+        wrapping = self.code.wrapping  # linear modulo 2**64, as the numbers themselves are
         if op.op == "copy":
             return pairs[0]
         x, y = pairs
-        if op.op == "add":
-            return Linear(code.add(x.base, y.base), code.add(x.step, y.step))
-        if op.op == "sub":
-            return Linear(code.sub(x.base, y.base), code.sub(x.step, y.step))
+        if op.op in ("add", "sub"):
+            return Linear(wrapping(op.op, x.base, y.base), wrapping(op.op, x.step, y.step))
         for factor, other in ((x, y), (y, x)):
-            if isinstance(factor.base, int) and factor.step == 0 and abs(factor.base) < _SMALL:
-                return Linear(code.mul(other.base, factor.base), code.mul(other.step, factor.base))
+            if isinstance(factor.base, int) and isinstance(factor.step, int) and factor.step == 0:
+                return Linear(wrapping("mul", other.base, factor.base), wrapping("mul", other.step, factor.base))
         return None
 
     # -- elements -------------------------------------------------------------------------------------------------
@@ -275,7 +272,8 @@ class Lanes:
         for operand, stride in zip(indices, tensor.strides, strict=True):
             at = self.index(operand)
             if isinstance(at, Linear):
-                base, step = code.add(base, code.mul(at.base, stride)), code.add(step, code.mul(at.step, stride))
+                base = code.wrapping("add", base, code.wrapping("mul", at.base, stride))
+                step = code.wrapping("add", step, code.wrapping("mul", at.step, stride))
             elif isinstance(at, list):
                 if isinstance(stride, int):
                     many: Value = number(vector(I64, self.width), stride)
@@ -283,7 +281,7 @@ class Lanes:
                     many = splat(code.b, stride, self.width)
                 terms.append([code.b.mul(v, many) for v in at])
             else:
-                base = code.add(base, code.mul(at, stride))
+                base = code.wrapping("add", base, code.wrapping("mul", at, stride))
         return Linear(base, step), terms
 
     def _pointers(self, tensor: Tensor, distance: Linear, terms: list[list[Value]]) -> list[Value]:
@@ -300,7 +298,9 @@ class Lanes:
 
     def _part(self, tensor: Tensor, distance: Linear, p: int) -> Value:
         """The address of the first element of a part, for consecutive elements."""
-        return self.code.offset(tensor.pointer, self.code.add(distance.base, p * self.width * tensor.dtype.bytes))
+        # lanes that are not active may be anywhere
+        at = self.code.wrapping("add", distance.base, p * self.width * tensor.dtype.bytes)
+        return self.code.offset(tensor.pointer, at, inbounds=False)
 
     def _getelem(self, op: Op) -> list[Value]:
         tensor = self.w.tensor(op.args[0])
@@ -369,4 +369,4 @@ def _numbers(typ: ir.Type, values: Sequence[int]) -> Value:
     assert isinstance(typ, ir.VectorType)
     if len(values) == 1:
         return number(typ.element, values[0])
-    return Text(typ, "<" + ", ".join(f"{typ.element} {v}" for v in values) + ">")
+    return numbers(typ.element, tuple(values))

@@ -10,6 +10,7 @@ from pto_jit.ir.walk import block_defs, statements
 from pto_jit.slotted import frozen
 from pto_jit.targets.cpu.code import Index, Value
 from pto_jit.targets.cpu.function import FunctionWriter
+from pto_jit.targets.cpu.parallel import trip_count
 from pto_jit.targets.cpu.spmd.form import Form, Unfit, build, read_counts
 from pto_jit.targets.cpu.spmd.lanes import Linear
 from pto_jit.targets.cpu.spmd.variance import Traits, Variance
@@ -101,11 +102,8 @@ def write_loop(w: FunctionWriter, loop: For) -> bool:
     found = plan(w, loop) if step else None
     if found is None:
         return False
-    code = w.code
     start, stop = w.index(loop.start), w.index(loop.stop)
-    span = code.sub(stop, start) if step > 0 else code.sub(start, stop)
-    size = abs(int(step))
-    write(w, loop, found, start, code.div(code.add(code.max(span, 0), size - 1), size), int(step))
+    write(w, loop, found, start, trip_count(w.code, start, stop, int(step)), int(step))
     return True
 
 
@@ -119,7 +117,7 @@ def write(w: FunctionWriter, loop: For, plan: Plan, first: Index, count: Index, 
         lanes = LaneWriter(w, plan.variance, plan.width, parts)
 
         def group(k: Value, _: list[Value]) -> Sequence[Value]:
-            lanes.values[loop.var.name] = Linear(code.add(first, code.mul(k, step)), step)
+            lanes.values[loop.var.name] = Linear(code.wrapping("add", first, code.wrapping("mul", k, step)), step)
             lanes.iteration(plan.form.nodes, lanes.first(code.sub(stop, k)) if masked else None)
             return ()
 

@@ -22,6 +22,7 @@ from pto_jit.targets.cpu.elementwise import splat
 from pto_jit.targets.cpu.spmd.form import Branch, Compute, Leave, Node, Repeat
 from pto_jit.targets.cpu.spmd.lanes import Lanes, Mask
 from pto_jit.targets.cpu.spmd.variance import DIVISIONS, MATH
+from pto_jit.targets.cpu.vector import call_intrinsic
 
 _LONG = 12  # operations of one side of a branch from which on a jump around it pays
 
@@ -200,13 +201,14 @@ class LaneWriter(Lanes):
         if node.bounds is None or node.counter is None:
             return
         b, step = self.code.b, node.bounds[2]
-        if self.varies(node.counter):
-            typ = vector(I64, self.width)
-            for slot in self.slots[node.counter.name]:
-                b.store(b.add(b.load(slot, typ=typ), number(typ, step)), slot)
-        else:
-            slot = self.w.env[node.counter.name].pointer
-            b.store(b.add(b.load(slot, typ=I64), number(I64, step), flags=("nsw",)), slot)
+        typ = vector(I64, self.width) if self.varies(node.counter) else I64
+        slots = self.slots[node.counter.name] if self.varies(node.counter) else [self.w.env[node.counter.name].pointer]
+        for slot in slots:
+            here = b.load(slot, typ=typ)
+            if abs(step) == 1:  # not past the end
+                b.store(b.add(here, number(typ, step)), slot)
+            else:  # a step past the largest number ends the loop, too
+                b.store(call_intrinsic(b, "sadd.sat", typ, here, number(typ, step)), slot)
 
     def _test(self, node: Repeat, limit: Index | list[Value], body: ir.Block, done: ir.Block) -> None:
         """To the body with the lanes that go on, or out of the loop."""
