@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pto_jit.codegen.compilation import compile_program
+from pto_jit.codegen.generator import Watch
 from pto_jit.codegen.params import Param
 from pto_jit.config import config, log
 from pto_jit.errors import InternalError, Loc, PtoError
@@ -69,11 +70,13 @@ def compile_kernel(
     return stages, program, elements_of_small_work(module)
 
 
-def lower(fn: Callable[..., Any], params: Sequence[Param], options: Options) -> Stages:
-    """Source to loop IR, ready for a target."""
+def lower(
+    fn: Callable[..., Any], params: Sequence[Param], options: Options, watch: Watch | None = None
+) -> Stages:
+    """Source to loop IR, ready for a target; `watch` is told of every statement that the front end executes."""
     stages = Stages()
     start = time.perf_counter()
-    program = compile_program(fn, params, options=options)
+    program = compile_program(fn, params, options=options, watch=watch)
     module, stages.results = program.module, program.results
     _record(stages, "source", module, start)
     verify(module, infer)

@@ -32,6 +32,7 @@ from pto_jit.runtime import ABSENT, Dispatcher
 
 if TYPE_CHECKING:
     from pto_jit.compiled import Compiled
+    from pto_jit.explain import Explanation
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -173,6 +174,16 @@ class JitFunction(Dispatcher, Generic[P, R]):
     def specializations(self) -> list[Specialization]:
         """What was compiled or loaded so far, in order."""
         return list(self._specializations)
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """The source for these arguments (as for `compile`), each line marked: where it runs, types, decisions.
+
+        `str()` of it is plain text; rich renders it in colour.  Nothing is run.
+        """
+        from pto_jit.explain import explain
+
+        call = self._parameters.classify(*self._parameters.bind(args, kwargs))
+        return explain(self.__pto_jit__, call.params, self._options, f"{self.__name__}({signature_text(call)})")
 
     def interpret(self, *args: Any, **kwargs: Any) -> Any:
         """Run the original Python function on NumPy, where debuggers, coverage and `print` work."""

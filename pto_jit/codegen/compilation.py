@@ -12,7 +12,7 @@ from typing import Any
 
 from pto_jit.codegen.boundaries import place_scopes
 from pto_jit.codegen.frames import Frame, cells_of, names_of
-from pto_jit.codegen.generator import Generator, Options
+from pto_jit.codegen.generator import Generator, Options, Watch
 from pto_jit.codegen.params import ContainerParam, Param, ParamKind, ScalarParam, StaticParam, TensorParam
 from pto_jit.codegen.presence import has_scopes
 from pto_jit.codegen.regions import Target
@@ -48,8 +48,10 @@ def compile_function(fn: Any, params: Sequence[Param], *, options: Any = None) -
     return compile_program(fn, params, options=options).module
 
 
-def compile_program(fn: Any, params: Sequence[Param], *, options: Any = None) -> Program:
-    """`compile_function`, with the structure of what the function returns."""
+def compile_program(
+    fn: Any, params: Sequence[Param], *, options: Any = None, watch: Watch | None = None
+) -> Program:
+    """`compile_function`, with the structure of what the function returns; `watch` is told of every statement."""
     if isinstance(fn, MethodType):
         function = fn.__func__
     else:
@@ -59,7 +61,7 @@ def compile_program(fn: Any, params: Sequence[Param], *, options: Any = None) ->
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 12_000))
     try:
-        return _Compilation(function, options or Options()).run(params)
+        return _Compilation(function, options or Options(), watch).run(params)
     except RecursionError as error:
         raise CompilationError(
             f"`{function.__name__}` is nested too deeply to be compiled",
@@ -72,9 +74,9 @@ def compile_program(fn: Any, params: Sequence[Param], *, options: Any = None) ->
 
 
 class _Compilation:
-    def __init__(self, fn: FunctionType, options: Any) -> None:
+    def __init__(self, fn: FunctionType, options: Any, watch: Watch | None) -> None:
         self.fn = fn
-        self.g = Generator(options)
+        self.g = Generator(options, watch)
         self.params: list[Var] = []
         self.symbols: dict[str, Operand] = {}
 

@@ -30,6 +30,9 @@ from pto_jit.ir.types import ScalarType
 from pto_jit.slotted import frozen
 
 
+Watch = Callable[[Frame, ast.stmt], None]  # told of every statement, when it has been executed
+
+
 @frozen
 class Options:
     """What compilation depends on besides the program."""
@@ -51,8 +54,9 @@ class Orchestration:
 class Generator:
     """Compiles one function to IR. `e`, `options`, `in_scope` and the methods are what operations may use."""
 
-    def __init__(self, options: Any) -> None:
+    def __init__(self, options: Any, watch: Watch | None = None) -> None:
         self.options = options
+        self.watch = watch
         self.unroll_limit: int = getattr(options, "unroll_limit", 4096)
         self.inline_limit: int = getattr(options, "inline_limit", 100)
         self.e = Emitter(self._place)

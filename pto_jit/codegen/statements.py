@@ -64,12 +64,15 @@ class Statements:
         if handler is None:
             raise refuse(g, stmt)
         try:
-            return handler(stmt)
+            status = handler(stmt)
         except (PtoError, RecursionError):
             raise
         except Exception as error:
             place = g.e.loc
             raise InternalError(f"{type(error).__name__} while compiling {place}: {error}") from error
+        if g.watch is not None:
+            g.watch(g.frame, stmt)
+        return status
 
     # -- simple statements --------------------------------------------------------------------------------------
 
