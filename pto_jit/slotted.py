@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""`@frozen` and `@mutable`: dataclasses whose definition costs a fifth, because every process pays for all of them.
+"""`@frozen` and `@mutable`: dataclasses whose definition costs a tenth, because every process pays for all of them.
 
-The standard decorator compiles each method of a class by itself.  Here `__init__`, `__eq__` and `__hash__` are compiled
-together, and the rest are functions shared by all classes.  `dataclasses.fields`, `replace` and `asdict` work on both.
+The standard decorator compiles six methods from text for every class.  Here only `__init__` is, when the first instance
+is made; the others are functions that all classes share.  `dataclasses.fields`, `replace` and `asdict` work on both.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, replace
+from operator import attrgetter
 from typing import Any, TypeVar, dataclass_transform, overload
 
 __all__ = ["field", "frozen", "mutable", "replace"]
@@ -46,32 +47,56 @@ def _define(cls: Any, immutable: bool, eq: bool) -> Any:
         cls.__doc__ = cls.__name__  # otherwise dataclass() computes a signature to put there
     cls = dataclass(init=False, repr=False, eq=False, slots=True)(cls)
     fields = dataclasses.fields(cls)
-    _methods(cls, fields, immutable, eq)
     if "__repr__" not in cls.__dict__:
         cls.__repr__ = _repr
     if immutable:
         cls.__setattr__ = _setattr
         cls.__delattr__ = _delattr
         cls.__reduce__ = _reduce
-    if eq and not immutable:
-        cls.__hash__ = None
+    if eq:
+        _compare(cls, tuple(f.name for f in fields if f.compare), immutable)
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        cls.__init__ = _initialiser(cls, fields, immutable)  # compiled by the first instance, for many there is none
+        cls.__init__(self, *args, **kwargs)
+
+    cls.__init__ = __init__
     return cls
 
 
-def _methods(cls: type, fields: tuple[Field[Any], ...], immutable: bool, eq: bool) -> None:
-    """Compile the methods that name the fields."""
-    # the slot's own setter: quicker than `object.__setattr__`, and not stopped by a frozen class
+def _compare(cls: Any, names: tuple[str, ...], hashable: bool) -> None:
+    """Equality and hash of the tuple of the named fields."""
+    if len(names) > 1:
+        key: Callable[[Any], Any] = attrgetter(*names)
+    else:
+        key = lambda self: tuple(getattr(self, name) for name in names)  # noqa: E731
+
+    def __eq__(self: Any, other: Any) -> Any:
+        return key(self) == key(other) if other.__class__ is self.__class__ else NotImplemented
+
+    def __hash__(self: Any) -> int:
+        return hash(key(self))
+
+    if "__eq__" not in cls.__dict__:
+        cls.__eq__ = __eq__
+    if cls.__dict__.get("__hash__") is None:
+        cls.__hash__ = __hash__ if hashable else None
+
+
+def _initialiser(cls: Any, fields: tuple[Field[Any], ...], immutable: bool) -> Callable[..., None]:
+    """The `__init__` that assigns the fields."""
+    # the slot's own setter: quicker than `object.__setattr__`, and not stopped by an immutable class
     names: dict[str, Any] = {f"_set_{f.name}": getattr(cls, f.name).__set__ for f in fields} if immutable else {}
     params: list[str] = []
     lines: list[str] = []
     keyword_only = False
     for f in sorted(fields, key=lambda f: bool(f.kw_only)):
+        if not f.init:  # set later, by `__post_init__` or whoever owns the object
+            continue
         if f.kw_only and not keyword_only:
             params.append("*")
             keyword_only = True
         source = f.name
-        if not f.init:  # set later, by `__post_init__` or whoever owns the object
-            continue
         if f.default is not MISSING:
             names[f"_default_{f.name}"] = f.default
             params.append(f"{f.name}=_default_{f.name}")
@@ -85,24 +110,11 @@ def _methods(cls: type, fields: tuple[Field[Any], ...], immutable: bool, eq: boo
         lines.append(f"_set_{f.name}(self, {source})" if immutable else f"self.{f.name} = {source}")
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
-    text = f"def __init__(self, {', '.join(params)}):\n " + ("\n ".join(lines) or "pass")
-    made = ["__init__"]
-    if eq:
-        mine = "".join(f"self.{f.name}, " for f in fields if f.compare)
-        other = mine.replace("self.", "other.")
-        text += "\ndef __eq__(self, other):\n if other.__class__ is not self.__class__: return NotImplemented"
-        text += f"\n return ({mine}) == ({other})"
-        made.append("__eq__")
-        if immutable:
-            text += f"\ndef __hash__(self):\n return hash(({mine}))"
-            made.append("__hash__")
-    exec(text, names)
-    for name in made:
-        if name == "__init__" or cls.__dict__.get(name) is None:
-            method = names[name]
-            method.__qualname__ = f"{cls.__qualname__}.{name}"
-            method.__module__ = cls.__module__
-            setattr(cls, name, method)
+    exec(f"def __init__(self, {', '.join(params)}):\n " + ("\n ".join(lines) or "pass"), names)
+    method = names["__init__"]
+    method.__qualname__ = f"{cls.__qualname__}.__init__"
+    method.__module__ = cls.__module__
+    return method
 
 
 def _repr(self: Any) -> str:
