@@ -16,7 +16,8 @@ from pto_jit.ir.types import ScalarType, Type
 
 MAX_DEPTH = 100
 SCALARS: dict[str, ScalarType] = {name: ScalarType(dtype) for name, dtype in BY_NAME.items()}
-SCALARS["idx"] = SCALARS[i64.name]
+SCALARS["idx"] = SCALARS["index"] = SCALARS[i64.name]
+SCALARS["u1"] = SCALARS["i1"] = SCALARS["bool_"]
 
 
 class Cursor:
@@ -162,6 +163,9 @@ class Cursor:
             return self.string(token, token.text)
         if token.kind == "number":
             return self.plain_number()
+        if token.kind == "enum":  # `#pto.cmp<EQ>`
+            self.at += 1
+            return token.text.partition("<")[2].rstrip("> ").strip()
         if token.kind == "name" and token.text == "none":
             self.at += 1
             return None

@@ -14,7 +14,7 @@ from pto_jit.errors import ParseError
 
 
 class Token(NamedTuple):
-    """`kind` is one of: newline var func string number type name punct comment end.
+    """`kind` is one of: newline var func string number type name enum punct comment end.
 
     A number is one token with the dtype that follows it without a space, `1.0:f32`; so are `true` and `false`.
     """
@@ -35,7 +35,8 @@ _TOKEN = re.compile(
   | (?P<string>"(?:[^"\\\n]|\\.)*")
   | (?P<type>!pto\.\w+(?:[ ]*<[^<>\n]*>)?)
   | (?P<number>(?:-?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|inf\b|nan\b)|true\b|false\b)(?::[^\W\d]\w*)?)
-  | (?P<name>[^\W\d]\w*)
+  | (?P<enum>\#pto\.\w+[ ]*<[ ]*\w+[ ]*>)
+  | (?P<name>[^\W\d]\w*(?:\.[^\W\d]\w*)*)
   | (?P<punct>->|[(){}\[\],:=])
     """,
     re.VERBOSE,

@@ -12,12 +12,16 @@ from collections.abc import Container
 from dataclasses import replace
 
 from pto_jit.errors import CompilationError, TypeMismatchError
+from pto_jit.ir.instances import Instances
+from pto_jit.ir.isa.expansion import Infer
 from pto_jit.ir.lexer import Source, Token, tokenize
-from pto_jit.ir.nodes import Call, Func, FuncKind, Module, Stmt
-from pto_jit.ir.statements import FunctionScope, Infer, Statements
+from pto_jit.ir.nodes import Call, Func, FuncKind, Module
+from pto_jit.ir.statements import Statements
 from pto_jit.ir.text import FUNCTION_TYPES
+from pto_jit.ir.tile_calls import complete_calls
 from pto_jit.ir.types import Type
-from pto_jit.ir.walk import rewrite_block
+from pto_jit.ir.variables import FunctionScope
+from pto_jit.ir.walk import statements
 
 _KINDS: dict[str, FuncKind] = {text: kind for kind, text in FUNCTION_TYPES.items()}  # pyright: ignore
 
@@ -36,6 +40,10 @@ def parse(
 
 class _Parser(Statements):
     """A cursor that reads modules and functions."""
+
+    def __init__(self, source: Source, tokens: list[Token], ops: Container[str] | None, infer: Infer | None) -> None:
+        super().__init__(source, tokens, ops, infer)
+        self.temporaries: dict[str, set[str]] = {}  # of each function: tensors that only calls name
 
     def module(self) -> Module:
         name, entry, kind = "module", None, None
@@ -92,6 +100,7 @@ class _Parser(Statements):
         body = self.block(("}",))
         self.expect("}")
         self.end_of_function()
+        self.temporaries[name] = scope.temporaries
         missing = tuple(scope.declared.values())  # scalars that nothing assigns are parameters
         kind = kind or ("orchestration" if scope.calls else "incore")
         return Func(name, kind, params + missing, results, body, loc)
@@ -101,31 +110,32 @@ class _Parser(Statements):
             self.fail("the end of the line")
 
     def resolve(self, funcs: list[Func]) -> tuple[Func, ...]:
-        """Put the arguments of calls that name parameters in the callee's order."""
-        if not self.named:
+        """Complete the calls as they are written, callees first: what they use decides what a caller passes."""
+        if not self.written:
             return tuple(funcs)
-        formals = {func.name: [p.name for p in func.params] for func in funcs}
+        instances = Instances(funcs, self.infer or _untyped)
+        written = {key: found for key, (_, found) in self.written.items()}
+        done: set[str] = set()
 
-        def visit(stmt: Stmt) -> Stmt:
-            if not isinstance(stmt, Call) or id(stmt) not in self.named:
-                return stmt
-            call, names, token = self.named[id(stmt)]
-            if call.callee not in formals:
-                self.wrong(CompilationError, f"there is no function @{call.callee}", token, "PTO-P012",
-                           "define it in this file")  # fmt: skip
-            wanted = formals[call.callee]
-            if sorted(wanted) != sorted(names):
-                listing = ", ".join(f"%{name}" for name in wanted)
-                self.wrong(TypeMismatchError, f"@{call.callee} takes ({listing}), it is given "
-                           f"({', '.join(f'%{name}' for name in names)})", token, "PTO-T190",
-                           "name each parameter once: `%formal -> %actual`")  # fmt: skip
-            order = tuple(call.args[names.index(name)] for name in wanted)
-            return replace(call, args=order)
+        def complete(name: str) -> None:
+            if name in done or name not in instances.funcs:
+                return
+            done.add(name)
+            func = instances.funcs[name]
+            for stmt in statements(func.body):
+                if isinstance(stmt, Call):
+                    complete(stmt.callee)
+            temporaries = frozenset(self.temporaries.get(name, ()))
+            instances.funcs[name] = complete_calls(func, written, instances, temporaries=temporaries)
 
-        return tuple(
-            replace(func, body=body) if (body := rewrite_block(func.body, visit)) is not func.body else func
-            for func in funcs
-        )
+        for func in funcs:
+            complete(func.name)
+        return (*(instances.funcs[func.name] for func in funcs), *instances.made)
+
+
+def _untyped(op: str, *_: object) -> tuple[Type, ...]:
+    raise TypeMismatchError(f"`{op}` is part of a call, which needs types", code="PTO-T186",
+                            hint="parse with the typing rules")  # fmt: skip
 
 
 __all__ = ["Infer", "parse"]

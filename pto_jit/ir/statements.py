@@ -6,16 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import Any
 
-from pto_jit.dtypes import i64
-from pto_jit.errors import CompilationError, TypeMismatchError
-from pto_jit.ir.cursor import MAX_DEPTH, SCALARS, Cursor
+from pto_jit.dtypes import bool_, f32
+from pto_jit.errors import Loc, TypeMismatchError
+from pto_jit.ir.cursor import MAX_DEPTH
+from pto_jit.ir.instruction_text import STATEMENT_WORDS, Instructions
+from pto_jit.ir.isa.expansion import Infer, constant
 from pto_jit.ir.lexer import Source, Token
 from pto_jit.ir.nodes import (
-    Attr,
     Block,
     Break,
     Call,
-    Const,
     Continue,
     For,
     Fuse,
@@ -30,146 +30,27 @@ from pto_jit.ir.nodes import (
     Var,
     While,
 )
-from pto_jit.ir.text import mnemonic
-from pto_jit.ir.type_text import fits
-from pto_jit.ir.types import ScalarType, TileType, Type
-from pto_jit.slotted import field, mutable
+from pto_jit.ir.tile_calls import TileArgument, WrittenCall
+from pto_jit.ir.types import ScalarType, TensorType
+from pto_jit.ir.variables import I64
 
-Infer = Callable[[str, tuple[Operand, ...], dict[str, Attr], tuple[Region, ...]], tuple[Type, ...]]
-
-I64 = ScalarType(i64)
+BOOL = ScalarType(bool_)
+TEMPORARY = TensorType(f32, (None, None))  # until the calls that use it are known
 _LOOP_OPTIONS = {
     "kind": ("sequential", "parallel", "chunk", "in_chunk", "combine"),
     "policy": ("leading_full", "aligned"),
     "combine": ("sequential", "tree", "loop"),
 }
 
-Fixed = tuple[str, tuple[tuple[str, Attr], ...]]
 
-# instructions of the PTO ISA that are operations with fixed attributes
-_INSTRUCTIONS: dict[str, Fixed] = {"tmatmul": ("dot", ())}
-for _name in ("sum", "max", "min", "prod"):
-    _INSTRUCTIONS[f"trow{_name}"] = (_name, (("axes", (1,)), ("keepdims", True)))
-    _INSTRUCTIONS[f"tcol{_name}"] = (_name, (("axes", (0,)), ("keepdims", True)))
-for _name in ("add", "sub", "mul", "div", "max", "min"):
-    _INSTRUCTIONS[f"trowexpand{_name}"] = (_name, ())
-
-
-@mutable
-class FunctionScope:
-    """What is known about the function being parsed."""
-
-    types: dict[str, Type] = field(default_factory=dict)
-    declared: dict[str, Var] = field(default_factory=dict)  # by alloc_scalar, not assigned so far
-    calls: bool = False
-
-
-class Statements(Cursor):
-    """A cursor that reads statements.
-
-    `ops` are the known operations, `infer` types them; both may be left out.
-    """
+class Statements(Instructions):
+    """A cursor that reads statements."""
 
     def __init__(self, source: Source, tokens: list[Token], ops: Container[str] | None, infer: Infer | None) -> None:
-        super().__init__(source, tokens)
-        self.ops = ops
-        self.infer = infer
-        self.scope = FunctionScope()
+        super().__init__(source, tokens, ops, infer)
         self.depth = 0
-        # calls that name the callee's parameters, put in order when all functions are known
-        self.named: dict[int, tuple[Call, tuple[str, ...], Token]] = {}
-
-    def params(self) -> tuple[Var, ...]:
-        self.expect("(")
-        params: list[Var] = []
-        while not self.accept(")"):
-            if params:
-                self.expect(",")
-            token = self.next("var", "a parameter, `%name: type`")
-            self.expect(":")
-            params.append(self.define(token, self.type()))
-            if params[-1] in params[:-1]:
-                self.wrong(CompilationError, f"two parameters are called {token.text}", token, "PTO-P011", "rename one")
-        return tuple(params)
-
-    def result_types(self, count: int) -> tuple[Type, ...]:
-        """`: T, T`, or `: operand types -> T, T`; the operand types are not needed."""
-        if not self.accept(":"):
-            if count:
-                self.fail("`:` and the type of the result")
-            return ()
-        start = self.token
-        types = self.type_list() if self.token.text == "(" else self.comma_types()
-        if self.accept("->"):
-            types = self.type_list() if self.token.text == "(" else self.comma_types()
-        if len(types) != count:
-            self.fail(f"{count} result type{'' if count == 1 else 's'}", start)
-        return types
-
-    # -- variables and operands ---------------------------------------------------------------------------------
-
-    def define(self, token: Token, type: Type) -> Var:
-        name = self.name(token)
-        known = self.scope.types.setdefault(name, type)
-        if known != type:
-            self.wrong(TypeMismatchError, f"{token.text} is {known} and cannot become {type}", token, "PTO-T191",
-                       "a variable has one type; use another name")  # fmt: skip
-        self.scope.declared.pop(name, None)
-        return Var(name, known)
-
-    def use(self) -> Var:
-        token = self.next("var", "a variable")
-        name = self.name(token)
-        known = self.scope.types.get(name)
-        if known is None:
-            self.wrong(CompilationError, f"{token.text} is not defined", token, "PTO-P013",
-                       "define it above: a parameter, a result, or `alloc_scalar`")  # fmt: skip
-        return Var(name, known)
-
-    def is_operand(self) -> bool:
-        return self.token.kind in ("var", "number")
-
-    def operand(self) -> Operand:
-        """`%x`, `3`, `1.5:f32`, `true`."""
-        token = self.token
-        if token.kind == "var":
-            return self.use()
-        if token.kind != "number":
-            self.fail("an operand: a variable, a number, `true` or `false`")
-        value = self.number()
-        _, colon, name = token.text.partition(":")
-        if not colon:
-            name = "bool_" if isinstance(value, bool) else "i64" if isinstance(value, int) else "f64"
-        if name not in SCALARS:
-            self.fail("a number with a known dtype, like `1.0:f32`", token)
-        return Const(value, SCALARS[name])
-
-    def operands(self) -> tuple[Operand, ...]:
-        """Operands and groups of them in brackets, up to something that is none."""
-        result: list[Operand] = []
-        first = True
-        while True:
-            if self.token.text == "[":
-                self.at += 1
-                while not self.accept("]"):
-                    result.append(self.operand())
-                    if self.token.text != "]":
-                        self.expect(",")
-            elif first and not self.is_operand():
-                return ()
-            else:
-                result.append(self.operand())
-            first = False
-            if self.token.text != "[" and not self.accept(","):
-                return tuple(result)
-
-    def comma_operands(self) -> tuple[Operand, ...]:
-        if not self.is_operand():
-            return ()
-        result = [self.operand()]
-        while self.accept(","):
-            result.append(self.operand())
-        return tuple(result)
+        # calls that name the callee's parameters, completed when all functions are known
+        self.written: dict[int, tuple[Call, WrittenCall]] = {}
 
     # -- statements ---------------------------------------------------------------------------------------------
 
@@ -198,8 +79,10 @@ class Statements(Cursor):
             handler = _STATEMENTS.get(token.text)
             if handler is not None:
                 handler(self, token, out)
+            elif token.text in STATEMENT_WORDS:
+                self.scalar_statement(token, out)
             elif token.text[0] in "ts":
-                out.append(self.op(token, ()))
+                self.instruction(token, (), out)
             else:
                 self.fail(f"a statement or {' or '.join(f'`{end}`' for end in ends)}")
         else:
@@ -218,58 +101,7 @@ class Statements(Cursor):
             out.append(self.call(start, targets))
         else:
             self.at -= 1
-            out.append(self.op(start, tuple(targets)))
-
-    def declaration(self, token: Token, targets: list[Token]) -> None:
-        wanted = TileType if token.text == "alloc_tile" else ScalarType
-        self.expect(":")
-        typed = self.token
-        type = self.type()
-        if not isinstance(type, wanted):
-            self.fail("a tile type" if wanted is TileType else "a dtype", typed)
-        for target in targets:
-            fresh = self.name(target) not in self.scope.types
-            var = self.define(target, type)
-            if wanted is ScalarType and fresh:
-                self.scope.declared[var.name] = var
-
-    def op(self, start: Token, targets: tuple[Token, ...]) -> Op:
-        word = self.next("name", "an instruction")
-        name, fixed = _INSTRUCTIONS.get(word.text) or (word.text[1:], ())
-        if word.text[0] not in "ts" or not name or (self.ops is not None and name not in self.ops):
-            self.fail("an instruction (`t` or `s` and the name of an operation)", word)
-        args = self.operands()
-        attrs = fixed + self.attributes()
-        types = self.result_types(len(targets))
-        loc = self.loc(start)
-        regions = self.regions() if self.accept("WITH") else ()
-        results = tuple(self.define(target, type) for target, type in zip(targets, types, strict=True))
-        args = self.whole_tile(name, args, results)
-        if word.text not in _INSTRUCTIONS and word.text != mnemonic(name, args, results):
-            self.fail(f"`{mnemonic(name, args, results)}` for these operands", word)
-        if self.infer is not None:
-            try:
-                inferred = self.infer(name, args, dict(attrs), regions)
-            except CompilationError as error:
-                raise error.at(loc) from None
-            if len(inferred) != len(types) or not all(map(fits, inferred, types)):
-                raise TypeMismatchError(
-                    f"`{word.text}` gives ({', '.join(map(str, inferred))}), not ({', '.join(map(str, types))})",
-                    loc,
-                    code="PTO-T193",
-                    hint="write the type that the operation gives",
-                )
-        return Op(name, results, args, attrs, regions, loc)
-
-    @staticmethod
-    def whole_tile(name: str, args: tuple[Operand, ...], results: tuple[Var, ...]) -> tuple[Operand, ...]:
-        """`tload %x[r, c]` without extents takes them from the result's type."""
-        if name != "load" or len(results) != 1:
-            return args
-        type = results[0].type
-        if not isinstance(type, TileType) or len(args) != 1 + type.rank or None in type.shape:
-            return args
-        return (*args, *(Const(extent, I64) for extent in type.shape if extent is not None))
+            self.instruction(start, tuple(targets), out)
 
     def regions(self) -> tuple[Region, ...]:
         result: list[Region] = []
@@ -315,7 +147,7 @@ class Statements(Cursor):
         callee = self.next("func", "a function's name, `@name`")
         self.expect("(")
         names: list[str] = []
-        args: list[Operand] = []
+        args: list[Operand | TileArgument] = []
         while not self.accept(")"):
             if args:
                 self.expect(",")
@@ -323,15 +155,50 @@ class Statements(Cursor):
             if token.kind == "var" and self.tokens[self.at + 1].text == "->":
                 names.append(self.name(token))
                 self.at += 2
-            args.append(self.operand())
+                args.append(self.actual())
+            else:
+                args.append(self.operand())
             if names and len(names) != len(args):
                 self.fail("`%formal -> %actual` for every argument", token)
         types = self.result_types(len(targets))
         results = tuple(self.define(target, type) for target, type in zip(targets, types, strict=True))
-        call = Call(self.name(callee), tuple(args), results, self.loc(start))
+        plain = tuple(arg.tensor if isinstance(arg, TileArgument) else arg for arg in args)
+        call = Call(self.name(callee), plain, results, self.loc(start))
         if names:
-            self.named[id(call)] = (call, tuple(names), callee)
+            end = callee.col + len(callee.text)
+            place = Loc(self.source.filename, callee.lineno, callee.col, callee.lineno, end)
+            self.written[id(call)] = (call, WrittenCall(tuple(names), tuple(args), place))
         return call
+
+    def actual(self) -> Operand | TileArgument:
+        """What a parameter is given: an operand, the name of a temporary, or `(%tensor, row, col)`."""
+        if not self.accept("("):
+            return self.tensor_or_operand()
+        token = self.token
+        tensor = self.tensor_or_operand()
+        if not isinstance(tensor, Var) or not isinstance(tensor.type, TensorType):
+            self.fail("a tensor", token)
+        places: list[Operand] = []
+        for _ in range(2):
+            self.expect(",")
+            token, place = self.token, self.operand()
+            kind = place.type
+            if not isinstance(kind, ScalarType) or not kind.dtype.is_integer:
+                self.wrong(TypeMismatchError, f"{token.text} is {kind}, not an integer", token, "PTO-T192", "cast it")
+            places.append(place)
+        self.expect(")")
+        return TileArgument(tensor, places[0], places[1])
+
+    def tensor_or_operand(self) -> Operand:
+        """An operand; a variable that nothing defines is a tensor that the calls share."""
+        token = self.token
+        if token.kind == "var" and self.name(token) not in self.scope.types:
+            self.at += 1
+            name = self.name(token)
+            self.scope.temporaries.add(name)
+            self.scope.types[name] = TEMPORARY
+            return Var(name, TEMPORARY)
+        return self.operand()
 
     def call_statement(self, start: Token, out: list[Stmt]) -> None:
         self.at += 1
@@ -364,14 +231,7 @@ class Statements(Cursor):
             return var
         if wanted != I64 or not isinstance(var.type, ScalarType) or not var.type.dtype.is_integer:
             self.wrong(TypeMismatchError, f"{token.text} is {var.type}, not {wanted}", token, "PTO-T192", "cast it")
-        name, count = f"{var.name}.idx", 0
-        while name in self.scope.types:
-            count += 1
-            name = f"{var.name}.idx{count}"
-        self.scope.types[name] = I64
-        result = Var(name, I64)
-        out.append(Op("cast", (result,), (var,), (("dtype", i64),), (), self.loc(token)))
-        return result
+        return self.index(var, token, out)
 
     def loop_options(self) -> dict[str, Any]:
         options: dict[str, Any] = {}
@@ -420,7 +280,11 @@ class Statements(Cursor):
     def if_statement(self, start: Token, out: list[Stmt]) -> None:
         self.at += 1
         cond = self.operand()
+        if self.accept(":"):  # `%c:u1`
+            self.type()
         loc = self.loc(start)
+        if isinstance(cond, Var) and isinstance(cond.type, ScalarType) and cond.type.dtype.kind != "b":
+            cond = self.nonzero(cond, loc, out)
         self.end_of_line()
         then = self.block(("ELSE", "ENDIF"))
         orelse: Block = ()
@@ -429,6 +293,11 @@ class Statements(Cursor):
             orelse = self.block(("ENDIF",))
         self.at += 1
         out.append(If(cond, then, orelse, loc))
+
+    def nonzero(self, cond: Var, loc: Loc, out: list[Stmt]) -> Var:
+        result = self.fresh(f"{cond.name}.set", BOOL)
+        out.append(Op("ne", (result,), (cond, constant(0, cond.type.dtype)), (), (), loc))
+        return result
 
     def scope_statement(self, start: Token, out: list[Stmt]) -> None:
         self.at += 1

@@ -41,12 +41,14 @@ def parse_type(text: str) -> TileType | TensorType | str:
     if head.strip() != "!pto.memref":
         return "`!pto.tile<..>` or `!pto.memref<..>`"
     if not inner:
-        return TensorType(BY_NAME["f32"], (None, None))
+        return TensorType(BY_NAME["f32"], (None, None), "inner")
     if parts[0] != "gm":
         return "the memory space `gm`"
     layout: Layout = "c"
     if parts[-1] in _LAYOUTS:
         layout = parts.pop()  # pyright: ignore
+    if parts[1:-1] == ["..."] and layout == "c":
+        layout = "inner"  # of unknown extents, the row pitch too
     shape = (None, None) if parts[1:-1] == ["..."] else _parse_shape(parts[1]) if len(parts) == 3 else ()
     if len(parts) not in (2, 3) or shape is None or parts[-1] not in BY_NAME:
         return "a tensor type like `!pto.memref<gm,8x8,f32>` with a known dtype"

@@ -116,7 +116,7 @@ BROKEN: list[tuple[str, Module]] = [
     ("the tile %t stands in orchestration, outside a scope", host(TILE)),
     ("the tile %t crosses the boundary of a scope", host(f"SCOPE @a\n{TILE}\nENDSCOPE\n"
                                                          "SCOPE @b\ntstore %t, %x[0, 0]\nENDSCOPE")),
-    ("the condition is i64, not bool_", incore("IF %n\nENDIF")),
+    ("the condition is i64, not bool_", incore("IF 3\nENDIF")),
     ("the condition is f32, not bool_", incore("WHILE\nDO %f\nENDWHILE")),
     # 10 calls
     ("there is no function @g", incore("CALL @g()")),
