@@ -24,7 +24,8 @@ from pto_jit.ir.nodes import Module
 from pto_jit.ir.text import to_text as print_module
 from pto_jit.ir.verify import verify
 from pto_jit.lower.decisions import Decision
-from pto_jit.lower.pipeline import PIPELINE
+from pto_jit.lower.inline import inline_calls
+from pto_jit.lower.pipeline import PIPELINE, Pass
 from pto_jit.options import Options
 from pto_jit.runtime import symbols
 from pto_jit.semantic.rules import infer
@@ -56,6 +57,12 @@ def compile_kernel(
     `object_cache` keeps the matrix products that kernels share.
     """
     stages = lower(fn, params, options)
+    program, small_below = compile_stages(stages, options, object_cache)
+    return stages, program, small_below
+
+
+def compile_stages(stages: Stages, options: Options, object_cache: Any) -> tuple[cpu.CpuProgram, int]:
+    """The last stage as loaded machine code, and below how many elements of its arguments a launch is short."""
     start = time.perf_counter()
     module = stages.last
     program = _guarded(
@@ -67,7 +74,7 @@ def compile_kernel(
     stages.timings.update({f"cpu: {k}": v for k, v in program.timings.items()})
     stages.timings["cpu"] = time.perf_counter() - start
     log("passes", "%s: %s", module.name, ", ".join(f"{k} {v * 1e3:.1f} ms" for k, v in stages.timings.items()))
-    return stages, program, elements_of_small_work(module)
+    return program, elements_of_small_work(module)
 
 
 def lower(
@@ -79,8 +86,23 @@ def lower(
     program = compile_program(fn, params, options=options, watch=watch)
     module, stages.results = program.module, program.results
     _record(stages, "source", module, start)
+    run_passes(stages, PIPELINE, options)
+    return stages
+
+
+def lower_module(module: Module, options: Options) -> Stages:
+    """A module that was built or read, ready for a target."""
+    stages = Stages()
+    _record(stages, "source", module, time.perf_counter())
+    run_passes(stages, (("inlined", lambda module, _: inline_calls(module)), *PIPELINE), options)
+    return stages
+
+
+def run_passes(stages: Stages, passes: Sequence[tuple[str, Pass]], options: Options) -> None:
+    """Transform the last stage by one pass after the other; each result is a stage."""
+    module = stages.last
     verify(module, infer)
-    for name, transform in PIPELINE:
+    for name, transform in passes:
         start = time.perf_counter()
         before = module
         module = _guarded(
@@ -91,7 +113,6 @@ def lower(
             verify(module, infer)
         _record(stages, name, module, start)
     verify(module, infer)
-    return stages
 
 
 def places_of_failure(fn: Callable[..., Any], params: Sequence[Param], options: Options) -> list[Loc]:
