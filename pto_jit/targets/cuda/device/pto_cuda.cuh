@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: MIT
+// What the CUDA kernels written by pto_jit are made of: tensors, tiles spread over a block, loads, stores, reductions.
+//
+// A tile lives in registers: thread t holds T tile[NR][NC], element (i, j) of which is row Spread::row(i), column
+// Spread::column(j) of the tile. An axis of extent 1 has one slot, and every thread holds the same value in it.
+// A Spread also says how values are combined over the threads that share a row (reduce_columns) or a column
+// (reduce_rows). Loads fill what lies outside the tensor with a pad value; reductions and stores look at valid extents.
+#pragma once
+
+#if !defined(PTO_EMULATED)
+#include <stdint.h>
+#define PTO_FUNCTION __device__ __forceinline__
+#endif
+#define PTO_CONSTANT __host__ __device__ constexpr
+#define PTO_UNROLL _Pragma("unroll")
+#include "pto_elements.h"
+
+namespace pto {
+
+// The first failure of a launch: a number that the host knows, and the two numbers that its message shows.
+struct Failure {
+  int site;
+  int reserved;
+  int64_t first, second;
+};
+
+PTO_FUNCTION void fail(Failure* failure, int site, int64_t first, int64_t second) {
+  if (atomicCAS(&failure->site, 0, site) == 0) {
+    failure->first = first;
+    failure->second = second;
+  }
+}
+
+// A tensor: strides count elements.
+template <class T, int N>
+struct Tensor {
+  T* data;
+  int64_t shape[N];
+  int64_t stride[N];
+};
+
+// How much of `extent` elements from `offset` on lies in a tensor of `size`.
+PTO_FUNCTION int clipped(int64_t extent, int64_t size, int64_t offset) {
+  const int64_t left = size - offset;
+  return int(left < 0 ? 0 : left < extent ? left : extent);
+}
+
+template <int BYTES>
+struct alignas(BYTES) Bytes {
+  unsigned char raw[BYTES];
+};
+
+// The largest power of two up to 16 that divides n.
+PTO_CONSTANT int access_size(int n) { return n % 16 == 0 ? 16 : n % 8 == 0 ? 8 : n % 4 == 0 ? 4 : n % 2 == 0 ? 2 : 1; }
+
+template <int RUN, class T>
+PTO_FUNCTION void load_run(T (&run)[RUN], const T* at) {
+  constexpr int size = access_size(RUN * int(sizeof(T)));
+  PTO_UNROLL
+  for (int k = 0; k < RUN * int(sizeof(T)) / size; ++k) {
+    const auto piece = reinterpret_cast<const Bytes<size>*>(at)[k];
+    memcpy(reinterpret_cast<unsigned char*>(run) + k * size, &piece, size);
+  }
+}
+
+template <int RUN, class T>
+PTO_FUNCTION void store_run(T* at, const T (&run)[RUN]) {
+  constexpr int size = access_size(RUN * int(sizeof(T)));
+  PTO_UNROLL
+  for (int k = 0; k < RUN * int(sizeof(T)) / size; ++k) {
+    Bytes<size> piece;
+    memcpy(&piece, reinterpret_cast<const unsigned char*>(run) + k * size, size);
+    reinterpret_cast<Bytes<size>*>(at)[k] = piece;
+  }
+}
+
+// Whether runs of RUN columns can be accessed as a whole. The same for all threads of a block.
+template <int RUN, class T>
+PTO_FUNCTION bool in_runs(const T* at, int64_t row_stride, int64_t column_stride, int rows, int columns) {
+  constexpr int size = access_size(RUN * int(sizeof(T)));
+  return RUN > 1 && column_stride == 1 && columns % RUN == 0 && reinterpret_cast<uintptr_t>(at) % size == 0 &&
+         (rows <= 1 || row_stride * int64_t(sizeof(T)) % size == 0);
+}
+
+// Which element of a tile a slot holds; an axis with one slot for all threads is an axis of extent 1.
+template <class Spread, bool UNIT_ROW>
+PTO_FUNCTION int row_of(int i) { return UNIT_ROW ? 0 : Spread::row(i); }
+template <class Spread, bool UNIT_COLUMN>
+PTO_FUNCTION int column_of(int j) { return UNIT_COLUMN ? 0 : Spread::column(j); }
+
+template <class Spread, bool UNIT_ROW, bool UNIT_COLUMN, int NR, int NC, class R, class T>
+PTO_FUNCTION void load_tile(R (&tile)[NR][NC], const T* at, int64_t row_stride, int64_t column_stride, int rows,
+                            int columns, R pad) {
+  constexpr int RUN = UNIT_COLUMN ? 1 : Spread::RUN;
+  if (in_runs<RUN>(at, row_stride, column_stride, rows, columns)) {
+    PTO_UNROLL
+    for (int i = 0; i < NR; ++i) {
+      const int row = row_of<Spread, UNIT_ROW>(i);
+      PTO_UNROLL
+      for (int j = 0; j < NC; j += RUN) {
+        const int column = column_of<Spread, UNIT_COLUMN>(j);
+        if (row < rows && column < columns) {
+          T run[RUN];
+          load_run<RUN>(run, at + row * row_stride + column);
+          PTO_UNROLL
+          for (int k = 0; k < RUN; ++k) tile[i][j + k] = from_memory(run[k]);
+        } else {
+          PTO_UNROLL
+          for (int k = 0; k < RUN; ++k) tile[i][j + k] = pad;
+        }
+      }
+    }
+  } else {
+    PTO_UNROLL
+    for (int i = 0; i < NR; ++i) {
+      const int row = row_of<Spread, UNIT_ROW>(i);
+      PTO_UNROLL
+      for (int j = 0; j < NC; ++j) {
+        const int column = column_of<Spread, UNIT_COLUMN>(j);
+        const bool inside = row < rows && column < columns;
+        tile[i][j] = inside ? from_memory(at[row * row_stride + column * column_stride]) : pad;
+      }
+    }
+  }
+}
+
+template <class Spread, bool UNIT_ROW, bool UNIT_COLUMN, int NR, int NC, class R, class T>
+PTO_FUNCTION void store_tile(T* at, int64_t row_stride, int64_t column_stride, int rows, int columns,
+                             const R (&tile)[NR][NC]) {
+  constexpr int RUN = UNIT_COLUMN ? 1 : Spread::RUN;
+  if ((UNIT_ROW && !Spread::writes_unit_rows()) || (UNIT_COLUMN && !Spread::writes_unit_columns())) return;
+  if (in_runs<RUN>(at, row_stride, column_stride, rows, columns)) {
+    PTO_UNROLL
+    for (int i = 0; i < NR; ++i) {
+      const int row = row_of<Spread, UNIT_ROW>(i);
+      PTO_UNROLL
+      for (int j = 0; j < NC; j += RUN) {
+        const int column = column_of<Spread, UNIT_COLUMN>(j);
+        if (row < rows && column < columns) {
+          T run[RUN];
+          PTO_UNROLL
+          for (int k = 0; k < RUN; ++k) run[k] = to_memory<T>(tile[i][j + k]);
+          store_run<RUN>(at + row * row_stride + column, run);
+        }
+      }
+    }
+  } else {
+    PTO_UNROLL
+    for (int i = 0; i < NR; ++i) {
+      const int row = row_of<Spread, UNIT_ROW>(i);
+      PTO_UNROLL
+      for (int j = 0; j < NC; ++j) {
+        const int column = column_of<Spread, UNIT_COLUMN>(j);
+        if (row < rows && column < columns) at[row * row_stride + column * column_stride] = to_memory<T>(tile[i][j]);
+      }
+    }
+  }
+}
+
+// Reductions: how two values become one, and what changes nothing.
+template <class T>
+struct Sum {
+  static PTO_FUNCTION T identity() { return T(0); }
+  static PTO_FUNCTION T combine(T x, T y) { return x + y; }
+};
+template <class T>
+struct Product {
+  static PTO_FUNCTION T identity() { return T(1); }
+  static PTO_FUNCTION T combine(T x, T y) { return x * y; }
+};
+template <class T>
+struct Extreme {  // of integers: the lowest and highest number
+  static constexpr bool is_signed = T(-1) < T(0);
+  static constexpr T highest = T(~uint64_t(0) >> (64 - (8 * sizeof(T) - (is_signed ? 1 : 0))));
+  static constexpr T lowest = is_signed ? T(-highest - 1) : T(0);
+};
+template <class T>
+struct Maximum {
+  static PTO_FUNCTION T identity() { return Extreme<T>::lowest; }
+  static PTO_FUNCTION T combine(T x, T y) { return x > y ? x : y; }
+};
+template <class T>
+struct Minimum {
+  static PTO_FUNCTION T identity() { return Extreme<T>::highest; }
+  static PTO_FUNCTION T combine(T x, T y) { return x < y ? x : y; }
+};
+template <>
+struct Maximum<float> {
+  static PTO_FUNCTION float identity() { return -infinity_of<float>(); }
+  static PTO_FUNCTION float combine(float x, float y) { return maximum(x, y); }
+};
+template <>
+struct Minimum<float> {
+  static PTO_FUNCTION float identity() { return infinity_of<float>(); }
+  static PTO_FUNCTION float combine(float x, float y) { return minimum(x, y); }
+};
+template <>
+struct Maximum<double> {
+  static PTO_FUNCTION double identity() { return -infinity_of<double>(); }
+  static PTO_FUNCTION double combine(double x, double y) { return maximum(x, y); }
+};
+template <>
+struct Minimum<double> {
+  static PTO_FUNCTION double identity() { return infinity_of<double>(); }
+  static PTO_FUNCTION double combine(double x, double y) { return minimum(x, y); }
+};
+struct Any {
+  static PTO_FUNCTION bool identity() { return false; }
+  static PTO_FUNCTION bool combine(bool x, bool y) { return x || y; }
+};
+struct All {
+  static PTO_FUNCTION bool identity() { return true; }
+  static PTO_FUNCTION bool combine(bool x, bool y) { return x && y; }
+};
+
+// A value and its index, for argmax and argmin: the first extreme, where NaN is more extreme than any number.
+template <class T>
+struct Indexed {
+  T value;
+  int index;
+};
+template <class T, bool MAXIMUM>
+struct FirstExtreme {
+  static PTO_FUNCTION Indexed<T> identity() { return {T(0), 0x7fffffff}; }
+  static PTO_FUNCTION Indexed<T> combine(Indexed<T> x, Indexed<T> y) {
+    if (x.index == 0x7fffffff) return y;
+    if (y.index == 0x7fffffff) return x;
+    const bool x_nan = x.value != x.value, y_nan = y.value != y.value;
+    const bool better = x_nan || y_nan ? y_nan && !x_nan : MAXIMUM ? y.value > x.value : y.value < x.value;
+    const bool equal = x_nan || y_nan ? x_nan && y_nan : x.value == y.value;
+    return better || (equal && y.index < x.index) ? y : x;
+  }
+};
+
+// The value that the lane at distance `mask` has.
+template <class T>
+PTO_FUNCTION T exchanged(T x, int mask) {
+  constexpr int words = (int(sizeof(T)) + 3) / 4;
+  int32_t raw[words] = {};
+  memcpy(raw, &x, sizeof(T));
+  PTO_UNROLL
+  for (int k = 0; k < words; ++k) raw[k] = __shfl_xor_sync(0xffffffffu, raw[k], mask);
+  memcpy(&x, raw, sizeof(T));
+  return x;
+}
+
+// Combined over the lanes whose numbers differ in the bits from LOW up to (not including) HIGH.
+template <class Rule, int LOW, int HIGH, class T>
+PTO_FUNCTION T combined_over_lanes(T x) {
+  PTO_UNROLL
+  for (int mask = LOW; mask < HIGH; mask *= 2) x = Rule::combine(x, exchanged(x, mask));
+  return x;
+}
+
+// Rows of threads: TEAMS teams of THREADS threads; each team has every TEAMS-th row, each thread runs of PIECE columns.
+// TEAMED: every team works on an iteration of its own, whose tiles have one row.
+template <int TEAMS, int THREADS, int PIECE, bool TEAMED>
+struct Rows {
+  static_assert(THREADS % 32 == 0 && (!TEAMED || THREADS == 32 || TEAMS == 1), "a team is a warp, or the block");
+  static constexpr int RUN = PIECE;
+  // How many slots a thread has for n rows, for n columns.
+  static PTO_CONSTANT int rows(int n) { return (n + TEAMS - 1) / TEAMS; }
+  static PTO_CONSTANT int columns(int n) { return (n + THREADS * PIECE - 1) / (THREADS * PIECE) * PIECE; }
+  static PTO_FUNCTION int row(int i) { return i * TEAMS + int(threadIdx.y); }
+  static PTO_FUNCTION int column(int j) { return (j / PIECE * THREADS + int(threadIdx.x)) * PIECE + j % PIECE; }
+  static PTO_FUNCTION bool writes_unit_rows() { return TEAMED || threadIdx.y == 0; }
+  static PTO_FUNCTION bool writes_unit_columns() { return threadIdx.x == 0; }
+  static PTO_FUNCTION bool writes_scalars() { return threadIdx.x == 0 && (TEAMED || threadIdx.y == 0); }
+  // Wait for the threads that work on this iteration.
+  static PTO_FUNCTION void synchronise() {
+    if (TEAMED && THREADS == 32) __syncwarp();
+    else __syncthreads();
+  }
+  template <class Rule, class T>
+  static PTO_FUNCTION T reduce_columns(T x) {
+    x = combined_over_lanes<Rule, 1, 32>(x);
+    if constexpr (THREADS > 32) {
+      __shared__ T parts[TEAMS][THREADS / 32];
+      __syncthreads();
+      if (threadIdx.x % 32 == 0) parts[threadIdx.y][threadIdx.x / 32] = x;
+      __syncthreads();
+      x = parts[threadIdx.y][0];
+      for (int k = 1; k < THREADS / 32; ++k) x = Rule::combine(x, parts[threadIdx.y][k]);
+    }
+    return x;
+  }
+  template <class Rule, class T>
+  static PTO_FUNCTION T reduce_rows(T x) {
+    if constexpr (!TEAMED && TEAMS > 1) {
+      __shared__ T parts[TEAMS][THREADS];
+      __syncthreads();
+      parts[threadIdx.y][threadIdx.x] = x;
+      __syncthreads();
+      x = parts[0][threadIdx.x];
+      for (int k = 1; k < TEAMS; ++k) x = Rule::combine(x, parts[k][threadIdx.x]);
+    }
+    return x;
+  }
+};
+
+// The layout of mma.sync's accumulators: DOWN x ACROSS warps, each with every DOWN-th block of 16 rows and every ACROSS-th block of
+// 8 columns; in such a block a thread has two columns of rows lane / 4 and lane / 4 + 8.
+template <int DOWN, int ACROSS>
+struct Fragments {
+  static constexpr int RUN = 2;
+  static PTO_CONSTANT int rows(int n) { return (n + 16 * DOWN - 1) / (16 * DOWN) * 2; }
+  static PTO_CONSTANT int columns(int n) { return (n + 8 * ACROSS - 1) / (8 * ACROSS) * 2; }
+  static PTO_FUNCTION int lane() { return int(threadIdx.x) % 32; }
+  static PTO_FUNCTION int warp_row() { return int(threadIdx.x) / 32 % DOWN; }
+  static PTO_FUNCTION int warp_column() { return int(threadIdx.x) / 32 / DOWN; }
+  static PTO_FUNCTION int row(int i) { return (i / 2 * DOWN + warp_row()) * 16 + i % 2 * 8 + lane() / 4; }
+  static PTO_FUNCTION int column(int j) { return (j / 2 * ACROSS + warp_column()) * 8 + lane() % 4 * 2 + j % 2; }
+  static PTO_FUNCTION bool writes_unit_rows() { return warp_row() == 0 && lane() / 4 == 0; }
+  static PTO_FUNCTION bool writes_unit_columns() { return warp_column() == 0 && lane() % 4 == 0; }
+  static PTO_FUNCTION bool writes_scalars() { return threadIdx.x == 0; }
+  static PTO_FUNCTION void synchronise() { __syncthreads(); }
+  template <class Rule, class T>
+  static PTO_FUNCTION T reduce_columns(T x) {
+    x = combined_over_lanes<Rule, 1, 4>(x);
+    if constexpr (ACROSS > 1) {
+      __shared__ T parts[ACROSS][DOWN * 8];
+      const int at = warp_row() * 8 + lane() / 4;
+      __syncthreads();
+      if (lane() % 4 == 0) parts[warp_column()][at] = x;
+      __syncthreads();
+      x = parts[0][at];
+      for (int k = 1; k < ACROSS; ++k) x = Rule::combine(x, parts[k][at]);
+    }
+    return x;
+  }
+  template <class Rule, class T>
+  static PTO_FUNCTION T reduce_rows(T x) {
+    x = combined_over_lanes<Rule, 4, 32>(x);
+    if constexpr (DOWN > 1) {
+      __shared__ T parts[DOWN][ACROSS * 4];
+      const int at = warp_column() * 4 + lane() % 4;
+      __syncthreads();
+      if (lane() / 4 == 0) parts[warp_row()][at] = x;
+      __syncthreads();
+      x = parts[0][at];
+      for (int k = 1; k < DOWN; ++k) x = Rule::combine(x, parts[k][at]);
+    }
+    return x;
+  }
+};
+
+}  // namespace pto

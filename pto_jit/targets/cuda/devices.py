@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: MIT
+"""What a launch needs of a device: the `Device` protocol, and the device that runs kernels on the CPU.
+
+`EmulatedDevice` compiles the block-level code with the host's C++ compiler against a header that provides CUDA's
+built-ins, so that kernels can be run and compared where there is no GPU.  It is for checking, and slow.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from pto_jit.errors import LaunchError
+from pto_jit.targets import toolchain
+from pto_jit.targets.cuda.kernels import Kernel
+from pto_jit.targets.cuda.spreads import Spread
+
+HEADERS = {
+    path.name: path
+    for directory in (Path(__file__).parent / "device", Path(__file__).parents[1] / "source" / "include")
+    for path in sorted(directory.iterdir())
+}
+"""Headers of the written sources, by name."""
+
+
+class FailureRecord(ctypes.Structure):
+    """`pto::Failure`."""
+
+    _fields_ = (("site", ctypes.c_int), ("reserved", ctypes.c_int), ("first", ctypes.c_int64),
+                ("second", ctypes.c_int64))  # fmt: skip
+
+
+class Device(Protocol):
+    """Where kernels run. Addresses are of the device's memory."""
+
+    def prepare(self, kernel: Kernel, spread: Spread, shared: int) -> Any:
+        """A version of a kernel, compiled and loaded."""
+        ...
+
+    def launch(
+        self, version: Any, grid: tuple[int, int, int], block: tuple[int, int, int], shared: int,
+        arguments: Sequence[Any], stream: int,
+    ) -> None: ...  # fmt: skip
+
+    def allocate(self, size: int, stream: int) -> Any:
+        """Memory that lives as long as the returned object, which has `pointer`."""
+        ...
+
+    def read(self, pointer: int, size: int, stream: int) -> bytes:
+        """Copy from the device when all earlier work of the stream is done."""
+        ...
+
+    def write(self, pointer: int, data: bytes, stream: int) -> None: ...
+
+    @property
+    def failure_address(self) -> int:
+        """Where kernels record a failure."""
+        ...
+
+    def failure(self) -> FailureRecord | None:
+        """The first failure recorded so far, which is then forgotten."""
+        ...
+
+
+def headers() -> dict[str, str]:
+    """The texts of all headers, by name."""
+    return {name: path.read_text(encoding="utf-8") for name, path in HEADERS.items()}
+
+
+class HostMemory:
+    """Memory of the emulated device."""
+
+    def __init__(self, size: int) -> None:
+        self._raw = ctypes.create_string_buffer(max(size, 1) + 64)
+        base = ctypes.addressof(self._raw)
+        self.pointer = (base + 63) // 64 * 64
+
+
+class EmulatedDevice:
+    """Runs kernels on the CPU, one block after the other.
+
+    `order`: how the threads of a block take turns: 0 forwards, 1 backwards, others shuffled by that seed.  Results
+    that depend on it show a missing barrier.
+    """
+
+    def __init__(self, order: int = 0) -> None:
+        self.order = order
+        self._record = FailureRecord()
+
+    def prepare(self, kernel: Kernel, spread: Spread, shared: int) -> Any:
+        compiler = toolchain.need("the emulation of CUDA kernels", "g++", "clang++")
+        key = hashlib.sha256(repr((kernel.source, spread.defines)).encode()).hexdigest()
+        known = _emulated.get(key)
+        if known is None:
+            defines = [f"-D{name}={value}" for name, value in spread.defines]
+            flags = ["-std=c++17", "-O1", "-fwrapv", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared",
+                     "-march=native", "-Wall", "-Wno-unknown-pragmas", "-Wno-unused-function"]  # fmt: skip
+            files = {**headers(), "kernel.cu": kernel.source, "launch.cpp": _launcher(kernel)}
+            data = toolchain.build([compiler, *flags, *defines, "launch.cpp", "-o", "kernel.so"], files, "kernel.so")
+            known = _emulated[key] = _open(data)
+        return known
+
+    def launch(
+        self, version: Any, grid: tuple[int, int, int], block: tuple[int, int, int], shared: int,
+        arguments: Sequence[Any], stream: int,
+    ) -> None:  # fmt: skip
+        sizes = (ctypes.c_uint * 6)(*grid, *block)
+        pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(a) for a in arguments))
+        if version(sizes, ctypes.c_size_t(shared), ctypes.c_uint(self.order), pointers) != 0:
+            raise LaunchError("the threads of a block wait for each other for ever: a barrier is not reached by all")
+
+    def allocate(self, size: int, stream: int) -> HostMemory:
+        return HostMemory(size)
+
+    def read(self, pointer: int, size: int, stream: int) -> bytes:
+        return ctypes.string_at(pointer, size)
+
+    def write(self, pointer: int, data: bytes, stream: int) -> None:
+        ctypes.memmove(pointer, data, len(data))
+
+    @property
+    def failure_address(self) -> int:
+        return ctypes.addressof(self._record)
+
+    def failure(self) -> FailureRecord | None:
+        if self._record.site == 0:
+            return None
+        found = FailureRecord.from_buffer_copy(self._record)
+        self._record.site = 0
+        return found
+
+
+_emulated: dict[str, Any] = {}
+
+
+def _open(data: bytes) -> Any:
+    """Load a shared library that no longer has a file."""
+    import tempfile
+
+    with tempfile.NamedTemporaryFile(suffix=".so") as file:
+        file.write(data)
+        file.flush()
+        library = ctypes.CDLL(file.name)
+    function = library.pto_emulated_launch
+    function.restype = ctypes.c_int
+    return function
+
+
+def _launcher(kernel: Kernel) -> str:
+    """C++ that runs a kernel for all threads of a grid; its arguments are pointers to values, as for a real launch."""
+    inner = kernel.source[kernel.source.index(f"{kernel.name}(") + len(kernel.name) + 1 :]
+    parameters = inner[: inner.index(") {")].split(", ")
+    types: list[str] = []
+    pending = ""
+    for part in parameters:  # a template's comma is not the end of a parameter
+        pending = f"{pending}, {part}" if pending else part
+        if pending.count("<") == pending.count(">"):
+            types.append(pending.rsplit(" ", 1)[0].replace("Failure*", "Failure*").strip())
+            pending = ""
+    arguments = ", ".join(f"*static_cast<{t}*>(list[{k}])" for k, t in enumerate(types))
+    return f"""\
+#include "pto_cuda_emulation.h"
+#include "kernel.cu"
+
+static void body(void* arguments) {{
+  void** list = static_cast<void**>(arguments);
+  {kernel.name}({arguments});
+}}
+
+extern "C" int pto_emulated_launch(const unsigned* sizes, size_t shared, unsigned seed, void** arguments) {{
+  const dim3 grid = {{sizes[0], sizes[1], sizes[2]}}, block = {{sizes[3], sizes[4], sizes[5]}};
+  return emulation::launch(grid, block, shared, seed, body, arguments);
+}}
+"""

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: MIT
+"""What is known about the variables of a kernel before it is written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from pto_jit.dtypes import i64
+from pto_jit.ir.nodes import Const, For, Func, If, Op, Operand, Var, While
+from pto_jit.ir.types import ScalarType, TensorType, TileType
+from pto_jit.ir.walk import defs, statements, uses
+from pto_jit.targets.cpu.analysis import fitting_tiles
+
+_INDEX = ScalarType(i64)
+_ARITHMETIC = frozenset("add sub mul floordiv mod min max cast copy select dim valid extent".split())
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """mutable: variables assigned more than once; uses: how often a name is read; indices: 64-bit numbers that only say
+    where memory is; natural: numbers that are not negative; limits: loop variables, by the names of what they stay
+    below; dims: numbers that are extents of tensors, as (tensor, axis); varying: what is not the same in all iterations
+    of the kernel's loops; fitting: tiles that fit any valid extent when complete; roots: the tensor each view is of.
+    """
+
+    mutable: frozenset[str]
+    uses: Counter[str]
+    indices: frozenset[str]
+    natural: frozenset[str]
+    limits: dict[str, frozenset[str]]
+    dims: dict[str, tuple[str, int]]
+    varying: frozenset[str]
+    fitting: frozenset[str]
+    roots: dict[str, str]
+
+    def is_natural(self, operand: Operand) -> bool:
+        if isinstance(operand, Const):
+            return operand.value >= 0
+        return operand.name in self.natural
+
+    def is_below(self, operand: Operand, tensor: str, axis: int) -> bool:
+        """Whether a number is known to be less than an extent of a tensor."""
+        if not isinstance(operand, Var):
+            return False
+        return any(self.dims.get(limit) == (tensor, axis) for limit in self.limits.get(operand.name, ()))
+
+
+def gather(func: Func, dims: dict[str, tuple[str, int]]) -> Facts:
+    """`dims`: which parameters are extents of which tensor parameters."""
+    body = func.body
+    counts = Counter(v.name for s in statements(body) for v in defs(s))
+    mutable = frozenset(n for n, k in counts.items() if k > 1)
+    known = dict(dims)
+    roots = {p.name: p.name for p in func.params if isinstance(p.type, TensorType)}
+    for s in statements(body):
+        if not isinstance(s, Op):
+            continue
+        if s.op == "dim" and isinstance(s.args[0], Var):
+            known[s.results[0].name] = (s.args[0].name, int(s.attr("axis")))  # type: ignore[arg-type]
+        if s.results and isinstance(s.results[0].type, TensorType) and isinstance(s.args[0], Var):
+            roots[s.results[0].name] = roots[s.args[0].name]
+    return Facts(
+        mutable, Counter(v.name for s in statements(body) for v in uses(s)), _indices(func), _natural(func, known, mutable),
+        _limits(func, mutable), known, _varying(func, mutable), frozenset(fitting_tiles(body)), roots,
+    )  # fmt: skip
+
+
+def index_operands(stmt: object) -> tuple[Operand, ...]:
+    """The operands of a statement that say where memory is, how large something is, or how far a loop goes."""
+    match stmt:
+        case For():
+            return (stmt.start, stmt.stop, stmt.step)
+        case Op(op="load" | "view" | "tensor_reshape" | "getelem" | "alloc"):
+            return stmt.args[1:]
+        case Op(op="store" | "setelem"):
+            return stmt.args[2:]
+        case Op(op="full" | "reshape" | "broadcast_to" | "tile_slice"):
+            return stmt.args[1:]
+        case Op(op="arange"):
+            return stmt.args[2:]
+        case _:
+            return ()
+
+
+def _indices(func: Func) -> frozenset[str]:
+    """64-bit integers all of whose readers use them as indices: if one left its range the program had no meaning."""
+    other: set[str] = set()
+    readers: dict[str, set[str]] = {}
+    candidates: set[str] = set()
+    for s in statements(func.body):
+        places = {o.name for o in index_operands(s) if isinstance(o, Var)}
+        for d in defs(s):
+            if d.type == _INDEX:
+                candidates.add(d.name)
+        passes_on = (
+            isinstance(s, Op) and s.op in _ARITHMETIC and len(s.results) == 1 and s.results[0].type == _INDEX
+        )
+        for v in uses(s):
+            if v.type != _INDEX or v.name in places:
+                continue
+            if passes_on:
+                readers.setdefault(v.name, set()).add(s.results[0].name)  # type: ignore[union-attr]
+            else:
+                other.add(v.name)
+    changed = True
+    while changed:
+        changed = False
+        for name, results in readers.items():
+            if name not in other and results & other:
+                other.add(name)
+                changed = True
+    return frozenset(candidates - other)
+
+
+def _natural(func: Func, dims: dict[str, tuple[str, int]], mutable: frozenset[str]) -> frozenset[str]:
+    known = set(dims)
+
+    def sure(operand: Operand) -> bool:
+        return operand.value >= 0 if isinstance(operand, Const) else operand.name in known
+
+    for s in statements(func.body):
+        match s:
+            case For(var=var, start=start, step=Const(value=step)) if step > 0 and sure(start) and var.name not in mutable:
+                known.add(var.name)
+            case Op(op="add" | "mul" | "min" | "copy" | "floordiv", results=(Var() as r,)) if r.type == _INDEX:
+                if r.name not in mutable and all(sure(a) for a in s.args):
+                    known.add(r.name)
+            case Op(op="max", results=(Var() as r,)) if r.type == _INDEX:
+                if r.name not in mutable and any(sure(a) for a in s.args):
+                    known.add(r.name)
+            case Op(op="dim" | "valid" | "extent", results=(Var() as r,)):
+                known.add(r.name)
+            case _:
+                pass
+    return frozenset(known)
+
+
+def _limits(func: Func, mutable: frozenset[str]) -> dict[str, frozenset[str]]:
+    smaller: dict[str, frozenset[str]] = {}  # a number that is a minimum: what it does not exceed
+    out: dict[str, frozenset[str]] = {}
+    for s in statements(func.body):
+        match s:
+            case Op(op="min", results=(Var() as r,)) if r.type == _INDEX and r.name not in mutable:
+                smaller[r.name] = frozenset(a.name for a in s.args if isinstance(a, Var))
+            case For(var=var, stop=Var() as stop, step=Const(value=step)) if step > 0 and var.name not in mutable:
+                out[var.name] = smaller.get(stop.name, frozenset()) | {stop.name}
+            case _:
+                pass
+    return out
+
+
+def _varying(func: Func, mutable: frozenset[str]) -> frozenset[str]:
+    """Loop variables, what tiles and memory say, and whatever is made of those."""
+    out = set(mutable)
+    for s in statements(func.body):
+        match s:
+            case For():
+                out.add(s.var.name)
+            case Op():
+                from_memory = s.op in ("getelem", "extract", "valid")
+                from_tiles = s.op not in ("extent",) and any(isinstance(a.type, TileType) for a in s.args)
+                if from_memory or from_tiles or any(isinstance(a, Var) and a.name in out for a in s.args):
+                    out.update(r.name for r in s.results)
+            case If() | While():
+                pass
+            case _:
+                pass
+    return frozenset(out)

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: MIT
+"""One function instead of many: calls replaced by the callee's body, groups by their operations.
+
+The placement of kernels is decided on the whole nest, from the orchestration's chunk loop down to the in-core body.
+A body that came from an in-core function stands in a `Scope`, so that what is host code and what is not stays known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pto_jit.errors import Loc, TargetError
+from pto_jit.ir.nodes import Block, Call, Func, Fuse, Module, Op, Operand, Return, Scope, Stmt, Var
+from pto_jit.ir.types import ScalarType
+from pto_jit.ir.walk import block_defs, rename, rewrite_block, statements, substitute
+
+
+def flatten(module: Module) -> Func:
+    """The entry with every call inlined and every group dissolved; names stay unique."""
+    entry = module.func(module.entry)
+    taken = block_defs(entry.body) | {p.name for p in entry.params}
+    return replace(entry, body=_Inliner(module, taken).block(entry.body))
+
+
+class _Inliner:
+    def __init__(self, module: Module, taken: set[str]) -> None:
+        self.module = module
+        self.taken = taken
+        self.depth = 0
+
+    def block(self, block: Block) -> Block:
+        return rewrite_block(block, self._statement)
+
+    def _statement(self, stmt: Stmt) -> Block | Stmt | None:
+        if isinstance(stmt, Fuse):
+            return stmt.body
+        if isinstance(stmt, Call):
+            return self._call(stmt)
+        return None
+
+    def _call(self, call: Call) -> Block:
+        callee = self.module.func(call.callee)
+        self.depth += 1
+        if self.depth > 200:
+            raise TargetError(f"PTO-X110: {call.callee}: calls nest too deeply\nhelp: do not call functions recursively")
+        body = self.block(callee.body)
+        self.depth -= 1
+        last = body[-1] if body else None
+        values: tuple[Operand, ...] = ()
+        if isinstance(last, Return):
+            body, values = body[:-1], last.values
+        early = next((s for s in statements(body) if isinstance(s, Return)), None)
+        if early is not None:
+            raise unsupported("a return inside a branch or loop of an in-core function", early.loc,
+                              "return once, at the end")  # fmt: skip
+        body = self._with_fresh_names(body, callee, call, values)
+        if callee.kind == "incore":
+            return (Scope(call.callee, body, True, call.loc),)
+        return body
+
+    def _with_fresh_names(self, body: Block, callee: Func, call: Call, values: tuple[Operand, ...]) -> Block:
+        assigned = block_defs(body)
+        names: dict[str, str] = {}
+        for name in sorted(assigned):
+            if name in self.taken:
+                new, count = f"{name}.{callee.name}", 2
+                while new in self.taken or new in assigned:
+                    new, count = f"{name}.{callee.name}{count}", count + 1
+                names[name] = new
+            self.taken.add(names.get(name, name))
+        body = rename(body, names)
+        mapping = {p.name: a for p, a in zip(callee.params, call.args, strict=True)}
+        body = _substituted(body, mapping)
+        copies: list[Stmt] = []
+        for result, value in zip(call.results, values, strict=True):
+            if isinstance(value, Var):
+                value = mapping.get(value.name, Var(names.get(value.name, value.name), value.type))
+            assert isinstance(result.type, ScalarType)
+            copies.append(Op("copy", (result,), (value,), (), (), call.loc))
+        return (*body, *copies)
+
+
+def _substituted(body: Block, mapping: dict[str, Operand]) -> Block:
+    """Parameters replaced by arguments, at once: an argument may have the name of another parameter."""
+    marked = {name: f"{name}!" for name in mapping}
+    body = rename(body, marked)
+    return substitute(body, {marked[name]: operand for name, operand in mapping.items()})
+
+
+def unsupported(what: str, loc: Loc, instead: str) -> TargetError:
+    """A program that this target cannot take: what, where, and the nearest thing that works."""
+    place = f"\n  --> {loc}" if loc.lineno else ""
+    return TargetError(f"PTO-X100: the cuda target does not do {what}{place}\nhelp: {instead}")

@@ -1,0 +1,376 @@
+# SPDX-License-Identifier: MIT
+"""A kernel as CUDA C++: its loops, scalars and tensors; `tiles` writes what touches tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pto_jit.dtypes import i64
+from pto_jit.errors import Loc
+from pto_jit.ir.nodes import (
+    Block,
+    Break,
+    Const,
+    Continue,
+    For,
+    Func,
+    If,
+    Op,
+    Operand,
+    Return,
+    Stmt,
+    Var,
+    While,
+)
+from pto_jit.ir.types import ScalarType, TensorType, TileType
+from pto_jit.ir.walk import defs, statements, uses
+from pto_jit.lower.axes import is_elementwise
+from pto_jit.targets.cuda.facts import Facts
+from pto_jit.targets.cuda.flatten import unsupported
+from pto_jit.targets.cuda.nests import touches_tiles
+from pto_jit.targets.cuda.values import Site
+from pto_jit.targets.source.identifiers import RESERVED, Identifiers
+from pto_jit.targets.source.recipes import RecipeFunctions
+from pto_jit.targets.source.scalars import Expressions, constant, memory_type, register_type
+from pto_jit.targets.source.text import SourceText
+
+NEGATIVE = "a negative offset: {0} along axis {1}"
+DIMENSIONS = ("x", "y", "z")
+_MACROS = frozenset("TR TC V WM WN Spread STAGES".split())
+
+
+class FunctionWriter:
+    """Writes statements; one instance per kernel.
+
+    `chain`: the loops that the grid runs, outermost first; `teamed`: every team of threads has iterations of its own
+    of the innermost; `elements`: there are no tiles, every thread has iterations of its own.
+    """
+
+    def __init__(
+        self, func: Func, facts: Facts, chain: Sequence[For], *, teamed: bool, elements: bool, first_site: int = 0
+    ) -> None:
+        self.func = func
+        self.facts = facts
+        self.chain = tuple(chain)
+        self.teamed = teamed
+        self.elements = elements
+        self.text = SourceText()
+        self.names = Identifiers(RESERVED | _MACROS)
+        self.recipes = RecipeFunctions("PTO_FUNCTION")
+        self.expressions = Expressions(self.recipes)
+        self.sites: list[Site] = []
+        self.first_site = first_site
+        self.whole_rows = False
+        self.shared: list[Any] = []
+        self.declared: set[str] = set()  # scalars and tiles that exist as C variables
+        self.hoisted: dict[int, list[Var]] = {}  # by id of a block: what has to be declared at its start
+        self.read: set[str] = set()  # roots of tensors read and written since the block's threads last met
+        self.written: set[str] = set()
+        self._plan_declarations(func.body)
+
+    # -- declarations ---------------------------------------------------------------------------------------------
+
+    def _plan_declarations(self, body: Block) -> None:
+        """A variable that is assigned more than once is declared in the innermost block around all its appearances."""
+        where: dict[str, list[tuple[int, ...]]] = {}
+        blocks: dict[int, Block] = {}
+        variables: dict[str, Var] = {}
+
+        def walk(block: Block, path: tuple[int, ...]) -> None:
+            path = (*path, id(block))
+            blocks[id(block)] = block
+            for stmt in block:
+                own = path
+                if isinstance(stmt, For):
+                    variables.setdefault(stmt.var.name, stmt.var)
+                for v in (*uses(stmt), *(defs(stmt) if isinstance(stmt, Op) else ())):
+                    where.setdefault(v.name, []).append(own)
+                    variables.setdefault(v.name, v)
+                if isinstance(stmt, For):
+                    walk(stmt.body, path)
+                elif isinstance(stmt, While):
+                    walk(stmt.before, path)
+                    walk(stmt.body, path)
+                elif isinstance(stmt, If):
+                    walk(stmt.then, path)
+                    walk(stmt.orelse, path)
+
+        walk(body, ())
+        for name in sorted(self.facts.mutable & set(where)):
+            paths = where[name]
+            common = paths[0]
+            for path in paths[1:]:
+                common = common[: next((k for k, (a, b) in enumerate(zip(common, path, strict=False)) if a != b),
+                                       min(len(common), len(path)))]  # fmt: skip
+            self.hoisted.setdefault(common[-1], []).append(variables[name])
+
+    def name(self, name: str) -> str:
+        """The C identifier of a variable."""
+        return self.names.of(name)
+
+    # -- blocks and control flow ----------------------------------------------------------------------------------
+
+    def block(self, block: Block) -> None:
+        for var in self.hoisted.get(id(block), ()):
+            self.declare(var)
+        for stmt in block:
+            self.statement(stmt)
+
+    def declare(self, var: Var) -> None:
+        if isinstance(var.type, ScalarType):
+            self.text.line(f"{register_type(var.type.dtype)} {self.name(var.name)};")
+            self.declared.add(var.name)
+        elif isinstance(var.type, TileType):
+            self.declare_tile(var)
+
+    def statement(self, stmt: Stmt) -> None:
+        match stmt:
+            case Op():
+                self.text.place(stmt.loc)
+                self.operation(stmt)
+            case For():
+                self.text.place(stmt.loc)
+                self.loop(stmt)
+            case While():
+                self.text.place(stmt.loc)
+                self.meet_around(stmt.body)
+                with self.text.block("for (;;)"):
+                    self.block(stmt.before)
+                    self.text.line(f"if (!({self.scalar(stmt.cond)})) break;")
+                    self.block(stmt.body)
+            case If():
+                self.text.place(stmt.loc)
+                self._branches(stmt)
+            case Break() | Continue():
+                self.text.line("break;" if isinstance(stmt, Break) else "continue;")
+            case Return():
+                pass
+            case _:
+                raise unsupported(f"a {type(stmt).__name__} in a kernel", self.func.loc, "restructure the kernel")
+
+    def _branches(self, stmt: If) -> None:
+        before, after = (set(self.read), set(self.written)), (set(self.read), set(self.written))
+        for head, body in ((f"if ({self.scalar(stmt.cond)})", stmt.then), ("else", stmt.orelse)):
+            if head == "else" and not body:
+                break
+            self.read, self.written = set(before[0]), set(before[1])
+            with self.text.block(head):
+                self.block(body)
+            after = after[0] | self.read, after[1] | self.written
+        self.read, self.written = after
+
+    def loop(self, loop: For) -> None:
+        var, start, stop, step = (self.name(loop.var.name), *map(self.scalar, (loop.start, loop.stop, loop.step)))
+        depth = next((k for k, s in enumerate(self.chain) if s is loop), None)
+        down = isinstance(loop.step, Const) and loop.step.value < 0
+        if depth is not None and down:
+            raise unsupported("a parallel loop with a negative step", loop.loc, "count upwards")
+        dimension = len(self.chain) - 1 - depth if depth is not None else len(DIMENSIONS)
+        if dimension >= len(DIMENSIONS):
+            self.meet_around(loop.body)
+            self._plain_loop(loop, var, start, stop, step, down)
+            return
+        first, stride = self._share(dimension)
+        begin = first if start == "0" else f"{start} + {first}"
+        if step != "1":
+            first, stride = f"({first}) * {step}" if " " in first else f"{first} * {step}", f"{stride} * {step}"
+            begin = first if start == "0" else f"{start} + {first}"
+        with self.text.block(f"for (int64_t {var} = {begin}; {var} < {stop}; {var} += {stride})"):
+            self.block(loop.body)
+        self.read.clear()  # iterations of parallel loops are independent
+        self.written.clear()
+
+    def _share(self, dimension: int) -> tuple[str, str]:
+        """Where the iterations of a loop of the chain begin for a block or thread, and how far apart they are."""
+        axis = DIMENSIONS[dimension]
+        if self.elements and dimension < 2:
+            return (f"int64_t(blockIdx.{axis}) * blockDim.{axis} + threadIdx.{axis}",
+                    f"int64_t(gridDim.{axis}) * blockDim.{axis}")  # fmt: skip
+        if dimension == 0 and self.teamed:
+            return "int64_t(blockIdx.x) * TR + threadIdx.y", "int64_t(gridDim.x) * TR"
+        return f"int64_t(blockIdx.{axis})", f"gridDim.{axis}"
+
+    def _plain_loop(self, loop: For, var: str, start: str, stop: str, step: str, down: bool) -> None:
+        if loop.var.name in self.declared:  # read after the loop too
+            inner = self.names.fresh(f"{var}_at")
+        else:
+            inner = var
+        if isinstance(loop.step, Const):
+            test = f"{inner} {'>' if down else '<'} {stop}"
+        else:
+            test = f"{step} > 0 ? {inner} < {stop} : {inner} > {stop}"
+        move = f"++{inner}" if step == "1" else f"{inner} -= {step[1:]}" if step.startswith("-") else f"{inner} += {step}"
+        with self.text.block(f"for (int64_t {inner} = {start}; {test}; {move})"):
+            if inner != var:
+                self.text.line(f"{var} = {inner};")
+            self.block(loop.body)
+
+    # -- meeting of threads ---------------------------------------------------------------------------------------
+
+    def meet(self) -> None:
+        """All threads that work on an iteration wait for each other, so that each sees what the others wrote."""
+        if not self.elements:
+            self.text.line("Spread::synchronise();")
+        self.read.clear()
+        self.written.clear()
+
+    def meet_around(self, body: Block) -> None:
+        """Before a loop body that reads in one iteration what another one wrote."""
+        reads, writes = self._touched(body)
+        if (reads | self.read) & (writes | self.written):
+            self.meet()
+
+    def _touched(self, body: Block) -> tuple[set[str], set[str]]:
+        reads: set[str] = set()
+        writes: set[str] = set()
+        for s in statements(body):
+            if isinstance(s, Op) and s.op in ("load", "getelem", "take") and isinstance(s.args[0], Var):
+                reads.add(self.facts.roots[s.args[0].name])
+            elif isinstance(s, Op) and s.op in ("store", "setelem") and isinstance(s.args[1], Var):
+                writes.add(self.facts.roots[s.args[1].name])
+        return reads, writes
+
+    def reads_memory(self, tensor: Operand) -> None:
+        assert isinstance(tensor, Var)
+        root = self.facts.roots[tensor.name]
+        if root in self.written:
+            self.meet()
+        self.read.add(root)
+
+    def writes_memory(self, tensor: Operand) -> None:
+        assert isinstance(tensor, Var)
+        root = self.facts.roots[tensor.name]
+        if root in self.read or root in self.written:
+            self.meet()
+        self.written.add(root)
+
+    # -- scalars --------------------------------------------------------------------------------------------------
+
+    def scalar(self, operand: Operand) -> str:
+        return constant(operand) if isinstance(operand, Const) else self.name(operand.name)
+
+    def define(self, var: Var, expression: str) -> None:
+        """Give a scalar variable a value."""
+        assert isinstance(var.type, ScalarType)
+        name = self.name(var.name)
+        if var.name in self.declared:
+            if expression != name:
+                self.text.line(f"{name} = {expression};")
+        else:
+            self.text.line(f"const {register_type(var.type.dtype)} {name} = {expression};")
+
+    def apply(self, op: Op, args: Sequence[str], operand: Any, result: Any, *, index: bool = False) -> str:
+        try:
+            text = self.expressions.apply(op.op, args, operand, dict(op.attrs), result)
+        except KeyError:
+            raise unsupported(f"`{op.op}` of {operand}", op.loc,
+                              "compute it on the host, or from the operations in docs/cuda.md") from None  # fmt: skip
+        if operand == i64 and not index and op.op in ("add", "sub", "mul"):
+            return f"pto::wrapping_{op.op}<int64_t>({', '.join(args)})"
+        return text
+
+    def check(self, condition: str, error: str, message: str, loc: Loc, first: str, second: str) -> None:
+        """Record a failure of the launch unless `condition` holds."""
+        self.sites.append(Site(error, message, loc))
+        self.text.line(f"if (!({condition})) pto::fail(failure, {self.first_site + len(self.sites)}, {first}, {second});")
+
+    def operation(self, op: Op) -> None:
+        if touches_tiles(op):
+            self.tile_operation(op)
+            return
+        match op.op:
+            case "dim":
+                assert isinstance(op.args[0], Var)
+                self.define(op.results[0], f"{self.name(op.args[0].name)}.shape[{op.attr('axis')}]")
+            case "getelem":
+                self.reads_memory(op.args[0])
+                self.define(op.results[0], f"pto::from_memory({self.element(op.args[0], op.args[1:])})")
+            case "setelem":
+                self._set_element(op)
+            case "view" | "tensor_reshape" | "tensor_transpose":
+                self._view(op)
+            case "print" | "assert":
+                raise unsupported(f"`pl.{op.op}`", op.loc, "use the cpu target to look at values")
+            case _ if is_elementwise(op):
+                data = op.args[1] if op.op == "select" else op.args[0]
+                index = op.results[0].name in self.facts.indices
+                text = self.apply(op, [self.scalar(a) for a in op.args], data.type.dtype,  # type: ignore[union-attr]
+                                  op.results[0].type.dtype, index=index)  # type: ignore[union-attr] # fmt: skip
+                self.define(op.results[0], text)
+            case _:
+                raise unsupported(f"`{op.op}` in a kernel", op.loc, "move it out of the parallel loops")
+
+    def element(self, tensor: Operand, indices: Sequence[Operand]) -> str:
+        assert isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
+        return f"{self.name(tensor.name)}.data[{self.offset(tensor, indices)}]"
+
+    def offset(self, tensor: Var, indices: Sequence[Operand]) -> str:
+        """The distance of an element from the start of its tensor, in elements; constant negative indices count back."""
+        assert isinstance(tensor.type, TensorType)
+        name, parts = self.name(tensor.name), []
+        last = tensor.type.rank - 1
+        for axis, index in enumerate(indices):
+            text = self.scalar(index)
+            if text == "0":
+                continue
+            if isinstance(index, Const) and index.value < 0:
+                text = f"({name}.shape[{axis}] - {-index.value})"
+            elif " " in text:
+                text = f"({text})"
+            inner = axis == last and tensor.type.layout in ("c", "inner")
+            parts.append(text if inner else f"{text} * {name}.stride[{axis}]")
+        return " + ".join(parts) or "0"
+
+    def _set_element(self, op: Op) -> None:
+        self.writes_memory(op.args[1])
+        dtype = op.args[1].type.dtype  # type: ignore[union-attr]
+        value = self.scalar(op.args[0])
+        text = f"{self.element(op.args[1], op.args[2:])} = pto::to_memory<{memory_type(dtype)}>({value});"
+        self.text.line(text if self.elements else f"if (Spread::writes_scalars()) {text}")
+
+    # -- views of tensors -----------------------------------------------------------------------------------------
+
+    def _view(self, op: Op) -> None:
+        source, result = op.args[0], op.results[0]
+        assert isinstance(source, Var) and isinstance(source.type, TensorType) and isinstance(result.type, TensorType)
+        old, new = self.name(source.name), self.name(result.name)
+        rank = source.type.rank
+        typ = memory_type(source.type.dtype)
+        data = f"{old}.data"
+        if op.op == "view":
+            offsets, extents = op.args[1 : 1 + rank], op.args[1 + rank :]
+            drop = op.attr("drop") or ()
+            for axis, offset in enumerate(offsets):
+                self.natural(offset, axis, op.loc)
+            distance = self.offset(source, offsets)
+            data = data if distance == "0" else f"{data} + {distance}"
+            kept = [a for a in range(rank) if a not in drop]  # type: ignore[operator]
+            shape = [f"pto::clipped({self.scalar(extents[a])}, {old}.shape[{a}], {self.scalar(offsets[a])})" for a in kept]
+            strides = [f"{old}.stride[{a}]" for a in kept]
+        elif op.op == "tensor_transpose":
+            axes = op.attr("axes")
+            shape = [f"{old}.shape[{a}]" for a in axes]  # type: ignore[union-attr]
+            strides = [f"{old}.stride[{a}]" for a in axes]  # type: ignore[union-attr]
+        else:
+            extents = [self.scalar(a) for a in op.args[1:]]
+            shape = [f"int64_t({e})" for e in extents]
+            strides = [f"int64_t({' * '.join(extents[k + 1 :]) or '1'})" for k in range(len(extents))]
+        self.text.line(
+            f"const pto::Tensor<{typ}, {len(shape)}> {new} = {{{data}, {{{', '.join(shape)}}}, {{{', '.join(strides)}}}}};"
+        )
+
+    def natural(self, offset: Operand, axis: int, loc: Loc) -> None:
+        """Check an offset that may be negative."""
+        if not self.facts.is_natural(offset):
+            text = self.scalar(offset)
+            self.check(f"{text} >= 0", "BoundsError", NEGATIVE, loc, text, str(axis))
+
+    # -- what the writer of tiles provides ------------------------------------------------------------------------
+
+    def declare_tile(self, var: Var) -> None:
+        raise NotImplementedError
+
+    def tile_operation(self, op: Op) -> None:
+        raise NotImplementedError
+

@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: MIT
+"""What becomes a kernel: nests of parallel loops, and runs of tile operations, taken out of the host code.
+
+The result is a module again: the entry is host code that calls one in-core function per launch.
+
+Before::
+
+    func @scale(%x, %y)                            // orchestration
+      FOR %c:idx, 0:idx, %chunks:idx, 1:idx {kind=chunk}
+        SCOPE @scale_incore_0
+          FOR %r:idx, %lo:idx, %hi:idx, 1:idx {kind=in_chunk}
+            ...
+
+After::
+
+    func @scale(%x, %y)
+      CALL @scale_incore_0(%chunks, %x, %y)
+
+    func @scale_incore_0(%chunks, %x, %y)          // one launch: both loops are the grid
+      FOR %c:idx, 0:idx, %chunks:idx, 1:idx {kind=chunk}
+        FOR %r:idx, %lo:idx, %hi:idx, 1:idx {kind=in_chunk}
+          ...
+
+A tile that is loaded or generated outside a nest and read inside is loaded there again; any other tile that one kernel
+makes and another reads goes through a tensor of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pto_jit.dtypes import i64
+from pto_jit.errors import Loc
+from pto_jit.ir.nodes import Block, Call, Const, For, Func, If, Module, Op, Operand, Return, Scope, Stmt, Var, While
+from pto_jit.ir.types import ScalarType, TensorType, TileType
+from pto_jit.ir.walk import block_defs, block_uses, blocks, defs, free_vars, map_blocks, statements, uses, with_blocks
+from pto_jit.targets.cuda.flatten import unsupported
+
+PARALLEL = ("parallel", "chunk", "in_chunk")
+_REPEATABLE = ("load", "full", "arange")
+_INDEX = ScalarType(i64)
+
+
+def outline_kernels(func: Func, module_name: str) -> Module:
+    """The host function and one in-core function per kernel; TargetError for what cannot be a kernel or host code."""
+    outliner = _Outliner(func)
+    body = outliner.block(func.body, incore=False, name=func.name, after=())
+    return Module(module_name, (replace(func, body=tuple(body)), *outliner.kernels), func.name)
+
+
+def touches_tiles(stmt: Stmt) -> bool:
+    """Whether a statement makes or reads tiles, in any of its parts."""
+    return any(isinstance(v.type, TileType) for s in statements((stmt,)) for v in (*uses(s), *defs(s)))
+
+
+def is_parallel(stmt: Stmt) -> bool:
+    return isinstance(stmt, For) and stmt.kind in PARALLEL
+
+
+def writes(stmt: Stmt) -> bool:
+    return isinstance(stmt, Op) and stmt.op in ("store", "setelem", "put", "atomic_add", "atomic_max", "atomic_min")
+
+
+class _Outliner:
+    def __init__(self, func: Func) -> None:
+        self.func = func
+        self.kernels: list[Func] = []
+        self.names: set[str] = {func.name}
+        self.taken = block_defs(func.body) | {p.name for p in func.params}
+        self.pending: dict[str, Op] = {}  # tiles that can be made again where they are read
+        self.spilled: dict[str, tuple[Var, tuple[Operand, ...]]] = {}
+        self.shapes: dict[str, tuple[Operand, ...]] = {}  # declared extents of tiles at this level
+
+    def block(self, block: Block, *, incore: bool, name: str, after: tuple[Block, ...]) -> list[Stmt]:
+        """Host code for a block; `after`: the blocks that run later, outermost first."""
+        out: list[Stmt] = []
+        run: list[Stmt] = []
+
+        def close(rest: Block) -> None:
+            if run:
+                self._run(tuple(run), name, (*after, rest), out)
+                run.clear()
+
+        for position, stmt in enumerate(block):
+            rest = block[position + 1 :]
+            if isinstance(stmt, Op) and touches_tiles(stmt):
+                if stmt.op in _REPEATABLE and not self._read_by(run, stmt):
+                    close((stmt, *rest))
+                    self._declare(stmt)
+                    self.pending[stmt.results[0].name] = stmt
+                else:
+                    run.append(stmt)
+                continue
+            if isinstance(stmt, (For, While, If)) and touches_tiles(stmt) and not _has_nest(stmt):
+                run.append(stmt)
+                continue
+            if run and isinstance(stmt, Op) and not writes(stmt) and stmt.op not in ("getelem", "alloc"):
+                if not ({v.name for v in uses(stmt)} & block_defs(tuple(run))):
+                    out.append(stmt)  # host arithmetic that the run does not touch
+                    continue
+                if not isinstance(stmt.results[0].type, TensorType):
+                    run.append(stmt)
+                    continue
+            close((stmt, *rest))
+            self._host(stmt, rest, incore, name, after, out)
+        close(())
+        return out
+
+    def _read_by(self, run: Sequence[Stmt], stmt: Op) -> bool:
+        return False if not run else bool({v.name for v in uses(stmt)} & block_defs(tuple(run)))
+
+    def _host(
+        self, stmt: Stmt, rest: Block, incore: bool, name: str, after: tuple[Block, ...], out: list[Stmt]
+    ) -> None:
+        match stmt:
+            case Scope():
+                out += self.block(stmt.body, incore=True, name=stmt.name, after=(*after, rest))
+            case For() if is_parallel(stmt) and (touches_tiles(stmt) or _touches_memory(stmt)):
+                inner = next((s.name for s in statements(stmt.body) if isinstance(s, Scope)), name)
+                self._kernel((_without_scopes(stmt),), inner, (*after, rest), out)
+            case For():
+                self._no_elements(stmt, incore)
+                body = self.block(stmt.body, incore=incore, name=name, after=(*after, rest, stmt.body))
+                out.append(replace(stmt, body=tuple(body), kind="sequential"))
+            case While():
+                self._no_elements(stmt, incore)
+                later = (*after, rest, stmt.before, stmt.body)
+                before = self.block(stmt.before, incore=incore, name=name, after=later)
+                body = self.block(stmt.body, incore=incore, name=name, after=later)
+                out.append(replace(stmt, before=tuple(before), body=tuple(body)))
+            case If():
+                then = self.block(stmt.then, incore=incore, name=name, after=(*after, rest))
+                orelse = self.block(stmt.orelse, incore=incore, name=name, after=(*after, rest))
+                out.append(replace(stmt, then=tuple(then), orelse=tuple(orelse)))
+            case Return() if any(isinstance(v.type, TileType) for v in stmt.values):
+                raise unsupported("a tile as a result", stmt.loc, "store it into a tensor")
+            case _:
+                out.append(stmt)
+
+    def _no_elements(self, loop: For | While, incore: bool) -> None:
+        if not incore:
+            return
+        for stmt in loop.body:
+            if isinstance(stmt, Op) and stmt.op in ("getelem", "setelem"):
+                raise unsupported(
+                    "a sequential loop over elements", stmt.loc,
+                    "give the loop parallel=True if its iterations are independent, or work on tiles",
+                )  # fmt: skip
+
+    # -- kernels --------------------------------------------------------------------------------------------------
+
+    def _run(self, run: Block, name: str, after: tuple[Block, ...], out: list[Stmt]) -> None:
+        if any(writes(s) for s in statements(run)) or _read_later(run, after):
+            self._kernel(run, name, after, out)
+
+    def _kernel(self, body: Block, name: str, after: tuple[Block, ...], out: list[Stmt]) -> None:
+        body = self._with_inputs(body)
+        made = {v.name: v for s in statements(body) for v in defs(s)}
+        later = {n for block in after for n in block_uses(block)}
+        for var in made.values():
+            if var.name not in later:
+                continue
+            if isinstance(var.type, ScalarType):
+                raise unsupported(
+                    f"the number `{var.name}` of a kernel that the host or another kernel reads",
+                    body[0].loc, "write it into a tensor, and read it from there",  # pyright: ignore
+                )
+            if isinstance(var.type, TileType):
+                body = self._spill(var, body, out)
+        written = {s.args[_destination(s)].name for s in statements(body) if isinstance(s, Op) and writes(s)}  # type: ignore
+        for pending, op in list(self.pending.items()):
+            if written and op.op == "load" and pending in later:
+                self._settle(op, out)
+        wish = self._name(name)
+        params = tuple(sorted(free_vars(body), key=lambda v: not isinstance(v.type, TensorType)))
+        loc = body[0].loc
+        self.kernels.append(Func(wish, "incore", params, (), (*body, Return((), loc)), loc))
+        out.append(Call(wish, params, (), loc))
+
+    def _name(self, wish: str) -> str:
+        name, count = wish, 1
+        while name in self.names:
+            name, count = f"{wish}_{count}", count + 1
+        self.names.add(name)
+        return name
+
+    # -- tiles between kernels ------------------------------------------------------------------------------------
+
+    def _declare(self, op: Op) -> None:
+        """Remember the declared extents of a tile, for the tensor that may have to hold it."""
+        typ = op.results[0].type
+        assert isinstance(typ, TileType)
+        if op.op == "load":
+            self.shapes[op.results[0].name] = op.args[1 + typ.rank : 1 + 2 * typ.rank]
+        elif op.op == "full":
+            self.shapes[op.results[0].name] = op.args[1:]
+        elif op.op == "arange":
+            self.shapes[op.results[0].name] = op.args[2:]
+
+    def _with_inputs(self, body: Block) -> Block:
+        """`body` with the tiles it reads from outside made again, or loaded from where they were put."""
+        wanted = [v for v in free_vars(body) if isinstance(v.type, TileType)]
+        before: list[Stmt] = []
+        for var in wanted:
+            if var.name in self.spilled:
+                memory, extents = self.spilled[var.name]
+                before.append(_load(var, memory, extents, body[0].loc))
+            elif var.name in self.pending:
+                before.append(self.pending[var.name])
+            else:
+                raise unsupported(f"the tile `{var.name}`, made in another part of the program", body[0].loc,
+                                  "make it in the same in-core function")  # fmt: skip
+        return _at_innermost(body, tuple(before)) if before else body
+
+    def _spill(self, var: Var, body: Block, out: list[Stmt]) -> Block:
+        assert isinstance(var.type, TileType)
+        if len([s for s in body if var in defs(s)]) == 0:
+            raise unsupported(f"the tile `{var.name}`, made in a loop and read after it", body[0].loc,
+                              "store it into a tensor, and load it there")  # fmt: skip
+        extents = self._extents(var, body)
+        memory = self._memory(var, extents, body[0].loc, out)
+        self.spilled[var.name] = (memory, extents)
+        zeros = tuple(Const(0, _INDEX) for _ in extents)
+        return (*body, Op("store", (), (var, memory, *zeros), (), (), body[0].loc))
+
+    def _settle(self, op: Op, out: list[Stmt]) -> None:
+        """Put a tile that was loaded into memory of its own before a kernel may overwrite what it was loaded from."""
+        var = op.results[0]
+        del self.pending[var.name]
+        extents = self.shapes[var.name]
+        memory = self._memory(var, extents, op.loc, out)
+        zeros = tuple(Const(0, _INDEX) for _ in extents)
+        body: Block = (op, Op("store", (), (var, memory, *zeros), (), (), op.loc))
+        wish = self._name(f"{self.func.name}_copy")
+        params = tuple(sorted(free_vars(body), key=lambda v: not isinstance(v.type, TensorType)))
+        self.kernels.append(Func(wish, "incore", params, (), (*body, Return((), op.loc)), op.loc))
+        out.append(Call(wish, params, (), op.loc))
+        self.spilled[var.name] = (memory, extents)
+
+    def _memory(self, var: Var, extents: tuple[Operand, ...], loc: Loc, out: list[Stmt]) -> Var:
+        assert isinstance(var.type, TileType)
+        name, count = f"{var.name}.memory", 2
+        while name in self.taken:
+            name, count = f"{var.name}.memory{count}", count + 1
+        self.taken.add(name)
+        memory = Var(name, TensorType(var.type.dtype, var.type.shape, "c"))
+        out.append(Op("alloc", (memory,), extents, (("dtype", var.type.dtype),), (), loc))
+        return memory
+
+    def _extents(self, var: Var, body: Block) -> tuple[Operand, ...]:
+        assert isinstance(var.type, TileType)
+        found: list[Operand] = []
+        for axis, extent in enumerate(var.type.shape):
+            if extent is not None:
+                found.append(Const(extent, _INDEX))
+                continue
+            known = self._extent_of(var.name, axis, body)
+            if known is None:
+                raise unsupported(f"the tile `{var.name}` of run-time extents between two kernels", body[0].loc,
+                                  "give its extents in pl.load, or store it into a tensor")  # fmt: skip
+            found.append(known)
+        return tuple(found)
+
+    def _extent_of(self, name: str, axis: int, body: Block) -> Operand | None:
+        """A declared extent, from the operation that made the tile and what it is made of."""
+        made = next((s for s in body if isinstance(s, Op) and any(r.name == name for r in s.results)), None)
+        if made is None:
+            pending = self.shapes.get(name)
+            return None if pending is None else pending[axis]
+        typ = made.results[0].type
+        assert isinstance(typ, TileType)
+        if made.op == "load":
+            return made.args[1 + typ.rank + axis]
+        if made.op == "dot":
+            source = made.args[0] if axis == typ.rank - 2 else made.args[1]
+            return self._extent_of(source.name, axis, body) if isinstance(source, Var) else None
+        for arg in made.args:
+            if isinstance(arg, Var) and isinstance(arg.type, TileType):
+                at = axis - typ.rank + arg.type.rank
+                if at >= 0 and arg.type.shape[at] is None:
+                    return self._extent_of(arg.name, at, body)
+        return None
+
+
+def _load(var: Var, memory: Var, extents: tuple[Operand, ...], loc: Loc) -> Op:
+    zeros = tuple(Const(0, _INDEX) for _ in extents)
+    return Op("load", (var,), (memory, *zeros, *extents), (), (), loc)
+
+
+def _destination(op: Stmt) -> int:
+    return 2 if isinstance(op, Op) and op.op == "put" else 1
+
+
+def _has_nest(stmt: Stmt) -> bool:
+    return any(is_parallel(s) for s in statements((stmt,)))
+
+
+def _touches_memory(stmt: Stmt) -> bool:
+    return any(isinstance(s, Op) and s.op in ("getelem", "setelem") for s in statements((stmt,)))
+
+
+def _read_later(run: Block, after: tuple[Block, ...]) -> bool:
+    names = block_defs(run)
+    return any(names & block_uses(block) for block in after)
+
+
+def _without_scopes(stmt: Stmt) -> Stmt:
+    def dissolve(block: Block) -> Block:
+        if not any(isinstance(s, Scope) for s in block):
+            return block
+        return tuple(inner for s in block for inner in (s.body if isinstance(s, Scope) else (s,)))
+
+    return with_blocks(stmt, tuple(map_blocks(b, dissolve) for b in blocks(stmt)))
+
+
+def chain_of(body: Block) -> tuple[For, ...]:
+    """The parallel loops of a kernel from the outermost in: each stands in its parent's body with scalars only."""
+    out: list[For] = []
+    while True:
+        loops = [s for s in body if is_parallel(s)]
+        others = [s for s in body if not is_parallel(s)]
+        plain = all(isinstance(s, Return) or (isinstance(s, Op) and not touches_tiles(s) and not writes(s)) for s in others)
+        if len(loops) != 1 or not plain:
+            return tuple(out)
+        loop = loops[0]
+        assert isinstance(loop, For)
+        out.append(loop)
+        body = loop.body
+
+
+def _at_innermost(body: Block, before: tuple[Stmt, ...]) -> Block:
+    """Statements at the start of the innermost parallel loop's body."""
+    chain = chain_of(body)
+    if not chain:
+        return (*before, *body)
+    inner: Stmt = replace(chain[-1], body=(*before, *chain[-1].body))
+    for old, around in zip(chain[:0:-1], chain[-2::-1], strict=True):
+        new = inner
+        inner = replace(around, body=tuple(new if s is old else s for s in around.body))
+    return tuple(inner if s is chain[0] else s for s in body)

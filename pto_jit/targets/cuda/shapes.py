@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: MIT
+"""Declared extents of tiles as operands, for tiles whose types do not say them."""
+
+from __future__ import annotations
+
+from pto_jit.dtypes import i64
+from pto_jit.ir.nodes import Block, Const, Op, Operand, Var
+from pto_jit.ir.types import ScalarType, TileType
+from pto_jit.ir.walk import statements
+from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
+
+_INDEX = ScalarType(i64)
+
+
+def shape_of(body: Block, var: Var) -> tuple[Operand, ...] | None:
+    """The declared extents of a tile variable of `body`; None when an operation does not say them."""
+    assert isinstance(var.type, TileType)
+    out: list[Operand] = []
+    for axis, extent in enumerate(var.type.shape):
+        found = Const(extent, _INDEX) if extent is not None else _extent(body, var.name, axis, frozenset())
+        if found is None:
+            return None
+        out.append(found)
+    return tuple(out)
+
+
+def _extent(body: Block, name: str, axis: int, seen: frozenset[str]) -> Operand | None:
+    if name in seen:
+        return None
+    seen = seen | {name}
+    for op in statements(body):
+        if not isinstance(op, Op) or not any(r.name == name for r in op.results):
+            continue
+        found = _said(body, op, axis, seen)
+        if found is not None:
+            return found
+    return None
+
+
+def _said(body: Block, op: Op, axis: int, seen: frozenset[str]) -> Operand | None:
+    typ = op.results[0].type
+    assert isinstance(typ, TileType)
+    match op.op:
+        case "load":
+            return op.args[1 + typ.rank + axis]
+        case "full" | "reshape" | "broadcast_to":
+            return op.args[1 + axis]
+        case "arange":
+            return op.args[2]
+        case "dot":
+            source = op.args[0] if axis == typ.rank - 2 else op.args[1]
+            return _extent(body, source.name, axis, seen) if isinstance(source, Var) else None
+        case "transpose":
+            axes = op.attr("axes")
+            source = op.args[0]
+            assert isinstance(axes, tuple) and isinstance(source, Var)
+            return _extent(body, source.name, int(axes[axis]), seen)  # type: ignore[arg-type]
+        case _:
+            pass
+    if is_reduction(op):
+        source = op.args[0]
+        assert isinstance(source, Var) and isinstance(source.type, TileType)
+        kept = [k for k in range(source.type.rank) if op.attr("keepdims") or k not in reduced_axes(op)]
+        return _extent(body, source.name, kept[axis], seen)
+    if is_elementwise(op):
+        for arg in op.args:
+            if isinstance(arg, Var) and isinstance(arg.type, TileType):
+                at = axis - typ.rank + arg.type.rank
+                if at >= 0 and arg.type.shape[at] is None:
+                    found = _extent(body, arg.name, at, seen)
+                    if found is not None:
+                        return found
+    return None

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: MIT
+"""How the tiles of a launch are spread over threads: the compile-time choices of a version of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pto_jit.errors import LaunchError
+from pto_jit.slotted import frozen
+from pto_jit.targets.cuda.kernels import THREADS, Kernel
+
+SLOTS = 16  # elements of a tile that a thread should hold
+MOST_SLOTS = 128  # and what it can hold at all
+MOST_THREADS = 1024
+_ROWS = 65535  # blocks along the y and z of a grid
+
+
+@frozen
+class Spread:
+    """defines: macros of the version; block: threads along x and y; teams: iterations that a block takes at a time."""
+
+    defines: tuple[tuple[str, int], ...]
+    block: tuple[int, int, int]
+    teams: int
+
+
+def power_of_two(n: int) -> int:
+    """The smallest power of two that is at least n."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def choose(kernel: Kernel, extents: Mapping[str, int], shapes: Sequence[tuple[int, ...]], trips: Sequence[int]) -> Spread:
+    """For the run-time extents behind the capacities (by macro), the extents of all tiles, the iterations of the chain.
+
+    Raises LaunchError for tiles that do not fit the registers of a block.
+    """
+    if kernel.kind == "elements":
+        return _elements(trips)
+    if kernel.kind == "fragments":
+        return _fragments(kernel, extents, shapes)
+    rows = max((s[0] for s in shapes if len(s) == 2), default=1)
+    columns = max((s[-1] for s in shapes), default=1)
+    run = kernel.run
+    while run > 1 and columns < 16 * run:
+        run //= 2
+    if kernel.teamed:
+        if columns <= 32 * run * max(1, SLOTS // run):
+            teams, threads = THREADS // 32, 32
+        else:
+            wanted = SLOTS if columns <= SLOTS * THREADS else 2 * SLOTS if columns <= 1024 * SLOTS else 4 * SLOTS
+            teams, threads = 1, min(MOST_THREADS, max(64, power_of_two(-(-columns // wanted))))
+        held = -(-columns // (threads * run)) * run
+    else:
+        threads = min(THREADS, max(32, power_of_two(-(-columns // run))))
+        teams = max(1, min(THREADS // threads, power_of_two(rows)))
+        while -(-rows // teams) * -(-columns // (threads * run)) * run > 4 * SLOTS and threads * teams < MOST_THREADS:
+            if teams < rows:
+                teams *= 2
+            else:
+                threads *= 2
+        held = -(-rows // teams) * -(-columns // (threads * run)) * run
+    if held > MOST_SLOTS:
+        raise _too_large(kernel, rows, columns)
+    step = threads * run
+    defines = [("TR", teams), ("TC", threads), ("V", run)]
+    for macro, extent in extents.items():
+        slots = power_of_two(-(-extent // step))
+        defines.append((macro, max(1, slots) * step if extent > step else power_of_two(max(extent, 1))))
+    return Spread(tuple(defines), (threads, teams, 1), teams if kernel.teamed else 1)
+
+
+def _elements(trips: Sequence[int]) -> Spread:
+    inner = trips[-1] if trips else 1
+    x = min(THREADS, max(32, power_of_two(inner)))
+    y = min(THREADS // x, power_of_two(trips[-2])) if len(trips) > 1 else 1
+    return Spread((), (x, y, 1), 1)
+
+
+def _fragments(kernel: Kernel, extents: Mapping[str, int], shapes: Sequence[tuple[int, ...]]) -> Spread:
+    """Warps so that a thread holds at most 128 elements of the largest tile; rows of a tile stay in one warp when the
+    kernel reduces them."""
+    rows = max((s[0] for s in shapes if len(s) == 2), default=16)
+    size = max((s[0] * s[1] for s in shapes if len(s) == 2), default=256)
+    warps = 4 if size <= 64 * 128 else 8
+    while size > warps * 32 * MOST_SLOTS and warps < 32:
+        warps *= 2
+    if size > warps * 32 * MOST_SLOTS:
+        raise _too_large(kernel, rows, size // max(rows, 1))
+    down = min(warps, max(1, -(-rows // 16)))
+    down = 1 << (down.bit_length() - 1)
+    if not kernel.whole_rows:
+        down = min(down, 2 if warps == 4 else 4)
+    across = warps // down
+    defines = [("WM", down), ("WN", across), ("STAGES", kernel.stages)]
+    defines += [(macro, max(16, -(-extent // 16) * 16)) for macro, extent in extents.items()]
+    return Spread(tuple(defines), (32 * warps, 1, 1), 1)
+
+
+def _too_large(kernel: Kernel, rows: int, columns: int) -> LaunchError:
+    return LaunchError(
+        f"PTO-X130: {kernel.name}: a tile of {rows} x {columns} elements does not fit the registers of a block\n"
+        "help: use smaller tiles, or loop over parts of the row"
+    )
+
+
+def grid(kernel: Kernel, spread: Spread, trips: Sequence[int]) -> tuple[int, int, int]:
+    """Blocks for the innermost three loops of the chain; a block takes several iterations where there are too many."""
+    out = [1, 1, 1]
+    for axis, trip in zip(range(3), reversed(trips), strict=False):
+        per_block = spread.teams if axis == 0 else 1
+        if kernel.kind == "elements":
+            per_block = spread.block[axis]
+        out[axis] = max(1, min(-(-trip // per_block), _ROWS if axis else 2**31 - 1))
+    return out[0], out[1], out[2]

@@ -1,0 +1,593 @@
+# SPDX-License-Identifier: MIT
+"""Tile operations as loops over the slots that a thread holds.
+
+Every tile is a register array of the threads, spread as `Spread` says.  An elementwise operation whose result is read
+once is written where it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from pto_jit.dtypes import DType
+from pto_jit.errors import Loc
+from pto_jit.ir.nodes import Block, Const, For, If, Op, Operand, Var, While
+from pto_jit.ir.types import ScalarType, TensorType, TileType
+from pto_jit.ir.walk import uses
+from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes, unit_reshape
+from pto_jit.targets.cuda.flatten import unsupported
+from pto_jit.targets.cuda.function import FunctionWriter
+from pto_jit.targets.cuda.values import UNIT, Axis, Tile, in_array
+from pto_jit.targets.source.scalars import cast, memory_type, register_type
+
+EXTENTS = "tiles with {0} and {1} valid elements along one axis meet"
+DECLARED = "tiles with the extents {0} and {1} along one axis meet"
+_RULES = {"sum": "Sum", "prod": "Product", "max": "Maximum", "min": "Minimum"}
+
+
+class TileWriter(FunctionWriter):
+    """Writes what touches tiles; `product` is left to the writer of products."""
+
+    tiles: dict[str, Tile]
+    capacities: dict[str, Operand]
+    """The macros that bound run-time extents, with the extent each is for."""
+    spread: str
+
+    def prepare(self) -> None:
+        self.tiles = {}
+        self.capacities = {}
+        self.extents: dict[str, tuple[Operand, ...]] = {}  # declared extents of tiles, for those of run-time extents
+        self.readers = self._readers(self.func.body)
+
+    def _readers(self, body: Block) -> dict[str, tuple[Op, int]]:
+        """The only reader of each name that has one, with the block that it stands in."""
+        out: dict[str, tuple[Op, int]] = {}
+
+        def walk(block: Block) -> None:
+            for s in block:
+                if isinstance(s, Op):
+                    out.update((v.name, (s, id(block))) for v in uses(s))
+                elif isinstance(s, (For, While, If)):
+                    for inner in (s.body,) if isinstance(s, For) else (s.before, s.body) if isinstance(s, While) else (
+                        s.then, s.orelse):  # fmt: skip
+                        walk(inner)
+
+        walk(body)
+        return out
+
+    # -- axes -----------------------------------------------------------------------------------------------------
+
+    def axis(self, extent: Operand, valid: str | None = None, *, fits: bool = False) -> Axis:
+        """An axis of a declared extent; all of it valid unless said otherwise."""
+        if isinstance(extent, Const):
+            declared = capacity = str(int(extent.value))
+            if declared == "1":
+                return replace(UNIT, valid=valid or "1", fits=fits)
+        else:
+            if extent.name in self.facts.varying:
+                raise unsupported(
+                    f"a tile whose extent `{extent.name}` changes while the kernel runs", self.func.loc,
+                    "give the tile a constant extent: pl.load clips it at the bounds of the tensor",
+                )  # fmt: skip
+            declared = self.name(extent.name)
+            capacity = declared.upper()
+            self.capacities[capacity] = extent
+            declared = f"int({declared})"
+        return Axis(False, capacity, declared, valid or declared, fits)
+
+    def slots(self, tile: Tile) -> tuple[str, str]:
+        """How many rows and columns of a tile a thread holds."""
+        rows = "1" if tile.rows.unit else f"Spread::rows({tile.rows.capacity})"
+        columns = "1" if tile.columns.unit else f"Spread::columns({tile.columns.capacity})"
+        return rows, columns
+
+    def placed(self, axes: Sequence[Axis], loc: Loc, *, standing: bool = False) -> tuple[int, Axis, Axis]:
+        """Rank, row axis and column axis; leading axes of extent 1 are left out."""
+        rank = len(axes)
+        if rank > 2 and all(a.unit for a in axes[:-2]):
+            axes = axes[-2:]
+        if len(axes) > 2 or not axes:
+            raise unsupported(f"a tile of rank {rank}", loc, "work on tiles of rank 1 or 2")
+        if len(axes) == 1:
+            return (1, axes[0], UNIT) if standing else (1, UNIT, axes[0])
+        return rank, axes[0], axes[1]
+
+    # -- definitions ----------------------------------------------------------------------------------------------
+
+    def declare_tile(self, var: Var) -> None:
+        """A tile variable that is assigned in several places: its array and its valid extents."""
+        assert isinstance(var.type, TileType)
+        shape = self._declared_shape(var)
+        rank, rows, columns = self.placed([self.axis(e) for e in shape], self.func.loc)
+        name = self.name(var.name)
+        typ = register_type(var.type.dtype)
+        fits = var.name in self.facts.fitting
+        valid_rows = "1" if rows.unit else f"{name}_rows"
+        valid_columns = "1" if columns.unit else f"{name}_columns"
+        tile = Tile(var.type.dtype, rank, replace(rows, valid=valid_rows, fits=fits),
+                    replace(columns, valid=valid_columns, fits=fits), in_array(name, rows.unit, columns.unit), name)  # fmt: skip
+        nr, nc = self.slots(tile)
+        self.text.line(f"{typ} {name}[{nr}][{nc}];")
+        wanted = [v for v, axis in ((valid_rows, rows), (valid_columns, columns)) if not axis.unit]
+        if wanted:
+            self.text.line(f"int {', '.join(wanted)};")
+        self.tiles[var.name] = tile
+        self.declared.add(var.name)
+
+    def _declared_shape(self, var: Var) -> tuple[Operand, ...]:
+        """Declared extents of a tile variable, found in an operation that says them."""
+        from pto_jit.targets.cuda.shapes import shape_of
+
+        found = shape_of(self.func.body, var)
+        if found is None:
+            raise unsupported(f"the tile `{var.name}`, whose extents are not known", self.func.loc,
+                              "give its extents where it is made")  # fmt: skip
+        return found
+
+    def new_array(self, var: Var, tile: Tile) -> Tile:
+        """The tile with an array of its own: that of the variable when it exists, else a new one."""
+        known = self.tiles.get(var.name)
+        if var.name in self.declared and known is not None:
+            return known
+        name = self.name(var.name)
+        nr, nc = self.slots(tile)
+        self.text.line(f"{register_type(tile.dtype)} {name}[{nr}][{nc}];")
+        return tile.with_element(name)
+
+    def put(self, var: Var, tile: Tile, *, stable: bool = True) -> None:
+        """Give a tile variable a value; `stable`: what the value is made of does not change later."""
+        if var.name in self.declared:
+            known = self.tiles[var.name]
+            self.assign(known.array or "", tile)
+            self.set_valid(known, tile)
+        elif stable and self._written_at_reader(var, tile):
+            self.tiles[var.name] = tile
+        else:
+            self.tiles[var.name] = self.materialised(replace(tile, array=None), self.name(var.name))
+
+    def stable(self, operands: Sequence[Operand]) -> bool:
+        """Whether no operand is a variable that is assigned again."""
+        return not any(isinstance(a, Var) and a.name in self.facts.mutable for a in operands)
+
+    def set_valid(self, known: Tile, tile: Tile) -> None:
+        for mine, new in ((known.rows, tile.rows), (known.columns, tile.columns)):
+            if not mine.unit and mine.valid != new.valid:
+                self.text.line(f"{mine.valid} = {new.valid};")
+
+    def _written_at_reader(self, var: Var, tile: Tile) -> bool:
+        """Whether the only reader is an operation of this block that looks at each element once."""
+        if tile.array is not None or tile.element("i", "j").count("(") == 0 and " " not in tile.element("i", "j"):
+            return True
+        if self.facts.uses[var.name] != 1 or var.name not in self.readers:
+            return False
+        reader, where = self.readers[var.name]
+        if where != self.current_block:
+            return False
+        if is_reduction(reader):
+            return True
+        result = reader.results[0].type if reader.results else None
+        return is_elementwise(reader) and isinstance(result, TileType) and result.shape == getattr(var.type, "shape", None)
+
+    current_block = 0
+
+    def block(self, block: Block) -> None:
+        outer, self.current_block = self.current_block, id(block)
+        super().block(block)
+        self.current_block = outer
+
+    def materialised(self, tile: Tile, name: str | None = None) -> Tile:
+        """The tile in an array."""
+        if tile.array is not None:
+            return tile
+        name = name or self.names.fresh("tile")
+        nr, nc = self.slots(tile)
+        self.text.line(f"{register_type(tile.dtype)} {name}[{nr}][{nc}];")
+        self.assign(name, tile)
+        return tile.with_element(name)
+
+    def assign(self, array: str, tile: Tile) -> None:
+        """`array[i][j] = element` for every slot."""
+        target = in_array(array, tile.rows.unit, tile.columns.unit)
+        self.each(tile, lambda i, j: [f"{target(i, j)} = {tile.element(i, j)};"])
+
+    def each(self, tile: Tile, body: Any) -> None:
+        """`body(i, j)` for every slot of a tile: loops over rows and columns where there are several."""
+        nr, nc = self.slots(tile)
+        loops = [(v, n) for v, n in (("i", nr), ("j", nc)) if n != "1"]
+        lines = body("0" if nr == "1" else "i", "0" if nc == "1" else "j")
+        self._loops(loops, lines)
+
+    def _loops(self, loops: list[tuple[str, str]], lines: list[str]) -> None:
+        if not loops:
+            for line in lines:
+                self.text.line(line)
+            return
+        (var, count), *rest = loops
+        self.text.line("PTO_UNROLL")
+        head = f"for (int {var} = 0; {var} < {count}; ++{var})"
+        with self.text.block(head):
+            self._loops(rest, lines)
+
+    def tile(self, operand: Operand) -> Tile:
+        assert isinstance(operand, Var)
+        return self.tiles[operand.name]
+
+    # -- operations -----------------------------------------------------------------------------------------------
+
+    def tile_operation(self, op: Op) -> None:
+        name = op.op
+        if is_reduction(op):
+            self._reduction(op)
+        elif is_elementwise(op):
+            self._elementwise(op)
+        else:
+            handler = getattr(self, f"_{name}", None) if name in _HANDLED else None
+            if handler is None:
+                raise unsupported(f"`{name}` of tiles", op.loc, "use the cpu target for this kernel; "
+                                  "docs/cuda.md lists what the cuda target does")  # fmt: skip
+            handler(op)
+
+    def _load(self, op: Op) -> None:
+        tensor, result = op.args[0], op.results[0]
+        assert isinstance(tensor, Var) and isinstance(tensor.type, TensorType) and isinstance(result.type, TileType)
+        if self.staged_load(op):
+            return
+        tile, at, strides = self.region(op)
+        self.reads_memory(tensor)
+        target = self.new_array(result, tile)
+        pad = self.scalar(op.args[-1]) if op.attr("pad") else f"{register_type(tensor.type.dtype)}(0)"
+        rows, columns = self._inside(op, tile)
+        self.text.line(
+            f"pto::load_tile<{self._access(tile)}>({target.array}, {at}, {strides[0]}, {strides[1]}, {rows}, {columns}, {pad});"
+        )
+        if target is self.tiles.get(result.name):
+            self.set_valid(target, tile)
+        else:
+            self.tiles[result.name] = target
+
+    def staged_load(self, op: Op) -> bool:
+        """Whether a load is an operand of products alone, and is brought to shared memory where those are."""
+        return False
+
+    def _access(self, tile: Tile) -> str:
+        return f"Spread, {str(tile.rows.unit).lower()}, {str(tile.columns.unit).lower()}"
+
+    def region(self, op: Op) -> tuple[Tile, str, tuple[str, str]]:
+        """What a load reads: the tile (without elements), the address of its first element, strides of its axes."""
+        tensor, result = op.args[0], op.results[0]
+        assert isinstance(tensor, Var) and isinstance(tensor.type, TensorType) and isinstance(result.type, TileType)
+        rank = tensor.type.rank
+        offsets, extents = op.args[1 : 1 + rank], op.args[1 + rank : 1 + 2 * rank]
+        name = self.name(tensor.name)
+        axes: list[Axis] = []
+        for k, (offset, extent) in enumerate(zip(offsets, extents, strict=True)):
+            self.natural(offset, k, op.loc)
+            axes.append(self.axis(extent, None if op.attr("pad") else self._clipped(op, tensor, k, offset, extent)))
+        standing = self._stands(result)
+        kept, rows, columns = self.placed(axes, op.loc, standing=standing)
+        at = f"{name}.data" if (d := self.offset(tensor, offsets)) == "0" else f"{name}.data + {d}"
+        last = "1" if tensor.type.layout in ("c", "inner") else f"{name}.stride[{rank - 1}]"
+        before = f"{name}.stride[{rank - 2}]" if rank > 1 else "0"
+        strides = (last, "1") if standing else (before, last)
+        tile = Tile(result.type.dtype, kept, rows, columns, lambda i, j: "", standing=standing)
+        return tile, at, strides
+
+    def _clipped(self, op: Op, tensor: Var, axis: int, offset: Operand, extent: Operand) -> str | None:
+        """The valid extent of a loaded axis; None when all of it is sure to be."""
+        name = self.name(tensor.name)
+        assert isinstance(tensor.type, TensorType)
+        root_dim = (tensor.name, axis)
+        if isinstance(offset, Const) and offset.value == 0:
+            if isinstance(extent, Var) and self.facts.dims.get(extent.name) == root_dim:
+                return None
+            known = tensor.type.shape[axis]
+            if known is not None and isinstance(extent, Const) and extent.value <= known:
+                return None
+        if isinstance(extent, Const) and extent.value == 1 and self.facts.is_below(offset, *root_dim):
+            return None
+        wish = self.names.fresh(f"{self.name(op.results[0].name)}_{'columns' if axis == tensor.type.rank - 1 else 'rows'}")
+        self.text.line(
+            f"const int {wish} = pto::clipped({self.scalar(extent)}, {name}.shape[{axis}], {self.scalar(offset)});"
+        )
+        return wish
+
+    def _inside(self, op: Op, tile: Tile) -> tuple[str, str]:
+        """How much of a loaded tile lies in the tensor: its valid part, or what is not padded."""
+        if not op.attr("pad"):
+            return tile.rows.valid, tile.columns.valid
+        tensor = op.args[0]
+        assert isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
+        rank = tensor.type.rank
+        parts = [self._clipped(op, tensor, k, op.args[1 + k], op.args[1 + rank + k]) for k in range(rank)]
+        texts = [p or self.scalar(op.args[1 + rank + k]) for k, p in enumerate(parts)]
+        if len(texts) == 1:
+            return (texts[0], "1") if tile.standing else ("1", texts[0])
+        return texts[-2], texts[-1]
+
+    def _stands(self, result: Var) -> bool:
+        """Whether a tile of rank 1 is only read as a column."""
+        assert isinstance(result.type, TileType)
+        if result.type.rank != 1 or result.name not in self.readers:
+            return False
+        reader, _ = self.readers[result.name]
+        if self.facts.uses[result.name] != 1 or reader.op != "reshape":
+            return False
+        shape = reader.results[0].type.shape  # type: ignore[union-attr]
+        return len(shape) == 2 and shape[1] == 1 and shape[0] != 1
+
+    def _store(self, op: Op) -> None:
+        value, tensor = op.args[0], op.args[1]
+        assert isinstance(value, Var) and isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
+        tile = self.materialised(self.tile(value))
+        rank, name = tensor.type.rank, self.name(tensor.name)
+        offsets = op.args[2:]
+        valid: list[str] = []
+        axes = (UNIT,) * (rank - len(tile.axes)) + tile.axes
+        for k, (offset, axis) in enumerate(zip(offsets, axes, strict=True)):
+            self.natural(offset, k, op.loc)
+            if axis.unit and axis.full and self.facts.is_below(offset, tensor.name, k):
+                valid.append("1")
+            elif isinstance(offset, Const) and offset.value == 0 and self._is_dim(axis, tensor.name, k):
+                valid.append(axis.valid)
+            else:
+                valid.append(f"pto::clipped({axis.valid}, {name}.shape[{k}], {self.scalar(offset)})")
+        self.writes_memory(tensor)
+        at = f"{name}.data" if (d := self.offset(tensor, offsets)) == "0" else f"{name}.data + {d}"
+        last = "1" if tensor.type.layout in ("c", "inner") else f"{name}.stride[{rank - 1}]"
+        before = f"{name}.stride[{rank - 2}]" if rank > 1 else "0"
+        if rank == 1:
+            rows, columns, strides = ("1", valid[0], ("0", last)) if not tile.standing else (valid[0], "1", (last, "1"))
+        else:
+            rows, columns, strides = valid[-2], valid[-1], (before, last)
+        for extra in valid[:-2]:
+            rows = f"({extra}) > 0 ? {rows} : 0"
+        self.text.line(
+            f"pto::store_tile<{self._access(tile)}>({at}, {strides[0]}, {strides[1]}, {rows}, {columns}, {tile.array});"
+        )
+
+    def _is_dim(self, axis: Axis, tensor: str, k: int) -> bool:
+        return any(axis.valid == f"int({self.name(n)})" for n, d in self.facts.dims.items() if d == (tensor, k))
+
+    def _full(self, op: Op) -> None:
+        axes = [self.axis(e, fits=True) for e in op.args[1:]]
+        rank, rows, columns = self.placed(axes, op.loc, standing=self._stands(op.results[0]))
+        value = self.scalar(op.args[0])
+        dtype = op.results[0].type.dtype  # type: ignore[union-attr]
+        tile = Tile(dtype, rank, rows, columns, lambda i, j: value, standing=self._stands(op.results[0]))
+        self.put(op.results[0], tile, stable=self.stable(op.args))
+
+    def _arange(self, op: Op) -> None:
+        standing = self._stands(op.results[0])
+        rank, rows, columns = self.placed([self.axis(op.args[2], fits=True)], op.loc, standing=standing)
+        dtype = op.args[0].type.dtype  # type: ignore[union-attr]
+        typ, start, step = register_type(dtype), self.scalar(op.args[0]), self.scalar(op.args[1])
+
+        def element(i: str, j: str) -> str:
+            at = f"{typ}(Spread::row({i}))" if standing else f"{typ}(Spread::column({j}))"
+            text = at if step == "1" else self.expressions.apply("mul", [at, step], dtype, {}, dtype)
+            return text if start == "0" else self.expressions.apply("add", [start, text], dtype, {}, dtype)
+
+        self.put(op.results[0], Tile(dtype, rank, rows, columns, element, standing=standing), stable=self.stable(op.args))
+
+    def _copy(self, op: Op) -> None:
+        self.put(op.results[0], self.tile(op.args[0]), stable=self.stable(op.args))
+
+    def _reshape(self, op: Op) -> None:
+        """Only axes of extent 1 come and go: the slots stay where they are."""
+        which = unit_reshape(op)
+        source = self.tile(op.args[0])
+        shape = op.results[0].type.shape  # type: ignore[union-attr]
+        if which is None:
+            raise unsupported("a reshape that moves elements", op.loc, "load the tile in the shape that is wanted")
+        axes = [UNIT if i is None else source.axes[i] for i in which]
+        if any(i is None and not source.rows.full for i in which) and source.rows.unit:
+            self.check(f"{source.rows.valid} == 1", "BoundsError",
+                       "reshape of an incomplete tile: an axis of extent 1 is empty", op.loc, source.rows.valid, "1")  # fmt: skip
+        row_wanted = source.rows if not source.rows.unit else None
+        rank, rows, columns = self.placed(axes, op.loc, standing=len(shape) == 1 and not source.rows.unit)
+        if (row_wanted is not None and rows.unit) or (rows is not UNIT and not rows.unit and source.rows.unit):
+            raise unsupported("a row turned into a column", op.loc, "load it as a column, or write x[:, None] of a load")
+        self.put(op.results[0], replace(source, rank=rank, rows=rows, columns=columns,
+                                        standing=len(shape) == 1 and not source.rows.unit),
+                 stable=self.stable(op.args))  # fmt: skip
+
+    def _broadcast_to(self, op: Op) -> None:
+        source = self.tile(op.args[0])
+        axes = [self.axis(e) for e in op.args[1:]]
+        rank, rows, columns = self.placed(axes, op.loc)
+        rows = rows if source.rows.unit else replace(rows, valid=source.rows.valid, fits=source.rows.fits)
+        columns = columns if source.columns.unit else replace(columns, valid=source.columns.valid, fits=source.columns.fits)
+
+        def element(i: str, j: str) -> str:
+            return source.element("0" if source.rows.unit else i, "0" if source.columns.unit else j)
+
+        self.put(op.results[0], Tile(source.dtype, rank, rows, columns, element), stable=self.stable(op.args))
+
+    def _valid(self, op: Op) -> None:
+        axis = self.tile(op.args[0]).axes[int(op.attr("axis"))]  # type: ignore[arg-type]
+        text = axis.valid if op.op == "valid" else axis.declared
+        self.define(op.results[0], text.removeprefix("int(").removesuffix(")") if text.startswith("int(") else text)
+
+    _extent = _valid
+
+    # -- elementwise ----------------------------------------------------------------------------------------------
+
+    def _elementwise(self, op: Op) -> None:
+        result = op.results[0]
+        assert isinstance(result.type, TileType)
+        operands = [self.tile(a) if isinstance(a.type, TileType) else self.scalar(a) for a in op.args]
+        tiles = [t for t in operands if isinstance(t, Tile)]
+        standing = any(t.standing for t in tiles)
+        rows = self._joined([t.rows for t in tiles], op)
+        columns = self._joined([t.columns for t in tiles], op)
+        data = op.args[1] if op.op == "select" else op.args[0]
+        dtype = result.type.dtype
+
+        def element(i: str, j: str) -> str:
+            args = [t.element("0" if t.rows.unit else i, "0" if t.columns.unit else j) if isinstance(t, Tile) else t
+                    for t in operands]  # fmt: skip
+            return self.apply(op, args, data.type.dtype, dtype)  # type: ignore[union-attr]
+
+        self.put(result, Tile(dtype, max(t.rank for t in tiles), rows, columns, element, standing=standing),
+                 stable=self.stable(op.args))
+
+    def _joined(self, axes: Sequence[Axis], op: Op) -> Axis:
+        """The axis that several become: declared extents agree, valid ones agree unless generated."""
+        wide = [a for a in axes if not a.unit]
+        if not wide:
+            return next((a for a in axes if not a.full), axes[0])
+        sure = [a for a in wide if not a.fits] or wide
+        out = sure[0]
+        for other in wide:
+            if other.declared != out.declared:
+                self.check(f"{other.declared} == {out.declared}", "LaunchError", DECLARED, op.loc, out.declared, other.declared)
+            if other.valid == out.valid or (other.fits and other.full):
+                continue
+            condition = f"{other.valid} == {out.valid}"
+            if other.fits:
+                condition += f" || {other.valid} == {other.declared}"
+            self.check(condition, "LaunchError", EXTENTS, op.loc, out.valid, other.valid)
+        empty = [a.valid for a in axes if a.unit and not a.full]
+        if empty:
+            alive = " && ".join(f"{e} == 1" for e in dict.fromkeys(empty))
+            return replace(out, valid=f"({alive} ? {out.valid} : 0)")
+        return out
+
+    # -- reductions -----------------------------------------------------------------------------------------------
+
+    def _reduction(self, op: Op) -> None:
+        source, result = self.tile(op.args[0]), op.results[0]
+        over = reduced_axes(op)
+        axes = source.axes
+        lead = len(op.args[0].type.shape) - len(axes)  # type: ignore[union-attr]
+        over = tuple(a - lead for a in over if a >= lead)
+        over_rows = any(axes[a] is source.rows for a in over)
+        over_columns = any(axes[a] is source.columns for a in over)
+        dtype = result.type.dtype  # type: ignore[union-attr]
+        index = op.op in ("argmax", "argmin")
+        typ, rule = self._rule(op, source.dtype, dtype)
+        rows = UNIT if over_rows else source.rows
+        columns = UNIT if over_columns else source.columns
+        kept = replace(source, dtype=dtype, rows=rows, columns=columns, array=None)
+        scalar = isinstance(result.type, ScalarType)
+        again = result.name in self.declared
+        name = self.names.fresh("best") if index else self.names.fresh("folded") if again else self.name(result.name)
+        nr, nc = self.slots(kept)
+        loose = "" if nr == nc == "1" else f"[{nr}][{nc}]"
+        if scalar:
+            self.text.line(f"{typ} {name};")
+        else:
+            self.text.line(f"{typ} {name}{loose or '[1][1]'};")
+
+        def one(i: str, j: str) -> str:
+            return name if scalar else in_array(name, rows.unit, columns.unit)(i, j)
+
+        self._fold(source, rule, typ, over_rows, over_columns, one, op, index)
+        if index:
+            self._take_index(op, result, kept, one, scalar)
+            return
+        if scalar:
+            if again:
+                self.define(result, name)
+            return
+        if op.attr("keepdims") or len(axes) == 1:
+            rank = source.rank
+        else:
+            rank = source.rank - len(over)
+        out = replace(kept, rank=rank, standing=rank == 1 and not rows.unit,
+                      element=in_array(name, rows.unit, columns.unit), array=name)  # fmt: skip
+        if again:
+            self.put(result, out)
+        else:
+            self.tiles[result.name] = out
+
+    def _take_index(self, op: Op, result: Var, kept: Tile, one: Any, scalar: bool) -> None:
+        typ = register_type(kept.dtype)
+        if scalar:
+            self.define(result, f"{typ}({one('0', '0')}.index)")
+            return
+        rank = kept.rank if op.attr("keepdims") else max(kept.rank - 1, 1)
+        self.put(result, replace(kept, rank=rank, element=lambda i, j: f"{typ}({one(i, j)}.index)",
+                                 standing=rank == 1 and not kept.rows.unit))  # fmt: skip
+
+    def _rule(self, op: Op, source: DType, dtype: DType) -> tuple[str, str]:
+        if op.op in ("argmax", "argmin"):
+            typ = register_type(source)
+            return f"pto::Indexed<{typ}>", f"pto::FirstExtreme<{typ}, {'true' if op.op == 'argmax' else 'false'}>"
+        if op.op in ("any", "all") or dtype.kind == "b":
+            return "bool", {"any": "pto::Any", "all": "pto::All", "max": "pto::Any", "min": "pto::All",
+                            "sum": "pto::Any", "prod": "pto::All"}[op.op]  # fmt: skip
+        typ = register_type(dtype)
+        return typ, f"pto::{_RULES[op.op]}<{typ}>"
+
+    def _fold(
+        self, source: Tile, rule: str, typ: str, over_rows: bool, over_columns: bool, one: Any, op: Op, index: bool
+    ) -> None:
+        """Fold each thread's slots, then combine over the threads that share a row, a column, or everything."""
+        nr, nc = self.slots(source)
+        masks = []
+        if over_columns and not (source.columns.unit and source.columns.full):
+            if source.columns.unit:
+                masks.append(f"{source.columns.valid} > 0")
+            else:
+                masks.append(f"Spread::column(j) < {source.columns.valid}")
+        if over_rows and not (source.rows.unit and source.rows.full):
+            masks.append(f"{source.rows.valid} > 0" if source.rows.unit else f"Spread::row(i) < {source.rows.valid}")
+        if source.rows.unit and not source.rows.full and not over_rows:
+            pass  # an empty tile: nobody looks at the result
+        outer = [(v, n) for v, n, gone in (("i", nr, over_rows), ("j", nc, over_columns)) if n != "1" and not gone]
+        inner = [(v, n) for v, n, gone in (("i", nr, over_rows), ("j", nc, over_columns)) if n != "1" and gone]
+        i, j = "0" if nr == "1" else "i", "0" if nc == "1" else "j"
+        element = source.element(i, j)
+        dtype = op.results[0].type.dtype  # type: ignore[union-attr]
+        if index:
+            column = "0" if source.columns.unit else f"Spread::column({j})"
+            row = "0" if source.rows.unit else f"Spread::row({i})"
+            at = column if over_columns and not over_rows else row if over_rows and not over_columns else (
+                column if source.rows.unit else f"{row} * {source.columns.valid} + {column}")  # fmt: skip
+            element = f"{typ}{{{element}, {at}}}"
+        elif op.op in ("any", "all") or dtype.kind == "b":
+            element = cast(element, source.dtype, dtype) if source.dtype.kind != "b" else element
+        else:
+            element = cast(element, source.dtype, dtype) if source.dtype.kind != "f" else element
+        target = one("0" if over_rows or source.rows.unit else i, "0" if over_columns or source.columns.unit else j)
+        crosses = [f"{target} = Spread::reduce_{what}<{rule}>({target});"
+                   for what, gone, axis in (("columns", over_columns, source.columns), ("rows", over_rows, source.rows))
+                   if gone and not axis.unit]  # fmt: skip
+
+        def body() -> None:
+            self.text.line(f"{target} = {rule}::identity();")
+            step = f"{target} = {rule}::combine({target}, {element});"
+            if masks:
+                step = f"if ({' && '.join(masks)}) {step}"
+            self._loops(inner, [step])
+            for line in crosses:
+                self.text.line(line)
+
+        self._around(outer, body)
+
+    def _around(self, loops: list[tuple[str, str]], body: Any) -> None:
+        if not loops:
+            body()
+            return
+        (var, count), *rest = loops
+        self.text.line("PTO_UNROLL")
+        with self.text.block(f"for (int {var} = 0; {var} < {count}; ++{var})"):
+            self._around(rest, body)
+
+    # -- products -------------------------------------------------------------------------------------------------
+
+    def _dot(self, op: Op) -> None:
+        raise unsupported("a product here", op.loc, "use tiles of constant extents inside parallel loops")
+
+
+_HANDLED = frozenset("load store full arange copy reshape broadcast_to valid extent dot transpose".split())
+
+
+def memory_size(dtype: DType) -> int:
+    return dtype.bytes
+
+
+__all__ = ["TileWriter", "memory_size", "memory_type"]

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: MIT
+"""The user's names as C identifiers."""
+
+from __future__ import annotations
+
+import re
+
+# Keywords of C and C++, and names that the generated sources use themselves.
+RESERVED = frozenset(
+    """alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const consteval
+    constexpr constinit const_cast continue co_await co_return co_yield decltype default delete do double dynamic_cast
+    else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not
+    not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires restrict return short
+    signed sizeof static static_assert static_cast struct switch template this thread_local throw true try typedef
+    typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq main i j pto threadIdx blockIdx
+    blockDim gridDim warpSize failure lane INFINITY NAN int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t
+    uint64_t size_t uintptr_t half bfloat16""".split()
+)
+
+
+class Identifiers:
+    """A different C identifier for every name of a function, as close to it as can be."""
+
+    def __init__(self, taken: frozenset[str] = RESERVED) -> None:
+        self._taken = set(taken)
+        self._of: dict[str, str] = {}
+
+    def of(self, name: str) -> str:
+        known = self._of.get(name)
+        if known is None:
+            known = self._of[name] = self.fresh(name)
+        return known
+
+    def fresh(self, wish: str) -> str:
+        """An identifier nobody has so far."""
+        base = re.sub(r"\W", "_", wish)
+        if not base or base[0].isdigit():
+            base = "v" + base
+        name, count = base, 2
+        while name in self._taken:
+            name, count = f"{base}_{count}", count + 1
+        self._taken.add(name)
+        return name

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: MIT
+"""One element's worth of every elementwise operation, as a C++ expression.
+
+16-bit floats are computed with as `float` (`register_type`); integers wrap.  What C has no operator for is a function
+of namespace `pto`, which each target's header provides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pto_jit.dtypes import DType, f32, f64, i64
+from pto_jit.ir.nodes import Const
+from pto_jit.targets.source.recipes import RecipeFunctions, float_literal
+from pto_jit.targets.vecmath import RECIPES
+
+_INTEGERS = {"i8": "int8_t", "i16": "int16_t", "i32": "int32_t", "i64": "int64_t",
+             "u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "u64": "uint64_t"}  # fmt: skip
+_MEMORY = {**_INTEGERS, "f16": "pto::half", "bf16": "pto::bfloat16", "f32": "float", "f64": "double", "bool_": "bool"}
+_COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_SIGNS = {"add": "+", "sub": "-", "mul": "*"}
+_BITS = {"and": "&", "or": "|", "xor": "^"}
+
+
+def memory_type(dtype: DType) -> str:
+    """The type of an element in memory."""
+    return _MEMORY[dtype.name]
+
+
+def register_type(dtype: DType) -> str:
+    """The type that an element is computed with."""
+    if dtype.kind == "f":
+        return "double" if dtype == f64 else "float"
+    return _MEMORY[dtype.name]
+
+
+def literal(value: float | bool, dtype: DType) -> str:
+    """A constant of a register type."""
+    if dtype.kind == "f":
+        return float_literal(float(value), "f64" if dtype == f64 else "f32")
+    if dtype.kind == "b":
+        return "true" if value else "false"
+    number = int(value)
+    if dtype == i64:
+        if number == -(2**63):
+            return "(-0x7fffffffffffffff - 1)"
+        return str(number) if abs(number) < 2**31 else f"{number}ll"
+    if dtype.bits == 64:
+        return f"{number}ull"
+    if number == -(2**31):
+        return "(-0x7fffffff - 1)"
+    return f"{number}u" if dtype.name == "u32" else str(number) if dtype.bits == 32 else f"{memory_type(dtype)}({number})"
+
+
+def constant(operand: Const) -> str:
+    return literal(operand.value, operand.type.dtype)
+
+
+def _atom(text: str) -> str:
+    """`text`, in parentheses unless it is a name, a literal, a call or an element."""
+    depth = 0
+    for at, ch in enumerate(text):
+        depth += (ch in "([<") - (ch in ")]>")
+        if depth == 0 and (ch in " ?" or (ch in "-+*/!~" and at == 0)):
+            return f"({text})"
+    return text
+
+
+class Expressions:
+    """Writes operations by name; the vector math it needs is collected in `functions`."""
+
+    def __init__(self, functions: RecipeFunctions) -> None:
+        self.functions = functions
+
+    def apply(self, op: str, args: Sequence[str], dtype: DType, attrs: dict[str, Any], result: DType) -> str:
+        """`op` on operands of `dtype` (the type of the first data operand), giving `result`.
+
+        KeyError: there is no such elementwise operation here.
+        """
+        op = {"maximum": "max", "minimum": "min"}.get(op, op)
+        a = [_atom(x) for x in args]
+        if op == "copy":
+            return args[0]
+        if op == "cast":
+            return cast(args[0], dtype, result)
+        if op == "bitcast":
+            return _bitcast(args[0], dtype, result)
+        if op == "select":
+            return f"{a[0]} ? {a[1]} : {a[2]}"
+        if op in _COMPARE:
+            return f"{a[0]} {_COMPARE[op]} {a[1]}"
+        if dtype.kind == "f":
+            return self._float(op, a, dtype, attrs)
+        if dtype.kind == "b":
+            return _bool(op, a)
+        return _integer(op, a, dtype)
+
+    def _float(self, op: str, a: Sequence[str], dtype: DType, attrs: dict[str, Any]) -> str:
+        if op in _SIGNS:
+            return f"{a[0]} {_SIGNS[op]} {a[1]}"
+        simple = {
+            "div": "{} / {}", "neg": "-{}", "abs": "pto::absolute({})", "square": "{0} * {0}",
+            "fma": "pto::fma({}, {}, {})", "sqrt": "pto::square_root({})", "floor": "pto::round_down({})",
+            "ceil": "pto::round_up({})", "trunc": "pto::truncate({})", "round": "pto::round_even({})",
+            "max": "pto::maximum({}, {})", "min": "pto::minimum({}, {})", "relu": "pto::relu({})",
+            "sign": "pto::sign({})", "isnan": "{0} != {0}", "isinf": "pto::is_infinite({})",
+            "isfinite": "pto::is_finite({})",
+        }  # fmt: skip
+        if op in simple:
+            return simple[op].format(*a)
+        name = "f64" if dtype == f64 else "f32"
+        if op in ("floordiv", "mod"):
+            rest = self.functions.call("fmod", name, a)
+            return f"pto::{'floor_divide' if op == 'floordiv' else 'modulo'}({a[0]}, {a[1]}, {rest})"
+        if op == "gelu":
+            op = "gelu_tanh" if attrs.get("approximate") == "tanh" else "gelu"
+        if op not in RECIPES:
+            raise KeyError(op)
+        return self.functions.call(op, name, a)
+
+
+def cast(x: str, source: DType, target: DType) -> str:
+    """A conversion between any two dtypes: NumPy's, with floats saturating to integers and NaN giving 0."""
+    if source == target:
+        return x
+    to = register_type(target)
+    if target.kind == "b":
+        return f"{_atom(x)} != 0"
+    if target.kind == "f":
+        wide = register_type(source) == "double" and to == "float" and target != f32
+        if target.bits == 16:
+            narrow = "half" if target.name == "f16" else "bfloat16"
+            return f"pto::rounded_to_{narrow}({x if not wide else x})"
+        return x if register_type(source) == to else f"{to}({x})"
+    if source.kind == "f":
+        return f"pto::saturated<{to}>({x})"
+    return f"{to}({x})"
+
+
+def _bitcast(x: str, source: DType, target: DType) -> str:
+    raw = f"pto::to_memory<{memory_type(source)}>({x})"
+    return f"pto::from_memory(pto::reinterpret<{memory_type(target)}>({raw}))"
+
+
+def _bool(op: str, a: Sequence[str]) -> str:
+    table = {
+        "and": "{} && {}", "mul": "{} && {}", "min": "{} && {}", "or": "{} || {}", "add": "{} || {}",
+        "max": "{} || {}", "xor": "{} != {}", "not": "!{}", "abs": "{}", "relu": "{}", "sign": "{}", "floor": "{}",
+        "ceil": "{}", "trunc": "{}", "round": "{}", "isnan": "false", "isinf": "false", "isfinite": "true",
+    }  # fmt: skip
+    return table[op].format(*a)
+
+
+def _integer(op: str, a: Sequence[str], dtype: DType) -> str:
+    typ = memory_type(dtype)
+    if op in _SIGNS:
+        # Indices stay readable; that they do not leave 64 bits is what makes a program meaningful at all.
+        if dtype == i64:
+            return f"{a[0]} {_SIGNS[op]} {a[1]}"
+        return f"pto::wrapping_{op}<{typ}>({a[0]}, {a[1]})"
+    if op in _BITS:
+        return f"{typ}({a[0]} {_BITS[op]} {a[1]})"
+    table = {
+        "square": f"pto::wrapping_mul<{typ}>({{0}}, {{0}})",
+        "fma": f"pto::wrapping_add<{typ}>(pto::wrapping_mul<{typ}>({{}}, {{}}), {{}})",
+        "neg": f"pto::wrapping_sub<{typ}>(0, {{}})", "abs": f"pto::integer_absolute<{typ}>({{}})",
+        "relu": f"pto::larger<{typ}>({{}}, 0)", "sign": f"pto::integer_sign<{typ}>({{}})",
+        "max": f"pto::larger<{typ}>({{}}, {{}})", "min": f"pto::smaller<{typ}>({{}}, {{}})",
+        "not": f"{typ}(~{{}})", "shl": f"pto::shift_left<{typ}>({{}}, {{}})",
+        "shr": f"pto::shift_right<{typ}>({{}}, {{}})", "floordiv": f"pto::integer_floordiv<{typ}>({{}}, {{}})",
+        "mod": f"pto::integer_mod<{typ}>({{}}, {{}})", "fmod": f"pto::integer_fmod<{typ}>({{}}, {{}})",
+        "pow": f"pto::integer_pow<{typ}>({{}}, {{}})", "floor": "{}", "ceil": "{}", "trunc": "{}", "round": "{}",
+        "isnan": "false", "isinf": "false", "isfinite": "true",
+    }  # fmt: skip
+    return table[op].format(*a)

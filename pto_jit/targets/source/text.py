@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: MIT
+"""Lines of a C-family source under construction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import PurePath
+
+from pto_jit.errors import NOWHERE, Loc
+
+INDENT = "  "
+
+
+class SourceText:
+    """Indented lines; `place` puts one comment per line of the user's source."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._depth = 0
+        self._place = ""
+
+    def line(self, text: str = "") -> None:
+        self.lines.append(INDENT * self._depth + text if text else "")
+
+    def place(self, loc: Loc) -> None:
+        """Say which line of the user's source the following lines are for, unless that was said already."""
+        if loc is NOWHERE or not loc.lineno:
+            return
+        where = f"// {PurePath(loc.filename).name}:{loc.lineno}"
+        if where != self._place:
+            self._place = where
+            self.line(where)
+
+    @contextmanager
+    def block(self, head: str, tail: str = "}") -> Iterator[None]:
+        """`head {`, the lines written inside, `}`."""
+        self.line(f"{head} {{" if head else "{")
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.line(tail)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
