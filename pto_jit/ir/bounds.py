@@ -50,6 +50,10 @@ class Bounds:
         """The largest value of an integer scalar inside `loops`; None when it is not known here."""
         return self._bound(operand, loops, True, 0)
 
+    def lower(self, operand: Operand, loops: Mapping[str, For]) -> Operand | None:
+        """The smallest value, likewise."""
+        return self._bound(operand, loops, False, 0)
+
     def emit(self, op: str, a: Operand, b: Operand) -> Operand:
         """`op` of two i64 operands: a constant, or the result of an operation appended to `made`."""
         if isinstance(a, Const) and isinstance(b, Const):
