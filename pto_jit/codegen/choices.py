@@ -112,24 +112,33 @@ class Choices:
         node = g.node
         params = [g.e.fresh("p", t) for t in param_types]
         scalars = [Scalar(p, False, g.e.loc) for p in params]
+        operands: list[Operand] = []
+
+        def finish(value: Any) -> Any:
+            g.node = node
+            for item in list(value) if isinstance(value, (tuple, list)) else [value]:
+                number = value_of(g, item, "the function's result")
+                if not isinstance(number, Scalar):
+                    raise g.error(
+                        TypeMismatchError,
+                        f"`{g.function_name(fn)}` returns {describe(item)} where a number is expected",
+                        code="PTO-T003",
+                        hint="a function given to map, reduce or scan computes with single elements",
+                    )
+                operands.append(number.operand)
+            return value
+
+        block, value = self.function_block(fn, pack(*scalars) if pack else scalars, finish)
+        return nodes.Region(tuple(params), tuple(block), tuple(operands)), value
+
+    def function_block(self, fn: Any, args: Sequence[Any], finish: Callable[[Any], Any]) -> tuple[list[Stmt], Any]:
+        """A call of a callable in a block of its own, and what `finish` makes of its value, in that block, too."""
+        g = self.g
         region = g.control.open_region()
         loops, g.loops = g.loops, []
         targets, g.targets = g.targets, []
         block = g.e.push()
-        value = g.inline(fn, pack(*scalars) if pack else scalars, {})
-        g.node = node
-        items = list(value) if isinstance(value, (tuple, list)) else [value]
-        operands: list[Operand] = []
-        for item in items:
-            number = value_of(g, item, "the function's result")
-            if not isinstance(number, Scalar):
-                raise g.error(
-                    TypeMismatchError,
-                    f"`{g.function_name(fn)}` returns {describe(item)} where a number is expected",
-                    code="PTO-T003",
-                    hint="a function given to map, reduce or scan computes with single elements",
-                )
-            operands.append(number.operand)
+        value = finish(g.inline(fn, args, {}))
         g.e.pop(block)
         g.loops, g.targets = loops, targets
         for holder, name in g.control.close_region(region):
@@ -137,10 +146,10 @@ class Choices:
                 CompilationError,
                 f"`{g.function_name(fn)}` changes `{name}`, a variable of the code around it",
                 code="PTO-N013",
-                hint="a function given to map, reduce or scan only computes results from its arguments",
+                hint="a function given to map, reduce, scan or reduction only computes results from its arguments",
                 notes=(Note("the variable", g.loc(holder.places[name])),) if name in holder.places else (),
             )
-        return nodes.Region(tuple(params), tuple(block), tuple(operands)), value
+        return block, value
 
 
 def cheap(block: Sequence[Stmt]) -> bool:

@@ -39,7 +39,7 @@ class Emitter:
         self._names: dict[str, int] = {}
         self._dims: dict[tuple[str, int], Var] = {}
         self._offsets: dict[str, tuple[str, int]] = {}  # temporary -> (variable it was computed from, constant added)
-        self.allocated: set[str] = set()  # tensors made here
+        self.allocated: dict[str, Op] = {}  # tensors made here
         self.definitions: dict[str, Op] = {}  # operations by the name of their first result (tiles and extents)
         self.extents: dict[str, tuple[Operand, ...]] = {}  # declared extents of tiles and tensors
         self.prologue: list[Stmt] = []  # extents of parameters: read once, visible everywhere
@@ -120,7 +120,7 @@ class Emitter:
         made = Op(name, results, tuple(args), packed, regions, self.loc)
         self.append(made)
         if name == "alloc":
-            self.allocated.add(results[0].name)
+            self.allocated[results[0].name] = made
         elif results and not isinstance(results[0].type, ScalarType):
             self.definitions[results[0].name] = made
         if name in ("add", "sub"):

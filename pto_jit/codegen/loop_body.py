@@ -29,13 +29,13 @@ from pto_jit.codegen.merging import (
     same_constant,
 )
 from pto_jit.codegen.names import LoopNames, stores
-from pto_jit.codegen.reductions import is_reduction, updated_reductions
+from pto_jit.codegen.reductions import ReductionState, updated_reductions
 from pto_jit.codegen.regions import GONE, Key, LoopExit, LoopRecord, Status, Target
 from pto_jit.codegen.retype import Retype
 from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime
 from pto_jit.dtypes import bool_
-from pto_jit.errors import CompilationError, Loc, Note, ScheduleError, TypeMismatchError
-from pto_jit.ir.nodes import Const, Op, Operand, Stmt, Var
+from pto_jit.errors import CompilationError, Loc, Note, TypeMismatchError
+from pto_jit.ir.nodes import Const, Op, Operand, Reduction, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.semantic.rules import is_elementwise
 from pto_jit.slotted import mutable
@@ -74,6 +74,8 @@ class RunTimeLoop:
         self.before: list[Stmt] = []  # the same, complete
         self.cond: Operand = Const(True, ScalarType(bool_))
         self.carried: list[Carried] = []
+        self.updated: list[tuple[ReductionState, Carried]] = []
+        self.reductions: tuple[Reduction, ...] = ()
         self.outs: list[tuple[Key, Any, ast.AST | None]] = []
         self.results: list[tuple[Key, Any, ast.AST | None]] = []
 
@@ -111,6 +113,8 @@ class RunTimeLoop:
         self.changes = g.control.close_region(self.region)
         g.loops.pop()
         g.loop_stack.pop()
+        for state, _ in self.updated:
+            state.leave()
 
     def record_test(self) -> None:
         """The condition was compiled: names that it binds leave the loop with the values they have now."""
@@ -128,10 +132,13 @@ class RunTimeLoop:
         self.blinded: list[Key] = []
         phis: list[Phi]
         for state in updated_reductions(g, self.names):
+            state.enter(self.kind, self.loc)
             phis = []
             start = state.holder.vars["value"]
             header = combine([start], lambda items, p=phis: self._header("state", items[0], p))
-            self.carried.append(Carried((state.holder, "value"), start, state.holder.places.get("value"), header, phis))
+            item = Carried((state.holder, "value"), start, state.holder.places.get("value"), header, phis)
+            self.carried.append(item)
+            self.updated.append((state, item))
         for name in self._assigned():
             holder: Frame | None = g.frame.owner(name)
             if holder is None:
@@ -204,6 +211,10 @@ class RunTimeLoop:
             item.place.statements = block
         g.control._define_before([p for p in outs if p.sources[0] is None], self.loc)
         copies(g.e, everything, 0, self.loc)
+        if self.kind == "parallel":
+            self.reductions = tuple(
+                state.node_of(item.header, item.phis) for state, item in self.updated if not self._unchanged(item)
+            )
         rewriter = Retype(g.e, types)
         try:
             self.before = rewriter.block(before)
@@ -324,16 +335,17 @@ class RunTimeLoop:
 
     def _mismatch(self, item: Carried, problem: Disagreement, values: Sequence[Any] | None) -> CompilationError:
         g = self.g
-        _, name = item.key
+        holder, name = item.key
+        subject = "the state of a reduction" if isinstance(holder, Target) else f"`{name}`"
         places = [self.changes.get(item.key, (None, None))[1]]
         place = next((p for p in places if p is not None and p is not item.place), None)
-        notes = [Note(f"before the loop `{name}` is {describe(item.before)}", g.loc(item.place))] if item.place else []
+        notes = [Note(f"before the loop {subject} is {describe(item.before)}", g.loc(item.place))] if item.place else []
         cls = TypeMismatchError if item.phis else CompilationError
         where = place if place is not None else self.node
         return g.error_at(
             where,
             cls,
-            f"`{name}` changes from one iteration to the next: {problem.message}",
+            f"{subject} changes from one iteration to the next: {problem.message}",
             code="PTO-T001" if item.phis else "PTO-N014",
             hint=problem.hint
             or "only numbers and tiles can change in a run-time loop; unroll it with `pl.static_range` to change "
@@ -432,16 +444,18 @@ class RunTimeLoop:
 
     def _carried_result(self, c: Carried) -> Any:
         """What a carried name stands for after the loop."""
-        unchanged = all(
-            s is None or (isinstance(s, (Scalar, Tile)) and _holds(s, p.var)) for p in c.phis for s in p.sources[1:]
-        )
-        if unchanged:
+        if self._unchanged(c):
             for phi in c.phis:  # nothing assigned it after all: it is still what it was
                 phi.sources[1:] = [None] * (len(phi.sources) - 1)
             return c.before
-        if self.kind == "parallel":
-            self._check_reduction(c)
         return self._final(c.header, c.phis)
+
+    @staticmethod
+    def _unchanged(c: Carried) -> bool:
+        """Whether no path through the body gives a carried name another value."""
+        return all(
+            s is None or (isinstance(s, (Scalar, Tile)) and _holds(s, p.var)) for p in c.phis for s in p.sources[1:]
+        )
 
     def _final(self, header: Any, phis: Sequence[Phi]) -> Any:
         if isinstance(header, Scalar):
@@ -452,24 +466,6 @@ class RunTimeLoop:
             return header
         done = [self._final(v, phis) for v in items]
         return header if all(a is b for a, b in zip(items, done, strict=True)) else rebuilt(header, done)
-
-    def _check_reduction(self, c: Carried) -> None:
-        g = self.g
-        holder, name = c.key
-        if isinstance(holder, Target):
-            return  # an explicit `pl.reduction`
-        offender = is_reduction(g, self.node, name)
-        if offender is None:
-            return
-        raise g.error_at(
-            offender,
-            ScheduleError,
-            f"`{name}` is carried from one iteration to the next of a parallel loop and is no reduction",
-            code="PTO-L004",
-            hint=f"write it as `{name} += ...`, `{name} *= ...` or `{name} = pl.maximum({name}, ...)` and use it "
-            "nowhere else in the loop, or make the loop sequential",
-            notes=(Note("the loop is parallel", self.loc),),
-        )
 
     def after(self) -> None:
         """Bind the names to what they are after the loop."""

@@ -153,7 +153,7 @@ class Loops:
         loop.compile(lambda: g.statements.block(node.body), enter)
         body = loop.complete()
         g.e.append(
-            For(kind, var, start, stop, step, tuple(body), chunk, spec.policy, spec.combine, None, loc)  # type: ignore[arg-type]
+            For(kind, var, start, stop, step, tuple(body), chunk, spec.policy, spec.combine, None, loc, loop.reductions)  # type: ignore[arg-type]
         )
         loop.after()
         if kind == "parallel":

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from pto_jit.codegen.emit import Emitter, constant
 from pto_jit.codegen.merging import Disagreement, Exit
-from pto_jit.ir.nodes import Call, Const, For, If, Op, Operand, Region, Return, Scope, Stmt, Var, While
+from pto_jit.ir.nodes import Call, Const, For, If, Op, Operand, Reduction, Region, Return, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType
 from pto_jit.semantic.rules import infer
 
@@ -47,8 +47,11 @@ class Retype:
         elif isinstance(stmt, For):
             start, stop, step = (self._kept(x, out) for x in (stmt.start, stmt.stop, stmt.step))
             chunk = None if stmt.chunk is None else self._kept(stmt.chunk, out)
+            reductions = tuple(self._reduction(r, out) for r in stmt.reductions)
             body = tuple(self.block(stmt.body))
-            out.append(replace(stmt, start=start, stop=stop, step=step, chunk=chunk, body=body))
+            out.append(
+                replace(stmt, start=start, stop=stop, step=step, chunk=chunk, body=body, reductions=reductions)
+            )
         elif isinstance(stmt, While):
             before = self.block(stmt.before)
             cond = self._kept(stmt.cond, before)
@@ -118,6 +121,29 @@ class Retype:
 
     def _scalars(self, op: Op) -> bool:
         return all(isinstance(a.type, ScalarType) for a in op.args)
+
+    def _reduction(self, reduction: Reduction, out: list[Stmt]) -> Reduction:
+        """A state whose variables have other dtypes: its combine function follows them."""
+        kinds = [self.types.get(v.name, v.type) for v in reduction.state]
+        combine = reduction.combine
+        if all(new == v.type for new, v in zip(kinds, reduction.state, strict=True)) or isinstance(combine, str):
+            return reduction
+        for param, new in zip(combine.params, kinds + kinds, strict=True):
+            if new != param.type:
+                assert isinstance(new, ScalarType)
+                self.types[param.name] = new
+        body = self.block(combine.body)
+        params = tuple(Var(p.name, new) for p, new in zip(combine.params, kinds + kinds, strict=True))
+        results = tuple(
+            self._to(r, new, body) if isinstance(new, ScalarType) else r
+            for r, new in zip(combine.results, kinds, strict=True)
+        )
+        init = tuple(
+            self._to(i, new, out) if isinstance(new, ScalarType) else i
+            for i, new in zip(reduction.init, kinds, strict=True)
+        )
+        state = tuple(Var(v.name, new) for v, new in zip(reduction.state, kinds, strict=True))
+        return Reduction(state, init, Region(params, tuple(body), results))
 
     def _region(self, region: Region) -> Region:
         body = self.block(region.body)

@@ -246,7 +246,7 @@ def with_blocks(stmt: Stmt, new: tuple[Block, ...]) -> Stmt:
         return replace(stmt, then=new[0], orelse=new[1])
     if isinstance(stmt, While):
         return replace(stmt, before=new[0], body=new[1])
-    if isinstance(stmt, For) and len(new) > 1:
+    if isinstance(stmt, For) and stmt.reductions:
         bodies = iter(new[1:])
         reductions = tuple(
             replace(r, combine=replace(r.combine, body=next(bodies))) if isinstance(r.combine, Region) else r

@@ -61,6 +61,8 @@ class Scalars:
                 return index(0)
         if isinstance(a, Const) and (name, a.value) in (("add", 0), ("mul", 1)):
             return b
+        if isinstance(a, Const) and (name, a.value) == ("mul", 0):
+            return a
         result = self.names.fresh(hint)
         self.block.append(Op(name, (result,), (a, b), (), (), self.loc))
         return result

@@ -12,7 +12,7 @@ from pto_jit.lower.decisions import Decision
 from pto_jit.lower.fuse import fuse
 from pto_jit.lower.outline import outline_scopes
 from pto_jit.lower.place import place_scopes
-from pto_jit.lower.serialise import serialise_reductions
+from pto_jit.lower.reductions import split_reductions
 from pto_jit.lower.simplify import simplify
 
 Pass = Callable[[Module, list[Decision]], Module]
@@ -25,8 +25,8 @@ def _plain(function: Callable[[Module], Module]) -> Pass:
 PIPELINE: tuple[tuple[str, Pass], ...] = (
     # constant bounds make chunk arithmetic constant too, so this comes first
     ("simplified", _plain(simplify)),
-    # a loop that cannot be divided must not be chunked either
-    ("serialised", serialise_reductions),
+    # partial results belong to chunks, so loops that reduce are chunked here; all others are free of carried variables
+    ("reduced", split_reductions),
     # placement moves chunk loops, so they must exist
     ("chunked", expand_chunks),
     # outlining fixes what is host and what is core, so every loop must be where it stays

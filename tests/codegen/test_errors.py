@@ -330,21 +330,48 @@ def return_in_a_chunked_loop(x, y, n):
             return  # error: PTO-L001: `return` in a parallel or chunked loop
 
 
-@case(ScheduleError)
-def carried_by_a_parallel_loop(x, y, n):
-    s = 0.0
-    for i in pl.range(n, parallel=True):
-        s = s * 0.5 + x[i]  # error: PTO-L004: `s` is carried from one iteration to the next of a parallel loop
-        y[i] = s
+@case()
+def a_reduction_updated_outside_of_a_loop(x, y, n):
+    acc = pl.reduction(init=0.0, combine=max)
+    acc.update(x[0])  # error: PTO-L006: `update` stands outside of a loop
+    y[0] = acc.value
 
 
-@case(ScheduleError)
-def two_kinds_of_reduction(x, y, n):
-    s = 1.0
+@case()
+def a_reduction_read_inside_its_loop(x, y, n):
+    acc = pl.reduction(init=0.0, combine=max)
     for i in pl.range(n, parallel=True):
-        s += x[i]
-        s *= x[i]  # error: PTO-L004: `s` is carried from one iteration to the next of a parallel loop
-    y[0] = s
+        acc.update(x[i])
+        y[i] = acc.value  # error: PTO-L007: `value` is read inside a parallel loop that updates the reduction
+
+
+@case()
+def a_reduction_updated_in_two_loops(x, y, n):
+    acc = pl.reduction(init=0.0, combine=max)
+    for i in pl.range(n, parallel=True):
+        acc.update(x[i])
+    for i in pl.range(n):  # error: PTO-L008: a reduction is updated in two loops, and one of them is parallel
+        acc.update(-x[i])
+    y[0] = acc.value
+
+
+def longer(a, b):
+    return (a[0] + b[0], a[1], b[1])
+
+
+@case(TypeMismatchError)
+def a_reduction_whose_state_grows(x, y, n):
+    acc = pl.reduction(init=(0.0, 0.0), combine=longer)
+    for i in pl.range(n, chunk=4):
+        acc.update(x[i], 1.0)  # error: PTO-T009: the combine function returns no tuple of 2 values
+
+
+@case(TypeMismatchError)
+def a_reduction_whose_state_changes_its_type(x, y, n):
+    acc = pl.reduction(init=pl.zeros([4], pl.f32), combine=lambda a, b: pl.concat([a, b]))
+    for i in pl.range(n, chunk=4):
+        acc.update(pl.load(x, [i], [4]))  # error: PTO-T001: the state of a reduction changes from one iteration
+    pl.store(acc.value, [0], y)
 
 
 @case()

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import pto_jit.language as pl
-from pto_jit.errors import ScheduleError
 from pto_jit.ir.nodes import Const, For, Var
 from tests.codegen.harness import all_statements, check, count, execute, ir
 
@@ -159,18 +158,6 @@ def test_explicit_reductions_of_tiles_in_chunked_loops():
 
     check(f, X, out(), 2)
     assert loops(ir(f, X, out(), 2))[0].kind == "parallel"
-
-
-def test_a_carried_variable_used_elsewhere_is_no_reduction():
-    def f(x, y, n):
-        s = 0.0
-        for i in pl.range(n, parallel=True):
-            s += x[i]
-            y[i] = s
-
-    with pytest.raises(ScheduleError) as caught:
-        ir(f, X, out(), 8)
-    assert caught.value.lineno == f.__code__.co_firstlineno + 4 and caught.value.code == "PTO-L004"
 
 
 def test_bounds_of_numpy_integers_and_run_time_scalars():

@@ -14,11 +14,12 @@ from pto_jit.ir.nodes import Module
 from pto_jit.ir.parse import parse as parse_pto
 from pto_jit.ir.text import to_text as print_module
 from pto_jit.ir.verify import verify
-from pto_jit.lower import chunk, coalesce, fuse, outline, place, serialise, simplify
+from pto_jit.lower import chunk, coalesce, fuse, outline, place, simplify
+from pto_jit.lower.reductions import split
 from pto_jit.semantic.rules import infer
 
 PASSES: list[tuple[Any, Callable[[Module], Module]]] = [
-    (serialise, lambda m: serialise.serialise_reductions(m, [])),
+    (split, lambda m: split.split_reductions(m, [])),
     (chunk, lambda m: chunk.expand_chunks(m, [])),
     (place, lambda m: place.place_scopes(m, [])),
     (outline, outline.outline_scopes),

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: MIT
+"""The combine phase: partial results become the result, in the order that `combine=` asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pto_jit.ir.nodes import Block, Const, For, If, Op, Operand, Stmt, Var, While
+from pto_jit.lower.names import BOOL, I64, Names, Scalars, index, source_name
+from pto_jit.lower.reductions.partials import Emit, Partials
+
+LEVELS = 64  # partial results up to which the levels of a tree are written out
+
+
+def merge(partials: Sequence[Partials], count: Operand, loop: For, names: Names) -> list[Stmt]:
+    """Merge `count` partial results of each state and fold them into what `loop` reduces into."""
+    if loop.combine == "sequential":
+        return [_over(partials, loop, names, index(0), count, lambda one, e, k: one.fold(e, k))]
+    if loop.combine == "loop":
+        into_first = _over(partials, loop, names, index(1), count, lambda one, e, k: one.merge(e, index(0), k))
+        return [into_first, *_fold_first(partials, count, loop, names)]
+    return [*_tree(partials, count, loop, names), *_fold_first(partials, count, loop, names)]
+
+
+def _over(
+    partials: Sequence[Partials], loop: For, names: Names, start: Operand, stop: Operand,
+    step: Callable[[Partials, Emit, Var], None],
+) -> For:  # fmt: skip
+    """A combine loop."""
+    k = names.fresh(source_name(loop.var.name))
+    body: list[Stmt] = []
+    for one in partials:
+        e = Emit(names, one.state.loc)
+        step(one, e, k)
+        body += e.done()
+    return For("combine", k, start, stop, index(1), tuple(body), combine=loop.combine, loc=loop.loc)
+
+
+def _fold_first(partials: Sequence[Partials], count: Operand, loop: For, names: Names) -> Block:
+    if isinstance(count, Const) and count.value < 1:
+        return ()
+    body: list[Stmt] = []
+    for one in partials:
+        e = Emit(names, one.state.loc)
+        one.fold(e, index(0))
+        body += e.done()
+    if isinstance(count, Const):
+        return tuple(body)
+    some = names.fresh("some", BOOL)
+    return (Op("gt", (some,), (count, index(0)), (), (), loop.loc), If(some, tuple(body), (), loop.loc))
+
+
+def _tree(partials: Sequence[Partials], count: Operand, loop: For, names: Names) -> list[Stmt]:
+    """Level by level: the slots at multiples of 2d take in those d further on, for d = 1, 2, 4, ..."""
+    result: list[Stmt] = []
+    if isinstance(count, Const) and count.value <= LEVELS:
+        distance = 1
+        while distance < count.value:
+            result += _level(partials, count, index(distance), loop, names)
+            distance *= 2
+        return result
+    distance = names.fresh("distance", I64)
+    more = names.fresh("more", BOOL)
+    loc = loop.loc
+    doubled = Scalars(names, loc)
+    twice = doubled.op("mul", distance, index(2))
+    return [
+        Op("copy", (distance,), (index(1),), (), (), loc),
+        While(
+            (Op("lt", (more,), (distance, count), (), (), loc),),
+            more,
+            (
+                *_level(partials, count, distance, loop, names),
+                *doubled.done(),
+                Op("copy", (distance,), (twice,), (), (), loc),
+            ),
+            loc,
+        ),
+    ]
+
+
+def _level(partials: Sequence[Partials], count: Operand, distance: Operand, loop: For, names: Names) -> Block:
+    """The merges of one level, independent of each other."""
+    before = Scalars(names, loop.loc)
+    pair = before.op("mul", distance, index(2), "pair")
+    pairs = before.op("floordiv", before.op("add", count, before.op("sub", distance, index(1))), pair, "pairs")
+
+    def step(one: Partials, e: Emit, k: Var) -> None:
+        places = Scalars(names, one.state.loc)
+        left = places.op("mul", k, pair, "left")
+        right = places.op("add", left, distance, "right")
+        e.block += places.done()
+        one.merge(e, left, right)
+
+    level = _over(partials, loop, names, index(0), pairs, step)
+    return (*before.done(), level)

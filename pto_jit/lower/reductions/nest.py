@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: MIT
+"""Parallel loops directly inside each other that reduce the same, and their chunks.
+
+All of them are parallel, so their chunk loops may stand outside of all in_chunk loops.  A loop without `chunk` gets
+one that depends on its extent alone: at most 64 partial results in the whole nest, each of enough work to be worth it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pto_jit.ir.nodes import Block, Const, For, If, Op, Operand, Reduction, Stmt, Var
+from pto_jit.ir.types import TileType
+from pto_jit.ir.walk import defs, free_vars, statements
+from pto_jit.lower.chunk import Expansion, take_apart
+from pto_jit.lower.decisions import Decision
+from pto_jit.lower.names import BOOL, Names, Scalars, index, source_name
+from pto_jit.lower.reductions.partials import State
+from pto_jit.lower.reductions.recognise import states_of
+from pto_jit.semantic.table import effects
+from pto_jit.slotted import frozen
+
+PARTS = 64  # partial results of a nest whose chunks the compiler chooses
+GRAIN = 8192  # iterations of scalar code that are worth a partial result
+ALIGN = 64  # a chunk of scalar code is a multiple of this, so that whole vectors run
+
+
+@frozen
+class Nest:
+    """`loops` from the outside in, `heads` the statements between one and the next, `body` that of the innermost."""
+
+    loops: tuple[For, ...]
+    heads: tuple[Block, ...]
+    states: tuple[State, ...]
+    body: Block
+
+
+def find_nest(loop: For, states: Sequence[State], live: frozenset[str], views: dict[str, str]) -> Nest:
+    """`loop` with the loops inside it that can be split together with it."""
+    nest = Nest((loop,), (), tuple(states), loop.body)
+    while True:
+        inner = _inner(nest, live, views)
+        if inner is None:
+            return nest
+        nest = inner
+
+
+def _inner(nest: Nest, live: frozenset[str], views: dict[str, str]) -> Nest | None:
+    outer, body = nest.loops[-1], nest.body
+    places = [k for k, s in enumerate(body) if isinstance(s, For)]
+    if len(places) != 1:
+        return None
+    at = places[0]
+    inner = body[at]
+    assert isinstance(inner, For)
+    made = {v.name for s in body[:at] for v in defs(s)} | {outer.var.name}
+    bounds = (inner.start, inner.stop, inner.step, *(() if inner.chunk is None else (inner.chunk,)))
+    if inner.kind != "parallel" or any(isinstance(b, Var) and b.name in made for b in bounds):
+        return None
+    following = live | {v.name for v in free_vars(body)} | {v.name for v in free_vars(body[at + 1 :])}
+    found = states_of(inner, following, views)
+    if len(found) != len(nest.states):
+        return None
+    links: set[int] = set()
+    states: list[State] = []
+    for state in nest.states:
+        match = next((other for other in found if _same(state, other, body, at, links)), None)
+        if match is None:
+            return None
+        states.append(replace(match, name=state.name, targets=state.targets))
+    head = tuple(s for k, s in enumerate(body) if k != at and id(s) not in links)
+    if any(not _is_index_arithmetic(s) for s in head) or any(id(s) not in links for s in body[at + 1 :]):
+        return None
+    return Nest((*nest.loops, inner), (*nest.heads, head), tuple(states), inner.body)
+
+
+def _same(outer: State, inner: State, body: Block, at: int, links: set[int]) -> bool:
+    """Whether the inner loop reduces for the outer one; `links` are the copies from and to its variables."""
+    if outer.place is not None or inner.place is not None:
+        return (
+            outer.place is not None
+            and inner.place is not None
+            and {id(op) for op in outer.place.writes} == {id(op) for op in inner.place.writes}
+        )
+    if len(outer.vars) != len(inner.vars):
+        return False
+    mine: set[int] = set()
+    for a, b in zip(outer.vars, inner.vars, strict=True):
+        if a.name == b.name:
+            continue
+        to = _copy(body[:at], a, b)
+        back = _copy(body[at + 1 :], b, a)
+        if to is None or back is None:
+            return False
+        mine |= {id(to), id(back)}
+    links |= mine
+    return True
+
+
+def _copy(block: Block, source: Var, target: Var) -> Stmt | None:
+    for stmt in block:
+        if isinstance(stmt, Op) and stmt.op == "copy" and stmt.args == (source,) and stmt.results == (target,):
+            return stmt
+    return None
+
+
+def _is_index_arithmetic(stmt: Stmt) -> bool:
+    if not isinstance(stmt, Op) or stmt.regions or stmt.op == "alloc" or effects(stmt.op) != "none":
+        return False
+    return not any(isinstance(v.type, TileType) for v in (*stmt.args, *stmt.results))
+
+
+# -- chunks --------------------------------------------------------------------------------------------------------
+
+
+def extent(loop: For, out: Scalars) -> Operand:
+    """The number of iterations of a loop with a positive step, as arithmetic before it."""
+    span = out.op("add", out.op("sub", loop.stop, loop.start), out.op("sub", loop.step, index(1)))
+    name = f"{source_name(loop.var.name)}_extent"
+    return out.op("max", out.op("floordiv", span, loop.step, name), index(0), name)
+
+
+def chosen_chunks(
+    nest: Nest, out: Scalars, decisions: list[Decision], names: Names
+) -> tuple[Nest, tuple[bool, ...]]:
+    """`nest` with a chunk for every loop, and which of them were given."""
+    loops: list[For] = []
+    heads = list(nest.heads)
+    body = nest.body
+    budget: Operand = index(PARTS)
+    for k, loop in enumerate(nest.loops):
+        last = k == len(nest.loops) - 1
+        if loop.chunk is None and not (isinstance(loop.step, Const) and loop.step.value > 0):
+            loop, first = _forward(loop, out, names)
+            if last:
+                body = (*first, *body)
+            else:
+                heads[k] = (*first, *heads[k])
+        count = extent(loop, out)
+        if loop.chunk is None:
+            var = source_name(loop.var.name)
+            least = GRAIN if last and _is_light(body) else 1
+            size = out.op("floordiv", out.op("add", count, out.op("sub", budget, index(1))), budget, f"{var}_size")
+            if least > 1:
+                size = out.op("mul", out.op("floordiv", out.op("add", size, index(ALIGN - 1)), index(ALIGN)),
+                              index(ALIGN), f"{var}_size")  # fmt: skip
+            size = out.op("max", size, index(least), f"{var}_size")
+            reason = f"no chunk is given: at most {PARTS} partial results, of at least {least} iterations"
+            decisions.append(Decision("chunk", (var,), True, reason, loop.loc))
+            loop = replace(loop, chunk=size)
+        loops.append(loop)
+        if not last:
+            assert loop.chunk is not None
+            parts = out.op("floordiv", out.op("add", count, out.op("sub", loop.chunk, index(1))), loop.chunk)
+            budget = out.op("max", out.op("floordiv", budget, out.op("max", parts, index(1))), index(1), "budget")
+    given = tuple(loop.chunk is not None for loop in nest.loops)
+    return Nest(tuple(loops), tuple(heads), nest.states, body), given
+
+
+def _forward(loop: For, out: Scalars, names: Names) -> tuple[For, Block]:
+    """A loop whose step may be negative as one that counts its iterations, and what gives its variable."""
+    sign = out.op("max", out.op("min", loop.step, index(1)), index(-1))
+    if not isinstance(loop.step, Const):
+        ok = names.fresh("t", BOOL)
+        out.block.append(Op("ne", (ok,), (loop.step, index(0)), (), (), loop.loc))
+        attrs = (("always", True), ("error", "LaunchError"), ("message", "the step of the loop is 0"))
+        out.block.append(Op("assert", (), (ok,), attrs, (), loop.loc))
+    span = out.op("sub", out.op("add", out.op("sub", loop.stop, loop.start), loop.step), sign)
+    var = source_name(loop.var.name)
+    count = out.op("max", out.op("floordiv", span, loop.step), index(0), f"{var}_extent")
+    counter = names.fresh(var)
+    moved = names.fresh("t")
+    value = (
+        Op("mul", (moved,), (counter, loop.step), (), (), loop.loc),
+        Op("add", (loop.var,), (moved, loop.start), (), (), loop.loc),
+    )
+    return replace(loop, var=counter, start=index(0), stop=count, step=index(1)), value
+
+
+def _is_light(body: Block) -> bool:
+    """Whether an iteration is scalar code without loops."""
+    for stmt in statements(body):
+        if not isinstance(stmt, (Op, If)):
+            return False
+        if isinstance(stmt, Op) and any(isinstance(v.type, TileType) for v in (*stmt.args, *stmt.results)):
+            return False
+    return True
+
+
+# -- chunk loops outside, in_chunk loops inside ------------------------------------------------------------------------
+
+
+@frozen
+class Pieces:
+    """A nest taken apart; `slot` numbers the chunks of all its loops together."""
+
+    nest: Nest
+    expansions: tuple[Expansion, ...]
+    numbering: Block
+    slot: Operand
+
+    def in_chunks(self, body: Block, reductions: tuple[Reduction, ...]) -> For:
+        """The in_chunk loops around a body."""
+        heads = (*self.nest.heads, ())
+        inner: For | None = None
+        for expansion, head in zip(reversed(self.expansions), reversed(heads), strict=True):
+            inside = body if inner is None else (*head, inner)
+            inner = replace(expansion.in_chunk, body=inside, reductions=reductions)
+        assert inner is not None
+        return inner
+
+    def chunks(self, body: Block) -> Block:
+        """The chunk loops around what each chunk does."""
+        inside: Block = (*self.numbering, *body)
+        for expansion in reversed(self.expansions):
+            inside = (replace(expansion.chunk, body=(*expansion.head, *inside)),)
+        return inside
+
+
+def take_nest_apart(
+    nest: Nest, given: Sequence[bool], out: Scalars, names: Names, decisions: list[Decision]
+) -> tuple[Pieces, Operand]:
+    """The pieces of a nest, and the number of its chunks."""
+    expansions: list[Expansion] = []
+    inner = Scalars(names, nest.loops[0].loc)
+    total: Operand = index(1)
+    slot: Operand = index(0)
+    for loop, mine in zip(nest.loops, given, strict=True):
+        plain = replace(loop, combine="sequential", reductions=())
+        expansion = take_apart(plain, names, decisions, given=mine)
+        expansions.append(expansion)
+        out.block += expansion.before
+        first, last = expansion.chunk.start, expansion.chunk.stop
+        count = last if first == index(0) else out.op("max", out.op("sub", last, first), index(0), "chunks")
+        total = out.op("mul", total, count, "chunks")
+        slot = inner.op("add", inner.op("mul", slot, count), inner.op("sub", expansion.chunk.var, first), "slot")
+    for outside, inside in zip(nest.loops, nest.loops[1:], strict=False):
+        pair = (source_name(inside.var.name), source_name(outside.var.name))
+        reason = "every loop concerned is parallel or chunked"
+        decisions.append(Decision("interchange", pair, True, reason, inside.loc))
+    return Pieces(nest, tuple(expansions), inner.done(), slot), total

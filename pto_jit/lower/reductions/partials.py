@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: MIT
+"""Partial results: a slot of global memory per chunk, how a chunk starts and fills its slot, how slots are merged.
+
+A tile is kept in a slot of its declared extents, next to the valid extents that it has.  Where a chunk may update
+nothing, a flag says whether it did: an untouched slot is not merged, and a place that the program does not touch is
+neither read nor written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from pto_jit.dtypes import bool_, i64
+from pto_jit.errors import Loc
+from pto_jit.ir.nodes import Attr, Block, Const, If, Op, Operand, Region, Stmt, Var
+from pto_jit.ir.types import ScalarType, TileType, Type
+from pto_jit.ir.walk import block_defs, rename, substitute
+from pto_jit.lower.names import BOOL, I64, Names, index
+from pto_jit.lower.reductions.places import Place
+from pto_jit.semantic.rules import infer
+from pto_jit.slotted import frozen
+
+TRUE, FALSE = Const(True, BOOL), Const(False, BOOL)
+
+
+class Emit:
+    """Collects operations, typed by the rules of the table."""
+
+    def __init__(self, names: Names, loc: Loc) -> None:
+        self.names, self.loc = names, loc
+        self.block: list[Stmt] = []
+
+    def op(self, name: str, *args: Operand, hint: str = "t", result: Var | None = None, **attrs: Attr) -> Var:
+        """One operation with one result, `result` itself if it is given."""
+        packed = tuple(sorted(attrs.items()))
+        if result is None:
+            (type,) = infer(name, args, dict(packed))
+            result = self.names.fresh(hint, type)
+        self.block.append(Op(name, (result,), args, packed, (), self.loc))
+        return result
+
+    def do(self, name: str, *args: Operand) -> None:
+        """One operation without a result."""
+        self.block.append(Op(name, (), args, (), (), self.loc))
+
+    def nested(self) -> Emit:
+        return Emit(self.names, self.loc)
+
+    def done(self) -> Block:
+        return tuple(self.block)
+
+
+@frozen
+class State:
+    """What a nest of loops reduces: a variable, a place, or the variables of an explicit reduction.
+
+    `vars` carry it in the innermost body, `targets` are what it is folded into after the loops (of a place: none).
+    `updates` are the operations (by id) that change it, `always` says that every iteration has one.
+    """
+
+    name: str
+    combine: str | Region
+    vars: tuple[Var, ...]
+    targets: tuple[Var, ...]
+    init: tuple[Operand, ...]
+    updates: frozenset[int]
+    always: bool
+    loc: Loc
+    place: Place | None = None
+    computed: tuple[Op, ...] = ()  # of a place: what its indices are computed by in the body
+
+    @property
+    def flagged(self) -> bool:
+        """Whether a chunk has to say if it changed anything."""
+        return not self.always and (self.place is not None or any(isinstance(v.type, TileType) for v in self.vars))
+
+
+@frozen
+class Slots:
+    """The memory of one variable's partial results."""
+
+    type: Type
+    memory: Var
+    extents: tuple[Operand, ...] = ()
+    valid: Var | None = None
+
+
+@frozen
+class Partials:
+    """The partial results of one state: `vars` hold them inside a chunk, `slots` afterwards."""
+
+    state: State
+    vars: tuple[Var, ...]
+    slots: tuple[Slots, ...]
+    starts: tuple[Op | None, ...]  # generators that an explicit initial tile can be made by again
+    extents: tuple[tuple[Operand, ...], ...]
+    flag: Var | None
+    flags: Var | None
+
+    # -- inside a chunk -------------------------------------------------------------------------------------------
+
+    def start(self, e: Emit) -> None:
+        """The identity."""
+        for var, init, made, extents in zip(self.vars, self.state.init, self.starts, self.extents, strict=True):
+            if isinstance(var.type, TileType) and isinstance(init.type, ScalarType):
+                e.op("full", init, *extents, result=var)
+            elif made is not None:
+                e.block.append(replace(made, results=(var,)))
+            else:
+                e.op("copy", init, result=var)
+        if self.flag is not None:
+            e.op("copy", FALSE, result=self.flag)
+
+    def save(self, e: Emit, at: Operand) -> None:
+        """Fill the slot `at`."""
+        for var, slots in zip(self.vars, self.slots, strict=True):
+            self._write(e, slots, at, var)
+            if slots.valid is not None:
+                for axis in range(len(slots.extents)):
+                    extent = e.op("valid", var, axis=axis, hint="valid")
+                    e.do("setelem", extent, slots.valid, at, index(axis))
+        if self.flag is not None and self.flags is not None:
+            e.do("setelem", self.flag, self.flags, at)
+
+    # -- slots ------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _window(e: Emit, slots: Slots, at: Operand, extents: Sequence[Operand]) -> Var:
+        """A slot as a tensor of the tile's rank."""
+        zeros = [index(0)] * len(extents)
+        return e.op("view", slots.memory, at, *zeros, index(1), *extents, drop=(0,), hint=f"{slots.memory.name}_slot")
+
+    def _write(self, e: Emit, slots: Slots, at: Operand, value: Operand) -> None:
+        if slots.valid is None:
+            e.do("setelem", value, slots.memory, at)
+        else:
+            e.do("store", value, self._window(e, slots, at, slots.extents), *[index(0)] * len(slots.extents))
+
+    def read(self, e: Emit, at: Operand) -> list[Operand]:
+        """The state in a slot."""
+        found: list[Operand] = []
+        for slots in self.slots:
+            if slots.valid is None:
+                found.append(e.op("getelem", slots.memory, at, hint=self.state.name))
+                continue
+            axes = range(len(slots.extents))
+            valid = [e.op("getelem", slots.valid, at, index(axis), hint="valid") for axis in axes]
+            window = self._window(e, slots, at, valid)
+            found.append(e.op("load", window, *[index(0) for _ in axes], *slots.extents, hint=self.state.name))
+        return found
+
+    def merge(self, e: Emit, left: Operand, right: Operand) -> None:
+        """Combine the slot `right` into the slot `left`."""
+
+        def both(e: Emit) -> None:
+            self._store(e, left, self.combined(e, self.read(e, left), self.read(e, right)))
+
+        def only_right(e: Emit) -> None:
+            self._store(e, left, self.read(e, right))
+            assert self.flags is not None
+            for slots in self.slots:
+                for axis in range(len(slots.extents)) if slots.valid is not None else ():
+                    assert slots.valid is not None
+                    extent = e.op("getelem", slots.valid, right, index(axis), hint="valid")
+                    e.do("setelem", extent, slots.valid, left, index(axis))
+            e.do("setelem", TRUE, self.flags, left)
+
+        if self.flags is None:
+            both(e)
+            return
+        flags = self.flags
+        when(e, e.op("getelem", flags, right, hint="touched"),
+             lambda e: when(e, e.op("getelem", flags, left, hint="touched"), both, only_right))  # fmt: skip
+
+    def _store(self, e: Emit, at: Operand, values: Sequence[Operand]) -> None:
+        for slots, value in zip(self.slots, values, strict=True):
+            self._write(e, slots, at, value)
+
+    def fold(self, e: Emit, at: Operand) -> None:
+        """Combine the slot `at` into what the loop reduces into."""
+        if self.flags is None:
+            fold(e, self.state, lambda e: self.read(e, at))
+        else:
+            touched = e.op("getelem", self.flags, at, hint="touched")
+            when(e, touched, lambda e: fold(e, self.state, lambda e: self.read(e, at)))
+
+    def combined(self, e: Emit, left: Sequence[Operand], right: Sequence[Operand]) -> list[Operand]:
+        return combined(e, self.state, left, right)
+
+
+def when(e: Emit, cond: Operand, then: Callable[[Emit], None], orelse: Callable[[Emit], None] | None = None) -> None:
+    """An `If`."""
+    yes, no = e.nested(), e.nested()
+    then(yes)
+    if orelse is not None:
+        orelse(no)
+    e.block.append(If(cond, yes.done(), no.done(), e.loc))
+
+
+def combined(e: Emit, state: State, left: Sequence[Operand], right: Sequence[Operand]) -> list[Operand]:
+    """Two states as one."""
+    combine = state.combine
+    if isinstance(combine, str):
+        return [e.op(combine, left[0], right[0], hint=state.name)]
+    fresh = {name: e.names.fresh(name).name for name in sorted(block_defs(combine.body))}
+    given = dict(zip((p.name for p in combine.params), (*left, *right), strict=True))
+    e.block += substitute(rename(combine.body, fresh), given)
+
+    def result(operand: Operand) -> Operand:
+        if not isinstance(operand, Var):
+            return operand
+        return given.get(operand.name) or Var(fresh.get(operand.name, operand.name), operand.type)
+
+    return [result(r) for r in combine.results]
+
+
+def fold(e: Emit, state: State, partial: Callable[[Emit], list[Operand]]) -> None:
+    """Combine a partial result into the variables or the place that a loop reduces into."""
+    place = state.place
+    if place is None:
+        values = combined(e, state, state.targets, partial(e))
+        if isinstance(state.combine, str):  # the operation assigns the variable itself
+            last = e.block.pop()
+            assert isinstance(last, Op)
+            e.block.append(replace(last, results=state.targets))
+            return
+        for target, value in zip(state.targets, values, strict=True):
+            e.op("copy", value, result=target)
+        return
+    fresh: dict[str, str] = {}
+    for op in state.computed:
+        fresh[op.results[0].name] = e.names.fresh(op.results[0].name).name
+    before = e.names.fresh(state.name, place.type)
+    e.block += rename(state.computed, fresh)
+    e.block.append(replace(rename((place.read,), fresh)[0], results=(before,)))
+    (value,) = combined(e, state, [before], partial(e))
+    write = rename((place.write,), fresh)[0]
+    assert isinstance(write, Op)
+    e.block.append(replace(write, args=(value, *write.args[1:])))
+
+
+def allocate(
+    state: State, extents: Sequence[tuple[Operand, ...]], starts: Sequence[Op | None], count: Operand, e: Emit
+) -> Partials:
+    """Memory for `count` partial results; `extents` are those of each variable's tile (empty for scalars)."""
+    names = e.names
+    found: list[Slots] = []
+    for var, shape in zip(state.vars, extents, strict=True):
+        memory = e.op("alloc", count, *shape, dtype=var.type.dtype, hint=f"{state.name}_parts")
+        valid = None
+        if isinstance(var.type, TileType):
+            valid = e.op("alloc", count, index(len(shape)), dtype=i64, hint=f"{state.name}_valid")
+        found.append(Slots(var.type, memory, tuple(shape), valid))
+    flag = flags = None
+    if state.flagged:
+        flag = names.fresh(f"{state.name}_touched", BOOL)
+        flags = e.op("alloc", count, dtype=bool_, hint=f"{state.name}_touches")
+    own = tuple(names.fresh(f"{state.name}_part", v.type) for v in state.vars)
+    return Partials(state, own, tuple(found), tuple(starts), tuple(extents), flag, flags)
+
+
+__all__ = ["I64", "Emit", "Partials", "Slots", "State", "allocate", "combined", "fold", "when"]
