@@ -41,16 +41,25 @@ from pto_jit.kernel import Specialization
 
 if TYPE_CHECKING:
     from pto_jit.assembly import load_pto, parse_pto
+    from pto_jit.builder import BuiltFunction, ElementType, MemorySpace, PTOFunctionBuilder, PTOModule
     from pto_jit.compiled import Compiled, LoopNode
     from pto_jit.lower.decisions import Decision
+    from pto_jit.modules import CompiledFunction, CompiledModule
 
 __version__ = "0.1.0"
 
 # What most programs do not need at their start, and where it is: imported when it is asked for.
 _LATER = {
+    "BuiltFunction": "builder",
     "Compiled": "compiled",
+    "CompiledFunction": "modules",
+    "CompiledModule": "modules",
     "Decision": "lower.decisions",
+    "ElementType": "builder",
     "LoopNode": "compiled",
+    "MemorySpace": "builder",
+    "PTOFunctionBuilder": "builder",
+    "PTOModule": "builder",
     "load_pto": "assembly",
     "parse_pto": "assembly",
 }
@@ -73,15 +82,22 @@ def __dir__() -> list[str]:
 __all__ = [
     "ArgumentError",
     "BoundsError",
+    "BuiltFunction",
     "CompilationError",
     "Compiled",
+    "CompiledFunction",
+    "CompiledModule",
     "Decision",
+    "ElementType",
     "InCoreFunction",
     "InternalError",
     "JitFunction",
     "KernelAssertionError",
     "LaunchError",
     "LoopNode",
+    "MemorySpace",
+    "PTOFunctionBuilder",
+    "PTOModule",
     "ParseError",
     "PtoError",
     "RaceError",

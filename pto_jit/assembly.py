@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pto_jit.ir.nodes import Module
+from pto_jit.builder.module import PTOModule
 from pto_jit.ir.parse import parse
 from pto_jit.ir.verify import check
 from pto_jit.semantic.rules import infer
 from pto_jit.semantic.table import TABLE
 
 
-def parse_pto(text: str, filename: str | None = None) -> Module:
+def parse_pto(text: str, filename: str | None = None) -> PTOModule:
     """The module that `text` describes.
 
     Malformed text (an unknown instruction, dtype or memory space too) is a `ParseError` with line and column; text
@@ -20,9 +20,9 @@ def parse_pto(text: str, filename: str | None = None) -> Module:
     """
     module = parse(text, filename or "<pto>", ops=TABLE, infer=infer)
     check(module, infer)
-    return module
+    return PTOModule.of(module)
 
 
-def load_pto(path: str | Path) -> Module:
+def load_pto(path: str | Path) -> PTOModule:
     """The module in a `.pto` file."""
     return parse_pto(Path(path).read_text(encoding="utf-8"), str(path))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The body of a function in the place of a call of it."""
+"""The body of a function in the place of a call of it, and the functions that a program needs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pto_jit.errors import Loc
-from pto_jit.ir.nodes import Block, Func, Op, Operand, Return, Stmt, Var
+from pto_jit.ir.nodes import Block, Call, Func, Module, Op, Operand, Return, Stmt, Var
 from pto_jit.ir.types import Type
 from pto_jit.ir.walk import block_defs, defs, rename, rewrite_block, statements, substitute
 
@@ -61,3 +61,16 @@ def splice(
 def called_from(loc: Loc, call: Loc) -> Loc:
     """`loc` in a function that was called at `call`."""
     return replace(loc, caller=call if loc.caller is None else called_from(loc.caller, call))
+
+
+def reachable(module: Module) -> Module:
+    """The functions that the entry needs, in the order of the module."""
+    needed: set[str] = set()
+    waiting = [module.entry]
+    while waiting:
+        name = waiting.pop()
+        if name not in needed:
+            needed.add(name)
+            waiting += [s.callee for s in statements(module.func(name).body) if isinstance(s, Call)]
+    funcs = tuple(func for func in module.funcs if func.name in needed)
+    return module if len(funcs) == len(module.funcs) else replace(module, funcs=funcs)

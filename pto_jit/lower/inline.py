@@ -31,11 +31,10 @@ After::
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from pto_jit.ir.nodes import Block, Call, Func, Module, Stmt
-from pto_jit.ir.splice import can_splice, splice
-from pto_jit.ir.walk import map_funcs, rewrite_func, statements
+from pto_jit.ir.splice import can_splice, reachable, splice
+from pto_jit.ir.walk import map_funcs, rewrite_func
 from pto_jit.lower.names import Names
 
 
@@ -53,19 +52,6 @@ def inline_calls(module: Module) -> Module:
     if after is module:
         return module
     return reachable(after)
-
-
-def reachable(module: Module) -> Module:
-    """The functions that the entry needs, in the order of the module."""
-    needed: set[str] = set()
-    waiting = [module.entry]
-    while waiting:
-        name = waiting.pop()
-        if name not in needed:
-            needed.add(name)
-            waiting += [s.callee for s in statements(module.func(name).body) if isinstance(s, Call)]
-    funcs = tuple(func for func in module.funcs if func.name in needed)
-    return module if len(funcs) == len(module.funcs) else replace(module, funcs=funcs)
 
 
 def _inline(func: Func, inlined: Callable[[str], Func]) -> Func:

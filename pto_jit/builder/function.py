@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: MIT
+"""`PTOFunctionBuilder`: a function of loop IR, one call after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, Self
+
+from pto_jit.builder.elements import ElementType, MemorySpace, element_type
+from pto_jit.builder.methods import Methods
+from pto_jit.builder.module import BuiltFunction, PTOModule
+from pto_jit.builder.operands import Actual, Names
+from pto_jit.builder.places import user_place
+from pto_jit.dtypes import DType
+from pto_jit.errors import CompilationError, Loc, ScheduleError, ShapeError, TypeMismatchError
+from pto_jit.ir.isa import Instruction
+from pto_jit.ir.isa.expansion import Expansion
+from pto_jit.ir.nodes import Call, Const, For, Func, FuncKind, If, Op, Operand, Return, Stmt, Var
+from pto_jit.ir.tile_calls import TileArgument, WrittenCall, complete_calls
+from pto_jit.ir.type_text import fits
+from pto_jit.ir.types import ScalarType, TensorType, TileType, Type
+from pto_jit.semantic.rules import infer
+from pto_jit.slotted import field, mutable
+
+
+@mutable(eq=False)
+class _Open:
+    """A block being filled: the function's, a loop's or a branch's."""
+
+    word: str
+    loc: Loc
+    head: tuple[Any, ...] = ()
+    body: list[Stmt] = field(default_factory=list)
+    then: tuple[Stmt, ...] | None = None  # of a branch whose else part is open
+
+
+class PTOFunctionBuilder(Methods):
+    """Builds one function of a module; every method but `build` returns the builder.
+
+    `name` is the function's; without a `module` it gets one of its own.  An in-core function (`in_core`, the default)
+    works on tiles; an orchestration function (`not_in_core`) calls in-core functions.  Operands are named; scalar
+    operands may be Python numbers.  What is wrong is a CompilationError at the line of the call.
+
+    >>> from pto_jit import ElementType, MemorySpace, PTOFunctionBuilder
+    >>> exp = (PTOFunctionBuilder("exp8")
+    ...        .in_core()
+    ...        .memref("input", MemorySpace.GLOBAL, ElementType.F32)
+    ...        .memref("output", MemorySpace.GLOBAL, ElementType.F32)
+    ...        .tile("x", 8, 8, ElementType.F32)
+    ...        .load("x", "input")
+    ...        .exp("y", "x")
+    ...        .store("output", "y")
+    ...        .build())
+    """
+
+    def __init__(self, name: str = "main", module: PTOModule | None = None) -> None:
+        self._loc = user_place()
+        if not isinstance(name, str) or not name:
+            raise TypeMismatchError(
+                f"{name!r} is no name of a function", self._loc, code="PTO-T184", hint="give a name"
+            )
+        self._module = PTOModule(name) if module is None else module
+        if name in self._module:
+            raise CompilationError(f"the module already has a function `{name}`", self._loc, code="PTO-P010",
+                                   hint="give it another name")  # fmt: skip
+        self._name = name
+        self._kind: FuncKind = "incore"
+        self._names = Names()
+        self._blocks: list[_Open] = [_Open("function", self._loc)]
+        self._written: dict[int, WrittenCall] = {}
+        self._calls: list[Call] = []  # kept alive: `_written` knows them by id
+        self._first: dict[FuncKind, tuple[str, Loc]] = {}  # what fixed the kind of the function
+        self._unshaped: set[str] = set()
+        self._built = False
+
+    # -- declarations -------------------------------------------------------------------------------------------
+
+    def in_core(self) -> Self:
+        """Declare an in-core function: tile work, run on a core."""
+        return self._as("incore")
+
+    def not_in_core(self) -> Self:
+        """Declare an orchestration function: control flow and calls, run on the host."""
+        return self._as("orchestration")
+
+    def _as(self, kind: FuncKind) -> Self:
+        loc = self._place()
+        other: FuncKind = "incore" if kind == "orchestration" else "orchestration"
+        if other in self._first:
+            what, where = self._first[other]
+            self._wrong(CompilationError, f"`{what}` on line {where.lineno} belongs in an {_KINDS[other]} function",
+                        loc, "PTO-P021", "declare the kind of the function first")  # fmt: skip
+        self._kind = kind
+        return self
+
+    def memref(
+        self,
+        name: str,
+        space: MemorySpace | str,
+        dtype: ElementType | DType | str,
+        shape: Sequence[int | None] | None = None,
+    ) -> Self:
+        """Declare a tensor parameter in global memory.
+
+        shape: rows and columns, None for an extent that is known when the function runs; without it the tensor has two
+        axes and the row pitch of the tiles it is accessed with.
+        """
+        loc = self._place()
+        if space not in (MemorySpace.GLOBAL, "gm"):
+            self._wrong(CompilationError, f"a memref cannot lie in {space!r}", loc, "PTO-P022",
+                        "use `MemorySpace.GLOBAL`; tiles are placed by the compiler")  # fmt: skip
+        extents = self._shape(shape, loc) if shape is not None else (None, None)
+        if shape is None:
+            self._unshaped.add(name)
+        self._names.declare(name, TensorType(element_type(dtype, loc), extents), loc)
+        return self
+
+    def _shape(self, shape: object, loc: Loc) -> tuple[int | None, ...]:
+        good = isinstance(shape, (tuple, list)) and len(shape) == 2
+        if not good or not all(e is None or (type(e) is int and e > 0) for e in shape):  # type: ignore[union-attr]
+            self._wrong(ShapeError, f"{shape!r} is no shape of a memref", loc, "PTO-H157",
+                        "give `(rows, cols)`, None for an extent that is known when the function runs")  # fmt: skip
+        return tuple(shape)  # type: ignore[arg-type]
+
+    def tile(self, name: str, rows: int, cols: int, dtype: ElementType | DType | str) -> Self:
+        """Declare a tile of `rows` x `cols` elements."""
+        loc = self._tile_work(".tile")
+        for extent in (rows, cols):
+            if type(extent) is not int or extent < 1:
+                self._wrong(ShapeError, f"a tile of {rows!r} x {cols!r} elements", loc, "PTO-H158",
+                            "give positive numbers of rows and columns")  # fmt: skip
+        self._names.declare(name, TileType(element_type(dtype, loc), (rows, cols)), loc)
+        return self
+
+    def scalar(self, name: str, dtype: ElementType | DType | str) -> Self:
+        """Declare a scalar; one that is never assigned is a parameter of the function."""
+        loc = self._place()
+        self._names.declare(name, ScalarType(element_type(dtype, loc)), loc)
+        return self
+
+    # -- memory -------------------------------------------------------------------------------------------------
+
+    def load(self, tile: str, memref: str, row: str | int = 0, col: str | int = 0, *, pad: float | None = None) -> Self:
+        """Read the rectangle of `memref` that begins at element (row, col) into `tile`, which is declared.
+
+        What lies outside the memref is not part of the tile, or has the value `pad`.
+        """
+        loc = self._tile_work(".load")
+        source = self._names.memref(memref, loc)
+        kind = self._names.types.get(tile)
+        if not isinstance(kind, TileType):
+            self._wrong(CompilationError, f"the tile `{tile}` is not declared", loc, "PTO-N062",
+                        f"declare it first: `.tile({tile!r}, rows, cols, dtype)`")  # fmt: skip
+        offsets = [self._index(value, loc) for value in (row, col)]
+        args: list[Operand] = [source, *offsets, *(self._names.index(e) for e in kind.shape if e is not None)]
+        attrs: dict[str, Any] = {}
+        if pad is not None:
+            args.append(self._names.number(pad, kind.dtype, loc))
+            attrs["pad"] = True
+        self._operation("load", args, attrs, ((tile, "T"),), loc)
+        return self
+
+    def store(self, memref: str, tile: str, row: str | int = 0, col: str | int = 0, *, atomic: str = "") -> Self:
+        """Write `tile` to `memref`, its first element to (row, col); what lies outside the memref is left out.
+
+        atomic: "add", "max" or "min" combine with what the memref holds, each element atomically.
+        """
+        loc = self._tile_work(".store")
+        if atomic not in ("", "add", "max", "min"):
+            self._wrong(
+                CompilationError, f"there is no atomic {atomic!r}", loc, "PTO-P023", 'use "add", "max" or "min"'
+            )
+        known = self._names.types
+        if isinstance(known.get(memref), TileType) and isinstance(known.get(tile), TensorType):
+            self._wrong(
+                CompilationError, "the memref stands first", loc, "PTO-P024", f"write `.store({tile!r}, {memref!r})`"
+            )
+        target = self._names.memref(memref, loc)
+        value = self._names.tile(tile, loc)
+        offsets = [self._index(place, loc) for place in (row, col)]
+        self._operation(f"atomic_{atomic}" if atomic else "store", [value, target, *offsets], {}, (), loc)
+        return self
+
+    # -- instructions -------------------------------------------------------------------------------------------
+
+    def _instruction(self, row: Instruction, arguments: dict[str, Any]) -> Self:
+        loc = self._tile_work(f".{row.name}") if row.on_tiles else self._place()
+        names = self._names
+        targets = tuple((self._text(arguments[p.name], loc), p.role) for p in row.destinations)
+        for name, role in targets:
+            names.check_target(name, role, loc)
+        given = [names.operand(p.role, arguments[p.name], p.name, loc, self._append) for p in row.operands]
+        declared = tuple(names.types.get(name) for name, _ in targets)
+
+        def before(position: int) -> Operand:
+            return names.tile(targets[position][0], loc)
+
+        hint = targets[0][0] if targets else "t"
+        e = Expansion(infer, self._append, lambda kind: names.hidden(hint, kind), loc, declared, before)
+        position = 0
+        for op, args, attrs in e.expand(row, given):
+            count = len(e.types(op, args, attrs))
+            self._operation(op, args, attrs, targets[position : position + count], loc)
+            position += count
+        return self
+
+    def _operation(self, op: str, args: Sequence[Operand], attrs: dict[str, Any],
+                   targets: tuple[tuple[str, str], ...], loc: Loc) -> None:  # fmt: skip
+        try:
+            found = infer(op, tuple(args), attrs, ())
+        except CompilationError as error:
+            raise error.at(loc) from None
+        results = tuple(self._assign(name, role, kind, loc) for (name, role), kind in zip(targets, found, strict=True))
+        self._append(Op(op, results, tuple(args), tuple(sorted(attrs.items())), (), loc))
+
+    def _assign(self, name: str, role: str, found: Type, loc: Loc) -> Var:
+        """The variable `name`, which takes a value of the type `found`."""
+        wanted = TileType if role == "T" else ScalarType
+        if not isinstance(found, wanted):
+            what = "tile" if role == "T" else "scalar"
+            self._wrong(TypeMismatchError, f"the result is {found}, not a {what}", loc, "PTO-T193", f"give a {what}")
+        declared = self._names.assign(name, found)
+        if not fits(found, declared):
+            shapes = isinstance(found, TileType) and found.dtype == declared.dtype
+            self._wrong(ShapeError if shapes else TypeMismatchError, f"the result is {found}, `{name}` is {declared}",
+                        loc, "PTO-H159" if shapes else "PTO-T193", "use another name, or declare it so")  # fmt: skip
+        return Var(name, declared)
+
+    # -- control flow -------------------------------------------------------------------------------------------
+
+    def for_loop(
+        self, var: str, start: str | int, stop: str | int, step: str | int = 1, *, parallel: bool = False
+    ) -> Self:
+        """Open a loop of the index `var` over [start, stop) by step; `end_for` closes it.
+
+        Bounds are integers or names of integer scalars.  `parallel` promises that iterations are independent.
+        """
+        loc = self._place()
+        if step == 0 and type(step) is int:
+            self._wrong(ScheduleError, "the step of a loop is 0", loc, "PTO-L001", "give a step that is not 0")
+        bounds = [self._index(value, loc) for value in (start, stop, step)]
+        self._names.open_loop(var, loc)
+        self._blocks.append(_Open("for_loop", loc, (var, *bounds, parallel)))
+        return self
+
+    def end_for(self) -> Self:
+        """Close the innermost loop."""
+        loc = self._place()
+        block = self._close("for_loop", "end_for", loc)
+        var, start, stop, step, parallel = block.head
+        self._names.close_loop(var)
+        kind = "parallel" if parallel else "sequential"
+        index = Var(var, self._names.types[var])
+        self._append(For(kind, index, start, stop, step, tuple(block.body), loc=block.loc))
+        return self
+
+    def if_then(self, cond: str) -> Self:
+        """Open a branch that is taken when the scalar `cond` is not zero; `end_if` closes it."""
+        loc = self._place()
+        value = self._names.scalar(cond, loc)
+        if value.type.dtype.kind != "b":
+            flag = self._names.hidden(f"{cond}.set", ScalarType(element_type("bool_", loc)))
+            self._append(Op("ne", (flag,), (value, self._names.number(0, value.type.dtype, loc)), (), (), loc))
+            value = flag
+        self._blocks.append(_Open("if_then", loc, (value,)))
+        return self
+
+    def else_branch(self) -> Self:
+        """Begin what runs when the condition of the open branch is zero."""
+        loc = self._place()
+        block = self._blocks[-1]
+        if block.word != "if_then" or block.then is not None:
+            why = "the branch has an else part" if block.then is not None else "no `.if_then` is open here"
+            self._wrong(
+                CompilationError,
+                f"`.else_branch()`: {why}",
+                loc,
+                "PTO-P025",
+                "it stands between `.if_then` and `.end_if`",
+            )
+        block.then, block.body = tuple(block.body), []
+        return self
+
+    def end_if(self) -> Self:
+        """Close the innermost branch."""
+        loc = self._place()
+        block = self._close("if_then", "end_if", loc)
+        then, orelse = (tuple(block.body), ()) if block.then is None else (block.then, tuple(block.body))
+        self._append(If(block.head[0], then, orelse, block.loc))
+        return self
+
+    def _close(self, word: str, closer: str, loc: Loc) -> _Open:
+        block = self._blocks[-1]
+        if block.word != word:
+            where = (
+                "nothing is open" if len(self._blocks) == 1 else f"`.{block.word}` on line {block.loc.lineno} is open"
+            )
+            self._wrong(CompilationError, f"`.{closer}()` without `.{word}(...)`: {where}", loc, "PTO-P026",
+                        f"`.{closer}` closes `.{word}`")  # fmt: skip
+        return self._blocks.pop()
+
+    # -- calls --------------------------------------------------------------------------------------------------
+
+    def call(self, name: str, args: Mapping[str, Actual] | None = None) -> Self:
+        """Call a function of the module that was built, read or registered before.
+
+        args: for each parameter by name a memref, a scalar or a number; in an orchestration function also
+        `(tensor, row, col)`, the tile of a tensor in that row and column of tiles.  A tensor that nothing declares is a
+        temporary, allocated once, as large as the tiles and rows used.
+        """
+        loc = self._place()
+        if name == self._name:
+            self._wrong(CompilationError, f"the calls form a cycle: @{name} -> @{name}", loc, "PTO-P027", "use a loop")
+        if name not in self._module:
+            self._wrong(CompilationError, f"there is no function `{name}`", loc, "PTO-P012",
+                        self._module.similar(name) or "build it before the function that calls it")  # fmt: skip
+        callee = self._module[name].func
+        if self._kind == "incore":
+            if callee.kind == "orchestration":
+                self._wrong(CompilationError, f"in-core code calls the orchestration function `{name}`", loc,
+                            "PTO-P028", "in-core functions call in-core functions")  # fmt: skip
+        else:
+            self._first.setdefault("orchestration", (".call", loc))
+        formals = {param.name: param for param in callee.params}
+        given = dict(args or {})
+        if set(given) != set(formals):
+            missing, unknown = [n for n in formals if n not in given], [n for n in given if n not in formals]
+            reason = f"has no parameter `{unknown[0]}`" if unknown else f"needs an argument for `{missing[0]}`"
+            self._wrong(TypeMismatchError, f"`{name}` {reason}", loc, "PTO-T190",
+                        f"its parameters are {', '.join(formals)}")  # fmt: skip
+        orchestration = self._kind == "orchestration"
+        actuals = tuple(self._names.actual(formals[n], value, loc, orchestration) for n, value in given.items())
+        plain = tuple(a.tensor if isinstance(a, TileArgument) else a for a in actuals)
+        call = Call(name, plain, (), loc)
+        self._calls.append(call)
+        self._written[id(call)] = WrittenCall(tuple(given), actuals, loc)
+        self._append(call)
+        return self
+
+    # -- the function -------------------------------------------------------------------------------------------
+
+    def build(self) -> BuiltFunction:
+        """Check the function, add it to the module, and return it."""
+        loc = self._place()
+        block = self._blocks[-1]
+        if block.word != "function":
+            closer = {"for_loop": "end_for", "if_then": "end_if"}[block.word]
+            self._wrong(CompilationError, f"`.{block.word}(...)` is not closed", block.loc, "PTO-P029",
+                        f"close it with `.{closer}()`")  # fmt: skip
+        self._built = True
+        params = self._names.parameters()
+        func = Func(self._name, self._kind, params, (), (*block.body, Return((), loc)), self._loc)
+        unshaped = frozenset(p.name for p in params) & self._unshaped
+        instances = self._module.instances()
+        func = complete_calls(func, self._written, instances, temporaries=self._names.temporaries, unshaped=unshaped)
+        return self._module.add(func, instances.made)
+
+    # -- small things -------------------------------------------------------------------------------------------
+
+    def _place(self) -> Loc:
+        loc = user_place()
+        if self._built:
+            self._wrong(CompilationError, f"`{self._name}` is built already", loc, "PTO-P030",
+                        "make another PTOFunctionBuilder")  # fmt: skip
+        return loc
+
+    def _tile_work(self, what: str) -> Loc:
+        loc = self._place()
+        if self._kind == "orchestration":
+            self._wrong(CompilationError, f"`{what}` in the orchestration function `{self._name}`", loc, "PTO-P021",
+                        "tile work belongs in in-core functions: build one and `.call` it")  # fmt: skip
+        self._first.setdefault("incore", (what, loc))
+        return loc
+
+    def _text(self, value: object, loc: Loc) -> str:
+        if not isinstance(value, str) or not value:
+            self._wrong(
+                TypeMismatchError, f"{value!r} is no name", loc, "PTO-T184", "destinations are named by strings"
+            )
+        return value
+
+    def _index(self, value: str | int, loc: Loc) -> Operand:
+        found = self._names.operand("i", value, "index", loc, self._append)
+        assert isinstance(found, (Var, Const))
+        return found
+
+    def _append(self, stmt: Stmt) -> None:
+        self._blocks[-1].body.append(stmt)
+
+    def _wrong(self, error: type[CompilationError], message: str, loc: Loc, code: str, hint: str) -> NoReturn:
+        raise error(message, loc, code=code, hint=hint)
+
+
+_KINDS = {"incore": "in-core", "orchestration": "orchestration"}
