@@ -32,6 +32,7 @@ from pto_jit.ir.text import to_text
 from pto_jit.ir.type_text import fits
 from pto_jit.ir.types import ScalarType, TensorType, Type, format_shape
 from pto_jit.kernel import runtime_for
+from pto_jit.language import Tensor
 from pto_jit.lower.decisions import Decision
 from pto_jit.options import Options
 from pto_jit.reading import LAYOUTS, kind_of
@@ -112,6 +113,11 @@ class CompiledFunction:
         names = [_python_name(p.name) for p in self._func.params]
         self.__signature__ = inspect.Signature([inspect.Parameter(n, kinds) for n in names])
 
+    @property
+    def __pto_built__(self) -> Module:
+        """The function as the entry of a program with what it calls: how the front end sees it."""
+        return reachable(self._module)
+
     # -- running ------------------------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -153,7 +159,8 @@ class CompiledFunction:
         except TypeError as error:
             reason = str(error).replace("'", "`").replace("a required argument: ", "the argument ")
             raise self._error("PTO-A001", reason, f"call it as `{self.__name__}{self.__signature__}`") from None
-        return list(bound.arguments.values())
+        # inside an interpreted kernel tensors are arrays of the language's own class
+        return [v.view(np.ndarray) if isinstance(v, Tensor) else v for v in bound.arguments.values()]
 
     def _read(self, values: list[Any]) -> tuple[tuple[Type, ...], list[int | float], list[tuple[str, TensorView]]]:
         """The types that the arguments ask for, the values as the machine code takes them, and the tensors."""

@@ -154,6 +154,11 @@ class Calls:
         wanted = getattr(fn, "__pto_jit__", None)
         if wanted is not None:
             return self.jit(wanted, args, kwargs)
+        wanted = getattr(fn, "__pto_built__", None)
+        if wanted is not None:
+            from pto_jit.codegen.built import call_built  # few kernels need it
+
+            return call_built(g, wanted, args, kwargs)
         method = getattr(type(fn), "__call__", None)  # noqa: B004
         if isinstance(method, types.FunctionType) and self._compiled(method, (fn, args, kwargs)):
             return self.python_function(method, (fn, *args), kwargs)

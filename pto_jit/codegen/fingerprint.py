@@ -184,6 +184,10 @@ class _Walk:
             inner = getattr(value, "__dict__", {}).get(mark)
             if inner is not None:
                 return (mark, self.value(inner))
+        if hasattr(kind, "__pto_built__"):  # a function that is loop IR already
+            from pto_jit.ir.text import to_text  # few kernels need it
+
+            return ("__pto_built__", to_text(value.__pto_built__))
         return self._instance(value, kind)
 
     def _function(self, fn: types.FunctionType) -> Any:

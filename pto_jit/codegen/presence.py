@@ -67,7 +67,7 @@ def _opens(g: Generator, value: Any, seen: set[int], depth: int = 0, owner: Any 
         return any(_opens(g, v, seen, depth + 1) for v in value)
     if isinstance(value, dict):
         return any(_opens(g, v, seen, depth + 1) for v in value.values())
-    if getattr(value, "__pto_incore__", None) is not None:
+    if getattr(value, "__pto_incore__", None) is not None or getattr(value, "__pto_built__", None) is not None:
         return True
     value = getattr(value, "__pto_jit__", value)
     if isinstance(value, KernelFunction):
@@ -124,6 +124,9 @@ def uses_language(fn: types.FunctionType, seen: set[int] | None = None) -> bool:
     return False
 
 
+_MARKS = ("__pto_incore__", "__pto_jit__", "__pto_built__")
+
+
 def _marked(value: Any) -> bool:
     kind = type(value)
-    return any(hasattr(kind, m) or m in getattr(value, "__dict__", {}) for m in ("__pto_incore__", "__pto_jit__"))
+    return any(hasattr(kind, m) or m in getattr(value, "__dict__", {}) for m in _MARKS)
