@@ -142,7 +142,10 @@ def _nest(body: Block, module: Module) -> list[LoopNode]:
 def _node(stmt: Stmt, module: Module) -> list[LoopNode]:
     match stmt:
         case For():
-            return [LoopNode(stmt.kind, source_name(stmt.var.name), _nest(stmt.body, module))]
+            var, inner = source_name(stmt.var.name), _nest(stmt.body, module)
+            if stmt.kind == "combine" and stmt.combine == "loop":  # a combine that is a loop over the partial results
+                inner = [LoopNode("sequential", var, inner)]
+            return [LoopNode(stmt.kind, var, inner)]
         case While():
             return [LoopNode("while", "", _nest((*stmt.before, *stmt.body), module))]
         case If():

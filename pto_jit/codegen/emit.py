@@ -37,6 +37,7 @@ class Emitter:
         self.weak: set[str] = set()  # variables that hold weak numbers
         self._blocks: list[list[Stmt]] = [[]]
         self._names: dict[str, int] = {}
+        self._temporaries = 0
         self._dims: dict[tuple[str, int], Var] = {}
         self._offsets: dict[str, tuple[str, int]] = {}  # temporary -> (variable it was computed from, constant added)
         self.allocated: dict[str, Op] = {}  # tensors made here
@@ -47,14 +48,25 @@ class Emitter:
     # -- names and blocks ---------------------------------------------------------------------------------------
 
     def fresh(self, hint: str, type: Type) -> Var:
-        """A variable with an unused name, `hint` itself when that is free."""
-        count = self._names.get(hint, 0)
-        self._names[hint] = count + 1
-        name = hint if count == 0 and hint != "t" else f"{hint}.{count}" if hint != "t" else f"t{count}"
-        if count and name in self._names:
-            return self.fresh(hint, type)
-        self._names.setdefault(name, 1)
-        return Var(name, type)
+        """A variable with an unused name, `hint` itself when that is free; a temporary ("t") is t0, t1, ..."""
+        if hint != "t":
+            return self.named(hint, type)
+        count = self._temporaries
+        while f"t{count}" in self._names:
+            count += 1
+        self._temporaries = count + 1
+        self._names[f"t{count}"] = 1
+        return Var(f"t{count}", type)
+
+    def named(self, name: str, type: Type) -> Var:
+        """A variable for the user's variable `name`, whatever that is."""
+        count = self._names.get(name, 0)
+        self._names[name] = count + 1
+        unused = name if count == 0 else f"{name}.{count}"
+        if count and unused in self._names:
+            return self.named(name, type)
+        self._names.setdefault(unused, 1)
+        return Var(unused, type)
 
     def append(self, stmt: Stmt) -> None:
         self._blocks[-1].append(stmt)

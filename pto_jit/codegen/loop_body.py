@@ -182,7 +182,7 @@ class RunTimeLoop:
         if isinstance(value, Tensor):
             return value
         type_, weak = joined_type([value])
-        var = g.e.fresh(name, type_)
+        var = g.e.named(name, type_)
         if weak:
             g.e.weak.add(var.name)
         phis.append(Phi(var, [value], weak))

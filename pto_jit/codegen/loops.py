@@ -142,7 +142,7 @@ class Loops:
         kind: Literal["sequential", "parallel"] = "sequential" if spec.kind == "sequential" else "parallel"
         start, stop, step = (g.e.as_index(v) for v in (spec.start, spec.stop, spec.step))
         chunk = None if spec.chunk is None else g.e.as_index(spec.chunk)
-        var = g.e.fresh(node.target.id, I64)
+        var = g.e.named(node.target.id, I64)
         count = trip_count(spec)
         loop = RunTimeLoop(g, node, kind, loc, runs=count is not None and count > 0)
 

@@ -78,12 +78,44 @@ class State:
 
 @frozen
 class Slots:
-    """The memory of one variable's partial results."""
+    """Memory for values of one variable, numbered from 0."""
 
     type: Type
     memory: Var
     extents: tuple[Operand, ...] = ()
     valid: Var | None = None
+
+    def _window(self, e: Emit, at: Operand, extents: Sequence[Operand]) -> Var:
+        """A slot as a tensor of the tile's rank."""
+        zeros = [index(0)] * len(extents)
+        return e.op("view", self.memory, at, *zeros, index(1), *extents, drop=(0,), hint=f"{self.memory.name}_slot")
+
+    def write(self, e: Emit, at: Operand, value: Operand, *, extents: bool = True) -> None:
+        """Fill a slot; with its valid extents, unless they are there already."""
+        if self.valid is None:
+            e.do("setelem", value, self.memory, at)
+            return
+        axes = range(len(self.extents))
+        e.do("store", value, self._window(e, at, self.extents), *[index(0) for _ in axes])
+        for axis in axes if extents else ():
+            e.do("setelem", e.op("valid", value, axis=axis, hint="valid"), self.valid, at, index(axis))
+
+    def read(self, e: Emit, at: Operand, name: str) -> Operand:
+        """The value in a slot."""
+        if self.valid is None:
+            return e.op("getelem", self.memory, at, hint=name)
+        axes = range(len(self.extents))
+        valid = [e.op("getelem", self.valid, at, index(axis), hint="valid") for axis in axes]
+        return e.op("load", self._window(e, at, valid), *[index(0) for _ in axes], *self.extents, hint=name)
+
+
+def slots_of(var: Var, name: str, extents: tuple[Operand, ...], count: Operand, e: Emit) -> Slots:
+    """Memory for `count` values of a scalar, or of a tile with these declared extents."""
+    memory = e.op("alloc", count, *extents, dtype=var.type.dtype, hint=f"{name}_parts")
+    valid = None
+    if isinstance(var.type, TileType):
+        valid = e.op("alloc", count, index(len(extents)), dtype=i64, hint=f"{name}_valid")
+    return Slots(var.type, memory, extents, valid)
 
 
 @frozen
@@ -115,55 +147,28 @@ class Partials:
     def save(self, e: Emit, at: Operand) -> None:
         """Fill the slot `at`."""
         for var, slots in zip(self.vars, self.slots, strict=True):
-            self._write(e, slots, at, var)
-            if slots.valid is not None:
-                for axis in range(len(slots.extents)):
-                    extent = e.op("valid", var, axis=axis, hint="valid")
-                    e.do("setelem", extent, slots.valid, at, index(axis))
+            slots.write(e, at, var)
         if self.flag is not None and self.flags is not None:
             e.do("setelem", self.flag, self.flags, at)
 
     # -- slots ------------------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def _window(e: Emit, slots: Slots, at: Operand, extents: Sequence[Operand]) -> Var:
-        """A slot as a tensor of the tile's rank."""
-        zeros = [index(0)] * len(extents)
-        return e.op("view", slots.memory, at, *zeros, index(1), *extents, drop=(0,), hint=f"{slots.memory.name}_slot")
-
-    def _write(self, e: Emit, slots: Slots, at: Operand, value: Operand) -> None:
-        if slots.valid is None:
-            e.do("setelem", value, slots.memory, at)
-        else:
-            e.do("store", value, self._window(e, slots, at, slots.extents), *[index(0)] * len(slots.extents))
-
     def read(self, e: Emit, at: Operand) -> list[Operand]:
         """The state in a slot."""
-        found: list[Operand] = []
-        for slots in self.slots:
-            if slots.valid is None:
-                found.append(e.op("getelem", slots.memory, at, hint=self.state.name))
-                continue
-            axes = range(len(slots.extents))
-            valid = [e.op("getelem", slots.valid, at, index(axis), hint="valid") for axis in axes]
-            window = self._window(e, slots, at, valid)
-            found.append(e.op("load", window, *[index(0) for _ in axes], *slots.extents, hint=self.state.name))
-        return found
+        return [slots.read(e, at, self.state.name) for slots in self.slots]
 
     def merge(self, e: Emit, left: Operand, right: Operand) -> None:
         """Combine the slot `right` into the slot `left`."""
 
         def both(e: Emit) -> None:
-            self._store(e, left, self.combined(e, self.read(e, left), self.read(e, right)))
+            values = combined(e, self.state, self.read(e, left), self.read(e, right))
+            for slots, value in zip(self.slots, values, strict=True):
+                slots.write(e, left, value, extents=False)  # those of both are equal: it was checked
 
         def only_right(e: Emit) -> None:
-            self._store(e, left, self.read(e, right))
             assert self.flags is not None
-            for slots in self.slots:
-                for axis in range(len(slots.extents)) if slots.valid is not None else ():
-                    assert slots.valid is not None
-                    extent = e.op("getelem", slots.valid, right, index(axis), hint="valid")
-                    e.do("setelem", extent, slots.valid, left, index(axis))
+            for slots, value in zip(self.slots, self.read(e, right), strict=True):
+                slots.write(e, left, value)
             e.do("setelem", TRUE, self.flags, left)
 
         if self.flags is None:
@@ -173,10 +178,6 @@ class Partials:
         when(e, e.op("getelem", flags, right, hint="touched"),
              lambda e: when(e, e.op("getelem", flags, left, hint="touched"), both, only_right))  # fmt: skip
 
-    def _store(self, e: Emit, at: Operand, values: Sequence[Operand]) -> None:
-        for slots, value in zip(self.slots, values, strict=True):
-            self._write(e, slots, at, value)
-
     def fold(self, e: Emit, at: Operand) -> None:
         """Combine the slot `at` into what the loop reduces into."""
         if self.flags is None:
@@ -184,9 +185,6 @@ class Partials:
         else:
             touched = e.op("getelem", self.flags, at, hint="touched")
             when(e, touched, lambda e: fold(e, self.state, lambda e: self.read(e, at)))
-
-    def combined(self, e: Emit, left: Sequence[Operand], right: Sequence[Operand]) -> list[Operand]:
-        return combined(e, self.state, left, right)
 
 
 def when(e: Emit, cond: Operand, then: Callable[[Emit], None], orelse: Callable[[Emit], None] | None = None) -> None:
@@ -245,13 +243,7 @@ def allocate(
 ) -> Partials:
     """Memory for `count` partial results; `extents` are those of each variable's tile (empty for scalars)."""
     names = e.names
-    found: list[Slots] = []
-    for var, shape in zip(state.vars, extents, strict=True):
-        memory = e.op("alloc", count, *shape, dtype=var.type.dtype, hint=f"{state.name}_parts")
-        valid = None
-        if isinstance(var.type, TileType):
-            valid = e.op("alloc", count, index(len(shape)), dtype=i64, hint=f"{state.name}_valid")
-        found.append(Slots(var.type, memory, tuple(shape), valid))
+    found = [slots_of(v, state.name, tuple(n), count, e) for v, n in zip(state.vars, extents, strict=True)]
     flag = flags = None
     if state.flagged:
         flag = names.fresh(f"{state.name}_touched", BOOL)

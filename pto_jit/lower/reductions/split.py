@@ -52,6 +52,7 @@ After::
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from pto_jit.ir.nodes import (
@@ -76,9 +77,10 @@ from pto_jit.lower.decisions import Decision
 from pto_jit.lower.names import Names, Scalars, index, source_name
 from pto_jit.lower.reductions.merge import merge
 from pto_jit.lower.reductions.nest import chosen_chunks, find_nest, take_nest_apart
-from pto_jit.lower.reductions.partials import FALSE, TRUE, Emit, Partials, State, allocate, fold, when
+from pto_jit.lower.reductions.partials import FALSE, TRUE, Emit, Partials, State, allocate, fold, slots_of, when
 from pto_jit.lower.reductions.places import VIEWS
 from pto_jit.lower.reductions.recognise import states_of
+from pto_jit.lower.reductions.spread import is_read_by_loops, spread
 from pto_jit.lower.simplify import simplify
 from pto_jit.semantic.table import is_generator
 
@@ -101,6 +103,8 @@ class _Splitter:
         self.names_: Names | None = None
         self.movable: set[int] = set()  # statements of ours that may run earlier, by id
         self.kept: list[Stmt] = []  # what `movable` refers to: ids stay unique
+        self.rest: list[Stmt] = []  # of the scope, after the statement being looked at
+        self.kept_tiles: list[tuple[Var, Callable[[Emit], Operand]]] = []  # results that parallel loops of `rest` read
         self.views: dict[str, str] = {}
         self.generators: dict[str, Op | None] = {}
 
@@ -126,8 +130,9 @@ class _Splitter:
 
     # -- the walk ---------------------------------------------------------------------------------------------------
 
-    def block(self, block: Block, live: frozenset[str], *, divided: bool) -> Block:
-        """`live` may be read after the block; `divided`: it runs inside a loop that is divided already."""
+    def block(self, block: Block, live: frozenset[str], *, divided: bool, scope: bool = False) -> Block:
+        """`live` may be read after the block; `divided`: it runs inside a loop that is divided already; `scope`: it is
+        the body of an in-core scope."""
         after: list[frozenset[str]] = []
         for stmt in reversed(block):
             after.append(live)
@@ -135,8 +140,14 @@ class _Splitter:
                 live -= {v.name for v in stmt.results}
             live |= {v.name for v in free_vars((stmt,))}
         result: list[Stmt] = []
-        for stmt, following in zip(block, reversed(after), strict=True):
+        pending = list(zip(block, reversed(after), strict=True))
+        while pending:
+            (stmt, following), *pending = pending
+            self.rest = [s for s, _ in pending] if scope else []
+            self.kept_tiles = []
             result += self.statement(stmt, following, result, divided)
+            for var, read in self.kept_tiles:
+                pending = spread(var, pending, read, self.names)
         same = len(result) == len(block) and all(a is b for a, b in zip(result, block, strict=True))
         return block if same else tuple(result)
 
@@ -167,7 +178,7 @@ class _Splitter:
                 same = then is stmt.then and orelse is stmt.orelse
                 return (stmt,) if same else (replace(stmt, then=then, orelse=orelse),)
             case Scope():
-                body = self.block(stmt.body, live, divided=divided)
+                body = self.block(stmt.body, live, divided=divided, scope=True)
                 if body is stmt.body:
                     return (stmt,)
                 early, body = self.hoisted(body, set())
@@ -198,6 +209,7 @@ class _Splitter:
     def reduce(
         self, loop: For, states: list[State], live: frozenset[str], before: list[Stmt], divided: bool
     ) -> Block:
+        rest = self.rest
         nest = find_nest(loop, states, live, self.views)
         if divided and all(one.chunk is None for one in nest.loops):
             return self.undivided(loop, states, live)
@@ -223,11 +235,28 @@ class _Splitter:
             if state.place is None:
                 result += self.sunk(state, before)
         result += merge(partials, count, nest.loops[0], names)
+        kept: list[tuple[Var, Callable[[Emit], Operand]]] = []
+        for one in partials:
+            for target, extents in zip(one.state.targets, one.extents, strict=False):
+                if is_read_by_loops(target, rest):
+                    result += self.in_memory(target, extents, kept)
+        self.kept_tiles = kept
         variables = tuple(source_name(one.var.name) for one in nest.loops)
         for state in nest.states:
             reason = f"`{state.name}` has a partial result per chunk, merged by combine={loop.combine!r}"
             self.decisions.append(Decision("reduction", variables, True, reason, loc))
         return tuple(result)
+
+    def in_memory(
+        self, target: Var, extents: tuple[Operand, ...], kept: list[tuple[Var, Callable[[Emit], Operand]]]
+    ) -> Block:
+        """Write a result to global memory, from where later loops read it."""
+        memory = Emit(self.names, self.function.loc)
+        slots = slots_of(target, source_name(target.name), extents, index(1), memory)
+        end = Emit(self.names, self.function.loc)
+        slots.write(end, index(0), target)
+        kept.append((target, lambda e: slots.read(e, index(0), target.name)))
+        return (*self.may_move(memory.done()), *end.done())
 
     def undivided(self, loop: For, states: list[State], live: frozenset[str]) -> Block:
         """A loop inside one that is divided already: its iterations are one chunk."""

@@ -104,22 +104,24 @@ class Form:
     slots: set[str]
 
 
-def build(body: Block, own: Sequence[Var], results: Sequence[Operand] = ()) -> Form:
-    """The form of a body whose iterations each have the variables `own`; `results` are read at its end.
+def build(body: Block, own: Sequence[Var], results: Sequence[Operand] = (), kept: Sequence[Var] = ()) -> Form:
+    """The form of a body whose iterations each have the variables `own`; `results` are read at its end.  `kept` are
+    variables that each lane keeps from one iteration to its next.
 
     Raises `Unfit` when it holds anything but scalar operations, elements of tensors, branches and loops, or when it
     carries a variable from one iteration to the next.
     """
     assigned = block_defs(body)
     for var in free_vars(body):
-        if var.name in assigned and var.name not in {v.name for v in own}:
+        if var.name in assigned and var.name not in {v.name for v in (*own, *kept)}:
             raise Unfit(f"%{var.name} is carried")
     counts = Counter(v.name for s in statements(body) for v in defs(s))
-    builder = _Builder({v.name: v.type for v in (*variables(body), *own)}, {n for n, k in counts.items() if k > 1})
+    several = {n for n, k in counts.items() if k > 1}.union(v.name for v in kept)
+    builder = _Builder({v.name: v.type for v in (*variables(body), *own, *kept)}, several)
     reads = read_counts(body)
     reads.update(r.name for r in results if isinstance(r, Var))
-    nodes = builder.block(body, _Container(reads, frozenset()), None)
-    return _placed(nodes, builder.types, own, results)
+    nodes = builder.block(body, _Container(reads, frozenset(v.name for v in kept)), None)
+    return _placed(nodes, builder.types, (*own, *kept), results)
 
 
 class _Builder:

@@ -39,12 +39,17 @@ def plan(w: FunctionWriter, loop: For) -> Plan | None:
     """How to write `loop` several iterations at a time; None when it is better (or has to be) written one by one."""
     if loop.kind not in PARALLEL or w.module.debug or _read_later(w.func, loop):
         return None
+    # lanes take every n-th iteration, so what they combine must commute: the named operations do
+    if not all(isinstance(r.combine, str) for r in loop.reductions):
+        return None
+    kept = [v for r in loop.reductions for v in r.state]
     try:
-        form = build(loop.body, [loop.var])
+        form = build(loop.body, [loop.var], kept=kept)
     except Unfit:
         return None
     step = int(loop.step.value) if isinstance(loop.step, Const) else None
-    variance = Variance(form, {loop.var.name}, {loop.var.name: step}).settle()
+    names = frozenset(v.name for v in kept)
+    variance = Variance(form, {loop.var.name, *names}, {loop.var.name: step}, names).settle()
     return _choose(w, form, variance, _most(w.func, loop))
 
 
@@ -73,7 +78,8 @@ def _choose(w: FunctionWriter, form: Form, variance: Variance, most: int | None)
 def _read_later(func: Func, loop: For) -> bool:
     """Whether the code around a loop reads what the body assigns."""
     inside, everywhere = read_counts(loop.body), read_counts(func.body)
-    return any(everywhere[name] > inside[name] for name in (*block_defs(loop.body), loop.var.name))
+    kept = {v.name for r in loop.reductions for v in r.state}
+    return any(everywhere[name] > inside[name] for name in {*block_defs(loop.body), loop.var.name} - kept)
 
 
 def _most(func: Func, loop: For) -> int | None:
@@ -115,6 +121,8 @@ def write(w: FunctionWriter, loop: For, plan: Plan, first: Index, count: Index, 
 
     def groups(start: Index, stop: Index, parts: int, masked: bool) -> None:
         lanes = LaneWriter(w, plan.variance, plan.width, parts)
+        for reduction in loop.reductions:
+            lanes.start(reduction)
 
         def group(k: Value, _: list[Value]) -> Sequence[Value]:
             lanes.values[loop.var.name] = Linear(code.wrapping("add", first, code.wrapping("mul", k, step)), step)
@@ -122,6 +130,8 @@ def write(w: FunctionWriter, loop: For, plan: Plan, first: Index, count: Index, 
             return ()
 
         code.loop(start, stop, lanes.count, body=group, name="groups")
+        for reduction in loop.reductions:
+            lanes.finish(reduction)
 
     if traits.control or traits.repeats or traits.math:  # long: written once
         groups(0, count, plan.parts, masked=True)

@@ -60,6 +60,8 @@ class Variance:
     form: Form
     varying: set[str]
     steps: dict[str, Step] = field(default_factory=dict)
+    kept: frozenset[str] = frozenset()
+    """Variables that lanes keep from one group to the next: a lane without an iteration must not change them."""
     root_leaves: bool = False
     _narrow: list[bool] = field(default_factory=list)
     _frames: list[_Frame] = field(default_factory=list)
@@ -83,6 +85,8 @@ class Variance:
 
     def _masked(self, name: str) -> bool:
         """Whether lanes that are not active here will read this variable."""
+        if name in self.kept:
+            return True
         depth = len(self.form.home[name])
         return any(self._narrow[depth:]) or any(f.continued and f.depth >= depth for f in self._frames)
 
