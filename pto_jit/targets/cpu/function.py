@@ -225,6 +225,27 @@ class FunctionWriter:
         self.buffers.add(name)
         return True
 
+    def tensor_memory(self, name: str, size: Index) -> Value:
+        """Memory of the launch for a tensor made here; made again, the tensor gives up what it had."""
+        code = self.code
+        slot = code.alloca(PTR, name)
+        with code.at_entry():
+            code.b.store(zero(PTR), slot)
+        self.heap.append(slot)
+        old = code.b.load(slot, typ=PTR)
+        with code.when(code.b.icmp_unsigned("!=", old, zero(PTR)), likely=False):
+            code.b.store(zero(PTR), slot)
+            self.release_tensor(name, old)
+        pointer = code.call("pto_buffer_alloc", PTR, [code.worker, as_i64(code.max(size, 1))])
+        self.got_memory(pointer)
+        code.b.store(pointer, slot)
+        self.env["alloc " + name] = slot
+        return pointer
+
+    def release_tensor(self, name: str, pointer: Value) -> None:
+        """Give the memory of a tensor back."""
+        self.code.call("pto_buffer_free", VOID, [self.code.worker, pointer])
+
     # -- operands -------------------------------------------------------------------------------------------------
 
     def scalar(self, operand: Operand) -> Value:

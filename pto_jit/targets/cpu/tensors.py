@@ -13,7 +13,7 @@ from pto_jit.dtypes import DType, f32, f64
 from pto_jit.errors import BoundsError, KernelAssertionError, LaunchError, Loc
 from pto_jit.ir.nodes import Op
 from pto_jit.ir.types import TensorType
-from pto_jit.targets.cpu.code import I1, I8, I64, PTR, VOID, Index, Value, number, storage_type, zero
+from pto_jit.targets.cpu.code import I1, I8, I64, PTR, VOID, Index, Value, number, storage_type
 from pto_jit.targets.cpu.code import i64 as as_i64
 from pto_jit.targets.cpu.elementwise import cast, from_memory, to_memory
 from pto_jit.targets.cpu.values import Tensor
@@ -100,20 +100,9 @@ def _alloc(w: FunctionWriter, op: Op) -> None:
     filled = bool(op.attr("filled"))
     extents = tuple(code.max(w.index(a), 0) for a in (op.args[:-1] if filled else op.args))
     size = code.bytes(dtype.bytes, extents)
-    slot = code.alloca(PTR, result.name)
-    with code.at_entry():
-        code.b.store(zero(PTR), slot)
-    w.heap.append(slot)
-    old = code.b.load(slot, typ=PTR)
-    with code.when(code.b.icmp_unsigned("!=", old, zero(PTR)), likely=False):
-        code.call("pto_buffer_free", VOID, [code.worker, old])
-        code.b.store(zero(PTR), slot)
-    pointer = code.call("pto_buffer_alloc", PTR, [code.worker, as_i64(code.max(size, 1))])
-    w.got_memory(pointer)
-    code.b.store(pointer, slot)
+    pointer = w.tensor_memory(result.name, size)
     tensor = Tensor(dtype, pointer, extents, w.strides(dtype, extents))
     w.env[result.name] = tensor
-    w.env["alloc " + result.name] = slot
     if filled:
         value = to_memory(w.b, w.scalar(op.args[-1]), dtype)
         count = code.div(size, dtype.bytes)
