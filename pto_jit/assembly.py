@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pto_jit.builder.module import PTOModule
+from pto_jit.errors import ParseError
 from pto_jit.ir.parse import parse
 from pto_jit.ir.verify import check
 from pto_jit.semantic.rules import infer
@@ -24,5 +25,11 @@ def parse_pto(text: str, filename: str | None = None) -> PTOModule:
 
 
 def load_pto(path: str | Path) -> PTOModule:
-    """The module in a `.pto` file."""
-    return parse_pto(Path(path).read_text(encoding="utf-8"), str(path))
+    """The module in a `.pto` file; OSError when it cannot be read, else as `parse_pto`."""
+    data = Path(path).read_bytes()
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode("utf-8").split("\n")
+        raise ParseError("expected text in UTF-8", str(path), len(before), len(before[-1])) from None
+    return parse_pto(text.replace("\r\n", "\n"), str(path))
