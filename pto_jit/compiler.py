@@ -25,7 +25,7 @@ from pto_jit.ir.text import to_text as print_module
 from pto_jit.ir.verify import verify
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.inline import inline_calls
-from pto_jit.lower.pipeline import PIPELINE, Pass
+from pto_jit.lower.pipeline import PIPELINE, Pass, with_checks
 from pto_jit.options import Options
 from pto_jit.runtime import symbols
 from pto_jit.semantic.rules import infer
@@ -102,7 +102,7 @@ def run_passes(stages: Stages, passes: Sequence[tuple[str, Pass]], options: Opti
     """Transform the last stage by one pass after the other; each result is a stage."""
     module = stages.last
     verify(module, infer)
-    for name, transform in passes:
+    for name, transform in with_checks(passes) if _debug(options) else passes:
         start = time.perf_counter()
         before = module
         module = _guarded(

@@ -227,7 +227,18 @@ class BoundsError(LaunchError, IndexError):
 
 
 class RaceError(LaunchError):
-    """Two iterations of a parallel loop touch one place (debug=True)."""
+    """Two iterations of a parallel loop touch one place, and at least one of them writes it (debug=True).
+
+    Attributes: `loop` (its variable), `iterations` (the values of the variable in the earlier and the later iteration),
+    `tensor`, `element` (its indices, None when they are not unique), `places` (of the earlier and the later access).
+    What the launch wrote before it stopped stays written.
+    """
+
+    loop: str = ""
+    iterations: tuple[int, int] = (0, 0)
+    tensor: str = ""
+    element: tuple[int, ...] | None = None
+    places: tuple[Loc, Loc] = (NOWHERE, NOWHERE)
 
 
 class KernelAssertionError(LaunchError, AssertionError):

@@ -23,13 +23,16 @@ _HELP = {
 }
 
 
-def fail(kernel: Kernel, site: int, v0: int, v1: int, v2: int, args: tuple[Any, ...]) -> None:
+def fail(kernel: Kernel, site: int, v0: int, v1: int, v2: int, args: tuple[Any, ...],
+         more: tuple[int, ...] = ()) -> None:  # fmt: skip
     """Raise the error of the failure site with that number; negative ones are the runtime's."""
     if site == -1:
         raise MemoryError(f"{kernel.name}: {v0} bytes could not be had")
     if site < 0:
         raise errors.InternalError(f"{kernel.name}: the runtime reported failure {site} ({v0})")
     error, template, _ = kernel.built.program.sites[site]
+    if error == "RaceError":
+        raise _race(kernel, site, (v1, v0), more)
     reason, _, action = template.format(v0, v1, v2).partition("; ")
     lines = [f"{_CODES.get(error, 'PTO-A900')}: {kernel.name}: {reason}"]
     loc: Loc | None = _place(kernel, site)
@@ -43,6 +46,23 @@ def fail(kernel: Kernel, site: int, v0: int, v1: int, v2: int, args: tuple[Any, 
     if action:
         lines.append(f"help: {action}")
     raise _error(error, "\n".join(lines))
+
+
+def _race(kernel: Kernel, site: int, iterations: tuple[int, int], more: tuple[int, ...]) -> PtoError:
+    """`more`: the sites of the loop and of the earlier access, and the indices of the element where they are known."""
+    from pto_jit.semantic.races import Access, race_error
+
+    loop, first, *element = more
+
+    def access(number: int) -> Access:
+        verb, _, tensor = kernel.built.program.sites[number][1].partition(" ")
+        return Access(verb, tensor, _place(kernel, number))  # type: ignore[arg-type]
+
+    variable = kernel.built.program.sites[loop][1]
+    return race_error(
+        kernel.name, variable, _place(kernel, loop), access(site), access(first), iterations,
+        tuple(element) if element else None,
+    )  # fmt: skip
 
 
 def _error(name: str, text: str) -> Exception:

@@ -227,6 +227,9 @@ enum pto_access {
  */
 int32_t pto_race_enter(pto_worker *w, int32_t site);
 
+/* Whether the innermost checked loop is the one with that site: 1 or 0.  The worker. */
+int32_t pto_race_inside(const pto_worker *w, int32_t site);
+
 /* The innermost loop begins the iteration with that value of its variable; values come in the loop's order. */
 void pto_race_iteration(pto_worker *w, int64_t value, int64_t step);
 

@@ -292,6 +292,10 @@ int32_t pto_race_enter(pto_worker *w, int32_t site) {
     return PTO_OK;
 }
 
+int32_t pto_race_inside(const pto_worker *w, int32_t site) {
+    return w->race != NULL && w->race->innermost->site == site;
+}
+
 void pto_race_iteration(pto_worker *w, int64_t value, int64_t step) {
     scope *s = w->race->innermost;
     if (!s->started) {

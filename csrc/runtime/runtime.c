@@ -318,8 +318,9 @@ const pto_symbol *pto_symbols(int32_t *count) {
         SYMBOL(pto_launch),          SYMBOL(pto_parallel_for),        SYMBOL(pto_scratch_push),
         SYMBOL(pto_scratch_pop),     SYMBOL(pto_buffer_alloc),        SYMBOL(pto_buffer_free),
         SYMBOL(pto_fail),            SYMBOL(pto_print),               SYMBOL(pto_worker_index),
-        SYMBOL(pto_race_enter),      SYMBOL(pto_race_iteration),      SYMBOL(pto_race_leave),
-        SYMBOL(pto_race_access),     SYMBOL(pto_race_element),        SYMBOL(pto_race_forget),
+        SYMBOL(pto_race_enter),      SYMBOL(pto_race_inside),         SYMBOL(pto_race_iteration),
+        SYMBOL(pto_race_leave),      SYMBOL(pto_race_access),         SYMBOL(pto_race_element),
+        SYMBOL(pto_race_forget),
         SYMBOL(pto_symbols),
     };
     *count = (int32_t)(sizeof table / sizeof table[0]);

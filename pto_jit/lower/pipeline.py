@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pto_jit.ir.nodes import Module
 from pto_jit.lower.chunk import expand_chunks
 from pto_jit.lower.coalesce import coalesce
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.fuse import fuse
+from pto_jit.lower.instrument import check_promises
 from pto_jit.lower.outline import outline_scopes
 from pto_jit.lower.place import place_scopes
 from pto_jit.lower.reductions import split_reductions
@@ -39,3 +40,9 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
     # last: grouping follows the final order of operations
     ("fused", _plain(fuse)),
 )
+
+
+def with_checks(passes: Sequence[tuple[str, Pass]]) -> tuple[tuple[str, Pass], ...]:
+    """The passes of a compilation for debugging: loops are marked to be checked while they are those of the source."""
+    at = 1 + next(k for k, (name, _) in enumerate(passes) if name == "simplified")
+    return (*passes[:at], ("checked", check_promises), *passes[at:])

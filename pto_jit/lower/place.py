@@ -179,6 +179,9 @@ def _swap(loop: For, decisions: list[Decision]) -> Block | None:
     def refuse(reason: str) -> None:
         decisions.append(Decision("interchange", pair, False, reason, chunk.loc))
 
+    if loop.checked or chunk.checked:
+        refuse("debug: loops that are checked for races run in the source's order")
+        return None
     if loop.kind == "sequential":
         refuse(f"`{pair[1]}` is a sequential loop and its dependences are not analysed")
         return None

@@ -22,6 +22,7 @@ from pto_jit.errors import (
     LaunchError,
     Loc,
     PtoError,
+    RaceError,
     excerpt,
 )
 from pto_jit.ir.nodes import (
@@ -48,7 +49,8 @@ from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.language._loops import CHUNK_LIMIT
 from pto_jit.language._tile_value import TileValue
 from pto_jit.semantic.evaluation import Array, Context, Value, argument, evaluate, number
-from pto_jit.semantic.table import is_elementwise
+from pto_jit.semantic.races import Access, Checker, access_of, parts_of, roots
+from pto_jit.semantic.table import is_elementwise, tensor_arg
 
 Argument = Any  # an ndarray for a tensor, an int, float or bool for a scalar
 
@@ -57,7 +59,8 @@ def run(module: Module, args: Sequence[Argument], *, debug: bool = False) -> tup
     """Execute the entry of `module`.
 
     `args` match the entry's parameters: NumPy arrays for tensors (written in place), numbers for scalars.  Returns
-    the entry's results: arrays, and Python numbers.  `debug` executes the program's assertions.
+    the entry's results: arrays, and Python numbers.  `debug` executes the program's assertions and compares the memory
+    that the iterations of loops marked `checked` touch (RaceError; see `semantic.races`).
 
     Raises ArgumentError for arguments that do not fit the parameters, the run-time errors of the language (with the
     place of the operation), and InternalError when the module itself is wrong.
@@ -104,10 +107,15 @@ class _Interpreter:
     def __init__(self, module: Module, debug: bool) -> None:
         self.funcs = {func.name: func for func in module.funcs}
         self.debug = debug
+        self.races = Checker(module.entry) if debug else None
+        self.roots: dict[str, dict[str, str]] = {}
+        self.func = module.func(module.entry)
 
     def call(self, func: Func, args: Sequence[Value]) -> tuple[Value, ...]:
         frame: Frame = {param.name: arg for param, arg in zip(func.params, args, strict=True)}
+        caller, self.func = self.func, func
         leave = self.block(func.body, frame)
+        self.func = caller
         if leave is _BREAK or leave is _CONTINUE:
             raise InternalError(f"{func.name}: break or continue outside a loop")
         results = leave.values if leave is not None else ()
@@ -162,13 +170,21 @@ class _Interpreter:
             if not all(-CHUNK_LIMIT <= bound <= CHUNK_LIMIT for bound in (start, stop)):
                 text = f"the chunked loop from {start} to {stop} leaves -2**60 to 2**60"
                 raise _located(LaunchError(text), stmt.loc)
+        races = self.races if stmt.checked else None
+        own = races is not None and not (stmt.kind == "in_chunk" and races.inside(stmt))
+        if races is not None and own:
+            races.enter(stmt)
         for index in range(start, stop, step):
             frame[stmt.var.name] = np.int64(index)
+            if races is not None and stmt.kind != "chunk":
+                races.iteration(index)
             leave = self.block(stmt.body, frame)
             if leave is _BREAK:
                 return None
             if leave is not None and leave is not _CONTINUE:
                 return leave
+        if races is not None and own:
+            races.leave()
         return None
 
     def while_loop(self, stmt: While, frame: Frame) -> _Leave | None:
@@ -198,7 +214,11 @@ class _Interpreter:
         args = [self.value(a, frame) for a in op.args]
         context = Context(self.debug, lambda region, arrays: self.region(region, arrays, frame))
         try:
+            if self.races is not None and self.races.scopes:
+                self.check_races(op, args, frame)
             results = evaluate(op, args, context)
+        except RaceError:
+            raise
         except PtoError as error:
             raise _located(error, op.loc) from error.__cause__
         except KeyError as error:
@@ -209,6 +229,21 @@ class _Interpreter:
             raise InternalError(f"{op.op} at {op.loc} gives {len(results)} results instead of {len(op.results)}")
         for var, result in zip(op.results, results, strict=True):
             frame[var.name] = _bound(var, result, op.op)
+        if op.op == "alloc" and self.races is not None:
+            self.races.forget(results[0])
+
+    def check_races(self, op: Op, args: list[Value], frame: Frame) -> None:
+        """Compare an access with those of other iterations of the checked loops around."""
+        verb, at = access_of(op), tensor_arg(op.op)
+        if verb is None or at is None or self.races is None:
+            return
+        operand = op.args[at]
+        assert isinstance(operand, Var)
+        known = self.roots.get(self.func.name)
+        if known is None:
+            known = self.roots[self.func.name] = roots(self.func.body)
+        root = known.get(operand.name, operand.name)
+        self.races.access(Access(verb, root.split(".", 1)[0], op.loc), parts_of(op, args), frame[root])
 
     def region(self, region: Region, arrays: Sequence[Array], frame: Frame) -> list[Array]:
         """Apply a region to arrays of one shape: at once when it is elementwise, else element by element."""

@@ -56,6 +56,8 @@ def _inner(nest: Nest, live: frozenset[str], views: dict[str, str]) -> Nest | No
     assert isinstance(inner, For)
     made = {v.name for s in body[:at] for v in defs(s)} | {outer.var.name}
     bounds = (inner.start, inner.stop, inner.step, *(() if inner.chunk is None else (inner.chunk,)))
+    if inner.checked:  # runs in the source's order
+        return None
     if inner.kind != "parallel" or any(isinstance(b, Var) and b.name in made for b in bounds):
         return None
     following = live | {v.name for v in free_vars(body)} | {v.name for v in free_vars(body[at + 1 :])}

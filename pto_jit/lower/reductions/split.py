@@ -211,6 +211,9 @@ class _Splitter:
     ) -> Block:
         rest = self.rest
         nest = find_nest(loop, states, live, self.views)
+        forward = isinstance(loop.step, Const) and loop.step.value > 0
+        if loop.chunk is None and loop.checked and not forward:  # is checked by its own variable
+            return self.undivided(loop, states, live)
         if divided and all(one.chunk is None for one in nest.loops):
             return self.undivided(loop, states, live)
         names, loc = self.names, loop.loc

@@ -80,6 +80,8 @@ class FunctionWriter:
         self.ops = Elementwise(lambda: self.code.b, module.host.scalef, module.fast)
         self.env: dict[str, Any] = {}
         self.parallel = parallel  # already on a worker: nothing below is divided again
+        self.recording = False  # accesses to tensors are compared with those of other iterations (debug)
+        self._roots: dict[str, str] | None = None
         counts = Counter(v.name for s in statements(func.body) for v in defs(s))
         self.mutable = {n for n, k in counts.items() if k > 1}
         self.uses = Counter(v.name for s in statements(func.body) for v in uses(s))
@@ -419,22 +421,53 @@ class FunctionWriter:
         code.go(head)
         code.at(after)
 
+    def root(self, name: str) -> str:
+        """The tensor of the function that the tensor `name` is a view of."""
+        if self._roots is None:
+            from pto_jit.semantic.races import roots
+
+            self._roots = roots(self.func.body)
+        return self._roots.get(name, name)
+
+    def record(
+        self, op: Op, tensor: Tensor, pointer: Value, extents: Sequence[Index] = (), strides: Sequence[Index] = ()
+    ) -> None:
+        """`op` is about to access a rectangle of its tensor operand."""
+        if self.recording:
+            from pto_jit.targets.cpu.racing import record
+
+            record(self, op, tensor, pointer, extents, strides)
+
+    def record_new(self, pointer: Value, size: Index) -> None:
+        """A tensor was allocated in this memory."""
+        if self.recording:
+            from pto_jit.targets.cpu.racing import record_new
+
+            record_new(self, pointer, size)
+
     def _for(self, stmt: For) -> None:
+        if stmt.checked and self.module.debug:
+            from pto_jit.targets.cpu.racing import write_checked
+
+            write_checked(self, stmt)
+            return
         if stmt.kind in ("parallel", "chunk") and not self.parallel:
             from pto_jit.targets.cpu.parallel import write_parallel
 
             write_parallel(self, stmt)
             return
         tiles = any(isinstance(s, (Call, Fuse)) for s in statements(stmt.body))
-        if stmt.kind in ("parallel", "in_chunk") and not tiles:
+        if stmt.kind in ("parallel", "in_chunk") and not tiles and not self.recording:
             from pto_jit.targets.cpu.spmd import write_loop  # here: kernels of tiles alone never need it
 
             if write_loop(self, stmt):
                 return
         self.sequential(stmt, self.index(stmt.start), self.index(stmt.stop), self.index(stmt.step))
 
-    def sequential(self, stmt: For, start: Index, stop: Index, step: Index) -> None:
-        """The iterations in order, in this frame."""
+    def sequential(
+        self, stmt: For, start: Index, stop: Index, step: Index, begin: Callable[[Value], None] | None = None
+    ) -> None:
+        """The iterations in order, in this frame; `begin` writes what each starts with."""
         code = self.code
         if any(isinstance(s, Op) and s.op in _ELEMENTS for s in statements(stmt.body)):
             self.module.loops.add(code.function.name)
@@ -461,6 +494,8 @@ class FunctionWriter:
         i = code.b.phi(I64, name=stmt.var.name)
         i.add_incoming(as_i64(start), before)
         self.define(stmt.var, i)
+        if begin is not None:
+            begin(i)
         self.loops.append(LoopExits(after, again, len(self.scopes)))
         self.block(stmt.body)
         self.loops.pop()

@@ -86,6 +86,7 @@ def write_take(w: FunctionWriter, op: Op) -> None:
         before, at, after = i[:axis], i[axis : axis + n], i[axis + n :]
         where = _index(w, op, index, at, tensor.extents[axis], "x[index]")
         source = code.offset(address(w, tensor, [*before, where, *([0] * len(tail))]), 0)
+        w.record(op, tensor, source, tail, tensor.strides[axis + 1 :])
         target = address(w, out, [*i[: axis + n], *([0] * len(tail))])
         if after:
             raise AssertionError(after)
@@ -94,6 +95,7 @@ def write_take(w: FunctionWriter, op: Op) -> None:
     def element(i: list[Index]) -> None:
         before, at = i[:axis], i[axis:]
         where = _index(w, op, index, at, tensor.extents[axis], "x[index]")
+        w.record(op, tensor, address(w, tensor, [*before, where]))
         write(w, out, i, read(w, tensor, [*before, where]))
 
     if tail:
@@ -124,6 +126,7 @@ def write_put(w: FunctionWriter, op: Op) -> None:
     def body(i: list[Index]) -> None:
         where = list(i)
         where[axis] = cast(w.b, read(w, index, i), index.dtype, i64_dtype)
+        w.record(op, tensor, address(w, tensor, where))
         write(w, tensor, where, read(w, tile, i))
 
     each(w, valid, body)
@@ -139,6 +142,7 @@ def write_atomic(w: FunctionWriter, op: Op) -> None:
     kind = {"atomic_add": "add", "atomic_max": "max", "atomic_min": "min"}[op.op]
     tile, tensor = settled(w, op.args[0]), w.tensor(op.args[1])
     pointer, inside = region(w, tensor, [w.index(a) for a in op.args[2:]], tile.valid, op.loc)
+    w.record(op, tensor, pointer, inside, tensor.strides)
     part = Tensor(tensor.dtype, pointer, inside, tensor.strides)
     bits = ir.IntType(tensor.dtype.bits)
     typ = storage_type(tensor.dtype)

@@ -13,7 +13,7 @@ from typing import Any
 from llvmlite import ir
 
 from pto_jit.errors import LaunchError
-from pto_jit.ir.nodes import Call, For, Fuse, Op, Var
+from pto_jit.ir.nodes import Call, For, Fuse, Op, Stmt, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import block_uses, statements
 from pto_jit.targets.cpu.code import I32, I64, PTR, Code, Index, Value, i64, number, register_type
@@ -71,8 +71,11 @@ def write_parallel(w: FunctionWriter, stmt: For) -> None:
     worker, context, begin, end = function.args
     inner = FunctionWriter(w.module, w.func, function, worker, parallel=True)
     inner.mutable, inner.generated, inner.callees = w.mutable, w.generated, w.callees
-    inner.hazards = w.hazards
-    env = {name: value for name, value in w.env.items() if name in block_uses((stmt,))}
+    inner.hazards, inner.recording = w.hazards, w.recording
+    used = block_uses((stmt,))
+    if w.module.debug:  # what a race is told about
+        used |= {w.root(name) for name in used}
+    env = {name: value for name, value in w.env.items() if name in used}
     captured: dict[str, Any] = {}
     for name, value in env.items():
         captured[name] = _value_of(w, value)
@@ -88,7 +91,7 @@ def write_parallel(w: FunctionWriter, stmt: For) -> None:
         return ()
 
     lanes = None
-    if not any(isinstance(s, (Call, Fuse)) for s in statements(stmt.body)):
+    if not w.recording and not any(isinstance(s, (Call, Fuse)) or _is_checked(s) for s in statements(stmt.body)):
         from pto_jit.targets.cpu import spmd  # here: kernels of tiles alone never need it
 
         lanes = spmd.plan(inner, stmt)
@@ -136,6 +139,10 @@ def _iterations(inner: FunctionWriter, stmt: For, begin: Value, end: Value, bind
     k.add_incoming(following, again)
     code.b.cbranch(code.b.icmp_signed("<", following, end), body, after)
     code.at(after)
+
+
+def _is_checked(stmt: Stmt) -> bool:
+    return isinstance(stmt, For) and stmt.checked
 
 
 def _is_light(stmt: For) -> bool:

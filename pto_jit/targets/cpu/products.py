@@ -119,6 +119,7 @@ class _Product:
         declared, valid, k = self._extents()
         tensor = w.tensor(store.args[1])
         pointer, inside = region(w, tensor, [w.index(a) for a in store.args[2:]], valid, store.loc)
+        w.record(store, tensor, pointer, inside, tensor.strides)
         reasons: list[bool | Value] = [code.compare("!=", a, b) for a, b in zip(inside, valid, strict=True)]
         low, high = address_range(code, pointer, tensor.strides, inside, dtype.bytes)
         for tile in (self.a, self.b):

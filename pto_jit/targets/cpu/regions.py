@@ -91,7 +91,7 @@ def write_map(w: FunctionWriter, op: Op) -> None:
             write(w, out, i, value)
 
     single = [[extent == 1 for extent in a.type.shape] for a in op.args]  # pyright: ignore[reportAttributeAccessIssue]
-    row = row_writer(w, op, tiles, single, outs, valid[-1])
+    row = None if w.recording else row_writer(w, op, tiles, single, outs, valid[-1])
     if row is not None:
         each(w, valid[:-1], row)
     else:

@@ -82,6 +82,7 @@ class Stores:
         unit = self.code.pick(self.alive, 1, 0)
         valid = tuple(unit if a is None else self.extents[a] for a in store.axes)
         pointer, inside = region(w, tensor, [w.index(a) for a in offsets], valid, op.loc)
+        w.record(op, tensor, pointer, inside, tensor.strides)
         return _Region(tensor, pointer, tensor.strides, inside)
 
     def place(self) -> dict[Any, Strided]:

@@ -30,6 +30,7 @@ def _dim(w: FunctionWriter, op: Op) -> None:
 def _getelem(w: FunctionWriter, op: Op) -> None:
     tensor = w.tensor(op.args[0])
     address = w.element(tensor, [w.index(a) for a in op.args[1:]], op.loc)
+    w.record(op, tensor, address)
     raw = w.b.load(address, typ=storage_type(tensor.dtype), align=tensor.dtype.bytes)
     w.define(op.results[0], from_memory(w.b, raw, tensor.dtype))
 
@@ -37,6 +38,7 @@ def _getelem(w: FunctionWriter, op: Op) -> None:
 def _setelem(w: FunctionWriter, op: Op) -> None:
     tensor = w.tensor(op.args[1])
     address = w.element(tensor, [w.index(a) for a in op.args[2:]], op.loc)
+    w.record(op, tensor, address)
     w.b.store(to_memory(w.b, w.scalar(op.args[0]), tensor.dtype), address, align=tensor.dtype.bytes)
 
 
@@ -101,6 +103,7 @@ def _alloc(w: FunctionWriter, op: Op) -> None:
     extents = tuple(code.max(w.index(a), 0) for a in (op.args[:-1] if filled else op.args))
     size = code.bytes(dtype.bytes, extents)
     pointer = w.tensor_memory(result.name, size)
+    w.record_new(pointer, size)
     tensor = Tensor(dtype, pointer, extents, w.strides(dtype, extents))
     w.env[result.name] = tensor
     if filled:

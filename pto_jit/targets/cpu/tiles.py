@@ -32,6 +32,7 @@ def load_tile(w: FunctionWriter, op: Op) -> Tile:
         if extent is not size:
             need_extent(w, op, axis, extent)
     pointer, inside = region(w, tensor, offsets, declared, op.loc)
+    w.record(op, tensor, pointer, inside, tensor.strides)
     if op.attr("pad"):
         return _padded(w, op, tensor, pointer, declared, inside)
     return Tile(tensor.dtype, pointer, declared, inside, tensor.strides, view=True)

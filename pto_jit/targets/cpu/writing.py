@@ -57,9 +57,10 @@ def _declare(module: ModuleWriter, func: Func) -> ir.Function:
 
 
 def _write_callee(module: ModuleWriter, func: Func, function: ir.Function, callees: dict[str, ir.Function],
-                  parallel: bool) -> None:  # fmt: skip
+                  parallel: bool, recording: bool) -> None:  # fmt: skip
     worker, *args = function.args
     w = FunctionWriter(module, func, function, worker, parallel=parallel)
+    w.recording = recording
     w.callees = callees
     at = 0
     for p in func.params:
@@ -228,9 +229,15 @@ def write_module(module: Module, here: Host, *, debug: bool, fastmath: bool) -> 
     llvm.triple, llvm.data_layout = here.triple, here.layout
     writer = ModuleWriter(llvm, here, debug, fastmath)
     parallel = _called_in_parallel(module)
+    recorded: set[str] = set()
+    if debug:
+        from pto_jit.targets.cpu.racing import recorded_functions
+
+        recorded = recorded_functions(module)
     callees = {f.name: _declare(writer, f) for f in module.funcs if f.name != module.entry}
     for func in module.funcs:
         if func.name != module.entry:
-            _write_callee(writer, func, callees[func.name], callees, func.name in parallel)
+            _write_callee(writer, func, callees[func.name], callees, func.name in parallel,
+                          func.name in recorded)  # fmt: skip
     name, plan = _write_entry(writer, module.func(module.entry), callees)
     return writer, name, plan
