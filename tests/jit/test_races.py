@@ -285,18 +285,76 @@ def test_of_nested_loops_each_is_checked() -> None:
     assert inner.value.loop == "j"
 
 
-def test_reductions_are_no_races() -> None:
-    @pto.jit(debug=True)
-    def total(x: pl.Tensor, y: pl.Tensor) -> None:
-        with pl.incore():
-            s = 0.0
-            for i in pl.range(0, x.shape[0], chunk=8):
-                s += x[i]
-            y[0] = s
+def reduce_chunked(x: pl.Tensor, y: pl.Tensor, at) -> None:
+    with pl.incore():
+        s = 0.0
+        for i in pl.range(0, 12, chunk=5):
+            s += x[i]
+            y[at * i] = x[i]
+        y[13] = s
 
-    y = np.zeros(1)
-    total(np.arange(100.0), y)
-    assert y[0] == 4950
+
+def reduce_nested(x: pl.Tensor, y: pl.Tensor, at) -> None:
+    with pl.incore():
+        s = 0.0
+        for i in pl.range(0, 3, chunk=2):
+            for j in pl.range(0, 4, chunk=3):
+                s += x[4 * i + j]
+                y[at * (4 * i + j)] = x[i]
+        y[13] = s
+
+
+def reduce_backwards(x: pl.Tensor, y: pl.Tensor, at) -> None:
+    with pl.incore():
+        s = 0.0
+        for i in pl.range(11, -1, -1, parallel=True):
+            s += x[i]
+            y[at * i] = x[i]
+        y[13] = s
+
+
+def reduce_inner(x: pl.Tensor, y: pl.Tensor, at) -> None:
+    with pl.incore():
+        for i in pl.range(0, 3, parallel=True):
+            s = 0.0
+            for j in pl.range(0, 4, parallel=True):
+                s += x[4 * i + j]
+                y[at * (4 * i + j)] = x[j]
+            y[13 + i] = s
+
+
+def reduce_tiles(x: pl.Tensor, y: pl.Tensor, at) -> None:
+    with pl.incore():
+        s = pl.zeros([2], pl.f64)
+        for i in pl.range(0, 6, chunk=4):
+            t = pl.load(x, [2 * i], [2])
+            s += t
+            pl.store(t, [2 * at * i], y)
+        pl.store(s, [13], y)
+
+
+REDUCING = (reduce_chunked, reduce_nested, reduce_inner, reduce_tiles)
+
+
+@pytest.mark.parametrize("function", REDUCING, ids=lambda f: f.__name__)
+def test_a_reduction_is_no_race_and_what_else_its_loop_does_is_checked(function: Any) -> None:
+    x = np.arange(12.0)
+    plain, checked = np.zeros(16), np.zeros(16)
+    pto.jit(function)(x, plain, 1)
+    pto.jit(debug=True)(function)(x, checked, 1)
+    np.testing.assert_array_equal(checked, plain)
+    with pytest.raises(pto.RaceError) as info:
+        pto.jit(debug=True)(function)(x, np.zeros(16), 0)
+    assert info.value.tensor == "y" and info.value.element == (0,) and info.value.loop in "ij"
+
+
+def test_a_reduction_in_a_loop_that_counts_down_is_checked_by_the_loops_own_variable() -> None:
+    x, y = np.arange(12.0), np.zeros(16)
+    pto.jit(debug=True)(reduce_backwards)(x, y, 1)
+    assert y[13] == 66
+    with pytest.raises(pto.RaceError) as info:
+        pto.jit(debug=True)(reduce_backwards)(x, np.zeros(16), 0)
+    assert info.value.iterations == (11, 10)
 
 
 def test_a_kernel_from_the_disk_cache_tells_the_same(tmp_path: Any) -> None:
