@@ -59,6 +59,7 @@ class Parameters:
         self.positional = [p for p in every if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         self.named = [*self.positional, *(p for p in every if p.kind is p.KEYWORD_ONLY)]
         self.variable = next((p.name for p in every if p.kind is p.VAR_POSITIONAL), None)
+        self.static = frozenset(name for name, value in self.annotations.items() if value is constexpr)
         self.is_method = bool(self.positional) and self.positional[0].name == "self"
 
     def dispatcher_options(self) -> dict[str, Any]:
@@ -68,7 +69,7 @@ class Parameters:
             "positional_only": sum(p.kind is p.POSITIONAL_ONLY for p in self.positional),
             "varargs": self.variable is not None,
             "defaults": {p.name: p.default for p in self.named if p.default is not p.empty},
-            "static": tuple(p.name for p in self.named if self.annotations.get(p.name) is constexpr),
+            "static": tuple(p.name for p in self.named if p.name in self.static),
         }
 
     def __str__(self) -> str:

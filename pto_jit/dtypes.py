@@ -65,6 +65,8 @@ class DType:
 
     def __call__(self, value: Any) -> Any:
         """Outside a kernel: `value` as a NumPy scalar of this type; inside one, a cast."""
+        if type(value).__module__.startswith("pto_jit.language"):  # tiles, and run-time numbers of interpret mode
+            return value.to(self)
         return self.numpy.type(value)
 
     def __getitem__(self, sizes: Any) -> Annotated:

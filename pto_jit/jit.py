@@ -186,9 +186,16 @@ class JitFunction(Dispatcher, Generic[P, R]):
         return explain(self.__pto_jit__, call.params, self._options, f"{self.__name__}({signature_text(call)})")
 
     def interpret(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the original Python function on NumPy, where debuggers, coverage and `print` work."""
-        self._parameters.bind(args, kwargs)
-        return _interpret.run(self.__pto_jit__, args, kwargs)
+        """Run the original Python function on NumPy, where debuggers, coverage and `print` work.
+
+        Numbers round and wrap as in compiled code.  Parallel loops run in a shuffled order that is the same in every
+        run; two iterations that touch one element, at least one writing, are a RaceError.  Reading an element of
+        `pl.empty` before it is written is a LaunchError.
+        """
+        names, values = self._parameters.bind(args, kwargs)
+        self._refuse_specs(names, values)
+        self._parameters.classify(names, values)  # what a call refuses, interpret mode refuses
+        return _interpret.run(self.__pto_jit__, args, kwargs, static=self._parameters.static)
 
     # -- as an object -------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FunctionType
+from typing import Any
 
 from pto_jit.errors import CompilationError, Loc
 from pto_jit.slotted import field, frozen, mutable
@@ -91,7 +92,7 @@ def _locate(code: CodeType, fn: FunctionType) -> Located:
     for attempt in (0, 1):
         if attempt:
             linecache.checkcache(code.co_filename)
-        file = _load(code.co_filename, fn)
+        file = load_file(code.co_filename, fn.__globals__)
         if file is None:
             continue
         candidates = _candidates(file, code)
@@ -104,7 +105,7 @@ def _locate(code: CodeType, fn: FunctionType) -> Located:
             )
         if candidates and not (_changed_since_start(code.co_filename) and not _same_code(file, code)):
             return Located(file, min(candidates, key=_extent))
-    if _load(code.co_filename, fn) is None:
+    if load_file(code.co_filename, fn.__globals__) is None:
         raise CompilationError(
             f"the source of `{fn.__qualname__}` is not available (its code says it is from {code.co_filename!r})",
             code="PTO-S001",
@@ -119,8 +120,9 @@ def _locate(code: CodeType, fn: FunctionType) -> Located:
     )
 
 
-def _load(filename: str, fn: FunctionType) -> SourceFile | None:
-    lines = linecache.getlines(filename, fn.__globals__)
+def load_file(filename: str, module: dict[str, Any]) -> SourceFile | None:
+    """The parsed file of that name, None when there is no such text; `module`: the globals of code from it."""
+    lines = linecache.getlines(filename, module)
     if not lines:
         return None
     text = "".join(lines)

@@ -20,7 +20,7 @@ ALLOWED: dict[str, set[str]] = {
     "targets": LIBRARY | {"lower", "targets"},
     "targets/cpu/loading.py": LIBRARY | {"lower", "targets", "runtime"},  # addresses that generated code calls
     "runtime": {"runtime", "slotted", "errors", "config"},
-    "language": {"language", "slotted", "errors", "dtypes"},
+    "language": {"language", "slotted", "errors", "dtypes", "source"},
 }
 OUTSIDE = {"llvmlite": ("targets/cpu", "targets/vecmath", "bench"), "cffi": ("runtime",)}
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -17,8 +17,10 @@ from pto_jit.dtypes import DType, bool_, f64, i32, i64
 from pto_jit.errors import ArgumentError, ShapeError, TypeMismatchError
 from pto_jit.language import _memory_ops as memory
 from pto_jit.language import _numpy_ops as ops
+from pto_jit.language import _races as races
 from pto_jit.language import _tile as kinds  # which imports this module: its operators are made of these functions
 from pto_jit.language import _tile_ops as tiles
+from pto_jit.language._number import plain, shown
 from pto_jit.language._tile_value import ExtentError, TileValue, checked_axes, checked_axis, tile
 
 _NUMBERS = (bool, int, float)
@@ -40,10 +42,13 @@ def dtype_of(dtype: Any) -> DType:
 
 def value_of(x: Any, what: str = "an operand") -> Any:
     """An operand as a tile value, a NumPy scalar or a Python number."""
+    x = plain(x)
     if isinstance(x, kinds.Tile):
         return x.value
     if isinstance(x, kinds.Tensor):
-        return tile(x.view(np.ndarray), x.declared, x.generated) if x.ndim else x.view(np.ndarray)[()]
+        array = x.view(np.ndarray)
+        races.touch("update" if x.update else "read", array, x.update)
+        return tile(array, x.declared, x.generated) if x.ndim else array[()]
     if isinstance(x, _NUMBERS) and not isinstance(x, np.generic):
         if isinstance(x, int) and not -(2**63) <= x < 2**64:
             raise ArgumentError(f"{what} is the integer {x}, which does not fit 64 bits")
@@ -68,13 +73,14 @@ def tile_of(x: Any, what: str) -> TileValue:
 def present(result: Any, operands: Sequence[Any]) -> Any:
     """A result in the kind that its operands have."""
     if not isinstance(result, TileValue):
-        plain = all(isinstance(o, _NUMBERS) and not isinstance(o, np.generic) for o in operands)
-        return result.item() if plain and isinstance(result, np.generic) else result
+        weak = all(isinstance(o, _NUMBERS) and not isinstance(o, np.generic) for o in operands)
+        return shown(result.item() if weak and isinstance(result, np.generic) else result)
     if any(isinstance(o, np.ndarray) and np.may_share_memory(result.data, o) for o in operands):
         result = result.with_data(result.data.copy())  # a tile is what memory held when it was loaded
     if any(isinstance(o, kinds.Tile) for o in operands) or result.generated or not result.complete:
         return kinds.Tile(result)
     if any(isinstance(o, kinds.Tensor) for o in operands):
+        races.made(result.data, empty=False)
         return result.data.view(kinds.Tensor)
     return result.data if any(getattr(o, "ndim", 0) for o in operands) else kinds.Tile(result)
 
@@ -223,7 +229,7 @@ def dot(a: Any, b: Any, acc: Any, out_dtype: Any) -> Any:
 
 def extents_of(shape: Any, what: str) -> tuple[int, ...]:
     """A shape argument: an integer or a sequence of integers."""
-    items = shape if isinstance(shape, (list, tuple)) else [shape]
+    items = [plain(n) for n in (shape if isinstance(shape, (list, tuple)) else [shape])]
     for item in items:
         if isinstance(item, (bool, np.bool_)) or not isinstance(item, (int, np.integer)):
             raise TypeMismatchError(f"{what} takes integers, got {item!r}", hint="use integers or integer scalars")
@@ -288,7 +294,7 @@ def stack(items: Sequence[Any], axis: Any) -> Any:
 
 
 def split(x: Any, n: Any, axis: Any) -> tuple[Any, ...]:
-    t = tile_of(x, "split")
+    t, n = tile_of(x, "split"), plain(n)
     along = checked_axis(axis, t.rank, "split")
     extent = t.shape[along]
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1 or extent % n:
@@ -326,7 +332,8 @@ def flip(x: Any, axis: Any) -> Any:
 
 
 def valid_shape(x: Any) -> tuple[int, ...]:
-    return tile_of(x, "valid_shape").valid
+    valid = x.view(np.ndarray).shape if isinstance(x, kinds.Tensor) else tile_of(x, "valid_shape").valid
+    return tuple(shown(n) for n in valid)
 
 
 # -- new tiles and tensors ----------------------------------------------------------------------------------------
@@ -339,18 +346,22 @@ def full(shape: Any, value: Any, dtype: Any) -> kinds.Tensor:
         raise TypeMismatchError("full takes a number, got a tile", hint="use `pl.broadcast_to` to spread a tile")
     target = (_dtype(number) or common_dtype([number])) if dtype is None else dtype_of(dtype)
     data = np.full(shape_of(shape, "a shape"), to_dtype(number, target), target.numpy)
+    races.made(data, empty=False)
     return kinds.view_as(data, generated=True)
 
 
 def empty(shape: Any, dtype: Any) -> kinds.Tensor:
     """Unspecified elements: here, a value that shows."""
     target = dtype_of(dtype)
-    return full(shape, memory.unspecified(target), target)
+    tensor = full(shape, memory.unspecified(target), target)
+    races.made(tensor.view(np.ndarray), empty=True)
+    return tensor
 
 
 def arange(start: Any, stop: Any, step: Any, dtype: Any) -> Any:
     if stop is None:
         start, stop = 0, start
+    start, stop, step = plain(start), plain(stop), plain(step)
     for bound in (start, stop, step):
         if not isinstance(bound, (int, float, np.integer, np.floating)) or isinstance(bound, bool):
             raise TypeMismatchError(f"arange takes numbers, got {bound!r}")
@@ -362,6 +373,7 @@ def arange(start: Any, stop: Any, step: Any, dtype: Any) -> Any:
 
 
 def rand(name: str, seed: Any, offset: Any, shape: Any) -> Any:
+    seed = plain(seed)
     if not isinstance(seed, (int, np.integer)):
         raise TypeMismatchError(f"{name}: the seed {seed!r} is not an integer")
     if shape is not None:

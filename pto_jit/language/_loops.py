@@ -17,7 +17,9 @@ from typing import Any, Literal
 import numpy as np
 
 from pto_jit.errors import LaunchError, ScheduleError
+from pto_jit.language import _races as races
 from pto_jit.language._builtin import Scalar, builtin
+from pto_jit.language._number import plain, shown
 
 _loop_seed: ContextVar[int] = ContextVar("pto_loop_seed", default=0)
 
@@ -71,14 +73,15 @@ def range(
         raise LoopArgumentError(
             f"the chunked loop from {start} to {stop} leaves -2**60 to 2**60", hint="make it a loop without chunks"
         )
-    order = list(builtins.range(start, stop, step)) if parallel or chunk is not None else None
-    if order is None:
-        return iter(builtins.range(start, stop, step))
+    if not parallel and chunk is None:
+        return map(shown, builtins.range(start, stop, step))
+    order = list(builtins.range(start, stop, step))
     random.Random(f"{_loop_seed.get()}:{start}:{stop}:{step}").shuffle(order)
-    return iter(order)
+    return races.iterations(order)
 
 
 def _integer(what: str, value: Any) -> int:
+    value = plain(value)
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         raise LoopArgumentError(f"a loop's {what} is {value!r}", hint=f"a {what} is an integer")
     return int(value)
@@ -149,7 +152,7 @@ def dynamic_value(value: Any) -> Any:
     >>> pl.dynamic_value(3)
     3
     """
-    return value
+    return shown(value)
 
 
 class Reduction:

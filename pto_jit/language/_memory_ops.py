@@ -11,6 +11,7 @@ import numpy as np
 from pto_jit.dtypes import DType
 from pto_jit.errors import BoundsError, ShapeError
 from pto_jit.language import _numpy_ops as ops
+from pto_jit.language import _races as races
 from pto_jit.language._tile_ops import check_indices
 from pto_jit.language._tile_value import PAD_HELP, ExtentError, OffsetError, Shape, TileValue, joint, tile
 
@@ -35,6 +36,7 @@ def region(x: np.ndarray, offsets: Sequence[int], extents: Sequence[int], what: 
 def load(x: np.ndarray, offsets: Sequence[int], shape: Shape, pad: Any = None) -> TileValue:
     """A copy of the part of `x`, clipped at its bounds; with `pad` (a scalar of x's dtype) filled up to `shape`."""
     part = x[region(x, offsets, shape, "load")]
+    races.access("read", part)
     if pad is None:
         return tile(part.copy(), shape)
     data = np.full(tuple(shape), pad, x.dtype)
@@ -45,6 +47,7 @@ def load(x: np.ndarray, offsets: Sequence[int], shape: Shape, pad: Any = None) -
 def store(t: TileValue, x: np.ndarray, offsets: Sequence[int]) -> None:
     """Write the valid part, clipped at the bounds of `x`."""
     place, part = _meeting(t, x, offsets, "store")
+    races.access("write", x[place])
     x[place] = part
 
 
@@ -75,13 +78,16 @@ def assign(x: np.ndarray, declared: Shape, t: TileValue) -> None:
     data = t.data.reshape((1,) * lead + t.valid)
     wide = [one and declared[axis] != 1 for axis, one in enumerate((*(True,) * lead, *t.unit))]
     meet = [n if w and v else min(n, v) for n, v, w in zip(x.shape, data.shape, wide, strict=True)]
-    x[tuple(slice(0, n) for n in meet)] = data[tuple(slice(0, n) for n in meet)]
+    place = x[tuple(slice(0, n) for n in meet)]
+    races.access("write", place)
+    place[...] = data[tuple(slice(0, n) for n in meet)]
 
 
 def atomic(name: str, t: TileValue, x: np.ndarray, offsets: Sequence[int]) -> None:
     """`name` is add, max or min: combine the valid part into `x`, clipped at its bounds."""
     place, part = _meeting(t, x, offsets, f"atomic_{name}")
     on_bool = {"add": "or", "max": "or", "min": "and"}
+    races.touch("update", x[place], name)
     x[place] = ops.evaluate(on_bool[name] if x.dtype.kind == "b" else name, x[place], part)
 
 
@@ -98,6 +104,9 @@ def view(x: np.ndarray, offsets: Sequence[int], extents: Sequence[int], drop: Se
 def take(x: np.ndarray, index: TileValue, axis: int) -> TileValue:
     """np.take(x, index, axis)."""
     where = check_indices(index.data, x.shape[axis], "x[index]")
+    if races.is_noting():
+        for k in np.unique(where):
+            races.access("read", x[(*(slice(None),) * axis, slice(k, k + 1))])
     return tile(np.take(x, where, axis), (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]))
 
 
@@ -113,6 +122,10 @@ def put(t: TileValue, index: TileValue, x: np.ndarray, axis: int) -> None:
     if any(n > x.shape[a] for a, n in enumerate(valid) if a != axis):
         raise ExtentError(f"scatter: a tile of shape {shape} into a tensor of shape {x.shape}", hint=PAD_HELP)
     part = x[tuple(slice(None) if a == axis else slice(0, n) for a, n in enumerate(valid))]
+    if races.is_noting():
+        for at in np.ndindex(*valid):
+            spot = tuple(where[at] if a == axis else i for a, i in enumerate(at))
+            races.access("write", part[tuple(slice(i, i + 1) for i in spot)])
     np.put_along_axis(part, where, values, axis)
 
 

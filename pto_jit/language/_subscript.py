@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pto_jit.errors import ShapeError
+from pto_jit.language._number import Element, Int
 from pto_jit.language._tile_value import OffsetError
 from pto_jit.slotted import frozen
 
@@ -23,6 +24,16 @@ class Bounds:
 
 def _items(key: Any) -> list[Any]:
     return list(key) if isinstance(key, tuple) else [key]
+
+
+def without_numbers(key: Any) -> Any:
+    """A key with elements replaced by their NumPy scalars; weak run-time integers stay, as they never count from the
+    end."""
+    if isinstance(key, tuple):
+        return tuple(without_numbers(item) for item in key)
+    if isinstance(key, slice):
+        return slice(*(without_numbers(bound) for bound in (key.start, key.stop, key.step)))
+    return Int(key.value) if isinstance(key, Element) and key.dtype.is_integer else key
 
 
 def has_tile(key: Any, classes: tuple[type, ...]) -> bool:
@@ -69,7 +80,7 @@ def expand(key: Any, rank: int, what: str) -> tuple[list[Any], list[int]]:
 def bounds(item: Any, extent: int) -> Bounds:
     """Negative bounds count from the end, as in Python; a start before the first element is an error."""
     if is_integer(item):
-        return Bounds(int(item) + (extent if item < 0 else 0), 1, True)
+        return Bounds(int(item) + (extent if item < 0 and not isinstance(item, Int) else 0), 1, True)
     if not isinstance(item, slice):
         raise ShapeError(f"{item!r} is no index", hint="an index is an integer or a slice")
     if item.step not in (None, 1):

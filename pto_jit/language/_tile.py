@@ -13,9 +13,11 @@ from pto_jit.dtypes import DType
 from pto_jit.errors import BoundsError, ShapeError, TypeMismatchError
 from pto_jit.language import _eager as eager
 from pto_jit.language import _memory_ops as memory
+from pto_jit.language import _races as races
 from pto_jit.language import _subscript as subscript
 from pto_jit.language import _tile_ops as tiles
 from pto_jit.language._annotations import tensor_spec
+from pto_jit.language._number import interpreting, plain, shown
 from pto_jit.language._tile_value import TileValue
 
 _UFUNCS: dict[Any, str] = {
@@ -194,7 +196,7 @@ class Tile(_Operators):
     @property
     def shape(self) -> tuple[int, ...]:
         """The declared extents."""
-        return self._value.shape
+        return tuple(shown(n) for n in self._value.shape)
 
     @property
     def ndim(self) -> int:
@@ -242,7 +244,7 @@ class Tile(_Operators):
     __int__ = __index__ = __complex__ = __float__  # type: ignore[assignment]
 
     def __getitem__(self, key: Any) -> Any:
-        t = self._value
+        t, key = self._value, subscript.without_numbers(key)
         if subscript.has_tile(key, (Tile, Tensor, np.ndarray)):
             raise TypeMismatchError("a tile indexed with a tile", hint="use `pl.gather(t, index, axis)`")
         items, new_axes = subscript.expand(key, t.rank, "a tile")
@@ -251,7 +253,7 @@ class Tile(_Operators):
             bounds, t.shape, strict=True)]  # fmt: skip
         drop = [axis for axis, b in enumerate(bounds) if b.dropped]
         if len(drop) == t.rank and not new_axes:
-            return tiles.extract(t, starts)
+            return shown(tiles.extract(t, starts))
         for axis in drop:
             extents[axis] = 1
         return Tile(tiles.expand_dims(tiles.tile_slice(t, starts, extents, drop), new_axes))
@@ -316,6 +318,7 @@ class Tensor(_Operators, np.ndarray):
 
     _declared: tuple[int, ...] | None = None
     _generated: bool = False
+    _update: str = ""
     __hash__ = None  # type: ignore[assignment]
 
     def __class_getitem__(cls, item: Any) -> Any:
@@ -324,6 +327,7 @@ class Tensor(_Operators, np.ndarray):
     def __array_finalize__(self, obj: Any) -> None:
         self._declared = None
         self._generated = False
+        self._update = ""
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return _ufunc(ufunc, method, inputs, kwargs)
@@ -336,7 +340,18 @@ class Tensor(_Operators, np.ndarray):
     @property
     def shape(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleMethodOverride, reportIncompatibleVariableOverride]
         """The declared extents, as in compiled code: a view past the end of a tensor has what it was asked for."""
-        return self.declared
+        return tuple(shown(n) for n in self.declared)
+
+    @property
+    def dtype(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride, reportIncompatibleVariableOverride]
+        """In interpret mode the language's dtype, as in compiled code; else NumPy's."""
+        found = self.view(np.ndarray).dtype
+        return (dtypes.from_numpy(found) or found) if interpreting.get() else found
+
+    @property
+    def update(self) -> str:
+        """The reduction that this view is the place of, as in `y[0:4] += t`; "" for any other."""
+        return self._update
 
     @property
     def size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -359,7 +374,7 @@ class Tensor(_Operators, np.ndarray):
         return eager.cast(self, dtype) if isinstance(dtype, DType) else super().astype(dtype, *args, **kwargs)
 
     def __getitem__(self, key: Any) -> Any:
-        base = self.view(np.ndarray)
+        base, key = self.view(np.ndarray), subscript.without_numbers(key)
         if subscript.has_tile(key, (Tile,)) or subscript.has_index_tensor(key, Tensor):
             return self._take(key)
         if not subscript.is_plain(key):
@@ -371,11 +386,15 @@ class Tensor(_Operators, np.ndarray):
                 raise BoundsError(f"index {items[axis]} is out of bounds for axis {axis} with extent {n}")
         found = base[tuple(b.start if b.dropped else slice(b.start, b.start + b.extent) for b in bounds)]
         if not isinstance(found, np.ndarray):
-            return found
+            races.access("read", _one(base, bounds), element=True)
+            return shown(found)
         declared = [b.extent for b in bounds if not b.dropped]
         for axis in sorted(new_axes):
             declared.insert(axis, 1)
-        return view_as(np.expand_dims(found, tuple(new_axes)), declared)
+        view = view_as(np.expand_dims(found, tuple(new_axes)), declared)
+        if races.is_recording():
+            view._update = races.update_here()
+        return view
 
     def _take(self, key: Any) -> Any:
         items = list(key) if isinstance(key, tuple) else [key]
@@ -388,12 +407,12 @@ class Tensor(_Operators, np.ndarray):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self._generated = False
-        base = self.view(np.ndarray)
+        base, key, value = self.view(np.ndarray), subscript.without_numbers(key), plain(value)
         if subscript.has_tile(key, (Tile,)):
             raise TypeMismatchError("an assignment through an index tile",
                                     hint="use `pl.scatter(tile, index, axis, x)`")  # fmt: skip
         place = self[key] if isinstance(value, (Tile, Tensor)) else None
-        dtype = dtypes.from_numpy(self.dtype)
+        dtype = dtypes.from_numpy(base.dtype)
         if dtype is None or not isinstance(value, (Tile, Tensor, np.generic, bool, int, float)):
             base[key] = value
             return
@@ -404,10 +423,19 @@ class Tensor(_Operators, np.ndarray):
         if isinstance(item, TileValue):
             raise TypeMismatchError("a tile assigned to one element",
                                     hint="assign to a slice, or reduce the tile first")  # fmt: skip
+        if subscript.is_plain(key) and races.is_noting():
+            items, _ = subscript.expand(key, self.ndim, "a tensor")
+            bounds = [subscript.bounds(item, n) for item, n in zip(items, self.declared, strict=True)]
+            races.access("write", _one(base, bounds))
         try:
             base[key] = item
         except IndexError as error:
             raise BoundsError(str(error)) from None
+
+
+def _one(base: np.ndarray, bounds: Sequence[subscript.Bounds]) -> np.ndarray:
+    """The part of an array that an index takes, with all axes."""
+    return base[tuple(slice(b.start, b.start + b.extent) for b in bounds)]
 
 
 def view_as(array: np.ndarray, declared: Sequence[int] | None = None, generated: bool = False) -> Tensor:
