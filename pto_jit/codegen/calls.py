@@ -159,6 +159,8 @@ class Calls:
             from pto_jit.codegen.built import call_built  # few kernels need it
 
             return call_built(g, wanted, args, kwargs)
+        if type(fn).__module__.startswith("numpy") and g.find_runtime((args, kwargs)) is not None:
+            raise self._no_library(getattr(fn, "__name__", type(fn).__name__), args, kwargs)
         method = getattr(type(fn), "__call__", None)  # noqa: B004
         if isinstance(method, types.FunctionType) and self._compiled(method, (fn, args, kwargs)):
             return self.python_function(method, (fn, *args), kwargs)
@@ -207,14 +209,18 @@ class Calls:
                 call = functools.partial(builtins.python_builtin, fn, g)
                 return self._guarded(call, (args, kwargs), None, name)
             if isinstance(fn, np.ufunc) or getattr(fn, "__module__", "") in ("numpy", "math"):
-                raise g.error(
-                    TypeMismatchError,
-                    f"`{name}` of a run-time value",
-                    code="PTO-T016",
-                    hint=f"use the operation of `pl`, e.g. `pl.{name}`",
-                    notes=g.origin(g.find_runtime((args, kwargs))),
-                )
+                raise self._no_library(name, args, kwargs)
         return self._own(g.python(fn, *args, **kwargs))
+
+    def _no_library(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CompilationError:
+        """The error for a function of NumPy or `math` that is given run-time values."""
+        return self.g.error(
+            TypeMismatchError,
+            f"`{name}` of a run-time value",
+            code="PTO-T016",
+            hint=f"use the operation of `pl`, e.g. `pl.{name}`",
+            notes=self.g.origin(self.g.find_runtime((args, kwargs))),
+        )
 
     def _convert(self, dtype: DType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         g = self.g

@@ -207,6 +207,20 @@ def _type(g: Generator, value: Any, *rest: Any) -> Any:
     return g.python(type, value, *rest)
 
 
+def _text_or_key(fn: Any) -> Handler:
+    """`str`, `repr`, `hash`, ...: they would speak of the compiler's stand-in for a run-time value."""
+
+    def handler(g: Generator, *args: Any, **kwargs: Any) -> Any:
+        found = g.find_runtime((args, kwargs))
+        if found is not None:
+            raise g.error(CompilationError, f"`{fn.__name__}` of a run-time value", code="PTO-N050",
+                          hint='print it at run time with `pl.print("{}", value)`; keys are compile-time values',
+                          notes=g.origin(found))  # fmt: skip
+        return g.python(fn, *args, **kwargs)
+
+    return handler
+
+
 def _print(g: Generator, *values: Any, **options: Any) -> None:
     found = g.find_runtime(values)
     if found is not None:
@@ -218,7 +232,7 @@ def _print(g: Generator, *values: Any, **options: Any) -> None:
 REPLACED: dict[Any, Handler] = {
     map: _map, filter: _filter, functools.reduce: _reduce, any: _any_all(False), all: _any_all(True),
     isinstance: _isinstance, getattr: _getattr, hasattr: _hasattr, setattr: _setattr, next: _next, type: _type,
-    python.print: _print,
+    python.print: _print, **{fn: _text_or_key(fn) for fn in (str, repr, ascii, hash, format, id)},
 }  # fmt: skip
 
 

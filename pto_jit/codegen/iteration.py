@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from pto_jit.codegen.frames import MISSING, KernelFunction, Unusable
 from pto_jit.codegen.names import FUNCTIONS, LoopNames, stores
 from pto_jit.codegen.values import Scalar, is_runtime
-from pto_jit.errors import ScheduleError, TypeMismatchError
+from pto_jit.errors import CompilationError, ScheduleError, TypeMismatchError
 from pto_jit.slotted import frozen
 
 if TYPE_CHECKING:
@@ -30,6 +30,13 @@ class LoopSpec:
     policy: str = "leading_full"
     combine: str = "sequential"
     place: ast.AST | None = None
+
+    def __iter__(self) -> NoReturn:
+        raise CompilationError(
+            "a run-time range is iterated at compile time",
+            code="PTO-N051",
+            hint="loop over it with `for`, or give bounds that are known at compile time",
+        )
 
 
 def loop_spec(

@@ -100,7 +100,7 @@ for _class in (Scalar, Tile, Tensor):
     for _name in (
         "bool eq ne lt le gt ge iter len contains index int float complex getitem neg pos abs invert round "
         "add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow matmul rmatmul "
-        "and rand or ror xor rxor lshift rlshift rshift rrshift divmod rdivmod format"
+        "and rand or ror xor rxor lshift rlshift rshift rrshift divmod rdivmod format hash"
     ).split():
         setattr(_class, f"__{_name}__", _refuse)
 

@@ -201,7 +201,7 @@ def _expand_index(cg: Generator, item: Any, rank: int, what: str) -> list[Any]:
     items = list(item) if isinstance(item, tuple) else [item]
     if sum(i is Ellipsis for i in items) > 1:
         raise cg.error(ShapeError, "an index with more than one `...`", code="PTO-H007", hint="use one `...`")
-    if Ellipsis in [i for i in items if not isinstance(i, (Scalar, Tile, Tensor))]:
+    if any(i is Ellipsis for i in items):
         at = next(k for k, i in enumerate(items) if i is Ellipsis)
         fill = rank - (len(items) - 1)
         items[at : at + 1] = [slice(None)] * max(fill, 0)
