@@ -296,6 +296,16 @@ def test_a_reduction_inside_each_iteration_needs_no_partial_results() -> None:
     assert found == ["parallel", "chunk", "in_chunk", "combine"]
 
 
+@pytest.mark.parametrize("stop", ["%m", "%i"])
+def test_an_array_that_all_iterations_accumulate_into_is_updated_in_order(stop: str) -> None:
+    text = NEST.format(outer="kind=parallel", inner="kind=parallel", place="%j", low="0", between="")
+    after, decisions = split(text.replace("%m:idx", f"{stop}:idx"))
+    assert [one.kind for one in loops(after)] == ["sequential", "parallel"]
+    assert [d.applied for d in decisions] == [False] and "in order" in decisions[0].reason
+    blocks = NEST.format(outer="kind=parallel", inner="kind=parallel", place="%j", low="%i", between="")
+    assert [one.kind for one in loops(split(blocks)[0])] == ["parallel", "parallel"]
+
+
 def test_memory_for_partial_results_is_taken_before_a_sequential_loop() -> None:
     after, _ = split(
         NEST.format(outer="kind=sequential", inner="kind=parallel, chunk=3", place="%i", low="0", between="")

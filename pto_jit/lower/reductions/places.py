@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pto_jit.ir.nodes import Call, Const, For, Op, Operand, Var
+from pto_jit.ir.nodes import Call, Const, For, Op, Operand, Stmt, Var
 from pto_jit.ir.types import TensorType, TileType, Type
-from pto_jit.ir.walk import defs
+from pto_jit.ir.walk import defs, uses
 from pto_jit.lower.reductions.accumulate import Accumulation, NoReduction, direct, follow
 from pto_jit.semantic.table import effects, tensor_arg
 from pto_jit.slotted import frozen
@@ -165,6 +165,39 @@ def find_places(loop: For, outer: dict[str, str]) -> tuple[list[Place], list[tup
     return places, wrong
 
 
+def find_arrays(loop: For, outer: dict[str, str]) -> list[str]:
+    """Tensors that `loop` accumulates into at places that loops inside it run over, but not it: `y[j] += x[i, j]` in a
+    loop over i around one over j."""
+    subscripts = Subscripts(loop)
+    accesses = subscripts.accesses(outer)
+    varying: set[str] | None = None
+    found: list[str] = []
+    for write in accesses:
+        read = any(a.base == write.base and not a.writes for a in accesses)
+        if not write.writes or write.key is not None or not read or write.base in found:
+            continue
+        if write.op.op not in ("setelem", "store"):
+            continue
+        varying = _varying(loop, subscripts.flat) if varying is None else varying
+        if not any(isinstance(a, Var) and a.name in varying for a in write.op.args[1:]):
+            found.append(write.base)
+    return found
+
+
+def _varying(loop: For, flat: list[Stmt]) -> set[str]:
+    """Names whose values depend on the variable of a loop.  A loop inside that starts at one place starts there for
+    all iterations, wherever it stops."""
+    varying = {loop.var.name}
+    while True:
+        before = len(varying)
+        for stmt in flat:
+            read = (stmt.start, stmt.step) if isinstance(stmt, For) else uses(stmt)
+            if any(isinstance(a, Var) and a.name in varying for a in read):
+                varying.update(v.name for v in defs(stmt))
+        if len(varying) == before:
+            return varying
+
+
 def _place(loop: For, write: Access, same: list[Access], reads: list[Op], accesses: list[Access]) -> Place:
     for other in accesses:
         if other.base == write.base and other.key != write.key and not _apart(write.key, other.key, write.op, other.op):
@@ -179,39 +212,59 @@ def _place(loop: For, write: Access, same: list[Access], reads: list[Op], access
     return Place(write.base, write.key, type, tuple(reads), writes, found)
 
 
+Interval = tuple[int | None, int | None]  # the first index and how many, where they are constants
+
+
 def _apart(a: Key, b: Key, first: Op, second: Op) -> bool:
     """Whether two places of one tensor have no element in common, by constants."""
     if a is None or b is None:
         return False
-    if a[1] != b[1]:
-        return _views_apart(a[1], b[1])
-    sizes = _extents(first), _extents(second)
-    for axis, (x, y) in enumerate(zip(a[2:], b[2:], strict=True)):
-        if x[0] == y[0] == "const":
-            low, high, extent = (x[1], y[1], sizes[0]) if x[1] <= y[1] else (y[1], x[1], sizes[1])
-            size = 1 if extent is None else extent[axis]
-            if size is not None and low + size <= high:
-                return True
-    return False
-
-
-def _extents(op: Op) -> tuple[int | None, ...] | None:
-    """The declared extents of a tile access; None: an element."""
-    for var in (*op.results, *op.args):
-        if isinstance(var.type, TileType):
-            return var.type.shape
-    return None
-
-
-def _views_apart(a: Key, b: Key) -> bool:
-    if a[0] != "view" or b[0] != "view" or a[2] != b[2]:
+    if a[1] == b[1]:
+        x, y = _intervals(a, first), _intervals(b, second)
+    else:
+        x, y = _in_base(a, first), _in_base(b, second)
+    if x is None or y is None or len(x) != len(y):
         return False
-    rank = (len(a) - 3) // 2
+    return any(_disjoint(one, other) for one, other in zip(x, y, strict=True))
+
+
+def _disjoint(a: Interval, b: Interval) -> bool:
+    if a[0] is None or b[0] is None:
+        return False
+    (low, size), (high, _) = (a, b) if a[0] <= b[0] else (b, a)
+    assert low is not None and high is not None
+    return size is not None and low + size <= high
+
+
+def _constant(key: Key) -> int | None:
+    return key[1] if key[0] == "const" else None
+
+
+def _intervals(key: Key, op: Op) -> list[Interval]:
+    """What an access touches along each axis of the tensor or view that it names."""
+    tile = next((v.type for v in (*op.results, *op.args) if isinstance(v.type, TileType)), None)
+    sizes = [1] * len(key[2:]) if tile is None else tile.shape
+    return [(_constant(at), size) for at, size in zip(key[2:], sizes, strict=True)]
+
+
+def _in_base(key: Key, op: Op) -> list[Interval] | None:
+    """The same along each axis of the tensor below a view; None for other kinds of views."""
+    own = _intervals(key, op)
+    tensor = key[1]
+    if tensor[0] == "var":
+        return own
+    if tensor[0] != "view" or tensor[2][0] != "var":
+        return None
+    rank = (len(tensor) - 3) // 2
+    drop: Any = dict(tensor[1]).get("drop") or ()
+    inner = iter(own)
+    found: list[Interval] = []
     for axis in range(rank):
-        low, high = a[3 + axis], b[3 + axis]
-        size = a[3 + rank + axis]
-        if low[0] == high[0] == "const" and low[1] > high[1]:
-            low, high, size = high, low, b[3 + rank + axis]
-        if low[0] == high[0] == size[0] == "const" and low[1] + size[1] <= high[1]:
-            return True
-    return False
+        start, extent = _constant(tensor[3 + axis]), _constant(tensor[3 + rank + axis])
+        if axis in drop:
+            found.append((start, 1))
+            continue
+        at, size = next(inner)
+        known = start is not None and at is not None
+        found.append((start + at, size) if known else (start, extent))  # pyright: ignore[reportOperatorIssue]
+    return found

@@ -78,7 +78,7 @@ from pto_jit.lower.names import Names, Scalars, index, source_name
 from pto_jit.lower.reductions.merge import merge
 from pto_jit.lower.reductions.nest import chosen_chunks, find_nest, take_nest_apart
 from pto_jit.lower.reductions.partials import FALSE, TRUE, Emit, Partials, State, allocate, fold, slots_of, when
-from pto_jit.lower.reductions.places import VIEWS
+from pto_jit.lower.reductions.places import VIEWS, find_arrays
 from pto_jit.lower.reductions.recognise import states_of
 from pto_jit.lower.reductions.spread import is_read_by_loops, spread
 from pto_jit.lower.simplify import simplify
@@ -155,12 +155,15 @@ class _Splitter:
         match stmt:
             case For():
                 around = live | {v.name for v in free_vars(stmt.body)}
+                whole = stmt
+                if stmt.kind == "parallel" and (arrays := find_arrays(stmt, self.views)):
+                    stmt = self.in_order(stmt, arrays)
                 if stmt.kind == "parallel":
                     states = states_of(stmt, live, self.views)
                     if states:
                         return self.reduce(stmt, states, around, before, divided)
                 inner = self.block(stmt.body, around, divided=divided or stmt.kind != "sequential")
-                if inner is stmt.body:
+                if inner is whole.body and stmt is whole:
                     return (stmt,)
                 if stmt.kind != "sequential":
                     return (replace(stmt, body=inner),)
@@ -185,6 +188,13 @@ class _Splitter:
                 return (*early, replace(stmt, body=body))
             case _:
                 return (stmt,)
+
+    def in_order(self, loop: For, arrays: list[str]) -> For:
+        """A loop that accumulates into arrays: a partial result would be a copy of the array."""
+        names = ", ".join(f"`{source_name(name)}`" for name in arrays)
+        reason = f"every iteration accumulates into many elements of {names}: the iterations run in order"
+        self.decisions.append(Decision("reduction", (source_name(loop.var.name),), False, reason, loop.loc))
+        return replace(loop, kind="sequential", chunk=None, policy="leading_full", combine="sequential")
 
     def hoisted(self, body: Block, bound: set[str]) -> tuple[Block, Block]:
         """Memory for partial results, and what its size is computed from, taken out of a block where possible."""
