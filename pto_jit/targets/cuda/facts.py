@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from pto_jit.dtypes import i64
@@ -29,7 +30,7 @@ class Facts:
     indices: frozenset[str]
     natural: frozenset[str]
     limits: dict[str, frozenset[str]]
-    dims: dict[str, tuple[str, int]]
+    dims: dict[str, frozenset[tuple[str, int]]]
     varying: frozenset[str]
     fitting: frozenset[str]
     roots: dict[str, str]
@@ -43,7 +44,11 @@ class Facts:
         """Whether a number is known to be less than an extent of a tensor."""
         if not isinstance(operand, Var):
             return False
-        return any(self.dims.get(limit) == (tensor, axis) for limit in self.limits.get(operand.name, ()))
+        return any(self.is_dim(limit, tensor, axis) for limit in self.limits.get(operand.name, ()))
+
+    def is_dim(self, name: str, tensor: str, axis: int) -> bool:
+        """Whether a number is an extent of a tensor."""
+        return (tensor, axis) in self.dims.get(name, ())
 
 
 def gather(func: Func, dims: dict[str, tuple[str, int]]) -> Facts:
@@ -51,19 +56,39 @@ def gather(func: Func, dims: dict[str, tuple[str, int]]) -> Facts:
     body = func.body
     counts = Counter(v.name for s in statements(body) for v in defs(s))
     mutable = frozenset(n for n, k in counts.items() if k > 1)
-    known = dict(dims)
+    known = {name: frozenset([place]) for name, place in dims.items()}
     roots = {p.name: p.name for p in func.params if isinstance(p.type, TensorType)}
     for s in statements(body):
         if not isinstance(s, Op):
             continue
         if s.op == "dim" and isinstance(s.args[0], Var):
-            known[s.results[0].name] = (s.args[0].name, int(s.attr("axis")))  # type: ignore[arg-type]
+            known[s.results[0].name] = frozenset([(s.args[0].name, int(s.attr("axis")))])  # type: ignore[arg-type]
+        if s.op == "view":
+            for extent, place in _whole_axes(s, known):
+                known[extent] = known[extent] | {place}
         if s.results and isinstance(s.results[0].type, TensorType) and isinstance(s.args[0], Var):
             roots[s.results[0].name] = roots[s.args[0].name]
     return Facts(
         mutable, Counter(v.name for s in statements(body) for v in uses(s)), _indices(func), _natural(func, known, mutable),
         _limits(func, mutable), known, _varying(func, mutable), frozenset(fitting_tiles(body)), roots,
     )  # fmt: skip
+
+
+def _whole_axes(view: Op, known: dict[str, frozenset[tuple[str, int]]]) -> list[tuple[str, tuple[str, int]]]:
+    """The extents of a view that are those of what it is a view of, with the axis that they are of the view."""
+    source, drop = view.args[0], view.attr("drop") or ()
+    assert isinstance(source, Var) and isinstance(source.type, TensorType) and isinstance(drop, tuple)
+    rank = source.type.rank
+    out: list[tuple[str, tuple[str, int]]] = []
+    kept = 0
+    for axis, (offset, extent) in enumerate(zip(view.args[1 : 1 + rank], view.args[1 + rank :], strict=True)):
+        if axis in drop:
+            continue
+        whole = isinstance(offset, Const) and offset.value == 0 and isinstance(extent, Var)
+        if whole and (source.name, axis) in known.get(extent.name, ()):  # type: ignore[union-attr]
+            out.append((extent.name, (view.results[0].name, kept)))  # type: ignore[union-attr]
+        kept += 1
+    return out
 
 
 def index_operands(stmt: object) -> tuple[Operand, ...]:
@@ -113,7 +138,7 @@ def _indices(func: Func) -> frozenset[str]:
     return frozenset(candidates - other)
 
 
-def _natural(func: Func, dims: dict[str, tuple[str, int]], mutable: frozenset[str]) -> frozenset[str]:
+def _natural(func: Func, dims: Collection[str], mutable: frozenset[str]) -> frozenset[str]:
     known = set(dims)
 
     def sure(operand: Operand) -> bool:

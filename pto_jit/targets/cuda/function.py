@@ -346,7 +346,7 @@ class FunctionWriter:
             distance = self.offset(source, offsets)
             data = data if distance == "0" else f"{data} + {distance}"
             kept = [a for a in range(rank) if a not in drop]  # type: ignore[operator]
-            shape = [f"pto::clipped({self.scalar(extents[a])}, {old}.shape[{a}], {self.scalar(offsets[a])})" for a in kept]
+            shape = [self._view_extent(source, a, offsets[a], extents[a]) for a in kept]
             strides = [f"{old}.stride[{a}]" for a in kept]
         elif op.op == "tensor_transpose":
             axes = op.attr("axes")
@@ -360,11 +360,21 @@ class FunctionWriter:
             f"const pto::Tensor<{typ}, {len(shape)}> {new} = {{{data}, {{{', '.join(shape)}}}, {{{', '.join(strides)}}}}};"
         )
 
+    def _view_extent(self, source: Var, axis: int, offset: Operand, extent: Operand) -> str:
+        whole = isinstance(offset, Const) and offset.value == 0 and isinstance(extent, Var)
+        if whole and self.facts.is_dim(extent.name, source.name, axis):  # type: ignore[union-attr]
+            return self.scalar(extent)
+        return f"pto::clipped({self.scalar(extent)}, {self.name(source.name)}.shape[{axis}], {self.scalar(offset)})"
+
     def natural(self, offset: Operand, axis: int, loc: Loc) -> None:
         """Check an offset that may be negative."""
         if not self.facts.is_natural(offset):
             text = self.scalar(offset)
             self.check(f"{text} >= 0", "BoundsError", NEGATIVE, loc, text, str(axis))
+
+    def prologue(self) -> list[str]:
+        """Declarations for the start of the kernel, known when its body is written."""
+        return []
 
     # -- what the writer of tiles provides ------------------------------------------------------------------------
 

@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Callable
+
 from pto_jit.ir.nodes import Block, For, Func, Op, Operand, Var
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import defs, statements, uses
@@ -10,7 +14,6 @@ from pto_jit.slotted import frozen
 from pto_jit.targets.cuda.facts import Facts, gather
 from pto_jit.targets.cuda.function import FunctionWriter
 from pto_jit.targets.cuda.nests import chain_of, touches_tiles
-from pto_jit.targets.cuda.products import ProductWriter
 from pto_jit.targets.cuda.values import Site
 from pto_jit.targets.source.scalars import memory_type, register_type
 from pto_jit.targets.source.text import SourceText
@@ -28,25 +31,38 @@ class Overlap:
     same: bool
 
 
+_UNITS: dict[str, Callable[[int, int], int]] = {"m": lambda wm, wn: 16 * wm, "n": lambda wm, wn: 8 * wn,
+                                                 "k": lambda wm, wn: 16}  # fmt: skip
+
+
 @frozen
 class SharedTile:
-    """A tile in shared memory: rows x pitch elements, several times; numbers and names of macros."""
+    """A tile in shared memory, of elements of a C type with a size; its extents are numbers or macros.
+
+    role: what rows and columns are to a product (m, n or k), which says how they are padded; copies: a number or macro.
+    """
 
     name: str
+    type: str
+    size: int
+    role: tuple[str, str]
     rows: str
     columns: str
-    pad: int
-    size: int
     copies: str
 
     def bytes(self, defines: dict[str, int]) -> int:
         """Its size in a version with these macros."""
 
-        def number(text: str) -> int:
-            value = defines[text] if text in defines else int(text)
-            return -(-value // 16) * 16 if text != self.copies else value
+        def padded(text: str, role: str) -> int:
+            unit = _UNITS[role](defines["WM"], defines["WN"])
+            extent = -(-defines.get(text, 0 if not text.isdigit() else int(text)) // unit) * unit
+            return -(-extent // 16) * 16
 
-        return number(self.rows) * (number(self.columns) + self.pad) * self.size * number(self.copies)
+        copies = int(self.copies) if self.copies.strip().isdigit() else defines[self.copies]
+        rows, columns = padded(self.rows, self.role[0]), padded(self.columns, self.role[1])
+        if self.role[0] == "m":
+            rows = -(-rows // (16 * defines["WM"])) * 16 * defines["WM"]
+        return rows * (columns * self.size + 16) * copies
 
 
 @frozen(eq=False)
@@ -95,6 +111,8 @@ def write_kernel(
     products = any(isinstance(s, Op) and s.op == "dot" for s in statements(func.body))
     shapes = tile_shapes(func.body)
     teamed = not products and bool(chain) and all(_one_row(s) for s in shapes)
+    from pto_jit.targets.cuda.products import ProductWriter  # which has a `SharedTile` for what it stages
+
     tile_writer = ProductWriter(func, facts, chain, teamed=teamed, elements=False, first_site=first_site)
     tile_writer.prepare()
     tile_writer.block(func.body)
@@ -110,14 +128,15 @@ def _kernel(
     text = SourceText()
     text.line("// SPDX-License-Identifier: MIT")
     text.line(f"// Kernel `{func.name}` of {file}, written by pto_jit for CUDA.")
-    text.line('#include "pto_cuda.cuh"')
+    text.line(f'#include "{"pto_products.cuh" if kind == "fragments" else "pto_cuda.cuh"}"')
     text.line()
     _macros(text, kind, writer.teamed, run, tuple(capacities))
-    functions = writer.recipes.lines()
-    if functions:
+    if writer.recipes.texts:
         text.line("namespace pto {")
-        for line in functions:
-            text.line(line)
+        for function in writer.recipes.texts.values():
+            for line in without_unused(function):
+                text.line(line)
+            text.line()
         text.line("}  // namespace pto")
         text.line()
     bound = "" if kind == "elements" else " __launch_bounds__(32 * WM * WN)" if kind == "fragments" else (
@@ -126,7 +145,7 @@ def _kernel(
     with text.block(f'extern "C" __global__ void{bound} {func.name}({params})'):
         if not writer.sites:
             text.line("(void)failure;")
-        for line in str(writer.text).splitlines():
+        for line in without_unused([*writer.prologue(), *str(writer.text).splitlines()]):
             text.line(line)
     return Kernel(func.name, func, str(text), kind, writer.teamed, writer.chain, tuple(capacities.items()), shapes, run,
                   tuple(writer.sites), writer.first_site, tuple(_overlaps(func, facts)), writer.whole_rows, 2,
@@ -207,3 +226,23 @@ def _overlaps(func: Func, facts: Facts) -> list[Overlap]:
             same = len(places) == 1 and mine == places and all(isinstance(p, tuple) for p in places)
             out.append(Overlap(source, target, same))
     return out
+
+
+_DECLARATION = re.compile(r"\s*(?:const|constexpr) [\w:<>, ]+? (\w+) = .*;$")
+
+
+def without_unused(lines: list[str]) -> list[str]:
+    """Lines without declarations of constants that nobody reads; what makes a constant has no effect."""
+    while True:
+        text = "\n".join(lines)
+        words = Counter(re.findall(r"\w+", text))
+        kept = [line for line in lines if not ((m := _DECLARATION.match(line)) and words[m.group(1)] == 1)]
+        if len(kept) == len(lines):
+            return [line for k, line in enumerate(lines) if not _idle_comment(lines, k)]
+        lines = kept
+
+
+def _idle_comment(lines: list[str], k: int) -> bool:
+    """Whether a place is named that nothing follows."""
+    following = lines[k + 1].strip() if k + 1 < len(lines) else "}"
+    return lines[k].strip().startswith("// ") and (following.startswith("// ") or following in ("}", "};"))

@@ -1,10 +1,448 @@
 # SPDX-License-Identifier: MIT
-"""Matrix products of tiles."""
+"""Matrix products of tiles: operands staged in shared memory, ahead of time where a loop reads them.
+
+A loaded tile that only products read goes straight from global to shared memory.  In a sequential loop its copy for a
+later iteration is under way while the current one computes; elsewhere the threads wait for it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pto_jit.dtypes import DType
+from pto_jit.errors import Loc
+from pto_jit.ir.nodes import Block, Const, For, Op, Operand, Stmt, Var
+from pto_jit.ir.types import TensorType, TileType
+from pto_jit.ir.walk import blocks, statements, uses
+from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
+from pto_jit.targets.cuda.flatten import unsupported
+from pto_jit.targets.cuda.kernels import SharedTile
+from pto_jit.targets.cuda.nests import touches_tiles
 from pto_jit.targets.cuda.tiles import TileWriter
+from pto_jit.targets.cuda.values import Axis, Tile
+from pto_jit.targets.source.scalars import memory_type, register_type
+
+CONTRACTED = "a product contracts {0} valid columns with {1} valid rows"
+_PADDING = {"m": "padded_rows", "n": "padded_columns", "k": "padded_depth"}
+Role = tuple[str, str]
+"""What the rows and the columns of a stored tile are to a product: m and n, its result's, or k, contracted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A tile in shared memory; `at` is where it starts, `turned`: it stands there as its transpose.
+
+    rows and columns are those of the stored tile.
+    """
+
+    dtype: DType
+    name: str
+    rows: Axis
+    columns: Axis
+    at: str
+    turned: bool = False
 
 
 class ProductWriter(TileWriter):
-    """Writes products; placeholder until below."""
+    """Writes kernels with products; `staged` has what is in shared memory."""
+
+    staged: dict[str, Staged]
+    quiet = False
+    buffer = "buffer"
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.staged = {}
+        self.roles: dict[str, Role] = {}
+        self.pipelined: dict[str, str] = {}  # staged loads of a loop, with the number of the buffer in use
+        self.shared_names: dict[tuple[str, Role, str, str], str] = {}
+        self._find_roles()
+        self.whole_rows = self._wants_whole_rows()
+        self.kept_early = self._read_in_inner_blocks()
+
+    def _read_in_inner_blocks(self) -> set[str]:
+        """Tiles in registers that products of an inner block read from shared memory: they are put there once."""
+        made_in: dict[str, int] = {}
+        read_in: dict[str, set[int]] = {}
+        other: set[str] = set()
+
+        def walk(block: Block) -> None:
+            for s in block:
+                if isinstance(s, Op):
+                    made_in.update((r.name, id(block)) for r in s.results)
+                    for k, a in enumerate(s.args):
+                        if s.op != "dot" or not isinstance(a, Var) or k > 1:
+                            continue
+                        on_tensor_cores = a.type.dtype.kind == "f" and a.type.dtype.bits == 16  # type: ignore[union-attr]
+                        if k == 0 and on_tensor_cores and self.whole_rows:
+                            other.add(a.name)  # fragments are operands as they are
+                        read_in.setdefault(a.name, set()).add(id(block))
+                for inner in blocks(s):
+                    walk(inner)
+
+        walk(self.func.body)
+        return {n for n, places in read_in.items()
+                if n in made_in and made_in[n] not in places and n not in self.roles and n not in other
+                and n not in self.facts.mutable}  # fmt: skip
+
+    def made(self, var: Var) -> None:
+        if var.name not in self.kept_early:
+            return
+        roles = [("m", "k") if k == 0 else ("k", "n") for s in statements(self.func.body)
+                 if isinstance(s, Op) and s.op == "dot" for k, a in enumerate(s.args[:2]) if a == var]  # fmt: skip
+        if len(set(roles)) == 1:
+            self.staged[var.name] = self._in_shared(self.tiles[var.name], var, roles[0], passing=False)
+
+    # -- what is staged -------------------------------------------------------------------------------------------
+
+    def _find_roles(self) -> None:
+        """Loads (and transposes of them) that nothing but products reads."""
+        body = list(statements(self.func.body))
+        readers: dict[str, list[Op | None]] = {}
+        for s in body:
+            for v in uses(s):
+                readers.setdefault(v.name, []).append(s if isinstance(s, Op) else None)
+        for s in body:
+            if not (isinstance(s, Op) and s.op == "load") or s.attr("pad"):
+                continue
+            typ = s.results[0].type
+            name = s.results[0].name
+            if not isinstance(typ, TileType) or typ.rank != 2 or name in self.facts.mutable:
+                continue
+            role = self._role(name, readers, turned=False)
+            if role is not None:
+                self.roles[name] = role
+
+    def _role(self, name: str, readers: dict[str, list[Op | None]], *, turned: bool) -> Role | None:
+        roles: set[Role] = set()
+        for reader in readers.get(name, [None]):
+            if reader is None:
+                return None
+            if reader.op == "transpose" and not turned and reader.results[0].name not in self.facts.mutable:
+                role = self._role(reader.results[0].name, readers, turned=True)
+                if role is None:
+                    return None
+                roles.add(role)
+            elif reader.op == "dot":
+                for k, arg in enumerate(reader.args):
+                    if isinstance(arg, Var) and arg.name == name:
+                        if k > 1:
+                            return None
+                        plain = ("m", "k") if k == 0 else ("k", "n")
+                        roles.add((plain[1], plain[0]) if turned else plain)
+            else:
+                return None
+        return roles.pop() if len(roles) == 1 else None
+
+    def _wants_whole_rows(self) -> bool:
+        """Whether the columns of a tile should lie in one warp: for reductions along rows, and results that are left
+        operands again."""
+        for s in statements(self.func.body):
+            if not isinstance(s, Op):
+                continue
+            if is_reduction(s) and s.args and isinstance(s.args[0].type, TileType):
+                shape = s.args[0].type.shape
+                if any(a == len(shape) - 1 and shape[a] != 1 for a in reduced_axes(s)):
+                    return True
+            if s.op == "dot" and isinstance(s.args[0], Var) and s.args[0].name not in self.roles:
+                made = next((o for o in statements(self.func.body) if isinstance(o, Op) and s.args[0] in o.results), None)
+                if made is None or made.op != "transpose":
+                    return True
+        return False
+
+    # -- shared memory --------------------------------------------------------------------------------------------
+
+    def _store_of(
+        self, wish: str, dtype: DType, role: Role, rows: Axis, columns: Axis, copies: str, *, passing: bool = False
+    ) -> str:
+        """The name of shared memory for a tile; `passing` ones of one shape, read by the next product alone, share it."""
+        key = (dtype.name, role, rows.capacity, columns.capacity)
+        if passing and key in self.shared_names:
+            return self.shared_names[key]
+        name = self.names.fresh(("left" if "m" in role else "right") if passing else f"{wish}_shared")
+        self.shared.append(SharedTile(name, memory_type(dtype), dtype.bytes, role, rows.capacity, columns.capacity, copies))
+        if passing:
+            self.shared_names[key] = name
+        return name
+
+    def prologue(self) -> list[str]:
+        """Declarations of shared memory, for the start of the kernel."""
+        if not self.shared:
+            return []
+        lines = ["PTO_SHARED_MEMORY(memory);"]
+        before = "memory"
+        for tile in self.shared:
+            rows, columns = (f"Spread::{_PADDING[r]}({c})" for r, c in zip(tile.role, (tile.rows, tile.columns), strict=True))
+            lines.append(f"constexpr int {tile.name}_rows = {rows};")
+            lines.append(f"constexpr int {tile.name}_columns = {columns};")
+            lines.append(f"constexpr int {tile.name}_size = {tile.name}_rows * pto::pitch<{tile.type}>({tile.name}_columns);")
+            lines.append(f"{tile.type}* const {tile.name} = reinterpret_cast<{tile.type}*>({before});")
+            before = f"{tile.name} + {tile.copies} * {tile.name}_size" if tile.copies != "1" else (
+                f"{tile.name} + {tile.name}_size")  # fmt: skip
+        return lines
+
+    # -- loads ----------------------------------------------------------------------------------------------------
+
+    def staged_load(self, op: Op) -> bool:
+        name = op.results[0].name
+        role = self.roles.get(name)
+        if role is None:
+            return False
+        tile, at, strides = self.region(op)
+        dtype = tile.dtype
+        if name in self.pipelined:
+            memory = self.pipelined[name]
+            self.staged[name] = Staged(dtype, memory, tile.rows, tile.columns, f"{memory} + {self.buffer} * {memory}_size")
+            return True
+        self.reads_memory(op.args[0])
+        memory = self._store_of(self.name(name), dtype, role, tile.rows, tile.columns, "1", passing=self._passes(name))
+        self.text.line("Spread::synchronise();")
+        self._stage(memory, memory, tile, at, strides)
+        self.text.line("pto::commit_copies();")
+        self.text.line("pto::wait_for_copies<0>();")
+        self.text.line("Spread::synchronise();")
+        self.read.clear()
+        self.written.clear()
+        self.staged[name] = Staged(dtype, memory, tile.rows, tile.columns, memory)
+        return True
+
+    def _passes(self, name: str) -> bool:
+        """Whether the next product of the block is the only one to read a staged tile."""
+        reader, where = self.readers[name]
+        if reader.op == "transpose":
+            name = reader.results[0].name
+            reader, where = self.readers.get(name, (reader, where))
+        alone = self.facts.uses[name] == 1 and where == self.current_block
+        return alone and reader.op == "dot" and self._next_product_is(reader)
+
+    def _next_product_is(self, product: Op) -> bool:
+        """Whether, from the current statement on, `product` comes before any other product of the block."""
+        for s in self.following:
+            if s is product:
+                return True
+            if any(isinstance(inner, Op) and inner.op == "dot" for inner in statements((s,))):
+                return False
+        return False
+
+    following: Sequence[Stmt] = ()
+
+    def block(self, block: Block) -> None:
+        outer, inner = self.current_block, id(block)
+        self.current_block = inner
+        for var in self.hoisted.get(inner, ()):
+            self.declare(var)
+        for k, stmt in enumerate(block):
+            self.following = block[k + 1 :]
+            self.current_block = inner
+            self.statement(stmt)
+        self.current_block = outer
+
+    def _stage(self, memory: str, to: str, tile: Tile, at: str, strides: tuple[str, str]) -> None:
+        self.text.line(
+            f"pto::stage_tile<{memory}_rows, {memory}_columns, Spread::THREADS>({to}, {at}, {strides[0]}, {strides[1]}, "
+            f"{tile.rows.valid}, {tile.columns.valid});"
+        )
+
+    def _transpose(self, op: Op) -> None:
+        source = op.args[0]
+        assert isinstance(source, Var)
+        known = self.staged.get(source.name)
+        if known is None or op.attr("axes") != (1, 0):
+            raise unsupported("`transpose` of a tile that is not an operand of a product", op.loc,
+                              "transpose the tensor (`x.T`) and load from that")  # fmt: skip
+        self.staged[op.results[0].name] = replace(known, turned=not known.turned)
+
+    # -- loops ----------------------------------------------------------------------------------------------------
+
+    def _plain_loop(self, loop: For, var: str, start: str, stop: str, step: str, down: bool) -> None:
+        loads = self._prefetched(loop)
+        if not loads:
+            super()._plain_loop(loop, var, start, stop, step, down)
+            return
+        for op, _ in loads:
+            tile_type = op.results[0].type
+            assert isinstance(tile_type, TileType)
+            rank = tile_type.rank
+            rows, columns = (self.axis(e) for e in op.args[1 + rank : 1 + 2 * rank])
+            name = op.results[0].name
+            self.pipelined[name] = self._store_of(self.name(name), tile_type.dtype, self.roles[name], rows, columns, "STAGES")
+        stage = self.names.fresh(f"stage_{var}")
+        with self.text.block(f"const auto {stage} = [&](const int64_t {var}, const int into)", "};"):
+            self._stage_all(loads)
+        ahead = "STAGES - 1"
+        later = ahead if step == "1" else f"(STAGES - 1) * {step}"
+        self.text.line("Spread::synchronise();  // nobody reads what an earlier loop staged")
+        with self.text.block(f"for (int ahead = 0; ahead < {ahead}; ++ahead)"):
+            first = f"{start} + ahead" if step == "1" else f"{start} + ahead * {step}"
+            first = first.removeprefix("0 + ")
+            self.text.line(f"if ({first} < {stop}) {stage}({first}, ahead);")
+            self.text.line("pto::commit_copies();")
+        outer, self.buffer = self.buffer, self.names.fresh("buffer")
+        buffer = self.buffer
+        self.text.line(f"int {buffer} = 0;")
+        with self.text.block(f"for (int64_t {var} = {start}; {var} < {stop}; {var} += {step}, {buffer} = ({buffer} + 1) % STAGES)"):
+            self.text.line("pto::wait_for_copies<STAGES - 2>();")
+            self.text.line("Spread::synchronise();")
+            self.text.line(f"if ({var} + {later} < {stop}) {stage}({var} + {later}, ({buffer} + STAGES - 1) % STAGES);")
+            self.text.line("pto::commit_copies();")
+            self.read.clear()
+            self.written.clear()
+            self.block(loop.body)
+        self.buffer = outer
+        for op, _ in loads:
+            del self.pipelined[op.results[0].name]
+
+    def _prefetched(self, loop: For) -> list[tuple[Op, list[Op]]]:
+        """The staged loads directly in a loop that can be issued iterations ahead, with what their places are made of."""
+        if not isinstance(loop.step, Const) or loop.step.value <= 0 or loop.var.name in self.declared:
+            return []
+        written = {self.facts.roots[s.args[1].name] for s in statements(loop.body)
+                   if isinstance(s, Op) and s.op in ("store", "setelem") and isinstance(s.args[1], Var)}  # fmt: skip
+        made = {r.name: s for s in loop.body if isinstance(s, Op) for r in s.results}
+        elsewhere = {r.name for s in statements(loop.body) if isinstance(s, Op) and s not in loop.body for r in s.results}
+        out: list[tuple[Op, list[Op]]] = []
+        for op in loop.body:
+            if not isinstance(op, Op) or not op.results or op.results[0].name not in self.roles:
+                continue
+            if not isinstance(op.args[0], Var) or self.facts.roots[op.args[0].name] in written:
+                continue
+            needed = _slice(op, made, elsewhere | self.facts.mutable, loop.body)
+            if needed is not None:
+                out.append((op, needed))
+        return out
+
+    def _stage_all(self, loads: Sequence[tuple[Op, list[Op]]]) -> None:
+        """The body of the function that issues the copies of one iteration."""
+        self.quiet = True
+        seen: set[str] = set()
+        for op, needed in loads:
+            for other in needed:
+                if other.results[0].name not in seen:
+                    seen.add(other.results[0].name)
+                    self.operation(other)
+            tile, at, strides = self.region(op)
+            memory = self.pipelined[op.results[0].name]
+            self._stage(memory, f"{memory} + into * {memory}_size", tile, at, strides)
+        self.quiet = False
+
+    def check(self, condition: str, error: str, message: str, loc: Loc, first: str, second: str) -> None:
+        if not self.quiet:
+            super().check(condition, error, message, loc, first, second)
+
+    # -- products -------------------------------------------------------------------------------------------------
+
+    def _dot(self, op: Op) -> None:
+        result = op.results[0]
+        a, b = op.args[0], op.args[1]
+        assert isinstance(result.type, TileType) and isinstance(a, Var) and isinstance(b, Var)
+        if result.type.rank != 2:
+            raise unsupported("a batched product", op.loc, "loop over the leading axis with parallel=True")
+        left, right = self._operand(a), self._operand(b)
+        (rows, depth), (inner, columns) = _meaning(left), _meaning(right)
+        if depth.declared != inner.declared and not (depth.declared.isdigit() and inner.declared.isdigit()):
+            self.check(f"{depth.declared} == {inner.declared}", "LaunchError", CONTRACTED, op.loc, depth.declared, inner.declared)
+        if depth.valid != inner.valid and not (depth.fits or inner.fits):
+            self.check(f"{depth.valid} == {inner.valid}", "LaunchError", CONTRACTED, op.loc, depth.valid, inner.valid)
+        target = self._accumulator(op, rows, columns)
+        operand = a.type.dtype  # type: ignore[union-attr]
+        tensor_cores = operand.kind == "f" and operand.bits == 16 and b.type.dtype == operand  # type: ignore[union-attr]
+        padded = f"Spread::padded_depth({depth.capacity})"
+        if tensor_cores and isinstance(left, Tile) and self.whole_rows:
+            right = self._in_shared(right, b, ("k", "n"))
+            register = self.materialised(left)
+            self.text.line(
+                f"pto::multiply_from_registers<Spread, {padded}, {self._pitch(right)}, {_bool(right.turned)}>"
+                f"({target}, {register.array}, {depth.valid}, {right.at});"
+            )
+        else:
+            left, right = self._in_shared(left, a, ("m", "k")), self._in_shared(right, b, ("k", "n"))
+            function = "multiply_on_tensor_cores" if tensor_cores else "multiply"
+            self.text.line(
+                f"pto::{function}<Spread, {padded}, {self._pitch(left)}, {_bool(left.turned)}, {self._pitch(right)}, "
+                f"{_bool(right.turned)}>({target}, {left.at}, {right.at});"
+            )
+
+    def _operand(self, operand: Var) -> Tile | Staged:
+        return self.staged.get(operand.name) or self.tiles[operand.name]
+
+    def _pitch(self, staged: Staged) -> str:
+        return f"pto::pitch<{memory_type(staged.dtype)}>({staged.name}_columns)"
+
+    def _in_shared(self, operand: Tile | Staged, var: Var, role: Role, *, passing: bool = True) -> Staged:
+        """An operand in shared memory; one in registers is put there."""
+        if isinstance(operand, Staged):
+            return operand
+        tile = self.materialised(operand)
+        memory = self._store_of(self.name(var.name), tile.dtype, role, tile.rows, tile.columns, "1", passing=passing)
+        self.text.line("Spread::synchronise();")
+        self.text.line(
+            f"pto::keep_tile<Spread, {memory}_rows, {memory}_columns>({memory}, {tile.array}, {tile.rows.valid}, "
+            f"{tile.columns.valid});"
+        )
+        self.text.line("Spread::synchronise();")
+        self.read.clear()
+        self.written.clear()
+        return Staged(tile.dtype, memory, tile.rows, tile.columns, memory)
+
+    def _accumulator(self, op: Op, rows: Axis, columns: Axis) -> str:
+        """The array that the product is added to: that of the accumulator, a copy of it, or zeros."""
+        result = op.results[0]
+        dtype = result.type.dtype  # type: ignore[union-attr]
+        start: Tile | None = None
+        if len(op.args) > 2:
+            start = self.tile(op.args[2])
+            for mine, other in ((rows, start.rows), (columns, start.columns)):
+                if mine.valid != other.valid and not (other.fits and other.full):
+                    condition = f"{mine.valid} == {other.valid}"
+                    if other.fits:
+                        condition += f" || {other.valid} == {other.declared}"
+                    self.check(condition, "LaunchError",
+                               "an accumulator with {0} valid elements along an axis meets a product with {1}", op.loc,
+                               other.valid, mine.valid)  # fmt: skip
+        zero = f"{register_type(dtype)}(0)"
+        out = Tile(dtype, 2, rows, columns, start.element if start is not None else lambda i, j: zero)
+        if result.name in self.declared:
+            known = self.tiles[result.name]
+            assert known.array is not None
+            if start is None or start.array != known.array:
+                self.assign(known.array, out)
+            self.set_valid(known, out)
+            return known.array
+        made = self.materialised(replace(out, array=None), self.name(result.name))
+        self.tiles[result.name] = made
+        assert made.array is not None
+        return made.array
+
+
+def _meaning(operand: Tile | Staged) -> tuple[Axis, Axis]:
+    """Rows and columns as the product sees them."""
+    if isinstance(operand, Staged) and operand.turned:
+        return operand.columns, operand.rows
+    return operand.rows, operand.columns
+
+
+def _bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _slice(load: Op, made: dict[str, Op], changing: set[str] | frozenset[str], body: Block) -> list[Op] | None:
+    """The operations of a loop body that a load's place depends on, in order; None when it depends on more than
+    arithmetic on indices."""
+    wanted: set[int] = set()
+    work: list[Operand] = list(load.args)
+    while work:
+        operand = work.pop()
+        if not isinstance(operand, Var):
+            continue
+        if operand.name in changing:
+            return None
+        op = made.get(operand.name)
+        if op is None or id(op) in wanted:
+            continue
+        views = op.op in ("view", "tensor_reshape", "tensor_transpose", "dim")
+        if touches_tiles(op) or not (views or (is_elementwise(op) and not isinstance(op.results[0].type, TensorType))):
+            return None
+        wanted.add(id(op))
+        work += op.args
+    return [s for s in body if isinstance(s, Op) and id(s) in wanted]

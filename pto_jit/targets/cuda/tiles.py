@@ -146,6 +146,10 @@ class TileWriter(FunctionWriter):
             self.tiles[var.name] = tile
         else:
             self.tiles[var.name] = self.materialised(replace(tile, array=None), self.name(var.name))
+            self.made(var)
+
+    def made(self, var: Var) -> None:
+        """Called when a tile got an array of its own."""
 
     def stable(self, operands: Sequence[Operand]) -> bool:
         """Whether no operand is a variable that is assigned again."""
@@ -280,7 +284,7 @@ class TileWriter(FunctionWriter):
         assert isinstance(tensor.type, TensorType)
         root_dim = (tensor.name, axis)
         if isinstance(offset, Const) and offset.value == 0:
-            if isinstance(extent, Var) and self.facts.dims.get(extent.name) == root_dim:
+            if isinstance(extent, Var) and self.facts.is_dim(extent.name, *root_dim):
                 return None
             known = tensor.type.shape[axis]
             if known is not None and isinstance(extent, Const) and extent.value <= known:
@@ -348,7 +352,7 @@ class TileWriter(FunctionWriter):
         )
 
     def _is_dim(self, axis: Axis, tensor: str, k: int) -> bool:
-        return any(axis.valid == f"int({self.name(n)})" for n, d in self.facts.dims.items() if d == (tensor, k))
+        return any(axis.valid == f"int({self.name(n)})" for n, d in self.facts.dims.items() if (tensor, k) in d)
 
     def _full(self, op: Op) -> None:
         axes = [self.axis(e, fits=True) for e in op.args[1:]]
@@ -576,11 +580,6 @@ class TileWriter(FunctionWriter):
         self.text.line("PTO_UNROLL")
         with self.text.block(f"for (int {var} = 0; {var} < {count}; ++{var})"):
             self._around(rest, body)
-
-    # -- products -------------------------------------------------------------------------------------------------
-
-    def _dot(self, op: Op) -> None:
-        raise unsupported("a product here", op.loc, "use tiles of constant extents inside parallel loops")
 
 
 _HANDLED = frozenset("load store full arange copy reshape broadcast_to valid extent dot transpose".split())

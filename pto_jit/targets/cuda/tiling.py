@@ -1,11 +1,379 @@
 # SPDX-License-Identifier: MIT
-"""Whole-tensor statements as nests over tiles."""
+"""Products of whole tensors as nests over tiles, and long contractions in slices that fit shared memory.
+
+Before::
+
+    %a.1 = tload %a[0, 0] [%m, %k]
+    %b.1 = tload %b[0, 0] [%k, %n]
+    %t = tdot %a.1, %b.1
+    %r = trelu %t
+    tstore %r, %c[0, 0]
+
+After::
+
+    FOR %i, 0, %m, 128 {kind=parallel}
+      FOR %j, 0, %n, 128 {kind=parallel}
+        %acc = tfull 0.0, [128, 128]
+        FOR %p, 0, %k, 32
+          %a.1 = tload %a[%i, %p] [128, 32]
+          %b.1 = tload %b[%p, %j] [32, 128]
+          %acc = tdot %a.1, %b.1, %acc
+        ENDFOR
+        %r = trelu %acc
+        tstore %r, %c[%i, %j]
+
+Elementwise operations on the result, and its stores, come into the nest; what else reads the result finds it in a tensor.
+"""
 
 from __future__ import annotations
 
-from pto_jit.ir.nodes import Func
+from collections.abc import Iterable
+from dataclasses import replace
+
+from pto_jit.dtypes import DType, i64
+from pto_jit.errors import Loc
+from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Operand, Scope, Stmt, Var, While
+from pto_jit.ir.types import ScalarType, TensorType, TileType
+from pto_jit.ir.walk import block_defs, block_uses, statements, uses
+from pto_jit.lower.axes import is_elementwise, unit_reshape
+from pto_jit.targets.cuda.nests import PARALLEL, touches_tiles
+
+TILE = 128
+_INDEX = ScalarType(i64)
+_ZERO = Const(0, _INDEX)
+
+
+def slice_of(dtype: DType) -> int:
+    """How much of a contraction is staged at a time: 128 bytes of a row."""
+    return max(16, min(64, 128 // dtype.bytes))
 
 
 def tile_products(func: Func) -> Func:
-    """To come."""
-    return func
+    """Rewrite the products of a flat function; those inside parallel loops are tiles already, and only sliced."""
+    tiler = _Tiler(func)
+    return replace(func, body=tiler.block(func.body, ()))
+
+
+class _Tiler:
+    def __init__(self, func: Func) -> None:
+        self.taken = block_defs(func.body) | {p.name for p in func.params}
+        self.dims = {s.results[0].name: (s.args[0], s.attr("axis")) for s in statements(func.body)
+                     if isinstance(s, Op) and s.op == "dim"}  # fmt: skip
+
+    def fresh(self, wish: str, typ: ScalarType | TileType | TensorType = _INDEX) -> Var:
+        name, count = wish, 2
+        while name in self.taken:
+            name, count = f"{wish}.{count}", count + 1
+        self.taken.add(name)
+        return Var(name, typ)
+
+    # -- blocks ---------------------------------------------------------------------------------------------------
+
+    def block(self, block: Block, after: tuple[Block, ...]) -> Block:
+        """`after`: the blocks that run later."""
+        out: list[Stmt] = []
+        loads: dict[str, Op] = {}
+        rest = list(block)
+        while rest:
+            stmt = rest.pop(0)
+            if isinstance(stmt, For) and stmt.kind in PARALLEL:
+                out.append(replace(stmt, body=self.sliced(stmt.body)))
+            elif isinstance(stmt, (For, Scope)):
+                later = (*after, tuple(rest), *((stmt.body,) if isinstance(stmt, For) else ()))
+                out.append(replace(stmt, body=self.block(stmt.body, later)))
+            elif isinstance(stmt, While):
+                later = (*after, tuple(rest), stmt.before, stmt.body)
+                out.append(replace(stmt, body=self.block(stmt.body, later)))
+            elif isinstance(stmt, If):
+                later = (*after, tuple(rest))
+                out.append(replace(stmt, then=self.block(stmt.then, later), orelse=self.block(stmt.orelse, later)))
+            elif isinstance(stmt, Op) and stmt.op == "load" and not stmt.attr("pad"):
+                loads[stmt.results[0].name] = stmt
+                out.append(stmt)
+            elif isinstance(stmt, Op) and self._is_whole(stmt, loads):
+                rest = self._product(stmt, rest, after, loads, out)
+            else:
+                out.append(stmt)
+        return tuple(out)
+
+    def _is_whole(self, op: Op, loads: dict[str, Op]) -> bool:
+        """A product of two loaded tensors, larger than a block holds or of run-time extents."""
+        if op.op != "dot" or len(op.args) != 2:
+            return False
+        if not all(isinstance(a, Var) and a.name in loads and a.type.rank == 2 for a in op.args):  # type: ignore[union-attr]
+            return False
+        shapes = [e for a in op.args for e in a.type.shape]  # type: ignore[union-attr]
+        return None in shapes or max(shapes) > TILE
+
+    # -- slices ---------------------------------------------------------------------------------------------------
+
+    def sliced(self, block: Block) -> Block:
+        """Loops that do nothing but accumulate a product take thinner tiles."""
+        out: list[Stmt] = []
+        for stmt in block:
+            if isinstance(stmt, For):
+                thin = self._thinner(stmt)
+                out += thin if thin is not None else (replace(stmt, body=self.sliced(stmt.body)),)
+            elif isinstance(stmt, If):
+                out.append(replace(stmt, then=self.sliced(stmt.then), orelse=self.sliced(stmt.orelse)))
+            else:
+                out.append(stmt)
+        return tuple(out)
+
+    def _thinner(self, loop: For) -> list[Stmt] | None:
+        dots = [s for s in loop.body if isinstance(s, Op) and s.op == "dot"]
+        loads = {s.results[0].name: s for s in loop.body if isinstance(s, Op) and s.op == "load" and not s.attr("pad")}
+        if loop.kind != "sequential" or len(loop.body) != 3 or len(dots) != 1 or len(loads) != 2:
+            return None
+        dot = dots[0]
+        if len(dot.args) != 3 or dot.results[0] != dot.args[2] or not isinstance(loop.step, Const):
+            return None
+        left, right = (loads.get(a.name) if isinstance(a, Var) else None for a in dot.args[:2])
+        if left is None or right is None or left.results[0].type.rank != 2 or right.results[0].type.rank != 2:  # type: ignore
+            return None
+        whole = loop.step.value
+        thin = slice_of(left.results[0].type.dtype)  # type: ignore[union-attr]
+        at = (left.args[2], right.args[1])
+        extents = (left.args[4], right.args[3])
+        others = (*left.args[1:2], *right.args[2:3])
+        if at != (loop.var, loop.var) or any(e != Const(whole, _INDEX) for e in extents) or loop.var in others:
+            return None
+        if whole <= thin or int(whole) % thin:
+            return None
+        size = Const(thin, _INDEX)
+        body: list[Stmt] = []
+        for s in loop.body:
+            if s is left:
+                var = _resized(left.results[0], (None, thin))
+                body.append(replace(left, results=(var,), args=(*left.args[:4], size)))
+            elif s is right:
+                var = _resized(right.results[0], (thin, None))
+                body.append(replace(right, results=(var,), args=(*right.args[:3], size, right.args[4])))
+            else:
+                body.append(replace(dot, args=(_resized(dot.args[0], (None, thin)), _resized(dot.args[1], (thin, None)),
+                                               dot.args[2])))  # type: ignore[arg-type] # fmt: skip
+        before, stop = self._rounded_stop(loop, left)
+        return [*before, replace(loop, stop=stop, step=size, body=tuple(body))]
+
+    def _rounded_stop(self, loop: For, left: Op) -> tuple[list[Stmt], Operand]:
+        """Where the thin loop ends: the last thick tile may go on past the loop's end, unless the tensor ends there."""
+        stop, start = loop.stop, loop.start
+        if isinstance(stop, Var) and self.dims.get(stop.name) == (left.args[0], 1):
+            return [], stop
+        if isinstance(stop, Const) and isinstance(start, Const) and isinstance(loop.step, Const):
+            step = int(loop.step.value)
+            count = max(0, -(-(int(stop.value) - int(start.value)) // step))
+            return [], Const(int(start.value) + count * step, _INDEX)
+        out: list[Stmt] = []
+
+        def compute(op: str, *args: Operand) -> Var:
+            result = self.fresh(f"{loop.var.name}_{op}")
+            out.append(Op(op, (result,), args, (), (), loop.loc))
+            return result
+
+        assert isinstance(loop.step, Const)
+        extent = compute("sub", stop, start)
+        padded = compute("add", extent, Const(int(loop.step.value) - 1, _INDEX))
+        rounded = compute("mul", compute("floordiv", padded, loop.step), loop.step)
+        return out, compute("add", start, rounded)
+
+    # -- products of whole tensors --------------------------------------------------------------------------------
+
+    def _product(
+        self, dot: Op, rest: list[Stmt], after: tuple[Block, ...], loads: dict[str, Op], out: list[Stmt]
+    ) -> list[Stmt]:
+        """Append the nest for a product to `out`; the statements that are left."""
+        left, right = loads[dot.args[0].name], loads[dot.args[1].name]  # type: ignore[union-attr]
+        rows, depth, columns = left.args[3], left.args[4], right.args[4]
+        result = dot.results[0]
+        tail, rest = self._epilogue(result, rest, loads, out)
+        kind = result.type
+        assert isinstance(kind, TileType)
+        made = [result, *(s.results[0] for s in tail if s.results)]
+        later = {n for block in (tuple(rest), *after) for n in block_uses(block)}
+        kept = [v for v in made if v.name in later]
+        memories: list[tuple[Var, Var]] = []
+        for var in kept:
+            assert isinstance(var.type, TileType)
+            extents = tuple(e if n != 1 else Const(1, _INDEX) for e, n in zip((rows, columns), var.type.shape, strict=True))
+            memory = self.fresh(f"{var.name}.memory", TensorType(var.type.dtype, var.type.shape, "c"))
+            out.append(Op("alloc", (memory,), extents, (("dtype", var.type.dtype),), (), dot.loc))
+            memories.append((var, memory))
+        out.append(self._nest(dot, left, right, tail, loads, memories, (rows, depth, columns)))
+        for var, memory in memories:
+            assert isinstance(var.type, TileType)
+            extents = tuple(e if n != 1 else Const(1, _INDEX) for e, n in zip((rows, columns), var.type.shape, strict=True))
+            load = Op("load", (var,), (memory, _ZERO, _ZERO, *extents), (), (), dot.loc)
+            loads[var.name] = load
+            out.append(load)
+        return rest
+
+    def _epilogue(
+        self, result: Var, rest: list[Stmt], loads: dict[str, Op], out: list[Stmt]
+    ) -> tuple[list[Op], list[Stmt]]:
+        """The statements after a product that can run on its tiles; host arithmetic among them moves before the nest."""
+        members = {result.name}
+        tail: list[Op] = []
+        stored = False
+        generated: set[str] = set()
+        views: set[str] = set()
+        for k, s in enumerate(rest):
+            if not isinstance(s, Op):
+                return tail, rest[k:]
+            if not touches_tiles(s):
+                if s.op in ("getelem", "setelem", "alloc") or {v.name for v in uses(s)} & members:
+                    return tail, rest[k:]
+                out.append(s)
+                continue
+            operands = [a.name for a in s.args if isinstance(a, Var) and isinstance(a.type, TileType)]
+            if s.op == "load" and not stored and not s.attr("pad"):
+                loads[s.results[0].name] = s
+                out.append(s)
+            elif s.op == "full":
+                generated.add(s.results[0].name)
+                tail.append(s)
+            elif s.op == "reshape" and operands[0] in loads and unit_reshape(s) is not None and s.results[0].type.rank == 2:  # type: ignore
+                views.add(s.results[0].name)
+                tail.append(s)
+            elif is_elementwise(s) and set(operands) & members and set(operands) <= members | set(loads) | generated | views:
+                if s.results[0].name in members or s.results[0].type.rank != 2:  # type: ignore[union-attr]
+                    return tail, rest[k:]
+                members.add(s.results[0].name)
+                tail.append(s)
+            elif s.op == "store" and operands[0] in members and s.args[1].type.rank == 2:  # type: ignore[union-attr]
+                stored = True
+                tail.append(s)
+            else:
+                return tail, rest[k:]
+        return tail, []
+
+    def _nest(
+        self, dot: Op, left: Op, right: Op, tail: Iterable[Op], loads: dict[str, Op],
+        memories: list[tuple[Var, Var]], extents: tuple[Operand, Operand, Operand],
+    ) -> For:  # fmt: skip
+        rows, depth, columns = extents
+        loc = dot.loc
+        i, j, p = self.fresh("i"), self.fresh("j"), self.fresh("p")
+        kind = dot.results[0].type
+        operand = left.results[0].type.dtype  # type: ignore[union-attr]
+        assert isinstance(kind, TileType)
+        thin = slice_of(operand)
+        acc = Var(dot.results[0].name, TileType(kind.dtype, (TILE, TILE)))
+        body: list[Stmt] = []
+        a, b = self._tile_load(left, (i, p), (TILE, thin), body), self._tile_load(right, (p, j), (thin, TILE), body)
+        product = Op("dot", (acc,), (a.results[0], b.results[0], acc), dot.attrs, (), loc)
+        zero = Const(0.0 if kind.dtype.is_float else 0, ScalarType(kind.dtype))
+        sides = (Const(TILE, _INDEX), Const(TILE, _INDEX))
+        loop = For("sequential", p, _ZERO, depth, Const(thin, _INDEX), (a, b, product), loc=loc)
+        body += [Op("full", (acc,), (zero, *sides), (), (), loc), loop]
+        names = {acc.name: acc}
+        for s in tail:
+            self._retile(s, (i, j), names, loads, body)
+        for var, memory in memories:
+            tile = names[var.name]
+            at = tuple(o if n != 1 else _ZERO for o, n in zip((i, j), tile.type.shape, strict=True))  # type: ignore
+            body.append(Op("store", (), (tile, memory, *at), (), (), loc))
+        inner = For("parallel", j, _ZERO, columns, Const(TILE, _INDEX), tuple(body), loc=loc)
+        return For("parallel", i, _ZERO, rows, Const(TILE, _INDEX), (inner,), loc=loc)
+
+    def _tile_load(self, load: Op, at: tuple[Var, Var], size: tuple[int, int], before: list[Stmt]) -> Op:
+        """A part of what `load` loads."""
+        tensor = self._region(load, before)
+        var = self.fresh(f"{load.results[0].name}.part", TileType(load.results[0].type.dtype, size))  # type: ignore
+        return Op("load", (var,), (tensor, *at, *(Const(n, _INDEX) for n in size)), (), (), load.loc)
+
+    def _region(self, load: Op, before: list[Stmt]) -> Var:
+        """The tensor whose bounds are what `load` loads: the tensor itself, or a view."""
+        tensor = load.args[0]
+        assert isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
+        rank = tensor.type.rank
+        offsets, extents = load.args[1 : 1 + rank], load.args[1 + rank : 1 + 2 * rank]
+        whole = all(
+            o == _ZERO and (e == Const(1, _INDEX) and tensor.type.shape[k] == 1
+                            or isinstance(e, Const) and e.value == tensor.type.shape[k]
+                            or isinstance(e, Var) and self.dims.get(e.name) == (tensor, k))
+            for k, (o, e) in enumerate(zip(offsets, extents, strict=True))
+        )  # fmt: skip
+        memory = isinstance(tensor, Var) and tensor.name.endswith(".memory")
+        if whole or memory:
+            return tensor
+        shape = tuple(int(e.value) if isinstance(e, Const) and o == _ZERO and e.value == n else None
+                      for o, e, n in zip(offsets, extents, tensor.type.shape, strict=True))  # fmt: skip
+        layout = "strided" if tensor.type.layout == "strided" else "c" if rank == 1 else "inner"
+        view = self.fresh(f"{tensor.name}.view", TensorType(tensor.type.dtype, shape, layout))
+        before.append(Op("view", (view,), (tensor, *offsets, *extents), (), (), load.loc))
+        return view
+
+    def _retile(
+        self, op: Op, at: tuple[Var, Var], names: dict[str, Var], loads: dict[str, Op], body: list[Stmt]
+    ) -> None:
+        """An operation of the epilogue on one tile."""
+        if op.op == "reshape":
+            source = loads[op.args[0].name]  # type: ignore[union-attr]
+            shape = op.results[0].type.shape  # type: ignore[union-attr]
+            names[op.results[0].name] = self._loaded(source, shape, at, body, op)
+            return
+        args: list[Operand] = []
+        for a in op.args:
+            if not isinstance(a, Var) or not isinstance(a.type, TileType):
+                args.append(a)
+                continue
+            if a.name not in names:
+                shape = a.type.shape if a.type.rank == 2 else (1, *a.type.shape)
+                names[a.name] = self._loaded(loads[a.name], shape, at, body, None)
+            args.append(names[a.name])
+        if op.op == "store":
+            offsets = []
+            for k, (offset, n) in enumerate(zip(op.args[2:], op.args[0].type.shape, strict=True)):  # type: ignore
+                offsets.append(self._sum(offset, at[k], body, op.loc) if n != 1 else offset)
+            body.append(replace(op, args=(args[0], op.args[1], *offsets)))
+            return
+        if op.op == "full":
+            shape = op.results[0].type.shape  # type: ignore[union-attr]
+            new = tuple(1 if n == 1 else TILE for n in shape)
+            args = [op.args[0], *(Const(n, _INDEX) for n in new)]
+            result = Var(op.results[0].name, TileType(op.results[0].type.dtype, new))  # type: ignore[union-attr]
+        else:
+            result = _tile_of(op.results[0])
+        names[result.name] = result
+        body.append(replace(op, results=(result,), args=tuple(args)))
+
+    def _loaded(
+        self, load: Op, shape: tuple[int | None, ...], at: tuple[Var, Var], body: list[Stmt], reshape: Op | None
+    ) -> Var:
+        """The part of a loaded tile that meets tile `at` of the product: a tile of rank 2."""
+        rank = load.results[0].type.rank  # type: ignore[union-attr]
+        places = tuple(k for k in range(2) if shape[k] != 1)
+        tensor = self._region(load, body)
+        dtype = load.results[0].type.dtype  # type: ignore[union-attr]
+        if rank == 2:
+            size = tuple(TILE if k in places else 1 for k in range(2))
+            offsets = tuple(at[k] if k in places else _ZERO for k in range(2))
+            var = self.fresh(f"{load.results[0].name}.part", TileType(dtype, size))
+            body.append(Op("load", (var,), (tensor, *offsets, *(Const(n, _INDEX) for n in size)), (), (), load.loc))
+            return var
+        part = self.fresh(f"{load.results[0].name}.part", TileType(dtype, (TILE,)))
+        body.append(Op("load", (part,), (tensor, at[places[0]], Const(TILE, _INDEX)), (), (), load.loc))
+        size = tuple(TILE if k in places else 1 for k in range(2))
+        var = self.fresh(f"{load.results[0].name}.tile", TileType(dtype, size))
+        loc = reshape.loc if reshape is not None else load.loc
+        body.append(Op("reshape", (var,), (part, *(Const(n, _INDEX) for n in size)), (), (), loc))
+        return var
+
+    def _sum(self, a: Operand, b: Var, body: list[Stmt], loc: Loc) -> Operand:
+        if a == _ZERO:
+            return b
+        out = self.fresh(f"{b.name}_at")
+        body.append(Op("add", (out,), (a, b), (), (), loc))
+        return out
+
+
+def _resized(var: Operand, shape: tuple[int | None, ...]) -> Var:
+    """A tile variable with some extents replaced."""
+    assert isinstance(var, Var) and isinstance(var.type, TileType)
+    return Var(var.name, TileType(var.type.dtype, tuple(n or m for n, m in zip(shape, var.type.shape, strict=True))))
+
+
+def _tile_of(var: Var) -> Var:
+    assert isinstance(var.type, TileType)
+    return Var(var.name, TileType(var.type.dtype, tuple(1 if n == 1 else TILE for n in var.type.shape)))

@@ -10,6 +10,7 @@
 #if !defined(PTO_EMULATED)
 #include <stdint.h>
 #define PTO_FUNCTION __device__ __forceinline__
+#define PTO_SHARED_MEMORY(name) extern __shared__ __align__(16) unsigned char name[]
 #endif
 #define PTO_CONSTANT __host__ __device__ constexpr
 #define PTO_UNROLL _Pragma("unroll")
@@ -39,10 +40,10 @@ struct Tensor {
   int64_t stride[N];
 };
 
-// How much of `extent` elements from `offset` on lies in a tensor of `size`.
+// How much of `extent` elements from `offset` on lies in a tensor of `size`; nothing when the offset is negative.
 PTO_FUNCTION int clipped(int64_t extent, int64_t size, int64_t offset) {
-  const int64_t left = size - offset;
-  return int(left < 0 ? 0 : left < extent ? left : extent);
+  const int64_t left = size - offset, inside = left < extent ? left : extent;
+  return int(offset < 0 || inside < 0 ? 0 : inside);
 }
 
 template <int BYTES>
@@ -303,6 +304,12 @@ struct Rows {
 template <int DOWN, int ACROSS>
 struct Fragments {
   static constexpr int RUN = 2;
+  // Extents that fragments cover, for tiles in shared memory: rows and columns of a result, and what is contracted.
+  static PTO_CONSTANT int padded_rows(int n) { return (n + 16 * DOWN - 1) / (16 * DOWN) * 16 * DOWN; }
+  static PTO_CONSTANT int padded_columns(int n) { return ((n + 8 * ACROSS - 1) / (8 * ACROSS) * 8 * ACROSS + 15) / 16 * 16; }
+  static PTO_CONSTANT int padded_depth(int n) { return (n + 15) / 16 * 16; }
+  static constexpr int THREADS = 32 * DOWN * ACROSS;
+  static constexpr int DOWN_WARPS = DOWN, ACROSS_WARPS = ACROSS;
   static PTO_CONSTANT int rows(int n) { return (n + 16 * DOWN - 1) / (16 * DOWN) * 2; }
   static PTO_CONSTANT int columns(int n) { return (n + 8 * ACROSS - 1) / (8 * ACROSS) * 2; }
   static PTO_FUNCTION int lane() { return int(threadIdx.x) % 32; }

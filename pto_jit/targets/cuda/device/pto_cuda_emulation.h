@@ -12,6 +12,7 @@
 #define __device__
 #define __host__
 #define __global__
+#define PTO_SHARED_MEMORY(name) unsigned char* const name = emulation::block().dynamic_shared
 #define __shared__ static
 #define __launch_bounds__(...)
 #define __grid_constant__
@@ -40,7 +41,19 @@ struct Fiber {
 struct Warp {
   int arrived, generation, alive;
   uint32_t words[32];
-  uint32_t fragments[32][16];
+  const unsigned char* rows[32];
+  uint32_t fragments[32][6];
+};
+
+// Asynchronous copies are done when they are waited for, so that a missing wait is seen.
+struct Copy {
+  void* to;
+  unsigned char data[16];
+};
+struct Copies {
+  Copy list[512];
+  int groups[64];  // where each group ends
+  int count, group_count;
 };
 
 struct Block {
@@ -48,11 +61,12 @@ struct Block {
   Fiber* fibers;
   Fiber* current;
   Warp* warps;
+  Copies* copies;
   int count, alive, arrived, generation;
   ucontext_t scheduler;
   void (*body)(void*);
   void* arguments;
-  char* dynamic_shared;
+  unsigned char* dynamic_shared;
 };
 
 inline Block& block() {
@@ -142,6 +156,7 @@ inline bool run_block(unsigned seed) {
     b.warps[w].arrived = b.warps[w].generation = 0;
     b.warps[w].alive = count - 32 * w < 32 ? count - 32 * w : 32;
   }
+  for (int k = 0; k < count; ++k) b.copies[k].count = b.copies[k].group_count = 0;
   b.alive = count;
   b.arrived = b.generation = 0;
   bool progress = true;
@@ -170,8 +185,9 @@ inline int launch(dim3 grid, dim3 size, size_t shared_bytes, unsigned seed, void
   b.body = body;
   b.arguments = arguments;
   b.fibers = static_cast<Fiber*>(calloc(size_t(count), sizeof(Fiber)));
+  b.copies = static_cast<Copies*>(calloc(size_t(count), sizeof(Copies)));
   b.warps = static_cast<Warp*>(calloc(size_t(count + 31) / 32, sizeof(Warp)));
-  b.dynamic_shared = static_cast<char*>(aligned_alloc(1024, (shared_bytes + 1024) / 1024 * 1024));
+  b.dynamic_shared = static_cast<unsigned char*>(aligned_alloc(1024, (shared_bytes + 1024) / 1024 * 1024));
   bool finished = true;
   const unsigned blocks = grid.x * grid.y * grid.z;
   for (unsigned k = 0; k < blocks && finished; ++k) {
@@ -183,6 +199,7 @@ inline int launch(dim3 grid, dim3 size, size_t shared_bytes, unsigned seed, void
   for (int k = 0; k < count; ++k) free(b.fibers[k].stack);
   free(b.fibers);
   free(b.warps);
+  free(b.copies);
   free(b.dynamic_shared);
   return finished ? 0 : 1;
 }
@@ -212,3 +229,76 @@ inline int atomicCAS(int* at, int compare, int value) {
   if (old == compare) *at = value;
   return old;
 }
+
+namespace pto {
+
+struct half;
+struct bfloat16;
+inline float widened(half x);
+inline float widened(bfloat16 x);
+
+inline void copy_async(void* shared, const void* global, int bytes) {
+  emulation::Copies& c = emulation::block().copies[emulation::linear()];
+  if (c.count == 512) {
+    fprintf(stderr, "pto emulation: more than 512 copies under way in one thread\n");
+    abort();
+  }
+  emulation::Copy& copy = c.list[c.count++];
+  copy.to = shared;
+  memset(copy.data, 0, 16);
+  memcpy(copy.data, global, size_t(bytes));
+}
+inline void commit_copies() {
+  emulation::Copies& c = emulation::block().copies[emulation::linear()];
+  c.groups[c.group_count++] = c.count;
+}
+template <int PENDING>
+inline void wait_for_copies() {
+  emulation::Copies& c = emulation::block().copies[emulation::linear()];
+  const int ready = c.group_count > PENDING ? c.group_count - PENDING : 0;
+  if (ready == 0) return;
+  const int end = c.groups[ready - 1];
+  for (int k = 0; k < end; ++k) memcpy(c.list[k].to, c.list[k].data, 16);
+  memmove(c.list, c.list + end, sizeof(emulation::Copy) * size_t(c.count - end));
+  c.count -= end;
+  c.group_count -= ready;
+  for (int k = 0; k < c.group_count; ++k) c.groups[k] = c.groups[k + ready] - end;
+}
+
+template <bool TRANSPOSED>
+inline void load_matrices(uint32_t (&x)[4], const void* row) {
+  const int lane = emulation::linear() % 32;
+  emulation::Warp& w = emulation::block().warps[emulation::linear() / 32];
+  w.rows[lane] = static_cast<const unsigned char*>(row);
+  emulation::warp_barrier();
+  for (int q = 0; q < 4; ++q) {
+    unsigned char raw[4];
+    for (int e = 0; e < 2; ++e) {
+      const int line = TRANSPOSED ? lane % 4 * 2 + e : lane / 4, column = TRANSPOSED ? lane / 4 : lane % 4 * 2 + e;
+      memcpy(raw + 2 * e, w.rows[8 * q + line] + 2 * column, 2);
+    }
+    memcpy(&x[q], raw, 4);
+  }
+  emulation::warp_barrier();
+}
+
+template <class T>
+inline void multiply_fragments(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, T) {
+  const int lane = emulation::linear() % 32;
+  emulation::Warp& w = emulation::block().warps[emulation::linear() / 32];
+  for (int k = 0; k < 4; ++k) w.fragments[lane][k] = a[k];
+  w.fragments[lane][4] = b0;
+  w.fragments[lane][5] = b1;
+  emulation::warp_barrier();
+  for (int out = 0; out < 4; ++out) {
+    const int row = lane / 4 + out / 2 * 8, column = lane % 4 * 2 + out % 2;
+    for (int k = 0; k < 16; ++k) {
+      const uint32_t left = w.fragments[row % 8 * 4 + k % 8 / 2][row / 8 + 2 * (k / 8)] >> 16 * (k % 2);
+      const uint32_t right = w.fragments[column * 4 + k % 8 / 2][4 + k / 8] >> 16 * (k % 2);
+      d[out] += widened(T{uint16_t(left)}) * widened(T{uint16_t(right)});
+    }
+  }
+  emulation::warp_barrier();
+}
+
+}  // namespace pto

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT
+// Matrix products of tiles: operands in shared memory, brought there by asynchronous copies; 16-bit floats on the tensor
+// cores (mma.sync m16n8k16, sums in float), everything else by multiply-adds in the type of the sum.
+//
+// A tile in shared memory has `pitch(COLUMNS)` elements from one row to the next: 16 bytes more than its columns, so
+// that eight rows of 16 bytes lie in different banks. "Turned" operands are stored as the transpose of what is meant.
+#pragma once
+
+#include "pto_cuda.cuh"
+
+namespace pto {
+
+template <class T>
+PTO_CONSTANT int pitch(int columns) { return columns + 16 / int(sizeof(T)); }
+
+// -- asynchronous copies ----------------------------------------------------------------------------------------------
+
+#if !defined(PTO_EMULATED)
+// 16 bytes to shared memory; only `bytes` of them are read, the rest becomes zero.
+PTO_FUNCTION void copy_async(void* shared, const void* global, int bytes) {
+  const uint32_t to = uint32_t(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(bytes) : "memory");
+}
+PTO_FUNCTION void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Wait until at most PENDING groups of this thread's copies are under way.
+template <int PENDING>
+PTO_FUNCTION void wait_for_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
+
+// Four 8 x 8 matrices of 16-bit elements: lane l gives the address of row l % 8 of matrix l / 8.
+template <bool TRANSPOSED>
+PTO_FUNCTION void load_matrices(uint32_t (&x)[4], const void* row) {
+  const uint32_t from = uint32_t(__cvta_generic_to_shared(row));
+  if constexpr (TRANSPOSED) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(from) : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(from) : "memory");
+  }
+}
+PTO_FUNCTION void multiply_fragments(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, half) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+               "{%0, %1, %2, %3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+PTO_FUNCTION void multiply_fragments(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, bfloat16) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+               "{%0, %1, %2, %3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+#endif
+
+// A tile from global to shared memory, zeros outside its valid part. Complete when the copies of all threads are waited
+// for and the threads have met.
+template <int ROWS, int COLUMNS, int THREADS, class T>
+PTO_FUNCTION void stage_tile(T* shared, const T* at, int64_t row_stride, int64_t column_stride, int rows, int columns) {
+  constexpr int chunk = 16 / int(sizeof(T)), chunks = COLUMNS / chunk;
+  static_assert(COLUMNS % chunk == 0, "rows are copied in pieces of 16 bytes");
+  const bool whole = column_stride == 1 && reinterpret_cast<uintptr_t>(at) % 16 == 0 &&
+                     (rows <= 1 || row_stride * int64_t(sizeof(T)) % 16 == 0);
+  if (whole) {
+    for (int k = int(threadIdx.x); k < ROWS * chunks; k += THREADS) {
+      const int row = k / chunks, column = k % chunks * chunk;
+      const int left = row < rows && column < columns ? (columns - column < chunk ? columns - column : chunk) : 0;
+      const T* from = left > 0 ? at + row * row_stride + column : at;
+      copy_async(shared + row * pitch<T>(COLUMNS) + column, from, left * int(sizeof(T)));
+    }
+  } else {
+    for (int k = int(threadIdx.x); k < ROWS * COLUMNS; k += THREADS) {
+      const int row = k / COLUMNS, column = k % COLUMNS;
+      const bool inside = row < rows && column < columns;
+      shared[row * pitch<T>(COLUMNS) + column] = inside ? at[row * row_stride + column * column_stride] : T{};
+    }
+  }
+}
+
+// A tile from registers to shared memory, zeros outside its valid part. The threads must meet before and after.
+template <class Spread, int ROWS, int COLUMNS, int NR, int NC, class R, class T>
+PTO_FUNCTION void keep_tile(T* shared, const R (&tile)[NR][NC], int rows, int columns) {
+  PTO_UNROLL
+  for (int i = 0; i < NR; ++i) {
+    PTO_UNROLL
+    for (int j = 0; j < NC; ++j) {
+      const int row = Spread::row(i), column = Spread::column(j);
+      const bool inside = row < rows && column < columns;
+      if (row < ROWS && column < COLUMNS) {
+        shared[row * pitch<T>(COLUMNS) + column] = inside ? to_memory<T>(tile[i][j]) : T{};
+      }
+    }
+  }
+  // What is stored beyond the columns that fragments cover.
+  constexpr int covered = NC * 4 * Spread::ACROSS_WARPS, beyond = COLUMNS - covered;
+  if constexpr (beyond > 0) {
+    for (int k = int(threadIdx.x); k < ROWS * beyond; k += Spread::THREADS) {
+      shared[k / beyond * pitch<T>(COLUMNS) + covered + k % beyond] = T{};
+    }
+  }
+}
+
+// -- products ---------------------------------------------------------------------------------------------------------
+
+PTO_FUNCTION float multiply_add(float x, float y, float z) { return fma(x, y, z); }
+PTO_FUNCTION double multiply_add(double x, double y, double z) { return fma(x, y, z); }
+template <class T>
+PTO_FUNCTION T multiply_add(T x, T y, T z) { return wrapping_add<T>(wrapping_mul<T>(x, y), z); }
+
+// acc += a @ b in the type of acc, DEPTH being contracted.
+template <class Spread, int DEPTH, int A_PITCH, bool A_TURNED, int B_PITCH, bool B_TURNED, int NR, int NC, class R,
+          class T, class U>
+PTO_FUNCTION void multiply(R (&acc)[NR][NC], const T* a, const U* b) {
+  constexpr int STEP = 4;
+  for (int k = 0; k < DEPTH; k += STEP) {
+    R x[NR][STEP];
+    PTO_UNROLL
+    for (int i = 0; i < NR; ++i) {
+      T run[STEP];
+      if constexpr (A_TURNED) {
+        PTO_UNROLL
+        for (int s = 0; s < STEP; ++s) run[s] = a[(k + s) * A_PITCH + Spread::row(i)];
+      } else {
+        load_run<STEP>(run, a + Spread::row(i) * A_PITCH + k);
+      }
+      PTO_UNROLL
+      for (int s = 0; s < STEP; ++s) x[i][s] = R(from_memory(run[s]));
+    }
+    PTO_UNROLL
+    for (int j = 0; j < NC; j += 2) {
+      U pair[2][STEP];
+      if constexpr (B_TURNED) {
+        load_run<STEP>(pair[0], b + Spread::column(j) * B_PITCH + k);
+        load_run<STEP>(pair[1], b + Spread::column(j + 1) * B_PITCH + k);
+      } else {
+        PTO_UNROLL
+        for (int s = 0; s < STEP; ++s) {
+          U run[2];
+          load_run<2>(run, b + (k + s) * B_PITCH + Spread::column(j));
+          pair[0][s] = run[0];
+          pair[1][s] = run[1];
+        }
+      }
+      PTO_UNROLL
+      for (int s = 0; s < STEP; ++s) {
+        PTO_UNROLL
+        for (int i = 0; i < NR; ++i) {
+          acc[i][j] = multiply_add(x[i][s], R(from_memory(pair[0][s])), acc[i][j]);
+          acc[i][j + 1] = multiply_add(x[i][s], R(from_memory(pair[1][s])), acc[i][j + 1]);
+        }
+      }
+    }
+  }
+}
+
+// One step of 16 on the tensor cores: `x` holds the left operand's fragments.
+template <class Spread, int B_PITCH, bool B_TURNED, int NR, int NC, class T>
+PTO_FUNCTION void multiply_step(float (&acc)[NR][NC], const uint32_t (&x)[NR / 2][4], const T* b, int k) {
+  const int lane = Spread::lane();
+  PTO_UNROLL
+  for (int n = 0; n < NC / 2; n += 2) {
+    // An odd last block is loaded twice rather than past the end.
+    const int block = n + lane / 16 < NC / 2 ? n + lane / 16 : n;
+    const int column = (block * Spread::ACROSS_WARPS + Spread::warp_column()) * 8;
+    uint32_t y[4];
+    if constexpr (B_TURNED) {
+      load_matrices<false>(y, b + (column + lane % 8) * B_PITCH + k + lane / 8 % 2 * 8);
+    } else {
+      load_matrices<true>(y, b + (k + lane % 16) * B_PITCH + column);
+    }
+    PTO_UNROLL
+    for (int m = 0; m < NR / 2; ++m) {
+      PTO_UNROLL
+      for (int s = 0; s < 2; ++s) {
+        if (n + s < NC / 2) {
+          const int j = 2 * (n + s);
+          float d[4] = {acc[2 * m][j], acc[2 * m][j + 1], acc[2 * m + 1][j], acc[2 * m + 1][j + 1]};
+          multiply_fragments(d, x[m], y[2 * s], y[2 * s + 1], T{});
+          acc[2 * m][j] = d[0];
+          acc[2 * m][j + 1] = d[1];
+          acc[2 * m + 1][j] = d[2];
+          acc[2 * m + 1][j + 1] = d[3];
+        }
+      }
+    }
+  }
+}
+
+// acc += a @ b for 16-bit floats, both in shared memory.
+template <class Spread, int DEPTH, int A_PITCH, bool A_TURNED, int B_PITCH, bool B_TURNED, int NR, int NC, class T>
+PTO_FUNCTION void multiply_on_tensor_cores(float (&acc)[NR][NC], const T* a, const T* b) {
+  const int lane = Spread::lane();
+  PTO_UNROLL
+  for (int k = 0; k < DEPTH; k += 16) {
+    uint32_t x[NR / 2][4];
+    PTO_UNROLL
+    for (int m = 0; m < NR / 2; ++m) {
+      const int row = (m * Spread::DOWN_WARPS + Spread::warp_row()) * 16;
+      if constexpr (A_TURNED) {
+        load_matrices<true>(x[m], a + (k + lane / 16 * 8 + lane % 8) * A_PITCH + row + lane / 8 % 2 * 8);
+      } else {
+        load_matrices<false>(x[m], a + (row + lane % 16) * A_PITCH + k + lane / 16 * 8);
+      }
+    }
+    multiply_step<Spread, B_PITCH, B_TURNED>(acc, x, b, k);
+  }
+}
+
+template <class T>
+PTO_FUNCTION uint32_t packed(float low, float high) {
+  return uint32_t(to_memory<T>(low).raw) | uint32_t(to_memory<T>(high).raw) << 16;
+}
+
+// acc += a @ b for 16-bit floats, a in registers: where a warp has whole rows, the fragments of a result are those of a
+// left operand. `columns`: how many of a are valid.
+template <class Spread, int DEPTH, int B_PITCH, bool B_TURNED, int NR, int NC, int NK, class R, class T>
+PTO_FUNCTION void multiply_from_registers(float (&acc)[NR][NC], const R (&a)[NR][NK], int columns, const T* b) {
+  static_assert(Spread::ACROSS_WARPS == 1, "each warp has whole rows");
+  PTO_UNROLL
+  for (int k = 0; k < DEPTH; k += 16) {
+    uint32_t x[NR / 2][4];
+    PTO_UNROLL
+    for (int m = 0; m < NR / 2; ++m) {
+      PTO_UNROLL
+      for (int part = 0; part < 4; ++part) {
+        const int i = 2 * m + part % 2, j = k / 4 + part / 2 * 2;
+        const int column = k + part / 2 * 8 + Spread::lane() % 4 * 2;
+        x[m][part] = j + 1 < NK ? packed<T>(column < columns ? a[i][j < NK ? j : 0] : 0,
+                                            column + 1 < columns ? a[i][j + 1 < NK ? j + 1 : 0] : 0) : 0u;
+      }
+    }
+    multiply_step<Spread, B_PITCH, B_TURNED>(acc, x, b, k);
+  }
+}
+
+}  // namespace pto
