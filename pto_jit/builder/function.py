@@ -12,7 +12,7 @@ from pto_jit.builder.module import BuiltFunction, PTOModule
 from pto_jit.builder.operands import Actual, Names
 from pto_jit.builder.places import user_place
 from pto_jit.dtypes import DType
-from pto_jit.errors import CompilationError, Loc, ScheduleError, ShapeError, TypeMismatchError
+from pto_jit.errors import CompilationError, Loc, Note, ScheduleError, ShapeError, TypeMismatchError
 from pto_jit.ir.isa import Instruction
 from pto_jit.ir.isa.expansion import Expansion
 from pto_jit.ir.nodes import Call, Const, For, Func, FuncKind, If, Op, Operand, Return, Stmt, Var
@@ -71,6 +71,7 @@ class PTOFunctionBuilder(Methods):
         self._calls: list[Call] = []  # kept alive: `_written` knows them by id
         self._first: dict[FuncKind, tuple[str, Loc]] = {}  # what fixed the kind of the function
         self._unshaped: set[str] = set()
+        self._widths: dict[str, tuple[int, Loc]] = {}  # of the tiles that memrefs without a shape are accessed with
         self._built = False
 
     # -- declarations -------------------------------------------------------------------------------------------
@@ -151,6 +152,7 @@ class PTOFunctionBuilder(Methods):
         if not isinstance(kind, TileType):
             self._wrong(CompilationError, f"the tile `{tile}` is not declared", loc, "PTO-N062",
                         f"declare it first: `.tile({tile!r}, rows, cols, dtype)`")  # fmt: skip
+        self._check_width(memref, kind, loc)
         offsets = [self._index(value, loc) for value in (row, col)]
         args: list[Operand] = [source, *offsets, *(self._names.index(e) for e in kind.shape if e is not None)]
         attrs: dict[str, Any] = {}
@@ -177,9 +179,23 @@ class PTOFunctionBuilder(Methods):
             )
         target = self._names.memref(memref, loc)
         value = self._names.tile(tile, loc)
+        self._check_width(memref, value.type, loc)
         offsets = [self._index(place, loc) for place in (row, col)]
         self._operation(f"atomic_{atomic}" if atomic else "store", [value, target, *offsets], {}, (), loc)
         return self
+
+    def _check_width(self, memref: str, tile: Type, loc: Loc) -> None:
+        """A memref without a shape has the row pitch of its tiles, so they are equally wide."""
+        cols = tile.shape[-1] if isinstance(tile, TileType) else None
+        if memref not in self._unshaped or cols is None:
+            return
+        known, where = self._widths.setdefault(memref, (cols, loc))
+        if known != cols:
+            raise ShapeError(
+                f"`{memref}` is accessed with rows of {known} and of {cols} elements", loc, code="PTO-H154",
+                hint=f"declare its shape: `.memref({memref!r}, space, dtype, shape=(None, cols))`",
+                notes=(Note(f"with rows of {known} here", where),),
+            )  # fmt: skip
 
     # -- instructions -------------------------------------------------------------------------------------------
 

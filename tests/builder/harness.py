@@ -57,7 +57,9 @@ def around(
     return module
 
 
-def run(module: PTOModule, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], *, compiled: bool = True) -> list[np.ndarray]:
+def run(
+    module: PTOModule, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], *, compiled: bool = True
+) -> list[np.ndarray]:
     """What the function leaves in the inputs and outputs, checked to be the same compiled, interpreted, and as text."""
     assert pto.parse_pto(str(module)) == module
     given = [[x.copy() for x in (*inputs, *outputs)] for _ in range(2)]

@@ -282,7 +282,13 @@ def test_arithmetic_in_every_dtype() -> None:
     dtypes = [np.float16, np.float64, ml_dtypes.bfloat16, np.int8, np.int16, np.uint8, np.uint16, np.uint32, np.int64]
     for number, dtype in enumerate(dtypes):
         a, b = (integers(8, 16, seed=seed, low=1, high=9).astype(dtype) for seed in (0, 1))
-        around(lambda x: x.add("t", "a", "b").muls("u", "t", 3).maxs("d0", "u", 20), [a, b], [a], module=module, name=f"f{number}")
+        around(
+            lambda x: x.add("t", "a", "b").muls("u", "t", 3).maxs("d0", "u", 20),
+            [a, b],
+            [a],
+            module=module,
+            name=f"f{number}",
+        )
         for name, array in (("in0", a), ("in1", b), ("out0", np.zeros_like(a))):
             host.memref(f"{name}_{number}", GLOBAL, element(array), array.shape)
             arrays.append(array)
