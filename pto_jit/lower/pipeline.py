@@ -11,8 +11,10 @@ from pto_jit.lower.coalesce import coalesce
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.fuse import fuse
 from pto_jit.lower.instrument import check_promises
+from pto_jit.lower.interchange import interchange_loops
 from pto_jit.lower.outline import outline_scopes
 from pto_jit.lower.place import place_scopes
+from pto_jit.lower.promises import refuse_races
 from pto_jit.lower.reductions import split_reductions
 from pto_jit.lower.simplify import simplify
 
@@ -28,10 +30,14 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
     ("simplified", _plain(simplify)),
     # partial results belong to chunks, so loops that reduce are chunked here; all others are free of carried variables
     ("reduced", split_reductions),
+    # on the loops as they were written, without the reductions: what cannot be divided is an error
+    ("analysed", refuse_races),
     # placement moves chunk loops, so they must exist
     ("chunked", expand_chunks),
     # outlining fixes what is host and what is core, so every loop must be where it stays
     ("placed", place_scopes),
+    # chunk loops are where they stay: what is left is the order of the loops of one core
+    ("interchanged", interchange_loops),
     # copies that chunking and placement left behind; fewer values cross the scope
     ("trimmed", _plain(simplify)),
     ("outlined", _plain(outline_scopes)),

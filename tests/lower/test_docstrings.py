@@ -14,7 +14,7 @@ from pto_jit.ir.nodes import Module
 from pto_jit.ir.parse import parse as parse_pto
 from pto_jit.ir.text import to_text as print_module
 from pto_jit.ir.verify import verify
-from pto_jit.lower import chunk, coalesce, fuse, instrument, outline, place, simplify
+from pto_jit.lower import chunk, coalesce, fuse, instrument, interchange, outline, place, simplify
 from pto_jit.lower.reductions import split
 from pto_jit.semantic.rules import infer
 
@@ -23,6 +23,7 @@ PASSES: list[tuple[Any, Callable[[Module], Module]]] = [
     (instrument, lambda m: instrument.check_promises(m, [])),
     (chunk, lambda m: chunk.expand_chunks(m, [])),
     (place, lambda m: place.place_scopes(m, [])),
+    (interchange, lambda m: interchange.interchange_loops(m, [])),
     (outline, outline.outline_scopes),
     (simplify, simplify.simplify),
     (coalesce, coalesce.coalesce),

@@ -10,23 +10,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable
-from dataclasses import dataclass, field
 from typing import Literal
 
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Break, Call, Continue, For, Func, If, Module, Op, Operand, Return, Stmt, Var, While
-from pto_jit.ir.types import ScalarType, TensorType
+from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, blocks, defs, statements
 from pto_jit.lower.dependence.linear import ONE, ZERO, Linear, atom
 from pto_jit.lower.dependence.values import I64, NONE, Atom, Conditions, Loops, Values
 from pto_jit.lower.names import source_name
-from pto_jit.semantic.table import effects, tensor_arg
+from pto_jit.semantic.table import effects, is_elementwise, is_generator, tensor_arg
+from pto_jit.slotted import field, frozen, mutable
 
 VIEWS = ("view", "tensor_reshape", "tensor_transpose")
 ATOMIC = ("atomic_add", "atomic_max", "atomic_min")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Span:
     """Positions along one axis from `low` to before each of `highs`; `low` None: any."""
 
@@ -41,7 +41,7 @@ class Span:
 ANYWHERE = Span(None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Root:
     """Where memory comes from: an argument, an allocation (a new one in each iteration of its loops), or unknown."""
 
@@ -50,7 +50,7 @@ class Root:
     loops: Loops = NONE
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Space:
     """A system of coordinates on a root: the root's own (`key` None) or that of a reshaped part of it.
 
@@ -62,9 +62,10 @@ class Space:
     extents: tuple[Linear, ...]
     offset: Linear | None
     strides: tuple[Linear, ...] | None
+    contiguous: bool  # neighbours along the last axis lie side by side
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class View:
     """A tensor variable: the rectangle of its space that it shows, and the space's axis of each of its own."""
 
@@ -73,7 +74,7 @@ class View:
     order: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Loop:
     """A loop around accesses.
 
@@ -100,7 +101,7 @@ class Loop:
         return source_name(self.stmt.var.name) if isinstance(self.stmt, For) else "while"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Access:
     """One access; `conditions` are those it stands under, each with the number of loops around the condition."""
 
@@ -112,7 +113,8 @@ class Access:
     stack: tuple[int, ...]
     conditions: tuple[tuple[int, Conditions], ...]
     order: int
-    certain: bool  # touches its rectangle when it is executed, as far as that lies inside the tensor
+    certain: bool  # touches the first element of its rectangle, if that lies inside the tensor
+    whole: bool  # and all other elements inside the tensor, too
 
     @property
     def root(self) -> Root:
@@ -123,7 +125,7 @@ class Access:
         return self.op.op if isinstance(self.op, Op) and self.op.op in ATOMIC else None
 
 
-@dataclass(slots=True)
+@mutable
 class Accesses:
     """What `collect` finds in a function, in the order of the text."""
 
@@ -148,13 +150,14 @@ class Accesses:
     def inside(self, loop: Loop) -> list[Access]:
         return [a for a in self.accesses if loop.number in a.stack]
 
-    def text(self, access: Access) -> str:
+    def text(self, access: Access, *, line: bool = True) -> str:
         """An access as the user would write it, with its line."""
         name = source_name(access.root.name)
+        at = f" (line {access.loc.lineno})" if line else ""
         if access.space.key is not None or not access.spans:
-            return f"`{name}` (line {access.loc.lineno})"
+            return f"`{name}`{at}"
         parts = [self._span_text(span, n) for span, n in zip(access.spans, access.space.extents, strict=True)]
-        return f"`{name}[{', '.join(parts)}]` (line {access.loc.lineno})"
+        return f"`{name}[{', '.join(parts)}]`{at}"
 
     def _span_text(self, span: Span, extent: Linear) -> str:
         if span.low is None:
@@ -183,6 +186,8 @@ class _Collector:
         self.versions: Counter[str] = Counter()
         self.assigned: list[set[str]] = []  # per loop around: what its body assigns of the mutable variables
         self.views: dict[str, View] = {}
+        self.whole: set[str] = set()  # tiles that are valid in their whole declared shape
+        self.extents: dict[str, tuple[Linear, ...]] = {}  # declared extents of tiles where one is a run-time value
         self.stack: tuple[int, ...] = ()
         self.here: Loops = NONE
         self.conditions: tuple[tuple[int, Conditions], ...] = ()
@@ -340,6 +345,8 @@ class _Collector:
                     self.views[result.name] = self._anything(result.name, result.type)
             elif isinstance(result.type, ScalarType) and result.name not in self.mutable and len(op.results) == 1:
                 self._scalar(op)
+            elif isinstance(result.type, TileType) and result.name not in self.mutable:
+                self._tile(op, result)
             if result.name in self.mutable:
                 self.versions[result.name] += 1
 
@@ -354,6 +361,26 @@ class _Collector:
                     self.values.known.pop(a.name, None)
             return
         self.values.record(op, self.here)
+
+    def _tile(self, op: Op, result: Var) -> None:
+        """Whether a tile is complete, and its run-time extents: elementwise operations pass both on."""
+        assert isinstance(result.type, TileType)
+        follows = is_elementwise(op.op, len(op.args))
+        tiles = [a for a in op.args if isinstance(a, Var) and isinstance(a.type, TileType)]
+        if is_generator(op.op) or op.attr("pad") or (follows and all(t.name in self.whole for t in tiles)):
+            self.whole.add(result.name)
+        if None not in result.type.shape:
+            return
+        rank = result.type.rank
+        if op.op == "load" or op.op == "full":
+            numbers = op.args[1 + rank : 1 + 2 * rank] if op.op == "load" else op.args[1:]
+            self.extents[result.name] = tuple(self._index(a) for a in numbers)
+        elif follows:
+            known = [(t.type.shape, self.extents[t.name]) for t in tiles if t.name in self.extents]  # pyright: ignore
+            axes = [next((e[k] for s, e in known if len(s) == rank and s[k] is None), None) for k in range(rank)]
+            shape = [axis if n is None else Linear(n) for axis, n in zip(axes, result.type.shape, strict=True)]
+            if all(e is not None for e in shape):
+                self.extents[result.name] = tuple(e for e in shape if e is not None)
 
     @staticmethod
     def _extents(op: Op) -> tuple[Operand, ...]:
@@ -412,7 +439,7 @@ class _Collector:
             else:
                 shape.append(self._extent(("dim", root.name, axis), f"{source_name(root.name)}.shape[{axis}]", NONE))
         strides = self._strides(shape) if type_.layout == "c" else None
-        space = Space(root, None, tuple(shape), ZERO, strides)
+        space = Space(root, None, tuple(shape), ZERO, strides, type_.layout != "strided")
         spans = tuple(Span(ZERO, (extent,)) for extent in shape)
         return View(space, spans, tuple(range(type_.rank)))
 
@@ -426,7 +453,7 @@ class _Collector:
     def _anything(self, name: str, type_: TensorType) -> View:
         """A tensor variable of which nothing is known."""
         root = Root(name, "unknown")
-        space = Space(root, ("unknown", name), (ZERO,) * type_.rank, None, None)
+        space = Space(root, ("unknown", name), (ZERO,) * type_.rank, None, None, False)
         return View(space, (ANYWHERE,) * type_.rank, tuple(range(type_.rank)))
 
     def _tensor(self, operand: Operand) -> View:
@@ -465,7 +492,7 @@ class _Collector:
             for span, stride in zip(source.spans, space.strides, strict=True):
                 offset = None if offset is None or span.low is None else offset + self.values.product(span.low, stride)
         key = (space.key, source.spans, source.order, tuple(extents))
-        new = Space(space.root, key, tuple(extents), offset, self._strides(extents))
+        new = Space(space.root, key, tuple(extents), offset, self._strides(extents), True)
         return View(new, tuple(Span(ZERO, (e,)) for e in extents), tuple(range(len(extents))))
 
     @staticmethod
@@ -497,7 +524,7 @@ class _Collector:
         view = self._tensor(op.args[at])
         rank = len(view.order)
         numbers = op.args[at + 1 :]
-        certain = True
+        certain = whole = True
         if op.op in ("getelem", "setelem"):
             spans = self._placed(view, [self._index(a) for a in numbers], [ONE] * rank)
         elif op.op == "load":
@@ -508,20 +535,21 @@ class _Collector:
             shape = [self._tile_extent(op.args[0], k, e) for k, e in enumerate(tile.shape)]  # pyright: ignore
             spans = self._placed(view, [self._index(a) for a in numbers], shape)
             certain = op.op == "store"
+            whole = certain and isinstance(op.args[0], Var) and op.args[0].name in self.whole
         else:  # take, put: anywhere in the view
             spans, certain = view.spans, False
-        self.out.accesses.append(self._made(op, view, spans, write, certain))
+        self.out.accesses.append(self._made(op, view, spans, write, certain, whole))
 
     def _tile_extent(self, tile: Operand, axis: int, extent: int | None) -> Linear:
         if extent is not None:
             return Linear(extent)
         assert isinstance(tile, Var)
-        return self._extent_of_tile(tile.name, axis)
-
-    def _extent_of_tile(self, name: str, axis: int) -> Linear:
-        # a run-time extent: the same number wherever the tile is used, so it changes with the loops around here
-        key = ("tile", name, axis, self.versions[name] if name in self.mutable else 0)
-        return self._extent(key, f"{source_name(name)}.shape[{axis}]", self.here)
+        known = self.extents.get(tile.name)
+        if known is not None:
+            return known[axis]
+        # the same number wherever the tile is used, so it changes with the loops around here
+        key = ("tile", tile.name, axis, self.versions[tile.name] if tile.name in self.mutable else 0)
+        return self._extent(key, f"{source_name(tile.name)}.shape[{axis}]", self.here)
 
     def call(self, call: Call) -> None:
         written, read = self._effects(call)
@@ -530,7 +558,7 @@ class _Collector:
                 view = self._tensor(arg)
                 for write, which in ((True, written), (False, read)):
                     if which is None or k in which:
-                        self.out.accesses.append(self._made(call, view, view.spans, write, False))
+                        self.out.accesses.append(self._made(call, view, view.spans, write, False, False))
         for result in call.results:
             if result.name in self.mutable:
                 self.versions[result.name] += 1
@@ -552,15 +580,17 @@ class _Collector:
             sides.append({positions[n] for n in names if n in positions} if known else None)
         return sides[0], sides[1]
 
-    def _made(self, op: Op | Call, view: View, spans: tuple[Span, ...], write: bool, certain: bool) -> Access:
+    def _made(
+        self, op: Op | Call, view: View, spans: tuple[Span, ...], write: bool, certain: bool, whole: bool
+    ) -> Access:
         conditions = self.conditions
         if self.returned:
             conditions = (*conditions, (1 << 30, None))
         if self.broken:
             conditions = (*conditions, *((depth, None) for depth in self.broken))
-        return Access(
-            op, op.loc, view.space, spans, write, self.stack, conditions, len(self.out.accesses), certain
-        )
+        order = len(self.out.accesses)
+        certain = certain and all(s.low is not None for s in spans)
+        return Access(op, op.loc, view.space, spans, write, self.stack, conditions, order, certain, certain and whole)
 
 
 def _is_chunk(stmt: For) -> bool:

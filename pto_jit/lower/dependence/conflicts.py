@@ -9,14 +9,16 @@ bounds, and the order asked for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from pto_jit.ir.nodes import For
 from pto_jit.lower.dependence.accesses import Access, Accesses, Loop, Span
 from pto_jit.lower.dependence.linear import ONE, Linear
+from pto_jit.lower.dependence.linear import atom as linear_atom
 from pto_jit.lower.dependence.quick import Interval, impossible
+from pto_jit.slotted import frozen
 
 Verdict = Literal["yes", "no", "unknown"]
 Relation = Literal["<", "=", ">"]
@@ -27,7 +29,7 @@ Row = tuple[dict[int, int], int]
 
 DIVIDED = ("parallel", "chunk", "in_chunk")
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Conflict:
     """Whether two accesses touch one element: "no" is proven; "yes" with an example; "unknown" otherwise.
 
@@ -53,8 +55,8 @@ def may_alias(a: Access, b: Access) -> bool:
 
 
 def is_divided(loop: Loop) -> bool:
-    """Whether the user promised that the loop's iterations are independent."""
-    return isinstance(loop.stmt, For) and loop.stmt.kind in DIVIDED
+    """Whether the user promised that the loop's iterations are independent, and they do not reduce."""
+    return isinstance(loop.stmt, For) and loop.stmt.kind in DIVIDED and not loop.stmt.reductions
 
 
 def conflict(
@@ -95,6 +97,7 @@ class System:
         self.differences: dict[tuple[int, int], Interval] = {}
         self.order: tuple[tuple[Loop, Relation], ...] = ()
         self.exact = True
+        self.made: set[tuple[int, int]] = set()  # atoms that stand for a min, max or product, by side
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
@@ -248,7 +251,18 @@ class System:
             return Conflict("unknown", why="the test was given up")
         if solution is None:
             return NO
-        return Conflict("yes" if self.exact else "unknown", self._example(solution))
+        sure = self.exact and all(self._holds(number, side, solution) for number, side in self.made)
+        return Conflict("yes" if sure else "unknown", self._example(solution))
+
+    def _holds(self, number: int, side: int, solution: dict[int, int]) -> bool:
+        """Whether a solution gives an atom that is a min, max or product the value that its parts make."""
+        kind, parts = self.found.values.choices[number]
+        made = {"min": min, "max": max, "product": math.prod}[kind]
+        return self._value(linear_atom(number), side, solution) == made(self._value(p, side, solution) for p in parts)
+
+    def _value(self, form: Linear, side: int, solution: dict[int, int]) -> int:
+        coefficients, const = self.row((form, side, 1))
+        return const + sum(k * solution.get(c, 0) for c, k in coefficients.items())
 
     def _bounded(self) -> dict[int, Interval]:
         """Add the bounds of the loops, the conditions, and what is known of all atoms; the ranges of variables that
@@ -281,7 +295,15 @@ class System:
         while todo:
             number, side = todo.pop()
             atom = self.atoms[number]
-            self.exact &= atom.free
+            if not atom.free:
+                kind, parts = self.found.values.choices.get(number, ("", ()))
+                if kind in ("min", "max", "product"):
+                    self.made.add((number, side))
+                    for part in parts:
+                        for other, _ in part.terms:
+                            meet(other, side)
+                else:
+                    self.exact &= kind == "quotient"  # given by its facts
             for fact in atom.facts:
                 row = self.row((fact, side, 1))
                 self.inequalities.append(row)
@@ -313,8 +335,7 @@ class System:
             indices: dict[int, int] = {}
             for number in access.stack:
                 loop = self.found.loops[number]
-                coefficients, const = self.row((loop.value, side, 1))
-                indices[number] = const + sum(k * solution.get(c, 0) for c, k in coefficients.items())
+                indices[number] = self._value(loop.value, side, solution)
             out.append(indices)
         return out[0], out[1]
 

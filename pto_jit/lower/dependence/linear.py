@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pto_jit.slotted import frozen
 
 Terms = tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Linear:
     """`const + sum(coefficient * atom)`; atoms are numbers that `values.Values` gives out, in increasing order."""
 

@@ -9,18 +9,18 @@ promises with `parallel=True` or `chunk=` is believed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from pto_jit.ir.nodes import For, Func, Module, Op, Var
 from pto_jit.ir.walk import block_defs, free_vars, statements
 from pto_jit.lower.dependence.accesses import Access, Accesses, Loop, collect
 from pto_jit.lower.dependence.conflicts import Conflict, Relation, Verdict, conflict, is_divided
 from pto_jit.lower.names import source_name
+from pto_jit.slotted import field, frozen, mutable
 
 Order = list[tuple[Loop, Relation]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Witness:
     """The two accesses that decide an answer, and the order of their iterations by loop."""
 
@@ -30,7 +30,7 @@ class Witness:
     conflict: Conflict
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answer:
     """`reason` is for a `Decision`: it names the accesses."""
 
@@ -43,7 +43,7 @@ class Answer:
         return self.verdict == "yes"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reduction:
     """`place = place op value`: the read and the write are of one place, and the read is used for this alone.
 
@@ -56,7 +56,7 @@ class Reduction:
     exact: bool
 
 
-@dataclass(slots=True)
+@mutable
 class Dependences:
     """The dependences of one function; its accesses are collected at the first question."""
 

@@ -12,14 +12,14 @@ Index arithmetic is taken not to overflow 64 bits.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
 
 from pto_jit.dtypes import bool_, i64
 from pto_jit.ir.nodes import Const, Op, Operand, Var
 from pto_jit.ir.types import ScalarType
-from pto_jit.lower.dependence.linear import Linear, atom
+from pto_jit.lower.dependence.linear import ZERO, Linear, atom
 from pto_jit.lower.names import source_name
 from pto_jit.semantic.table import is_elementwise
+from pto_jit.slotted import field, frozen, mutable
 
 I64 = ScalarType(i64)
 BOOL = ScalarType(bool_)
@@ -29,7 +29,7 @@ Conditions = tuple[Linear, ...] | None
 """What holds when a condition does: forms that are not negative; None: nothing is known."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Atom:
     """`free`: any value that the facts allow is possible for some arguments of the program.
 
@@ -43,7 +43,7 @@ class Atom:
     counts: tuple[Linear, int] | None = None
 
 
-@dataclass(slots=True)
+@mutable
 class Values:
     """The atoms of a function, and what its scalars are in terms of them."""
 
@@ -51,7 +51,7 @@ class Values:
     found: dict[Hashable, int] = field(default_factory=dict)
     known: dict[str, Linear] = field(default_factory=dict)
     truths: dict[str, tuple[Conditions, Conditions]] = field(default_factory=dict)
-    choices: dict[int, tuple[str, tuple[Linear, ...]]] = field(default_factory=dict)  # min, max and product atoms
+    choices: dict[int, tuple[str, tuple[Linear, ...]]] = field(default_factory=dict)  # how atoms are made
     others: dict[str, tuple[int, Loops]] = field(default_factory=dict)  # scalars that are no i64: identity, variation
     identities: dict[Hashable, int] = field(default_factory=dict)
 
@@ -95,22 +95,31 @@ class Values:
 
     def text(self, form: Linear) -> str:
         """A form as the user would write it."""
-        out = ""
+        for number, k in form.terms:  # a - n * (a // n) is a % n
+            kind, parts = self.choices.get(number, ("", ()))
+            if kind == "quotient" and k == -parts[1].const and set(parts[0].terms) <= set(form.terms):
+                rest = form - parts[0] - Linear(0, ((number, k),))
+                inner = self.text(parts[0])
+                inner = f"{inner if inner.isidentifier() else f'({inner})'} % {-k}"
+                return inner if rest == ZERO else f"{inner} + {self.text(rest)}".replace("+ -", "- ")
         words: list[tuple[str, int]] = []
-        const = form.const
-        for number, k in form.terms:
-            atom_ = self.atoms[number]
-            if atom_.counts is None:
-                words.append((atom_.text, k))
-                continue
-            start, step = atom_.counts
-            if k % step or start.terms:
-                words.append((f"(({atom_.text} - {self.text(start)}) // {step})", k))
+        counted = next((t for t in reversed(form.terms) if self.atoms[t[0]].counts is not None), None)
+        while counted is not None:  # step * t + start is the loop's variable
+            number, k = counted
+            start, step = self.atoms[number].counts or (ZERO, 1)
+            form = form - Linear(0, (counted,))
+            if k % step:
+                words.append((f"(({self.atoms[number].text} - {self.text(start)}) // {step})", k))
             else:
-                words.append((atom_.text, k // step))
-                const -= k // step * start.const
+                words.append((self.atoms[number].text, k // step))
+                form = form - start.times(k // step)
+            counted = next((t for t in reversed(form.terms) if self.atoms[t[0]].counts is not None), None)
+        words += [(self.atoms[n].text, k) for n, k in sorted(form.terms, key=lambda t: not self.atoms[t[0]].varies)]
+        const = form.const
+        out = ""
         for name, k in sorted(words, key=lambda w: w[1] < 0):
-            size = name if abs(k) == 1 else f"{abs(k)} * {name}" if name.isidentifier() or name[0] == "(" else f"{abs(k)} * ({name})"
+            word = name if name.isidentifier() or name[0] == "(" else f"({name})"
+            size = name if abs(k) == 1 else f"{abs(k)} * {word}"
             out += f" {'-' if k < 0 else '+'} {size}" if out else f"{'-' if k < 0 else ''}{size}"
         if const or not out:
             out += f" {'-' if const < 0 else '+'} {abs(const)}" if out else str(const)
@@ -222,6 +231,7 @@ class Values:
             inner = self.text(a)
             text = f"{inner} // {k}" if len(a.terms) == 1 and not a.const else f"({inner}) // {k}"
             free = all(self.atoms[t].free for t, _ in a.terms)
+            self.choices[number] = ("quotient", (a, Linear(k)))
             self.atoms.append(Atom(text, self.varies(a), (rest, (-rest).plus(k - 1)), free))
         return atom(number)
 

@@ -7,15 +7,14 @@ parallelization", 1986): what is impossible with `*` inside needs no further que
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pto_jit.lower.dependence.accesses import Access, Accesses, Loop
 from pto_jit.lower.dependence.conflicts import Conflict, Relation, Verdict, conflict
+from pto_jit.slotted import frozen
 
 RELATIONS: tuple[Relation, ...] = ("<", "=", ">")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Vector:
     """One direction per common loop, from the outside; `verdict` is never "no".
 

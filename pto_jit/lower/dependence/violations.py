@@ -12,17 +12,17 @@ linear and hold; different arguments are taken not to share memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 
 from pto_jit.lower.dependence import exact
 from pto_jit.lower.dependence.accesses import Access, Accesses, Loop, Span
 from pto_jit.lower.dependence.linear import ZERO, Linear
+from pto_jit.slotted import frozen
 
 Row = tuple[dict[int, int], int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Violation:
     """Two accesses of different iterations of a loop to one element, at least one of them a write.
 
@@ -207,7 +207,11 @@ class _Proof:
             if (one.point and other.point) or equal == ({}, 0):
                 choices.append([([equal], [])])
                 continue
-            choices.append([([], self._within(one, other, 0)), ([], self._within(other, one, 1))])
+            ways: list[tuple[list[Row], list[Row]]] = [([equal], [])]
+            for first, second, side in ((one, other, 0), (other, one, 1)):
+                if self.pair[side].whole:  # else only the first element is sure to be there
+                    ways.append(([], self._within(first, second, side)))
+            choices.append(ways)
         if sum(len(c) > 1 for c in choices) > 4:
             return
         for chosen in product(*choices):
