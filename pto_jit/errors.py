@@ -215,7 +215,13 @@ class ToolchainError(PtoError):
 
 
 class LaunchError(PtoError, RuntimeError):
-    """A compiled program could not be run, or failed while running."""
+    """A compiled program could not be run, or failed while running.
+
+    Attributes of what failed while running: `code`, and `loc`, the place in the source (None for other errors).
+    """
+
+    code: str | None = None
+    loc: Loc | None = None
 
 
 class ArgumentError(LaunchError, TypeError):

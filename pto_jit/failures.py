@@ -3,24 +3,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from pto_jit import errors
-from pto_jit.errors import Loc, PtoError
+from pto_jit.errors import LaunchError, Loc, PtoError
 
 if TYPE_CHECKING:
     from pto_jit.kernel import Kernel
 
-_CODES = {
-    "BoundsError": "PTO-B001",
-    "RaceError": "PTO-L900",
-    "KernelAssertionError": "PTO-N900",
-    "ShapeError": "PTO-H900",
-}
-_HELP = {
-    "BoundsError": "compute the index or offset so that it stays inside, or guard the access with an `if`",
-    "RaceError": "make the loop sequential, or write the update as a reduction",
-}
+_CODES = {"KernelAssertionError": "PTO-N900"}
+"""Of failures whose text is made elsewhere; that of the others begins with their code (`semantic.failures`)."""
+_CODED = re.compile(r"(PTO-[A-Z]\d{3}): (.*)", re.DOTALL)
 
 
 def fail(kernel: Kernel, site: int, v0: int, v1: int, v2: int, args: tuple[Any, ...],
@@ -33,8 +27,13 @@ def fail(kernel: Kernel, site: int, v0: int, v1: int, v2: int, args: tuple[Any, 
     error, template, _ = kernel.built.program.sites[site]
     if error == "RaceError":
         raise _race(kernel, site, (v1, v0), more)
-    reason, _, action = template.format(v0, v1, v2).partition("; ")
-    lines = [f"{_CODES.get(error, 'PTO-A900')}: {kernel.name}: {reason}"]
+    reason, action = template.format(v0, v1, v2), ""
+    code = _CODES.get(error, "PTO-A900")
+    if error != "KernelAssertionError":  # that is the user's text
+        if found := _CODED.fullmatch(reason):
+            code, reason = found.groups()
+        reason, _, action = reason.partition("; ")
+    lines = [f"{code}: {kernel.name}: {reason}"]
     loc: Loc | None = _place(kernel, site)
     if loc is not None and loc.lineno:
         lines += errors.excerpt(loc) or [f"  --> {loc}"]
@@ -42,10 +41,9 @@ def fail(kernel: Kernel, site: int, v0: int, v1: int, v2: int, args: tuple[Any, 
         while caller is not None:
             lines.append(f"called from {caller}")
             caller = caller.caller
-    action = action or _HELP.get(error, "")
     if action:
         lines.append(f"help: {action}")
-    raise _error(error, "\n".join(lines))
+    raise _error(error, "\n".join(lines), code, loc)
 
 
 def _race(kernel: Kernel, site: int, iterations: tuple[int, int], more: tuple[int, ...]) -> PtoError:
@@ -65,11 +63,14 @@ def _race(kernel: Kernel, site: int, iterations: tuple[int, int], more: tuple[in
     )  # fmt: skip
 
 
-def _error(name: str, text: str) -> Exception:
+def _error(name: str, text: str, code: str, loc: Loc | None) -> Exception:
     found = getattr(errors, name, None)
     if not (isinstance(found, type) and issubclass(found, PtoError)):
         return errors.InternalError(f"a failure site has the unknown error class {name}: {text}")
-    return found(text)
+    made = found(text)
+    if isinstance(made, LaunchError):
+        made.code, made.loc = code, loc
+    return made
 
 
 def _place(kernel: Kernel, site: int) -> Loc:

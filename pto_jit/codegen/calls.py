@@ -23,7 +23,7 @@ from pto_jit.codegen.regions import Status, Target
 from pto_jit.codegen.results import Results
 from pto_jit.codegen.values import is_runtime
 from pto_jit.dtypes import DType
-from pto_jit.errors import CompilationError, Note, PtoError, TypeMismatchError
+from pto_jit.errors import CompilationError, Note, PtoError, TypeMismatchError, UnsupportedSyntaxError
 from pto_jit.ir.nodes import Operand
 from pto_jit.source import FunctionNode, SourceFile, locate
 
@@ -36,6 +36,7 @@ _MUTATING = frozenset(
     "symmetric_difference_update".split()
 )
 _CONTAINERS = (list, dict, set, bytearray)
+_GENERATOR, _ASYNCHRONOUS = 0x20, 0x280  # flags of code objects (`inspect` takes long to import)
 
 
 class Calls:
@@ -271,8 +272,11 @@ class Calls:
     ) -> Any:
         """Compile a Python function from its source into the place of the call."""
         g = self.g
-        if fn.__code__.co_flags & 0x2A0:  # generator, coroutine, async generator
-            raise g.error(CompilationError, f"`{fn.__name__}` is a generator or coroutine and gets run-time values",
+        if fn.__code__.co_flags & _ASYNCHRONOUS:
+            raise g.error(UnsupportedSyntaxError, f"`{fn.__name__}` is an `async def` and gets run-time values",
+                          code="PTO-S035", hint="write a plain `def`: in-core functions run as tasks")  # fmt: skip
+        if fn.__code__.co_flags & _GENERATOR:
+            raise g.error(UnsupportedSyntaxError, f"`{fn.__name__}` is a generator (`yield`) and gets run-time values",
                           code="PTO-N035", hint="return a list or a tuple")  # fmt: skip
         try:
             located = locate(fn)

@@ -16,6 +16,7 @@ from pto_jit.codegen.generator import Generator, Options, Watch
 from pto_jit.codegen.params import ContainerParam, Param, ParamKind, ScalarParam, StaticParam, TensorParam
 from pto_jit.codegen.presence import has_scopes
 from pto_jit.codegen.regions import Target
+from pto_jit.codegen.syntax import refuse
 from pto_jit.codegen.values import Scalar, Tensor
 from pto_jit.errors import CompilationError, InternalError, Loc, PtoError, TypeMismatchError
 from pto_jit.ir import walk
@@ -87,6 +88,8 @@ class _Compilation:
         name = _identifier(fn.__name__)
         frame = Frame(located.file, names_of(located), fn.__globals__, cells_of(fn), None, name, 0, None)
         g.frame, g.node = frame, node
+        if isinstance(node, ast.AsyncFunctionDef):
+            raise refuse(g, node)
         frame.vars.update(self._arguments(node.args, params))
         for argument in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]:
             frame.places[argument.arg] = argument

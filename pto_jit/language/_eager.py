@@ -437,7 +437,7 @@ def load(x: Any, offsets: Any, shape: Any, pad: Any) -> Any:
     declared = x.declared if isinstance(x, kinds.Tensor) else array.shape
     extents = declared if shape is None else shape_of(shape, "the shape of load")
     if array.ndim == 0:
-        raise ShapeError("load of a tensor of rank 0", hint="read it with `x[()]`")
+        return array[()]
     dtype = dtypes.from_numpy(array.dtype)
     if dtype is None:
         raise TypeMismatchError(f"load of a tensor of {array.dtype}")
@@ -451,6 +451,9 @@ def store(x: Any, place: tuple[Any, ...]) -> None:
     target = place[-1]
     array = _tensor_of(target, "store")
     value = value_of(x, "the first argument of store")
+    if array.ndim == 0 and not isinstance(value, TileValue):
+        array[()] = _in_dtype(value, array)
+        return
     if not isinstance(value, TileValue):
         raise TypeMismatchError("store takes a tile, got a number",
                                 hint="write one element with `x[i, j] = v`, a region with `x[:] = v`")  # fmt: skip
@@ -491,6 +494,9 @@ def scatter(t: Any, index: Any, axis: Any, x: Any) -> None:
 def atomic(name: str, x: Any, offsets: Any, t: Any) -> None:
     array = _tensor_of(x, f"atomic_{name}")
     value = _in_dtype(value_of(t, f"the tile of atomic_{name}"), array)
+    start = _offsets(offsets, array.ndim, f"atomic_{name}")
+    if array.ndim == 0:
+        array, start = array.reshape(1), (0,)
     if not isinstance(value, TileValue):
         value = tiles.full(value, (1,) * array.ndim)
-    memory.atomic(name, value, array, _offsets(offsets, array.ndim, f"atomic_{name}"))
+    memory.atomic(name, value, array, start)

@@ -20,6 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from pto_jit.dtypes import DType
+from pto_jit.errors import Loc, UnsupportedSyntaxError
 from pto_jit.language import _races as races
 from pto_jit.language._loops import set_loop_seed
 from pto_jit.language._number import interpreting, number, plain
@@ -57,6 +58,7 @@ def run(
     >>> run(double, (x,), {}), x
     (3.0, array([3., 4.]))
     """
+    _require_plain(fn)
     wrap = _Wrapping()
     bound = inspect.signature(fn).bind(*args, **kwargs)
     for name, value in bound.arguments.items():
@@ -74,6 +76,24 @@ def run(
         set_loop_seed(before)
         races.stop(noting)
         interpreting.reset(nested)
+
+
+def _require_plain(fn: Any) -> None:
+    """Refuse what the compiler refuses and Python would not run: calling it makes a coroutine or a generator."""
+    code = getattr(fn, "__code__", None)
+    if code is None:
+        return
+    place = Loc(code.co_filename, code.co_firstlineno)
+    if code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+        raise UnsupportedSyntaxError(
+            "`async def` is not supported in a kernel", place, code="PTO-S020",
+            hint="write a plain `def`: loops are made parallel with `pl.range(..., parallel=True)`",
+        )  # fmt: skip
+    if code.co_flags & inspect.CO_GENERATOR:
+        raise UnsupportedSyntaxError(
+            "`yield` is not supported in a kernel", place, code="PTO-S024",
+            hint="return a tuple, or store the values to a tensor",
+        )  # fmt: skip
 
 
 class _Wrapping:

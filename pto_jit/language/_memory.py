@@ -15,7 +15,8 @@ def load(x: Any, offsets: Sequence[Any] | None = None, shape: Shape | None = Non
     """The tile of the declared `shape` at `offsets`; without both, the whole tensor or view.
 
     The valid extents are clipped at the tensor's bounds, as a NumPy slice clips; with `pad=value` what is outside
-    reads as `value` and the tile is valid in its whole declared shape.
+    reads as `value` and the tile is valid in its whole declared shape.  A tensor of rank 0 gives its number, as
+    `x[()]` does.
 
     Raises ShapeError for a wrong number of offsets, BoundsError for a negative one.
 
@@ -33,7 +34,7 @@ def load(x: Any, offsets: Sequence[Any] | None = None, shape: Shape | None = Non
 def store(tile: Operand, *place: Any) -> None:
     """Write the valid part of a tile, clipped at the tensor's bounds.
 
-    `store(tile, offsets, x)`, `store(tile, view)` or `store(tile, ..., view)`.
+    `store(tile, offsets, x)`, `store(tile, view)` or `store(tile, ..., view)`.  A tensor of rank 0 takes a number.
 
     >>> import numpy as np, pto_jit.language as pl
     >>> x = np.zeros(4)

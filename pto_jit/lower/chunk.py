@@ -42,6 +42,7 @@ from pto_jit.ir.walk import map_funcs, rewrite_func
 from pto_jit.language._loops import CHUNK_LIMIT
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.names import BOOL, I64, Names, Scalars, index, source_name
+from pto_jit.semantic.failures import CHUNK, FAR
 from pto_jit.slotted import frozen, replace
 
 _MODERATE = 1 << 31
@@ -94,8 +95,7 @@ def take_apart(loop: For, names: Names, decisions: list[Decision], *, given: boo
             if not isinstance(operand, Const):
                 ok = names.fresh(f"{var}_ok", BOOL)
                 outer.block.append(Op("ge", (ok,), (operand, index(1)), (), (), loop.loc))
-                message = f"the {what} of loop `{var}` is below 1"
-                attrs = (("always", True), ("error", "LaunchError"), ("message", message))
+                attrs = (("always", True), ("error", "LaunchError"), ("message", CHUNK.text(what=what, var=var)))
                 outer.block.append(Op("assert", (), (ok,), attrs, (), loop.loc))
     counter = names.fresh(f"{var}_chunk", I64)
     if not all(isinstance(o, Const) and abs(o.value) < _MODERATE for o in (loop.start, loop.step, chunk)):
@@ -129,14 +129,13 @@ def _require_positive(operand: Operand, what: str, loop: For) -> None:
 
 def _require_bounds(loop: For, what: str, var: str, outer: Scalars) -> None:
     """Start and stop within the limit: an error now, or one when run."""
-    text = f"a bound of the {what} loop `{var}` lies outside of -2**60 to 2**60"
     unknown: list[Operand] = []
     for operand in (loop.start, loop.stop):
         if not isinstance(operand, Const):
             unknown.append(operand)
         elif not -CHUNK_LIMIT <= operand.value <= CHUNK_LIMIT:
             raise ScheduleError(
-                text, loop.loc, code="PTO-L018", hint="leave `chunk=` out: other loops may have any bounds"
+                FAR.message.format(what=what, var=var), loop.loc, code="PTO-L018", hint=FAR.help
             )
     if not unknown:
         return
@@ -145,7 +144,7 @@ def _require_bounds(loop: For, what: str, var: str, outer: Scalars) -> None:
     for name, operand, limit in (("ge", low, -CHUNK_LIMIT), ("le", high, CHUNK_LIMIT)):
         ok = outer.names.fresh(f"{var}_ok", BOOL)
         outer.block.append(Op(name, (ok,), (operand, index(limit)), (), (), loop.loc))
-        attrs = (("always", True), ("error", "LaunchError"), ("message", text))
+        attrs = (("always", True), ("error", "LaunchError"), ("message", FAR.text(what=what, var=var)))
         outer.block.append(Op("assert", (), (ok,), attrs, (), loop.loc))
 
 

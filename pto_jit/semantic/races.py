@@ -85,6 +85,7 @@ def race_error(
     lines.append(f"note: the loop over `{loop}`  {loop_loc}")
     lines.append(f"help: {_HELP}")
     error = RaceError("\n".join(lines))
+    error.code, error.loc = "PTO-L900", now.loc
     error.loop, error.iterations, error.tensor, error.element = loop, iterations, now.tensor, element
     error.places = (then.loc, now.loc)
     return error

@@ -152,14 +152,15 @@ def tile_view(cg: Generator, t: Tile, starts: Sequence[Operand], extents: Sequen
 
 
 @builtin("load")
-def load(cg: Generator, x: Any, offsets: Any = ..., shape: Any = None, pad: Any = None) -> Tile:
+def load(cg: Generator, x: Any, offsets: Any = ..., shape: Any = None, pad: Any = None) -> Tile | Scalar:
     tensor = tensor_of(cg, x, "pl.load")
     extents = tensor.extents if shape is None else shape_of(cg, shape, "the shape of pl.load")
     if len(extents) != tensor.rank:
         raise cg.error(ShapeError, f"pl.load: shape {shape_text(extents)} for a tensor of rank {tensor.rank}",
                        code="PTO-H003", hint="give one extent per axis of the tensor")  # fmt: skip
-    if not extents:
-        raise cg.error(ShapeError, "pl.load of a tensor of rank 0", code="PTO-H005", hint="read it with `x[()]`")
+    if not extents:  # there is no tile of rank 0: it is a number, as in NumPy
+        offsets_of(cg, offsets, tensor, "pl.load")
+        return cg.e.scalar("getelem", [tensor.var], hint="t")
     args = [tensor.var, *offsets_of(cg, offsets, tensor, "pl.load"), *extents]
     attrs: dict[str, Any] = {}
     if pad is not None:
@@ -178,6 +179,9 @@ def store(cg: Generator, tile: Any, offsets: Any, x: Any = None) -> None:
     tensor = tensor_of(cg, x, "pl.store")
     value = value_of(cg, tile, "the first argument of pl.store")
     starts = offsets_of(cg, offsets, tensor, "pl.store")
+    if isinstance(value, Scalar) and tensor.rank == 0:
+        store_subscript(cg, tensor, (), value)
+        return
     if isinstance(value, Scalar):
         raise cg.error(TypeMismatchError, "pl.store takes a tile, got a number", code="PTO-T034",
                        hint="write one element with `x[i, j] = v`, or a region with `x[r0:r1, :] = v`")  # fmt: skip
@@ -388,6 +392,9 @@ def _register_atomic(name: str) -> None:
         tensor = tensor_of(cg, x, f"pl.{name}")
         starts = offsets_of(cg, offsets, tensor, f"pl.{name}")
         value = to_dtype(cg, value_of(cg, tile, f"the tile of pl.{name}"), tensor.dtype)
+        if tensor.rank == 0:
+            (var,) = cg.e.op("tensor_reshape", [tensor.var, index(1)], hint=f"{tensor.var.name}_view")
+            tensor, starts = Tensor(var, (index(1),), cg.e.loc), (index(0),)
         if isinstance(value, Scalar):
             ones_ = tuple(index(1) for _ in starts)
             value = cg.e.tile("full", [value.operand, *ones_], extents=ones_, generated=True)

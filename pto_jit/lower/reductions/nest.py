@@ -18,6 +18,7 @@ from pto_jit.lower.decisions import Decision
 from pto_jit.lower.names import BOOL, Names, Scalars, index, source_name
 from pto_jit.lower.reductions.partials import State
 from pto_jit.lower.reductions.recognise import states_of
+from pto_jit.semantic.failures import STEP
 from pto_jit.semantic.table import effects
 from pto_jit.slotted import frozen
 
@@ -166,7 +167,7 @@ def _forward(loop: For, out: Scalars, names: Names) -> tuple[For, Block]:
     if not isinstance(loop.step, Const):
         ok = names.fresh("t", BOOL)
         out.block.append(Op("ne", (ok,), (loop.step, index(0)), (), (), loop.loc))
-        attrs = (("always", True), ("error", "LaunchError"), ("message", "the step of the loop is 0"))
+        attrs = (("always", True), ("error", "LaunchError"), ("message", STEP.text()))
         out.block.append(Op("assert", (), (ok,), attrs, (), loop.loc))
     span = out.op("sub", out.op("add", out.op("sub", loop.stop, loop.start), loop.step), sign)
     var = source_name(loop.var.name)

@@ -15,7 +15,7 @@ from typing import Any
 from llvmlite import ir
 
 from pto_jit.dtypes import DType, i64
-from pto_jit.errors import BoundsError, InternalError, LaunchError, Loc, TargetError
+from pto_jit.errors import InternalError, Loc, TargetError
 from pto_jit.ir.nodes import (
     Block,
     Break,
@@ -37,6 +37,7 @@ from pto_jit.ir.nodes import (
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, defs, statements, uses, variables
 from pto_jit.lower.axes import is_elementwise
+from pto_jit.semantic import failures
 from pto_jit.targets.cpu.analysis import fitting_tiles, loads_to_copy
 from pto_jit.targets.cpu.arena import ALIGN, Arena
 from pto_jit.targets.cpu.code import (
@@ -474,12 +475,12 @@ class FunctionWriter:
         body, again, after = code.block("for"), code.block("next"), code.block("endfor")
         if isinstance(step, int):
             if step == 0:
-                code.check(False, self.module.site(LaunchError, "the step of the loop is 0", stmt.loc))
+                code.check(False, self.module.site(*failures.STEP.at(), stmt.loc))
             enter = code.compare("<" if step > 0 else ">", start, stop)
             up: Any = step > 0
         else:
             ok = code.compare("!=", step, 0)
-            code.check(ok, self.module.site(LaunchError, "the step of the loop is 0", stmt.loc))
+            code.check(ok, self.module.site(*failures.STEP.at(), stmt.loc))
             up = code.compare(">", step, 0)
             enter = code.b.select(up, code.b.icmp_signed("<", as_i64(start), as_i64(stop)),
                                   code.b.icmp_signed(">", as_i64(start), as_i64(stop)))  # fmt: skip
@@ -592,7 +593,6 @@ class FunctionWriter:
         for k, (at, stride, extent) in enumerate(zip(indices, tensor.strides, tensor.extents, strict=True)):
             if self.module.debug:
                 ok = code.all_of([code.compare(">=", at, 0), code.compare("<", at, extent)])
-                message = f"index {{0}} is outside axis {k} of {{1}} elements"
-                code.check(ok, self.module.site(BoundsError, message, loc), at, extent)
+                code.check(ok, self.module.site(*failures.INDEX.at(axis=k), loc), at, extent)
             distance = code.add(distance, code.mul(at, stride))
         return code.offset(tensor.pointer, distance)

@@ -12,10 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 from pto_jit.dtypes import DType
-from pto_jit.errors import BoundsError, LaunchError, Loc
+from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Fuse, Op, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.lower.axes import is_reduction, reduced_axes
+from pto_jit.semantic import failures
 from pto_jit.targets.cpu.code import (
     I64,
     Index,
@@ -31,8 +32,6 @@ from pto_jit.targets.cpu.nest import DIVIDE, Inputs, NestWriter, Strided, row_co
 from pto_jit.targets.cpu.stores import Stores
 from pto_jit.targets.cpu.structure import need_complete, write_reshape
 from pto_jit.targets.cpu.tiles import (
-    DECLARED,
-    EXTENTS,
     assign_tile,
     fill_tile,
     load_tile,
@@ -127,7 +126,7 @@ class _Group:
             if tile is not None and units:
                 need_complete(w, op, tile, "reshape", units)
             elif units:
-                site = w.module.site(BoundsError, "reshape of an incomplete tile: an axis of extent 1 is empty", op.loc)
+                site = w.module.site(*failures.UNIT.at(), op.loc)
                 self.code.check(self.alive, site)
 
     def _load(self, op: Op) -> None:
@@ -145,8 +144,8 @@ class _Group:
         """The valid extents of the space's axes, and the rule that tiles that meet agree."""
         w, code, nest = self.w, self.code, self.nest
         sure: list[list[tuple[Index, str]]] = [[] for _ in range(nest.rank)]
-        said: list[list[Index]] = [[] for _ in range(nest.rank)]
-        maybe: list[list[tuple[Index, Index]]] = [[] for _ in range(nest.rank)]
+        said: list[list[tuple[Index, str]]] = [[] for _ in range(nest.rank)]
+        maybe: list[list[tuple[Index, Index, str]]] = [[] for _ in range(nest.rank)]
         alive: list[bool | Value] = []
         for source in nest.sources:
             tile = self.tiles[source.name]
@@ -155,37 +154,54 @@ class _Group:
                 if place is None:
                     alive.append(code.compare("==", valid, 1))
                     continue
-                said[place].append(declared)
+                said[place].append((declared, source.name))
                 if fits:
-                    maybe[place].append((valid, declared))
+                    maybe[place].append((valid, declared, source.name))
                 else:
                     sure[place].append((valid, source.name))
         self.alive = code.all_of(alive)
         self.given: list[Index] = []
         for axis in range(nest.rank):
-            site = w.module.site(LaunchError, DECLARED.format(axis=axis), self.loc)
-            for other in said[axis][1:]:
-                code.check(code.compare("==", said[axis][0], other), site, said[axis][0], other)
+            for other, name in said[axis][1:]:
+                first, source = said[axis][0]
+                site = w.module.site(*failures.DECLARED.at(axis=axis), self._meeting(source, name))
+                code.check(code.compare("==", first, other), site, first, other)
             self.given.append(self._extent(axis, sure[axis], maybe[axis]))
         self.extents = tuple(code.pick(self.alive, e, 0) for e in self.given)
 
-    def _extent(self, axis: int, sure: list[tuple[Index, str]], maybe: list[tuple[Index, Index]]) -> Index:
+    def _extent(self, axis: int, sure: list[tuple[Index, str]], maybe: list[tuple[Index, Index, str]]) -> Index:
         code = self.code
-        site = self.w.module.site(LaunchError, EXTENTS.format(axis=axis), self.loc)
+
+        def site(name: str) -> int:
+            return self.w.module.site(*failures.VALID.at(axis=axis), self._meeting(source, name))
+
         if sure:
-            out = sure[0][0]
-            for other, _ in sure[1:]:
-                code.check(code.compare("==", out, other), site, out, other)
+            out, source = sure[0]
+            for other, name in sure[1:]:
+                code.check(code.compare("==", out, other), site(name), out, other)
         elif maybe:
-            out = maybe[0][0]
-            for valid, _ in maybe[1:]:
+            out, _, source = maybe[0]
+            for valid, _, _ in maybe[1:]:
                 out = code.min(out, valid)
         else:
             return self._declared_extent(axis)
-        for valid, declared in maybe:
+        for valid, declared, name in maybe:
             ok = code.any_of([code.compare("==", valid, out), code.compare("==", valid, declared)])
-            code.check(ok, site, out, valid)
+            code.check(ok, site(name), out, valid)
         return out
+
+    def _meeting(self, one: str, other: str) -> Loc:
+        """The operation at which what comes from two tiles meets for the first time."""
+        from_them = {one: {one}, other: {other}}
+        for op in self.fused.body:
+            if not isinstance(op, Op):
+                continue
+            joint = {name for a in op.args if isinstance(a, Var) for name in from_them.get(a.name, ())}
+            if len(joint) == 2:
+                return op.loc
+            if joint:
+                from_them.update((r.name, joint) for r in op.results)
+        return self.loc
 
     def _declared_extent(self, axis: int) -> Index:
         """The extent of an axis that only generated tiles have: from the operands of the operation that says it."""

@@ -9,15 +9,15 @@ from typing import Any
 from llvmlite import ir
 
 from pto_jit.dtypes import i64 as i64_dtype
-from pto_jit.errors import BoundsError, LaunchError
 from pto_jit.ir.nodes import Op, Operand
+from pto_jit.semantic import failures
 from pto_jit.targets.cpu.code import Index, Value, i64, storage_type
 from pto_jit.targets.cpu.elements import address, each, give, new_tile, read, write
 from pto_jit.targets.cpu.elementwise import cast, from_memory, to_memory
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.structure import common_extents
 from pto_jit.targets.cpu.tensors import region
-from pto_jit.targets.cpu.tiles import EXTENTS, copy_region, materialise
+from pto_jit.targets.cpu.tiles import copy_region, materialise
 from pto_jit.targets.cpu.values import Tensor, Tile
 
 
@@ -25,7 +25,7 @@ def _index(w: FunctionWriter, op: Op, tile: Tile, at: Sequence[Index], extent: I
     """An index element as i64, checked."""
     value = read(w, tile, at)
     wide = cast(w.b, value, tile.dtype, i64_dtype)
-    site = w.module.site(BoundsError, f"{what}: index {{0}} is outside [0, {{1}})", op.loc)
+    site = w.module.site(*failures.PICK.at(what=what), op.loc)
     w.code.check(w.b.icmp_unsigned("<", wide, i64(extent)), site, wide, extent)
     return wide
 
@@ -45,7 +45,7 @@ def write_gather(w: FunctionWriter, op: Op) -> None:
         if left or right:
             valid.append(index.valid[k] if left else tile.valid[k])
             continue
-        site = w.module.site(LaunchError, EXTENTS.format(axis=k), op.loc)
+        site = w.module.site(*failures.VALID.at(axis=k), op.loc)
         ok: list[bool | Value] = [code.compare("==", tile.valid[k], index.valid[k])]
         for t in (tile, index):
             if t.fits:
@@ -73,7 +73,7 @@ def write_take(w: FunctionWriter, op: Op) -> None:
         offsets = [w.index(a) for a in op.args[2:]]
         distance: Index = 0
         for k, (at, stride) in enumerate(zip(offsets, tensor.strides, strict=True)):
-            site = w.module.site(BoundsError, f"offset {{0}} along axis {k} is negative", op.loc)
+            site = w.module.site(*failures.OFFSET.at(axis=k), op.loc)
             code.check(code.compare(">=", at, 0), site, at)
             distance = code.add(distance, code.mul(at, stride))
         extents = tuple(code.max(code.sub(n, at), 0) for n, at in zip(tensor.extents, offsets, strict=True))
@@ -119,7 +119,7 @@ def write_put(w: FunctionWriter, op: Op) -> None:
     valid = common_extents(w, op, [tile, index], None)
     for k, n in enumerate(valid):
         if k != axis:
-            site = w.module.site(LaunchError, f"scatter: {{0}} elements into {{1}} along axis {k}", op.loc)
+            site = w.module.site(*failures.SCATTER.at(axis=k), op.loc)
             code.check(code.compare("<=", n, tensor.extents[k]), site, n, tensor.extents[k])
     each(w, valid, lambda i: _index_only(w, op, index, i, tensor.extents[axis]))
 

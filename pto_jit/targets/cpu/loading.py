@@ -32,6 +32,8 @@ class Host:
     """Bytes of a vector register."""
     scalef: bool
     """Whether it has AVX-512's `vscalef`."""
+    half: bool
+    """Whether it converts f16."""
     triple: str
     layout: str
     """LLVM's name of the platform, and its data layout."""
@@ -159,10 +161,12 @@ def host() -> Host:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     features = llvm.get_host_cpu_features()
-    width = 64 if features.get("avx512f") else 32 if features.get("avx") else 16
+    wide = all(features.get(f"avx512{part}") for part in ("f", "bw", "dq", "vl"))  # what the writers take for granted
+    width = 64 if wide else 32 if features.get("avx") else 16
     name, text, triple = llvm.get_host_cpu_name(), features.flatten(), llvm.get_process_triple()
     machine = llvm.Target.from_default_triple().create_target_machine(cpu=name, features=text)
-    return Host(name, text, width, bool(features.get("avx512f")), triple, str(machine.target_data))
+    half = bool(features.get("f16c")) or not triple.startswith(("x86", "i386", "i686"))
+    return Host(name, text, width, wide, half, triple, str(machine.target_data))
 
 
 @cache

@@ -12,10 +12,10 @@ from typing import Any
 
 from llvmlite import ir
 
-from pto_jit.errors import LaunchError
 from pto_jit.ir.nodes import Call, For, Fuse, Op, Stmt, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import block_uses, statements
+from pto_jit.semantic import failures
 from pto_jit.targets.cpu.code import I32, I64, PTR, Code, Index, Value, i64, number, register_type
 from pto_jit.targets.cpu.function import FunctionWriter, LoopExits
 from pto_jit.targets.cpu.tiles import assign_tile
@@ -160,9 +160,9 @@ def _at(code: Code, start: Index, k: Index, step: Index) -> Index:
 def _trip_count(w: FunctionWriter, start: Index, stop: Index, step: Index, stmt: For) -> Index:
     code = w.code
     if not isinstance(step, int):
-        code.check(code.compare("!=", step, 0), w.module.site(LaunchError, "the step of the loop is 0", stmt.loc))
+        code.check(code.compare("!=", step, 0), w.module.site(*failures.STEP.at(), stmt.loc))
     elif step == 0:
-        code.check(False, w.module.site(LaunchError, "the step of the loop is 0", stmt.loc))
+        code.check(False, w.module.site(*failures.STEP.at(), stmt.loc))
         return 0
     return trip_count(code, start, stop, step)
 

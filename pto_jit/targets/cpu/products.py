@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pto_jit.dtypes import DType, f32, i32
-from pto_jit.errors import LaunchError, TargetError
+from pto_jit.errors import TargetError
 from pto_jit.ir.nodes import Fuse, Op, Var
 from pto_jit.ir.types import TensorType, TileType
+from pto_jit.semantic import failures
 from pto_jit.targets.cpu.code import I32, PTR, VOID, Index, Value, i64, number
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.groups import write_group
@@ -22,7 +23,7 @@ from pto_jit.targets.cpu.matmul.library import Library, Processor
 from pto_jit.targets.cpu.matmul.shape import Combo, Machine, scheme_of
 from pto_jit.targets.cpu.stores import address_range
 from pto_jit.targets.cpu.tensors import region
-from pto_jit.targets.cpu.tiles import DECLARED, EXTENTS, assign_tile, copy_region, materialise, set_valid, tile_slot
+from pto_jit.targets.cpu.tiles import assign_tile, copy_region, materialise, set_valid, tile_slot
 from pto_jit.targets.cpu.values import Tile, TileSlot
 
 _LOCK = threading.Lock()
@@ -157,7 +158,7 @@ class _Product:
 
     def _extents(self) -> tuple[tuple[Index, ...], tuple[Index, ...], Index]:
         code, w, a, b = self.code, self.w, self.a, self.b
-        site = w.module.site(LaunchError, EXTENTS.format(axis="of the contraction"), self.op.loc)
+        site = w.module.site(*failures.VALID.at(axis="of the contraction"), self.op.loc)
         k, other = a.valid[-1], b.valid[-2]
         if k is not other:
             fits = [t.fits or n in w.generated for t, n in zip((a, b), self._names(), strict=False)]
@@ -187,7 +188,7 @@ class _Product:
                 else:
                     picks.append((t.declared[at], t.valid[at]))
             if len(picks) == 2:
-                site = w.module.site(LaunchError, EXTENTS.format(axis=axis), self.op.loc)
+                site = w.module.site(*failures.VALID.at(axis=axis), self.op.loc)
                 code.check(code.compare("==", picks[0][1], picks[1][1]), site, picks[0][1], picks[1][1])
             d, v = picks[0] if picks else (1, 1)
             for u in unit:
@@ -237,13 +238,13 @@ class _Product:
     ) -> None:  # fmt: skip
         code, w = self.code, self.w
         for axis, (declared, extent) in enumerate(zip(acc.declared, shape, strict=True)):
-            site = w.module.site(LaunchError, DECLARED.format(axis=axis), self.op.loc)
+            site = w.module.site(*failures.DECLARED.at(axis=axis), self.op.loc)
             code.check(code.compare("==", declared, extent), site, declared, extent)
         for axis, (have, declared, wanted) in enumerate(zip(acc.valid, acc.declared, valid, strict=True)):
             ok: list[bool | Value] = [code.compare("==", have, wanted)]
             if acc.fits or name in w.generated:
                 ok.append(code.compare("==", have, declared))
-            site = w.module.site(LaunchError, EXTENTS.format(axis=axis), self.op.loc)
+            site = w.module.site(*failures.VALID.at(axis=axis), self.op.loc)
             code.check(code.any_of(ok), site, have, wanted)
 
     def _elements(self, tile: Tile, name: str) -> tuple[Tile, list[Index]]:

@@ -11,18 +11,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from pto_jit.dtypes import DType, i32
-from pto_jit.errors import BoundsError, LaunchError, TargetError
+from pto_jit.errors import TargetError
 from pto_jit.ir.nodes import Fuse, Op, Region
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import defs, statements
 from pto_jit.lower.axes import Axial, is_reduction, reduced_axes
+from pto_jit.semantic import failures
 from pto_jit.targets.cpu.code import I64, Index, Value, number, register_type
 from pto_jit.targets.cpu.elements import each, give, new_tile, read, write
 from pto_jit.targets.cpu.elementwise import cast
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.groups import write_group
 from pto_jit.targets.cpu.spmd import row_writer
-from pto_jit.targets.cpu.tiles import EXTENTS
 from pto_jit.targets.cpu.values import Tile
 
 
@@ -59,7 +59,7 @@ def _joint(
                 empty.append(code.compare("==", t.valid[at], 0))
             else:
                 (maybe if t.fits else sure).append((t.declared[at], t.valid[at]))
-        site = w.module.site(LaunchError, EXTENTS.format(axis=axis), op.loc)
+        site = w.module.site(*failures.VALID.at(axis=axis), op.loc)
         picks = sure or maybe
         d, v = picks[0] if picks else (1, 1)
         for _, other in sure[1:]:
@@ -116,7 +116,7 @@ def write_fold(w: FunctionWriter, op: Op) -> None:
     first = tiles[0]
     length = valid[axis]
     if inits is None:
-        site = w.module.site(BoundsError, "reduce of an empty valid part without an initial value", op.loc)
+        site = w.module.site(*failures.EMPTY.at(), op.loc)
         others = [code.compare("==", v, 0) for k, v in enumerate(valid) if k != axis]
         code.check(code.any_of([code.compare(">", length, 0), *others]), site)
     outer = [v for k, v in enumerate(valid) if k != axis]

@@ -68,19 +68,19 @@ class StageWriter:
         code, n = self.code, self.n
         known = count if isinstance(count, int) else None
         body_end = code.floor(count, self.wide)
-        masked = known is None or known % self.wide != 0
+        stream = self._stream()
+        masked = known is None or known % self.wide != 0 or stream is not False
         self._prepare(self.wide)
         if masked:
             self._prepare(self.lanes)
         state = [v for f in self.folds for v in n.folds.initial(f, self.wide)]
-        stream = self._stream()
         if stream is False:
             state = self._main(0, body_end, state, False)
             head: Index = 0
         else:
             head, body_end = self._streamed(stream, count)
         groups = self._grouped(state)
-        if masked or stream is not False:
+        if masked:
             groups = [n.folds.narrow(f, g, self.lanes) for f, g in zip(self.folds, groups, strict=True)]
             flat = self._tail(head, body_end, count, [v for g in groups for v in g])
             groups = self._grouped(flat)

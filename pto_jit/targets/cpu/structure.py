@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pto_jit.errors import BoundsError, LaunchError
 from pto_jit.ir.nodes import Op, Operand, Var
 from pto_jit.ir.types import TileType
 from pto_jit.lower.axes import unit_reshape
+from pto_jit.semantic import failures
 from pto_jit.targets.cpu.code import Index, Value
 from pto_jit.targets.cpu.elements import give, new_tile, read
 from pto_jit.targets.cpu.function import FunctionWriter
-from pto_jit.targets.cpu.tiles import EXTENTS, assign_tile, copy_region, load_tile, materialise
+from pto_jit.targets.cpu.tiles import assign_tile, copy_region, load_tile, materialise
 from pto_jit.targets.cpu.values import Tile, TileSlot
 
 
@@ -58,11 +58,10 @@ def write_tile_slice(w: FunctionWriter, op: Op) -> None:
     distance: Index = 0
     for axis in range(rank):
         start, extent, have = starts[axis], extents[axis], tile.valid[axis]
-        message = f"a slice of a tile starts at {{0}} with extent {{1}} along axis {axis}"
-        site = w.module.site(BoundsError, message, op.loc)
+        site = w.module.site(*failures.SLICE.at(axis=axis), op.loc)
         code.check(code.all_of([code.compare(">=", start, 0), code.compare(">=", extent, 0)]), site, start, extent)
         if axis in drop:
-            site = w.module.site(BoundsError, f"index {{0}} is outside the {{1}} valid elements of axis {axis}", op.loc)
+            site = w.module.site(*failures.ELEMENT.at(axis=axis), op.loc)
             code.check(code.compare("<", start, have), site, start, have)
         distance = code.add(distance, code.mul(start, tile.strides[axis]))
         if isinstance(start, int) and start == 0 and (extent is have or (isinstance(extent, int) and extent == have)):
@@ -103,9 +102,7 @@ def write_flip(w: FunctionWriter, op: Op) -> None:
 def need_complete(w: FunctionWriter, op: Op, tile: Tile, what: str, axes: Sequence[int] | None = None) -> None:
     """What would leave a hole is an error."""
     for axis in range(tile.rank) if axes is None else axes:
-        message = (f"{what} of an incomplete tile: {{0}} of {{1}} elements along axis {axis} are valid; load it with "
-                   "`pl.load(x, offsets, shape, pad=value)`")  # fmt: skip
-        site = w.module.site(BoundsError, message, op.loc)
+        site = w.module.site(*failures.HOLE.at(what=what, axis=axis), op.loc)
         w.code.check(w.code.compare("==", tile.valid[axis], tile.declared[axis]), site, tile.valid[axis],
                      tile.declared[axis])  # fmt: skip
 
@@ -124,15 +121,13 @@ def write_reshape(w: FunctionWriter, op: Op) -> None:
         give_view(w, op, Tile(tile.dtype, tile.pointer, extents, valid, strides, tile.view, tile.fits))
         return
     old, new = code.mul(*tile.declared), code.mul(*extents)
-    site = w.module.site(LaunchError, "reshape of {0} elements to {1} elements", op.loc)
+    site = w.module.site(*failures.RESHAPE.at(), op.loc)
     code.check(code.compare("==", old, new), site, old, new)
     fitting, which = _only_units(w, op, tile, extents)
     strides = w.strides(tile.dtype, extents)
     if fitting is not False:  # where all it does is insert or remove axes of extent 1, the tile may be incomplete
         complete = code.all_of([code.compare("==", v, n) for v, n in zip(tile.valid, tile.declared, strict=True)])
-        message = ("reshape of an incomplete tile: {0} of {1} elements along axis 0 are valid; load it with "
-                   "`pl.load(x, offsets, shape, pad=value)`")  # fmt: skip
-        site = w.module.site(BoundsError, message, op.loc)
+        site = w.module.site(*failures.HOLE.at(what="reshape", axis=0), op.loc)
         code.check(code.any_of([fitting, complete]), site, tile.valid[0], tile.declared[0])
     else:
         need_complete(w, op, tile, "reshape")
@@ -197,7 +192,7 @@ def common_extents(w: FunctionWriter, op: Op, tiles: Sequence[Tile], skip: int |
             continue
         sure = [t.valid[axis] for t in tiles if not t.fits]
         first = sure[0] if sure else tiles[0].valid[axis]
-        site = w.module.site(LaunchError, EXTENTS.format(axis=axis), op.loc)
+        site = w.module.site(*failures.VALID.at(axis=axis), op.loc)
         for t in tiles:
             ok: list[bool | Value] = [code.compare("==", t.valid[axis], first)]
             if t.fits:
@@ -253,7 +248,7 @@ def write_extract(w: FunctionWriter, op: Op) -> None:
     tile = w.tile(op.args[0])
     indices = [w.index(a) for a in op.args[1:]]
     for axis, (i, n) in enumerate(zip(indices, tile.valid, strict=True)):
-        site = w.module.site(BoundsError, f"index {{0}} is outside the {{1}} valid elements of axis {axis}", op.loc)
+        site = w.module.site(*failures.ELEMENT.at(axis=axis), op.loc)
         code.check(code.all_of([code.compare(">=", i, 0), code.compare("<", i, n)]), site, i, n)
     w.define(op.results[0], read(w, tile, indices))
 

@@ -10,9 +10,10 @@ from llvmlite import ir
 
 from pto_jit import errors
 from pto_jit.dtypes import DType, f32, f64
-from pto_jit.errors import BoundsError, KernelAssertionError, LaunchError, Loc
+from pto_jit.errors import KernelAssertionError, Loc
 from pto_jit.ir.nodes import Op
 from pto_jit.ir.types import TensorType
+from pto_jit.semantic import failures
 from pto_jit.targets.cpu.code import I1, I8, I64, PTR, VOID, Index, Value, number, storage_type
 from pto_jit.targets.cpu.code import i64 as as_i64
 from pto_jit.targets.cpu.elementwise import cast, from_memory, to_memory
@@ -52,7 +53,7 @@ def region(w: FunctionWriter, tensor: Tensor, offsets: Sequence[Index], extents:
     for axis, (at, extent, size, stride) in enumerate(
         zip(offsets, extents, tensor.extents, tensor.strides, strict=True)
     ):
-        site = w.module.site(BoundsError, f"offset {{0}} along axis {axis} is negative", loc)
+        site = w.module.site(*failures.OFFSET.at(axis=axis), loc)
         code.check(code.compare(">=", at, 0), site, at)
         # an offset may lie anywhere behind the end; then nothing is inside, and the address is not used
         distance = code.wrapping("add", distance, code.wrapping("mul", at, stride))
@@ -81,7 +82,7 @@ def _tensor_reshape(w: FunctionWriter, op: Op) -> None:
     extents = tuple(w.index(a) for a in op.args[1:])
     old: Index = w.code.mul(*tensor.extents) if tensor.extents else 1
     new: Index = w.code.mul(*extents) if extents else 1
-    site = w.module.site(LaunchError, "a tensor of {0} elements cannot be reshaped to {1} elements", op.loc)
+    site = w.module.site(*failures.VIEW.at(), op.loc)
     w.code.check(w.code.compare("==", old, new), site, old, new)
     w.env[op.results[0].name] = Tensor(tensor.dtype, tensor.pointer, extents, w.strides(tensor.dtype, extents))
 

@@ -6,20 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pto_jit.dtypes import DType
-from pto_jit.errors import LaunchError
 from pto_jit.ir.nodes import Op, Var
 from pto_jit.ir.types import TileType
+from pto_jit.semantic import failures
 from pto_jit.targets.cpu.code import I64, PTR, VOID, Index, Value, i64, number, zero
 from pto_jit.targets.cpu.elementwise import to_memory
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.tensors import region
 from pto_jit.targets.cpu.values import Tensor, Tile, TileSlot
-
-DECLARED = "the declared extents of the tiles differ along axis {axis}: {{0}} and {{1}}"
-EXTENTS = (
-    "the valid extents of the tiles differ along axis {axis}: {{0}} and {{1}}; load the partial tile with "
-    "`pl.load(x, offsets, shape, pad=value)` to make it valid everywhere"
-)
 
 
 def load_tile(w: FunctionWriter, op: Op) -> Tile:
@@ -40,7 +34,7 @@ def load_tile(w: FunctionWriter, op: Op) -> Tile:
 
 def need_extent(w: FunctionWriter, op: Op, axis: int, extent: Index) -> None:
     """A declared extent must not be negative."""
-    site = w.module.site(LaunchError, f"the extent {{0}} along axis {axis} is negative", op.loc)
+    site = w.module.site(*failures.EXTENT.at(axis=axis), op.loc)
     w.code.check(w.code.compare(">=", extent, 0), site, extent)
 
 

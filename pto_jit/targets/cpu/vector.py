@@ -20,7 +20,7 @@ from pto_jit.targets.vecmath.emitter import Int, Mask, Value, ldexp_by_parts
 
 IrValue = Any  # `ir.Value`; llvmlite has no annotations, and what can be inferred of it is wrong
 
-_I1, _I32 = ir.IntType(1), ir.IntType(32)
+_I1, _I16, _I32 = ir.IntType(1), ir.IntType(16), ir.IntType(32)
 
 
 def vector_of(element: ir.Type, width: int) -> ir.Type:
@@ -34,6 +34,23 @@ def splat(element: ir.Type, width: int, value: Any) -> ir.Constant:
         value = int(value) & ((1 << element.width) - 1)
     scalar = ir.Constant(element, value)
     return scalar if width == 1 else ir.Constant(ir.VectorType(element, width), [scalar] * width)
+
+
+class TargetModule(ir.Module):
+    """A module for a processor of which the conversions must know one thing.
+
+    `half`: it converts f16 by itself.  (LLVM would call functions that are not there on every system, element by
+    element; `to_f32` and `from_f32` compute with the bits instead.)
+    """
+
+    def __init__(self, name: str, *, half: bool, context: ir.Context | None = None) -> None:
+        super().__init__(name, context=context or ir.Context())
+        self.half = half
+
+
+def _converts_half(builder: ir.IRBuilder) -> bool:
+    module = builder.module
+    return module.half if isinstance(module, TargetModule) else True
 
 
 def lane_count(type_: ir.Type) -> int:
@@ -358,8 +375,10 @@ def convert(builder: ir.IRBuilder, value: IrValue, source: DType, target: DType)
     if target.name == "bool_":
         return _is_nonzero(builder, value, source)
     if source.name == "bool_":
-        if target.name == "bf16":
-            return builder.select(value, splat(ir.IntType(16), width, 0x3F80), splat(ir.IntType(16), width, 0))
+        if target.bits == 16 and target.is_float:
+            one = 0x3F80 if target.name == "bf16" else 0x3C00
+            bits = builder.select(value, splat(_I16, width, one), splat(_I16, width, 0))
+            return bits if target.name == "bf16" else builder.bitcast(bits, vector_of(ir.HalfType(), width))
         one, zero = (splat(_register_element(target), width, number) for number in (1, 0))
         return builder.select(value, one, zero)
     if target.is_integer:
@@ -415,7 +434,7 @@ def to_f32(builder: ir.IRBuilder, value: IrValue, source: DType) -> IrValue:
     width = lane_count(value.type)
     single = vector_of(ir.FloatType(), width)
     if source.name == "f16":
-        return builder.fpext(value, single)
+        return builder.fpext(value, single) if _converts_half(builder) else _half_to_f32(builder, value)
     bits = builder.zext(value, vector_of(_I32, width))
     return builder.bitcast(builder.shl(bits, splat(_I32, width, 16)), single)
 
@@ -424,6 +443,8 @@ def from_f32(builder: ir.IRBuilder, value: IrValue, target: DType) -> IrValue:
     """f32 lanes rounded to nearest even f16 (`half`) or bf16 (`i16`); a NaN keeps its sign and becomes quiet."""
     width = lane_count(value.type)
     if target.name == "f16":
+        if not _converts_half(builder):
+            return _f32_to_half(builder, value)
         return builder.fptrunc(value, vector_of(ir.HalfType(), width))
 
     def constant(number: int) -> ir.Constant:
@@ -436,6 +457,57 @@ def from_f32(builder: ir.IRBuilder, value: IrValue, target: DType) -> IrValue:
     quiet = builder.or_(upper, constant(0x40))
     nan = builder.fcmp_unordered("uno", value, value)
     return builder.trunc(builder.select(nan, quiet, rounded), vector_of(ir.IntType(16), width))
+
+
+def _half_to_f32(builder: ir.IRBuilder, value: IrValue) -> IrValue:
+    """f16 lanes as f32 without an instruction for it.
+
+    With its exponent and mantissa in the places of f32, the number is too small by the difference of the biases; one
+    multiplication mends that and normalises the subnormal ones.
+    """
+    width = lane_count(value.type)
+    single, word = vector_of(ir.FloatType(), width), vector_of(_I32, width)
+
+    def constant(number: int) -> ir.Constant:
+        return splat(_I32, width, number)
+
+    half = builder.zext(builder.bitcast(value, vector_of(_I16, width)), word)
+    magnitude = builder.shl(builder.and_(half, constant(0x7FFF)), constant(13))
+    scaled = builder.fmul(builder.bitcast(magnitude, single), splat(ir.FloatType(), width, 2.0**112))
+    bits = builder.bitcast(scaled, word)
+    special = builder.icmp_unsigned(">=", magnitude, constant(0x7C00 << 13))
+    bits = builder.or_(bits, builder.select(special, constant(0x7F800000), constant(0)))
+    nan = builder.icmp_unsigned(">", magnitude, constant(0x7C00 << 13))
+    bits = builder.or_(bits, builder.select(nan, constant(1 << 22), constant(0)))  # a quiet one
+    sign = builder.shl(builder.and_(half, constant(0x8000)), constant(16))
+    return builder.bitcast(builder.or_(bits, sign), single)
+
+
+def _f32_to_half(builder: ir.IRBuilder, value: IrValue) -> IrValue:
+    """f32 lanes rounded to nearest even f16 without an instruction for it.
+
+    Normal results round by an addition to the bits; for subnormal ones the adder of f32 does it, next to 0.5, whose
+    last bit is worth as much as theirs.
+    """
+    width = lane_count(value.type)
+    single, word = vector_of(ir.FloatType(), width), vector_of(_I32, width)
+
+    def constant(number: int) -> ir.Constant:
+        return splat(_I32, width, number)
+
+    bits = builder.bitcast(value, word)
+    magnitude = builder.and_(bits, constant(0x7FFFFFFF))
+    upper = builder.lshr(magnitude, constant(13))
+    rounding = builder.add(builder.and_(upper, constant(1)), constant(0xFFF - (112 << 23)))
+    normal = builder.lshr(builder.add(magnitude, rounding), constant(13))
+    near_half = builder.fadd(builder.bitcast(magnitude, single), splat(ir.FloatType(), width, 0.5))
+    tiny = builder.sub(builder.bitcast(near_half, word), constant(0x3F000000))
+    nan = builder.or_(builder.and_(upper, constant(0x3FF)), constant(0x7E00))
+    result = builder.select(builder.icmp_unsigned("<", magnitude, constant(113 << 23)), tiny, normal)
+    result = builder.select(builder.icmp_unsigned(">=", magnitude, constant(143 << 23)), constant(0x7C00), result)
+    result = builder.select(builder.icmp_unsigned(">", magnitude, constant(0x7F800000)), nan, result)
+    result = builder.or_(result, builder.and_(builder.lshr(bits, constant(16)), constant(0x8000)))
+    return builder.bitcast(builder.trunc(result, vector_of(_I16, width)), vector_of(ir.HalfType(), width))
 
 
 def _f64_to_f32_odd(builder: ir.IRBuilder, value: IrValue) -> IrValue:

@@ -18,6 +18,7 @@ from pto_jit.targets.cpu.loading import Host
 from pto_jit.targets.cpu.module import ModuleWriter
 from pto_jit.targets.cpu.tensors import bits64
 from pto_jit.targets.cpu.values import Tensor
+from pto_jit.targets.cpu.vector import TargetModule
 
 
 def _parameters(func: Func) -> list[ir.Type]:
@@ -225,7 +226,7 @@ _WRITTEN = {"store": 1, "setelem": 1, "atomic_add": 1, "atomic_max": 1, "atomic_
 
 def write_module(module: Module, here: Host, *, debug: bool, fastmath: bool) -> tuple[ModuleWriter, str, Any]:
     """The LLVM module of a program, the name of its entry and its result plan."""
-    llvm = ir.Module(module.name, context=ir.Context())
+    llvm = TargetModule(module.name, half=here.half)
     llvm.triple, llvm.data_layout = here.triple, here.layout
     writer = ModuleWriter(llvm, here, debug, fastmath)
     parallel = _called_in_parallel(module)

@@ -14,10 +14,12 @@ from llvmlite import ir
 
 from pto_jit import dtypes
 from pto_jit.dtypes import DType
-from pto_jit.targets.cpu.vector import convert, register_type, splat, vector_of
+from pto_jit.targets.cpu.vector import TargetModule, convert, register_type, splat, vector_of
+from tests.targets.cpu.processors import LEVELS, runs_here
 
 WIDTHS = (1, 4, 16)
 PAIRS = [(source, target) for source in dtypes.ALL for target in dtypes.ALL]
+NARROW = [(source, target) for source, target in PAIRS if {"f16", "bf16"} & {source.name, target.name}]
 
 
 def _memory_type(dtype: DType, width: int) -> ir.Type:
@@ -52,15 +54,20 @@ def _loop(module: ir.Module, source: DType, target: DType, width: int) -> str:
 
 
 @functools.cache
-def _compiled() -> tuple[Any, dict[str, int]]:
+def _compiled(level: str) -> tuple[Any, dict[str, int]]:
+    """Machine code for the processor at hand, or for one that has no more than "sse2"."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    module = ir.Module()
+    name, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features()
+    if level == "sse2":
+        name, features = "x86-64", type(features)({f: f in LEVELS["sse2"] for f in (*features, "64bit")})
+    module = TargetModule("conversions", half=level == "host")
     module.triple = llvm.get_default_triple()
-    names = [_loop(module, source, target, width) for source, target in PAIRS for width in WIDTHS]
-    features = llvm.get_host_cpu_features().flatten()
+    pairs = PAIRS if level == "host" else NARROW
+    widths = WIDTHS if level == "host" else WIDTHS[::2]
+    names = [_loop(module, source, target, width) for source, target in pairs for width in widths]
     machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=features, opt=1, jit=True
+        cpu=name, features=features.flatten(), opt=1, jit=True
     )
     parsed = llvm.parse_assembly(str(module))
     parsed.verify()
@@ -69,8 +76,8 @@ def _compiled() -> tuple[Any, dict[str, int]]:
     return engine, {name: engine.get_function_address(name) for name in names}
 
 
-def run(values: Any, source: DType, target: DType, width: int) -> Any:
-    _, addresses = _compiled()
+def run(values: Any, source: DType, target: DType, width: int, level: str = "host") -> Any:
+    _, addresses = _compiled(level)
     padded = np.ascontiguousarray(np.pad(values, (0, -values.size % width), mode="edge"))
     result = np.empty(padded.shape, target.numpy)
     function = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
@@ -137,13 +144,39 @@ def expected(values: Any, source: DType, target: DType) -> Any:
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize(("source", "target"), PAIRS, ids=lambda dtype: str(dtype))
 def test_a_cast_means_what_numpy_means_and_saturates_towards_integers(source: DType, target: DType, width: int) -> None:
+    check(source, target, width, "host")
+
+
+@pytest.mark.parametrize("width", WIDTHS[::2])
+@pytest.mark.parametrize(("source", "target"), NARROW, ids=lambda dtype: str(dtype))
+def test_a_processor_without_instructions_for_them_converts_short_floats(
+    source: DType, target: DType, width: int
+) -> None:
+    check(source, target, width, "sse2")
+
+
+@pytest.mark.skipif(not runs_here("avx2"), reason="no instruction to compare with")
+def test_conversions_of_f16_give_the_bits_of_the_instructions() -> None:
+    """NaNs too, with what they carry."""
+    halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    singles = np.random.default_rng(7).integers(0, 2**32, 100_000, np.uint32)
+    singles[:2000] = np.arange(2000) + 0x7F800000 - 1000  # infinities and NaNs
+    floats = singles.view(np.float32)
+    for values, source, target in ((halves, dtypes.f16, dtypes.f32), (floats, dtypes.f32, dtypes.f16)):
+        ours, theirs = (run(values, source, target, 16, level) for level in ("sse2", "host"))
+        word = np.uint16 if target.bits == 16 else np.uint32
+        assert (ours.view(word) == theirs.view(word)).all()
+
+
+def check(source: DType, target: DType, width: int, level: str) -> None:
     values = sample(source)
     with np.errstate(all="ignore"):
         want = expected(values, source, target)
-    got = run(values, source, target, width)
+    got = run(values, source, target, width, level)
     if target.is_float:
         unsigned = {16: np.uint16, 32: np.uint32, 64: np.uint64}[target.bits]
-        same = (got.view(unsigned) == want.view(unsigned)) | ((want != want) & (got != got))
+        with np.errstate(invalid="ignore"):
+            same = (got.view(unsigned) == want.view(unsigned)) | ((want != want) & (got != got))
     else:
         same = got == want
     wrong = np.flatnonzero(~same)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: MIT
+"""What can fail while a program runs: for each failure its code, the error, the message and the way out.
+
+A target numbers the places that can fail (its sites) and keeps `(error, text, place)` for each; `text` begins with the
+code and is a template over the up to three numbers {0} {1} {2} that the failing code reports.
+"""
+
+from __future__ import annotations
+
+from pto_jit.errors import BoundsError, LaunchError
+from pto_jit.slotted import frozen
+
+_STAY_INSIDE = "compute the index or offset so that it stays inside, or guard the access with an `if`"
+_PAD = "load the partial tile with `pl.load(x, offsets, shape, pad=value)` to make it valid everywhere"
+
+
+@frozen
+class Failure:
+    """One kind of failure; `message` is a template over words known at compile time, then over the run-time numbers."""
+
+    code: str
+    error: type[LaunchError]
+    message: str
+    help: str
+
+    def text(self, **words: object) -> str:
+        """The template of a site: code, message and help."""
+        return f"{self.code}: {self.message.format(**words)}; {self.help}"
+
+    def at(self, **words: object) -> tuple[type[LaunchError], str]:
+        """The error and the text of a site."""
+        return self.error, self.text(**words)
+
+
+OFFSET = Failure("PTO-B001", BoundsError, "offset {{0}} along axis {axis} is negative", _STAY_INSIDE)
+INDEX = Failure("PTO-B002", BoundsError, "index {{0}} is outside axis {axis} of {{1}} elements", _STAY_INSIDE)
+PICK = Failure(
+    "PTO-B003",
+    BoundsError,
+    "{what}: index {{0}} is outside [0, {{1}})",
+    "clip the index tile: `pl.clip(index, 0, n - 1)`",
+)
+SLICE = Failure(
+    "PTO-B004",
+    BoundsError,
+    "a slice of a tile starts at {{0}} with extent {{1}} along axis {axis}",
+    "neither may be negative: use `pl.maximum(..., 0)` or an `if`",
+)
+ELEMENT = Failure(
+    "PTO-B005", BoundsError, "index {{0}} is outside the {{1}} valid elements of axis {axis}", _STAY_INSIDE
+)
+HOLE = Failure(
+    "PTO-B006", BoundsError, "{what} of an incomplete tile: {{0}} of {{1}} elements along axis {axis} are valid", _PAD
+)
+UNIT = Failure("PTO-B007", BoundsError, "reshape of an incomplete tile: an axis of extent 1 is empty", _PAD)
+EMPTY = Failure("PTO-B008", BoundsError, "reduce of an empty valid part without an initial value", "give `init=`")
+
+STEP = Failure("PTO-L101", LaunchError, "the step of the loop is 0", "a step is positive or negative")
+CHUNK = Failure(
+    "PTO-L102",
+    LaunchError,
+    "the {what} of loop `{var}` is below 1",
+    "a chunked loop needs a chunk and a step of 1 or more",
+)
+FAR = Failure(
+    "PTO-L103",
+    LaunchError,
+    "a bound of the {what} loop `{var}` lies outside of -2**60 to 2**60",
+    "leave `chunk=` out: other loops may have any bounds",
+)
+
+VALID = Failure(
+    "PTO-H201", LaunchError, "the valid extents of the tiles differ along axis {axis}: {{0}} and {{1}}", _PAD
+)
+DECLARED = Failure(
+    "PTO-H202",
+    LaunchError,
+    "the declared extents of the tiles differ along axis {axis}: {{0}} and {{1}}",
+    "an axis broadcasts when its declared extent is the constant 1; otherwise they must be equal",
+)
+EXTENT = Failure("PTO-H203", LaunchError, "the extent {{0}} along axis {axis} is negative", "extents are at least 0")
+RESHAPE = Failure(
+    "PTO-H204", LaunchError, "reshape of {{0}} elements to {{1}} elements", "the numbers of elements must be equal"
+)
+VIEW = Failure(
+    "PTO-H205",
+    LaunchError,
+    "a tensor of {{0}} elements cannot be reshaped to {{1}} elements",
+    "the numbers of elements must be equal",
+)
+SCATTER = Failure("PTO-H206", LaunchError, "scatter: {{0}} elements into {{1}} along axis {axis}", _PAD)
