@@ -134,6 +134,7 @@ class Accesses:
     loops: list[Loop] = field(default_factory=list)
     accesses: list[Access] = field(default_factory=list)
     outside: list[tuple[Op, tuple[int, ...]]] = field(default_factory=list)  # effects on the outside world
+    distances: dict[tuple[int, int], dict[int, int] | None] = field(default_factory=dict)  # see `separable`
 
     def loop_of(self, stmt: For) -> Loop | None:
         """The loop of a statement of the function, by identity."""

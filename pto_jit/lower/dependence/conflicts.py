@@ -17,7 +17,7 @@ from pto_jit.ir.nodes import For
 from pto_jit.lower.dependence.accesses import Access, Accesses, Loop, Span
 from pto_jit.lower.dependence.linear import ONE, Linear
 from pto_jit.lower.dependence.linear import atom as linear_atom
-from pto_jit.lower.dependence.quick import Interval, impossible
+from pto_jit.lower.dependence.quick import Interval, Row, distances, impossible
 from pto_jit.slotted import frozen
 
 Verdict = Literal["yes", "no", "unknown"]
@@ -25,8 +25,6 @@ Relation = Literal["<", "=", ">"]
 """The first access's iteration of a loop runs before, is, or runs after the second one's."""
 
 SHARED = 2
-Row = tuple[dict[int, int], int]
-
 DIVIDED = ("parallel", "chunk", "in_chunk")
 
 @frozen
@@ -72,6 +70,16 @@ def conflict(
         return Conflict("unknown", why=why)
     if any(loop.number in a.root.loops for loop, relation in order if relation != "="):
         return NO  # a new tensor in each iteration
+    known = distances(found, a, b)
+    if known is None:
+        return NO
+    for number, distance in known.items():
+        if distance and number in shared:
+            return NO
+    for loop, relation in order:
+        distance = known.get(loop.number)
+        if distance is not None and relation != ("<" if distance > 0 else ">" if distance < 0 else "="):
+            return NO
     system = System(found, a, b, shared)
     if not system.elements():
         return Conflict("unknown", why="the places are not linear in the loops")

@@ -13,10 +13,53 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import gcd
 
-from pto_jit.lower.dependence.exact import Row
+from pto_jit.lower.dependence.accesses import Access, Accesses
 
+Row = tuple[dict[int, int], int]
 Interval = tuple[int | None, int | None]
 FREE: Interval = (None, None)
+
+
+def distances(found: Accesses, a: Access, b: Access) -> dict[int, int] | None:
+    """By how many iterations `b` must be after `a`, by loop, to touch the same element; None: never.
+
+    Only subscripts with one index (strong SIV) or none (ZIV) of both iterations count, so a loop that is not in the
+    result may have any distance.  The answer is kept: all questions about a pair begin with it.
+    """
+    key = (a.order, b.order)
+    if key not in found.distances:
+        found.distances[key] = _distances(found, a, b)
+    return found.distances[key]
+
+
+def _distances(found: Accesses, a: Access, b: Access) -> dict[int, int] | None:
+    out: dict[int, int] = {}
+    if a.space.key != b.space.key:
+        return out
+    atoms = found.values.atoms
+    common = {found.loops[n].atom: found.loops[n] for n, m in zip(a.stack, b.stack, strict=False) if n == m}
+    for one, other in zip(a.spans, b.spans, strict=True):
+        if not (one.point and other.point):
+            continue
+        assert one.low is not None and other.low is not None
+        left = [(n, k) for n, k in one.low.terms if atoms[n].varies]
+        right = [(n, k) for n, k in other.low.terms if atoms[n].varies]
+        if left != right or len(left) > 1:
+            continue
+        rest = one.low - other.low
+        if rest.terms:
+            continue
+        if not left:
+            if rest.const:
+                return None
+            continue
+        number, k = left[0]
+        loop = common.get(number)
+        if loop is None or loop.step.terms:
+            continue
+        if rest.const % k or out.setdefault(loop.number, rest.const // k) != rest.const // k:
+            return None
+    return out
 
 
 def impossible(
