@@ -20,6 +20,8 @@ ALLOWED: dict[str, set[str]] = {
     "targets": LIBRARY | {"lower", "targets"},
     "targets/cpu/loading.py": LIBRARY | {"lower", "targets", "runtime"},  # addresses that generated code calls
     "runtime": {"runtime", "slotted", "errors", "config"},
+    "builder": LIBRARY | {"builder", "codegen", "arguments", "reading", "modules"},
+    "commands": BOTTOM | {"commands", "assembly", "ir"},
     "language": {"language", "slotted", "errors", "dtypes", "source"},
 }
 OUTSIDE = {"llvmlite": ("targets/cpu", "targets/vecmath", "bench"), "cffi": ("runtime",)}
