@@ -73,12 +73,16 @@ def _variable(loop: For, var: Var, others: Set[str]) -> State:
             raise NoReduction(f"`{source_name(min(both))}` has its value, too", _assignment(loop.body, min(both)))
     except NoReduction as problem:
         raise ScheduleError(
-            f"`{name}` is carried from one iteration to the next of a parallel loop and is no reduction",
+            f"`{name}` is carried from one iteration to the next of a parallel loop and is no reduction: "
+            f"{problem.message}",
             problem.loc,
             code="PTO-L004",
             hint=f"write it as `{name} += ...`, `{name} *= ...` or `{name} = pl.maximum({name}, ...)` and use it "
             "nowhere else in the loop, or make the loop sequential",
-            notes=(Note(problem.message, problem.loc), Note("the loop is parallel", loop.loc)),
+            notes=(
+                Note(f"`{name}` gets the value for the next iteration here", _assignment(loop.body, var.name)),
+                Note("the loop is parallel", loop.loc),
+            ),
         ) from None
     changing = _updates(loop.body, var.name)
     init = (identity(found.kind, var.type.dtype),)
