@@ -80,7 +80,7 @@ def _variable(loop: For, var: Var, others: Set[str]) -> State:
             hint=f"write it as `{name} += ...`, `{name} *= ...` or `{name} = pl.maximum({name}, ...)` and use it "
             "nowhere else in the loop, or make the loop sequential",
             notes=(
-                Note(f"`{name}` gets the value for the next iteration here", _assignment(loop.body, var.name)),
+                Note(f"`{name}` gets the value for the next iteration here", _origin(loop, var.name)),
                 Note("the loop is parallel", loop.loc),
             ),
         ) from None
@@ -119,6 +119,17 @@ def _always(body: Block, changing: list[Op]) -> bool:
 
 def _assignment(body: Block, name: str) -> Loc:
     return next(s.loc for s in direct(body) if any(v.name == name for v in defs(s)))
+
+
+def _origin(loop: For, name: str) -> Loc:
+    """Where the value that a variable has at the end of an iteration is computed."""
+    made = {v.name: s for s in direct(loop.body) for v in defs(s)}
+    stmt = made[name]
+    while isinstance(stmt, Op) and stmt.op == "copy" and isinstance(stmt.args[0], Var) and stmt.loc == loop.loc:
+        if stmt.args[0].name not in made:
+            break
+        stmt = made[stmt.args[0].name]
+    return stmt.loc
 
 
 def _last_value(loop: For, name: str) -> ScheduleError:
