@@ -405,7 +405,7 @@ class _Group:
     def _flat(self) -> tuple[Any, Index]:
         """Whether the nest can run as one long row: nothing but elements, all of its memory contiguous."""
         code, nest = self.code, self.nest
-        if not nest.flat or nest.rank == 0:
+        if not nest.flat or nest.rank == 0 or any(r.scalar and r.late is None for r in nest.results):
             return False, 0
         conditions: list[bool | Value] = []
         for step in nest.stages[0]:
