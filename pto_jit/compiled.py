@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import linecache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ from pto_jit.arguments import Parameters
 from pto_jit.compiler import Stages, lower
 from pto_jit.ir.nodes import Block, Call, For, If, Module, Scope, Stmt, While
 from pto_jit.ir.text import to_text as print_module
+from pto_jit.ir.walk import statements
 from pto_jit.kernel import Kernel
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.names import source_name
@@ -85,8 +87,14 @@ class Compiled:
         """Names of the compiler's stages in order; the last two are the LLVM IR and the machine code."""
         return [*self._lowered().modules, "llvm", "assembly"]
 
-    def ir(self, stage: str) -> str:
-        """The program after `stage`: `.pto` text, LLVM IR or assembly."""
+    def ir(self, stage: str, *, source: bool = False) -> str:
+        """The program after `stage`: `.pto` text, LLVM IR or assembly.
+
+        `source`: with the user's line as a comment above the first statement of `.pto` text that was made from it.
+        Raises ValueError for an unknown stage, and for `source` with LLVM IR or assembly, which have no such comments.
+        """
+        if source and stage in ("llvm", "assembly"):
+            raise ValueError(f"`{stage}` has no source comments; the stages {', '.join(self.stages[:-2])} have")
         if stage == "llvm":
             return self._kernel.built.program.llvm_ir
         if stage == "assembly":
@@ -94,7 +102,7 @@ class Compiled:
         modules = self._lowered().modules
         if stage not in modules:
             raise ValueError(f"there is no stage {stage!r}; the stages are {', '.join(self.stages)}")
-        return print_module(modules[stage])
+        return print_module(modules[stage], above=_source_lines(modules[stage]) if source else None)
 
     def loop_nest(self) -> list[LoopNode]:
         """Loops, branches, in-core scopes and calls after placement, as a forest."""
@@ -130,6 +138,20 @@ class Compiled:
 
     def __repr__(self) -> str:
         return f"<compiled {self._kernel.name}({self._kernel.info.signature})>"
+
+
+def _source_lines(module: Module) -> dict[int, str]:
+    """`id(statement)` -> number and text of the source line it was made from, where that changes."""
+    found: dict[int, str] = {}
+    for func in module.funcs:
+        last: tuple[str, int] | None = None
+        for stmt in statements(func.body):
+            place = stmt.loc.filename, stmt.loc.lineno
+            text = linecache.getline(*place).strip()
+            if place != last and text:
+                found[id(stmt)] = f"{place[1]}: {' '.join(text.split())}"
+            last = place
+    return found
 
 
 def _nest(body: Block, module: Module) -> list[LoopNode]:

@@ -42,15 +42,16 @@ _PLAIN = re.compile(r"[\w.]+\Z")
 
 
 def to_text(
-    node: Module | Func | Block | Stmt, *, locations: bool = False, marks: Mapping[int, str] | None = None
-) -> str:
+    node: Module | Func | Block | Stmt, *, locations: bool = False, marks: Mapping[int, str] | None = None,
+    above: Mapping[int, str] | None = None,
+) -> str:  # fmt: skip
     """The `.pto` text of a program or a part of one.
 
     `locations` appends each statement's place as a comment.  `marks` maps `id(statement)` to a remark that is printed
-    on a line of its own below the statement's first line.  A call prints its callee's parameter names only as a part
+    on a line of its own below the statement's first line, `above` to one above it.  A call prints its callee's parameter names only as a part
     of a module, where they are known.
     """
-    printer = _Printer(node if isinstance(node, Module) else None, locations, marks or {})
+    printer = _Printer(node if isinstance(node, Module) else None, locations, marks or {}, above or {})
     if isinstance(node, Module):
         printer.module(node)
     elif isinstance(node, Func):
@@ -173,10 +174,13 @@ _LAYOUT: dict[str, Callable[[Op], str | None]] = {
 
 
 class _Printer:
-    def __init__(self, module: Module | None, locations: bool, marks: Mapping[int, str]) -> None:
+    def __init__(
+        self, module: Module | None, locations: bool, marks: Mapping[int, str], above: Mapping[int, str]
+    ) -> None:
         self.lines: list[str] = []
         self.locations = locations
         self.marks = marks
+        self.above = above
         self.params = {f.name: f.params for f in module.funcs} if module else {}
 
     def line(self, depth: int, text: str, loc: Loc = NOWHERE) -> None:
@@ -208,6 +212,8 @@ class _Printer:
 
     def stmt(self, stmt: Stmt, depth: int) -> None:
         mark = self.marks.get(id(stmt))
+        if id(stmt) in self.above:
+            self.line(depth, f"// {self.above[id(stmt)]}")
         if isinstance(stmt, Op):
             self.op(stmt, depth, mark)
             return
