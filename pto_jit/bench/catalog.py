@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pto_jit.bench.workload import Workload
-from pto_jit.bench.workloads import attention, elementwise, grids, matrix, rows
+from pto_jit.bench.workloads import attention, elementwise, grids, matrix, reductions, rows
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
@@ -16,6 +16,7 @@ WORKLOADS: dict[str, Workload] = {
         *attention.WORKLOADS,
         matrix.SWIGLU,
         rows.CROSS_ENTROPY,
+        *reductions.WORKLOADS,
         *grids.WORKLOADS,
     )
 }

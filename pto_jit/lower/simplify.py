@@ -27,7 +27,7 @@ from collections import Counter
 from dataclasses import replace
 
 from pto_jit.dtypes import i64
-from pto_jit.ir.nodes import Block, Const, Func, Fuse, If, Module, Op, Operand, Stmt, Var
+from pto_jit.ir.nodes import Block, Const, Func, Fuse, If, Module, Op, Operand, Scope, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import block_defs, defs, map_funcs, operands, rewrite_func, statements, substitute
 from pto_jit.lower.names import fold, index
@@ -102,6 +102,8 @@ def _drop_dead(func: Func) -> Func:
 
     def visit(stmt: Stmt) -> Block | None:
         if isinstance(stmt, Op) and stmt.results and not any(used[v.name] for v in stmt.results) and is_pure(stmt):
+            return ()
+        if isinstance(stmt, Scope) and not stmt.body:  # nobody wanted what it computed
             return ()
         if isinstance(stmt, Fuse):  # a group read from text
             made = block_defs(stmt.body)

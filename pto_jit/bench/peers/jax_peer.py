@@ -91,6 +91,8 @@ _FUNCTIONS: dict[str, Function] = {
     "vector_add": lambda a, b: a + b,
     "launch": lambda a, b: a + b,
     "softmax": lambda x: jax.nn.softmax(x, axis=1),
+    "column_softmax": lambda x: jax.nn.softmax(x, axis=1),
+    "vector_sum": lambda x: jnp.sum(x, keepdims=True),
     "rms_norm": _rms_norm,
     "layer_norm": _layer_norm,
     "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),

@@ -52,6 +52,14 @@ def _add16(a: Array, b: Array, out: Array) -> None:
 
 
 @_jit
+def _vector_sum(x: Array, out: Array) -> None:
+    total = np.float32(0.0)
+    for i in prange(x.shape[0]):
+        total += x[i]
+    out[0] = total
+
+
+@_jit
 def _softmax(x: Array, out: Array) -> None:
     rows, cols = x.shape
     for r in prange(rows):
@@ -179,6 +187,8 @@ _FUNCTIONS: dict[str, Callable[..., None]] = {
     "vector_add": _vector_add,
     "launch": _add16,
     "softmax": _softmax,
+    "column_softmax": _softmax,
+    "vector_sum": _vector_sum,
     "rms_norm": _rms_norm,
     "layer_norm": _layer_norm,
     "gelu_tanh": _gelu_tanh,

@@ -25,6 +25,7 @@ def vector_add(case: Case) -> Implementation:
     return Implementation(lambda: torch.add(a, b, out=out))
 
 
+@TABLE.row("column_softmax")
 @TABLE.row("softmax")
 def softmax(case: Case) -> Implementation:
     """`torch.softmax` into the output."""
@@ -39,6 +40,7 @@ def _returning(function: Callable[..., torch.Tensor]) -> Callable[[Case], Implem
     return build
 
 
+TABLE.add("vector_sum", _returning(lambda x: x.sum(0, keepdim=True)))
 TABLE.add("rms_norm", _returning(lambda x, weight: F.rms_norm(x, weight.shape, weight, EPSILON)))
 TABLE.add("layer_norm", _returning(lambda x, weight, bias: F.layer_norm(x, weight.shape, weight, bias, EPSILON)))
 TABLE.add("gelu_tanh", _returning(lambda x: F.gelu(x, approximate="tanh")))
