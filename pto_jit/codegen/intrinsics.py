@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen import builtins
 from pto_jit.codegen.builtins.promote import value_of
-from pto_jit.codegen.frames import Items
+from pto_jit.codegen.frames import Items, Unusable
 from pto_jit.codegen.iteration import loop_spec
-from pto_jit.codegen.merging import describe
 from pto_jit.codegen.reductions import reduction
-from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime
+from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime, static_extent
 from pto_jit.errors import CompilationError, PtoError, TypeMismatchError, UnsupportedSyntaxError
 
 if TYPE_CHECKING:
@@ -63,8 +62,24 @@ def _dynamic_value(g: Generator, value: Any) -> Any:
 
 
 def _static_print(g: Generator, *values: Any, sep: str = " ", end: str = "\n") -> None:
-    texts = [f"<{describe(v)}>" if is_runtime(v) else g.python(str, v) for v in values]
-    python.print(*texts, sep=sep, end=end)
+    python.print(*(shown(g, value) for value in values), sep=sep, end=end)
+
+
+def shown(g: Generator, value: Any) -> str:
+    """A value as the compiler knows it: `str` of a compile-time one, kind and dtype and extents of a run-time one."""
+    if isinstance(value, Scalar):
+        return f"<run-time {value.dtype}>"
+    if isinstance(value, (Tile, Tensor)):
+        extents = ["?" if static_extent(e) is None else str(static_extent(e)) for e in value.extents]
+        return f"<{value.dtype} {type(value).__name__.lower()} [{', '.join(extents)}]>"
+    if g.find_runtime(value) is None:
+        return g.python(str, value)
+    if isinstance(value, (list, tuple)):
+        items = ", ".join(shown(g, item) for item in value)
+        return f"[{items}]" if isinstance(value, list) else f"({items}{',' * (len(value) == 1)})"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k!r}: {shown(g, v)}" for k, v in value.items()) + "}"
+    return f"<{type(value).__name__} with run-time values>"
 
 
 def _static_assert(g: Generator, cond: Any, msg: Any = "") -> None:
@@ -76,8 +91,10 @@ def _static_assert(g: Generator, cond: Any, msg: Any = "") -> None:
 
 def _breakpoint_static(g: Generator) -> None:
     """Stop the compiler here; `names` shows what each variable stands for."""
-    names = {k: describe(v) if is_runtime(v) else v for k, v in g.frame.vars.items()}
-    python.print(f"{g.e.loc}: {names}")
+    python.print(f"{g.e.loc}: the compiler stops here; `names` holds the variables")
+    names = {k: shown(g, v) for k, v in g.frame.vars.items() if not isinstance(v, Unusable)}
+    for name, text in names.items():
+        python.print(f"  {name}{':' if text.startswith('<') else ' ='} {text}")
     python.breakpoint()
 
 

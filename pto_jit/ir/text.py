@@ -48,8 +48,8 @@ def to_text(
     """The `.pto` text of a program or a part of one.
 
     `locations` appends each statement's place as a comment.  `marks` maps `id(statement)` to a remark that is printed
-    on a line of its own below the statement's first line, `above` to one above it.  A call prints its callee's parameter names only as a part
-    of a module, where they are known.
+    on a line of its own below the statement's first line, `above` to one above it.  A call
+    prints its callee's parameter names only as a part of a module, where they are known.
     """
     printer = _Printer(node if isinstance(node, Module) else None, locations, marks or {}, above or {})
     if isinstance(node, Module):

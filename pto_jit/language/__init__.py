@@ -30,7 +30,7 @@ from pto_jit.dtypes import (
     u64,
 )
 from pto_jit.language._annotations import Symbol, TensorSpec, constexpr, dynamic
-from pto_jit.language._debug import assert_, print, static_assert, static_print
+from pto_jit.language._debug import assert_, breakpoint_static, print, static_assert, static_print
 from pto_jit.language._elementwise import (
     abs,
     atan2,
@@ -146,6 +146,7 @@ __all__ = [
     "bf16",
     "bitcast",
     "bool_",
+    "breakpoint_static",
     "broadcast_to",
     "cast",
     "ceil",

@@ -36,13 +36,28 @@ def assert_(cond: Operand, msg: str = "") -> None:
 
 @builtin
 def static_print(*values: Any) -> None:
-    """Print while the kernel is compiled.
+    """Print while the kernel is compiled, once per specialisation.
+
+    Compile-time values print as `str`; run-time ones as `<run-time i64>`, `<f32 tile [4, 64]>`, `<f32 tensor [?, ?]>`
+    (an extent that is known only at run time is `?`).  Outside a kernel everything prints as `str`.
 
     >>> import pto_jit.language as pl
     >>> pl.static_print("block", 64)
     block 64
     """
     builtins.print(*values)
+
+
+@builtin
+def breakpoint_static() -> None:
+    """Stop the compiler here, once per specialisation.
+
+    The variables are printed with what is known of them, and Python's `breakpoint()` is called inside the compiler.
+    Nothing happens outside a kernel and in interpret mode, where `breakpoint()` itself stops.
+
+    >>> import pto_jit.language as pl
+    >>> pl.breakpoint_static()
+    """
 
 
 @builtin

@@ -17,6 +17,7 @@ import pto_jit.language as pl
 from tests.codegen.harness import program, run
 from tests.codegen.writer import Writer, defined
 
+
 def written(seed: int, elements: tuple[str, ...] = ()) -> tuple[Any, str]:
     text = Writer(seed, elements).text()
     filename = f"<random program {seed} {len(elements)}>"

@@ -25,7 +25,7 @@ OPERATIONS = [
     "cumprod", "map", "dot", "concat", "split", "stack", "broadcast_to", "expand_dims",
     "squeeze", "flip", "arange", "cast", "bitcast", "gather", "scatter", "sort",
     "argsort", "topk", "histogram", "rand", "randn", "atomic_add", "atomic_max", "atomic_min",
-    "print", "assert_", "static_print", "static_assert", "range", "static_range", "incore", "static",
+    "print", "assert_", "breakpoint_static", "static_print", "static_assert", "range", "static_range", "incore", "static",
     "dynamic_value", "reduction", "valid_shape",
 ]  # fmt: skip
 MODULES = [m.name for m in pkgutil.iter_modules(pl.__path__, "pto_jit.language.")]
