@@ -38,6 +38,7 @@
 typedef struct pto_api {
     int32_t (*launch)(pto_runtime *, pto_entry_fn, const int64_t *, int64_t *, void *, int32_t, pto_failure *);
     void (*buffer_free)(pto_worker *, void *);
+    void (*graph_destroy)(pto_graph *);
 } pto_api;
 extern pto_api pto;
 

@@ -67,6 +67,9 @@ PyObject *pto_entry_run(EntryObject *e, const int64_t *slots, int64_t elements, 
     PyObject *value;
     if (PTO_UNLIKELY(status != PTO_OK)) {
         value = raise_failure(e, &failure, args, nargs);
+        if (failure.graph != NULL) { /* of the task that failed */
+            pto.graph_destroy(failure.graph);
+        }
     } else {
         value = pto_result_build(e->results, results, args, nargs);
     }

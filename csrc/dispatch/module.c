@@ -51,12 +51,14 @@ static PyObject *connect(PyObject *module, PyObject *args) {
     }
     void *launch = address_of(symbols, "pto_launch");
     void *buffer_free = launch == NULL ? NULL : address_of(symbols, "pto_buffer_free");
-    if (buffer_free == NULL || pto_dtypes_init(bfloat16) < 0 || pto_dlpack_init() < 0) {
+    void *graph_destroy = buffer_free == NULL ? NULL : address_of(symbols, "pto_graph_destroy");
+    if (graph_destroy == NULL || pto_dtypes_init(bfloat16) < 0 || pto_dlpack_init() < 0) {
         return NULL;
     }
     pto.launch = (int32_t(*)(pto_runtime *, pto_entry_fn, const int64_t *, int64_t *, void *, int32_t, pto_failure *))(
         uintptr_t)launch;
     pto.buffer_free = (void (*)(pto_worker *, void *))(uintptr_t)buffer_free;
+    pto.graph_destroy = (void (*)(pto_graph *))(uintptr_t)graph_destroy;
     return PyLong_FromVoidPtr((void *)(uintptr_t)&print_to_python);
 }
 

@@ -94,6 +94,9 @@ typedef struct pto_share {
 
 #define PTO_JOB_OPEN 0x80000000u
 
+/* What a thread without work does for a crew: true when it did something. */
+typedef bool (*pto_crew_fn)(pto_worker *w, void *ctx);
+
 /*
  * A parallel loop in progress.  Slots live as long as the runtime, so a thread that comes late finds a closed slot or
  * another job, never freed memory.
@@ -103,6 +106,7 @@ typedef struct pto_job {
     pto_gate done;                              /* where the caller sleeps for the last helper */
     /* written by the caller before `state` is opened */
     pto_share *shares; /* num_threads of them, made at the first use of the slot */
+    pto_crew_fn crew; /* NULL: a loop; else what helpers do instead, with `ctx` */
     pto_range_fn fn;
     void *ctx;
     pto_launch_state *launch;
@@ -165,11 +169,17 @@ void pto__jobs_after_fork(pto_runtime *rt);
 void pto__threads_start(pto_runtime *rt, int32_t wanted); /* as many as the system gives */
 void pto__threads_stop(pto_runtime *rt);
 
+/* Idle threads call `crew` until it is closed, up to threads - 1 at a time; a slot, or -1 when none is free. */
+int32_t pto__crew_open(pto_worker *w, pto_crew_fn crew, void *ctx, int32_t threads);
+void pto__crew_call(pto_runtime *rt);                /* there is something to do: wakes a thread if one sleeps */
+void pto__crew_close(pto_runtime *rt, int32_t slot); /* waits until no thread is inside */
+
 pto_worker *pto__worker_create(pto_runtime *rt, int32_t index);
 void pto__worker_destroy(pto_worker *w);
 
 void pto__race_reset(pto_worker *w); /* leaves all checked loops: what ran failed */
 
+void pto__failure_drop(pto_failure *failure); /* frees the graph it may own */
 void pto__record(pto_worker *w, int32_t status, int32_t site, int64_t v0, int64_t v1, int64_t v2);
 
 #endif

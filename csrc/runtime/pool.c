@@ -67,8 +67,11 @@ static void note_failure(pto_worker *w, pto_job *job, uint64_t piece, int32_t st
      * pieces; the caller's final read is ordered by the helpers' leaving. */
     if (piece < atomic_load_explicit(&job->failed_piece, memory_order_relaxed)) {
         atomic_store_explicit(&job->failed_piece, piece, memory_order_relaxed);
+        pto__failure_drop(&job->failure);
         job->failure = w->failure;
         job->failure_status = status;
+    } else {
+        pto__failure_drop(&w->failure);
     }
     pto__unlock(&job->failure_lock);
     w->failure.status = PTO_OK;
@@ -151,21 +154,28 @@ static bool help(pto_runtime *rt, pto_worker *w, unsigned slot) {
                                                     memory_order_relaxed));
     bool entered = false;
     unsigned own;
-    if (own_a_share(job, (unsigned)w->index, &own)) {
+    bool is_crew = job->crew != NULL;
+    if (is_crew || own_a_share(job, (unsigned)w->index, &own)) {
         entered = true;
-        if (job->threads - 1 > WAKES_BY_CALLER) {
+        if (!is_crew && job->threads - 1 > WAKES_BY_CALLER) {
             pto__gate_wake(&rt->work, 2); /* a tree of wakes, so that the caller need not pay for all */
         }
         w->launch = job->launch;
         w->in_parallel = true;
         pto_scratch_mark mark = pto__scratch_mark(&w->scratch);
-        run_shares(w, job, own);
+        if (is_crew) {
+            entered = job->crew(w, job->ctx);
+        } else {
+            run_shares(w, job, own);
+        }
         pto__scratch_reset(&w->scratch, mark);
         w->in_parallel = false;
         w->launch = NULL;
     }
-    /* Nothing left to start, or no share free: others need not look.  relaxed: a hint */
-    atomic_fetch_and_explicit(&rt->open_jobs, ~bit, memory_order_relaxed);
+    if (!is_crew) {
+        /* Nothing left to start, or no share free: others need not look.  relaxed: a hint */
+        atomic_fetch_and_explicit(&rt->open_jobs, ~bit, memory_order_relaxed);
+    }
     /* release: what this thread did happens before the caller reads state 0; acquire is for nobody */
     unsigned before = atomic_fetch_sub_explicit(&job->state, 1, memory_order_release);
     if (before == 1) { /* closed, and this was the last one inside */
@@ -376,6 +386,7 @@ int32_t pto_parallel_for(pto_worker *w, pto_range_fn fn, void *ctx, int64_t begi
     }
     pto__threads_start(rt, (int32_t)threads - 1);
 
+    job->crew = NULL;
     job->fn = fn;
     job->ctx = ctx;
     job->launch = w->launch;
@@ -424,4 +435,43 @@ int32_t pto_parallel_for(pto_worker *w, pto_range_fn fn, void *ctx, int64_t begi
     }
     give_slot_back(rt, slot);
     return status;
+}
+
+/* ---- crews ---- */
+
+int32_t pto__crew_open(pto_worker *w, pto_crew_fn crew, void *ctx, int32_t threads) {
+    pto_runtime *rt = w->rt;
+    unsigned slot;
+    pto_job *job = take_slot(rt, &slot);
+    if (job == NULL) {
+        return -1;
+    }
+    pto__threads_start(rt, threads - 1);
+    job->crew = crew;
+    job->ctx = ctx;
+    job->launch = w->launch;
+    job->threads = (unsigned)threads;
+    /* release: pairs with the helper's acquire when it enters */
+    atomic_store_explicit(&job->state, PTO_JOB_OPEN, memory_order_release);
+    /* release: pairs with the acquire load in help_anyone */
+    atomic_fetch_or_explicit(&rt->open_jobs, (uint64_t)1 << slot, memory_order_release);
+    pto__gate_announce(&rt->work);
+    pto__gate_wake(&rt->work, threads - 1 < (int32_t)WAKES_BY_CALLER ? (unsigned)threads - 1 : WAKES_BY_CALLER);
+    return (int32_t)slot;
+}
+
+void pto__crew_call(pto_runtime *rt) {
+    pto__gate_announce(&rt->work);
+    pto__gate_wake(&rt->work, 1);
+}
+
+void pto__crew_close(pto_runtime *rt, int32_t slot) {
+    pto_job *job = &rt->jobs[slot];
+    atomic_fetch_and_explicit(&rt->open_jobs, ~((uint64_t)1 << slot), memory_order_relaxed); /* a hint */
+    /* acq_rel: as at the end of a loop */
+    unsigned before = atomic_fetch_and_explicit(&job->state, ~PTO_JOB_OPEN, memory_order_acq_rel);
+    if (before != PTO_JOB_OPEN) {
+        wait_for_helpers(rt, job);
+    }
+    give_slot_back(rt, (unsigned)slot);
 }

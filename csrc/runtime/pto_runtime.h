@@ -3,8 +3,8 @@
  * pto_runtime: worker threads, scratch memory, recycled buffers and the launch of compiled kernels.
  *
  * This header is the manual and the only declaration; what is not in it is not interface.  The library is C11 with
- * threads and nothing else.  It has no globals, reads no environment, writes no output and never aborts: what can go
- * wrong is a status code or a failure record.
+ * threads and nothing else.  It has no globals, reads no environment, writes nothing but the dumps it is asked for and
+ * never aborts: what can go wrong is a status code or a failure record.
  *
  * The objects
  *   pto_runtime   a pool of worker threads, its recycled buffers and its options.  Counted references; any number of
@@ -13,6 +13,7 @@
  *                 to generated code as the first argument and must not be kept after the function returned.
  *   a launch      one call of pto_launch.  Any number of threads may launch on one runtime at the same time: each runs
  *                 its own work on its own thread, and idle pool threads help whoever has work.
+ *   pto_graph     tasks with the regions they read and write, run in the order that these demand.
  *   a buffer      memory for a temporary or a result.  It outlives the runtime it came from if need be.
  *
  * Who may call what
@@ -44,14 +45,19 @@ enum pto_status {
     PTO_OK = 0,
     PTO_FAILED = 1,        /* a kernel failed; the pto_failure says where */
     PTO_NO_MEMORY = 2,     /* the allocator returned NULL */
-    PTO_BAD_ARGUMENT = 3   /* an option or argument outside its documented range */
+    PTO_BAD_ARGUMENT = 3,  /* an option or argument outside its documented range */
+    PTO_CANCELLED = 4,     /* pto_graph_cancel was called */
+    PTO_NOT_RUN = 5,       /* a recorded graph does not run the task that was to be waited for */
+    PTO_NO_FILE = 6        /* a file could not be written */
 };
 
 /* Sites of the runtime itself; sites of generated code are >= 0 and mean whatever the caller's table says. */
 enum pto_site {
     PTO_SITE_NO_MEMORY = -1,    /* v0 = the bytes that could not be had */
     PTO_SITE_UNRECORDED = -2,   /* generated code returned v0 without calling pto_fail */
-    PTO_SITE_BAD_GRAIN = -3     /* pto_parallel_for with grain v0 < 1 */
+    PTO_SITE_BAD_GRAIN = -3,    /* pto_parallel_for with grain v0 < 1 */
+    PTO_SITE_BAD_TASK = -4,     /* a task could not be submitted: v0 is the status */
+    PTO_SITE_CANCELLED = -5     /* a graph was cancelled */
 };
 
 #define PTO_FAILURE_MORE 10
@@ -64,6 +70,8 @@ typedef struct pto_failure {
     int64_t v2;
     int32_t count;    /* further values: 0 but for races, see pto_race_access */
     int64_t more[PTO_FAILURE_MORE];
+    int64_t task;            /* 1 + the number of the failed task of a graph; 0: it was not a task */
+    struct pto_graph *graph; /* the live graph of that task, for whoever gets this record to destroy; NULL: none */
 } pto_failure;
 
 /* A short English text for a status code; never NULL; static storage.  Any thread. */
@@ -266,6 +274,208 @@ void pto_print(pto_worker *w, int32_t site, const int64_t *values, int32_t n);
 
 /* 0 for the thread that launched, 1 .. num_threads-1 for pool threads.  The worker. */
 int32_t pto_worker_index(const pto_worker *w);
+
+/* ---- task graphs ------------------------------------------------------------------------------------------------ */
+
+/*
+ * A graph is a serial program of tasks that is run in parallel.  Each task says which regions of which tensors it reads
+ * and writes; the order of submission is the meaning.  Two tasks are ordered when some byte is written by one and
+ * accessed by the other - read after write, write after read, write after write - and free to run at the same time
+ * otherwise.  An edge a -> b is made when some element
+ *     was last written by a before b reads it, or before b writes it and nobody read it in between, or
+ *     was read by a since it was last written, and b writes it.
+ * The accesses of one task count in turn, a read before a write of the same region.
+ * Regions are boxes of a strided tensor; they share an element when they share an address, whatever tensor they were
+ * named through, so aliasing arguments and reused memory are seen.  This is exact: boxes of views of one array are
+ * compared as boxes, others (a reshaped array, another pitch, steps) by their address sets.  Between such others an
+ * edge to a task whose elements were all written again in between may be kept as well; it orders nothing new.
+ *
+ * There are no limits on tasks, accesses, slots, tensors or fan-out but memory, and that at most 4,294,967,294 tasks of
+ * one graph can be unfinished.
+ *
+ *   a recorded graph   pto_graph_create, tasks, then pto_graph_execute (or _run in a launch), any number of times.  It
+ *                      can be looked at, dumped and traced.
+ *   a live graph       pto_graph_open in a launch, tasks, pto_graph_close.  A task runs as soon as it may, while others
+ *                      are still submitted.  At most `window` tasks are unfinished at a time: the submitting thread
+ *                      then runs tasks itself until half are done, so any number of tasks goes through bounded memory
+ *                      and nothing can deadlock.
+ *
+ * Failures: when a task returns non-zero, tasks submitted before it still run and tasks after it do not, so the failure
+ * that is reported is the one that a serial run would have met first.
+ *
+ * One thread at a time builds, runs or looks at a graph; any number of graphs can be in use at once.  Tasks run on the
+ * threads of the launch; a parallel loop inside a task runs on the task's thread.
+ *
+ * fork: a graph that nobody was building or running can be used in the child.
+ *
+ * Generated code: register tensors with pto_graph_tensor before the loops, keep one array of regions per call site, and
+ * call pto_task with a constant pto_task_kind.  A slot can be a pointer to what all tasks share (a frame with the
+ * tensors' addresses and strides), so that a task carries only what differs: loop variables and scalars.
+ */
+typedef struct pto_graph pto_graph;
+
+/* The body of a task; `slots` are the ones that were submitted.  Returns 0 or the non-zero status of a failure. */
+typedef int32_t (*pto_task_fn)(pto_worker *w, const int64_t *slots);
+
+enum pto_task_access { PTO_READ = 1, PTO_WRITE = 2, PTO_READ_WRITE = 3 };
+
+/* What the tasks of one call site have in common.  Must stay as it is as long as a graph has tasks of it. */
+typedef struct pto_task_kind {
+    const char *name;
+    pto_task_fn function; /* NULL: nothing to do */
+    int64_t buffer_bytes; /* for the dump: of the tiles it works with */
+    int32_t num_slots;
+    int32_t num_accesses;
+    const int32_t *accesses; /* pto_task_access, num_accesses of them */
+} pto_task_kind;
+
+/* Creates an empty recorded graph; it keeps a reference to `rt`.  PTO_NO_MEMORY.  Any thread. */
+int32_t pto_graph_create(pto_runtime *rt, pto_graph **out);
+
+/* Frees a graph; not while it runs.  NULL is allowed.  Any thread. */
+void pto_graph_destroy(pto_graph *graph);
+
+/*
+ * Creates a live graph of the calling worker's launch.  `window`: 1 and up; 0 means 32,768.  NULL when there is no
+ * memory (recorded in the worker).  The worker, which then is the one that builds, waits and closes.
+ */
+pto_graph *pto_graph_open(pto_worker *w, int64_t window);
+
+/*
+ * Waits for all tasks of a live graph.  Returns PTO_OK and frees the graph, or the status of the failure, which is
+ * recorded in the worker and owns the graph from then on (pto_failure.graph).  Also after a call has failed: whoever
+ * opened a graph closes it.  The worker.  Blocks; runs tasks meanwhile.
+ */
+int32_t pto_graph_close(pto_worker *w, pto_graph *graph);
+
+/*
+ * Makes a tensor known: `rank` extents and strides (in bytes, any sign, also 0 where an extent is 1) and the address of
+ * element (0, ..., 0).  The same description gives the same number.  The memory is not touched.
+ * Errors: PTO_BAD_ARGUMENT (element_bytes < 1, rank < 0, a negative extent, or an address range that overflows),
+ * PTO_NO_MEMORY.  The builder.
+ */
+int32_t pto_graph_tensor(pto_graph *graph, const void *base, int64_t element_bytes, int32_t rank,
+                         const int64_t *extents, const int64_t *strides, int32_t *tensor);
+
+/* `bytes` bytes aligned to 64 that live as long as the graph; NULL: no memory.  The builder. */
+void *pto_graph_buffer(pto_graph *graph, int64_t bytes);
+
+/*
+ * Submits a task.  `slots`: kind->num_slots values, copied.  `regions`: for each of the accesses of the kind in turn, the
+ * number of a tensor of rank r, r offsets and r extents, in elements; a region without elements is no access.
+ * Errors: PTO_BAD_ARGUMENT (a region outside its tensor, a number that is no tensor's), PTO_NO_MEMORY; live graphs:
+ * PTO_FAILED when a task has failed and PTO_CANCELLED.  After an error no more tasks are accepted.  The builder.
+ * Blocks when the window of a live graph is full.
+ */
+int32_t pto_task(pto_graph *graph, const pto_task_kind *kind, const int64_t *slots, const int64_t *regions);
+
+/*
+ * The same in steps, one task at a time: its number (from 0), or minus a status.  `name` must live as long as the graph.
+ * `row` and `col` are for tensors of rank 2; rank 1 takes row 0 of 1 row; the _box calls take any rank.
+ * Errors of pto_task_submit: as pto_task.  The builder.
+ */
+int64_t pto_task_alloc(pto_graph *graph, const char *name, pto_task_fn function, int64_t buffer_bytes,
+                       const int64_t *slots, int32_t num_slots);
+int32_t pto_task_add_input(pto_graph *graph, int64_t task, int32_t tensor, int64_t row, int64_t col, int64_t rows,
+                           int64_t cols);
+/* As pto_task_add_input, for a region that the task writes; one that it reads too is given to both. */
+int32_t pto_task_add_output(pto_graph *graph, int64_t task, int32_t tensor, int64_t row, int64_t col, int64_t rows,
+                            int64_t cols);
+/* As pto_task_add_input; the offsets and extents of a box of any rank. */
+int32_t pto_task_add_input_box(pto_graph *graph, int64_t task, int32_t tensor, const int64_t *offsets,
+                               const int64_t *extents);
+/* As pto_task_add_output; the offsets and extents of a box of any rank. */
+int32_t pto_task_add_output_box(pto_graph *graph, int64_t task, int32_t tensor, const int64_t *offsets,
+                                const int64_t *extents);
+/* Submits the task that pto_task_alloc began. */
+int32_t pto_task_submit(pto_graph *graph, int64_t task);
+
+/* Waits for the submitted tasks of a live graph; PTO_OK, or the failure's status.  The builder.  Runs tasks meanwhile. */
+int32_t pto_graph_wait(pto_graph *graph);
+
+/*
+ * Before the builder itself reads or writes a region (`access`; `region` as for pto_task): waits for the tasks that a
+ * task with that access would be ordered after.  A recorded graph does not run: PTO_NOT_RUN when there is such a task.
+ * Errors: as pto_task.  The builder.  Runs tasks meanwhile.
+ */
+int32_t pto_graph_wait_region(pto_graph *graph, int32_t access, const int64_t *region);
+
+/*
+ * Runs a recorded graph as a launch of its own and waits for it.  `user`, `max_threads` and `failure` are those of
+ * pto_launch; failure->task says which task failed.  `trace` other than 0 keeps when and where each task ran.  PTO_OK, PTO_FAILED (or what the task returned), PTO_CANCELLED, PTO_NO_MEMORY; PTO_BAD_ARGUMENT for a graph that
+ * is live or that failed to build.  Any thread.  Blocks.
+ */
+int32_t pto_graph_execute(pto_graph *graph, void *user, int32_t max_threads, int32_t trace, pto_failure *failure);
+
+/* Runs a recorded graph inside a launch: as pto_graph_execute, the failure is recorded in the worker.  The worker. */
+int32_t pto_graph_run(pto_worker *w, pto_graph *graph, int32_t trace);
+
+/*
+ * Lets the tasks that have not begun be passed over: the wait, the run or the close ends soon with PTO_CANCELLED.  A
+ * recorded graph that does not run is not affected.  Any thread, as long as the graph lives.  Does not block.
+ */
+void pto_graph_cancel(pto_graph *graph);
+
+typedef struct pto_graph_facts {
+    int64_t tasks; /* submitted */
+    int64_t edges;
+    int64_t ready;         /* tasks without predecessors */
+    int64_t bytes;         /* memory of the graph */
+    int64_t critical_path; /* tasks on the longest path */
+    int64_t max_width;     /* most tasks on one level; a task's level is the longest path to it */
+} pto_graph_facts;
+
+/* What a recorded graph is like; of a live one tasks, edges and bytes, the rest is 0.  PTO_NO_MEMORY.  The builder. */
+int32_t pto_graph_measure(pto_graph *graph, pto_graph_facts *out);
+
+typedef struct pto_task_facts {
+    const pto_task_kind *kind;
+    const int64_t *slots;
+    int64_t fanin;
+    int64_t fanout;
+} pto_task_facts;
+
+/*
+ * A task of a recorded graph, or the failed one of a live graph (fanin and fanout are 0 then).  PTO_BAD_ARGUMENT: no
+ * such task.  The builder.
+ */
+int32_t pto_graph_task(pto_graph *graph, int64_t task, pto_task_facts *out);
+
+/* The numbers of the tasks that wait for `task`, ascending; `out` has room for its fanout.  As pto_graph_task. */
+int32_t pto_graph_successors(pto_graph *graph, int64_t task, int64_t *out);
+
+/*
+ * Access `index` of a task: the tensor, and its offsets and extents (room for the tensor's rank each, NULL: not
+ * wanted).  *tensor is -1 for a region without elements.  As pto_graph_task.
+ */
+int32_t pto_graph_region(pto_graph *graph, int64_t task, int32_t index, int32_t *tensor, int64_t *offsets,
+                         int64_t *extents);
+
+/* The description of a tensor; extents and strides have room for its rank.  NULL: not wanted.  PTO_BAD_ARGUMENT. */
+int32_t pto_graph_tensor_facts(pto_graph *graph, int32_t tensor, int64_t *base, int64_t *element_bytes, int32_t *rank,
+                               int64_t *extents, int64_t *strides);
+
+typedef struct pto_trace_event {
+    int64_t begin_ns; /* on a monotonic clock; 0: did not run */
+    int64_t end_ns;
+    int32_t worker;
+    int32_t padding;
+} pto_trace_event;
+
+/* The events of the last traced run by task, their number in *count; valid until the next run.  The builder. */
+const pto_trace_event *pto_graph_trace(pto_graph *graph, int64_t *count);
+
+/*
+ * The dump as text into `text` (at most `capacity` bytes, no final 0).  Returns the length of the whole dump, so a first
+ * call with capacity 0 asks for it; negative: minus a status.  A recorded graph.  The builder.
+ */
+int64_t pto_graph_dump(pto_graph *graph, char *text, int64_t capacity);
+
+/* The dump as a file.  PTO_NO_FILE when it cannot be written, PTO_NO_MEMORY.  As pto_graph_dump. */
+int32_t pto_runtime_dump(pto_graph *graph, const char *path);
+
+/* The dump on the standard output. */
+int32_t pto_runtime_dump_stdout(pto_graph *graph);
 
 /* ---- for loaders of generated code ----------------------------------------------------------------------------- */
 

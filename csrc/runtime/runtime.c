@@ -16,6 +16,12 @@ const char *pto_status_text(int32_t status) {
         return "out of memory";
     case PTO_BAD_ARGUMENT:
         return "an argument outside its range";
+    case PTO_CANCELLED:
+        return "cancelled";
+    case PTO_NOT_RUN:
+        return "a recorded task has not run";
+    case PTO_NO_FILE:
+        return "the file could not be written";
     default:
         return "a status of generated code";
     }
@@ -60,7 +66,14 @@ void pto__worker_destroy(pto_worker *w) {
     pto__release(&allocator, w, sizeof *w);
 }
 
+void pto__failure_drop(pto_failure *failure) {
+    pto_graph_destroy(failure->graph);
+    failure->graph = NULL;
+}
+
 void pto__record(pto_worker *w, int32_t status, int32_t site, int64_t v0, int64_t v1, int64_t v2) {
+    pto__failure_drop(&w->failure);
+    w->failure.task = 0;
     w->failure.status = status;
     w->failure.site = site;
     w->failure.v0 = v0;
@@ -113,9 +126,11 @@ static void give_caller_back(pto_runtime *rt, pto_worker *w) {
 
 /* ---- launch ---- */
 
-static void fail_launch(pto_failure *failure, const pto_failure *from) {
+/* Hands a failure, and the graph it may own, to whoever launched. */
+static void fail_launch(pto_failure *failure, pto_failure *from) {
     if (failure != NULL) {
         *failure = *from;
+        from->graph = NULL;
     }
 }
 
@@ -146,7 +161,9 @@ int32_t pto_launch(pto_runtime *rt, pto_entry_fn entry, const int64_t *args, int
     } else if (w->own.buffers != NULL) {
         pto__pool_disown(rt->pool, &w->own);
     }
+    pto__failure_drop(&w->failure);
     w->failure.status = PTO_OK;
+    w->failure.task = 0;
     if (w->scratch.current != NULL) {
         pto_scratch_mark empty = {NULL, 0};
         pto__scratch_reset(&w->scratch, empty);
@@ -321,6 +338,15 @@ const pto_symbol *pto_symbols(int32_t *count) {
         SYMBOL(pto_race_enter),      SYMBOL(pto_race_inside),         SYMBOL(pto_race_iteration),
         SYMBOL(pto_race_leave),      SYMBOL(pto_race_access),         SYMBOL(pto_race_element),
         SYMBOL(pto_race_forget),
+        SYMBOL(pto_graph_create),             SYMBOL(pto_graph_destroy),            SYMBOL(pto_graph_open),
+        SYMBOL(pto_graph_close),              SYMBOL(pto_graph_tensor),             SYMBOL(pto_graph_buffer),
+        SYMBOL(pto_task),                     SYMBOL(pto_task_alloc),               SYMBOL(pto_task_add_input),
+        SYMBOL(pto_task_add_output),          SYMBOL(pto_task_add_input_box),       SYMBOL(pto_task_add_output_box),
+        SYMBOL(pto_task_submit),              SYMBOL(pto_graph_wait),               SYMBOL(pto_graph_wait_region),
+        SYMBOL(pto_graph_execute),            SYMBOL(pto_graph_run),                SYMBOL(pto_graph_cancel),
+        SYMBOL(pto_graph_measure),            SYMBOL(pto_graph_task),               SYMBOL(pto_graph_successors),
+        SYMBOL(pto_graph_region),             SYMBOL(pto_graph_tensor_facts),       SYMBOL(pto_graph_trace),
+        SYMBOL(pto_graph_dump),               SYMBOL(pto_runtime_dump),             SYMBOL(pto_runtime_dump_stdout),
         SYMBOL(pto_symbols),
     };
     *count = (int32_t)(sizeof table / sizeof table[0]);

@@ -18,7 +18,7 @@ SOURCES = sorted(RUNTIME.glob("*.c"))
 HEADER = (RUNTIME / "pto_runtime.h").read_text("utf-8")
 
 
-@pytest.mark.parametrize("program", ["loops", "buffers", "allocator", "race", "forks"])
+@pytest.mark.parametrize("program", ["loops", "buffers", "allocator", "race", "tasks", "windows", "forks"])
 def test_a_stress_program_compiles_without_a_warning_and_passes(program: str, tmp_path: Path) -> None:
     target = tmp_path / program
     flags = "-std=gnu11 -O2 -Wall -Wextra -Wconversion -Wshadow -Werror -pthread".split()
@@ -56,7 +56,9 @@ def test_the_library_has_no_state_of_its_own_and_calls_nothing_it_should_not(tmp
         symbols_of = subprocess.run(["nm", str(target)], capture_output=True, text=True, check=True).stdout
         rows = [line.split()[-2:] for line in symbols_of.splitlines()]
         assert [name for kind, name in rows if kind in "DdBbCGgSs"] == [], path.name
-        assert {name for kind, name in rows if kind == "U"} & forbidden == set(), path.name
+        # the dump is the only thing that is written, where the host asks for it
+        allowed = {"fwrite", "stdout"} if path.name == "task_report.c" else set()
+        assert {name for kind, name in rows if kind == "U"} & forbidden <= allowed, path.name
         public = [name for kind, name in rows if kind == "T"]
         assert [name for name in public if not name.startswith("pto_")] == [], path.name
 

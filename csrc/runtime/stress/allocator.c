@@ -134,6 +134,115 @@ static int32_t entry(pto_worker *w, const int64_t *args, int64_t *results) {
     return 0;
 }
 
+/* ---- graphs ---- */
+
+enum { CELLS = 24, GRAPH_TASKS = 200 };
+
+typedef struct field {
+    int64_t cells[CELLS];
+    int64_t window;
+} field;
+
+static const int32_t accesses[2] = {PTO_READ, PTO_READ_WRITE};
+
+/* cells[b] = cells[b] * 3 + cells[a] */
+static int32_t mix(pto_worker *w, const int64_t *slots) {
+    (void)w;
+    field *f = (field *)(intptr_t)slots[0];
+    f->cells[slots[2]] = (int64_t)((uint64_t)f->cells[slots[2]] * 3 + (uint64_t)f->cells[slots[1]]);
+    return 0;
+}
+
+static const pto_task_kind mix_kind = {"mix", mix, 0, 3, 2, accesses};
+
+static int32_t submit_field(pto_graph *g, field *f) {
+    const int64_t extent = CELLS;
+    const int64_t stride = 8;
+    const int64_t extents[2] = {CELLS / 4, 4};
+    const int64_t strides[2] = {32, 8};
+    int32_t line;
+    int32_t square;
+    int32_t status = pto_graph_tensor(g, f->cells, 8, 1, &extent, &stride, &line);
+    if (status == PTO_OK) {
+        status = pto_graph_tensor(g, f->cells, 8, 2, extents, strides, &square);
+    }
+    uint64_t random = 4711;
+    for (int i = 0; i < GRAPH_TASKS && status == PTO_OK; i++) {
+        int64_t a = (int64_t)(next_random(&random) % CELLS);
+        int64_t b = (int64_t)(next_random(&random) % CELLS);
+        const int64_t slots[3] = {(int64_t)(intptr_t)f, a, b};
+        const int64_t regions[8] = {line, a, 1, square, b / 4, b % 4, 1, 1};
+        /* a wider region than what is touched: boxes that are cut */
+        const int64_t wide[8] = {line, a - a % 3, 3, square, b / 4, 0, 1, 4};
+        if (i % 5 == 4) {
+            int64_t task = pto_task_alloc(g, "mix", mix, 0, slots, 3);
+            status = task < 0 ? (int32_t)-task : pto_task_add_input(g, task, line, 0, a, 1, 1);
+            status = status != PTO_OK ? status : pto_task_add_input(g, task, square, b / 4, b % 4, 1, 1);
+            status = status != PTO_OK ? status : pto_task_add_output(g, task, square, b / 4, b % 4, 1, 1);
+            status = status != PTO_OK ? status : pto_task_submit(g, task);
+        } else {
+            status = pto_task(g, &mix_kind, slots, i % 7 == 0 ? wide : regions);
+        }
+    }
+    return status;
+}
+
+static int32_t live_field(pto_worker *w, const int64_t *args, int64_t *results) {
+    (void)results;
+    field *f = (field *)(intptr_t)args[0];
+    pto_graph *g = pto_graph_open(w, f->window);
+    if (g == NULL) {
+        return 1;
+    }
+    int32_t status = submit_field(g, f);
+    int32_t closed = pto_graph_close(w, g);
+    CHECK(status == PTO_OK || closed != PTO_OK);
+    return closed;
+}
+
+static void run_field(pto_runtime *rt, int strict) {
+    field serial = {{0}, 0};
+    uint64_t random = 4711;
+    for (int i = 0; i < CELLS; i++) {
+        serial.cells[i] = i + 1;
+    }
+    field start = serial;
+    for (int i = 0; i < GRAPH_TASKS; i++) {
+        int64_t a = (int64_t)(next_random(&random) % CELLS);
+        int64_t b = (int64_t)(next_random(&random) % CELLS);
+        serial.cells[b] = (int64_t)((uint64_t)serial.cells[b] * 3 + (uint64_t)serial.cells[a]);
+    }
+    field f = start;
+    pto_graph *g;
+    int32_t status = pto_graph_create(rt, &g);
+    if (status == PTO_OK) {
+        status = submit_field(g, &f);
+        pto_graph_facts facts;
+        if (status == PTO_OK) {
+            status = pto_graph_measure(g, &facts);
+            CHECK(status != PTO_OK || facts.tasks == GRAPH_TASKS);
+        }
+        for (int traced = 0; traced < 2 && status == PTO_OK; traced++) {
+            f = start;
+            status = pto_graph_execute(g, NULL, 0, traced, NULL);
+            CHECK(status != PTO_OK || memcmp(f.cells, serial.cells, sizeof f.cells) == 0);
+        }
+    }
+    CHECK(status == PTO_OK || (!strict && status == PTO_NO_MEMORY));
+    pto_graph_destroy(g);
+    f = start;
+    f.window = 30;
+    pto_failure failure;
+    const int64_t args[1] = {(int64_t)(intptr_t)&f};
+    status = pto_launch(rt, live_field, args, NULL, NULL, 0, &failure);
+    if (status == PTO_OK) {
+        CHECK(memcmp(f.cells, serial.cells, sizeof f.cells) == 0);
+    } else {
+        CHECK(!strict && failure.status == PTO_NO_MEMORY && failure.site == PTO_SITE_NO_MEMORY);
+        CHECK(failure.graph == NULL);
+    }
+}
+
 /* Runs the scenario with the n-th request failing; false when there were fewer requests. */
 static int scenario(long fail_at, int keep_failing, int32_t threads) {
     host *h = calloc(1, sizeof *h);
@@ -166,6 +275,11 @@ static int scenario(long fail_at, int keep_failing, int32_t threads) {
             CHECK(s.buffers_live == 7 * completed);
         }
         CHECK(keep_failing || completed >= 2 || threads > 1);
+        run_field(rt, 0);
+        if (!keep_failing && h->requests > fail_at) {
+            pto_runtime_trim(rt);
+            run_field(rt, 1); /* whatever failed before, this works */
+        }
         pto_runtime_release(rt);
         for (int i = 0; i < 3; i++) {
             pto_buffer_free(NULL, (void *)(intptr_t)results[i]);

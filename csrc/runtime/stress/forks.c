@@ -38,6 +38,40 @@ static int32_t entry(pto_worker *w, const int64_t *args, int64_t *results) {
     return status;
 }
 
+static int32_t add_one(pto_worker *w, const int64_t *slots) {
+    (void)w;
+    ++*(int64_t *)(intptr_t)slots[0];
+    return 0;
+}
+
+static int64_t cells[16];
+static const int32_t update[1] = {PTO_READ_WRITE};
+static const pto_task_kind add_kind = {"add_one", add_one, 0, 1, 1, update};
+
+/* 160 tasks, ten for each cell. */
+static pto_graph *record(pto_runtime *rt) {
+    const int64_t extent = 16;
+    const int64_t stride = 8;
+    int32_t tensor;
+    pto_graph *g;
+    CHECK(pto_graph_create(rt, &g) == PTO_OK);
+    CHECK(pto_graph_tensor(g, cells, 8, 1, &extent, &stride, &tensor) == PTO_OK);
+    for (int64_t i = 0; i < 160; i++) {
+        const int64_t slot = (int64_t)(intptr_t)&cells[i % 16];
+        const int64_t region[3] = {tensor, i % 16, 1};
+        CHECK(pto_task(g, &add_kind, &slot, region) == PTO_OK);
+    }
+    return g;
+}
+
+static void execute(pto_graph *g) {
+    memset(cells, 0, sizeof cells);
+    CHECK(pto_graph_execute(g, NULL, 0, 0, NULL) == PTO_OK);
+    for (int i = 0; i < 16; i++) {
+        CHECK(cells[i] == 10);
+    }
+}
+
 static void launch(pto_runtime *rt, int64_t *result) {
     CHECK(pto_launch(rt, entry, NULL, result, NULL, 0, NULL) == PTO_OK);
 }
@@ -59,6 +93,8 @@ int main(void) {
     options.num_threads = 3;
     pto_runtime *rt;
     CHECK(pto_runtime_create(&options, &rt) == PTO_OK);
+    pto_graph *recorded = record(rt);
+    execute(recorded);
     pthread_t others[2];
     for (int i = 0; i < 2; i++) {
         CHECK(pthread_create(&others[i], NULL, busy, rt) == 0);
@@ -76,6 +112,11 @@ int main(void) {
                 launch(rt, &mine);
                 pto_buffer_free(NULL, (void *)(intptr_t)mine);
             }
+            execute(recorded); /* the parent's graph, and one of its own */
+            pto_graph *g = record(rt);
+            execute(g);
+            pto_graph_destroy(g);
+            pto_graph_destroy(recorded);
             pid_t grandchild = round % 10 == 0 ? fork() : -1;
             if (grandchild == 0) {
                 alarm(20);
@@ -104,6 +145,8 @@ int main(void) {
     for (int i = 0; i < 2; i++) {
         pthread_join(others[i], NULL);
     }
+    execute(recorded);
+    pto_graph_destroy(recorded);
     pto_runtime_release(rt);
     puts("forks: ok");
     return 0;

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Who wrote and read what, and the edges that follow.
+ *
+ * As long as every access of a lattice is made of whole tiles of one regular tiling (that of the first access), there is
+ * a cell per tile: its last writer and the readers since.  Anything else takes the lattice to arbitrary boxes.
+ */
+#include "tasks.h"
+
+#include <string.h>
+
+#define MOST_TILES_OF_AN_ACCESS 4096
+#define LARGEST_TILED ((int64_t)1 << 31)
+
+/* ---- edges ---- */
+
+static bool collect(pto_graph *g, uint32_t task) {
+    if (!pto__grow(g, (void **)&g->predecessors, &g->room_predecessors, g->num_predecessors + 1,
+                   sizeof *g->predecessors)) {
+        return false;
+    }
+    g->predecessors[g->num_predecessors++] = task;
+    return true;
+}
+
+/* pto__edge in a live graph, where `from` may have finished, or to nobody. */
+bool pto__edge_other(pto_graph *g, uint32_t from, uint32_t to) {
+    if (from == to) {
+        return true;
+    }
+    pto_task_record *p = pto__task(g, from);
+    if (to == 0) {
+        return collect(g, from);
+    }
+    /* acquire: pairs with the exchange in finish(); what a finished task did is seen by whoever is ordered after it */
+    uint32_t head = atomic_load_explicit(&p->successors, memory_order_acquire);
+    if (head == PTO_CLOSED || (head != 0 && pto__link(g, head)->task == to)) {
+        return true;
+    }
+    uint32_t number;
+    pto_link *link = pto__link_take(g, &number);
+    if (PTO_UNLIKELY(link == NULL)) {
+        return false;
+    }
+    link->task = to;
+    do {
+        if (head == PTO_CLOSED) {
+            pto__slab_give(&g->links, number, PTO_LOG2_LINK);
+            return true;
+        }
+        link->next = head;
+        /* release: pairs with the exchange in finish(), for the link; acquire as above */
+    } while (!atomic_compare_exchange_weak_explicit(&p->successors, &head, number, memory_order_acq_rel,
+                                                    memory_order_acquire));
+    g->fanin++;
+    return true;
+}
+
+/* Edges from all of a list of readers. */
+bool pto__edges_from_readers(pto_graph *g, uint32_t readers, uint32_t t) {
+    while (readers != 0) {
+        pto_link *link = pto__link(g, readers);
+        if (PTO_UNLIKELY(!pto__edge(g, link->task, t))) {
+            return false;
+        }
+        readers = link->next;
+    }
+    return true;
+}
+
+void pto__give_links(pto_graph *g, uint32_t first) {
+    while (first != 0) {
+        uint32_t next = pto__link(g, first)->next;
+        pto__slab_give(&g->links, first, PTO_LOG2_LINK);
+        first = next;
+    }
+}
+
+/* The list without finished tasks. */
+uint32_t pto__prune_readers(pto_graph *g, uint32_t readers) {
+    uint32_t kept = 0;
+    while (readers != 0) {
+        pto_link *link = pto__link(g, readers);
+        uint32_t next = link->next;
+        if (pto__retired(g, link->task)) {
+            pto__slab_give(&g->links, readers, PTO_LOG2_LINK);
+        } else {
+            link->next = kept;
+            kept = readers;
+        }
+        readers = next;
+    }
+    return kept;
+}
+
+/* ---- cells ---- */
+
+/* The cell of a tile; 0: no memory (or, with `find`, no such cell). */
+static uint32_t cell_at(pto_graph *g, pto_lattice *l, int64_t tile, bool find) {
+    uint32_t **page = &l->directory[(uint64_t)tile / PTO_DIRECTORY_PAGE];
+    if (*page == NULL) {
+        if (find) {
+            return 0;
+        }
+        *page = pto__supply_block(&g->supply, PTO_DIRECTORY_PAGE * sizeof **page);
+        if (*page == NULL) {
+            return 0;
+        }
+        memset(*page, 0, PTO_DIRECTORY_PAGE * sizeof **page);
+    }
+    uint32_t *number = &(*page)[(uint64_t)tile % PTO_DIRECTORY_PAGE];
+    if (*number == 0 && !find) {
+        uint32_t made;
+        pto_cell *cell = pto__slab_take(&g->cells, &g->supply, PTO_LOG2_CELL, &made);
+        if (cell == NULL || made >= PTO_EXPLICIT) {
+            return 0;
+        }
+        pto_cell empty = {0, 0, (uint32_t)(l - g->lattices), (uint32_t)tile};
+        *cell = empty;
+        *number = made;
+    }
+    return *number;
+}
+
+uint32_t pto__cell_create(pto_graph *g, pto_lattice *l, int64_t tile) { /* 0: no memory */
+    return cell_at(g, l, tile, false);
+}
+
+void pto__forget_last(pto_graph *g, const pto_lattice *l) {
+    for (uint32_t i = 0; i < g->num_tensors; i++) {
+        if (&g->lattices[g->tensors[i].lattice] == l) {
+            g->tensors[i].last_word = 0;
+        }
+    }
+}
+
+/* ---- tilings ---- */
+
+static inline int64_t divide(const pto_tiling *t, int64_t x) {
+    return t->magic == 0 ? x : (int64_t)((unsigned __int128)(uint64_t)x * t->magic >> 64);
+}
+
+/* Makes the first access of a lattice its tile; false: not a regular tiling that can be kept. */
+static bool set_tiling(pto_graph *g, pto_lattice *l, const int64_t *box) {
+    if (l->num_neighbours != 0 || l->overlapping) {
+        return false;
+    }
+    int64_t tiles = 1;
+    for (int32_t d = 0; d < l->rank; d++) {
+        int64_t length = l->end[d] - l->floor[d];
+        int64_t tile = box[2 * d + 1] - box[2 * d];
+        int64_t low = box[2 * d] - l->floor[d];
+        if (length >= LARGEST_TILED) {
+            return false;
+        }
+        if (low % tile != 0) {
+            return false;
+        }
+        l->tiling[d].tile = tile;
+        l->tiling[d].magic = tile == 1 ? 0 : UINT64_MAX / (uint64_t)tile + 1;
+        l->tiling[d].count = (length + tile - 1) / tile;
+        tiles *= l->tiling[d].count;
+        if (tiles > PTO_MOST_TILES) {
+            return false;
+        }
+    }
+    size_t pages = (size_t)(tiles + PTO_DIRECTORY_PAGE - 1) / PTO_DIRECTORY_PAGE;
+    l->directory = pto__supply_block(&g->supply, pages * sizeof *l->directory);
+    if (l->directory == NULL) {
+        return false;
+    }
+    memset(l->directory, 0, pages * sizeof *l->directory);
+    l->state = PTO_TILED;
+    return true;
+}
+
+/*
+ * The tiles [first, last] of each dimension that make up the box; false: it is not made of whole ones.  `touched`: those
+ * that share an element with it.
+ */
+static bool tiles_of(const pto_lattice *l, const int64_t *box, bool touched, int64_t *first, int64_t *last) {
+    int64_t tiles = 1;
+    for (int32_t d = 0; d < l->rank; d++) {
+        const pto_tiling *t = &l->tiling[d];
+        int64_t low = box[2 * d] - l->floor[d];
+        int64_t high = box[2 * d + 1] - l->floor[d];
+        first[d] = divide(t, low);
+        last[d] = divide(t, high - 1);
+        if (touched) {
+            continue;
+        }
+        if (first[d] * t->tile != low || ((last[d] + 1) * t->tile != high && box[2 * d + 1] != l->end[d])) {
+            return false;
+        }
+        tiles *= last[d] - first[d] + 1;
+        if (tiles > MOST_TILES_OF_AN_ACCESS) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The box of a tile. */
+void pto__tile_box(const pto_lattice *l, int64_t tile, int64_t *box) {
+    for (int32_t d = l->rank - 1; d >= 0; d--) {
+        const pto_tiling *t = &l->tiling[d];
+        int64_t low = l->floor[d] + tile % t->count * t->tile;
+        box[2 * d] = low;
+        box[2 * d + 1] = l->end[d] - low < t->tile ? l->end[d] : low + t->tile;
+        tile /= t->count;
+    }
+}
+
+bool pto__index_box(pto_graph *g, pto_lattice *l) {
+    if (l->state == PTO_BOXED) {
+        return true;
+    }
+    l->boxes = pto__boxes_create(g, l);
+    if (l->boxes == NULL) {
+        return false;
+    }
+    int32_t before = l->state;
+    pto__forget_last(g, l);
+    l->state = PTO_BOXED;
+    g->conversions++;
+    if (before == PTO_UNTOUCHED) {
+        return true;
+    }
+    int64_t tiles = 1;
+    for (int32_t d = 0; d < l->rank; d++) {
+        tiles *= l->tiling[d].count;
+    }
+    int64_t *box = pto__supply_block(&g->supply, (size_t)(2 * l->rank + 1) * sizeof *box);
+    if (box == NULL) {
+        return false;
+    }
+    bool good = true;
+    for (int64_t page = 0; page * PTO_DIRECTORY_PAGE < tiles; page++) {
+        if (l->directory[page] == NULL) {
+            continue;
+        }
+        for (int64_t i = 0; i < PTO_DIRECTORY_PAGE && good; i++) {
+            uint32_t number = l->directory[page][i];
+            pto_cell *cell = number == 0 ? NULL : pto__cell(g, number);
+            if (cell == NULL || (cell->writer == 0 && cell->readers == 0)) {
+                continue;
+            }
+            pto__tile_box(l, cell->tile, box);
+            if (cell->writer != 0) {
+                good = pto__boxes_insert(g, l, box, cell->writer, 0);
+            }
+            if (good && cell->readers != 0) {
+                good = pto__boxes_insert(g, l, box, 0, cell->readers);
+            }
+            cell->writer = 0; /* the cell itself stays: it says where its tasks' regions are */
+            cell->readers = 0;
+        }
+    }
+    pto__supply_release(&g->supply, box);
+    return good;
+}
+
+/* ---- any access ---- */
+
+static bool access_tiles(pto_graph *g, uint32_t t, pto_lattice *l, const int64_t *first, const int64_t *last,
+                         int64_t *at, bool write) {
+    int32_t rank = l->rank;
+    bool recording = g->state == PTO_RECORDING && t != 0;
+    for (int32_t d = 0; d < rank; d++) {
+        at[d] = first[d];
+    }
+    for (;;) {
+        int64_t tile = 0;
+        for (int32_t d = 0; d < rank; d++) {
+            tile = tile * l->tiling[d].count + at[d];
+        }
+        uint32_t number = cell_at(g, l, tile, t == 0);
+        if (number != 0) {
+            pto_cell *cell = pto__cell(g, number);
+            if (!(write ? pto__cell_write(g, t, cell, recording) : pto__cell_read(g, t, cell, recording))) {
+                return false;
+            }
+        } else if (t != 0) {
+            return false;
+        }
+        int32_t d = rank - 1;
+        while (d >= 0 && at[d] == last[d]) {
+            at[d] = first[d];
+            d--;
+        }
+        if (d < 0) {
+            return true;
+        }
+        at[d]++;
+    }
+}
+
+/* The slow way of an access: a tiled lattice when the box is made of whole tiles, else boxes; and the neighbours. */
+static bool access_box(pto_graph *g, uint32_t t, pto_lattice *l, const int64_t *box, bool write) {
+    if (l->state == PTO_UNTOUCHED && t != 0 && !set_tiling(g, l, box) && !pto__index_box(g, l)) {
+        return false;
+    }
+    if (l->state == PTO_TILED) {
+        int64_t on_stack[3 * 8];
+        int64_t *room = on_stack;
+        if (l->rank > 8) {
+            room = pto__supply_block(&g->supply, (size_t)(3 * l->rank) * sizeof *room);
+            if (room == NULL) {
+                return false;
+            }
+        }
+        bool whole = tiles_of(l, box, t == 0, room, room + l->rank);
+        bool good = !whole || access_tiles(g, t, l, room, room + l->rank, room + 2 * l->rank, write);
+        if (room != on_stack) {
+            pto__supply_release(&g->supply, room);
+        }
+        if (whole || !good) {
+            return good;
+        }
+        if (!pto__index_box(g, l)) {
+            return false;
+        }
+    }
+    for (uint32_t i = 0; i < l->num_neighbours; i++) {
+        pto_lattice *other = &g->lattices[l->neighbours[i]];
+        if (other->state == PTO_BOXED && !pto__boxes_conflicts(g, other, t, l, box, write)) {
+            return false;
+        }
+    }
+    if (l->state == PTO_UNTOUCHED) {
+        return true; /* only looked at */
+    }
+    return write ? pto__boxes_write(g, l, t, box) : pto__boxes_read(g, l, t, box);
+}
+
+bool pto__index_read(pto_graph *g, uint32_t t, pto_lattice *l, const int64_t *box) {
+    return access_box(g, t, l, box, false);
+}
+
+bool pto__index_write(pto_graph *g, uint32_t t, pto_lattice *l, const int64_t *box) {
+    return access_box(g, t, l, box, true);
+}
+
+bool pto__index_prune(pto_graph *g) {
+    for (uint32_t number = 1; number < g->cells.end; number++) {
+        pto_cell *cell = pto__cell(g, number);
+        if (cell->writer != 0 && pto__retired(g, cell->writer)) {
+            cell->writer = 0;
+        }
+        if (cell->readers != 0) {
+            cell->readers = pto__prune_readers(g, cell->readers);
+        }
+    }
+    for (uint32_t i = 0; i < g->num_lattices; i++) {
+        if (g->lattices[i].state == PTO_BOXED && !pto__boxes_prune(g, &g->lattices[i])) {
+            return false;
+        }
+    }
+    return true;
+}

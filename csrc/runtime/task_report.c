@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: MIT */
+/* What a graph looks like: its tasks, edges and measures, and the dump. */
+#include "tasks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The record of a task that can be looked at; 0: none. */
+static uint32_t record_of(pto_graph *g, int64_t task) {
+    if (g->state == PTO_RECORDING) {
+        return task >= 0 && task < g->num_tasks ? (uint32_t)task + 1 : 0;
+    }
+    return g->failed_task != 0 && pto__task(g, g->failed_task)->payload[-1] == task ? g->failed_task : 0;
+}
+
+static int64_t fanout_of(pto_graph *g, uint32_t t) {
+    int64_t count = 0;
+    uint32_t at = atomic_load_explicit(&pto__task(g, t)->successors, memory_order_relaxed); /* nothing runs */
+    for (; at != 0; at = pto__link(g, at)->next) {
+        count++;
+    }
+    return count;
+}
+
+/* The levels of all tasks, from 1: the longest path to each; NULL: no memory. */
+static uint32_t *levels_of(pto_graph *g) {
+    size_t bytes = ((size_t)g->num_tasks + 1) * sizeof(uint32_t);
+    uint32_t *levels = pto__supply_block(&g->supply, bytes);
+    if (levels == NULL) {
+        return NULL;
+    }
+    memset(levels, 0, bytes);
+    for (uint32_t t = 1; t <= (uint64_t)g->num_tasks; t++) { /* edges lead to later tasks */
+        uint32_t level = ++levels[t];
+        uint32_t at = atomic_load_explicit(&pto__task(g, t)->successors, memory_order_relaxed); /* nothing runs */
+        while (at != 0) {
+            const pto_link *link = pto__link(g, at);
+            if (levels[link->task] < level) {
+                levels[link->task] = level;
+            }
+            at = link->next;
+        }
+    }
+    return levels;
+}
+
+int32_t pto_graph_measure(pto_graph *g, pto_graph_facts *out) {
+    memset(out, 0, sizeof *out);
+    out->tasks = g->num_tasks;
+    out->edges = g->num_edges;
+    out->bytes = g->supply.bytes;
+    if (g->state != PTO_RECORDING) {
+        return PTO_OK;
+    }
+    out->ready = g->num_roots;
+    uint32_t *levels = levels_of(g);
+    if (levels == NULL) {
+        return PTO_NO_MEMORY;
+    }
+    size_t bytes = ((size_t)g->num_tasks + 1) * sizeof *levels;
+    uint32_t *widths = pto__supply_block(&g->supply, bytes);
+    if (widths != NULL) {
+        memset(widths, 0, bytes);
+        for (uint32_t t = 1; t <= (uint64_t)g->num_tasks; t++) {
+            uint32_t width = ++widths[levels[t]];
+            out->max_width = width > out->max_width ? width : out->max_width;
+            out->critical_path = levels[t] > out->critical_path ? levels[t] : out->critical_path;
+        }
+        pto__supply_release(&g->supply, widths);
+    }
+    pto__supply_release(&g->supply, levels);
+    return widths != NULL ? PTO_OK : PTO_NO_MEMORY;
+}
+
+int32_t pto_graph_task(pto_graph *g, int64_t task, pto_task_facts *out) {
+    memset(out, 0, sizeof *out);
+    uint32_t t = record_of(g, task);
+    if (t == 0) {
+        return PTO_BAD_ARGUMENT;
+    }
+    const pto_task_record *record = pto__task(g, t);
+    out->kind = record->kind;
+    out->slots = record->payload;
+    if (g->state == PTO_RECORDING) {
+        out->fanin = record->fanin;
+        out->fanout = fanout_of(g, t);
+    }
+    return PTO_OK;
+}
+
+static int ascending(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a;
+    int64_t y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Writes the successors, in order; their number. */
+static int64_t write_successors(pto_graph *g, uint32_t t, int64_t *out) {
+    int64_t count = 0;
+    bool sorted = true;
+    uint32_t at = atomic_load_explicit(&pto__task(g, t)->successors, memory_order_relaxed); /* nothing runs */
+    for (; at != 0; at = pto__link(g, at)->next) {
+        out[count++] = (int64_t)pto__link(g, at)->task - 1;
+    }
+    for (int64_t i = 0; i < count / 2; i++) { /* the newest edge is the first of the list */
+        int64_t other = out[i];
+        out[i] = out[count - 1 - i];
+        out[count - 1 - i] = other;
+    }
+    for (int64_t i = 1; i < count; i++) {
+        sorted = sorted && out[i - 1] < out[i];
+    }
+    if (!sorted) {
+        qsort(out, (size_t)count, sizeof *out, ascending);
+    }
+    return count;
+}
+
+int32_t pto_graph_successors(pto_graph *g, int64_t task, int64_t *out) {
+    uint32_t t = g->state == PTO_RECORDING ? record_of(g, task) : 0;
+    if (t == 0) {
+        return PTO_BAD_ARGUMENT;
+    }
+    (void)write_successors(g, t, out);
+    return PTO_OK;
+}
+
+int32_t pto_graph_region(pto_graph *g, int64_t task, int32_t index, int32_t *tensor, int64_t *offsets,
+                         int64_t *extents) {
+    uint32_t t = record_of(g, task);
+    if (t == 0 || index < 0 || index >= pto__task(g, t)->kind->num_accesses) {
+        return PTO_BAD_ARGUMENT;
+    }
+    const pto_task_record *record = pto__task(g, t);
+    uint32_t word = ((const uint32_t *)(const void *)(record->payload + record->kind->num_slots))[index];
+    *tensor = -1;
+    if (word == 0) {
+        return PTO_OK;
+    }
+    if (word & PTO_EXPLICIT) {
+        const int64_t *region = *pto__region(g, word & ~PTO_EXPLICIT);
+        *tensor = (int32_t)region[0];
+        int32_t rank = g->tensors[region[0]].rank;
+        for (int32_t a = 0; a < rank && offsets != NULL; a++) {
+            offsets[a] = region[1 + a];
+            extents[a] = region[1 + rank + a];
+        }
+        return PTO_OK;
+    }
+    /* A tile of the tensor that the lattice was made for, which had it to itself then. */
+    const pto_cell *cell = pto__cell(g, word);
+    const pto_lattice *l = &g->lattices[cell->lattice];
+    const pto_tensor *owner = &g->tensors[l->first_tensor];
+    *tensor = (int32_t)l->first_tensor;
+    if (offsets == NULL) {
+        return PTO_OK;
+    }
+    for (int32_t a = 0; a < owner->rank; a++) { /* what is no dimension was accessed whole, or is the same memory */
+        offsets[a] = 0;
+        extents[a] = owner->extents[a];
+    }
+    int64_t tile = cell->tile;
+    for (int32_t d = l->rank - 1; d >= 0; d--) {
+        const pto_tiling *tiling = &l->tiling[d];
+        const pto_axis *axis = &owner->axes[d];
+        int64_t low = tile % tiling->count * tiling->tile;
+        int64_t length = axis->extent - low < tiling->tile ? axis->extent - low : tiling->tile;
+        tile /= tiling->count;
+        offsets[axis->axis] = axis->flipped ? axis->extent - low - length : low;
+        extents[axis->axis] = length;
+    }
+    return PTO_OK;
+}
+
+int32_t pto_graph_tensor_facts(pto_graph *g, int32_t tensor, int64_t *base, int64_t *element_bytes, int32_t *rank,
+                               int64_t *extents, int64_t *strides) {
+    if (tensor < 0 || (uint32_t)tensor >= g->num_tensors) {
+        return PTO_BAD_ARGUMENT;
+    }
+    const pto_tensor *t = &g->tensors[tensor];
+    if (base != NULL) {
+        *base = t->base;
+    }
+    if (element_bytes != NULL) {
+        *element_bytes = t->element_bytes;
+    }
+    if (rank != NULL) {
+        *rank = t->rank;
+    }
+    if (extents != NULL && t->rank != 0) {
+        memcpy(extents, t->extents, (size_t)t->rank * sizeof *extents);
+    }
+    if (strides != NULL && t->rank != 0) {
+        memcpy(strides, t->strides, (size_t)t->rank * sizeof *strides);
+    }
+    return PTO_OK;
+}
+
+const pto_trace_event *pto_graph_trace(pto_graph *g, int64_t *count) {
+    *count = g->trace != NULL && g->tracing ? g->num_tasks : 0;
+    return *count != 0 ? g->trace : NULL;
+}
+
+/* ---- the dump ---- */
+
+/* Where a dump goes: memory with a capacity, or a file. */
+typedef struct sink {
+    char *text;
+    int64_t capacity;
+    FILE *file;
+    int64_t length; /* of everything so far */
+    bool failed;
+} sink;
+
+static void put(sink *s, const char *text) {
+    size_t length = strlen(text);
+    if (s->file != NULL) {
+        s->failed |= fwrite(text, 1, length, s->file) != length;
+    } else if (s->length < s->capacity) {
+        size_t left = (size_t)(s->capacity - s->length);
+        memcpy(s->text + s->length, text, length < left ? length : left);
+    }
+    s->length += (int64_t)length;
+}
+
+static void put_number(sink *s, const char *before, int64_t number, const char *after) {
+    char text[24];
+    (void)snprintf(text, sizeof text, "%lld", (long long)number);
+    put(s, before);
+    put(s, text);
+    put(s, after);
+}
+
+#define NAME_COLUMNS 15u
+#define RULE "================================================================================\n"
+
+static int32_t dump(pto_graph *g, sink *s) {
+    if (g->state != PTO_RECORDING) {
+        return PTO_BAD_ARGUMENT;
+    }
+    int64_t widest = 0;
+    for (uint32_t t = 1; t <= (uint64_t)g->num_tasks; t++) {
+        int64_t fanout = fanout_of(g, t);
+        widest = fanout > widest ? fanout : widest;
+    }
+    int64_t *successors = pto__supply_block(&g->supply, ((size_t)widest + 1) * sizeof *successors);
+    if (successors == NULL) {
+        return PTO_NO_MEMORY;
+    }
+    put(s, RULE "PTO RUNTIME DUMP\n" RULE "\nSUMMARY\n");
+    put_number(s, "  Total tasks scheduled:  ", g->num_tasks, "\n");
+    put_number(s, "  Ready queue size:      ", g->num_roots, "\n\nTASK TABLE\n");
+    for (uint32_t t = 1; t <= (uint64_t)g->num_tasks; t++) {
+        const pto_task_record *record = pto__task(g, t);
+        put_number(s, "  Task ", (int64_t)t - 1, ": ");
+        put(s, record->kind->name);
+        for (size_t column = strlen(record->kind->name); column < NAME_COLUMNS; column++) {
+            put(s, " ");
+        }
+        put(s, record->fanin == 0 ? " [READY]" : " [WAIT]");
+        put_number(s, " fanin=", record->fanin, "");
+        put_number(s, " buf=", record->kind->buffer_bytes, "B fanout=[");
+        int64_t count = write_successors(g, t, successors);
+        for (int64_t i = 0; i < count; i++) {
+            put_number(s, i == 0 ? "" : ",", successors[i], "");
+        }
+        put(s, "]\n");
+    }
+    put(s, "\nDEPENDENCY GRAPH\n");
+    for (uint32_t t = 1; t <= (uint64_t)g->num_tasks; t++) {
+        int64_t count = write_successors(g, t, successors);
+        for (int64_t i = 0; i < count; i++) {
+            put_number(s, "  Task ", (int64_t)t - 1, "");
+            put_number(s, " -> Task ", successors[i], "\n");
+        }
+    }
+    pto__supply_release(&g->supply, successors);
+    return s->failed ? PTO_NO_FILE : PTO_OK;
+}
+
+int64_t pto_graph_dump(pto_graph *g, char *text, int64_t capacity) {
+    sink s = {text, capacity, NULL, 0, false};
+    int32_t status = dump(g, &s);
+    return status == PTO_OK ? s.length : -(int64_t)status;
+}
+
+int32_t pto_runtime_dump(pto_graph *g, const char *path) {
+    FILE *file = fopen(path, "w");
+    if (file == NULL) {
+        return PTO_NO_FILE;
+    }
+    sink s = {NULL, 0, file, 0, false};
+    int32_t status = dump(g, &s);
+    return fclose(file) != 0 && status == PTO_OK ? PTO_NO_FILE : status;
+}
+
+int32_t pto_runtime_dump_stdout(pto_graph *g) {
+    sink s = {NULL, 0, stdout, 0, false};
+    int32_t status = dump(g, &s);
+    return fflush(stdout) != 0 && status == PTO_OK ? PTO_NO_FILE : status;
+}
