@@ -110,7 +110,8 @@ static void chains(void) {
             pto_runtime *rt = runtime(threads, 1);
             int64_t most[2];
             for (int longer = 0; longer < 2; longer++) {
-                chain c = {longer ? chain_length : chain_length / 16, 4096, threads == 1 ? 1 : 16, wide, 0};
+                int64_t length = threads == 1 && wide == 0 ? chain_length : chain_length / 4;
+                chain c = {longer ? length : length / 16, 4096, threads == 1 ? 1 : 16, wide, 0};
                 const int64_t args[1] = {(int64_t)(intptr_t)&c};
                 atomic_store(&bytes_most, 0);
                 CHECK(pto_launch(rt, run_chain, args, NULL, NULL, 0, NULL) == PTO_OK);
