@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""Golden text: expected output kept in files, rewritten with `pytest --update-golden` and reviewed like code."""
+"""For all tests: golden text, and every program that is compiled survives its text.
+
+Golden text is expected output kept in files, rewritten with `pytest --update-golden` and reviewed like code.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,3 +38,30 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
             pytest.fail("\n".join([head, *lines]), pytrace=False)
 
     return compare
+
+
+@pytest.fixture(autouse=True, scope="session")
+def programs_survive_text() -> Iterator[None]:
+    """`parse(print(m)) == m` for the programs that the tests compile.
+
+    Of each program the first and the last stage, and all stages of one in eight, chosen by their text: reading takes
+    time, and stages of one program differ little.
+    """
+    from pto_jit import compiler
+    from pto_jit.ir.parse import parse
+    from pto_jit.ir.text import to_text
+    from pto_jit.lower.pipeline import PIPELINE
+
+    record = compiler._record
+    last = PIPELINE[-1][0]
+
+    def checked(stages: Any, name: str, module: Any, start: float) -> None:
+        record(stages, name, module, start)
+        text = to_text(module)
+        if name in ("source", last) or zlib.crc32(text.encode()) % 8 == 0:
+            again = parse(text)
+            assert again == module, f"stage {name} does not survive its text:\n{text}"
+
+    compiler._record = checked
+    yield
+    compiler._record = record

@@ -57,11 +57,11 @@ class PTOFunctionBuilder(Methods):
         self._loc = user_place()
         if not isinstance(name, str) or not name:
             raise TypeMismatchError(
-                f"{name!r} is no name of a function", self._loc, code="PTO-T184", hint="give a name"
+                f"{name!r} is no name of a function", self._loc, code="PTO-T210", hint="give a name"
             )
         self._module = PTOModule(name) if module is None else module
         if name in self._module:
-            raise CompilationError(f"the module already has a function `{name}`", self._loc, code="PTO-P010",
+            raise CompilationError(f"the module already has a function `{name}`", self._loc, code="PTO-P039",
                                    hint="give it another name")  # fmt: skip
         self._name = name
         self._kind: FuncKind = "incore"
@@ -150,7 +150,7 @@ class PTOFunctionBuilder(Methods):
         source = self._names.memref(memref, loc)
         kind = self._names.types.get(tile)
         if not isinstance(kind, TileType):
-            self._wrong(CompilationError, f"the tile `{tile}` is not declared", loc, "PTO-N062",
+            self._wrong(CompilationError, f"the tile `{tile}` is not declared", loc, "PTO-N066",
                         f"declare it first: `.tile({tile!r}, rows, cols, dtype)`")  # fmt: skip
         self._check_width(memref, kind, loc)
         offsets = [self._index(value, loc) for value in (row, col)]
@@ -234,7 +234,7 @@ class PTOFunctionBuilder(Methods):
         wanted = TileType if role == "T" else ScalarType
         if not isinstance(found, wanted):
             what = "tile" if role == "T" else "scalar"
-            self._wrong(TypeMismatchError, f"the result is {found}, not a {what}", loc, "PTO-T193", f"give a {what}")
+            self._wrong(TypeMismatchError, f"the result is {found}, not a {what}", loc, "PTO-T238", f"give a {what}")
         declared = self._names.assign(name, found)
         if not fits(found, declared):
             shapes = isinstance(found, TileType) and found.dtype == declared.dtype
@@ -342,7 +342,7 @@ class PTOFunctionBuilder(Methods):
         if set(given) != set(formals):
             missing, unknown = [n for n in formals if n not in given], [n for n in given if n not in formals]
             reason = f"has no parameter `{unknown[0]}`" if unknown else f"needs an argument for `{missing[0]}`"
-            self._wrong(TypeMismatchError, f"`{name}` {reason}", loc, "PTO-T190",
+            self._wrong(TypeMismatchError, f"`{name}` {reason}", loc, "PTO-T239",
                         f"its parameters are {', '.join(formals)}")  # fmt: skip
         orchestration = self._kind == "orchestration"
         actuals = tuple(self._names.actual(formals[n], value, loc, orchestration) for n, value in given.items())
@@ -383,7 +383,7 @@ class PTOFunctionBuilder(Methods):
     def _tile_work(self, what: str) -> Loc:
         loc = self._place()
         if self._kind == "orchestration":
-            self._wrong(CompilationError, f"`{what}` in the orchestration function `{self._name}`", loc, "PTO-P021",
+            self._wrong(CompilationError, f"`{what}` in the orchestration function `{self._name}`", loc, "PTO-P038",
                         "tile work belongs in in-core functions: build one and `.call` it")  # fmt: skip
         self._first.setdefault("incore", (what, loc))
         return loc
@@ -391,7 +391,7 @@ class PTOFunctionBuilder(Methods):
     def _text(self, value: object, loc: Loc) -> str:
         if not isinstance(value, str) or not value:
             self._wrong(
-                TypeMismatchError, f"{value!r} is no name", loc, "PTO-T184", "destinations are named by strings"
+                TypeMismatchError, f"{value!r} is no name", loc, "PTO-T211", "destinations are named by strings"
             )
         return value
 

@@ -90,7 +90,7 @@ class PTOModule:
         loc = user_place()
         func = incore_function(fn, types, named, name, loc)
         if func.name in self:
-            raise CompilationError(f"the module already has a function `{func.name}`", loc, code="PTO-P010",
+            raise CompilationError(f"the module already has a function `{func.name}`", loc, code="PTO-P039",
                                    hint="give it another name: `register(..., name=...)`")  # fmt: skip
         return self.add(func, ())
 

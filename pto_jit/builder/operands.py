@@ -35,7 +35,7 @@ class Names:
 
     def declare(self, name: str, type: Type, loc: Loc) -> None:
         if not isinstance(name, str) or not name:
-            wrong(TypeMismatchError, f"{name!r} is no name", loc, "PTO-T184", "give a string")
+            wrong(TypeMismatchError, f"{name!r} is no name", loc, "PTO-T212", "give a string")
         if name in self.types:
             where = f" on line {self.declared[name].lineno}" if name in self.declared else ""
             wrong(CompilationError, f"`{name}` is already declared{where} as {self.types[name]}", loc, "PTO-P031",
@@ -58,7 +58,7 @@ class Names:
         wanted = TileType if role == "T" else ScalarType
         if known is not None and (not isinstance(known, wanted) or name in self.made):
             what = "an intermediate result" if name in self.made else f"a {_WORDS[type(known)]}"
-            wrong(TypeMismatchError, f"`{name}` is {what}, not a {_WORDS[wanted]}", loc, "PTO-T184", "use another name")
+            wrong(TypeMismatchError, f"`{name}` is {what}, not a {_WORDS[wanted]}", loc, "PTO-T213", "use another name")
         if name in self.loops:
             wrong(CompilationError, f"the loop variable `{name}` is assigned in its loop", loc, "PTO-P032",
                   "use another name")  # fmt: skip
@@ -70,12 +70,12 @@ class Names:
 
     def open_loop(self, name: str, loc: Loc) -> None:
         if not isinstance(name, str) or not name:
-            wrong(TypeMismatchError, f"{name!r} is no name of a loop variable", loc, "PTO-T184", "give a string")
+            wrong(TypeMismatchError, f"{name!r} is no name of a loop variable", loc, "PTO-T214", "give a string")
         if name in self.loops:
             wrong(CompilationError, f"a loop of `{name}` is open", loc, "PTO-P033", "use another name")
         if self.types.setdefault(name, I64) != I64:
             wrong(TypeMismatchError, f"`{name}` is declared as {self.types[name]}, a loop variable is i64", loc,
-                  "PTO-T184", "use another name")  # fmt: skip
+                  "PTO-T215", "use another name")  # fmt: skip
         self.loops.append(name)
         self.assigned.add(name)
 
@@ -106,13 +106,13 @@ class Names:
 
     def _known(self, name: Any, loc: Loc, wanted: type, word: str) -> Type:
         if not isinstance(name, str):
-            wrong(TypeMismatchError, f"a {word} is wanted, got {name!r}", loc, "PTO-T184", f"give the name of a {word}")
+            wrong(TypeMismatchError, f"a {word} is wanted, got {name!r}", loc, "PTO-T216", f"give the name of a {word}")
         kind = self.types.get(name)
         if kind is None or name in self.temporaries:
             wrong(CompilationError, f"there is no {word} `{name}`", loc, "PTO-N062",
                   similar(name, self.types) or f"declare it: `.{word}({name!r}, ...)`")  # fmt: skip
         if not isinstance(kind, wanted):
-            wrong(TypeMismatchError, f"`{name}` is a {_WORDS[type(kind)]}, a {word} is wanted", loc, "PTO-T184",
+            wrong(TypeMismatchError, f"`{name}` is a {_WORDS[type(kind)]}, a {word} is wanted", loc, "PTO-T217",
                   f"give the name of a {word}")  # fmt: skip
         return kind
 
@@ -134,13 +134,13 @@ class Names:
             what = {"i": "an integer or the name of an integer scalar", "n": "an integer", "w": "a word"}.get(
                 role, "a number or the name of a scalar"
             )
-            wrong(TypeMismatchError, f"`{name}` is {value!r}, not {what}", loc, "PTO-T184", f"give {what}")
+            wrong(TypeMismatchError, f"`{name}` is {value!r}, not {what}", loc, "PTO-T218", f"give {what}")
         return constant(value, i64, loc) if role == "i" else value
 
     def cast_index(self, var: Var, loc: Loc, append: Callable[[Stmt], None]) -> Var:
         """An integer scalar as i64."""
         if not var.type.dtype.is_integer:
-            wrong(TypeMismatchError, f"`{var.name}` is {var.type}, not an integer", loc, "PTO-T192",
+            wrong(TypeMismatchError, f"`{var.name}` is {var.type}, not an integer", loc, "PTO-T236",
                   "indices are integers: convert it with `.scalar_cvt`")  # fmt: skip
         if var.type == I64:
             return var
@@ -166,11 +166,11 @@ class Names:
                 both = found.type.dtype.is_integer and formal.type.dtype.is_integer
                 if found.type != formal.type and not both:
                     wrong(TypeMismatchError, f"`{formal.name}` is {formal.type}, `{value}` is {found.type}", loc,
-                          "PTO-T194", "convert it with `.scalar_cvt`")  # fmt: skip
+                          "PTO-T233", "convert it with `.scalar_cvt`")  # fmt: skip
                 return found
             if isinstance(value, (int, float)):
                 return constant(value, formal.type.dtype, loc)
-            wrong(TypeMismatchError, f"`{formal.name}` is a scalar, it is given {value!r}", loc, "PTO-T194",
+            wrong(TypeMismatchError, f"`{formal.name}` is a scalar, it is given {value!r}", loc, "PTO-T234",
                   "give a number or the name of a scalar")  # fmt: skip
         if not isinstance(value, tuple):
             return self._tensor(formal, value, loc, orchestration)
@@ -179,7 +179,7 @@ class Names:
             wrong(CompilationError, "an in-core function passes whole memrefs", loc, "PTO-P034",
                   f"write `{formal.name!r}: {first!r}`; orchestration functions select tiles")  # fmt: skip
         if len(value) != 3:
-            wrong(TypeMismatchError, f"{value!r} does not select a tile", loc, "PTO-T184", "write `(tensor, row, col)`")
+            wrong(TypeMismatchError, f"{value!r} does not select a tile", loc, "PTO-T219", "write `(tensor, row, col)`")
         places = [self._tile_index(place, loc) for place in value[1:]]
         return TileArgument(self._tensor(formal, value[0], loc, True), *places)
 
@@ -190,7 +190,7 @@ class Names:
                 return found
         elif type(value) is int:
             return self.index(value)
-        wrong(TypeMismatchError, f"{value!r} is no row or column of tiles", loc, "PTO-T192",
+        wrong(TypeMismatchError, f"{value!r} is no row or column of tiles", loc, "PTO-T237",
               "give an integer, a loop variable or an integer scalar")  # fmt: skip
 
     def _tensor(self, formal: Var, name: Any, loc: Loc, orchestration: bool) -> Var:
@@ -202,7 +202,7 @@ class Names:
         found = self.memref(name, loc)
         if found.type.dtype != formal.type.dtype:
             wrong(TypeMismatchError, f"`{formal.name}` holds {formal.type.dtype}, `{name}` {found.type.dtype}", loc,
-                  "PTO-T194", "give a memref of that element type")  # fmt: skip
+                  "PTO-T235", "give a memref of that element type")  # fmt: skip
         return found
 
 

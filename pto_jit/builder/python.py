@@ -27,13 +27,13 @@ def incore_function(fn: Any, types: Sequence[Any], named: Mapping[str, Any], nam
     """
     python = getattr(fn, "__pto_incore__", None) or getattr(fn, "__pto_jit__", None) or fn
     if not callable(python) or not hasattr(python, "__code__"):
-        raise TypeMismatchError(f"{fn!r} is no function", loc, code="PTO-T183", hint="register a `@pto.incore` function")
+        raise TypeMismatchError(f"{fn!r} is no function", loc, code="PTO-T242", hint="give a `@pto.incore` function")
     parameters = Parameters(python, {})
     program = compile_program(python, _params(parameters, types, named, loc))
     func = program.module.func(program.module.entry)
     if func.results:
         raise TypeMismatchError(
-            f"`{func.name}` returns a value, and a call in a module has nowhere to put it", loc, code="PTO-T182",
+            f"`{func.name}` returns a value, and a call in a module has nowhere to put it", loc, code="PTO-T241",
             hint="write the result to a tensor parameter",
         )  # fmt: skip
     body = rewrite_block(func.body, _without_scope)
@@ -53,7 +53,7 @@ def _params(parameters: Parameters, types: Sequence[Any], named: Mapping[str, An
     unknown = [n for n in named if n not in names]
     if len(types) > len(names) or unknown or any(n in given for n in named):
         what = f"no parameter `{unknown[0]}`" if unknown else f"{len(names)} parameters"
-        raise TypeMismatchError(f"`{parameters.fn.__name__}` has {what}", loc, code="PTO-T190",
+        raise TypeMismatchError(f"`{parameters.fn.__name__}` has {what}", loc, code="PTO-T240",
                                 hint="give one type for each parameter")  # fmt: skip
     given.update(named)
     found: list[Param] = []

@@ -83,7 +83,7 @@ def _bind(g: Generator, func: Func, args: tuple[Any, ...], kwargs: dict[str, Any
         bound = inspect.Signature([inspect.Parameter(name, kind) for name in names]).bind(*args, **kwargs)
     except TypeError as error:
         reason = str(error).replace("'", "`")
-        raise g.error(TypeMismatchError, f"`{func.name}`: {reason}", code="PTO-T019",
+        raise g.error(TypeMismatchError, f"`{func.name}`: {reason}", code="PTO-T230",
                       hint=f"its parameters are {', '.join(names)}") from None  # fmt: skip
     return list(bound.arguments.values())
 
@@ -92,7 +92,7 @@ def _operand(g: Generator, func: Func, param: Var, value: Any) -> Operand:
     if not isinstance(param.type, ScalarType):
         if isinstance(value, Tensor):
             return value.var
-        raise g.error(TypeMismatchError, f"`{func.name}` takes a tensor for `{param.name}`", code="PTO-T194",
+        raise g.error(TypeMismatchError, f"`{func.name}` takes a tensor for `{param.name}`", code="PTO-T231",
                       hint="pass a tensor or a slice of one")  # fmt: skip
     dtype = param.type.dtype
     if isinstance(value, Scalar):
@@ -104,5 +104,5 @@ def _operand(g: Generator, func: Func, param: Var, value: Any) -> Operand:
     elif isinstance(value, (bool, int, float)) and not is_runtime(value):
         check_number(value, dtype, g.e.loc)
         return constant(value, dtype)
-    raise g.error(TypeMismatchError, f"`{func.name}` takes a number of {dtype} for `{param.name}`", code="PTO-T194",
+    raise g.error(TypeMismatchError, f"`{func.name}` takes a number of {dtype} for `{param.name}`", code="PTO-T232",
                   hint=f"convert it: `pl.{dtype}(...)`")  # fmt: skip

@@ -49,7 +49,7 @@ def run(given: argparse.Namespace) -> int:
     name = module.entry if given.entry is None else given.entry.removeprefix("@")
     if name not in module:
         raise ArgumentError(
-            f"PTO-A034: {given.file} has no function @{name}\n"
+            f"PTO-A035: {given.file} has no function @{name}\n"
             f"help: {module.similar(name) or 'its functions are ' + ', '.join(f'@{n}' for n in module)}"
         )
     func = module[name].func

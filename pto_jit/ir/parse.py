@@ -134,7 +134,7 @@ class _Parser(Statements):
 
 
 def _untyped(op: str, *_: object) -> tuple[Type, ...]:
-    raise TypeMismatchError(f"`{op}` is part of a call, which needs types", code="PTO-T186",
+    raise TypeMismatchError(f"`{op}` is part of a call, which needs types", code="PTO-T243",
                             hint="parse with the typing rules")  # fmt: skip
 
 

@@ -132,7 +132,7 @@ class _Completion:
                            "define it above: a parameter, a result, or `alloc_scalar`")  # fmt: skip
             if tensor.name in self.temporaries and self.func.kind == "incore":
                 self.wrong(CompilationError, f"there is no tensor %{tensor.name} in this in-core function", written,
-                           "PTO-N060", "make it a parameter: in-core functions have no temporaries")  # fmt: skip
+                           "PTO-N061", "make it a parameter: in-core functions have no temporaries")  # fmt: skip
             if not isinstance(formal.type, TensorType):
                 check_argument(tensor.type, formal, call.callee, written.place)
             print = footprint(callee, position, self.instances.funcs)
