@@ -98,12 +98,12 @@ class Parameters:
                 values.append(value)
         return names, values
 
-    def classify(self, names: Sequence[str], values: Sequence[Any]) -> Arguments:
-        """Describe bound arguments.
+    def classify(self, names: Sequence[str], values: Sequence[Any], *, device: bool = False) -> Arguments:
+        """Describe bound arguments; `device`: tensors may be in the memory of a GPU.
 
         Raises ArgumentError for what a kernel cannot take, ShapeError for extents that an annotation excludes.
         """
-        reader = Reader(self)
+        reader = Reader(self, device=device)
         for position, (name, value) in enumerate(zip(names, values, strict=True)):
             reader.argument(name, value, self.annotations.get(name), is_self=self.is_method and position == 0)
         return reader.result()

@@ -12,7 +12,6 @@ from pto_jit.compiler import Stages, lower
 from pto_jit.ir.nodes import Block, Call, For, If, Module, Scope, Stmt, While
 from pto_jit.ir.text import to_text as print_module
 from pto_jit.ir.walk import statements
-from pto_jit.kernel import Kernel
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.names import source_name
 from pto_jit.reading import Arguments, Spec
@@ -46,7 +45,10 @@ class LoopNode:
 class Compiled:
     """A compiled specialisation: run it, bind it, read every stage of it."""
 
-    def __init__(self, parameters: Parameters, kernel: Kernel) -> None:
+    _device = False
+
+    def __init__(self, parameters: Parameters, kernel: Any) -> None:
+        """`kernel`: a `Kernel`, or what stands for one on a device."""
         self._parameters = parameters
         self._kernel = kernel
         self._stages: Stages | None = kernel.built.stages
@@ -61,7 +63,7 @@ class Compiled:
 
     def _matching(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Arguments, tuple[Any, ...]]:
         names, values = self._parameters.bind(args, kwargs)
-        call = self._parameters.classify(names, values)
+        call = self._parameters.classify(names, values, device=self._device)
         for name, value in zip(names, values, strict=True):
             if isinstance(value, Spec):
                 raise self._parameters.error(

@@ -80,8 +80,10 @@ class Arguments:
 class Reader:
     """Reads the arguments of one call, one after the other."""
 
-    def __init__(self, parameters: Parameters) -> None:
+    def __init__(self, parameters: Parameters, *, device: bool = False) -> None:
+        """`device`: tensors may be in the memory of a GPU."""
         self.parameters = parameters
+        self.device = device
         self.call = Arguments()
         self.keys: list[Any] = []
         self.symbols: dict[str, tuple[int | None, str, int, int]] = {}
@@ -249,7 +251,7 @@ class Reader:
             self._refuse("PTO-A015", "is a masked array, and a kernel would read what is masked",
                          f"pass `{self.name}.filled(value)`, or `{self.name}.data` together with the mask")  # fmt: skip
         try:
-            view = as_tensor(value, self.name)
+            view = as_tensor(value, self.name, device=self.device)
         except ArgumentError as error:
             reason, _, action = str(error).rpartition("; ")
             name = self.parameters.fn.__name__

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from pto_jit.errors import ArgumentError
-from pto_jit.slotted import frozen
+from pto_jit.slotted import frozen, replace
 
 from . import _dispatch
 
@@ -41,6 +41,7 @@ class TensorView:
     layout: int
     owner: Any
     is_torch: bool = False
+    device: str = "cpu"
 
     @property
     def elements(self) -> int:
@@ -81,11 +82,12 @@ def packed_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def as_tensor(obj: Any, name: str = "argument") -> TensorView | None:
+def as_tensor(obj: Any, name: str = "argument", *, device: bool = False) -> TensorView | None:
     """A view of `obj`, or None when it is no tensor.
 
     Takes NumPy arrays, torch CPU tensors, and whatever has the buffer protocol, `__array_interface__` or DLPack; never
-    copies.  `name` is what an error calls it.  Raises ArgumentError for a tensor that cannot be taken as it is.
+    copies.  `name` is what an error calls it.  `device`: tensors in the memory of a GPU too, of torch or with
+    `__cuda_array_interface__`.  Raises ArgumentError for a tensor that cannot be taken as it is.
     """
     if isinstance(obj, np.ndarray):
         return _from_numpy(obj, obj, name)
@@ -93,7 +95,9 @@ def as_tensor(obj: Any, name: str = "argument") -> TensorView | None:
         return None
     kind = type(obj)
     if _is_torch(kind):
-        return _from_torch(obj, name)
+        return _from_torch(obj, name, device=device)
+    if device and hasattr(kind, "__cuda_array_interface__"):
+        return _from_cuda(obj, name)
     if hasattr(kind, "__array_interface__") or hasattr(kind, "__array_struct__"):
         return _from_numpy(_without_copy(obj, name), obj, name)
     try:
@@ -176,14 +180,14 @@ def _view(
     return TensorView(pointer, tuple(shape), strides, dtype, writable, layout, owner, is_torch)
 
 
-def _from_torch(tensor: Any, name: str) -> TensorView:
+def _from_torch(tensor: Any, name: str, *, device: bool = False) -> TensorView:
     if tensor.requires_grad:
         _refuse(
             name,
             "is a torch tensor that requires grad, and gradients do not flow through a kernel",
             f"pass `{name}.detach()`",
         )
-    if tensor.device.type != "cpu":
+    if tensor.device.type != "cpu" and not (device and tensor.device.type == "cuda"):
         _refuse(name, f"is a torch tensor on {tensor.device}", f"pass `{name}.cpu()`")
     layout = str(tensor.layout)
     if layout != "torch.strided":
@@ -202,7 +206,23 @@ def _from_torch(tensor: Any, name: str) -> TensorView:
     if pointer % itemsize:
         _refuse(name, "is not aligned to its element size", f"pass `{name}.clone()`")
     strides = tuple(step * itemsize for step in tensor.stride())
-    return _view(pointer, tuple(tensor.shape), strides, dtype, True, tensor, True)
+    view = _view(pointer, tuple(tensor.shape), strides, dtype, True, tensor, True)
+    return view if tensor.device.type == "cpu" else replace(view, device="cuda")
+
+
+def _from_cuda(obj: Any, name: str) -> TensorView:
+    """A tensor of another library in the memory of a GPU, by version 3 of the CUDA array interface."""
+    interface = obj.__cuda_array_interface__
+    if interface.get("mask") is not None:
+        _refuse(name, "is a masked array, and a kernel would read what is masked", "pass its data and its mask")
+    dtype = _dtype_id(np.dtype(interface["typestr"]), name)
+    pointer, read_only = interface["data"]
+    shape = tuple(int(n) for n in interface["shape"])
+    strides = interface.get("strides") or packed_strides(shape, _SIZES[dtype])
+    if pointer % _SIZES[dtype]:
+        _refuse(name, "is not aligned to its element size", "pass a copy")
+    view = _view(int(pointer or 0), shape, tuple(strides), dtype, not read_only, obj, False)
+    return replace(view, device="cuda")
 
 
 _TORCH_DTYPES = {

@@ -36,8 +36,13 @@ class FailureRecord(ctypes.Structure):
 class Device(Protocol):
     """Where kernels run. Addresses are of the device's memory."""
 
+    @property
+    def shared_limit(self) -> int:
+        """Bytes of shared memory that a block can have."""
+        ...
+
     def prepare(self, kernel: Kernel, spread: Spread, shared: int) -> Any:
-        """A version of a kernel, compiled and loaded."""
+        """A version of a kernel, compiled and loaded; LaunchError when it wants too much shared memory."""
         ...
 
     def launch(
@@ -86,11 +91,14 @@ class EmulatedDevice:
     that depend on it show a missing barrier.
     """
 
+    shared_limit = 227 * 1024  # as on Hopper
+
     def __init__(self, order: int = 0) -> None:
         self.order = order
         self._record = FailureRecord()
 
     def prepare(self, kernel: Kernel, spread: Spread, shared: int) -> Any:
+        check_shared(kernel, shared, self.shared_limit)
         compiler = toolchain.need("the emulation of CUDA kernels", "g++", "clang++")
         key = hashlib.sha256(repr((kernel.source, spread.defines)).encode()).hexdigest()
         known = _emulated.get(key)
@@ -131,6 +139,13 @@ class EmulatedDevice:
         found = FailureRecord.from_buffer_copy(self._record)
         self._record.site = 0
         return found
+
+
+def check_shared(kernel: Kernel, shared: int, limit: int) -> None:
+    """Raise LaunchError when a version wants more shared memory than a block can have."""
+    if shared > limit:
+        raise LaunchError(f"PTO-X144: {kernel.name}: its tiles take {shared} bytes of shared memory of {limit}\n"
+                          "help: use smaller tiles")  # fmt: skip
 
 
 _emulated: dict[str, Any] = {}

@@ -69,8 +69,9 @@ def gather(func: Func, dims: dict[str, tuple[str, int]]) -> Facts:
         if s.results and isinstance(s.results[0].type, TensorType) and isinstance(s.args[0], Var):
             roots[s.results[0].name] = roots[s.args[0].name]
     return Facts(
-        mutable, Counter(v.name for s in statements(body) for v in uses(s)), _indices(func), _natural(func, known, mutable),
-        _limits(func, mutable), known, _varying(func, mutable), frozenset(fitting_tiles(body)), roots,
+        mutable, Counter(v.name for s in statements(body) for v in uses(s)), _indices(func),
+        _natural(func, known, mutable), _limits(func, mutable), known, _varying(func, mutable),
+        frozenset(fitting_tiles(body)), roots,
     )  # fmt: skip
 
 
@@ -118,9 +119,7 @@ def _indices(func: Func) -> frozenset[str]:
         for d in defs(s):
             if d.type == _INDEX:
                 candidates.add(d.name)
-        passes_on = (
-            isinstance(s, Op) and s.op in _ARITHMETIC and len(s.results) == 1 and s.results[0].type == _INDEX
-        )
+        passes_on = isinstance(s, Op) and s.op in _ARITHMETIC and len(s.results) == 1 and s.results[0].type == _INDEX
         for v in uses(s):
             if v.type != _INDEX or v.name in places:
                 continue
@@ -146,7 +145,9 @@ def _natural(func: Func, dims: Collection[str], mutable: frozenset[str]) -> froz
 
     for s in statements(func.body):
         match s:
-            case For(var=var, start=start, step=Const(value=step)) if step > 0 and sure(start) and var.name not in mutable:
+            case For(var=var, start=start, step=Const(value=step)) if (
+                step > 0 and sure(start) and var.name not in mutable
+            ):
                 known.add(var.name)
             case Op(op="add" | "mul" | "min" | "copy" | "floordiv", results=(Var() as r,)) if r.type == _INDEX:
                 if r.name not in mutable and all(sure(a) for a in s.args):

@@ -42,7 +42,9 @@ class _Inliner:
         callee = self.module.func(call.callee)
         self.depth += 1
         if self.depth > 200:
-            raise TargetError(f"PTO-X110: {call.callee}: calls nest too deeply\nhelp: do not call functions recursively")
+            raise TargetError(
+                f"PTO-X110: {call.callee}: calls nest too deeply\nhelp: do not call functions recursively"
+            )
         body = self.block(callee.body)
         self.depth -= 1
         last = body[-1] if body else None

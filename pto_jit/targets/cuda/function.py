@@ -200,7 +200,9 @@ class FunctionWriter:
             test = f"{inner} {'>' if down else '<'} {stop}"
         else:
             test = f"{step} > 0 ? {inner} < {stop} : {inner} > {stop}"
-        move = f"++{inner}" if step == "1" else f"{inner} -= {step[1:]}" if step.startswith("-") else f"{inner} += {step}"
+        move = (
+            f"++{inner}" if step == "1" else f"{inner} -= {step[1:]}" if step.startswith("-") else f"{inner} += {step}"
+        )
         with self.text.block(f"for (int64_t {inner} = {start}; {test}; {move})"):
             if inner != var:
                 self.text.line(f"{var} = {inner};")
@@ -273,7 +275,9 @@ class FunctionWriter:
     def check(self, condition: str, error: str, message: str, loc: Loc, first: str, second: str) -> None:
         """Record a failure of the launch unless `condition` holds."""
         self.sites.append(Site(error, message, loc))
-        self.text.line(f"if (!({condition})) pto::fail(failure, {self.first_site + len(self.sites)}, {first}, {second});")
+        self.text.line(
+            f"if (!({condition})) pto::fail(failure, {self.first_site + len(self.sites)}, {first}, {second});"
+        )
 
     def operation(self, op: Op) -> None:
         if touches_tiles(op):
@@ -306,7 +310,7 @@ class FunctionWriter:
         return f"{self.name(tensor.name)}.data[{self.offset(tensor, indices)}]"
 
     def offset(self, tensor: Var, indices: Sequence[Operand]) -> str:
-        """The distance of an element from the start of its tensor, in elements; constant negative indices count back."""
+        """The distance of an element from the start of its tensor, in elements; constant negative ones count back."""
         assert isinstance(tensor.type, TensorType)
         name, parts = self.name(tensor.name), []
         last = tensor.type.rank - 1
@@ -357,7 +361,8 @@ class FunctionWriter:
             shape = [f"int64_t({e})" for e in extents]
             strides = [f"int64_t({' * '.join(extents[k + 1 :]) or '1'})" for k in range(len(extents))]
         self.text.line(
-            f"const pto::Tensor<{typ}, {len(shape)}> {new} = {{{data}, {{{', '.join(shape)}}}, {{{', '.join(strides)}}}}};"
+            f"const pto::Tensor<{typ}, {len(shape)}> {new} = "
+            f"{{{data}, {{{', '.join(shape)}}}, {{{', '.join(strides)}}}}};"
         )
 
     def _view_extent(self, source: Var, axis: int, offset: Operand, extent: Operand) -> str:
@@ -383,4 +388,3 @@ class FunctionWriter:
 
     def tile_operation(self, op: Op) -> None:
         raise NotImplementedError
-

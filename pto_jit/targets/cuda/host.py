@@ -25,7 +25,7 @@ from pto_jit.targets.cuda.devices import Device
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import Kernel
 from pto_jit.targets.cuda.nests import touches_tiles
-from pto_jit.targets.cuda.spreads import choose, grid
+from pto_jit.targets.cuda.spreads import choose, grid, spread_stages, with_stages
 
 
 @frozen(eq=False)
@@ -164,7 +164,9 @@ class _Run:
         pointer = x.pointer + sum(o * s for o, s in zip(offsets, x.strides, strict=True))
         drop = op.attr("drop") or ()
         kept = [a for a in range(rank) if a not in drop]  # type: ignore[operator]
-        return (DeviceTensor(pointer, tuple(shape[a] for a in kept), tuple(x.strides[a] for a in kept), x.dtype, x.owner),)
+        return (
+            DeviceTensor(pointer, tuple(shape[a] for a in kept), tuple(x.strides[a] for a in kept), x.dtype, x.owner),
+        )
 
     def reshape(self, op: Op, args: list[Any]) -> tuple[Any, ...]:
         x: DeviceTensor = args[0]
@@ -227,6 +229,9 @@ class _Run:
         shapes = [tuple(int(_evaluated(e, inner, kernel)) for e in shape) for shape in kernel.shapes]
         spread = choose(kernel, known, shapes, trips)
         shared = kernel.shared_bytes(dict(spread.defines))
+        if shared > self.device.shared_limit and spread_stages(spread) > 2:
+            spread = with_stages(spread, 2)
+            shared = kernel.shared_bytes(dict(spread.defines))
         version = self.device.prepare(kernel, spread, shared)
         values = [_as_argument(frame[p.name], p.type, kernel) for p in kernel.func.params]
         values.append(ctypes.c_void_p(self.device.failure_address))
@@ -245,9 +250,11 @@ class _Run:
             for stmt in body:
                 if stmt is loop:
                     break
-                if isinstance(stmt, Op) and stmt.op not in ("getelem", "setelem") and not touches_tiles(stmt):
-                    if all(v.name in inner.frame for v in uses(stmt)) and all(d.name not in inner.frame for d in defs(stmt)):
-                        inner.operation(stmt)
+                if not isinstance(stmt, Op) or stmt.op in ("getelem", "setelem") or touches_tiles(stmt):
+                    continue
+                known = all(v.name in inner.frame for v in uses(stmt))
+                if known and all(d.name not in inner.frame for d in defs(stmt)):
+                    inner.operation(stmt)
             if loop is None:
                 break
             start, stop, step = (int(inner.value(o)) for o in (loop.start, loop.stop, loop.step))
@@ -292,7 +299,7 @@ def _check_overlap(kernel: Kernel, read: str, written: str, same: bool, frame: d
     if same and (a.pointer, a.shape, a.strides, a.dtype) == (b.pointer, b.shape, b.strides, b.dtype):
         return
     raise LaunchError(
-        f"PTO-X131: {kernel.name}: `{read}` and `{written}` share memory, and the kernel writes `{written}` while it reads\n"
+        f"PTO-X131: {kernel.name}: `{read}` and `{written}` share memory, and `{written}` is written\n"
         "help: pass tensors that do not overlap"
     )
 

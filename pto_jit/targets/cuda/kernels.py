@@ -18,6 +18,8 @@ from pto_jit.targets.cuda.values import Site
 from pto_jit.targets.source.scalars import memory_type, register_type
 from pto_jit.targets.source.text import SourceText
 
+STAGES = 3
+"""Copies of a tile in shared memory that a loop works through: two are under way while one is read."""
 THREADS = 256
 """Threads of a block that runs elements; at most this many, and what a kernel of tiles starts from."""
 
@@ -73,7 +75,8 @@ class Kernel:
     threads takes iterations of its own; chain: the loops that are the grid, outermost first; capacities: macros that
     bound run-time extents of tiles; shapes: the extents of all tiles, rows and columns; run: columns that a thread
     takes at a time; sites: what can fail, numbered from `first_site + 1`; whole_rows: every warp has whole rows of
-    fragments; stages, shared: how many copies of tiles in shared memory there are, and what they are.
+    fragments; fastmath: contraction is allowed;
+    stages, shared: how many copies of tiles in shared memory there are, and what they are.
     """
 
     name: str
@@ -88,8 +91,9 @@ class Kernel:
     sites: tuple[Site, ...]
     first_site: int
     overlaps: tuple[Overlap, ...]
+    fastmath: bool = False
     whole_rows: bool = False
-    stages: int = 2
+    stages: int = STAGES
     shared: tuple[SharedTile, ...] = ()
 
     def shared_bytes(self, defines: dict[str, int]) -> int:
@@ -107,7 +111,7 @@ def write_kernel(
     if not tiled:
         writer: FunctionWriter = FunctionWriter(func, facts, chain, teamed=False, elements=True, first_site=first_site)
         writer.block(func.body)
-        return _kernel(func, file, writer, "elements", {}, (), 1, facts)
+        return _kernel(func, file, writer, "elements", {}, (), 1, facts, fastmath)
     products = any(isinstance(s, Op) and s.op == "dot" for s in statements(func.body))
     shapes = tile_shapes(func.body)
     teamed = not products and bool(chain) and all(_one_row(s) for s in shapes)
@@ -118,19 +122,19 @@ def write_kernel(
     tile_writer.block(func.body)
     kind = "fragments" if products else "rows"
     run = 2 if products else _run(func.body)
-    return _kernel(func, file, tile_writer, kind, tile_writer.capacities, shapes, run, facts)
+    return _kernel(func, file, tile_writer, kind, tile_writer.capacities, shapes, run, facts, fastmath)
 
 
 def _kernel(
     func: Func, file: str, writer: FunctionWriter, kind: str, capacities: dict[str, Operand],
-    shapes: tuple[tuple[Operand, ...], ...], run: int, facts: Facts,
+    shapes: tuple[tuple[Operand, ...], ...], run: int, facts: Facts, fastmath: bool,
 ) -> Kernel:  # fmt: skip
     text = SourceText()
     text.line("// SPDX-License-Identifier: MIT")
     text.line(f"// Kernel `{func.name}` of {file}, written by pto_jit for CUDA.")
     text.line(f'#include "{"pto_products.cuh" if kind == "fragments" else "pto_cuda.cuh"}"')
     text.line()
-    _macros(text, kind, writer.teamed, run, tuple(capacities))
+    _macros(text, kind, writer.teamed, run, tuple(capacities), writer.whole_rows)
     if writer.recipes.texts:
         text.line("namespace pto {")
         for function in writer.recipes.texts.values():
@@ -148,16 +152,17 @@ def _kernel(
         for line in without_unused([*writer.prologue(), *str(writer.text).splitlines()]):
             text.line(line)
     return Kernel(func.name, func, str(text), kind, writer.teamed, writer.chain, tuple(capacities.items()), shapes, run,
-                  tuple(writer.sites), writer.first_site, tuple(_overlaps(func, facts)), writer.whole_rows, 2,
+                  tuple(writer.sites), writer.first_site, tuple(_overlaps(func, facts)), fastmath,
+                  writer.whole_rows, STAGES,
                   tuple(writer.shared))  # fmt: skip
 
 
-def _macros(text: SourceText, kind: str, teamed: bool, run: int, capacities: tuple[str, ...]) -> None:
+def _macros(text: SourceText, kind: str, teamed: bool, run: int, capacities: tuple[str, ...], whole_rows: bool) -> None:
     if kind == "elements":
         return
     defaults = [("TR", "8" if not teamed else "1"), ("TC", "32" if not teamed else "256"), ("V", str(run))]
     if kind == "fragments":
-        defaults = [("WM", "4"), ("WN", "1"), ("STAGES", "2")]
+        defaults = [("WM", "4"), ("WN", "1" if whole_rows else "2"), ("STAGES", str(STAGES))]
     text.line("// Chosen for each launch; a version of the kernel is compiled for every choice that is met.")
     for name, value in (*defaults, *((c, "128") for c in capacities)):
         text.line(f"#if !defined({name})")

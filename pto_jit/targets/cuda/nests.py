@@ -164,7 +164,8 @@ class _Outliner:
             if isinstance(var.type, ScalarType):
                 raise unsupported(
                     f"the number `{var.name}` of a kernel that the host or another kernel reads",
-                    body[0].loc, "write it into a tensor, and read it from there",  # pyright: ignore
+                    body[0].loc,
+                    "write it into a tensor, and read it from there",  # pyright: ignore
                 )
             if isinstance(var.type, TileType):
                 body = self._spill(var, body, out)
@@ -320,7 +321,9 @@ def chain_of(body: Block) -> tuple[For, ...]:
     while True:
         loops = [s for s in body if is_parallel(s)]
         others = [s for s in body if not is_parallel(s)]
-        plain = all(isinstance(s, Return) or (isinstance(s, Op) and not touches_tiles(s) and not writes(s)) for s in others)
+        plain = all(
+            isinstance(s, Return) or (isinstance(s, Op) and not touches_tiles(s) and not writes(s)) for s in others
+        )
         if len(loops) != 1 or not plain:
             return tuple(out)
         loop = loops[0]

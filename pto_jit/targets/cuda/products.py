@@ -56,7 +56,7 @@ class ProductWriter(TileWriter):
         self.staged = {}
         self.roles: dict[str, Role] = {}
         self.pipelined: dict[str, str] = {}  # staged loads of a loop, with the number of the buffer in use
-        self.shared_names: dict[tuple[str, Role, str, str], str] = {}
+        self.shared_names: dict[tuple[str, Role, str, str, str], str] = {}
         self._find_roles()
         self.whole_rows = self._wants_whole_rows()
         self.kept_early = self._read_in_inner_blocks()
@@ -146,7 +146,9 @@ class ProductWriter(TileWriter):
                 if any(a == len(shape) - 1 and shape[a] != 1 for a in reduced_axes(s)):
                     return True
             if s.op == "dot" and isinstance(s.args[0], Var) and s.args[0].name not in self.roles:
-                made = next((o for o in statements(self.func.body) if isinstance(o, Op) and s.args[0] in o.results), None)
+                made = next(
+                    (o for o in statements(self.func.body) if isinstance(o, Op) and s.args[0] in o.results), None
+                )
                 if made is None or made.op != "transpose":
                     return True
         return False
@@ -156,13 +158,16 @@ class ProductWriter(TileWriter):
     def _store_of(
         self, wish: str, dtype: DType, role: Role, rows: Axis, columns: Axis, copies: str, *, passing: bool = False
     ) -> str:
-        """The name of shared memory for a tile; `passing` ones of one shape, read by the next product alone, share it."""
-        key = (dtype.name, role, rows.capacity, columns.capacity)
-        if passing and key in self.shared_names:
-            return self.shared_names[key]
+        """The name of shared memory for a tile; `passing` ones, read by the next product alone, share it."""
+        key = (dtype.name, role, rows.capacity, columns.capacity, copies)
+        known = self.shared_names.get(key)
+        if known is not None and (passing or copies != "1") and known not in self.pipelined.values():
+            return known  # loops that follow each other take over what the one before has left
         name = self.names.fresh(("left" if "m" in role else "right") if passing else f"{wish}_shared")
-        self.shared.append(SharedTile(name, memory_type(dtype), dtype.bytes, role, rows.capacity, columns.capacity, copies))
-        if passing:
+        self.shared.append(
+            SharedTile(name, memory_type(dtype), dtype.bytes, role, rows.capacity, columns.capacity, copies)
+        )
+        if passing or copies != "1":
             self.shared_names[key] = name
         return name
 
@@ -173,10 +178,14 @@ class ProductWriter(TileWriter):
         lines = ["PTO_SHARED_MEMORY(memory);"]
         before = "memory"
         for tile in self.shared:
-            rows, columns = (f"Spread::{_PADDING[r]}({c})" for r, c in zip(tile.role, (tile.rows, tile.columns), strict=True))
+            rows, columns = (
+                f"Spread::{_PADDING[r]}({c})" for r, c in zip(tile.role, (tile.rows, tile.columns), strict=True)
+            )
             lines.append(f"constexpr int {tile.name}_rows = {rows};")
             lines.append(f"constexpr int {tile.name}_columns = {columns};")
-            lines.append(f"constexpr int {tile.name}_size = {tile.name}_rows * pto::pitch<{tile.type}>({tile.name}_columns);")
+            lines.append(
+                f"constexpr int {tile.name}_size = {tile.name}_rows * pto::pitch<{tile.type}>({tile.name}_columns);"
+            )
             lines.append(f"{tile.type}* const {tile.name} = reinterpret_cast<{tile.type}*>({before});")
             before = f"{tile.name} + {tile.copies} * {tile.name}_size" if tile.copies != "1" else (
                 f"{tile.name} + {tile.name}_size")  # fmt: skip
@@ -193,7 +202,9 @@ class ProductWriter(TileWriter):
         dtype = tile.dtype
         if name in self.pipelined:
             memory = self.pipelined[name]
-            self.staged[name] = Staged(dtype, memory, tile.rows, tile.columns, f"{memory} + {self.buffer} * {memory}_size")
+            self.staged[name] = Staged(
+                dtype, memory, tile.rows, tile.columns, f"{memory} + {self.buffer} * {memory}_size"
+            )
             return True
         self.reads_memory(op.args[0])
         memory = self._store_of(self.name(name), dtype, role, tile.rows, tile.columns, "1", passing=self._passes(name))
@@ -240,8 +251,8 @@ class ProductWriter(TileWriter):
 
     def _stage(self, memory: str, to: str, tile: Tile, at: str, strides: tuple[str, str]) -> None:
         self.text.line(
-            f"pto::stage_tile<{memory}_rows, {memory}_columns, Spread::THREADS>({to}, {at}, {strides[0]}, {strides[1]}, "
-            f"{tile.rows.valid}, {tile.columns.valid});"
+            f"pto::stage_tile<{memory}_rows, {memory}_columns, Spread::THREADS>({to}, {at}, {strides[0]}, "
+            f"{strides[1]}, {tile.rows.valid}, {tile.columns.valid});"
         )
 
     def _transpose(self, op: Op) -> None:
@@ -266,7 +277,9 @@ class ProductWriter(TileWriter):
             rank = tile_type.rank
             rows, columns = (self.axis(e) for e in op.args[1 + rank : 1 + 2 * rank])
             name = op.results[0].name
-            self.pipelined[name] = self._store_of(self.name(name), tile_type.dtype, self.roles[name], rows, columns, "STAGES")
+            self.pipelined[name] = self._store_of(
+                self.name(name), tile_type.dtype, self.roles[name], rows, columns, "STAGES"
+            )
         stage = self.names.fresh(f"stage_{var}")
         with self.text.block(f"const auto {stage} = [&](const int64_t {var}, const int into)", "};"):
             self._stage_all(loads)
@@ -281,7 +294,9 @@ class ProductWriter(TileWriter):
         outer, self.buffer = self.buffer, self.names.fresh("buffer")
         buffer = self.buffer
         self.text.line(f"int {buffer} = 0;")
-        with self.text.block(f"for (int64_t {var} = {start}; {var} < {stop}; {var} += {step}, {buffer} = ({buffer} + 1) % STAGES)"):
+        with self.text.block(
+            f"for (int64_t {var} = {start}; {var} < {stop}; {var} += {step}, {buffer} = ({buffer} + 1) % STAGES)"
+        ):
             self.text.line("pto::wait_for_copies<STAGES - 2>();")
             self.text.line("Spread::synchronise();")
             self.text.line(f"if ({var} + {later} < {stop}) {stage}({var} + {later}, ({buffer} + STAGES - 1) % STAGES);")
@@ -294,13 +309,15 @@ class ProductWriter(TileWriter):
             del self.pipelined[op.results[0].name]
 
     def _prefetched(self, loop: For) -> list[tuple[Op, list[Op]]]:
-        """The staged loads directly in a loop that can be issued iterations ahead, with what their places are made of."""
+        """The staged loads directly in a loop that can be issued ahead, with what their places are made of."""
         if not isinstance(loop.step, Const) or loop.step.value <= 0 or loop.var.name in self.declared:
             return []
         written = {self.facts.roots[s.args[1].name] for s in statements(loop.body)
                    if isinstance(s, Op) and s.op in ("store", "setelem") and isinstance(s.args[1], Var)}  # fmt: skip
         made = {r.name: s for s in loop.body if isinstance(s, Op) for r in s.results}
-        elsewhere = {r.name for s in statements(loop.body) if isinstance(s, Op) and s not in loop.body for r in s.results}
+        elsewhere = {
+            r.name for s in statements(loop.body) if isinstance(s, Op) and s not in loop.body for r in s.results
+        }
         out: list[tuple[Op, list[Op]]] = []
         for op in loop.body:
             if not isinstance(op, Op) or not op.results or op.results[0].name not in self.roles:
@@ -341,7 +358,14 @@ class ProductWriter(TileWriter):
         left, right = self._operand(a), self._operand(b)
         (rows, depth), (inner, columns) = _meaning(left), _meaning(right)
         if depth.declared != inner.declared and not (depth.declared.isdigit() and inner.declared.isdigit()):
-            self.check(f"{depth.declared} == {inner.declared}", "LaunchError", CONTRACTED, op.loc, depth.declared, inner.declared)
+            self.check(
+                f"{depth.declared} == {inner.declared}",
+                "LaunchError",
+                CONTRACTED,
+                op.loc,
+                depth.declared,
+                inner.declared,
+            )
         if depth.valid != inner.valid and not (depth.fits or inner.fits):
             self.check(f"{depth.valid} == {inner.valid}", "LaunchError", CONTRACTED, op.loc, depth.valid, inner.valid)
         target = self._accumulator(op, rows, columns)

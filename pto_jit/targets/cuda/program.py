@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Any
 
-from pto_jit.ir.nodes import Block, Func, Module, Op, Return, Var
-from pto_jit.ir.types import ScalarType, TensorType
+from pto_jit.ir.nodes import Block, Module, Op, Var
 from pto_jit.ir.verify import verify
 from pto_jit.ir.walk import statements
 from pto_jit.semantic.rules import infer
@@ -54,6 +53,7 @@ def compile_module(module: Module, *, fastmath: bool = False) -> CudaProgram:
             first += len(kernels[-1].sites)
     sources = {f"{k.name}.cu": k.source for k in kernels}
     sources |= {name: text for name, text in headers().items() if name != "pto_cuda_emulation.h"}
+    sources["README.md"] = _readme(module.name, kernels)
     return CudaProgram(split, HostProgram(entry, kernels), frozenset(written_tensors(module)), sources)
 
 
@@ -66,10 +66,11 @@ def extents_of(body: Block) -> dict[str, tuple[str, int]]:
     return out
 
 
-def result_kinds(func: Func) -> list[Any]:
-    """The types that the entry returns."""
-    last = func.body[-1] if func.body else None
-    return [v.type for v in last.values] if isinstance(last, Return) else []
-
-
-__all__ = ["CudaProgram", "ScalarType", "TensorType", "compile_module", "result_kinds"]
+def _readme(name: str, kernels: Sequence[Kernel]) -> str:
+    """How the written kernels are compiled."""
+    lines = [f"# {name}: CUDA kernels", "", "For compute capability 8.0 or later:", "",
+             "```"]  # fmt: skip
+    lines += [f"nvcc -std=c++17 -cubin -arch=sm_90 --fmad=false -o {k.name}.cubin {k.name}.cu" for k in kernels]
+    lines += ["```", "", "The macros at the top of a kernel say how its tiles are spread over the threads of a block; "
+              "`-D` replaces their defaults.", f"`{name}.pto` has the host code that launches them."]  # fmt: skip
+    return "\n".join(lines) + "\n"

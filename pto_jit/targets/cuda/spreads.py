@@ -24,12 +24,25 @@ class Spread:
     teams: int
 
 
+def spread_stages(spread: Spread) -> int:
+    """How many copies of staged tiles there are."""
+    return dict(spread.defines).get("STAGES", 0)
+
+
+def with_stages(spread: Spread, stages: int) -> Spread:
+    """The same with fewer copies of staged tiles, where shared memory is short."""
+    defines = tuple((name, stages if name == "STAGES" else value) for name, value in spread.defines)
+    return Spread(defines, spread.block, spread.teams)
+
+
 def power_of_two(n: int) -> int:
     """The smallest power of two that is at least n."""
     return 1 << max(0, n - 1).bit_length()
 
 
-def choose(kernel: Kernel, extents: Mapping[str, int], shapes: Sequence[tuple[int, ...]], trips: Sequence[int]) -> Spread:
+def choose(
+    kernel: Kernel, extents: Mapping[str, int], shapes: Sequence[tuple[int, ...]], trips: Sequence[int]
+) -> Spread:
     """For the run-time extents behind the capacities (by macro), the extents of all tiles, the iterations of the chain.
 
     Raises LaunchError for tiles that do not fit the registers of a block.
@@ -84,13 +97,13 @@ def _fragments(kernel: Kernel, extents: Mapping[str, int], shapes: Sequence[tupl
     warps = 4 if size <= 64 * 128 else 8
     while size > warps * 32 * MOST_SLOTS and warps < 32:
         warps *= 2
-    if size > warps * 32 * MOST_SLOTS:
-        raise _too_large(kernel, rows, size // max(rows, 1))
-    down = min(warps, max(1, -(-rows // 16)))
-    down = 1 << (down.bit_length() - 1)
+    down = 1 << (min(warps, max(1, -(-rows // 16))).bit_length() - 1)
+    across = 1
     if not kernel.whole_rows:
-        down = min(down, 2 if warps == 4 else 4)
-    across = warps // down
+        down = min(down, 4)
+        across = warps // down
+    if size > down * across * 32 * MOST_SLOTS:
+        raise _too_large(kernel, rows, size // max(rows, 1))
     defines = [("WM", down), ("WN", across), ("STAGES", kernel.stages)]
     defines += [(macro, max(16, -(-extent // 16) * 16)) for macro, extent in extents.items()]
     return Spread(tuple(defines), (32 * warps, 1, 1), 1)

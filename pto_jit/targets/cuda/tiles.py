@@ -107,7 +107,8 @@ class TileWriter(FunctionWriter):
         valid_rows = "1" if rows.unit else f"{name}_rows"
         valid_columns = "1" if columns.unit else f"{name}_columns"
         tile = Tile(var.type.dtype, rank, replace(rows, valid=valid_rows, fits=fits),
-                    replace(columns, valid=valid_columns, fits=fits), in_array(name, rows.unit, columns.unit), name)  # fmt: skip
+                    replace(columns, valid=valid_columns, fits=fits),
+                    in_array(name, rows.unit, columns.unit), name)  # fmt: skip
         nr, nc = self.slots(tile)
         self.text.line(f"{typ} {name}[{nr}][{nc}];")
         wanted = [v for v, axis in ((valid_rows, rows), (valid_columns, columns)) if not axis.unit]
@@ -162,7 +163,7 @@ class TileWriter(FunctionWriter):
 
     def _written_at_reader(self, var: Var, tile: Tile) -> bool:
         """Whether the only reader is an operation of this block that looks at each element once."""
-        if tile.array is not None or tile.element("i", "j").count("(") == 0 and " " not in tile.element("i", "j"):
+        if tile.array is not None or (tile.element("i", "j").count("(") == 0 and " " not in tile.element("i", "j")):
             return True
         if self.facts.uses[var.name] != 1 or var.name not in self.readers:
             return False
@@ -172,7 +173,9 @@ class TileWriter(FunctionWriter):
         if is_reduction(reader):
             return True
         result = reader.results[0].type if reader.results else None
-        return is_elementwise(reader) and isinstance(result, TileType) and result.shape == getattr(var.type, "shape", None)
+        return (
+            is_elementwise(reader) and isinstance(result, TileType) and result.shape == getattr(var.type, "shape", None)
+        )
 
     current_block = 0
 
@@ -244,7 +247,8 @@ class TileWriter(FunctionWriter):
         pad = self.scalar(op.args[-1]) if op.attr("pad") else f"{register_type(tensor.type.dtype)}(0)"
         rows, columns = self._inside(op, tile)
         self.text.line(
-            f"pto::load_tile<{self._access(tile)}>({target.array}, {at}, {strides[0]}, {strides[1]}, {rows}, {columns}, {pad});"
+            f"pto::load_tile<{self._access(tile)}>({target.array}, {at}, {strides[0]}, {strides[1]}, "
+            f"{rows}, {columns}, {pad});"
         )
         if target is self.tiles.get(result.name):
             self.set_valid(target, tile)
@@ -291,7 +295,9 @@ class TileWriter(FunctionWriter):
                 return None
         if isinstance(extent, Const) and extent.value == 1 and self.facts.is_below(offset, *root_dim):
             return None
-        wish = self.names.fresh(f"{self.name(op.results[0].name)}_{'columns' if axis == tensor.type.rank - 1 else 'rows'}")
+        wish = self.names.fresh(
+            f"{self.name(op.results[0].name)}_{'columns' if axis == tensor.type.rank - 1 else 'rows'}"
+        )
         self.text.line(
             f"const int {wish} = pto::clipped({self.scalar(extent)}, {name}.shape[{axis}], {self.scalar(offset)});"
         )
@@ -373,7 +379,9 @@ class TileWriter(FunctionWriter):
             text = at if step == "1" else self.expressions.apply("mul", [at, step], dtype, {}, dtype)
             return text if start == "0" else self.expressions.apply("add", [start, text], dtype, {}, dtype)
 
-        self.put(op.results[0], Tile(dtype, rank, rows, columns, element, standing=standing), stable=self.stable(op.args))
+        self.put(
+            op.results[0], Tile(dtype, rank, rows, columns, element, standing=standing), stable=self.stable(op.args)
+        )
 
     def _copy(self, op: Op) -> None:
         self.put(op.results[0], self.tile(op.args[0]), stable=self.stable(op.args))
@@ -388,11 +396,14 @@ class TileWriter(FunctionWriter):
         axes = [UNIT if i is None else source.axes[i] for i in which]
         if any(i is None and not source.rows.full for i in which) and source.rows.unit:
             self.check(f"{source.rows.valid} == 1", "BoundsError",
-                       "reshape of an incomplete tile: an axis of extent 1 is empty", op.loc, source.rows.valid, "1")  # fmt: skip
+                       "reshape of an incomplete tile: an axis of extent 1 is empty", op.loc,
+                       source.rows.valid, "1")  # fmt: skip
         row_wanted = source.rows if not source.rows.unit else None
         rank, rows, columns = self.placed(axes, op.loc, standing=len(shape) == 1 and not source.rows.unit)
         if (row_wanted is not None and rows.unit) or (rows is not UNIT and not rows.unit and source.rows.unit):
-            raise unsupported("a row turned into a column", op.loc, "load it as a column, or write x[:, None] of a load")
+            raise unsupported(
+                "a row turned into a column", op.loc, "load it as a column, or write x[:, None] of a load"
+            )
         self.put(op.results[0], replace(source, rank=rank, rows=rows, columns=columns,
                                         standing=len(shape) == 1 and not source.rows.unit),
                  stable=self.stable(op.args))  # fmt: skip
@@ -402,7 +413,9 @@ class TileWriter(FunctionWriter):
         axes = [self.axis(e) for e in op.args[1:]]
         rank, rows, columns = self.placed(axes, op.loc)
         rows = rows if source.rows.unit else replace(rows, valid=source.rows.valid, fits=source.rows.fits)
-        columns = columns if source.columns.unit else replace(columns, valid=source.columns.valid, fits=source.columns.fits)
+        columns = (
+            columns if source.columns.unit else replace(columns, valid=source.columns.valid, fits=source.columns.fits)
+        )
 
         def element(i: str, j: str) -> str:
             return source.element("0" if source.rows.unit else i, "0" if source.columns.unit else j)
@@ -434,8 +447,11 @@ class TileWriter(FunctionWriter):
                     for t in operands]  # fmt: skip
             return self.apply(op, args, data.type.dtype, dtype)  # type: ignore[union-attr]
 
-        self.put(result, Tile(dtype, max(t.rank for t in tiles), rows, columns, element, standing=standing),
-                 stable=self.stable(op.args))
+        self.put(
+            result,
+            Tile(dtype, max(t.rank for t in tiles), rows, columns, element, standing=standing),
+            stable=self.stable(op.args),
+        )
 
     def _joined(self, axes: Sequence[Axis], op: Op) -> Axis:
         """The axis that several become: declared extents agree, valid ones agree unless generated."""
@@ -446,7 +462,9 @@ class TileWriter(FunctionWriter):
         out = sure[0]
         for other in wide:
             if other.declared != out.declared:
-                self.check(f"{other.declared} == {out.declared}", "LaunchError", DECLARED, op.loc, out.declared, other.declared)
+                self.check(
+                    f"{other.declared} == {out.declared}", "LaunchError", DECLARED, op.loc, out.declared, other.declared
+                )
             if other.valid == out.valid or (other.fits and other.full):
                 continue
             condition = f"{other.valid} == {out.valid}"

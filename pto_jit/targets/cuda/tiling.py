@@ -22,7 +22,7 @@ After::
         %r = trelu %acc
         tstore %r, %c[%i, %j]
 
-Elementwise operations on the result, and its stores, come into the nest; what else reads the result finds it in a tensor.
+Elementwise operations on the result, and its stores, come into the nest; others find the result in a tensor.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class _Tiler:
         if not all(isinstance(a, Var) and a.name in loads and a.type.rank == 2 for a in op.args):  # type: ignore[union-attr]
             return False
         shapes = [e for a in op.args for e in a.type.shape]  # type: ignore[union-attr]
-        return None in shapes or max(shapes) > TILE
+        return any(e is None or e > TILE for e in shapes)
 
     # -- slices ---------------------------------------------------------------------------------------------------
 
@@ -195,14 +195,18 @@ class _Tiler:
         memories: list[tuple[Var, Var]] = []
         for var in kept:
             assert isinstance(var.type, TileType)
-            extents = tuple(e if n != 1 else Const(1, _INDEX) for e, n in zip((rows, columns), var.type.shape, strict=True))
+            extents = tuple(
+                e if n != 1 else Const(1, _INDEX) for e, n in zip((rows, columns), var.type.shape, strict=True)
+            )
             memory = self.fresh(f"{var.name}.memory", TensorType(var.type.dtype, var.type.shape, "c"))
             out.append(Op("alloc", (memory,), extents, (("dtype", var.type.dtype),), (), dot.loc))
             memories.append((var, memory))
         out.append(self._nest(dot, left, right, tail, loads, memories, (rows, depth, columns)))
         for var, memory in memories:
             assert isinstance(var.type, TileType)
-            extents = tuple(e if n != 1 else Const(1, _INDEX) for e, n in zip((rows, columns), var.type.shape, strict=True))
+            extents = tuple(
+                e if n != 1 else Const(1, _INDEX) for e, n in zip((rows, columns), var.type.shape, strict=True)
+            )
             load = Op("load", (var,), (memory, _ZERO, _ZERO, *extents), (), (), dot.loc)
             loads[var.name] = load
             out.append(load)
@@ -211,7 +215,7 @@ class _Tiler:
     def _epilogue(
         self, result: Var, rest: list[Stmt], loads: dict[str, Op], out: list[Stmt]
     ) -> tuple[list[Op], list[Stmt]]:
-        """The statements after a product that can run on its tiles; host arithmetic among them moves before the nest."""
+        """The statements after a product that can run on its tiles; host arithmetic moves before the nest."""
         members = {result.name}
         tail: list[Op] = []
         stored = False
@@ -232,10 +236,19 @@ class _Tiler:
             elif s.op == "full":
                 generated.add(s.results[0].name)
                 tail.append(s)
-            elif s.op == "reshape" and operands[0] in loads and unit_reshape(s) is not None and s.results[0].type.rank == 2:  # type: ignore
+            elif (
+                s.op == "reshape"
+                and operands[0] in loads
+                and unit_reshape(s) is not None
+                and s.results[0].type.rank == 2  # type: ignore[union-attr]
+            ):  # type: ignore
                 views.add(s.results[0].name)
                 tail.append(s)
-            elif is_elementwise(s) and set(operands) & members and set(operands) <= members | set(loads) | generated | views:
+            elif (
+                is_elementwise(s)
+                and set(operands) & members
+                and set(operands) <= members | set(loads) | generated | views
+            ):
                 if s.results[0].name in members or s.results[0].type.rank != 2:  # type: ignore[union-attr]
                     return tail, rest[k:]
                 members.add(s.results[0].name)
@@ -289,9 +302,9 @@ class _Tiler:
         rank = tensor.type.rank
         offsets, extents = load.args[1 : 1 + rank], load.args[1 + rank : 1 + 2 * rank]
         whole = all(
-            o == _ZERO and (e == Const(1, _INDEX) and tensor.type.shape[k] == 1
-                            or isinstance(e, Const) and e.value == tensor.type.shape[k]
-                            or isinstance(e, Var) and self.dims.get(e.name) == (tensor, k))
+            o == _ZERO and ((e == Const(1, _INDEX) and tensor.type.shape[k] == 1)
+                            or (isinstance(e, Const) and e.value == tensor.type.shape[k])
+                            or (isinstance(e, Var) and self.dims.get(e.name) == (tensor, k)))
             for k, (o, e) in enumerate(zip(offsets, extents, strict=True))
         )  # fmt: skip
         memory = isinstance(tensor, Var) and tensor.name.endswith(".memory")

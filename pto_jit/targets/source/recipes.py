@@ -64,12 +64,6 @@ class RecipeFunctions:
             self.texts[full] = [*lines, "}"]
         return full
 
-    def lines(self) -> list[str]:
-        out: list[str] = []
-        for text in self.texts.values():
-            out += [*text, ""]
-        return out
-
 
 class CEmitter:
     """The `Emitter` protocol over C++ text: every value is a name or a literal."""

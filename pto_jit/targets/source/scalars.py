@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pto_jit.dtypes import DType, f32, f64, i64
+from pto_jit.dtypes import DType, f64, i64
 from pto_jit.ir.nodes import Const
 from pto_jit.targets.source.recipes import RecipeFunctions, float_literal
 from pto_jit.targets.vecmath import RECIPES
@@ -50,7 +50,9 @@ def literal(value: float | bool, dtype: DType) -> str:
         return f"{number}ull"
     if number == -(2**31):
         return "(-0x7fffffff - 1)"
-    return f"{number}u" if dtype.name == "u32" else str(number) if dtype.bits == 32 else f"{memory_type(dtype)}({number})"
+    return (
+        f"{number}u" if dtype.name == "u32" else str(number) if dtype.bits == 32 else f"{memory_type(dtype)}({number})"
+    )
 
 
 def constant(operand: Const) -> str:
@@ -128,10 +130,9 @@ def cast(x: str, source: DType, target: DType) -> str:
     if target.kind == "b":
         return f"{_atom(x)} != 0"
     if target.kind == "f":
-        wide = register_type(source) == "double" and to == "float" and target != f32
         if target.bits == 16:
             narrow = "half" if target.name == "f16" else "bfloat16"
-            return f"pto::rounded_to_{narrow}({x if not wide else x})"
+            return f"pto::rounded_to_{narrow}({x})"
         return x if register_type(source) == to else f"{to}({x})"
     if source.kind == "f":
         return f"pto::saturated<{to}>({x})"

@@ -43,4 +43,3 @@ class SourceText:
 
     def __str__(self) -> str:
         return "\n".join(self.lines) + "\n"
-

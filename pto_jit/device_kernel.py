@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: MIT
+"""A specialisation that runs on a device: what `kernel.Kernel` is for the CPU."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pto_jit import dtypes
+from pto_jit.codegen.params import Param, TensorParam, leaves
+from pto_jit.compiled import Compiled
+from pto_jit.compiler import Stages, lower
+from pto_jit.errors import ArgumentError
+from pto_jit.ir.text import to_text as print_module
+from pto_jit.kernel import Kernel, Specialization
+from pto_jit.options import Options
+from pto_jit.reading import Arguments
+from pto_jit.results import arrange, is_arranged, result_plan
+from pto_jit.slotted import field, mutable
+from pto_jit.targets.cuda import program as cuda
+from pto_jit.targets.cuda.devices import Device, EmulatedDevice
+from pto_jit.targets.cuda.host import DeviceTensor, raise_failure
+
+
+@mutable(eq=False)
+class DeviceBuilt:
+    """A compiled program with the stages it went through."""
+
+    program: cuda.CudaProgram
+    results: Any
+    stages: Stages
+    seconds: float
+    origin: str = "compiled"
+
+
+@mutable(eq=False)
+class DeviceKernel:
+    """A specialisation as kernels of a device and the host code that launches them.
+
+    info, params, key, options: as in `Kernel`.
+    """
+
+    info: Specialization
+    built: DeviceBuilt
+    function: Callable[..., Any]
+    params: list[Param]
+    key: tuple[Any, ...]
+    options: Options
+    emulated: Device | None = field(default=None)
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    mismatch = Kernel.mismatch
+    check_writable = Kernel.check_writable
+
+    def launch(self, call: Arguments, values: tuple[Any, ...]) -> Any:
+        """Enqueue the program on the current stream and return; a failure is raised by a later call."""
+        del values
+        from pto_jit.targets.cuda import driver  # needs a GPU's driver, which a machine that only compiles lacks
+
+        device = driver.current()
+        raise_failure(self.built.program.host, device)
+        self._need_device(call)
+        return self._run(device, call, _stream(call))
+
+    def bind(self, call: Arguments, values: tuple[Any, ...]) -> Callable[[], Any]:
+        """A prepared launch, which keeps the arguments alive."""
+        kept = (values, call.owners)
+        return lambda: self.launch(call, kept[0])
+
+    def emulate(self, call: Arguments, order: int) -> Any:
+        """Run on the CPU, with arguments in its memory; raises what a kernel recorded."""
+        device = EmulatedDevice(order)
+        result = self._run(device, call, 0)
+        raise_failure(self.built.program.host, device)
+        return result
+
+    def _need_device(self, call: Arguments) -> None:
+        for name, view in call.tensors:
+            if view.device != "cuda":
+                raise ArgumentError(
+                    f"PTO-A040: {self.name}: argument `{name}` is in the memory of the CPU, the kernel runs on a GPU\n"
+                    f"help: pass a CUDA tensor, such as `{name}.cuda()` with torch or `cupy.asarray({name})`"
+                )
+
+    def _run(self, device: Device, call: Arguments, stream: int) -> Any:
+        results = self.built.program.host.run(_arguments(call), device, stream)
+        items = tuple(_returned(r, device, call.torch, stream) for r in results)
+        structure = self.built.results
+        if structure is None:
+            return None
+        if is_arranged(structure):
+            return arrange(structure, items)
+        plan = result_plan(structure, tuple(("value", item) for item in items))
+        return _planned(plan)
+
+
+class DeviceCompiled(Compiled):
+    """`Compiled` for a device: the last stage is the host code and one in-core function per kernel."""
+
+    _device = True
+
+    @property
+    def stages(self) -> list[str]:
+        return [*self._lowered().modules]
+
+    def ir(self, stage: str) -> str:
+        """The program after `stage` as `.pto` text."""
+        modules = self._lowered().modules
+        if stage not in modules:
+            raise ValueError(f"there is no stage {stage!r}; the stages are {', '.join(self.stages)}")
+        return print_module(modules[stage])
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The kernels, the headers they include, the program in `.pto` form, and a README with the command that
+        compiles them: name -> text."""
+        program = self._kernel.built.program
+        return {f"{program.module.name}.pto": self.ir("kernels"), **program.sources}
+
+
+def make(function: Callable[..., Any], call: Arguments, options: Options, signature: str, reason: str) -> DeviceKernel:
+    """Compile for a device: sources now, machine code when a launch knows the sizes of its tiles."""
+    start = time.perf_counter()
+    stages = lower(function, call.params, options)
+    before = time.perf_counter()
+    program = cuda.compile_module(stages.last, fastmath=options.fastmath)
+    stages.modules["kernels"] = program.module
+    stages.timings["kernels"] = time.perf_counter() - before
+    built = DeviceBuilt(program, stages.results, stages, time.perf_counter() - start)
+    info = Specialization(signature, "compiled", reason, built.seconds)
+    return DeviceKernel(info, built, function, call.params, call.key, options)
+
+
+def emulate(compiled: Any, *args: Any, order: int = 0, **kwargs: Any) -> Any:
+    """Run a program compiled with target="cuda" on the CPU: for checking, and slow.
+
+    args: as for `compiled(...)`, with arrays in the CPU's memory.  order: how the threads of a block take turns (0
+    forwards, 1 backwards, other numbers seed a shuffle); results that depend on it show a missing barrier.  Needs g++.
+    """
+    call, _ = compiled._matching(args, kwargs)
+    return compiled._kernel.emulate(call, order)
+
+
+def _arguments(call: Arguments) -> list[Any]:
+    """The run-time leaves of a call: tensors and numbers, in order."""
+    out: list[Any] = []
+    at = 0
+    views: Sequence[Any] = [view for _, view in call.tensors]
+    tensors = iter(views)
+    for param in call.params:
+        for leaf in leaves(param.what):
+            if isinstance(leaf, TensorParam):
+                view = next(tensors)
+                out.append(DeviceTensor(view.pointer, view.shape, view.strides, dtypes.BY_ID[view.dtype], view.owner))
+                at += 1 + 2 * len(view.shape)
+            else:
+                out.append(call.slots[at])
+                at += 1
+    return out
+
+
+def _planned(plan: Any) -> Any:
+    if isinstance(plan, tuple) and len(plan) == 2 and plan[0] == "value":
+        return plan[1]
+    return tuple(_planned(p) for p in plan)
+
+
+def _stream(call: Arguments) -> int:
+    """The current stream of the library that the tensors are from."""
+    torch = sys.modules.get("torch")
+    if torch is not None and call.torch:
+        return int(torch.cuda.current_stream().cuda_stream)
+    cupy = sys.modules.get("cupy")
+    return int(cupy.cuda.get_current_stream().ptr) if cupy is not None else 0
+
+
+class _Interface:
+    """Memory of the device for libraries that read `__cuda_array_interface__`."""
+
+    def __init__(self, tensor: DeviceTensor, stream: int) -> None:
+        self.owner = tensor.owner
+        typestr = tensor.dtype.numpy.str if tensor.dtype.name != "bf16" else "<i2"
+        self.__cuda_array_interface__ = {
+            "shape": tensor.shape, "typestr": typestr, "data": (tensor.pointer, False), "version": 3,
+            "strides": tensor.strides, "stream": stream or 1,
+        }  # fmt: skip
+
+
+def _returned(value: Any, device: Device, torch_wanted: bool, stream: int) -> Any:
+    """A result as the caller gets it: a number, or an array over the same memory."""
+    if not isinstance(value, DeviceTensor):
+        return value
+    if isinstance(device, EmulatedDevice):
+        count = int(np.prod(value.shape))
+        raw = np.frombuffer(device.read(value.pointer, count * value.dtype.bytes, 0), value.dtype.numpy)
+        return raw.reshape(value.shape).copy()
+    if torch_wanted:
+        torch = sys.modules["torch"]
+        tensor = torch.as_tensor(_Interface(value, stream), device="cuda")
+        return tensor.view(torch.bfloat16) if value.dtype.name == "bf16" else tensor
+    cupy = sys.modules.get("cupy")
+    return _Interface(value, stream) if cupy is None else cupy.asarray(_Interface(value, stream))
