@@ -22,7 +22,7 @@ from pto_jit.slotted import frozen
 
 _MODES = ("mode", "cmpMode", "rmode")  # what other writers call the word of an instruction
 # words that name an operation and an instruction of another form; the other words of both mean one thing
-_BOTH = frozenset("tdiv sdiv textract tconcat tgather thistogram treshape trand trandn tprint".split())
+_BOTH = frozenset("tdiv sdiv tsort targsort textract tconcat tgather thistogram treshape trand trandn tprint".split())
 _HINTS = {"tcolsum": ("isBinary",)}  # attributes that say how, not what
 # scalar instructions as statements with the destination first: `ADD %d:i32, %a:i32, 1`
 STATEMENT_WORDS = {

@@ -209,17 +209,13 @@ def test_scalar_instructions() -> None:
     b.scalar_li("c", 7).scalar_load("e", "k", 1, 2)
     ints = ["scalar_add", "scalar_sub", "scalar_mul", "scalar_div", "scalar_rem", "scalar_max", "scalar_min", "scalar_and",
             "scalar_or", "scalar_xor", "scalar_shl", "scalar_shr"]  # fmt: skip
-    row = 0
-    for name in ints:
+    for row, name in enumerate(ints):
         getattr(b, name)(f"r{row}", "a", 3).scalar_mov(f"q{row}", f"r{row}")
-        row += 1
     b.scalar_neg("r12", "a").scalar_abs("r13", "a").scalar_not("r14", "a").scalar_mov("r15", "e")
     b.scalar_select("r16", "a", 5, "a").scalar_cmp("t", "a", 0, "lt").scalar_select("r17", "t", 1, "a")
     b.scalar_add("r18", "c", "a")
     for number in range(19):
-        b.scalar("v%d" % number, "f64").scalar_cvt("v%d" % number, f"r{number}").scalar_store(
-            "out", f"v{number}", number
-        )
+        b.scalar(f"v{number}", "f64").scalar_cvt(f"v{number}", f"r{number}").scalar_store("out", f"v{number}", number)
     for number, name in enumerate(("exp", "sqrt", "rsqrt", "recip", "log", "neg", "abs"), 19):
         getattr(b, f"scalar_{name}")(f"w{number}", "x").scalar_store("out", f"w{number}", number)
     b.scalar_cvt("small", "x", "floor").scalar_cvt("wide", "small").scalar_store("out", "wide", 26)

@@ -46,7 +46,7 @@ def relu_of(e: Emit, last: Last) -> Last:
 
 
 def compare(e: Emit, a: Given, b: Given, mode: str) -> Last:
-    return converted(e, mode_among("cmp", mode, COMPARISONS), alike(e, a, b))
+    return converted(e, bool_, (mode_among("cmp", mode, COMPARISONS), alike(e, a, b), {}))
 
 
 def condition(e: Emit, mask: Given) -> Operand:

@@ -152,13 +152,13 @@ def declared_dtype(e: Emit) -> DType | None:
     return None if kind is None else kind.dtype
 
 
-def converted(e: Emit, op: str, args: Sequence[Operand], attrs: dict[str, Attr] | None = None) -> Last:
-    """The operation, with its result converted to the dtype that the destination is declared with."""
-    if declared_dtype(e) is None:
-        return op, args, attrs or {}
-    result = e(op, *args, **(attrs or {}))
+def converted(e: Emit, gives: DType, last: Last) -> Last:
+    """An operation whose result is of `gives`, with the result in the dtype that the destination is declared with."""
     wanted = declared_dtype(e)
-    return ("copy", (result,), {}) if result.type.dtype == wanted else ("cast", (result,), {"dtype": wanted})
+    if wanted in (None, gives):
+        return last
+    op, args, attrs = last
+    return "cast", (e(op, *args, **attrs),), {"dtype": wanted}
 
 
 def index(value: int) -> Const:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from pto_jit.dtypes import DType
+from pto_jit.dtypes import DType, bool_
 from pto_jit.ir.isa.elementwise import COMPARISONS, condition, convert, divide
 from pto_jit.ir.isa.row import (
     Emit,
@@ -37,15 +37,14 @@ def arithmetic(op: str) -> Expand:
         left, right = joined(e, a, b)
         last: Last = divide(e, left, right) if op == "div" else (op, (left, right), {})
         wanted = declared_dtype(e)
-        if wanted is None or wanted == left.type.dtype or not (wanted.is_integer and left.type.dtype.is_integer):
-            return last
-        return converted(e, last[0], last[1], last[2])
+        both = wanted is not None and wanted.is_integer and left.type.dtype.is_integer
+        return converted(e, left.type.dtype, last) if both else last
 
     return expand
 
 
 def compare(e: Emit, a: Given, b: Given, mode: str) -> Last:
-    return converted(e, mode_among("scalar_cmp", mode, COMPARISONS), joined(e, a, b))
+    return converted(e, bool_, (mode_among("scalar_cmp", mode, COMPARISONS), joined(e, a, b), {}))
 
 
 def immediate(e: Emit, value: Given) -> Last:

@@ -39,7 +39,7 @@ def reduction(op: str, axis: int) -> Expand:
     def expand(e: Emit, x: Operand) -> Last:
         attrs: dict[str, Attr] = {"axes": (axis,), "keepdims": True}
         if op.startswith("arg"):
-            return converted(e, op, (x,), attrs)
+            return converted(e, i32, (op, (x,), attrs))
         return op, (x,), attrs
 
     return expand
