@@ -29,7 +29,7 @@ from pto_jit.errors import CompilationError
 from pto_jit.slotted import frozen
 from pto_jit.source import FunctionNode, locate
 
-Guard = tuple[Literal["global", "cell", "code"], Any, str, Any]
+Guard = tuple[Literal["global", "cell", "function"], Any, str, Any]
 
 # Modules whose functions are part of the language or of Python: identified by name, never looked into.
 _KNOWN_ROOTS = (frozenset({"pto_jit", "numpy", "ml_dtypes"}) | sys.stdlib_module_names) - {"test", "__main__"}
@@ -40,7 +40,8 @@ _HEAP_TYPE = 1 << 9
 @frozen
 class Fingerprint:
     """`digest` identifies content; `guards` are (kind, globals dict or cell or function, name, object) to compare by
-    identity: a function's `__code__` is replaced by tools that reload edited modules.
+    identity: a function's `__code__` and defaults are replaced by tools that reload edited modules (a `__kwdefaults__`
+    dict that is changed in place is not noticed).
 
     A guard whose name is not defined holds `MISSING_NAME`. `mutable`: something consulted (a list, a dict, an object)
     can change in place, which no guard notices; compute the fingerprint again at every launch then. `local`: something
@@ -86,8 +87,8 @@ def holds(guards: tuple[Guard, ...]) -> bool:
         if kind == "global":
             if container.get(name, MISSING_NAME) is not value:
                 return False
-        elif kind == "code":
-            if container.__code__ is not value:
+        elif kind == "function":
+            if getattr(container, name) is not value:
                 return False
         elif _contents(container) is not value:
             return False
@@ -199,7 +200,11 @@ class _Walk:
         if module.split(".")[0] in _KNOWN_ROOTS:
             return ("known", module, fn.__qualname__)
         if fn is not self.kept[0]:
-            self.guards.append(("code", fn, "__code__", fn.__code__))
+            self.guards.append(("function", fn, "__code__", fn.__code__))
+            # what has no default cannot lose it, and a new one changes no call that was complete without it
+            for name in ("__defaults__", "__kwdefaults__"):
+                if getattr(fn, name) is not None:
+                    self.guards.append(("function", fn, name, getattr(fn, name)))
         node = _source(fn)
         if node is not None:
             code, names = _normalised(node)
