@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from pto_jit.commands.output import show_error
+from pto_jit.commands.run import name_and_value
 from pto_jit.errors import PtoError
 
 COMMANDS: dict[str, str] = {
@@ -36,7 +37,14 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line (default: that of the process); the exit status."""
-    given = parser().parse_args(arguments)
+    given, rest = parser().parse_known_args(arguments)
+    if rest:  # argparse ends a list of words at the first option
+        if "arguments" not in given or any(word.startswith("-") for word in rest):
+            given.parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        try:
+            given.arguments += [name_and_value(word) for word in rest]
+        except argparse.ArgumentTypeError as error:
+            given.parser.error(str(error))
     try:
         return given.run(given)
     except (PtoError, OSError) as error:

@@ -23,7 +23,8 @@ _NAME_AND_VALUE = re.compile(r"([^=]+)=(.*)", re.DOTALL)
 _EXTENTS = re.compile(r"\d+(x\d+)*", re.ASCII)
 
 
-def _pair(text: str) -> tuple[str, str]:
+def name_and_value(text: str) -> tuple[str, str]:
+    """`NAME=VALUE` taken apart."""
     match = _NAME_AND_VALUE.fullmatch(text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
@@ -32,10 +33,10 @@ def _pair(text: str) -> tuple[str, str]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE.pto", help="the program")
-    parser.add_argument("arguments", nargs="*", type=_pair, metavar="NAME=VALUE",
+    parser.add_argument("arguments", nargs="*", type=name_and_value, metavar="NAME=VALUE",
                         help="x=in.npy (an array), y=32x8 (zeros), n=4 (a number)")  # fmt: skip
     parser.add_argument("--entry", metavar="NAME", help="the function to run (default: the program's entry)")
-    parser.add_argument("--save", action="append", default=[], type=_pair, metavar="NAME=FILE.npy",
+    parser.add_argument("--save", action="append", default=[], type=name_and_value, metavar="NAME=FILE.npy",
                         help="write a tensor argument to a file afterwards; may be repeated")  # fmt: skip
     parser.add_argument("--target", default="cpu", help="what to compile for (default: cpu)")
     parser.add_argument("--debug", action="store_true", help="check element bounds, races and assertions")

@@ -11,7 +11,7 @@ import re
 from pto_jit.ir.lexer import Source, tokenize
 
 _OPENS = frozenset("FOR WHILE IF SCOPE FUSE".split())
-_CLOSES = frozenset("ENDFOR ENDWHILE ENDIF ENDSCOPE ENDFUSE ENDWITH".split())
+_CLOSES = frozenset("ENDFOR ENDWHILE ENDIF ENDSCOPE ENDFUSE ENDWITH ENDREDUCE".split())
 _BETWEEN = frozenset("ELSE DO AND".split())
 _PIECE = re.compile(r'!pto\.\w+\s*<[^<>]*>|"(?:[^"\\]|\\.)*"|//.*|\s+|,\s*|[^\s",/]+|/', re.DOTALL)
 
@@ -56,6 +56,9 @@ def _spaced(line: str) -> str:
             out.append(" ")
         elif piece.startswith(","):
             out.append(", ")
+        elif piece.startswith((")", "]")) and out and out[-1] == ", ":
+            out[-1] = ","
+            out.append(piece)
         else:
             out.append(piece)
     return "".join(out).rstrip()

@@ -175,15 +175,17 @@ class _Verifier:
 
     def cycles(self) -> None:
         calls = {
-            func.name: {stmt.callee for stmt in statements(func.body) if isinstance(stmt, Call)}
+            func.name: {stmt.callee: stmt for stmt in statements(func.body) if isinstance(stmt, Call)}
             for func in self.module.funcs
         }
         done: set[str] = set()
 
         def visit(name: str, path: tuple[str, ...]) -> None:
             if name in path:
-                self.func = self.funcs[name]
-                self.wrong(f"the calls form a cycle: {' -> '.join(f'@{n}' for n in (*path[path.index(name) :], name))}")
+                cycle = (*path[path.index(name) :], name)
+                self.func = self.funcs[cycle[-2]]
+                listing = " -> ".join(f"@{n}" for n in cycle)
+                self.wrong(f"the calls form a cycle: {listing}", calls[cycle[-2]][name])
             if name not in done:
                 for callee in sorted(calls[name]):
                     visit(callee, (*path, name))
