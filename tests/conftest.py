@@ -7,6 +7,7 @@ Golden text is expected output kept in files, rewritten with `pytest --update-go
 from __future__ import annotations
 
 import difflib
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,14 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--programs", type=int, help="how many random programs the differential tests try, about")
     parser.addoption("--update-golden", action="store_true", help="rewrite the expected text of golden tests")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    count = config.getoption("--programs")
+    if count is not None:  # read by tests.differential.rounds, in the processes of xdist too
+        os.environ["PTO_TEST_PROGRAMS"] = str(count)
 
 
 @pytest.fixture

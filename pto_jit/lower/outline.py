@@ -2,7 +2,8 @@
 """Make every in-core scope a function of its own, called where the scope stood.
 
 What the scope reads becomes parameters (tensors, views, scalars); scalars it computes that are read outside become
-results.  Two inlined bodies of one named in-core function that are the same program become one function.
+results.  Tensors and views that are made in the scope and used outside are made before it.  Two inlined bodies of one
+named in-core function that are the same program become one function.
 
 Before::
 
@@ -31,9 +32,12 @@ After::
 
 from __future__ import annotations
 
-from pto_jit.ir.nodes import Block, Call, Func, Module, Op, Return, Scope, Stmt, Var
-from pto_jit.ir.types import ScalarType
-from pto_jit.ir.walk import block_defs, free_vars, operands, rename, rewrite_func, statements, variables
+from collections import Counter
+
+from pto_jit.ir.nodes import Block, Call, Func, Module, Op, Operand, Return, Scope, Stmt, Var
+from pto_jit.ir.types import ScalarType, TensorType, TileType
+from pto_jit.ir.walk import block_defs, defs, free_vars, operands, rename, rewrite_func, statements, variables
+from pto_jit.semantic.table import effects
 from pto_jit.slotted import field, mutable, replace
 
 
@@ -53,9 +57,17 @@ class _Outliner:
 
     def outline(self, func: Func) -> Func:
         uses = _use_counts(func.body)
+        assigned = Counter(v.name for s in statements(func.body) for v in defs(s))
 
         def visit(stmt: Stmt) -> Block | None:
-            return (self._call(stmt, uses),) if isinstance(stmt, Scope) else None
+            if not isinstance(stmt, Scope):
+                return None
+            before = _made_before(stmt, uses, assigned)
+            if not before:
+                return (self._call(stmt, uses),)
+            moved = {id(op) for op in before}
+            rest = replace(stmt, body=tuple(s for s in stmt.body if id(s) not in moved))
+            return (*before, self._call(rest, uses))
 
         return rewrite_func(func, visit)
 
@@ -98,6 +110,33 @@ class _Outliner:
             name = f"{func.name}.{count}"
         self.made.append(replace(func, name=name))
         return name
+
+
+def _made_before(scope: Scope, uses: dict[str, int], assigned: Counter[str]) -> tuple[Op, ...]:
+    """The operations that make the tensors and views of a scope that are used outside, with all they need."""
+    inside = _use_counts(scope.body)
+    makers = {v.name: s for s in scope.body if isinstance(s, Op) for v in s.results}
+    own = block_defs(scope.body)
+    work = [
+        name
+        for name, op in makers.items()
+        if isinstance(op.results[0].type, TensorType) and uses.get(name, 0) > inside.get(name, 0)
+    ]
+    needed: set[str] = set()
+    while work:
+        name = work.pop()
+        op = makers.get(name)
+        if name in needed or name not in own:
+            continue
+        if op is None or assigned[name] > 1 or effects(op.op) != "none" or any(_is_tile(v) for v in op.args):
+            return ()  # what it is made of is computed in the scope
+        needed.add(name)
+        work += [a.name for a in op.args if isinstance(a, Var)]
+    return tuple(s for s in scope.body if isinstance(s, Op) and any(v.name in needed for v in s.results))
+
+
+def _is_tile(operand: Operand) -> bool:
+    return isinstance(operand.type, TileType)
 
 
 def _use_counts(body: Block) -> dict[str, int]:

@@ -21,8 +21,15 @@ from pto_jit.compiled import Compiled
 from pto_jit.compiler import lower
 from pto_jit.errors import BoundsError, LaunchError, PtoError, ShapeError
 from pto_jit.ir.nodes import Module
+from pto_jit.ir.parse import parse
+from pto_jit.ir.text import to_text
+from pto_jit.ir.verify import verify
 from pto_jit.options import Options
 from pto_jit.semantic import interpreter
+from pto_jit.semantic.rules import infer
+
+PROPERTIES = ("chunked", "placed", "outlined", "fused")
+"""Stages from which on the verifier knows a property of the same name."""
 
 
 @dataclass(frozen=True)
@@ -129,17 +136,33 @@ def lowered(fn: Any, args: Sequence[Any]) -> dict[str, Module]:
     return lower(fn.__pto_jit__, call.params, Options()).modules
 
 
+def malformed(modules: dict[str, Module]) -> str | None:
+    """The first stage that the verifier refuses or that is not its own text."""
+    holds: list[str] = []
+    before = None
+    for stage, module in modules.items():
+        holds += [stage] if stage in PROPERTIES else []
+        try:
+            verify(module, infer, properties=holds)
+        except PtoError as error:
+            return f"{stage}: {error}"
+        if module is not before and parse(to_text(module)) != module:
+            return f"{stage} is not what its text says"
+        before = module
+    return None
+
+
 def disagreement(
     kernel: Kernel,
     *,
     threads: Sequence[int] = (),
-    stages: Sequence[str] = ("source", "fused"),
+    stages: Sequence[str] | None = ("source", "fused"),
     fn: Any = None,
     machine: bool = True,
 ) -> str | None:
     """Compare the plain Python function, the interpreter after `stages`, and (with `machine`) the compiled code.
 
-    `threads`: numbers of workers that must all give the same bits.
+    With None for `stages` every stage is interpreted, and is well formed and its own text, too.  `threads`: numbers of workers that must all give the same bits.
     """
     fn = fn or build(kernel)
     expected = outcome(kernel, lambda args: fn.interpret(*args))
@@ -150,7 +173,15 @@ def disagreement(
     except PtoError as error:
         why = difference(kernel, expected, Outcome(_kind(error), message=str(error)))
         return None if why is None else f"python against the compiler: {why}"
-    for stage in stages:
+    if stages is None:
+        why = malformed(modules)
+        if why is not None:
+            return why
+    done: list[Module] = []
+    for stage in modules if stages is None else stages:
+        if any(modules[stage] is module for module in done):
+            continue
+        done.append(modules[stage])
         actual = outcome(kernel, lambda args, stage=stage: interpreter.run(modules[stage], args))
         why = difference(kernel, expected, actual)
         if why is not None:

@@ -2,19 +2,18 @@
 """Random kernels of the whole language, evaluated in every way there is.
 
 Plain Python and the interpreter see every kernel; each third one is compiled, too, and runs with one and with three
-workers when it has parallel loops.  PTO_TEST_PROGRAMS raises the number of kernels.
+workers when it has parallel loops.  `pytest --programs N` tries more of them.
 """
 
 from __future__ import annotations
-
-import os
 
 import pytest
 
 from tests.differential.compare import disagreement
 from tests.differential.kernels import generate
+from tests.differential.rounds import share
 
-COUNT = int(os.environ.get("PTO_TEST_PROGRAMS", "600"))
+COUNT = share(600)
 BATCH = 20
 COMPILED = 3
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import linecache
-import os
 
 import numpy as np
 import pytest
@@ -13,8 +12,9 @@ import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.semantic import interpreter
 from tests.differential.programs import Program, generate
+from tests.differential.rounds import share
 
-COUNT = int(os.environ.get("PTO_TEST_PROGRAMS", "600"))
+COUNT = share(600)
 BATCH = 25
 
 
