@@ -184,7 +184,8 @@ static uint32_t keep_region(pto_graph *g, const pto_tensor *t, const int64_t *re
 /* ---- tasks ---- */
 
 size_t pto__payload_bytes(const pto_graph *g, const pto_task_kind *kind) {
-    return ((g->state == PTO_LIVE) + (size_t)kind->num_slots + ((size_t)kind->num_accesses + 1) / 2) * sizeof(int64_t);
+    size_t words = (size_t)kind->num_slots + ((size_t)kind->num_accesses + 1) / 2;
+    return (words + (g->state == PTO_LIVE || words == 0)) * sizeof(int64_t);
 }
 
 /* The access of a region that is not one tile.  *word is 0 for an empty one; t == 0: no task, no word. */

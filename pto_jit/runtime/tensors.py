@@ -44,6 +44,10 @@ class TensorView:
     device: str = "cpu"
 
     @property
+    def itemsize(self) -> int:
+        return _SIZES[self.dtype]
+
+    @property
     def elements(self) -> int:
         count = 1
         for extent in self.shape:

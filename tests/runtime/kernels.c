@@ -168,3 +168,33 @@ int32_t talkative(pto_worker *w, const int64_t *args, int64_t *results) {
     (void)results;
     return import_pto_parallel_for(w, printing, NULL, 0, args[0], 1);
 }
+
+/* ---- tasks ---- */
+
+/* (fail, value): fails at site 7 when `fail` is not 0 */
+int32_t task_fail_if(pto_worker *w, const int64_t *slots) {
+    return slots[0] != 0 ? import_pto_fail(w, 7, slots[0], slots[1], 0) : 0;
+}
+
+/* (nanoseconds) */
+int32_t task_wait(pto_worker *w, const int64_t *slots) {
+    (void)w;
+    struct timespec pause = {0, slots[0]};
+    nanosleep(&pause, NULL);
+    return 0;
+}
+
+/* (target, source, rows, cols, pitch of both in elements, a, nanoseconds): target = target * a + source, in f64 */
+int32_t task_axpy(pto_worker *w, const int64_t *slots) {
+    if (slots[6] != 0) {
+        (void)task_wait(w, slots + 6);
+    }
+    double *target = (double *)slots[0];
+    const double *source = (const double *)slots[1];
+    for (int64_t i = 0; i < slots[2]; i++) {
+        for (int64_t k = 0; k < slots[3]; k++) {
+            target[i * slots[4] + k] = target[i * slots[4] + k] * (double)slots[5] + source[i * slots[4] + k];
+        }
+    }
+    return 0;
+}

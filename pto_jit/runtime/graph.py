@@ -1,0 +1,435 @@
+# SPDX-License-Identifier: MIT
+"""`TaskGraph`: tasks recorded with the regions they read and write; run, measured, dumped, drawn and traced.
+
+The C side is the part "task graphs" of `csrc/runtime/pto_runtime.h`.  Compiled code fills a graph through `record`;
+`tensor` and `add` do the same by hand.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from pto_jit.errors import ArgumentError, LaunchError, TaskError
+from pto_jit.slotted import frozen
+
+from . import _native
+from .drawing import render, to_dot
+from .dump import Dump, parse_dump
+from .handles import Runtime, default_runtime
+from .tensors import as_tensor
+from .trace import TaskEvent, write_trace
+
+_lib, _ffi = _native.lib, _native.ffi
+
+ACCESSES = {_lib.PTO_READ: "read", _lib.PTO_WRITE: "write", _lib.PTO_READ_WRITE: "update"}
+_MODES = {name: mode for mode, name in ACCESSES.items()}
+
+Box = tuple[Any, Sequence[int], Sequence[int]]
+"""What an access of `TaskGraph.add` is: an array (or a number from `TaskGraph.tensor`), offsets and extents."""
+
+
+@frozen
+class Region:
+    """A box of a tensor: `access` is read, write or update; `tensor` its number; offsets and extents in elements.
+
+    An access without elements has the tensor -1 and no extents.
+    """
+
+    access: str
+    tensor: int
+    offsets: tuple[int, ...]
+    extents: tuple[int, ...]
+
+
+@frozen
+class Task:
+    """A recorded task: `fanin` tasks before it, `fanout` tasks that wait for it, the slots it is called with."""
+
+    number: int
+    name: str
+    fanin: int
+    fanout: int
+    buffer_bytes: int
+    regions: tuple[Region, ...]
+    slots: tuple[int, ...]
+
+
+@frozen
+class TaskFailure:
+    """What is known of a failed task: its number, name, slots and regions, and the failure record's site and values."""
+
+    task: int
+    name: str
+    slots: tuple[int, ...]
+    regions: tuple[Region, ...]
+    status: int
+    site: int
+    values: tuple[int, int, int]
+
+
+Explain = Callable[[TaskFailure], BaseException | None]
+"""Finds the error that a failed task stands for; it becomes the cause of the TaskError."""
+
+
+def _status_text(status: int) -> str:
+    return _ffi.string(_lib.pto_status_text(status)).decode("ascii")
+
+
+def describe(graph: Any, number: int) -> tuple[str, int, int, int, tuple[int, ...], tuple[Region, ...]]:
+    """Name, buffer bytes, fanin, fanout, slots and regions of a task of a `pto_graph *`."""
+    facts = _ffi.new("pto_task_facts *")
+    if _lib.pto_graph_task(graph, number, facts) != _lib.PTO_OK:
+        raise IndexError(f"no task {number}")
+    kind = facts.kind
+    regions: list[Region] = []
+    tensor, rank = _ffi.new("int32_t *"), _ffi.new("int32_t *")
+    for index in range(kind.num_accesses):
+        access = ACCESSES[kind.accesses[index]]
+        _lib.pto_graph_region(graph, number, index, tensor, _ffi.NULL, _ffi.NULL)
+        if tensor[0] < 0:
+            regions.append(Region(access, -1, (), ()))
+            continue
+        _lib.pto_graph_tensor_facts(graph, tensor[0], _ffi.NULL, _ffi.NULL, rank, _ffi.NULL, _ffi.NULL)
+        offsets, extents = _ffi.new("int64_t[]", rank[0] + 1), _ffi.new("int64_t[]", rank[0] + 1)
+        _lib.pto_graph_region(graph, number, index, tensor, offsets, extents)
+        regions.append(Region(access, tensor[0], tuple(offsets)[: rank[0]], tuple(extents)[: rank[0]]))
+    slots = tuple(facts.slots[i] for i in range(kind.num_slots))
+    name = _ffi.string(kind.name).decode("utf-8")
+    return name, kind.buffer_bytes, facts.fanin, facts.fanout, slots, tuple(regions)
+
+
+class TaskGraph:
+    """A recorded graph of tasks.
+
+    `runtime` runs it (None: the one of the process for all CPUs); `explain` finds the error behind a failed task.
+    `build_seconds` is the time that recording took.  One thread at a time may add to a graph or look at it; runs of one
+    graph wait for each other.
+    """
+
+    __slots__ = ("__weakref__", "_explain", "_facts", "_graph", "_kept", "_kinds", "_lock", "_raised", "_tasks",
+                 "build_seconds", "runtime")  # fmt: skip
+
+    def __init__(self, runtime: Runtime | None = None, *, explain: Explain | None = None) -> None:
+        self.runtime = runtime if runtime is not None else default_runtime()
+        self.build_seconds = 0.0
+        self._explain = explain
+        self._lock = threading.Lock()
+        self._kept: list[Any] = []  # arrays, names and callbacks that tasks refer to
+        self._kinds: dict[tuple[Any, ...], Any] = {}
+        self._raised: dict[int, BaseException] = {}
+        self._tasks: tuple[Task, ...] | None = None
+        self._facts: Any = None
+        out = _ffi.new("pto_graph **")
+        self._check(_lib.pto_graph_create(_ffi.cast("pto_runtime *", self.runtime.address), out), "create")
+        self._graph = _ffi.gc(out[0], _lib.pto_graph_destroy)
+
+    @classmethod
+    def record(
+        cls,
+        build: Callable[[int], int],
+        runtime: Runtime | None = None,
+        *,
+        explain: Explain | None = None,
+        keep: Iterable[Any] = (),
+    ) -> TaskGraph:
+        """The graph that `build` fills: it gets the address of the `pto_graph` and returns a status.
+
+        `keep` stays alive as long as the graph: compiled code, arrays, frames.
+        Raises LaunchError (PTO-A041) when the program needs a value that a recorded task would write.
+        """
+        graph = cls(runtime, explain=explain)
+        graph._kept.extend(keep)
+        begin = time.perf_counter()
+        status = build(graph.address)
+        graph.build_seconds = time.perf_counter() - begin
+        graph._check(status, "record")
+        return graph
+
+    @property
+    def address(self) -> int:
+        """The `pto_graph *` as a number."""
+        return int(_ffi.cast("uintptr_t", self._graph))
+
+    # ---- adding by hand ----
+
+    def tensor(self, array: Any) -> int:
+        """The number of a tensor: a NumPy array or whatever `as_tensor` takes, kept alive by the graph."""
+        view = as_tensor(array, "array")
+        if view is None:
+            raise ArgumentError(f"PTO-A042: a tensor is wanted, not {type(array).__name__}")
+        number = _ffi.new("int32_t *")
+        rank = len(view.shape)
+        pointer = _ffi.cast("void *", view.pointer)
+        shape, strides = list(view.shape), list(view.strides)
+        status = _lib.pto_graph_tensor(self._graph, pointer, view.itemsize, rank, shape, strides, number)
+        self._check(status, "add a tensor to")
+        self._kept.append(view.owner)
+        return number[0]
+
+    def add(
+        self,
+        name: str,
+        function: int | Callable[[tuple[int, ...]], object] | None = None,
+        *,
+        slots: Sequence[int] = (),
+        reads: Iterable[Box] = (),
+        writes: Iterable[Box] = (),
+        updates: Iterable[Box] = (),
+        buffer_bytes: int = 0,
+    ) -> int:
+        """Add a task; its number.
+
+        `function` is the address of a `pto_task_fn`, or a Python function that is called with the slots (it holds the
+        interpreter's lock, so such tasks do not run in parallel; what it raises fails the task), or None.
+        `reads`, `writes` and `updates` are regions (array or tensor number, offsets, extents); a task reads what it
+        updates before it writes it.
+        Raises ArgumentError (PTO-A043) for a region outside its tensor.
+        """
+        begin = time.perf_counter()
+        boxes = [
+            (access, box)
+            for access, listed in (("read", reads), ("update", updates), ("write", writes))
+            for box in listed
+        ]
+        words: list[int] = []
+        for _, (tensor, offsets, extents) in boxes:
+            number = tensor if isinstance(tensor, int) else self.tensor(tensor)
+            self._check_region(number, offsets, extents)
+            words += [number, *offsets, *extents]
+        kind = self._kind(name, function, buffer_bytes, len(slots), tuple(_MODES[access] for access, _ in boxes))
+        number = self.num_tasks
+        self._check(_lib.pto_task(self._graph, kind, list(slots), words), "task")
+        self._facts = self._tasks = None
+        self.build_seconds += time.perf_counter() - begin
+        return number
+
+    def _check_region(self, number: int, offsets: Sequence[int], extents: Sequence[int]) -> None:
+        rank = _ffi.new("int32_t *")
+        graph, null = self._graph, _ffi.NULL
+        if _lib.pto_graph_tensor_facts(graph, number, null, null, rank, null, null) != _lib.PTO_OK:
+            raise ArgumentError(f"PTO-A043: there is no tensor {number}; take the number that `tensor` returned")
+        shape = _ffi.new("int64_t[]", rank[0] + 1)
+        _lib.pto_graph_tensor_facts(graph, number, null, null, null, shape, null)
+        limits = list(shape)[: rank[0]]
+        if len(offsets) != len(limits) or len(extents) != len(limits):
+            raise ArgumentError(f"PTO-A043: a region of tensor {number} has {len(limits)} offsets and extents")
+        for offset, extent, limit in zip(offsets, extents, limits, strict=True):
+            if offset < 0 or extent < 0 or offset + extent > limit:
+                box = f"{list(offsets)} + {list(extents)}"
+                raise ArgumentError(f"PTO-A043: the region {box} is outside tensor {number} of shape {limits}")
+
+    def _kind(self, name: str, function: Any, buffer_bytes: int, num_slots: int, accesses: tuple[int, ...]) -> Any:
+        key = (name, function, buffer_bytes, num_slots, accesses)
+        kind = self._kinds.get(key)
+        if kind is None:
+            text = _ffi.new("char[]", name.encode("utf-8"))
+            modes = _ffi.new("int32_t[]", [*accesses, 0])
+            entry = self._entry(function, num_slots)
+            kind = _ffi.new(
+                "pto_task_kind *",
+                {
+                    "name": text, "function": entry, "buffer_bytes": buffer_bytes,
+                    "num_slots": num_slots, "num_accesses": len(accesses), "accesses": modes,
+                },
+            )  # fmt: skip
+            self._kept += [text, modes, entry]
+            self._kinds[key] = kind
+        return kind
+
+    def _entry(self, function: Any, num_slots: int) -> Any:
+        if function is None:
+            return _ffi.NULL
+        if isinstance(function, int):
+            return _ffi.cast("pto_task_fn", function)
+        raised = self._raised
+
+        def run(worker: Any, slots: Any) -> int:
+            try:
+                function(tuple(slots[i] for i in range(num_slots)))
+            except BaseException as error:
+                identity = id(error)
+                raised[identity] = error
+                return _lib.pto_fail(worker, 0, identity, 0, 0)
+            return 0
+
+        return _ffi.callback("pto_task_fn", run)
+
+    # ---- looking ----
+
+    def _measured(self) -> Any:
+        if self._facts is None:
+            facts = _ffi.new("pto_graph_facts *")
+            self._check(_lib.pto_graph_measure(self._graph, facts), "measure")
+            self._facts = facts
+        return self._facts
+
+    @property
+    def num_tasks(self) -> int:
+        return self._measured().tasks
+
+    @property
+    def num_edges(self) -> int:
+        return self._measured().edges
+
+    @property
+    def critical_path(self) -> int:
+        """Tasks on the longest path."""
+        return self._measured().critical_path
+
+    @property
+    def max_width(self) -> int:
+        """Most tasks on one level, a task's level being the longest path to it."""
+        return self._measured().max_width
+
+    @property
+    def bytes_per_task(self) -> float:
+        """Memory of the graph over its tasks (0.0 without tasks): records, edges, regions, slots and the index."""
+        facts = self._measured()
+        return facts.bytes / facts.tasks if facts.tasks else 0.0
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        if self._tasks is None:
+            self._tasks = tuple(self._task(number) for number in range(self.num_tasks))
+        return self._tasks
+
+    def _task(self, number: int) -> Task:
+        name, buffer_bytes, fanin, fanout, slots, regions = describe(self._graph, number)
+        return Task(number, name, fanin, fanout, buffer_bytes, regions, slots)
+
+    @property
+    def edges(self) -> list[tuple[int, int]]:
+        """Pairs (task, task that waits for it), ascending."""
+        found: list[tuple[int, int]] = []
+        facts = _ffi.new("pto_task_facts *")
+        for number in range(self.num_tasks):
+            self._check(_lib.pto_graph_task(self._graph, number, facts), "look at")
+            out = np.empty(facts.fanout, np.int64)
+            _lib.pto_graph_successors(self._graph, number, _ffi.cast("int64_t *", out.ctypes.data))
+            found += [(number, later) for later in out.tolist()]
+        return found
+
+    def dumps(self) -> str:
+        """The dump as text."""
+        length = _lib.pto_graph_dump(self._graph, _ffi.NULL, 0)
+        if length < 0:
+            self._check(-length, "dump")
+        text = _ffi.new("char[]", length + 1)
+        _lib.pto_graph_dump(self._graph, text, length)
+        return _ffi.buffer(text, length)[:].decode("utf-8")
+
+    def dump(self, path: str | Path) -> None:
+        """Write the dump to a file, which `load_dump` and `python -m pto_jit graph` read."""
+        Path(path).write_text(self.dumps(), "utf-8")
+
+    def parsed(self) -> Dump:
+        """The dump as values."""
+        return parse_dump(self.dumps())
+
+    def to_dot(self) -> str:
+        """The graph in Graphviz's language."""
+        return to_dot(self.parsed())
+
+    def render(self, path: str | Path) -> None:
+        """Draw the graph as .pdf, .svg or .png; ToolchainError without Graphviz."""
+        render(self.parsed(), path)
+
+    # ---- running ----
+
+    def run(self, num_threads: int | None = None, *, trace: bool = True) -> None:
+        """Run all tasks and wait for them.
+
+        `num_threads` limits the threads (None: all of the runtime's); `trace` keeps when and where each task ran (some
+        40 ns per task).  Raises TaskError (PTO-A040) for the failed task that a serial run would have met first, after
+        all tasks before it have run and none that follows has been started since.
+        """
+        if num_threads is not None and (isinstance(num_threads, bool) or num_threads < 1):
+            raise ValueError(f"num_threads must be at least 1, not {num_threads!r}")
+        failure = _ffi.new("pto_failure *")
+        with self._lock:
+            self._raised.clear()
+            status = _lib.pto_graph_execute(self._graph, _ffi.NULL, num_threads or 0, trace, failure)
+            if status == _lib.PTO_OK:
+                return
+            if not failure.task:
+                self._check(status, "run")
+            self._raise(failure)
+
+    def cancel(self) -> None:
+        """Let a run on another thread end soon, with LaunchError (PTO-A044); no effect when none is under way."""
+        _lib.pto_graph_cancel(self._graph)
+
+    def events(self) -> list[TaskEvent]:
+        """When and where the tasks of the last traced run ran, by task; those that did not are left out."""
+        count = _ffi.new("int64_t *")
+        found = _lib.pto_graph_trace(self._graph, count)
+        names = [task.name for task in self.tasks]
+        return [
+            TaskEvent(number, names[number], found[number].worker, found[number].begin_ns, found[number].end_ns)
+            for number in range(count[0])
+            if found[number].begin_ns
+        ]
+
+    def trace(self, path: str | Path) -> None:
+        """Write the trace of the last run for Perfetto or chrome://tracing, one row per worker.
+
+        Raises LaunchError (PTO-A045) before the first traced run.
+        """
+        events = self.events()
+        if not events and self.num_tasks:
+            raise LaunchError("PTO-A045: the graph has no trace yet\nhelp: call `run()` first, without `trace=False`")
+        write_trace(events, path)
+
+    # ---- errors ----
+
+    def _raise(self, record: Any) -> NoReturn:
+        number = record.task - 1
+        name, _, _, _, slots, regions = describe(self._graph, number)
+        values = (record.v0, record.v1, record.v2)
+        failure = TaskFailure(number, name, slots, regions, record.status, record.site, values)
+        cause = self._raised.get(record.v0) if record.site == 0 else None
+        if cause is None and record.site == _lib.PTO_SITE_NO_MEMORY:
+            cause = MemoryError(f"{name}: {record.v0} bytes could not be had")
+        if cause is None and self._explain is not None:
+            cause = self._explain(failure)
+        raise task_error(failure, cause) from cause
+
+    def _check(self, status: int, what: str) -> None:
+        if status == _lib.PTO_OK:
+            return
+        if status == _lib.PTO_NO_MEMORY:
+            raise MemoryError(f"task graph: no memory to {what}")
+        if status == _lib.PTO_NOT_RUN:
+            raise LaunchError(
+                "PTO-A041: the program needs a value that a recorded task would write\n"
+                "help: call the function instead of recording it, or pass the value as an argument"
+            )
+        if status == _lib.PTO_CANCELLED:
+            raise LaunchError("PTO-A044: the run was cancelled")
+        raise LaunchError(f"PTO-A046: task graph, {what}: {_status_text(status)}")
+
+    def __repr__(self) -> str:
+        return f"TaskGraph({self.num_tasks} tasks, {self.num_edges} edges)"
+
+
+def task_error(failure: TaskFailure, cause: BaseException | None) -> TaskError:
+    """The error of a failed task: its name, slots and regions, and the reason."""
+    lines = [f"PTO-A040: task {failure.task}, `{failure.name}`, failed" + (f": {cause}" if cause is not None else "")]
+    if cause is None:
+        lines[0] += f" (site {failure.site}, values {', '.join(map(str, failure.values))})"
+    if failure.slots:
+        lines.append("  slots: " + ", ".join(map(str, failure.slots)))
+    for region in failure.regions:
+        if region.tensor >= 0:
+            box = ", ".join(f"{o}:{o + e}" for o, e in zip(region.offsets, region.extents, strict=True))
+            lines.append(f"  {region.access}: tensor {region.tensor}[{box}]")
+    lines.append("help: tasks before it have run, tasks after it were not started")
+    error = TaskError("\n".join(lines))
+    error.code = "PTO-A040"
+    return error
