@@ -317,3 +317,19 @@ def test_partial_tiles_that_do_not_go_together_are_an_error() -> None:
         kernel(np.ones(20, np.float32), np.ones(8, np.float32))
     y = on_all(kernel, lambda: [np.ones(24, np.float32), np.ones(8, np.float32)])[1]
     assert y.tolist() == [4.0] * 8
+
+
+@pytest.mark.parametrize("combine", COMBINE)
+def test_the_columns_of_a_matrix_are_summed_in_a_loop_over_its_rows(combine: str) -> None:
+    @pto.jit
+    def kernel(x, y, z):
+        for i in pl.range(x.shape[0], parallel=True, combine=combine):
+            for j in pl.range(x.shape[1]):
+                y[1, j] += x[i, j]
+            for j in pl.range(0, x.shape[1], 32):
+                z[j : j + 32] = pl.maximum(z[j : j + 32], x[i, j : j + 32])
+
+    x = np.random.default_rng(9).integers(-9, 9, (301, 70)).astype(np.float32)
+    make = lambda: [x.copy(), np.ones((2, 70), np.float32), np.zeros(70, np.float32)]  # noqa: E731
+    for _, y, z in (on_all(kernel, make), interpreted(kernel, make)):
+        assert np.array_equal(y[1], 1 + x.sum(0)) and (y[0] == 1).all() and np.array_equal(z, np.maximum(x.max(0), 0))

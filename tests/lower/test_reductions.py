@@ -296,14 +296,54 @@ def test_a_reduction_inside_each_iteration_needs_no_partial_results() -> None:
     assert found == ["parallel", "chunk", "in_chunk", "combine"]
 
 
+def columns(outer: str = "kind=parallel", stop: str = "%m") -> str:
+    text = NEST.format(outer=outer, inner="kind=parallel", place="%j", low="0", between="")
+    return text.replace("%m:idx", f"{stop}:idx")
+
+
+@pytest.mark.parametrize("combine", ["sequential", "tree", "loop"])
 @pytest.mark.parametrize("stop", ["%m", "%i"])
-def test_an_array_that_all_iterations_accumulate_into_is_updated_in_order(stop: str) -> None:
-    text = NEST.format(outer="kind=parallel", inner="kind=parallel", place="%j", low="0", between="")
-    after, decisions = split(text.replace("%m:idx", f"{stop}:idx"))
-    assert [one.kind for one in loops(after)] == ["sequential", "parallel"]
-    assert [d.applied for d in decisions] == [False] and "in order" in decisions[0].reason
+def test_an_array_that_all_iterations_accumulate_into_has_a_copy_per_chunk(stop: str, combine: str) -> None:
+    after, decisions = split(columns(f"kind=parallel, chunk=2, combine={combine}", stop))
+    assert {"chunk", "in_chunk", "parallel", "combine"} == {one.kind for one in loops(after)}
+    assert [d.applied for d in decisions if d.kind == "reduction"] == [True]
+    x = np.arange(35, dtype=np.float32).reshape(5, 7)
+    for n in (0, 1, 5):
+        y = np.ones(9, np.float32)
+        interpreter.run(after, [x, y, n, 7])
+        expected = np.ones(9, np.float32)
+        for i in range(n):
+            expected[: 7 if stop == "%m" else i] += x[i, : 7 if stop == "%m" else i]
+        assert np.array_equal(y, expected)
+
+
+def test_copies_of_a_tensor_are_few_when_it_is_large() -> None:
+    for extent, parts in ((100, 50), (1 << 20, 4), (1 << 30, 1)):
+        text = columns().replace("%y: !pto.memref<gm,?,f32>", f"%y: !pto.memref<gm,{extent},f32>")
+        after, _ = split(text.replace("%n:idx", "100:idx"))
+        assert loops(after)[0].stop.value == parts  # type: ignore[union-attr]
+
+
+def test_disjoint_blocks_and_other_updates_of_an_array_are_no_reduction() -> None:
     blocks = NEST.format(outer="kind=parallel", inner="kind=parallel", place="%j", low="%i", between="")
     assert [one.kind for one in loops(split(blocks)[0])] == ["parallel", "parallel"]
+    weighted = columns().replace("sadd %r, %e", "ssub %e, %r")
+    assert [one.kind for one in loops(split(weighted)[0])] == ["parallel", "parallel"]
+
+
+def test_an_array_is_updated_in_order_inside_a_loop_that_is_divided_already() -> None:
+    text = columns().replace("%y: !pto.memref<gm,?,f32>", "%y: !pto.memref<gm,?x?,f32>").replace("%y[%j]", "%y[%k, %j]")
+    at, end = text.index("  FOR"), text.rindex("}")
+    around = f"  FOR %k:idx, 0:idx, 3:idx, 1:idx {{kind=parallel}}\n{text[at:end]}  ENDFOR\n"
+    after, decisions = split(text[:at] + around + text[end:])
+    assert [one.kind for one in loops(after)] == ["parallel", "sequential", "parallel"]
+    assert any("in order" in d.reason and not d.applied for d in decisions)
+    alone, _ = split(text.replace("%k", "2"))  # one row of it: a copy per chunk is a row
+    (memory,) = [s for s in statements(alone.func(alone.entry).body) if isinstance(s, Op) and s.op == "alloc"]
+    assert len(memory.args) == 2
+    x, y = np.arange(35, dtype=np.float32).reshape(5, 7), np.zeros((3, 7), np.float32)
+    interpreter.run(alone, [x, y, 5, 7])
+    assert np.array_equal(y[2], x.sum(0)) and not y[:2].any()
 
 
 def test_memory_for_partial_results_is_taken_before_a_sequential_loop() -> None:

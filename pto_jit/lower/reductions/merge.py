@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 
 from pto_jit.ir.nodes import Block, Const, For, If, Op, Operand, Stmt, Var, While
 from pto_jit.lower.names import BOOL, I64, Names, Scalars, index, source_name
+from pto_jit.lower.reductions.arrays import Copies
 from pto_jit.lower.reductions.partials import Emit, Partials
 
+Held = Partials | Copies
 LEVELS = 64  # partial results up to which the levels of a tree are written out
 
 
-def merge(partials: Sequence[Partials], count: Operand, loop: For, names: Names) -> list[Stmt]:
+def merge(partials: Sequence[Held], count: Operand, loop: For, names: Names) -> list[Stmt]:
     """Merge `count` partial results of each state and fold them into what `loop` reduces into."""
     if loop.combine == "sequential":
         return [_over(partials, loop, names, index(0), count, lambda one, e, k: one.fold(e, k))]
@@ -23,25 +25,25 @@ def merge(partials: Sequence[Partials], count: Operand, loop: For, names: Names)
 
 
 def _over(
-    partials: Sequence[Partials], loop: For, names: Names, start: Operand, stop: Operand,
-    step: Callable[[Partials, Emit, Var], None],
+    partials: Sequence[Held], loop: For, names: Names, start: Operand, stop: Operand,
+    step: Callable[[Held, Emit, Var], None],
 ) -> For:  # fmt: skip
     """A combine loop."""
     k = names.fresh(source_name(loop.var.name))
     body: list[Stmt] = []
     for one in partials:
-        e = Emit(names, one.state.loc)
+        e = Emit(names, one.loc)
         step(one, e, k)
         body += e.done()
     return For("combine", k, start, stop, index(1), tuple(body), combine=loop.combine, loc=loop.loc)
 
 
-def _fold_first(partials: Sequence[Partials], count: Operand, loop: For, names: Names) -> Block:
+def _fold_first(partials: Sequence[Held], count: Operand, loop: For, names: Names) -> Block:
     if isinstance(count, Const) and count.value < 1:
         return ()
     body: list[Stmt] = []
     for one in partials:
-        e = Emit(names, one.state.loc)
+        e = Emit(names, one.loc)
         one.fold(e, index(0))
         body += e.done()
     if isinstance(count, Const):
@@ -50,7 +52,7 @@ def _fold_first(partials: Sequence[Partials], count: Operand, loop: For, names: 
     return (Op("gt", (some,), (count, index(0)), (), (), loop.loc), If(some, tuple(body), (), loop.loc))
 
 
-def _tree(partials: Sequence[Partials], count: Operand, loop: For, names: Names) -> list[Stmt]:
+def _tree(partials: Sequence[Held], count: Operand, loop: For, names: Names) -> list[Stmt]:
     """Level by level: the slots at multiples of 2d take in those d further on, for d = 1, 2, 4, ..."""
     result: list[Stmt] = []
     if isinstance(count, Const) and count.value <= LEVELS:
@@ -79,14 +81,14 @@ def _tree(partials: Sequence[Partials], count: Operand, loop: For, names: Names)
     ]
 
 
-def _level(partials: Sequence[Partials], count: Operand, distance: Operand, loop: For, names: Names) -> Block:
+def _level(partials: Sequence[Held], count: Operand, distance: Operand, loop: For, names: Names) -> Block:
     """The merges of one level, independent of each other."""
     before = Scalars(names, loop.loc)
     pair = before.op("mul", distance, index(2), "pair")
     pairs = before.op("floordiv", before.op("add", count, before.op("sub", distance, index(1))), pair, "pairs")
 
-    def step(one: Partials, e: Emit, k: Var) -> None:
-        places = Scalars(names, one.state.loc)
+    def step(one: Held, e: Emit, k: Var) -> None:
+        places = Scalars(names, one.loc)
         left = places.op("mul", k, pair, "left")
         right = places.op("add", left, distance, "right")
         e.block += places.done()

@@ -23,6 +23,7 @@ from pto_jit.semantic.table import effects
 from pto_jit.slotted import frozen
 
 PARTS = 64  # partial results of a nest whose chunks the compiler chooses
+ELEMENTS = 1 << 22  # elements of all copies of a tensor together, where the compiler chooses
 GRAIN = 8192  # iterations of scalar code that are worth a partial result
 ALIGN = 64  # a chunk of scalar code is a multiple of this, so that whole vectors run
 
@@ -124,14 +125,26 @@ def extent(loop: For, out: Scalars) -> Operand:
     return out.op("max", out.op("floordiv", span, loop.step, name), index(0), name)
 
 
+def most_parts(copies: Sequence[tuple[Operand, ...]], out: Scalars) -> Operand:
+    """How many partial results there may be, when each has copies of tensors with these extents."""
+    parts: Operand = index(PARTS)
+    for extents in copies:
+        size: Operand = index(1)
+        for n in extents:
+            size = out.op("min", out.op("mul", size, n), index(ELEMENTS))  # no overflow
+        fitting = out.op("floordiv", index(ELEMENTS), out.op("max", size, index(1)))
+        parts = out.op("max", out.op("min", parts, fitting), index(1), "parts")
+    return parts
+
+
 def chosen_chunks(
-    nest: Nest, out: Scalars, decisions: list[Decision], names: Names
+    nest: Nest, out: Scalars, decisions: list[Decision], names: Names, parts: Operand
 ) -> tuple[Nest, tuple[bool, ...]]:
-    """`nest` with a chunk for every loop, and which of them were given."""
+    """`nest` with a chunk for every loop, and which of them were given; at most `parts` partial results otherwise."""
     loops: list[For] = []
     heads = list(nest.heads)
     body = nest.body
-    budget: Operand = index(PARTS)
+    budget = parts
     for k, loop in enumerate(nest.loops):
         last = k == len(nest.loops) - 1
         if loop.chunk is None and not (isinstance(loop.step, Const) and loop.step.value > 0):
@@ -155,8 +168,8 @@ def chosen_chunks(
         loops.append(loop)
         if not last:
             assert loop.chunk is not None
-            parts = out.op("floordiv", out.op("add", count, out.op("sub", loop.chunk, index(1))), loop.chunk)
-            budget = out.op("max", out.op("floordiv", budget, out.op("max", parts, index(1))), index(1), "budget")
+            made = out.op("floordiv", out.op("add", count, out.op("sub", loop.chunk, index(1))), loop.chunk)
+            budget = out.op("max", out.op("floordiv", budget, out.op("max", made, index(1))), index(1), "budget")
     given = tuple(loop.chunk is not None for loop in nest.loops)
     return Nest(tuple(loops), tuple(heads), nest.states, body), given
 

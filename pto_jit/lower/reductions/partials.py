@@ -130,10 +130,14 @@ class Partials:
     flag: Var | None
     flags: Var | None
 
+    @property
+    def loc(self) -> Loc:
+        return self.state.loc
+
     # -- inside a chunk -------------------------------------------------------------------------------------------
 
-    def start(self, e: Emit) -> None:
-        """The identity."""
+    def start(self, e: Emit, at: Operand) -> None:
+        """The identity; `at` is the chunk's slot."""
         for var, init, made, extents in zip(self.vars, self.state.init, self.starts, self.extents, strict=True):
             if isinstance(var.type, TileType) and isinstance(init.type, ScalarType):
                 e.op("full", init, *extents, result=var)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pto_jit.ir.nodes import Call, Const, For, Op, Operand, Stmt, Var
+from pto_jit.ir.nodes import Call, Const, For, Op, Operand, Var
 from pto_jit.ir.types import TensorType, TileType, Type
-from pto_jit.ir.walk import defs, uses
+from pto_jit.ir.walk import defs
 from pto_jit.lower.reductions.accumulate import Accumulation, NoReduction, direct, follow
 from pto_jit.semantic.table import effects, tensor_arg
 from pto_jit.slotted import frozen
@@ -163,39 +163,6 @@ def find_places(loop: For, outer: dict[str, str]) -> tuple[list[Place], list[tup
         except NoReduction as problem:
             wrong.append((write.base, problem, write.op))
     return places, wrong
-
-
-def find_arrays(loop: For, outer: dict[str, str]) -> list[str]:
-    """Tensors that `loop` accumulates into at places that loops inside it run over, but not it: `y[j] += x[i, j]` in a
-    loop over i around one over j."""
-    subscripts = Subscripts(loop)
-    accesses = subscripts.accesses(outer)
-    varying: set[str] | None = None
-    found: list[str] = []
-    for write in accesses:
-        read = any(a.base == write.base and not a.writes for a in accesses)
-        if not write.writes or write.key is not None or not read or write.base in found:
-            continue
-        if write.op.op not in ("setelem", "store"):
-            continue
-        varying = _varying(loop, subscripts.flat) if varying is None else varying
-        if not any(isinstance(a, Var) and a.name in varying for a in write.op.args[1:]):
-            found.append(write.base)
-    return found
-
-
-def _varying(loop: For, flat: list[Stmt]) -> set[str]:
-    """Names whose values depend on the variable of a loop.  A loop inside that starts at one place starts there for
-    all iterations, wherever it stops."""
-    varying = {loop.var.name}
-    while True:
-        before = len(varying)
-        for stmt in flat:
-            read = (stmt.start, stmt.step) if isinstance(stmt, For) else uses(stmt)
-            if any(isinstance(a, Var) and a.name in varying for a in read):
-                varying.update(v.name for v in defs(stmt))
-        if len(varying) == before:
-            return varying
 
 
 def _place(loop: For, write: Access, same: list[Access], reads: list[Op], accesses: list[Access]) -> Place:

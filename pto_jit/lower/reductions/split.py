@@ -75,10 +75,11 @@ from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import defs, free_vars, map_funcs, rename, rewrite_block, statements, uses
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.names import Names, Scalars, index, source_name
+from pto_jit.lower.reductions.arrays import Array, Copies, copies_of, extents_of, find_arrays
 from pto_jit.lower.reductions.merge import merge
-from pto_jit.lower.reductions.nest import chosen_chunks, find_nest, take_nest_apart
+from pto_jit.lower.reductions.nest import Nest, chosen_chunks, find_nest, most_parts, take_nest_apart
 from pto_jit.lower.reductions.partials import FALSE, TRUE, Emit, Partials, State, allocate, fold, slots_of, when
-from pto_jit.lower.reductions.places import VIEWS, find_arrays
+from pto_jit.lower.reductions.places import VIEWS
 from pto_jit.lower.reductions.recognise import states_of
 from pto_jit.lower.reductions.spread import is_read_by_loops, spread
 from pto_jit.lower.simplify import simplify
@@ -156,12 +157,13 @@ class _Splitter:
             case For():
                 around = live | {v.name for v in free_vars(stmt.body)}
                 whole = stmt
-                if stmt.kind == "parallel" and (arrays := find_arrays(stmt, self.views)):
+                arrays = find_arrays(stmt, self.views) if stmt.kind == "parallel" else []
+                if arrays and divided:
                     stmt = self.in_order(stmt, arrays)
                 if stmt.kind == "parallel":
                     states = states_of(stmt, live, self.views)
-                    if states:
-                        return self.reduce(stmt, states, around, before, divided)
+                    if states or arrays:
+                        return self.reduce(stmt, states, arrays, around, before, divided)
                 inner = self.block(stmt.body, around, divided=divided or stmt.kind != "sequential")
                 if inner is whole.body and stmt is whole:
                     return (stmt,)
@@ -189,10 +191,10 @@ class _Splitter:
             case _:
                 return (stmt,)
 
-    def in_order(self, loop: For, arrays: list[str]) -> For:
-        """A loop that accumulates into arrays: a partial result would be a copy of the array."""
-        names = ", ".join(f"`{source_name(name)}`" for name in arrays)
-        reason = f"every iteration accumulates into many elements of {names}: the iterations run in order"
+    def in_order(self, loop: For, arrays: list[Array]) -> For:
+        """A loop inside one that is divided already, which has no copies of what it accumulates into."""
+        names = ", ".join(f"`{source_name(one.base)}`" for one in arrays)
+        reason = f"the loop runs inside one that is divided already, and updates {names} in order"
         self.decisions.append(Decision("reduction", (source_name(loop.var.name),), False, reason, loop.loc))
         return replace(loop, kind="sequential", chunk=None, policy="leading_full", combine="sequential")
 
@@ -217,26 +219,32 @@ class _Splitter:
     # -- one nest of loops --------------------------------------------------------------------------------------------
 
     def reduce(
-        self, loop: For, states: list[State], live: frozenset[str], before: list[Stmt], divided: bool
-    ) -> Block:
+        self, loop: For, states: list[State], arrays: list[Array], live: frozenset[str], before: list[Stmt],
+        divided: bool,
+    ) -> Block:  # fmt: skip
         rest = self.rest
-        nest = find_nest(loop, states, live, self.views)
+        # a loop inside runs over the elements of an array: it would divide the copies, not the work on them
+        nest = Nest((loop,), (), tuple(states), loop.body) if arrays else find_nest(loop, states, live, self.views)
         forward = isinstance(loop.step, Const) and loop.step.value > 0
-        if loop.chunk is None and loop.checked and not forward:  # is checked by its own variable
+        if loop.chunk is None and loop.checked and not forward and not arrays:  # is checked by its own variable
             return self.undivided(loop, states, live)
         if divided and all(one.chunk is None for one in nest.loops):
             return self.undivided(loop, states, live)
         names, loc = self.names, loop.loc
         setup = Scalars(names, loc)
-        nest, given = chosen_chunks(nest, setup, self.decisions, names)
+        sizes = Emit(names, loc)
+        extents = [extents_of(one, sizes) for one in arrays]
+        setup.block += sizes.done()
+        nest, given = chosen_chunks(nest, setup, self.decisions, names, most_parts(extents, setup))
         pieces, count = take_nest_apart(nest, given, setup, names, self.decisions)
         memory = Emit(names, loc)
         partials = [self.allocated(state, count, memory, before) for state in nest.states]
-        body = self.rewritten(nest.body, partials)
+        copies = [copies_of(a, n, count, memory, names) for a, n in zip(arrays, extents, strict=True)]
+        body = self.rewritten(nest.body, partials, copies)
         body = self.block(body, live | {v.name for v in free_vars(body)}, divided=True)
         inner = Emit(names, loc)
-        for one in partials:
-            one.start(inner)
+        for one in (*partials, *copies):
+            one.start(inner, pieces.slot)
         reductions = tuple(r for one in partials for r in _reduction(one))
         run = pieces.in_chunks(body, reductions)
         end = Emit(names, loc)
@@ -247,7 +255,7 @@ class _Splitter:
         for state in nest.states:
             if state.place is None:
                 result += self.sunk(state, before)
-        result += merge(partials, count, nest.loops[0], names)
+        result += merge([*partials, *copies], count, nest.loops[0], names)
         kept: list[tuple[Var, Callable[[Emit], Operand]]] = []
         for one in partials:
             for target, extents in zip(one.state.targets, one.extents, strict=False):
@@ -257,6 +265,9 @@ class _Splitter:
         variables = tuple(source_name(one.var.name) for one in nest.loops)
         for state in nest.states:
             reason = f"`{state.name}` has a partial result per chunk, merged by combine={loop.combine!r}"
+            self.decisions.append(Decision("reduction", variables, True, reason, loc))
+        for array in arrays:
+            reason = f"every chunk has a copy of `{source_name(array.base)}`, merged by combine={loop.combine!r}"
             self.decisions.append(Decision("reduction", variables, True, reason, loc))
         return tuple(result)
 
@@ -283,9 +294,9 @@ class _Splitter:
                 continue
             one = self.local(state)
             later.append(one)
-            one.start(e)
+            one.start(e, index(0))
             reductions += _reduction(one)
-        body = self.rewritten(loop.body, later)
+        body = self.rewritten(loop.body, later, [])
         body = self.block(body, live | {v.name for v in free_vars(body)}, divided=True)
         inner = replace(loop, kind="in_chunk", body=body, reductions=tuple(reductions))
         e.block.append(inner)
@@ -376,8 +387,9 @@ class _Splitter:
                     break
         return tuple(moved)
 
-    def rewritten(self, body: Block, partials: list[Partials]) -> Block:
-        """A loop's body on the variables of a chunk."""
+    def rewritten(self, body: Block, partials: list[Partials], copies: list[Copies]) -> Block:
+        """A loop's body on the variables of a chunk, and its copies of tensors."""
+        moved = {id(op): one for one in copies for op in (*one.array.accesses, *one.array.views)}
         names: dict[str, str] = {}
         reads: dict[int, Var] = {}
         writes: dict[int, Var] = {}
@@ -399,6 +411,8 @@ class _Splitter:
             new: Op = stmt
             if id(stmt) in reads:
                 new = Op("copy", stmt.results, (reads[id(stmt)],), (), (), stmt.loc)
+            elif id(stmt) in moved:
+                new = moved[id(stmt)].moved(stmt)
             elif id(stmt) in writes:
                 new = Op("copy", (writes[id(stmt)],), stmt.args[:1], (), (), stmt.loc)
             marks = [Op("copy", (flag,), (TRUE,), (), (), stmt.loc) for flag in flags.get(id(stmt), ())]
