@@ -13,6 +13,10 @@ array, a tile a `Tile`; plain arrays in give plain arrays out.
 ((4,), (2,), np.float32(17.0))
 """
 
+from typing import TYPE_CHECKING
+from typing import Any as _Any
+from typing import TypeAlias as _TypeAlias
+
 from pto_jit.dtypes import (
     DType,
     bf16,
@@ -122,7 +126,14 @@ from pto_jit.language._structure import (
     transpose,
     zeros,
 )
-from pto_jit.language._tile import Tensor, Tile
+from pto_jit.language._tile import Tile
+
+if TYPE_CHECKING:
+    from pto_jit.language._tile import Tensor as _Tensor
+
+    Tensor: _TypeAlias = _Tensor | _Any  # whatever shows its memory may be passed: NumPy arrays, torch tensors, ...
+else:
+    from pto_jit.language._tile import Tensor
 
 __all__ = [
     "DType",

@@ -13,8 +13,9 @@ import pytest
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pyright") is None, reason="pyright is not installed")
-def test_a_type_checker_knows_parameters_and_results_of_kernels() -> None:
-    path = Path(__file__).parent / "calls.py"
+@pytest.mark.parametrize("name", ["calls.py", "kernels.py"])
+def test_a_type_checker_knows_kernels_their_parameters_and_results(name: str) -> None:
+    path = Path(__file__).parent / name
     done = subprocess.run(
         [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, str(path)],
         capture_output=True, text=True, timeout=120, check=False, cwd=path.parents[2],
