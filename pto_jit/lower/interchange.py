@@ -85,6 +85,7 @@ class _Interchange:
     decisions: list[Decision]
     names: Names | None = None
     uses: Counter[str] = field(default_factory=Counter)
+    assigned: Counter[str] = field(default_factory=Counter)
 
     def run(self) -> Func:
         body = self.block(self.func.body, divided=False)
@@ -106,11 +107,16 @@ class _Interchange:
 
     def nest(self, loop: For, *, divided: bool) -> Block | None:
         """What takes the place of a loop, None when it stays as it is."""
-        band = band_of(loop)
+        band = band_of(loop, self._assigned())
         if band is not None and _is_elements(band):
             return self.ordered(band, divided=divided)
         body = self.block(loop.body, divided=divided or loop.kind in ("parallel", "chunk"))
         return None if body is loop.body else (replace(loop, body=body),)
+
+    def _assigned(self) -> Counter[str]:
+        if not self.assigned:
+            self.assigned = Counter(v.name for s in statements(self.func.body) for v in defs(s))
+        return self.assigned
 
     # -- one nest -------------------------------------------------------------------------------------------------
 
@@ -211,9 +217,9 @@ class _Interchange:
 # -- nests ----------------------------------------------------------------------------------------------------------
 
 
-def band_of(loop: For) -> Band | None:
+def band_of(loop: For, assigned: Counter[str]) -> Band | None:
     """The largest perfect nest of exchangeable loops with independent bounds that starts with `loop`; None if it is
-    one loop."""
+    one loop.  `assigned` counts the assignments of each variable: only values may stand between the loops."""
     if not _is_exchangeable(loop):
         return None
     loops, between, dependent = [loop], [], {loop.var.name}
@@ -221,6 +227,8 @@ def band_of(loop: For) -> Band | None:
     while body and isinstance(body[-1], For) and _is_exchangeable(body[-1]) and all(is_pure(s) for s in body[:-1]):
         inner = body[-1]
         level = [s for s in body[:-1] if isinstance(s, Op)]
+        if any(assigned[r.name] > 1 for op in level for r in op.results):
+            break
         for op in level:
             if _reads(op) & dependent:
                 dependent |= {r.name for r in op.results}

@@ -14,7 +14,7 @@ from pto_jit.ir.nodes import Module
 from pto_jit.ir.parse import parse as parse_pto
 from pto_jit.ir.text import to_text as print_module
 from pto_jit.ir.verify import verify
-from pto_jit.lower import chunk, coalesce, fuse, instrument, interchange, inline, outline, place, simplify
+from pto_jit.lower import chunk, coalesce, fuse, inline, instrument, interchange, outline, place, simplify
 from pto_jit.lower.reductions import split
 from pto_jit.semantic.rules import infer
 

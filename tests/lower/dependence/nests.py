@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,104 +58,139 @@ class Text:
 
 @dataclass(frozen=True)
 class Nest:
-    """A random function and the ranges of its loop variables."""
+    """A random function, what to call it with besides its two tensors, and the steps of its loops by variable."""
 
     text: str
     module: Module
-    names: tuple[str, ...]
+    numbers: tuple[int, ...]
+    steps: dict[str, int]
+
+    def arguments(self) -> list[Any]:
+        values = np.arange(EXTENT * EXTENT, dtype=np.int64).reshape(EXTENT, EXTENT)
+        return [values % 97, values % 89, *(np.int64(n) for n in self.numbers)]
 
 
-def subscript(rng: random.Random, ranges: dict[str, range], most: int = EXTENT) -> Subscript:
-    """Coefficients in -2..2, shifted so that all values are indices below `most`."""
+def subscript(rng: random.Random, ranges: dict[str, range]) -> Subscript:
+    """Coefficients in -2..2, shifted so that all values are indices."""
     terms = {var: rng.choice([-2, -1, 0, 0, 1, 1, 2]) for var in ranges if rng.random() < 0.8}
     low = sum(min(k * r[0], k * r[-1]) for var, k in terms.items() if (r := ranges[var]))
     return terms, -low + rng.randint(0, 3)
 
 
-def random_nest(seed: int, *, kinds: Sequence[str] = ("sequential",), tiles: bool = True, ifs: bool = True) -> Nest:
-    """Loops up to four deep, some imperfect, some triangular, over elements and tiles of two tensors."""
-    rng = random.Random(seed)
-    out = Text(rng)
-    names: list[str] = []
-    statements = rng.randint(1, 3)
+def random_nest(seed: int, *, options: Mapping[str, str] | None = None, symbols: bool = False) -> Nest:
+    """Loops up to four deep, some imperfect, some triangular, over elements and tiles of two tensors.
 
-    def access(ranges: dict[str, range], write: bool) -> None:
+    `options` are those of the loops by variable (sequential without); with `symbols` some bounds are arguments.
+    """
+    rng = random.Random(seed)
+    writer = _Writer(rng, options or {}, symbols)
+    writer.loop(0, {})
+    if rng.random() < 0.2:
+        writer.loop(0, {})
+    kind = f"!pto.memref<gm,{EXTENT}x{EXTENT},i64>"
+    params = ", ".join([f"%x: {kind}", f"%y: {kind}", *(f"%n{k}: i64" for k in range(len(writer.numbers)))])
+    head = ["// Function Type: Orchestration", f"func @f({params}) {{", "  SCOPE @f_incore_0"]
+    text = "\n".join([*head, *writer.out.lines, "  ENDSCOPE", "  return", "}"]) + "\n"
+    module = parse(text)
+    verify(module, infer)
+    return Nest(text, module, tuple(writer.numbers), writer.steps)
+
+
+class _Writer:
+    def __init__(self, rng: random.Random, options: Mapping[str, str], symbols: bool) -> None:
+        self.rng, self.options, self.symbols = rng, options, symbols
+        self.out = Text(rng, depth=2)
+        self.numbers: list[int] = []
+        self.steps: dict[str, int] = {}
+        self.reads: list[str] = []  # scalars that were read from memory and are visible
+        self.perfect = rng.random() < 0.6
+
+    def access(self, ranges: dict[str, range], *, write: bool) -> None:
+        rng, out = self.rng, self.out
         tensor = rng.choice(["%x", "%x", "%y"])
         rows, cols = (out.form(*subscript(rng, ranges)) for _ in range(2))
         kind = rng.random()
-        if tiles and kind < 0.25:
-            shape = f"{rng.randint(1, 3)}x{rng.randint(1, 3)}"
+        if kind < 0.15:
+            extents = f"{rng.randint(1, 3)}, {rng.randint(1, 3)}"
+            type_ = f"!pto.tile<{extents.replace(', ', 'x')}xi64>"
             if write:
-                value = out.emit(f"tfull 1, [{shape.replace('x', ', ')}]", f"!pto.tile<{shape}xi64>")
+                value = out.emit(f"tfull {self.value(ranges)}, [{extents}]", type_)
                 out.line(f"tstore {value}, {tensor}[{rows}, {cols}]")
             else:
-                extents = shape.replace("x", ", ")
-                out.emit(f"tload {tensor}[{rows}, {cols}] [{extents}]", f"!pto.tile<{shape}xi64>")
+                tile = out.emit(f"tload {tensor}[{rows}, {cols}] [{extents}]", type_)
+                self.reads.append(out.emit(f"tsum {tile} {{axes=(0, 1), keepdims=false}}"))
             return
-        if kind < 0.4:  # through a view
+        if kind < 0.25:  # through a view
             type_ = f"!pto.memref<gm,?x{EXTENT},i64,inner>"
-            view = out.emit(f"tview {tensor}[{rows}, 0] [4, {EXTENT}] {{drop=()}}", type_)
+            tensor = out.emit(f"tview {tensor}[{rows}, 0] [4, {EXTENT}] {{drop=()}}", type_)
             rows = str(rng.randint(0, 1))
-            tensor = view
-        elif kind < 0.5:
+        elif kind < 0.35:
             type_ = f"!pto.memref<gm,{EXTENT}x{EXTENT},i64,strided>"
             tensor = out.emit(f"ttensor_transpose {tensor} {{axes=(1, 0)}}", type_)
-        elif kind < 0.6:
+        elif kind < 0.42:
             rows = out.emit(f"sfloordiv {rows}, {rng.choice([2, 3])}")
-        elif kind < 0.7:
+        elif kind < 0.49:
             cols = out.emit(f"smod {cols}, {rng.choice([2, 3, 4])}")
         if write:
-            out.line(f"ssetelem 1, {tensor}[{rows}, {cols}]")
+            out.line(f"ssetelem {self.value(ranges)}, {tensor}[{rows}, {cols}]")
         else:
-            out.emit(f"sgetelem {tensor}[{rows}, {cols}]")
+            self.reads.append(out.emit(f"sgetelem {tensor}[{rows}, {cols}]"))
 
-    def body(depth: int, ranges: dict[str, range]) -> None:
-        for _ in range(rng.randint(1, 2) if depth else statements):
-            if ifs and ranges and rng.random() < 0.15:
+    def value(self, ranges: dict[str, range]) -> str:
+        """Something to write: it tells the iterations apart."""
+        total = self.out.form(dict.fromkeys(ranges, 7), 1)
+        for name in self.reads[-2:]:
+            total = self.out.emit(f"smul {total}, 3")
+            total = self.out.emit(f"sadd {total}, {name}")
+        return total
+
+    def body(self, most: int, ranges: dict[str, range]) -> None:
+        rng, out = self.rng, self.out
+        for _ in range(rng.randint(1, most)):
+            if rng.random() < 0.12:
                 terms, const = subscript(rng, ranges)
                 compare = rng.choice(["lt", "ge", "eq"])
                 cond = out.emit(f"s{compare} {out.form(terms, const)}, {rng.randint(0, 6)}", "bool_")
                 out.line(f"IF {cond}")
                 out.depth += 1
-                access(ranges, rng.random() < 0.6)
+                seen = len(self.reads)
+                self.access(ranges, write=rng.random() < 0.6)
+                del self.reads[seen:]
                 out.depth -= 1
                 out.line("ENDIF")
             else:
-                access(ranges, rng.random() < 0.6)
+                self.access(ranges, write=rng.random() < 0.6)
 
-    def loop(depth: int, ranges: dict[str, range]) -> None:
-        var = "ijkl"[depth]
-        var = var if var not in names else f"{var}.{len(names)}"
-        names.append(var)
+    def loop(self, depth: int, ranges: dict[str, range]) -> None:
+        rng, out = self.rng, self.out
+        var = f"{'ijkl'[depth]}{len(self.steps)}"
         start, count, step = rng.randint(0, 2), rng.randint(1, 4), rng.choice([1, 1, 1, 2, -1, 3])
+        self.steps[var] = step
         stop = start + count * step
-        low = str(start)
-        if ranges and step == 1 and rng.random() < 0.2:  # triangular
+        low, high = str(start), str(stop)
+        if ranges and step == 1 and rng.random() < 0.15:  # triangular
             outer = rng.choice(list(ranges))
             low, start = f"%{outer}", min(ranges[outer])
+        if rng.random() < 0.4 and self.symbols:
+            high = f"%n{len(self.numbers)}"
+            self.numbers.append(stop)
         values = range(start, max(stop, start + 1)) if step > 0 else range(stop + 1, start + 1)
-        out.line(f"FOR %{var}:idx, {low}:idx, {stop}:idx, {step}:idx {{kind={rng.choice(list(kinds))}}}")
+        options = f" {{{self.options[var]}}}" if var in self.options else ""
+        out.line(f"FOR %{var}:idx, {low}:idx, {high}:idx, {step}:idx{options}")
         out.depth += 1
+        seen = len(self.reads)
         inner = {**ranges, var: values}
-        if depth == 3 or rng.random() < 0.3 * depth:
-            body(depth, inner)
+        if depth == 3 or rng.random() < 0.25 * depth:
+            self.body(3, inner)
         else:
-            if rng.random() < 0.3:
-                body(1, inner)
-            loop(depth + 1, inner)
-            if rng.random() < 0.3:
-                body(1, inner)
+            if not self.perfect and rng.random() < 0.5:
+                self.body(2, inner)
+            self.loop(depth + 1, inner)
+            if not self.perfect and rng.random() < 0.5:
+                self.body(2, inner)
+        del self.reads[seen:]
         out.depth -= 1
         out.line("ENDFOR")
-
-    loop(0, {})
-    if rng.random() < 0.2:
-        loop(0, {})
-    kind = f"!pto.memref<gm,{EXTENT}x{EXTENT},i64>"
-    text = "\n".join([f"func @f(%x: {kind}, %y: {kind}) {{", *out.lines, "  return", "}"]) + "\n"
-    module = parse(text)
-    verify(module, infer)
-    return Nest(text, module, tuple(names))
 
 
 # -- what is really touched ---------------------------------------------------------------------------------------
@@ -207,10 +242,8 @@ class Recorder(interpreter._Interpreter):
                 yield start + sum(i * s for i, s in zip(index, region.strides, strict=True))
 
 
-def record(module: Module) -> dict[int, list[Touch]]:
-    """What touches each address when the module's entry runs on fresh tensors."""
-    recorder = Recorder(module)
-    func = module.func(module.entry)
-    arrays = [np.zeros((EXTENT, EXTENT), np.int64) for _ in func.params]
-    recorder.call(func, arrays)
+def record(nest: Nest) -> dict[int, list[Touch]]:
+    """What touches each address when a nest runs."""
+    recorder = Recorder(nest.module)
+    recorder.call(nest.module.func("f"), nest.arguments())
     return recorder.touched

@@ -14,7 +14,7 @@ from pto_jit.lower.dependence import Accesses, Dependences, common_loops, pairs,
 from pto_jit.lower.dependence.violations import violation
 from tests.lower.dependence.nests import Nest, Touch, random_nest, record
 
-COUNT = int(os.environ.get("PTO_TEST_NESTS", "120"))
+COUNT = int(os.environ.get("PTO_TEST_NESTS", "60"))
 Directions = tuple[str, ...]
 
 
@@ -39,7 +39,7 @@ def check(nest: Nest, tally: Counter[str]) -> None:
     func = nest.module.func("f")
     dependences = Dependences(func)
     found = dependences.found
-    truth = true_vectors(found, record(nest.module))
+    truth = true_vectors(found, record(nest))
     for a, b in pairs(found.accesses):
         if a.root != b.root:
             continue

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: MIT
+"""May two loops be exchanged, may a loop run in parallel, is something a reduction: named cases with known answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from pto_jit.ir.parse import parse
+from pto_jit.ir.verify import verify
+from pto_jit.lower.dependence import Answer, Dependences, Loop
+from pto_jit.semantic.rules import infer
+
+HEAD = "func @f(%x: !pto.memref<gm,?x?,{t}>, %y: !pto.memref<gm,?x?,{t}>, %n: i64, %m: i64) {{\n"
+NEST = """  FOR %i:idx, 1:idx, %n:idx, 1:idx {outer}
+    FOR %j:idx, 1:idx, %m:idx, 1:idx {inner}
+      %i1 = ssub %i, 1 : i64
+      %j1 = ssub %j, 1 : i64
+      %j2 = sadd %j, 1 : i64
+      %k = sadd %i, %m : i64
+      {body}
+    ENDFOR
+  ENDFOR
+  return
+}}
+"""
+
+
+def nest(body: str, outer: str = "", inner: str = "", dtype: str = "i64") -> tuple[Dependences, Loop, Loop]:
+    text = HEAD.format(t=dtype) + NEST.format(body="\n      ".join(body.split("; ")), outer=outer, inner=inner)
+    module = parse(text)
+    verify(module, infer)
+    dependences = Dependences(module.func("f"))
+    i, j = dependences.found.loops
+    return dependences, i, j
+
+
+READ = "%v = sgetelem %x[{}] : i64; ssetelem %v, %x[%i, %j]"
+
+
+@pytest.mark.parametrize(
+    ("read", "verdict"),
+    [
+        ("%i, %j", "yes"),
+        ("%i1, %j", "yes"),  # distance (1, 0)
+        ("%i, %j1", "yes"),  # (0, 1)
+        ("%i1, %j1", "yes"),  # (1, 1)
+        ("%i1, %j2", "no"),  # (1, -1) would run backwards
+        ("%i, 0", "yes"),  # j is at least 1
+        ("%j, %i", "no"),
+        ("%k, %j", "yes"),  # written m iterations later: (m, 0)
+        ("%k, %j1", "no"),  # (m, -1)
+        ("%k, %j2", "yes"),  # (m, 1)
+    ],
+)
+def test_sequential_loops_are_exchanged_when_no_direction_becomes_negative(read: str, verdict: str) -> None:
+    dependences, i, j = nest(READ.format(read))
+    assert dependences.may_exchange(i, j, []).verdict == verdict
+
+
+def test_a_refusal_names_both_accesses_and_the_direction() -> None:
+    dependences, i, j = nest(READ.format("%i1, %j2"))
+    answer = dependences.may_exchange(i, j, [])
+    assert answer.witness is not None
+    assert "`x[i, j]`" in answer.reason and "`x[i - 1, j + 1]`" in answer.reason
+    assert "direction (<, >) over i, j" in answer.reason
+
+
+def test_different_arguments_may_share_memory() -> None:
+    dependences, i, j = nest("%v = sgetelem %y[%i, %j] : i64; ssetelem %v, %x[%i, %j]")
+    answer = dependences.may_exchange(i, j, [])
+    assert answer.verdict == "unknown" and "may share memory" in answer.reason
+
+
+def test_a_promise_makes_the_exchange_free() -> None:
+    dependences, i, j = nest(READ.format("%j, %i"), outer="{kind=parallel}")
+    assert dependences.may_exchange(i, j, []).proven
+
+
+def test_a_parallel_loop_leaves_a_sequential_one_only_without_any_dependence_between_its_iterations() -> None:
+    for read, proven in (("%i1, %j", True), ("%i1, %j1", False), ("%i1, %j2", False)):
+        dependences, i, j = nest(READ.format(read), inner="{kind=parallel}")
+        assert dependences.may_exchange(i, j, []).proven == proven, read
+
+
+@pytest.mark.parametrize(("dtype", "constant", "proven"), [("i64", "5", True), ("f32", "5.0:f32", False)])
+def test_reductions_may_be_reordered_where_that_is_exact(dtype: str, constant: str, proven: bool) -> None:
+    update = f"%v = sgetelem %x[0, 0] : {dtype}; %s = sadd %v, {constant} : {dtype}; ssetelem %s, %x[0, 0]"
+    dependences, i, j = nest(update, dtype=dtype)
+    (reduction,) = dependences.reductions(j)
+    assert (reduction.op, reduction.exact) == ("add", proven)
+    assert dependences.may_exchange(i, j, []).proven == proven
+
+
+def test_an_update_whose_old_value_is_used_elsewhere_is_no_reduction() -> None:
+    update = "%v = sgetelem %x[0, 0] : i64; %s = sadd %v, 5 : i64; ssetelem %s, %x[0, 0]; ssetelem %v, %y[%i, %j]"
+    dependences, _, j = nest(update)
+    assert dependences.reductions(j) == []
+
+
+def parallel(body: str) -> tuple[Answer, Answer]:
+    dependences, i, j = nest(body)
+    return dependences.may_run_parallel(i), dependences.may_run_parallel(j)
+
+
+def test_which_loop_may_run_in_parallel() -> None:
+    assert [a.verdict for a in parallel("ssetelem 1, %x[%i, %j]")] == ["yes", "yes"]
+    assert [a.verdict for a in parallel(READ.format("%i1, %j"))] == ["no", "yes"]
+    assert [a.verdict for a in parallel(READ.format("%i, %j1"))] == ["yes", "no"]
+    assert [a.verdict for a in parallel("ssetelem 1, %x[%i, 0]")] == ["yes", "no"]
+    assert [a.verdict for a in parallel("ssetelem 1, %x[%k, 0]")] == ["yes", "no"]
+
+
+def test_reductions_are_found_over_the_loops_that_their_place_does_not_depend_on() -> None:
+    body = "%v = sgetelem %x[%i, 0] : i64; %s = smul %v, %j : i64; ssetelem %s, %x[%i, 0]"
+    dependences, i, j = nest(body)
+    assert dependences.reductions(i) == []
+    assert [r.op for r in dependences.reductions(j)] == ["mul"]
+    dependences, i, j = nest(body + "; ssetelem 0, %x[%i, %j1]")  # writes there when j is 1
+    assert dependences.reductions(j) == []
+
+
+def test_unknown_subscripts_are_unknown() -> None:
+    dependences, i, _ = nest("%q = sgetelem %x[%i, %j] : i64; ssetelem 1, %y[%q, %j]")
+    assert dependences.may_run_parallel(i).verdict == "unknown"
