@@ -27,7 +27,7 @@ from collections import Counter
 from dataclasses import replace
 
 from pto_jit.dtypes import i64
-from pto_jit.ir.nodes import Block, Const, Func, Fuse, If, Module, Op, Operand, Scope, Stmt, Var
+from pto_jit.ir.nodes import Block, Const, For, Func, Fuse, If, Module, Op, Operand, Scope, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import block_defs, defs, map_funcs, operands, rewrite_func, statements, substitute
 from pto_jit.lower.names import fold, index
@@ -54,7 +54,7 @@ def _simplify(func: Func) -> Func:
 
 def _fold(func: Func) -> Func:
     """Replace values known at compile time, and copies of values assigned once, by what they are."""
-    counts = Counter(v.name for s in statements(func.body) for v in defs(s))
+    counts = Counter(v.name for s in statements(func.body) for v in (*defs(s), *_reduced(s)))
     params = {p.name for p in func.params}
     known: dict[str, Operand] = {}
     for stmt in statements(func.body):
@@ -98,7 +98,8 @@ def _value(op: Op, counts: Counter[str], params: set[str], known: dict[str, Oper
 
 
 def _drop_dead(func: Func) -> Func:
-    used = Counter(o.name for s in statements(func.body) for o in operands(s) if isinstance(o, Var))
+    read = (o for s in statements(func.body) for o in (*operands(s), *_reduced(s)))
+    used = Counter(o.name for o in read if isinstance(o, Var))
 
     def visit(stmt: Stmt) -> Block | None:
         if isinstance(stmt, Op) and stmt.results and not any(used[v.name] for v in stmt.results) and is_pure(stmt):
@@ -113,6 +114,11 @@ def _drop_dead(func: Func) -> Func:
         return None
 
     return rewrite_func(func, visit)
+
+
+def _reduced(stmt: Stmt) -> tuple[Var, ...]:
+    """The variables that a loop reduces: it reads and assigns them, even if its body does not (any more)."""
+    return tuple(v for r in stmt.reductions for v in r.state) if isinstance(stmt, For) else ()
 
 
 def is_pure(op: Op) -> bool:

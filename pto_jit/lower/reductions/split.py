@@ -237,6 +237,8 @@ class _Splitter:
         setup.block += sizes.done()
         nest, given = chosen_chunks(nest, setup, self.decisions, names, most_parts(extents, setup))
         pieces, count = take_nest_apart(nest, given, setup, names, self.decisions)
+        if isinstance(count, Const) and count.value < 1:
+            return ()  # the loop never runs
         memory = Emit(names, loc)
         partials = [self.allocated(state, count, memory, before) for state in nest.states]
         copies = [copies_of(a, n, count, memory, names) for a, n in zip(arrays, extents, strict=True)]
