@@ -28,6 +28,7 @@ from pto_jit.kernel import Kernel, Specialization, signature_text
 from pto_jit.language import _interpret
 from pto_jit.options import OPTION_NAMES, Options
 from pto_jit.reading import Arguments, Spec
+from pto_jit.results import to_torch
 from pto_jit.runtime import ABSENT, Dispatcher
 
 if TYPE_CHECKING:
@@ -207,8 +208,9 @@ class JitFunction(Dispatcher, Generic[P, R]):
         """
         names, values = self._parameters.bind(args, kwargs)
         self._refuse_specs(names, values)
-        self._parameters.classify(names, values)  # what a call refuses, interpret mode refuses
-        return _interpret.run(self.__pto_jit__, args, kwargs, static=self._parameters.static)
+        call = self._parameters.classify(names, values)  # what a call refuses, interpret mode refuses
+        result = _interpret.run(self.__pto_jit__, args, kwargs, static=self._parameters.static)
+        return to_torch(result) if call.torch else result
 
     # -- as an object -------------------------------------------------------------------------------------------
 

@@ -69,13 +69,14 @@ def converter(structure: Any, torch: bool) -> Callable[[Any], Any] | None:
     """
     arranged = is_arranged(structure)
     if not arranged:
-        return _to_torch if torch and _has_leaf(structure) else None
+        return to_torch if torch and _has_leaf(structure) else None
     if not torch:
         return lambda values: arrange(structure, values)
-    return lambda values: _to_torch(arrange(structure, values))
+    return lambda values: to_torch(arrange(structure, values))
 
 
-def _to_torch(result: Any) -> Any:
+def to_torch(result: Any) -> Any:
+    """Arrays, also inside containers, as torch tensors over the same memory."""
     if isinstance(result, np.ndarray):
         import torch  # pyright: ignore[reportMissingImports] - the caller has it, and gave us a tensor of it
 
@@ -83,11 +84,11 @@ def _to_torch(result: Any) -> Any:
             return torch.from_numpy(result.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(result)
     if isinstance(result, dict):
-        return {k: _to_torch(v) for k, v in result.items()}
+        return {k: to_torch(v) for k, v in result.items()}
     if isinstance(result, tuple) and hasattr(result, "_make"):
-        return type(result)(*(_to_torch(v) for v in result))
+        return type(result)(*(to_torch(v) for v in result))
     if isinstance(result, (tuple, list)):
-        return type(result)(_to_torch(v) for v in result)
+        return type(result)(to_torch(v) for v in result)
     return result
 
 

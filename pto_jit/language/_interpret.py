@@ -67,7 +67,7 @@ def run(
             bound.arguments[name] = tuple(map(wrap.argument, value)) if several else wrap.argument(value)
     arrays = [pair for name, value in bound.arguments.items() for pair in races.named(name, value)]
     nested = interpreting.set(True)
-    noting = races.start([*arrays, *wrap.fields])
+    noting = races.start(fn, [*arrays, *wrap.fields])
     before = set_loop_seed(seed)
     try:
         with np.errstate(all="ignore"):

@@ -19,10 +19,12 @@ _CALLS = {"maximum": "max", "max": "max", "minimum": "min", "min": "min"}
 
 @frozen
 class Site:
-    """A place in the source; `update`: the reduction that the access there belongs to, "" when it is none."""
+    """A place in the source; `update`: the reduction that the access there belongs to, "" when it is none; `tensor`:
+    what is accessed, as it is written there."""
 
     loc: Loc
-    update: str
+    update: str = ""
+    tensor: str = ""
 
 
 _sites: dict[tuple[CodeType, int], Site] = {}
@@ -40,7 +42,7 @@ def site() -> Site:
     """The expression that the user's code is evaluating."""
     frame = user_frame()
     if frame is None:
-        return Site(NOWHERE, "")
+        return Site(NOWHERE)
     key = frame.f_code, frame.f_lasti
     found = _sites.get(key)
     if found is None:
@@ -68,14 +70,28 @@ Span = tuple[int, int, int, int]  # line and column of the start, line and colum
 def _site(frame: FrameType) -> Site:
     span = _span(frame)
     if span is None:
-        return Site(Loc(frame.f_code.co_filename, frame.f_lineno, 0, frame.f_lineno, 0), "")
+        return Site(Loc(frame.f_code.co_filename, frame.f_lineno, 0, frame.f_lineno, 0))
     line, column, end, end_column = span
     file = load_file(frame.f_code.co_filename, frame.f_globals)
     if file is None:
-        return Site(Loc(frame.f_code.co_filename, line, column, end, end_column), "")
+        return Site(Loc(frame.f_code.co_filename, line, column, end, end_column))
     loc = Loc(file.filename, line, file.column(line, column), end, file.column(end, end_column))
-    updates = [_update(node, span) for node in _enclosing(file, span)]
-    return Site(loc, next(filter(None, updates), ""))
+    around = _enclosing(file, span)
+    updates = [_update(stmt, span) for stmt in around]
+    return Site(loc, next(filter(None, updates), ""), _tensor(around, span))
+
+
+def _tensor(around: list[ast.stmt], span: Span) -> str:
+    """The tensor of the subscript or memory operation that stands at `span`."""
+    for node in ast.walk(around[0]) if around else ():
+        if not isinstance(node, (ast.Subscript, ast.Call)) or _range(node) != span:
+            continue
+        if isinstance(node, ast.Subscript):
+            return ast.unparse(node.value)
+        if _is_call(node, "store") or _is_call(node, "scatter"):
+            return ast.unparse(node.args[-1]) if node.args else ""
+        return ast.unparse(node.args[0]) if node.args else ""
+    return ""
 
 
 def _span(frame: FrameType) -> Span | None:

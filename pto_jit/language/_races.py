@@ -18,13 +18,15 @@ import numpy as np
 from pto_jit.errors import LaunchError, Loc, RaceError, excerpt
 from pto_jit.language._number import number
 from pto_jit.language._places import Site, loop_variable, site, user_frame
+from pto_jit.language._race_error import Access, Verb, race_error
 from pto_jit.slotted import field, mutable
 
 Kind = Literal["read", "write", "update"]
 
 _SITE_BITS = 20
 _WRITER, _UPDATER, _READER, _SECOND = range(4)  # the planes of a shadow
-_VERBS = {_WRITER: "writes", _UPDATER: "updates", _READER: "reads", _SECOND: "reads"}
+_PLANES: tuple[Kind, ...] = ("write", "update", "read", "read")  # what an entry of each plane did
+_VERBS: dict[Kind, Verb] = {"read": "reads", "write": "writes", "update": "updates"}
 
 
 @mutable(eq=False)
@@ -60,6 +62,7 @@ class _Memory:
 class Record:
     """The accesses of one run of a kernel."""
 
+    function: Any
     arguments: list[tuple[str, np.ndarray]]
     memories: dict[int, _Memory] = field(default_factory=dict)
     spans: list[tuple[int, int]] = field(default_factory=list)  # of the arguments, those that overlap joined
@@ -72,15 +75,15 @@ class Record:
 _record: ContextVar[Record | None] = ContextVar("pto_accesses", default=None)
 
 
-def start(arguments: Sequence[tuple[str, np.ndarray]]) -> Any:
-    """Begin to note accesses; `arguments` are the kernel's arrays by name.  Gives what `stop` takes."""
+def start(function: Any, arguments: Sequence[tuple[str, np.ndarray]]) -> Any:
+    """Begin to note the accesses of a kernel; `arguments` are its arrays by name.  Gives what `stop` takes."""
     spans: list[tuple[int, int]] = []
     for low, high in sorted(_bounds(_root(array)) for _, array in arguments):
         if spans and low < spans[-1][1]:
             spans[-1] = spans[-1][0], max(high, spans[-1][1])
         else:
             spans.append((low, high))
-    return _record.set(Record(list(arguments), spans=spans))
+    return _record.set(Record(function, list(arguments), spans=spans))
 
 
 def stop(token: Any) -> None:
@@ -238,7 +241,7 @@ def _shadow(memory: _Memory, depth: int, part: np.ndarray) -> list[np.ndarray]:
 def _note(record: Record, memory: _Memory, depth: int, loop: _Loop, kind: Kind, part: np.ndarray, update: str) -> None:
     here = site()
     if update and here.update != update:
-        here = Site(here.loc, update)
+        here = Site(here.loc, update, here.tensor)
     mark = (loop.iteration << _SITE_BITS) | _site_number(record, here)
     views = [_cells(plane, memory, memory.unit, part) for plane in _shadow(memory, depth, part)]
     first = (loop.entered + 1) << _SITE_BITS
@@ -278,24 +281,15 @@ def _race(
 ) -> RaceError:
     other = record.sites[entry & ((1 << _SITE_BITS) - 1)]
     before = loop.values[entry >> _SITE_BITS]
-    name = loop.variable or "the loop variable"
-    verb = {"read": "reads", "write": "writes", "update": "updates"}[kind]
-    place = _element_name(record, part, at)
-    lines = [
-        f"PTO-L900: iterations {name} = {before} and {name} = {loop.value} of a parallel loop touch {place}: the first "
-        f"{_VERBS[plane]} it, the second {verb} it",
-        *(excerpt(here.loc) or [f"  --> {here.loc}"]),
-        f"note: the access of iteration {name} = {before}  {other.loc}",
-        *excerpt(other.loc)[2:],
-        f"note: the loop is parallel  {loop.loc}",
-        *excerpt(loop.loc)[2:],
-        "help: make the loop sequential, or write the update as a reduction",
-    ]
-    return RaceError("\n".join(lines))
+    place = _argument_element(record, part, at)
+    name, element = place or (here.tensor or "a tensor", None)
+    now, then = Access(_VERBS[kind], name, here.loc), Access(_VERBS[_PLANES[plane]], name, other.loc)
+    function = getattr(record.function, "__name__", "the kernel")
+    return race_error(function, loop.variable or "?", loop.loc, now, then, (before, loop.value), element)
 
 
-def _element_name(record: Record, part: np.ndarray, at: Sequence[Any]) -> str:
-    """`x[2, 3]`: the argument and its element that an element of `part` is."""
+def _argument_element(record: Record, part: np.ndarray, at: Sequence[Any]) -> tuple[str, tuple[int, ...]] | None:
+    """The argument and its indices that an element of `part` is; None when it is in no argument."""
     address = _address(part) + sum(int(i) * s for i, s in zip(at, part.strides, strict=True))
     for name, array in record.arguments:
         offset = address - _address(array)
@@ -306,8 +300,8 @@ def _element_name(record: Record, part: np.ndarray, at: Sequence[Any]) -> str:
             indices[axis], offset = divmod(offset, stride) if stride else (0, offset)
         shape = np.ndarray.shape.__get__(array)
         if offset == 0 and all(0 <= indices[axis] < shape[axis] for axis in axes):
-            return f"{name}[{', '.join(str(indices[axis]) for axis in range(array.ndim))}]"
-    return f"element {list(map(int, at))} of the accessed part of a tensor"
+            return name, tuple(indices[axis] for axis in range(array.ndim))
+    return None
 
 
 def named(name: str, value: Any) -> Iterator[tuple[str, np.ndarray]]:

@@ -12,35 +12,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from pto_jit.errors import NOWHERE, Loc, RaceError, excerpt
 from pto_jit.ir.nodes import Block, For, Op, Var
 from pto_jit.ir.walk import statements
 from pto_jit.language import _memory_ops as memory
+from pto_jit.language._race_error import Access, Verb, race_error
 from pto_jit.language._tile_ops import check_indices
 from pto_jit.language._tile_value import fitted, joint
 from pto_jit.semantic.table import effects, tensor_arg
-from pto_jit.slotted import frozen, mutable
+from pto_jit.slotted import mutable
 
-Verb = Literal["reads", "writes", "updates"]
 _VIEWS = ("view", "tensor_reshape", "tensor_transpose")
 _ORDER: tuple[Verb, ...] = ("writes", "updates", "reads")
 _CONTRADICTS: dict[Verb, tuple[Verb, ...]] = {
     "reads": ("writes", "updates"), "writes": _ORDER, "updates": ("writes", "reads"),
 }  # fmt: skip
-_HELP = "make the loop sequential, write the update as a reduction (`v += e`), or use `pl.atomic_add`"
-
-
-@frozen
-class Access:
-    """What a statement does to a tensor (by its name in the source), and where it stands."""
-
-    verb: Verb
-    tensor: str
-    loc: Loc = NOWHERE
 
 
 def access_of(op: Op) -> Verb | None:
@@ -59,45 +48,6 @@ def roots(body: Block) -> dict[str, str]:
             name = stmt.args[0].name
             found[stmt.results[0].name] = found.get(name, name)
     return found
-
-
-def race_error(
-    function: str, loop: str, loop_loc: Loc, now: Access, then: Access, iterations: tuple[int, int],
-    element: tuple[int, ...] | None,
-) -> RaceError:  # fmt: skip
-    """The error for two accesses; `iterations` are the loop variable then and now."""
-    first, second = iterations
-    place = now.tensor if element is None else f"{now.tensor}[{', '.join(map(str, element))}]"
-    if now.verb == then.verb and now.tensor == then.tensor:
-        told = f"iterations {first} and {second} of the loop over `{loop}` both {now.verb[:-1]} `{place}`"
-    else:
-        other = "" if now.tensor == then.tensor else f" as `{then.tensor}`"
-        told = f"iteration {second} of the loop over `{loop}` {now.verb} `{place}`, which iteration {first} {then.verb}"
-        told += other
-    lines = [f"PTO-L900: {function}: {told}"]
-    if now.loc.lineno:
-        lines += excerpt(now.loc) or [f"  --> {now.loc}"]
-    lines += _callers(now.loc)
-    lines.append(f"note: iteration {first} {then.verb} it here  {then.loc}")
-    if then.loc != now.loc:
-        lines += excerpt(then.loc)[2:]
-        lines += _callers(then.loc)
-    lines.append(f"note: the loop over `{loop}`  {loop_loc}")
-    lines.append(f"help: {_HELP}")
-    error = RaceError("\n".join(lines))
-    error.code, error.loc = "PTO-L900", now.loc
-    error.loop, error.iterations, error.tensor, error.element = loop, iterations, now.tensor, element
-    error.places = (then.loc, now.loc)
-    return error
-
-
-def _callers(loc: Loc) -> list[str]:
-    lines: list[str] = []
-    caller = loc.caller
-    while caller is not None:
-        lines.append(f"called from {caller}")
-        caller = caller.caller
-    return lines
 
 
 # -- the interpreter's check ----------------------------------------------------------------------------------------
