@@ -143,3 +143,31 @@ def test_a_number_is_carried_by_a_scope_in_a_loop() -> None:
                 y[r] = k
 
     agree(kernel, X, np.zeros(3), 3)
+
+
+def test_partial_results_of_a_loop_that_leaves_its_scope_are_made_before_it() -> None:
+    def kernel(x, y, n):
+        for i in range(n):
+            with pl.incore():
+                y[i] = x[i, 0] * 2.0
+                total = 1.0
+                for j in pl.range(0, i + 2, chunk=2):
+                    total += x[i, j]
+                y[i + 4] = total
+
+    for n in (0, 1, 2):
+        agree(kernel, X, np.zeros(8), n, rtol=1e-6, threads=(1, 2))
+
+
+def test_a_reduction_over_nothing_has_no_partial_results() -> None:
+    def kernel(x, y, n):
+        total = 3.0
+        for i in pl.range(0, chunk=5, combine="loop"):
+            if n > i:
+                total = total + x[i, 0]
+        y[0] = total
+        for i in pl.range(n, parallel=True):
+            for j in pl.range(0, chunk=2, combine="tree"):
+                y[1] += x[i, j]
+
+    agree(kernel, X, np.zeros(2), 2, rtol=1e-6)
