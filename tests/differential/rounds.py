@@ -2,7 +2,8 @@
 """How many random programs are tried, and trying many more of them.
 
 ``pytest tests/differential --programs 5000`` tries about so many; ``python -m tests.differential.rounds nests 0 5000``
-tries the nests of these seeds in every way and prints each kind of disagreement once.
+tries the nests of these seeds in every way and prints each kind of disagreement once; with a further number K only
+every K-th program is compiled and looked at after every stage, the others are interpreted.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ def share(count: int) -> int:
     return count * int(os.environ.get("PTO_TEST_PROGRAMS", DEFAULT)) // DEFAULT
 
 
-def try_program(name: str, seed: int) -> str | None:
+def try_program(name: str, seed: int, everything: bool = True) -> str | None:
     """What is wrong with a program, or None."""
     kernel = GENERATORS[name](seed)
+    stages = None if everything else ("fused",)
     try:
-        why = compare.disagreement(kernel, threads=(1, 2), stages=None)
+        why = compare.disagreement(kernel, threads=(1, 2), stages=stages, machine=everything)
     except Exception:
         why = traceback.format_exc(limit=-3)
     return None if why is None else f"{why}\n{kernel}"
@@ -42,11 +44,13 @@ def kind(text: str) -> str:
     return re.sub(r"`[^`]*`|%\S+|-?\d[\d.e+-]*", "#", last)[:150]
 
 
-def main(name: str, first: int, last: int) -> int:
+def main(name: str, first: int, last: int, every: int = 1) -> int:
     """Try the programs of a range of seeds; the number of those that disagree."""
     found: Counter[str] = Counter()
     for seed in range(first, last):
-        text = try_program(name, seed)
+        text = try_program(name, seed, seed % every == 0)
+        if seed % 500 == 499:
+            print(f"-- {seed + 1}", flush=True)
         if text is not None:
             found[kind(text)] += 1
             if found[kind(text)] == 1:
@@ -58,4 +62,4 @@ def main(name: str, first: int, last: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])) > 0)
+    sys.exit(main(sys.argv[1], *map(int, sys.argv[2:])) > 0)
