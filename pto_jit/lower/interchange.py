@@ -55,7 +55,8 @@ from pto_jit.slotted import field, frozen, mutable, replace
 EXCHANGED = ("sequential", "parallel", "in_chunk")
 _FAR = 16  # what a step to another cache line costs against one along a line
 _INSIDE = 8  # how often a loop inside is taken to run
-_LEAST, _MOST, _PIECES = 64, 1024, 32  # chunks of a parallel loop that has to be divided: their size, their number
+_LEAST = 64  # iterations in a chunk of a parallel loop that has to be divided
+_SOME, _LONG = (8, 256), (32, 1024)  # so many chunks up to such a length of them: long rows of memory matter more
 
 
 def interchange_loops(module: Module, decisions: list[Decision]) -> Module:
@@ -205,8 +206,11 @@ class _Interchange:
         name = source_name(loop.var.name)
         scalars = Scalars(self.names, loop.loc)
         span = scalars.op("sub", loop.stop, loop.start)
-        pieces = scalars.op("floordiv", scalars.op("add", span, index(_PIECES - 1)), index(_PIECES))
-        size = scalars.op("min", scalars.op("max", pieces, index(_LEAST)), index(_MOST), f"{name}_size")
+        some, long = (
+            scalars.op("min", scalars.op("floordiv", span, index(pieces)), index(length))
+            for pieces, length in (_SOME, _LONG)
+        )
+        size = scalars.op("max", scalars.op("max", some, long), index(_LEAST), f"{name}_size")
         apart = take_apart(replace(loop, body=(), chunk=size), self.names, self.decisions, given=False)
         inside = rebuilt(band, [apart.in_chunk if stmt is loop else stmt for stmt in band.loops])
         reason = "divided so that the workers share it and other loops run inside"
