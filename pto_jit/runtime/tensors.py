@@ -100,7 +100,7 @@ def as_tensor(obj: Any, name: str = "argument", *, device: bool = False) -> Tens
     kind = type(obj)
     if _is_torch(kind):
         return _from_torch(obj, name, device=device)
-    if device and hasattr(kind, "__cuda_array_interface__"):
+    if device and hasattr(obj, "__cuda_array_interface__"):
         return _from_cuda(obj, name)
     if hasattr(kind, "__array_interface__") or hasattr(kind, "__array_struct__"):
         return _from_numpy(_without_copy(obj, name), obj, name)

@@ -104,7 +104,7 @@ class EmulatedDevice:
         known = _emulated.get(key)
         if known is None:
             defines = [f"-D{name}={value}" for name, value in spread.defines]
-            flags = ["-std=c++17", "-O1", "-fwrapv", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared",
+            flags = ["-std=c++17", "-O0", "-fwrapv", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared",
                      "-march=native", "-Wall", "-Wno-unknown-pragmas", "-Wno-unused-function"]  # fmt: skip
             files = {**headers(), "kernel.cu": kernel.source, "launch.cpp": _launcher(kernel)}
             data = toolchain.build([compiler, *flags, *defines, "launch.cpp", "-o", "kernel.so"], files, "kernel.so")

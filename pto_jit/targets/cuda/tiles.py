@@ -163,7 +163,7 @@ class TileWriter(FunctionWriter):
 
     def _written_at_reader(self, var: Var, tile: Tile) -> bool:
         """Whether the only reader is an operation of this block that looks at each element once."""
-        if tile.array is not None or (tile.element("i", "j").count("(") == 0 and " " not in tile.element("i", "j")):
+        if tile.array is not None or (tile.element("ri", "ci").count("(") == 0 and " " not in tile.element("ri", "ci")):
             return True
         if self.facts.uses[var.name] != 1 or var.name not in self.readers:
             return False
@@ -202,8 +202,8 @@ class TileWriter(FunctionWriter):
     def each(self, tile: Tile, body: Any) -> None:
         """`body(i, j)` for every slot of a tile: loops over rows and columns where there are several."""
         nr, nc = self.slots(tile)
-        loops = [(v, n) for v, n in (("i", nr), ("j", nc)) if n != "1"]
-        lines = body("0" if nr == "1" else "i", "0" if nc == "1" else "j")
+        loops = [(v, n) for v, n in (("ri", nr), ("ci", nc)) if n != "1"]
+        lines = body("0" if nr == "1" else "ri", "0" if nc == "1" else "ci")
         self._loops(loops, lines)
 
     def _loops(self, loops: list[tuple[str, str]], lines: list[str]) -> None:
@@ -554,14 +554,14 @@ class TileWriter(FunctionWriter):
             if source.columns.unit:
                 masks.append(f"{source.columns.valid} > 0")
             else:
-                masks.append(f"Spread::column(j) < {source.columns.valid}")
+                masks.append(f"Spread::column(ci) < {source.columns.valid}")
         if over_rows and not (source.rows.unit and source.rows.full):
-            masks.append(f"{source.rows.valid} > 0" if source.rows.unit else f"Spread::row(i) < {source.rows.valid}")
+            masks.append(f"{source.rows.valid} > 0" if source.rows.unit else f"Spread::row(ri) < {source.rows.valid}")
         if source.rows.unit and not source.rows.full and not over_rows:
             pass  # an empty tile: nobody looks at the result
-        outer = [(v, n) for v, n, gone in (("i", nr, over_rows), ("j", nc, over_columns)) if n != "1" and not gone]
-        inner = [(v, n) for v, n, gone in (("i", nr, over_rows), ("j", nc, over_columns)) if n != "1" and gone]
-        i, j = "0" if nr == "1" else "i", "0" if nc == "1" else "j"
+        outer = [(v, n) for v, n, gone in (("ri", nr, over_rows), ("ci", nc, over_columns)) if n != "1" and not gone]
+        inner = [(v, n) for v, n, gone in (("ri", nr, over_rows), ("ci", nc, over_columns)) if n != "1" and gone]
+        i, j = "0" if nr == "1" else "ri", "0" if nc == "1" else "ci"
         element = source.element(i, j)
         dtype = op.results[0].type.dtype  # type: ignore[union-attr]
         if index:

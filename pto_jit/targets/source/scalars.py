@@ -132,7 +132,7 @@ def cast(x: str, source: DType, target: DType) -> str:
     if target.kind == "f":
         if target.bits == 16:
             narrow = "half" if target.name == "f16" else "bfloat16"
-            return f"pto::rounded_to_{narrow}({x})"
+            return f"pto::rounded_to_{narrow}({x if source.kind == 'f' else f'float({x})'})"
         return x if register_type(source) == to else f"{to}({x})"
     if source.kind == "f":
         return f"pto::saturated<{to}>({x})"

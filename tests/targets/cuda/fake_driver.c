@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/* A CUDA driver whose device is this process: memory is host memory, a module is a path of an emulated kernel. */
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef int (*launch_function)(const unsigned *, size_t, unsigned, void **);
+static void *current;
+static char record[4096];
+
+static void note(const char *what, long long value) {
+    snprintf(record + strlen(record), sizeof record - strlen(record), "%s %lld;", what, value);
+}
+const char *fake_record(void) { return record; }
+void fake_forget(void) { record[0] = 0; }
+
+int cuInit(unsigned flags) { return flags != 0; }
+int cuGetErrorString(int status, const char **text) { *text = status == 700 ? "an illegal address" : "fake"; return 0; }
+int cuDeviceGetCount(int *count) { *count = 1; return 0; }
+int cuDeviceGet(int *device, int ordinal) { *device = 40 + ordinal; return 0; }
+int cuDevicePrimaryCtxRetain(void **context, int device) { *context = device == 40 ? record : NULL; return device != 40; }
+int cuDeviceGetAttribute(int *value, int which, int device) {
+    *value = which == 75 ? 9 : which == 76 ? 0 : which == 97 ? 232448 : -1;
+    return device != 40 || *value < 0;
+}
+int cuCtxGetCurrent(void **context) { *context = current; return 0; }
+int cuCtxSetCurrent(void *context) { current = context; note("context", context == (void *)record); return 0; }
+int cuMemHostAlloc(void **memory, size_t size, unsigned flags) {
+    *memory = malloc(size);
+    note("pinned", flags);
+    return current == NULL;
+}
+int cuMemHostGetDevicePointer_v2(uint64_t *address, void *memory, unsigned flags) {
+    *address = (uint64_t)(uintptr_t)memory;
+    return flags != 0;
+}
+int cuModuleLoadData(void **module, const void *image) { *module = dlopen(image, RTLD_NOW); return *module == NULL; }
+int cuModuleGetFunction(void **function, void *module, const char *name) {
+    note(name, 1);
+    *function = dlsym(module, "pto_emulated_launch");
+    return *function == NULL;
+}
+int cuFuncSetAttribute(void *function, int which, int value) { note("shared", value); return function == NULL || which != 8; }
+int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, void *stream, void **parameters, void **extra) {
+    const unsigned sizes[6] = {gx, gy, gz, bx, by, bz};
+    note("launch on stream", (long long)(intptr_t)stream);
+    if (extra != NULL || current == NULL) return 1;
+    if ((intptr_t)stream == 666) return 700;
+    return ((launch_function)function)(sizes, shared, 0, parameters);
+}
+int cuMemAllocAsync(uint64_t *address, size_t size, void *stream) {
+    *address = (uint64_t)(uintptr_t)malloc(size);
+    note("allocate", (long long)size);
+    return current == NULL;
+}
+int cuMemFreeAsync(uint64_t address, void *stream) { free((void *)(uintptr_t)address); note("free", 1); return 0; }
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t size, void *stream) {
+    memcpy(to, (void *)(uintptr_t)from, size);
+    return 0;
+}
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t size, void *stream) {
+    memcpy((void *)(uintptr_t)to, from, size);
+    return 0;
+}
+int cuStreamSynchronize(void *stream) { note("synchronise", (long long)(intptr_t)stream); return 0; }

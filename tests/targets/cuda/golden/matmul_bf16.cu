@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+// Kernel `matmul_bf16_incore_0` of matrix.py, written by pto_jit for CUDA.
+#include "pto_products.cuh"
+
+// Chosen for each launch; a version of the kernel is compiled for every choice that is met.
+#if !defined(WM)
+#define WM 4
+#endif
+#if !defined(WN)
+#define WN 2
+#endif
+#if !defined(STAGES)
+#define STAGES 3
+#endif
+using Spread = pto::Fragments<WM, WN>;
+
+extern "C" __global__ void __launch_bounds__(32 * WM * WN) matmul_bf16_incore_0(const pto::Tensor<pto::bfloat16, 2> a, const pto::Tensor<pto::bfloat16, 2> b, const pto::Tensor<pto::bfloat16, 2> c, const int64_t a_d0, const int64_t b_d1, const int64_t a_d1, pto::Failure* failure) {
+  PTO_SHARED_MEMORY(memory);
+  constexpr int a_1_part_shared_rows = Spread::padded_rows(128);
+  constexpr int a_1_part_shared_columns = Spread::padded_depth(64);
+  constexpr int a_1_part_shared_size = a_1_part_shared_rows * pto::pitch<pto::bfloat16>(a_1_part_shared_columns);
+  pto::bfloat16* const a_1_part_shared = reinterpret_cast<pto::bfloat16*>(memory);
+  constexpr int b_1_part_shared_rows = Spread::padded_depth(64);
+  constexpr int b_1_part_shared_columns = Spread::padded_columns(128);
+  constexpr int b_1_part_shared_size = b_1_part_shared_rows * pto::pitch<pto::bfloat16>(b_1_part_shared_columns);
+  pto::bfloat16* const b_1_part_shared = reinterpret_cast<pto::bfloat16*>(a_1_part_shared + STAGES * a_1_part_shared_size);
+  // matrix.py:21
+  for (int64_t i_2 = int64_t(blockIdx.y) * 128; i_2 < a_d0; i_2 += gridDim.y * 128) {
+    for (int64_t j_2 = int64_t(blockIdx.x) * 128; j_2 < b_d1; j_2 += gridDim.x * 128) {
+      float t0[Spread::rows(128)][Spread::columns(128)];
+      int t0_rows, t0_columns;
+      PTO_UNROLL
+      for (int i = 0; i < Spread::rows(128); ++i) {
+        PTO_UNROLL
+        for (int j = 0; j < Spread::columns(128); ++j) {
+          t0[i][j] = 0.0f;
+        }
+      }
+      t0_rows = 128;
+      t0_columns = 128;
+      const auto stage_p = [&](const int64_t p, const int into) {
+        const int a_1_part_rows = pto::clipped(128, a.shape[0], i_2);
+        const int a_1_part_columns = pto::clipped(64, a.shape[1], p);
+        pto::stage_tile<a_1_part_shared_rows, a_1_part_shared_columns, Spread::THREADS>(a_1_part_shared + into * a_1_part_shared_size, a.data + i_2 * a.stride[0] + p, a.stride[0], 1, a_1_part_rows, a_1_part_columns);
+        const int b_1_part_rows = pto::clipped(64, b.shape[0], p);
+        const int b_1_part_columns = pto::clipped(128, b.shape[1], j_2);
+        pto::stage_tile<b_1_part_shared_rows, b_1_part_shared_columns, Spread::THREADS>(b_1_part_shared + into * b_1_part_shared_size, b.data + p * b.stride[0] + j_2, b.stride[0], 1, b_1_part_rows, b_1_part_columns);
+      };
+      Spread::synchronise();  // nobody reads what an earlier loop staged
+      for (int ahead = 0; ahead < STAGES - 1; ++ahead) {
+        if (ahead * 64 < a_d1) stage_p(ahead * 64, ahead);
+        pto::commit_copies();
+      }
+      int buffer = 0;
+      for (int64_t p = 0; p < a_d1; p += 64, buffer = (buffer + 1) % STAGES) {
+        pto::wait_for_copies<STAGES - 2>();
+        Spread::synchronise();
+        if (p + (STAGES - 1) * 64 < a_d1) stage_p(p + (STAGES - 1) * 64, (buffer + STAGES - 1) % STAGES);
+        pto::commit_copies();
+        const int a_1_part_rows_2 = pto::clipped(128, a.shape[0], i_2);
+        const int a_1_part_columns_2 = pto::clipped(64, a.shape[1], p);
+        const int b_1_part_rows_2 = pto::clipped(64, b.shape[0], p);
+        const int b_1_part_columns_2 = pto::clipped(128, b.shape[1], j_2);
+        if (!(a_1_part_columns_2 == b_1_part_rows_2)) pto::fail(failure, 1, a_1_part_columns_2, b_1_part_rows_2);
+        if (!(a_1_part_rows_2 == t0_rows || t0_rows == 128)) pto::fail(failure, 2, t0_rows, a_1_part_rows_2);
+        if (!(b_1_part_columns_2 == t0_columns || t0_columns == 128)) pto::fail(failure, 3, t0_columns, b_1_part_columns_2);
+        t0_rows = a_1_part_rows_2;
+        t0_columns = b_1_part_columns_2;
+        pto::multiply_on_tensor_cores<Spread, Spread::padded_depth(64), pto::pitch<pto::bfloat16>(a_1_part_shared_columns), false, pto::pitch<pto::bfloat16>(b_1_part_shared_columns), false>(t0, a_1_part_shared + buffer * a_1_part_shared_size, b_1_part_shared + buffer * b_1_part_shared_size);
+      }
+      float t1[Spread::rows(128)][Spread::columns(128)];
+      PTO_UNROLL
+      for (int i = 0; i < Spread::rows(128); ++i) {
+        PTO_UNROLL
+        for (int j = 0; j < Spread::columns(128); ++j) {
+          t1[i][j] = pto::rounded_to_bfloat16(t0[i][j]);
+        }
+      }
+      pto::store_tile<Spread, false, false>(c.data + i_2 * c.stride[0] + j_2, c.stride[0], 1, pto::clipped(t0_rows, c.shape[0], i_2), pto::clipped(t0_columns, c.shape[1], j_2), t1);
+    }
+  }
+}

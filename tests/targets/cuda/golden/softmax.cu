@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+// Kernel `softmax_incore_0` of rows.py, written by pto_jit for CUDA.
+#include "pto_cuda.cuh"
+
+// Chosen for each launch; a version of the kernel is compiled for every choice that is met.
+#if !defined(TR)
+#define TR 1
+#endif
+#if !defined(TC)
+#define TC 256
+#endif
+#if !defined(V)
+#define V 4
+#endif
+#if !defined(X_D1)
+#define X_D1 128
+#endif
+using Spread = pto::Rows<TR, TC, V, true>;
+
+namespace pto {
+PTO_FUNCTION float exp_f32(float x) {
+  const float t0 = 89.0f < x ? 89.0f : x;
+  const float t1 = -104.0f > t0 ? -104.0f : t0;
+  const float t2 = pto::fma(t1, 1.442695f, 12582912.0f);
+  const float t3 = t2 - 12582912.0f;
+  const float t4 = pto::fma(t3, -0.6931472f, t1);
+  const float t5 = pto::fma(t3, 1.9046542e-09f, t4);
+  const float t7 = pto::fma(0.0013838542f, t5, 0.008369203f);
+  const float t8 = pto::fma(t7, t5, 0.041668106f);
+  const float t9 = pto::fma(t8, t5, 0.16666517f);
+  const float t10 = pto::fma(t9, t5, 0.49999994f);
+  const float t11 = pto::fma(t10, t5, 1.0f);
+  const float t12 = pto::fma(t11, t5, 1.0f);
+  const float t13 = t3 + 12582912.0f;
+  const int32_t t14 = pto::bits(t13);
+  const int32_t t15 = pto::bits(12582912.0f);
+  const int32_t t16 = int32_t(uint32_t(t14) - uint32_t(t15));
+  const int32_t t17 = t16 >> 1;
+  const int32_t t18 = int32_t(uint32_t(t16) - uint32_t(t17));
+  const int32_t t19 = int32_t(uint32_t(t17) + uint32_t(int32_t(0x7fu)));
+  const int32_t t20 = int32_t(uint32_t(t19) << 23);
+  const float t21 = pto::from_bits(t20);
+  const int32_t t22 = int32_t(uint32_t(t18) + uint32_t(int32_t(0x7fu)));
+  const int32_t t23 = int32_t(uint32_t(t22) << 23);
+  const float t24 = pto::from_bits(t23);
+  const float t25 = t12 * t21;
+  const float t26 = t25 * t24;
+  return t26;
+}
+
+}  // namespace pto
+
+extern "C" __global__ void __launch_bounds__(TR * TC) softmax_incore_0(const pto::Tensor<float, 2> x, const pto::Tensor<float, 2> y, const int64_t r_chunks, const int64_t x_d0, const int64_t x_d1, pto::Failure* failure) {
+  (void)failure;
+  // rows.py:17
+  for (int64_t r_chunk = int64_t(blockIdx.y); r_chunk < r_chunks; r_chunk += gridDim.y) {
+    const int64_t r_lo = r_chunk * 64;
+    const int64_t r_end = r_lo + 64;
+    const int64_t r_hi = pto::smaller<int64_t>(r_end, x_d0);
+    for (int64_t r = r_lo + int64_t(blockIdx.x) * TR + threadIdx.y; r < r_hi; r += int64_t(gridDim.x) * TR) {
+      // rows.py:18
+      float x_1[1][Spread::columns(X_D1)];
+      pto::load_tile<Spread, true, false>(x_1, x.data + r * x.stride[0], x.stride[0], 1, 1, int(x_d1), float(0));
+      // rows.py:19
+      float max[1][1];
+      max[0][0] = pto::Maximum<float>::identity();
+      PTO_UNROLL
+      for (int j = 0; j < Spread::columns(X_D1); ++j) {
+        if (Spread::column(j) < int(x_d1)) max[0][0] = pto::Maximum<float>::combine(max[0][0], x_1[0][j]);
+      }
+      max[0][0] = Spread::reduce_columns<pto::Maximum<float>>(max[0][0]);
+      float t1[1][Spread::columns(X_D1)];
+      PTO_UNROLL
+      for (int j = 0; j < Spread::columns(X_D1); ++j) {
+        t1[0][j] = pto::exp_f32((x_1[0][j] - max[0][0]));
+      }
+      // rows.py:20
+      float sum[1][1];
+      sum[0][0] = pto::Sum<float>::identity();
+      PTO_UNROLL
+      for (int j = 0; j < Spread::columns(X_D1); ++j) {
+        if (Spread::column(j) < int(x_d1)) sum[0][0] = pto::Sum<float>::combine(sum[0][0], t1[0][j]);
+      }
+      sum[0][0] = Spread::reduce_columns<pto::Sum<float>>(sum[0][0]);
+      float t2[1][Spread::columns(X_D1)];
+      PTO_UNROLL
+      for (int j = 0; j < Spread::columns(X_D1); ++j) {
+        t2[0][j] = t1[0][j] / sum[0][0];
+      }
+      pto::store_tile<Spread, true, false>(y.data + r * y.stride[0], y.stride[0], 1, pto::clipped(1, y.shape[0], r), pto::clipped(int(x_d1), y.shape[1], 0), t2);
+    }
+  }
+}

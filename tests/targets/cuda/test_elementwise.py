@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: MIT
+"""Every elementwise operation, emulated, against the CPU target: the same formulas give the same numbers."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+
+from .harness import emulated, needs_compiler, ulps
+
+pytestmark = needs_compiler
+RNG = np.random.default_rng(3)
+UNARY = """exp exp2 log log2 log1p expm1 sqrt rsqrt sin cos tan tanh erf sigmoid silu relu abs floor ceil round trunc sign
+square reciprocal""".split()
+SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-30, -1e-30, 88.0, -104.5, 3.5, 2.5, -2.5, 1e6, 123456.78]
+
+
+def apply_unary(x: pl.Tensor, out: pl.Tensor):
+    rows, cols = x.shape
+    for r in pl.range(rows, parallel=True):
+        t = pl.load(x, [r, 0], [1, cols])
+        for k, name in enumerate(UNARY):
+            pl.store(getattr(pl, name)(t), [k * 2 + r, 0], out)
+        pl.store(pl.gelu(t), [2 * len(UNARY) + r, 0], out)
+        pl.store(pl.gelu(t, approximate="tanh"), [2 * len(UNARY) + 2 + r, 0], out)
+
+
+unary = pto.jit(apply_unary)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
+def test_functions_of_one_float_give_what_the_cpu_target_gives(dtype: type) -> None:
+    x = np.concatenate([np.array(SPECIAL * 2), RNG.standard_normal(40) * 4, RNG.standard_normal(28) * 1000])
+    x = x.astype(dtype).reshape(2, 50)
+    expected = np.zeros((2 * len(UNARY) + 4, 50), dtype)
+    with np.errstate(all="ignore"):
+        unary(x, expected)
+        _, (_, out) = emulated(unary, x, np.zeros_like(expected))
+    for k, name in enumerate([*UNARY, "gelu", "gelu tanh"]):
+        assert ulps(out[2 * k : 2 * k + 2], expected[2 * k : 2 * k + 2]) <= 2, name
+
+
+def apply_binary(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor):
+    (n,) = x.shape
+    for _ in pl.range(1, parallel=True):
+        a, b = pl.load(x, [0], [n]), pl.load(y, [0], [n])
+        results = [a + b, a - b, a * b, a / b, a // b, a % b, pl.maximum(a, b), pl.minimum(a, b), pl.pow(pl.abs(a), b),
+                   pl.atan2(a, b), pl.fmod(a, b), pl.fma(a, b, a), pl.where(a < b, a, b), pl.clip(a, -1.0, 1.0)]  # fmt: skip
+        for k, r in enumerate(results):
+            pl.store(pl.reshape(r, [1, n]), [k, 0], out)
+
+
+binary = pto.jit(apply_binary)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_functions_of_two_floats_give_what_the_cpu_target_gives(dtype: type) -> None:
+    x = np.array([*SPECIAL, *(RNG.standard_normal(60) * 5)], dtype)
+    y = np.array([*SPECIAL[::-1], *(RNG.standard_normal(60) * 3)], dtype)
+    expected = np.zeros((14, 76), dtype)
+    with np.errstate(all="ignore"):
+        binary(x, y, expected)
+        _, (*_, out) = emulated(binary, x, y, np.zeros_like(expected))
+    for k in range(14):
+        assert ulps(out[k], expected[k]) <= 2, k
+
+
+def apply_integer(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor):
+    (n,) = x.shape
+    for _ in pl.range(1, parallel=True):
+        a, b = pl.load(x, [0], [n]), pl.load(y, [0], [n])
+        results = [a + b, a - b, a * b, a // b, a % b, a & b, a | b, a ^ b, ~a, a << b, a >> b, pl.maximum(a, b),
+                   pl.minimum(a, b), -a, pl.abs(a), pl.sign(a), pl.square(a), pl.relu(a), pl.where(a > b, a, b)]  # fmt: skip
+        for k, r in enumerate(results):
+            pl.store(pl.reshape(r, [1, n]), [k, 0], out)
+
+
+integer = pto.jit(apply_integer)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint32, np.uint64])
+def test_functions_of_integers_give_what_the_cpu_target_gives(dtype: type) -> None:
+    info = np.iinfo(dtype)
+    ends = [0, 1, 2, info.min, info.max, info.max - 1, info.min + 1, 7, 5]
+    x = np.array([*ends * 9, *RNG.integers(info.min, info.max, 60, dtype, endpoint=True)], dtype)
+    y = np.array([*np.repeat(np.array(ends, dtype), 9), *RNG.integers(0, 9, 60).astype(dtype)], dtype)
+    expected = np.zeros((19, len(x)), dtype)
+    integer(x, y, expected)
+    _, (*_, out) = emulated(integer, x, y, np.zeros_like(expected))
+    np.testing.assert_array_equal(out, expected)
+
+
+KINDS = [pl.f16, pl.bf16, pl.f32, pl.f64, pl.i8, pl.i16, pl.i32, pl.i64, pl.u8, pl.u32, pl.u64, pl.bool_]
+
+
+def apply_casts(x: pl.Tensor, outs):
+    (n,) = x.shape
+    for _ in pl.range(1, parallel=True):
+        t = pl.load(x, [0], [n])
+        for out in outs:
+            pl.store(pl.cast(t, out.dtype), [0], out)
+
+
+casts = pto.jit(apply_casts)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int32, np.uint64])
+def test_conversions_give_what_the_cpu_target_gives(dtype: type) -> None:
+    values = [0, 1, -1, 0.4, -0.6, 254.7, 300, -200, 65519.9, 65520, 7e4, 2.5**20, 1e-6, 6e-8, 1e20, -1e20, np.inf, -np.inf,
+              np.nan, 3.0000001, 1.00048828125, 1.00390625, 2**31, 2**63]  # fmt: skip
+    with np.errstate(all="ignore"):
+        x = np.array(values, np.float64)
+        x = x.astype(dtype) if np.dtype(dtype).kind == "f" else np.nan_to_num(x).clip(-1e9, 1e9).astype(np.int64).astype(dtype)
+        expected = tuple(np.zeros(len(x), k.numpy) for k in KINDS)
+        casts(x, expected)
+        got = tuple(np.zeros(len(x), k.numpy) for k in KINDS)
+        from pto_jit.device_kernel import emulate
+
+        emulate(casts.compile(x, got, target="cuda"), x, got)
+    for kind, a, b in zip(KINDS, got, expected, strict=True):
+        np.testing.assert_array_equal(a.astype(np.float64), b.astype(np.float64), err_msg=str(kind))

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: MIT
+"""Matrix products: tiles, whole tensors, attention; on the (emulated) tensor cores and off them."""
+
+from __future__ import annotations
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+from pto_jit.bench.kernels import attention, grids, matrix
+
+from .harness import emulated, needs_compiler
+
+pytestmark = needs_compiler
+RNG = np.random.default_rng(6)
+
+
+def normal(*shape: int, dtype: type = np.float32) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+@pto.jit
+def tiled(a: pl.Tensor, b: pl.Tensor, c: pl.Tensor):
+    (m, k), n = a.shape, b.shape[1]
+    for i in pl.range(0, m, 32, parallel=True):
+        for j in pl.range(0, n, 48, parallel=True):
+            acc = pl.zeros([32, 48], c.dtype)
+            for p in pl.range(0, k, 16):
+                acc = pl.dot(pl.load(a, [i, p], [32, 16]), pl.load(b, [p, j], [16, 48]), acc)
+            pl.store(acc, [i, j], c)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int8, np.int32])
+def test_tiled_products_of_every_kind(dtype: type) -> None:
+    whole = np.dtype(dtype).kind == "i"
+    a, b = ((RNG.integers(-9, 9, s).astype(dtype) if whole else normal(*s, dtype=dtype)) for s in ((45, 50), (50, 70)))
+    kind = np.int32 if whole else np.float64 if dtype is np.float64 else np.float32
+    _, (*_, c) = emulated(tiled, a, b, np.zeros((45, 70), kind), orders=(0, 5))
+    np.testing.assert_allclose(c, a.astype(np.float64) @ b.astype(np.float64), rtol=2e-5, atol=2e-4)
+
+
+def test_operands_of_any_layout() -> None:
+    a, b = normal(50, 45), normal(71, 50)
+    _, (*_, c) = emulated(tiled, a.T, b.T[:, 1:], np.zeros((45, 70), np.float32), orders=(0, 1))
+    np.testing.assert_allclose(c, a.T @ b.T[:, 1:], rtol=2e-5, atol=2e-4)
+
+
+def test_whole_products_with_what_follows_them() -> None:
+    a, b, bias = normal(150, 40), normal(40, 140), normal(140)
+    _, (*_, c) = emulated(matrix.matmul_bias_gelu, a, b, bias, np.zeros((150, 140), np.float32), orders=(0, 1))
+    x = (a.astype(np.float64) @ b) / math.sqrt(40) + bias
+    np.testing.assert_allclose(c, 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+                               rtol=1e-4, atol=1e-4)  # fmt: skip
+
+
+def test_products_of_products() -> None:
+    x, gate, up, down = normal(5, 30), normal(30, 140), normal(30, 140), normal(140, 30)
+    _, (*_, out) = emulated(matrix.swiglu, x, gate, up, down, np.zeros((5, 30), np.float32), orders=(0, 1))
+    g = x.astype(np.float64) @ gate
+    np.testing.assert_allclose(out, (g / (1 + np.exp(-g)) * (x @ up)) @ down, rtol=1e-3, atol=1e-3)
+
+
+def test_a_long_contraction_in_slices() -> None:
+    a, b = normal(20, 300, dtype=ml_dtypes.bfloat16), normal(300, 30, dtype=ml_dtypes.bfloat16)
+    _, (*_, c) = emulated(matrix.matmul_bf16_tiled, a, b, np.zeros((20, 30), ml_dtypes.bfloat16), orders=(0, 5))
+    expected = a.astype(np.float32) @ b.astype(np.float32)
+    np.testing.assert_allclose(c.astype(np.float32), expected, rtol=2**-7, atol=2e-2)
+
+
+def reference(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool) -> np.ndarray:
+    q, k, v = (t.astype(np.float64) for t in (q, k, v))
+    s = q @ k.transpose(0, 2, 1) / math.sqrt(q.shape[2])
+    if causal:
+        s = np.where(np.tri(s.shape[1], dtype=bool), s, -np.inf)
+    e = np.exp(s - s.max(axis=2, keepdims=True))
+    return e / e.sum(axis=2, keepdims=True) @ v
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention(causal: bool) -> None:
+    q, k, v = (normal(2, 150, 24) for _ in range(3))
+    fn = attention.attention_causal if causal else attention.attention
+    _, (*_, out) = emulated(fn, q, k, v, np.zeros_like(q), orders=(0, 5))
+    np.testing.assert_allclose(out, reference(q, k, v, causal), rtol=2e-5, atol=2e-6)
+
+
+@pto.jit
+def attention_16(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, out: pl.Tensor):
+    heads, length, dim = q.shape
+    for h in pl.range(heads, parallel=True):
+        for i in pl.range(0, length, 64, parallel=True):
+            queries = pl.load(q[h], [i, 0], [64, dim])
+            top = pl.full([64, 1], -math.inf, pl.f32)
+            total = pl.zeros([64, 1], pl.f32)
+            acc = pl.zeros([64, dim], pl.f32)
+            for j in pl.range(0, length, 64):
+                scores = (queries @ pl.load(k[h], [j, 0], [64, dim]).T) * 0.2
+                new = pl.maximum(top, pl.max(scores, axis=1, keepdims=True))
+                shrink, weights = pl.exp(top - new), pl.exp(scores - new)
+                total = total * shrink + pl.sum(weights, axis=1, keepdims=True)
+                acc = pl.dot(weights.to(q.dtype), pl.load(v[h], [j, 0], [64, dim]), acc * shrink)
+                top = new
+            pl.store((acc / total).to(q.dtype), [i, 0], out[h])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_results_of_a_product_are_operands_of_the_next_in_registers(dtype: type) -> None:
+    q, k, v = (normal(2, 100, 40, dtype=dtype) for _ in range(3))
+    _, (*_, out) = emulated(attention_16, q, k, v, np.zeros_like(q), orders=(0, 5))
+    s = q.astype(np.float64) @ k.astype(np.float64).transpose(0, 2, 1) * 0.2
+    e = np.exp(s - s.max(axis=2, keepdims=True))
+    expected = e / e.sum(axis=2, keepdims=True) @ v.astype(np.float64)
+    size = 2e-3 if dtype is np.float16 else 2e-2
+    np.testing.assert_allclose(out.astype(np.float64), expected, rtol=4 * size, atol=size)
+    assert "multiply_from_registers" in next(
+        t for n, t in attention_16.compile(q, k, v, out, target="cuda").sources.items() if n.endswith(".cu")
+    )
+
+
+def test_a_convolution_as_products_of_run_time_extents() -> None:
+    x, weight = normal(6, 9, 20), normal(3, 3, 20, 24)
+    _, (*_, out) = emulated(grids.conv3x3, x, weight, np.zeros((4, 7, 24), np.float32), orders=(0, 1))
+    expected = sum(x[dy : dy + 4, dx : dx + 7] @ weight[dy, dx] for dy in range(3) for dx in range(3))
+    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)

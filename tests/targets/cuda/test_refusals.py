@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: MIT
+"""What the cuda target does not do is an error that says so, when compiled, launched or run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+from pto_jit.bench.kernels import rows
+from pto_jit.device_kernel import emulate
+
+from .harness import needs_compiler
+
+F32 = pto.spec((None, None), pl.f32)
+
+
+def sorted_rows(x: pl.Tensor, y: pl.Tensor):
+    for r in pl.range(x.shape[0], parallel=True):
+        pl.store(pl.sort(pl.load(x, [r, 0], [1, 64])), [r, 0], y)
+
+
+def turned(x: pl.Tensor, y: pl.Tensor):
+    for r in pl.range(0, x.shape[0], 8, parallel=True):
+        pl.store(pl.load(x, [r, 0], [8, 8]).T, [r, 0], y)
+
+
+def element_loop(x: pl.Tensor, y: pl.Tensor):
+    with pl.incore():
+        for r in pl.range(x.shape[0]):
+            y[r, 0] = x[r, 0]
+
+
+def growing(x: pl.Tensor, y: pl.Tensor):
+    for r in pl.range(x.shape[0], parallel=True):
+        pl.store(pl.load(x, [r, 0], [1, r + 1]), [r, 0], y)
+
+
+def deep(x: pl.Tensor, y: pl.Tensor):
+    for r in pl.range(x.shape[0], parallel=True):
+        pl.store(pl.zeros([2, 2, 2], pl.f32) + 1.0, [r, 0, 0], y)
+
+
+def printed(x: pl.Tensor, y: pl.Tensor):
+    for r in pl.range(x.shape[0], parallel=True):
+        pl.print("{}", r)
+        y[r, 0] = x[r, 0]
+
+
+@pytest.mark.parametrize(
+    ("fn", "second", "words"),
+    [
+        (sorted_rows, F32, "`sort` of tiles"), (turned, F32, "`transpose` of a tile"),
+        (element_loop, F32, "a sequential loop over elements"), (growing, F32, "changes while the kernel runs"),
+        (deep, pto.spec((None, None, None), pl.f32), "a tile of rank 3"), (printed, F32, "`pl.print`"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_a_kernel_is_refused_when_it_is_compiled(fn: Any, second: Any, words: str) -> None:
+    with pytest.raises(pto.TargetError, match="PTO-X100") as caught:
+        pto.jit(fn).compile(F32, second, target="cuda")
+    assert words in str(caught.value) and "help: " in str(caught.value)
+
+
+def test_compiling_needs_no_device_and_running_without_one_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pto_jit.targets.cuda import driver
+
+    def missing(name: str) -> None:
+        raise OSError(name)
+
+    monkeypatch.setattr(driver.ctypes, "CDLL", missing)
+    driver._library.cache_clear()
+    driver.current.cache_clear()
+    x = np.zeros((4, 4), np.float32)
+    compiled = rows.softmax.compile(F32, F32, target="cuda")
+    assert "softmax_incore_0.cu" in compiled.sources
+    with pytest.raises(pto.TargetError, match="PTO-X140"):
+        compiled(x, x)
+
+
+def test_a_spec_has_no_data_and_another_kind_is_not_taken() -> None:
+    compiled = rows.softmax.compile(F32, F32, target="cuda")
+    with pytest.raises(pto.ArgumentError, match="PTO-A013"):
+        emulate(compiled, np.zeros((4, 4)), np.zeros((4, 4)))
+
+
+@pto.jit
+def summed(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor, at):
+    for r in pl.range(0, x.shape[0], 8, parallel=True):
+        pl.store(pl.load(x, [r, at], [8, 16]) + pl.load(y, [r, 0], [8, 16]), [r, 0], out)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("width", "at", "error", "words"),
+    [(16, 0, None, ""), (12, 0, pto.LaunchError, "16 and 12 valid elements"),
+     (16, -1, pto.BoundsError, "a negative offset: -1 along axis 1")],
+)  # fmt: skip
+def test_what_only_shows_while_running_is_recorded_and_raised(width: int, at: int, error: Any, words: str) -> None:
+    x, y, out = np.ones((8, 16), np.float32), np.ones((8, width), np.float32), np.zeros((8, 16), np.float32)
+    compiled = summed.compile(x, y, out, at, target="cuda")
+    if error is None:
+        emulate(compiled, x, y, out, at)
+        assert (out == 2).all()
+        return
+    with pytest.raises(error, match=words) as caught:
+        emulate(compiled, x, y, out, at)
+    assert "test_refusals.py" in str(caught.value)
+
+
+@needs_compiler
+def test_tensors_that_overlap_in_a_way_that_would_give_other_results_are_refused() -> None:
+    memory = np.zeros(80, np.float32)
+    x, y = memory[:64].reshape(4, 16), memory[8:72].reshape(4, 16)
+    with pytest.raises(pto.LaunchError, match="PTO-X131"):
+        emulate(rows.softmax.compile(x, y, target="cuda"), x, y)
+
+
+@needs_compiler
+def test_rows_and_tiles_that_do_not_fit_a_block_are_refused_at_the_launch() -> None:
+    x = np.zeros((1, 1 << 18), np.float32)
+    with pytest.raises(pto.LaunchError, match="PTO-X130"):
+        emulate(rows.softmax.compile(x, x, target="cuda"), x, np.zeros_like(x))
+
+
+def test_a_kernel_for_the_device_does_not_take_arrays_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pto_jit.targets.cuda import driver
+
+    class Device:
+        def failure(self) -> None:
+            return None
+
+    monkeypatch.setattr(driver, "current", Device)
+    x = np.zeros((4, 4), np.float32)
+    with pytest.raises(pto.ArgumentError, match="PTO-A040"):
+        rows.softmax.compile(x, x, target="cuda")(x, x)

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: MIT
+"""Kernels of tiles spread over teams of threads: reductions, valid extents, layouts, against NumPy."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+from pto_jit.bench.kernels import elementwise, rows
+
+from .harness import emulated, needs_compiler
+
+pytestmark = needs_compiler
+RNG = np.random.default_rng(5)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def softmax_of(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("shape", [(70, 33), (3, 1000), (2, 5001), (1, 1)])
+def test_softmax_of_rows_of_any_length(shape: tuple[int, int]) -> None:
+    x = normal(*shape)
+    _, (_, y) = emulated(rows.softmax, x, np.full_like(x, 7))
+    np.testing.assert_allclose(y, softmax_of(x), rtol=2e-6, atol=1e-9)
+
+
+def test_softmax_in_place() -> None:
+    x = normal(5, 100)
+    expected = softmax_of(x)
+    from pto_jit.device_kernel import emulate
+
+    emulate(rows.softmax.compile(x, x, target="cuda"), x, x)
+    np.testing.assert_allclose(x, expected, rtol=2e-6, atol=1e-9)
+
+
+def test_norms_and_losses_agree_with_numpy() -> None:
+    x, weight, bias = normal(9, 200), normal(200), normal(200)
+    wide = x.astype(np.float64)
+    scale = 1 / np.sqrt((wide**2).mean(axis=1, keepdims=True) + rows.EPSILON)
+    _, (*_, y) = emulated(rows.rms_norm, x, weight, np.zeros_like(x), orders=(0, 1))
+    np.testing.assert_allclose(y, wide * scale * weight, rtol=2e-5, atol=1e-6)
+    centred = wide - wide.mean(axis=1, keepdims=True)
+    scale = 1 / np.sqrt((centred**2).mean(axis=1, keepdims=True) + rows.EPSILON)
+    _, (*_, y) = emulated(rows.layer_norm, x, weight, bias, np.zeros_like(x), orders=(0, 1))
+    np.testing.assert_allclose(y, centred * scale * weight + bias, rtol=2e-5, atol=1e-5)
+    labels = RNG.integers(0, 200, 9).astype(np.int32)
+    _, (*_, loss) = emulated(rows.cross_entropy, x, labels, np.zeros(9, np.float32), orders=(0, 1))
+    expected = np.log(np.exp(wide).sum(axis=1)) - wide[np.arange(9), labels]
+    np.testing.assert_allclose(loss, expected, rtol=2e-5, atol=2e-5)
+
+
+def test_a_tile_loaded_outside_the_loops_is_read_in_them() -> None:
+    x, bias = normal(20, 70), normal(70)
+    _, (*_, out) = emulated(elementwise.bias_relu, x, bias, np.zeros_like(x))
+    np.testing.assert_array_equal(out, np.maximum(x + bias, 0))
+
+
+@pto.jit
+def scaled(x: pl.Tensor, y: pl.Tensor, s):
+    rows, cols = x.shape
+    with pl.incore():
+        for r in pl.range(0, rows, 8, chunk=2):
+            pl.store(pl.load(x, [r, 0], [8, cols]) * s, [r, 0], y)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.int16])
+def test_tensors_of_any_layout_and_alignment(dtype: type) -> None:
+    whole = (RNG.standard_normal((40, 161)) * 50).astype(dtype)
+    for x in (whole[:37], whole[1:37, 3:100], whole[::2, :97], whole.T[:, 1:37], whole[:, ::3]):
+        y = np.zeros(x.shape, dtype)
+        from pto_jit.device_kernel import emulate
+
+        emulate(scaled.compile(x, y, 2, target="cuda"), x, y, 2)
+        np.testing.assert_array_equal(y, x * dtype(2))
+
+
+@pto.jit
+def both_ways(x: pl.Tensor, rows_out: pl.Tensor, cols_out: pl.Tensor, all_out: pl.Tensor, index: pl.Tensor):
+    n, m = x.shape
+    for b in pl.range(0, n, 24, parallel=True):
+        t = pl.load(x, [b, 0], [24, 40])
+        total = pl.sum(t, axis=1)
+        pl.store(total, [b], rows_out)
+        pl.store(pl.max(t, axis=0, keepdims=True), [b // 24, 0], cols_out)
+        all_out[b // 24] = pl.sum(pl.abs(t)) + pl.min(t)
+        pl.store(pl.argmax(t, axis=1), [b], index)
+        pl.store(pl.argmin(t, axis=0), [n + b // 24 * 40], index)
+
+
+@pytest.mark.parametrize("shape", [(24, 40), (50, 33), (7, 1)])
+def test_reductions_along_both_axes_look_at_the_valid_part_only(shape: tuple[int, int]) -> None:
+    n, m = shape
+    x = np.round(normal(n, m) * 3)
+    tiles = -(-n // 24)
+    args = (x, np.full(n, 7, np.float32), np.full((tiles, m), 7, np.float32), np.full(tiles, 7, np.float32),
+            np.full(n + 40 * tiles, -1, np.int32))  # fmt: skip
+    _, (_, rows_out, cols_out, all_out, index) = emulated(both_ways, *args)
+    np.testing.assert_array_equal(rows_out, x.sum(axis=1))
+    np.testing.assert_array_equal(index[:n], x.argmax(axis=1))
+    for k in range(tiles):
+        part = x[24 * k : 24 * k + 24]
+        np.testing.assert_array_equal(cols_out[k], part.max(axis=0))
+        assert all_out[k] == np.abs(part).sum() + part.min()
+        np.testing.assert_array_equal(index[n + 40 * k : n + 40 * k + m], part.argmin(axis=0))
+
+
+@pto.jit
+def counted(x: pl.Tensor, sums: pl.Tensor, flags: pl.Tensor):
+    n, m = x.shape
+    for r in pl.range(n, parallel=True):
+        t = pl.load(x, [r, 0], [1, m])
+        sums[r] = pl.sum(t)
+        flags[r, 0] = pl.any(t > 100)
+        flags[r, 1] = pl.all(t >= -128)
+
+
+def test_small_integers_are_summed_in_wide_ones() -> None:
+    x = RNG.integers(-128, 128, (6, 300)).astype(np.int8)
+    x[2] = 100
+    _, (_, sums, flags) = emulated(counted, x, np.zeros(6, np.int64), np.zeros((6, 2), bool))
+    np.testing.assert_array_equal(sums, x.sum(axis=1))
+    np.testing.assert_array_equal(flags[:, 0], (x > 100).any(axis=1))
+    assert flags[:, 1].all()
+
+
+@pto.jit
+def running(x: pl.Tensor, out: pl.Tensor):
+    n, m = x.shape
+    for b in pl.range(0, m, 16, parallel=True):
+        top = pl.full([1, 16], -100.0, pl.f32)
+        total = pl.zeros([1, 16], pl.f32)
+        for r in pl.range(0, n):
+            t = pl.load(x, [r, b], [1, 16])
+            if r % 2 == 0:
+                total = total + t
+            top = pl.maximum(top, t)
+        pl.store(total * 10.0 + top, [0, b], out)
+
+
+def test_tiles_carried_by_a_sequential_loop_with_a_branch() -> None:
+    x = np.round(normal(9, 37) * 4)
+    _, (_, out) = emulated(running, x, np.zeros((1, 37), np.float32))
+    np.testing.assert_array_equal(out[0], x[::2].sum(axis=0) * 10 + x.max(axis=0))
+
+
+@pto.jit
+def returned(x: pl.Tensor):
+    n, m = x.shape
+    doubled = pl.empty([n, m], pl.f32)
+    with pl.incore():
+        for r in pl.range(n, parallel=True):
+            pl.store(pl.load(x, [r, 0], [1, m]) * 2.0, [r, 0], doubled)
+    first = doubled[0, 1]
+    with pl.incore():
+        for r in pl.range(n, parallel=True):
+            pl.store(pl.load(doubled, [r, 0], [1, m]) + first, [r, 0], doubled)
+    return doubled, first
+
+
+def test_the_host_makes_tensors_reads_elements_and_returns_both() -> None:
+    x = normal(4, 10)
+    (doubled, first), _ = emulated(returned, x)
+    assert first == x[0, 1] * 2
+    np.testing.assert_array_equal(doubled, x * 2 + first)
+
+
+@pto.jit
+def padded(x: pl.Tensor, out: pl.Tensor):
+    n, m = x.shape
+    for r in pl.range(0, n, 4, parallel=True):
+        t = pl.load(x, [r, 0], [4, 32], pad=-1.0)
+        pl.store(pl.sum(t, axis=1, keepdims=True), [r, 0], out)
+
+
+def test_padding_counts_as_valid() -> None:
+    x = np.abs(np.round(normal(6, 20) * 3))
+    _, (_, out) = emulated(padded, x, np.zeros((6, 1), np.float32))
+    np.testing.assert_array_equal(out[:, 0], x.sum(axis=1) - 12)
+
+
+@pto.jit
+def positions(out: pl.Tensor):
+    n, m = out.shape
+    for r in pl.range(0, n, 8, parallel=True):
+        row = r + pl.reshape(pl.arange(0, 8), [8, 1])
+        col = pl.reshape(pl.arange(0, 32, 2), [1, 16])
+        pl.store(pl.where(col < row, row * 100 + col, -1), [r, 0], out)
+
+
+def test_generated_tiles_stand_as_rows_and_columns() -> None:
+    _, (out,) = emulated(positions, np.zeros((13, 16), np.int32))
+    r, c = np.arange(13)[:, None], np.arange(0, 32, 2)[None]
+    np.testing.assert_array_equal(out, np.where(c < r, r * 100 + c, -1))

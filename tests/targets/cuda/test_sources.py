@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: MIT
+"""The written sources: golden text of small kernels, and what NVIDIA's compiler says of them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+from pto_jit.bench.kernels import attention, elementwise, grids, matrix, rows
+from pto_jit.targets import toolchain
+from pto_jit.targets.cuda.devices import headers
+
+needs_nvcc = pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
+VECTOR, MATRIX, CUBE = (pto.spec((None,) * n, pl.f32) for n in (1, 2, 3))
+HALF = pto.spec((None, None), pl.bf16)
+KERNELS: dict[str, tuple[Any, tuple[Any, ...], tuple[str, ...]]] = {
+    "vector_add": (elementwise.vector_add, (VECTOR,) * 3, ()),
+    "softmax": (rows.softmax, (MATRIX,) * 2, ("TC=1024", "TR=1", "X_D1=16384")),
+    "layer_norm": (rows.layer_norm, (MATRIX, VECTOR, VECTOR, MATRIX), ("TC=32", "TR=8", "X_D1=512")),
+    "mandelbrot": (grids.mandelbrot, (VECTOR, VECTOR, pto.spec((None, None), pl.i32)), ()),
+    "matmul_bf16": (matrix.matmul_bf16, (HALF,) * 3, ()),
+    "matmul_tiled": (matrix.matmul_tiled, (MATRIX,) * 3, ()),
+    "attention": (attention.attention, (CUBE,) * 4, ("Q_D2=64",)),
+}
+
+
+def kernel_of(name: str) -> tuple[str, str]:
+    fn, args, _ = KERNELS[name]
+    sources = fn.compile(*args, target="cuda").sources
+    return next((n, t) for n, t in sources.items() if n.endswith(".cu"))
+
+
+@pytest.mark.parametrize("name", ["vector_add", "softmax", "matmul_bf16"])
+def test_small_kernels_read_as_expected(name: str, golden: Callable[[str, str], None]) -> None:
+    golden(f"{name}.cu", kernel_of(name)[1])
+
+
+@needs_nvcc
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_compile_without_warnings_and_spills(name: str) -> None:
+    file, text = kernel_of(name)
+    files = {**headers(), file: text}
+    defines = [f"-D{d}" for d in KERNELS[name][2]]
+    for arch in ("sm_80", "sm_90") if name in ("softmax", "matmul_bf16") else ("sm_90",):
+        flags = ["-std=c++17", "-cubin", f"-arch={arch}", "--fmad=false", "-Werror", "all-warnings"]
+        if name != "attention":  # in f32 it takes a word more than there are registers
+            flags += ["-Xptxas", "-Werror,-warn-spills"]
+        toolchain.build(["nvcc", *flags, *defines, "-o", "kernel.cubin", file], files, "kernel.cubin")
+
+
+def test_a_written_directory_is_complete_and_says_nothing_of_this_machine(tmp_path: Path) -> None:
+    compiled = rows.softmax.compile(MATRIX, MATRIX, target="cuda")
+    written = {p.name for p in compiled.write(tmp_path)}
+    texts = {n: (tmp_path / n).read_text() for n in written}
+    for text in texts.values():
+        assert all(included in written for included in re.findall(r'#include "(.*)"', text) if "pto" in included)
+        assert str(Path.cwd()) not in text
+    assert "nvcc" in texts["README.md"] and "softmax_incore_0.cu" in texts["README.md"]
+
+
+def test_the_last_stage_is_the_program_divided_into_kernels() -> None:
+    compiled = matrix.matmul_bias_gelu.compile(MATRIX, MATRIX, VECTOR, MATRIX, target="cuda")
+    assert compiled.stages[-1] == "kernels"
+    text = compiled.ir("kernels")
+    assert text.count("CALL @") == 1 and "tgelu" in text and "{kind=parallel}" in text
+
+
+def test_loops_of_a_nest_are_one_launch() -> None:
+    compiled = grids.mandelbrot.compile(*KERNELS["mandelbrot"][1], target="cuda")
+    text = compiled.sources["mandelbrot_incore_0.cu"]
+    assert "blockIdx.y" in text and "threadIdx.x" in text and text.count("__global__") == 1
