@@ -34,6 +34,7 @@ class Built:
     origin: str
     seconds: float
     stages: Stages | None
+    recorder: Any = None  # `recording.Recorder`, when its task graph was asked for
 
 
 def build(fn: Callable[..., Any], params: Sequence[Param], key: str | None, options: Options) -> Built:

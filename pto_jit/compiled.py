@@ -14,6 +14,7 @@ from pto_jit.ir.text import to_text as print_module
 from pto_jit.ir.walk import statements
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.names import source_name
+from pto_jit.lower.pipeline import PLACED
 from pto_jit.reading import Arguments, Spec
 from pto_jit.slotted import field, frozen
 
@@ -108,7 +109,7 @@ class Compiled:
 
     def loop_nest(self) -> list[LoopNode]:
         """Loops, branches, in-core scopes and calls after placement, as a forest."""
-        module = self._lowered().modules["trimmed"]
+        module = self._lowered().modules[PLACED]
         return _nest(module.func(module.entry).body, module)
 
     @property

@@ -24,8 +24,10 @@ from pto_jit.ir.nodes import Module
 from pto_jit.ir.text import to_text as print_module
 from pto_jit.ir.verify import verify
 from pto_jit.lower.decisions import Decision
+from pto_jit.lower.dispatch import task_functions
 from pto_jit.lower.inline import inline_calls
-from pto_jit.lower.pipeline import PIPELINE, Pass, with_checks
+from pto_jit.lower.pipeline import PIPELINE, PLACED, Pass, with_checks
+from pto_jit.lower.rename import name_values
 from pto_jit.options import Options
 from pto_jit.runtime import symbols
 from pto_jit.semantic.rules import infer
@@ -43,6 +45,7 @@ class Stages:
     decisions: list[Decision] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
     results: Any = None
+    tasks: frozenset[str] | None = None  # the named in-core functions, when calls become tasks
 
     @property
     def last(self) -> Module:
@@ -61,13 +64,19 @@ def compile_kernel(
     return stages, program, small_below
 
 
-def compile_stages(stages: Stages, options: Options, object_cache: Any) -> tuple[cpu.CpuProgram, int]:
-    """The last stage as loaded machine code, and below how many elements of its arguments a launch is short."""
+def compile_stages(
+    stages: Stages, options: Options, object_cache: Any, tasks: cpu.Tasks | None = None
+) -> tuple[cpu.CpuProgram, int]:
+    """The last stage as loaded machine code, and below how many elements of its arguments a launch is short.
+
+    `tasks`: how calls become tasks, if not as was decided.
+    """
     start = time.perf_counter()
     module = stages.last
     program = _guarded(
         lambda: cpu.compile_module(
-            module, debug=_debug(options), fastmath=options.fastmath, symbols=symbols(), object_cache=object_cache
+            module, debug=_debug(options), fastmath=options.fastmath, symbols=symbols(), object_cache=object_cache,
+            tasks=tasks or _tasks(stages),
         ),
         f"the cpu target failed on `{module.name}`",
     )
@@ -90,11 +99,18 @@ def lower(
     return stages
 
 
+# what built and written modules need first: calls in their places, then one name for each value
+WRITTEN: tuple[tuple[str, Pass], ...] = (
+    ("inlined", lambda module, _: inline_calls(module)),
+    ("named", lambda module, _: name_values(module)),
+)
+
+
 def lower_module(module: Module, options: Options) -> Stages:
     """A module that was built or read, ready for a target."""
     stages = Stages()
     _record(stages, "source", module, time.perf_counter())
-    run_passes(stages, (("inlined", lambda module, _: inline_calls(module)), *PIPELINE), options)
+    run_passes(stages, (*WRITTEN, *PIPELINE), options)
     return stages
 
 
@@ -113,13 +129,20 @@ def run_passes(stages: Stages, passes: Sequence[tuple[str, Pass]], options: Opti
             verify(module, infer)
         _record(stages, name, module, start)
     verify(module, infer)
+    stages.tasks = task_functions(stages.modules[PLACED], stages.decisions, debug=_debug(options))
 
 
 def places_of_failure(fn: Callable[..., Any], params: Sequence[Param], options: Options) -> list[Loc]:
     """Where the failure sites of the compiled program are in the source as it is now, in the order of their numbers."""
-    module = lower(fn, params, options).last
-    writer, _, _ = write_module(module, cpu.host(), debug=_debug(options), fastmath=options.fastmath)
+    stages = lower(fn, params, options)
+    writer, _, _ = write_module(
+        stages.last, cpu.host(), debug=_debug(options), fastmath=options.fastmath, tasks=_tasks(stages)
+    )
     return [site.loc for site in writer.sites]
+
+
+def _tasks(stages: Stages) -> cpu.Tasks | None:
+    return None if stages.tasks is None else cpu.Tasks(stages.tasks)
 
 
 def _debug(options: Options) -> bool:

@@ -21,12 +21,12 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Const, For, If, Module, Op, Operand, Scope, Stmt, Var, While
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.names import source_name
+from pto_jit.lower.pipeline import PLACED
 from pto_jit.options import Options
 from pto_jit.slotted import field, frozen, mutable
 from pto_jit.source import FunctionNode, SourceFile
 
 HOST, IN_CORE, COMPILE_TIME, NOT_COMPILED, NO_CODE = "host", "in-core", "compile time", "not compiled", ""
-_PLACED = "trimmed"  # the stage after placement, before in-core scopes become functions of their own
 _MOST = 60  # characters of a compile-time value
 
 
@@ -98,7 +98,7 @@ def explain(fn: Callable[..., Any], params: Sequence[Param], options: Options, s
     """Run the front end and the passes on `fn`, watching; no machine code is made."""
     watched = _Watched()
     stages = lower(fn, params, options, watched.statement)
-    placed, before = _Code(stages.modules[_PLACED]), _Code(stages.modules["source"])
+    placed, before = _Code(stages.modules[PLACED]), _Code(stages.modules["source"])
     functions = tuple(_function(seen, placed, before, stages) for seen in watched.functions.values())
     return Explanation(signature, functions, tuple(stages.decisions))
 

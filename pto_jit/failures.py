@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
+import struct
 from typing import TYPE_CHECKING, Any
 
 from pto_jit import errors
@@ -18,8 +20,16 @@ _CODED = re.compile(r"(PTO-[A-Z]\d{3}): (.*)", re.DOTALL)
 
 
 def fail(kernel: Kernel, site: int, v0: int, v1: int, v2: int, args: tuple[Any, ...],
-         more: tuple[int, ...] = ()) -> None:  # fmt: skip
-    """Raise the error of the failure site with that number; negative ones are the runtime's."""
+         more: tuple[int, ...] = (), task: int = -1, graph: int = 0) -> None:  # fmt: skip
+    """Raise the error of the failure site with that number; negative ones are the runtime's.
+
+    `task`: the number of the task that failed, in the task graph at the address `graph`; -1: it was none.
+    """
+    if task >= 0 and (text := _failed_task(kernel, graph, task)):
+        try:
+            fail(kernel, site, v0, v1, v2, args, more)
+        except Exception as error:
+            raise _error("TaskError", text, "PTO-A040", None) from error
     if site == -1:
         raise MemoryError(f"{kernel.name}: {v0} bytes could not be had")
     if site < 0:
@@ -44,6 +54,41 @@ def fail(kernel: Kernel, site: int, v0: int, v1: int, v2: int, args: tuple[Any, 
     if action:
         lines.append(f"help: {action}")
     raise _error(error, "\n".join(lines), code, loc)
+
+
+def _failed_task(kernel: Kernel, graph: int, task: int) -> str:
+    """What there is to say of a failed task of a named function; "" for a scope without a name."""
+    from pto_jit.runtime.graph import task_at
+
+    kind, facts = task_at(graph, task)
+    site = kernel.built.program.task_site(kind)
+    if site is None or not site.named:
+        return ""
+    lines = [f"PTO-A040: {kernel.name}: task {task}, `{site.function}`, failed"]
+    told = [f"{name} = {_scalar(dtype, where, at, facts.slots)}" for name, dtype, where, at in site.scalars]
+    if told:
+        lines.append(f"  with {', '.join(told)}")
+    for name, region in zip(site.tensors, facts.regions, strict=True):
+        box = ", ".join(f"{at}:{at + size}" for at, size in zip(region.offsets, region.extents, strict=True))
+        lines.append(f"  {region.access}: {name}[{box}]")
+    lines.append("help: tasks before it have run, tasks after it were not started; the cause is above")
+    return "\n".join(lines)
+
+
+def _scalar(dtype: str, where: str, at: int | str, slots: tuple[int, ...]) -> int | float | bool | str:
+    """A scalar argument of a task: a constant, or 64 bits of the frame that all tasks share or of its own slots."""
+    if isinstance(at, str):
+        return at
+    bits = ctypes.c_int64.from_address(slots[0] + 8 * at).value if where == "frame" else slots[at]
+    if dtype == "f64":
+        return struct.unpack("<d", struct.pack("<q", bits))[0]
+    if dtype[0] in "fb" and dtype != "bool_":  # f32, and f16 and bf16, which registers hold as f32
+        return struct.unpack("<f", struct.pack("<I", bits & 0xFFFFFFFF))[0]
+    if dtype == "bool_":
+        return bool(bits)
+    width = int(dtype[1:])
+    value = bits & ((1 << width) - 1)
+    return value - (1 << width) if dtype[0] == "i" and value >> (width - 1) else value
 
 
 def _race(kernel: Kernel, site: int, iterations: tuple[int, int], more: tuple[int, ...]) -> PtoError:

@@ -20,10 +20,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from pto_jit.arguments import Parameters
-from pto_jit.building import build
+from pto_jit.building import Built, build
 from pto_jit.codegen.fingerprint import MISSING_NAME, Guard, fingerprint
 from pto_jit.config import config, log, on_change
-from pto_jit.errors import ArgumentError
+from pto_jit.errors import ArgumentError, TargetError
 from pto_jit.kernel import Kernel, Specialization, signature_text
 from pto_jit.language import _interpret
 from pto_jit.options import OPTION_NAMES, Options
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pto_jit.compiled import Compiled
     from pto_jit.device_kernel import DeviceKernel
     from pto_jit.explain import Explanation
+    from pto_jit.runtime.graph import TaskGraph
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -198,6 +199,29 @@ class JitFunction(Dispatcher, Generic[P, R]):
 
         call = self._parameters.classify(*self._parameters.bind(args, kwargs))
         return explain(self.__pto_jit__, call.params, self._options, f"{self.__name__}({signature_text(call)})")
+
+    def task_graph(self, *args: Any, **kwargs: Any) -> TaskGraph:
+        """Record the in-core calls for these arguments as tasks with the regions they read and write.
+
+        None is run: `graph.run()` does that, on the memory of the arguments.  Tensors that the function makes belong to
+        the graph.  Raises LaunchError when the function needs a value that a recorded task would write.
+        """
+        from pto_jit.compiler import lower
+        from pto_jit.recording import record, recorder_of
+
+        names, values = self._parameters.bind(args, kwargs)
+        self._refuse_specs(names, values)
+        call = self._parameters.classify(names, values)
+        kernel = self._kernel(call, self._options)
+        kernel.check_writable(call, self._parameters)
+        if not isinstance(kernel.built, Built):
+            raise TargetError(
+                f"PTO-X090: `{self.__name__}` is compiled for {kernel.options.target}, whose launches are no tasks\n"
+                'help: record the tasks of a function with `target="cpu"`'
+            )
+        recorder = recorder_of(kernel.built, kernel.name, kernel.options,
+                               lambda: lower(kernel.function, kernel.params, kernel.options))  # fmt: skip
+        return record(recorder, call.slots, tuple(values), call.elements, call.owners)
 
     def interpret(self, *args: Any, **kwargs: Any) -> Any:
         """Run the original Python function on NumPy, where debuggers, coverage and `print` work.

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,6 +41,9 @@ from pto_jit.runtime.tensors import TensorView, as_tensor
 from pto_jit.semantic import interpreter
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import mutable
+
+if TYPE_CHECKING:
+    from pto_jit.runtime.graph import TaskGraph
 
 _making = threading.RLock()
 
@@ -134,6 +137,17 @@ class CompiledFunction:
         self._check_writable(version, views)
         elements = sum(view.elements for _, view in views)
         return version.entry.launch(slots, tuple(values), elements)
+
+    def task_graph(self, *args: Any, **kwargs: Any) -> TaskGraph:
+        """Record the in-core calls for these arguments as tasks; `graph.run()` runs them.  Raises as a call does."""
+        from pto_jit.recording import record, recorder_of
+
+        values = self._bound(args, kwargs)
+        types, slots, views = self._read(values)
+        version = self._version(types)
+        self._check_writable(version, views)
+        recorder = recorder_of(version.built, version.name, self._options, self._stages)
+        return record(recorder, slots, tuple(values), sum(view.elements for _, view in views))
 
     def interpret(self, *args: Any, **kwargs: Any) -> Any:
         """Run in the reference interpreter, statement by statement on NumPy."""

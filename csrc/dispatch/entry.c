@@ -15,7 +15,11 @@ static PyObject *raise_failure(EntryObject *e, const pto_failure *f, PyObject *c
         PyTuple_SET_ITEM(given, i, Py_NewRef(args[i]));
     }
     PyObject *answer;
-    if (f->count == 0) {
+    if (f->count == 0 && f->task != 0) {
+        answer = PyObject_CallFunction(e->on_failure, "OiLLLN()LK", e->holder, (int)f->site, (long long)f->v0,
+                                       (long long)f->v1, (long long)f->v2, given, (long long)f->task - 1,
+                                       (unsigned long long)(uintptr_t)f->graph);
+    } else if (f->count == 0) {
         answer = PyObject_CallFunction(e->on_failure, "OiLLLN", e->holder, (int)f->site, (long long)f->v0,
                                        (long long)f->v1, (long long)f->v2, given);
     } else {

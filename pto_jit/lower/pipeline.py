@@ -25,6 +25,8 @@ def _plain(function: Callable[[Module], Module]) -> Pass:
     return lambda module, decisions: function(module)
 
 
+PLACED = "trimmed"  # the stage where every loop and scope is where it stays, and scopes are not functions yet
+
 PIPELINE: tuple[tuple[str, Pass], ...] = (
     # constant bounds make chunk arithmetic constant too, so this comes first
     ("simplified", _plain(simplify)),

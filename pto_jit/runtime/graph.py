@@ -104,6 +104,16 @@ def describe(graph: Any, number: int) -> tuple[str, int, int, int, tuple[int, ..
     return name, kind.buffer_bytes, facts.fanin, facts.fanout, slots, tuple(regions)
 
 
+def task_at(address: int, number: int) -> tuple[int, Task]:
+    """A task of the `pto_graph` at an address (of a live graph the one that failed), and where its kind is."""
+    graph = _ffi.cast("pto_graph *", address)
+    name, buffer_bytes, fanin, fanout, slots, regions = describe(graph, number)
+    facts = _ffi.new("pto_task_facts *")
+    _lib.pto_graph_task(graph, number, facts)
+    kind = int(_ffi.cast("uintptr_t", facts.kind))
+    return kind, Task(number, name, fanin, fanout, buffer_bytes, regions, slots)
+
+
 class TaskGraph:
     """A recorded graph of tasks.
 

@@ -6,7 +6,7 @@ The writer is imported when something is compiled; a kernel from the disk cache 
 
 from typing import TYPE_CHECKING, Any
 
-from pto_jit.targets.cpu.loading import CpuProgram, PrintSite, host, host_id, load_object
+from pto_jit.targets.cpu.loading import CpuProgram, PrintSite, Tasks, TaskSite, host, host_id, load_object
 
 if TYPE_CHECKING:
     from pto_jit.targets.cpu.module import Site
@@ -25,4 +25,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["CpuProgram", "PrintSite", "Site", "compile_module", "host", "host_id", "load_object"]
+__all__ = ["CpuProgram", "PrintSite", "Site", "TaskSite", "Tasks", "compile_module", "host", "host_id", "load_object"]

@@ -114,6 +114,9 @@ class FunctionWriter:
         self.code.go(self.code.leave)
         self.close()
 
+    def parameter(self, var: Var) -> None:
+        """A parameter of the entry has its value."""
+
     def close(self) -> None:
         """The last block, and the entry block when everything is known."""
         code = self.code
@@ -452,7 +455,8 @@ class FunctionWriter:
 
             write_checked(self, stmt)
             return
-        if stmt.kind in ("parallel", "chunk") and not self.parallel:
+        divided = stmt.kind in ("parallel", "chunk") or (stmt.kind == "combine" and stmt.grain is not None)
+        if divided and not self.parallel:
             from pto_jit.targets.cpu.parallel import write_parallel
 
             write_parallel(self, stmt)

@@ -78,6 +78,32 @@ def _numbers(slots: Sequence[int], dtype: DType) -> Any:
     return raw.astype(dtype.numpy)
 
 
+@frozen
+class Tasks:
+    """That calls become tasks: of the launch's own graph, or (`recorded`) of one given in the slot after the arguments.
+
+    named: the in-core functions of the user; scopes without a name are the others.
+    """
+
+    named: frozenset[str]
+    recorded: bool = False
+
+
+@frozen
+class TaskSite:
+    """A call that becomes a task: its `pto_task_kind`, the function, and what there is to say about a task of it.
+
+    scalars: (parameter, dtype, where: "const", "frame" or "slot", the value or the place there); tensors: the parameter
+    of each access.
+    """
+
+    symbol: str
+    function: str
+    named: bool
+    scalars: tuple[tuple[str, str, str, int | float], ...]
+    tensors: tuple[str, ...]
+
+
 @mutable
 class CpuProgram:
     """A loaded module.
@@ -99,6 +125,7 @@ class CpuProgram:
     object_bytes: bytes
     llvm_ir: str = ""
     timings: dict[str, float] = field(default_factory=dict)
+    task_sites: tuple[TaskSite, ...] = ()
     _engine: Any = None
     _assembly: str | None = None
 
@@ -111,12 +138,17 @@ class CpuProgram:
                 self._assembly = target_machine(2).emit_assembly(module)
         return self._assembly
 
+    def task_site(self, kind: int) -> TaskSite | None:
+        """The call whose `pto_task_kind` is at that address."""
+        return next((s for s in self.task_sites if self._engine.get_global_value_address(s.symbol) == kind), None)
+
     def metadata(self) -> Any:
         """Everything but the object code, as a JSON value for `load`."""
         return {
             "entry": self.entry_name, "symbols": self.symbols, "written": sorted(self.written), "llvm": self.llvm_ir,
             "plan": self.result_plan, "sites": [(k, m, _pack_loc(loc)) for k, m, loc in self.sites],
             "prints": [(p.fmt, p.kinds, _pack_loc(p.loc)) for p in self.print_sites],
+            "tasks": [(t.symbol, t.function, t.named, t.scalars, t.tensors) for t in self.task_sites],
         }  # fmt: skip
 
     @staticmethod
@@ -132,6 +164,10 @@ class CpuProgram:
             print_sites=[PrintSite(f, tuple(k), _unpack_loc(loc)) for f, k, loc in metadata["prints"]],
             object_cache=object_cache,
         )  # fmt: skip
+        program.task_sites = tuple(
+            TaskSite(symbol, function, named, _frozen_plan(scalars), tuple(tensors))
+            for symbol, function, named, scalars, tensors in metadata["tasks"]
+        )
         program.llvm_ir = metadata["llvm"]
         return program
 

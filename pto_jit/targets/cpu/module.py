@@ -8,7 +8,7 @@ from llvmlite import ir
 from pto_jit.errors import NOWHERE, BoundsError, KernelAssertionError, LaunchError, Loc
 from pto_jit.slotted import field, frozen, mutable
 from pto_jit.targets.cpu.code import I8, I64, PTR, VOID, Code, number
-from pto_jit.targets.cpu.loading import Host, PrintSite
+from pto_jit.targets.cpu.loading import Host, PrintSite, TaskSite
 
 ErrorClass = type[LaunchError]
 
@@ -32,6 +32,7 @@ class ModuleWriter:
     fast: bool
     sites: list[Site] = field(default_factory=list)
     print_sites: list[PrintSite] = field(default_factory=list)
+    task_sites: list[TaskSite] = field(default_factory=list)
     loops: set[str] = field(default_factory=set)
     """Names of functions that contain scalar loops, worth the optimiser's loop passes."""
     _known: dict[tuple[ErrorClass, str, Loc], int] = field(default_factory=dict)

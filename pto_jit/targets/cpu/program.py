@@ -10,23 +10,23 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from pto_jit.ir.nodes import Module
-from pto_jit.targets.cpu.loading import LLVM_LOCK, CpuProgram, host, load_object, optimise, target_machine
+from pto_jit.targets.cpu.loading import LLVM_LOCK, CpuProgram, Tasks, host, load_object, optimise, target_machine
 from pto_jit.targets.cpu.writing import write_module, written_tensors
 
 
 def compile_module(
     module: Module, *, debug: bool = False, fastmath: bool = False, object_cache: Any = None,
-    symbols: Mapping[str, int] | None = None,
+    symbols: Mapping[str, int] | None = None, tasks: Tasks | None = None,
 ) -> CpuProgram:  # fmt: skip
     """Compile a lowered module for this machine and load it.
 
     `symbols` are the addresses of the run-time library's functions (by default `pto_jit.runtime.symbols()`); those of
     the matrix products are added as they are used, from `object_cache` (an object with `load(key)` and
-    `store(key, metadata, code)`) when they are there.
+    `store(key, metadata, code)`) when they are there.  `tasks`: the entry submits its calls to a task graph.
     """
     here = host()
     start = time.perf_counter()
-    writer, name, plan = write_module(module, here, debug=debug, fastmath=fastmath)
+    writer, name, plan = write_module(module, here, debug=debug, fastmath=fastmath, tasks=tasks)
     written = time.perf_counter()
     text = str(writer.llvm) + ("; ;loops\n" if writer.loops else "")
     printed = time.perf_counter()
@@ -47,6 +47,7 @@ def compile_module(
         object_cache=object_cache,
     )  # fmt: skip
     program.llvm_ir = text
+    program.task_sites = tuple(writer.task_sites)
     program.timings = {
         "write": written - start, "print": printed - written, "parse": parsed - printed,
         "optimise": optimised - parsed, "emit": emitted - optimised, "load": time.perf_counter() - emitted,

@@ -14,7 +14,7 @@ from pto_jit.ir.types import ScalarType, TensorType, Type
 from pto_jit.targets.cpu.code import F64, I32, I64, PTR, Index, Value, i64, number, register_type, zero
 from pto_jit.targets.cpu.elementwise import cast
 from pto_jit.targets.cpu.function import FunctionWriter
-from pto_jit.targets.cpu.loading import Host
+from pto_jit.targets.cpu.loading import Host, Tasks
 from pto_jit.targets.cpu.module import ModuleWriter
 from pto_jit.targets.cpu.tensors import bits64
 from pto_jit.targets.cpu.values import Tensor
@@ -83,12 +83,25 @@ def _write_callee(module: ModuleWriter, func: Func, function: ir.Function, calle
     w.write(func.body)
 
 
-def _write_entry(module: ModuleWriter, func: Func, callees: dict[str, ir.Function]) -> tuple[str, Any]:
+def _entry_writer(module: ModuleWriter, program: Module, function: ir.Function, tasks: Tasks | None) -> FunctionWriter:
+    worker, args, _ = function.args
+    func = program.func(program.entry)
+    if tasks is None:
+        return FunctionWriter(module, func, function, worker, parallel=False)
+    from pto_jit.targets.cpu.tasks import TaskWriter  # few kernels are task graphs
+
+    return TaskWriter(module, func, function, worker, {f.name: f for f in program.funcs}, args, tasks)
+
+
+def _write_entry(
+    module: ModuleWriter, program: Module, callees: dict[str, ir.Function], tasks: Tasks | None
+) -> tuple[str, Any]:
+    func = program.func(program.entry)
     name = f"pto_entry_{func.name}"
     function = ir.Function(module.llvm, ir.FunctionType(I32, [PTR, PTR, PTR]), name)
     function.attributes.add("nounwind")
-    worker, args, results = function.args
-    w = FunctionWriter(module, func, function, worker, parallel=False)
+    args, results = function.args[1:]
+    w = _entry_writer(module, program, function, tasks)
     w.callees = callees
     at = 0
 
@@ -115,6 +128,7 @@ def _write_entry(module: ModuleWriter, func: Func, callees: dict[str, ir.Functio
                     w.define(p, w.b.icmp_unsigned("!=", raw, number(I64, 0)))
                 else:
                     w.define(p, raw if dtype.bits == 64 else w.b.trunc(raw, register_type(dtype)))
+        w.parameter(p)
 
     def give(values: Sequence[Operand]) -> None:
         k = 0
@@ -224,12 +238,17 @@ def written_tensors(module: Module) -> frozenset[int]:
 _WRITTEN = {"store": 1, "setelem": 1, "atomic_add": 1, "atomic_max": 1, "atomic_min": 1, "put": 2}
 
 
-def write_module(module: Module, here: Host, *, debug: bool, fastmath: bool) -> tuple[ModuleWriter, str, Any]:
-    """The LLVM module of a program, the name of its entry and its result plan."""
+def write_module(
+    module: Module, here: Host, *, debug: bool, fastmath: bool, tasks: Tasks | None = None
+) -> tuple[ModuleWriter, str, Any]:
+    """The LLVM module of a program, the name of its entry and its result plan.
+
+    `tasks`: the entry's calls become tasks of a graph.
+    """
     llvm = TargetModule(module.name, half=here.half)
     llvm.triple, llvm.data_layout = here.triple, here.layout
     writer = ModuleWriter(llvm, here, debug, fastmath)
-    parallel = _called_in_parallel(module)
+    parallel = _called_in_parallel(module) if tasks is None else {f.name for f in module.funcs}
     recorded: set[str] = set()
     if debug:
         from pto_jit.targets.cpu.racing import recorded_functions
@@ -240,5 +259,5 @@ def write_module(module: Module, here: Host, *, debug: bool, fastmath: bool) -> 
         if func.name != module.entry:
             _write_callee(writer, func, callees[func.name], callees, func.name in parallel,
                           func.name in recorded)  # fmt: skip
-    name, plan = _write_entry(writer, module.func(module.entry), callees)
+    name, plan = _write_entry(writer, module, callees, tasks)
     return writer, name, plan

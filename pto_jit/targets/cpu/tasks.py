@@ -1,0 +1,442 @@
+# SPDX-License-Identifier: MIT
+"""An orchestration function that submits its in-core calls as tasks of a graph.
+
+The host code runs serially, as everywhere; a call of an in-core function is not made but submitted, with the rectangles
+of its tensors (`lower.footprints`), and the runtime finds out what has to wait for what.  Values that are the same for
+every task (parameters and tensors made at the top level) are kept once, in the graph's *frame*; a task carries a
+pointer to it and what differs.  Where the host itself reads or writes an element, it waits for the tasks concerned.
+
+    live       the graph is opened by the entry and closed before it returns
+    recorded   the graph is given by the caller in the slot after the arguments; nothing runs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+
+from pto_jit.errors import LaunchError
+from pto_jit.ir.nodes import Call, For, Func, Op, Operand, Return, Var
+from pto_jit.ir.types import ScalarType, TensorType, TileType
+from pto_jit.ir.walk import statements, variables
+from pto_jit.lower.footprints import Footprint, Footprints, footprints
+from pto_jit.lower.names import source_name
+from pto_jit.slotted import frozen
+from pto_jit.targets.cpu.code import F32, F64, I32, I64, PTR, VOID, Index, Text, Value, i64, number, zero
+from pto_jit.targets.cpu.function import FunctionWriter
+from pto_jit.targets.cpu.loading import Tasks, TaskSite
+from pto_jit.targets.cpu.module import ModuleWriter
+from pto_jit.targets.cpu.values import Tensor
+
+_NOT_RUN = 5  # PTO_NOT_RUN of pto_runtime.h
+_READ, _WRITE = 1, 2
+
+
+@frozen(eq=False)
+class Root:
+    """A tensor as the graph knows it, and what part of it a variable looks at.
+
+    number: its number in the graph; extents: of the whole; offsets: of the part, per axis of the whole; axes: which
+    axis of the whole each axis of the variable is.
+    """
+
+    number: Value
+    extents: tuple[Index, ...]
+    offsets: tuple[Index, ...]
+    axes: tuple[int, ...]
+
+
+class TaskWriter(FunctionWriter):
+    """Writes the entry of an orchestration in terms of tasks."""
+
+    def __init__(self, module: ModuleWriter, func: Func, function: ir.Function, worker: Value, funcs: dict[str, Func],
+                 args: Value, tasks: Tasks) -> None:  # fmt: skip
+        super().__init__(module, func, function, worker, parallel=True)
+        self.funcs = funcs
+        self.recorded = tasks.recorded
+        self.named = tasks.named
+        self.returned = {v.name for v in _returned(func)}
+        self.prints: dict[str, Footprints] = {}
+        self.places: dict[str, Root] = {}
+        self.frame_slots: dict[Value, int] = {}
+        self.frame_size = Text(I64, "8")
+        self.held: dict[str, Value] = {}  # a tensor made here: the region that is all of it
+        self.free_kind: Text | None = None
+        self.depth = 0  # loops and branches around the place of insertion
+        if tasks.recorded:
+            place = sum(2 * p.type.rank + 1 if isinstance(p.type, TensorType) else 1 for p in func.params)
+            graph = self.b.load(self.code.offset(args, 8 * place), typ=PTR, align=8)
+        else:
+            graph = self.code.call("pto_graph_open", PTR, [worker, number(I64, 0)])
+            self.got_memory(graph)
+        self.graph = graph
+        self.frame = self.code.call("pto_graph_buffer", PTR, [graph, self.frame_size])
+        self.opened = self.code.alloca(PTR, "graph")
+        with self.code.at_entry():
+            self.b.store(zero(PTR), self.opened)
+        self.b.store(graph, self.opened)
+        self.got_memory(self.frame)
+
+    # -- the function as a whole ----------------------------------------------------------------------------------
+
+    def parameter(self, var: Var) -> None:
+        """A parameter has its value: tasks find it in the frame, tensors in the graph."""
+        value = self.env[var.name]
+        if isinstance(value, Tensor):
+            self._shared(value.pointer, *value.extents, *value.strides)
+            self.places[var.name] = self._registered(value)
+        elif isinstance(value, ir.Value):
+            self._shared(value)
+
+    def close(self) -> None:
+        """Wait for the tasks, then return as any function does."""
+        self.frame_size.text = str(8 * max(1, len(self.frame_slots)))
+        code = self.code
+        code.at(code.leave)
+        if not self.recorded:
+            graph = self.b.load(self.opened, typ=PTR)
+            with code.when(code.b.icmp_unsigned("!=", graph, zero(PTR)), likely=True):
+                closed = code.call("pto_graph_close", I32, [code.worker, graph])
+                status = self.b.load(code.status, typ=I32)
+                ok = self.b.icmp_signed("==", status, number(I32, 0))
+                self.b.store(self.b.select(ok, closed, status), code.status)
+        code.leave = self.b.block
+        super().close()
+
+    def _shared(self, *values: Index) -> None:
+        """Keep values in the frame; they have to dominate everything that follows."""
+        for value in values:
+            if not isinstance(value, int) and not isinstance(value, ir.Constant) and value not in self.frame_slots:
+                place = self.frame_slots[value] = len(self.frame_slots)
+                self.b.store(_to_slot(self.b, value), self.code.offset(self.frame, 8 * place), align=8)
+
+    def _registered(self, tensor: Tensor) -> Root:
+        """Make a tensor known to the graph."""
+        code = self.code
+        rank = len(tensor.extents)
+        shape = code.alloca(I64, "shape", count=max(1, 2 * rank))
+        for k, value in enumerate((*tensor.extents, *tensor.strides)):
+            self.b.store(i64(value), code.offset(shape, 8 * k), align=8)
+        made = code.alloca(I32, "tensor")
+        code.check_status(
+            code.call(
+                "pto_graph_tensor", I32,
+                [self.graph, tensor.pointer, number(I64, tensor.dtype.bytes), number(I32, rank), shape,
+                 code.offset(shape, 8 * rank), made],
+            )
+        )  # fmt: skip
+        found = self.b.sext(self.b.load(made, typ=I32), I64)
+        return Root(found, tensor.extents, (0,) * rank, tuple(range(rank)))
+
+    def place(self, operand: Operand) -> Root:
+        assert isinstance(operand, Var)
+        known = self.places.get(operand.name)
+        return self._registered(self.tensor(operand)) if known is None else known
+
+    # -- statements -----------------------------------------------------------------------------------------------
+
+    def block(self, block: Any) -> None:
+        self.depth += 1
+        super().block(block)
+        self.depth -= 1
+
+    def _for(self, stmt: For) -> None:
+        """Submission is serial, whatever the loop: the tasks are what runs in parallel."""
+        self.sequential(stmt, self.index(stmt.start), self.index(stmt.stop), self.index(stmt.step))
+
+    def _call(self, stmt: Call) -> None:
+        callee = self.funcs[stmt.callee]
+        regions = self._regions(callee, stmt)
+        if stmt.results:  # the host wants a scalar: it makes the call itself, when everything before it is done
+            for _, access, region in regions:
+                self._wait(access, region, stmt)
+            super()._call(stmt)
+            return
+        code = self.code
+        kept: list[Value] = []
+        decode: list[Callable[[FunctionWriter | Any, Value, Value], Value]] = []
+        scalars = []
+        for param, arg in zip(callee.params, stmt.args, strict=True):
+            for value in self.flattened(arg):
+                where, get = _source(value, self.frame_slots, kept)
+                decode.append(get)
+                if isinstance(param.type, ScalarType):
+                    scalars.append((source_name(param.name), param.type.dtype.name, *where))
+        thunk = _thunk(self.module, self.callees[stmt.callee], decode)
+        name = callee.name.split(".", 1)[0]
+        accesses = [access for _, access, _ in regions]
+        kind = _kind(self.module, name, thunk.name, _tile_bytes(callee), 1 + len(kept), accesses)
+        tensors = tuple(source_name(param).removesuffix("_view") for param, _, _ in regions)
+        self.module.task_sites.append(TaskSite(kind.text[2:-1], name, name in self.named, tuple(scalars), tensors))
+        slots = code.alloca(I64, "slots", count=1 + len(kept), align=16)
+        for k, value in enumerate((self.frame, *kept)):
+            self.b.store(_to_slot(self.b, value), code.offset(slots, 8 * k), align=8)
+        flat = [v for *_, region in regions for v in region]
+        block = code.alloca(I64, "regions", count=max(1, len(flat)), align=16)
+        for k, value in enumerate(flat):
+            self.b.store(i64(value), code.offset(block, 8 * k), align=8)
+        code.check_status(code.call("pto_task", I32, [self.graph, kind, slots, block]))
+
+    def _regions(self, callee: Func, stmt: Call) -> list[tuple[str, int, list[Index]]]:
+        """What the call accesses: the parameter, read or write, then the tensor's number, its offsets and extents."""
+        found = self.prints.get(callee.name)
+        if found is None:
+            found = self.prints[callee.name] = footprints(callee)
+        roots = {place: self.place(a) for place, a in enumerate(stmt.args) if isinstance(a.type, TensorType)}
+        saved, self.env = self.env, {p.name: self._argument(a) for p, a in zip(callee.params, stmt.args, strict=True)}
+        mutable, self.mutable = self.mutable, set()
+        for op in found.made:
+            self.statement(op)
+        regions = []
+        for box in found.boxes:
+            access = (_READ if box.reads else 0) | (_WRITE if box.writes else 0)
+            name = callee.params[box.param].name
+            tensor = self.env[name]
+            regions.append((name, access, self._region(roots[box.param], tensor, box)))
+        self.env, self.mutable = saved, mutable
+        return regions
+
+    def _argument(self, operand: Operand) -> Any:
+        if isinstance(operand.type, TensorType):
+            return self.tensor(operand)
+        assert isinstance(operand.type, ScalarType)
+        return self.index(operand) if operand.type.dtype.name == "i64" else self.scalar(operand)
+
+    def _region(self, root: Root, tensor: Tensor, box: Footprint) -> list[Index]:
+        code = self.code
+        lows: list[Index] = list(root.offsets)
+        sizes: list[Index] = [1] * len(root.extents)
+        for axis, low_operand, high_operand in zip(root.axes, box.lows, box.highs, strict=True):
+            extent = tensor.extents[root.axes.index(axis)]
+            low: Index = 0 if low_operand is None else code.max(self.index(low_operand), 0)
+            high: Index = extent if high_operand is None else code.min(self.index(high_operand), extent)
+            size = code.max(code.wrapping("sub", high, low), 0)
+            inside = code.pick(code.compare(">", size, 0), low, 0)
+            lows[axis] = code.wrapping("add", root.offsets[axis], inside)
+            sizes[axis] = size
+        return [root.number, *lows, *sizes]
+
+    def _wait(self, access: int, region: list[Index], stmt: Call | Op) -> None:
+        code = self.code
+        block = code.alloca(I64, "region", count=len(region), align=16)
+        for k, value in enumerate(region):
+            self.b.store(i64(value), code.offset(block, 8 * k), align=8)
+        status = code.call("pto_graph_wait_region", I32, [self.graph, number(I32, access), block])
+        message = "the orchestration needs a value that a recorded task would write; call the function, which runs them"
+        code.check(
+            code.b.icmp_signed("!=", status, number(I32, _NOT_RUN)), self.module.site(LaunchError, message, stmt.loc)
+        )
+        code.check_status(status)
+
+    # -- operations -----------------------------------------------------------------------------------------------
+
+    def op(self, op: Op) -> None:
+        if op.op in ("getelem", "setelem"):
+            place, first, access = (0, 1, _READ) if op.op == "getelem" else (1, 2, _WRITE)
+            root, tensor = self.place(op.args[place]), self.tensor(op.args[place])
+            whole = list(root.offsets)
+            sizes: list[Index] = [1] * len(root.extents)
+            for axis, operand in zip(root.axes, op.args[first:], strict=True):
+                whole[axis] = self.code.wrapping("add", root.offsets[axis], self.index(operand))
+            inside = self.code.all_of([
+                c for operand, extent in zip(op.args[first:], tensor.extents, strict=True)
+                for c in (self.code.compare(">=", self.index(operand), 0),
+                          self.code.compare("<", self.index(operand), extent))
+            ])  # fmt: skip
+            # an index outside is the access's own failure, not the wait's
+            sizes = [self.code.pick(inside, size, 0) for size in sizes]
+            whole = [self.code.pick(inside, at, 0) for at in whole]
+            self._wait(access, [root.number, *whole, *sizes], op)
+        super().op(op)
+        result = op.results[0] if op.results else None
+        if result is None or not isinstance(result.type, TensorType):
+            return
+        if op.op == "view":
+            self._viewed(op, result)
+        elif op.op == "tensor_transpose" and isinstance(op.args[0], Var):
+            root = self.place(op.args[0])
+            order: Any = op.attr("axes") or tuple(reversed(range(len(root.axes))))
+            self.places[result.name] = Root(
+                root.number, root.extents, root.offsets, tuple(root.axes[k] for k in order)
+            )
+        else:
+            tensor = self.tensor(result)
+            if self.depth == 1 and result.name not in self.mutable:
+                self._shared(tensor.pointer, *tensor.extents, *tensor.strides)
+            root = self.places[result.name] = self._registered(tensor)
+            held = self.held.get(result.name)
+            if held is not None:
+                for k, value in enumerate((root.number, *root.offsets, *root.extents)):
+                    self.b.store(i64(value), self.code.offset(held, 8 * k), align=8)
+
+    def _viewed(self, op: Op, result: Var) -> None:
+        root = self.place(op.args[0])
+        rank = len(root.axes)
+        drop: Any = op.attr("drop") or ()
+        offsets = list(root.offsets)
+        for k, axis in enumerate(root.axes):
+            offsets[axis] = self.code.wrapping("add", offsets[axis], self.index(op.args[1 + k]))
+        axes = tuple(axis for k, axis in enumerate(root.axes) if k not in drop)
+        self.places[result.name] = Root(root.number, root.extents, tuple(offsets), axes)
+        assert rank == len(axes) + len(drop)
+
+    def tensor_memory(self, name: str, size: Index) -> Value:
+        """Memory of a tensor made here: the graph's when it is recorded, which may run again, else the launch's."""
+        code = self.code
+        if self.recorded and name not in self.returned:
+            pointer = code.call("pto_graph_buffer", PTR, [self.graph, i64(code.max(size, 1))])
+            self.got_memory(pointer)
+            return pointer
+        if name not in self.held:  # a tensor made again in a loop: tasks may still use the memory of the last one
+            rank = next(v.type.rank for v in variables(self.func.body) if v.name == name)  # type: ignore[union-attr]
+            self.held[name] = code.alloca(I64, "held", count=1 + 2 * rank, align=16)
+        return super().tensor_memory(name, size)
+
+    def release_tensor(self, name: str, pointer: Value) -> None:
+        """A task gives the memory back, after all that use it."""
+        code = self.code
+        slots = code.alloca(I64, "slots")
+        self.b.store(self.b.ptrtoint(pointer, I64), slots)
+        if self.free_kind is None:
+            self.free_kind = _free_kind(self.module)
+        code.check_status(code.call("pto_task", I32, [self.graph, self.free_kind, slots, self.held[name]]))
+
+
+def _returned(func: Func) -> list[Var]:
+    return [v for s in statements(func.body) if isinstance(s, Return) for v in s.values if isinstance(v, Var)]
+
+
+# -- what a task carries ------------------------------------------------------------------------------------------
+
+
+def _to_slot(b: Any, value: Value) -> Value:
+    """A register as 64 bits."""
+    typ = value.type
+    if typ == PTR:
+        return b.ptrtoint(value, I64)
+    if typ == F64:
+        return b.bitcast(value, I64)
+    if typ == F32:
+        return b.zext(b.bitcast(value, I32), I64)
+    return value if typ == I64 else b.zext(value, I64)
+
+
+def _from_slot(b: Any, bits: Value, typ: ir.Type) -> Value:
+    if typ == PTR:
+        return b.inttoptr(bits, PTR)
+    if typ == F64:
+        return b.bitcast(bits, F64)
+    if typ == F32:
+        return b.bitcast(b.trunc(bits, I32), F32)
+    return bits if typ == I64 else b.trunc(bits, typ)
+
+
+Where = tuple[str, int | float]
+
+
+def _source(
+    value: Value, frame: dict[Value, int], kept: list[Value]
+) -> tuple[Where, Callable[[Any, Value, Value], Value]]:
+    """How a task gets an argument back: it is a constant, in the frame, or in a slot of its own."""
+    if isinstance(value, ir.Constant):
+        text = str(value.constant)
+        return ("const", text), lambda code, slots, shared: value  # type: ignore[return-value]
+    typ = value.type
+    if value in frame:
+        where, place = "frame", frame[value]
+    else:
+        if value not in kept:
+            kept.append(value)
+        where, place = "slot", 1 + kept.index(value)
+
+    def get(code: Any, slots: Value, shared: Value) -> Value:
+        block = shared if where == "frame" else slots
+        return _from_slot(code.b, code.b.load(code.offset(block, 8 * place), typ=I64, align=8), typ)
+
+    return (where, place), get
+
+
+class _Plain:
+    """The builder of a small function without frames."""
+
+    def __init__(self, function: ir.Function) -> None:
+        self.b: Any = ir.IRBuilder(function.append_basic_block("entry"))
+
+    def offset(self, pointer: Value, distance: int) -> Value:
+        return self.b.gep(pointer, [number(I64, distance)], source_etype=ir.IntType(8), inbounds=True)
+
+
+def _task_function(module: ModuleWriter, name: str) -> ir.Function:
+    function = ir.Function(module.llvm, ir.FunctionType(I32, [PTR, PTR]), module.unique(name))
+    function.linkage = "internal"
+    function.attributes.add("nounwind")
+    return function
+
+
+def _thunk(
+    module: ModuleWriter, callee: ir.Function, decode: Sequence[Callable[[Any, Value, Value], Value]]
+) -> ir.Function:
+    """`int32_t task(worker, slots)`: the call itself."""
+    function = _task_function(module, f"{callee.name}.task")
+    worker, slots = function.args
+    code = _Plain(function)
+    shared = code.b.inttoptr(code.b.load(slots, typ=I64, align=8), PTR)
+    code.b.ret(code.b.call(callee, [worker, *(get(code, slots, shared) for get in decode)]))
+    return function
+
+
+def _constant(module: ModuleWriter, name: str, typ: ir.Type, text: str, linkage: str = "internal") -> Text:
+    """A constant in memory; its address."""
+    variable = ir.GlobalVariable(module.llvm, typ, module.unique(name))
+    variable.linkage = linkage
+    variable.global_constant = True
+    variable.initializer = Text(typ, text)  # type: ignore[assignment]
+    return Text(PTR, f'@"{variable.name}"')
+
+
+_KIND = ir.LiteralStructType([PTR, PTR, I64, I32, I32, PTR])
+
+
+def _kind(
+    module: ModuleWriter, name: str, function: str, buffer_bytes: int, slots: int, accesses: Sequence[int]
+) -> Text:
+    """A `pto_task_kind` of pto_runtime.h, under a name by which the loaded program finds it."""
+    text = "".join(chr(c) if 32 <= c < 127 and c not in (34, 92) else f"\\{c:02x}" for c in name.encode())
+    label = _constant(module, "task.name", ir.ArrayType(ir.IntType(8), len(name.encode()) + 1), f'c"{text}\\00"')
+    numbers = ", ".join(f"i32 {a}" for a in accesses)
+    table = _constant(module, "task.accesses", ir.ArrayType(I32, len(accesses)), f"[{numbers}]")
+    return _constant(
+        module, f"pto_kind_{name}", _KIND,
+        f'{{ ptr {label.text}, ptr @"{function}", i64 {buffer_bytes}, i32 {slots}, i32 {len(accesses)}, '
+        f"ptr {table.text} }}", linkage="",
+    )  # fmt: skip
+
+
+def _free_kind(module: ModuleWriter) -> Text:
+    """The task that gives the memory of a tensor back."""
+    function = _task_function(module, "release")
+    worker, slots = function.args
+    code = _Plain(function)
+    release = module.llvm.globals.get("pto_buffer_free") or ir.Function(
+        module.llvm, ir.FunctionType(VOID, [PTR, PTR]), "pto_buffer_free"
+    )
+    code.b.call(release, [worker, code.b.inttoptr(code.b.load(slots, typ=I64, align=8), PTR)])
+    code.b.ret(number(I32, 0))
+    return _kind(module, "release", function.name, 0, 1, [_WRITE])
+
+
+def _tile_bytes(func: Func) -> int:
+    """Bytes of the function's tiles as declared; extents known only when running count as nothing."""
+    total = 0
+    seen: set[str] = set()
+    for var in variables(func.body):
+        if isinstance(var.type, TileType) and var.name not in seen and None not in var.type.shape:
+            seen.add(var.name)
+            size = var.type.dtype.bytes
+            for extent in var.type.shape:
+                assert extent is not None
+                size *= extent
+            total += size
+    return total

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: MIT
+"""One LLaMA-7B decoder layer as a task graph: dynamic sequence length, tiles of 32 rows, flash attention.
+
+The layer is an orchestration function that calls in-core functions on tile rows.  Nobody writes down a dependence: every
+call becomes a task, and the run-time library orders those that touch a common element.  Per tile row there are 6 tasks
+before attention (RMS norm, the three projections, two rotary embeddings), 2 + 3N for flash attention over the N key
+tiles (start, N times score, softmax update and value update, normalise) and 8 after it (output projection, residual, RMS
+norm, gate, up, SiLU * up, down, residual): 16N + 3N^2 in all.  One compilation serves every length.
+
+    python tutorials/llama7b_layer.py                      small sizes, checked against NumPy
+    python tutorials/llama7b_layer.py --real --seq 512     hidden 4096, 32 heads of 128, FFN 11008
+    python tutorials/llama7b_layer.py --graph layer.svg    draws the graph (needs graphviz)
+
+Flash attention: T. Dao et al., "FlashAttention" (2022); the layer: H. Touvron et al., "LLaMA" (2023).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+
+import pto_jit as pto
+import pto_jit.language as pl
+
+ROWS = 32  # of a tile row
+EPS = 1e-5
+
+
+@dataclass
+class Weights:
+    """The layer's parameters, (in, out) each: x @ w."""
+
+    attention_norm: np.ndarray  # (hidden,)
+    q: np.ndarray  # (hidden, hidden)
+    k: np.ndarray
+    v: np.ndarray
+    o: np.ndarray
+    ffn_norm: np.ndarray  # (hidden,)
+    gate: np.ndarray  # (hidden, ffn)
+    up: np.ndarray
+    down: np.ndarray  # (ffn, hidden)
+
+
+# -- in-core functions: one tile row each ---------------------------------------------------------------------------
+
+
+@pto.incore
+def rmsnorm(x, w, out):
+    t = pl.load(x)
+    mean = pl.mean(t * t, axis=1, keepdims=True)
+    out[...] = t * pl.rsqrt(mean + EPS) * pl.expand_dims(pl.load(w), 0)
+
+
+@pto.incore
+def project(x, w, out):
+    out[...] = pl.load(x) @ pl.load(w)
+
+
+@pto.incore
+def rope(x, cos, sin, out, heads):
+    width = 2 * cos.shape[1]
+    half = width // 2
+    c, s = pl.load(cos), pl.load(sin)
+    for h in pl.range(heads):
+        a = pl.load(x[:, h * width : h * width + half])
+        b = pl.load(x[:, h * width + half : h * width + width])
+        out[:, h * width : h * width + half] = a * c - b * s
+        out[:, h * width + half : h * width + width] = a * s + b * c
+
+
+@pto.incore
+def attention_start(m, l, acc):
+    m[...] = pl.full([ROWS, m.shape[1]], -math.inf, pl.f32)
+    l[...] = pl.zeros([ROWS, l.shape[1]], pl.f32)
+    acc[...] = pl.zeros([ROWS, acc.shape[1]], pl.f32)
+
+
+@pto.incore
+def score(q, k, s, heads, scale):
+    width = q.shape[1] // heads
+    for h in pl.range(heads):
+        head = pl.load(q[:, h * width : (h + 1) * width])
+        keys = pl.load(k[:, h * width : (h + 1) * width])
+        s[:, h * ROWS : (h + 1) * ROWS] = (head @ keys.T) * scale
+
+
+@pto.incore
+def softmax_update(s, m, l, alpha, heads):
+    for h in pl.range(heads):
+        part = pl.load(s, [0, h * ROWS], [ROWS, ROWS])
+        old = pl.load(m, [0, h], [ROWS, 1])
+        new = pl.maximum(old, pl.max(part, axis=1, keepdims=True))
+        p = pl.exp(part - new)
+        a = pl.exp(old - new)
+        pl.store(p, [0, h * ROWS], s)
+        pl.store(a, [0, h], alpha)
+        pl.store(pl.load(l, [0, h], [ROWS, 1]) * a + pl.sum(p, axis=1, keepdims=True), [0, h], l)
+        pl.store(new, [0, h], m)
+
+
+@pto.incore
+def value_update(s, alpha, v, acc, heads):
+    width = v.shape[1] // heads
+    for h in pl.range(heads):
+        p = pl.load(s, [0, h * ROWS], [ROWS, ROWS])
+        values = pl.load(v[:, h * width : (h + 1) * width])
+        old = pl.load(acc[:, h * width : (h + 1) * width])
+        acc[:, h * width : (h + 1) * width] = old * pl.load(alpha, [0, h], [ROWS, 1]) + p @ values
+
+
+@pto.incore
+def normalise(acc, l, out, heads):
+    width = acc.shape[1] // heads
+    for h in pl.range(heads):
+        part = pl.load(acc[:, h * width : (h + 1) * width])
+        out[:, h * width : (h + 1) * width] = part / pl.load(l, [0, h], [ROWS, 1])
+
+
+@pto.incore
+def residual(x, y, out):
+    out[...] = pl.load(x) + pl.load(y)
+
+
+@pto.incore
+def silu_mul(gate, up, out):
+    out[...] = pl.silu(pl.load(gate)) * pl.load(up)
+
+
+# -- the orchestration ---------------------------------------------------------------------------------------------
+
+
+@pto.jit
+def decoder_layer(x, w, cos, sin, heads, scale):
+    """(seq, hidden) -> (seq, hidden); `seq` is a multiple of 32."""
+    seq, hidden = x.shape
+    ffn = w.gate.shape[1]
+    tiles = seq // ROWS
+    normed, attended = pl.empty([seq, hidden], pl.f32), pl.empty([seq, hidden], pl.f32)
+    q, k, v = (pl.empty([seq, hidden], pl.f32) for _ in range(3))
+    q_rot, k_rot = pl.empty([seq, hidden], pl.f32), pl.empty([seq, hidden], pl.f32)
+    s = pl.empty([seq, heads * ROWS], pl.f32)
+    m, l, alpha = (pl.empty([seq, heads], pl.f32) for _ in range(3))
+    acc, projected = pl.empty([seq, hidden], pl.f32), pl.empty([seq, hidden], pl.f32)
+    middle, normed2, lowered = (pl.empty([seq, hidden], pl.f32) for _ in range(3))
+    gate, up, product = (pl.empty([seq, ffn], pl.f32) for _ in range(3))
+    out = pl.empty([seq, hidden], pl.f32)
+
+    for t in pl.range(tiles):
+        r = t * ROWS
+        e = r + ROWS
+        rmsnorm(x[r:e, :], w.attention_norm, normed[r:e, :])
+        project(normed[r:e, :], w.q, q[r:e, :])
+        project(normed[r:e, :], w.k, k[r:e, :])
+        project(normed[r:e, :], w.v, v[r:e, :])
+        rope(q[r:e, :], cos[r:e, :], sin[r:e, :], q_rot[r:e, :], heads)
+        rope(k[r:e, :], cos[r:e, :], sin[r:e, :], k_rot[r:e, :], heads)
+    for t in pl.range(tiles):
+        r = t * ROWS
+        e = r + ROWS
+        attention_start(m[r:e, :], l[r:e, :], acc[r:e, :])
+        for u in pl.range(tiles):
+            b = u * ROWS
+            score(q_rot[r:e, :], k_rot[b : b + ROWS, :], s[r:e, :], heads, scale)
+            softmax_update(s[r:e, :], m[r:e, :], l[r:e, :], alpha[r:e, :], heads)
+            value_update(s[r:e, :], alpha[r:e, :], v[b : b + ROWS, :], acc[r:e, :], heads)
+        normalise(acc[r:e, :], l[r:e, :], attended[r:e, :], heads)
+    for t in pl.range(tiles):
+        r = t * ROWS
+        e = r + ROWS
+        project(attended[r:e, :], w.o, projected[r:e, :])
+        residual(x[r:e, :], projected[r:e, :], middle[r:e, :])
+        rmsnorm(middle[r:e, :], w.ffn_norm, normed2[r:e, :])
+        project(normed2[r:e, :], w.gate, gate[r:e, :])
+        project(normed2[r:e, :], w.up, up[r:e, :])
+        silu_mul(gate[r:e, :], up[r:e, :], product[r:e, :])
+        project(product[r:e, :], w.down, lowered[r:e, :])
+        residual(middle[r:e, :], lowered[r:e, :], out[r:e, :])
+    return out
+
+
+# -- the same in NumPy, and a run of both -----------------------------------------------------------------------------
+
+
+def reference(x: np.ndarray, w: Weights, cos: np.ndarray, sin: np.ndarray, heads: int) -> np.ndarray:
+    """The layer in NumPy, attention by its definition."""
+    seq, hidden = x.shape
+    width = hidden // heads
+
+    def norm(t: np.ndarray, scale: np.ndarray) -> np.ndarray:
+        return t / np.sqrt((t * t).mean(axis=1, keepdims=True) + EPS) * scale
+
+    def rotated(t: np.ndarray) -> np.ndarray:
+        parts = t.reshape(seq, heads, 2, width // 2)
+        a, b = parts[:, :, 0], parts[:, :, 1]
+        c, s = cos[:, None], sin[:, None]
+        return np.stack([a * c - b * s, a * s + b * c], axis=2).reshape(seq, heads, width)
+
+    n = norm(x, w.attention_norm)
+    q, k, v = rotated(n @ w.q), rotated(n @ w.k), (n @ w.v).reshape(seq, heads, width)
+    scores = np.einsum("qhd,khd->hqk", q, k) / math.sqrt(width)
+    p = np.exp(scores - scores.max(axis=2, keepdims=True))
+    p /= p.sum(axis=2, keepdims=True)
+    middle = x + np.einsum("hqk,khd->qhd", p, v).reshape(seq, hidden) @ w.o
+    n = norm(middle, w.ffn_norm)
+    g = n @ w.gate
+    return middle + (g / (1 + np.exp(-g)) * (n @ w.up)) @ w.down
+
+
+def make_weights(hidden: int, ffn: int, rng: np.random.Generator) -> Weights:
+    shapes = {"attention_norm": (hidden,), "ffn_norm": (hidden,), "gate": (hidden, ffn), "up": (hidden, ffn),
+              "down": (ffn, hidden)}  # fmt: skip
+
+    def matrix(name: str) -> np.ndarray:
+        shape = shapes.get(name, (hidden, hidden))
+        values = rng.standard_normal(shape, dtype=np.float32)
+        return values if len(shape) == 1 else values / np.float32(math.sqrt(shape[0]))
+
+    return Weights(**{f.name: matrix(f.name) for f in fields(Weights)})
+
+
+def rotary_tables(seq: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """cos and sin of position * frequency, (seq, width / 2)."""
+    frequency = 10000.0 ** (-np.arange(0, width, 2) / width)
+    angles = np.arange(seq)[:, None] * frequency
+    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+
+def layer_arguments(seq: int, hidden: int, ffn: int, heads: int, seed: int = 0) -> tuple:
+    """Random arguments of `decoder_layer`."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((seq, hidden), dtype=np.float32)
+    cos, sin = rotary_tables(seq, hidden // heads)
+    return x, make_weights(hidden, ffn, rng), cos, sin, heads, np.float32(1 / math.sqrt(hidden // heads))
+
+
+def lengths(longest: int) -> Iterator[int]:
+    """32, 64, 128 ... up to `longest`: the kernel compiles once for all of them."""
+    seq = ROWS
+    while seq < longest:
+        yield seq
+        seq *= 2
+    yield longest
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="A LLaMA-7B decoder layer as a task graph.")
+    parser.add_argument("--seq", type=int, default=256, help="sequence length, a multiple of 32")
+    parser.add_argument("--real", action="store_true", help="hidden 4096, 32 heads of 128, FFN 11008")
+    parser.add_argument("--graph", metavar="FILE", help="draw the task graph of the layer (.svg, .pdf, .png)")
+    options = parser.parse_args()
+    if options.seq < ROWS or options.seq % ROWS:
+        parser.error(f"--seq must be a positive multiple of {ROWS}")
+    hidden, ffn, heads = (4096, 11008, 32) if options.real else (256, 688, 8)
+    console = Console()
+    for seq in track(list(lengths(options.seq)), description="lengths", console=console):
+        x, w, cos, sin, _, scale = layer_arguments(seq, hidden, ffn, heads)
+        decoder_layer(x, w, cos, sin, heads, scale)  # compiles, the first time
+        start = time.perf_counter()
+        got = decoder_layer(x, w, cos, sin, heads, scale)
+        seconds = time.perf_counter() - start
+        graph = decoder_layer.task_graph(x, w, cos, sin, heads, scale)
+        error = np.abs(got - reference(x, w, cos, sin, heads)).max()
+        tiles = seq // ROWS
+        console.print(
+            f"seq {seq:5}: {graph.num_tasks:6} tasks (16N + 3N² = {16 * tiles + 3 * tiles**2}), {graph.num_edges} edges, "
+            f"critical path {graph.critical_path}, built in {1e3 * graph.build_seconds:.2f} ms; "
+            f"run in {1e3 * seconds:.1f} ms, largest error {error:.1e}"
+        )
+        if not error < 1e-3:
+            raise SystemExit("the result differs from NumPy's")
+        if options.graph and seq == options.seq:
+            graph.render(options.graph)
+            console.print(f"drawn: {options.graph}")
+    compiled = [s for s in decoder_layer.specializations() if s.origin == "compiled"]
+    console.print(f"compiled {len(compiled)} time(s) for {len(list(lengths(options.seq)))} lengths")
+
+
+if __name__ == "__main__":
+    main()
