@@ -100,8 +100,8 @@ class For:
     """A counted loop over [start, stop) by step, in the order and with the freedom that `kind` says.
 
     `chunk` (an operand), `policy` and `combine` are what the source asked for; chunk expansion consumes `chunk`.
-    `grain` is the scheduler's choice: iterations given to a worker at a time (parallel and chunk loops).  A "combine"
-    loop merges partial results: in order, or with `combine` "tree" in any order (one level of a tree).
+    `grain` (an operand) is the scheduler's choice: iterations given to a worker at a time (parallel and chunk loops).
+    A "combine" loop merges partial results: in order, or with `combine` "tree" in any order (one level of a tree).
     `checked`: the promise that iterations are independent is verified while they run, in the loop's order (parallel,
     chunk and in_chunk loops; a chunk loop and the in_chunk loop of the same variable in it are one checked loop).
     """
@@ -115,7 +115,7 @@ class For:
     chunk: Operand | None = None
     policy: Literal["leading_full", "aligned"] = "leading_full"
     combine: Literal["sequential", "tree", "loop"] = "sequential"
-    grain: int | None = None
+    grain: Operand | None = None
     loc: Loc = field(default=NOWHERE, compare=False, repr=False)
     reductions: tuple[Reduction, ...] = ()
     checked: bool = False

@@ -248,9 +248,9 @@ class Statements(Instructions):
             if key.text == "chunk":
                 options["chunk"] = self.operand()
             elif key.text == "grain":
-                if value.kind != "number" or not value.text.isdecimal():
+                if value.kind != "var" and (value.kind != "number" or not value.text.isdecimal()):
                     self.fail("a number of iterations")
-                options["grain"] = self.plain_number()
+                options["grain"] = self.operand()
             elif key.text == "checked":
                 if value.text not in ("true", "false"):
                     self.fail("`true` or `false`")

@@ -299,7 +299,7 @@ class _Printer:
         if loop.combine != "sequential":
             options.append(f"combine={loop.combine}")
         if loop.grain is not None:
-            options.append(f"grain={loop.grain}")
+            options.append(f"grain={operand_text(loop.grain)}")
         if loop.checked:
             options.append("checked=true")
         return f"FOR {bounds}" + (f" {{{', '.join(options)}}}" if options else "")

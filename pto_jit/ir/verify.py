@@ -354,11 +354,11 @@ class _Verifier:
     # -- loops and leaving them ---------------------------------------------------------------------------------
 
     def for_(self, loop: For) -> None:
-        for operand in (loop.start, loop.stop, loop.step, loop.chunk):
+        for operand in (loop.start, loop.stop, loop.step, loop.chunk, loop.grain):
             if operand is not None:
                 self.read(operand, loop)
                 if operand.type != I64:
-                    self.wrong(f"a bound, step or chunk is {operand.type}, not i64", loop)
+                    self.wrong(f"a bound, step, chunk or grain is {operand.type}, not i64", loop)
         if loop.var.type != I64:
             self.wrong(f"the loop variable %{loop.var.name} is {loop.var.type}, not i64", loop)
         if isinstance(loop.step, Const) and loop.step.value == 0:

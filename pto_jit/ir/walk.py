@@ -78,6 +78,8 @@ def operands(stmt: Stmt) -> tuple[Operand, ...]:
             bounds = (stmt.start, stmt.stop, stmt.step)
             if stmt.chunk is not None:
                 bounds = (*bounds, stmt.chunk)
+            if stmt.grain is not None:
+                bounds = (*bounds, stmt.grain)
             if stmt.reductions:
                 bounds += tuple(operand for reduction in stmt.reductions for operand in reduction.init)
                 bounds += tuple(result for region in combines(stmt) for result in region.results)
@@ -173,6 +175,8 @@ class _Flow:
                     self.read((stmt.start, stmt.stop, stmt.step), known, stmt)
                     if stmt.chunk is not None:
                         self.read((stmt.chunk,), known, stmt)
+                    if stmt.grain is not None:
+                        self.read((stmt.grain,), known, stmt)
                     for reduction in stmt.reductions:
                         self.read(reduction.init, known, stmt)
                     for region in combines(stmt):
@@ -359,12 +363,16 @@ def with_operands(stmt: Stmt, read: Callable[[Operand], Operand], define: Callab
         case For():
             start, stop, step = read(stmt.start), read(stmt.stop), read(stmt.step)
             chunk = None if stmt.chunk is None else read(stmt.chunk)
+            grain = None if stmt.grain is None else read(stmt.grain)
             var = stmt.var if define is None else define(stmt.var)
             reductions = _each(stmt.reductions, lambda reduction: _with_reduction(reduction, read, define))
             same = start is stmt.start and stop is stmt.stop and step is stmt.step
-            if same and chunk is stmt.chunk and var is stmt.var and reductions is stmt.reductions:
+            same = same and chunk is stmt.chunk and grain is stmt.grain
+            if same and var is stmt.var and reductions is stmt.reductions:
                 return stmt
-            return replace(stmt, start=start, stop=stop, step=step, chunk=chunk, var=var, reductions=reductions)
+            return replace(
+                stmt, start=start, stop=stop, step=step, chunk=chunk, grain=grain, var=var, reductions=reductions
+            )
         case While() | If():
             cond = read(stmt.cond)
             return stmt if cond is stmt.cond else replace(stmt, cond=cond)

@@ -10,6 +10,7 @@ from pto_jit.lower.chunk import expand_chunks
 from pto_jit.lower.coalesce import coalesce
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.fuse import fuse
+from pto_jit.lower.grain import choose_grains
 from pto_jit.lower.instrument import check_promises
 from pto_jit.lower.interchange import interchange_loops
 from pto_jit.lower.outline import outline_scopes
@@ -45,8 +46,10 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
     ("outlined", _plain(outline_scopes)),
     # a product that accumulates in place is one operation of a fused group, not two
     ("coalesced", _plain(coalesce)),
-    # last: grouping follows the final order of operations
+    # grouping follows the final order of operations
     ("fused", _plain(fuse)),
+    # last: costs are those of the final loops.  Targets with their own ways to divide loops start from "fused"
+    ("scheduled", choose_grains),
 )
 
 

@@ -273,7 +273,7 @@ class Generator:
         out.append(For(
             kind, var, start, stop, Const(self.random.choice([1, 2, -1]), I64), tuple(body), chunk,  # pyright: ignore
             self.random.choice(["leading_full", "aligned"]), self.random.choice(["sequential", "tree", "loop"]),
-            self.random.choice([None, 1, 64]), self.loc(),
+            self.random.choice([None, Const(1, I64), Const(64, I64)]), self.loc(),
         ))  # fmt: skip
 
     def while_(self, state: _State, out: list[Stmt], depth: int) -> None:

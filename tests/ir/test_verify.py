@@ -86,8 +86,8 @@ BROKEN: list[tuple[str, Module]] = [
     ("the operation gives i64, %a is f32", incore("%a = sneg %n : f32")),
     ("the operation has 1 results, 0 are assigned", incore("sneg %n")),
     # 6 loops
-    ("a bound, step or chunk is f32, not i64", incore("FOR %i:idx, 0:idx, %f:f32, 1:idx\nENDFOR")),
-    ("a bound, step or chunk is f32, not i64", incore(f"{FOR} {{kind=parallel, chunk=%f}}\nENDFOR")),
+    ("a bound, step, chunk or grain is f32, not i64", incore("FOR %i:idx, 0:idx, %f:f32, 1:idx\nENDFOR")),
+    ("a bound, step, chunk or grain is f32, not i64", incore(f"{FOR} {{kind=parallel, chunk=%f}}\nENDFOR")),
     ("the loop variable %i is i32, not i64", incore("FOR %i:i32, 0:idx, %n:idx, 1:idx\nENDFOR")),
     ("the step is 0", incore("FOR %i:idx, 0:idx, %n:idx, 0:idx\nENDFOR")),
     ("the body assigns the loop variable %i", incore(f"{FOR}\n%i = scopy 1 : i64\nENDFOR")),

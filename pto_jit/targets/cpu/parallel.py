@@ -105,14 +105,14 @@ def write_parallel(w: FunctionWriter, stmt: For) -> None:
     count = _trip_count(w, start, stop, step, stmt)
     grain: Index
     if stmt.grain is not None:
-        grain = max(1, stmt.grain)
+        grain = code.max(w.index(stmt.grain), 1)
     elif stmt.kind == "chunk":
         grain = 1
     elif _is_light(stmt):
         grain = code.max(code.div(code.add(count, _RANGES - 1), _RANGES), 1024)
     else:
         grain = code.max(code.div(code.add(count, _RANGES - 1), _RANGES), 1)
-    if lanes is not None and stmt.grain is None:  # whole groups
+    if lanes is not None and not (isinstance(grain, int) and grain % lanes.lanes == 0):  # whole groups
         grain = code.mul(code.div(code.add(grain, lanes.lanes - 1), lanes.lanes), lanes.lanes)
     block = capture.pack()
     status = code.call("pto_parallel_for", I32, [code.worker, function, block, number(I64, 0), i64(count), i64(grain)])
