@@ -72,6 +72,8 @@ def _compare(cls: Any, names: tuple[str, ...], hashable: bool) -> None:
         key = lambda self: tuple(getattr(self, name) for name in names)  # noqa: E731
 
     def __eq__(self: Any, other: Any) -> Any:
+        if self is other:
+            return True
         return key(self) == key(other) if other.__class__ is self.__class__ else NotImplemented
 
     def __hash__(self: Any) -> int:

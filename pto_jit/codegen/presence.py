@@ -57,8 +57,9 @@ def _opens(g: Generator, value: Any, seen: set[int], depth: int = 0, owner: Any 
     """Whether calling or entering `value` (a method of `owner`) makes an in-core scope."""
     if depth > 2 or isinstance(value, (int, float, str, types.ModuleType)):
         return False
-    if getattr(value, "__pto_builtin__", None) == "incore":
-        return True
+    name = getattr(value, "__pto_builtin__", None)
+    if name is not None:  # an operation of the language is never looked into
+        return name == "incore"
     if isinstance(value, types.MethodType):
         return _opens(g, value.__func__, seen, depth, value.__self__)
     if isinstance(value, functools.partial):

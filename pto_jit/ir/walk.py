@@ -61,10 +61,12 @@ def combines(loop: For) -> tuple[Region, ...]:
 
 def statements(block: Block) -> Iterator[Stmt]:
     """All statements of a block, nested ones too, in the order of the text."""
-    for stmt in block:
+    rest = list(block)[::-1]  # a stack: generators inside generators would pass every statement up all levels
+    while rest:
+        stmt = rest.pop()
         yield stmt
-        for inner in blocks(stmt):
-            yield from statements(inner)
+        for inner in blocks(stmt)[::-1]:
+            rest += inner[::-1]
 
 
 def operands(stmt: Stmt) -> tuple[Operand, ...]:
