@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
 """One LLaMA-7B decoder layer as a task graph: dynamic sequence length, tiles of 32 rows, flash attention.
 
-The layer is an orchestration function that calls in-core functions on tile rows.  Nobody writes down a dependence: every
-call becomes a task, and the run-time library orders those that touch a common element.  Per tile row there are 6 tasks
-before attention (RMS norm, the three projections, two rotary embeddings), 2 + 3N for flash attention over the N key
-tiles (start, N times score, softmax update and value update, normalise) and 8 after it (output projection, residual, RMS
-norm, gate, up, SiLU * up, down, residual): 16N + 3N^2 in all.  One compilation serves every length.
+The layer is an orchestration function that calls in-core functions on tile rows.  Nobody writes down a dependence:
+every call becomes a task, and the run-time library orders those that touch a common element.  Per tile row there are 6
+tasks before attention (RMS norm, the three projections, two rotary embeddings), 2 + 3N for flash attention over the N
+key tiles (start, N times score, softmax update and value update, normalise) and 8 after it (output projection,
+residual, RMS norm, gate, up, SiLU * up, down, residual): 16N + 3N^2 in all.  One compilation serves every length.
 
     python tutorials/llama7b_layer.py                      small sizes, checked against NumPy
     python tutorials/llama7b_layer.py --real --seq 512     hidden 4096, 32 heads of 128, FFN 11008
@@ -76,9 +76,9 @@ def rope(x, cos, sin, out, heads):
 
 
 @pto.incore
-def attention_start(m, l, acc):
+def attention_start(m, denom, acc):
     m[...] = pl.full([ROWS, m.shape[1]], -math.inf, pl.f32)
-    l[...] = pl.zeros([ROWS, l.shape[1]], pl.f32)
+    denom[...] = pl.zeros([ROWS, denom.shape[1]], pl.f32)
     acc[...] = pl.zeros([ROWS, acc.shape[1]], pl.f32)
 
 
@@ -92,7 +92,7 @@ def score(q, k, s, heads, scale):
 
 
 @pto.incore
-def softmax_update(s, m, l, alpha, heads):
+def softmax_update(s, m, denom, alpha, heads):
     for h in pl.range(heads):
         part = pl.load(s, [0, h * ROWS], [ROWS, ROWS])
         old = pl.load(m, [0, h], [ROWS, 1])
@@ -101,7 +101,7 @@ def softmax_update(s, m, l, alpha, heads):
         a = pl.exp(old - new)
         pl.store(p, [0, h * ROWS], s)
         pl.store(a, [0, h], alpha)
-        pl.store(pl.load(l, [0, h], [ROWS, 1]) * a + pl.sum(p, axis=1, keepdims=True), [0, h], l)
+        pl.store(pl.load(denom, [0, h], [ROWS, 1]) * a + pl.sum(p, axis=1, keepdims=True), [0, h], denom)
         pl.store(new, [0, h], m)
 
 
@@ -116,11 +116,11 @@ def value_update(s, alpha, v, acc, heads):
 
 
 @pto.incore
-def normalise(acc, l, out, heads):
+def normalise(acc, denom, out, heads):
     width = acc.shape[1] // heads
     for h in pl.range(heads):
         part = pl.load(acc[:, h * width : (h + 1) * width])
-        out[:, h * width : (h + 1) * width] = part / pl.load(l, [0, h], [ROWS, 1])
+        out[:, h * width : (h + 1) * width] = part / pl.load(denom, [0, h], [ROWS, 1])
 
 
 @pto.incore
@@ -146,7 +146,7 @@ def decoder_layer(x, w, cos, sin, heads, scale):
     q, k, v = (pl.empty([seq, hidden], pl.f32) for _ in range(3))
     q_rot, k_rot = pl.empty([seq, hidden], pl.f32), pl.empty([seq, hidden], pl.f32)
     s = pl.empty([seq, heads * ROWS], pl.f32)
-    m, l, alpha = (pl.empty([seq, heads], pl.f32) for _ in range(3))
+    m, denom, alpha = (pl.empty([seq, heads], pl.f32) for _ in range(3))
     acc, projected = pl.empty([seq, hidden], pl.f32), pl.empty([seq, hidden], pl.f32)
     middle, normed2, lowered = (pl.empty([seq, hidden], pl.f32) for _ in range(3))
     gate, up, product = (pl.empty([seq, ffn], pl.f32) for _ in range(3))
@@ -164,13 +164,13 @@ def decoder_layer(x, w, cos, sin, heads, scale):
     for t in pl.range(tiles):
         r = t * ROWS
         e = r + ROWS
-        attention_start(m[r:e, :], l[r:e, :], acc[r:e, :])
+        attention_start(m[r:e, :], denom[r:e, :], acc[r:e, :])
         for u in pl.range(tiles):
             b = u * ROWS
             score(q_rot[r:e, :], k_rot[b : b + ROWS, :], s[r:e, :], heads, scale)
-            softmax_update(s[r:e, :], m[r:e, :], l[r:e, :], alpha[r:e, :], heads)
+            softmax_update(s[r:e, :], m[r:e, :], denom[r:e, :], alpha[r:e, :], heads)
             value_update(s[r:e, :], alpha[r:e, :], v[b : b + ROWS, :], acc[r:e, :], heads)
-        normalise(acc[r:e, :], l[r:e, :], attended[r:e, :], heads)
+        normalise(acc[r:e, :], denom[r:e, :], attended[r:e, :], heads)
     for t in pl.range(tiles):
         r = t * ROWS
         e = r + ROWS
@@ -269,9 +269,9 @@ def main() -> None:
         error = np.abs(got - reference(x, w, cos, sin, heads)).max()
         tiles = seq // ROWS
         console.print(
-            f"seq {seq:5}: {graph.num_tasks:6} tasks (16N + 3N² = {16 * tiles + 3 * tiles**2}), {graph.num_edges} edges, "
-            f"critical path {graph.critical_path}, built in {1e3 * graph.build_seconds:.2f} ms; "
-            f"run in {1e3 * seconds:.1f} ms, largest error {error:.1e}"
+            f"seq {seq:5}: {graph.num_tasks:6} tasks (16N + 3N² = {16 * tiles + 3 * tiles**2}), "
+            f"{graph.num_edges} edges, critical path {graph.critical_path}, "
+            f"built in {1e3 * graph.build_seconds:.2f} ms; run in {1e3 * seconds:.1f} ms, largest error {error:.1e}"
         )
         if not error < 1e-3:
             raise SystemExit("the result differs from NumPy's")
