@@ -74,6 +74,27 @@ def test_a_tree_over_a_run_time_number_of_chunks_is_a_loop_of_levels() -> None:
     assert kinds(nest) == ["chunk", "incore", "in_chunk", "incore", "while", "combine"]
 
 
+@pytest.mark.parametrize(("size", "divided"), [(32, False), (256, True)])
+def test_the_merges_of_a_level_are_divided_when_they_are_large(size: int, divided: bool) -> None:
+    def kernel(a, b, c):
+        with pl.incore():
+            acc = pl.zeros([size, size], pl.f32)
+            for k in pl.range(0, 64, 8, chunk=1, combine="tree"):
+                acc += pl.dot(pl.load(a, [0, k], [size, 8]), pl.load(b, [k, 0], [8, size]))
+            pl.store(acc, [0, 0], c)
+
+    a = np.ones((size, 64), np.float32)
+    compiled = pto.jit(kernel).compile(a, a.T.copy(), np.zeros((size, size), np.float32))
+    levels = [line for line in compiled.ir("reduced").splitlines() if "combine=tree" in line]
+    assert len(levels) == 3 and all(("grain=" in line) == divided for line in levels)
+    results = []
+    for workers in (1, 3):
+        c = np.zeros((size, size), np.float32)
+        pto.jit(kernel, num_threads=workers)(a, a.T.copy(), c)
+        results.append(c)
+    assert np.array_equal(results[0], results[1]) and (results[0] == 64).all()
+
+
 # -- programs as text -----------------------------------------------------------------------------------------------
 
 

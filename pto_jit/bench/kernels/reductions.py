@@ -21,13 +21,13 @@ def column_softmax(x: pl.Tensor, y: pl.Tensor):
         for r in pl.range(0, rows, 64):
             start = (pl.full([64, 1], -3e38, pl.f32), pl.zeros([64, 1], pl.f32))
             state = pl.reduction(init=start, combine=merge)
-            for c in pl.range(0, cols, 512, chunk=32, combine="tree"):
-                t = pl.load(x, [r, c], [64, 512])
+            for c in pl.range(0, cols, 2048, chunk=8, combine="tree"):
+                t = pl.load(x, [r, c], [64, 2048])
                 m = pl.max(t, axis=1, keepdims=True)
                 state.update(m, pl.sum(pl.exp(t - m), axis=1, keepdims=True))
             top, total = state.value
-            for c in pl.range(0, cols, 512, chunk=32):
-                pl.store(pl.exp(pl.load(x, [r, c], [64, 512]) - top) / total, [r, c], y)
+            for c in pl.range(0, cols, 2048, chunk=8):
+                pl.store(pl.exp(pl.load(x, [r, c], [64, 2048]) - top) / total, [r, c], y)
 
 
 @pto.jit

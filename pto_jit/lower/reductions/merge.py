@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
 
 from pto_jit.ir.nodes import Block, Const, For, If, Op, Operand, Stmt, Var, While
 from pto_jit.lower.names import BOOL, I64, Names, Scalars, index, source_name
@@ -11,6 +13,7 @@ from pto_jit.lower.reductions.arrays import Copies
 from pto_jit.lower.reductions.partials import Emit, Partials
 
 Held = Partials | Copies
+LARGE = 1 << 14  # elements of a partial result from which the merges of a level are divided over the workers
 LEVELS = 64  # partial results up to which the levels of a tree are written out
 
 
@@ -95,4 +98,14 @@ def _level(partials: Sequence[Held], count: Operand, distance: Operand, loop: Fo
         one.merge(e, left, right)
 
     level = _over(partials, loop, names, index(0), pairs, step)
+    size = max(_elements(one) for one in partials)
+    if size >= LARGE:  # worth more than to hand it to another worker
+        level = replace(level, grain=index(max(1, LARGE * 4 // size)))
     return (*before.done(), level)
+
+
+def _elements(one: Held) -> int:
+    """The elements of a partial result, 0 when they are not known."""
+    shapes = [one.extents] if isinstance(one, Copies) else [slots.extents for slots in one.slots]
+    sizes = [prod(int(n.value) if isinstance(n, Const) else 0 for n in shape) for shape in shapes if shape]
+    return max(sizes, default=0)
