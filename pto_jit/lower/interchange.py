@@ -109,8 +109,10 @@ class _Interchange:
     def nest(self, loop: For, *, divided: bool) -> Block | None:
         """What takes the place of a loop, None when it stays as it is."""
         band = band_of(loop, self._assigned())
-        if band is not None and _is_elements(band):
+        if band is not None and _is_elements(band.body):
             return self.ordered(band, divided=divided)
+        if band is None:
+            self._bound(loop)
         body = self.block(loop.body, divided=divided or loop.kind in ("parallel", "chunk"))
         return None if body is loop.body else (replace(loop, body=body),)
 
@@ -118,6 +120,23 @@ class _Interchange:
         if not self.assigned:
             self.assigned = Counter(v.name for s in statements(self.func.body) for v in defs(s))
         return self.assigned
+
+    def _bound(self, loop: For) -> None:
+        """Say so when two loops of elements would be exchanged, were it not for the bounds of the inner one."""
+        last = loop.body[-1] if loop.body else None
+        if not isinstance(last, For) or not (_is_exchangeable(loop) and _is_exchangeable(last)):
+            return
+        if not all(is_pure(s) for s in loop.body[:-1]) or not _is_elements(last.body):
+            return
+        dependent = _dependent([s for s in loop.body[:-1] if isinstance(s, Op)], {loop.var.name})
+        if not dependent & {v.name for v in uses(last)}:
+            return
+        outer, inner = self.dependences.loop(loop), self.dependences.loop(last)
+        if outer is None or inner is None:
+            return
+        accesses = self.dependences.found.inside(inner)
+        if 2 * self._cost(outer, inner, accesses) <= self._cost(inner, inner, accesses):
+            self._decide((last, loop), False, f"the bounds of `{inner.name}` depend on `{outer.name}`")
 
     # -- one nest -------------------------------------------------------------------------------------------------
 
@@ -233,9 +252,7 @@ def band_of(loop: For, assigned: Counter[str]) -> Band | None:
         level = [s for s in body[:-1] if isinstance(s, Op)]
         if any(assigned[r.name] > 1 for op in level for r in op.results):
             break
-        for op in level:
-            if _reads(op) & dependent:
-                dependent |= {r.name for r in op.results}
+        dependent = _dependent(level, dependent)
         bounds = {v.name for v in uses(inner)}
         made = {r.name for op in level for r in op.results}
         if bounds & dependent or (bounds & made and any(op.op != "dim" and op.op in _VIEWS for op in level)):
@@ -245,6 +262,15 @@ def band_of(loop: For, assigned: Counter[str]) -> Band | None:
         dependent.add(inner.var.name)
         body = inner.body
     return Band(loops, between, body) if len(loops) > 1 else None
+
+
+def _dependent(level: list[Op], names: set[str]) -> set[str]:
+    """`names`, and what the operations compute from them."""
+    out = set(names)
+    for op in level:
+        if _reads(op) & out:
+            out |= {r.name for r in op.results}
+    return out
 
 
 _VIEWS = ("view", "tensor_reshape", "tensor_transpose")
@@ -282,10 +308,10 @@ def _reads(op: Op) -> set[str]:
     return {a.name for a in op.args if isinstance(a, Var)}
 
 
-def _is_elements(band: Band) -> bool:
-    """Whether the nest works on elements alone."""
+def _is_elements(body: Block) -> bool:
+    """Whether a block works on elements alone."""
     elements = False
-    for stmt in statements(band.body):
+    for stmt in statements(body):
         if isinstance(stmt, Op):
             elements |= stmt.op in ("getelem", "setelem")
             if any(isinstance(v.type, TileType) for v in (*stmt.results, *stmt.args)):
