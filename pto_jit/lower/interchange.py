@@ -42,7 +42,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pto_jit.ir.nodes import Block, Break, For, Func, Fuse, Module, Op, Return, Scope, Stmt, Var, While
+from pto_jit.ir.nodes import Block, Break, Const, For, Func, Fuse, Module, Op, Return, Scope, Stmt, Var, While
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import block_defs, blocks, defs, free_vars, map_funcs, statements, uses, with_blocks
 from pto_jit.lower.chunk import take_apart
@@ -155,12 +155,18 @@ class _Interchange:
         if reason is not None:
             self._decide((new, old), False, reason)
             return None
-        around = [found.loops[n] for n in loops[band.loops[0].var.name].outer[:-1]]
+        top = band.loops[0]
+        shared = not divided and top.kind == "parallel"  # the workers share this loop
+        if shared and not (isinstance(top.step, Const) and top.step.value > 0):
+            if new is top:
+                self._decide((old, top), False, f"`{source_name(top.var.name)}` has no positive constant step")
+                return None
+            wanted = [top, *(stmt for stmt in wanted if stmt is not top)]  # it cannot be cut into chunks
+        around = [found.loops[n] for n in loops[top.var.name].outer[:-1]]
         order = self._sorted(band.loops, wanted, loops, around)
         if order[-1] is old:
             return None
-        first, top = order[0], band.loops[0]
-        if not divided and top.kind == "parallel" and first.kind == "sequential":
+        if shared and order[0].kind == "sequential":
             return self._in_chunks(replace(band, loops=order), top)
         return rebuilt(band, order)
 

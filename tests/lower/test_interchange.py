@@ -185,6 +185,19 @@ def test_nothing_is_known_of_the_strides_of_a_strided_argument() -> None:
     assert [v[-1] for v in order(stages)[1:]] == ["j", "i"]
 
 
+def test_a_loop_that_counts_down_stays_outside_because_it_cannot_be_cut_into_chunks() -> None:
+    def downwards(x, y):
+        rows, cols = x.shape
+        for j in pl.range(cols - 1, -1, -1, parallel=True):
+            for i in pl.range(1, rows):
+                y[i, j] = y[i - 1, j] + x[i, j]
+
+    stages = stages_of(pto.jit(downwards), arrays())
+    assert order(stages)[1:] == ["parallel j", "sequential i"]
+    (decision,) = [d for d in stages.decisions if d.kind == "interchange"]
+    assert not decision.applied and decision.reason == "`j` has no positive constant step"
+
+
 def test_loops_that_print_keep_their_order() -> None:
     def printing(x, y):
         for j in pl.range(4):
