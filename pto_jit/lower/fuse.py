@@ -51,6 +51,7 @@ from pto_jit.ir.nodes import Block, For, Func, Fuse, If, Module, Op, Scope, Stmt
 from pto_jit.ir.walk import statements
 from pto_jit.lower.axes import GENERATED, Axial, touches_tiles, unit_reshape
 from pto_jit.lower.maps import expand_maps
+from pto_jit.semantic.table import REDUCTIONS
 
 _LIMIT = 96  # operations in a group: beyond this the loop bodies no longer fit the registers anyway
 
@@ -118,8 +119,9 @@ class _Grouper:
         best = 0
         states: list[Axial] = []
         ops: list[Op] = []
+        reduced: set[str] = set()  # variables whose value from before the group is reduced in it
         for stmt in block[start : start + _LIMIT]:
-            if not isinstance(stmt, Op) or stmt.regions:
+            if not isinstance(stmt, Op) or stmt.regions or any(r.name in reduced for r in stmt.results):
                 break
             following = state.clone()
             if not following.admit(stmt):
@@ -127,6 +129,9 @@ class _Grouper:
             state = following
             states.append(state)
             ops.append(stmt)
+            if stmt.op in REDUCTIONS and len(stmt.args) == 1:
+                made = {r.name for op in ops for r in op.results}
+                reduced.update(v.name for v in walk.uses(stmt) if v.name not in made)
             if _works(stmt) and not state.pending:
                 best = len(ops)
         if not any(_works(op) and op.op not in GENERATED for op in ops):
