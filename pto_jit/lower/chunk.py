@@ -167,7 +167,8 @@ def _leading_full(loop: For, chunk: Operand, counter: Operand, var: str, outer: 
 def _aligned(loop: For, chunk: Operand, counter: Operand, var: str, outer: Scalars, inner: Scalars) -> Bounds:
     one = index(1)
     first = outer.op("floordiv", loop.start, chunk, f"{var}_first")
-    last = outer.op("floordiv", outer.op("add", loop.stop, outer.op("sub", chunk, one)), chunk, f"{var}_last")
+    end = outer.op("max", loop.stop, loop.start, f"{var}_stop")  # so that there are no fewer than no chunks
+    last = outer.op("floordiv", outer.op("add", end, outer.op("sub", chunk, one)), chunk, f"{var}_last")
     bound = inner.op("mul", counter, chunk, f"{var}_bound")
     # the first index value of the loop at or past the boundary
     ahead = inner.op("max", inner.op("sub", bound, loop.start), index(0))

@@ -171,3 +171,16 @@ def test_a_reduction_over_nothing_has_no_partial_results() -> None:
                 y[1] += x[i, j]
 
     agree(kernel, X, np.zeros(2), 2, rtol=1e-6)
+
+
+def test_an_empty_loop_with_aligned_chunks_reduces_nothing() -> None:
+    def kernel(x, y, n):
+        total = 1.0
+        for i in range(3):
+            for j in pl.range(0, i - n, 3, chunk=2, chunk_policy="aligned", combine="loop"):
+                total = total + x[i, j]
+                y[1] += x[j, i]
+        y[0] = total
+
+    for n in (0, 2, 9):
+        agree(kernel, X, np.zeros(2), n, rtol=1e-6)

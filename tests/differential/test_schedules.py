@@ -155,13 +155,13 @@ def test_bounds_that_are_too_far_from_zero_are_refused(policy: str, bounds: tupl
         with pytest.raises(LaunchError, match=r"2\*\*60"):
             run(np.zeros(40, np.int64), *bounds, 2**58, 4)
 
-    def fixed(out: pl.Tensor):
+    def fixed(out: pl.Tensor, places: pl.Tensor):
         with pl.incore():
             for i in pl.range(*bounds, 2**58, chunk=4, chunk_policy=policy):
-                out[0] = i
+                out[places[i & 7]] = i
 
     with pytest.raises(ScheduleError, match=r"2\*\*60"):
-        pto.jit(fixed)(np.zeros(40, np.int64))
+        pto.jit(fixed)(np.zeros(40, np.int64), np.arange(8))
 
 
 def test_the_order_within_and_of_chunks_is_that_of_the_range() -> None:
