@@ -81,6 +81,15 @@ def parser() -> argparse.ArgumentParser:
     differ.add_argument("--all", action="store_true", help="the peers' rows too, not only those of pto")
     limits = commands.add_parser("limits", help="measure this machine's peak arithmetic rate and memory bandwidth")
     limits.add_argument("--threads", metavar="N,...", help="thread counts (default: 1 and the number of cores)")
+    tasks = commands.add_parser("tasks", help="build and run the task graph of a LLaMA-7B layer, beside other runtimes")
+    tasks.add_argument("--tiles", default="32,64,96,128", metavar="N,...", help="lengths in tiles of 32 rows")
+    tasks.add_argument("--threads", metavar="N,...", help="thread counts (default: 1 and the number of cores)")
+    tasks.add_argument("--rounds", type=_positive_int, default=15, metavar="N", help="timings of each (default 15)")
+    tasks.add_argument(
+        "--peers", default="taskflow,tbb,openmp", metavar="P,...", help="taskflow, tbb, openmp (default: all), or none"
+    )
+    tasks.add_argument("--taskflow", type=Path, metavar="DIR", help="where taskflow/taskflow.hpp is, if not installed")
+    tasks.add_argument("--timeout", type=_positive_float, default=180.0, metavar="S", help="longest wait (180 s)")
     return top
 
 
@@ -96,6 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return 0
             case "compare":
                 return _compare(out, options.first, options.second, everything=options.all)
+            case "tasks":
+                return _tasks(out, options)
             case "limits":
                 return _limits(out, _thread_counts(options.threads))
             case _:
@@ -310,4 +321,33 @@ def _limits(out: Console, threads: Sequence[int]) -> int:
             bar.update(task, description=f"{count} threads")
             report.print_limits(out, engine.measure_limits(count))
             bar.advance(task)
+    return 0
+
+
+def _tasks(out: Console, options: argparse.Namespace) -> int:
+    from pto_jit.bench.tasks import table
+    from pto_jit.bench.tasks.drivers import DRIVERS, BuildError
+    from pto_jit.bench.tasks.measure import measure
+
+    known = [driver.name for driver in DRIVERS]
+    peers = [] if options.peers == "none" else [name.strip() for name in options.peers.split(",")]
+    if unknown := [name for name in peers if name not in known]:
+        raise ValueError(f"no task runtime {', '.join(unknown)}: there are {', '.join(known)}")
+    parts = [part.strip() for part in options.tiles.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise ValueError(f"--tiles takes positive numbers, not {options.tiles!r}")
+    tiles, threads = [int(part) for part in parts], _thread_counts(options.threads)
+    with _progress(out, len(tiles) * len(threads)) as (bar, task):
+
+        def show(text: str) -> None:
+            bar.update(task, description=text)
+
+        try:
+            report_of_tasks = measure(tiles, threads, options.rounds, peers, options.taskflow, options.timeout, show)
+        except BuildError as error:
+            raise ValueError(str(error)) from error
+    table.print_build(out, report_of_tasks)
+    for row in report_of_tasks.rows:
+        table.print_row(out, row)
+    table.print_missing(out, report_of_tasks)
     return 0
