@@ -12,7 +12,7 @@
 
 struct pto_box {
     uint32_t writer;  /* 0: a box that was read */
-    uint32_t readers; /* links */
+    uint32_t readers; /* a list */
     uint32_t uses;    /* in buckets */
     uint32_t stamp;   /* of the last search that found it */
     bool dead;        /* to be taken out of the buckets that are met */
@@ -296,7 +296,7 @@ bool pto__boxes_insert(pto_graph *g, pto_lattice *l, const int64_t *box, uint32_
 }
 
 static void kill(pto_graph *g, const pto_lattice *l, pto_box *box) {
-    pto__give_links(g, box->readers);
+    pto__list_give(g, box->readers);
     box->readers = 0;
     box->dead = true;
     l->boxes->num_boxes--;
@@ -306,15 +306,16 @@ static void kill(pto_graph *g, const pto_lattice *l, pto_box *box) {
 
 static bool copy_readers(pto_graph *g, uint32_t from, uint32_t *to) {
     *to = 0;
-    for (; from != 0; from = pto__link(g, from)->next) {
-        uint32_t number;
-        pto_link *link = pto__link_take(g, &number);
-        if (link == NULL) {
-            return false;
+    while (from != 0) {
+        const pto_link *link = pto__list_link(g, from);
+        for (uint32_t i = 0; i < pto__list_count(from); i++) {
+            uint32_t longer = pto__list_add(g, *to, link->tasks[i]);
+            if (longer == 0) {
+                return false;
+            }
+            *to = longer;
         }
-        link->next = *to;
-        link->task = pto__link(g, from)->task;
-        *to = number;
+        from = link->next;
     }
     return true;
 }
@@ -403,21 +404,18 @@ bool pto__boxes_read(pto_graph *g, pto_lattice *l, uint32_t t, const int64_t *bo
             return false;
         }
     }
-    if (t == 0 || (twin != NULL && pto__link(g, twin->readers)->task == t)) {
+    if (t == 0) {
         return true;
     }
-    uint32_t number;
-    pto_link *link = pto__link_take(g, &number);
-    if (link == NULL) {
+    uint32_t list = pto__list_add(g, twin != NULL ? twin->readers : 0, t);
+    if (list == 0) {
         return false;
     }
-    link->next = twin != NULL ? twin->readers : 0;
-    link->task = t;
     if (twin != NULL) {
-        twin->readers = number;
+        twin->readers = list;
         return true;
     }
-    return pto__boxes_insert(g, l, box, 0, number);
+    return pto__boxes_insert(g, l, box, 0, list);
 }
 
 bool pto__boxes_write(pto_graph *g, pto_lattice *l, uint32_t t, const int64_t *box) {
@@ -433,7 +431,7 @@ bool pto__boxes_write(pto_graph *g, pto_lattice *l, uint32_t t, const int64_t *b
     for (uint32_t i = 0; i < g->num_found && !l->overlapping; i++) {
         if (g->found[i]->writer == 0) {
             any_read = true;
-            if (!pto__edges_from_readers(g, g->found[i]->readers, t)) {
+            if (!pto__edges_from_list(g, g->found[i]->readers, t)) {
                 return false;
             }
         }
@@ -524,7 +522,7 @@ bool pto__boxes_conflicts(pto_graph *g, pto_lattice *l, uint32_t t, const pto_la
         pto_box *candidate = g->found[i];
         if ((candidate->writer != 0 || write) && pto__boxes_meet(l, candidate->bounds, other, box)) {
             good = candidate->writer != 0 ? pto__edge(g, candidate->writer, t)
-                                          : pto__edges_from_readers(g, candidate->readers, t);
+                                          : pto__edges_from_list(g, candidate->readers, t);
         }
     }
     return good;
@@ -542,7 +540,7 @@ bool pto__boxes_prune(pto_graph *g, pto_lattice *l) {
                 kill(g, l, box);
             }
         } else {
-            box->readers = pto__prune_readers(g, box->readers);
+            box->readers = pto__list_prune(g, box->readers);
             if (box->readers == 0) {
                 kill(g, l, box);
             }

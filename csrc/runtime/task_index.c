@@ -33,62 +33,61 @@ bool pto__edge_other(pto_graph *g, uint32_t from, uint32_t to) {
         return collect(g, from);
     }
     /* acquire: pairs with the exchange in finish(); what a finished task did is seen by whoever is ordered after it */
-    uint32_t head = atomic_load_explicit(&p->successors, memory_order_acquire);
-    if (head == PTO_CLOSED || (head != 0 && pto__link(g, head)->task == to)) {
-        return true;
-    }
-    uint32_t number;
-    pto_link *link = pto__link_take(g, &number);
-    if (PTO_UNLIKELY(link == NULL)) {
-        return false;
-    }
-    link->task = to;
-    do {
-        if (head == PTO_CLOSED) {
-            pto__slab_give(&g->links, number, PTO_LOG2_LINK);
+    uint32_t list = atomic_load_explicit(&p->successors, memory_order_acquire);
+    for (;;) {
+        if (list == PTO_CLOSED ||
+            (list != 0 && pto__list_link(g, list)->tasks[pto__list_count(list) - 1] == to)) {
             return true;
         }
-        link->next = head;
-        /* release: pairs with the exchange in finish(), for the link; acquire as above */
-    } while (!atomic_compare_exchange_weak_explicit(&p->successors, &head, number, memory_order_acq_rel,
-                                                    memory_order_acquire));
-    g->fanin++;
-    return true;
-}
-
-/* Edges from all of a list of readers. */
-bool pto__edges_from_readers(pto_graph *g, uint32_t readers, uint32_t t) {
-    while (readers != 0) {
-        pto_link *link = pto__link(g, readers);
-        if (PTO_UNLIKELY(!pto__edge(g, link->task, t))) {
+        uint32_t longer = pto__list_add(g, list, to);
+        if (PTO_UNLIKELY(longer == 0)) {
             return false;
         }
-        readers = link->next;
+        /* release: pairs with the exchange in finish(), for the link; acquire as above */
+        if (atomic_compare_exchange_strong_explicit(&p->successors, &list, longer, memory_order_acq_rel,
+                                                    memory_order_acquire)) {
+            g->fanin++;
+            return true;
+        }
+        if (longer >> 2 != list >> 2 && pto__list_count(longer) == 1) { /* the task has finished meanwhile */
+            pto__slab_give(&g->links, longer >> 2, PTO_LOG2_LINK);
+        }
+    }
+}
+
+/* Edges from all of a list. */
+bool pto__edges_from_list(pto_graph *g, uint32_t list, uint32_t t) {
+    while (list != 0) {
+        const pto_link *link = pto__list_link(g, list);
+        for (uint32_t i = 0; i < pto__list_count(list); i++) {
+            if (PTO_UNLIKELY(!pto__edge(g, link->tasks[i], t))) {
+                return false;
+            }
+        }
+        list = link->next;
     }
     return true;
 }
 
-void pto__give_links(pto_graph *g, uint32_t first) {
-    while (first != 0) {
-        uint32_t next = pto__link(g, first)->next;
-        pto__slab_give(&g->links, first, PTO_LOG2_LINK);
-        first = next;
+void pto__list_give(pto_graph *g, uint32_t list) {
+    while (list != 0) {
+        uint32_t next = pto__list_link(g, list)->next;
+        pto__slab_give(&g->links, list >> 2, PTO_LOG2_LINK);
+        list = next;
     }
 }
 
-/* The list without finished tasks. */
-uint32_t pto__prune_readers(pto_graph *g, uint32_t readers) {
+uint32_t pto__list_prune(pto_graph *g, uint32_t list) {
     uint32_t kept = 0;
-    while (readers != 0) {
-        pto_link *link = pto__link(g, readers);
-        uint32_t next = link->next;
-        if (pto__retired(g, link->task)) {
-            pto__slab_give(&g->links, readers, PTO_LOG2_LINK);
-        } else {
-            link->next = kept;
-            kept = readers;
+    while (list != 0) {
+        pto_link link = *pto__list_link(g, list);
+        pto__slab_give(&g->links, list >> 2, PTO_LOG2_LINK);
+        for (uint32_t i = 0; i < pto__list_count(list); i++) {
+            if (!pto__retired(g, link.tasks[i])) {
+                kept = pto__list_add(g, kept, link.tasks[i]); /* there is room: a link was just given back */
+            }
         }
-        readers = next;
+        list = link.next;
     }
     return kept;
 }
@@ -348,7 +347,7 @@ bool pto__index_prune(pto_graph *g) {
             cell->writer = 0;
         }
         if (cell->readers != 0) {
-            cell->readers = pto__prune_readers(g, cell->readers);
+            cell->readers = pto__list_prune(g, cell->readers);
         }
     }
     for (uint32_t i = 0; i < g->num_lattices; i++) {

@@ -17,8 +17,8 @@ static uint32_t record_of(pto_graph *g, int64_t task) {
 static int64_t fanout_of(pto_graph *g, uint32_t t) {
     int64_t count = 0;
     uint32_t at = atomic_load_explicit(&pto__task(g, t)->successors, memory_order_relaxed); /* nothing runs */
-    for (; at != 0; at = pto__link(g, at)->next) {
-        count++;
+    for (; at != 0; at = pto__list_link(g, at)->next) {
+        count += pto__list_count(at);
     }
     return count;
 }
@@ -35,9 +35,11 @@ static uint32_t *levels_of(pto_graph *g) {
         uint32_t level = ++levels[t];
         uint32_t at = atomic_load_explicit(&pto__task(g, t)->successors, memory_order_relaxed); /* nothing runs */
         while (at != 0) {
-            const pto_link *link = pto__link(g, at);
-            if (levels[link->task] < level) {
-                levels[link->task] = level;
+            const pto_link *link = pto__list_link(g, at);
+            for (uint32_t i = 0; i < pto__list_count(at); i++) {
+                if (levels[link->tasks[i]] < level) {
+                    levels[link->tasks[i]] = level;
+                }
             }
             at = link->next;
         }
@@ -100,10 +102,14 @@ static int64_t write_successors(pto_graph *g, uint32_t t, int64_t *out) {
     int64_t count = 0;
     bool sorted = true;
     uint32_t at = atomic_load_explicit(&pto__task(g, t)->successors, memory_order_relaxed); /* nothing runs */
-    for (; at != 0; at = pto__link(g, at)->next) {
-        out[count++] = (int64_t)pto__link(g, at)->task - 1;
+    while (at != 0) { /* the newest first */
+        const pto_link *link = pto__list_link(g, at);
+        for (uint32_t i = pto__list_count(at); i > 0; i--) {
+            out[count++] = (int64_t)link->tasks[i - 1] - 1;
+        }
+        at = link->next;
     }
-    for (int64_t i = 0; i < count / 2; i++) { /* the newest edge is the first of the list */
+    for (int64_t i = 0; i < count / 2; i++) {
         int64_t other = out[i];
         out[i] = out[count - 1 - i];
         out[count - 1 - i] = other;

@@ -204,6 +204,19 @@ static void run_task(pto_graph *g, pto_worker *w, uint32_t t, pto_task_record *r
     }
 }
 
+/* Takes one from a count of predecessors; true: it was the last. */
+static inline bool one_less(atomic_uint *pending, bool solo) {
+    if (solo) {
+        uint32_t left = atomic_load_explicit(pending, memory_order_relaxed) - 1; /* one thread */
+        atomic_store_explicit(pending, left, memory_order_relaxed);
+        return left == 0;
+    }
+    /* acquire: pairs with the release of the others' decrements, so that what they did is seen by the task.
+     * 1: this is the last one, nobody else touches the counter. */
+    return atomic_load_explicit(pending, memory_order_acquire) == 1 ||
+           atomic_fetch_sub_explicit(pending, 1, memory_order_acq_rel) == 1; /* as above */
+}
+
 /* Tells the successors; returns one that is ready, to be run next, after putting others into the lane. */
 static uint32_t finish(pto_graph *g, pto_lane *lane, pto_task_record *record) {
     bool live = g->state == PTO_LIVE;
@@ -214,23 +227,15 @@ static uint32_t finish(pto_graph *g, pto_lane *lane, pto_task_record *record) {
                           : atomic_load_explicit(&record->successors, memory_order_relaxed);
     uint32_t next = 0;
     bool pushed = false;
-    for (uint32_t at = first; at != 0;) {
-        const pto_link *link = pto__link(g, at);
-        uint32_t t = link->task;
-        at = link->next;
-        atomic_uint *pending = &pto__task(g, t)->pending;
-        bool ready;
-        if (solo) {
-            uint32_t left = atomic_load_explicit(pending, memory_order_relaxed) - 1; /* one thread */
-            atomic_store_explicit(pending, left, memory_order_relaxed);
-            ready = left == 0;
-        } else {
-            /* acquire: pairs with the release of the others' decrements, so that what they did is seen by the task.
-             * 1: this is the last one, nobody else touches the counter. */
-            ready = atomic_load_explicit(pending, memory_order_acquire) == 1 ||
-                    atomic_fetch_sub_explicit(pending, 1, memory_order_acq_rel) == 1; /* as above */
-        }
-        if (ready) {
+    for (uint32_t list = first; list != 0;) {
+        const pto_link *link = pto__list_link(g, list);
+        uint32_t count = pto__list_count(list);
+        list = link->next;
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t t = link->tasks[i];
+            if (!one_less(&pto__task(g, t)->pending, solo)) {
+                continue;
+            }
             if (next == 0) {
                 next = t;
             } else {
@@ -596,7 +601,7 @@ static bool recycle(pto_graph *g) {
                 pto__slab_give(&g->regions, number, PTO_LOG2_REGION);
             }
         }
-        pto__give_links(g, record->fanin);
+        pto__list_give(g, record->fanin);
         pto__arena_give(&g->arena, &g->supply, record->payload - 1, pto__payload_bytes(g, kind));
         atomic_store_explicit(&record->pending, PTO_FREE, memory_order_relaxed);
         pto__slab_give(&g->tasks, t, PTO_LOG2_TASK);

@@ -52,7 +52,7 @@ typedef struct pto_slab {
 
 /* Base-2 logarithms of the sizes of elements. */
 #define PTO_LOG2_TASK 5u
-#define PTO_LOG2_LINK 3u
+#define PTO_LOG2_LINK 4u
 #define PTO_LOG2_CELL 4u
 #define PTO_LOG2_REGION 3u
 
@@ -119,15 +119,20 @@ static inline void *pto__arena_take(pto_arena *a, pto_supply *s, size_t bytes) {
     return pto__arena_take_slow(a, s, bytes);
 }
 
+/*
+ * A list of tasks is one word: 4 * the number of a link + how many of its places are taken; 0: empty.  Several tasks to
+ * a link make long lists few loads that wait for each other.
+ */
+#define PTO_LINK_TASKS 3u
 typedef struct pto_link {
-    uint32_t next; /* first: the free list of a slab goes through it */
-    uint32_t task;
+    uint32_t next; /* a list: the links before are full; in the free list of the slab: a number */
+    uint32_t tasks[PTO_LINK_TASKS];
 } pto_link;
 
 /* What is known of one tile of a regular tiling. */
 typedef struct pto_cell {
     uint32_t writer;  /* the last one; 0: none */
-    uint32_t readers; /* links: those since */
+    uint32_t readers; /* a list: those since */
     uint32_t lattice;
     uint32_t tile;
 } pto_cell;
@@ -214,7 +219,7 @@ void pto__box_addresses(const pto_lattice *l, const int64_t *box, int64_t *low, 
 
 /* ---- tasks ---- */
 
-#define PTO_CLOSED UINT32_MAX          /* successors: the task has finished, nothing can be added */
+#define PTO_CLOSED UINT32_MAX          /* successors: the task has finished */
 #define PTO_FINISHED UINT32_MAX        /* pending: everything about the task is done */
 #define PTO_RETIRED (UINT32_MAX - 1)   /* pending: finished, and about to be given back */
 #define PTO_FREE (UINT32_MAX - 2)      /* pending: the record is in the free list */
@@ -225,8 +230,8 @@ typedef struct pto_task_record {
     const pto_task_kind *kind;
     int64_t *payload;          /* slots; then a word per access; then explicit regions; in front of it, live, the number */
     atomic_uint pending;       /* predecessors that have not finished */
-    atomic_uint successors;    /* links */
-    uint32_t fanin;            /* recorded: of the graph; live: links that can be given back */
+    atomic_uint successors;    /* a list; PTO_CLOSED: nothing can be added */
+    uint32_t fanin;            /* recorded: of the graph; live: the list to be given back */
     uint32_t next;             /* recording: the newest successor; running: a lane's private list */
 } pto_task_record;
 
@@ -355,15 +360,32 @@ static inline pto_cell *pto__cell(pto_graph *g, uint32_t number) {
 static inline int64_t **pto__region(pto_graph *g, uint32_t number) {
     return pto__slab_at(&g->regions, number, PTO_LOG2_REGION);
 }
-static inline pto_link *pto__link_take(pto_graph *g, uint32_t *number) { /* NULL: no memory */
-    return pto__slab_take(&g->links, &g->supply, PTO_LOG2_LINK, number);
-}
-
 #if defined(__GNUC__) || defined(__clang__)
 #define PTO_ALWAYS_INLINE inline __attribute__((always_inline))
 #else
 #define PTO_ALWAYS_INLINE inline
 #endif
+
+/* The link that a list begins with, and the tasks in it. */
+static inline pto_link *pto__list_link(pto_graph *g, uint32_t list) { return pto__link(g, list >> 2); }
+static inline uint32_t pto__list_count(uint32_t list) { return list & 3u; }
+
+/* The list with one task more; 0: no memory. */
+static PTO_ALWAYS_INLINE uint32_t pto__list_add(pto_graph *g, uint32_t list, uint32_t t) {
+    uint32_t count = pto__list_count(list);
+    if (list != 0 && count < PTO_LINK_TASKS) {
+        pto__list_link(g, list)->tasks[count] = t;
+        return list + 1;
+    }
+    uint32_t number;
+    pto_link *link = pto__slab_take(&g->links, &g->supply, PTO_LOG2_LINK, &number);
+    if (PTO_UNLIKELY(link == NULL || number >= 1u << 30)) {
+        return 0;
+    }
+    link->next = list;
+    link->tasks[0] = t;
+    return 4 * number + 1;
+}
 
 /* Doubles an array kept by the supply until it has room for `wanted`; false: no memory. */
 bool pto__grow(pto_graph *g, void **array, uint32_t *room, uint32_t wanted, size_t element_bytes);
@@ -379,9 +401,9 @@ void pto__tile_box(const pto_lattice *l, int64_t tile, int64_t *box);
 bool pto__index_box(pto_graph *g, pto_lattice *l); /* to PTO_BOXED */
 bool pto__index_prune(pto_graph *g); /* forgets finished tasks; false: no memory to do so */
 bool pto__edge_other(pto_graph *g, uint32_t from, uint32_t to);
-bool pto__edges_from_readers(pto_graph *g, uint32_t readers, uint32_t t);
-uint32_t pto__prune_readers(pto_graph *g, uint32_t readers);
-void pto__give_links(pto_graph *g, uint32_t first);
+bool pto__edges_from_list(pto_graph *g, uint32_t list, uint32_t t);
+uint32_t pto__list_prune(pto_graph *g, uint32_t list); /* without the retired tasks */
+void pto__list_give(pto_graph *g, uint32_t list);
 
 /*
  * Orders `to` after `from`, once.  to == 0: only notes that there would be an order.  False: no memory.
@@ -395,15 +417,13 @@ static PTO_ALWAYS_INLINE bool pto__edge_if(pto_graph *g, uint32_t from, uint32_t
     if (from == to || p->next == to) {
         return true;
     }
-    uint32_t number;
-    pto_link *link = pto__link_take(g, &number);
-    if (PTO_UNLIKELY(link == NULL)) {
+    uint32_t list = atomic_load_explicit(&p->successors, memory_order_relaxed); /* one thread, here and below */
+    list = pto__list_add(g, list, to);
+    if (PTO_UNLIKELY(list == 0)) {
         return false;
     }
     p->next = to;
-    link->task = to;
-    link->next = atomic_load_explicit(&p->successors, memory_order_relaxed); /* one thread, here and below */
-    atomic_store_explicit(&p->successors, number, memory_order_relaxed);
+    atomic_store_explicit(&p->successors, list, memory_order_relaxed);
     g->fanin++;
     return true;
 }
@@ -419,34 +439,36 @@ static PTO_ALWAYS_INLINE bool pto__cell_read(pto_graph *g, uint32_t t, pto_cell 
     if (!recording && t == 0) {
         return true;
     }
-    uint32_t number;
-    pto_link *link = pto__link_take(g, &number);
-    if (PTO_UNLIKELY(link == NULL)) {
+    uint32_t list = pto__list_add(g, cell->readers, t);
+    if (PTO_UNLIKELY(list == 0)) {
         return false;
     }
-    link->next = cell->readers;
-    link->task = t;
-    cell->readers = number;
+    cell->readers = list;
     return true;
 }
 
 static PTO_ALWAYS_INLINE bool pto__cell_write(pto_graph *g, uint32_t t, pto_cell *cell, bool recording) {
-    uint32_t readers = cell->readers;
-    if (readers != 0) { /* they come after the writer */
-        pto_link *link;
-        uint32_t at = readers;
-        do {
-            link = pto__link(g, at);
-            at = link->next;
-            if (PTO_UNLIKELY(!pto__edge_if(g, link->task, t, recording))) {
-                return false;
+    uint32_t list = cell->readers;
+    if (list != 0) { /* they come after the writer */
+        bool keep = !recording && t == 0;
+        while (list != 0) {
+            pto_link *link = pto__list_link(g, list);
+            for (uint32_t i = 0; i < pto__list_count(list); i++) {
+                if (PTO_UNLIKELY(!pto__edge_if(g, link->tasks[i], t, recording))) {
+                    cell->readers = list; /* the links before are given back */
+                    return false;
+                }
             }
-        } while (at != 0);
-        if (!recording && t == 0) {
+            uint32_t number = list >> 2;
+            list = link->next;
+            if (!keep) {
+                link->next = g->links.free;
+                g->links.free = number;
+            }
+        }
+        if (keep) {
             return true;
         }
-        link->next = g->links.free; /* the list goes back in one piece */
-        g->links.free = readers;
         cell->readers = 0;
     } else if (cell->writer != 0 && PTO_UNLIKELY(!pto__edge_if(g, cell->writer, t, recording))) {
         return false;
