@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,7 @@ def test_a_peer_runs_the_same_graph(stream: str, tmp_path: Path) -> None:
 
 def test_a_driver_that_does_not_compile_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taskflow = next(driver for driver in DRIVERS if driver.name == "taskflow")
+    taskflow = replace(taskflow, flags=(*taskflow.flags, "-include", "not/installed.h"))
     with pytest.raises(BuildError, match="needs Taskflow's headers"):
         build_peer(taskflow, tmp_path, None)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -64,5 +66,6 @@ def test_the_command_refuses_what_it_does_not_know(capsys: pytest.CaptureFixture
 
 def test_the_command_prints_the_tables(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["tasks", "--tiles", "2", "--threads", "1", "--rounds", "2", "--peers", "none"]) == 0
-    shown = capfd.readouterr().err + capfd.readouterr().out
+    captured = capfd.readouterr()
+    shown = captured.err + captured.out
     assert "44 empty tasks, 72 edges, 1 thread" in shown and "LLaMA-7B layer" in shown
