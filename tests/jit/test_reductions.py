@@ -18,7 +18,7 @@ from tests.differential.compare import lowered
 COMBINE = ["sequential", "tree", "loop"]
 WORKERS = [1, 2, 4]
 FLOATS = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
-INTEGERS = [np.int8, np.uint16, np.int32, np.uint32, np.int64]
+INTEGERS = [np.int8, np.uint32, np.int64]
 
 
 def on_all(fn: Any, make: Callable[[], list[Any]]) -> list[Any]:
@@ -94,8 +94,8 @@ def test_every_form_in_every_dtype(dtype: Any, combine: str) -> None:
         assert got[2:4].tolist() == [x.min(), x.max()]
 
 
-@pytest.mark.parametrize("chunk", [None, 1, 64, 1000, 100_000])
-@pytest.mark.parametrize("n", [1, 7, 64, 8191, 50_000])
+@pytest.mark.parametrize("chunk", [None, 7, 1000])
+@pytest.mark.parametrize("n", [1, 64, 50_000])
 def test_sums_of_any_length(n: int, chunk: int | None) -> None:
     x = np.random.default_rng(2).integers(-1000, 1000, n).astype(np.float32)  # exact in any order
     y = on_all(scalars("tree", chunk), lambda: [x.copy(), np.zeros(5, np.float32), n])[1]
@@ -333,3 +333,19 @@ def test_the_columns_of_a_matrix_are_summed_in_a_loop_over_its_rows(combine: str
     make = lambda: [x.copy(), np.ones((2, 70), np.float32), np.zeros(70, np.float32)]  # noqa: E731
     for _, y, z in (on_all(kernel, make), interpreted(kernel, make)):
         assert np.array_equal(y[1], 1 + x.sum(0)) and (y[0] == 1).all() and np.array_equal(z, np.maximum(x.max(0), 0))
+
+
+def test_the_check_of_the_promise_knows_reductions() -> None:
+    @pto.jit(debug=True)
+    def kernel(x, y, z):
+        s = 0.0
+        for i in pl.range(x.shape[0], parallel=True):
+            s += x[i, 0]
+            z[0] = pl.maximum(z[0], x[i, 1])
+            for j in pl.range(x.shape[1]):
+                y[j] += x[i, j]
+        z[1] = s
+
+    x = np.random.default_rng(10).integers(-9, 9, (50, 4)).astype(np.float32)
+    _, y, z = on_all(kernel, lambda: [x.copy(), np.zeros(4, np.float32), np.zeros(2, np.float32)])
+    assert np.array_equal(y, x.sum(0)) and z.tolist() == [max(0, x[:, 1].max()), x[:, 0].sum()]

@@ -223,6 +223,8 @@ class _Splitter:
         divided: bool,
     ) -> Block:  # fmt: skip
         rest = self.rest
+        if arrays:  # iterations of one chunk share its copies: to the check of the promise that would be a race
+            loop = replace(loop, checked=False)
         # a loop inside runs over the elements of an array: it would divide the copies, not the work on them
         nest = Nest((loop,), (), tuple(states), loop.body) if arrays else find_nest(loop, states, live, self.views)
         forward = isinstance(loop.step, Const) and loop.step.value > 0
