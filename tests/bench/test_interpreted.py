@@ -12,6 +12,9 @@ from pto_jit.bench.checking import check
 from pto_jit.bench.implementation import Case
 from pto_jit.bench.worker import resolve
 from pto_jit.bench.workload import Workload, aligned_empty, dtype_named
+from tests.jit.conftest import settings
+
+__all__ = ["settings"]
 
 CASES = [
     (workload, path)

@@ -42,7 +42,7 @@ def nest(depth: int, header: str) -> Any:
 def test_every_statement_is_compiled_once_at_any_depth(depth: int, header: str) -> None:
     kernel, lines = nest(depth, header)
     seen = visits(kernel, X, 3)
-    assert seen == {line: 1 for line in range(2, lines + 1)}
+    assert seen == dict.fromkeys(range(2, lines + 1), 1)
 
 
 def test_the_work_of_the_front_end_grows_with_the_program_and_not_faster() -> None:

@@ -12,7 +12,7 @@ import pto_jit.language as pl
 
 @pytest.mark.parametrize("dtype", [np.int32, np.float32])
 def test_the_place_of_an_extreme_is_stored_returned_and_computed_with(dtype: type) -> None:
-    @pto.jit
+    @pto.jit(cache=False)
     def kernel(x, out):
         t = pl.load(x)
         out[0] = pl.argmax(t)
