@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pto_jit.bench.workload import Workload
-from pto_jit.bench.workloads import attention, elementwise, grids, matrix, reductions, rows
+from pto_jit.bench.workloads import attention, elementwise, grids, loops, matrix, reductions, rows
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
@@ -18,5 +18,6 @@ WORKLOADS: dict[str, Workload] = {
         rows.CROSS_ENTROPY,
         *reductions.WORKLOADS,
         *grids.WORKLOADS,
+        *loops.WORKLOADS,
     )
 }

@@ -390,3 +390,16 @@ def test_a_race_can_be_pickled() -> None:
         scattered(np.array([1, 1]), np.zeros(8, np.float32))
     again = pickle.loads(pickle.dumps(info.value))
     assert (str(again), again.element, again.places) == (str(info.value), info.value.element, info.value.places)
+
+
+def test_calls_in_a_sequential_loop_inside_belong_to_the_iteration_around() -> None:
+    @pto.jit(debug=True)
+    def calls(x: pl.Tensor, y: pl.Tensor, step) -> None:
+        for i in pl.range(0, 3, parallel=True):
+            for k in pl.range(0, 2):
+                twice(x, y, 4 * i, step * i + 4 * k)
+
+    calls(np.zeros(12, np.float32), np.zeros(24, np.float32), 8)
+    with pytest.raises(pto.RaceError) as info:
+        calls(np.zeros(12, np.float32), np.zeros(24, np.float32), 4)
+    assert info.value.iterations == (0, 1) and info.value.element == (4,)
