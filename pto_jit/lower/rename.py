@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Give every value of a variable that is assigned more than once a name of its own.
 
-Built and written programs use names like registers: `%x = texp %x`.  The passes and targets that group operations want a
-name to stand for one value, and assignments that loops and branches make visible outside to be copies, which is how the
-front end writes them.
+Built and written programs use names like registers: `%x = texp %x`.  The passes and targets that group operations want
+a name to stand for one value, and assignments that loops and branches make visible outside to be copies, which is how
+the front end writes them.
 
 Before::
 
@@ -38,7 +38,23 @@ from collections import Counter
 from dataclasses import replace
 
 from pto_jit.errors import Loc
-from pto_jit.ir.nodes import Block, Break, Call, Continue, For, Func, Fuse, If, Module, Op, Operand, Scope, Stmt, Var, While
+from pto_jit.ir.nodes import (
+    Block,
+    Break,
+    Call,
+    Continue,
+    For,
+    Func,
+    Fuse,
+    If,
+    Module,
+    Op,
+    Operand,
+    Scope,
+    Stmt,
+    Var,
+    While,
+)
 from pto_jit.ir.types import TensorType
 from pto_jit.ir.walk import block_defs, block_uses, blocks, defs, free_vars, map_funcs, statements, substitute, uses
 from pto_jit.lower.names import Names

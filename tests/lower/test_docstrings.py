@@ -14,7 +14,7 @@ from pto_jit.ir.nodes import Module
 from pto_jit.ir.parse import parse as parse_pto
 from pto_jit.ir.text import to_text as print_module
 from pto_jit.ir.verify import verify
-from pto_jit.lower import chunk, coalesce, fuse, inline, instrument, interchange, outline, place, simplify
+from pto_jit.lower import chunk, coalesce, fuse, inline, instrument, interchange, outline, place, rename, simplify
 from pto_jit.lower.reductions import split
 from pto_jit.semantic.rules import infer
 
@@ -22,6 +22,7 @@ PASSES: list[tuple[Any, Callable[[Module], Module]]] = [
     (split, lambda m: split.split_reductions(m, [])),
     (instrument, lambda m: instrument.check_promises(m, [])),
     (inline, inline.inline_calls),
+    (rename, rename.name_values),
     (chunk, lambda m: chunk.expand_chunks(m, [])),
     (place, lambda m: place.place_scopes(m, [])),
     (interchange, lambda m: interchange.interchange_loops(m, [])),
