@@ -54,7 +54,7 @@ class Facts:
 def gather(func: Func, dims: dict[str, tuple[str, int]]) -> Facts:
     """`dims`: which parameters are extents of which tensor parameters."""
     body = func.body
-    counts = Counter(v.name for s in statements(body) for v in defs(s))
+    counts = Counter([*(v.name for s in statements(body) for v in defs(s)), *(p.name for p in func.params)])
     mutable = frozenset(n for n, k in counts.items() if k > 1)
     known = {name: frozenset([place]) for name, place in dims.items()}
     roots = {p.name: p.name for p in func.params if isinstance(p.type, TensorType)}

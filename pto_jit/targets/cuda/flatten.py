@@ -10,16 +10,30 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pto_jit.errors import Loc, TargetError
-from pto_jit.ir.nodes import Block, Call, Func, Fuse, Module, Op, Operand, Return, Scope, Stmt, Var
+from pto_jit.ir.nodes import Block, Call, For, Func, Fuse, Module, Op, Operand, Return, Scope, Stmt, Var
 from pto_jit.ir.types import ScalarType
-from pto_jit.ir.walk import block_defs, rename, rewrite_block, statements, substitute
+from pto_jit.ir.walk import block_defs, block_uses, rename, rewrite_block, statements, substitute
+from pto_jit.lower.axes import is_elementwise, touches_tiles
 
 
 def flatten(module: Module) -> Func:
     """The entry with every call inlined and every group dissolved; names stay unique."""
     entry = module.func(module.entry)
     taken = block_defs(entry.body) | {p.name for p in entry.params}
-    return replace(entry, body=_Inliner(module, taken).block(entry.body))
+    return replace(entry, body=_without_idle(_Inliner(module, taken).block(entry.body)))
+
+
+def _without_idle(body: Block) -> Block:
+    """Without numbers that nobody reads: what a scheduler for workers wanted to know."""
+    read = block_uses(body)
+    kept = rewrite_block(body, lambda s: () if _is_idle(s, read) else None)
+    return body if kept is body else _without_idle(kept)
+
+
+def _is_idle(stmt: Stmt, read: set[str]) -> bool:
+    if not isinstance(stmt, Op) or touches_tiles(stmt) or not (is_elementwise(stmt) or stmt.op == "dim"):
+        return False
+    return not any(r.name in read for r in stmt.results)
 
 
 class _Inliner:
@@ -36,6 +50,8 @@ class _Inliner:
             return stmt.body
         if isinstance(stmt, Call):
             return self._call(stmt)
+        if isinstance(stmt, For) and stmt.grain is not None:
+            return replace(stmt, grain=None)
         return None
 
     def _call(self, call: Call) -> Block:

@@ -97,7 +97,9 @@ class FunctionWriter:
                     walk(stmt.orelse, path)
 
         walk(body, ())
-        for name in sorted(self.facts.mutable & set(where)):
+        given = {p.name for p in self.func.params}
+        self.declared |= given & self.facts.mutable
+        for name in sorted((self.facts.mutable & set(where)) - given):
             paths = where[name]
             common = paths[0]
             for path in paths[1:]:

@@ -179,7 +179,8 @@ def _parameter(var: Var, writer: FunctionWriter) -> str:
     name = writer.name(var.name)
     if isinstance(var.type, TensorType):
         return f"const pto::Tensor<{memory_type(var.type.dtype)}, {var.type.rank}> {name}"
-    return f"const {register_type(var.type.dtype)} {name}"
+    fixed = "" if var.name in writer.facts.mutable else "const "
+    return f"{fixed}{register_type(var.type.dtype)} {name}"
 
 
 def tile_shapes(body: Block) -> tuple[tuple[Operand, ...], ...]:

@@ -27,6 +27,7 @@ makes and another reads goes through a tensor of its own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -36,6 +37,7 @@ from pto_jit.ir.nodes import Block, Call, Const, For, Func, If, Module, Op, Oper
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, block_uses, blocks, defs, free_vars, map_blocks, statements, uses, with_blocks
 from pto_jit.targets.cuda.flatten import unsupported
+from pto_jit.targets.source.identifiers import RESERVED
 
 PARALLEL = ("parallel", "chunk", "in_chunk")
 _REPEATABLE = ("load", "full", "arange")
@@ -66,7 +68,7 @@ class _Outliner:
     def __init__(self, func: Func) -> None:
         self.func = func
         self.kernels: list[Func] = []
-        self.names: set[str] = {func.name}
+        self.names: set[str] = {func.name, *RESERVED}
         self.taken = block_defs(func.body) | {p.name for p in func.params}
         self.pending: dict[str, Op] = {}  # tiles that can be made again where they are read
         self.spilled: dict[str, tuple[Var, tuple[Operand, ...]]] = {}
@@ -92,7 +94,7 @@ class _Outliner:
                 else:
                     run.append(stmt)
                 continue
-            if isinstance(stmt, (For, While, If)) and touches_tiles(stmt) and not _has_nest(stmt):
+            if isinstance(stmt, (For, While, If)) and touches_tiles(stmt) and not _is_host_work(stmt):
                 run.append(stmt)
                 continue
             if run and isinstance(stmt, Op) and not writes(stmt) and stmt.op not in ("getelem", "alloc"):
@@ -180,6 +182,7 @@ class _Outliner:
         out.append(Call(wish, params, (), loc))
 
     def _name(self, wish: str) -> str:
+        wish = re.sub(r"\W", "_", wish)
         name, count = wish, 1
         while name in self.names:
             name, count = f"{wish}_{count}", count + 1
@@ -293,8 +296,9 @@ def _destination(op: Stmt) -> int:
     return 2 if isinstance(op, Op) and op.op == "put" else 1
 
 
-def _has_nest(stmt: Stmt) -> bool:
-    return any(is_parallel(s) for s in statements((stmt,)))
+def _is_host_work(stmt: Stmt) -> bool:
+    """Whether a statement launches nests or in-core functions."""
+    return any(is_parallel(s) or isinstance(s, Scope) for s in statements((stmt,)))
 
 
 def _touches_memory(stmt: Stmt) -> bool:

@@ -104,8 +104,8 @@ class TileWriter(FunctionWriter):
         name = self.name(var.name)
         typ = register_type(var.type.dtype)
         fits = var.name in self.facts.fitting
-        valid_rows = "1" if rows.unit else f"{name}_rows"
-        valid_columns = "1" if columns.unit else f"{name}_columns"
+        valid_rows = "1" if rows.unit else self.names.fresh(f"{name}_rows")
+        valid_columns = "1" if columns.unit else self.names.fresh(f"{name}_columns")
         tile = Tile(var.type.dtype, rank, replace(rows, valid=valid_rows, fits=fits),
                     replace(columns, valid=valid_columns, fits=fits),
                     in_array(name, rows.unit, columns.unit), name)  # fmt: skip

@@ -63,7 +63,7 @@ def _atom(text: str) -> str:
     """`text`, in parentheses unless it is a name, a literal, a call or an element."""
     depth = 0
     for at, ch in enumerate(text):
-        depth += (ch in "([<") - (ch in ")]>")
+        depth += (ch in "([") - (ch in ")]")
         if depth == 0 and (ch in " ?" or (ch in "-+*/!~" and at == 0)):
             return f"({text})"
     return text

@@ -84,7 +84,9 @@ def test_large_shared_memory_is_asked_for_and_temporaries_are_freed(fake: Any) -
     rng = np.random.default_rng(1)
     x, gate, up, down = (rng.standard_normal(s).astype(np.float32) for s in ((5, 30), (30, 20), (30, 20), (20, 30)))
     out = np.zeros((5, 30), np.float32)
-    matrix.swiglu.compile(*map(OnDevice, (x, gate, up, down, out)), target="cuda")(*map(OnDevice, (x, gate, up, down, out)))
+    matrix.swiglu.compile(*map(OnDevice, (x, gate, up, down, out)), target="cuda")(
+        *map(OnDevice, (x, gate, up, down, out))
+    )
     g = x @ gate
     np.testing.assert_allclose(out, (g / (1 + np.exp(-g)) * (x @ up)) @ down, rtol=1e-3, atol=1e-3)
     gc.collect()

@@ -25,26 +25,26 @@ extern "C" __global__ void __launch_bounds__(32 * WM * WN) matmul_bf16_incore_0(
   constexpr int b_1_part_shared_size = b_1_part_shared_rows * pto::pitch<pto::bfloat16>(b_1_part_shared_columns);
   pto::bfloat16* const b_1_part_shared = reinterpret_cast<pto::bfloat16*>(a_1_part_shared + STAGES * a_1_part_shared_size);
   // matrix.py:21
-  for (int64_t i_2 = int64_t(blockIdx.y) * 128; i_2 < a_d0; i_2 += gridDim.y * 128) {
-    for (int64_t j_2 = int64_t(blockIdx.x) * 128; j_2 < b_d1; j_2 += gridDim.x * 128) {
+  for (int64_t i = int64_t(blockIdx.y) * 128; i < a_d0; i += gridDim.y * 128) {
+    for (int64_t j = int64_t(blockIdx.x) * 128; j < b_d1; j += gridDim.x * 128) {
       float t0[Spread::rows(128)][Spread::columns(128)];
       int t0_rows, t0_columns;
       PTO_UNROLL
-      for (int i = 0; i < Spread::rows(128); ++i) {
+      for (int ri = 0; ri < Spread::rows(128); ++ri) {
         PTO_UNROLL
-        for (int j = 0; j < Spread::columns(128); ++j) {
-          t0[i][j] = 0.0f;
+        for (int ci = 0; ci < Spread::columns(128); ++ci) {
+          t0[ri][ci] = 0.0f;
         }
       }
       t0_rows = 128;
       t0_columns = 128;
       const auto stage_p = [&](const int64_t p, const int into) {
-        const int a_1_part_rows = pto::clipped(128, a.shape[0], i_2);
+        const int a_1_part_rows = pto::clipped(128, a.shape[0], i);
         const int a_1_part_columns = pto::clipped(64, a.shape[1], p);
-        pto::stage_tile<a_1_part_shared_rows, a_1_part_shared_columns, Spread::THREADS>(a_1_part_shared + into * a_1_part_shared_size, a.data + i_2 * a.stride[0] + p, a.stride[0], 1, a_1_part_rows, a_1_part_columns);
+        pto::stage_tile<a_1_part_shared_rows, a_1_part_shared_columns, Spread::THREADS>(a_1_part_shared + into * a_1_part_shared_size, a.data + i * a.stride[0] + p, a.stride[0], 1, a_1_part_rows, a_1_part_columns);
         const int b_1_part_rows = pto::clipped(64, b.shape[0], p);
-        const int b_1_part_columns = pto::clipped(128, b.shape[1], j_2);
-        pto::stage_tile<b_1_part_shared_rows, b_1_part_shared_columns, Spread::THREADS>(b_1_part_shared + into * b_1_part_shared_size, b.data + p * b.stride[0] + j_2, b.stride[0], 1, b_1_part_rows, b_1_part_columns);
+        const int b_1_part_columns = pto::clipped(128, b.shape[1], j);
+        pto::stage_tile<b_1_part_shared_rows, b_1_part_shared_columns, Spread::THREADS>(b_1_part_shared + into * b_1_part_shared_size, b.data + p * b.stride[0] + j, b.stride[0], 1, b_1_part_rows, b_1_part_columns);
       };
       Spread::synchronise();  // nobody reads what an earlier loop staged
       for (int ahead = 0; ahead < STAGES - 1; ++ahead) {
@@ -57,10 +57,10 @@ extern "C" __global__ void __launch_bounds__(32 * WM * WN) matmul_bf16_incore_0(
         Spread::synchronise();
         if (p + (STAGES - 1) * 64 < a_d1) stage_p(p + (STAGES - 1) * 64, (buffer + STAGES - 1) % STAGES);
         pto::commit_copies();
-        const int a_1_part_rows_2 = pto::clipped(128, a.shape[0], i_2);
+        const int a_1_part_rows_2 = pto::clipped(128, a.shape[0], i);
         const int a_1_part_columns_2 = pto::clipped(64, a.shape[1], p);
         const int b_1_part_rows_2 = pto::clipped(64, b.shape[0], p);
-        const int b_1_part_columns_2 = pto::clipped(128, b.shape[1], j_2);
+        const int b_1_part_columns_2 = pto::clipped(128, b.shape[1], j);
         if (!(a_1_part_columns_2 == b_1_part_rows_2)) pto::fail(failure, 1, a_1_part_columns_2, b_1_part_rows_2);
         if (!(a_1_part_rows_2 == t0_rows || t0_rows == 128)) pto::fail(failure, 2, t0_rows, a_1_part_rows_2);
         if (!(b_1_part_columns_2 == t0_columns || t0_columns == 128)) pto::fail(failure, 3, t0_columns, b_1_part_columns_2);
@@ -70,13 +70,13 @@ extern "C" __global__ void __launch_bounds__(32 * WM * WN) matmul_bf16_incore_0(
       }
       float t1[Spread::rows(128)][Spread::columns(128)];
       PTO_UNROLL
-      for (int i = 0; i < Spread::rows(128); ++i) {
+      for (int ri = 0; ri < Spread::rows(128); ++ri) {
         PTO_UNROLL
-        for (int j = 0; j < Spread::columns(128); ++j) {
-          t1[i][j] = pto::rounded_to_bfloat16(t0[i][j]);
+        for (int ci = 0; ci < Spread::columns(128); ++ci) {
+          t1[ri][ci] = pto::rounded_to_bfloat16(t0[ri][ci]);
         }
       }
-      pto::store_tile<Spread, false, false>(c.data + i_2 * c.stride[0] + j_2, c.stride[0], 1, pto::clipped(t0_rows, c.shape[0], i_2), pto::clipped(t0_columns, c.shape[1], j_2), t1);
+      pto::store_tile<Spread, false, false>(c.data + i * c.stride[0] + j, c.stride[0], 1, pto::clipped(t0_rows, c.shape[0], i), pto::clipped(t0_columns, c.shape[1], j), t1);
     }
   }
 }

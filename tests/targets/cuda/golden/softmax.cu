@@ -65,27 +65,27 @@ extern "C" __global__ void __launch_bounds__(TR * TC) softmax_incore_0(const pto
       float max[1][1];
       max[0][0] = pto::Maximum<float>::identity();
       PTO_UNROLL
-      for (int j = 0; j < Spread::columns(X_D1); ++j) {
-        if (Spread::column(j) < int(x_d1)) max[0][0] = pto::Maximum<float>::combine(max[0][0], x_1[0][j]);
+      for (int ci = 0; ci < Spread::columns(X_D1); ++ci) {
+        if (Spread::column(ci) < int(x_d1)) max[0][0] = pto::Maximum<float>::combine(max[0][0], x_1[0][ci]);
       }
       max[0][0] = Spread::reduce_columns<pto::Maximum<float>>(max[0][0]);
       float t1[1][Spread::columns(X_D1)];
       PTO_UNROLL
-      for (int j = 0; j < Spread::columns(X_D1); ++j) {
-        t1[0][j] = pto::exp_f32((x_1[0][j] - max[0][0]));
+      for (int ci = 0; ci < Spread::columns(X_D1); ++ci) {
+        t1[0][ci] = pto::exp_f32((x_1[0][ci] - max[0][0]));
       }
       // rows.py:20
       float sum[1][1];
       sum[0][0] = pto::Sum<float>::identity();
       PTO_UNROLL
-      for (int j = 0; j < Spread::columns(X_D1); ++j) {
-        if (Spread::column(j) < int(x_d1)) sum[0][0] = pto::Sum<float>::combine(sum[0][0], t1[0][j]);
+      for (int ci = 0; ci < Spread::columns(X_D1); ++ci) {
+        if (Spread::column(ci) < int(x_d1)) sum[0][0] = pto::Sum<float>::combine(sum[0][0], t1[0][ci]);
       }
       sum[0][0] = Spread::reduce_columns<pto::Sum<float>>(sum[0][0]);
       float t2[1][Spread::columns(X_D1)];
       PTO_UNROLL
-      for (int j = 0; j < Spread::columns(X_D1); ++j) {
-        t2[0][j] = t1[0][j] / sum[0][0];
+      for (int ci = 0; ci < Spread::columns(X_D1); ++ci) {
+        t2[0][ci] = t1[0][ci] / sum[0][0];
       }
       pto::store_tile<Spread, true, false>(y.data + r * y.stride[0], y.stride[0], 1, pto::clipped(1, y.shape[0], r), pto::clipped(int(x_d1), y.shape[1], 0), t2);
     }
