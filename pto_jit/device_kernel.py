@@ -15,7 +15,6 @@ from pto_jit.codegen.params import Param, TensorParam, leaves
 from pto_jit.compiled import Compiled
 from pto_jit.compiler import Stages, lower
 from pto_jit.errors import ArgumentError
-from pto_jit.ir.text import to_text as print_module
 from pto_jit.kernel import Kernel, Specialization
 from pto_jit.options import Options
 from pto_jit.reading import Arguments
@@ -110,12 +109,11 @@ class DeviceCompiled(Compiled):
     def stages(self) -> list[str]:
         return [*self._lowered().modules]
 
-    def ir(self, stage: str) -> str:
-        """The program after `stage` as `.pto` text."""
-        modules = self._lowered().modules
-        if stage not in modules:
+    def ir(self, stage: str, *, source: bool = False) -> str:
+        """The program after `stage` as `.pto` text; `source`: with the user's lines as comments."""
+        if stage in ("llvm", "assembly"):
             raise ValueError(f"there is no stage {stage!r}; the stages are {', '.join(self.stages)}")
-        return print_module(modules[stage])
+        return super().ir(stage, source=source)
 
     @property
     def sources(self) -> dict[str, str]:
