@@ -36,8 +36,9 @@ static PyObject *raise_failure(EntryObject *e, const pto_failure *f, PyObject *c
             Py_DECREF(given);
             return NULL;
         }
-        answer = PyObject_CallFunction(e->on_failure, "OiLLLNN", e->holder, (int)f->site, (long long)f->v0,
-                                       (long long)f->v1, (long long)f->v2, given, more);
+        answer = PyObject_CallFunction(e->on_failure, "OiLLLNNLK", e->holder, (int)f->site, (long long)f->v0,
+                                       (long long)f->v1, (long long)f->v2, given, more, (long long)f->task - 1,
+                                       (unsigned long long)(uintptr_t)f->graph);
     }
     if (answer != NULL) {
         Py_DECREF(answer);

@@ -180,6 +180,7 @@ static void note_failure(pto_graph *g, pto_worker *w, uint32_t t, int64_t number
     }
     pto__unlock(&g->failure_lock);
     memset(&w->failure, 0, sizeof w->failure);
+    pto__race_reset(w); /* loops that the task was in */
 }
 
 static void run_task(pto_graph *g, pto_worker *w, uint32_t t, pto_task_record *record, pto_scratch_mark mark) {
