@@ -13,8 +13,8 @@ RESERVED = frozenset(
     not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires restrict return short
     signed sizeof static static_assert static_cast struct switch template this thread_local throw true try typedef
     typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq main ri ci pto
-    threadIdx blockIdx blockDim gridDim warpSize failure lane INFINITY NAN int8_t int16_t int32_t int64_t uint8_t uint16_t
-    uint32_t uint64_t size_t uintptr_t half bfloat16""".split()
+    threadIdx blockIdx blockDim gridDim warpSize failure lane INFINITY NAN int8_t int16_t int32_t int64_t uint8_t
+    uint16_t uint32_t uint64_t size_t uintptr_t half bfloat16""".split()
 )
 
 
