@@ -71,7 +71,7 @@ def scaled(x: pl.Tensor, y: pl.Tensor, s):
             pl.store(pl.load(x, [r, 0], [8, cols]) * s, [r, 0], y)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.int16])
+@pytest.mark.parametrize("dtype", [np.float16])
 def test_tensors_of_any_layout_and_alignment(dtype: type) -> None:
     whole = (RNG.standard_normal((40, 161)) * 50).astype(dtype)
     for x in (whole[:37], whole[1:37, 3:100], whole[::2, :97], whole.T[:, 1:37], whole[:, ::3]):
