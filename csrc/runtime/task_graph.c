@@ -71,10 +71,6 @@ int32_t pto_graph_tensor(pto_graph *g, const void *base, int64_t element_bytes, 
 
 /* ---- regions ---- */
 
-static inline int64_t divide(const pto_tiling *t, int64_t x) {
-    return t->magic == 0 ? x : (int64_t)((unsigned __int128)(uint64_t)x * t->magic >> 64);
-}
-
 /* PTO_OK, PTO_BAD_ARGUMENT; *empty: it has no elements. */
 static int32_t check_region(const pto_tensor *t, const int64_t *region, bool *empty) {
     const int64_t *offsets = region + 1;
@@ -138,7 +134,7 @@ static uint32_t tile_of(pto_graph *g, pto_tensor *t, const int64_t *region) {
         if (PTO_UNLIKELY((uint64_t)low >= (uint64_t)axis->extent)) {
             return 0;
         }
-        int64_t q = divide(tiling, low);
+        int64_t q = pto__tile_at(tiling, low);
         if (PTO_UNLIKELY(q * tiling->tile != low ||
                          (extent != tiling->tile &&
                           (extent <= 0 || extent > tiling->tile || extent != axis->extent - low)) ||

@@ -135,10 +135,6 @@ void pto__forget_last(pto_graph *g, const pto_lattice *l) {
 
 /* ---- tilings ---- */
 
-static inline int64_t divide(const pto_tiling *t, int64_t x) {
-    return t->magic == 0 ? x : (int64_t)((unsigned __int128)(uint64_t)x * t->magic >> 64);
-}
-
 /* Makes the first access of a lattice its tile; false: not a regular tiling that can be kept. */
 static bool set_tiling(pto_graph *g, pto_lattice *l, const int64_t *box) {
     if (l->num_neighbours != 0 || l->overlapping) {
@@ -183,8 +179,8 @@ static bool tiles_of(const pto_lattice *l, const int64_t *box, bool touched, int
         const pto_tiling *t = &l->tiling[d];
         int64_t low = box[2 * d] - l->floor[d];
         int64_t high = box[2 * d + 1] - l->floor[d];
-        first[d] = divide(t, low);
-        last[d] = divide(t, high - 1);
+        first[d] = pto__tile_at(t, low);
+        last[d] = pto__tile_at(t, high - 1);
         if (touched) {
             continue;
         }

@@ -209,6 +209,11 @@ enum pto_lattice_state {
     PTO_BOXED      /* any boxes */
 };
 
+/* The number of the tile that has coordinate x, 0 <= x < 2^31, counted from the first. */
+static inline int64_t pto__tile_at(const pto_tiling *t, int64_t x) {
+    return t->magic == 0 ? x : (int64_t)((unsigned __int128)(uint64_t)x * t->magic >> 64);
+}
+
 #define PTO_DIRECTORY_PAGE 1024u
 #define PTO_MOST_TILES ((int64_t)1 << 22)
 

@@ -327,7 +327,7 @@ def _limits(out: Console, threads: Sequence[int]) -> int:
 def _tasks(out: Console, options: argparse.Namespace) -> int:
     from pto_jit.bench.tasks import table
     from pto_jit.bench.tasks.drivers import DRIVERS, BuildError
-    from pto_jit.bench.tasks.measure import measure
+    from pto_jit.bench.tasks.measure import TaskRow, measure
 
     known = [driver.name for driver in DRIVERS]
     peers = [] if options.peers == "none" else [name.strip() for name in options.peers.split(",")]
@@ -342,12 +342,14 @@ def _tasks(out: Console, options: argparse.Namespace) -> int:
         def show(text: str) -> None:
             bar.update(task, description=text)
 
+        def done(row: TaskRow) -> None:
+            table.print_row(out, row)
+            bar.advance(task)
+
         try:
-            report_of_tasks = measure(tiles, threads, options.rounds, peers, options.taskflow, options.timeout, show)
+            measured = measure(tiles, threads, options.rounds, peers, options.taskflow, options.timeout, show, done)
         except BuildError as error:
             raise ValueError(str(error)) from error
-    table.print_build(out, report_of_tasks)
-    for row in report_of_tasks.rows:
-        table.print_row(out, row)
-    table.print_missing(out, report_of_tasks)
+    table.print_build(out, measured)
+    table.print_missing(out, measured)
     return 0

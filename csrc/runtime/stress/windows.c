@@ -217,8 +217,47 @@ static void *cancel(void *argument) {
     return NULL;
 }
 
+static int32_t cancel_own(pto_worker *w, const int64_t *slots) {
+    (void)w;
+    pto_graph_cancel((pto_graph *)(intptr_t)slots[0]);
+    return 0;
+}
+
+static const pto_task_kind cancel_kind = {"cancel", cancel_own, 0, 1, 1, update};
+
+/* A task cancels its own graph: a chain of 400 stops there, and the builder is told. */
+static int32_t live_cancelled(pto_worker *w, const int64_t *args, int64_t *results) {
+    (void)results;
+    int32_t tensor;
+    int32_t status = PTO_OK;
+    const int64_t extent = 10;
+    const int64_t stride = 8;
+    const int64_t region[3] = {0, 0, 1};
+    pto_graph *g = pto_graph_open(w, args[0]);
+    CHECK(g != NULL && pto_graph_tensor(g, matrix, 8, 1, &extent, &stride, &tensor) == PTO_OK);
+    for (int64_t i = 0; i < 400 && status == PTO_OK; i++) {
+        const int64_t slots[2] = {i == 50 ? (int64_t)(intptr_t)g : i, -100};
+        status = pto_task(g, i == 50 ? &cancel_kind : &maybe_kind, slots, region);
+    }
+    CHECK(status == PTO_OK || status == PTO_CANCELLED);
+    CHECK(pto_graph_wait(g) == PTO_CANCELLED);
+    return pto_graph_close(w, g);
+}
+
 static void cancelling(void) {
     int cancelled = 0;
+    for (int32_t threads = 1; threads <= 3; threads++) {
+        pto_runtime *rt = runtime(threads, 0);
+        for (int64_t window = 1; window <= 1024; window *= 4) {
+            pto_failure failure;
+            CHECK(pto_launch(rt, live_cancelled, &window, NULL, NULL, 0, &failure) == PTO_CANCELLED);
+            CHECK(failure.site == PTO_SITE_CANCELLED && failure.task == 0 && failure.graph == NULL);
+            for (int i = 0; i < 400; i++) {
+                CHECK(atomic_exchange(&ran[i], 0) == (i < 50));
+            }
+        }
+        pto_runtime_release(rt);
+    }
     for (int round = 0; round < 60; round++) {
         pto_runtime *rt = runtime(1 + round % 3, 0);
         pto_graph *g;

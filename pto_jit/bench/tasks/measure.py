@@ -67,8 +67,12 @@ def measure(
     taskflow: Path | None,
     timeout: float,
     show: Callable[[str], None],
+    done: Callable[[TaskRow], None],
 ) -> TaskReport:
-    """Build the drivers and time them.  Raises BuildError when our own driver cannot be built."""
+    """Build the drivers and time them; `done` gets each row as soon as it is measured.
+
+    Raises BuildError when our own driver cannot be built.
+    """
     rows: list[TaskRow] = []
     missing: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as name:
@@ -91,6 +95,7 @@ def measure(
                 for number in tiles:
                     show(f"{number} tiles, {count} threads")
                     rows.append(_row(number, count, rounds, stream, built, workers, missing, folder, timeout))
+                    done(rows[-1])
     return TaskReport(tuple(rows), missing)
 
 
