@@ -420,7 +420,7 @@ def test_a_failure_while_running_points_at_the_builder_call() -> None:
     x, v = floats(8, 8), floats(5, 1)
     with pytest.raises(pto.LaunchError, match="the valid extents of the tiles differ along axis 0") as caught:
         m.compile().f(x, v, np.zeros_like(x))
-    assert '(core(m, "f", "x", "v", "y")' in str(caught.value)
+    assert '.rowexpandmul("c", "a", "b")' in str(caught.value)
 
 
 def test_partial_tiles_need_no_masks_and_pads_fill_them() -> None:
