@@ -420,7 +420,7 @@ typedef struct pto_graph_facts {
     int64_t tasks; /* submitted */
     int64_t edges;
     int64_t ready;         /* tasks without predecessors */
-    int64_t bytes;         /* memory of the graph */
+    int64_t bytes;         /* memory of the graph, without what pto_graph_buffer gave */
     int64_t critical_path; /* tasks on the longest path */
     int64_t max_width;     /* most tasks on one level; a task's level is the longest path to it */
 } pto_graph_facts;

@@ -51,7 +51,10 @@ void pto_graph_destroy(pto_graph *g) {
 }
 
 void *pto_graph_buffer(pto_graph *g, int64_t bytes) {
-    return bytes < 0 ? NULL : pto__supply_block(&g->supply, (size_t)bytes);
+    int64_t before = g->supply.bytes;
+    void *block = bytes < 0 ? NULL : pto__supply_block(&g->supply, (size_t)bytes);
+    g->lent += g->supply.bytes - before;
+    return block;
 }
 
 static int32_t refuse(pto_graph *g, int32_t status) {

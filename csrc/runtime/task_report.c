@@ -51,7 +51,7 @@ int32_t pto_graph_measure(pto_graph *g, pto_graph_facts *out) {
     memset(out, 0, sizeof *out);
     out->tasks = g->num_tasks;
     out->edges = g->num_edges;
-    out->bytes = g->supply.bytes;
+    out->bytes = g->supply.bytes - g->lent;
     if (g->state != PTO_RECORDING) {
         return PTO_OK;
     }

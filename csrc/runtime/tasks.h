@@ -297,6 +297,7 @@ struct pto_graph {
     bool tracing;
     bool ran; /* pending has to be set again */
     pto_supply supply;
+    int64_t lent; /* of its bytes: what pto_graph_buffer gave away */
     pto_slab tasks;
     pto_slab links;
     pto_slab cells;

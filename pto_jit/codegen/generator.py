@@ -29,7 +29,6 @@ from pto_jit.ir import nodes
 from pto_jit.ir.types import ScalarType
 from pto_jit.slotted import frozen
 
-
 Watch = Callable[[Frame, ast.stmt], None]  # told of every statement, when it has been executed
 
 

@@ -96,7 +96,7 @@ def test_every_chunk_is_a_task_when_recorded_and_none_when_run() -> None:
 def with_temporaries(x, n):
     """A new tensor in every iteration, and a result that outlives the graph."""
     out = pl.zeros(x.shape, pl.f32)
-    for k in pl.range(n):
+    for _ in pl.range(n):
         t = pl.empty(x.shape, pl.f32)
         scale_into(x, t, 1.0)
         add_into(t, out)
@@ -167,6 +167,40 @@ def test_random_overlapping_regions_give_what_a_serial_run_gives(threads: int) -
         assert np.array_equal(x, expected) and np.array_equal(recorded, expected), seed
 
 
+@pto.jit
+def changing(x, y, n):
+    """A scalar that changes under run-time control flow between the calls that use it."""
+    at = 0
+    step = 1
+    for k in pl.range(n):
+        r = at * 2
+        if k % 3 == 2:
+            step = step + 1
+        at = (at + step) % 7
+        scale_into(x[r : r + 2, :], y[at : at + 2, :], 1.5)
+        add_into(x[at : at + 1, :], y[r : r + 1, :])
+
+
+@pytest.mark.parametrize("n", [1, 5, 30])
+def test_scalars_that_change_are_taken_when_the_call_is_made(n: int) -> None:
+    x = rng.standard_normal((16, 3), dtype=np.float32)
+    y, expected = np.zeros_like(x), np.zeros_like(x)
+    at, step = 0, 1
+    for k in range(n):
+        r = at * 2
+        if k % 3 == 2:
+            step += 1
+        at = (at + step) % 7
+        expected[at : at + 2] = x[r : r + 2] * np.float32(1.5)
+        expected[r : r + 1] += x[at : at + 1]
+    graph = changing.task_graph(x, y, n)
+    graph.run()
+    assert np.array_equal(y, expected)
+    y[:] = 0
+    changing(x, y, n)
+    assert np.array_equal(y, expected)
+
+
 @pto.incore
 def offset_store(x, y, at):
     pl.store(pl.load(x), [at], y)
@@ -183,7 +217,7 @@ def test_a_failing_task_is_named_with_its_arguments_and_the_next_call_works() ->
     for _ in range(2):
         with pytest.raises(pto.TaskError, match=r"task 3, `offset_store`") as caught:
             failing(x, y, 2)
-        assert "= -1" in str(caught.value) and "write: y[" in str(caught.value)
+        assert "k = 3" in str(caught.value) and "start = 2" in str(caught.value) and "write: y[" in str(caught.value)
         assert isinstance(caught.value.__cause__, pto.BoundsError)
         failing(x, y, 5)
     graph = failing.task_graph(x, y, 2)

@@ -93,14 +93,14 @@ class Tasks:
 class TaskSite:
     """A call that becomes a task: its `pto_task_kind`, the function, and what there is to say about a task of it.
 
-    scalars: (parameter, dtype, where: "const", "frame" or "slot", the value or the place there); tensors: the parameter
+    scalars: (variable, dtype, where: "const", "frame" or "slot", the value or the place there); tensors: the parameter
     of each access.
     """
 
     symbol: str
     function: str
     named: bool
-    scalars: tuple[tuple[str, str, str, int | float], ...]
+    scalars: tuple[tuple[str, str, str, int | str], ...]
     tensors: tuple[str, ...]
 
 

@@ -12,7 +12,7 @@ pointer to it and what differs.  Where the host itself reads or writes an elemen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -23,12 +23,13 @@ from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import statements, variables
 from pto_jit.lower.footprints import Footprint, Footprints, footprints
 from pto_jit.lower.names import source_name
+from pto_jit.lower.place import is_host
 from pto_jit.slotted import frozen
 from pto_jit.targets.cpu.code import F32, F64, I32, I64, PTR, VOID, Index, Text, Value, i64, number, zero
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.loading import Tasks, TaskSite
 from pto_jit.targets.cpu.module import ModuleWriter
-from pto_jit.targets.cpu.values import Tensor
+from pto_jit.targets.cpu.values import Tensor, remap
 
 _NOT_RUN = 5  # PTO_NOT_RUN of pto_runtime.h
 _READ, _WRITE = 1, 2
@@ -61,6 +62,8 @@ class TaskWriter(FunctionWriter):
         self.prints: dict[str, Footprints] = {}
         self.places: dict[str, Root] = {}
         self.frame_slots: dict[Value, int] = {}
+        self.shared: dict[str, Any] = {}  # variables whose values are in the frame
+        self.makers = _host_operations(func, self.mutable)
         self.frame_size = Text(I64, "8")
         self.held: dict[str, Value] = {}  # a tensor made here: the region that is all of it
         self.free_kind: Text | None = None
@@ -84,11 +87,10 @@ class TaskWriter(FunctionWriter):
     def parameter(self, var: Var) -> None:
         """A parameter has its value: tasks find it in the frame, tensors in the graph."""
         value = self.env[var.name]
+        if var.name not in self.mutable:
+            self._share(var.name, value)
         if isinstance(value, Tensor):
-            self._shared(value.pointer, *value.extents, *value.strides)
             self.places[var.name] = self._registered(value)
-        elif isinstance(value, ir.Value):
-            self._shared(value)
 
     def close(self) -> None:
         """Wait for the tasks, then return as any function does."""
@@ -105,12 +107,13 @@ class TaskWriter(FunctionWriter):
         code.leave = self.b.block
         super().close()
 
-    def _shared(self, *values: Index) -> None:
-        """Keep values in the frame; they have to dominate everything that follows."""
-        for value in values:
-            if not isinstance(value, int) and not isinstance(value, ir.Constant) and value not in self.frame_slots:
-                place = self.frame_slots[value] = len(self.frame_slots)
-                self.b.store(_to_slot(self.b, value), self.code.offset(self.frame, 8 * place), align=8)
+    def _share(self, name: str, value: Any) -> None:
+        """Keep a variable in the frame; its value has to dominate everything that follows."""
+        self.shared[name] = value
+        for part in _values(value):
+            if not isinstance(part, ir.Constant) and part not in self.frame_slots:
+                place = self.frame_slots[part] = len(self.frame_slots)
+                self.b.store(_to_slot(self.b, part), self.code.offset(self.frame, 8 * place), align=8)
 
     def _registered(self, tensor: Tensor) -> Root:
         """Make a tensor known to the graph."""
@@ -155,21 +158,19 @@ class TaskWriter(FunctionWriter):
             super()._call(stmt)
             return
         code = self.code
-        kept: list[Value] = []
-        decode: list[Callable[[FunctionWriter | Any, Value, Value], Value]] = []
-        scalars = []
-        for param, arg in zip(callee.params, stmt.args, strict=True):
-            for value in self.flattened(arg):
-                where, get = _source(value, self.frame_slots, kept)
-                decode.append(get)
-                if isinstance(param.type, ScalarType):
-                    scalars.append((source_name(param.name), param.type.dtype.name, *where))
-        thunk = _thunk(self.module, self.callees[stmt.callee], decode)
+        ops, leaves = self._slice(stmt)
+        given = {leaf: self.shared[leaf.name] if leaf.name in self.shared else self.task_value(leaf) for leaf in leaves}
+        values = [v for leaf, value in given.items() if leaf.name not in self.shared for v in _values(value)]
+        kept = [v for v in dict.fromkeys(values) if not isinstance(v, ir.Constant)]
+        place = {value: 1 + k for k, value in enumerate(kept)}
+        thunk = self._thunk(stmt, ops, given, place)
         name = callee.name.split(".", 1)[0]
         accesses = [access for _, access, _ in regions]
         kind = _kind(self.module, name, thunk.name, _tile_bytes(callee), 1 + len(kept), accesses)
         tensors = tuple(source_name(param).removesuffix("_view") for param, _, _ in regions)
-        self.module.task_sites.append(TaskSite(kind.text[2:-1], name, name in self.named, tuple(scalars), tensors))
+        self.module.task_sites.append(
+            TaskSite(kind.text[2:-1], name, name in self.named, self._scalars(given, place), tensors)
+        )
         slots = code.alloca(I64, "slots", count=1 + len(kept), align=16)
         for k, value in enumerate((self.frame, *kept)):
             self.b.store(_to_slot(self.b, value), code.offset(slots, 8 * k), align=8)
@@ -178,6 +179,84 @@ class TaskWriter(FunctionWriter):
         for k, value in enumerate(flat):
             self.b.store(i64(value), code.offset(block, 8 * k), align=8)
         code.check_status(code.call("pto_task", I32, [self.graph, kind, slots, block]))
+
+    def _slice(self, stmt: Call) -> tuple[list[Op], list[Var]]:
+        """What a task computes by itself: the operations behind the arguments of a call, and the variables they need.
+
+        A task that carries the loop variables and computes offsets and views from them is smaller than one that
+        carries addresses, and the serial host does less.
+        """
+        ops: list[Op] = []
+        leaves: list[Var] = []
+        seen: set[str] = set()
+
+        def visit(var: Var) -> None:
+            if var.name in seen:
+                return
+            seen.add(var.name)
+            maker = self.makers.get(var.name)
+            if maker is None or var.name in self.shared:
+                leaves.append(var)
+                return
+            for arg in maker.args:
+                if isinstance(arg, Var):
+                    visit(arg)
+            ops.append(maker)
+
+        for arg in stmt.args:
+            if isinstance(arg, Var):
+                visit(arg)
+        return ops, leaves
+
+    def task_value(self, var: Var) -> Any:
+        """A variable as it is when the task is submitted."""
+        if isinstance(var.type, TensorType):
+            return self.tensor(var)
+        value = self.env[var.name]
+        return value if isinstance(value, int) else self.scalar(var)
+
+    def _thunk(self, stmt: Call, ops: list[Op], given: dict[Var, Any], place: dict[Value, int]) -> ir.Function:
+        """`int32_t task(worker, slots)`: the arguments, and the call."""
+        function = _task_function(self.module, f"{stmt.callee}.task")
+        worker, slots = function.args
+        w = FunctionWriter(self.module, self.func, function, worker, parallel=True)
+        w.callees, w.mutable = self.callees, set()
+        frame = w.b.inttoptr(w.b.load(slots, typ=I64, align=8), PTR)
+        loaded: dict[Value, Value] = {}
+
+        def here(value: Value) -> Value:
+            if value not in loaded:
+                block, at = (slots, place[value]) if value in place else (frame, self.frame_slots[value])
+                bits = w.b.load(w.code.offset(block, 8 * at), typ=I64, align=8)
+                loaded[value] = _from_slot(w.b, bits, value.type)
+            return loaded[value]
+
+        for leaf, value in given.items():
+            w.env[leaf.name] = remap(value, here)
+        for op in ops:
+            w.statement(op)
+        args = [v for a in stmt.args for v in w.flattened(a)]
+        w.code.check_status(w.b.call(self.callees[stmt.callee], [worker, *args]))
+        w.code.go(w.code.leave)
+        w.close()
+        return function
+
+    def _scalars(self, given: dict[Var, Any], place: dict[Value, int]) -> tuple[tuple[str, str, str, int | str], ...]:
+        """Where the scalars that a task depends on are, for whoever has to tell of it."""
+        found: list[tuple[str, str, str, int | str]] = []
+        for leaf, value in given.items():
+            if not isinstance(leaf.type, ScalarType):
+                continue
+            where: str
+            at: int | str
+            if value in place:
+                where, at = "slot", place[value]
+            elif value in self.frame_slots:
+                where, at = "frame", self.frame_slots[value]
+            else:  # only of constants: llvmlite keeps the text of an instruction, also of one that is not complete
+                where, at = "const", str(getattr(value, "constant", value))
+            found.append((source_name(leaf.name), leaf.type.dtype.name, where, at))
+        return tuple(found)
 
     def _regions(self, callee: Func, stmt: Call) -> list[tuple[str, int, list[Index]]]:
         """What the call accesses: the parameter, read or write, then the tensor's number, its offsets and extents."""
@@ -264,7 +343,7 @@ class TaskWriter(FunctionWriter):
         else:
             tensor = self.tensor(result)
             if self.depth == 1 and result.name not in self.mutable:
-                self._shared(tensor.pointer, *tensor.extents, *tensor.strides)
+                self._share(result.name, tensor)
             root = self.places[result.name] = self._registered(tensor)
             held = self.held.get(result.name)
             if held is not None:
@@ -308,6 +387,25 @@ def _returned(func: Func) -> list[Var]:
     return [v for s in statements(func.body) if isinstance(s, Return) for v in s.values if isinstance(v, Var)]
 
 
+def _host_operations(func: Func, mutable: set[str]) -> dict[str, Op]:
+    """Scalar arithmetic and views by what they make, where it and what it is made from are assigned once."""
+    found: dict[str, Op] = {}
+    for stmt in statements(func.body):
+        if not isinstance(stmt, Op) or len(stmt.results) != 1 or stmt.op in ("getelem", "alloc") or not is_host(stmt):
+            continue
+        names = {v.name for v in (*stmt.results, *stmt.args) if isinstance(v, Var)}
+        if not names & mutable:
+            found[stmt.results[0].name] = stmt
+    return found
+
+
+def _values(value: Any) -> list[Value]:
+    """The LLVM values of a variable."""
+    if isinstance(value, Tensor):
+        return [v for v in (value.pointer, *value.extents, *value.strides) if not isinstance(v, int)]
+    return [value] if isinstance(value, ir.Value) else []
+
+
 # -- what a task carries ------------------------------------------------------------------------------------------
 
 
@@ -333,31 +431,6 @@ def _from_slot(b: Any, bits: Value, typ: ir.Type) -> Value:
     return bits if typ == I64 else b.trunc(bits, typ)
 
 
-Where = tuple[str, int | float]
-
-
-def _source(
-    value: Value, frame: dict[Value, int], kept: list[Value]
-) -> tuple[Where, Callable[[Any, Value, Value], Value]]:
-    """How a task gets an argument back: it is a constant, in the frame, or in a slot of its own."""
-    if isinstance(value, ir.Constant):
-        text = str(value.constant)
-        return ("const", text), lambda code, slots, shared: value  # type: ignore[return-value]
-    typ = value.type
-    if value in frame:
-        where, place = "frame", frame[value]
-    else:
-        if value not in kept:
-            kept.append(value)
-        where, place = "slot", 1 + kept.index(value)
-
-    def get(code: Any, slots: Value, shared: Value) -> Value:
-        block = shared if where == "frame" else slots
-        return _from_slot(code.b, code.b.load(code.offset(block, 8 * place), typ=I64, align=8), typ)
-
-    return (where, place), get
-
-
 class _Plain:
     """The builder of a small function without frames."""
 
@@ -372,18 +445,6 @@ def _task_function(module: ModuleWriter, name: str) -> ir.Function:
     function = ir.Function(module.llvm, ir.FunctionType(I32, [PTR, PTR]), module.unique(name))
     function.linkage = "internal"
     function.attributes.add("nounwind")
-    return function
-
-
-def _thunk(
-    module: ModuleWriter, callee: ir.Function, decode: Sequence[Callable[[Any, Value, Value], Value]]
-) -> ir.Function:
-    """`int32_t task(worker, slots)`: the call itself."""
-    function = _task_function(module, f"{callee.name}.task")
-    worker, slots = function.args
-    code = _Plain(function)
-    shared = code.b.inttoptr(code.b.load(slots, typ=I64, align=8), PTR)
-    code.b.ret(code.b.call(callee, [worker, *(get(code, slots, shared) for get in decode)]))
     return function
 
 
