@@ -11,6 +11,7 @@ HEADERS = $(wildcard csrc/runtime/*.h csrc/runtime/stress/*.h)
 SANITIZED = $(foreach s,thread address,$(foreach p,loops buffers allocator race tasks windows,$(BUILD)/$(p)-$(s))) \
             $(foreach p,loops buffers allocator race tasks windows forks,$(BUILD)/$(p)-undefined)
 
+.SECONDARY:
 .PHONY: help build test golden sanitize bench docs lint
 
 help:  ## list the targets
@@ -38,17 +39,20 @@ bench:  ## compare with other libraries (needs the extra "bench")
 docs:  ## build the documentation from the docstrings
 	$(PYTHON) -m pto_jit.docs
 
-$(BUILD)/%-thread: csrc/runtime/stress/%.c $(RUNTIME) $(HEADERS)
-	@mkdir -p $(BUILD)
-	$(CC) $(STRICT) -fsanitize=thread $< $(RUNTIME) -o $@
+FLAGS_thread = -fsanitize=thread
+FLAGS_address = -fsanitize=address,undefined -fno-sanitize-recover=all
+FLAGS_undefined = -fsanitize=undefined -fno-sanitize-recover=all
 
-$(BUILD)/%-address: csrc/runtime/stress/%.c $(RUNTIME) $(HEADERS)
-	@mkdir -p $(BUILD)
-	$(CC) $(STRICT) -fsanitize=address,undefined -fno-sanitize-recover=all $< $(RUNTIME) -o $@
+# the library once for each sanitizer, then the programs against it
+$(BUILD)/%/library.a: $(RUNTIME) $(HEADERS)
+	@mkdir -p $(@D)
+	cd $(@D) && $(CC) $(STRICT) $(FLAGS_$*) -c $(abspath $(RUNTIME)) && ar rcs library.a *.o
 
-$(BUILD)/%-undefined: csrc/runtime/stress/%.c $(RUNTIME) $(HEADERS)
-	@mkdir -p $(BUILD)
-	$(CC) $(STRICT) -fsanitize=undefined -fno-sanitize-recover=all $< $(RUNTIME) -o $@
+define program
+$(BUILD)/%-$(1): csrc/runtime/stress/%.c $(BUILD)/$(1)/library.a
+	$(CC) $(STRICT) $(FLAGS_$(1)) $$^ -o $$@
+endef
+$(foreach s,thread address undefined,$(eval $(call program,$(s))))
 
 %.ok: %
 	$<
