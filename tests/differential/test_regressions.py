@@ -184,3 +184,19 @@ def test_an_empty_loop_with_aligned_chunks_reduces_nothing() -> None:
 
     for n in (0, 2, 9):
         agree(kernel, X, np.zeros(2), n, rtol=1e-6)
+
+
+def test_a_kept_reshape_of_a_reshape_lies_in_memory_as_both() -> None:
+    def kernel(x, y, n):
+        t = pl.load(x, [0, 0], [3, 1]) * 2.0
+        total = pl.sum(t, axis=1)
+        flat = pl.squeeze(t, 1)
+        column = pl.reshape(flat, [3, 1])
+        wide = pl.load(x, [0, 0], [3, 4])
+        for _ in pl.range(n):
+            wide = wide - column
+            flat = flat - total
+        pl.store(wide, [0, 0], x)
+        pl.store(flat, [0], y)
+
+    agree(kernel, X, np.zeros(3, np.float32), 2)

@@ -362,8 +362,16 @@ class _Planner:
         return Nest(
             self.rank, schedule.rows, schedule.stages, schedule.sources(), stores, tuple(self.results.values()),
             tuple(self.loads), tuple(self.scalars), tuple(schedule.buffers.values()), tuple(self.measures),
-            tuple(op for name, op in self.views.items() if name in self.keep),
+            self._kept_views(),
         )  # fmt: skip
+
+    def _kept_views(self) -> tuple[Op, ...]:
+        """The views that are kept, and those that they are views of."""
+        wanted = set(self.keep)
+        for name, op in reversed(self.views.items()):
+            if name in wanted and isinstance(op.args[0], Var):
+                wanted.add(op.args[0].name)
+        return tuple(op for name, op in self.views.items() if name in wanted)
 
 
 def _aligned(context: Places, type: TileType) -> Places:
