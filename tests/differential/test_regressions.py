@@ -187,16 +187,20 @@ def test_an_empty_loop_with_aligned_chunks_reduces_nothing() -> None:
 
 
 def test_a_kept_reshape_of_a_reshape_lies_in_memory_as_both() -> None:
-    def kernel(x, y, n):
+    def kernel(x, y, z, n):
         t = pl.load(x, [0, 0], [3, 1]) * 2.0
-        total = pl.sum(t, axis=1)
+        product = pl.prod(t, axis=1)
+        wide = pl.load(x, [0, 0], [3, 4])
+        turned = t.T
+        longest = pl.max(turned, axis=1)
         flat = pl.squeeze(t, 1)
         column = pl.reshape(flat, [3, 1])
-        wide = pl.load(x, [0, 0], [3, 4])
-        for _ in pl.range(n):
+        for _ in range(1, n):
+            product = product + product
             wide = wide - column
-            flat = flat - total
-        pl.store(wide, [0, 0], x)
+            flat = flat - product
+        pl.store(longest, [0], y)
         pl.store(flat, [0], y)
+        pl.store(column, [0, 0], z)
 
-    agree(kernel, X, np.zeros(3, np.float32), 2)
+    agree(kernel, X, np.zeros(3, np.float32), np.zeros((3, 1), np.float32), 3)
