@@ -90,7 +90,7 @@ def test_peers_are_chosen_by_name_in_their_own_order() -> None:
         (["run", "--rounds", "0"], "must be at least 1"),
         (["run", "--batch", "nan"], "must be above 0"),
         (["compare", "no-such-file.json", "other.json"], "no-such-file.json"),
-        (["tasks"], "invalid choice"),
+        (["chores"], "invalid choice"),
         ([], "required"),
     ],
 )
