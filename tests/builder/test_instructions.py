@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +11,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-import scipy.special
 
 from pto_jit import PTOFunctionBuilder, PTOModule
 from pto_jit.ir.isa import INSTRUCTIONS, ROWS
 from tests.builder.harness import GLOBAL, around, close, element, floats, integers, positives, run
+
+erf = np.vectorize(math.erf, otypes=[np.float64])
 
 Step = Callable[[PTOFunctionBuilder], object]
 
@@ -77,11 +79,11 @@ CASES: list[Case] = [
     unary("exp", np.exp), unary("exp2", np.exp2), unary("expm1", np.expm1), unary("log", np.log, P),
     unary("log2", np.log2, P), unary("log1p", np.log1p, P), unary("sqrt", np.sqrt, P),
     unary("rsqrt", lambda x: 1 / np.sqrt(x), P), unary("recip", lambda x: 1 / x, P), unary("sin", np.sin),
-    unary("cos", np.cos), unary("tan", np.tan), unary("tanh", np.tanh), unary("erf", scipy.special.erf),
+    unary("cos", np.cos), unary("tan", np.tan), unary("tanh", np.tanh), unary("erf", erf),
     unary("relu", lambda x: np.maximum(x, 0)), unary("relu", lambda x: np.maximum(x, 0), N),
     unary("sigmoid", lambda x: 1 / (1 + np.exp(-x))), unary("silu", lambda x: x / (1 + np.exp(-x))),
     unary("floor", np.floor), unary("ceil", np.ceil), unary("round", np.round, 4 * F), unary("trunc", np.trunc, 4 * F),
-    unary("gelu", lambda x: x * scipy.special.ndtr(x)),
+    unary("gelu", lambda x: x * (1 + erf(x / np.sqrt(2))) / 2),
     Case("gelu", (F,), lambda b: b.gelu("d0", "a", "tanh"),
          lambda x: x * (0.5 + 0.5 * np.tanh(np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x**3)))),
     Case("lrelu", (F,), lambda b: b.lrelu("d0", "a", 0.1), lambda x: np.where(x > 0, x, x * np.float32(0.1))),
