@@ -162,7 +162,7 @@ def test_random_programs_agree(batch: int) -> None:
     function = module.compile()["all"]
     x = floats(ROWS * len(references), COLS, seed=batch)
     for n in (0, 1, 3):
-        expected, interpreted, compiled = (np.zeros_like(x) for _ in range(2))
+        expected, interpreted, compiled = (np.zeros_like(x) for _ in range(3))
         with np.errstate(all="ignore"):
             for k, reference in enumerate(references):
                 part = slice(k * ROWS, (k + 1) * ROWS)
