@@ -7,6 +7,7 @@ import pytest
 
 from pto_jit.dtypes import f32, i64
 from pto_jit.errors import CompilationError, ShapeError, TypeMismatchError
+from pto_jit.ir import instruction_text
 from pto_jit.ir.nodes import Const, Var
 from pto_jit.ir.parse import parse
 from pto_jit.ir.types import ScalarType, TensorType, TileType
@@ -16,6 +17,12 @@ from tests.semantic.op_cases import ACCEPTED, REJECTED, parsed, program
 
 GOOD = [(name, line) for name, lines in ACCEPTED.items() for line in lines]
 BAD = [(name, line, message) for name, lines in REJECTED.items() for line, message in lines]
+
+
+@pytest.fixture
+def operations_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text without the instructions of the PTO ISA, some of which have the names of operations and rules of their own."""
+    monkeypatch.setattr(instruction_text, "SPELLINGS", {})
 
 
 def test_every_row_has_accepted_and_rejected_cases() -> None:
@@ -35,6 +42,7 @@ def test_the_rule_gives_the_types_written_in_the_line(name: str, line: str) -> N
 
 
 @pytest.mark.parametrize(("name", "line", "message"), BAD, ids=[line.split("\n")[0] for _, line, _ in BAD])
+@pytest.mark.usefixtures("operations_alone")
 def test_the_rule_refuses_the_line_with_a_hint_at_its_place(name: str, line: str, message: str) -> None:
     with pytest.raises(CompilationError) as caught:
         parse(program(line), "case.pto", ops=table.NAMES, infer=infer)
@@ -46,6 +54,7 @@ def test_the_rule_refuses_the_line_with_a_hint_at_its_place(name: str, line: str
     assert error.code.startswith("PTO-T" if isinstance(error, TypeMismatchError) else "PTO-H")
 
 
+@pytest.mark.usefixtures("operations_alone")
 def test_a_code_belongs_to_one_class() -> None:
     seen: dict[str, set[str]] = {}
     for _, line, _ in BAD:
