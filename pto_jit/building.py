@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.cache import build_id, disk_cache
@@ -53,11 +55,24 @@ def build(fn: Callable[..., Any], params: Sequence[Param], key: str | None, opti
             return Built(program, structure, small_below, "disk", time.perf_counter() - start, None)
     from pto_jit.compiler import compile_kernel  # the whole compiler: imported by the first kernel that needs it
 
-    stages, program, small_below = compile_kernel(fn, params, options, store)
+    with _collector_paused():
+        stages, program, small_below = compile_kernel(fn, params, options, store)
     structure = encode(stages.results)
     if store is not None and digest is not None and structure is not None:
         store.store(digest, [structure, small_below, program.metadata()], program.object_bytes)
     return Built(program, stages.results, small_below, "compiled", time.perf_counter() - start, stages)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """No cyclic garbage collection inside: a compilation makes many objects that live, and few cycles that die."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _digest(key: str, options: Options) -> str:

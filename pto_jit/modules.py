@@ -11,7 +11,6 @@ import inspect
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +39,7 @@ from pto_jit.runtime import Entry
 from pto_jit.runtime.tensors import TensorView, as_tensor
 from pto_jit.semantic import interpreter
 from pto_jit.semantic.rules import infer
-from pto_jit.slotted import mutable
+from pto_jit.slotted import mutable, replace
 
 if TYPE_CHECKING:
     from pto_jit.runtime.graph import TaskGraph

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from pto_jit.arguments import Parameters
@@ -17,6 +16,7 @@ from pto_jit.ir.types import TensorType
 from pto_jit.ir.walk import rewrite_block
 from pto_jit.language import TensorSpec
 from pto_jit.reading import Spec
+from pto_jit.slotted import replace
 
 
 def incore_function(fn: Any, types: Sequence[Any], named: Mapping[str, Any], name: str | None, loc: Loc) -> Func:

@@ -9,13 +9,13 @@ operations between weak numbers that used it follow, as if it had had that dtype
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from pto_jit.codegen.emit import Emitter, constant
 from pto_jit.codegen.merging import Disagreement, Exit
 from pto_jit.ir.nodes import Call, Const, For, If, Op, Operand, Reduction, Region, Return, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType
 from pto_jit.semantic.rules import infer
+from pto_jit.slotted import replace
 
 _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 

@@ -9,7 +9,6 @@ what the caller has, under its name with a number behind it; only contradictions
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from pto_jit.errors import CompilationError, Loc, ShapeError, TypeMismatchError
 from pto_jit.ir.isa.expansion import Infer
@@ -17,6 +16,7 @@ from pto_jit.ir.nodes import Call, Func, Op, Stmt, Var
 from pto_jit.ir.type_text import fits
 from pto_jit.ir.types import ScalarType, TensorType, TileType, Type
 from pto_jit.ir.walk import rewrite_block, with_operands
+from pto_jit.slotted import replace
 
 MAX_ROUNDS = 64
 

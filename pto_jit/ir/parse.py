@@ -9,7 +9,6 @@ place in the text.
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import replace
 
 from pto_jit.errors import CompilationError, TypeMismatchError
 from pto_jit.ir.instances import Instances
@@ -22,6 +21,7 @@ from pto_jit.ir.tile_calls import complete_calls
 from pto_jit.ir.types import Type
 from pto_jit.ir.variables import FunctionScope
 from pto_jit.ir.walk import statements
+from pto_jit.slotted import replace
 
 _KINDS: dict[str, FuncKind] = {text: kind for kind, text in FUNCTION_TYPES.items()}  # pyright: ignore
 

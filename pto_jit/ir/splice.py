@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Call, Func, Module, Op, Operand, Return, Stmt, Var
 from pto_jit.ir.types import Type
 from pto_jit.ir.walk import block_defs, defs, rename, rewrite_block, statements, substitute
+from pto_jit.slotted import replace
 
 
 def can_splice(func: Func) -> bool:

@@ -9,7 +9,6 @@ use tensors that nobody declared: those are temporaries, allocated once, as larg
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import NoReturn
 
 from pto_jit.dtypes import i64
@@ -21,7 +20,7 @@ from pto_jit.ir.isa.expansion import constant
 from pto_jit.ir.nodes import Block, Call, Const, For, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, Type
 from pto_jit.ir.walk import blocks, defs, rewrite_block, statements, uses, with_operands
-from pto_jit.slotted import frozen
+from pto_jit.slotted import frozen, replace
 
 I64 = ScalarType(i64)
 DECLARE = "declare the shape of the parameter: `.memref(name, space, dtype, shape=(rows, cols))`"

@@ -8,7 +8,6 @@ pass found nothing to do.  "Direct" below means of the statement itself, not of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import TypeVar
 
 from pto_jit.ir.nodes import (
@@ -32,6 +31,7 @@ from pto_jit.ir.nodes import (
     Var,
     While,
 )
+from pto_jit.slotted import replace
 
 T = TypeVar("T")
 

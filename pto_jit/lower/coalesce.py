@@ -36,11 +36,11 @@ After::
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 from pto_jit.ir.nodes import Block, Func, Module, Op, Stmt, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import block_defs, block_uses, defs, map_blocks, map_funcs, operands, statements
+from pto_jit.slotted import replace
 
 
 def coalesce(module: Module) -> Module:

@@ -44,7 +44,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import Block, For, Func, Fuse, If, Module, Op, Scope, Stmt, While
@@ -52,6 +51,7 @@ from pto_jit.ir.walk import statements
 from pto_jit.lower.axes import GENERATED, Axial, touches_tiles, unit_reshape
 from pto_jit.lower.maps import expand_maps
 from pto_jit.semantic.table import REDUCTIONS
+from pto_jit.slotted import replace
 
 _LIMIT = 96  # operations in a group: beyond this the loop bodies no longer fit the registers anyway
 

@@ -30,12 +30,12 @@ After::
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 from pto_jit.ir.nodes import Block, Func, Module, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import map_blocks, map_funcs
 from pto_jit.lower.axes import is_elementwise
+from pto_jit.slotted import replace
 
 
 def expand_maps(module: Module) -> Module:

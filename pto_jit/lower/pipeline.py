@@ -11,7 +11,6 @@ from pto_jit.lower.coalesce import coalesce
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.fuse import fuse
 from pto_jit.lower.grain import choose_grains
-from pto_jit.lower.instrument import check_promises
 from pto_jit.lower.interchange import interchange_loops
 from pto_jit.lower.outline import outline_scopes
 from pto_jit.lower.place import place_scopes
@@ -55,5 +54,7 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
 
 def with_checks(passes: Sequence[tuple[str, Pass]]) -> tuple[tuple[str, Pass], ...]:
     """The passes of a compilation for debugging: loops are marked to be checked while they are those of the source."""
+    from pto_jit.lower.instrument import check_promises
+
     at = 1 + next(k for k, (name, _) in enumerate(passes) if name == "simplified")
     return (*passes[:at], ("checked", check_promises), *passes[at:])

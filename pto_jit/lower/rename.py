@@ -35,7 +35,6 @@ After::
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import (
@@ -58,6 +57,7 @@ from pto_jit.ir.nodes import (
 from pto_jit.ir.types import TensorType
 from pto_jit.ir.walk import block_defs, block_uses, blocks, defs, free_vars, map_funcs, statements, substitute, uses
 from pto_jit.lower.names import Names
+from pto_jit.slotted import replace
 
 
 def name_values(module: Module) -> Module:

@@ -24,7 +24,6 @@ After::
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 from pto_jit.dtypes import i64
 from pto_jit.ir.nodes import Block, Const, For, Func, Fuse, If, Module, Op, Operand, Scope, Stmt, Var
@@ -32,6 +31,7 @@ from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import block_defs, defs, map_funcs, operands, rewrite_func, statements, substitute
 from pto_jit.lower.names import fold, index
 from pto_jit.semantic.table import effects
+from pto_jit.slotted import replace
 
 _COMPARE = {
     "eq": int.__eq__, "ne": int.__ne__, "lt": int.__lt__, "le": int.__le__, "gt": int.__gt__, "ge": int.__ge__,

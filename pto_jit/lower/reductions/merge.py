@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from math import prod
 
 from pto_jit.ir.nodes import Block, Const, For, If, Op, Operand, Stmt, Var, While
 from pto_jit.lower.names import BOOL, I64, Names, Scalars, index, source_name
 from pto_jit.lower.reductions.arrays import Copies
 from pto_jit.lower.reductions.partials import Emit, Partials
+from pto_jit.slotted import replace
 
 Held = Partials | Copies
 LARGE = 1 << 14  # elements of a partial result from which the merges of a level are divided over the workers

@@ -8,7 +8,6 @@ one that depends on its extent alone: at most 64 partial results in the whole ne
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from pto_jit.ir.nodes import Block, Const, For, If, Op, Operand, Reduction, Stmt, Var
 from pto_jit.ir.types import TileType
@@ -20,7 +19,7 @@ from pto_jit.lower.reductions.partials import State
 from pto_jit.lower.reductions.recognise import states_of
 from pto_jit.semantic.failures import STEP
 from pto_jit.semantic.table import effects
-from pto_jit.slotted import frozen
+from pto_jit.slotted import frozen, replace
 
 PARTS = 64  # partial results of a nest whose chunks the compiler chooses
 ELEMENTS = 1 << 22  # elements of all copies of a tensor together, where the compiler chooses

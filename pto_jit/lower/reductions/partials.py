@@ -9,7 +9,6 @@ neither read nor written.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from pto_jit.dtypes import bool_, i64
 from pto_jit.errors import Loc
@@ -19,7 +18,7 @@ from pto_jit.ir.walk import block_defs, rename, substitute
 from pto_jit.lower.names import BOOL, I64, Names, index
 from pto_jit.lower.reductions.places import Place
 from pto_jit.semantic.rules import infer
-from pto_jit.slotted import frozen
+from pto_jit.slotted import frozen, replace
 
 TRUE, FALSE = Const(True, BOOL), Const(False, BOOL)
 

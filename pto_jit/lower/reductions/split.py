@@ -53,7 +53,6 @@ After::
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from pto_jit.ir.nodes import (
     Block,
@@ -84,6 +83,7 @@ from pto_jit.lower.reductions.recognise import states_of
 from pto_jit.lower.reductions.spread import is_read_by_loops, spread
 from pto_jit.lower.simplify import simplify
 from pto_jit.semantic.table import is_generator
+from pto_jit.slotted import replace
 
 
 def split_reductions(module: Module, decisions: list[Decision]) -> Module:

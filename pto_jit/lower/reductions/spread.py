@@ -8,13 +8,13 @@ not cross scopes.  In global memory it does not.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from pto_jit.ir.nodes import For, Operand, Stmt, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import block_defs, free_vars, rename
 from pto_jit.lower.names import Names
 from pto_jit.lower.reductions.partials import Emit
+from pto_jit.slotted import replace
 
 Pending = list[tuple[Stmt, frozenset[str]]]  # statements with what is live after them
 

@@ -9,9 +9,9 @@ afterwards.  How many ranges there are follows from the extents alone, so the re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from pto_jit.dtypes import DType
+from pto_jit.slotted import replace
 from pto_jit.targets.cpu.access import load, save
 from pto_jit.targets.cpu.code import (
     I32,

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
 from typing import Any
 
 from llvmlite import ir
 
 from pto_jit.dtypes import DType
-from pto_jit.slotted import frozen, replace
+from pto_jit.slotted import frozen, names, replace
 from pto_jit.targets.cpu.code import Index, Value
 
 
@@ -80,7 +79,7 @@ def remap(obj: Any, change: Callable[[Value], Value]) -> Any:
         return [remap(x, change) for x in obj]
     if isinstance(obj, dict):
         return {k: remap(x, change) for k, x in obj.items()}
-    if is_dataclass(obj) and not isinstance(obj, (type, DType)):
-        names = [f.name for f in fields(obj)]
-        return replace(obj, **{n: remap(getattr(obj, n), change) for n in names})
-    return obj
+    if isinstance(obj, (type, DType)):
+        return obj
+    fields = names(type(obj))
+    return obj if fields is None else replace(obj, **{name: remap(getattr(obj, name), change) for name in fields})

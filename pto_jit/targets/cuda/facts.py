@@ -5,19 +5,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from pto_jit.dtypes import i64
 from pto_jit.ir.nodes import Const, For, Func, If, Op, Operand, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import defs, statements, uses
+from pto_jit.slotted import frozen
 from pto_jit.targets.cpu.analysis import fitting_tiles
 
 _INDEX = ScalarType(i64)
 _ARITHMETIC = frozenset("add sub mul floordiv mod min max cast copy select dim valid extent".split())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Facts:
     """mutable: variables assigned more than once; uses: how often a name is read; indices: 64-bit numbers that only say
     where memory is; natural: numbers that are not negative; limits: loop variables, by the names of what they stay

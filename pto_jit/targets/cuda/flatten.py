@@ -7,13 +7,12 @@ A body that came from an in-core function stands in a `Scope`, so that what is h
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from pto_jit.errors import Loc, TargetError
 from pto_jit.ir.nodes import Block, Call, For, Func, Fuse, Module, Op, Operand, Return, Scope, Stmt, Var
 from pto_jit.ir.types import ScalarType
 from pto_jit.ir.walk import block_defs, block_uses, rename, rewrite_block, statements, substitute
 from pto_jit.lower.axes import is_elementwise, touches_tiles
+from pto_jit.slotted import replace
 
 
 def flatten(module: Module) -> Func:

@@ -29,13 +29,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from pto_jit.dtypes import i64
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Call, Const, For, Func, If, Module, Op, Operand, Return, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, block_uses, blocks, defs, free_vars, map_blocks, statements, uses, with_blocks
+from pto_jit.slotted import replace
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.source.identifiers import RESERVED
 

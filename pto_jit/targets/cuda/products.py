@@ -8,7 +8,6 @@ later iteration is under way while the current one computes; elsewhere the threa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from pto_jit.dtypes import DType
 from pto_jit.errors import Loc
@@ -16,6 +15,7 @@ from pto_jit.ir.nodes import Block, Const, For, Op, Operand, Stmt, Var
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import blocks, statements, uses
 from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
+from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import SharedTile
 from pto_jit.targets.cuda.nests import touches_tiles
@@ -29,7 +29,7 @@ Role = tuple[str, str]
 """What the rows and the columns of a stored tile are to a product: m and n, its result's, or k, contracted."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Staged:
     """A tile in shared memory; `at` is where it starts, `turned`: it stands there as its transpose.
 

@@ -8,7 +8,6 @@ once is written where it is read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from pto_jit.dtypes import DType
@@ -17,6 +16,7 @@ from pto_jit.ir.nodes import Block, Const, For, If, Op, Operand, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import uses
 from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes, unit_reshape
+from pto_jit.slotted import replace
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.function import FunctionWriter
 from pto_jit.targets.cuda.values import UNIT, Axis, Tile, in_array

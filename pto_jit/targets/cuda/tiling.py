@@ -28,7 +28,6 @@ Elementwise operations on the result, and its stores, come into the nest; others
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from pto_jit.dtypes import DType, i64
 from pto_jit.errors import Loc
@@ -36,6 +35,7 @@ from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Operand, Scope, St
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, block_uses, statements, uses
 from pto_jit.lower.axes import is_elementwise, unit_reshape
+from pto_jit.slotted import replace
 from pto_jit.targets.cuda.nests import PARALLEL, touches_tiles
 
 TILE = 128

@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 from pto_jit.dtypes import DType
 from pto_jit.errors import Loc
+from pto_jit.slotted import frozen, replace
 
 ErrorName = str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Site:
     """A place that can fail while running: the error's name, its message over {0} {1}, and where it is."""
 
@@ -21,7 +21,7 @@ class Site:
     loc: Loc
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Axis:
     """One axis of a tile, as C expressions.
 
@@ -43,7 +43,7 @@ class Axis:
 UNIT = Axis(True, "1", "1", "1")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tile:
     """A tile value: `element(i, j)` is its C expression for slot (i, j).
 
