@@ -88,3 +88,34 @@ def test_missing_and_unknown_arguments_are_type_errors() -> None:
         Point()  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="unexpected"):
         Point(1, w=3)  # type: ignore[call-arg]
+
+
+@mutable
+class Counted:
+    a: int
+    b: list[int] = field(default_factory=list)
+    c: int = field(default=7, kw_only=True)
+    d: int = 3
+
+
+def test_the_first_instances_and_those_of_the_compiled_initialiser_are_alike() -> None:
+    general = Counted.__init__
+    for i in range(100):
+        record = Counted(i, d=5) if i % 2 else Counted(a=i, c=1, b=[i])
+        assert (record.a, record.b, record.c, record.d) == ((i, [], 7, 5) if i % 2 else (i, [i], 1, 3))
+    assert Counted.__init__ is not general
+    assert Counted(1).b is not Counted(1).b
+
+
+def test_an_argument_given_twice_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="multiple values"):
+        Point(1, x=2)  # type: ignore[misc]
+
+
+def test_positional_patterns_and_the_standard_functions_see_the_fields() -> None:
+    match Point3(1, 2.0, z=9):
+        case Point3(x, y, _, _, z):
+            assert (x, y, z) == (1, 2.0, 9)
+    assert dataclasses.is_dataclass(Counted)
+    assert dataclasses.asdict(Counted(1)) == {"a": 1, "b": [], "c": 7, "d": 3}
+    assert dataclasses.replace(Point(1), x=4) == Point(4)
