@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -233,7 +232,9 @@ class Expressions:
             if isinstance(error, PtoError):
                 raise
             kind = getattr(value, "__name__", None) or type(value).__name__
-            close = difflib.get_close_matches(name, dir(value), 1)
+            from difflib import get_close_matches  # an error is on its way: not every compilation's cost
+
+            close = get_close_matches(name, dir(value), 1)
             raise g.error(
                 CompilationError,
                 f"`{kind}` has no attribute `{name}`",

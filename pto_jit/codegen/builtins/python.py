@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +63,9 @@ def attribute(cg: Generator, value: Any, name: str) -> Any:
             return BoundMethod(name, method)
     kind = {Scalar: "scalar", Tile: "tile", Tensor: "tensor"}[type(value)]
     known = ["dtype", "to", *([] if isinstance(value, Scalar) else ["shape", "ndim", "size", "T", *_METHODS])]
-    close = difflib.get_close_matches(name, known, 1)
+    from difflib import get_close_matches  # an error is on its way: not every compilation's cost
+
+    close = get_close_matches(name, known, 1)
     raise cg.error(CompilationError, f"a run-time {kind} has no attribute `{name}`", code="PTO-N011",
                    hint=f"did you mean `{close[0]}`?" if close else f"it has {', '.join(known)}")  # fmt: skip
 
