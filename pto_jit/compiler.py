@@ -19,7 +19,7 @@ from pto_jit.codegen.compilation import compile_program
 from pto_jit.codegen.generator import Watch
 from pto_jit.codegen.params import Param
 from pto_jit.config import config, log
-from pto_jit.errors import InternalError, Loc, PtoError
+from pto_jit.errors import CompilationError, InternalError, Loc, PtoError
 from pto_jit.ir.nodes import Module
 from pto_jit.ir.text import to_text as print_module
 from pto_jit.ir.verify import verify
@@ -92,10 +92,15 @@ def lower(
     """Source to loop IR, ready for a target; `watch` is told of every statement that the front end executes."""
     stages = Stages()
     start = time.perf_counter()
-    program = compile_program(fn, params, options=options, watch=watch)
-    module, stages.results = program.module, program.results
-    _record(stages, "source", module, start)
-    run_passes(stages, PIPELINE, options)
+    try:
+        program = compile_program(fn, params, options=options, watch=watch)
+        module, stages.results = program.module, program.results
+        _record(stages, "source", module, start)
+        run_passes(stages, PIPELINE, options)
+    except CompilationError as error:
+        from pto_jit.tracebacks import point_at
+
+        raise point_at(error, error.loc) from error.__cause__
     return stages
 
 

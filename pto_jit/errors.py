@@ -87,7 +87,7 @@ class CompilationError(PtoError):
     """The program cannot be compiled.
 
     Attributes: `filename lineno col_offset end_lineno end_col_offset` (lines from 1, columns from 0), `code`, `hint`,
-    `notes` (a tuple of `Note`).
+    `notes` (a tuple of `Note`), `others` (a tuple of the further errors that the same compilation found).
     """
 
     default_code = "PTO-N000"
@@ -100,6 +100,7 @@ class CompilationError(PtoError):
         code: str | None = None,
         hint: str | None = None,
         notes: tuple[Note, ...] = (),
+        others: tuple[CompilationError, ...] = (),
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -107,9 +108,10 @@ class CompilationError(PtoError):
         self.code = code or self.default_code
         self.hint = hint
         self.notes = notes
+        self.others = others
 
     def __reduce__(self) -> Any:
-        return _rebuild, (type(self), self.message, self.loc, self.code, self.hint, self.notes)
+        return _rebuild, (type(self), self.message, self.loc, self.code, self.hint, self.notes, self.others)
 
     @property
     def filename(self) -> str | None:
@@ -153,11 +155,14 @@ class CompilationError(PtoError):
             caller = caller.caller
         if self.hint:
             lines.append(f"help: {self.hint}")
+        for k, other in enumerate(self.others):
+            lines += ["", f"error {k + 2} of {len(self.others) + 1}:", str(other)]
         return "\n".join(lines)
 
 
-def _rebuild(cls: Any, message: str, loc: Loc | None, code: str, hint: str | None, notes: tuple[Note, ...]) -> Any:
-    return cls(message, loc, code=code, hint=hint, notes=notes)
+def _rebuild(cls: Any, message: str, loc: Loc | None, code: str, hint: str | None, notes: tuple[Note, ...],
+             others: tuple[CompilationError, ...]) -> Any:  # fmt: skip
+    return cls(message, loc, code=code, hint=hint, notes=notes, others=others)
 
 
 class UnsupportedSyntaxError(CompilationError):

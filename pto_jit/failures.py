@@ -34,9 +34,11 @@ def fail(kernel: Kernel, site: int, v0: int, v1: int, v2: int, args: tuple[Any, 
         raise MemoryError(f"{kernel.name}: {v0} bytes could not be had")
     if site < 0:
         raise errors.InternalError(f"{kernel.name}: the runtime reported failure {site} ({v0})")
+    from pto_jit.tracebacks import point_at
+
     error, template, _ = kernel.built.program.sites[site]
     if error == "RaceError":
-        raise _race(kernel, site, (v1, v0), more)
+        raise point_at(_race(kernel, site, (v1, v0), more), _place(kernel, site))
     reason, action = template.format(v0, v1, v2), ""
     code = _CODES.get(error, "PTO-A900")
     if error != "KernelAssertionError":  # that is the user's text
@@ -53,7 +55,7 @@ def fail(kernel: Kernel, site: int, v0: int, v1: int, v2: int, args: tuple[Any, 
             caller = caller.caller
     if action:
         lines.append(f"help: {action}")
-    raise _error(error, "\n".join(lines), code, loc)
+    raise point_at(_error(error, "\n".join(lines), code, loc), loc)
 
 
 def _failed_task(kernel: Kernel, graph: int, task: int) -> str:

@@ -105,9 +105,13 @@ class _Compilation:
             body = place_scopes(
                 g.e, g.e.finish(), lambda: g.scope_name(None), implicit, lambda v: g.calls.returned.complete_var(v)
             )
-        except (PtoError, RecursionError):
+        except (PtoError, RecursionError) as error:
+            if g.recovery.errors and error is not g.recovery.errors[0]:
+                raise g.recovery.summary() from None
             raise
         except Exception as error:
+            if g.recovery.errors:
+                raise g.recovery.summary() from None
             raise InternalError(f"{type(error).__name__} while compiling {g.e.loc}: {error}") from error
         returned = g.calls.returned
         func = Func(name, "orchestration", tuple(self.params), returned.types or (), _used_dims(body), loc)
@@ -122,7 +126,10 @@ class _Compilation:
                 g.control.return_now_value(value, node.body)
             return
         mark = len(g.control.pending)
-        status = g.control.close_pending(mark, g.statements.block(node.body))
+        status = g.statements.block(node.body)
+        if g.recovery.errors:
+            raise g.recovery.summary()
+        status = g.control.close_pending(mark, status)
         if status is None:
             if g.calls.returned.types:
                 g.node = node.body[-1]

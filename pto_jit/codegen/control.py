@@ -65,7 +65,7 @@ class Control:
         changes: Changes = {}
         for (holder, name), (old, place) in region.journal.items():
             changes[holder, name] = (holder.vars.get(name, MISSING), holder.places.get(name))
-            _restore(holder, name, old, place)
+            restore(holder, name, old, place)
         return changes
 
     def apply(self, changes: Changes) -> None:
@@ -427,7 +427,8 @@ class Control:
         return GONE
 
 
-def _restore(holder: Any, name: str, value: Any, place: ast.AST | None) -> None:
+def restore(holder: Any, name: str, value: Any, place: ast.AST | None) -> None:
+    """Give a name back the value and the place of its assignment that it had."""
     if value is MISSING:
         holder.vars.pop(name, None)
     else:

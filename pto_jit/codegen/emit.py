@@ -92,6 +92,10 @@ class Emitter:
         popped = self._blocks.pop()
         assert popped is statements
 
+    def cut(self, depth: int) -> None:
+        """Drop the blocks opened since there were `depth`: what they belong to is given up."""
+        del self._blocks[depth:]
+
     @property
     def loc(self) -> Loc:
         """The place of the expression being compiled."""

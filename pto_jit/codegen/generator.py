@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import difflib
 import functools
 import types
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from pto_jit.codegen.emit import Emitter
 from pto_jit.codegen.expressions import Expressions
 from pto_jit.codegen.frames import BUILTINS, MISSING, Frame, Items, KernelFunction, Unusable
 from pto_jit.codegen.loops import Loops
+from pto_jit.codegen.recovery import Recovery
 from pto_jit.codegen.regions import Holder, LoopRecord, Region, Target
 from pto_jit.codegen.statements import Statements
 from pto_jit.codegen.values import RunTimeValueUsed, Scalar, is_runtime
@@ -83,6 +83,7 @@ class Generator:
         self.control = Control(self)
         self.choices = Choices(self)
         self.loop_statements = Loops(self)
+        self.recovery = Recovery(self)
 
     # -- places and errors --------------------------------------------------------------------------------------
 
@@ -289,7 +290,9 @@ class Generator:
                 code="PTO-N005",
                 hint=f"assign `{name}` before this line on every path",
             )
-        close = difflib.get_close_matches(name, self.frame.visible(), 1)
+        from difflib import get_close_matches  # an error is on its way: not every compilation's cost
+
+        close = get_close_matches(name, self.frame.visible(), 1)
         hint = f"did you mean `{close[0]}`?" if close else f"define `{name}` before the kernel is called"
         return self.error(CompilationError, f"name `{name}` is not defined", code="PTO-N006", hint=hint)
 

@@ -49,8 +49,15 @@ class Statements:
     def block(self, stmts: Sequence[ast.stmt]) -> Status:
         """Execute statements until control leaves."""
         g = self.g
+        recovery = g.recovery
         for stmt in stmts:
-            status = self.statement(stmt)
+            mark = recovery.mark()
+            try:
+                status = self.statement(stmt)
+            except (CompilationError, InternalError) as error:
+                if mark is None:
+                    raise
+                status = recovery.recover(error, stmt, mark)
             if status is None and g.targets and any(t.vars["left"] is not False for t in g.targets):
                 status = g.control.after_statement(stmt)
             if status is not None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib.util
 import linecache
 import os
 import time
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -111,9 +111,9 @@ def test_code_without_source_says_what_to_do():
 
 def module(path, text):
     path.write_text(text)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
+    loaded = types.ModuleType(path.stem)
+    loaded.__file__ = str(path)
+    exec(compile(text, str(path), "exec"), loaded.__dict__)  # no stored bytecode of an earlier text
     return loaded
 
 
