@@ -45,10 +45,11 @@ def _near(parts: Parts) -> None:
     w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, in_place = f.parameters
     here = in_place.differs(0)
     # B larger than L2 passes by in blocks of few rows, prefetched along the rows; the more rows C has, the deeper the
-    # blocks, so that C is not read and written too often.
+    # blocks, so that C is not read and written too often.  Yet the rows of B that a panel crosses must stay in the
+    # caches until all rows of A have met them: where they are 4 KiB or a multiple apart, they fall into few sets.
     streams = here & (n * k > plan.near_bytes // s.unit) & (n >= 8 * s.tile_columns)
     most = f.select(m <= s.tile_rows, plan.stream_depth, plan.stream_depth * 2)
-    most = f.select(m <= 2 * s.tile_rows, most, plan.stream_depth * 16)
+    most = f.select(m <= 2 * s.tile_rows, most, plan.stream_depth * 3)
     most = f.select(streams, f.minimum(most, plan.depth), plan.depth)
     depth = parts.depth(f, k, most)
     how = parts.how_a(f, m, n, k, a_rs, a_cs)
