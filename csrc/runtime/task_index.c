@@ -5,7 +5,7 @@
  * As long as every access of a lattice is made of whole tiles of one regular tiling (that of the first access), there is
  * a cell per tile: its last writer and the readers since.  Anything else takes the lattice to arbitrary boxes.
  */
-#include "tasks.h"
+#include "task_index.h"
 
 #include <string.h>
 
@@ -77,6 +77,23 @@ void pto__list_give(pto_graph *g, uint32_t list) {
     }
 }
 
+/* Takes the task that was added last out of a list; 0: it is empty. */
+static uint32_t list_drop(pto_graph *g, uint32_t *list) {
+    if (*list == 0) {
+        return 0;
+    }
+    const pto_link *link = pto__list_link(g, *list);
+    uint32_t t = link->tasks[pto__list_count(*list) - 1];
+    if (pto__list_count(*list) > 1) {
+        --*list;
+        return t;
+    }
+    uint32_t number = *list >> 2;
+    *list = link->next;
+    pto__slab_give(&g->links, number, PTO_LOG2_LINK);
+    return t;
+}
+
 uint32_t pto__list_prune(pto_graph *g, uint32_t list) {
     uint32_t kept = 0;
     while (list != 0) {
@@ -94,41 +111,71 @@ uint32_t pto__list_prune(pto_graph *g, uint32_t list) {
 
 /* ---- cells ---- */
 
-/* The cell of a tile; 0: no memory (or, with `find`, no such cell). */
-static uint32_t cell_at(pto_graph *g, pto_lattice *l, int64_t tile, bool find) {
-    uint32_t **page = &l->directory[(uint64_t)tile / PTO_DIRECTORY_PAGE];
-    if (*page == NULL) {
-        if (find) {
-            return 0;
-        }
-        *page = pto__supply_block(&g->supply, PTO_DIRECTORY_PAGE * sizeof **page);
-        if (*page == NULL) {
-            return 0;
-        }
-        memset(*page, 0, PTO_DIRECTORY_PAGE * sizeof **page);
+static int64_t tiles_in(const pto_lattice *l) {
+    int64_t tiles = 1;
+    for (int32_t d = 0; d < l->rank; d++) {
+        tiles *= l->tiling[d].count;
     }
-    uint32_t *number = &(*page)[(uint64_t)tile % PTO_DIRECTORY_PAGE];
-    if (*number == 0 && !find) {
-        uint32_t made;
-        pto_cell *cell = pto__slab_take(&g->cells, &g->supply, PTO_LOG2_CELL, &made);
-        if (cell == NULL || made >= PTO_EXPLICIT) {
-            return 0;
-        }
-        pto_cell empty = {0, 0, (uint32_t)(l - g->lattices), (uint32_t)tile};
-        *cell = empty;
-        *number = made;
-    }
-    return *number;
+    return tiles;
 }
 
-uint32_t pto__cell_create(pto_graph *g, pto_lattice *l, int64_t tile) { /* 0: no memory */
-    return cell_at(g, l, tile, false);
+/* Of the lattice's directory: as long as it has to be. */
+static size_t page_length(const pto_lattice *l) {
+    int64_t tiles = tiles_in(l);
+    return tiles < (int64_t)PTO_DIRECTORY_PAGE ? (size_t)tiles : PTO_DIRECTORY_PAGE;
+}
+
+/* The cell of a tile; NULL: no memory (or, with `find`, no such cell). */
+static pto_cell *cell_at(pto_graph *g, pto_lattice *l, int64_t tile, bool find) {
+    pto_cell ***page = &l->directory[(uint64_t)tile / PTO_DIRECTORY_PAGE];
+    if (*page == NULL) {
+        if (find) {
+            return NULL;
+        }
+        *page = pto__supply_block(&g->supply, page_length(l) * sizeof **page);
+        if (*page == NULL) {
+            return NULL;
+        }
+        memset(*page, 0, page_length(l) * sizeof **page);
+    }
+    pto_cell **cell = &(*page)[(uint64_t)tile % PTO_DIRECTORY_PAGE];
+    if (*cell == NULL && !find) {
+        uint32_t made;
+        pto_cell *empty = pto__slab_take(&g->cells, &g->supply, PTO_LOG2_CELL, &made);
+        if (empty == NULL) {
+            return NULL;
+        }
+        memset(empty, 0, sizeof *empty);
+        empty->number = made;
+        empty->lattice = (uint32_t)(l - g->lattices);
+        empty->tile = (uint32_t)tile;
+        *cell = empty;
+    }
+    return *cell;
+}
+
+pto_cell *pto__cell_create(pto_graph *g, pto_lattice *l, int64_t tile) { return cell_at(g, l, tile, false); }
+
+/* All readers of a cell as one list, which the caller owns; 0: no memory, or there are none. */
+static uint32_t readers_taken(pto_graph *g, pto_cell *cell) {
+    return cell->reader == 0 ? 0 : pto__list_add(g, cell->readers, cell->reader);
+}
+
+bool pto__cell_readers_before(pto_graph *g, uint32_t t, pto_cell *cell) {
+    if (!pto__edges_from_list(g, cell->readers, t)) {
+        return false;
+    }
+    if (t != 0) {
+        pto__list_give(g, cell->readers);
+        cell->readers = 0;
+    }
+    return true;
 }
 
 void pto__forget_last(pto_graph *g, const pto_lattice *l) {
     for (uint32_t i = 0; i < g->num_tensors; i++) {
         if (&g->lattices[g->tensors[i].lattice] == l) {
-            g->tensors[i].last_word = 0;
+            g->tensors[i].last_cell = NULL;
         }
     }
 }
@@ -152,7 +199,7 @@ static bool set_tiling(pto_graph *g, pto_lattice *l, const int64_t *box) {
             return false;
         }
         l->tiling[d].tile = tile;
-        l->tiling[d].magic = tile == 1 ? 0 : UINT64_MAX / (uint64_t)tile + 1;
+        l->tiling[d].magic = (((uint64_t)1 << 62) + (uint64_t)tile - 1) / (uint64_t)tile;
         l->tiling[d].count = (length + tile - 1) / tile;
         tiles *= l->tiling[d].count;
         if (tiles > PTO_MOST_TILES) {
@@ -179,8 +226,8 @@ static bool tiles_of(const pto_lattice *l, const int64_t *box, bool touched, int
         const pto_tiling *t = &l->tiling[d];
         int64_t low = box[2 * d] - l->floor[d];
         int64_t high = box[2 * d + 1] - l->floor[d];
-        first[d] = pto__tile_at(t, low);
-        last[d] = pto__tile_at(t, high - 1);
+        first[d] = pto__tile_at(t->magic, low);
+        last[d] = pto__tile_at(t->magic, high - 1);
         if (touched) {
             continue;
         }
@@ -221,10 +268,7 @@ bool pto__index_box(pto_graph *g, pto_lattice *l) {
     if (before == PTO_UNTOUCHED) {
         return true;
     }
-    int64_t tiles = 1;
-    for (int32_t d = 0; d < l->rank; d++) {
-        tiles *= l->tiling[d].count;
-    }
+    int64_t tiles = tiles_in(l);
     int64_t *box = pto__supply_block(&g->supply, (size_t)(2 * l->rank + 1) * sizeof *box);
     if (box == NULL) {
         return false;
@@ -234,20 +278,21 @@ bool pto__index_box(pto_graph *g, pto_lattice *l) {
         if (l->directory[page] == NULL) {
             continue;
         }
-        for (int64_t i = 0; i < PTO_DIRECTORY_PAGE && good; i++) {
-            uint32_t number = l->directory[page][i];
-            pto_cell *cell = number == 0 ? NULL : pto__cell(g, number);
-            if (cell == NULL || (cell->writer == 0 && cell->readers == 0)) {
+        for (size_t i = 0; i < page_length(l) && good; i++) {
+            pto_cell *cell = l->directory[page][i];
+            if (cell == NULL || (cell->writer == 0 && cell->reader == 0)) {
                 continue;
             }
             pto__tile_box(l, cell->tile, box);
             if (cell->writer != 0) {
                 good = pto__boxes_insert(g, l, box, cell->writer, 0);
             }
-            if (good && cell->readers != 0) {
-                good = pto__boxes_insert(g, l, box, 0, cell->readers);
+            if (good && cell->reader != 0) {
+                uint32_t readers = readers_taken(g, cell);
+                good = readers != 0 && pto__boxes_insert(g, l, box, 0, readers);
             }
             cell->writer = 0; /* the cell itself stays: it says where its tasks' regions are */
+            cell->reader = 0;
             cell->readers = 0;
         }
     }
@@ -269,10 +314,10 @@ static bool access_tiles(pto_graph *g, uint32_t t, pto_lattice *l, const int64_t
         for (int32_t d = 0; d < rank; d++) {
             tile = tile * l->tiling[d].count + at[d];
         }
-        uint32_t number = cell_at(g, l, tile, t == 0);
-        if (number != 0) {
-            pto_cell *cell = pto__cell(g, number);
-            if (!(write ? pto__cell_write(g, t, cell, recording) : pto__cell_read(g, t, cell, recording))) {
+        pto_cell *cell = cell_at(g, l, tile, t == 0);
+        if (cell != NULL) {
+            pto_task_record *record = t == 0 ? NULL : pto__task(g, t);
+            if (!(write ? pto__cell_write(g, t, record, cell, recording) : pto__cell_read(g, t, cell, recording))) {
                 return false;
             }
         } else if (t != 0) {
@@ -342,8 +387,11 @@ bool pto__index_prune(pto_graph *g) {
         if (cell->writer != 0 && pto__retired(g, cell->writer)) {
             cell->writer = 0;
         }
-        if (cell->readers != 0) {
+        if (cell->reader != 0) {
             cell->readers = pto__list_prune(g, cell->readers);
+            if (pto__retired(g, cell->reader)) {
+                cell->reader = list_drop(g, &cell->readers);
+            }
         }
     }
     for (uint32_t i = 0; i < g->num_lattices; i++) {

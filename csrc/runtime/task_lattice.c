@@ -444,6 +444,7 @@ int32_t pto__tensor_add(pto_graph *g, int64_t base, int64_t element_bytes, int32
     pto_tensor *t = &g->tensors[g->num_tensors];
     memset(t, 0, sizeof *t);
     t->rank = rank;
+    t->region_words = 1 + 2 * (int64_t)rank;
     t->base = base;
     t->element_bytes = element_bytes;
     t->extents = room;

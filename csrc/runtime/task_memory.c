@@ -75,17 +75,18 @@ static unsigned char *take_page(pto_supply *s) {
 
 /* ---- slabs ---- */
 
-void pto__slab_init(pto_slab *slab) {
+void pto__slab_init(pto_slab *slab, uint32_t most) {
     memset(slab, 0, sizeof *slab);
     atomic_init(&slab->table, NULL);
     slab->end = 1; /* 0 means none */
     slab->room = 0;
+    slab->most = most;
 }
 
 bool pto__slab_grow(pto_slab *slab, pto_supply *s, uint32_t log2) {
     uint32_t per_page = PTO_PAGE_BYTES >> log2;
     uint32_t pages = slab->room / per_page;
-    if (slab->room > UINT32_MAX - per_page) {
+    if (slab->room > slab->most - per_page) {
         return false;
     }
     /* relaxed: only this thread changes it */
@@ -114,6 +115,10 @@ bool pto__slab_grow(pto_slab *slab, pto_supply *s, uint32_t log2) {
     slab->cursor = page + ((size_t)(slab->end - slab->room) << log2);
     slab->room += per_page;
     return true;
+}
+
+void *pto__slab_take_slow(pto_slab *slab, pto_supply *s, uint32_t log2, uint32_t *number) {
+    return pto__slab_take(slab, s, log2, number);
 }
 
 /* ---- the arena ---- */

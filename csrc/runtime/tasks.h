@@ -4,11 +4,14 @@
  *
  *   task_memory.c    blocks from the recycled memory, cut into pages; numbered elements (slabs); payloads
  *   task_lattice.c   tensors, the lattice that each one's elements lie on, and when two boxes share a byte
- *   task_index.c     who wrote and read what: cells of a regular tiling, or arbitrary boxes
- *   task_boxes.c     the boxes of one lattice: search, cutting, covering
- *   task_graph.c     building: kinds, accesses, edges, submission
- *   task_run.c       running: lanes, stealing, the bounded window, cancelling, failures
- *   task_report.c    what a graph looks like: tasks, edges, measures, the dump
+ *   task_index.c     who wrote and read what: cells of a regular tiling, or arbitrary boxes; task_index.h: the fast way
+ *   task_boxes.c     the boxes of one lattice: cutting, covering; task_buckets.c finds them
+ *   task_graph.c     building: regions, accesses, submission; task_steps.c: the same in steps
+ *   task_run.c       running one task after the other, helpers, waiting, failures
+ *   task_lanes.c     the threads' deques of ready tasks; task_lanes.h: their operations
+ *   task_recorded.c  runs of recorded graphs
+ *   task_live.c      graphs that run while they are built: the bounded window
+ *   task_report.c    what a graph looks like: tasks, edges, measures; task_dump.c: as text
  *
  * One thread builds a graph (the builder); only it touches the index, the slabs' free lists and the payloads.  Other
  * threads read task records, links and payloads, and change `pending` and `successors`.
@@ -16,128 +19,32 @@
 #ifndef PTO_TASKS_H
 #define PTO_TASKS_H
 
-#include "internal.h"
+#include "task_memory.h"
 
-/* ---- task_memory.c ---- */
-
-#define PTO_PAGE_BYTES 4096u
-
-typedef struct pto_piece {
-    struct pto_piece *next;
-    struct pto_piece *previous;
-    size_t bytes;
-} pto_piece; /* the head of a block taken from the pool */
-
-typedef struct pto_supply {
-    pto_pool *pool;
-    pto_piece *blocks; /* everything taken, the newest first */
-    unsigned char *page;
-    uint32_t pages_left; /* from `page` on */
-    bool paged;          /* not the first pages */
-    int64_t bytes;       /* of all blocks */
-} pto_supply;
-
-/*
- * Elements of one size with numbers from 1.  Growing replaces the table and keeps the old one until the end, so that a
- * thread that reads an element while the builder adds others finds it either way.
- */
-typedef struct pto_slab {
-    _Atomic(unsigned char **) table; /* one entry per page */
-    uint32_t table_length;
-    uint32_t end;  /* numbers 1 .. end-1 were given out */
-    uint32_t room; /* numbers below this one have memory */
-    unsigned char *cursor; /* of number `end` */
-    uint32_t free; /* the first of the numbers given back; its first word is the next one; 0: none */
-} pto_slab;
-
-/* Base-2 logarithms of the sizes of elements. */
-#define PTO_LOG2_TASK 5u
-#define PTO_LOG2_LINK 4u
-#define PTO_LOG2_CELL 4u
-#define PTO_LOG2_REGION 3u
-
-/* What variable things are kept in: 8-byte units; those given back are kept by size. */
-#define PTO_SMALL_UNITS 64u
-typedef struct pto_arena {
-    unsigned char *at;
-    size_t left;
-    void *free[PTO_SMALL_UNITS + 1];
-} pto_arena;
-
-void *pto__supply_block(pto_supply *s, size_t bytes); /* NULL: no memory */
-void pto__supply_release(pto_supply *s, void *block); /* gives one of pto__supply_block back before the end */
-void pto__supply_end(pto_supply *s);
-void pto__slab_init(pto_slab *slab);
-bool pto__slab_grow(pto_slab *slab, pto_supply *s, uint32_t log2); /* makes room; false: no memory */
-void *pto__arena_take_slow(pto_arena *a, pto_supply *s, size_t bytes);
-void pto__arena_give(pto_arena *a, pto_supply *s, void *p, size_t bytes);
-
-static inline void *pto__slab_at(pto_slab *slab, uint32_t number, uint32_t log2) {
-    /* acquire: pairs with the release in pto__slab_grow; the element itself was handed over by other means */
-    unsigned char **table = atomic_load_explicit(&slab->table, memory_order_acquire);
-    return table[number >> (12u - log2)] + ((size_t)(number & ((1u << (12u - log2)) - 1)) << log2);
-}
-
-/* A new element and its number; NULL: no memory. */
-static inline void *pto__slab_take(pto_slab *slab, pto_supply *s, uint32_t log2, uint32_t *number) {
-    if (slab->free != 0) {
-        uint32_t *element = pto__slab_at(slab, slab->free, log2);
-        *number = slab->free;
-        slab->free = *element;
-        return element;
-    }
-    if (PTO_UNLIKELY(slab->end >= slab->room) && !pto__slab_grow(slab, s, log2)) {
-        return NULL;
-    }
-    void *element = slab->cursor;
-    slab->cursor += (size_t)1 << log2;
-    *number = slab->end++;
-    return element;
-}
-
-static inline void pto__slab_give(pto_slab *slab, uint32_t number, uint32_t log2) {
-    *(uint32_t *)pto__slab_at(slab, number, log2) = slab->free;
-    slab->free = number;
-}
-
-/* `bytes` (a multiple of 8) bytes; NULL: no memory. */
-static inline void *pto__arena_take(pto_arena *a, pto_supply *s, size_t bytes) {
-    size_t units = bytes / 8;
-    if (PTO_LIKELY(units <= PTO_SMALL_UNITS)) {
-        void *p = a->free[units];
-        if (p != NULL) {
-            a->free[units] = *(void **)p;
-            return p;
-        }
-        if (PTO_LIKELY(bytes <= a->left)) {
-            p = a->at;
-            a->at += bytes;
-            a->left -= bytes;
-            return p;
-        }
-    }
-    return pto__arena_take_slow(a, s, bytes);
-}
+/* ---- what is known of a tile ---- */
 
 /*
  * A list of tasks is one word: 4 * the number of a link + how many of its places are taken; 0: empty.  Several tasks to
- * a link make long lists few loads that wait for each other.
+ * a link make long lists few loads that wait for each other.  Counted in words of 4 bytes, a list is the next free place.
  */
 #define PTO_LINK_TASKS 3u
 typedef struct pto_link {
-    uint32_t next; /* a list: the links before are full; in the free list of the slab: a number */
     uint32_t tasks[PTO_LINK_TASKS];
+    uint32_t next; /* a list: the links before are full */
 } pto_link;
 
 /* What is known of one tile of a regular tiling. */
 typedef struct pto_cell {
     uint32_t writer;  /* the last one; 0: none */
-    uint32_t readers; /* a list: those since */
+    uint32_t reader;  /* the first since; 0: none */
+    uint32_t readers; /* a list: the others; empty when there is no first */
+    uint32_t number;  /* its own */
     uint32_t lattice;
     uint32_t tile;
+    struct pto_task_record *writer_record;
 } pto_cell;
 
-_Static_assert(sizeof(pto_link) == 1u << PTO_LOG2_LINK && sizeof(pto_cell) == 1u << PTO_LOG2_CELL &&
+_Static_assert(sizeof(pto_link) == 1u << PTO_LOG2_LINK && PTO_PAGE_BYTES == 4096 && sizeof(pto_cell) == 1u << PTO_LOG2_CELL &&
                    sizeof(int64_t *) == 1u << PTO_LOG2_REGION,
                "elements of slabs have the sizes that their numbers are scaled with");
 
@@ -151,13 +58,26 @@ typedef struct pto_axis {
     int32_t flipped;
 } pto_axis;
 
+/* How an offset along one axis of a tensor of rank 2 gives the tile: offset / tile * weight, summed over both. */
+typedef struct pto_stripe {
+    int64_t tile;
+    uint64_t last; /* the largest offset of a whole tile */
+    uint64_t magic;
+    int64_t weight;
+} pto_stripe;
+
 typedef struct pto_tensor {
-    uint32_t lattice; /* its number */
-    int32_t rank;
-    /* The last region that was one tile (rank 2 only): in loops most regions stay as they are. */
-    uint32_t last_word; /* the number of its cell; 0: none */
-    pto_cell *last_cell;
+    /*
+     * Tensors of rank 2 only, NULL when there is none: the last region that was one tile.  In loops most regions stay as
+     * they are, and those that move go from tile to tile, which the stripes are for.
+     */
+    _Alignas(PTO_CACHE_LINE) pto_cell *last_cell;
     int64_t last[4];
+    pto_stripe stripes[2];
+    pto_cell ***directory; /* the lattice's */
+    int64_t region_words;  /* of a region: 1 + 2 * rank */
+    int32_t rank;
+    uint32_t lattice; /* its number */
     bool dropped;            /* has axes that are no dimensions: of extent 1, or with stride 0 */
     uint32_t next_same_hash; /* 1 + number */
     int64_t base;
@@ -173,7 +93,7 @@ typedef struct pto_box pto_box;
 /* One dimension of a regular tiling. */
 typedef struct pto_tiling {
     int64_t tile;
-    uint64_t magic; /* floor(2^64 / tile) + 1; 0 for a tile of 1 */
+    uint64_t magic; /* 2^62 / tile, rounded up */
     int64_t count;
 } pto_tiling;
 
@@ -196,7 +116,7 @@ typedef struct pto_lattice {
     int64_t *floor;  /* coordinates are in [floor, end) */
     int64_t *end;
     pto_tiling *tiling;
-    uint32_t **directory; /* PTO_TILED: cells by number of tile, in pages of 1024 */
+    pto_cell ***directory; /* PTO_TILED: cells by number of tile, in pages of 512 */
     pto_box_index *boxes; /* PTO_BOXED */
     uint32_t *neighbours;
     uint32_t num_neighbours;
@@ -210,11 +130,11 @@ enum pto_lattice_state {
 };
 
 /* The number of the tile that has coordinate x, 0 <= x < 2^31, counted from the first. */
-static inline int64_t pto__tile_at(const pto_tiling *t, int64_t x) {
-    return t->magic == 0 ? x : (int64_t)((unsigned __int128)(uint64_t)x * t->magic >> 64);
+static inline int64_t pto__tile_at(uint64_t magic, int64_t x) {
+    return (int64_t)((unsigned __int128)(uint64_t)x * magic >> 62); /* tiles below 2^31: the error is below 1 / tile */
 }
 
-#define PTO_DIRECTORY_PAGE 1024u
+#define PTO_DIRECTORY_PAGE 512u
 #define PTO_MOST_TILES ((int64_t)1 << 22)
 
 int32_t pto__tensor_add(pto_graph *g, int64_t base, int64_t element_bytes, int32_t rank, const int64_t *extents,
@@ -237,7 +157,7 @@ typedef struct pto_task_record {
     atomic_uint pending;       /* predecessors that have not finished */
     atomic_uint successors;    /* a list; PTO_CLOSED: nothing can be added */
     uint32_t fanin;            /* recorded: of the graph; live: the list to be given back */
-    uint32_t next;             /* recording: the newest successor; running: a lane's private list */
+    uint32_t next;             /* recording: the newest successor, at first itself; running: a lane's private list */
 } pto_task_record;
 
 _Static_assert(sizeof(pto_task_record) == 1u << PTO_LOG2_TASK, "two records share a cache line");
@@ -366,32 +286,9 @@ static inline pto_cell *pto__cell(pto_graph *g, uint32_t number) {
 static inline int64_t **pto__region(pto_graph *g, uint32_t number) {
     return pto__slab_at(&g->regions, number, PTO_LOG2_REGION);
 }
-#if defined(__GNUC__) || defined(__clang__)
-#define PTO_ALWAYS_INLINE inline __attribute__((always_inline))
-#else
-#define PTO_ALWAYS_INLINE inline
-#endif
-
 /* The link that a list begins with, and the tasks in it. */
 static inline pto_link *pto__list_link(pto_graph *g, uint32_t list) { return pto__link(g, list >> 2); }
 static inline uint32_t pto__list_count(uint32_t list) { return list & 3u; }
-
-/* The list with one task more; 0: no memory. */
-static PTO_ALWAYS_INLINE uint32_t pto__list_add(pto_graph *g, uint32_t list, uint32_t t) {
-    uint32_t count = pto__list_count(list);
-    if (list != 0 && count < PTO_LINK_TASKS) {
-        pto__list_link(g, list)->tasks[count] = t;
-        return list + 1;
-    }
-    uint32_t number;
-    pto_link *link = pto__slab_take(&g->links, &g->supply, PTO_LOG2_LINK, &number);
-    if (PTO_UNLIKELY(link == NULL || number >= 1u << 30)) {
-        return 0;
-    }
-    link->next = list;
-    link->tasks[0] = t;
-    return 4 * number + 1;
-}
 
 /* Doubles an array kept by the supply until it has room for `wanted`; false: no memory. */
 bool pto__grow(pto_graph *g, void **array, uint32_t *room, uint32_t wanted, size_t element_bytes);
@@ -402,7 +299,7 @@ bool pto__grow(pto_graph *g, void **array, uint32_t *room, uint32_t wanted, size
 bool pto__index_read(pto_graph *g, uint32_t t, pto_lattice *l, const int64_t *box);
 bool pto__index_write(pto_graph *g, uint32_t t, pto_lattice *l, const int64_t *box);
 void pto__forget_last(pto_graph *g, const pto_lattice *l); /* the tiles that its tensors remember */
-uint32_t pto__cell_create(pto_graph *g, pto_lattice *l, int64_t tile); /* 0: no memory */
+pto_cell *pto__cell_create(pto_graph *g, pto_lattice *l, int64_t tile); /* NULL: no memory */
 void pto__tile_box(const pto_lattice *l, int64_t tile, int64_t *box);
 bool pto__index_box(pto_graph *g, pto_lattice *l); /* to PTO_BOXED */
 bool pto__index_prune(pto_graph *g); /* forgets finished tasks; false: no memory to do so */
@@ -410,95 +307,6 @@ bool pto__edge_other(pto_graph *g, uint32_t from, uint32_t to);
 bool pto__edges_from_list(pto_graph *g, uint32_t list, uint32_t t);
 uint32_t pto__list_prune(pto_graph *g, uint32_t list); /* without the retired tasks */
 void pto__list_give(pto_graph *g, uint32_t list);
-
-/*
- * Orders `to` after `from`, once.  to == 0: only notes that there would be an order.  False: no memory.
- * `recording`: the graph is being recorded and `to` is a task; known at compile time where it matters.
- */
-static PTO_ALWAYS_INLINE bool pto__edge_if(pto_graph *g, uint32_t from, uint32_t to, bool recording) {
-    if (!recording) {
-        return pto__edge_other(g, from, to);
-    }
-    pto_task_record *p = pto__task(g, from);
-    if (from == to || p->next == to) {
-        return true;
-    }
-    uint32_t list = atomic_load_explicit(&p->successors, memory_order_relaxed); /* one thread, here and below */
-    list = pto__list_add(g, list, to);
-    if (PTO_UNLIKELY(list == 0)) {
-        return false;
-    }
-    p->next = to;
-    atomic_store_explicit(&p->successors, list, memory_order_relaxed);
-    g->fanin++;
-    return true;
-}
-
-static inline bool pto__edge(pto_graph *g, uint32_t from, uint32_t to) {
-    return pto__edge_if(g, from, to, g->state == PTO_RECORDING && to != 0);
-}
-
-static PTO_ALWAYS_INLINE bool pto__cell_read(pto_graph *g, uint32_t t, pto_cell *cell, bool recording) {
-    if (cell->writer != 0 && PTO_UNLIKELY(!pto__edge_if(g, cell->writer, t, recording))) {
-        return false;
-    }
-    if (!recording && t == 0) {
-        return true;
-    }
-    uint32_t list = pto__list_add(g, cell->readers, t);
-    if (PTO_UNLIKELY(list == 0)) {
-        return false;
-    }
-    cell->readers = list;
-    return true;
-}
-
-static PTO_ALWAYS_INLINE bool pto__cell_write(pto_graph *g, uint32_t t, pto_cell *cell, bool recording) {
-    uint32_t list = cell->readers;
-    if (list != 0) { /* they come after the writer */
-        bool keep = !recording && t == 0;
-        while (list != 0) {
-            pto_link *link = pto__list_link(g, list);
-            for (uint32_t i = 0; i < pto__list_count(list); i++) {
-                if (PTO_UNLIKELY(!pto__edge_if(g, link->tasks[i], t, recording))) {
-                    cell->readers = list; /* the links before are given back */
-                    return false;
-                }
-            }
-            uint32_t number = list >> 2;
-            list = link->next;
-            if (!keep) {
-                link->next = g->links.free;
-                g->links.free = number;
-            }
-        }
-        if (keep) {
-            return true;
-        }
-        cell->readers = 0;
-    } else if (cell->writer != 0 && PTO_UNLIKELY(!pto__edge_if(g, cell->writer, t, recording))) {
-        return false;
-    }
-    if (recording || t != 0) {
-        cell->writer = t;
-    }
-    return true;
-}
-
-/* A read and then a write, without going through the list of readers. */
-static PTO_ALWAYS_INLINE bool pto__cell_update(pto_graph *g, uint32_t t, pto_cell *cell, bool recording) {
-    uint32_t writer = cell->writer;
-    if (writer != 0 && PTO_UNLIKELY(!pto__edge_if(g, writer, t, recording))) {
-        return false;
-    }
-    if (cell->readers != 0) {
-        return pto__cell_write(g, t, cell, recording);
-    }
-    if (recording || t != 0) {
-        cell->writer = t;
-    }
-    return true;
-}
 
 /* ---- task_boxes.c ---- */
 
@@ -510,17 +318,50 @@ bool pto__boxes_conflicts(pto_graph *g, pto_lattice *l, uint32_t t, const pto_la
                           bool write);
 bool pto__boxes_prune(pto_graph *g, pto_lattice *l);
 
+/* ---- task_lanes.c ---- */
+
+bool pto__ring_grow(pto_graph *g, pto_lane *lane, int64_t top, int64_t bottom); /* false: no memory */
+void pto__lanes_create(pto_graph *g, const pto_worker *w); /* for the threads that may work on its launch */
+void pto__lanes_destroy(pto_graph *g);
+
 /* ---- task_run.c ---- */
 
-int32_t pto__live_room(pto_graph *g);           /* waits until the window has room */
-void pto__live_ready(pto_graph *g, uint32_t t); /* a task of a live graph may run */
-int32_t pto__live_wait_for(pto_graph *g);       /* for g->predecessors */
-void pto__lanes_destroy(pto_graph *g);
+/* What the owner waits for: at most `most` unfinished tasks, and (unless it is negative) the tasks from `from` on. */
+typedef struct pto_wait_goal {
+    int64_t most;
+    uint32_t from; /* of g->predecessors: those before are finished */
+} pto_wait_goal;
+
+void pto__run_begin(pto_graph *g, const pto_worker *w); /* nothing has failed; lanes */
+void pto__run_open(pto_graph *g, pto_worker *w);        /* calls helpers */
+void pto__run_until(pto_graph *g, pto_worker *w, pto_wait_goal goal); /* the owner works; it sleeps when there is none */
+void pto__run_close(pto_graph *g);                      /* no helper is left */
+int32_t pto__run_outcome(pto_graph *g);
+void pto__run_ready(pto_graph *g, uint32_t t); /* a task may run: the owner's lane, and calls someone */
+int32_t pto__run_refuse(pto_worker *w, int32_t status); /* records it */
+
+/* ---- task_live.c ---- */
+
+int32_t pto__live_room(pto_graph *g);     /* waits until the window has room */
+int32_t pto__live_wait_for(pto_graph *g); /* for g->predecessors */
+
+/* ---- task_report.c ---- */
+
+int64_t pto__fanout(pto_graph *g, uint32_t t); /* of a recorded task */
+int64_t pto__successors(pto_graph *g, uint32_t t, int64_t *out); /* writes them, in order; their number */
 
 /* ---- task_graph.c ---- */
 
 pto_graph *pto__graph_create(pto_runtime *rt); /* NULL: no memory */
-size_t pto__payload_bytes(const pto_graph *g, const pto_task_kind *kind);
+int32_t pto__graph_refuse(pto_graph *g, int32_t status); /* no more tasks are accepted; `status` */
+/* PTO_OK, PTO_BAD_ARGUMENT; *empty: it has no elements. */
+int32_t pto__region_check(const pto_tensor *t, const int64_t *region, bool *empty);
+
+/* Slots and a word for each access; in a live graph the number before them. */
+static inline size_t pto__payload_bytes(const pto_task_kind *kind, bool live) {
+    size_t words = (size_t)kind->num_slots + ((size_t)kind->num_accesses + 1) / 2 + live;
+    return (words + (words == 0)) * sizeof(int64_t);
+}
 
 static inline bool pto__finished(pto_graph *g, uint32_t t) {
     /* acquire: pairs with the release in finish(); the record is not used by its worker any more */
