@@ -389,7 +389,7 @@ static int32_t live_entry(pto_worker *w, const int64_t *args, int64_t *results) 
 }
 
 int main(int argc, char **argv) {
-    long programs = argc > 1 ? atol(argv[1]) : 3000;
+    long programs = argc > 1 ? atol(argv[1]) : FEWER(3000, 1000);
     uint64_t random = argc > 2 ? (uint64_t)atoll(argv[2]) : 88172645463325252u;
     pto_runtime *rts[4];
     for (int i = 0; i < 4; i++) {

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-static int64_t chain_length = 1000000;
+static int64_t chain_length = FEWER(1000000, 80000);
 
 /* ---- an allocator that counts ---- */
 
