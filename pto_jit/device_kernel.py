@@ -84,7 +84,7 @@ class DeviceKernel:
         for name, view in call.tensors:
             if view.device != "cuda":
                 raise ArgumentError(
-                    f"PTO-A040: {self.name}: argument `{name}` is in the memory of the CPU, the kernel runs on a GPU\n"
+                    f"PTO-X133: {self.name}: argument `{name}` is in the memory of the CPU, the kernel runs on a GPU\n"
                     f"help: pass a CUDA tensor, such as `{name}.cuda()` with torch or `cupy.asarray({name})`"
                 )
 

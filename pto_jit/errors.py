@@ -13,7 +13,8 @@ A compile-time error reads::
     help: start with `pl.zeros((64, 64), pl.f32)`
 
 Codes are `PTO-` + a letter (S syntax, T types, H shapes, L loops and schedules, P parsing, R range inference, X target,
-A arguments, B bounds, I internal, N names and values) + a number; each is used for one message.
+A arguments, tasks and commands, B bounds, N names and values) + a number; each means one thing and has a page in
+`error_pages`.
 """
 
 from __future__ import annotations
@@ -77,6 +78,18 @@ def excerpt(loc: Loc) -> list[str]:
     before = "".join("\t" if ch == "\t" else " " * display_width(ch) for ch in line[:start])
     marks = "^" * max(1, display_width(line[start:end].replace("\t", " ")))
     return [f"  {gap} --> {loc}", f"  {gap} |", f"  {number} | {line}", f"  {gap} | {before}{marks}"]
+
+
+def callers(loc: Loc | None) -> list[str]:
+    """The chain of calls that led to `loc`, a line for each; a recursion is one line."""
+    lines: list[str] = []
+    caller = loc.caller if loc else None
+    while caller is not None:
+        here, count = caller, 0
+        while caller is not None and str(caller) == str(here):
+            caller, count = caller.caller, count + 1
+        lines.append(f"called from {here}" + (f"  ({count} times)" if count > 1 else ""))
+    return lines
 
 
 class PtoError(Exception):
@@ -149,10 +162,7 @@ class CompilationError(PtoError):
             else:
                 lines.append(f"note: {note.message}  {note.loc}")
                 lines += excerpt(note.loc)[2:]
-        caller = self.loc.caller if self.loc else None
-        while caller is not None:
-            lines.append(f"called from {caller}")
-            caller = caller.caller
+        lines += callers(self.loc)
         if self.hint:
             lines.append(f"help: {self.hint}")
         for k, other in enumerate(self.others):

@@ -49,10 +49,7 @@ def fail(kernel: Kernel, site: int, v0: int, v1: int, v2: int, args: tuple[Any, 
     loc: Loc | None = _place(kernel, site)
     if loc is not None and loc.lineno:
         lines += errors.excerpt(loc) or [f"  --> {loc}"]
-        caller = loc.caller
-        while caller is not None:
-            lines.append(f"called from {caller}")
-            caller = caller.caller
+        lines += errors.callers(loc)
     if action:
         lines.append(f"help: {action}")
     raise point_at(_error(error, "\n".join(lines), code, loc), loc)

@@ -201,7 +201,7 @@ class CompiledFunction:
             raise self._error("PTO-A009", *_split(str(error))) from None
         if view is None:
             raise self._error(
-                "PTO-A004", f"argument `{param.name}` is {kind_of(value)}, a tensor is wanted", "pass an array"
+                "PTO-A002", f"argument `{param.name}` is {kind_of(value)}, a tensor is wanted", "pass an array"
             )
         dtype = dtypes.BY_ID[view.dtype]
         if dtype != kind.dtype:

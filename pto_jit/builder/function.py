@@ -239,7 +239,7 @@ class PTOFunctionBuilder(Methods):
         if not fits(found, declared):
             shapes = isinstance(found, TileType) and found.dtype == declared.dtype
             self._wrong(ShapeError if shapes else TypeMismatchError, f"the result is {found}, `{name}` is {declared}",
-                        loc, "PTO-H159" if shapes else "PTO-T193", "use another name, or declare it so")  # fmt: skip
+                        loc, "PTO-H159" if shapes else "PTO-T244", "use another name, or declare it so")  # fmt: skip
         return Var(name, declared)
 
     # -- control flow -------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ class PTOFunctionBuilder(Methods):
         """
         loc = self._place()
         if step == 0 and type(step) is int:
-            self._wrong(ScheduleError, "the step of a loop is 0", loc, "PTO-L001", "give a step that is not 0")
+            self._wrong(ScheduleError, "the step of a loop is 0", loc, "PTO-L010", "give a step that is not 0")
         bounds = [self._index(value, loc) for value in (start, stop, step)]
         self._names.open_loop(var, loc)
         self._blocks.append(_Open("for_loop", loc, (var, *bounds, parallel)))

@@ -327,10 +327,6 @@ class Calls:
     ) -> Any:
         """Compile a function's body here, with its parameters bound to `values`."""
         g = self.g
-        if isinstance(node, ast.AsyncFunctionDef):
-            raise g.error(
-                CompilationError, f"`{name}` is an async function", code="PTO-N048", hint="write a plain `def`"
-            )
         if len(g.inlined) >= g.inline_limit:
             chain = " -> ".join(dict.fromkeys(g.inlined[-8:]))
             raise g.error(

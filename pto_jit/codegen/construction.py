@@ -38,7 +38,7 @@ def _dataclass(g: Generator, cls: type, args: tuple[Any, ...], kwargs: dict[str,
     try:
         bound = inspect.signature(cls).bind(*args, **kwargs)
     except TypeError as error:
-        raise g.error(TypeMismatchError, f"`{cls.__name__}`: {error}", code="PTO-T019",
+        raise g.error(TypeMismatchError, f"`{cls.__name__}`: {error}", code="PTO-T047",
                       hint="check the arguments of the call") from None  # fmt: skip
     instance = g.own(object.__new__(cls))
     extra: list[Any] = []

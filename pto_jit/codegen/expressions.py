@@ -13,7 +13,7 @@ from pto_jit.codegen.frames import MISSING, Frame, Items, KernelFunction
 from pto_jit.codegen.iteration import LoopSpec, as_items
 from pto_jit.codegen.names import FunctionNames, stores
 from pto_jit.codegen.syntax import refuse
-from pto_jit.codegen.values import Tensor, is_runtime
+from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime
 from pto_jit.errors import CompilationError, PtoError, TypeMismatchError
 
 if TYPE_CHECKING:
@@ -148,7 +148,9 @@ class Expressions:
 
     def compare_values(self, op: type[ast.cmpop], left: Any, right: Any) -> Any:
         g = self.g
-        if op in (ast.Is, ast.IsNot):
+        if op in (ast.Is, ast.IsNot):  # identity with None and other compile-time objects is decided now
+            if isinstance(left, (Scalar, Tile)) and isinstance(right, (Scalar, Tile)):
+                return builtins.compare(op, g, left, right)
             return (left is right) == (op is ast.Is)
         if op in (ast.In, ast.NotIn):
             return self._contains(op, left, right)

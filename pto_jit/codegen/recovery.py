@@ -23,9 +23,10 @@ MOST = 10
 """Errors of one compilation that are reported."""
 TRIED = 50
 """Statements that are given up before the compilation is: unrolled loops may repeat one failure many times."""
-FOLLOWS = "PTO-N999"
-"""Code of an error that another one caused; never seen by a user."""
+FOLLOWS = "follows"
+"""In place of the code of an error that another one caused; never seen by a user."""
 
+_NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _LOST = Unusable("the statement that assigns this name failed", FOLLOWS)
 
 Mark = tuple[Any, ...]
@@ -98,12 +99,14 @@ class Recovery:
 
 def _assigned(stmt: ast.stmt) -> set[str]:
     """The names that a statement may bind (those of comprehensions inside it, too: no harm, they are local)."""
-    if isinstance(stmt, ast.FunctionDef):
+    if isinstance(stmt, _NAMED):
         return {stmt.name}
+    if isinstance(stmt, (ast.Import, ast.ImportFrom)):
+        return {(alias.asname or alias.name).split(".")[0] for alias in stmt.names}
     found: set[str] = set()
     for node in ast.walk(stmt):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             found.add(node.id)
-        elif isinstance(node, (ast.FunctionDef, ast.MatchAs, ast.MatchStar)) and node.name:
+        elif isinstance(node, (*_NAMED, ast.MatchAs, ast.MatchStar)) and node.name:
             found.add(node.name)
     return found

@@ -19,6 +19,7 @@ COMMANDS: dict[str, str] = {
     "run": "run a function of a .pto file on arrays",
     "check": "read .pto files and report what is wrong with them",
     "graph": "draw the dump of a task graph",
+    "explain": "explain error codes, with examples",
     "format": "lay .pto files out, or print them as the operations they stand for",
 }
 """Name of each subcommand (and of its module here), with its line in the help."""

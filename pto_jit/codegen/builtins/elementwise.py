@@ -186,14 +186,11 @@ def binary(op: type[ast.operator], cg: Generator, a: Any, b: Any) -> Any:
 def compare(op: type[ast.cmpop], cg: Generator, a: Any, b: Any) -> Any:
     """A comparison with at least one run-time operand: bool_."""
     if op not in AST_COMPARE:
-        symbol = {ast.In: "in", ast.NotIn: "not in", ast.Is: "is", ast.IsNot: "is not"}[op]
-        if op in (ast.Is, ast.IsNot):  # identity with None and other compile-time objects is decided now
-            return (a is b) == (op is ast.Is)
         raise cg.error(
             TypeMismatchError,
-            f"`{symbol}` with a run-time value",
+            f"`{'is' if op is ast.Is else 'is not'}` of two run-time values",
             code="PTO-T025",
-            hint="compare with `==` and combine with `or`",
+            hint="run-time values have no identity: compare with `==`",
         )
     name = AST_COMPARE[op]
     left, right = (value_of(cg, v, "an operand of the comparison") for v in (a, b))

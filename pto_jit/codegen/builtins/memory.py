@@ -76,19 +76,17 @@ def tensor_of(cg: Generator, x: Any, what: str) -> Tensor:
 def _create(cg: Generator, shape: Any, dtype: Any, value: Any, what: str) -> Tensor | Tile:
     extents = shape_of(cg, shape, f"the shape of pl.{what}")
     wanted = dtype_of(cg, dtype)
+    fill = to_dtype(cg, value_of(cg, 0 if value is None else value, "the fill value"), wanted)
+    if not isinstance(fill, Scalar):
+        raise cg.error(TypeMismatchError, f"pl.{what} fills with a number, got {describe(fill)}", code="PTO-T032",
+                       hint="use `pl.broadcast_to` to spread a tile")  # fmt: skip
     if cg.in_scope:
-        fill = to_dtype(cg, value_of(cg, 0 if value is None else value, "the fill value"), wanted)
-        if not isinstance(fill, Scalar):
-            raise cg.error(TypeMismatchError, f"pl.{what} fills with a number, got {describe(fill)}", code="PTO-T032",
-                           hint="use `pl.broadcast_to` to spread a tile")  # fmt: skip
         if not extents:
             return fill  # type: ignore[return-value]  # a shape of () is a number
         return cg.e.tile("full", [fill.operand, *extents], extents=extents, generated=True)
     args: list[Operand] = list(extents)
     attrs: dict[str, Any] = {"dtype": wanted}
     if value is not None:
-        fill = to_dtype(cg, value_of(cg, value, "the fill value"), wanted)
-        assert isinstance(fill, Scalar)
         args.append(fill.operand)
         attrs["filled"] = True
     (var,) = cg.e.op("alloc", args, attrs, hint="tmp")

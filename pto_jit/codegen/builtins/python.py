@@ -77,13 +77,7 @@ def _extent(operand: Any) -> Any:
 
 def python_builtin(fn: Any, cg: Generator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A Python builtin (`abs`, `min`, `len`, `int`, ...) with at least one run-time argument."""
-    name = fn.__name__
-    handler = _BUILTINS.get(name)
-    if handler is None:
-        raise cg.error(TypeMismatchError, f"`{name}` of a run-time value", code="PTO-T070",
-                       hint=f"Python's `{name}` works on compile-time values; on run-time values: "
-                       f"{', '.join(sorted(_BUILTINS))}, or an operation of `pl`")  # fmt: skip
-    return handler(cg, *args, **kwargs)
+    return _BUILTINS[fn.__name__](cg, *args, **kwargs)
 
 
 def _extreme(name: str) -> Callable[..., Any]:

@@ -303,7 +303,7 @@ class TaskWriter(FunctionWriter):
         for k, value in enumerate(region):
             self.b.store(i64(value), code.offset(block, 8 * k), align=8)
         status = code.call("pto_graph_wait_region", I32, [self.graph, number(I32, access), block])
-        message = "the orchestration needs a value that a recorded task would write; call the function, which runs them"
+        message = "PTO-A041: the program needs a value that a recorded task would write; call the function, which runs them"
         code.check(
             code.b.icmp_signed("!=", status, number(I32, _NOT_RUN)), self.module.site(LaunchError, message, stmt.loc)
         )

@@ -45,7 +45,7 @@ def _library() -> Any:
     try:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        raise TargetError("PTO-X140: there is no CUDA driver (libcuda.so.1) on this machine\n"
+        raise TargetError("PTO-X145: there is no CUDA driver (libcuda.so.1) on this machine\n"
                           "help: look at `compiled.sources`, or emulate: see docs/cuda.md") from None  # fmt: skip
     _check(library, library.cuInit(0), "cuInit")
     return library
@@ -57,7 +57,7 @@ def _check(library: Any, status: int, what: str) -> None:
     text = ctypes.c_char_p()
     library.cuGetErrorString(status, ctypes.byref(text))
     said = text.value.decode() if text.value else f"error {status}"
-    raise LaunchError(f"PTO-X141: {what} failed: {said}\nhelp: an earlier kernel on this device may have failed")
+    raise LaunchError(f"PTO-X146: {what} failed: {said}\nhelp: an earlier kernel on this device may have failed")
 
 
 @cache

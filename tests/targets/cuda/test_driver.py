@@ -118,7 +118,7 @@ def test_results_are_memory_of_the_device_and_numbers(fake: Any, monkeypatch: py
 
 def test_an_error_of_the_driver_is_a_launch_error(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_kernel, "_stream", lambda call: 666)
-    with pytest.raises(pto.LaunchError, match="PTO-X141: cuLaunchKernel failed: an illegal address"):
+    with pytest.raises(pto.LaunchError, match="PTO-X146: cuLaunchKernel failed: an illegal address"):
         doubled(OnDevice(np.zeros((3, 4), np.float32)))
 
 
