@@ -130,6 +130,7 @@ class Compiled:
         paths = []
         for name, text in self.sources.items():
             path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
             paths.append(path)
         return paths

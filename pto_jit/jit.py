@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pto_jit.device_kernel import DeviceKernel
     from pto_jit.explain import Explanation
     from pto_jit.runtime.graph import TaskGraph
+    from pto_jit.source_kernel import SourceKernel
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -60,7 +61,7 @@ class JitFunction(Dispatcher, Generic[P, R]):
         super().__init__(
             tuple(p.name for p in self._parameters.named), self._slow_call, **self._parameters.dispatcher_options()
         )
-        self._kernels: dict[Any, Kernel | DeviceKernel] = {}
+        self._kernels: dict[Any, Kernel | DeviceKernel | SourceKernel] = {}
         self._specializations: list[Specialization] = []
         functools.update_wrapper(self, fn)
         self.__signature__ = self._parameters.signature
@@ -88,7 +89,7 @@ class JitFunction(Dispatcher, Generic[P, R]):
             return self.interpret(*args, **(kwargs or {}))
         before = _settings[0]
         names, values = self._parameters.bind(args, kwargs)
-        call = self._parameters.classify(names, values, device=self._options.target != "cpu")
+        call = self._parameters.classify(names, values, device=self._options.device)
         self._refuse_specs(names, values)
         kernel = self._kernel(call, self._options)
         kernel.check_writable(call, self._parameters)
@@ -103,7 +104,9 @@ class JitFunction(Dispatcher, Generic[P, R]):
                     f"pass an array, or compile without running: `{self.__name__}.compile(...)`",
                 )  # fmt: skip
 
-    def _register(self, values: list[Any], call: Arguments, kernel: Kernel | DeviceKernel, before: int) -> None:
+    def _register(
+        self, values: list[Any], call: Arguments, kernel: Kernel | DeviceKernel | SourceKernel, before: int
+    ) -> None:
         """Let later calls of this kind skip the slow path, where identity of the arguments decides everything."""
         plan = [p for p in call.plan if p is not None]
         if len(plan) != len(call.plan) or not isinstance(kernel, Kernel):
@@ -116,7 +119,7 @@ class JitFunction(Dispatcher, Generic[P, R]):
         if _settings[0] != before:  # another thread changed the configuration meanwhile
             self.clear()
 
-    def _kernel(self, call: Arguments, options: Options) -> Kernel | DeviceKernel:
+    def _kernel(self, call: Arguments, options: Options) -> Kernel | DeviceKernel | SourceKernel:
         own = fingerprint(self.__pto_jit__)
         key = (own.digest, call.key, options, str(config.cache_dir), config.debug, config.num_threads)
         kernel = self._kernels.get(key)
@@ -128,19 +131,21 @@ class JitFunction(Dispatcher, Generic[P, R]):
                     kernel = self._kernels[key] = self._make(call, options, identity)
         return kernel
 
-    def _make(self, call: Arguments, options: Options, identity: str | None) -> Kernel | DeviceKernel:
+    def _make(self, call: Arguments, options: Options, identity: str | None) -> Kernel | DeviceKernel | SourceKernel:
         signature = signature_text(call)
         reason = self._reason(signature)
-        kernel: Kernel | DeviceKernel
+        kernel: Kernel | DeviceKernel | SourceKernel
         if options.target == "cpu":
             key = None if identity is None else hashlib.sha256(identity.encode()).hexdigest()
             built = build(self.__pto_jit__, call.params, key, options)
             info = Specialization(signature, built.origin, reason, built.seconds)
             kernel = Kernel(info, built, self.__pto_jit__, call.params, call.key, options)
-        else:
-            from pto_jit import device_kernel  # the whole compiler: imported by the first kernel that needs it
-
-            kernel = device_kernel.make(self.__pto_jit__, call, options, signature, reason)
+        else:  # the whole compiler: imported by the first kernel that needs it
+            if options.device:
+                from pto_jit import device_kernel as other
+            else:
+                from pto_jit import source_kernel as other
+            kernel = other.make(self.__pto_jit__, call, options, signature, reason)
             info, built = kernel.info, kernel.built
         self._specializations.append(info)
         log("specialize", "%s: %s #%d for (%s) in %.1f ms: %s", self.__name__, built.origin,
@@ -178,13 +183,17 @@ class JitFunction(Dispatcher, Generic[P, R]):
         if target is not None:
             (kwargs if "target" in parameters else known)["target"] = target
         options = self._options.but(known)
-        call = self._parameters.classify(*self._parameters.bind(args, kwargs), device=options.target != "cpu")
+        call = self._parameters.classify(*self._parameters.bind(args, kwargs), device=options.device)
         kernel = self._kernel(call, options)
         if options.target == "cpu":
             return Compiled(self._parameters, kernel)
-        from pto_jit.device_kernel import DeviceCompiled
+        if options.device:
+            from pto_jit.device_kernel import DeviceCompiled
 
-        return DeviceCompiled(self._parameters, kernel)
+            return DeviceCompiled(self._parameters, kernel)
+        from pto_jit.source_kernel import SourceCompiled
+
+        return SourceCompiled(self._parameters, kernel)
 
     def specializations(self) -> list[Specialization]:
         """What was compiled or loaded so far, in order."""
@@ -344,9 +353,9 @@ def jit(
 def jit(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Compile a Python function (a `def` or a lambda) for the CPU it is called on.
 
-    target: "cpu", or "cuda" (see docs/cuda.md); debug: check element bounds, races and assertions; fastmath: allow
-    reassociation and contraction; num_threads: workers of this kernel (default: `pto.config.num_threads`); cache:
-    keep compiled code on disk.
+    target: "cpu", "c" (see docs/sources.md) or "cuda" (docs/cuda.md); debug: check element bounds, races and
+    assertions; fastmath: allow reassociation and contraction; num_threads: workers of this kernel (default:
+    `pto.config.num_threads`); cache: keep compiled code on disk.
     """
     chosen = Options.of(options)
     if fn is None:

@@ -9,7 +9,7 @@ from typing import Any
 from pto_jit.errors import ArgumentError, TargetError
 from pto_jit.slotted import frozen, replace
 
-TARGETS = ("cpu", "cuda")
+TARGETS = ("cpu", "c", "cuda")
 
 
 @frozen
@@ -23,6 +23,11 @@ class Options:
     fastmath: bool = False
     num_threads: int | None = None
     cache: bool = True
+
+    @property
+    def device(self) -> bool:
+        """Whether arguments lie in the memory of a device."""
+        return self.target == "cuda"
 
     @staticmethod
     def of(given: dict[str, Any]) -> Options:

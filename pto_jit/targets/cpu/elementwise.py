@@ -80,7 +80,9 @@ def splat(b: ir.IRBuilder, x: Value, lanes: int) -> Value:
 
 
 def from_memory(b: ir.IRBuilder, x: Value, dtype: DType) -> Value:
-    """What a load gave, as registers hold it."""
+    """What a load gave, as registers hold it.  (A builder that writes sources has conversions of its own.)"""
+    if own := getattr(b, "from_memory", None):
+        return own(x, dtype)
     if dtype.kind == "b":
         return b.icmp_unsigned("!=", x, number(x.type, 0))
     if dtype.kind == "f" and dtype.bits == 16:
@@ -90,6 +92,8 @@ def from_memory(b: ir.IRBuilder, x: Value, dtype: DType) -> Value:
 
 def to_memory(b: ir.IRBuilder, x: Value, dtype: DType) -> Value:
     """A register value as it is stored."""
+    if own := getattr(b, "to_memory", None):
+        return own(x, dtype)
     if dtype.kind == "b":
         return b.zext(x, vector(ir.IntType(8), lane_count(x.type)))
     if dtype.kind == "f" and dtype.bits == 16:
@@ -101,6 +105,8 @@ def cast(b: ir.IRBuilder, x: Value, source: DType, target: DType) -> Value:
     """A conversion between any two dtypes in register form."""
     if source == target:
         return x
+    if own := getattr(b, "cast", None):
+        return own(x, source, target)
     small = target.kind == "f" and target.bits == 16
     origin = f32 if source.kind == "f" and source.bits == 16 else source
     out = convert(b, x, origin, target)

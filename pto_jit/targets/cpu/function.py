@@ -554,6 +554,23 @@ class FunctionWriter:
 
     # -- operations -----------------------------------------------------------------------------------------------
 
+    def write_nest(self, nest: Any, inputs: Any, divided: Any) -> Any:
+        """A nest with the rows of `inputs`; `divided`: what they accumulate, when workers may share them."""
+        if divided is not None:
+            from pto_jit.targets.cpu.divide import divide_nest
+
+            return divide_nest(self, nest, inputs, divided)
+        from pto_jit.targets.cpu.nest import NestWriter, row_count
+
+        writer = NestWriter(self.code, self.ops, nest, inputs, self.module.host.width, self.scratch)
+        writer.write(0, row_count(self.code, inputs))
+        return writer
+
+    clash: Callable[..., Any] | None = None
+    """How a target compares regions of memory, if it has its own way (see `stores`)."""
+    vectors = True
+    """Whether loops over elements are written in vectors here, not by a compiler behind."""
+
     def op(self, op: Op) -> None:
         """One operation outside of a group."""
         name = op.op

@@ -28,7 +28,7 @@ from pto_jit.targets.cpu.code import (
 from pto_jit.targets.cpu.elementwise import from_memory, to_memory
 from pto_jit.targets.cpu.folds import reduce_identity
 from pto_jit.targets.cpu.function import FunctionWriter
-from pto_jit.targets.cpu.nest import DIVIDE, Inputs, NestWriter, Strided, row_count
+from pto_jit.targets.cpu.nest import DIVIDE, Inputs, NestWriter, Strided
 from pto_jit.targets.cpu.stores import Stores
 from pto_jit.targets.cpu.structure import need_complete, write_reshape
 from pto_jit.targets.cpu.tiles import (
@@ -425,15 +425,8 @@ class _Group:
         return code.all_of(conditions), code.mul(*self.extents)
 
     def _run(self, streams: dict[int, Any]) -> None:
-        w, code = self.w, self.code
         inputs = self._inputs(streams)
-        if self._divisible(inputs):
-            from pto_jit.targets.cpu.divide import divide_nest
-
-            self.writer = divide_nest(w, self.nest, inputs, self._accumulated())
-            return
-        self.writer = NestWriter(code, w.ops, self.nest, inputs, w.module.host.width, w.scratch)
-        self.writer.write(0, row_count(code, inputs))
+        self.writer = self.w.write_nest(self.nest, inputs, self._accumulated() if self._divisible(inputs) else None)
 
     def _accumulated(self) -> list[tuple[Result, Index]]:
         """The results that all rows contribute to, with their numbers of elements."""

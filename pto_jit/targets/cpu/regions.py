@@ -91,7 +91,8 @@ def write_map(w: FunctionWriter, op: Op) -> None:
             write(w, out, i, value)
 
     single = [[extent == 1 for extent in a.type.shape] for a in op.args]  # pyright: ignore[reportAttributeAccessIssue]
-    row = None if w.recording else row_writer(w, op, tiles, single, outs, valid[-1])
+    vectors = w.vectors and not w.recording
+    row = row_writer(w, op, tiles, single, outs, valid[-1]) if vectors else None
     if row is not None:
         each(w, valid[:-1], row)
     else:

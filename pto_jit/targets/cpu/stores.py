@@ -148,6 +148,8 @@ class Stores:
         """Whether memory read (or stored before) overlaps a stored region other than element by element."""
         code = self.code
         store_shape = [1 if a is None else self.extents[a] for a in store_axes]
+        if self.w.clash is not None:
+            return self.w.clash(dtype, pointer, strides, shape, reg, store_shape, same)
         low, high = address_range(code, pointer, strides, shape, dtype.bytes)
         low2, high2 = address_range(
             code, reg.pointer, reg.strides, store_shape, reg.tensor.dtype.bytes

@@ -148,11 +148,11 @@ def _write_entry(
 
     w.results = give
     w.write(func.body)
-    plan = tuple(_plan(t) for t in func.results)
+    plan = tuple(result_kind(t) for t in func.results)
     return name, None if not plan else plan[0] if len(plan) == 1 else plan
 
 
-def _plan(type: Type) -> Any:
+def result_kind(type: Type) -> Any:
     if isinstance(type, TensorType):
         return ("tensor", type.dtype.id, type.rank)
     assert isinstance(type, ScalarType)
@@ -161,7 +161,7 @@ def _plan(type: Type) -> Any:
     return {"f": "float", "b": "bool"}.get(type.dtype.kind, "int")
 
 
-def _called_in_parallel(module: Module) -> set[str]:
+def called_in_parallel(module: Module) -> set[str]:
     """Functions that only ever run on behalf of a parallel loop."""
     inside: set[str] = set()
     outside: set[str] = set()
@@ -248,7 +248,7 @@ def write_module(
     llvm = TargetModule(module.name, half=here.half)
     llvm.triple, llvm.data_layout = here.triple, here.layout
     writer = ModuleWriter(llvm, here, debug, fastmath)
-    parallel = _called_in_parallel(module) if tasks is None else {f.name for f in module.funcs}
+    parallel = called_in_parallel(module) if tasks is None else {f.name for f in module.funcs}
     recorded: set[str] = set()
     if debug:
         from pto_jit.targets.cpu.racing import recorded_functions

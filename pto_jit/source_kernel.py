@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: MIT
+"""A specialisation as C sources: what `kernel.Kernel` is for the cpu target, compiled when it is launched first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pto_jit.codegen.params import Param
+from pto_jit.compiled import Compiled
+from pto_jit.compiler import Stages, lower
+from pto_jit.config import config
+from pto_jit.ir.nodes import Module
+from pto_jit.kernel import Kernel, Specialization
+from pto_jit.options import Options
+from pto_jit.reading import Arguments
+from pto_jit.runtime import symbols
+from pto_jit.slotted import mutable
+from pto_jit.targets.c.program import CSource, write_source
+from pto_jit.targets.cpu.writing import written_tensors
+
+FINAL = "fused"
+"""The stage that sources are written from: how many iterations a worker takes is decided when they run."""
+
+
+@mutable(eq=False)
+class SourceBuilt:
+    """What `building.Built` is for machine code; `program` is None until the sources were compiled."""
+
+    source: CSource
+    module: Module
+    results: Any
+    stages: Stages
+    seconds: float
+    program: Any = None
+    origin: str = "compiled"
+    small_below: int = 0
+
+
+@mutable(eq=False)
+class SourceKernel:
+    """A specialisation as sources.  info, params, key, options: as in `Kernel`."""
+
+    info: Specialization
+    built: SourceBuilt
+    function: Callable[..., Any]
+    params: list[Param]
+    key: tuple[Any, ...]
+    options: Options
+    loaded: Kernel | None = None
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    mismatch = Kernel.mismatch
+
+    def check_writable(self, call: Arguments, parameters: Any) -> None:
+        """Compiles what is launched next."""
+        self._kernel().check_writable(call, parameters)
+
+    def launch(self, call: Arguments, values: tuple[Any, ...]) -> Any:
+        return self._kernel().launch(call, values)
+
+    def bind(self, call: Arguments, values: tuple[Any, ...]) -> Any:
+        return self._kernel().bind(call, values)
+
+    def _kernel(self) -> Kernel:
+        """The compiled kernel; ToolchainError without a C compiler."""
+        if self.loaded is None:
+            from pto_jit.targets.c import native
+
+            source = self.built.source
+            start = time.perf_counter()
+            library = native.build({"program.c": source.text}, symbols())
+            self.built.program = native.program(source, library, written_tensors(self.built.module))
+            self.built.stages.timings["cc"] = time.perf_counter() - start
+            built: Any = self.built
+            self.loaded = Kernel(self.info, built, self.function, self.params, self.key, self.options)
+        return self.loaded
+
+
+class SourceCompiled(Compiled):
+    """`Compiled` for sources: the last stage is the one that they were written from."""
+
+    @property
+    def stages(self) -> list[str]:
+        return [*self._lowered().modules]
+
+    def ir(self, stage: str, *, source: bool = False) -> str:
+        """The program after `stage` as `.pto` text; `source`: with the user's lines as comments."""
+        if stage in ("llvm", "assembly"):
+            raise ValueError(f"there is no stage {stage!r}; the stages are {', '.join(self.stages)}")
+        return super().ir(stage, source=source)
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The program in C, the headers it includes, the program in `.pto` form, and a README with the command that
+        compiles them: name -> text."""
+        from pto_jit.targets.c.written import written_files
+
+        built = self._kernel.built
+        return {f"{built.source.name}.pto": self.ir(FINAL), **written_files(built.source, self._kernel.options.target)}
+
+
+def make(function: Callable[..., Any], call: Arguments, options: Options, signature: str, reason: str) -> SourceKernel:
+    """The sources of a specialisation."""
+    start = time.perf_counter()
+    stages = lower(function, call.params, options)
+    stages.modules = {name: m for name, m in stages.modules.items() if name != "scheduled"}
+    module = stages.modules[FINAL]
+    before = time.perf_counter()
+    source = write_source(module, debug=options.debug or config.debug, fastmath=options.fastmath)
+    stages.timings["c"] = time.perf_counter() - before
+    built = SourceBuilt(source, module, stages.results, stages, time.perf_counter() - start)
+    info = Specialization(signature, "compiled", reason, built.seconds)
+    return SourceKernel(info, built, function, call.params, call.key, options)

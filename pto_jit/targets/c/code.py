@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: MIT
+"""Writing one C function through the interface that the CPU target's writers use (`targets.cpu.code.Code`).
+
+Expressions stay text as long as they are short; what is long or reads memory gets a name.  `tidy` puts names that are
+used once back into the place of their use and leaves out what nobody reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pto_jit.targets.c.builder import CBuilder
+from pto_jit.targets.c.tidy import Line
+from pto_jit.targets.c.values import (
+    ATOM,
+    UNARY,
+    CPointer,
+    CSlot,
+    CValue,
+    ctype_of,
+    lift,
+    memory_ctype,
+)
+from pto_jit.targets.cpu.code import I32, I64, PTR, Code, Index, storage_type
+from pto_jit.targets.source.identifiers import Identifiers
+
+_ALLOCATIONS = ("pto_scratch_push", "pto_buffer_alloc", "pto_graph_buffer")
+
+
+class Function:
+    """The name of the function being written, as the shared writers ask for it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class CCode(Code):
+    """The lines of one C function that returns a status and takes the worker first."""
+
+    def __init__(self, name: str, names: Identifiers, module: Any) -> None:
+        self.function: Any = Function(name)
+        self.module = module
+        self.names = names
+        self.worker: Any = CPointer("worker", "")
+        self.lines: list[Line] = []
+        self.prologue: list[Line] = []
+        self.declared: dict[str, str] = {}
+        """The C type of every name that the function declares, its parameters too."""
+        self.depth = 1
+        self.b: Any = CBuilder(self)
+        self.operations: Any = None
+        self.ended = False
+        self._typed: dict[tuple[str, str], CPointer] = {}
+        self._out = self.lines
+
+    # -- lines ----------------------------------------------------------------------------------------------------
+
+    def line(self, text: str) -> None:
+        self._out.append(Line(self.depth, text))
+
+    @contextmanager
+    def braces(self, head: str, tail: str = "}") -> Iterator[None]:
+        """`head {`, the lines written inside, `}`."""
+        self.line(f"{head} {{".lstrip())
+        self.depth += 1
+        known = dict(self._typed)
+        yield
+        self._typed = known
+        self.depth -= 1
+        self.line(tail)
+        self.ended = False
+
+    def declare(self, wish: str, ctype: str, expression: str, level: int = ATOM, *, kind: str = "pure",
+                keep: bool = False) -> str:  # fmt: skip
+        """A constant of the function with a name like `wish`; the name it got.
+
+        kind: "pure" (a function of names), "read" (reads memory or a variable) or "fixed" (has effects); keep: the
+        name says something, so it is not put back into the place of its use.
+        """
+        name = self.names.fresh(wish)
+        self.declared[name] = ctype
+        self._out.append(Line(self.depth, expression, name=name, ctype=ctype, level=level, kind=kind, keep=keep))
+        return name
+
+    def variable(self, wish: str, ctype: str, first: str = "", *, here: bool = False) -> CSlot:
+        """A variable, declared at the start of the function or `here`."""
+        name = self.names.fresh(wish or "v")
+        self.declared[name] = ctype
+        text = f"{ctype}{'' if ctype.endswith('*') else ' '}{name}{f' = {first}' if first else ''};"
+        (self._out if here else self.prologue).append(
+            Line(self.depth if here else 1, text, name=name, kind="variable")
+        )
+        return CSlot(name, ctype)
+
+    def named(self, value: CValue, wish: str = "n", text: str | None = None, keep: bool = False) -> CValue:
+        """The same value as a name."""
+        shown, level = (value.text, value.level) if text is None else (text, 0)
+        if shown.isidentifier():
+            return value
+        name = self.declare(wish, value.ctype, shown, level, keep=keep)
+        return CValue(value.type, name, ctype=value.ctype)
+
+    def read(self, place: str, typ: Any, ctype: str) -> CValue:
+        """What lies in memory or in a variable now."""
+        name = self.declare("v", ctype, place, ATOM if not place.startswith("*") else UNARY, kind="read")
+        return CValue(typ, name, ctype=ctype)
+
+    def read_as(self, address: Any, dtype: Any) -> CValue:
+        """An element of a dtype as it lies in memory."""
+        typ = storage_type(dtype)
+        if isinstance(address, CSlot):
+            return self.read(address.variable, typ, address.holds)
+        ctype = memory_ctype(dtype)
+        return self.read(address.element_text(ctype), typ, ctype)
+
+    def pointer(self, expression: str, element: str, wish: str = "p", keep: bool = False) -> CPointer:
+        """A pointer by name."""
+        name = self.declare(wish, f"{element or 'void'} *", expression, 0, keep=keep)
+        return CPointer(name, element)
+
+    def typed(self, pointer: CPointer, element: str) -> CPointer:
+        """A pointer to elements of a C type."""
+        if not element or pointer.element == element or pointer.base == "NULL":
+            return pointer
+        if not pointer.place:
+            key = (pointer.base, element)
+            if key not in self._typed:
+                self._typed[key] = self.pointer(f"({element} *){pointer.base}", element, pointer.base)
+            return self._typed[key]
+        return self.pointer(f"({element} *)({pointer.text})", element, pointer.base)
+
+    # -- what LLVM's functions have blocks for --------------------------------------------------------------------
+
+    @property
+    def terminated(self) -> bool:
+        """Whether what would come next can never run."""
+        return self.ended
+
+    def alloca(self, typ: Any, name: str = "", count: int = 1, align: int | None = None) -> CSlot:
+        assert count == 1
+        return self.variable(name, ctype_of(typ))
+
+    @contextmanager
+    def at_entry(self) -> Iterator[None]:
+        saved, depth = self._out, self.depth
+        self._out, self.depth = self.prologue, 1
+        yield
+        self._out, self.depth = saved, depth
+
+    # -- index arithmetic -----------------------------------------------------------------------------------------
+
+    def bytes(self, size: int, extents: Sequence[Index]) -> Index:
+        out: Index = size
+        for extent in extents:
+            if isinstance(out, int) and isinstance(extent, int):
+                out = min(out * extent, (1 << 63) - 1)
+            else:
+                x, y = lift(out), lift(extent)
+                out = CValue(I64, f"pto_bytes({x.text}, {y.text})")
+        return out
+
+    def _extreme(self, name: str, x: Index, y: Index) -> Index:
+        if isinstance(x, int) and isinstance(y, int):
+            return min(x, y) if name == "pto_min" else max(x, y)
+        if x is y or (not isinstance(x, int) and not isinstance(y, int) and x.poly == y.poly):
+            return x
+        a, b = lift(x), lift(y)
+        if len(a.text) + len(b.text) > 64:
+            a, b = self.named(a), self.named(b)
+        out = CValue(I64, f"{name}({a.text}, {b.text})")
+        return self.named(out) if "(" in a.text + b.text else out
+
+    def min(self, x: Index, y: Index) -> Index:
+        return self._extreme("pto_min", x, y)
+
+    def max(self, x: Index, y: Index) -> Index:
+        return self._extreme("pto_max", x, y)
+
+    def compare(self, op: str, x: Index, y: Index) -> Any:
+        if not isinstance(x, int) and not isinstance(y, int) and x.poly == y.poly:
+            return op in ("<=", ">=", "==")
+        return super().compare(op, x, y)
+
+    def offset(self, pointer: Any, distance: Index, inbounds: bool = True) -> Any:
+        if isinstance(distance, int) and distance == 0:
+            return pointer
+        assert isinstance(pointer, CPointer)
+        return pointer.moved(lift(distance).poly or {})
+
+    # -- control flow ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def when(self, condition: Any, likely: bool | None = None) -> Iterator[None]:
+        if condition is True:
+            yield
+        elif condition is False:
+            saved, known, self._out = self._out, dict(self._typed), []
+            yield
+            self._out, self._typed = saved, known
+        else:
+            with self.braces(f"if ({lift(condition).text})"):
+                yield
+
+    def choose(
+        self, condition: Any, then: Callable[[], Sequence[Any]], other: Callable[[], Sequence[Any]]
+    ) -> list[Any]:
+        if isinstance(condition, bool):
+            return list(then() if condition else other())
+        saved, at = self._out, len(self._out)
+        first, second = [], []
+        self.depth += 1
+        known = dict(self._typed)
+        self._out = first
+        xs = [lift(x) for x in then()]
+        self._out, self._typed = second, dict(known)
+        ys = [lift(y) for y in other()]
+        self._typed = known
+        self.depth -= 1
+        self._out = saved
+        assert at == len(saved)
+        out: list[Any] = []
+        for x, y in zip(xs, ys, strict=True):
+            if x is y or x.text == y.text:
+                out.append(x)
+                continue
+            if x.type == PTR:
+                element = next((p.element for p in (y, x) if isinstance(p, CPointer) and p.element), "")
+                slot = self.variable("p", f"{element or 'void'} *", here=True)
+                out.append(CPointer(slot.variable, element))
+            else:
+                slot = self.variable("n", x.ctype, here=True)
+                out.append(CValue(x.type, slot.variable, ctype=x.ctype))
+            first.append(Line(self.depth + 1, f"{slot.variable} = {x.text};"))
+            second.append(Line(self.depth + 1, f"{slot.variable} = {y.text};"))
+        self.line(f"if ({lift(condition).text}) {{")
+        saved += first
+        self.line("} else {")
+        saved += second
+        self.line("}")
+        return out
+
+    def loop(
+        self, start: Index, stop: Index, step: int | Index = 1, init: Sequence[Any] = (),
+        body: Callable[[Any, list[Any]], Sequence[Any]] | None = None, name: str = "loop",
+    ) -> list[Any]:  # fmt: skip
+        assert body is not None and not init
+        if self.compare("<", start, stop) is False:
+            return []
+        first, last, by = lift(start), lift(stop), lift(step)
+        if last.name is None and not isinstance(stop, int):
+            last = self.named(last)
+        i = self.names.fresh({"main": "j", "row": "i"}.get(name, "k"))
+        self.declared[i] = "int64_t"
+        change = f"++{i}" if by.text == "1" else f"{i} += {by.text}"
+        with self.braces(f"for (int64_t {i} = {first.text}; {i} < {last.text}; {change})"):
+            body(CValue(I64, i), [])
+        return []
+
+    # -- failures and calls ---------------------------------------------------------------------------------------
+
+    def call(self, name: str, result: Any, args: Sequence[Any], attributes: Sequence[str] = ()) -> Any:
+        return self.called(name, [lift(a) for a in args], result)
+
+    def called(self, function: Any, args: Sequence[CValue], result: Any = None) -> Any:
+        """A call; functions of the runtime are used as they are."""
+        if not isinstance(function, str):  # a service of the module
+            self.line(f"{function.text(args)};")
+            return None
+        if function.startswith("llvm.memset"):
+            self.line(f"memset({args[0].text}, 0, (size_t){args[2].at(UNARY)});")
+            return None
+        if function.startswith("llvm.prefetch"):
+            return None
+        if function.startswith("pto_mm_"):
+            function = self.module.product(function.removesuffix("_mt"))
+            args = [self._element_pointer(a, t) for a, t in zip(args, function.ctypes, strict=True)]
+            function = function.name
+        self.module.calls.add(function)
+        text = f"{function}({', '.join(a.text for a in args)})"
+        if result == PTR:
+            wish = "block" if function == "pto_scratch_push" else "memory"
+            return CPointer(self.declare(wish, "void *", text, kind="fixed", keep=True), "")
+        if result == I32:
+            return CValue(I32, text)
+        self.line(f"{text};")
+        return None
+
+    def _element_pointer(self, value: CValue, element: str) -> CValue:
+        return self.typed(value, element) if element and isinstance(value, CPointer) else value
+
+    def leave_with(self, status: Any) -> None:
+        self.line(f"return {lift(status).text};")
+
+    def check(self, ok: Any, site: int, *values: Index) -> None:
+        if ok is True:
+            return
+        numbers = [lift(v).text for v in values] + ["0"] * (3 - len(values))
+        self.module.calls.add("pto_fail")
+        failed = "true" if ok is False else lift(ok).opposite or f"!({lift(ok).text})"
+        self.line(f"if ({failed}) return pto_fail(worker, {site}, {', '.join(numbers)});")
+
+    def check_status(self, status: Any) -> None:
+        self.need_status()
+        self.line(f"if ((status = {lift(status).text}) != PTO_OK) return status;")
+
+    def need_status(self) -> None:
+        if "status" not in self.declared:
+            self.declared["status"] = "int32_t"
+            self.prologue.append(Line(1, "int32_t status;", name="status", kind="variable"))
+
+    def check_memory(self, pointer: CPointer) -> None:
+        """Leave when an allocation failed; the run-time library has recorded the reason."""
+        self.line(f"if ({pointer.base} == NULL) return PTO_NO_MEMORY;")
+
+    def finish(self) -> None:
+        """Nothing is open."""
+
+
+def element_of(dtype: Any) -> str:
+    """The C type of an element of a tensor or tile."""
+    return memory_ctype(dtype)

@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: MIT
+"""One IR function as C: the CPU target's function writer, with C where it has LLVM blocks.
+
+What tiles are, where they lie, when a store must wait, what has to be checked: all of that is the CPU target's
+(`targets.cpu.groups`, `tiles`, `stores`, `structure`, ...).  Here are the statements, the memory, and the names.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from pto_jit.dtypes import DType
+from pto_jit.errors import NOWHERE, Loc, TargetError
+from pto_jit.ir.nodes import Block, Call, For, Func, Fuse, If, Op, Operand, Return, Stmt, Var, While
+from pto_jit.ir.types import ScalarType, TensorType
+from pto_jit.ir.walk import defs, statements, uses
+from pto_jit.semantic import failures
+from pto_jit.targets.c.code import CCode
+from pto_jit.targets.c.module import CModule
+from pto_jit.targets.c.nest import CNest
+from pto_jit.targets.c.operations import Operations
+from pto_jit.targets.c.tidy import Line
+from pto_jit.targets.c.values import CPointer, CSlot, CValue, lift, memory_ctype, register_ctype
+from pto_jit.targets.cpu.analysis import fitting_tiles
+from pto_jit.targets.cpu.arena import ALIGN, Arena
+from pto_jit.targets.cpu.code import I32, I64, PTR, Index, register_type
+from pto_jit.targets.cpu.function import FunctionWriter, LoopExits
+from pto_jit.targets.cpu.values import Slot, Tensor, Tile, TileSlot
+from pto_jit.targets.source.identifiers import Identifiers
+
+
+class Environment(dict[str, Any]):
+    """What variables stand for; tiles and views of tensors get pointers and extents with the variable's name."""
+
+    def __init__(self, code: CCode) -> None:
+        super().__init__()
+        self.code = code
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if isinstance(value, Tile):
+            value = Tile(value.dtype, self._pointer(name, value.pointer, value.dtype), value.declared,
+                         self._extents(name, value.valid), value.strides, value.view, value.fits)  # fmt: skip
+        elif isinstance(value, Tensor):
+            value = Tensor(value.dtype, self._pointer(name, value.pointer, value.dtype),
+                           self._extents(name, value.extents), value.strides)  # fmt: skip
+        super().__setitem__(name, value)
+
+    def _pointer(self, name: str, pointer: Any, dtype: DType) -> Any:
+        assert isinstance(pointer, CPointer)
+        element = memory_ctype(dtype)
+        if pointer.element == element and not pointer.place:
+            return pointer
+        if not pointer.place:
+            return self.code.typed(pointer, element)
+        text = pointer.text if pointer.element == element else f"({element} *)({pointer.text})"
+        return self.code.pointer(text, element, name, keep=True)
+
+    def _extents(self, name: str, extents: Sequence[Index]) -> tuple[Index, ...]:
+        return tuple(
+            e if isinstance(e, int) or e.name is not None else self.code.named(e, f"{name}_n{axis}", keep=True)
+            for axis, e in enumerate(extents)
+        )
+
+
+class CFunctionWriter(FunctionWriter):
+    """Writes the statements of one C function."""
+
+    vectors = False  # loops over elements are C loops
+
+    def __init__(self, module: CModule, func: Func, name: str, names: Identifiers, *, parallel: bool) -> None:
+        self.module: Any = module
+        self.func = func
+        self.code: Any = CCode(name, names, module)
+        self.ops: Any = Operations(self.code, module.recipes)
+        self.code.operations = self.ops
+        self.env = Environment(self.code)
+        self.parallel = parallel
+        self.recording = False
+        self._roots = None
+        counts = Counter(v.name for s in statements(func.body) for v in defs(s))
+        self.mutable = {n for n, k in counts.items() if k > 1}
+        self.uses = Counter(v.name for s in statements(func.body) for v in uses(s))
+        self.generated = fitting_tiles(func.body)
+        self.arena = Arena()
+        self.memory = ""  # the name of the static scratch block, when there is one
+        self.scopes: list[list[Any]] = [[]]
+        self.loops: list[LoopExits] = []
+        self.owned: dict[str, tuple[int, int]] = {}
+        self.buffers: set[str] = set()
+        self.dying: set[str] = set()
+        self.heap: list[Any] = []
+        self.streams = False
+        self.results: Callable[[Sequence[Operand]], None] | None = None
+        self.callees: dict[str, Any] = {}
+        self.hazards: set[str] = set()
+        self._place = ""
+
+    # -- the function as a whole ----------------------------------------------------------------------------------
+
+    def write(self, body: Block) -> None:
+        self.block(body)
+        if not self.code.ended:
+            self.leave()
+
+    def leave(self) -> None:
+        """The end of the function; what has to be given back is known when all of it is written."""
+        self.code.lines.append(Line(self.code.depth, "", kind="leave"))
+        self.code.ended = True
+
+    def finished(self) -> list[Line]:
+        """The lines of the body."""
+        code = self.code
+        head: list[Line] = []
+        if self.memory:
+            code.module.calls.update(("pto_scratch_push", "pto_scratch_pop"))
+            size = max(self.arena.size, ALIGN)
+            head.append(Line(1, f"char *const {self.memory} = pto_scratch_push(worker, {size});"))
+            head.append(Line(1, f"if ({self.memory} == NULL) return PTO_NO_MEMORY;"))
+        out = [*head, *code.prologue]
+        for line in code.lines:
+            if line.kind != "leave":
+                out.append(line)
+                continue
+            for slot in self.heap:
+                code.module.calls.add("pto_buffer_free")
+                out.append(Line(line.depth, f"pto_buffer_free(worker, {slot.variable});"))
+            if self.memory:
+                out.append(Line(line.depth, f"pto_scratch_pop(worker, {self.memory});"))
+            out.append(Line(line.depth, "return PTO_OK;"))
+        return out
+
+    # -- memory of tiles ------------------------------------------------------------------------------------------
+
+    def static(self, size: int) -> tuple[Any, int]:
+        if not self.memory:
+            self.memory = self.code.names.fresh("memory")
+            self.code.declared[self.memory] = "char *"
+        offset = self.arena.take(size)
+        return CPointer(self.memory, "char", {(): offset} if offset else {}), offset
+
+    def got_memory(self, pointer: Any) -> None:
+        self.code.check_memory(pointer)
+
+    def buffer(self, name: str, dtype: DType, declared: Sequence[Index]) -> tuple[Any, tuple[Index, ...]]:
+        pointer, strides = super().buffer(name, dtype, declared)
+        element = memory_ctype(dtype)
+        return self.code.pointer(f"({element} *){lift(pointer).at(15)}", element, name, keep=True), strides
+
+    def tensor_memory(self, name: str, size: Index) -> Any:
+        code = self.code
+        slot = code.variable(name, "void *", "NULL")
+        self.heap.append(slot)
+        if self.loops:
+            code.module.calls.add("pto_buffer_free")
+            code.line(f"pto_buffer_free(worker, {slot.variable});")
+        code.module.calls.add("pto_buffer_alloc")
+        code.line(f"{slot.variable} = pto_buffer_alloc(worker, {lift(code.max(size, 1)).text});")
+        pointer = CPointer(slot.variable, "")
+        code.check_memory(pointer)
+        self.env["alloc " + name] = slot
+        return pointer
+
+    # -- operands -------------------------------------------------------------------------------------------------
+
+    def read_slot(self, slot: TileSlot) -> Tile:
+        pointer = slot.pointer
+        element = memory_ctype(slot.dtype)
+        if isinstance(pointer, CSlot):
+            pointer = self.code.pointer(f"({element} *){pointer.variable}", element, pointer.variable)
+        elif pointer.element != element:
+            pointer = self.code.typed(pointer, element) if not pointer.place else self.code.pointer(
+                f"({element} *)({pointer.text})", element)  # fmt: skip
+        declared = tuple(d if isinstance(d, int) else self.b.load(d, typ=I64) for d in slot.declared)
+        valid = tuple(self.b.load(v, typ=I64) for v in slot.valid)
+        return Tile(slot.dtype, pointer, declared, valid, self.strides(slot.dtype, declared), fits=slot.fits)
+
+    def define(self, var: Var, value: Any) -> None:
+        assert isinstance(var.type, ScalarType)
+        ctype = register_ctype(var.type.dtype)
+        if var.name not in self.mutable:
+            if not isinstance(value, int):
+                value = lift(value)
+                simple = value.name is not None or value.text.replace(".", "").replace("f", "").isdigit()
+                if not simple:
+                    value = self.code.named(value, var.name, keep=not var.name[0].isdigit())
+            self.env[var.name] = value
+            return
+        slot = self.env.get(var.name)
+        if not isinstance(slot, Slot):
+            slot = Slot(var.type.dtype, self.code.variable(var.name, ctype))
+            self.env[var.name] = slot
+        self.b.store(lift(value), slot.pointer)
+
+    # -- statements -----------------------------------------------------------------------------------------------
+
+    def place(self, loc: Loc) -> None:
+        """One comment per line of the user's source."""
+        if loc is NOWHERE or not loc.lineno:
+            return
+        where = f"// {PurePath(loc.filename).name}:{loc.lineno}"
+        if where != self._place:
+            self._place = where
+            self.code.line(where)
+
+    def statement(self, stmt: Stmt) -> None:
+        first = stmt.body[0] if isinstance(stmt, Fuse) and stmt.body else stmt
+        self.place(getattr(first, "loc", NOWHERE))
+        super().statement(stmt) if not isinstance(stmt, _JUMPS) else self._jump(stmt)
+
+    def _jump(self, stmt: Stmt) -> None:
+        self._unwind(self.loops[-1].depth)
+        self.code.line("break;" if type(stmt).__name__ == "Break" else "continue;")
+        self.code.ended = True
+
+    def _if(self, stmt: If) -> None:
+        code = self.code
+        condition = lift(self.scalar(stmt.cond)).text
+        with code.braces(f"if ({condition})"):
+            self.block(stmt.then)
+        if stmt.orelse:
+            code.lines.pop()
+            with code.braces("} else"):
+                self.block(stmt.orelse)
+
+    def _while(self, stmt: While) -> None:
+        with self.code.braces("for (;;)"):
+            self.block(stmt.before)
+            condition = lift(self.scalar(stmt.cond))
+            self.code.line(f"if ({self.b.not_(condition).text}) break;")
+            self._body(stmt.body)
+
+    def _body(self, body: Block) -> None:
+        self.loops.append(LoopExits(None, None, len(self.scopes)))  # pyright: ignore[reportArgumentType]
+        self.block(body)
+        self.loops.pop()
+
+    def _for(self, stmt: For) -> None:
+        divided = stmt.kind in ("parallel", "chunk") or (stmt.kind == "combine" and stmt.grain is not None)
+        if divided and not self.parallel:
+            from pto_jit.targets.c.parallel import write_parallel
+
+            write_parallel(self, stmt)
+            return
+        self.sequential(stmt, self.index(stmt.start), self.index(stmt.stop), self.index(stmt.step))
+
+    def sequential(self, stmt: For, start: Index, stop: Index, step: Index, begin: Any = None) -> None:
+        code = self.code
+        self.check_step(stmt, step)
+        if code.compare("<", start, stop) is False and isinstance(step, int) and step > 0:
+            return
+        stop = stop if isinstance(stop, int) else code.named(lift(stop))
+        first, last, by = lift(start).text, lift(stop).text, lift(step).text
+        i = code.names.fresh(stmt.var.name)
+        code.declared[i] = "int64_t"
+        if isinstance(step, int):
+            more = f"{i} < {last}" if step > 0 else f"{i} > {last}"
+            change = {1: f"++{i}", -1: f"--{i}"}.get(step, f"{i} += {by}" if step > 0 else f"{i} -= {-step}")
+        else:
+            more, change = f"{by} > 0 ? {i} < {last} : {i} > {last}", f"{i} += {by}"
+        with code.braces(f"for (int64_t {i} = {first}; {more}; {change})"):
+            self.begin_iteration(stmt, CValue(I64, i), begin)
+            self._body(stmt.body)
+
+    def begin_iteration(self, stmt: For, value: CValue, begin: Any = None) -> None:
+        if stmt.var.name in self.mutable:
+            self.define(stmt.var, value)
+        else:
+            self.env[stmt.var.name] = value
+        if begin is not None:
+            begin(value)
+
+    def check_step(self, stmt: For, step: Index) -> None:
+        if not isinstance(step, int) or step == 0:
+            site = self.module.site(*failures.STEP.at(), stmt.loc)
+            self.code.check(self.code.compare("!=", step, 0), site)
+
+    def _call(self, stmt: Call) -> None:
+        code = self.code
+        callee: Func = self.callees[stmt.callee]
+        args = ["worker"]
+        for operand, formal in zip(stmt.args, callee.params, strict=True):
+            if not isinstance(formal.type, TensorType):
+                args.append(lift(self.scalar(operand)).text)
+                continue
+            tensor = self.tensor(operand)
+            args.append(code.typed(tensor.pointer, memory_ctype(tensor.dtype)).text)
+            args += [lift(e).text for e, known in zip(tensor.extents, formal.type.shape, strict=True) if known is None]
+            args += [lift(s).text for s in self.passed_strides(tensor, formal.type)]
+        slots = []
+        for r in stmt.results:
+            assert isinstance(r.type, ScalarType)
+            slots.append(code.variable(r.name, register_ctype(r.type.dtype)))
+        args += [s.text for s in slots]
+        code.need_status()
+        text = f"{self.module.function_names[stmt.callee]}({', '.join(args)})"
+        code.line(f"if ((status = {text}) != PTO_OK) return status;")
+        for r, slot in zip(stmt.results, slots, strict=True):
+            assert isinstance(r.type, ScalarType)
+            if r.name in self.mutable:
+                self.define(r, self.b.load(slot, typ=register_type(r.type.dtype)))
+            else:
+                self.env[r.name] = self.code.read(slot.variable, register_type(r.type.dtype), slot.holds)
+
+    def passed_strides(self, tensor: Tensor, formal: TensorType) -> list[Index]:
+        """Strides in elements that a callee is told: none of a packed tensor, not the last where it is 1."""
+        if formal.layout == "c":
+            return []
+        strides = tensor.strides[:-1] if formal.layout == "inner" else tensor.strides
+        return [self.in_elements(s, tensor.dtype) for s in strides]
+
+    def in_elements(self, stride: Index, dtype: DType) -> Index:
+        """A number of bytes as a number of elements."""
+        if isinstance(stride, int):
+            return stride // dtype.bytes
+        if all(c % dtype.bytes == 0 for c in stride.poly.values()):
+            return CValue(I64, poly={m: c // dtype.bytes for m, c in stride.poly.items()})
+        return CValue(I64, f"{stride.at(14)} / {dtype.bytes}", 14)
+
+    def _return(self, stmt: Return) -> None:
+        assert self.results is not None
+        self.results(stmt.values)
+        self._unwind(1)
+        self.leave()
+
+    # -- operations -----------------------------------------------------------------------------------------------
+
+    def op(self, op: Op) -> None:
+        from pto_jit.targets.c.refusals import OWN, refuse
+
+        refuse(op)
+        own = OWN.get(op.op)
+        if own is not None:
+            own(self, op)
+        else:
+            super().op(op)
+
+    def write_nest(self, nest: Any, inputs: Any, divided: Any) -> Any:
+        """A nest as loops; `divided`: what its rows accumulate, when they may be divided among the workers."""
+        writer = CNest(self, nest, inputs)
+        writer.write()
+        return writer
+
+    def clash(self, *args: Any) -> Any:
+        """Whether two regions overlap other than element by element."""
+        from pto_jit.targets.c.regions import clash
+
+        return clash(self, *args)
+
+
+from pto_jit.ir.nodes import Break, Continue  # noqa: E402
+
+_JUMPS = (Break, Continue)
+
+__all__ = ["I32", "PTR", "CFunctionWriter", "Environment", "TargetError"]

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: MIT
+"""What the functions of one C source share: failure sites, calls of the runtime, helpers, finished functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pto_jit.slotted import frozen
+from pto_jit.targets.c.recipes import CRecipes
+from pto_jit.targets.c.values import CValue
+from pto_jit.targets.cpu.module import ModuleWriter
+from pto_jit.targets.source.identifiers import RESERVED, Identifiers
+
+
+@frozen
+class CopyFunction:
+    """`pto_copy` of a rank, called as the CPU target calls its function of that rank."""
+
+    rank: int
+
+    def text(self, args: Sequence[CValue]) -> str:
+        to, source, size, *rest = (a.text for a in args)
+        if self.rank == 0:
+            return f"memcpy({to}, {source}, {size})"
+        return f"pto_copy({self.rank}, {to}, {source}, {size}, (const int64_t[]){{{', '.join(rest)}}})"
+
+
+class CModule(ModuleWriter):
+    """One C source under construction."""
+
+    globals: dict[str, str] = {"llvm.memset.p0.i64": "llvm.memset.p0.i64"}  # noqa: RUF012
+
+    def __init__(self, *, debug: bool, fast: bool, dialect: Any) -> None:
+        super().__init__(None, None, debug, fast)  # pyright: ignore[reportArgumentType]
+        self.recipes = CRecipes()
+        self.dialect = dialect
+        self.calls: set[str] = set()
+        self.names = Identifiers(RESERVED | _TAKEN)  # of functions
+        self.function_names: dict[str, str] = {}
+        self.functions: list[str] = []
+        self.products: dict[str, Any] = {}
+        self.sorts: set[Any] = set()
+
+    def taken(self) -> frozenset[str]:
+        """Names that variables must not have."""
+        return frozenset(_TAKEN | set(self.function_names.values()))
+
+    def dialect_headers(self) -> list[str]:
+        """What the vector instructions of the target need."""
+        return [] if self.dialect is None else list(self.dialect.headers)
+
+    def copy_function(self, rank: int) -> Any:
+        return CopyFunction(rank)
+
+    def product(self, name: str) -> Any:
+        """The matrix product that the CPU target calls `name`."""
+        if name not in self.products:
+            from pto_jit.targets.c.products import Product
+
+            self.products[name] = Product(name)
+        return self.products[name]
+
+
+_TAKEN = frozenset(
+    """worker context begin end status memory arguments results y0 y1 yn j0 j1 jn exp log sin cos tan tanh pow sqrt erf
+    floor ceil trunc rint fabs fma max min abs div index round signbit remainder gamma time signal stdin stdout stderr
+    errno NULL bool true false memset memcpy""".split()
+)

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: MIT
+"""Row nests (`targets.loops.form`) as C loops: one per row axis, and one per stage over the inner axis.
+
+A stage is a loop of one element per iteration, marked `omp simd` with its reductions, which is what a C compiler needs
+to know to use vectors.  Elements of different iterations never depend on each other: stores that would overlap what is
+read are diverted by the group.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from pto_jit.dtypes import DType, i32
+from pto_jit.ir.nodes import Const
+from pto_jit.targets.c.values import CPointer, CSlot, CValue, float_constant, lift, memory_ctype, register_ctype
+from pto_jit.targets.cpu.code import F32, F64, I1, I32, I64, number, register_type
+from pto_jit.targets.cpu.folds import reduce_identity
+from pto_jit.targets.loops.form import (
+    Accumulate,
+    Arg,
+    Compute,
+    Fold,
+    Kept,
+    Nest,
+    Place,
+    Places,
+    Position,
+    Read,
+    RowBuffer,
+    Segment,
+    Step,
+    Write,
+)
+
+if TYPE_CHECKING:
+    from pto_jit.targets.c.function import CFunctionWriter
+
+_COMBINE = {"sum": "add", "prod": "mul", "any": "or", "all": "and"}
+
+
+class CNest:
+    """Writes one nest at the place of insertion."""
+
+    def __init__(self, w: CFunctionWriter, nest: Nest, inputs: Any) -> None:
+        self.w = w
+        self.code = w.code
+        self.nest = nest
+        self.inputs = inputs
+        self.inner = nest.rank - 1
+        self.values: dict[int, CValue] = {}
+        self.indices: list[Any] = []
+        self.rows: dict[tuple[Place, Places], CPointer] = {}
+        self.flat = inputs.flat is True
+        self.count: Any = inputs.total if self.flat else inputs.extents[-1] if inputs.extents else 0
+        self.buffers: dict[RowBuffer, CPointer] = {}
+        for b in nest.buffers:
+            size = self.code.add(self.code.mul(inputs.extents[self.inner], b.dtype.bytes), 64)
+            self.buffers[b] = self.code.typed(w.scratch(size), memory_ctype(b.dtype))
+
+    def write(self) -> None:
+        """All rows."""
+        with ExitStack() as stack:
+            for extent in () if self.flat else self.inputs.extents[:-1]:
+                self.indices.append(self._axis(extent, "i", stack))
+            self._row()
+
+    def _axis(self, extent: Any, wish: str, stack: ExitStack) -> Any:
+        """An index of a loop over an axis."""
+        if isinstance(extent, int) and extent == 1:
+            return 0
+        i = self.code.names.fresh(wish)
+        self.code.declared[i] = "int64_t"
+        last = self.code.named(lift(extent)).text
+        stack.enter_context(self.code.braces(f"for (int64_t {i} = 0; {i} < {last}; ++{i})"))
+        return CValue(I64, i)
+
+    def _row(self) -> None:
+        self._row_pointers()
+        for k, segment in enumerate(self.nest.rows):
+            for step in segment:
+                self._step(step, None)
+            if k < len(self.nest.stages) and self.nest.stages[k]:
+                self._stage(self.nest.stages[k])
+
+    def _row_pointers(self) -> None:
+        """Where the current row begins in every place that the stages use."""
+        for stage in self.nest.stages:
+            for step in stage:
+                place, axes = _place_of(step)
+                if place is None or isinstance(place, RowBuffer) or (place, axes) in self.rows:
+                    continue
+                memory = self.inputs.memory[place]
+                distance: Any = 0
+                for axis, stride in zip(axes, memory.strides, strict=True):
+                    if axis is not None and axis != self.inner and self.indices:
+                        distance = self.code.add(distance, self.code.mul(self.indices[axis], stride))
+                pointer = self._pointer(place, step)
+                moved = self.code.offset(pointer, distance)
+                if moved is not pointer:
+                    moved = self.code.pointer(moved.text, moved.element, f"{pointer.base}_row", keep=True)
+                self.rows[place, axes] = moved
+
+    def _pointer(self, place: Place, step: Any) -> Any:
+        pointer = self.inputs.memory[place].pointer
+        return pointer if isinstance(pointer, CSlot) else self.code.typed(pointer, memory_ctype(step.dtype))
+
+    # -- values ---------------------------------------------------------------------------------------------------
+
+    def scalar(self, arg: Arg) -> CValue:
+        """A value of row level, or of the function."""
+        if isinstance(arg, int):
+            return self.values[arg]
+        if isinstance(arg, Const):
+            typ = register_type(arg.type.dtype)
+            if typ in (F32, F64):
+                return float_constant(float(arg.value), typ)
+            if typ == I1:
+                return lift(number(I1, arg.value))
+            if arg.type.dtype.name in ("u32", "u64"):
+                suffix = "u" if arg.type.dtype.bits == 32 else "ull"
+                text = f"{int(arg.value) % (1 << arg.type.dtype.bits)}{suffix}"
+                return CValue(typ, text, ctype=register_ctype(arg.type.dtype))
+            return lift(number(typ, arg.value))
+        return lift(self.inputs.scalars[arg.name])
+
+    def _let(self, ref: int, value: CValue, wish: str) -> None:
+        """A value by name, so that its operands are computed once."""
+        self.values[ref] = self.code.named(value, wish)
+
+    def _address(self, place: Place, axes: Places, j: Any) -> Any:
+        """Where the element at the current indices lies."""
+        if isinstance(place, RowBuffer):
+            return self.code.offset(self.buffers[place], self.code.mul(j, place.dtype.bytes))
+        memory = self.inputs.memory[place]
+        if j is not None and self.inner in axes:
+            stride = memory.strides[axes.index(self.inner)]
+            return self.code.offset(self.rows[place, axes], self.code.mul(j, stride))
+        distance: Any = 0
+        for axis, stride in zip(axes, memory.strides, strict=True):
+            if axis is not None:
+                distance = self.code.add(distance, self.code.mul(self.indices[axis], stride))
+        pointer = memory.pointer
+        return pointer if isinstance(pointer, CSlot) else self.code.offset(pointer, distance)
+
+    def _typed(self, address: Any, dtype: DType) -> Any:
+        if isinstance(address, CSlot) or address.element == memory_ctype(dtype) or address.place:
+            return address
+        return self.code.typed(address, memory_ctype(dtype))
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    def _step(self, step: Step, j: Any) -> None:
+        """One step, of row level (`j` is None) or for the element `j` of the row."""
+        b, ops = self.code.b, self.w.ops
+        match step:
+            case Read():
+                address = self._typed(self._address(step.place, step.axes, j), step.dtype)
+                raw = self.code.read_as(address, step.dtype)
+                self._let(step.dst, b.from_memory(raw, step.dtype), "v")
+            case Position():
+                index = j if step.axis == self.inner and j is not None else self.indices[step.axis]
+                ctype = register_ctype(step.dtype)
+                value = lift(index)
+                if step.dtype.name != "i64":
+                    value = CValue(register_type(step.dtype), f"({ctype}){value.at(15)}", 15, ctype=ctype)
+                self._let(step.dst, value, "at")
+            case Compute():
+                args = [self.scalar(a) for a in step.args]
+                self._let(step.dst, ops.apply(step.op, args, step.operand, dict(step.attrs), step.dtype), step.op)
+            case Write():
+                address = self._typed(self._address(step.place, step.axes, j), step.dtype)
+                b.store(b.to_memory(self.scalar(step.arg), step.dtype), address)
+            case Accumulate():
+                address = self._typed(self._address(Kept(step.name), step.axes, j), step.dtype)
+                have = b.from_memory(self.code.read_as(address, step.dtype), step.dtype)
+                name = _COMBINE.get(step.op, step.op)
+                out = ops.apply(name, (have, self.scalar(step.arg)), step.dtype, {}, step.dtype)
+                b.store(b.to_memory(out, step.dtype), address)
+            case Fold():
+                raise AssertionError(step)
+
+    def _stage(self, steps: Segment) -> None:
+        """One loop over the inner axis."""
+        code = self.code
+        folds = {s: self._accumulator(s) for s in steps if isinstance(s, Fold)}
+        with ExitStack() as stack:
+            simd = _is_simd(steps, self.inner)
+            if simd and not (isinstance(self.count, int) and self.count == 1):
+                clauses = [self._clause(f, v) for f, v in folds.items()]
+                last = code.named(lift(self.count))  # before the pragma, which belongs to the loop
+                self.count = self.count if isinstance(self.count, int) else last
+                code.line(" ".join(["#pragma omp simd", *clauses]))
+            j = self._axis(self.count, "j", stack)
+            for step in steps:
+                if isinstance(step, Fold):
+                    self._fold(step, folds[step], lift(j))
+                else:
+                    self._step(step, lift(j))
+        for fold, slots in folds.items():
+            self.values[fold.dst] = self._folded(fold, slots)
+
+    def _accumulator(self, fold: Fold) -> list[CSlot]:
+        ctype = register_ctype(fold.operand)
+        first = lift(reduce_identity(fold.op, fold.operand, register_type(fold.operand))).text
+        best = self.code.variable(fold.op, ctype, first, here=True)
+        if fold.op in ("argmax", "argmin"):
+            return [best, self.code.variable("where", "int64_t", "-1", here=True)]
+        return [best]
+
+    def _clause(self, fold: Fold, slots: list[CSlot]) -> str:
+        kind = fold.operand.kind
+        name = {"sum": "+", "prod": "*", "any": "||", "all": "&&"}.get(fold.op, fold.op)
+        if kind == "b":
+            name = {"max": "||", "min": "&&", "+": "||", "*": "&&"}.get(name, name)
+        elif kind == "f" and fold.op in ("max", "min"):
+            name = f"pto_{fold.op}_{'f64' if fold.operand.bits == 64 else 'f32'}"
+        return f"reduction({name} : {slots[0].variable})"
+
+    def _fold(self, fold: Fold, slots: list[CSlot], j: CValue) -> None:
+        code = self.code
+        value, best = self.scalar(fold.arg), slots[0].variable
+        have = CValue(value.type, best, ctype=slots[0].holds)
+        if fold.op not in ("argmax", "argmin"):
+            out = self.w.ops.apply(_COMBINE.get(fold.op, fold.op), (have, value), fold.operand, {}, fold.operand)
+            code.line(f"{best} = {out.text};")
+            return
+        where = slots[1].variable
+        better = self.w.ops.apply("gt" if fold.op == "argmax" else "lt", (value, have), fold.operand, {}, fold.operand)
+        nan = f" || ({value.text} != {value.text} && {best} == {best})" if fold.operand.kind == "f" else ""
+        with code.braces(f"if ({where} < 0 || {better.text}{nan})"):
+            code.line(f"{best} = {value.text};")
+            code.line(f"{where} = {j.text};")
+
+    def _folded(self, fold: Fold, slots: list[CSlot]) -> CValue:
+        if fold.op in ("argmax", "argmin"):
+            index = CValue(I32, f"(int32_t)pto_max({slots[1].variable}, 0)", 15)
+            return self.code.named(self.w.ops.convert(index, i32, fold.dtype), "index")
+        return CValue(register_type(fold.operand), slots[0].variable, ctype=slots[0].holds)
+
+
+def _place_of(step: Any) -> tuple[Any, Places]:
+    if isinstance(step, (Read, Write)):
+        return step.place, step.axes
+    if isinstance(step, Accumulate):
+        return Kept(step.name), step.axes
+    return None, ()
+
+
+def _is_simd(steps: Segment, inner: int) -> bool:
+    """Whether the elements of a stage may be computed in any order."""
+    for step in steps:
+        if isinstance(step, Fold) and step.op in ("argmax", "argmin"):
+            return False
+        if isinstance(step, Accumulate) and inner not in step.axes:
+            return False
+    return True

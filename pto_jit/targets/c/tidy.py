@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: MIT
+"""The last look at a generated function: unused names go, names used once are put where they are used.
+
+A line that declares a name is *pure* (its expression is made of names that never change) or a *read* (of memory or of
+a variable).  A pure expression may move to any later line; a read may move to the next line only, and not into the
+head of a loop, so nothing is read later than it was meant to be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+_NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+_WIDTH = 112
+_LINE = 118
+
+
+class Line:
+    """A line of C; one that declares a constant has a name, a C type and an expression (its text)."""
+
+    __slots__ = ("ctype", "depth", "keep", "kind", "level", "name", "text")
+
+    def __init__(
+        self, depth: int, text: str, *, name: str = "", ctype: str = "", level: int = 0, kind: str = "line",
+        keep: bool = False,
+    ) -> None:  # fmt: skip
+        self.depth, self.text, self.name, self.ctype = depth, text, name, ctype
+        self.level, self.kind, self.keep = level, kind, keep
+
+    def __str__(self) -> str:
+        text = self.text
+        if self.ctype:
+            kind = f"{self.ctype}const" if self.ctype.endswith("*") else f"const {self.ctype}"
+            text = f"{kind} {self.name} = {self.text};"
+        if text.startswith("#"):
+            return text
+        return wrapped("  " * self.depth + text, 2 * self.depth + 4)
+
+
+def wrapped(text: str, indent: int) -> str:
+    """A long line of C on several, broken behind commas and before operators."""
+    lines: list[str] = []
+    while len(text) > _LINE:
+        breaks = [text.rfind(sign, indent, _LINE) for sign in (" || ", " && ", " ? ", " : ")]
+        cut = max(text.rfind(", ", indent, _LINE) + 1, *breaks)
+        if cut <= indent:
+            break
+        lines.append(text[:cut])
+        text = " " * indent + text[cut + 1 :]
+    return "\n".join([*lines, text])
+
+
+def names_in(text: str) -> list[str]:
+    """The identifiers of a piece of C."""
+    return _NAME.findall(text)
+
+
+def tidy(lines: Sequence[Line]) -> list[Line]:
+    """The lines of a function without what is not needed."""
+    kept = _without_unused(lines)
+    while True:
+        before = len(kept)
+        kept = _inlined(kept)
+        if len(kept) == before:
+            return _without_empty(kept)
+
+
+def _removable(line: Line) -> bool:
+    return line.kind in ("pure", "read", "variable")
+
+
+def _without_unused(lines: Sequence[Line]) -> list[Line]:
+    """Names that nothing reads; a variable that is only assigned stays, because its assignments may have effects."""
+    used: Counter[str] = Counter()
+    out: list[Line] = []
+    for line in reversed(lines):
+        if _removable(line) and not used[line.name]:
+            continue
+        used.update(n for n in names_in(line.text) if n != line.name)
+        out.append(line)
+    out.reverse()
+    return out
+
+
+def _inlined(lines: list[Line]) -> list[Line]:
+    where: dict[str, list[int]] = {}
+    for k, line in enumerate(lines):
+        for name in names_in(line.text):
+            if name != line.name:
+                where.setdefault(name, []).append(k)
+    gone: set[int] = set()
+    for k in range(len(lines) - 1, -1, -1):
+        line = lines[k]
+        if line.kind not in ("pure", "read") or line.keep:
+            continue
+        places = where.get(line.name, [])
+        if len(places) != 1:
+            continue
+        at = places[0]
+        target = lines[at]
+        if line.kind == "read":
+            following = k + 1
+            while following in gone:
+                following += 1
+            if at != following or _repeats(target.text):
+                continue
+        if len(str(target)) + len(line.text) > _WIDTH or target.text.startswith("#"):
+            continue
+        target.text = _put(target.text, line, target)
+        if line.kind == "read" and target.kind == "pure":
+            target.kind = "read"
+        for name in names_in(line.text):
+            places = where[name]
+            places[places.index(k)] = at
+        gone.add(k)
+    return [line for k, line in enumerate(lines) if k not in gone]
+
+
+def _repeats(text: str) -> bool:
+    return text.startswith(("for (", "while ("))
+
+
+def _put(text: str, line: Line, target: Line) -> str:
+    """`text` with the expression in place of the name, in parentheses where they are needed."""
+    found = re.search(rf"(?<![\w.]){re.escape(line.name)}\b", text)
+    assert found is not None, (text, line.name)
+    before, after = text[: found.start()], text[found.end() :]
+    alone = not before and not after
+    left = before.rstrip()
+    opened = left.endswith(("(", "[", " =", ",", "return")) or not left
+    enclosed = opened and not left.endswith(("==", "!=", "<=", ">="))
+    closed = after.startswith((";", ")", "]", ",")) or not after
+    if alone:
+        target.level = line.level
+        return line.text
+    if (line.level < 15 and not (enclosed and closed)) or (line.level < 15 and _cast_before(left)) or (
+        line.text.startswith("-") and before.endswith("-")
+    ):
+        return f"{before}({line.text}){after}"
+    return before + line.text + after
+
+
+def _cast_before(left: str) -> bool:
+    """Whether a cast stands before the place."""
+    return bool(re.search(r"\((u?int\d+_t|float|double|bool|size_t|[a-z_0-9]+ \*)\)$", left))
+
+
+def _without_empty(lines: list[Line]) -> list[Line]:
+    """Comments that say where nothing comes from, and blocks without lines."""
+    out: list[Line] = []
+    for line in lines:
+        if out and out[-1].text.startswith("//") and (line.text.startswith(("//", "}"))):
+            out.pop()
+        out.append(line)
+    return out

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: MIT
+"""Values of generated C: expressions over names that never change once they are declared.
+
+Every value has the LLVM type that the CPU target gives it (`type`), by which the shared writers tell integers, truth
+values and pointers apart, and the C type of its expression (`ctype`).  64-bit integers are polynomials over names, so
+that places in memory come out as `x[i * x_s0 + j]`, whatever order and unit they were computed in.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from pto_jit.dtypes import DType
+from pto_jit.targets.cpu.code import F32, F64, I1, I32, I64, PTR, Text
+from pto_jit.targets.source.recipes import float_literal
+
+ATOM, UNARY, MUL, ADD, SHIFT, RELATION, EQUALITY, BIT_AND, BIT_XOR, BIT_OR, AND, OR, CHOICE = range(16, 3, -1)
+"""Levels of C operators, from those that bind most tightly."""
+Monomial = tuple[str, ...]
+Polynomial = Mapping[Monomial, int]
+
+_C_TYPES = {
+    "f16": "uint16_t", "bf16": "uint16_t", "f32": "float", "f64": "double", "bool_": "bool",
+    "i8": "int8_t", "i16": "int16_t", "i32": "int32_t", "i64": "int64_t",
+    "u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "u64": "uint64_t",
+}  # fmt: skip
+SIZES = {"uint16_t": 2, "float": 4, "double": 8, "bool": 1, "int8_t": 1, "int16_t": 2, "int32_t": 4, "int64_t": 8,
+         "uint8_t": 1, "uint32_t": 4, "uint64_t": 8, "char": 1}  # fmt: skip
+
+
+def memory_ctype(dtype: DType) -> str:
+    """The C type of an element in memory: 16-bit floats as their bits."""
+    return _C_TYPES[dtype.name]
+
+
+def register_ctype(dtype: DType) -> str:
+    """The C type that an element is computed with."""
+    return "float" if dtype.kind == "f" and dtype.bits == 16 else _C_TYPES[dtype.name]
+
+
+def ctype_of(typ: Any) -> str:
+    """The C type that stands for an LLVM type where no dtype says more."""
+    if typ == I1:
+        return "bool"
+    if typ == PTR:
+        return "void *"
+    if typ == F32:
+        return "float"
+    if typ == F64:
+        return "double"
+    return f"int{typ.width}_t" if hasattr(typ, "width") else "uint16_t"
+
+
+class CValue:
+    """An expression: its text, how tightly it binds, and for 64-bit integers its polynomial."""
+
+    __slots__ = ("_level", "_text", "ctype", "opposite", "poly", "type")
+
+    def __init__(
+        self, typ: Any, text: str = "", level: int = ATOM, *, ctype: str | None = None,
+        poly: Polynomial | None = None, opposite: str = "",
+    ) -> None:  # fmt: skip
+        self.type = typ
+        self.ctype = ctype or ctype_of(typ)
+        self._text, self._level = text, level
+        self.opposite = opposite  # of a comparison: the text of its negation
+        self.poly = poly
+        if poly is None and typ == I64:
+            self.poly = {(text if level >= UNARY else f"({text})",): 1}
+
+    @property
+    def text(self) -> str:
+        if self.type == I64:
+            assert self.poly is not None
+            return polynomial_text(self.poly)[0]
+        return self._text
+
+    @property
+    def level(self) -> int:
+        if self.type == I64:
+            assert self.poly is not None
+            return polynomial_text(self.poly)[1]
+        return self._level
+
+    def at(self, level: int) -> str:
+        """The text as an operand of an operator of this level."""
+        return self.text if self.level >= level else f"({self.text})"
+
+    @property
+    def name(self) -> str | None:
+        """The name that this value is, or None."""
+        text = self.text
+        return text if text.isidentifier() else None
+
+    def __repr__(self) -> str:
+        return f"<{self.ctype} {self.text}>"
+
+
+class CPointer(CValue):
+    """`base + place`: `element` is the C type of what lies there, "" for bytes; `place` counts elements (or bytes)."""
+
+    __slots__ = ("base", "element", "place")
+
+    def __init__(self, base: str, element: str, place: Polynomial | None = None) -> None:
+        self.base, self.element, self.place = base, element, place or {}
+        super().__init__(PTR, ctype=f"{element or 'void'} *")
+
+    @property
+    def text(self) -> str:
+        if not self.place:
+            return self.base
+        where = polynomial_text(self.place)[0]
+        joined = f"- {where[1:]}" if where.startswith("-") else f"+ {where}"
+        return f"{self.base} {joined}" if self.element else f"(char *){self.base} {joined}"
+
+    @property
+    def level(self) -> int:
+        return ADD if self.place else ATOM
+
+    def moved(self, distance: Polynomial) -> CPointer:
+        """Moved by a number of bytes."""
+        size = SIZES[self.element] if self.element else 1
+        if all(c % size == 0 for c in distance.values()):
+            step = {m: c // size for m, c in distance.items()}
+            return CPointer(self.base, self.element, plus(self.place, step))
+        start = {m: c * size for m, c in self.place.items()}
+        return CPointer(self.base, "", plus(start, distance))
+
+    def element_text(self, ctype: str) -> str:
+        """The element of a C type that lies here, as something to read or assign."""
+        if self.element == ctype:
+            where = polynomial_text(self.place)[0] if self.place else "0"
+            return f"{self.base}[{where}]"
+        start = f"({self.text})" if self.place else self.base
+        return f"*({ctype} *){start}"
+
+
+class CSlot(CValue):
+    """A variable of the generated function that is assigned more than once."""
+
+    __slots__ = ("variable",)
+
+    def __init__(self, variable: str, ctype: str) -> None:
+        self.variable = variable
+        super().__init__(PTR, f"&{variable}", UNARY, ctype=f"{ctype} *")
+
+    @property
+    def holds(self) -> str:
+        """The C type of the variable."""
+        return self.ctype.removesuffix(" *")
+
+
+# -- polynomials -------------------------------------------------------------------------------------------------------
+
+
+def plus(x: Polynomial, y: Polynomial, sign: int = 1) -> Polynomial:
+    out = dict(x)
+    for m, c in y.items():
+        total = out.get(m, 0) + sign * c
+        if total:
+            out[m] = total
+        else:
+            out.pop(m, None)
+    return out
+
+
+def times(x: Polynomial, y: Polynomial) -> Polynomial:
+    out: dict[Monomial, int] = {}
+    for m, c in x.items():
+        for n, d in y.items():
+            key = tuple(sorted((*m, *n)))
+            out[key] = out.get(key, 0) + c * d
+            if not out[key]:
+                del out[key]
+    return out
+
+
+def polynomial_text(poly: Polynomial) -> tuple[str, int]:
+    """A polynomial as C and the level of its operator."""
+    terms = [(m, c) for m, c in poly.items() if m] + [(m, c) for m, c in poly.items() if not m]
+    terms.sort(key=lambda term: term[1] < 0 and bool(term[0]))  # what is added comes first
+    if not terms:
+        return "0", ATOM
+    if len(terms) == 1 and not terms[0][0]:
+        number = terms[0][1]
+        return integer_text(number), ATOM if number >= 0 else UNARY
+    text, level = "", ATOM
+    for k, (names, factor) in enumerate(terms):
+        size = abs(factor)
+        parts = [*([integer_text(size)] if size != 1 or not names else []), *names]
+        term = " * ".join(parts)
+        sign = "-" if factor < 0 else "+"
+        if k == 0:
+            text = term if factor > 0 else f"-{term}"
+            level = (UNARY if factor < 0 else ATOM) if len(parts) == 1 else MUL
+            if len(parts) == 1 and names and not names[0].replace("_", "").isalnum() and names[0].startswith("("):
+                level = UNARY
+        else:
+            text += f" {sign} {term}"
+            level = ADD
+    return text, level
+
+
+def integer_text(value: int) -> str:
+    """A 64-bit integer constant."""
+    if value == -(2**63):
+        return "(-0x7fffffffffffffffll - 1)"
+    return str(value) if abs(value) < 2**31 else f"{value}ll"
+
+
+# -- what the shared writers hand in -----------------------------------------------------------------------------------
+
+
+def lift(value: Any) -> CValue:
+    """A value, also one given as a Python int or as a constant of the CPU target."""
+    if isinstance(value, CValue):
+        return value
+    if isinstance(value, int):
+        return CValue(I64, poly={(): value} if value else {})
+    assert isinstance(value, Text), value
+    typ, text = value.type, value.text
+    if typ == I1:
+        return CValue(I1, text)
+    if typ == PTR:
+        return CPointer("NULL", "")
+    if typ in (F32, F64):
+        number = struct.unpack("<d", struct.pack("<Q", int(text, 16)))[0] if text.startswith("0x") else float(text)
+        return float_constant(number, typ)
+    number = int(text)
+    if typ == I64:
+        return CValue(I64, poly={(): number} if number else {})
+    if typ == I32 and number == -(2**31):
+        return CValue(I32, "(-0x7fffffff - 1)")
+    return CValue(typ, str(number), ATOM if number >= 0 else UNARY)
+
+
+def float_constant(number: float, typ: Any) -> CValue:
+    """A constant of type float or double."""
+    text = c_float(number, "f64" if typ == F64 else "f32")
+    return CValue(typ, text, UNARY if text.startswith("-") else ATOM)
+
+
+def c_float(number: float, dtype: str) -> str:
+    """A constant as C11 writes it."""
+    if number != number:
+        return "NAN" if dtype != "f64" else "(double)NAN"
+    if number in (float("inf"), float("-inf")):
+        return "INFINITY" if number > 0 else "-INFINITY"
+    text = float_literal(number, dtype)
+    return text.replace("pto::infinity_of<float>()", "INFINITY").replace("pto::infinity_of<double>()", "INFINITY")
