@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pto_jit.assembly import load_pto, parse_pto
     from pto_jit.builder import BuiltFunction, ElementType, MemorySpace, PTOFunctionBuilder, PTOModule
     from pto_jit.compiled import Compiled, LoopNode
+    from pto_jit.comprehensions import Comprehension, Inference, comprehension
     from pto_jit.lower.decisions import Decision
     from pto_jit.modules import CompiledFunction, CompiledModule
 
@@ -54,12 +55,15 @@ _LATER = {
     "Compiled": "compiled",
     "CompiledFunction": "modules",
     "CompiledModule": "modules",
+    "Comprehension": "comprehensions",
     "Decision": "lower.decisions",
     "ElementType": "builder",
+    "Inference": "comprehensions",
     "LoopNode": "compiled",
     "MemorySpace": "builder",
     "PTOFunctionBuilder": "builder",
     "PTOModule": "builder",
+    "comprehension": "comprehensions",
     "load_pto": "assembly",
     "parse_pto": "assembly",
 }
@@ -87,9 +91,11 @@ __all__ = [
     "Compiled",
     "CompiledFunction",
     "CompiledModule",
+    "Comprehension",
     "Decision",
     "ElementType",
     "InCoreFunction",
+    "Inference",
     "InternalError",
     "JitFunction",
     "KernelAssertionError",
@@ -110,6 +116,7 @@ __all__ = [
     "ToolchainError",
     "TypeMismatchError",
     "UnsupportedSyntaxError",
+    "comprehension",
     "config",
     "incore",
     "jit",

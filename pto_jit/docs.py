@@ -14,6 +14,7 @@ FAMILIES = {
     "_memory": "Memory",
     "_structure": "Structure, products, order, generated tiles",
     "_reductions": "Reductions, scans, functions over tiles",
+    "_indices": "Comprehensions",
     "_loops": "Loops, scopes, compile time and run time",
     "_debug": "Printing and assertions",
     "_annotations": "Annotations",

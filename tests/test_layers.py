@@ -21,6 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "targets/cpu/loading.py": LIBRARY | {"lower", "targets", "runtime"},  # addresses that generated code calls
     "runtime": {"runtime", "slotted", "errors", "config"},
     "builder": LIBRARY | {"builder", "codegen", "arguments", "reading", "modules"},
+    "comprehensions": LIBRARY | {"comprehensions", "jit", "options"},
     "commands": BOTTOM | {"commands", "assembly", "ir", "runtime", "error_pages"},
     "language": {"language", "slotted", "errors", "dtypes", "source"},
 }

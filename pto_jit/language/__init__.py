@@ -75,6 +75,7 @@ from pto_jit.language._elementwise import (
     trunc,
     where,
 )
+from pto_jit.language._indices import axis, exists, pad
 from pto_jit.language._loops import dynamic_value, incore, range, reduction, static, static_range
 from pto_jit.language._memory import (
     atomic_add,
@@ -154,6 +155,7 @@ __all__ = [
     "atomic_add",
     "atomic_max",
     "atomic_min",
+    "axis",
     "bf16",
     "bitcast",
     "bool_",
@@ -172,6 +174,7 @@ __all__ = [
     "dynamic_value",
     "empty",
     "erf",
+    "exists",
     "exp",
     "exp2",
     "expand_dims",
@@ -206,6 +209,7 @@ __all__ = [
     "min",
     "minimum",
     "ones",
+    "pad",
     "pow",
     "print",
     "prod",

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: MIT
+"""The functions that the text form knows: the names of C's mathematics library, and what they are in the language."""
+
+from __future__ import annotations
+
+from pto_jit.comprehensions.nodes import Apply, Binary, Expression, Number, Unary
+from pto_jit.errors import Loc
+
+# name in the text -> (name in `pl`, number of arguments)
+_DIRECT = {
+    "exp": ("exp", 1), "exp2": ("exp2", 1), "expm1": ("expm1", 1), "log": ("log", 1), "log2": ("log2", 1),
+    "log1p": ("log1p", 1), "sqrt": ("sqrt", 1), "rsqrt": ("rsqrt", 1), "sin": ("sin", 1), "cos": ("cos", 1),
+    "tan": ("tan", 1), "tanh": ("tanh", 1), "erf": ("erf", 1), "floor": ("floor", 1), "ceil": ("ceil", 1),
+    "trunc": ("trunc", 1), "rint": ("round", 1), "nearbyint": ("round", 1), "round": ("round", 1),
+    "fabs": ("abs", 1), "abs": ("abs", 1), "fmax": ("maximum", 2), "fmin": ("minimum", 2), "pow": ("pow", 2),
+    "fmod": ("fmod", 2), "atan2": ("atan2", 2), "fma": ("fma", 3), "isnan": ("isnan", 1), "isinf": ("isinf", 1),
+    "isfinite": ("isfinite", 1), "sigmoid": ("sigmoid", 1), "relu": ("relu", 1), "silu": ("silu", 1),
+    "gelu": ("gelu", 1), "sign": ("sign", 1), "square": ("square", 1), "min": ("minimum", 2), "max": ("maximum", 2),
+}  # fmt: skip
+
+
+def _pl(name: str, *args: Expression) -> Expression:
+    return Apply(name, args)
+
+
+def _sum(a: Expression, b: Expression) -> Expression:
+    return Binary("+", a, b)
+
+
+def _times(a: Expression, b: float) -> Expression:
+    return Binary("*", a, Number(b))
+
+
+_ONE = Number(1.0)
+
+
+def _root(x: Expression) -> Expression:
+    return _pl("sqrt", Binary("-", _ONE, Binary("*", x, x)))
+
+
+_COMPOSED = {
+    "log10": (1, lambda x: _times(_pl("log", x), 0.4342944819032518)),
+    "exp10": (1, lambda x: _pl("exp", _times(x, 2.302585092994046))),
+    "sinh": (1, lambda x: _times(Binary("-", _pl("expm1", x), _pl("expm1", Unary("-", x))), 0.5)),
+    "cosh": (1, lambda x: _times(_sum(_pl("exp", x), _pl("exp", Unary("-", x))), 0.5)),
+    "asin": (1, lambda x: _pl("atan2", x, _root(x))),
+    "acos": (1, lambda x: _pl("atan2", _root(x), x)),
+    "atan": (1, lambda x: _pl("atan2", x, _ONE)),
+    "asinh": (1, lambda x: _times(_pl("sign", x), _pl("log", _sum(_pl("abs", x), _pl(
+        "sqrt", _sum(Binary("*", x, x), _ONE)))))),
+    "acosh": (1, lambda x: _pl("log", _sum(x, _pl("sqrt", Binary("-", Binary("*", x, x), _ONE))))),
+    "atanh": (1, lambda x: _times(_pl("log1p", Binary("/", _times(x, 2.0), Binary("-", _ONE, x))), 0.5)),
+    "erfc": (1, lambda x: Binary("-", _ONE, _pl("erf", x))),
+    "cbrt": (1, lambda x: Binary("*", _pl("sign", x), _pl("pow", _pl("abs", x), Number(1.0 / 3.0)))),
+    "rcbrt": (1, lambda x: Binary("*", _pl("sign", x), _pl("pow", _pl("abs", x), Number(-1.0 / 3.0)))),
+    "hypot": (2, lambda x, y: _pl("sqrt", _sum(Binary("*", x, x), Binary("*", y, y)))),
+    "fdim": (2, lambda x, y: _pl("maximum", Binary("-", x, y), Number(0.0))),
+    "fdivide": (2, lambda x, y: Binary("/", x, y)),
+    "ldexp": (2, lambda x, y: Binary("*", x, _pl("exp2", y))),
+}  # fmt: skip
+
+NAMES = frozenset(_DIRECT) | frozenset(_COMPOSED)
+
+
+def base(name: str) -> str:
+    """`expf` is `exp`; other names are themselves."""
+    return name[:-1] if name not in NAMES and name.endswith("f") and name[:-1] in NAMES else name
+
+
+def arity(name: str) -> int:
+    return (_DIRECT.get(name) or ("", _COMPOSED[name][0]))[1]  # type: ignore[return-value]
+
+
+def apply(name: str, args: tuple[Expression, ...], loc: Loc) -> Expression:
+    """The call of a function of `NAMES`."""
+    if name in _DIRECT:
+        return Apply(_DIRECT[name][0], args, loc=loc)
+    made = _COMPOSED[name][1](*args)
+    return type(made)(**{**{n: getattr(made, n) for n in made.__slots__}, "loc": loc})

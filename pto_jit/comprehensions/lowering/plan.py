@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: MIT
+"""Which statements share loops, and in which form each group is written.
+
+* *product*: a sum of products of two reads with one index of its own each: a matrix product (`products.py`);
+  elementwise statements over the same indices follow it on its tile.
+* *rows*: statements that share their outer indices, with reductions along memory: tiles over the inner ones
+  (`rows.py`).
+* *loops*: everything else, one element at a time (`elements.py`); the compiler vectorises and exchanges these.
+
+Statements share the loops of their leading indices when these have equal ranges and every tensor that one of them
+writes is accessed by all of them at exactly these indices, so that no iteration touches another one's elements.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pto_jit.comprehensions.forms import symbolic
+from pto_jit.comprehensions.inference import Inferred
+from pto_jit.comprehensions.lowering.products import Product, product_of
+from pto_jit.comprehensions.nodes import Apply, Expression, Name, Pad, Read, Select, children, walk
+from pto_jit.comprehensions.program import Analysis
+from pto_jit.comprehensions.symbolic import Expr
+from pto_jit.slotted import mutable
+
+
+@mutable(eq=False)
+class Group:
+    """Statements that share the loops of their first `outer` left indices."""
+
+    form: Literal["product", "rows", "loops"]
+    outer: int
+    statements: list[Inferred]
+    product: Product | None = None
+
+
+def groups(analysis: Analysis) -> list[Group]:
+    """The statements in groups, in order."""
+    found: list[Group] = []
+    for inferred in analysis.statements:
+        product = product_of(inferred, analysis.typing(inferred.scope))
+        if product is not None:
+            found.append(Group("product", len(inferred.statement.indices), [inferred], product))
+            continue
+        last = found[-1] if found else None
+        depth = _shared(last, inferred) if last is not None else 0
+        if last is not None and depth:
+            last.statements.append(inferred)
+            last.outer = depth
+            continue
+        found.append(Group("loops", len(inferred.statement.indices), [inferred]))
+    for group in found:
+        if group.form == "loops" and _as_rows(group, analysis):
+            group.form = "rows"
+    return found
+
+
+def _shared(group: Group, new: Inferred) -> int:
+    """How many leading indices the group and the statement can share; 0: none."""
+    members = [*group.statements, new]
+    if group.form == "product":
+        first = group.statements[0]
+        count = len(first.statement.indices)
+        whole = _ranges(new) == _ranges(first) and not new.reduced and not new.guarded
+        assert group.product is not None
+        tiles = whole and _tiled(new, new.statement.indices, count) and _independent(members, count)
+        return count if tiles and not _loops_only(new) else 0
+    most = min(len(m.statement.indices) for m in members)
+    most = min(most, group.outer)
+    ranges = [_ranges(m) for m in members]
+    for depth in range(most, 0, -1):
+        if any(r[:depth] != ranges[0][:depth] for r in ranges):
+            continue
+        if _independent(members, depth):
+            return depth
+    return 0
+
+
+def _ranges(i: Inferred) -> list[tuple[Expr, Expr]]:
+    return [i.ranges[index] for index in i.statement.indices]
+
+
+def _independent(members: list[Inferred], depth: int) -> bool:
+    """Whether all accesses of what a member writes stay in the iteration of the shared loops that writes it."""
+    lows: dict[str, set[object]] = {}
+    for m in members:
+        target = m.scope.tensors[m.statement.target]
+        lows.setdefault(target.name, set()).add(target.lows)
+    for m in members:
+        outer = m.statement.indices[:depth]
+        for e in walk(m.statement.value):
+            if not isinstance(e, Read) or (tensor := m.scope.tensors[e.tensor]).name not in lows:
+                continue
+            lows[tensor.name].add(tensor.lows)
+            if tuple(s.name if isinstance(s, Name) else "" for s in e.subscripts[:depth]) != outer:
+                return False
+    return all(len(starts) == 1 for starts in lows.values())  # the result of a call starts anew at 0
+
+
+# -- tiles --------------------------------------------------------------------------------------------------------
+
+
+def _as_rows(group: Group, analysis: Analysis) -> bool:
+    """Whether the group is worth tiles, and every statement of it can be written with them."""
+    if group.outer == 0 or not any(m.reduced for m in group.statements):
+        return False
+    along = False
+    for m in group.statements:
+        outer = m.statement.indices[: group.outer]
+        if m.guarded or _loops_only(m) or not _tiled(m, outer, group.outer):
+            return False
+        if m.reduced and not all(_along(e, m, outer) for e in _reads(m.statement.value) if e.subscripts):
+            return False
+        along = along or bool(m.reduced)
+    return along
+
+
+def inner_axes(m: Inferred, outer: int) -> tuple[str, ...] | None:
+    """The inner indices of a statement in the order in which all of its reads have them; None: there is none."""
+    inner = [i for i in m.ranges if i not in m.statement.indices[:outer]]
+    best: list[str] = list(m.statement.indices[outer:])
+    for e in _reads(m.statement.value):
+        axes = [n for s in e.subscripts for n in _names(s) if n in inner]
+        if len(axes) > len(best):
+            best = axes
+    if sorted(best) != sorted(inner):
+        return None
+    orders = [[n for s in e.subscripts for n in _names(s) if n in inner] for e in _reads(m.statement.value)]
+    orders.append(list(m.statement.indices[outer:]))
+    return tuple(best) if all(_ordered(o, best) for o in orders) else None
+
+
+def _ordered(part: list[str], whole: list[str]) -> bool:
+    places = [whole.index(p) for p in part]
+    return places == sorted(set(places))
+
+
+def _names(e: Expression) -> list[str]:
+    return [n.name for n in walk(e) if isinstance(n, Name)]
+
+
+def _reads(e: Expression) -> list[Read]:
+    """The reads of an expression, not those in subscripts."""
+    if isinstance(e, Read):
+        return [e]
+    return [r for child in children(e) for r in _reads(child)]
+
+
+def _tiled(m: Inferred, outer: tuple[str, ...], depth: int) -> bool:
+    """Whether every read is a rectangle over the inner indices: each of them alone, with factor 1, in a subscript."""
+    product = depth == len(m.statement.indices) and not m.reduced
+    inner = {i for i in m.ranges if product or i not in outer}
+    if not product and inner_axes(m, depth) is None:
+        return False
+    covered: set[str] = set()
+    for e in _reads(m.statement.value):
+        seen: set[str] = set()
+        for subscript in e.subscripts:
+            form = symbolic(subscript, m.scope)
+            here = (form.names() | set(_names(subscript))) & inner
+            if not here:
+                continue
+            if len(here) > 1 or here & seen or not form.known or dict(form.terms).get(_alone(form, here)) != 1:
+                return False
+            if sum(bool(form_names & here) for form_names in map(_monomial_names, form.terms)) != 1:
+                return False
+            seen |= here
+        covered |= seen
+    complete = covered == inner if m.reduced else True
+    return complete and all(n not in inner for n in _values(m.statement.value))
+
+
+def _alone(form: Expr, here: frozenset[str] | set[str]) -> tuple:  # type: ignore[type-arg]
+    return next((m for m, _ in form.terms if len(m) == 1 and getattr(m[0], "name", None) in here), ())
+
+
+def _monomial_names(term: tuple) -> frozenset[str]:  # type: ignore[type-arg]
+    return Expr((term,)).names()
+
+
+def _values(e: Expression) -> list[str]:
+    """Names used as values, not in subscripts."""
+    if isinstance(e, Read):
+        return []
+    if isinstance(e, Name):
+        return [e.name]
+    return [n for child in children(e) for n in _values(child)]
+
+
+def _loops_only(m: Inferred) -> bool:
+    """Whether something in the statement is done element by element."""
+    return any(
+        isinstance(e, Pad) or (isinstance(e, Select) and m.guarded) or (isinstance(e, Apply) and e.function is not None)
+        for e in walk(m.statement.value)
+    )
+
+
+def _along(e: Read, m: Inferred, outer: tuple[str, ...]) -> bool:
+    """Whether the last subscript moves with an inner index, or the read does not depend on any."""
+    names = {n for s in e.subscripts for n in _names(s)}
+    inner = {i for i in m.ranges if i not in outer}
+    if not names & inner:
+        return True
+    last = set(_names(e.subscripts[-1]))
+    return bool(last & inner) and not last & set(outer)
