@@ -332,6 +332,14 @@ static int32_t submit_live(pto_graph *g, const pto_task_kind *kind, const int64_
     g->num_tasks++;
     g->num_edges += g->fanin;
     uint32_t remove = PTO_UNSUBMITTED - g->fanin;
+    if (g->solo) { /* one thread, and no task runs between submissions but when the window is full */
+        uint32_t left = atomic_load_explicit(&record->pending, memory_order_relaxed) - remove;
+        atomic_store_explicit(&record->pending, left, memory_order_relaxed);
+        if (left == 0) {
+            pto__run_ready(g, t);
+        }
+        return PTO_OK;
+    }
     /* acq_rel: release pairs with whoever takes the last one off, acquire with those who took theirs off before */
     if (atomic_fetch_sub_explicit(&record->pending, remove, memory_order_acq_rel) == remove) {
         pto__run_ready(g, t);

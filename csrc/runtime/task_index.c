@@ -43,6 +43,11 @@ bool pto__edge_other(pto_graph *g, uint32_t from, uint32_t to) {
         if (PTO_UNLIKELY(longer == 0)) {
             return false;
         }
+        if (g->solo) { /* no other thread */
+            atomic_store_explicit(&p->successors, longer, memory_order_relaxed);
+            g->fanin++;
+            return true;
+        }
         /* release: pairs with the exchange in finish(), for the link; acquire as above */
         if (atomic_compare_exchange_strong_explicit(&p->successors, &list, longer, memory_order_acq_rel,
                                                     memory_order_acquire)) {

@@ -121,8 +121,11 @@ static uint32_t finish(pto_graph *g, pto_lane *lane, pto_task_record *record) {
     bool solo = g->solo;
     /* acq_rel: acquire pairs with the builder's exchange in pto__edge, for the links; release with its loads, for what
      * the task did.  relaxed: a recorded graph's links were published with the lane that had its first task. */
-    uint32_t first = live ? atomic_exchange_explicit(&record->successors, PTO_CLOSED, memory_order_acq_rel)
-                          : atomic_load_explicit(&record->successors, memory_order_relaxed);
+    uint32_t first = live && !solo ? atomic_exchange_explicit(&record->successors, PTO_CLOSED, memory_order_acq_rel)
+                                   : atomic_load_explicit(&record->successors, memory_order_relaxed);
+    if (live && solo) {
+        atomic_store_explicit(&record->successors, PTO_CLOSED, memory_order_relaxed); /* one thread */
+    }
     uint32_t next = 0;
     bool pushed = false;
     for (uint32_t list = first; list != 0;) {
