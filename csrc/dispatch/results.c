@@ -9,6 +9,7 @@
 typedef struct BufferObject {
     PyObject_HEAD
     void *data;
+    struct BufferObject *previous; /* while results are built: the owner made before this one */
 } BufferObject;
 
 static void buffer_dealloc(BufferObject *self) {
@@ -134,8 +135,27 @@ typedef struct building {
     const int64_t *slot;
     PyObject *const *args;
     Py_ssize_t nargs;
-    bool failed; /* go on to the end, freeing what nobody will own */
+    BufferObject *owners; /* made so far, newest first; each with a reference */
+    bool failed;          /* go on to the end, freeing what nobody will own */
 } building;
+
+/* The owner of `data`: one for all the results that are the same memory, as in `return t, t`. */
+static BufferObject *owner_of(void *data, building *b) {
+    for (BufferObject *o = b->owners; o != NULL; o = o->previous) {
+        if (o->data == data) {
+            return (BufferObject *)Py_NewRef((PyObject *)o);
+        }
+    }
+    BufferObject *owner = b->failed ? NULL : PyObject_New(BufferObject, &pto_Buffer_Type);
+    if (owner == NULL) {
+        pto.buffer_free(NULL, data);
+        return NULL;
+    }
+    owner->data = data;
+    owner->previous = b->owners;
+    b->owners = (BufferObject *)Py_NewRef((PyObject *)owner);
+    return owner;
+}
 
 static PyObject *tensor_result(const pto_result *r, building *b) {
     void *data = (void *)(intptr_t)b->slot[0];
@@ -144,12 +164,10 @@ static PyObject *tensor_result(const pto_result *r, building *b) {
         shape[i] = (npy_intp)b->slot[1 + i];
     }
     b->slot += 1 + r->rank;
-    BufferObject *owner = b->failed ? NULL : PyObject_New(BufferObject, &pto_Buffer_Type);
+    BufferObject *owner = owner_of(data, b);
     if (owner == NULL) {
-        pto.buffer_free(NULL, data);
         return NULL;
     }
-    owner->data = data;
     PyArray_Descr *descr = pto_descr[r->dtype];
     Py_INCREF(descr);
     PyObject *array = PyArray_NewFromDescr(&PyArray_Type, descr, r->rank, shape, NULL, data, NPY_ARRAY_CARRAY, NULL);
@@ -258,6 +276,12 @@ PyObject *pto_result_build(const pto_result *r, const int64_t *slots, PyObject *
     if (r->kind == RESULT_NONE) {
         Py_RETURN_NONE;
     }
-    building b = {slots, args, nargs, false};
-    return build(r, &b);
+    building b = {slots, args, nargs, NULL, false};
+    PyObject *result = build(r, &b);
+    while (b.owners != NULL) {
+        BufferObject *owner = b.owners;
+        b.owners = owner->previous;
+        Py_DECREF(owner);
+    }
+    return result;
 }

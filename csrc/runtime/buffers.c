@@ -8,13 +8,15 @@
  */
 #include "internal.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct pto_block {
     pto_pool *pool;
     unsigned char *base;     /* what the allocator gave */
     size_t total;            /* its size: exactly that of its class */
-    pto_launch_state *owner; /* live: the launch that owns it, or NULL */
+    pto_launch_state *owner; /* live: the launch that owns it, or NULL.  cached: `cached_owner` */
     pto_block *older;        /* cached: order of freeing.  live: the owner's list */
     pto_block *newer;
     pto_block *class_next; /* cached: the class, most recent first */
@@ -22,6 +24,9 @@ struct pto_block {
 };
 
 _Static_assert(sizeof(pto_block) <= PTO_CACHE_LINE, "a header is the cache line before the data");
+
+/* Nobody's launch: marks what is free, so that freeing it again is found before it breaks the lists. */
+static pto_launch_state cached_owner;
 
 #define SMALLEST_LOG2 8u
 #define LARGEST_LOG2 46u
@@ -228,6 +233,7 @@ static void cache(pto_pool *pool, pto_block *block) {
     unsigned index = class_of(block->total, &size);
     pool->buffers_live--;
     pool->bytes_live -= (int64_t)block->total;
+    block->owner = &cached_owner;
     block->class_prev = NULL;
     block->class_next = pool->classes[index];
     if (block->class_next != NULL) {
@@ -255,6 +261,10 @@ void pto_buffer_free(pto_worker *w, void *p) {
     pto_pool *pool = block->pool;
     pto_allocator allocator = pool->allocator;
     pool_lock(pool);
+    if (PTO_UNLIKELY(block->owner == &cached_owner)) {
+        fputs("pto_jit: a buffer was freed twice\n", stderr);
+        abort();
+    }
     unlink_from_owner(block);
     cache(pool, block);
     pto_block *evicted = evict(pool, pool->closed ? 0 : pool->cache_limit);

@@ -124,3 +124,26 @@ def test_empty_full_and_zeros_are_tensors_of_the_caller() -> None:
     np.testing.assert_array_equal(out, X * 2)
     np.testing.assert_array_equal(ones, np.ones((2, 3), np.int32))
     assert ones.dtype == np.int32
+
+
+def test_a_tile_that_is_returned_twice_is_one_piece_of_memory_that_is_freed_once() -> None:
+    @pto.jit
+    def twice(x, n):
+        t = pl.load(x)
+        u = t + 1
+        if n > 1:
+            t = t * 2
+            v = u
+        else:
+            v = u
+        return u, (v, u), t
+
+    live = twice.compile(X, 5)._kernel.entry.runtime.statistics().buffers_live
+    for _ in range(5):
+        u, (v, again), t = twice(X, 5)
+        assert np.shares_memory(u, v) and np.shares_memory(u, again) and not np.shares_memory(u, t)
+        del u, again
+        np.testing.assert_array_equal(v, X + 1)
+        np.testing.assert_array_equal(t, X * 2)
+        del v, t
+    assert twice.compile(X, 5)._kernel.entry.runtime.statistics().buffers_live == live
