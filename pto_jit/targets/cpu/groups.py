@@ -160,6 +160,7 @@ class _Group:
                 else:
                     sure[place].append((valid, source.name))
         self.alive = code.all_of(alive)
+        self._check_broadcasts()
         self.given: list[Index] = []
         for axis in range(nest.rank):
             for other, name in said[axis][1:]:
@@ -168,6 +169,23 @@ class _Group:
                 code.check(code.compare("==", first, other), site, first, other)
             self.given.append(self._extent(axis, sure[axis], maybe[axis]))
         self.extents = tuple(code.pick(self.alive, e, 0) for e in self.given)
+
+    def _check_broadcasts(self) -> None:
+        """`broadcast_to` repeats axes whose declared extent is the constant 1; all others have the extent asked for."""
+        code = self.code
+        for at, op in enumerate(self.fused.body):
+            if not isinstance(op, Op) or op.op != "broadcast_to":
+                continue
+            operand = op.args[0]
+            assert isinstance(operand, Var) and isinstance(operand.type, TileType)
+            lead = len(op.args) - 1 - operand.type.rank
+            wanted = [self.w.index(a) for a in op.args[1 + lead :]]
+            for axis, (known, have, want) in enumerate(
+                zip(operand.type.shape, self._declared(operand.name, at), wanted, strict=True)
+            ):
+                if known != 1:
+                    site = self.w.module.site(*failures.DECLARED.at(axis=lead + axis), op.loc)
+                    code.check(code.compare("==", have, want), site, have, want)
 
     def _extent(self, axis: int, sure: list[tuple[Index, str]], maybe: list[tuple[Index, Index, str]]) -> Index:
         code = self.code
@@ -210,6 +228,11 @@ class _Group:
             value = store.op.args[0]
             assert isinstance(value, Var)
             places.append((value.name, store.axes))
+        for op in self.fused.body:  # an axis that nothing outside has: of `broadcast_to`, and summed away in the group
+            for r in op.results if isinstance(op, Op) else ():
+                found = self._places_of(r.name) if isinstance(r.type, TileType) else None
+                if found is not None:
+                    places.append((r.name, found))
         for name, axes in places:
             if axis in axes:
                 extent = self._declared(name)[axes.index(axis)]

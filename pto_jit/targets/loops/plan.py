@@ -133,8 +133,7 @@ class _Planner:
         )  # fmt: skip
 
     def _fold(self, op: str, arg: Arg, operand: DType, dtype: DType) -> Ref:
-        assert isinstance(arg, int)
-        stage = self.nodes[arg].segment
+        stage = self.graph.segment(arg)
         return self._node(("fold", op, arg, dtype), lambda ref: Fold(ref, op, arg, operand, dtype), False, stage + 1, 0)
 
     # -- operands -------------------------------------------------------------------------------------------------
@@ -301,15 +300,14 @@ class _Planner:
         if not op.attr("keepdims"):
             kept = tuple(a for i, a in enumerate(mine) if i not in reduced_axes(op))
         if inner in over:
-            assert isinstance(arg, int)
-            if self.nodes[arg].inner:
-                arg = self._fold(op.op, arg, source, dtype)
+            arg = self._fold(op.op, arg, source, dtype)
             over.discard(inner)
         elif not over:
             arg = self._unreduced(op, arg, source, dtype)
         whole = self.rank == 1 and isinstance(result.type, ScalarType) and not self._read_inside(result.name)
         if over or (whole and isinstance(arg, int) and op.op not in ("argmax", "argmin")):
-            inner_level = isinstance(arg, int) and self.nodes[arg].inner
+            # a value that is the same along the rows (it was broadcast) still goes to every element of them
+            inner_level = inner in kept or (isinstance(arg, int) and self.nodes[arg].inner)
             self.graph.accumulates[result.name] = (op.op, kept, arg, dtype, inner_level)
             self.results[result.name] = Result(result.name, kept, dtype, late=op.op,
                                                scalar=isinstance(result.type, ScalarType))  # fmt: skip

@@ -53,7 +53,7 @@ class Graph:
     writes: dict[str, tuple[Places, Arg, DType]] = field(default_factory=dict)
     """Results that need memory, by name: axes, value, dtype."""
     accumulates: dict[str, tuple[str, Places, Arg, DType, bool]] = field(default_factory=dict)
-    """Results put together over all rows: reduction, axes, value, dtype, whether the value is of inner level."""
+    """Results put together over all rows: reduction, axes, value, dtype, whether that is done for each element of a row."""
     results: dict[str, Result] = field(default_factory=dict)
     tiles: dict[str, Places] = field(default_factory=dict)
     """Every tile from outside and every load."""
@@ -79,7 +79,9 @@ class Schedule:
         last = max(
             [-1, *(self.nodes[r].segment for r in self.needed if self.nodes[r].inner),
              *(at for at, (_, axes, _) in zip(store_at, graph.stores, strict=True) if inner in axes),
-             *(graph.segment(arg) for axes, arg, _ in graph.writes.values() if inner in axes)]
+             *(graph.segment(arg) for axes, arg, _ in graph.writes.values() if inner in axes),
+             *(graph.segment(arg) for _, _, arg, _, of_row in graph.accumulates.values() if of_row),
+             *(self.nodes[r].segment - 1 for r in self.needed if isinstance(self.nodes[r].step, Fold))]
         )  # fmt: skip
         count = last + 1
         stages: list[Segment] = [()] * count
@@ -130,8 +132,8 @@ class Schedule:
             if inner in axes and p.segment(arg) == stage:
                 roots.append(arg)
                 ends.append(Write(Kept(name), axes, arg, dtype))
-        for name, (op, axes, arg, dtype, is_inner) in p.accumulates.items():
-            if is_inner and p.segment(arg) == stage:
+        for name, (op, axes, arg, dtype, of_row) in p.accumulates.items():
+            if of_row and p.segment(arg) == stage:
                 roots.append(arg)
                 ends.append(Accumulate(name, op, axes, arg, dtype))
         for ref, buffer in self.buffers.items():
@@ -181,8 +183,8 @@ class Schedule:
         for name, (axes, arg, dtype) in p.writes.items():
             if (p.rank == 0 or inner not in axes) and p.segment(arg) == k:
                 steps.append(Write(Kept(name), axes, arg, dtype))
-        for name, (op, axes, arg, dtype, is_inner) in p.accumulates.items():
-            if not is_inner and p.segment(arg) == k:
+        for name, (op, axes, arg, dtype, of_row) in p.accumulates.items():
+            if not of_row and p.segment(arg) == k:
                 steps.append(Accumulate(name, op, axes, arg, dtype))
         return tuple(steps)
 
