@@ -155,7 +155,7 @@ class _Watched:
         owners = self._owners.get(file.filename)
         if owners is None:
             owners = self._owners[file.filename] = {}
-            outer = [node for nodes in file.functions.values() for node in nodes]
+            outer = [node for lambdas in (False, True) for nodes in file.functions(lambdas).values() for node in nodes]
             for function in sorted(outer, key=lambda node: (node.lineno, -(node.end_lineno or 0))):  # inner ones last
                 owners.update((id(node), function) for node in ast.walk(function) if isinstance(node, ast.stmt))
         return owners[id(stmt)]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 import linecache
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -29,16 +29,28 @@ _KEPT_FILES = 64
 
 @mutable(eq=False)
 class SourceFile:
-    """A parsed file. `functions` maps a first line (decorators included) to the functions that start there."""
+    """A parsed file. `defs` maps a first line (decorators included) to the `def`s that start there."""
 
     filename: str
     text: str
     tree: ast.Module
     lines: list[str]
-    functions: dict[int, list[FunctionNode]]
+    defs: dict[int, list[FunctionNode]]
     ascii: bool
+    lambdas: dict[int, list[FunctionNode]] | None = None  # found when the first one is looked for
     codes: set[tuple[object, ...]] | None = None
     notes: dict[object, object] = field(default_factory=dict)  # analyses of nodes, kept as long as the file
+
+    def functions(self, lambdas: bool) -> dict[int, list[FunctionNode]]:
+        """The lambdas, or the `def`s, by the line on which they start."""
+        if not lambdas:
+            return self.defs
+        if self.lambdas is None:
+            self.lambdas = {}
+            for node in every_node([self.tree]):
+                if isinstance(node, ast.Lambda):
+                    self.lambdas.setdefault(node.lineno, []).append(node)
+        return self.lambdas
 
     def column(self, lineno: int, offset: int) -> int:
         """The character column of a UTF-8 byte offset."""
@@ -69,8 +81,42 @@ class Located:
     node: FunctionNode
 
 
+_BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
+_LEAVES = frozenset({ast.Name, ast.Constant, ast.Pass, ast.Break, ast.Continue})
+_fields: dict[type, tuple[str, ...]] = {}  # of node classes: the fields that may hold nodes
 _files: dict[str, SourceFile] = {}
 _located: dict[CodeType, Located] = {}
+
+
+def children(node: ast.AST) -> list[ast.AST]:
+    """The nodes directly inside a node, operators and contexts left out (they hold nothing); kept with the node."""
+    kind = type(node)
+    if kind in _LEAVES:
+        return []
+    known = node.__dict__.get("_inside")
+    if known is not None:
+        return known
+    found: list[ast.AST] = []
+    fields = _fields.get(kind)
+    if fields is None:
+        fields = _fields[kind] = tuple(name for name in node._fields if name not in ("ctx", "op", "ops"))
+    for name in fields:
+        value = getattr(node, name, None)
+        if isinstance(value, list):
+            found += [item for item in value if isinstance(item, ast.AST)]
+        elif isinstance(value, ast.AST):
+            found.append(value)
+    node._inside = found  # type: ignore[attr-defined]
+    return found
+
+
+def every_node(roots: Iterable[ast.AST]) -> list[ast.AST]:
+    """All nodes of some trees but operators and contexts, in no particular order (much faster than `ast.walk`)."""
+    found: list[ast.AST] = list(roots)
+    for node in found:  # grows while it is read
+        if type(node) not in _LEAVES:
+            found += node.__dict__.get("_inside") or children(node)
+    return found
 
 
 def locate(fn: FunctionType) -> Located:
@@ -133,22 +179,16 @@ def load_file(filename: str, module: dict[str, Any]) -> SourceFile | None:
         tree = ast.parse(text, filename)
     except (SyntaxError, ValueError):
         return None
-    functions: dict[int, list[FunctionNode]] = {}
-    stack: list[ast.AST] = [tree]
-    while stack:
+    defs: dict[int, list[FunctionNode]] = {}
+    stack: list[ast.AST] = [*tree.body]
+    while stack:  # `def`s stand in statements
         node = stack.pop()
-        for name in node._fields:
-            value = getattr(node, name, None)
-            if isinstance(value, ast.AST):
-                stack.append(value)
-            elif isinstance(value, list):
-                stack += [item for item in value if isinstance(item, ast.AST)]
+        for name in _BLOCKS:
+            stack += getattr(node, name, ())
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            functions.setdefault(first, []).append(node)
-        elif isinstance(node, ast.Lambda):
-            functions.setdefault(node.lineno, []).append(node)
-    file = SourceFile(filename, text, tree, text.splitlines(), functions, text.isascii())
+            defs.setdefault(first, []).append(node)
+    file = SourceFile(filename, text, tree, text.splitlines(), defs, text.isascii())
     if len(_files) >= _KEPT_FILES:
         _files.pop(next(iter(_files)))
     _files[filename] = file
@@ -157,12 +197,8 @@ def load_file(filename: str, module: dict[str, Any]) -> SourceFile | None:
 
 def _candidates(file: SourceFile, code: CodeType) -> list[FunctionNode]:
     """Functions that start where the code does and enclose every position it records."""
-    wanted = [
-        node
-        for node in file.functions.get(code.co_firstlineno, [])
-        if (isinstance(node, ast.Lambda) and code.co_name == "<lambda>")
-        or (not isinstance(node, ast.Lambda) and node.name == code.co_name)
-    ]
+    known = file.functions(code.co_name == "<lambda>").get(code.co_firstlineno, [])
+    wanted = [node for node in known if getattr(node, "name", "<lambda>") == code.co_name]
     if len(wanted) < 2:
         return wanted
     # Two functions of one name on one line: only the positions tell them apart.

@@ -75,7 +75,8 @@ def _function_at(filename: str, place: tuple[int, int]) -> tuple[str, int]:
     """Name and first line of the innermost function around a line and byte column."""
     file = load_file(filename, {})
     found = ((0, 0), "<kernel>", place[0])
-    for first, nodes in {} if file is None else file.functions.items():
+    known = () if file is None else (*file.functions(False).items(), *file.functions(True).items())
+    for first, nodes in known:
         for node in nodes:
             start, end = (node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0)
             if found[0] <= start <= place < end:

@@ -11,10 +11,14 @@ import ast
 from collections.abc import Iterable, Sequence
 
 from pto_jit.slotted import field, mutable
+from pto_jit.source import children, every_node
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 Names = frozenset[str]
+_NAMING = frozenset({*FUNCTIONS, *COMPREHENSIONS, ast.Call, ast.Nonlocal, ast.Global, ast.MatchAs, ast.MatchStar,
+                     ast.MatchMapping, ast.Import, ast.ImportFrom, ast.ExceptHandler, ast.ClassDef})  # fmt: skip
+"""Nodes besides names that bind names, or whose insides are not all of this scope."""
 NONE: Names = frozenset()
 
 
@@ -77,9 +81,14 @@ def _collect(
     inner_free: set[str],
     inner_rebound: set[str],
 ) -> None:
-    if isinstance(node, ast.Name):
-        if not isinstance(node.ctx, ast.Load):
-            stored[node.id] = None
+    kind = type(node)
+    if kind is ast.Name:
+        if type(node.ctx) is not ast.Load:  # type: ignore[attr-defined]
+            stored[node.id] = None  # type: ignore[attr-defined]
+        return
+    if kind not in _NAMING:
+        for child in children(node):
+            _collect(child, stored, nonlocals, global_names, inner_free, inner_rebound)
         return
     if isinstance(node, FUNCTIONS):
         if not isinstance(node, ast.Lambda):
@@ -132,20 +141,6 @@ def _calls_at_once(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id in ("map", "filter", "sorted", "reduce", "min", "max")
 
 
-def children(node: ast.AST) -> list[ast.AST]:
-    """The nodes directly inside a node."""
-    found: list[ast.AST] = []
-    for name in node._fields:
-        if name == "ctx":
-            continue
-        value = getattr(node, name, None)
-        if isinstance(value, ast.AST):
-            found.append(value)
-        elif isinstance(value, list):
-            found += [item for item in value if isinstance(item, ast.AST)]
-    return found
-
-
 def _rebound(node: ast.AST) -> set[str]:
     return {name for inner in ast.walk(node) if isinstance(inner, ast.Nonlocal) for name in inner.names}
 
@@ -172,9 +167,14 @@ def uses(node: ast.AST | None) -> set[str]:
 
 
 def _uses(node: ast.AST, found: set[str]) -> None:
-    if isinstance(node, ast.Name):
-        if isinstance(node.ctx, ast.Load):
-            found.add(node.id)
+    kind = type(node)
+    if kind is ast.Name:
+        if type(node.ctx) is ast.Load:  # type: ignore[attr-defined]
+            found.add(node.id)  # type: ignore[attr-defined]
+        return
+    if kind not in _NAMING and kind is not ast.AugAssign:
+        for child in children(node):
+            _uses(child, found)
         return
     if isinstance(node, FUNCTIONS):
         found |= free_names(node)
@@ -344,7 +344,8 @@ class _Liveness:
         stored: dict[str, None] = {}
         for node in bound:
             _collect(node, stored, set(), set(), set(), set())
-        inner = every_node(bound)
+        body = every_node(stmt.body)
+        inner = [*every_node(bound[:1]), *body]
         if self.names.shared and any(isinstance(n, ast.Call) for n in inner):
             stored.update(dict.fromkeys(sorted(self.names.shared)))
         self.names.loops[stmt] = LoopNames(
@@ -352,24 +353,13 @@ class _Liveness:
             NONE,
             after | out | self.names.captured,
             _augmented_only(inner),
-            *_decisions(every_node(stmt.body)),
+            *_decisions(body),
         )
         start = self.block(stmt.body, head, out | self.names.captured, head)
         if isinstance(stmt, ast.While):
             start |= uses(stmt.test)
         self.names.loops[stmt].exposed = start & frozenset(stored)
         return head | entry
-
-
-def every_node(roots: Iterable[ast.AST]) -> list[ast.AST]:
-    """All nodes of some trees, in no particular order (much faster than `ast.walk`)."""
-    found: list[ast.AST] = []
-    stack = list(roots)
-    while stack:
-        node = stack.pop()
-        found.append(node)
-        stack += children(node)
-    return found
 
 
 def _leaves(stmt: ast.stmt, kind: type[ast.stmt]) -> bool:
@@ -387,10 +377,15 @@ def _leaves(stmt: ast.stmt, kind: type[ast.stmt]) -> bool:
 
 def _augmented_only(nodes: Sequence[ast.AST]) -> Names:
     """Names that are bound by augmented assignment alone."""
-    targets = [n.target for n in nodes if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)]
+    targets = [n.target for n in nodes if type(n) is ast.AugAssign and type(n.target) is ast.Name]
+    if not targets:
+        return NONE
     marks = set(map(id, targets))
-    plain = {n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load) and id(n) not in marks}
+    plain = {n.id for n in nodes if type(n) is ast.Name and type(n.ctx) is not ast.Load and id(n) not in marks}
     return frozenset(n.id for n in targets) - plain
+
+
+_DECIDING = frozenset({ast.If, ast.While, ast.IfExp, ast.Match, ast.Call})
 
 
 def _decisions(
@@ -401,6 +396,8 @@ def _decisions(
     branches: list[ast.If] = []
     updates: list[ast.expr] = []
     for node in nodes:
+        if type(node) not in _DECIDING:
+            continue
         if isinstance(node, (ast.If, ast.While, ast.IfExp)):
             tests.append(node.test)
             if isinstance(node, ast.If):
