@@ -89,6 +89,10 @@ def parser() -> argparse.ArgumentParser:
         "--peers", default="taskflow,tbb,openmp", metavar="P,...", help="taskflow, tbb, openmp (default: all), or none"
     )
     tasks.add_argument("--taskflow", type=Path, metavar="DIR", help="where taskflow/taskflow.hpp is, if not installed")
+    tasks.add_argument(
+        "--layer", default="4096,11008,32", metavar="H,F,N",
+        help="hidden size, inner size and heads of the layer that is run (default: those of LLaMA-7B), or none",
+    )  # fmt: skip
     tasks.add_argument("--timeout", type=_positive_float, default=180.0, metavar="S", help="longest wait (180 s)")
     return top
 
@@ -336,6 +340,10 @@ def _tasks(out: Console, options: argparse.Namespace) -> int:
     parts = [part.strip() for part in options.tiles.split(",")]
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise ValueError(f"--tiles takes positive numbers, not {options.tiles!r}")
+    sizes = options.layer.split(",")
+    if options.layer != "none" and (len(sizes) != 3 or not all(part.isdecimal() and int(part) > 0 for part in sizes)):
+        raise ValueError(f"--layer takes three positive numbers or none, not {options.layer!r}")
+    layer = None if options.layer == "none" else (int(sizes[0]), int(sizes[1]), int(sizes[2]))
     tiles, threads = [int(part) for part in parts], _thread_counts(options.threads)
     with _progress(out, len(tiles) * len(threads)) as (bar, task):
 
@@ -347,9 +355,12 @@ def _tasks(out: Console, options: argparse.Namespace) -> int:
             bar.advance(task)
 
         try:
-            measured = measure(tiles, threads, options.rounds, peers, options.taskflow, options.timeout, show, done)
+            measured = measure(
+                tiles, threads, options.rounds, peers, options.taskflow, layer, options.timeout, show, done
+            )
         except BuildError as error:
             raise ValueError(str(error)) from error
     table.print_build(out, measured)
+    table.print_layers(out, measured)
     table.print_missing(out, measured)
     return 0

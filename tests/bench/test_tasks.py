@@ -58,14 +58,17 @@ def test_a_driver_that_does_not_compile_says_what_is_missing(tmp_path: Path, mon
 
 
 def test_the_command_refuses_what_it_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, message in ((["--peers", "cilk"], "no task runtime cilk"), (["--tiles", "0"], "positive numbers")):
+    for arguments, message in ((["--peers", "cilk"], "no task runtime cilk"), (["--tiles", "0"], "positive numbers"),
+                               (["--layer", "1,2"], "three positive numbers")):
         with pytest.raises(SystemExit) as caught:
             main(["tasks", *arguments])
         assert caught.value.code == 2 and message in capsys.readouterr().err
 
 
 def test_the_command_prints_the_tables(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["tasks", "--tiles", "2", "--threads", "1", "--rounds", "2", "--peers", "none"]) == 0
+    layer = ["--layer", "64,96,2"]
+    assert main(["tasks", "--tiles", "2", "--threads", "1", "--rounds", "2", "--peers", "none", *layer]) == 0
     captured = capfd.readouterr()
     shown = captured.err + captured.out
     assert "44 empty tasks, 72 edges, 1 thread" in shown and "LLaMA-7B layer" in shown
+    assert "@pto.jit" in shown and "hidden 64, 2 heads" in shown

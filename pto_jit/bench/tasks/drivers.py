@@ -10,6 +10,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 HEADERS = HERE.parents[2] / "csrc" / "runtime"
+LAYER = HERE.parents[2] / "tutorials" / "llama7b_layer.py"
 
 
 class BuildError(Exception):
@@ -34,7 +35,8 @@ class Driver:
 
 
 DRIVERS = (
-    Driver("taskflow", "Taskflow", "taskflow_stream.cpp", ("-std=c++20",), "Taskflow's headers (--taskflow DIR)", True),
+    Driver("taskflow", "Taskflow", "taskflow_stream.cpp", ("-std=c++20",),
+           "Taskflow's headers (libtaskflow-cpp-dev, or --taskflow DIR)", True),
     Driver("tbb", "oneTBB flow graph", "tbb_stream.cpp", ("-std=c++17", "-ltbb"), "libtbb-dev", True),
     Driver("openmp", "OpenMP tasks, depend", "openmp_stream.cpp", ("-std=c++17", "-fopenmp"), "an OpenMP compiler",
            False, separate_build=False),
@@ -71,3 +73,10 @@ def build_stream(folder: Path) -> Path:
     target = folder / "pto_stream.so"
     _compile(("cc", "gcc", "clang"), HERE / "pto_stream.c", target, [f"-I{HEADERS}", "-std=gnu11"], "a C compiler")
     return target
+
+
+def layer_source() -> Path:
+    """The file with the compiled layer, `decoder_layer` and `layer_arguments`.  Raises BuildError."""
+    if not LAYER.is_file():
+        raise BuildError(f"{LAYER.name} is not in {LAYER.parent}: run from a checkout of the sources")
+    return LAYER

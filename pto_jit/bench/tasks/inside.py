@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
+import sys
 import time
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,59 @@ def _live(path: str, tiles: int, threads: int) -> float:
     begin = time.perf_counter()
     entry.launch([tiles, 0])
     return (time.perf_counter() - begin) * _MS
+
+
+# -- the compiled layer -----------------------------------------------------------------------------------------------
+
+
+@cache
+def _layer(path: str) -> Any:
+    """The module with the layer: an orchestration function and its in-core functions."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # annotations of its records are looked up there
+    spec.loader.exec_module(module)
+    return module
+
+
+@lru_cache(maxsize=1)
+def _weights(path: str, hidden: int, inner: int) -> Any:
+    return _layer(path).make_weights(hidden, inner, np.random.default_rng(0))
+
+
+@lru_cache(maxsize=1)
+def _arguments(path: str, tiles: int, sizes: tuple[int, int, int]) -> tuple[Any, ...]:
+    layer, (hidden, inner, heads) = _layer(path), sizes
+    return layer.layer_arguments(layer.ROWS * tiles, _weights(path, hidden, inner), heads)
+
+
+_NARROW = (32, 32, 1)  # hidden, inner, heads: what is not run needs no memory
+
+
+def compiled_facts(path: str, tiles: int) -> dict[str, Any]:
+    """The measures of the graph that the compiled layer records."""
+    graph = _layer(path).decoder_layer.task_graph(*_arguments(path, tiles, _NARROW))
+    return {"tasks": graph.num_tasks, "edges": graph.num_edges, "bytes": graph.bytes_per_task * graph.num_tasks}
+
+
+def compiled_once(path: str, tiles: int) -> dict[str, float]:
+    """Milliseconds of recording the graph of the compiled layer."""
+    graph = _layer(path).decoder_layer.task_graph(*_arguments(path, tiles, _NARROW))
+    return {"compiled": graph.build_seconds * _MS}
+
+
+def layer_once(path: str, tiles: int, sizes: tuple[int, int, int]) -> dict[str, float]:
+    """Milliseconds of the layer with these sizes (hidden, inner, heads): recording its graph, and running it as called.
+
+    The first call of a number of tiles is not timed.
+    """
+    layer, arguments = _layer(path), _arguments(path, tiles, sizes)
+    layer.decoder_layer(*arguments)
+    builds = [layer.decoder_layer.task_graph(*arguments).build_seconds for _ in range(3)]
+    begin = time.perf_counter()
+    layer.decoder_layer(*arguments)
+    return {"build": sorted(builds)[1] * _MS, "run": (time.perf_counter() - begin) * _MS}
 
 
 def _failed(*record: Any) -> None:

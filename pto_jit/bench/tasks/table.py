@@ -24,29 +24,60 @@ def _best(tasks: int, milliseconds: list[float]) -> str:
 
 
 def print_build(out: Console, report: TaskReport) -> None:
-    """Building the recorded graph, for each length: the first number of threads that was measured."""
+    """Building the recorded graph, for each length: the first number of threads that was measured.
+
+    The same calls twice: by the compiled orchestration function, and written in C.
+    """
     table = Table(title="LLaMA-7B layer: building the task graph (all three hazards)", title_justify="left")
-    for name in ("sequence", "tiles", "tasks", "edges", "build", "tasks/ms", "best", "memory", "per task", "path"):
+    for name in ("sequence", "tiles", "tasks", "written as", "edges", "build", "tasks/ms", "best", "memory",
+                 "per task"):  # fmt: skip
         table.add_column(name, justify="right")
     first = report.rows[0].threads if report.rows else 0
     for row in report.rows:
         if row.threads != first:
             continue
-        facts, build = row.facts, row.timings[PTO].rounds["build"]
+        facts, rounds = row.facts, row.timings[PTO].rounds
+        named = [("C", facts.edges, facts.bytes, rounds["build"])]
+        if facts.compiled_edges is not None and facts.compiled_bytes is not None:
+            named.insert(0, ("@pto.jit", facts.compiled_edges, facts.compiled_bytes, rounds["compiled"]))
+        for place, (name, edges, memory, build) in enumerate(named):
+            common = (f"{facts.tiles * ROWS_PER_TILE:,}", str(facts.tiles), f"{facts.tasks:,}")
+            table.add_row(
+                *(common if place == 0 else ("", "", "")), name, f"{edges:,}", f"{median(build):.3f} ms",
+                _rate(facts.tasks, build), _best(facts.tasks, build), f"{memory / 1e6:.2f} MB",
+                f"{memory / facts.tasks:.0f} B",
+            )  # fmt: skip
+    out.print(table)
+
+
+def print_layers(out: Console, report: TaskReport) -> None:
+    """What building the graph is of the time of the layer with its arithmetic."""
+    if not report.layers or report.sizes is None:
+        return
+    hidden, inner, heads = report.sizes
+    count = report.layers[0].threads
+    title = f"the layer itself: hidden {hidden}, {heads} heads, inner {inner}, f32, {_threads(count)}"
+    table = Table(title=title, title_justify="left")
+    for name in ("sequence", "tasks", "build", "run", "share"):
+        table.add_column(name, justify="right")
+    for row in report.layers:
         table.add_row(
-            f"{facts.tiles * ROWS_PER_TILE:,}", str(facts.tiles), f"{facts.tasks:,}", f"{facts.edges:,}",
-            f"{median(build):.3f} ms", _rate(facts.tasks, build), _best(facts.tasks, build),
-            f"{facts.bytes / 1e6:.2f} MB", f"{facts.bytes / facts.tasks:.0f} B", str(facts.critical_path),
+            f"{row.tiles * ROWS_PER_TILE:,}", f"{16 * row.tiles + 3 * row.tiles**2:,}", f"{row.build:.3f} ms",
+            f"{row.run:,.1f} ms", f"{100 * row.build / row.run:.2f} %",
         )  # fmt: skip
     out.print(table)
+
+
+def _threads(count: int) -> str:
+    return f"{count} thread{'' if count == 1 else 's'}"
 
 
 def print_row(out: Console, row: TaskRow) -> None:
     """One graph on one number of threads: everybody's rates in tasks per millisecond, empty bodies."""
     titles = {PTO: "pto", **{driver.name: driver.title for driver in DRIVERS}}
     separate = {PTO: True, **{driver.name: driver.separate_build for driver in DRIVERS}}
-    count = f"{row.threads} thread{'' if row.threads == 1 else 's'}"
-    table = Table(title=f"{row.facts.tasks:,} empty tasks, {row.facts.edges:,} edges, {count}", title_justify="left")
+    title = f"{row.facts.tasks:,} empty tasks, {row.facts.edges:,} edges, {_threads(row.threads)}"
+    table = Table(title=title, title_justify="left")
     table.add_column("tasks/ms")
     for name in ("build", "run", "run again", "build + run", "run / pto", "build + run / pto"):
         table.add_column(name, justify="right")
