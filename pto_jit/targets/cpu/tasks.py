@@ -12,27 +12,35 @@ pointer to it and what differs.  Where the host itself reads or writes an elemen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
 
 from pto_jit.errors import LaunchError
 from pto_jit.ir.nodes import Call, For, Func, Op, Operand, Return, Var
-from pto_jit.ir.types import ScalarType, TensorType, TileType
+from pto_jit.ir.types import ScalarType, TensorType
 from pto_jit.ir.walk import statements, variables
 from pto_jit.lower.footprints import Footprint, Footprints, footprints
 from pto_jit.lower.names import source_name
 from pto_jit.lower.place import is_host
 from pto_jit.slotted import frozen
-from pto_jit.targets.cpu.code import F32, F64, I32, I64, PTR, VOID, Index, Text, Value, i64, number, zero
+from pto_jit.targets.cpu.code import I32, I64, PTR, Index, Text, Value, i64, number, zero
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.loading import Tasks, TaskSite
 from pto_jit.targets.cpu.module import ModuleWriter
+from pto_jit.targets.cpu.task_kinds import (
+    READ,
+    WRITE,
+    from_slot,
+    release_kind,
+    task_function,
+    task_kind,
+    tile_bytes,
+    to_slot,
+)
 from pto_jit.targets.cpu.values import Tensor, remap
 
 _NOT_RUN = 5  # PTO_NOT_RUN of pto_runtime.h
-_READ, _WRITE = 1, 2
 
 
 @frozen(eq=False)
@@ -113,7 +121,7 @@ class TaskWriter(FunctionWriter):
         for part in _values(value):
             if not isinstance(part, ir.Constant) and part not in self.frame_slots:
                 place = self.frame_slots[part] = len(self.frame_slots)
-                self.b.store(_to_slot(self.b, part), self.code.offset(self.frame, 8 * place), align=8)
+                self.b.store(to_slot(self.b, part), self.code.offset(self.frame, 8 * place), align=8)
 
     def _registered(self, tensor: Tensor) -> Root:
         """Make a tensor known to the graph."""
@@ -166,14 +174,14 @@ class TaskWriter(FunctionWriter):
         thunk = self._thunk(stmt, ops, given, place)
         name = callee.name.split(".", 1)[0]
         accesses = [access for _, access, _ in regions]
-        kind = _kind(self.module, name, thunk.name, _tile_bytes(callee), 1 + len(kept), accesses)
+        kind = task_kind(self.module, name, thunk.name, tile_bytes(callee), 1 + len(kept), accesses)
         tensors = tuple(source_name(param).removesuffix("_view") for param, _, _ in regions)
         self.module.task_sites.append(
             TaskSite(kind.text[2:-1], name, name in self.named, self._scalars(given, place), tensors)
         )
         slots = code.alloca(I64, "slots", count=1 + len(kept), align=16)
         for k, value in enumerate((self.frame, *kept)):
-            self.b.store(_to_slot(self.b, value), code.offset(slots, 8 * k), align=8)
+            self.b.store(to_slot(self.b, value), code.offset(slots, 8 * k), align=8)
         flat = [v for *_, region in regions for v in region]
         block = code.alloca(I64, "regions", count=max(1, len(flat)), align=16)
         for k, value in enumerate(flat):
@@ -217,7 +225,7 @@ class TaskWriter(FunctionWriter):
 
     def _thunk(self, stmt: Call, ops: list[Op], given: dict[Var, Any], place: dict[Value, int]) -> ir.Function:
         """`int32_t task(worker, slots)`: the arguments, and the call."""
-        function = _task_function(self.module, f"{stmt.callee}.task")
+        function = task_function(self.module, f"{stmt.callee}.task")
         worker, slots = function.args
         w = FunctionWriter(self.module, self.func, function, worker, parallel=True)
         w.callees, w.mutable = self.callees, set()
@@ -228,7 +236,7 @@ class TaskWriter(FunctionWriter):
             if value not in loaded:
                 block, at = (slots, place[value]) if value in place else (frame, self.frame_slots[value])
                 bits = w.b.load(w.code.offset(block, 8 * at), typ=I64, align=8)
-                loaded[value] = _from_slot(w.b, bits, value.type)
+                loaded[value] = from_slot(w.b, bits, value.type)
             return loaded[value]
 
         for leaf, value in given.items():
@@ -270,7 +278,7 @@ class TaskWriter(FunctionWriter):
             self.statement(op)
         regions = []
         for box in found.boxes:
-            access = (_READ if box.reads else 0) | (_WRITE if box.writes else 0)
+            access = (READ if box.reads else 0) | (WRITE if box.writes else 0)
             name = callee.params[box.param].name
             tensor = self.env[name]
             regions.append((name, access, self._region(roots[box.param], tensor, box)))
@@ -303,7 +311,9 @@ class TaskWriter(FunctionWriter):
         for k, value in enumerate(region):
             self.b.store(i64(value), code.offset(block, 8 * k), align=8)
         status = code.call("pto_graph_wait_region", I32, [self.graph, number(I32, access), block])
-        message = "PTO-A041: the program needs a value that a recorded task would write; call the function, which runs them"
+        message = (
+            "PTO-A041: the program needs a value that a recorded task would write; call the function, which runs them"
+        )
         code.check(
             code.b.icmp_signed("!=", status, number(I32, _NOT_RUN)), self.module.site(LaunchError, message, stmt.loc)
         )
@@ -313,7 +323,7 @@ class TaskWriter(FunctionWriter):
 
     def op(self, op: Op) -> None:
         if op.op in ("getelem", "setelem"):
-            place, first, access = (0, 1, _READ) if op.op == "getelem" else (1, 2, _WRITE)
+            place, first, access = (0, 1, READ) if op.op == "getelem" else (1, 2, WRITE)
             root, tensor = self.place(op.args[place]), self.tensor(op.args[place])
             whole = list(root.offsets)
             sizes: list[Index] = [1] * len(root.extents)
@@ -379,7 +389,7 @@ class TaskWriter(FunctionWriter):
         slots = code.alloca(I64, "slots")
         self.b.store(self.b.ptrtoint(pointer, I64), slots)
         if self.free_kind is None:
-            self.free_kind = _free_kind(self.module)
+            self.free_kind = release_kind(self.module)
         code.check_status(code.call("pto_task", I32, [self.graph, self.free_kind, slots, self.held[name]]))
 
 
@@ -404,100 +414,3 @@ def _values(value: Any) -> list[Value]:
     if isinstance(value, Tensor):
         return [v for v in (value.pointer, *value.extents, *value.strides) if not isinstance(v, int)]
     return [value] if isinstance(value, ir.Value) else []
-
-
-# -- what a task carries ------------------------------------------------------------------------------------------
-
-
-def _to_slot(b: Any, value: Value) -> Value:
-    """A register as 64 bits."""
-    typ = value.type
-    if typ == PTR:
-        return b.ptrtoint(value, I64)
-    if typ == F64:
-        return b.bitcast(value, I64)
-    if typ == F32:
-        return b.zext(b.bitcast(value, I32), I64)
-    return value if typ == I64 else b.zext(value, I64)
-
-
-def _from_slot(b: Any, bits: Value, typ: ir.Type) -> Value:
-    if typ == PTR:
-        return b.inttoptr(bits, PTR)
-    if typ == F64:
-        return b.bitcast(bits, F64)
-    if typ == F32:
-        return b.bitcast(b.trunc(bits, I32), F32)
-    return bits if typ == I64 else b.trunc(bits, typ)
-
-
-class _Plain:
-    """The builder of a small function without frames."""
-
-    def __init__(self, function: ir.Function) -> None:
-        self.b: Any = ir.IRBuilder(function.append_basic_block("entry"))
-
-    def offset(self, pointer: Value, distance: int) -> Value:
-        return self.b.gep(pointer, [number(I64, distance)], source_etype=ir.IntType(8), inbounds=True)
-
-
-def _task_function(module: ModuleWriter, name: str) -> ir.Function:
-    function = ir.Function(module.llvm, ir.FunctionType(I32, [PTR, PTR]), module.unique(name))
-    function.linkage = "internal"
-    function.attributes.add("nounwind")
-    return function
-
-
-def _constant(module: ModuleWriter, name: str, typ: ir.Type, text: str, linkage: str = "internal") -> Text:
-    """A constant in memory; its address."""
-    variable = ir.GlobalVariable(module.llvm, typ, module.unique(name))
-    variable.linkage = linkage
-    variable.global_constant = True
-    variable.initializer = Text(typ, text)  # type: ignore[assignment]
-    return Text(PTR, f'@"{variable.name}"')
-
-
-_KIND = ir.LiteralStructType([PTR, PTR, I64, I32, I32, PTR])
-
-
-def _kind(
-    module: ModuleWriter, name: str, function: str, buffer_bytes: int, slots: int, accesses: Sequence[int]
-) -> Text:
-    """A `pto_task_kind` of pto_runtime.h, under a name by which the loaded program finds it."""
-    text = "".join(chr(c) if 32 <= c < 127 and c not in (34, 92) else f"\\{c:02x}" for c in name.encode())
-    label = _constant(module, "task.name", ir.ArrayType(ir.IntType(8), len(name.encode()) + 1), f'c"{text}\\00"')
-    numbers = ", ".join(f"i32 {a}" for a in accesses)
-    table = _constant(module, "task.accesses", ir.ArrayType(I32, len(accesses)), f"[{numbers}]")
-    return _constant(
-        module, f"pto_kind_{name}", _KIND,
-        f'{{ ptr {label.text}, ptr @"{function}", i64 {buffer_bytes}, i32 {slots}, i32 {len(accesses)}, '
-        f"ptr {table.text} }}", linkage="",
-    )  # fmt: skip
-
-
-def _free_kind(module: ModuleWriter) -> Text:
-    """The task that gives the memory of a tensor back."""
-    function = _task_function(module, "release")
-    worker, slots = function.args
-    code = _Plain(function)
-    release = module.llvm.globals.get("pto_buffer_free") or ir.Function(
-        module.llvm, ir.FunctionType(VOID, [PTR, PTR]), "pto_buffer_free"
-    )
-    code.b.call(release, [worker, code.b.inttoptr(code.b.load(slots, typ=I64, align=8), PTR)])
-    code.b.ret(number(I32, 0))
-    return _kind(module, "release", function.name, 0, 1, [_WRITE])
-
-
-def _tile_bytes(func: Func) -> int:
-    """Bytes of the function's tiles as declared; extents known only when running count as nothing."""
-    total = 0
-    seen: set[str] = set()
-    for var in variables(func.body):
-        if isinstance(var.type, TileType) and var.name not in seen and None not in var.type.shape:
-            seen.add(var.name)
-            size = var.type.dtype.bytes
-            for extent in var.type.shape:
-                assert extent is not None
-                size *= extent
-            total += size
-    return total
