@@ -187,7 +187,8 @@ class RunTimeLoop:
             g.e.weak.add(var.name)
         phis.append(Phi(var, [value], weak))
         if isinstance(value, Tile):
-            return g.e.note(Tile(var, value.extents, value.generated, value.origin))
+            # what an iteration assigns may be anything, even when the first value is generated
+            return g.e.note(Tile(var, value.extents, False, value.origin))
         return Scalar(var, weak, self.loc)
 
     # -- types, copies --

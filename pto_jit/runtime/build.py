@@ -34,7 +34,7 @@ def make_builder() -> FFI:
         sources=[str(path.relative_to(root)) for path in sources],
         depends=sorted(str(path.relative_to(root)) for path in (root / "csrc" / "runtime").glob("*.h")),
         include_dirs=["csrc/runtime"],
-        # one load of two numbers that the caller has just stored as two waits for both stores: no pairs out of scalar code
+        # a load of two numbers that were just stored as two waits for both stores: no pairs out of scalar code
         extra_compile_args=["-std=gnu11", "-O2", "-fno-tree-slp-vectorize", "-fvisibility=hidden", "-pthread"],
         extra_link_args=["-pthread"],
     )

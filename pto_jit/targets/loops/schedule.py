@@ -53,7 +53,7 @@ class Graph:
     writes: dict[str, tuple[Places, Arg, DType]] = field(default_factory=dict)
     """Results that need memory, by name: axes, value, dtype."""
     accumulates: dict[str, tuple[str, Places, Arg, DType, bool]] = field(default_factory=dict)
-    """Results put together over all rows: reduction, axes, value, dtype, whether that is done for each element of a row."""
+    """Results put together over all rows: reduction, axes, value, dtype, whether for each element of a row."""
     results: dict[str, Result] = field(default_factory=dict)
     tiles: dict[str, Places] = field(default_factory=dict)
     """Every tile from outside and every load."""
