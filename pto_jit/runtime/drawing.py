@@ -6,13 +6,21 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 from pto_jit.errors import ToolchainError
 
 from .dump import Dump
+from .layout import rows_of
 
 FORMATS = ("pdf", "svg", "png")
+SMALL = 100
+"""Up to this many tasks Graphviz places them itself: best to look at, but its time grows faster than the graph."""
+FILLS = ("#dbe9f6", "#fde5c8", "#dcf0d9", "#f6d9dd", "#e6dff2", "#efe4d3", "#d5eeee", "#f5f1c4", "#f3dcec", "#e4e4e4")
+"""Colours of the functions, in the order in which they appear; then again from the first."""
+PITCH, GAP, LETTER = 18.0, 50.0, 5.6
+"""Points: between tasks of a column, between columns, width of a letter."""
 
 
 def _size(count: int) -> str:
@@ -24,30 +32,90 @@ def _quoted(text: str) -> str:
 
 
 def to_dot(dump: Dump) -> str:
-    """The graph in Graphviz's language: a node per task with its name and buffer size, an arrow per dependence."""
-    lines = [
+    """The graph in Graphviz's language: a node per task with its name and buffer size, an arrow per dependence.
+
+    Functions have colours, tasks that wait for nothing a bold border; sizes are left out where they are not known
+    before a call (0).  In large graphs every node and arrow has its place, from `layout`, in points.
+    """
+    levels = dump.levels()
+    nodes = _nodes(dump)
+    if len(nodes) > SMALL:
+        lines = _placed(dump, levels, nodes)
+    else:
+        lines = ["  rankdir=LR;"]
+        lines += [f"  t{task.number} [{node}];" for task, node in zip(dump.tasks, nodes, strict=True)]
+        columns: dict[int, list[int]] = defaultdict(list)
+        for task, level in zip(dump.tasks, levels, strict=True):
+            columns[level].append(task.number)
+        for level in sorted(columns):
+            lines.append("  { rank=same; " + " ".join(f"t{number};" for number in columns[level]) + " }")
+        lines += [f"  t{source} -> t{target};" for source, target in dump.edges]
+    head = [
         "digraph tasks {",
-        "  rankdir=LR;",
-        '  node [shape=box, style="rounded,filled", fillcolor="#eef3fb", fontname="Helvetica", fontsize=10];',
+        '  node [shape=box, style="rounded,filled", color="#5b6b83", fontname="Helvetica", fontsize=10];',
         '  edge [color="#5b6b83", arrowsize=0.7];',
     ]
-    columns: dict[int, list[int]] = defaultdict(list)
-    for task, level in zip(dump.tasks, dump.levels(), strict=True):
-        columns[level].append(task.number)
-        color = ', fillcolor="#d9f0dd"' if task.ready else ""
-        label = _quoted(f"{task.number}: {task.name}")[:-1] + f'\\n{_size(task.buffer_bytes)}"'
-        lines.append(f"  t{task.number} [label={label}{color}];")
-    for level in sorted(columns):
-        lines.append("  { rank=same; " + " ".join(f"t{number};" for number in columns[level]) + " }")
-    lines += [f"  t{source} -> t{target};" for source, target in dump.edges]
-    return "\n".join([*lines, "}"]) + "\n"
+    return "\n".join([*head, *lines, "}"]) + "\n"
+
+
+def _nodes(dump: Dump) -> list[str]:
+    """What each task looks like."""
+    fills: dict[str, str] = {}
+    nodes: list[str] = []
+    for task in dump.tasks:
+        fill = fills.setdefault(task.name, FILLS[len(fills) % len(FILLS)])
+        size = f"\\n{_size(task.buffer_bytes)}" if task.buffer_bytes else ""
+        label = _quoted(f"{task.number}: {task.name}")[:-1] + f'{size}"'
+        bold = ', penwidth=2.2, color="#2e8b45"' if task.ready else ""
+        nodes.append(f'label={label}, fillcolor="{fill}"{bold}')
+    return nodes
+
+
+def _placed(dump: Dump, levels: Sequence[int], nodes: Sequence[str]) -> list[str]:
+    """Nodes and arrows with their places."""
+    high = 34.0 if any(task.buffer_bytes for task in dump.tasks) else 22.0
+    wide = [0.0] * (max(levels) + 1)
+    for task, level in zip(dump.tasks, levels, strict=True):
+        wide[level] = max(wide[level], 14 + LETTER * len(f"{task.number}: {task.name}"))
+    centre: list[float] = []
+    for k, width in enumerate(wide):
+        centre.append(width / 2 if k == 0 else centre[-1] + wide[k - 1] / 2 + GAP + width / 2)
+    y = [-row * (high + PITCH) for row in rows_of(levels, dump.edges)]
+    lines = [f"  layout=nop2; outputorder=edgesfirst; node [fixedsize=true, height={high / 72:.3f}];"]
+    for task, node, level in zip(dump.tasks, nodes, levels, strict=True):
+        place = f'pos="{centre[level]:.1f},{y[task.number]:.1f}", width={wide[level] / 72:.3f}'
+        lines.append(f"  t{task.number} [{node}, {place}];")
+    for source, target in dump.edges:
+        first, last = levels[source], levels[target]
+        start = (centre[first] + wide[first] / 2, y[source])
+        curve = _curve(start, (centre[last] - wide[last] / 2, y[target]), last - first, high)
+        faint = ', color="#5b6b8360"' if last - first > 3 else ""
+        lines.append(f'  t{source} -> t{target} [pos="{curve}"{faint}];')
+    return lines
+
+
+def _curve(start: tuple[float, float], end: tuple[float, float], columns: int, high: float) -> str:
+    """An arrow that leaves and arrives level; in a row of its own past the tasks between two of nearly one row."""
+    (x0, y0), (x1, y1) = start, end
+    tip = x1 - 6
+    points = [(x0, y0)]
+    if columns > 1 and abs(y1 - y0) < high + PITCH:
+        side, turn = max(y0, y1) + (high + PITCH) / 2, GAP * 0.6
+        third = (tip - x0 - 2 * turn) / 3
+        points += [(x0 + turn / 2, y0), (x0 + turn / 2, side), (x0 + turn, side)]
+        points += [(x0 + turn + third, side), (tip - turn - third, side), (tip - turn, side)]
+        points += [(tip - turn / 2, side), (tip - turn / 2, y1), (tip, y1)]
+    else:
+        bend = (tip - x0) / 2 if columns == 1 else (tip - x0) / 3
+        points += [(x0 + bend, y0), (tip - bend, y1), (tip, y1)]
+    return f"e,{x1:.1f},{y1:.1f} " + " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
 
 
 def render(dump: Dump, path: str | Path) -> None:
     """Write the drawing as .pdf, .svg or .png.
 
     Raises ValueError for another suffix; ToolchainError without Graphviz (PTO-X140), or with what it said when it
-    failed (PTO-X141).  Some thousand tasks take Graphviz minutes: draw a smaller instance of the program.
+    failed (PTO-X141).
     """
     path = Path(path)
     kind = path.suffix.lower().removeprefix(".")
