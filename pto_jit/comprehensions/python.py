@@ -371,7 +371,7 @@ class _Reader:
                 self.fail("R082", f"`{item.id}` is a variable around the comprehension "
                           f"(= {self.around(item.id)!r}), and looks like an index", item,
                           f"declare the index: `{item.id} = pl.axis()`; the number is `0 + {item.id}`")  # fmt: skip
-        return Read(base.id, tuple(self.expression(i) for i in items), loc)
+        return Read(base.id, tuple(self.expression(i) for i in items), loc) if items else Name(base.id, loc)
 
     def is_local(self, name: str) -> bool:
         known = (self.left, self.axes, self.lets, self.parameters, self.sizes, self.tensors)

@@ -437,7 +437,7 @@ class _Parser:
         known = functions.base(token.text)
         if known in functions.NAMES:
             return self.applied(token, known, args)
-        return Read(token.text, args, self.loc(token))
+        return Read(token.text, args, self.loc(token)) if args else Name(token.text, self.loc(token))
 
     def applied(self, token: Token, known: str, args: tuple[Expression, ...]) -> Expression:
         count = functions.arity(known)

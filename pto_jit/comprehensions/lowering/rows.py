@@ -112,8 +112,12 @@ class _Group:
             self.kernel.store(old.store, target.name)
         for text in self.loads.pop(target.name, ()):
             self.known.pop(text, None)
-        view, offsets, _ = writer.region(s.target, tuple(Name(i) for i in s.indices))
-        store = f"pl.store({value}, [{', '.join(offsets)}], {view})" if inner else f"{view} = {value}"
+        stored, offsets, extents, kept = writer.rectangle(s.target, tuple(Name(i) for i in s.indices))
+        if not inner:
+            store = f"{stored}[{', '.join(offsets) or '0'}] = {value}"
+        else:
+            whole = value if len(kept) == len(extents) else f"pl.reshape({value}, [{', '.join(extents)}])"
+            store = f"pl.store({whole}, [{', '.join(offsets)}], {stored})"
         self.held[target.name] = Held(value, ranges, store)
 
     def flush(self, tensor: str | None = None) -> None:
@@ -194,29 +198,46 @@ class Tiles(Elements):
 
     # -- memory ---------------------------------------------------------------------------------------------------
 
-    def region(self, tensor: str, subscripts: tuple[Expression, ...]) -> tuple[str, list[str], list[str]]:
+    def rectangle(
+        self, tensor: str, subscripts: tuple[Expression, ...]
+    ) -> tuple[str, list[str], list[str], list[str]]:
+        """A tensor with offsets and extents of what is accessed (1 along outer indices), and the inner indices.
+
+        Not a view: the compiler knows more of accesses to the tensor itself.
+        """
+        items, offsets, inner = self.places(tensor, subscripts)
+        following = iter(zip(offsets, inner, strict=True))
+        pairs = [(item, "1") if item is not None else _pair(self, next(following)) for item in items]
+        stored = self.stored[self.scope.tensors[tensor].name]
+        return stored, [p for p, _ in pairs], [e for _, e in pairs], inner
+
+    def view(self, tensor: str, subscripts: tuple[Expression, ...]) -> tuple[str, list[str], list[str]]:
         """A view without the axes of outer indices, and offsets and inner indices of the others."""
+        items, offsets, inner = self.places(tensor, subscripts)
+        stored = self.stored[self.scope.tensors[tensor].name]
+        if all(i is None for i in items):
+            return stored, offsets, inner
+        return f"{stored}[{', '.join(':' if i is None else i for i in items)}]", offsets, inner
+
+    def places(
+        self, tensor: str, subscripts: tuple[Expression, ...]
+    ) -> tuple[list[str | None], list[str], list[str]]:
+        """Per axis the place along outer indices, None along an inner one; offsets and indices of the inner ones."""
         info = self.scope.tensors[tensor]
-        stored = self.stored[info.name]
-        items: list[str] = []
+        items: list[str | None] = []
         offsets: list[str] = []
         inner: list[str] = []
         for subscript, low in zip(subscripts, info.lows, strict=True):
             form = symbolic(subscript, self.scope)
-            here = [i for i in self.order if i in form.names()] if form.known else []
-            here += [i for i in self.inferred.ranges if i in form.names() and i not in self.variables and i not in here]
-            if not here:
+            tiles = [*self.order, *(i for i in self.inferred.ranges if i not in self.variables)]
+            here = next((i for i in tiles if i in form.names()), None) if form.known else None
+            if here is None:
                 items.append(self.subscript(subscript, low))
                 continue
-            index = here[0]
-            start = form - name(index, signed=True) + self.inferred.ranges[index][0] - low
-            items.append(":")
-            offsets.append(self.form(start))
-            inner.append(index)
-        if not subscripts:
-            return f"{stored}[0]", [], []
-        bare = all(i == ":" for i in items)
-        return stored if bare else f"{stored}[{', '.join(items)}]", offsets, inner
+            items.append(None)
+            offsets.append(self.form(form - name(here, signed=True) + self.inferred.ranges[here][0] - low))
+            inner.append(here)
+        return items, offsets, inner
 
     def read(self, e: Read) -> str:
         info = self.scope.tensors[e.tensor]
@@ -225,9 +246,13 @@ class Tiles(Elements):
             return held.text
         self.group.flush(info.name)
         self.kernel.loaded.add(info.name)
-        view, offsets, inner = self.region(e.tensor, e.subscripts)
-        extents = [self.extent(i) for i in inner]
-        text = f"pl.load({view}, [{', '.join(offsets)}], [{', '.join(extents)}])" if inner else view
+        stored, offsets, extents, inner = self.rectangle(e.tensor, e.subscripts)
+        if inner:
+            text = f"pl.load({stored}, [{', '.join(offsets)}], [{', '.join(extents)}])"
+            if len(inner) < len(extents):
+                text = f"pl.reshape({text}, [{', '.join(map(self.extent, inner))}])"
+        else:
+            text = f"{stored}[{', '.join(offsets) or '0'}]"
         found = self.let(text, f"{e.tensor}_tile" if inner else f"{e.tensor}_value")
         self.group.loads.setdefault(info.name, set()).add(text)
         return found
@@ -258,7 +283,7 @@ class Tiles(Elements):
         info = self.scope.tensors[operand.read.tensor]
         self.group.flush(info.name)
         self.kernel.loaded.add(info.name)
-        view, offsets, inner = self.region(operand.read.tensor, operand.read.subscripts)
+        view, offsets, inner = self.view(operand.read.tensor, operand.read.subscripts)
         turned = (inner == [contracted, own]) != is_right
         shape = extents if inner == [own, contracted] else extents[::-1]
         whole = all(o == "0" for o in offsets) and all(
@@ -324,6 +349,11 @@ class Tiles(Elements):
     def applied(self, e: Apply) -> str:
         text = super().applied(e)
         return self.let(text, "t") if self.axes(e) else text
+
+
+def _pair(tiles: Tiles, place: tuple[str, str]) -> tuple[str, str]:
+    """Offset and extent along an inner index."""
+    return place[0], tiles.extent(place[1])
 
 
 def _combined(op: str, a: str, b: str) -> str:
