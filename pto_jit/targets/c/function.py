@@ -42,7 +42,8 @@ class Environment(dict[str, Any]):
     def __setitem__(self, name: str, value: Any) -> None:
         if isinstance(value, Tile):
             value = Tile(value.dtype, self._pointer(name, value.pointer, value.dtype), value.declared,
-                         self._extents(name, value.valid), value.strides, value.view, value.fits)  # fmt: skip
+                         self._extents(name, value.valid), value.strides, value.view,
+                         self._extents(f"{name}_fits", [value.fits])[0])  # fmt: skip
         elif isinstance(value, Tensor):
             value = Tensor(value.dtype, self._pointer(name, value.pointer, value.dtype),
                            self._extents(name, value.extents), value.strides)  # fmt: skip
@@ -175,7 +176,8 @@ class CFunctionWriter(FunctionWriter):
                 f"({element} *)({pointer.text})", element)  # fmt: skip
         declared = tuple(d if isinstance(d, int) else self.b.load(d, typ=I64) for d in slot.declared)
         valid = tuple(self.b.load(v, typ=I64) for v in slot.valid)
-        return Tile(slot.dtype, pointer, declared, valid, self.strides(slot.dtype, declared), fits=slot.fits)
+        fits = 0 if slot.fits is None else self.b.load(slot.fits, typ=I64)
+        return Tile(slot.dtype, pointer, declared, valid, self.strides(slot.dtype, declared), fits=fits)
 
     def define(self, var: Var, value: Any) -> None:
         assert isinstance(var.type, ScalarType)

@@ -52,7 +52,7 @@ def write(w: FunctionWriter, tile: Tile | Tensor, indices: Sequence[Index], valu
 
 
 def new_tile(
-    w: FunctionWriter, var: Var, declared: Sequence[Index], valid: Sequence[Index], fits: bool = False
+    w: FunctionWriter, var: Var, declared: Sequence[Index], valid: Sequence[Index], fits: Index = 0
 ) -> Tile:
     """Memory for a result (for a variable assigned more than once: memory to be copied from by `give`)."""
     assert isinstance(var.type, TileType)

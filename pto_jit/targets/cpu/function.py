@@ -292,7 +292,8 @@ class FunctionWriter:
             pointer = self.b.load(slot.pointer, typ=PTR)
         declared = tuple(d if isinstance(d, int) else self.b.load(d, typ=I64) for d in slot.declared)
         valid = tuple(self.b.load(v, typ=I64) for v in slot.valid)
-        return Tile(slot.dtype, pointer, declared, valid, self.strides(slot.dtype, declared), fits=slot.fits)
+        fits = 0 if slot.fits is None else self.b.load(slot.fits, typ=I64)
+        return Tile(slot.dtype, pointer, declared, valid, self.strides(slot.dtype, declared), fits=fits)
 
     def strides(self, dtype: DType, extents: Sequence[Index]) -> tuple[Index, ...]:
         """Of a C-contiguous array, in bytes."""

@@ -32,10 +32,13 @@ from pto_jit.targets.cpu.nest import DIVIDE, Inputs, NestWriter, Strided
 from pto_jit.targets.cpu.stores import Stores
 from pto_jit.targets.cpu.structure import need_complete, write_reshape
 from pto_jit.targets.cpu.tiles import (
+    all_fit,
     assign_tile,
     fill_tile,
+    fits_anything,
     load_tile,
     materialise,
+    may_fit,
     need_extent,
     set_valid,
     tile_slot,
@@ -145,18 +148,17 @@ class _Group:
         w, code, nest = self.w, self.code, self.nest
         sure: list[list[tuple[Index, str]]] = [[] for _ in range(nest.rank)]
         said: list[list[tuple[Index, str]]] = [[] for _ in range(nest.rank)]
-        maybe: list[list[tuple[Index, Index, str]]] = [[] for _ in range(nest.rank)]
+        maybe: list[list[tuple[Index, bool | Value, str]]] = [[] for _ in range(nest.rank)]
         alive: list[bool | Value] = []
         for source in nest.sources:
             tile = self.tiles[source.name]
-            fits = tile.fits or source.name in w.generated
-            for place, declared, valid in zip(source.axes, tile.declared, tile.valid, strict=True):
+            for k, (place, declared, valid) in enumerate(zip(source.axes, tile.declared, tile.valid, strict=True)):
                 if place is None:
                     alive.append(code.compare("==", valid, 1))
                     continue
                 said[place].append((declared, source.name))
-                if fits:
-                    maybe[place].append((valid, declared, source.name))
+                if may_fit(tile):
+                    maybe[place].append((valid, fits_anything(w, tile, k), source.name))
                 else:
                     sure[place].append((valid, source.name))
         self.alive = code.all_of(alive)
@@ -187,7 +189,9 @@ class _Group:
                     site = self.w.module.site(*failures.DECLARED.at(axis=lead + axis), op.loc)
                     code.check(code.compare("==", have, want), site, have, want)
 
-    def _extent(self, axis: int, sure: list[tuple[Index, str]], maybe: list[tuple[Index, Index, str]]) -> Index:
+    def _extent(
+        self, axis: int, sure: list[tuple[Index, str]], maybe: list[tuple[Index, bool | Value, str]]
+    ) -> Index:
         code = self.code
 
         def site(name: str) -> int:
@@ -203,9 +207,8 @@ class _Group:
                 out = code.min(out, valid)
         else:
             return self._declared_extent(axis)
-        for valid, declared, name in maybe:
-            ok = code.any_of([code.compare("==", valid, out), code.compare("==", valid, declared)])
-            code.check(ok, site(name), out, valid)
+        for valid, anything, name in maybe:
+            code.check(code.any_of([code.compare("==", valid, out), anything]), site(name), out, valid)
         return out
 
     def _meeting(self, one: str, other: str) -> Loc:
@@ -352,7 +355,7 @@ class _Group:
         w = self.w
         assert isinstance(var.type, TileType)
         dtype = var.type.dtype
-        fits = var.name in w.generated
+        fits = self._fitting(var.name)
         if var.name not in w.mutable:
             pointer, strides = w.buffer(var.name, dtype, declared)
             tile = Tile(dtype, pointer, declared, valid, strides, fits=fits)
@@ -370,6 +373,21 @@ class _Group:
         tile = Tile(dtype, pointer, declared, valid, w.strides(dtype, declared), fits=fits)
         self.copies.append((var, tile))
         return tile
+
+    def _fitting(self, name: str) -> Index:
+        """`fits` of a tile as the group leaves it."""
+        w = self.w
+        found: dict[str, Index] = {}
+        for op in self.fused.body:
+            if not isinstance(op, Op) or name not in w.generated:
+                continue
+            for r in op.results:
+                operands = [a.name for a in op.args if isinstance(a, Var) and isinstance(a.type, TileType)]
+                if r.name not in w.generated:
+                    found[r.name] = 0
+                else:
+                    found[r.name] = all_fit(w, [found[a] if a in found else self.tiles[a].fits for a in operands])
+        return found.get(name, 0)
 
     def _may_overwrite(self, name: str, axes: Places) -> bool:
         """Whether a variable that the nest reads can be written in place: read at the same indices, not later."""

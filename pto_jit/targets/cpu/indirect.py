@@ -17,7 +17,7 @@ from pto_jit.targets.cpu.elementwise import cast, from_memory, to_memory
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.structure import common_extents
 from pto_jit.targets.cpu.tensors import region
-from pto_jit.targets.cpu.tiles import copy_region, materialise
+from pto_jit.targets.cpu.tiles import copy_region, fits_anything, materialise
 from pto_jit.targets.cpu.values import Tensor, Tile
 
 
@@ -48,8 +48,7 @@ def write_gather(w: FunctionWriter, op: Op) -> None:
         site = w.module.site(*failures.VALID.at(axis=k), op.loc)
         ok: list[bool | Value] = [code.compare("==", tile.valid[k], index.valid[k])]
         for t in (tile, index):
-            if t.fits:
-                ok.append(code.compare("==", t.valid[k], t.declared[k]))
+            ok.append(fits_anything(w, t, k))
         code.check(code.any_of(ok), site, tile.valid[k], index.valid[k])
         valid.append(code.min(tile.valid[k], index.valid[k]))
     out = new_tile(w, op.results[0], index.declared, valid)

@@ -23,7 +23,15 @@ from pto_jit.targets.cpu.matmul.library import Library, Processor
 from pto_jit.targets.cpu.matmul.shape import Combo, Machine, scheme_of
 from pto_jit.targets.cpu.stores import address_range
 from pto_jit.targets.cpu.tensors import region
-from pto_jit.targets.cpu.tiles import assign_tile, copy_region, materialise, set_valid, tile_slot
+from pto_jit.targets.cpu.tiles import (
+    assign_tile,
+    copy_region,
+    fits_anything,
+    materialise,
+    may_fit,
+    set_valid,
+    tile_slot,
+)
 from pto_jit.targets.cpu.values import Tile, TileSlot
 
 _LOCK = threading.Lock()
@@ -161,13 +169,9 @@ class _Product:
         site = w.module.site(*failures.VALID.at(axis="of the contraction"), self.op.loc)
         k, other = a.valid[-1], b.valid[-2]
         if k is not other:
-            fits = [t.fits or n in w.generated for t, n in zip((a, b), self._names(), strict=False)]
-            if any(fits):
-                for t, axis, fit in ((a, -1, fits[0]), (b, -2, fits[1])):
-                    ok: list[bool | Value] = [code.compare("==", k, other)]
-                    if fit:
-                        ok.append(code.compare("==", t.valid[axis], t.declared[axis]))
-                    code.check(code.any_of(ok) if fit else True, site, k, other)
+            if may_fit(a) or may_fit(b):
+                anything = [fits_anything(w, a, -1), fits_anything(w, b, -2)]
+                code.check(code.any_of([code.compare("==", k, other), *anything]), site, k, other)
                 k = code.min(k, other)
             else:
                 code.check(code.compare("==", k, other), site, k, other)
@@ -240,12 +244,10 @@ class _Product:
         for axis, (declared, extent) in enumerate(zip(acc.declared, shape, strict=True)):
             site = w.module.site(*failures.DECLARED.at(axis=axis), self.op.loc)
             code.check(code.compare("==", declared, extent), site, declared, extent)
-        for axis, (have, declared, wanted) in enumerate(zip(acc.valid, acc.declared, valid, strict=True)):
-            ok: list[bool | Value] = [code.compare("==", have, wanted)]
-            if acc.fits or name in w.generated:
-                ok.append(code.compare("==", have, declared))
+        for axis, (have, wanted) in enumerate(zip(acc.valid, valid, strict=True)):
             site = w.module.site(*failures.VALID.at(axis=axis), self.op.loc)
-            code.check(code.any_of(ok), site, have, wanted)
+            ok = code.any_of([code.compare("==", have, wanted), fits_anything(w, acc, axis)])
+            code.check(ok, site, have, wanted)
 
     def _elements(self, tile: Tile, name: str) -> tuple[Tile, list[Index]]:
         """A tile whose last two strides are whole elements, and these strides in elements."""

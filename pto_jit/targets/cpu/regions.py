@@ -23,6 +23,7 @@ from pto_jit.targets.cpu.elementwise import cast
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.groups import write_group
 from pto_jit.targets.cpu.spmd import row_writer
+from pto_jit.targets.cpu.tiles import fits_anything, may_fit
 from pto_jit.targets.cpu.values import Tile
 
 
@@ -49,7 +50,7 @@ def _joint(
     valid: list[Index] = []
     for axis in range(rank):
         sure: list[tuple[Index, Index]] = []
-        maybe: list[tuple[Index, Index]] = []
+        maybe: list[tuple[Index, Index, bool | Value]] = []
         empty: list[bool | Value] = []
         for t, o in zip(tiles, operands, strict=True):
             at = axis - (rank - t.rank)
@@ -58,17 +59,20 @@ def _joint(
             if o.type.shape[at] == 1:
                 empty.append(code.compare("==", t.valid[at], 0))
             else:
-                (maybe if t.fits else sure).append((t.declared[at], t.valid[at]))
+                if may_fit(t):
+                    maybe.append((t.declared[at], t.valid[at], fits_anything(w, t, at)))
+                else:
+                    sure.append((t.declared[at], t.valid[at]))
         site = w.module.site(*failures.VALID.at(axis=axis), op.loc)
         picks = sure or maybe
-        d, v = picks[0] if picks else (1, 1)
+        d, v = picks[0][:2] if picks else (1, 1)
         for _, other in sure[1:]:
             code.check(code.compare("==", v, other), site, v, other)
         if not sure:
-            for _, other in maybe[1:]:
+            for _, other, _ in maybe[1:]:
                 v = code.min(v, other)
-        for extent, other in maybe:
-            code.check(code.any_of([code.compare("==", v, other), code.compare("==", other, extent)]), site, v, other)
+        for _, other, anything in maybe:
+            code.check(code.any_of([code.compare("==", v, other), anything]), site, v, other)
         declared.append(d)
         valid.append(code.pick(code.any_of(empty), 0, v))
     return declared, valid

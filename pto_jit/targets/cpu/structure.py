@@ -16,7 +16,7 @@ from pto_jit.semantic import failures
 from pto_jit.targets.cpu.code import Index, Value
 from pto_jit.targets.cpu.elements import give, new_tile, read
 from pto_jit.targets.cpu.function import FunctionWriter
-from pto_jit.targets.cpu.tiles import assign_tile, copy_region, load_tile, materialise
+from pto_jit.targets.cpu.tiles import all_fit, assign_tile, copy_region, fits_anything, load_tile, materialise, may_fit
 from pto_jit.targets.cpu.values import Tile, TileSlot
 
 
@@ -190,14 +190,12 @@ def common_extents(w: FunctionWriter, op: Op, tiles: Sequence[Tile], skip: int |
         if axis == skip:
             out.append(0)
             continue
-        sure = [t.valid[axis] for t in tiles if not t.fits]
+        sure = [t.valid[axis] for t in tiles if not may_fit(t)]
         first = sure[0] if sure else tiles[0].valid[axis]
         site = w.module.site(*failures.VALID.at(axis=axis), op.loc)
         for t in tiles:
-            ok: list[bool | Value] = [code.compare("==", t.valid[axis], first)]
-            if t.fits:
-                ok.append(code.compare("==", t.valid[axis], t.declared[axis]))
-            code.check(code.any_of(ok), site, first, t.valid[axis])
+            ok = code.any_of([code.compare("==", t.valid[axis], first), fits_anything(w, t, axis)])
+            code.check(ok, site, first, t.valid[axis])
         out.append(first)
     return out
 
@@ -213,7 +211,7 @@ def write_concat(w: FunctionWriter, op: Op) -> None:
     declared = list(tiles[0].declared)
     declared[axis] = code.add(*(t.declared[axis] for t in tiles))
     valid[axis] = code.add(*(t.valid[axis] for t in tiles))
-    out = new_tile(w, op.results[0], declared, valid, all(t.fits for t in tiles))
+    out = new_tile(w, op.results[0], declared, valid, all_fit(w, [t.fits for t in tiles]))
     start: Index = 0
     for t in tiles:
         part = list(valid)
@@ -234,7 +232,7 @@ def write_stack(w: FunctionWriter, op: Op) -> None:
     declared.insert(axis, len(tiles))
     whole = list(valid)
     whole.insert(axis, len(tiles))
-    out = new_tile(w, op.results[0], declared, whole, all(t.fits for t in tiles))
+    out = new_tile(w, op.results[0], declared, whole, all_fit(w, [t.fits for t in tiles]))
     inner = tuple(s for k, s in enumerate(out.strides) if k != axis)
     for k, t in enumerate(tiles):
         to = code.offset(out.pointer, code.mul(k, out.strides[axis]))

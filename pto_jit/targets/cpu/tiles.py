@@ -108,6 +108,7 @@ def tile_slot(w: FunctionWriter, var: Var, declared: tuple[Index, ...]) -> TileS
     fixed = all(isinstance(e, int) for e in var.type.shape)
     if not isinstance(slot, TileSlot):
         valid = tuple(code.alloca(I64, f"{var.name}.valid") for _ in declared)
+        fits = code.alloca(I64, f"{var.name}.fits") if var.name in w.generated else None
         if fixed:
             size = dtype.bytes
             for e in var.type.shape:
@@ -115,7 +116,7 @@ def tile_slot(w: FunctionWriter, var: Var, declared: tuple[Index, ...]) -> TileS
                 size *= e
             pointer, _ = w.static(max(size, 1))
             slot = TileSlot(dtype, pointer, tuple(int(e) for e in var.type.shape if e is not None), valid,
-                            fits=var.name in w.generated)  # fmt: skip
+                            fits=fits)  # fmt: skip
         else:
             place, capacity = code.alloca(PTR, var.name), code.alloca(I64, f"{var.name}.capacity")
             with code.at_entry():
@@ -123,7 +124,7 @@ def tile_slot(w: FunctionWriter, var: Var, declared: tuple[Index, ...]) -> TileS
                 code.b.store(number(I64, 0), capacity)
             w.heap.append(place)
             shape = tuple(code.alloca(I64, f"{var.name}.extent") for _ in declared)
-            slot = TileSlot(dtype, place, shape, valid, capacity, fits=var.name in w.generated)
+            slot = TileSlot(dtype, place, shape, valid, capacity, fits)
         w.env[var.name] = slot
     if slot.capacity is not None:
         size = code.bytes(dtype.bytes, declared)
@@ -143,6 +144,34 @@ def tile_slot(w: FunctionWriter, var: Var, declared: tuple[Index, ...]) -> TileS
 def set_valid(w: FunctionWriter, slot: TileSlot, tile: Tile) -> None:
     for place, valid in zip(slot.valid, tile.valid, strict=True):
         w.b.store(i64(valid), place)
+    if slot.fits is not None:
+        w.b.store(i64(tile.fits), slot.fits)
+
+
+def may_fit(tile: Tile) -> bool:
+    """Whether a tile may be a generated one."""
+    return not (isinstance(tile.fits, int) and tile.fits == 0)
+
+
+def fits_anything(w: FunctionWriter, tile: Tile, axis: int) -> bool | Value:
+    """Whether a tile goes with any valid extent of an axis: it was generated and is complete."""
+    code = w.code
+    if not may_fit(tile):
+        return False
+    generated = code.compare("!=", tile.fits, 0)
+    return code.all_of([generated, code.compare("==", tile.valid[axis], tile.declared[axis])])
+
+
+def all_fit(w: FunctionWriter, fits: Sequence[Index]) -> Index:
+    """`fits` of what is computed from tiles, given theirs: generated when they all are."""
+    known = [f for f in fits if isinstance(f, int)]
+    if 0 in known:
+        return 0
+    out: Index = 1
+    for flag in fits:
+        if not isinstance(flag, int):
+            out = flag if isinstance(out, int) else w.code.min(out, flag)
+    return out
 
 
 def assign_tile(w: FunctionWriter, var: Var, tile: Tile) -> None:

@@ -27,7 +27,8 @@ class Tensor:
 class Tile:
     """A tile in memory: a buffer of its own, or a `view` of global memory that nothing overwrites while it lives.
 
-    `fits`: it was generated, so when it is complete it goes with any valid extents.
+    `fits`: not 0 when it was generated, so that it goes with any valid extents when it is complete.  A number known
+    when run for a variable that starts as a generated tile.
     """
 
     dtype: DType
@@ -36,7 +37,7 @@ class Tile:
     valid: tuple[Index, ...]
     strides: tuple[Index, ...]
     view: bool = False
-    fits: bool = False
+    fits: Index = 0
 
     @property
     def rank(self) -> int:
@@ -56,7 +57,7 @@ class TileSlot:
     """A tile variable that is assigned more than once: stack slots for its pointer, declared and valid extents.
 
     `pointer` is fixed memory when the declared extents are constants (`fixed`), else a slot that holds a pointer to
-    memory of `capacity` bytes (a slot too), which grows on demand.
+    memory of `capacity` bytes (a slot too), which grows on demand.  `fits`: a slot, or None when it never is.
     """
 
     dtype: DType
@@ -64,7 +65,7 @@ class TileSlot:
     declared: tuple[Index, ...]
     valid: tuple[Value, ...]
     capacity: Value | None = None
-    fits: bool = False
+    fits: Value | None = None
 
 
 def remap(obj: Any, change: Callable[[Value], Value]) -> Any:
