@@ -143,6 +143,8 @@ class CBuilder:
 
     def select(self, condition: Any, x: Any, y: Any) -> CValue:
         condition, x, y = lift(condition), lift(x), lift(y)
+        if x.type != PTR:
+            y = self.as_type(y, x.ctype)
         text = f"{condition.at(OR)} ? {x.at(CHOICE)} : {y.at(CHOICE)}"
         if x.type == PTR:
             element = next((p.element for p in (x, y) if isinstance(p, CPointer) and p.element), "")
@@ -157,6 +159,8 @@ class CBuilder:
     def _compare(self, sign: str, x: CValue, y: CValue, exact: bool) -> CValue:
         level = EQUALITY if sign in ("==", "!=") else RELATION
         left, right = x.at(level + 1), y.at(level + 1)
+        if exact and left == right:
+            return CValue(I1, "true" if sign in ("<=", ">=", "==") else "false")
         opposite = f"{left} {_OPPOSITE[sign]} {right}" if exact else ""
         return CValue(I1, f"{left} {sign} {right}", level, opposite=opposite)
 

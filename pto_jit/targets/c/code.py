@@ -44,7 +44,8 @@ class CCode(Code):
         self.module = module
         self.names = names
         self.worker: Any = CPointer("worker", "")
-        self.lines: list[Line] = []
+        self.output: list[Line] = []
+        self.lines: Any = None  # machine code that knows places has them there
         self.prologue: list[Line] = []
         self.declared: dict[str, str] = {}
         """The C type of every name that the function declares, its parameters too."""
@@ -53,7 +54,7 @@ class CCode(Code):
         self.operations: Any = None
         self.ended = False
         self._typed: dict[tuple[str, str], CPointer] = {}
-        self._out = self.lines
+        self._out = self.output
 
     # -- lines ----------------------------------------------------------------------------------------------------
 
@@ -85,7 +86,9 @@ class CCode(Code):
         return name
 
     def variable(self, wish: str, ctype: str, first: str = "", *, here: bool = False) -> CSlot:
-        """A variable, declared at the start of the function or `here`."""
+        """A variable, declared at the start of the function (as 0, if nothing else is said) or `here`."""
+        if not first and not here:
+            first = "NULL" if ctype.endswith("*") else "false" if ctype == "bool" else "0"
         name = self.names.fresh(wish or "v")
         self.declared[name] = ctype
         text = f"{ctype}{'' if ctype.endswith('*') else ' '}{name}{f' = {first}' if first else ''};"

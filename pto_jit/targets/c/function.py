@@ -18,12 +18,13 @@ from pto_jit.ir.nodes import Block, Call, For, Func, Fuse, If, Op, Operand, Retu
 from pto_jit.ir.types import ScalarType, TensorType
 from pto_jit.ir.walk import defs, statements, uses
 from pto_jit.semantic import failures
+from pto_jit.slotted import replace
 from pto_jit.targets.c.code import CCode
 from pto_jit.targets.c.module import CModule
 from pto_jit.targets.c.nest import CNest
 from pto_jit.targets.c.operations import Operations
 from pto_jit.targets.c.tidy import Line
-from pto_jit.targets.c.values import CPointer, CSlot, CValue, lift, memory_ctype, register_ctype
+from pto_jit.targets.c.values import CPointer, CValue, lift, memory_ctype, register_ctype
 from pto_jit.targets.cpu.analysis import fitting_tiles
 from pto_jit.targets.cpu.arena import ALIGN, Arena
 from pto_jit.targets.cpu.code import I32, I64, PTR, Index, register_type
@@ -108,7 +109,7 @@ class CFunctionWriter(FunctionWriter):
 
     def leave(self) -> None:
         """The end of the function; what has to be given back is known when all of it is written."""
-        self.code.lines.append(Line(self.code.depth, "", kind="leave"))
+        self.code.output.append(Line(self.code.depth, "", kind="leave"))
         self.code.ended = True
 
     def finished(self) -> list[Line]:
@@ -121,7 +122,7 @@ class CFunctionWriter(FunctionWriter):
             head.append(Line(1, f"char *const {self.memory} = pto_scratch_push(worker, {size});"))
             head.append(Line(1, f"if ({self.memory} == NULL) return PTO_NO_MEMORY;"))
         out = [*head, *code.prologue]
-        for line in code.lines:
+        for line in code.output:
             if line.kind != "leave":
                 out.append(line)
                 continue
@@ -167,17 +168,16 @@ class CFunctionWriter(FunctionWriter):
     # -- operands -------------------------------------------------------------------------------------------------
 
     def read_slot(self, slot: TileSlot) -> Tile:
-        pointer = slot.pointer
-        element = memory_ctype(slot.dtype)
-        if isinstance(pointer, CSlot):
-            pointer = self.code.pointer(f"({element} *){pointer.variable}", element, pointer.variable)
-        elif pointer.element != element:
-            pointer = self.code.typed(pointer, element) if not pointer.place else self.code.pointer(
-                f"({element} *)({pointer.text})", element)  # fmt: skip
-        declared = tuple(d if isinstance(d, int) else self.b.load(d, typ=I64) for d in slot.declared)
-        valid = tuple(self.b.load(v, typ=I64) for v in slot.valid)
-        fits = 0 if slot.fits is None else self.b.load(slot.fits, typ=I64)
-        return Tile(slot.dtype, pointer, declared, valid, self.strides(slot.dtype, declared), fits=fits)
+        tile = super().read_slot(slot)
+        element, pointer = memory_ctype(slot.dtype), lift(tile.pointer)
+        assert isinstance(pointer, CPointer)
+        if pointer.element == element:
+            return tile
+        text = f"({element} *){pointer.at(15)}"
+        # memory that may move is read each time, other memory has its pointer already
+        own = slot.capacity is None and not pointer.place
+        typed = self.code.typed(pointer, element) if own else self.code.pointer(text, element, pointer.base)
+        return replace(tile, pointer=typed)
 
     def define(self, var: Var, value: Any) -> None:
         assert isinstance(var.type, ScalarType)
@@ -223,7 +223,7 @@ class CFunctionWriter(FunctionWriter):
         with code.braces(f"if ({condition})"):
             self.block(stmt.then)
         if stmt.orelse:
-            code.lines.pop()
+            code.output.pop()
             with code.braces("} else"):
                 self.block(stmt.orelse)
 
@@ -297,6 +297,7 @@ class CFunctionWriter(FunctionWriter):
             slots.append(code.variable(r.name, register_ctype(r.type.dtype)))
         args += [s.text for s in slots]
         code.need_status()
+        self.module.called.setdefault(self.func.name, set()).add(stmt.callee)
         text = f"{self.module.function_names[stmt.callee]}({', '.join(args)})"
         code.line(f"if ((status = {text}) != PTO_OK) return status;")
         for r, slot in zip(stmt.results, slots, strict=True):

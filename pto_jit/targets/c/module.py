@@ -38,7 +38,10 @@ class CModule(ModuleWriter):
         self.calls: set[str] = set()
         self.names = Identifiers(RESERVED | _TAKEN)  # of functions
         self.function_names: dict[str, str] = {}
-        self.functions: list[str] = []
+        self.functions: list[tuple[str, str]] = []
+        """Finished C functions with the name of the IR function that they are of."""
+        self.called: dict[str, set[str]] = {}
+        """The IR functions that each one calls."""
         self.products: dict[str, Any] = {}
         self.sorts: set[Any] = set()
 
@@ -52,6 +55,15 @@ class CModule(ModuleWriter):
 
     def copy_function(self, rank: int) -> Any:
         return CopyFunction(rank)
+
+    def reached(self, entry: str) -> list[str]:
+        """The functions that the entry needs, in the order in which they were written."""
+        seen, work = {entry}, [entry]
+        while work:
+            new = self.called.get(work.pop(), set()) - seen
+            seen |= new
+            work += new
+        return [text for owner, text in self.functions if owner in seen]
 
     def product(self, name: str) -> Any:
         """The matrix product that the CPU target calls `name`."""

@@ -68,8 +68,11 @@ class Operations:
         values = [self._as(v, dtype) for v in values]
         if op == "bitcast":
             return self._bitcast(values[0], dtype, result)
+        b = self.code.b
         if op in _COMPARE:
             sign, level = _COMPARE[op]
+            if dtype.kind in "iu":
+                return (b.icmp_signed if dtype.kind == "i" else b.icmp_unsigned)(sign, *values)
             if dtype.kind == "b" and level == RELATION:
                 return CValue(I1, f"(int){values[0].at(UNARY)} {sign} (int){values[1].at(UNARY)}", level)
             return CValue(I1, f"{values[0].at(level + 1)} {sign} {values[1].at(level + 1)}", level)

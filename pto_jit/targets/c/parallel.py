@@ -106,7 +106,7 @@ def _finish(w: CFunctionWriter, inner: CFunctionWriter, name: str, begin: str, e
         out.append("  (void)context;")
     out += [str(line) for line in body]
     out.append("}")
-    w.module.functions.append("\n".join(out))
+    w.module.functions.append((w.func.name, "\n".join(out)))
 
 
 def _declaration(ctype: str, name: str) -> str:

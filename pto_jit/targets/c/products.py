@@ -9,7 +9,8 @@ ROWS x COLUMNS sums in registers.
 from __future__ import annotations
 
 from pto_jit.dtypes import BY_NAME, DType
-from pto_jit.targets.c.values import memory_ctype, register_ctype
+from pto_jit.targets.c.tidy import wrapped
+from pto_jit.targets.c.values import SIZES, memory_ctype, register_ctype
 
 ROWS, COLUMNS = 6, 16
 """Of the block in registers, for 4-byte sums; 8-byte sums take half as many columns."""
@@ -36,10 +37,29 @@ class Product:
             "SUM": sum_type, "ROWS": str(ROWS), "COLUMNS": str(columns),
             "READ_A": _widened(self.a, sum_type), "READ_B": _widened(self.b, sum_type), "FMA": fused,
         }  # fmt: skip
-        text = _TEMPLATE.replace("@BLOCK@", _PLAIN_BLOCK)
+        text = _TEMPLATE.replace("@BLOCK@", self.block())
         for key, value in names.items():
             text = text.replace(f"@{key}@", value)
         return text
+
+
+    def block(self) -> str:
+        """The inner loop: vectors of 32 bytes where the compiler has such types, else plain loops."""
+        lanes = 32 // SIZES[register_ctype(self.c)]
+        columns = (COLUMNS if self.c.bits <= 32 else COLUMNS // 2) // lanes
+        rows, parts = range(ROWS), range(columns)
+        vectors = ", ".join(f"c{i}{j} = zero" for i in rows for j in parts)
+        lines = [
+            _HEAD.replace("static void", "PTO_CONTRACT static void"), "  PTO_CONTRACTED",
+            f"  const pto_v_{self.c} zero = {{0}};",
+            f"  pto_v_{self.c} {vectors};", "  for (int64_t p = 0; p < depth; ++p, a += @ROWS@, b += @COLUMNS@) {",
+            f"    pto_v_{self.c} {', '.join(f'b{j}' for j in parts)};",
+            *(f"    memcpy(&b{j}, b + {j * lanes}, 32);" for j in parts),
+            *("    " + " ".join(f"c{i}{j} += a[{i}] * b{j};" for j in parts) for i in rows), "  }",
+            *(f"  memcpy(sums + {i} * @COLUMNS@ + {j * lanes}, &c{i}{j}, 32);" for i in rows for j in parts),
+        ]  # fmt: skip
+        fast = "\n".join(wrapped(line, 6) for line in lines)
+        return f"#if defined(__GNUC__)\n{fast}\n}}\n#else\n{_HEAD}\n{_PLAIN_BLOCK}}}\n#endif"
 
 
 def _dtypes(name: str) -> list[str]:
@@ -77,9 +97,7 @@ static void @NAME@_pack_b(@SUM@ *to, const @B@ *b, int64_t step, int64_t column,
 }
 
 // The sums of @ROWS@ x @COLUMNS@ elements of c.
-static void @NAME@_block(@SUM@ sums[restrict @ROWS@ * @COLUMNS@], const @SUM@ *restrict a, const @SUM@ *restrict b,
-                         int64_t depth) {
-@BLOCK@}
+@BLOCK@
 
 static int32_t @NAME@(pto_worker *worker, int64_t m, int64_t n, int64_t k, const @A@ *a, int64_t a_row, int64_t a_step,
                       const @B@ *b, int64_t b_step, int64_t b_column, @C@ *c, int64_t c_row, int64_t c_column,
@@ -121,14 +139,14 @@ static int32_t @NAME@(pto_worker *worker, int64_t m, int64_t n, int64_t k, const
   return PTO_OK;
 }
 """
+_HEAD = """\
+static void @NAME@_block(@SUM@ sums[restrict @ROWS@ * @COLUMNS@], const @SUM@ *restrict a, const @SUM@ *restrict b,
+                         int64_t depth) {"""
 _PLAIN_BLOCK = """\
   @SUM@ c[@ROWS@][@COLUMNS@] = {{0}};
-  for (int64_t p = 0; p < depth; ++p, a += @ROWS@, b += @COLUMNS@) {
-#pragma GCC unroll @ROWS@
+  for (int64_t p = 0; p < depth; ++p, a += @ROWS@, b += @COLUMNS@)
     for (int i = 0; i < @ROWS@; ++i)
-#pragma GCC unroll @COLUMNS@
       for (int j = 0; j < @COLUMNS@; ++j) c[i][j] = @FMA@;
-  }
   for (int i = 0; i < @ROWS@; ++i)
     for (int j = 0; j < @COLUMNS@; ++j) sums[i * @COLUMNS@ + j] = c[i][j];
 """

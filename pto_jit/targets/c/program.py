@@ -9,9 +9,8 @@ from typing import Any
 
 from pto_jit.dtypes import BY_NAME, DType
 from pto_jit.errors import Loc
-from pto_jit.ir.nodes import Call, Func, Module, Operand
+from pto_jit.ir.nodes import Func, Module, Operand
 from pto_jit.ir.types import ScalarType, TensorType
-from pto_jit.ir.walk import statements
 from pto_jit.slotted import frozen
 from pto_jit.targets.c.function import CFunctionWriter
 from pto_jit.targets.c.module import CModule
@@ -64,10 +63,10 @@ def write_source(
     prototypes: dict[str, str] = {}
     for func in order:
         prototypes[func.name] = _write_function(out, func, callees, func.name in parallel, func is entry)
-    called = {s.callee for f in module.funcs if f is not entry for s in statements(f.body) if isinstance(s, Call)}
-    forward = [f"static {prototypes[name]};" for name in called]
+    called = {name for owner, names in out.called.items() if owner != entry.name for name in names}
+    forward = [wrapped(f"static {prototypes[f.name]};", 8) for f in module.funcs if f.name in called]
     launcher = f"pto_entry_{out.function_names[entry.name]}"
-    text = "\n\n".join([*(["\n".join(forward)] if forward else []), *out.functions,
+    text = "\n\n".join([*(["\n".join(forward)] if forward else []), *out.reached(entry.name),
                         _launcher(launcher, out.function_names[entry.name], entry)])  # fmt: skip
     helpers = (*(h + "\n" for h in out.dialect_headers()), *_helpers(out))
     plans = tuple(result_kind(t) for t in entry.results)
@@ -182,7 +181,7 @@ def _write_function(out: CModule, func: Func, callees: dict[str, Func], parallel
     body = "\n".join(str(line) for line in tidy(w.finished()))
     prototype = f"int32_t {name}({', '.join(parameters)})"
     head = f"{'' if entry else 'static '}{prototype} {{"
-    out.functions.append(f"{wrapped(head, head.index('(') + 1)}\n{body}\n}}")
+    out.functions.append((func.name, f"{wrapped(head, head.index('(') + 1)}\n{body}\n}}"))
     return prototype
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pto_jit.errors import Loc, TargetError
 from pto_jit.ir.nodes import Op
 from pto_jit.targets.c.values import CPointer, CValue, lift, memory_ctype
-from pto_jit.targets.cpu.code import I32, I64
+from pto_jit.targets.cpu.code import I64, storage_type
 
 if TYPE_CHECKING:
     from pto_jit.targets.c.function import CFunctionWriter
@@ -96,7 +96,7 @@ def write_atomic(w: CFunctionWriter, op: Op) -> None:
         old = code.variable("old", bits, f"__atomic_load_n({place.base}, __ATOMIC_RELAXED)", here=True)
         new = code.variable("new_bits", bits, here=True)
         with code.braces("do", "}"):
-            raw = CValue(w.ops_type(dtype), f"pto_from_{dtype}_bits({old.variable})", ctype=memory_ctype(dtype))
+            raw = CValue(storage_type(dtype), f"pto_from_{dtype}_bits({old.variable})", ctype=memory_ctype(dtype))
             have = w.b.from_memory(raw, dtype)
             out = w.b.to_memory(w.ops.apply(kind, (have, value), dtype, {}, dtype), dtype)
             code.line(f"{new.variable} = pto_to_{dtype}_bits({out.text});")
@@ -111,4 +111,4 @@ OWN: dict[str, Callable[[CFunctionWriter, Op], None]] = {
     "atomic_add": write_atomic, "atomic_max": write_atomic, "atomic_min": write_atomic,
 }  # fmt: skip
 
-__all__ = ["I32", "OWN", "refusal", "refuse"]
+__all__ = ["OWN", "refusal", "refuse"]

@@ -21,6 +21,23 @@
 #endif
 #define PTO_INLINE PTO_UNUSED static inline
 
+// Vectors of 32 bytes for matrix products, whose a * b + c are to be rounded once.
+#if defined(__GNUC__)
+typedef float pto_v_f32 __attribute__((vector_size(32)));
+typedef double pto_v_f64 __attribute__((vector_size(32)));
+typedef int32_t pto_v_i32 __attribute__((vector_size(32)));
+typedef uint32_t pto_v_u32 __attribute__((vector_size(32)));
+typedef int64_t pto_v_i64 __attribute__((vector_size(32)));
+typedef uint64_t pto_v_u64 __attribute__((vector_size(32)));
+#endif
+#if defined(__clang__)
+#define PTO_CONTRACT
+#define PTO_CONTRACTED _Pragma("clang fp contract(fast)")
+#elif defined(__GNUC__)
+#define PTO_CONTRACT __attribute__((optimize("fp-contract=fast")))
+#define PTO_CONTRACTED
+#endif
+
 // Numbers that say where memory is.
 PTO_INLINE int64_t pto_min(int64_t x, int64_t y) { return x < y ? x : y; }
 PTO_INLINE int64_t pto_max(int64_t x, int64_t y) { return x > y ? x : y; }
