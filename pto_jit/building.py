@@ -40,10 +40,23 @@ class Built:
 
 
 def build(fn: Callable[..., Any], params: Sequence[Param], key: str | None, options: Options) -> Built:
-    """The loaded program of `fn` for `params`.
+    """The loaded program of `fn` for `params`; `key` identifies the function's content and the arguments' kinds."""
 
-    `key` identifies the function's content and the arguments' kinds; None: they mean something in this process only,
-    so nothing is kept on disk.
+    def make(store: Any) -> tuple[Stages, cpu.CpuProgram, int]:
+        from pto_jit.compiler import compile_kernel  # the whole compiler: imported by the first kernel that needs it
+
+        return compile_kernel(fn, params, options, store)
+
+    return found_or_made(make, key, options)
+
+
+def found_or_made(
+    make: Callable[[Any], tuple[Stages, cpu.CpuProgram, int]], key: str | None, options: Options
+) -> Built:
+    """The program of this key from the disk cache, or what `make` gives for the cache (None when it is off).
+
+    `key` covers all that the program is made from but the options and this compiler; None: it means something in this
+    process only, so nothing is kept on disk.
     """
     start = time.perf_counter()
     store = disk_cache() if options.cache else None
@@ -53,10 +66,8 @@ def build(fn: Callable[..., Any], params: Sequence[Param], key: str | None, opti
         if found is not None:
             program, structure, small_below = found
             return Built(program, structure, small_below, "disk", time.perf_counter() - start, None)
-    from pto_jit.compiler import compile_kernel  # the whole compiler: imported by the first kernel that needs it
-
     with _collector_paused():
-        stages, program, small_below = compile_kernel(fn, params, options, store)
+        stages, program, small_below = make(store)
     structure = encode(stages.results)
     if store is not None and digest is not None and structure is not None:
         store.store(digest, [structure, small_below, program.metadata()], program.object_bytes)

@@ -137,9 +137,8 @@ def run_passes(stages: Stages, passes: Sequence[tuple[str, Pass]], options: Opti
     stages.tasks = task_functions(stages.modules[PLACED], stages.decisions, debug=_debug(options))
 
 
-def places_of_failure(fn: Callable[..., Any], params: Sequence[Param], options: Options) -> list[Loc]:
-    """Where the failure sites of the compiled program are in the source as it is now, in the order of their numbers."""
-    stages = lower(fn, params, options)
+def places_of_failure(stages: Stages, options: Options) -> list[Loc]:
+    """Where the failure sites of the compiled program are in the source, in the order of their numbers."""
     writer, _, _ = write_module(
         stages.last, cpu.host(), debug=_debug(options), fastmath=options.fastmath, tasks=_tasks(stages)
     )

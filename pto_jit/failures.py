@@ -127,10 +127,8 @@ def _place(kernel: Kernel, site: int) -> Loc:
     if kernel.built.stages is not None:
         return stored
     if kernel.places is None:
-        from pto_jit.compiler import places_of_failure
-
         try:
-            kernel.places = places_of_failure(kernel.function, kernel.params, kernel.options)
+            kernel.places = kernel.find_places()
         except PtoError:  # the source is gone or was edited since: the stored place is the best there is
             kernel.places = []
     return kernel.places[site] if len(kernel.places) == len(kernel.built.program.sites) else stored

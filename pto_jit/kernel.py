@@ -70,6 +70,12 @@ class Kernel:
         """What turns the value of a launch into what a caller with such arguments gets."""
         return converter(self.built.results, call.torch)
 
+    def find_places(self) -> list[Loc]:
+        """Where the failure sites are in the source as it is now."""
+        from pto_jit.compiler import lower, places_of_failure
+
+        return places_of_failure(lower(self.function, self.params, self.options), self.options)
+
     def launch(self, call: Arguments, values: tuple[Any, ...]) -> Any:
         result = self.entry.launch(call.slots, values, call.elements)
         convert = self.converter(call)

@@ -2,27 +2,27 @@
 """Compiled modules: functions that were built or read from text, called by name.
 
 A `CompiledFunction` is to a function of a module what a `JitFunction` is to a Python function, only simpler: its types
-are declared, so there is one version of it, and another for each combination of memory layouts that it meets.
+are declared, so there is one version of it, and another for each combination of memory layouts that it meets.  Machine
+code is kept in the disk cache, as that of kernels is, under the text of the function with all that it calls.
 """
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import threading
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pto_jit import dtypes
-from pto_jit.building import Built
-from pto_jit.cache import disk_cache
-from pto_jit.compiler import Stages, compile_stages, lower_module
+from pto_jit.building import Built, found_or_made
+from pto_jit.compiler import Stages, compile_stages, lower_module, places_of_failure
 from pto_jit.config import config
 from pto_jit.dtypes import DType
-from pto_jit.errors import ArgumentError, ShapeError
+from pto_jit.errors import ArgumentError, Loc, ShapeError
 from pto_jit.failures import fail
 from pto_jit.ir.instances import Instances
 from pto_jit.ir.nodes import Call, Func, Module, Return, Var
@@ -39,7 +39,8 @@ from pto_jit.runtime import Entry
 from pto_jit.runtime.tensors import TensorView, as_tensor
 from pto_jit.semantic import interpreter
 from pto_jit.semantic.rules import infer
-from pto_jit.slotted import mutable, replace
+from pto_jit.slotted import field, mutable, replace
+from pto_jit.targets.cpu import CpuProgram
 
 if TYPE_CHECKING:
     from pto_jit.runtime.graph import TaskGraph
@@ -94,12 +95,33 @@ class CompiledModule:
 
 @mutable(eq=False)
 class Version:
-    """Machine code of a function for certain memory layouts; the runtime gives it back when a launch fails."""
+    """Machine code of a function for certain memory layouts; the runtime gives it back when a launch fails.
+
+    lower: makes its stages; places: where failure sites are, when that had to be found out.
+    """
 
     name: str
     built: Built
     options: Options
-    entry: Entry
+    lower: Callable[[], Stages]
+    entry: Entry = field(init=False)
+    places: list[Loc] | None = None
+    _stages: Stages | None = None
+
+    def __post_init__(self) -> None:
+        program = self.built.program
+        self.entry = Entry(runtime_for(self.options), program.entry_address, program.result_plan, holder=self,
+                           on_failure=fail, keep_gil_below=self.built.small_below)  # fmt: skip
+
+    def stages(self) -> Stages:
+        """The program after each stage; made again when the machine code came from disk."""
+        if self._stages is None:
+            self._stages = self.built.stages or self.lower()
+        return self._stages
+
+    def find_places(self) -> list[Loc]:
+        """Where the failure sites are in the source."""
+        return places_of_failure(self.stages(), self.options)
 
 
 class CompiledFunction:
@@ -109,7 +131,7 @@ class CompiledFunction:
         self._module = replace(module, entry=name)
         self._func = module.func(name)
         self._options = options
-        self._versions: dict[tuple[Type, ...], Version] = {}
+        self._versions: dict[Any, Version] = {}  # by types and by what else the code depends on
         self.__name__ = self.__qualname__ = name
         kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD
         names = [_python_name(p.name) for p in self._func.params]
@@ -145,7 +167,7 @@ class CompiledFunction:
         types, slots, views = self._read(values)
         version = self._version(types)
         self._check_writable(version, views)
-        recorder = recorder_of(version.built, version.name, self._options, self._stages)
+        recorder = recorder_of(version.built, version.name, self._options, version.stages)
         return record(recorder, slots, tuple(values), sum(view.elements for _, view in views))
 
     def interpret(self, *args: Any, **kwargs: Any) -> Any:
@@ -235,26 +257,30 @@ class CompiledFunction:
 
     def _version(self, types: tuple[Type, ...] | None = None) -> Version:
         types = tuple(p.type for p in self._func.params) if types is None else types
-        found = self._versions.get(types)
+        key = (types, config.debug, config.num_threads)
+        found = self._versions.get(key)
         if found is None:
             with _making:
-                found = self._versions.get(types) or self._versions.setdefault(types, self._make(types))
+                found = self._versions.get(key) or self._versions.setdefault(key, self._make(types))
         return found
 
     def _make(self, types: tuple[Type, ...]) -> Version:
-        start = time.perf_counter()
+        def make(store: Any) -> tuple[Stages, CpuProgram, int]:
+            stages = self._lowered(types)
+            return stages, *compile_stages(stages, self._options, store)
+
+        # The text is the program: read back it is equal, places apart, and those are found when they have to be told.
+        text = f"{self._module.entry}|{types!r}|{to_text(reachable(self._module))}"
+        built = found_or_made(make, hashlib.sha256(text.encode()).hexdigest(), self._options)
+        return Version(self.__name__, built, self._options, lambda: self._lowered(types))
+
+    def _lowered(self, types: tuple[Type, ...]) -> Stages:
+        """The function for these types of arguments, ready for the target."""
         module = self._module
         instances = Instances(module.funcs, infer)
         name = instances.for_arguments(module.entry, types, self._func.loc)
         module = replace(module, funcs=(*module.funcs, *instances.made), entry=name)
-        stages = lower_module(self._callable(module), self._options)
-        program, small_below = compile_stages(stages, self._options, disk_cache() if self._options.cache else None)
-        built = Built(program, None, small_below, "compiled", time.perf_counter() - start, stages)
-        runtime = runtime_for(self._options)
-        version = Version(self.__name__, built, self._options, None)  # type: ignore[arg-type]
-        version.entry = Entry(runtime, program.entry_address, program.result_plan, holder=version, on_failure=fail,
-                              keep_gil_below=small_below)  # fmt: skip
-        return version
+        return lower_module(self._callable(module), self._options)
 
     @staticmethod
     def _callable(module: Module) -> Module:
@@ -271,9 +297,7 @@ class CompiledFunction:
     # -- looking inside -----------------------------------------------------------------------------------------
 
     def _stages(self) -> Stages:
-        stages = self._version().built.stages
-        assert stages is not None
-        return stages
+        return self._version().stages()
 
     @property
     def stages(self) -> list[str]:
