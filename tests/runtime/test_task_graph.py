@@ -88,6 +88,17 @@ def test_tasks_are_ordered_by_address_through_any_view() -> None:
     assert graph.edges == [(0, 1), (0, 6), (1, 2), (3, 4), (3, 5)]
 
 
+def test_a_short_last_tile_is_one_only_at_the_end() -> None:
+    for first in (0, 8):  # the tiles are known from a whole one, or looked at from the short one
+        graph = TaskGraph(Runtime(1))
+        x = graph.tensor(np.zeros((10, 8)))
+        for row, rows in ((0, 4), (4, 4), (first, 4 if first == 0 else 2), (8, 2), (0, 2), (2, 2), (0, 4)):
+            graph.add("w", writes=[(x, [row, 0], [rows, 8])])
+        assert graph.tasks[4].regions == (Region("write", x, (0, 0), (2, 8)),)
+        last = {0: [(0, 2), (2, 4), (2, 5)], 8: [(0, 4), (0, 5), (2, 3)]}[first]
+        assert graph.edges == [*last, (4, 6), (5, 6)]
+
+
 def test_regions_without_elements_are_no_accesses() -> None:
     graph, x = TaskGraph(Runtime(1)), np.zeros((4, 4))
     graph.add("w", writes=[(x, [0, 0], [4, 4])])

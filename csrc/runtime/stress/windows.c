@@ -67,6 +67,7 @@ static const int32_t update[1] = {PTO_READ_WRITE};
 static const pto_task_kind step_kind = {"step", step, 0, 2, 1, update};
 static const int32_t reads_and_update[2] = {PTO_READ, PTO_READ_WRITE};
 static const pto_task_kind wide_kind = {"wide", NULL, 0, 0, 2, reads_and_update};
+static const pto_task_kind none_kind = {"none", NULL, 0, 0, 0, NULL};
 
 typedef struct chain {
     int64_t length;
@@ -324,6 +325,74 @@ static int32_t waiting(pto_worker *w, const int64_t *args, int64_t *results) {
     return 0;
 }
 
+/* ---- readers whose first is given back ---- */
+
+static int32_t watch(pto_worker *w, const int64_t *slots) {
+    (void)w;
+    const int64_t *cell = (const int64_t *)(intptr_t)slots[0];
+    struct timespec pause = {0, slots[2]};
+    CHECK(*cell == slots[1]);
+    if (slots[2] != 0) {
+        nanosleep(&pause, NULL);
+    }
+    CHECK(*cell == slots[1]); /* nobody writes meanwhile */
+    return 0;
+}
+
+static int32_t assign(pto_worker *w, const int64_t *slots) {
+    (void)w;
+    *(int64_t *)(intptr_t)slots[0] = slots[1];
+    return 0;
+}
+
+static const int32_t reads[1] = {PTO_READ};
+static const pto_task_kind watch_kind = {"watch", watch, 0, 3, 1, reads};
+static const pto_task_kind assign_kind = {"assign", assign, 0, 2, 1, writes};
+
+/* A quick reader and two slow ones; the quick one's record is given back before the next task that writes comes. */
+static int32_t slow_readers(pto_worker *w, const int64_t *args, int64_t *results) {
+    (void)results;
+    int32_t tensor;
+    const int64_t extents[2] = {64, 8};
+    const int64_t strides[2] = {sizeof matrix[0], sizeof matrix[0][0]};
+    pto_graph *g = pto_graph_open(w, 8);
+    CHECK(g != NULL && pto_graph_tensor(g, matrix, 8, 2, extents, strides, &tensor) == PTO_OK);
+    const int64_t region[5] = {tensor, 3, 0, 1, 8};
+    const int64_t cell = (int64_t)(intptr_t)&matrix[3][0];
+    for (int64_t round = 0; round < args[0]; round++) {
+        const int64_t write[2] = {cell, round};
+        CHECK(pto_task(g, &assign_kind, write, region) == PTO_OK);
+        for (int64_t reader = 0; reader < 3; reader++) {
+            const int64_t slots[3] = {cell, round, reader == 0 ? 0 : 1000000};
+            CHECK(pto_task(g, &watch_kind, slots, region) == PTO_OK);
+        }
+        for (int i = 0; i < 12; i++) { /* more than the window: what has finished is given back */
+            CHECK(pto_task(g, &none_kind, NULL, NULL) == PTO_OK);
+        }
+    }
+    return pto_graph_close(w, g);
+}
+
+/* A region outside its tensor is refused after tiles were found, too. */
+static void outside(pto_runtime *rt) {
+    const int64_t extents[2] = {64, 8};
+    const int64_t strides[2] = {sizeof matrix[0], sizeof matrix[0][0]};
+    for (int64_t at = 62; at <= 65; at++) {
+        pto_graph *g;
+        int32_t tensor;
+        CHECK(pto_graph_create(rt, &g) == PTO_OK);
+        CHECK(pto_graph_tensor(g, matrix, 8, 2, extents, strides, &tensor) == PTO_OK);
+        const int64_t slots[2] = {0, 0};
+        const int64_t first[5] = {tensor, 0, 0, 1, 8};
+        const int64_t second[5] = {tensor, at, 0, 1, 8};
+        const int64_t third[5] = {tensor, at, 1, 1, 8};
+        CHECK(pto_task(g, &assign_kind, slots, first) == PTO_OK);
+        CHECK(pto_task(g, &assign_kind, slots, second) == (at < 64 ? PTO_OK : PTO_BAD_ARGUMENT));
+        CHECK(pto_task(g, &assign_kind, slots, third) == PTO_BAD_ARGUMENT);
+        pto_graph_destroy(g);
+    }
+}
+
 /* ---- everything at once ---- */
 
 static void *many(void *argument) {
@@ -363,6 +432,9 @@ int main(int argc, char **argv) {
         rts[i] = runtime(2 + i, 0);
         CHECK(pto_launch(rts[i], waiting, NULL, NULL, NULL, 0, NULL) == PTO_OK);
         CHECK(pto_launch(rts[i], waiting, NULL, NULL, NULL, 1, NULL) == PTO_OK);
+        const int64_t rounds[1] = {20};
+        CHECK(pto_launch(rts[i], slow_readers, rounds, NULL, NULL, 0, NULL) == PTO_OK);
+        outside(rts[i]);
     }
     pthread_t threads[6];
     for (int i = 0; i < 6; i++) {
