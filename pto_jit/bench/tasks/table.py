@@ -56,14 +56,14 @@ def print_layers(out: Console, report: TaskReport) -> None:
         return
     hidden, inner, heads = report.sizes
     count = report.layers[0].threads
-    title = f"the layer itself: hidden {hidden}, {heads} heads, inner {inner}, f32, {_threads(count)}"
-    table = Table(title=title, title_justify="left")
-    for name in ("sequence", "tasks", "build", "run", "share"):
+    title = f"the layer, {_threads(count)}: hidden {hidden}, {heads} heads, inner {inner}, f32"
+    table = Table(title=Text(title, no_wrap=True), title_justify="left")
+    for name in ("sequence", "tasks", "building the graph", "the run", "share of the run"):
         table.add_column(name, justify="right")
     for row in report.layers:
         table.add_row(
             f"{row.tiles * ROWS_PER_TILE:,}", f"{16 * row.tiles + 3 * row.tiles**2:,}", f"{row.build:.3f} ms",
-            f"{row.run:,.1f} ms", f"{100 * row.build / row.run:.2f} %",
+            f"{row.run:,.1f} ms", f"{100 * row.build / row.run:.2g} %",
         )  # fmt: skip
     out.print(table)
 
