@@ -150,7 +150,8 @@ class CBuilder:
             element = next((p.element for p in (x, y) if isinstance(p, CPointer) and p.element), "")
             parts = [self.code.typed(p, element).text if isinstance(p, CPointer) else f"({element} *){p.text}"
                      for p in (x, y)]  # fmt: skip
-            return self.code.pointer(f"{condition.at(OR)} ? {parts[0]} : {parts[1]}", element)
+            wish = next((p.base for p in (x, y) if isinstance(p, CPointer)), "p")
+            return self.code.pointer(f"{condition.at(OR)} ? {parts[0]} : {parts[1]}", element, f"{wish}_at")
         out = CValue(x.type, text, CHOICE, ctype=x.ctype)
         return self.code.named(out, text=text) if x.type == I64 else out
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import gcd
 from typing import Any
 
 from pto_jit.targets.c.builder import CBuilder
@@ -54,6 +55,7 @@ class CCode(Code):
         self.operations: Any = None
         self.ended = False
         self._typed: dict[tuple[str, str], CPointer] = {}
+        self._checked: frozenset[str] = frozenset()  # conditions that were checked to be false
         self._out = self.output
 
     # -- lines ----------------------------------------------------------------------------------------------------
@@ -66,9 +68,9 @@ class CCode(Code):
         """`head {`, the lines written inside, `}`."""
         self.line(f"{head} {{".lstrip())
         self.depth += 1
-        known = dict(self._typed)
+        known, checked = dict(self._typed), self._checked
         yield
-        self._typed = known
+        self._typed, self._checked = known, checked
         self.depth -= 1
         self.line(tail)
         self.ended = False
@@ -199,9 +201,9 @@ class CCode(Code):
         if condition is True:
             yield
         elif condition is False:
-            saved, known, self._out = self._out, dict(self._typed), []
+            saved, self._out = (self._out, dict(self._typed), self._checked), []
             yield
-            self._out, self._typed = saved, known
+            self._out, self._typed, self._checked = saved
         else:
             with self.braces(f"if ({lift(condition).text})"):
                 yield
@@ -211,15 +213,16 @@ class CCode(Code):
     ) -> list[Any]:
         if isinstance(condition, bool):
             return list(then() if condition else other())
-        saved, at = self._out, len(self._out)
+        condition = self._decided(lift(condition))
+        saved, at, checked = self._out, len(self._out), self._checked
         first, second = [], []
         self.depth += 1
         known = dict(self._typed)
         self._out = first
         xs = [lift(x) for x in then()]
-        self._out, self._typed = second, dict(known)
+        self._out, self._typed, self._checked = second, dict(known), checked
         ys = [lift(y) for y in other()]
-        self._typed = known
+        self._typed, self._checked = known, checked
         self.depth -= 1
         self._out = saved
         assert at == len(saved)
@@ -230,8 +233,14 @@ class CCode(Code):
                 continue
             if x.type == PTR:
                 element = next((p.element for p in (y, x) if isinstance(p, CPointer) and p.element), "")
-                slot = self.variable("p", f"{element or 'void'} *", here=True)
+                base = next((p.base for p in (y, x) if isinstance(p, CPointer) and p.element), "p")
+                slot = self.variable(f"{base}_at", f"{element or 'void'} *", here=True)
                 out.append(CPointer(slot.variable, element))
+            elif x.type == I64:  # strides in bytes stay multiples of what they are multiples of
+                unit = gcd(*(x.poly or {}).values(), *(y.poly or {}).values()) or 1
+                slot = self.variable("stride" if unit > 1 else "n", x.ctype, here=True)
+                out.append(CValue(I64, poly={(slot.variable,): unit}))
+                x, y = (CValue(I64, poly={m: c // unit for m, c in (v.poly or {}).items()}) for v in (x, y))
             else:
                 slot = self.variable("n", x.ctype, here=True)
                 out.append(CValue(x.type, slot.variable, ctype=x.ctype))
@@ -243,6 +252,12 @@ class CCode(Code):
         saved += second
         self.line("}")
         return out
+
+    def _decided(self, condition: CValue) -> CValue:
+        """A condition that is asked more than once: a long one gets a name, by which it is known from then on."""
+        if len(condition.text) > 40:
+            condition.rename(self.declare("apart", "bool", condition.text, condition.level, keep=True))
+        return condition
 
     def loop(
         self, start: Index, stop: Index, step: int | Index = 1, init: Sequence[Any] = (),
@@ -302,6 +317,9 @@ class CCode(Code):
         numbers = [lift(v).text for v in values] + ["0"] * (3 - len(values))
         self.module.calls.add("pto_fail")
         failed = "true" if ok is False else lift(ok).opposite or f"!({lift(ok).text})"
+        if failed in self._checked:
+            return
+        self._checked |= {failed}
         self.line(f"if ({failed}) return pto_fail(worker, {site}, {', '.join(numbers)});")
 
     def check_status(self, status: Any) -> None:

@@ -65,13 +65,16 @@ class CNest:
                 self.indices.append(self._axis(extent, "i", stack))
             self._row()
 
-    def _axis(self, extent: Any, wish: str, stack: ExitStack) -> Any:
-        """An index of a loop over an axis."""
+    def _axis(self, extent: Any, wish: str, stack: ExitStack, start: str = "") -> Any:
+        """An index of a loop over an axis; `start`: a variable that has the first index."""
+        last = str(extent) if isinstance(extent, int) else self.code.named(lift(extent)).text
+        if start:
+            stack.enter_context(self.code.braces(f"for (; {start} < {last}; ++{start})"))
+            return CValue(I64, start)
         if isinstance(extent, int) and extent == 1:
             return 0
         i = self.code.names.fresh(wish)
         self.code.declared[i] = "int64_t"
-        last = self.code.named(lift(extent)).text
         stack.enter_context(self.code.braces(f"for (int64_t {i} = 0; {i} < {last}; ++{i})"))
         return CValue(I64, i)
 
@@ -183,15 +186,17 @@ class CNest:
     def _stage(self, steps: Segment) -> None:
         """One loop over the inner axis."""
         code = self.code
-        folds = {s: self._accumulator(s) for s in steps if isinstance(s, Fold)}
+        dialect = self.w.module.dialect
+        vectors = dialect.stage(self, steps) if dialect is not None and _is_simd(steps, self.inner) else None
+        start, folds = vectors or ("", {s: self._accumulator(s) for s in steps if isinstance(s, Fold)})
         with ExitStack() as stack:
-            simd = _is_simd(steps, self.inner)
+            simd = _is_simd(steps, self.inner) and not start
             if simd and not (isinstance(self.count, int) and self.count == 1):
                 clauses = [self._clause(f, v) for f, v in folds.items()]
-                last = code.named(lift(self.count))  # before the pragma, which belongs to the loop
-                self.count = self.count if isinstance(self.count, int) else last
+                if not isinstance(self.count, int):
+                    self.count = code.named(lift(self.count))  # before the pragma, which belongs to the loop
                 code.line(" ".join(["#pragma omp simd", *clauses]))
-            j = self._axis(self.count, "j", stack)
+            j = self._axis(self.count, "j", stack, start)
             for step in steps:
                 if isinstance(step, Fold):
                     self._fold(step, folds[step], lift(j))

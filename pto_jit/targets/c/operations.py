@@ -199,5 +199,7 @@ class Operations:
         known = ("square", "fma", "abs", "relu", "sign", "max", "min", "shl", "shr", "floordiv", "mod", "fmod", "pow")
         if op not in known:
             raise KeyError(f"{op} on {dtype}")
+        if op in ("max", "min") and dtype == i64:
+            return CValue(I64, f"pto_{op}({a[0].text}, {a[1].text})")
         return self._made(dtype, f"pto_{op}_{dtype}({', '.join(x.text for x in a)})", ATOM)
 

@@ -33,7 +33,7 @@ def write_parallel(w: CFunctionWriter, stmt: For) -> None:
     assigned = set(block_defs(stmt.body))
     for key in sorted(block_uses((stmt,)) & w.env.keys()):
         _bind(w, inner, key, assigned)
-    begin, end = inner.code.names.fresh("begin"), inner.code.names.fresh("end")
+    begin, end = "begin", "end"
     first, by = lift(start), lift(step)
     plain = first.text == "0" and by.text == "1"
     k = code.names.fresh(stmt.var.name if plain else "k")

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pto_jit.targets.c.tidy import without_unread
 from pto_jit.targets.c.values import c_float
 from pto_jit.targets.source.recipes import CEmitter, FloatName, RecipeFunctions
 from pto_jit.targets.vecmath import RECIPES
@@ -33,7 +34,7 @@ class CRecipes(RecipeFunctions):
             result = body(emitter, *names)
             typ = "float" if dtype == "f32" else "double"
             lines = [f"{_HEAD} {typ} {full}({', '.join(f'{typ} {n}' for n in names)}) {{"]
-            lines += [f"  {line}" for line in [*emitter.lines, f"return {result};"]]
+            lines += [f"  {line}" for line in [*without_unread(emitter.lines, result), f"return {result};"]]
             self.texts[full] = [*lines, "}"]
         return full
 

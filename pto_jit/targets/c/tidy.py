@@ -71,17 +71,42 @@ def _removable(line: Line) -> bool:
     return line.kind in ("pure", "read", "variable")
 
 
+_ASSIGNED = re.compile(r"([A-Za-z_]\w*) = ([^;]*);$")
+
+
 def _without_unused(lines: Sequence[Line]) -> list[Line]:
-    """Names that nothing reads; a variable that is only assigned stays, because its assignments may have effects."""
-    used: Counter[str] = Counter()
-    out: list[Line] = []
+    """Names that nothing reads, and assignments of variables that nothing reads."""
+    out = list(lines)
+    while True:
+        read: Counter[str] = Counter()
+        for line in out:
+            found = _ASSIGNED.match(line.text) if line.kind == "line" else None
+            read.update(n for n in names_in(found[2] if found else line.text) if n != line.name)
+        kept = [line for line in out if not _unread(line, read)]
+        if len(kept) == len(out):
+            return out
+        out = kept
+
+
+def _unread(line: Line, read: Counter[str]) -> bool:
+    if _removable(line):
+        return not read[line.name]
+    found = _ASSIGNED.match(line.text) if line.kind == "line" else None
+    return found is not None and not read[found[1]] and "(" not in found[2]
+
+
+def without_unread(lines: Sequence[str], result: str) -> list[str]:
+    """The lines of a straight-line function without constants that nothing reads."""
+    out: list[str] = []
+    used = set(names_in(result))
     for line in reversed(lines):
-        if _removable(line) and not used[line.name]:
+        head, _, expression = line.partition(" = ")
+        name = head.split(" ")[-1]
+        if line.startswith("const ") and name not in used:
             continue
-        used.update(n for n in names_in(line.text) if n != line.name)
+        used.update(names_in(expression or line))
         out.append(line)
-    out.reverse()
-    return out
+    return out[::-1]
 
 
 def _inlined(lines: list[Line]) -> list[Line]:

@@ -88,6 +88,10 @@ class CValue:
         """The text as an operand of an operator of this level."""
         return self.text if self.level >= level else f"({self.text})"
 
+    def rename(self, name: str) -> None:
+        """Be the variable `name`, which holds the value (not for 64-bit integers)."""
+        self._text, self._level, self.opposite = name, ATOM, ""
+
     @property
     def name(self) -> str | None:
         """The name that this value is, or None."""

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: MIT
+"""Generated programs as executables without Python: of this machine, or of AArch64 under qemu."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pto_jit import dtypes
+from pto_jit.targets.c.native import STANDARD
+from pto_jit.targets.c.program import INCLUDE, RUNTIME, CSource, translation_unit, write_source
+
+from .harness import WARNINGS
+
+ARM = ("aarch64-linux-gnu-gcc", "qemu-aarch64")
+needs_arm = pytest.mark.skipif(
+    not all(map(shutil.which, ARM)), reason=f"needs {' and '.join(ARM)}: gcc-aarch64-linux-gnu and qemu-user"
+)
+
+
+class Programs:
+    """Kernels with arguments, compiled into one executable that calls them in order."""
+
+    def __init__(self, dialect: Any = None) -> None:
+        self.dialect = dialect
+        self.items: list[tuple[Any, Any, CSource]] = []
+
+    def add(self, fn: Any, *args: Any) -> None:
+        compiled = fn.compile(*args, target="c")
+        call, _ = compiled._matching(args, {})
+        module = compiled._kernel.built.module
+        self.items.append((compiled, call, write_source(module, dialect=self.dialect, suffix=f"_{len(self.items)}")))
+
+    def build(self, directory: Path, compiler: Sequence[str], flags: Sequence[str] = ("-O1",)) -> Path:
+        """The executable; `compiler` with what it needs to compile for its machine."""
+        sources = [s for *_, s in self.items]
+        table = ",\n  ".join(s.entry for s in sources)
+        text = translation_unit(sources) + f"\nconst pto_entry_fn programs[] = {{\n  {table}\n}};\n"
+        (directory / "programs.c").write_text(text)
+        includes = [f"-I{INCLUDE}", f"-I{RUNTIME.resolve()}"]
+        if self.dialect is not None:
+            includes.append(f"-I{self.dialect.include}")
+        binary = directory / "program"
+        common = [*compiler, *STANDARD, *WARNINGS, *flags, *includes, "-Wno-psabi"]
+        subprocess.run([*common, "-c", directory / "programs.c", "-o", directory / "programs.o"], check=True)
+        runtime = [str(p) for p in sorted(RUNTIME.glob("*.c"))]
+        driver = Path(__file__).with_name("driver.c")
+        command = [*compiler, "-std=gnu11", "-O1", includes[1], str(directory / "programs.o"), str(driver), *runtime]
+        subprocess.run([*command, "-pthread", "-lm", "-o", str(binary)], check=True)
+        return binary
+
+    def run(self, directory: Path, command: Sequence[str], threads: int = 2) -> list[tuple[Any, list[Any]]]:
+        """Per call the failure (status, site, values) or None, and its results; tensors are written to."""
+        words: list[bytes] = [_words(threads, len(self.items))]
+        for k, (_, call, source) in enumerate(self.items):
+            plan = _plan(source.plan)
+            words.append(_words(k, len(call.slots), len(call.tensors), len(plan), *map(_signed, call.slots)))
+            for slot, (_, view) in zip(_tensor_slots(call), call.tensors, strict=True):
+                low, data = _span(view)
+                words.append(_words(slot, view.pointer - low, len(data)) + data + bytes(-len(data) % 8))
+            words += [_words(-1) if p is None else _words(p[1], p[0].bytes) for p in plan]
+        (directory / "calls").write_bytes(b"".join(words))
+        subprocess.run([*command, str(directory / "calls"), str(directory / "out")], check=True, timeout=120)
+        return self._read((directory / "out").read_bytes())
+
+    def _read(self, data: bytes) -> list[tuple[Any, list[Any]]]:
+        at = 0
+
+        def take(size: int) -> bytes:
+            nonlocal at
+            at += size
+            return data[at - size : at]
+
+        out = []
+        for _, call, source in self.items:
+            said = np.frombuffer(take(40), np.int64)
+            if said[0] != 0:
+                out.append((tuple(said.tolist()), []))
+                continue
+            for _, view in call.tensors:
+                low, old = _span(view)
+                _write(low, take(len(old)))
+            results: list[Any] = []
+            for p in _plan(source.plan):
+                if p is None:
+                    results.append(int(np.frombuffer(take(8), np.int64)[0]))
+                    continue
+                shape = tuple(np.frombuffer(take(8 * (1 + p[1])), np.int64)[1:].tolist())
+                raw = np.frombuffer(take(int(np.prod(shape)) * p[0].bytes), p[0].numpy)
+                results.append(raw.reshape(shape))
+            out.append((None, results))
+        assert at == len(data)
+        return out
+
+
+def _plan(plan: Any) -> list[Any]:
+    """Per result None for a number, or the dtype and rank of a tensor."""
+    if plan is None:
+        return []
+    items = [plan] if isinstance(plan, str) or plan[0] == "tensor" else plan
+    return [None if isinstance(p, str) else (dtypes.BY_ID[p[1]], p[2]) for p in items]
+
+
+def _words(*numbers: int) -> bytes:
+    return np.array(numbers, np.int64).tobytes()
+
+
+def _signed(x: Any) -> int:
+    """A slot as a signed integer: floats by their bits."""
+    if isinstance(x, float):
+        return int(np.array(x).view(np.int64))
+    return (int(x) + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _tensor_slots(call: Any) -> list[int]:
+    from pto_jit.codegen.params import TensorParam, leaves
+
+    out, at = [], 0
+    for param in call.params:
+        for leaf in leaves(param.what):
+            if isinstance(leaf, TensorParam):
+                out.append(at)
+                at += 1 + 2 * leaf.type.rank
+            else:
+                at += 1
+    return out
+
+
+def _span(view: Any) -> tuple[int, bytes]:
+    """The lowest address of an array's elements, and the bytes up to the end of the highest."""
+    import ctypes
+
+    size = dtypes.BY_ID[view.dtype].bytes
+    if 0 in view.shape:
+        return view.pointer, b""
+    reach = [(n - 1) * s for n, s in zip(view.shape, view.strides, strict=True)]
+    low = view.pointer + sum(min(r, 0) for r in reach)
+    high = view.pointer + sum(max(r, 0) for r in reach) + size
+    return low, ctypes.string_at(low, high - low)
+
+
+def _write(address: int, data: bytes) -> None:
+    import ctypes
+
+    ctypes.memmove(address, data, len(data))
