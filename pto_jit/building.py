@@ -60,7 +60,8 @@ def found_or_made(
     """
     start = time.perf_counter()
     store = disk_cache() if options.cache else None
-    digest = _digest(key, options) if store is not None and key is not None else None
+    fresh = config.debug_info or config.dump_dir is not None  # with the lines as they are now; with every stage
+    digest = _digest(key, options) if store is not None and key is not None and not fresh else None
     if store is not None and digest is not None:
         found = _load(store, digest)
         if found is not None:

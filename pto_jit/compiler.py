@@ -46,6 +46,7 @@ class Stages:
     timings: dict[str, float] = field(default_factory=dict)
     results: Any = None
     tasks: frozenset[str] | None = None  # the named in-core functions, when calls become tasks
+    dumped: tuple[Path, list[str]] | None = None  # where `config.dump_dir` has them, and under which names
 
     @property
     def last(self) -> Module:
@@ -82,6 +83,9 @@ def compile_stages(
     )
     stages.timings.update({f"cpu: {k}": v for k, v in program.timings.items()})
     stages.timings["cpu"] = time.perf_counter() - start
+    if config.dump_dir is not None:
+        _dump(stages, "llvm.ll", program.llvm_ir)
+        _dump(stages, "assembly.s", program.assembly())
     log("passes", "%s: %s", module.name, ", ".join(f"{k} {v * 1e3:.1f} ms" for k, v in stages.timings.items()))
     return program, elements_of_small_work(module)
 
@@ -138,11 +142,11 @@ def run_passes(stages: Stages, passes: Sequence[tuple[str, Pass]], options: Opti
 
 
 def places_of_failure(stages: Stages, options: Options) -> list[Loc]:
-    """Where the failure sites of the compiled program are in the source, in the order of their numbers."""
+    """Where the failure sites of the compiled program are in the source, then the calls that are tasks, in order."""
     writer, _, _ = write_module(
         stages.last, cpu.host(), debug=_debug(options), fastmath=options.fastmath, tasks=_tasks(stages)
     )
-    return [site.loc for site in writer.sites]
+    return [site.loc for site in (*writer.sites, *writer.task_sites)]
 
 
 def _tasks(stages: Stages) -> cpu.Tasks | None:
@@ -167,6 +171,19 @@ def _record(stages: Stages, name: str, module: Module, start: float) -> None:
     stages.timings[name] = time.perf_counter() - start
     stages.modules[name] = module
     if config.dump_dir is not None:
-        directory = Path(config.dump_dir) / re.sub(r"\W", "_", module.name)
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / f"{len(stages.modules):02d}_{name}.pto").write_text(print_module(module, locations=True))
+        _dump(stages, f"{name}.pto", print_module(module, locations=True))
+
+
+def _dump(stages: Stages, name: str, text: str) -> None:
+    """Write what a stage made: each compilation of this process has a directory of its own."""
+    if stages.dumped is None:
+        kernel = re.sub(r"\W", "_", stages.last.name)
+        _dumps[kernel] = _dumps.get(kernel, 0) + 1
+        stages.dumped = Path(str(config.dump_dir), kernel if _dumps[kernel] == 1 else f"{kernel}.{_dumps[kernel]}"), []
+    directory, names = stages.dumped
+    names.append(name)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / f"{len(names):02d}_{name}").write_text(text, encoding="utf-8")
+
+
+_dumps: dict[str, int] = {}

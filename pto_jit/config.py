@@ -56,6 +56,7 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "cache_dir": ("a path", _is_path),
     "interpret": ("True or False", _is_flag),
     "debug": ("True or False", _is_flag),
+    "debug_info": ("True or False", _is_flag),
     "log": ("a string of comma-separated topics", lambda v: isinstance(v, str)),
     "dump_dir": ("a path or None", lambda v: v is None or _is_path(v)),
 }
@@ -69,6 +70,7 @@ class Config:
     cache_dir: where compiled kernels are kept between processes (`PTO_CACHE_DIR`).
     interpret: every call runs the original Python function on NumPy (`PTO_INTERPRET`).
     debug: bounds, races and assertions are checked, the verifier runs between passes (`PTO_DEBUG`).
+    debug_info: machine code carries line tables, for gdb and perf; nothing is taken from the disk (`PTO_DEBUG_INFO`).
     log: comma-separated topics written to the `pto_jit` logger: `specialize`, `cache`, `passes` (`PTO_LOG`).
     dump_dir: every stage of every compilation is written there (`PTO_DUMP_DIR`).
     """
@@ -77,6 +79,7 @@ class Config:
     cache_dir: Path | str = field(default_factory=_cache_dir)
     interpret: bool = field(default_factory=lambda: _flag("PTO_INTERPRET"))
     debug: bool = field(default_factory=lambda: _flag("PTO_DEBUG"))
+    debug_info: bool = field(default_factory=lambda: _flag("PTO_DEBUG_INFO"))
     log: str = field(default_factory=lambda: os.environ.get("PTO_LOG", ""))
     dump_dir: Path | str | None = field(default_factory=lambda: os.environ.get("PTO_DUMP_DIR") or None)
 

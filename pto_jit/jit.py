@@ -121,7 +121,8 @@ class JitFunction(Dispatcher, Generic[P, R]):
 
     def _kernel(self, call: Arguments, options: Options) -> Kernel | DeviceKernel | SourceKernel:
         own = fingerprint(self.__pto_jit__)
-        key = (own.digest, call.key, options, str(config.cache_dir), config.debug, config.num_threads)
+        key = (own.digest, call.key, options, str(config.cache_dir), config.debug, config.debug_info,
+               config.num_threads)  # fmt: skip
         kernel = self._kernels.get(key)
         if kernel is None:
             with _making:

@@ -57,7 +57,7 @@ def _code(loc: Loc) -> CodeType:
         "end_lineno": loc.end_lineno or loc.lineno,
         "end_col_offset": len(last[: loc.end_col_offset].encode()),
     }
-    name, first = _function_at(loc.filename, (loc.lineno, where["col_offset"]))
+    name, first = function_at(loc.filename, (loc.lineno, where["col_offset"]))
     define = ast.parse("def kernel(): raise reached").body[0]
     assert isinstance(define, ast.FunctionDef)
     for node in ast.walk(define.body[0]):
@@ -71,7 +71,7 @@ def _code(loc: Loc) -> CodeType:
     return module.replace(co_consts=constants)
 
 
-def _function_at(filename: str, place: tuple[int, int]) -> tuple[str, int]:
+def function_at(filename: str, place: tuple[int, int]) -> tuple[str, int]:
     """Name and first line of the innermost function around a line and byte column."""
     file = load_file(filename, {})
     found = ((0, 0), "<kernel>", place[0])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "pto_jit"
-BOTTOM = {"slotted", "errors", "dtypes", "source", "config"}
+BOTTOM = {"slotted", "errors", "dtypes", "source", "config", "tracebacks"}
 LIBRARY = BOTTOM | {"language", "ir", "semantic"}
 ALLOWED: dict[str, set[str]] = {
     **dict.fromkeys(BOTTOM, BOTTOM),

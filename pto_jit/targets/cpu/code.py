@@ -144,6 +144,13 @@ class Code:
         self.status = self.alloca(I32, "status")
         self._entry_builder.store(number(I32, 0), self.status)
         self._blocks = 0
+        self.lines = getattr(self.module, "lines", None)  # `lines.Lines` when places are kept
+        if self.lines is not None:
+            self.lines.begin(self)
+
+    def at_entry_lines(self, place: Any) -> None:
+        """The place of what is put into the entry block."""
+        self._entry_builder.debug_metadata = place
 
     def alloca(self, typ: ir.Type, name: str = "", count: int = 1, align: int | None = None) -> Value:
         """Stack memory that lives as long as the call."""

@@ -356,6 +356,13 @@ class FunctionWriter:
         return write_stored_dot(self, stmt, fused)
 
     def statement(self, stmt: Stmt) -> None:
+        if self.code.lines is None:
+            self._statement(stmt)
+            return
+        with self.code.lines.statement(self.code, stmt.loc):
+            self._statement(stmt)
+
+    def _statement(self, stmt: Stmt) -> None:
         match stmt:
             case Op():
                 self.op(stmt)

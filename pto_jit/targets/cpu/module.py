@@ -9,6 +9,7 @@ from pto_jit.errors import NOWHERE, BoundsError, KernelAssertionError, LaunchErr
 from pto_jit.slotted import field, frozen, mutable
 from pto_jit.targets.cpu.code import I8, I64, PTR, VOID, Code, number
 from pto_jit.targets.cpu.loading import Host, PrintSite, TaskSite
+from pto_jit.targets.cpu.vector import TargetModule
 
 ErrorClass = type[LaunchError]
 
@@ -26,7 +27,7 @@ class Site:
 class ModuleWriter:
     """One LLVM module under construction."""
 
-    llvm: ir.Module
+    llvm: TargetModule
     host: Host
     debug: bool
     fast: bool

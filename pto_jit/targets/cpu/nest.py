@@ -224,6 +224,8 @@ class NestWriter:
                 case Position():
                     self.values[step.dst] = self.index(self.indices[step.axis], step.dtype)
                 case Compute():
+                    if self.code.lines is not None:
+                        self.code.lines.place(self.code, step.loc)
                     args = [self.scalar(a) for a in step.args]
                     self.values[step.dst] = self.ops.apply(step.op, args, step.operand, dict(step.attrs), step.dtype)
                 case Write():

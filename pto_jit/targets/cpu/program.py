@@ -9,6 +9,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+from pto_jit.config import config
 from pto_jit.ir.nodes import Module
 from pto_jit.targets.cpu.loading import LLVM_LOCK, CpuProgram, Tasks, host, load_object, optimise, target_machine
 from pto_jit.targets.cpu.writing import write_module, written_tensors
@@ -46,6 +47,10 @@ def compile_module(
         print_sites=writer.print_sites, result_plan=plan, written=written_tensors(module), used=used, symbols=symbols,
         object_cache=object_cache,
     )  # fmt: skip
+    if config.debug_info and config.dump_dir is not None:
+        from pto_jit.targets.cpu.profiling import tell_perf
+
+        tell_perf(data, name, program.entry_address, config.dump_dir)
     program.llvm_ir = text
     program.task_sites = tuple(writer.task_sites)
     program.timings = {

@@ -196,6 +196,8 @@ class StageWriter:
         out: list[Value] = []
         groups = iter(self._grouped(state))
         for step in self.steps:
+            if self.code.lines is not None and isinstance(step, (Compute, Fold)):
+                self.code.lines.place(self.code, step.loc)
             match step:
                 case Read():
                     address = self._address(step.place, step.axes, step.dtype, i)

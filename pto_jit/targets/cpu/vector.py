@@ -46,6 +46,7 @@ class TargetModule(ir.Module):
     def __init__(self, name: str, *, half: bool, context: ir.Context | None = None) -> None:
         super().__init__(name, context=context or ir.Context())
         self.half = half
+        self.lines: Any = None  # `lines.Lines` when places are kept
 
 
 def _converts_half(builder: ir.IRBuilder) -> bool:

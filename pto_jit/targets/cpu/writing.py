@@ -8,6 +8,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from pto_jit.config import config
 from pto_jit.dtypes import f64
 from pto_jit.ir.nodes import Block, Call, For, Func, Fuse, If, Module, Op, Operand, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, Type
@@ -57,8 +58,14 @@ def _declare(module: ModuleWriter, func: Func) -> ir.Function:
     return function
 
 
+def _starts(module: ModuleWriter, func: Func) -> None:
+    if module.llvm.lines is not None:
+        module.llvm.lines.here = func.loc
+
+
 def _write_callee(module: ModuleWriter, func: Func, function: ir.Function, callees: dict[str, ir.Function],
                   parallel: bool, recording: bool) -> None:  # fmt: skip
+    _starts(module, func)
     worker, *args = function.args
     w = FunctionWriter(module, func, function, worker, parallel=parallel)
     w.recording = recording
@@ -101,6 +108,7 @@ def _write_entry(
     function = ir.Function(module.llvm, ir.FunctionType(I32, [PTR, PTR, PTR]), name)
     function.attributes.add("nounwind")
     args, results = function.args[1:]
+    _starts(module, func)
     w = _entry_writer(module, program, function, tasks)
     w.callees = callees
     at = 0
@@ -247,6 +255,10 @@ def write_module(
     """
     llvm = TargetModule(module.name, half=here.half)
     llvm.triple, llvm.data_layout = here.triple, here.layout
+    if config.debug_info:
+        from pto_jit.targets.cpu.lines import Lines
+
+        llvm.lines = Lines(llvm, module.func(module.entry).loc.filename)
     writer = ModuleWriter(llvm, here, debug, fastmath)
     parallel = called_in_parallel(module) if tasks is None else {f.name for f in module.funcs}
     recorded: set[str] = set()

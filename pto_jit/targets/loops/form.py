@@ -22,6 +22,7 @@ from __future__ import annotations
 from typing import Any
 
 from pto_jit.dtypes import DType
+from pto_jit.errors import NOWHERE, Loc
 from pto_jit.ir.nodes import Op, Operand
 from pto_jit.slotted import frozen
 
@@ -92,6 +93,7 @@ class Compute:
     operand: DType
     dtype: DType
     attrs: tuple[tuple[str, Any], ...] = ()
+    loc: Loc = NOWHERE
 
 
 @frozen
@@ -106,6 +108,7 @@ class Fold:
     arg: Arg
     operand: DType
     dtype: DType
+    loc: Loc = NOWHERE
 
 
 @frozen

@@ -63,6 +63,7 @@ class _Planner:
     def __init__(self, fused: Fuse) -> None:
         self.ops = [s for s in fused.body if isinstance(s, Op)]
         self.keep = set(fused.keep)
+        self.loc = fused.loc  # of the operation being planned
         self.axial = Axial()
         self.axes_at: list[dict[str, Axes]] = []
         for op in self.ops:
@@ -128,13 +129,14 @@ class _Planner:
             segment = max(segment, n.segment)
         cost = (8 if op in _HEAVY else 1) + sum(n.cost for n in nodes if n.inner)
         return self._node(
-            (op, args, operand, dtype, attrs), lambda ref: Compute(ref, op, args, operand, dtype, attrs), inner,
-            segment, cost,
+            (op, args, operand, dtype, attrs),
+            lambda ref: Compute(ref, op, args, operand, dtype, attrs, self.loc), inner, segment, cost,
         )  # fmt: skip
 
     def _fold(self, op: str, arg: Arg, operand: DType, dtype: DType) -> Ref:
         stage = self.graph.segment(arg)
-        return self._node(("fold", op, arg, dtype), lambda ref: Fold(ref, op, arg, operand, dtype), False, stage + 1, 0)
+        return self._node(("fold", op, arg, dtype), lambda ref: Fold(ref, op, arg, operand, dtype, self.loc), False,
+                          stage + 1, 0)  # fmt: skip
 
     # -- operands -------------------------------------------------------------------------------------------------
 
@@ -202,6 +204,7 @@ class _Planner:
 
     def _walk(self) -> None:
         for op, axes in zip(self.ops, self.axes_at, strict=True):
+            self.loc = op.loc
             self._op(op, axes)
 
     def _op(self, op: Op, axes: dict[str, Axes]) -> None:
