@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from pto_jit.ir.nodes import Block, Call, Const, For, Fuse, If, Module, Op, Operand, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import defs, statements
+from pto_jit.lower.amount import CAP, FACTOR_BITS, Amount
 from pto_jit.lower.names import I64, Scalars, index
 from pto_jit.semantic.table import effects, tensor_arg
 from pto_jit.slotted import mutable
 
 UNKNOWN = 32  # iterations, or elements along an axis, that only data decides
-_TRIPS = 1 << 20  # more iterations than this make no difference
-_CAP = 1 << 40  # a second
+_TRIPS = (1 << FACTOR_BITS) - 1  # more iterations or elements along an axis than this make no difference
 _DEAR = frozenset("exp exp2 expm1 log log2 log1p sin cos tan tanh erf sigmoid silu gelu pow atan2 randn_at".split())
 _SLOW = frozenset("div floordiv mod fmod sqrt rsqrt reciprocal rand_at".split())
 _CHEAP, _STEP = 400, 1000  # a scalar operation; one turn of a loop
@@ -59,17 +59,20 @@ class Estimate:
     def __init__(self, module: Module, out: Scalars) -> None:
         self.module = module
         self.out = out
-        self.depth = 0
+        self.bits: dict[str, int] = {}  # of operands that are costs
 
     def iteration(self, loop: For) -> Operand:
         """The cost of one iteration of `loop`, which stands where `out` is emitted."""
-        place = self._place((loop,), None)
-        return self._maximum(self._block(loop.body, place, _is_vector(loop)), index(_STEP // _LANES))
+        return self._of_body(loop, self._place((loop,), None))
 
     def inside(self, loop: For, inner: For) -> Operand:
         """The cost of one iteration of `inner`, which stands in `loop`."""
-        place = self._place((loop,), None)
-        return self._maximum(self._block(inner.body, place, _is_vector(inner)), index(_STEP // _LANES))
+        return self._of_body(inner, self._place((loop,), None))
+
+    def _of_body(self, loop: For, place: Place) -> Operand:
+        cost, least = self._block(loop.body, place, _is_vector(loop)), _STEP // _LANES
+        value = cost.operand(self.out, self.bits)
+        return value if cost.terms.get((), 0) >= least else self.out.op("max", value, index(least))
 
     def trips(self, loop: For) -> Operand | None:
         """The number of iterations of `loop`, which stands where `out` is emitted; None when that is not known."""
@@ -156,39 +159,38 @@ class Estimate:
 
     # -- sums -------------------------------------------------------------------------------------------------------
 
-    def _maximum(self, a: Operand, b: Operand) -> Operand:
-        return self.out.op("max", a, b)
+    def _maximum(self, a: Amount, b: Amount) -> Amount:
+        if a.covers(b):
+            return a
+        if b.covers(a):
+            return b
+        value = self.out.op("max", a.operand(self.out, self.bits), b.operand(self.out, self.bits))
+        if isinstance(value, Var):
+            self.bits[value.name] = CAP.bit_length()
+        return Amount.of(value)
 
     def times(self, cost: Operand, count: Operand) -> Operand:
         """A cost that occurs `count` times."""
         product = self.out.op("mul", cost, count)
         if isinstance(product, Const):
-            return index(min(int(product.value), _CAP))
-        return self.out.op("min", product, index(_CAP))
+            return index(min(int(product.value), CAP))
+        return self.out.op("min", product, index(CAP))
 
-    def _sum(self, costs: list[Operand]) -> Operand:
-        fixed = sum(int(c.value) for c in costs if isinstance(c, Const))
-        total: Operand = index(min(fixed, _CAP))
-        for cost in costs:
-            if not isinstance(cost, Const):
-                total = self.out.op("add", cost, total)
-        return total if isinstance(total, Const) else self.out.op("min", total, index(_CAP))
+    def _block(self, block: Block, place: Place, vector: bool) -> Amount:
+        return sum((self._statement(stmt, place, vector) for stmt in block), start=Amount({}))
 
-    def _block(self, block: Block, place: Place, vector: bool) -> Operand:
-        return self._sum([self._statement(stmt, place, vector) for stmt in block])
-
-    def _statement(self, stmt: Stmt, place: Place, vector: bool) -> Operand:
+    def _statement(self, stmt: Stmt, place: Place, vector: bool) -> Amount:
         match stmt:
             case Op():
                 return self._op(stmt, place, vector)
             case For():
                 trips = self._trips(stmt, place)
                 body = self._block(stmt.body, place, _is_vector(stmt))
-                turn = self._sum([body, index(_STEP // (_LANES if _is_vector(stmt) else 1))])
-                return self.times(turn, index(UNKNOWN) if trips is None else trips)
+                turn = body + Amount.of(_STEP // (_LANES if _is_vector(stmt) else 1))
+                return turn * Amount.of(UNKNOWN if trips is None else trips)
             case While():
-                turn = self._sum([self._block(stmt.before, place, False), self._block(stmt.body, place, False)])
-                return self.times(turn, index(UNKNOWN))
+                turn = self._block(stmt.before, place, False) + self._block(stmt.body, place, False)
+                return turn * Amount.of(UNKNOWN)
             case If():
                 return self._maximum(self._block(stmt.then, place, vector), self._block(stmt.orelse, place, vector))
             case Scope() | Fuse():
@@ -196,16 +198,16 @@ class Estimate:
             case Call():
                 return self._call(stmt, place)
             case _:
-                return index(0)
+                return Amount({})
 
-    def _call(self, call: Call, place: Place) -> Operand:
+    def _call(self, call: Call, place: Place) -> Amount:
         callee = self.module.func(call.callee)
         values = {
             p.name: None if isinstance(p.type, TensorType) and not self._stands(a, place) else self._argument(a, place)
             for p, a in zip(callee.params, call.args, strict=True)
         }
         inner = self._place(callee.body, values or {"": None})
-        return self._sum([index(_CALL), self._block(callee.body, inner, False)])
+        return Amount.of(_CALL) + self._block(callee.body, inner, False)
 
     def _stands(self, operand: Operand, place: Place) -> bool:
         return isinstance(operand, Var) and operand.name not in place.made
@@ -218,21 +220,21 @@ class Estimate:
 
     # -- operations -------------------------------------------------------------------------------------------------
 
-    def _op(self, op: Op, place: Place, vector: bool) -> Operand:
+    def _op(self, op: Op, place: Place, vector: bool) -> Amount:
         fixed = _ELSEWHERE.get(op.op)
         if fixed is not None:
-            return index(fixed)
+            return Amount.of(fixed)
         if not any(isinstance(v.type, TileType) for v in (*op.args, *op.results)):
             at = tensor_arg(op.op)
             cost = _CHEAP * factor(op.op)
             if at is not None and effects(op.op) != "none":
                 tensor = op.args[at].type
                 assert isinstance(tensor, (TensorType, ScalarType))
-                return index(cost + _BYTE * tensor.dtype.bytes) if not vector else index(_BYTE * tensor.dtype.bytes)
-            return index(cost // _LANES if vector else cost)
-        return self._sum([index(_TILE), self._tiles(op, place)])
+                return Amount.of((0 if vector else cost) + _BYTE * tensor.dtype.bytes)
+            return Amount.of(cost // _LANES if vector else cost)
+        return Amount.of(_TILE) + self._tiles(op, place)
 
-    def _tiles(self, op: Op, place: Place) -> Operand:
+    def _tiles(self, op: Op, place: Place) -> Amount:
         """The part that grows with the elements."""
         if op.op == "dot":
             return self._dot(op, place)
@@ -242,24 +244,27 @@ class Estimate:
             count = self._maximum(count, other)
         if op.op in ("load", "store"):
             tile = next(v.type for v in (*op.results, *op.args) if isinstance(v.type, TileType))
-            return self.times(index(_BYTE * tile.dtype.bytes), count)
+            return count * Amount.of(_BYTE * tile.dtype.bytes)
         if op.op in _ORDER:
-            return self.times(index(_SORT), count)
+            return count * Amount.of(_SORT)
         if op.op in _INDIRECT or op.regions:
-            return self.times(index(20 * _ELEMENT), count)
-        return self.times(index(_ELEMENT * factor(op.op)), count)
+            return count * Amount.of(20 * _ELEMENT)
+        return count * Amount.of(_ELEMENT * factor(op.op))
 
-    def _elements(self, var: Operand, op: Op, place: Place) -> Operand:
+    def _elements(self, var: Operand, op: Op, place: Place) -> Amount:
         """Elements of a tile by its declared extents, where these are known."""
         assert isinstance(var.type, TileType)
         made = place.made.get(var.name) if isinstance(var, Var) else None
         maker = op if var in op.results else made
-        total: Operand = index(1)
+        total = Amount.of(1)
         for axis, extent in enumerate(var.type.shape):
             size = index(extent) if extent is not None else self._declared(maker, axis, var.type.rank, place)
-            size = self.out.op("max", size, index(0)) if not isinstance(size, Const) else size
-            total = self.times(total, self.out.op("min", size, index(_TRIPS)))
+            total *= self._count(size)
         return total
+
+    def _count(self, extent: Operand) -> Amount:
+        """An extent as a number of elements, from 0 to `_TRIPS`."""
+        return Amount.of(self.out.op("min", self.out.op("max", extent, index(0)), index(_TRIPS)))
 
     def _declared(self, op: Op | None, axis: int, rank: int, place: Place, depth: int = 0) -> Operand:
         """The declared extent of the tile that an operation makes."""
@@ -280,14 +285,14 @@ class Estimate:
         value = None if operand is None else self._value(operand, place)
         return index(UNKNOWN) if value is None else value
 
-    def _dot(self, op: Op, place: Place) -> Operand:
+    def _dot(self, op: Op, place: Place) -> Amount:
         """2 m n k operations: the elements of one operand times the columns (rows) of the other."""
         a, b = op.args[:2]
         assert isinstance(b.type, TileType)
         made = place.made.get(b.name) if isinstance(b, Var) else None
         columns = b.type.shape[-1]
         wide = index(columns) if columns is not None else self._declared(made, b.type.rank - 1, b.type.rank, place)
-        return self.times(self.times(index(2 * _FLOP), self._elements(a, op, place)), wide)
+        return Amount.of(2 * _FLOP) * self._elements(a, op, place) * self._count(wide)
 
 
 def _is_vector(loop: For) -> bool:

@@ -41,12 +41,13 @@ class Names:
 
 
 class Scalars:
-    """Collects i64 arithmetic, folding constants."""
+    """Collects i64 arithmetic, folding constants and computing nothing twice."""
 
     def __init__(self, names: Names, loc: Loc) -> None:
         self.names = names
         self.loc = loc
         self.block: list[Stmt] = []
+        self.known: dict[tuple[str, Operand, Operand], Var] = {}
 
     def op(self, name: str, a: Operand, b: Operand, hint: str = "t") -> Operand:
         """`a name b` for add, sub, mul, min, max, floordiv."""
@@ -63,8 +64,10 @@ class Scalars:
             return b
         if isinstance(a, Const) and (name, a.value) == ("mul", 0):
             return a
-        result = self.names.fresh(hint)
-        self.block.append(Op(name, (result,), (a, b), (), (), self.loc))
+        result = self.known.get((name, a, b))
+        if result is None:
+            result = self.known[name, a, b] = self.names.fresh(hint)
+            self.block.append(Op(name, (result,), (a, b), (), (), self.loc))
         return result
 
     def done(self) -> Block:

@@ -93,6 +93,15 @@ def number(typ: ir.Type, value: int | float | bool) -> Text:
     return Text(typ, f"splat ({element} {text})")
 
 
+def constant_of(value: Value) -> int | None:
+    """The whole number that every lane of a constant made by `number` has; None for anything else."""
+    if not isinstance(value, Text):
+        return None
+    element = value.type.element if isinstance(value.type, ir.VectorType) else value.type
+    digits = value.text.removeprefix(f"splat ({element} ").removesuffix(")")
+    return int(digits) if isinstance(element, ir.IntType) and digits.removeprefix("-").isdecimal() else None
+
+
 def _to_f32(value: float) -> float:
     try:
         return struct.unpack("<f", struct.pack("<f", value))[0]

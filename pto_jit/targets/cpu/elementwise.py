@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from pto_jit.dtypes import DType, f32, f64, i64
 from pto_jit.targets.cpu import philox
-from pto_jit.targets.cpu.code import F16, I1, I32, number, numbers, register_type, undefined, vector
+from pto_jit.targets.cpu.code import F16, I1, I32, constant_of, number, numbers, register_type, undefined, vector
 from pto_jit.targets.cpu.vector import VectorEmitter, call_intrinsic, convert, from_f32, lane_count, to_f32
 from pto_jit.targets.vecmath import RECIPES
 
@@ -364,6 +364,9 @@ class Elementwise:
 
     def _division(self, op: str, x: Value, y: Value, dtype: DType) -> Value:
         """Quotient and remainder as in Python; by zero 0, and the lowest number by -1 wraps."""
+        divisor = constant_of(y)
+        if divisor is not None and divisor > 0:
+            return self._division_by(op, x, divisor, dtype)
         b = self.b
         typ = x.type
         nothing, one = number(typ, 0), number(typ, 1)
@@ -385,6 +388,24 @@ class Elementwise:
         if op == "mod":
             rest = b.select(apart, b.add(rest, y), rest)
         return b.select(by_zero, nothing, rest)
+
+    def _division_by(self, op: str, x: Value, divisor: int, dtype: DType) -> Value:
+        """Quotient and remainder by a positive constant, without the cases that cannot be."""
+        b = self.b
+        typ = x.type
+        y = number(typ, divisor)
+        if not dtype.is_signed:
+            return b.udiv(x, y) if op == "floordiv" else b.urem(x, y)
+        if op == "fmod":
+            return b.srem(x, y)
+        if divisor & (divisor - 1) == 0:
+            shift = number(typ, divisor.bit_length() - 1)
+            return b.ashr(x, shift) if op == "floordiv" else b.and_(x, number(typ, divisor - 1))
+        rest = b.srem(x, y)
+        below = b.icmp_signed("<", rest, number(typ, 0))
+        if op == "floordiv":
+            return b.sub(b.sdiv(x, y), b.zext(below, typ))
+        return b.select(below, b.add(rest, y), rest)
 
     def _power(self, x: Value, y: Value, dtype: DType) -> Value:
         """By squaring, wrapping; a negative exponent gives what integer division would (1 / x ** -y)."""
