@@ -14,7 +14,7 @@ from typing import Any
 
 from pto_jit import dtypes
 from pto_jit.dtypes import DType
-from pto_jit.errors import ArgumentError, CompilationError, Loc, excerpt
+from pto_jit.errors import ArgumentError, CompilationError, Loc, excerpt, similar
 from pto_jit.language import constexpr
 from pto_jit.reading import Arguments, Reader, Spec
 from pto_jit.source import locate
@@ -85,7 +85,9 @@ class Parameters:
             bound = self.signature.bind(*args, **(kwargs or {}))
         except TypeError as error:
             reason = str(error).replace("'", "`").replace("a required argument: ", "the argument ")
-            raise self.error("PTO-A001", reason, f"call it as `{self}`", self.place()) from None
+            _, found, word = str(error).partition("unexpected keyword argument ")
+            meant = similar(word.strip("'"), (p.name for p in self.named)) if found else ""
+            raise self.error("PTO-A001", reason, f"{meant}call it as `{self}`", self.place()) from None
         bound.apply_defaults()
         names: list[str] = []
         values: list[Any] = []

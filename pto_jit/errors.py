@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import linecache
 import unicodedata
+from collections.abc import Iterable
 from typing import Any
 
 from pto_jit.slotted import field, frozen
@@ -78,6 +79,14 @@ def excerpt(loc: Loc) -> list[str]:
     before = "".join("\t" if ch == "\t" else " " * display_width(ch) for ch in line[:start])
     marks = "^" * max(1, display_width(line[start:end].replace("\t", " ")))
     return [f"  {gap} --> {loc}", f"  {gap} |", f"  {number} | {line}", f"  {gap} | {before}{marks}"]
+
+
+def similar(word: str, known: Iterable[str]) -> str:
+    """"did you mean ...? " when one of the `known` words is close to the given one, else ""."""
+    from difflib import get_close_matches  # an error is on its way: not every process's cost
+
+    found = get_close_matches(word, list(known), 1)
+    return f"did you mean `{found[0]}`? " if found else ""
 
 
 def callers(loc: Loc | None) -> list[str]:

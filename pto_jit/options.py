@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from pto_jit.errors import ArgumentError, TargetError
+from pto_jit.errors import ArgumentError, TargetError, similar
 from pto_jit.slotted import frozen, replace
 
 TARGETS = ("cpu", "c", "cuda")
@@ -39,7 +39,8 @@ class Options:
         unknown = [name for name in given if name not in OPTION_NAMES]
         if unknown:
             raise ArgumentError(
-                f"PTO-A020: pto.jit has no option `{unknown[0]}`\nhelp: the options are {', '.join(OPTION_NAMES)}"
+                f"PTO-A020: pto.jit has no option `{unknown[0]}`\n"
+                f"help: {similar(unknown[0], OPTION_NAMES)}the options are {', '.join(OPTION_NAMES)}"
             )
         chosen = replace(self, **given) if given else self
         if chosen.target not in TARGETS:

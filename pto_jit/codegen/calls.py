@@ -23,7 +23,7 @@ from pto_jit.codegen.regions import Status, Target
 from pto_jit.codegen.results import Results
 from pto_jit.codegen.values import is_runtime
 from pto_jit.dtypes import DType
-from pto_jit.errors import CompilationError, Note, PtoError, TypeMismatchError, UnsupportedSyntaxError
+from pto_jit.errors import CompilationError, Note, PtoError, TypeMismatchError, UnsupportedSyntaxError, similar
 from pto_jit.ir.nodes import Operand
 from pto_jit.source import FunctionNode, SourceFile, locate
 
@@ -255,7 +255,7 @@ class Calls:
                 TypeMismatchError,
                 f"`{name}`: {_reworded(error)}",
                 code="PTO-T017",
-                hint="check the arguments of the call",
+                hint=f"{_meant(fn, error)}check the arguments of the call",
             ) from None
 
     def _own(self, value: Any) -> Any:
@@ -423,7 +423,8 @@ class Calls:
         if spec.kwarg is not None:
             values[spec.kwarg.arg] = g.own(rest)
         elif rest:
-            raise self._bad_call(f"`{name}` has no parameter `{next(iter(rest))}`")
+            wrong = next(iter(rest))
+            raise self._bad_call(f"`{name}` has no parameter `{wrong}`", similar(wrong, by_name))
         for key, default in zip(positional[len(positional) - len(defaults) :], defaults, strict=True):
             values.setdefault(key, default)
         for argument in spec.kwonlyargs:
@@ -434,8 +435,9 @@ class Calls:
             raise self._bad_call(f"`{name}` needs a value for {', '.join(f'`{m}`' for m in missing)}")
         return values
 
-    def _bad_call(self, message: str) -> CompilationError:
-        return self.g.error(TypeMismatchError, message, code="PTO-T019", hint="check the arguments of the call")
+    def _bad_call(self, message: str, meant: str = "") -> CompilationError:
+        hint = f"{meant}check the arguments of the call"
+        return self.g.error(TypeMismatchError, message, code="PTO-T019", hint=hint)
 
 
 _IMMUTABLE = frozenset({int, float, bool, str, bytes, complex, type(None), tuple, frozenset, range, slice, DType})
@@ -467,6 +469,17 @@ def _deep(error: TypeError) -> bool:
     while trace is not None:
         trace, depth = trace.tb_next, depth + 1
     return depth > 2
+
+
+def _meant(fn: Callable[..., Any], error: TypeError) -> str:
+    """What an unknown keyword was perhaps meant to be."""
+    import inspect
+
+    _, found, word = str(error).partition("unexpected keyword argument ")
+    try:
+        return similar(word.strip("'"), inspect.signature(fn).parameters) if found else ""
+    except (TypeError, ValueError):  # a function in C without a signature
+        return ""
 
 
 def _reworded(error: TypeError) -> str:

@@ -60,6 +60,7 @@ class Generator:
         self.inline_limit: int = getattr(options, "inline_limit", 100)
         self.e = Emitter(self._place)
         self.node: ast.AST | None = None
+        self.wanted: dict[ast.AST, str] = {}  # expressions whose values are assigned to a name at once
         self.frame: Frame = None  # type: ignore[assignment]  # set before anything is compiled
         self.inner: Region | None = None
         self.depth = 0  # regions open

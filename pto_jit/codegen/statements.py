@@ -89,6 +89,7 @@ class Statements:
         return None
 
     def assign(self, node: ast.Assign) -> Status:
+        self.g.wanted = _assigned(node)
         value = self.g.expressions.visit(node.value)
         for target in node.targets:
             self.g.expressions.assign(target, value)
@@ -369,3 +370,12 @@ class Statements:
 
 
 __all__ = ["Scalar", "Statements", "Tile", "Unusable"]
+
+
+def _assigned(node: ast.Assign) -> dict[ast.AST, str]:
+    """The names that calls on the right are assigned to: `x = f()`, and `x, y = f(), g()` one by one."""
+    target, value = node.targets[0], node.value
+    pairs = [(target, value)]
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        pairs = list(zip(target.elts, value.elts, strict=True))
+    return {v: t.id for t, v in pairs if isinstance(t, ast.Name) and isinstance(v, ast.Call)}

@@ -565,6 +565,27 @@ def test_did_you_mean():
     assert caught.value.hint == "did you mean `exp`?" or "exp" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("expression", "meant"),
+    [("pl.float32(x[0])", "f32"), ("pl.zeros([8], 'f31')", "f32"), ("pl.load(x, [0], shap=[8])", "shape"),
+     ("list(pl.range(8, chunks=4))", "chunk"), ("scaled(x[0], factr=2)", "factor"), ("x.shap", "shape"),
+     ("pl.load(x, [0], [8]).too(pl.i32)", "to"), ("CONFIG.blok", "block"), ("scaeld(x[0])", "scaled")],
+)  # fmt: skip
+def test_the_near_miss_is_named_for_names_attributes_keywords_and_dtypes(expression, meant):
+    from types import SimpleNamespace
+
+    def scaled(v, factor=1):
+        return v * factor
+
+    filename, text = f"<near {meant}>", f"def kernel(x, y):\n    y[0] = {expression}\n"
+    linecache.cache[filename] = len(text), None, text.splitlines(keepends=True), filename
+    names = {"pl": pl, "scaled": scaled, "CONFIG": SimpleNamespace(block=4)}
+    exec(compile(text, filename, "exec"), names)
+    with pytest.raises(CompilationError) as caught:
+        ir(names["kernel"], X, X.copy())
+    assert f"did you mean `{meant}`?" in caught.value.hint, str(caught.value)
+
+
 def test_every_code_is_used_for_one_message():
     """Codes in the sources of the front end: each appears with one message only."""
     messages: dict[str, set[str]] = {}

@@ -19,7 +19,7 @@ from pto_jit.codegen.builtins.promote import (
 from pto_jit.codegen.builtins.registry import builtin
 from pto_jit.codegen.values import Scalar
 from pto_jit.dtypes import DType, bool_, f16, f32, f64, i8
-from pto_jit.errors import TypeMismatchError
+from pto_jit.errors import TypeMismatchError, similar
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
@@ -299,5 +299,6 @@ def dtype_of(cg: Generator, dtype: Any) -> DType:
     found = dtypes.from_numpy({bool: "bool", int: "int64", float: "float64"}.get(value, value)) if value else None
     if found is None:
         names = ", ".join(f"pl.{t.name}" for t in dtypes.ALL)
-        raise cg.error(TypeMismatchError, f"{value!r} is not a dtype", code="PTO-T028", hint=f"use one of {names}")
+        raise cg.error(TypeMismatchError, f"{value!r} is not a dtype", code="PTO-T028",
+                       hint=f"{similar(str(value), (t.name for t in dtypes.ALL))}use one of {names}")  # fmt: skip
     return found

@@ -89,7 +89,7 @@ def _create(cg: Generator, shape: Any, dtype: Any, value: Any, what: str) -> Ten
     if value is not None:
         args.append(fill.operand)
         attrs["filled"] = True
-    (var,) = cg.e.op("alloc", args, attrs, hint="tmp")
+    (var,) = cg.e.op("alloc", args, attrs, hint=cg.wanted.get(cg.node, "tmp"))  # type: ignore[arg-type]
     return Tensor(var, extents, cg.e.loc)
 
 

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pto_jit.errors import CompilationError, TypeMismatchError
+from pto_jit.errors import CompilationError, TypeMismatchError, similar
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
@@ -49,7 +49,7 @@ def call(name: str, cg: Generator, args: tuple[Any, ...], kwargs: dict[str, Any]
             TypeMismatchError,
             f"pl.{name}: {problem}",
             code="PTO-T029",
-            hint=f"signature: pl.{name}{_signature(handler)}",
+            hint=f"{_meant(handler, problem)}signature: pl.{name}{_signature(handler)}",
         ) from None
 
 
@@ -59,6 +59,12 @@ def _binding_problem(handler: Handler, cg: Generator, args: tuple[Any, ...], kwa
     except TypeError as error:
         return str(error)
     return None
+
+
+def _meant(handler: Handler, problem: str) -> str:
+    """What an unknown keyword was perhaps meant to be."""
+    _, found, word = problem.partition("unexpected keyword argument ")
+    return similar(word.strip("'"), list(inspect.signature(handler).parameters)[1:]) if found else ""
 
 
 def _signature(handler: Handler) -> str:
