@@ -19,11 +19,11 @@ import numpy as np
 
 from pto_jit.comprehensions.explanation import explanation
 from pto_jit.comprehensions.lowering.kernel import Program, lowered
-from pto_jit.comprehensions.nodes import Definition, Parameter
+from pto_jit.comprehensions.nodes import Binary, Definition, Expression, Parameter, Read, Statement, names_in, walk
 from pto_jit.comprehensions.program import Analysis, analyse, bind_scalars
 from pto_jit.comprehensions.results import Inference, checked_sizes, inference
 from pto_jit.comprehensions.text import parse
-from pto_jit.errors import ArgumentError, Loc, ParseError, RangeInferenceError, ShapeError
+from pto_jit.errors import ArgumentError, CompilationError, Loc, ParseError, RangeInferenceError, ShapeError
 from pto_jit.options import OPTION_NAMES, Options
 
 if TYPE_CHECKING:
@@ -52,16 +52,20 @@ class Comprehension:
         if not self._special:
             try:
                 self._versions[()] = self._made({})
-            except RangeInferenceError:
+            except RangeInferenceError as error:
                 # A stride that is a parameter: known when it is called.
                 self._special = _strides(definition)
-                if not self._special:
+                if not self._special or error.code not in ("PTO-R010", "PTO-R037"):
                     raise
 
     # -- versions -------------------------------------------------------------------------------------------------
 
     def _made(self, hosts: dict[str, Any]) -> _Version:
-        version = _Version(self, analyse(_with_hosts(self.definition, hosts), hosts))
+        try:
+            version = _Version(self, analyse(_with_hosts(self.definition, hosts), hosts))
+            version.program(False)
+        except RecursionError:
+            raise _too_deep(self.definition.loc) from None
         if self.strict_origin:
             for name, lows in version.origins().items():
                 for low in lows:
@@ -91,6 +95,11 @@ class Comprehension:
             known = self._fast.get(tuple([getattr(a, "shape", None) for a in args]))
             if known is not None:
                 return known(*args)
+        elif not kwargs and type(out) is np.ndarray and self._fast:
+            known = self._fast.get((out.shape, out.dtype, *[getattr(a, "shape", None) for a in args]))
+            if known is not None and not any(_share(out, a) for a in args):
+                known(*args, out)
+                return out
         values = self._bound(args, kwargs)
         version = self._version({n: values[n] for n in self._special})
         return version.call(values, out)
@@ -228,15 +237,19 @@ class _Version:
             function = self.function(False)
             made = function(*arguments)
             if self._plain:
-                shapes = tuple([getattr(a, "shape", None) for a in arguments])
-                if None not in shapes:
-                    fast = self.owner._fast
-                    if len(fast) > 1024:
-                        fast.clear()
-                    fast[shapes] = function
+                self._remember((), arguments, function)
                 return made
             return self._returned(made, values, known)
         return self._into(arguments, values, out, known)
+
+    def _remember(self, key: tuple[Any, ...], arguments: list[Any], function: JitFunction[Any, Any]) -> None:
+        """Arguments of these shapes need no more checks."""
+        shapes = [getattr(a, "shape", None) for a in arguments]
+        if None not in shapes:
+            fast = self.owner._fast
+            if len(fast) > 1024:
+                fast.clear()
+            fast[(*key, *shapes)] = function
 
     def _known(self, values: Mapping[str, Any]) -> Inference:
         shapes: dict[str, Any] = {}
@@ -307,6 +320,8 @@ class _Version:
         passed = [targets.get(n, a) for n, a in zip(names, arguments, strict=True)]
         if out is not None:
             made = self.function(True)(*passed, *(targets[n] for n in extra))
+            if self._plain and len(extra) == 1 and type(out) is np.ndarray:
+                self._remember((out.shape, out.dtype), arguments, self.function(True))
         else:
             made = self.function(False)(*passed)
         for array, copy in copies:
@@ -361,6 +376,8 @@ def _of_rank_1(value: Any) -> Any:
 
 
 def _share(a: Any, b: Any) -> bool:
+    if type(a) is np.ndarray and type(b) is np.ndarray:
+        return np.may_share_memory(a, b)
     try:
         return np.may_share_memory(np.asarray(a), np.asarray(b))
     except (TypeError, ValueError, RuntimeError):  # what NumPy cannot look at is taken as it is
@@ -403,12 +420,31 @@ def _say(owner: Comprehension, message: str) -> None:
         warnings.warn(text, UserWarning, stacklevel=level)
 
 
+def _too_deep(loc: Loc) -> CompilationError:
+    return CompilationError(
+        "the comprehension is nested too deeply", loc, code="PTO-R091", hint="write parts of it as statements"
+    )
+
+
 def _strides(definition: Definition) -> tuple[str, ...]:
-    """Integer parameters whose value is part of the comprehension."""
+    """Integer parameters that subscripts or ranges are multiplied with or divided by: their values decide ranges."""
+    places: list[Expression] = []
+    for s in definition.body:
+        if isinstance(s, Statement):
+            reads = [e for part in (s.value, *s.exists) for e in walk(part) if isinstance(e, Read)]
+            places += [x for r in reads for x in r.subscripts]
+            places += [e for r in s.ranges for e in (r.low, r.high)]
+    used = {
+        n.name
+        for place in places
+        for e in walk(place)
+        if isinstance(e, Binary) and e.op in ("*", "/", "//", "%")
+        for n in names_in(e)
+    }
     returned = {r.name for r in definition.returns}
     return tuple(
         p.name for p in definition.parameters
-        if p.dtype is not None and p.dtype.is_integer and not p.sizes and p.name not in returned
+        if p.dtype is not None and p.dtype.is_integer and not p.sizes and p.name in used - returned
     )  # fmt: skip
 
 
@@ -468,7 +504,11 @@ def comprehension(source: Any = None, /, *, strict_origin: bool = False, **optio
             frame = frame.f_back
         origin = Loc(frame.f_code.co_filename, frame.f_lineno, 0, frame.f_lineno, 0)
         filename = f"<comprehension {next(_numbers)}>"
-        made = {d.name: Comprehension(d, chosen, strict_origin) for d in parse(source, filename, origin)}
+        try:
+            definitions = parse(source, filename, origin)
+        except RecursionError:
+            raise _too_deep(origin) from None
+        made = {d.name: Comprehension(d, chosen, strict_origin) for d in definitions}
         return next(iter(made.values())) if len(made) == 1 else types.SimpleNamespace(**made)
     if isinstance(source, types.FunctionType):
         from pto_jit.comprehensions.python import read_function

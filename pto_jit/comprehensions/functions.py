@@ -46,7 +46,7 @@ _COMPOSED = {
     "asin": (1, lambda x: _pl("atan2", x, _root(x))),
     "acos": (1, lambda x: _pl("atan2", _root(x), x)),
     "atan": (1, lambda x: _pl("atan2", x, _ONE)),
-    "asinh": (1, lambda x: _times(_pl("sign", x), _pl("log", _sum(_pl("abs", x), _pl(
+    "asinh": (1, lambda x: Binary("*", _pl("sign", x), _pl("log", _sum(_pl("abs", x), _pl(
         "sqrt", _sum(Binary("*", x, x), _ONE)))))),
     "acosh": (1, lambda x: _pl("log", _sum(x, _pl("sqrt", Binary("-", Binary("*", x, x), _ONE))))),
     "atanh": (1, lambda x: _times(_pl("log1p", Binary("/", _times(x, 2.0), Binary("-", _ONE, x))), 0.5)),

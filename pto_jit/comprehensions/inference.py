@@ -333,8 +333,10 @@ def _left(state: _State, scope: Scope) -> tuple[list[Precondition], bool]:
             guarded = True
         elif made.text not in seen:
             if made.condition is not None and made.condition.value is not None:
+                what = made.text.split(": ", 1)[1].split(" for all")[0]
                 raise scope.error(
-                    ShapeError, "R042", f"`{made.access}` leaves its tensor: {made.text}", made.loc,
+                    ShapeError, "R042", f"`{made.access}` leaves its tensor: `{what}` does not hold for all indices, "
+                    "whatever the sizes", made.loc,
                     "narrow a range with `where`, guard the read, or pad it",
                 )  # fmt: skip
             seen.add(made.text)

@@ -160,6 +160,7 @@ class _Body:
                 f"{len(callee.returns)} results, found {len(s.arguments)} and {len(s.targets)}", s.loc,
                 "give one name for each",
             )  # fmt: skip
+        callee = _without_clashes(callee, {*self.analysis.scope.sizes, *self.analysis.scope.scalars})
         inner = Scope(callee)
         outer = {p.name for p in callee.parameters}
         for p, argument in zip(callee.parameters, s.arguments, strict=True):
@@ -228,7 +229,10 @@ class _Body:
         floor = scope.definition.floor
         value = checked(s.value, typing, floor)
         exists = tuple(checked(e, typing, floor) for e in s.exists)
-        s = Statement(s.target, s.indices, s.op, s.fresh, value, s.ranges, exists, s.loc, s.target_loc)
+        ranges = tuple(
+            nodes.Range(r.name, checked(r.low, typing, floor), checked(r.high, typing, floor), r.loc) for r in s.ranges
+        )
+        s = Statement(s.target, s.indices, s.op, s.fresh, value, ranges, exists, s.loc, s.target_loc)
         self.check_target(s.target, s.target_loc, s)
         self.check_indices(s)
         inferred = infer(s, scope, typing)
@@ -269,6 +273,12 @@ class _Body:
 
     def check_indices(self, s: Statement) -> None:
         scope = self.scope
+        tensor = scope.tensors.get(s.target)
+        if tensor is not None and tensor.rank != len(s.indices):
+            raise scope.error(
+                ShapeError, "R016", f"`{s.target}` has {tensor.rank} dimension{'s' * (tensor.rank != 1)}, found "
+                f"{len(s.indices)}", s.target_loc, "give one subscript for each dimension",
+            )  # fmt: skip
         for k, index in enumerate(s.indices):
             if not scope.is_index(index):
                 raise scope.error(
@@ -300,11 +310,6 @@ class _Body:
             tensor = Tensor(stored, dtype, len(s.indices), role, extents, lows, s.target_loc, s)
             scope.tensors[s.target] = self.analysis.tensors[stored] = tensor
             return
-        if tensor.rank != len(s.indices):
-            raise scope.error(
-                ShapeError, "R016", f"`{s.target}` has {tensor.rank} dimension{'s' * (tensor.rank != 1)}, found "
-                f"{len(s.indices)}", s.target_loc, "give one subscript for each dimension",
-            )  # fmt: skip
         assert tensor.dtype is not None
         self.check_narrow(s, kind, tensor.dtype, "has")
         tensor.written = tensor.written or s
@@ -355,6 +360,34 @@ class _Body:
                     CompilationError, "R029", f"`{spelled(e)}` is read while `{s.target}` is written: the order of "
                     "the elements is not defined", e.loc, "write another tensor",
                 )  # fmt: skip
+
+
+def _without_clashes(callee: Definition, taken: set[str]) -> Definition:
+    """The definition with other names for indices that are sizes of the caller."""
+    own = {p.name for p in callee.parameters} | {s for p in callee.parameters for s in p.sizes if isinstance(s, str)}
+    statements = [s for s in callee.body if isinstance(s, Statement)]
+    found = {n.name for s in statements for e in (s.value, *s.exists) for n in names_in(e)}
+    found |= {i for s in statements for i in (*s.indices, *(r.name for r in s.ranges))}
+    clashing = (found & taken) - own
+    if not clashing:
+        return callee
+
+    def other(text: str) -> str:
+        return f"{text}_" if text in clashing else text
+
+    def change(e: nodes.Expression) -> nodes.Expression:
+        return nodes.Name(other(e.name), e.loc) if isinstance(e, nodes.Name) else nodes.rebuilt(e, change)
+
+    body = tuple(
+        s if isinstance(s, CallStatement) else Statement(
+            s.target, tuple(map(other, s.indices)), s.op, s.fresh, change(s.value),
+            tuple(nodes.Range(other(r.name), change(r.low), change(r.high), r.loc) for r in s.ranges),
+            tuple(map(change, s.exists)), s.loc, s.target_loc,
+        )
+        for s in callee.body
+    )  # fmt: skip
+    d = callee
+    return Definition(d.name, d.parameters, d.returns, body, d.floor, d.doc, d.loc, d.origin)
 
 
 def bind_scalars(analysis: Analysis) -> frozenset[str]:

@@ -255,7 +255,7 @@ class _Reader:
                       "axes are not given: what is not on the left is reduced")  # fmt: skip
         if not value.keywords:
             return name, True, value.args[0]
-        if ast.dump(value.keywords[0].value).replace("Load()", "Store()") != ast.dump(target):
+        if ast.unparse(value.keywords[0].value) != ast.unparse(target):
             self.fail("R078", "`init=` is the element that is written", value.keywords[0].value,
                       f"write `init={ast.unparse(target)}`")  # fmt: skip
         return name, False, value.args[0]

@@ -400,18 +400,22 @@ def _text(e: Expr) -> str:
         written = f"{_atom_text(inside.inner + offset * inside.divisor)}//{inside.divisor}"
         others = [(m, f) for m, f in terms if m != divisions[0]]
         return _sum([(1, written)] + [_term(m, f) for m, f in others], 0)
-    return _sum([_term(m, f) for m, f in terms], offset)
+    negative = next((m for m, f in terms if f < 0), ())
+    return _sum([_term(m, f) for m, f in terms], offset, len(negative) == 1 and isinstance(negative[0], Div))
 
 
-def _sum(parts: list[tuple[int, str]], offset: int) -> str:
+def _sum(parts: list[tuple[int, str]], offset: int, divides: bool = False) -> str:
+    """`divides`: the first negative part is a division."""
     ordered = [p for p in parts if p[0] > 0]
     if offset and (offset < 0 or ordered):
         ordered += [p for p in parts if p[0] < 0] + [(1 if offset > 0 else -1, str(abs(offset)))]
     else:
         ordered += [(1, str(offset))] if offset else []
         ordered += [p for p in parts if p[0] < 0]
-    text = "".join(f" {'+' if sign > 0 else '-'} {part}" for sign, part in ordered)
-    return text[3:] if text.startswith(" + ") else "-" + text[3:]
+    sign, first = ordered[0]
+    if sign < 0:  # -(J//3) is not -J//3
+        first = f"-({first})" if divides else f"-{first}"
+    return first + "".join(f" {'+' if sign > 0 else '-'} {part}" for sign, part in ordered[1:])
 
 
 def _term(monomial: Monomial, factor: int) -> tuple[int, str]:

@@ -43,7 +43,7 @@ from pto_jit.comprehensions.nodes import (
     Unary,
     rebuilt,
 )
-from pto_jit.errors import CompilationError, Loc, ParseError
+from pto_jit.errors import CompilationError, Loc, Note, ParseError
 from pto_jit.slotted import frozen
 
 TYPES = {
@@ -56,7 +56,7 @@ KEYWORDS = frozenset(TYPES) | {"def", "where", "in", "exists", "min", "max"}
 
 _TOKEN = re.compile(
     r"(?P<space>[ \t\r\n\f\v]+|\#[^\n]*)"
-    r"|(?P<number>(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?|\d+)"
+    r"|(?P<number>(?:\d+\.\d*|(?<![\w)])\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?|\d+)"
     r"|(?P<word>[A-Za-z_][A-Za-z0-9_]*)"
     r"|(?P<sign><=>|->|\+=!|\*=!|=!|\+=|\*=|<=|>=|==|!=|&&|\|\||[-+*/%<>=!?:,.(){}])"
 )
@@ -65,7 +65,7 @@ _REDUCTIONS = {"+": "sum", "*": "prod", "min": "min", "max": "max"}
 _PRECEDENCE = {
     "||": 1, "&&": 2, "<": 3, "<=": 3, ">": 3, ">=": 3, "==": 3, "!=": 3, "+": 4, "-": 4, "*": 5, "/": 5, "%": 5,
 }  # fmt: skip
-_DEEPEST = 200  # nested brackets, conditions and signs
+_DEEPEST = 100  # nested brackets, conditions and signs
 
 
 @frozen
@@ -126,6 +126,9 @@ class _Parser:
         if self.origin is not None:
             message += f" (in the text given to pto.comprehension at {self.origin})"
         raise ParseError(message, self.filename, line, column, lines[line - 1].rstrip("\r"))
+
+    def notes(self) -> tuple[Note, ...]:
+        return () if self.origin is None else (Note("in the text given to pto.comprehension", self.origin),)
 
     def loc(self, first: Token, last: Token | None = None) -> Loc:
         """From the start of one token to the end of another (the one before the current)."""
@@ -295,7 +298,7 @@ class _Parser:
     def undefined_range(self, limit: Range) -> NoReturn:
         raise CompilationError(
             f"`{limit.name}` is a name for an expression, it has no range", limit.loc, code="PTO-R001",
-            hint=f"remove `{limit.name} in ...`, or use another name for the index",
+            hint=f"remove `{limit.name} in ...`, or use another name for the index", notes=self.notes(),
         )  # fmt: skip
 
     def assignment(self) -> tuple[Any, bool]:
@@ -350,7 +353,7 @@ class _Parser:
         if callee.text not in self.known:
             raise CompilationError(
                 f"`{callee.text}` is not defined above", self.loc(callee, callee), code="PTO-R002",
-                hint="define what is called before its caller",
+                hint="define what is called before its caller", notes=self.notes(),
             )  # fmt: skip
         self.expect("(", "after the name of a definition")
         arguments: list[str] = []
@@ -385,7 +388,7 @@ class _Parser:
             op = self.take().text
             left = Binary(op, left, self.binary(strength + 1), self.loc(first))
             operators += 1
-            if operators > _DEEPEST:
+            if operators > 2 * _DEEPEST:
                 self.fail("the expression has too many operators", self.token.start)
         return left
 

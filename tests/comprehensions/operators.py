@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Operators of machine learning in both forms: `(name, text, Python form, argument shapes or values)`."""
-# ruff: noqa: F821  (indices of comprehensions are names that nothing defines)
+# ruff: noqa: F821, UP037, E741  (indices are names that nothing defines; sizes are text)
 
 from __future__ import annotations
 

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: MIT
+# ruff: noqa: F821, UP037
+"""Comprehensions as functions: arguments, outputs, sizes, origins, versions, and looking inside."""
+
+from __future__ import annotations
+
+import os
+import random
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+from tests.comprehensions.oracle import check
+
+MATMUL = "def matmul(float(M, K) A, float(K, N) B) -> (C) { C(m, n) +=! A(m, r_k) * B(r_k, n) }"
+
+
+def array(*shape: int) -> np.ndarray:
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
+
+
+def test_it_writes_into_given_arrays() -> None:
+    matmul = pto.comprehension(MATMUL)
+    a, b = array(4, 5), array(5, 6)
+    c = np.empty((4, 6), np.float32)
+    for _ in range(2):  # the second call takes the short way
+        assert matmul(a, b, out=c) is c
+        np.testing.assert_allclose(c, a @ b, rtol=1e-5, atol=1e-5)
+        c[...] = 0
+
+
+def test_an_output_that_overlaps_an_argument_is_that_of_the_program() -> None:
+    matmul = pto.comprehension(MATMUL)
+    a, b = array(5, 5), array(5, 5)
+    wanted = a @ b
+    for _ in range(2):
+        target = a.copy()
+        matmul(target, b, out=target)
+        np.testing.assert_allclose(target, wanted, rtol=1e-5, atol=1e-5)
+    shift = pto.comprehension("def shift(float(N) O, float(M) X) -> (O) { O(i) = X(i + 1) where i in 0:M - 1 }")
+    memory = np.arange(6, dtype=np.float32)
+    shift(memory[1:], memory[:5])
+    np.testing.assert_array_equal(memory, [0, 1, 2, 3, 4, 5])
+
+
+def test_a_returned_parameter_is_written_in_place() -> None:
+    text = """def update(float(N) total, float() peak, float(N, K) X) -> (total, peak) {
+        total(n) += X(n, k)
+        peak max= X(n, k)
+    }"""
+
+    @pto.comprehension
+    def update(total: pl.f32["N"], peak: pl.f32[()], X: pl.f32["N", "K"]):
+        total[n] += X[n, k]
+        peak[()] = pl.max(X[n, k], init=peak[()])
+        return total, peak
+
+    assert pto.comprehension(text).definition == update.definition
+    x = np.abs(array(3, 40))
+    total, peak = np.ones(3, np.float32), np.array(1.5, np.float32)
+    results = update(total, peak, x)
+    assert results[0] is total and results[1] is peak
+    np.testing.assert_allclose(total, 1 + x.sum(1), rtol=1e-5)
+    assert peak == max(1.5, x.max())
+
+
+def test_several_definitions_and_calls_of_them() -> None:
+    both = pto.comprehension(MATMUL + """
+    def first(float(N) X) -> (Y) { Y(i) = X(i + 1) where i in 1:N - 1 }
+    def chain(float(M, K) A, float(K, N) B, float(N, L) D, float(L) v) -> (E, w) {
+        T = matmul(A, B)
+        E = matmul(T, D)
+        w = first(v)
+        w(i) = w(i) * 2
+    }""")  # fmt: skip
+    a, b, d, v = array(3, 4), array(4, 5), array(5, 6), array(6)
+    e, w = both.chain(a, b, d, v)
+    np.testing.assert_allclose(e, a @ b @ d, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(w, v[2:] * 2)
+    first = both.first
+
+    @pto.comprehension
+    def twice(X: pl.f32["N"]):
+        A = first(X)
+        B = first(A)
+        return B
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        np.testing.assert_array_equal(twice(v), v[4:])
+
+
+def test_an_index_of_a_callee_may_have_the_name_of_a_size() -> None:
+    c = pto.comprehension("""
+    def copy(float(A) X) -> (Y) { Y(M) = X(M) }
+    def f(float(M, M) X, float(M) v) -> (O) { t = copy(v) O(i) = X(i, i) + t(i) }""").f
+    x, v = array(3, 3), array(3)
+    np.testing.assert_array_equal(c(x, v), np.diag(x) + v)
+
+
+def test_results_that_start_elsewhere() -> None:
+    text = "def f(float(N) X) -> (A) { A(i) = X(i - 2) }"
+    f = pto.comprehension(text)
+    x = array(5)
+    with pytest.warns(UserWarning, match="is the one of index 2"):
+        np.testing.assert_array_equal(f(x), x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        f(x)
+        f(array(7))
+    assert f.infer(X=(5,)).origins == {"A": (2,)}
+    with pytest.raises(pto.RangeInferenceError, match="does not start at 0 but at 2") as caught:
+        pto.comprehension(text, strict_origin=True)
+    assert caught.value.code == "PTO-R028"
+    later = pto.comprehension("def f(float(N) X) -> (A) { A(i) = X(5 - i) }", strict_origin=True)
+    assert later(array(6)).shape == (6,)
+    with pytest.raises(pto.RangeInferenceError, match="does not start at 0"):
+        later(array(5))
+
+
+def test_a_reader_of_a_shifted_tensor_sees_its_indices() -> None:
+    f = pto.comprehension("def f(float(N) X) -> (A, B) { A(i) = X(i - 2) B(j) = A(j + 1) * X(j) }")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check(f, {"X": array(7)})
+
+
+def test_values_outside_are_found_with_debug() -> None:
+    text = "def lut(float(J) B, int32(I) C) -> (A) { A(i) = B(C(i)) }"
+    b, c = array(4), np.array([0, 3, 2], np.int32)
+    f = pto.comprehension(text)
+    with pytest.warns(UserWarning, match=r"not checked: B\(C\(i\)\): C\(i\) < J"):
+        np.testing.assert_array_equal(f(b, c), b[c])
+    checked = pto.comprehension(text, debug=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(checked(b, c), b[c])
+    with pytest.raises(pto.BoundsError):
+        checked(b, np.array([0, 4], np.int32))
+    with pytest.raises(pto.BoundsError):
+        checked(b, np.array([0, -1], np.int32))
+
+
+def test_strides_windows_and_functions_from_outside() -> None:
+    strided = pto.comprehension("def f(float(N) X, int32 S, int32 K) -> (A) { A(i) +=! X(S*i + k) where k in 0:K }")
+    x = array(11)
+    for s, k in ((1, 1), (2, 3), (3, 2)):
+        wanted = [x[s * i : s * i + k].sum() for i in range((11 - k) // s + 1)]
+        np.testing.assert_allclose(strided(x, s, k), wanted, rtol=1e-5, atol=1e-6)
+    assert strided.infer(X=(11,), S=2, K=3).shapes == {"A": (5,)}
+    with pytest.raises(pto.ArgumentError, match="PTO-R052"):
+        strided.infer()
+    with pytest.raises(pto.RangeInferenceError):
+        strided(x, 0, 1)
+
+    scale = 3.0
+
+    def swish(v: Any) -> Any:
+        return v / (1.0 + pl.exp(-v))
+
+    @pto.comprehension
+    def apply(X: pl.f32["N"], f: pl.constexpr, step: pl.constexpr):
+        t = scale * X[step * i]
+        Y[i] = f(t) + swish(t)
+        return Y
+
+    for f, g in ((pl.tanh, np.tanh), (lambda v: v * v, np.square)):
+        t = scale * x[::2]
+        np.testing.assert_allclose(apply(x, f, 2), g(t) + t / (1 + np.exp(-t)), rtol=1e-5, atol=1e-6)
+
+
+def test_types_are_those_of_the_text_form() -> None:
+    for text, wanted in (
+        ("def f(int32(N) X, float(N) Y) -> (A) { A(i) = X(i) * Y(i) }", np.float32),
+        ("def f(int32(N) X, int64(N) Y) -> (A) { A(i) = X(i) / Y(i) }", np.int64),
+        ("def f(uint8(N) X, int16(N) Y) -> (A) { A(i) = X(i) - Y(i) }", np.int16),
+        ("def f(int32(N) X, int32(N) Y) -> (A) { A(i) = X(i) < Y(i) }", np.bool_),
+        ("def f(float(N) X, double(N) Y) -> (A) { A(i) = X(i) + 2 * Y(i) }", np.float64),
+        ("def f(float16(N) X, float16(N) Y) -> (A) { A(i) = X(i) + Y(i) }", np.float16),
+        ("def f(int32(N) X, int32(N) Y) -> (float(N) A) { A(i) = X(i) + Y(i) }", np.float32),
+        ("def f(int32(N) X, int32(N) Y) -> (A) { A(i) = exp(X(i)) + i }", np.float32),
+        ("def f(int32(N) X, int32(N) Y) -> (A) { A(i) = N - i + X(i) % 3 }", np.int32),
+        ("def f(bfloat16(N) X, bfloat16(N) Y) -> (A) { A +=! X(i) * Y(i) }", pl.bf16.numpy),
+    ):
+        c = pto.comprehension(text)
+        kinds = [p.dtype.numpy for p in c.definition.parameters]
+        result = check(c, {"X": np.arange(1, 8).astype(kinds[0]), "Y": np.arange(3, 10).astype(kinds[1])}, 1e-2)
+        assert result.dtype == wanted, text
+
+
+def test_functions_of_the_mathematics_library() -> None:
+    x = np.linspace(0.1, 0.9, 9, dtype=np.float32)
+    for name, fn in (
+        ("log10", np.log10), ("exp10", lambda v: 10**v), ("sinh", np.sinh), ("cosh", np.cosh), ("asin", np.arcsin),
+        ("acos", np.arccos), ("atan", np.arctan), ("asinh", np.arcsinh), ("atanh", np.arctanh), ("cbrt", np.cbrt),
+        ("expf", np.exp), ("fabs", np.abs), ("rint", np.rint), ("rcbrt", lambda v: 1 / np.cbrt(v)),
+    ):  # fmt: skip
+        f = pto.comprehension(f"def f(float(N) X) -> (Y) {{ Y(i) = {name}(X(i)) }}")
+        np.testing.assert_allclose(f(x), fn(x.astype(np.float64)), rtol=3e-6, atol=3e-6, err_msg=name)
+
+
+def test_the_loops_can_be_pasted(tmp_path: Any) -> None:
+    softmax = pto.comprehension("""def softmax(float(N, D) I) -> (O) {
+        mx(n) max=! I(n, d)
+        s(n) +=! exp(I(n, d) - mx(n))
+        O(n, d) = exp(I(n, d) - mx(n)) / s(n)
+    }""")
+    text = softmax.loops()
+    assert text.count("pl.exp(") == 1 and "mx = pl.empty" not in text  # computed once; nothing needs `mx` in memory
+    path = tmp_path / "pasted.py"
+    path.write_text(text)
+    space: dict[str, Any] = {"__name__": "pasted"}
+    exec(compile(text, str(path), "exec"), space)
+    x = array(5, 9)
+    np.testing.assert_array_equal(space["softmax"](x), softmax(x))
+    np.testing.assert_allclose(space["softmax"].interpret(x), softmax(x), rtol=1e-6)
+
+
+def test_explain_tells_the_rounds() -> None:
+    f = pto.comprehension("def f(float(N) B, float(T) K) -> (A) { A(i) +=! B(i + k) * K(k) }")
+    text = f.explain()
+    for part in ("round 1:", "`k` is alone in K(k): it goes from 0 to T", "round 2:", "0 to N - T + 1", "^^^^^^^^",
+                 "summed over `k`", "`A` has the shape (N - T + 1)"):  # fmt: skip
+        assert part in text
+    assert "0 to 17" in f.explain(B=(20,), K=(4,))
+
+
+def test_other_targets_take_it() -> None:
+    matmul = pto.comprehension(MATMUL)
+    compiled = matmul.compile(pto.spec((None, None), pl.f32), pto.spec((None, None), pl.f32))
+    assert "source" in compiled.stages and "dot" in compiled.ir("source")
+    cuda = matmul.compile(pto.spec((None, None), pl.f32), pto.spec((None, None), pl.f32), target="cuda")
+    assert any("__global__" in text for text in cuda.sources.values())
+
+
+def test_sizes_of_zero() -> None:
+    matmul = pto.comprehension(MATMUL)
+    assert matmul(array(0, 3), array(3, 4)).shape == (0, 4)
+    np.testing.assert_array_equal(matmul(array(2, 0), array(0, 4)), np.zeros((2, 4)))
+
+
+def test_views_of_any_layout() -> None:
+    f = pto.comprehension("def f(float(M, N) X) -> (S, T) { S(m) +=! X(m, n) T(n, m) = X(m, n) * 2 }")
+    x = array(9, 8)
+    for view in (x.T, x[::2], x[:, ::3], x[::-1]):
+        check(f, {"X": view})
+
+
+# -- random programs ----------------------------------------------------------------------------------------------
+
+
+def random_program(rng: random.Random) -> str:
+    """Three statements over what was made before, some of which share loops."""
+    lines: list[str] = []
+    indices = {"X": ["n", "d"], "Y": ["n", "d"], "v": ["n"]}  # of each tensor
+    for k in range(3):
+        left = rng.choice((["n", "d"], ["n"], ["d", "n"], ["d"], []))
+        reads = [rng.choice(list(indices)) for _ in range(rng.randint(1, 3))]
+        texts = [f"{name}({', '.join(indices[name])})" for name in reads]
+        value = rng.choice((" + ", " * ", " - ")).join(texts)
+        form = rng.choice(("{}", "exp(({}) * 0.1)", "fmax({}, 0.3)", "({} > 0.5) ? 1.0 : ({}) * 0.5"))
+        complete = len(left) == 2
+        op = rng.choice(("=", "+=!", "max=!")) if complete else rng.choice(("+=!", "max=!", "min=!"))
+        lines.append(f"T{k}({', '.join(left)}) {op} {form.replace('{}', value)} where exists X(n, d)")
+        indices[f"T{k}"] = left
+    body = "\n".join(lines)
+    return f"def f(float(N, D) X, float(N, D) Y, float(N) v) -> (T0, T1, T2) {{\n{body}\n}}"
+
+
+def test_random_programs_compute_what_their_statements_say() -> None:
+    rng = random.Random(3)
+    for _ in range(int(os.environ.get("PTO_TEST_PROGRAMS", "12"))):
+        text = random_program(rng)
+        data = {"X": array(6, 11), "Y": array(6, 11) + 1, "v": array(6)}
+        check(pto.comprehension(text), data, 1e-4)

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: MIT
+"""Inferred ranges: the examples of the literature, and random comprehensions against enumeration."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+
+import pytest
+
+import pto_jit as pto
+from pto_jit.comprehensions import Comprehension
+
+EXAMPLES = [
+    # (parameters, statement, ranges)
+    ("float(I) B", "A(i) = B(i)", {"i": "0:I"}),
+    ("float(I) B, float(J) C", "A(i) = B(i) + C(i - 2)", {"i": "2:min(I, J + 2)"}),
+    ("float(I) B, float(I) C", "A(i) = B(i) + C(i - 2)", {"i": "2:I"}),
+    ("float(M, K) A_, float(K, N) B", "A(m, n) +=! A_(m, k) * B(k, n)", {"m": "0:M", "n": "0:N", "k": "0:K"}),
+    ("float(M, K) A_, float(L, N) B", "A(m, n) +=! A_(m, k) * B(k, n)", {"k": "0:min(K, L)"}),
+    ("float(N) B, float(K) C", "A(i) +=! B(i + k) * C(k)", {"i": "0:N - K + 1", "k": "0:K"}),
+    ("float(I) B", "A(i) = B(10 - i)", {"i": "11 - I:11"}),
+    ("float(I) B", "A(i) = B(2*i)", {"i": "0:(I + 1)//2"}),
+    ("float(I) B", "A(i) = B(123*i)", {"i": "0:(I + 122)//123"}),
+    ("float(I) B", "A(i) = B(2*i) + B(2*i + 1)", {"i": "0:I//2"}),
+    ("float(I) B", "A(i) +=! B(2*i + k) where k in 0:2", {"i": "0:I//2", "k": "0:2"}),
+    ("float(I) B", "A(i) +=! B(3*i - k) where k in 0:2", {"i": "1:(I + 2)//3", "k": "0:2"}),
+    ("float(I) B", "A(i) = B(i / 2)", {"i": "0:2*I"}),
+    ("float(I) B", "A(i) = B((i + 1) / 3)", {"i": "-1:3*I - 1"}),
+    ("float(I) B", "A(i) = B(I - 1 - i)", {"i": "0:I"}),
+    ("float(I) B", "A(i) = B(i - 1)", {"i": "1:I + 1"}),
+    ("float(I) B, float(J) C", "A(i, j) = B(i) + C(j + 3)", {"i": "0:I", "j": "-3:J - 3"}),
+    ("float(N) A_, float c", "A(i) = c where exists A_(i)", {"i": "0:N"}),
+    ("float(J) B, int32(I) C", "A(i) = B(C(i))", {"i": "0:I"}),
+    ("float(N) B", "A(i) = B(i) where i in 2:N - 1", {"i": "2:N - 1"}),
+    ("float(N) B, int32 S", "A(i) = B(i) where i in S:S + 2", {"i": "S:S + 2"}),
+    ("float(N, M) B", "A(i) = B(i, i)", {"i": "0:min(M, N)"}),
+    ("float(N) B", "A(i) = B(i + i)", {"i": "0:(N + 1)//2"}),
+    ("float(N) B, float(M) C", "A(i) = B(min(i, 3)) * C(i)", {"i": "0:M"}),
+]
+
+
+def comprehension(parameters: str, statement: str) -> Comprehension:
+    return pto.comprehension(f"def f({parameters}) -> (A) {{ {statement} }}")
+
+
+@pytest.mark.parametrize(("parameters", "statement", "ranges"), EXAMPLES, ids=[e[1] for e in EXAMPLES])
+def test_an_example(parameters: str, statement: str, ranges: dict[str, str]) -> None:
+    found = comprehension(parameters, statement).infer().ranges
+    assert {i: f"{low}:{high}" for i, (low, high) in found.items() if i in ranges} == ranges
+
+
+def test_rounds_say_what_was_solved_from_what() -> None:
+    rounds = comprehension("float(N) B, float(K) C", "A(i) +=! B(i + k) * C(k)").infer().rounds
+    assert [list(r.solved) for r in rounds] == [["k"], ["i"]]
+    assert rounds[0].solved["k"].accesses == ("C(k)",) and rounds[1].solved["i"].accesses == ("B(i + k)",)
+
+
+def test_sizes_make_numbers() -> None:
+    found = comprehension("float(M, K) X, float(K, N) Y", "A(m, n) +=! X(m, k) * Y(k, n)").infer(X=(3, 4), Y=(4, 5))
+    assert found.ranges == {"m": (0, 3), "n": (0, 5), "k": (0, 4)}
+    assert found.shapes == {"A": (3, 5)} and found.origins == {"A": (0, 0)} and not found.preconditions
+
+
+def test_a_precondition_on_shapes_is_proven_or_checked() -> None:
+    c = comprehension("float(I) B, float(J) D, float(L) C", "A(i, j) = B(i) * C(i + j) * D(j)")
+    (condition,) = c.infer().preconditions
+    assert condition.kind == "shape" and str(condition) == "C(i + j): i + j < L for all indices, so I + J <= L + 1"
+    assert c.infer(B=(3,), D=(4,), C=(6,)).shapes == {"A": (3, 4)}
+    with pytest.raises(pto.ShapeError, match=r"`?C\(i \+ j\).*I = 3, J = 4, L = 5") as caught:
+        c.infer(B=(3,), D=(4,), C=(5,))
+    assert caught.value.code == "PTO-R024"
+    assert not comprehension("float(3) B, float(4) D, float(6) C", "A(i, j) = B(i) * C(i + j) * D(j)").infer().preconditions
+
+
+def test_a_guard_discharges_a_precondition() -> None:
+    with pytest.raises(pto.ShapeError, match="i - 2 >= 0` does not hold for all indices"):
+        comprehension("float(N) X", "A(i) = X(i - 2) where i in 0:N")
+    guarded = comprehension("float(N) X", "A(i) = (i >= 2) ? X(i - 2) : 0.0 where i in 0:N").infer()
+    assert not guarded.preconditions
+
+
+def test_values_are_not_checked_unless_clamped() -> None:
+    found = comprehension("float(J) B, int32(I) C", "A(i) = B(C(i))").infer()
+    assert [p.kind for p in found.preconditions] == ["value", "value"] and len(found.warnings) == 2
+    clamped = comprehension("float(J) B, int32(I) C", "A(i) = B(max(min(C(i), J - 1), 0))").infer()
+    assert not clamped.warnings and [str(p) for p in clamped.preconditions] == [
+        "B(maximum(minimum(C(i), J - 1), 0)): J is not 0"
+    ]
+
+
+def test_empty_ranges() -> None:
+    c = comprehension("float(N) B, float(K) C", "A(i) +=! B(i + k) * C(k)")
+    assert c.infer(B=(0,), C=(1,)).shapes == {"A": (0,)}
+    assert c.infer(B=(4,), C=(4,)).ranges["i"] == (0, 1)
+    for sizes in ((3, 4), (2, 9)):
+        with pytest.raises(pto.ShapeError, match="empty for these sizes"):
+            c.infer(B=(sizes[0],), C=(sizes[1],))
+    assert comprehension("float(N) B", "A(i) = B(i) where i in 2:2").infer().ranges["i"] == (2, 2)
+
+
+def test_a_later_statement_writes_a_part() -> None:
+    text = "def f(float(N) X) -> (A) { A(i) = X(i) A(i) = 0.0 where i in 1:%s }"
+    assert pto.comprehension(text % "3").infer().shapes["A"][0].evaluate(N=9) == 9
+    with pytest.raises(pto.ShapeError, match="lies in"):
+        pto.comprehension(text % "3").infer(X=(2,))
+    with pytest.raises(pto.ShapeError, match="not contained") as caught:
+        pto.comprehension(text % "N + 1")
+    assert caught.value.code == "PTO-R027"
+
+
+# -- random comprehensions ----------------------------------------------------------------------------------------
+
+
+def random_statement(rng: random.Random) -> tuple[str, str, list[list[tuple[dict[str, int], int, str]]]]:
+    """Parameters, a statement, and its reads as linear forms with the size of the axis."""
+    indices = ["i", "j", "k"][: rng.randint(1, 3)]
+    reads: list[list[tuple[dict[str, int], int, str]]] = []
+    count = itertools.count()
+    for _ in range(rng.randint(1, 3)):
+        axes = []
+        for _ in range(rng.randint(1, 2)):
+            used = rng.sample(indices, rng.randint(1, min(2, len(indices))))
+            axes.append(({i: rng.choice((1, 1, 1, 2, 3, -1, -2)) for i in used}, rng.randint(-3, 3), f"N{next(count)}"))
+        reads.append(axes)
+    parameters = ", ".join(f"float({', '.join(a[2] for a in axes)}) T{k}" for k, axes in enumerate(reads))
+    texts = [
+        f"T{k}({', '.join(' + '.join([*(f'{c}*{i}' if c >= 0 else f'(0-{-c})*{i}' for i, c in f.items()), f'({o})' if o >= 0 else f'(0-{-o})']) for f, o, _ in axes)})"
+        for k, axes in enumerate(reads)
+    ]
+    used = {i for axes in reads for form, _, _ in axes for i in form}
+    left = [i for i in indices if i in used and rng.random() < 0.6]
+    return parameters, f"A({', '.join(left)}) +=! {' * '.join(texts)}", reads
+
+
+def enumerate_rounds(reads: list[list[tuple[dict[str, int], int, str]]], sizes: dict[str, int]) -> dict[str, range] | None:
+    """The rounds of the algorithm by trying all values in a window; None when a round solves nothing."""
+    window = range(-40, 41)
+    accesses = [axis for axes in reads for axis in axes]
+    names = {i for form, _, _ in accesses for i in form}
+    solved: dict[str, range] = {}
+    while len(solved) < len(names):
+        new: dict[str, range] = {}
+        for v in sorted(names - solved.keys()):
+            mine = [(f, o, sizes[s]) for f, o, s in accesses if v in f and all(i == v or i in solved for i in f)]
+            if not mine:
+                continue
+            fine = [
+                x for x in window
+                if all(
+                    0 <= o + f[v] * x + sum(f[i] * y for i, y in zip(others, point, strict=True)) < extent
+                    for f, o, extent in mine
+                    for others in [[i for i in f if i != v]]
+                    for point in itertools.product(*(solved[i] for i in others))
+                )
+            ]  # fmt: skip
+            if not fine:
+                return None
+            new[v] = range(fine[0], fine[-1] + 1)
+        if not new:
+            return None
+        solved.update(new)
+    return solved
+
+
+def inside(reads: list[list[tuple[dict[str, int], int, str]]], ranges: dict[str, range] | None, sizes: dict[str, int]) -> bool:
+    """Whether all reads stay inside their tensors over these ranges."""
+    return ranges is not None and all(
+        0 <= offset + sum(c * x for c, x in zip(form.values(), point, strict=True)) < sizes[size]
+        for axes in reads
+        for form, offset, size in axes
+        for point in itertools.product(*(ranges[i] for i in form))
+    )
+
+
+def test_random_comprehensions_have_the_ranges_of_enumeration() -> None:
+    rng = random.Random(11)
+    solved = 0
+    for _ in range(250):
+        parameters, statement, reads = random_statement(rng)
+        sizes = {s: rng.randint(1, 9) for axes in reads for _, _, s in axes}
+        wanted = enumerate_rounds(reads, sizes)
+        shapes = {f"T{k}": tuple(sizes[s] for _, _, s in axes) for k, axes in enumerate(reads)}
+        try:
+            c = comprehension(parameters, statement)
+        except pto.RangeInferenceError:
+            assert wanted is None, statement
+            continue
+        except pto.ShapeError as error:  # a read that is no part of the rounds leaves its tensor
+            assert error.code == "PTO-R042" and not inside(reads, wanted, sizes), statement
+            continue
+        symbolic = c.infer().ranges
+        evaluated = {i: (low.evaluate(sizes), high.evaluate(sizes)) for i, (low, high) in symbolic.items()}
+        if wanted is not None:
+            solved += 1
+            assert evaluated == {i: (r.start, r.stop) for i, r in wanted.items()}, (statement, sizes)
+        else:
+            assert any(low >= high for low, high in evaluated.values()), statement
+        try:
+            assert c.infer(**shapes).ranges == evaluated
+        except pto.ShapeError as error:
+            # What enumeration finds fits, unless some read is no part of the rounds.
+            assert wanted is None or (error.code == "PTO-R024" and not inside(reads, wanted, sizes)), statement
+        else:
+            assert wanted is None or inside(reads, wanted, sizes), statement
+    assert solved > 60
+
+
+def test_symbolic_ranges_at_sizes_are_those_of_constant_sizes() -> None:
+    rng = random.Random(13)
+    compared = 0
+    for _ in range(120):
+        parameters, statement, reads = random_statement(rng)
+        try:
+            symbolic = comprehension(parameters, statement).infer().ranges
+        except (pto.RangeInferenceError, pto.ShapeError):
+            continue
+        for _ in range(20):
+            sizes = {s: rng.randint(1, 30) for axes in reads for _, _, s in axes}
+            fixed = re.sub(r"N\d+", lambda m: str(sizes[m.group()]), parameters)
+            here = {i: (low.evaluate(sizes), high.evaluate(sizes)) for i, (low, high) in symbolic.items()}
+            try:
+                constant = comprehension(fixed, statement).infer().ranges
+            except (pto.RangeInferenceError, pto.ShapeError):
+                continue
+            assert {i: (low.value, high.value) for i, (low, high) in constant.items()} == here, (statement, sizes)
+            compared += 1
+    assert compared > 300
