@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pto_jit import errors
 from pto_jit.errors import LaunchError, Loc, PtoError
+from pto_jit.slotted import replace
 
 if TYPE_CHECKING:
     from pto_jit.kernel import Kernel
@@ -20,16 +21,20 @@ _CODED = re.compile(r"(PTO-[A-Z]\d{3}): (.*)", re.DOTALL)
 
 
 def fail(kernel: Kernel, site: int, v0: int, v1: int, v2: int, args: tuple[Any, ...],
-         more: tuple[int, ...] = (), task: int = -1, graph: int = 0) -> None:  # fmt: skip
+         more: tuple[int, ...] = (), task: int = -1, graph: int = 0, called: Loc | None = None) -> None:  # fmt: skip
     """Raise the error of the failure site with that number; negative ones are the runtime's.
 
-    `task`: the number of the task that failed, in the task graph at the address `graph`; -1: it was none.
+    `task`: the number of the task that failed, in the task graph at the address `graph`; -1: it was none.  `called`:
+    where the function was called, if that is known.
     """
-    if task >= 0 and (text := _failed_task(kernel, graph, task)):
+    if task >= 0 and (told := _failed_task(kernel, graph, task)):
+        text, place = told
         try:
-            fail(kernel, site, v0, v1, v2, args, more)
+            fail(kernel, site, v0, v1, v2, args, more, called=place)
         except Exception as error:
-            raise _error("TaskError", text, "PTO-A040", None) from error
+            from pto_jit.tracebacks import point_at
+
+            raise point_at(_error("TaskError", text, "PTO-A040", place), place) from error
     if site == -1:
         raise MemoryError(f"{kernel.name}: {v0} bytes could not be had")
     if site < 0:
@@ -46,32 +51,44 @@ def fail(kernel: Kernel, site: int, v0: int, v1: int, v2: int, args: tuple[Any, 
             code, reason = found.groups()
         reason, _, action = reason.partition("; ")
     lines = [f"{code}: {kernel.name}: {reason}"]
-    loc: Loc | None = _place(kernel, site)
-    if loc is not None and loc.lineno:
-        lines += errors.excerpt(loc) or [f"  --> {loc}"]
-        lines += errors.callers(loc)
+    loc = _called_at(_place(kernel, site), called)
+    lines += _told(loc)
     if action:
         lines.append(f"help: {action}")
     raise point_at(_error(error, "\n".join(lines), code, loc), loc)
 
 
-def _failed_task(kernel: Kernel, graph: int, task: int) -> str:
-    """What there is to say of a failed task of a named function; "" for a scope without a name."""
+def _told(loc: Loc) -> list[str]:
+    """A place with its source, and the calls that led there."""
+    return [*(errors.excerpt(loc) or [f"  --> {loc}"]), *errors.callers(loc)] if loc.lineno else []
+
+
+def _called_at(loc: Loc, called: Loc | None) -> Loc:
+    """`loc` in a function that is called there: code that several calls share does not know by which one it runs."""
+    if called is None or loc == called:
+        return loc
+    return replace(loc, caller=called if loc.caller is None else _called_at(loc.caller, called))
+
+
+def _failed_task(kernel: Kernel, graph: int, task: int) -> tuple[str, Loc] | None:
+    """What there is to say of a failed task of a named function, and where that is called; None for another scope."""
     from pto_jit.runtime.graph import task_at
 
     kind, facts = task_at(graph, task)
-    site = kernel.built.program.task_site(kind)
+    program = kernel.built.program
+    site = program.task_site(kind)
     if site is None or not site.named:
-        return ""
-    lines = [f"PTO-A040: {kernel.name}: task {task}, `{site.function}`, failed"]
+        return None
+    place = _now(kernel, len(program.sites) + program.task_sites.index(site), site.loc)
+    lines = [f"PTO-A040: {kernel.name}: task {task}, `{site.function}`, failed", *_told(place)]
     told = [f"{name} = {_scalar(dtype, where, at, facts.slots)}" for name, dtype, where, at in site.scalars]
     if told:
         lines.append(f"  with {', '.join(told)}")
     for name, region in zip(site.tensors, facts.regions, strict=True):
         box = ", ".join(f"{at}:{at + size}" for at, size in zip(region.offsets, region.extents, strict=True))
-        lines.append(f"  {region.access}: {name}[{box}]")
+        lines.append(f"  {region.access}: " + (f"{name}[{box}]" if region.tensor >= 0 else f"nothing of {name}"))
     lines.append("help: tasks before it have run, tasks after it were not started; the cause is above")
-    return "\n".join(lines)
+    return "\n".join(lines), place
 
 
 def _scalar(dtype: str, where: str, at: int | str, slots: tuple[int, ...]) -> int | float | bool | str:
@@ -123,7 +140,11 @@ def _place(kernel: Kernel, site: int) -> Loc:
     Code from the disk cache may have been made when the function stood elsewhere: its content is the same, so its
     sites are too, and compiling it up to them tells where they are now.
     """
-    stored = kernel.built.program.sites[site][2]
+    return _now(kernel, site, kernel.built.program.sites[site][2])
+
+
+def _now(kernel: Kernel, index: int, stored: Loc) -> Loc:
+    """A place that is `stored` with the code: the one of that number among those of failure sites, then of tasks."""
     if kernel.built.stages is not None:
         return stored
     if kernel.places is None:
@@ -131,7 +152,8 @@ def _place(kernel: Kernel, site: int) -> Loc:
             kernel.places = kernel.find_places()
         except PtoError:  # the source is gone or was edited since: the stored place is the best there is
             kernel.places = []
-    return kernel.places[site] if len(kernel.places) == len(kernel.built.program.sites) else stored
+    count = len(kernel.built.program.sites) + len(kernel.built.program.task_sites)
+    return kernel.places[index] if len(kernel.places) == count else stored
 
 
 def show(kernel: Kernel, site: int, values: tuple[int, ...]) -> None:

@@ -41,11 +41,11 @@ class Recorder:
                            on_failure=fail)  # fmt: skip
 
     def explain(self, failure: TaskFailure) -> BaseException | None:
-        """The error that a task of the graph failed with."""
+        """The error of a task of the graph: of a named function as a call raises it, else what it failed with."""
         if failure.site < 0:
             return None
         try:
-            fail(self, failure.site, *failure.values, ())  # type: ignore[arg-type]
+            fail(self, failure.site, *failure.values, (), (), failure.task, failure.graph)  # type: ignore[arg-type]
         except PtoError as error:
             return error
 

@@ -3,7 +3,7 @@
 
 What the scope reads becomes parameters (tensors, views, scalars); scalars it computes that are read outside become
 results.  Tensors and views that are made in the scope and used outside are made before it.  Two inlined bodies of one
-named in-core function that are the same program become one function.
+named in-core function that are the same program become one function, whose places no longer say where it was called.
 
 Before::
 
@@ -34,6 +34,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Call, Func, Module, Op, Operand, Return, Scope, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, defs, free_vars, operands, rename, rewrite_func, statements, variables
@@ -54,6 +55,10 @@ def outline_scopes(module: Module) -> Module:
 class _Outliner:
     module: Module
     made: list[Func] = field(default_factory=list)
+    canonical: dict[str, list[tuple[Func, int]]] = field(default_factory=dict)
+    """Of named functions, by name: as compared, and the place in `made`."""
+    shared: set[int] = field(default_factory=set)
+    """Places in `made` of functions that are called from several places of the source."""
 
     def outline(self, func: Func) -> Func:
         uses = _use_counts(func.body)
@@ -101,15 +106,40 @@ class _Outliner:
         taken = {f.name for f in (*self.module.funcs, *self.made)}
         if named:
             canonical = _canonical(func)
-            for other in self.made:
-                if other.name.split(".")[0] == func.name and _canonical(other) == canonical:
-                    return other.name
+            known = self.canonical.setdefault(func.name, [])
+            for other, place in known:
+                if other == canonical:
+                    return self._share(place, func.loc)
+            known.append((canonical, len(self.made)))
         name, count = func.name, 0
         while name in taken:
             count += 1
             name = f"{func.name}.{count}"
         self.made.append(replace(func, name=name))
         return name
+
+
+    def _share(self, place: int, called: Loc) -> str:
+        """Another call, at `called`, of a function that was made."""
+        func = self.made[place]
+        if place not in self.shared and func.loc != called:
+            self.shared.add(place)
+            self.made[place] = _uncalled(func)
+        return func.name
+
+
+def _uncalled(func: Func) -> Func:
+    """`func`, whose places end inside of it: they do not go on to its own place, which is where it is called."""
+
+    def cut(loc: Loc) -> Loc:
+        if loc.caller is None:
+            return loc
+        return replace(loc, caller=None if loc.caller == func.loc else cut(loc.caller))
+
+    def visit(stmt: Stmt) -> Stmt:
+        return replace(stmt, loc=cut(stmt.loc))
+
+    return rewrite_func(func, visit)
 
 
 def _made_before(scope: Scope, uses: dict[str, int], assigned: Counter[str]) -> tuple[Op, ...]:

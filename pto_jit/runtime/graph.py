@@ -62,8 +62,10 @@ class Task:
 
 @frozen
 class TaskFailure:
-    """What is known of a failed task: its number, name, slots and regions, and the failure record's site and values."""
+    """What is known of a failed task: its number in the graph at an address, its name, slots and regions, and the
+    failure record's site and values."""
 
+    graph: int
     task: int
     name: str
     slots: tuple[int, ...]
@@ -74,7 +76,7 @@ class TaskFailure:
 
 
 Explain = Callable[[TaskFailure], BaseException | None]
-"""Finds the error that a failed task stands for; it becomes the cause of the TaskError."""
+"""Finds the error that a failed task stands for; it becomes the cause of the TaskError, unless it is one itself."""
 
 
 def _status_text(status: int) -> str:
@@ -402,12 +404,14 @@ class TaskGraph:
         number = record.task - 1
         name, _, _, _, slots, regions = describe(self._graph, number)
         values = (record.v0, record.v1, record.v2)
-        failure = TaskFailure(number, name, slots, regions, record.status, record.site, values)
+        failure = TaskFailure(self.address, number, name, slots, regions, record.status, record.site, values)
         cause = self._raised.get(record.v0) if record.site == 0 else None
         if cause is None and record.site == _lib.PTO_SITE_NO_MEMORY:
             cause = MemoryError(f"{name}: {record.v0} bytes could not be had")
         if cause is None and self._explain is not None:
             cause = self._explain(failure)
+        if isinstance(cause, TaskError):
+            raise cause
         raise task_error(failure, cause) from cause
 
     def _check(self, status: int, what: str) -> None:

@@ -195,7 +195,7 @@ def test_a_failure_of_compiled_code_is_explained_by_the_host(kernels: Any) -> No
     with pytest.raises(TaskError, match="`bad`, failed: site 7") as caught:
         graph.run()
     assert isinstance(caught.value.__cause__, IndexError)
-    assert seen == [TaskFailure(1, "bad", (1, 6), (), 1, 7, (1, 6, 0))]
+    assert seen == [TaskFailure(graph.address, 1, "bad", (1, 6), (), 1, 7, (1, 6, 0))]
 
 
 def test_a_running_graph_can_be_cancelled_from_another_thread() -> None:

@@ -93,8 +93,8 @@ class Tasks:
 class TaskSite:
     """A call that becomes a task: its `pto_task_kind`, the function, and what there is to say about a task of it.
 
-    scalars: (variable, dtype, where: "const", "frame" or "slot", the value or the place there); tensors: the parameter
-    of each access.
+    scalars: (variable, dtype, where: "const", "frame" or "slot", the value or the place there); tensors: the caller's
+    tensor of each access; loc: the call.
     """
 
     symbol: str
@@ -102,6 +102,7 @@ class TaskSite:
     named: bool
     scalars: tuple[tuple[str, str, str, int | str], ...]
     tensors: tuple[str, ...]
+    loc: Loc
 
 
 @mutable
@@ -148,7 +149,7 @@ class CpuProgram:
             "entry": self.entry_name, "symbols": self.symbols, "written": sorted(self.written), "llvm": self.llvm_ir,
             "plan": self.result_plan, "sites": [(k, m, _pack_loc(loc)) for k, m, loc in self.sites],
             "prints": [(p.fmt, p.kinds, _pack_loc(p.loc)) for p in self.print_sites],
-            "tasks": [(t.symbol, t.function, t.named, t.scalars, t.tensors) for t in self.task_sites],
+            "tasks": [(t.symbol, t.function, t.named, t.scalars, t.tensors, _pack_loc(t.loc)) for t in self.task_sites],
         }  # fmt: skip
 
     @staticmethod
@@ -165,8 +166,8 @@ class CpuProgram:
             object_cache=object_cache,
         )  # fmt: skip
         program.task_sites = tuple(
-            TaskSite(symbol, function, named, _frozen_plan(scalars), tuple(tensors))
-            for symbol, function, named, scalars, tensors in metadata["tasks"]
+            TaskSite(symbol, function, named, _frozen_plan(scalars), tuple(tensors), _unpack_loc(loc))
+            for symbol, function, named, scalars, tensors, loc in metadata["tasks"]
         )
         program.llvm_ir = metadata["llvm"]
         return program

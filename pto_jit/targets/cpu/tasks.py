@@ -47,11 +47,12 @@ _NOT_RUN = 5  # PTO_NOT_RUN of pto_runtime.h
 class Root:
     """A tensor as the graph knows it, and what part of it a variable looks at.
 
-    number: its number in the graph; extents: of the whole; offsets: of the part, per axis of the whole; axes: which
-    axis of the whole each axis of the variable is.
+    number: its number in the graph; name: the user's; extents: of the whole; offsets: of the part, per axis of the
+    whole; axes: which axis of the whole each axis of the variable is.
     """
 
     number: Value
+    name: str
     extents: tuple[Index, ...]
     offsets: tuple[Index, ...]
     axes: tuple[int, ...]
@@ -98,7 +99,7 @@ class TaskWriter(FunctionWriter):
         if var.name not in self.mutable:
             self._share(var.name, value)
         if isinstance(value, Tensor):
-            self.places[var.name] = self._registered(value)
+            self.places[var.name] = self._registered(value, var.name)
 
     def close(self) -> None:
         """Wait for the tasks, then return as any function does."""
@@ -123,7 +124,7 @@ class TaskWriter(FunctionWriter):
                 place = self.frame_slots[part] = len(self.frame_slots)
                 self.b.store(to_slot(self.b, part), self.code.offset(self.frame, 8 * place), align=8)
 
-    def _registered(self, tensor: Tensor) -> Root:
+    def _registered(self, tensor: Tensor, name: str) -> Root:
         """Make a tensor known to the graph."""
         code = self.code
         rank = len(tensor.extents)
@@ -139,12 +140,12 @@ class TaskWriter(FunctionWriter):
             )
         )  # fmt: skip
         found = self.b.sext(self.b.load(made, typ=I32), I64)
-        return Root(found, tensor.extents, (0,) * rank, tuple(range(rank)))
+        return Root(found, source_name(name), tensor.extents, (0,) * rank, tuple(range(rank)))
 
     def place(self, operand: Operand) -> Root:
         assert isinstance(operand, Var)
         known = self.places.get(operand.name)
-        return self._registered(self.tensor(operand)) if known is None else known
+        return self._registered(self.tensor(operand), operand.name) if known is None else known
 
     # -- statements -----------------------------------------------------------------------------------------------
 
@@ -175,9 +176,9 @@ class TaskWriter(FunctionWriter):
         name = callee.name.split(".", 1)[0]
         accesses = [access for _, access, _ in regions]
         kind = task_kind(self.module, name, thunk.name, tile_bytes(callee), 1 + len(kept), accesses)
-        tensors = tuple(source_name(param).removesuffix("_view") for param, _, _ in regions)
+        told = tuple(tensor for tensor, _, _ in regions)
         self.module.task_sites.append(
-            TaskSite(kind.text[2:-1], name, name in self.named, self._scalars(given, place), tensors)
+            TaskSite(kind.text[2:-1], name, name in self.named, self._scalars(given, place), told, stmt.loc)
         )
         slots = code.alloca(I64, "slots", count=1 + len(kept), align=16)
         for k, value in enumerate((self.frame, *kept)):
@@ -267,7 +268,7 @@ class TaskWriter(FunctionWriter):
         return tuple(found)
 
     def _regions(self, callee: Func, stmt: Call) -> list[tuple[str, int, list[Index]]]:
-        """What the call accesses: the parameter, read or write, then the tensor's number, its offsets and extents."""
+        """What the call accesses: the tensor's name, read or write, then its number, its offsets and extents."""
         found = self.prints.get(callee.name)
         if found is None:
             found = self.prints[callee.name] = footprints(callee)
@@ -279,9 +280,8 @@ class TaskWriter(FunctionWriter):
         regions = []
         for box in found.boxes:
             access = (READ if box.reads else 0) | (WRITE if box.writes else 0)
-            name = callee.params[box.param].name
-            tensor = self.env[name]
-            regions.append((name, access, self._region(roots[box.param], tensor, box)))
+            root, tensor = roots[box.param], self.env[callee.params[box.param].name]
+            regions.append((root.name, access, self._region(root, tensor, box)))
         self.env, self.mutable = saved, mutable
         return regions
 
@@ -348,13 +348,13 @@ class TaskWriter(FunctionWriter):
             root = self.place(op.args[0])
             order: Any = op.attr("axes") or tuple(reversed(range(len(root.axes))))
             self.places[result.name] = Root(
-                root.number, root.extents, root.offsets, tuple(root.axes[k] for k in order)
+                root.number, root.name, root.extents, root.offsets, tuple(root.axes[k] for k in order)
             )
         else:
             tensor = self.tensor(result)
             if self.depth == 1 and result.name not in self.mutable:
                 self._share(result.name, tensor)
-            root = self.places[result.name] = self._registered(tensor)
+            root = self.places[result.name] = self._registered(tensor, result.name)
             held = self.held.get(result.name)
             if held is not None:
                 for k, value in enumerate((root.number, *root.offsets, *root.extents)):
@@ -368,7 +368,7 @@ class TaskWriter(FunctionWriter):
         for k, axis in enumerate(root.axes):
             offsets[axis] = self.code.wrapping("add", offsets[axis], self.index(op.args[1 + k]))
         axes = tuple(axis for k, axis in enumerate(root.axes) if k not in drop)
-        self.places[result.name] = Root(root.number, root.extents, tuple(offsets), axes)
+        self.places[result.name] = Root(root.number, root.name, root.extents, tuple(offsets), axes)
         assert rank == len(axes) + len(drop)
 
     def tensor_memory(self, name: str, size: Index) -> Value:
