@@ -279,15 +279,13 @@ static PTO_ALWAYS_INLINE void write_record(pto_task_record *record, uint32_t t, 
 static PTO_ALWAYS_INLINE int32_t access_all(pto_graph *g, uint32_t t, pto_task_record *record,
                                             const pto_task_kind *kind, uint32_t *words, const int64_t *region,
                                             bool recording) {
-    pto_tensor *tensors = g->tensors; /* no tensor is added meanwhile */
-    uint32_t num_tensors = g->num_tensors;
     const int32_t *accesses = kind->accesses;
     const int32_t *end = accesses + kind->num_accesses;
     for (; accesses < end; accesses++, words++) {
-        if (PTO_UNLIKELY((uint64_t)region[0] >= num_tensors)) {
+        if (PTO_UNLIKELY((uint64_t)region[0] >= g->num_tensors)) {
             return PTO_BAD_ARGUMENT;
         }
-        pto_tensor *tensor = &tensors[region[0]];
+        pto_tensor *tensor = &g->tensors[region[0]];
         int32_t access = *accesses;
         pto_cell *cell = cell_of(g, tensor, region);
         if (PTO_LIKELY(cell != NULL)) {
