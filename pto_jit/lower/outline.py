@@ -78,7 +78,8 @@ class _Outliner:
 
     def _call(self, scope: Scope, uses: dict[str, int]) -> Call:
         inside = _use_counts(scope.body)
-        assigned = {v.name: v for v in variables(scope.body) if v.name in block_defs(scope.body)}
+        own = block_defs(scope.body)
+        assigned = {v.name: v for v in variables(scope.body) if v.name in own}
         carried = {v.name for v in free_vars(scope.body)} & set(assigned)  # read again when the scope runs again
         results = tuple(
             v for name, v in sorted(assigned.items())

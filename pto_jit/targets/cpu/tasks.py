@@ -23,7 +23,7 @@ from pto_jit.ir.walk import statements, variables
 from pto_jit.lower.footprints import Footprint, Footprints, footprints
 from pto_jit.lower.names import source_name
 from pto_jit.lower.place import is_host
-from pto_jit.slotted import frozen
+from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cpu.code import I32, I64, PTR, Index, Text, Value, i64, number, zero
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.loading import Tasks, TaskSite
@@ -228,8 +228,9 @@ class TaskWriter(FunctionWriter):
         """`int32_t task(worker, slots)`: the arguments, and the call."""
         function = task_function(self.module, f"{stmt.callee}.task")
         worker, slots = function.args
-        w = FunctionWriter(self.module, self.func, function, worker, parallel=True)
-        w.callees, w.mutable = self.callees, set()
+        alone = replace(self.func, body=tuple(ops))  # of the whole function a writer would count every variable
+        w = FunctionWriter(self.module, alone, function, worker, parallel=True)
+        w.callees = self.callees
         frame = w.b.inttoptr(w.b.load(slots, typ=I64, align=8), PTR)
         loaded: dict[Value, Value] = {}
 
