@@ -354,7 +354,7 @@ def jit(
 def jit(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Compile a Python function (a `def` or a lambda) for the CPU it is called on.
 
-    target: "cpu", "c" (see docs/sources.md) or "cuda" (docs/cuda.md); debug: check element bounds, races and
+    target: "cpu", "c" or "neon" (see docs/sources.md), or "cuda" (docs/cuda.md); debug: check element bounds, races and
     assertions; fastmath: allow reassociation and contraction; num_threads: workers of this kernel (default:
     `pto.config.num_threads`); cache: keep compiled code on disk.
     """

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import platform
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ from pto_jit.codegen.params import Param
 from pto_jit.compiled import Compiled
 from pto_jit.compiler import Stages, lower
 from pto_jit.config import config
+from pto_jit.errors import TargetError
 from pto_jit.ir.nodes import Module
 from pto_jit.kernel import Kernel, Specialization
 from pto_jit.options import Options
@@ -72,8 +74,14 @@ class SourceKernel:
             from pto_jit.targets.c import native
 
             source = self.built.source
+            if self.options.target == "neon" and platform.machine() != "aarch64":
+                raise TargetError(
+                    f"PTO-X201: `{self.name}` is compiled for neon, and this is {platform.machine()}\n"
+                    "help: write the sources with `compiled.write(directory)` and build them as its README says, or "
+                    'use target="c" here'
+                )
             start = time.perf_counter()
-            library = native.build({"program.c": source.text}, symbols())
+            library = native.build({"program.c": source.text}, symbols(), extra=source.headers)
             self.built.program = native.program(source, library, written_tensors(self.built.module))
             self.built.stages.timings["cc"] = time.perf_counter() - start
             built: Any = self.built
@@ -101,7 +109,7 @@ class SourceCompiled(Compiled):
         from pto_jit.targets.c.written import written_files
 
         built = self._kernel.built
-        return {f"{built.source.name}.pto": self.ir(FINAL), **written_files(built.source, self._kernel.options.target)}
+        return {f"{built.source.name}.pto": self.ir(FINAL), **written_files(built.source)}
 
 
 def make(function: Callable[..., Any], call: Arguments, options: Options, signature: str, reason: str) -> SourceKernel:
@@ -111,8 +119,17 @@ def make(function: Callable[..., Any], call: Arguments, options: Options, signat
     stages.modules = {name: m for name, m in stages.modules.items() if name != "scheduled"}
     module = stages.modules[FINAL]
     before = time.perf_counter()
-    source = write_source(module, debug=options.debug or config.debug, fastmath=options.fastmath)
-    stages.timings["c"] = time.perf_counter() - before
+    source = write_source(module, debug=options.debug or config.debug, dialect=_dialect(options))
+    stages.timings[options.target] = time.perf_counter() - before
     built = SourceBuilt(source, module, stages.results, stages, time.perf_counter() - start)
     info = Specialization(signature, "compiled", reason, built.seconds)
     return SourceKernel(info, built, function, call.params, call.key, options)
+
+
+def _dialect(options: Options) -> Any:
+    """The vector instructions of a target; None for plain C."""
+    if options.target != "neon":
+        return None
+    from pto_jit.targets.neon.stage import Neon
+
+    return Neon()

@@ -42,7 +42,7 @@ class CCode(Code):
 
     def __init__(self, name: str, names: Identifiers, module: Any) -> None:
         self.function: Any = Function(name)
-        self.module = module
+        self.module: Any = module
         self.names = names
         self.worker: Any = CPointer("worker", "")
         self.output: list[Line] = []

@@ -99,6 +99,7 @@ class CFunctionWriter(FunctionWriter):
         self.callees: dict[str, Any] = {}
         self.hazards: set[str] = set()
         self._place = ""
+        self.captured: list[str] = []  # names of the function around that a range function uses
 
     # -- the function as a whole ----------------------------------------------------------------------------------
 

@@ -70,7 +70,7 @@ class CModule(ModuleWriter):
         if name not in self.products:
             from pto_jit.targets.c.products import Product
 
-            self.products[name] = Product(name)
+            self.products[name] = Product(name, self.dialect)
         return self.products[name]
 
 

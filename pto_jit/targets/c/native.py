@@ -85,12 +85,15 @@ def headers() -> dict[str, str]:
     return {path.name: path.read_text(encoding="utf-8") for path in files}
 
 
-def build(texts: Mapping[str, str], symbols: Mapping[str, int], flags: Sequence[str] = ()) -> ctypes.CDLL:
-    """One shared library of some translation units (name -> text), loaded and bound.
+def build(
+    texts: Mapping[str, str], symbols: Mapping[str, int], flags: Sequence[str] = (),
+    extra: Mapping[str, str] | None = None,
+) -> ctypes.CDLL:  # fmt: skip
+    """One shared library of some translation units (name -> text), loaded and bound; `extra`: further headers.
 
     Raises ToolchainError when there is no compiler, or when it refuses the sources.
     """
-    files = {**headers(), **texts, "pto_bind.c": binding()}
+    files = {**headers(), **(extra or {}), **texts, "pto_bind.c": binding()}
     command = [compiler(), *STANDARD, "-march=native", "-fPIC", "-shared", "-fvisibility=default", "-Wno-psabi", *flags,
                "-o", "program.so", *texts, "pto_bind.c", "-lm"]  # fmt: skip
     return load(toolchain.build(command, files, "program.so"), symbols)

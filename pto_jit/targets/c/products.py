@@ -8,6 +8,8 @@ ROWS x COLUMNS sums in registers.
 
 from __future__ import annotations
 
+from typing import Any
+
 from pto_jit.dtypes import BY_NAME, DType
 from pto_jit.targets.c.tidy import wrapped
 from pto_jit.targets.c.values import SIZES, memory_ctype, register_ctype
@@ -19,22 +21,26 @@ ROWS, COLUMNS = 6, 16
 class Product:
     """`pto_mm_<a>_<b>_<c>`: c = a @ b, or added to c."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, dialect: Any = None) -> None:
         a, b, c = (BY_NAME[n] for n in _dtypes(name))
         self.name = name
         self.a, self.b, self.c = a, b, c
+        self.rows, self.columns = ROWS, COLUMNS if c.bits <= 32 else COLUMNS // 2
+        own = None if dialect is None else dialect.product(c)
+        self.inner = own.body if own is not None else None
+        if own is not None:
+            self.rows, self.columns = own.rows, own.columns
         self.ctypes = ("", "", "", "", memory_ctype(a), "", "", memory_ctype(b), "", "", memory_ctype(c), "", "", "")
 
     def text(self) -> str:
         """The function and what it is made of."""
         sum_type = register_ctype(self.c)
-        columns = COLUMNS if self.c.bits <= 32 else COLUMNS // 2
         fused = {"float": "fmaf(a[i], b[j], c[i][j])", "double": "fma(a[i], b[j], c[i][j])"}.get(
             sum_type, "c[i][j] + a[i] * b[j]"
         )
         names = {
             "NAME": self.name, "A": memory_ctype(self.a), "B": memory_ctype(self.b), "C": memory_ctype(self.c),
-            "SUM": sum_type, "ROWS": str(ROWS), "COLUMNS": str(columns),
+            "SUM": sum_type, "ROWS": str(self.rows), "COLUMNS": str(self.columns),
             "READ_A": _widened(self.a, sum_type), "READ_B": _widened(self.b, sum_type), "FMA": fused,
         }  # fmt: skip
         text = _TEMPLATE.replace("@BLOCK@", self.block())
@@ -45,9 +51,10 @@ class Product:
 
     def block(self) -> str:
         """The inner loop: vectors of 32 bytes where the compiler has such types, else plain loops."""
+        if self.inner is not None:
+            return f"PTO_APART {_HEAD}\n{self.inner}}}"
         lanes = 32 // SIZES[register_ctype(self.c)]
-        columns = (COLUMNS if self.c.bits <= 32 else COLUMNS // 2) // lanes
-        rows, parts = range(ROWS), range(columns)
+        rows, parts = range(self.rows), range(self.columns // lanes)
         vectors = ", ".join(f"c{i}{j} = zero" for i in rows for j in parts)
         lines = [
             _HEAD.replace("static void", "PTO_CONTRACT static void"), "  PTO_CONTRACTED",

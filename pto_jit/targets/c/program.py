@@ -30,7 +30,7 @@ RUNTIME = Path(__file__).parent / "runtime"
 class CSource:
     """A program as C: `text` is the translation unit, `entry` the function a launch calls, `function` the one that a C
     program calls; helpers and body: what `text` is made of; sites, print_sites and plan as in `CpuProgram`; calls:
-    functions of the runtime that it uses."""
+    functions of the runtime that it uses; dialect: the vector instructions that it uses by name, if any."""
 
     name: str
     helpers: tuple[str, ...]
@@ -42,6 +42,12 @@ class CSource:
     print_sites: tuple[PrintSite, ...]
     plan: Any
     calls: frozenset[str]
+    dialect: Any = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The files of its own target that it includes, name -> text."""
+        return {} if self.dialect is None else self.dialect.files()
 
     @property
     def text(self) -> str:
@@ -50,10 +56,10 @@ class CSource:
 
 
 def write_source(
-    module: Module, *, debug: bool = False, fastmath: bool = False, dialect: Any = None, suffix: str = ""
+    module: Module, *, debug: bool = False, dialect: Any = None, suffix: str = ""
 ) -> CSource:
     """The C of a lowered module; TargetError for what it cannot be.  `suffix`: of the names that a linker sees."""
-    out = CModule(debug=debug, fast=fastmath, dialect=dialect)
+    out = CModule(debug=debug, fast=False, dialect=dialect)
     parallel = called_in_parallel(module)
     callees = {f.name: f for f in module.funcs}
     entry = module.func(module.entry)
@@ -73,7 +79,7 @@ def write_source(
     plan = None if not plans else plans[0] if len(plans) == 1 else plans
     sites = tuple((s.error.__name__, s.message, s.loc) for s in out.sites)
     return CSource(module.name, helpers, text, launcher, out.function_names[entry.name], prototypes[entry.name],
-                   sites, tuple(out.print_sites), plan, frozenset(out.calls))  # fmt: skip
+                   sites, tuple(out.print_sites), plan, frozenset(out.calls), dialect)  # fmt: skip
 
 
 def translation_unit(sources: Sequence[CSource]) -> str:

@@ -9,27 +9,30 @@ from pto_jit.targets.c.program import RUNTIME, CSource
 _README = """\
 # {name}, as C
 
-`{name}.c` is C11 on the run-time library in `runtime/`; `pto_elements.h` has what every program uses. Build a static
-library, or add the files to a program:
+`{name}.c` is C11{vectors} on the run-time library in `runtime/`; `pto_elements.h` has what every program
+uses. Build a static library (programs with it are linked with `-lm -pthread`):
 
-    {compiler} {flags} {machine} -I. -Iruntime -c {name}.c runtime/*.c -pthread
+    {compiler} {flags} \\
+      {machine} -I. -Iruntime -c {name}.c runtime/*.c -pthread
     ar rcs lib{name}.a *.o
 
 `{name}.h` declares
 
     {prototype};
 
-A launch runs `{entry}` with `pto_launch` (see `runtime/pto_runtime.h`): tensors are a pointer, extents and strides in
-bytes, every number is a 64-bit slot.
+A launch runs `{entry}` with `pto_launch` (see `runtime/pto_runtime.h`): tensors are a
+pointer, extents and strides in bytes, every number is a 64-bit slot.
 """
 
 
-def written_files(source: CSource, target: str) -> dict[str, str]:
+def written_files(source: CSource) -> dict[str, str]:
     """Name -> text."""
-    files = headers()
+    files, dialect = headers(), source.dialect
     runtime = {f"runtime/{p.name}": p.read_text(encoding="utf-8") for p in sorted(RUNTIME.glob("*.[ch]"))}
     readme = _README.format(
-        name=source.name, compiler="cc", flags=" ".join(STANDARD), machine="-march=native",
+        name=source.name, vectors="" if dialect is None else " with NEON intrinsics", flags=" ".join(STANDARD),
+        compiler="cc" if dialect is None else dialect.compiler,
+        machine="-march=native" if dialect is None else dialect.machine,
         prototype=source.prototype, entry=source.entry,
     )  # fmt: skip
     guard = f"PTO_{source.name.upper()}_H"
@@ -42,4 +45,4 @@ def written_files(source: CSource, target: str) -> dict[str, str]:
         "int64_t *results);\n\n#endif\n"
     )
     return {f"{source.name}.c": source.text, f"{source.name}.h": header, "pto_elements.h": files["pto_elements.h"],
-            **runtime, "README.md": readme}  # fmt: skip
+            **source.headers, **runtime, "README.md": readme}  # fmt: skip

@@ -27,7 +27,7 @@ from pto_jit.targets.loops.form import (
     Write,
 )
 from pto_jit.targets.loops.schedule import arguments
-from pto_jit.targets.neon import vectors
+from pto_jit.targets.neon import products, vectors
 from pto_jit.targets.neon.recipes import NeonRecipes
 from pto_jit.targets.vecmath import RECIPES
 
@@ -43,6 +43,16 @@ class Neon:
     headers = ('#include "pto_neon.h"',)
     include = Path(__file__).parent / "include"
     name = "neon"
+    compiler = "aarch64-linux-gnu-gcc"
+    machine = "-march=armv8.2-a"
+
+    def files(self) -> dict[str, str]:
+        """The headers by name."""
+        return {p.name: p.read_text(encoding="utf-8") for p in sorted(self.include.glob("*.h"))}
+
+    def product(self, dtype: DType) -> products.Inner | None:
+        """The inner loop of matrix products that sum in a dtype; None: the c target's serves."""
+        return products.F32 if dtype.name == "f32" else None
 
     def stage(self, nest: CNest, steps: Segment) -> tuple[str, dict[Fold, list[CSlot]]] | None:
         """Write the main loop of a stage; the index where the rest begins, and the accumulators so far.

@@ -16,8 +16,10 @@
 
 #if defined(__GNUC__)
 #define PTO_UNUSED __attribute__((unused))
+#define PTO_APART __attribute__((noinline))  // registers of its own
 #else
 #define PTO_UNUSED
+#define PTO_APART
 #endif
 #define PTO_INLINE PTO_UNUSED static inline
 

@@ -7,6 +7,16 @@
 
 #include "pto_elements.h"
 
+// What is loaded after this is not loaded before.
+#define PTO_STAY __asm__ volatile("" ::: "memory")
+// c += b * a[lane], in the register of c.
+#if defined(__GNUC__) && !defined(__clang__)
+#define PTO_FMLA(c, b, a, lane) \
+  __asm__("fmla %0.4s, %1.4s, %2.s[" #lane "]" : "+w"(c) : "w"(b), "w"(a))
+#else
+#define PTO_FMLA(c, b, a, lane) ((c) = vfmaq_laneq_f32(c, b, a, lane))
+#endif
+
 PTO_INLINE uint32x4_t pto_isnan_f32x4(float32x4_t x) { return vmvnq_u32(vceqq_f32(x, x)); }
 // NaN when either operand is; of equal operands the second.
 PTO_INLINE float32x4_t pto_max_f32x4(float32x4_t x, float32x4_t y) {
