@@ -157,7 +157,7 @@ def _range(r: nodes.Range, scope: Scope, typing: Typing) -> tuple[Expr, Expr]:
     """Lowest and highest value of an index with a `where`."""
     if not scope.is_index(r.name):
         raise scope.error(
-            CompilationError, "R036", f"`{r.name}` is given a range, but it is no index", r.loc,
+            CompilationError, "PTO-R036", f"`{r.name}` is given a range, but it is no index", r.loc,
             "use another name for the index",
         )  # fmt: skip
     ends: list[Expr] = []
@@ -165,12 +165,13 @@ def _range(r: nodes.Range, scope: Scope, typing: Typing) -> tuple[Expr, Expr]:
         for e in walk(end):
             if isinstance(e, (Read, Pad)):
                 raise scope.error(
-                    CompilationError, "R018", f"`{spelled(e)}` cannot be used in a range: a range is known before a "
+                    CompilationError, "PTO-R018",
+                    f"`{spelled(e)}` cannot be used in a range: a range is known before a "
                     "tensor is read", e.loc, "use sizes, integer parameters and numbers",
                 )  # fmt: skip
             if isinstance(e, nodes.Name) and scope.is_index(e.name):
                 raise scope.error(
-                    CompilationError, "R031", f"undefined variable `{e.name}` used in a range", e.loc,
+                    CompilationError, "PTO-R031", f"undefined variable `{e.name}` used in a range", e.loc,
                     "ranges are made of sizes, integer parameters and numbers",
                 )  # fmt: skip
         if not typing.integral(end):
@@ -178,7 +179,7 @@ def _range(r: nodes.Range, scope: Scope, typing: Typing) -> tuple[Expr, Expr]:
         form = symbolic(end, scope)
         if not form.known:
             raise scope.error(
-                RangeInferenceError, "R037", f"`{spelled(end)}` is no sum of sizes and numbers", end.loc,
+                RangeInferenceError, "PTO-R037", f"`{spelled(end)}` is no sum of sizes and numbers", end.loc,
                 "divide by constants only",
             )  # fmt: skip
         ends.append(form)
@@ -186,7 +187,7 @@ def _range(r: nodes.Range, scope: Scope, typing: Typing) -> tuple[Expr, Expr]:
     length = (high - low).value
     if length is not None and length < 0:
         raise scope.error(
-            RangeInferenceError, "R011", f"the range of `{r.name}` is empty: {low}:{high}", r.loc,
+            RangeInferenceError, "PTO-R011", f"the range of `{r.name}` is empty: {low}:{high}", r.loc,
             "the upper bound of a range is not below the lower one",
         )  # fmt: skip
     return low, high - 1
@@ -199,7 +200,8 @@ def _check_used(s: nodes.Statement, scope: Scope, found: dict[str, Loc]) -> None
     for index in s.indices:
         if index not in used and new:
             raise scope.error(
-                RangeInferenceError, "R012", f"the index `{index}` of `{s.target}` is not used on the right: it was "
+                RangeInferenceError, "PTO-R012",
+                f"the index `{index}` of `{s.target}` is not used on the right: it was "
                 "not solved in range inference", s.target_loc,
                 f"give it a range: `where {index} in 0:...` (`{index} = pl.axis(0, ...)` in Python)",
             )  # fmt: skip
@@ -296,7 +298,7 @@ def _round(state: _State, found: dict[str, Loc], s: nodes.Statement, scope: Scop
         length = (high - low).value
         if length is not None and length <= 0 and not any(0 in _constants(i.tensor) for _, _, i in bounds[index]):
             raise scope.error(
-                RangeInferenceError, "R011", f"inferred an empty range for `{index}`: {low}:{high}, from "
+                RangeInferenceError, "PTO-R011", f"inferred an empty range for `{index}`: {low}:{high}, from "
                 f"{' and '.join(result[index].accesses)}", used[0][1],
                 f"no value of `{index}` keeps these reads inside their tensors; check the subscripts and sizes",
             )  # fmt: skip
@@ -314,7 +316,7 @@ def _unsolved(s: nodes.Statement, scope: Scope, found: dict[str, Loc], state: _S
     reason = f"; it stands in {' and '.join(dict.fromkeys(why))}" if why else "; no read says how far it goes"
     names = ", ".join(f"`{m}`" for m in missing)
     return scope.error(
-        RangeInferenceError, "R010", f"could not infer ranges for {names} in the statement of `{s.target}`"
+        RangeInferenceError, "PTO-R010", f"could not infer ranges for {names} in the statement of `{s.target}`"
         f"{reason if len(missing) == 1 else ''}", found[first],
         f"use a where clause: `where {first} in 0:...` (`{first} = pl.axis(0, ...)` in Python)",
     )  # fmt: skip
@@ -335,7 +337,8 @@ def _left(state: _State, scope: Scope) -> tuple[list[Precondition], bool]:
             if made.condition is not None and made.condition.value is not None:
                 what = made.text.split(": ", 1)[1].split(" for all")[0]
                 raise scope.error(
-                    ShapeError, "R042", f"`{made.access}` leaves its tensor: `{what}` does not hold for all indices, "
+                    ShapeError, "PTO-R042",
+                    f"`{made.access}` leaves its tensor: `{what}` does not hold for all indices, "
                     "whatever the sizes", made.loc,
                     "narrow a range with `where`, guard the read, or pad it",
                 )  # fmt: skip

@@ -92,7 +92,8 @@ def _size(size: str | int, scope: Scope) -> Expr:
 
 def _twice(scope: Scope, text: str, loc: Loc, first: Loc) -> CompilationError:
     return scope.error(
-        CompilationError, "R026", f"`{text}` is used for two things: sizes, tensors and scalars share one set of names",
+        CompilationError, "PTO-R026",
+        f"`{text}` is used for two things: sizes, tensors and scalars share one set of names",
         loc, "use another name", Note("the other one", first),
     )  # fmt: skip
 
@@ -103,7 +104,7 @@ def _results(analysis: Analysis, scope: Scope) -> None:
         tensor = scope.tensors.get(r.name)
         if tensor is None or tensor.extents is None:
             raise scope.error(
-                CompilationError, "R025", f"`{r.name}` is returned, but no statement writes it", r.loc,
+                CompilationError, "PTO-R025", f"`{r.name}` is returned, but no statement writes it", r.loc,
                 f"write `{r.name}`, or remove it from the results",
             )  # fmt: skip
         if r.name in seen:
@@ -114,7 +115,7 @@ def _results(analysis: Analysis, scope: Scope) -> None:
             continue
         if len(r.sizes) != tensor.rank:
             raise scope.error(
-                ShapeError, "R043", f"`{r.name}` is declared with {len(r.sizes)} dimensions, but has {tensor.rank}",
+                ShapeError, "PTO-R043", f"`{r.name}` is declared with {len(r.sizes)} dimensions, but has {tensor.rank}",
                 r.loc, "declare one size per index",
             )  # fmt: skip
         for axis, size in enumerate(r.sizes):
@@ -129,7 +130,7 @@ def _equal(analysis: Analysis, scope: Scope, found: Expr, wanted: Expr, access: 
     if gap.value == 0:
         return
     if gap.value is not None:
-        raise scope.error(ShapeError, "R044", f"{access} is {found}, {wanted} is declared", loc, "make them equal")
+        raise scope.error(ShapeError, "PTO-R044", f"{access} is {found}, {wanted} is declared", loc, "make them equal")
     analysis.preconditions.append(
         Precondition("shape", f"{access}: {found} == {wanted}", access, loc, gap, True, str(wanted))
     )
@@ -156,35 +157,37 @@ class _Body:
         scope, callee = self.scope, s.definition
         if len(s.arguments) != len(callee.parameters) or len(s.targets) != len(callee.returns):
             raise scope.error(
-                TypeMismatchError, "R045", f"`{callee.name}` takes {len(callee.parameters)} arguments and gives "
+                TypeMismatchError, "PTO-R045", f"`{callee.name}` takes {len(callee.parameters)} arguments and gives "
                 f"{len(callee.returns)} results, found {len(s.arguments)} and {len(s.targets)}", s.loc,
                 "give one name for each",
             )  # fmt: skip
         callee = _without_clashes(callee, {*self.analysis.scope.sizes, *self.analysis.scope.scalars})
         inner = Scope(callee)
         outer = {p.name for p in callee.parameters}
+        for r in callee.returns:
+            if r.name in outer:
+                raise scope.error(
+                    CompilationError, "PTO-R047",
+                    f"`{callee.name}` writes its argument `{r.name}`, so it cannot be called "
+                    "here", s.loc, "call a definition that makes its results",
+                )  # fmt: skip
         for p, argument in zip(callee.parameters, s.arguments, strict=True):
             self.bind(s, inner, p, argument)
         for target in s.targets:
             self.check_target(target, s.loc, None)
             if target in scope.tensors:
                 raise scope.error(
-                    CompilationError, "R046", f"`{target}` is written already: a call makes new tensors", s.loc,
+                    CompilationError, "PTO-R046", f"`{target}` is written already: a call makes new tensors", s.loc,
                     "use another name",
                 )  # fmt: skip
         body = _Body(self.analysis, inner, f"{self.prefix}{callee.name}{len(self.analysis.statements)}_")
         body.named = {r.name: t for r, t in zip(callee.returns, s.targets, strict=True)}
         body.run()
         for r, target in zip(callee.returns, s.targets, strict=True):
-            if r.name in outer:
-                raise scope.error(
-                    CompilationError, "R047", f"`{callee.name}` writes its argument `{r.name}`, so it cannot be called "
-                    "here", s.loc, "call a definition that makes its results",
-                )  # fmt: skip
             made = inner.tensors.get(r.name)
             if made is None or made.extents is None:
                 raise scope.error(
-                    CompilationError, "R025", f"`{r.name}` is returned, but no statement writes it", r.loc,
+                    CompilationError, "PTO-R025", f"`{r.name}` is returned, but no statement writes it", r.loc,
                     f"write `{r.name}`, or remove it from the results",
                 )  # fmt: skip
             made.role = "output" if target in self.returned and not self.prefix else made.role
@@ -201,14 +204,15 @@ class _Body:
             scalar = scope.scalars.get(argument)
             if scalar is None or p.sizes or p.dtype != scalar.dtype:
                 raise scope.error(
-                    CompilationError, "R015", f"`{argument}` is used here, but nothing defines such a "
+                    CompilationError, "PTO-R015", f"`{argument}` is used here, but nothing defines such a "
                     f"{'tensor' if p.sizes else f'number of {p.dtype}'}", s.loc, "make it a parameter",
                 )  # fmt: skip
             inner.scalars[p.name] = scalar
             return
         if tensor.rank != p.rank or tensor.dtype != p.dtype:
             raise scope.error(
-                TypeMismatchError, "R048", f"`{s.definition.name}` takes {p.dtype} of rank {p.rank} for `{p.name}`, "
+                TypeMismatchError, "PTO-R048",
+                f"`{s.definition.name}` takes {p.dtype} of rank {p.rank} for `{p.name}`, "
                 f"`{argument}` is {tensor.dtype} of rank {tensor.rank}", s.loc, "pass a tensor of that kind",
             )  # fmt: skip
         for axis, size in enumerate(p.sizes):
@@ -251,7 +255,7 @@ class _Body:
         ends = [e for r in s.ranges for e in (r.low, r.high)]
         if sum(count(e) for e in (s.value, *s.exists, *ends)) > _LARGEST:
             raise self.scope.error(
-                CompilationError, "R049", f"the statement of `{s.target}` has more than {_LARGEST} parts", s.loc,
+                CompilationError, "PTO-R049", f"the statement of `{s.target}` has more than {_LARGEST} parts", s.loc,
                 "compute what is used many times in a statement of its own",
             )  # fmt: skip
 
@@ -260,14 +264,14 @@ class _Body:
         tensor = scope.tensors.get(target)
         if target in scope.scalars or target in scope.host or (tensor is not None and tensor.role == "input"):
             raise scope.error(
-                CompilationError, "R014", f"`{target}` is an input: inputs are immutable", loc,
+                CompilationError, "PTO-R014", f"`{target}` is an input: inputs are immutable", loc,
                 f"return `{target}` to write it in place, or write another tensor",
             )  # fmt: skip
         if target in scope.sizes:
             raise _twice(scope, target, loc, loc)
         if s is not None and tensor is None and s.op is not None and not s.fresh:
             raise scope.error(
-                CompilationError, "R019", f"`{target}` is accumulated into, but nothing has initialised it", loc,
+                CompilationError, "PTO-R019", f"`{target}` is accumulated into, but nothing has initialised it", loc,
                 "start anew: `+=!` (`= pl.sum(...)` in Python), or make it a parameter that is returned",
             )  # fmt: skip
 
@@ -276,18 +280,18 @@ class _Body:
         tensor = scope.tensors.get(s.target)
         if tensor is not None and tensor.rank != len(s.indices):
             raise scope.error(
-                ShapeError, "R016", f"`{s.target}` has {tensor.rank} dimension{'s' * (tensor.rank != 1)}, found "
+                ShapeError, "PTO-R016", f"`{s.target}` has {tensor.rank} dimension{'s' * (tensor.rank != 1)}, found "
                 f"{len(s.indices)}", s.target_loc, "give one subscript for each dimension",
             )  # fmt: skip
         for k, index in enumerate(s.indices):
             if not scope.is_index(index):
                 raise scope.error(
-                    CompilationError, "R035", f"`{index}` is a size or a parameter, not an index", s.target_loc,
+                    CompilationError, "PTO-R035", f"`{index}` is a size or a parameter, not an index", s.target_loc,
                     "subscripts on the left are indices: plain names of their own",
                 )  # fmt: skip
             if index in s.indices[:k]:
                 raise scope.error(
-                    CompilationError, "R034", f"`{index}` stands twice on the left", s.target_loc,
+                    CompilationError, "PTO-R034", f"`{index}` stands twice on the left", s.target_loc,
                     "give each dimension an index of its own",
                 )  # fmt: skip
 
@@ -322,7 +326,8 @@ class _Body:
         if found == dtype or literal or common(found, dtype) == dtype:
             return
         raise self.scope.error(
-            TypeMismatchError, "R020", f"`{s.target}` {verb} {dtype}, and {found} does not become the narrower type "
+            TypeMismatchError, "PTO-R020",
+            f"`{s.target}` {verb} {dtype}, and {found} does not become the narrower type "
             "without an explicit cast", s.value.loc, f"convert the value: `{dtype}(...)`",
         )  # fmt: skip
 
@@ -337,7 +342,7 @@ class _Body:
             text = f"`{index}` in {low}:{high} of `{s.target}` lies in {first}:{first + extent}"
             if gap.value is not None or at_least_zero(-gap - 1):
                 raise self.scope.error(
-                    ShapeError, "R027", f"the range {low}:{high} of `{index}` is not contained in the bounds of "
+                    ShapeError, "PTO-R027", f"the range {low}:{high} of `{index}` is not contained in the bounds of "
                     f"`{s.target}`, {first}:{first + extent}", s.target_loc,
                     f"narrow it: `where {index} in {first}:{first + extent}`",
                 )  # fmt: skip
@@ -357,7 +362,7 @@ class _Body:
             )
             if not plain or reduces or (s.op is not None and s.fresh):
                 raise scope.error(
-                    CompilationError, "R029", f"`{spelled(e)}` is read while `{s.target}` is written: the order of "
+                    CompilationError, "PTO-R029", f"`{spelled(e)}` is read while `{s.target}` is written: the order of "
                     "the elements is not defined", e.loc, "write another tensor",
                 )  # fmt: skip
 

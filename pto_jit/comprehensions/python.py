@@ -89,22 +89,22 @@ class _Reader:
 
     def fail(self, code: str, message: str, node: ast.AST, hint: str,
              kind: type[CompilationError] = CompilationError) -> NoReturn:  # fmt: skip
-        raise kind(message, self.loc(node), code=f"PTO-{code}", hint=hint)
+        raise kind(message, self.loc(node), code=code, hint=hint)
 
     def definition(self) -> Definition:
         node = self.node
         if not isinstance(node, ast.FunctionDef):
-            self.fail("R061", "a comprehension is a `def`", node, "write it as a function of its own")
+            self.fail("PTO-R061", "a comprehension is a `def`", node, "write it as a function of its own")
         for argument in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]:
             self.parameter(argument)
         if node.args.vararg or node.args.kwarg or node.args.defaults or any(node.args.kw_defaults):
-            self.fail("R062", "the parameters of a comprehension have neither defaults nor stars", node,
+            self.fail("PTO-R062", "the parameters of a comprehension have neither defaults nor stars", node,
                       "name each parameter")  # fmt: skip
         self.left = frozenset(_lefts(node))
         for stmt in node.body:
             self.statement(stmt, ())
         if self.returns is None:
-            self.fail("R063", f"`{node.name}` returns nothing", node, "return the tensors that it makes")
+            self.fail("PTO-R063", f"`{node.name}` returns nothing", node, "return the tensors that it makes")
         return Definition(node.name, tuple(self.parameters.values()), self.returns, tuple(self.body), False,
                           self.fn.__doc__, self.loc(node))  # fmt: skip
 
@@ -116,7 +116,7 @@ class _Reader:
             try:
                 kind = eval(kind, {**self.fn.__globals__, **self.cells})
             except Exception as error:  # whatever the annotation does
-                self.fail("R064", f"the annotation of `{argument.arg}` cannot be evaluated: {error}", argument,
+                self.fail("PTO-R064", f"the annotation of `{argument.arg}` cannot be evaluated: {error}", argument,
                           'write `pl.f32["M", "N"]`')  # fmt: skip
         loc = self.loc(argument)
         if isinstance(kind, TensorSpec):
@@ -130,7 +130,7 @@ class _Reader:
             for size in sizes:
                 named = isinstance(size, str) and size.isidentifier()
                 if not named and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
-                    self.fail("R065", f"{size!r} is no size", argument, "a size is a name or a whole number")
+                    self.fail("PTO-R065", f"{size!r} is no size", argument, "a size is a name or a whole number")
             self.sizes |= {s for s in sizes if isinstance(s, str)}
             self.parameters[argument.arg] = Parameter(argument.arg, kind.dtype, sizes, loc)
             if sizes:
@@ -140,7 +140,7 @@ class _Reader:
         elif kind is constexpr:
             self.parameters[argument.arg] = Parameter(argument.arg, None, (), loc)
         else:
-            self.fail("R066", f"`{argument.arg}` needs a type: a comprehension's shapes are named", argument,
+            self.fail("PTO-R066", f"`{argument.arg}` needs a type: a comprehension's shapes are named", argument,
                       f'write `{argument.arg}: pl.f32["M", "N"]` for a tensor, `{argument.arg}: pl.f32` for a number, '
                       f"`{argument.arg}: pl.constexpr` for a compile-time value")  # fmt: skip
 
@@ -148,7 +148,7 @@ class _Reader:
 
     def statement(self, stmt: ast.stmt, exists: tuple[Expression, ...]) -> None:
         if self.returns is not None:
-            self.fail("R067", "nothing follows the `return` of a comprehension", stmt, "return last")
+            self.fail("PTO-R067", "nothing follows the `return` of a comprehension", stmt, "return last")
         if isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Constant):
             return
         if isinstance(stmt, ast.Pass):
@@ -160,12 +160,13 @@ class _Reader:
         elif isinstance(stmt, (ast.Assign, ast.AnnAssign)) and stmt.value is not None:
             targets = stmt.targets if isinstance(stmt, ast.Assign) else [stmt.target]
             if len(targets) != 1:
-                self.fail("R068", "a statement of a comprehension has one target", stmt, "write a statement for each")
+                self.fail("PTO-R068",
+                          "a statement of a comprehension has one target", stmt, "write a statement for each")
             self.assignment(stmt, targets[0], stmt.value, exists)
         elif isinstance(stmt, ast.AugAssign):
             self.augmented(stmt, exists)
         else:
-            self.fail("R069", f"`{type(stmt).__name__}` has no meaning in a comprehension", stmt,
+            self.fail("PTO-R069", f"`{type(stmt).__name__}` has no meaning in a comprehension", stmt,
                       "write statements `O[i] = ...`, `with pl.exists(...)` and `return`; loops are inferred",
                       UnsupportedSyntaxError)  # fmt: skip
 
@@ -175,7 +176,7 @@ class _Reader:
         found: list[Return] = []
         for item in items:
             if not isinstance(item, ast.Name):
-                self.fail("R070", "a comprehension returns tensors by name", item, "write it in a statement first")
+                self.fail("PTO-R070", "a comprehension returns tensors by name", item, "write it in a statement first")
             found.append(Return(item.id, loc=self.loc(item)))
         self.returns = tuple(found)
 
@@ -184,7 +185,7 @@ class _Reader:
         for item in stmt.items:
             call = item.context_expr
             if not isinstance(call, ast.Call) or self.called(call.func) != "exists" or item.optional_vars:
-                self.fail("R071", "the only `with` of a comprehension is `with pl.exists(...)`", item.context_expr,
+                self.fail("PTO-R071", "the only `with` of a comprehension is `with pl.exists(...)`", item.context_expr,
                           "write `with pl.exists(A[i]):`", UnsupportedSyntaxError)  # fmt: skip
             held += [self.expression(a) for a in call.args]
         for inner in stmt.body:
@@ -197,7 +198,7 @@ class _Reader:
             return
         names = target.elts if isinstance(target, ast.Tuple) else [target]
         if not all(isinstance(n, ast.Name) for n in names):
-            self.fail("R072", "a statement writes `O[i, j]`, a name for an expression, or names of axes", target,
+            self.fail("PTO-R072", "a statement writes `O[i, j]`, a name for an expression, or names of axes", target,
                       "write the elements of a tensor: `O[i] = ...`")  # fmt: skip
         texts = [n.id for n in names if isinstance(n, ast.Name)]
         values = value.elts if isinstance(value, ast.Tuple) and isinstance(target, ast.Tuple) else [value]
@@ -211,15 +212,16 @@ class _Reader:
             self.call(stmt, texts, value, definition)
             return
         if len(texts) != 1:
-            self.fail("R073", "only axes and calls of comprehensions give several names", target, "name one expression")
+            self.fail("PTO-R073",
+                      "only axes and calls of comprehensions give several names", target, "name one expression")
         if texts[0] in self.parameters or texts[0] in self.sizes:
-            self.fail("R014", f"`{texts[0]}` is an input: inputs are immutable", target, "use another name")
+            self.fail("PTO-R014", f"`{texts[0]}` is an input: inputs are immutable", target, "use another name")
         self.lets[texts[0]] = self.expression(value)
 
     def axis(self, text: str, call: ast.expr) -> None:
         assert isinstance(call, ast.Call)
         if len(call.args) not in (0, 2) or call.keywords:
-            self.fail("R074", "`pl.axis` takes no bounds or two", call, "write `pl.axis()` or `pl.axis(0, N)`")
+            self.fail("PTO-R074", "`pl.axis` takes no bounds or two", call, "write `pl.axis()` or `pl.axis(0, N)`")
         ends = [self.expression(a) for a in call.args]
         self.axes[text] = (ends[0], ends[1], self.loc(call)) if ends else None
 
@@ -227,21 +229,21 @@ class _Reader:
         names: list[str] = []
         for a in value.args:
             if not isinstance(a, ast.Name):
-                self.fail("R075", "a comprehension is called with tensors by name", a, "name the tensor first")
+                self.fail("PTO-R075", "a comprehension is called with tensors by name", a, "name the tensor first")
             names.append(a.id)
         if value.keywords:
-            self.fail("R075", "a comprehension is called with tensors in order", value, "leave out the keywords")
+            self.fail("PTO-R075", "a comprehension is called with tensors in order", value, "leave out the keywords")
         self.tensors |= set(texts)
         self.body.append(CallStatement(tuple(texts), definition, tuple(names), self.loc(stmt)))
 
     def indices(self, target: ast.Subscript) -> list[str]:
         if not isinstance(target.value, ast.Name):
-            self.fail("R072", "a statement writes `O[i, j]`, a name for an expression, or names of axes", target,
+            self.fail("PTO-R072", "a statement writes `O[i, j]`, a name for an expression, or names of axes", target,
                       "write the elements of a tensor: `O[i] = ...`")  # fmt: skip
         items = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
         for item in items:
             if not isinstance(item, ast.Name):
-                self.fail("R076", "subscripts on the left are plain names", item,
+                self.fail("PTO-R076", "subscripts on the left are plain names", item,
                           "use an index of its own for each dimension")  # fmt: skip
         return [i.id for i in items if isinstance(i, ast.Name)]
 
@@ -251,12 +253,12 @@ class _Reader:
         if not isinstance(value, ast.Call) or name not in _REDUCTIONS:
             return None, True, value
         if len(value.args) != 1 or any(k.arg != "init" for k in value.keywords):
-            self.fail("R077", f"`pl.{name}` in a comprehension takes one expression (and `init=`)", value,
+            self.fail("PTO-R077", f"`pl.{name}` in a comprehension takes one expression (and `init=`)", value,
                       "axes are not given: what is not on the left is reduced")  # fmt: skip
         if not value.keywords:
             return name, True, value.args[0]
         if ast.unparse(value.keywords[0].value) != ast.unparse(target):
-            self.fail("R078", "`init=` is the element that is written", value.keywords[0].value,
+            self.fail("PTO-R078", "`init=` is the element that is written", value.keywords[0].value,
                       f"write `init={ast.unparse(target)}`")  # fmt: skip
         return name, False, value.args[0]
 
@@ -264,7 +266,7 @@ class _Reader:
         ops = {ast.Add: "sum", ast.Sub: "sum", ast.Mult: "prod"}
         op = ops.get(type(stmt.op))
         if not isinstance(stmt.target, ast.Subscript) or op is None:
-            self.fail("R079", "only `+=`, `-=` and `*=` on elements accumulate", stmt,
+            self.fail("PTO-R079", "only `+=`, `-=` and `*=` on elements accumulate", stmt,
                       "for others write `O[i] = pl.max(..., init=O[i])`")  # fmt: skip
         value = self.expression(stmt.value)
         if isinstance(stmt.op, ast.Sub):
@@ -339,7 +341,7 @@ class _Reader:
             value = self.value_of(node)
             if isinstance(value, (bool, int, float, np.generic)):
                 return Number(value.item() if isinstance(value, np.generic) else value, loc)
-        self.fail("R080", f"`{ast.unparse(node)}` has no meaning in a comprehension", node,
+        self.fail("PTO-R080", f"`{ast.unparse(node)}` has no meaning in a comprehension", node,
                   "write elements of tensors, numbers, and functions of them", UnsupportedSyntaxError)  # fmt: skip
 
     def name(self, node: ast.Name, loc: Loc) -> Expression:
@@ -360,15 +362,15 @@ class _Reader:
         if isinstance(base, ast.Attribute) and base.attr == "shape" and isinstance(base.value, ast.Name):
             if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, int) and node.slice.value >= 0:
                 return Extent(base.value.id, node.slice.value, loc)
-            self.fail("R081", "an axis of `shape` is a number", node.slice, "write `A.shape[0]`")
+            self.fail("PTO-R081", "an axis of `shape` is a number", node.slice, "write `A.shape[0]`")
         if not isinstance(base, ast.Name):
-            self.fail("R080", f"`{ast.unparse(node)}` has no meaning in a comprehension", node,
+            self.fail("PTO-R080", f"`{ast.unparse(node)}` has no meaning in a comprehension", node,
                       "elements are read from tensors by name", UnsupportedSyntaxError)  # fmt: skip
         items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         for item in items:
             captured = isinstance(item, ast.Name) and not self.is_local(item.id)
             if isinstance(item, ast.Name) and captured and isinstance(self.around(item.id), (int, np.integer)):
-                self.fail("R082", f"`{item.id}` is a variable around the comprehension "
+                self.fail("PTO-R082", f"`{item.id}` is a variable around the comprehension "
                           f"(= {self.around(item.id)!r}), and looks like an index", item,
                           f"declare the index: `{item.id} = pl.axis()`; the number is `0 + {item.id}`")  # fmt: skip
         return Read(base.id, tuple(self.expression(i) for i in items), loc) if items else Name(base.id, loc)
@@ -393,30 +395,30 @@ class _Reader:
         if isinstance(node.func, ast.Name) and (p := self.parameters.get(node.func.id)) and p.dtype is None:
             return self.host_call(p.name, node, loc)
         if function is None:
-            self.fail("R030", f"`{ast.unparse(node.func)}` is no function that is known here", node.func,
+            self.fail("PTO-R030", f"`{ast.unparse(node.func)}` is no function that is known here", node.func,
                       "elements are read with square brackets; functions are defined before")  # fmt: skip
         keywords = tuple((k.arg or "", self.constant(k.value)) for k in node.keywords)
         if any(isinstance(a, ast.Starred) for a in node.args) or any(not k for k, _ in keywords):
-            self.fail("R080", f"`{ast.unparse(node)}` has no meaning in a comprehension", node,
+            self.fail("PTO-R080", f"`{ast.unparse(node)}` has no meaning in a comprehension", node,
                       "write the arguments one by one", UnsupportedSyntaxError)  # fmt: skip
         name = getattr(function, "__pto_builtin__", None)
         if name in _REDUCTIONS:
             other = f", or `pl.{name}imum(a, b)` for two values" if name in ("min", "max") else ""
-            self.fail("R083", f"`pl.{name}` stands inside an expression: a statement has one reduction, outermost",
+            self.fail("PTO-R083", f"`pl.{name}` stands inside an expression: a statement has one reduction, outermost",
                       node, f"write it as a statement of its own{other}")  # fmt: skip
         args = tuple(self.expression(a) for a in node.args)
         if isinstance(function, DType):
             if len(args) != 1:
-                self.fail("R084", f"a conversion to {function} takes one value", node, f"write `pl.{function}(x)`")
+                self.fail("PTO-R084", f"a conversion to {function} takes one value", node, f"write `pl.{function}(x)`")
             return Cast(function, args[0], loc)
         if name == "cast":
             dtype = self.value_of(node.args[1]) if len(node.args) == 2 else None
             if not isinstance(dtype, DType):
-                self.fail("R084", "`pl.cast` takes a value and a dtype", node, "write `pl.cast(x, pl.f32)`")
+                self.fail("PTO-R084", "`pl.cast` takes a value and a dtype", node, "write `pl.cast(x, pl.f32)`")
             return Cast(dtype, args[0], loc)
         if name == "pad":
             if len(args) != 2 or not isinstance(args[0], Read):
-                self.fail("R085", "`pl.pad` takes an element of a tensor and a value", node,
+                self.fail("PTO-R085", "`pl.pad` takes an element of a tensor and a value", node,
                           "write `pl.pad(x[i], 0.0)`")  # fmt: skip
             return Pad(args[0], args[1], loc)
         if function in (min, max) and len(args) >= 2:
@@ -429,7 +431,7 @@ class _Reader:
         if isinstance(name, str):
             return Apply(name, args, None, keywords, loc)
         if not callable(function):
-            self.fail("R030", f"`{ast.unparse(node.func)}` is no function", node.func, "call functions only")
+            self.fail("PTO-R030", f"`{ast.unparse(node.func)}` is no function", node.func, "call functions only")
         return Apply(getattr(function, "__name__", "f"), args, function, keywords, loc)
 
     def host_call(self, name: str, node: ast.Call, loc: Loc) -> Expression:
@@ -443,5 +445,5 @@ class _Reader:
         value = self.value_of(node)
         if isinstance(value, (bool, int, float, str)):
             return value
-        self.fail("R086", f"the keyword argument `{ast.unparse(node)}` is no constant", node,
+        self.fail("PTO-R086", f"the keyword argument `{ast.unparse(node)}` is no constant", node,
                   "keyword arguments are compile-time values")  # fmt: skip

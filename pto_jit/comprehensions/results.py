@@ -128,20 +128,22 @@ def _error(analysis: Analysis, kind: type[CompilationError], code: str, message:
 def _check_parameter(analysis: Analysis, p: Parameter, shape: tuple[int, ...], sizes: dict[str, int],
                      first: dict[str, tuple[str, Loc]]) -> None:  # fmt: skip
     if len(shape) != p.rank:
-        raise _error(analysis, ShapeError, "R060", f"`{p.name}` has {p.rank} dimension{'s' * (p.rank != 1)}, found "
+        raise _error(analysis, ShapeError, "PTO-R060", f"`{p.name}` has {p.rank} dimension{'s' * (p.rank != 1)}, found "
                      f"an array of the shape {shape}", p.loc, "pass an array of that rank")  # fmt: skip
     for axis, (size, extent) in enumerate(zip(p.sizes, shape, strict=True)):
         host = analysis.scope.host.get(size) if isinstance(size, str) else size
         if isinstance(host, int):
             if extent != host:
-                raise _error(analysis, ShapeError, "R022", f"dimension {axis} of `{p.name}` is {host}, found {extent}",
+                raise _error(analysis, ShapeError, "PTO-R022",
+                             f"dimension {axis} of `{p.name}` is {host}, found {extent}",
                              p.loc, "pass an array of that size")  # fmt: skip
             continue
         assert isinstance(size, str)
         if sizes.setdefault(size, extent) != extent:
             where, loc = first[size]
             raise _error(
-                analysis, ShapeError, "R021", f"mismatched sizes for dimension `{size}`: {sizes[size]} in `{where}`, "
+                analysis, ShapeError, "PTO-R021",
+                f"mismatched sizes for dimension `{size}`: {sizes[size]} in `{where}`, "
                 f"but {extent} in dimension {axis} of `{p.name}`", p.loc, f"`{size}` is one size: make them equal",
                 Note(f"`{where}` gives {sizes[size]}", loc),
             )  # fmt: skip
@@ -160,7 +162,8 @@ def _check_ranges(analysis: Analysis, sizes: Mapping[str, int]) -> None:
                 why = f", from {' and '.join(solved.accesses)}" if solved else ""
                 loc = solved.places[0] if solved and solved.places else i.statement.loc
                 raise _error(
-                    analysis, ShapeError, "R023", f"the range of `{index}` is empty for these sizes: {low}:{high} is "
+                    analysis, ShapeError, "PTO-R023",
+                    f"the range of `{index}` is empty for these sizes: {low}:{high} is "
                     f"{a}:{b}{why} ({_values(low, high, sizes)})", loc, "pass arrays that are large enough",
                 )  # fmt: skip
             if a == b:
@@ -172,7 +175,7 @@ def _check_ranges(analysis: Analysis, sizes: Mapping[str, int]) -> None:
         value = p.condition.evaluate(sizes)
         if value < 0 or (p.exact and value != 0):
             raise _error(
-                analysis, ShapeError, "R024", f"{p.text}, which does not hold for these sizes "
+                analysis, ShapeError, "PTO-R024", f"{p.text}, which does not hold for these sizes "
                 f"({_values(p.condition, p.condition, sizes)})", p.loc, f"pass arrays for which `{p.access}` stays "
                 "inside its tensor",
             )  # fmt: skip

@@ -93,7 +93,7 @@ class Scope:
 
     def error(self, kind: type[CompilationError], code: str, message: str, loc: Loc, hint: str,
               *notes: Note) -> CompilationError:  # fmt: skip
-        return kind(message, loc, code=f"PTO-{code}", hint=hint, notes=(*notes, *self.notes()))
+        return kind(message, loc, code=code, hint=hint, notes=(*notes, *self.notes()))
 
 
 def width(kind: Kind) -> DType:
@@ -205,7 +205,7 @@ class Typing:
             found = None
         if found is None:
             raise self.scope.error(
-                TypeMismatchError, "R040", f"the element type of `{e.name}(...)` cannot be found by calling it",
+                TypeMismatchError, "PTO-R040", f"the element type of `{e.name}(...)` cannot be found by calling it",
                 e.loc, f"write it as a conversion: `pl.f32({e.name}(...))`",
             )  # fmt: skip
         return found
@@ -226,17 +226,12 @@ def checked(e: Expression, typing: Typing, floor: bool) -> Expression:
         found = scope.tensors.get(e.tensor)
         if found is None:
             raise scope.error(
-                CompilationError, "R015", f"`{e.tensor}` is used here, but nothing defines such a tensor", e.loc,
+                CompilationError, "PTO-R015", f"`{e.tensor}` is used here, but nothing defines such a tensor", e.loc,
                 "make it a parameter, or write it in a statement above",
-            )  # fmt: skip
-        if found.extents is None:
-            raise scope.error(
-                CompilationError, "R041", f"`{e.tensor}` is read before a statement writes it", e.loc,
-                f"write `{e.tensor}` in a statement above",
             )  # fmt: skip
         if len(e.subscripts) != found.rank:
             raise scope.error(
-                ShapeError, "R016", f"`{e.tensor}` has {found.rank} "
+                ShapeError, "PTO-R016", f"`{e.tensor}` has {found.rank} "
                 f"dimension{'s' * (found.rank != 1)}, found {len(e.subscripts)}", e.loc,
                 "give one subscript for each dimension",
             )  # fmt: skip
@@ -245,14 +240,15 @@ def checked(e: Expression, typing: Typing, floor: bool) -> Expression:
         return checked(Read(e.name, (), e.loc), typing, floor) if tensor.rank == 0 else _whole(scope, e, tensor)
     if isinstance(e, Apply) and e.function is None and e.name not in FUNCTIONS and e.name != "where":
         raise scope.error(
-            CompilationError, "R030", f"`{e.name}` is no function of single elements", e.loc,
+            CompilationError, "PTO-R030", f"`{e.name}` is no function of single elements", e.loc,
             "functions of tiles do not stand in a comprehension",
         )  # fmt: skip
     if isinstance(e, Apply) and isinstance(e.function, HostFunction):
         function = scope.host.get(e.function.name)
         if not callable(function):
             raise scope.error(
-                TypeMismatchError, "R038", f"`{e.name}` is called, but it is {function!r}", e.loc, "pass a function",
+                TypeMismatchError, "PTO-R038",
+                f"`{e.name}` is called, but it is {function!r}", e.loc, "pass a function",
             )  # fmt: skip
         known = getattr(function, "__pto_builtin__", None)
         e = Apply(known or e.name, e.arguments, None if known else function, e.keywords, e.loc)
@@ -275,20 +271,20 @@ def _bitwise(typing: Typing, e: Binary) -> bool:
 
 def _whole(scope: Scope, e: Name, tensor: Tensor) -> Expression:
     raise scope.error(
-        ShapeError, "R016", f"`{e.name}` has {tensor.rank} dimension{'s' * (tensor.rank != 1)}, found 0", e.loc,
+        ShapeError, "PTO-R016", f"`{e.name}` has {tensor.rank} dimension{'s' * (tensor.rank != 1)}, found 0", e.loc,
         "give one subscript for each dimension",
     )  # fmt: skip
 
 
 def not_integral(scope: Scope, e: Expression, kind: Kind, what: str) -> CompilationError:
     return scope.error(
-        TypeMismatchError, "R017", f"{what} is an integer, found {width(kind)}", e.loc,
+        TypeMismatchError, "PTO-R017", f"{what} is an integer, found {width(kind)}", e.loc,
         "convert it: `int32(...)` in text, `pl.i32(...)` in Python",
     )  # fmt: skip
 
 
 def unreduced(scope: Scope, s: nodes.Statement, index: str, loc: Loc) -> CompilationError:
     return scope.error(
-        RangeInferenceError, "R013", f"`{s.target}` is assigned with `=`, but `{index}` is not on the left: "
+        RangeInferenceError, "PTO-R013", f"`{s.target}` is assigned with `=`, but `{index}` is not on the left: "
         "it needs a reduction", loc, f"write `+=!` (`pl.sum(...)` in Python), or put `{index}` on the left",
     )  # fmt: skip
