@@ -81,6 +81,7 @@ def parser() -> argparse.ArgumentParser:
     differ.add_argument("--all", action="store_true", help="the peers' rows too, not only those of pto")
     limits = commands.add_parser("limits", help="measure this machine's peak arithmetic rate and memory bandwidth")
     limits.add_argument("--threads", metavar="N,...", help="thread counts (default: 1 and the number of cores)")
+    commands.add_parser("frontend", help="time from source to verified IR, and finding the specialisation of a call")
     tasks = commands.add_parser("tasks", help="build and run the task graph of a LLaMA-7B layer, beside other runtimes")
     tasks.add_argument("--tiles", default="32,64,96,128", metavar="N,...", help="lengths in tiles of 32 rows")
     tasks.add_argument("--threads", metavar="N,...", help="thread counts (default: 1 and the number of cores)")
@@ -111,6 +112,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return _compare(out, options.first, options.second, everything=options.all)
             case "tasks":
                 return _tasks(out, options)
+            case "frontend":
+                return _frontend(out)
             case "limits":
                 return _limits(out, _thread_counts(options.threads))
             case _:
@@ -121,6 +124,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         top.exit(1, f"pto-bench: {error}\n")
     except KeyboardInterrupt:
         top.exit(130, "pto-bench: interrupted\n")
+
+
+def _frontend(out: Console) -> int:
+    from pto_jit.bench import frontend
+
+    for cost in (*frontend.compilation(), *frontend.lookups()):
+        scale, unit = (1e3, "ms") if cost.seconds >= 1e-4 else (1e6, "us")
+        out.print(f"{cost.seconds * scale:9.2f} {unit}  {cost.name}", highlight=False)
+    return 0
 
 
 def _positive_int(text: str) -> int:
