@@ -16,7 +16,7 @@ struct pto_block {
     pto_pool *pool;
     unsigned char *base;     /* what the allocator gave */
     size_t total;            /* its size: exactly that of its class */
-    pto_launch_state *owner; /* live: the launch that owns it, or NULL.  cached: `cached_owner` */
+    pto_launch_state *owner; /* live: the launch that owns it, or NULL.  cached: CACHED_OWNER */
     pto_block *older;        /* cached: order of freeing.  live: the owner's list */
     pto_block *newer;
     pto_block *class_next; /* cached: the class, most recent first */
@@ -26,7 +26,7 @@ struct pto_block {
 _Static_assert(sizeof(pto_block) <= PTO_CACHE_LINE, "a header is the cache line before the data");
 
 /* Nobody's launch: marks what is free, so that freeing it again is found before it breaks the lists. */
-static pto_launch_state cached_owner;
+#define CACHED_OWNER ((pto_launch_state *)(uintptr_t)1)
 
 #define SMALLEST_LOG2 8u
 #define LARGEST_LOG2 46u
@@ -233,7 +233,7 @@ static void cache(pto_pool *pool, pto_block *block) {
     unsigned index = class_of(block->total, &size);
     pool->buffers_live--;
     pool->bytes_live -= (int64_t)block->total;
-    block->owner = &cached_owner;
+    block->owner = CACHED_OWNER;
     block->class_prev = NULL;
     block->class_next = pool->classes[index];
     if (block->class_next != NULL) {
@@ -261,7 +261,7 @@ void pto_buffer_free(pto_worker *w, void *p) {
     pto_pool *pool = block->pool;
     pto_allocator allocator = pool->allocator;
     pool_lock(pool);
-    if (PTO_UNLIKELY(block->owner == &cached_owner)) {
+    if (PTO_UNLIKELY(block->owner == CACHED_OWNER)) {
         fputs("pto_jit: a buffer was freed twice\n", stderr);
         abort();
     }
