@@ -2,8 +2,8 @@
 """What a compilation costs before machine code is made, and what a call costs before it runs.
 
 The kernel has about a hundred lines of what kernels have: loads, reductions, branches and loops on run-time values,
-carried tiles.  Times are the least of many repetitions, of CPU time of this thread for compilations; beside them stand the
-time of parsing the same text with `ast` and that of a small function of NumPy.
+carried tiles.  Times are the least of many repetitions, of CPU time of this thread for compilations; beside them stand
+the time of parsing the same text with `ast` and that of a small function of NumPy.
 """
 
 from __future__ import annotations
@@ -101,6 +101,7 @@ def lookups() -> list[Cost]:
         a[0] = len(name)
 
     arrays = [np.ones(8, np.float32) for _ in range(4)]
+    p, q, r, w = arrays
     names = [f"name {k}" for k in range(100)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -110,7 +111,7 @@ def lookups() -> list[Cost]:
             many(arrays[0], name)
     return [
         Cost("np.add of two arrays of one element", _each(lambda: np.add(arrays[0][:1], arrays[1][:1]))),
-        Cost("a call with eight arguments", _each(lambda: eight(*arrays, 1, 2, 1.0, 2.0))),
+        Cost("a call with eight arguments", _each(lambda: eight(p, q, r, w, 1, 2, 1.0, 2.0))),
         Cost("a call, the only specialisation", alone),
         Cost("a call, the first of 100 specialisations", _each(lambda: many(arrays[0], names[0]))),
         Cost("a call, the last of 100 specialisations", _each(lambda: many(arrays[0], names[99]))),
