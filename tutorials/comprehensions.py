@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 # ruff: noqa: F821, UP037  (indices are names that nothing defines; sizes are text)
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false
 """A small convolutional network in index notation: no loop, no shape and no range is written down.
 
     python tutorials/comprehensions.py            runs it and prints what was inferred

@@ -295,6 +295,7 @@ def main() -> None:
         wanted = list(lengths(options.seq, options.rows))
         bar = progress.add_task("weights", total=1 + 2 * len(wanted))
         weights = make_weights(hidden, ffn, np.random.default_rng(0))
+        graph, arguments = None, ()
         for seq in wanted:
             progress.update(bar, advance=1, description=f"{seq} tokens: running")
             arguments = layer_arguments(seq, weights, heads, options.rows)
@@ -317,10 +318,10 @@ def main() -> None:
         progress.update(bar, advance=1, description="done")
     compiled = [s for s in decoder_layer.specializations() if s.origin == "compiled"]
     console.print(f"compiled {len(compiled)} time(s) for {len(wanted)} lengths")
-    if options.graph:
+    if options.graph and graph is not None:
         graph.render(options.graph)
         console.print(f"drawn: {options.graph}")
-    if options.trace:
+    if options.trace and graph is not None:
         graph.run()
         graph.trace(options.trace)
         console.print(f"traced: {options.trace}")
