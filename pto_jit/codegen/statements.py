@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen import builtins
 from pto_jit.codegen.frames import MISSING, Frame, Unusable
+from pto_jit.codegen.indices import comprehension, is_comprehension
 from pto_jit.codegen.patterns import matches
 from pto_jit.codegen.regions import Status, Target
 from pto_jit.codegen.syntax import refuse
@@ -89,6 +90,9 @@ class Statements:
         return None
 
     def assign(self, node: ast.Assign) -> Status:
+        if is_comprehension(self.g, node.targets[0]):
+            comprehension(self.g, node, node.targets[0])
+            return None
         self.g.wanted = _assigned(node)
         value = self.g.expressions.visit(node.value)
         for target in node.targets:
@@ -114,6 +118,8 @@ class Statements:
             result = x.operate(op, old, value, in_place=True)
             holder = g.frame.owner(target.id) or g.frame
             self.bind_name(holder, target.id, result, node)
+        elif is_comprehension(g, target):
+            comprehension(g, node, target)
         elif isinstance(target, ast.Subscript):
             base, item = x.visit(target.value), x.visit(target.slice)
             g.node = target

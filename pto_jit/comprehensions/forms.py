@@ -201,10 +201,9 @@ def _extreme(
         return [b for bounds in found for b in bounds]
     if len(found) != len(atom.options) or any(len(b) != 1 for b in found):
         return None
-    sides = {b[0][0] for b in found}
-    if len(sides) != 1:
+    one = found[0][0][0]
+    if any(b[0][0] != one for b in found):
         return None
-    (one,) = sides
     return [(one, extreme("min" if one == "low" else "max", [b[0][1] for b in found]))]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+from collections.abc import Mapping
 from types import FunctionType
 from typing import Any, NoReturn
 
@@ -38,7 +39,7 @@ from pto_jit.comprehensions.nodes import (
 from pto_jit.dtypes import Annotated, DType
 from pto_jit.errors import CompilationError, Loc, UnsupportedSyntaxError
 from pto_jit.language import Symbol, TensorSpec, constexpr
-from pto_jit.source import Located, locate
+from pto_jit.source import Located, SourceFile, locate
 
 _MISSING = object()
 _BINARY: dict[type[ast.operator], str] = {
@@ -54,7 +55,7 @@ _ALIASES = {"abs": "abs", "round": "round"}  # builtins of one argument
 
 def read_function(fn: FunctionType) -> Definition:
     """The definition that a function spells. Raises CompilationError at the place of what cannot be read."""
-    return _Reader(fn, locate(fn)).definition()
+    return _FunctionReader(fn, locate(fn)).definition()
 
 
 def _lefts(node: ast.FunctionDef) -> set[str]:
@@ -66,15 +67,11 @@ def _lefts(node: ast.FunctionDef) -> set[str]:
     }
 
 
-class _Reader:
-    def __init__(self, fn: FunctionType, located: Located) -> None:
-        self.fn, self.file, self.node = fn, located.file, located.node
-        self.cells = {}
-        for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
-            try:
-                self.cells[name] = cell.cell_contents
-            except ValueError:  # not assigned yet: an index, most likely
-                continue
+class Reader:
+    """Reads statements; `cells` and `globals` are the names around."""
+
+    def begin(self, file: SourceFile, cells: dict[str, Any], names: Mapping[str, Any]) -> None:
+        self.file, self.cells, self.globals = file, cells, names
         self.parameters: dict[str, Parameter] = {}
         self.sizes: set[str] = set()
         self.lets: dict[str, Expression] = {}
@@ -90,59 +87,6 @@ class _Reader:
     def fail(self, code: str, message: str, node: ast.AST, hint: str,
              kind: type[CompilationError] = CompilationError) -> NoReturn:  # fmt: skip
         raise kind(message, self.loc(node), code=code, hint=hint)
-
-    def definition(self) -> Definition:
-        node = self.node
-        if not isinstance(node, ast.FunctionDef):
-            self.fail("PTO-R061", "a comprehension is a `def`", node, "write it as a function of its own")
-        for argument in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]:
-            self.parameter(argument)
-        if node.args.vararg or node.args.kwarg or node.args.defaults or any(node.args.kw_defaults):
-            self.fail("PTO-R062", "the parameters of a comprehension have neither defaults nor stars", node,
-                      "name each parameter")  # fmt: skip
-        self.left = frozenset(_lefts(node))
-        for stmt in node.body:
-            self.statement(stmt, ())
-        if self.returns is None:
-            self.fail("PTO-R063", f"`{node.name}` returns nothing", node, "return the tensors that it makes")
-        return Definition(node.name, tuple(self.parameters.values()), self.returns, tuple(self.body), False,
-                          self.fn.__doc__, self.loc(node))  # fmt: skip
-
-    # -- parameters -----------------------------------------------------------------------------------------------
-
-    def parameter(self, argument: ast.arg) -> None:
-        kind = self.fn.__annotations__.get(argument.arg, _MISSING)
-        if isinstance(kind, str):
-            try:
-                kind = eval(kind, {**self.fn.__globals__, **self.cells})
-            except Exception as error:  # whatever the annotation does
-                self.fail("PTO-R064", f"the annotation of `{argument.arg}` cannot be evaluated: {error}", argument,
-                          'write `pl.f32["M", "N"]`')  # fmt: skip
-        loc = self.loc(argument)
-        if isinstance(kind, TensorSpec):
-            sizes = tuple(
-                s.name if isinstance(s, Symbol) else f"{argument.arg}_{k}" if s is None else s
-                for k, s in enumerate(kind.shape)
-            )
-            kind = Annotated(kind.dtype, sizes)
-        if isinstance(kind, Annotated):
-            sizes = tuple(s.name if isinstance(s, Symbol) else s for s in kind.sizes)
-            for size in sizes:
-                named = isinstance(size, str) and size.isidentifier()
-                if not named and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
-                    self.fail("PTO-R065", f"{size!r} is no size", argument, "a size is a name or a whole number")
-            self.sizes |= {s for s in sizes if isinstance(s, str)}
-            self.parameters[argument.arg] = Parameter(argument.arg, kind.dtype, sizes, loc)
-            if sizes:
-                self.tensors.add(argument.arg)
-        elif isinstance(kind, DType):
-            self.parameters[argument.arg] = Parameter(argument.arg, kind, (), loc)
-        elif kind is constexpr:
-            self.parameters[argument.arg] = Parameter(argument.arg, None, (), loc)
-        else:
-            self.fail("PTO-R066", f"`{argument.arg}` needs a type: a comprehension's shapes are named", argument,
-                      f'write `{argument.arg}: pl.f32["M", "N"]` for a tensor, `{argument.arg}: pl.f32` for a number, '
-                      f"`{argument.arg}: pl.constexpr` for a compile-time value")  # fmt: skip
 
     # -- statements -----------------------------------------------------------------------------------------------
 
@@ -294,7 +238,7 @@ class _Reader:
         """What a name means around the function; `_MISSING` when nothing."""
         if name in self.cells:
             return self.cells[name]
-        return self.fn.__globals__.get(name, getattr(builtins, name, _MISSING))
+        return self.globals.get(name, getattr(builtins, name, _MISSING))
 
     def value_of(self, node: ast.expr) -> Any:
         """The object that a name or an attribute of one is; None when it is none of around."""
@@ -447,3 +391,69 @@ class _Reader:
             return value
         self.fail("PTO-R086", f"the keyword argument `{ast.unparse(node)}` is no constant", node,
                   "keyword arguments are compile-time values")  # fmt: skip
+
+
+class _FunctionReader(Reader):
+    """Reads a whole function."""
+
+    def __init__(self, fn: FunctionType, located: Located) -> None:
+        cells: dict[str, Any] = {}
+        for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+            try:
+                cells[name] = cell.cell_contents
+            except ValueError:  # not assigned yet: an index, most likely
+                continue
+        self.fn, self.node = fn, located.node
+        self.begin(located.file, cells, fn.__globals__)
+
+    def definition(self) -> Definition:
+        node = self.node
+        if not isinstance(node, ast.FunctionDef):
+            self.fail("PTO-R061", "a comprehension is a `def`", node, "write it as a function of its own")
+        for argument in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]:
+            self.parameter(argument)
+        if node.args.vararg or node.args.kwarg or node.args.defaults or any(node.args.kw_defaults):
+            self.fail("PTO-R062", "the parameters of a comprehension have neither defaults nor stars", node,
+                      "name each parameter")  # fmt: skip
+        self.left = frozenset(_lefts(node))
+        for stmt in node.body:
+            self.statement(stmt, ())
+        if self.returns is None:
+            self.fail("PTO-R063", f"`{node.name}` returns nothing", node, "return the tensors that it makes")
+        return Definition(node.name, tuple(self.parameters.values()), self.returns, tuple(self.body), False,
+                          self.fn.__doc__, self.loc(node))  # fmt: skip
+
+
+    def parameter(self, argument: ast.arg) -> None:
+        kind = self.fn.__annotations__.get(argument.arg, _MISSING)
+        if isinstance(kind, str):
+            try:
+                kind = eval(kind, {**self.fn.__globals__, **self.cells})
+            except Exception as error:  # whatever the annotation does
+                self.fail("PTO-R064", f"the annotation of `{argument.arg}` cannot be evaluated: {error}", argument,
+                          'write `pl.f32["M", "N"]`')  # fmt: skip
+        loc = self.loc(argument)
+        if isinstance(kind, TensorSpec):
+            sizes = tuple(
+                s.name if isinstance(s, Symbol) else f"{argument.arg}_{k}" if s is None else s
+                for k, s in enumerate(kind.shape)
+            )
+            kind = Annotated(kind.dtype, sizes)
+        if isinstance(kind, Annotated):
+            sizes = tuple(s.name if isinstance(s, Symbol) else s for s in kind.sizes)
+            for size in sizes:
+                named = isinstance(size, str) and size.isidentifier()
+                if not named and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
+                    self.fail("PTO-R065", f"{size!r} is no size", argument, "a size is a name or a whole number")
+            self.sizes |= {s for s in sizes if isinstance(s, str)}
+            self.parameters[argument.arg] = Parameter(argument.arg, kind.dtype, sizes, loc)
+            if sizes:
+                self.tensors.add(argument.arg)
+        elif isinstance(kind, DType):
+            self.parameters[argument.arg] = Parameter(argument.arg, kind, (), loc)
+        elif kind is constexpr:
+            self.parameters[argument.arg] = Parameter(argument.arg, None, (), loc)
+        else:
+            self.fail("PTO-R066", f"`{argument.arg}` needs a type: a comprehension's shapes are named", argument,
+                      f'write `{argument.arg}: pl.f32["M", "N"]` for a tensor, `{argument.arg}: pl.f32` for a number, '
+                      f"`{argument.arg}: pl.constexpr` for a compile-time value")  # fmt: skip

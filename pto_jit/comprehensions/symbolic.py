@@ -358,13 +358,11 @@ def _proven(e: Expr, effort: list[int]) -> bool:
     if effort[0] < 0:
         return False
     for monomial, factor in e.terms:
-        if not monomial:
-            continue
-        if len(monomial) > 1:
-            if factor < 0 or not all(_non_negative(a) for a in monomial):
+        if len(monomial) != 1:
+            if monomial and (factor < 0 or not all(_non_negative(a) for a in monomial)):
                 return False
             continue
-        atom = monomial[0]
+        (atom,) = monomial
         if isinstance(atom, Extreme):
             rest = e - Expr(((monomial, factor),))
             cases = (rest + option * factor for option in atom.options)
@@ -401,7 +399,8 @@ def _text(e: Expr) -> str:
         others = [(m, f) for m, f in terms if m != divisions[0]]
         return _sum([(1, written)] + [_term(m, f) for m, f in others], 0)
     negative = next((m for m, f in terms if f < 0), ())
-    return _sum([_term(m, f) for m, f in terms], offset, len(negative) == 1 and isinstance(negative[0], Div))
+    divides = len(negative) == 1 and any(isinstance(a, Div) for a in negative)
+    return _sum([_term(m, f) for m, f in terms], offset, divides)
 
 
 def _sum(parts: list[tuple[int, str]], offset: int, divides: bool = False) -> str:
