@@ -9,6 +9,11 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.errors import LaunchError
+from pto_jit.targets.cpu import products
+from pto_jit.targets.cpu.matmul import library
+from pto_jit.targets.cpu.matmul.blocking import Caches, blocking_of
+from pto_jit.targets.cpu.matmul.library import Processor
+from pto_jit.targets.cpu.matmul.shape import Combo, Machine, scheme_of
 
 RNG = np.random.default_rng(1)
 
@@ -91,3 +96,28 @@ def test_an_accumulator_of_another_size_is_an_error() -> None:
         chain(matrix(5, 3), matrix(3, 7), matrix(4, 7))
     with pytest.raises(LaunchError, match="declared extents"):
         chain(matrix(5, 3), matrix(3, 7), matrix(5, 8))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_every_way_through_a_product(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small caches, so that small products take the ways of large ones: streamed, near, near with few blocks, far."""
+    monkeypatch.setattr(library, "host_caches", lambda: Caches(l1=16 << 10, l2=128 << 10, l3=512 << 10))
+    monkeypatch.setattr(products, "_LIBRARIES", {})
+    plan = blocking_of(scheme_of(Combo("f32", "f32", "f32"), Machine.of(*_here())), library.host_caches())
+
+    @pto.jit(cache=False, num_threads=threads)
+    def product(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor):
+        pl.store(pl.load(x) @ pl.load(y), [0, 0], out)
+
+    n = k = int((plan.far_bytes // 8) ** 0.5) + 13  # B is just larger than half a slab
+    heights = [3, 20, 41, plan.rows - 1, plan.rows + 1, 2 * plan.rows + 5, 3 * plan.rows, 3 * plan.rows + 1]
+    for m in heights:
+        x, y = matrix(m, k), matrix(k, n)
+        for b in (y, np.asfortranarray(y)):
+            out = np.full((m, n), np.nan, np.float32)
+            product(x, b, out)
+            np.testing.assert_allclose(out, x.astype(np.float64) @ y, atol=1e-3, err_msg=f"{m} rows")
+
+
+def _here() -> tuple[str, str]:
+    return Processor.host().features, Processor.host().triple

@@ -5,7 +5,7 @@ Three ways to walk a product, chosen from m, n, k and the strides alone:
 
 * *in place*: B with contiguous columns is read where it lies: small B, or so few rows of A that B is read once anyway
   (then in blocks of few rows of B, so that memory is read in long runs);
-* *near*: m fits one block of rows: B is packed block by block into L2 and used at once;
+* *near*: m fits one block of rows, or few and B is large: B is packed block by block into L2 and used at once;
 * *far*: a slab of B (all of k) is packed first, then tiles of C are computed from it; both steps split over workers.
 
 k is never split between workers and its blocking depends on sizes and strides alone, so results do not depend on their
@@ -61,7 +61,9 @@ def _near(parts: Parts) -> None:
     blocks = f.ceil_div(k, depth)
     bytes_a = f.select(how.equals(0), 0, block_a * blocks)
     panel = groups * (s.tile_columns * s.unit) + s.header
-    wide = f.select(here, n, f.minimum(n, plan.near_columns))
+    # more rows than one block: A takes more of L2, B less
+    half = max(plan.near_columns // 2 // s.tile_columns, 1) * s.tile_columns
+    wide = f.select(here, n, f.minimum(n, f.select(m <= plan.rows, f.const(plan.near_columns), half)))
     bytes_b = f.select(here, 0, f.ceil_div(wide, s.tile_columns) * panel)
     total = bytes_a + bytes_b
     room = f.variable(Value(f, PTR, "null"))

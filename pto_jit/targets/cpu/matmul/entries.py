@@ -42,7 +42,7 @@ def _single(parts: Parts) -> None:
             place = place & (n % s.lanes).equals(0)
         with f.when(place):
             f.give(f.call("near", I32, [*f.parameters, f.const(1)]))
-    with f.when(m <= plan.rows):
+    with f.when(parts.near(f, m, n, k)):
         f.give(f.call("near", I32, [*f.parameters, f.const(0)]))
     f.give(f.call("far", I32, [*f.parameters, f.const(0)]))
 
@@ -55,7 +55,10 @@ def _columns_task(parts: Parts) -> None:
     left = begin * task
     wide = f.minimum(n, end * task) - left
     b, c = f.offset(b, left * b_cs), f.offset(c, left * s.element_c)
-    f.give(f.call("single", I32, [w, m, wide, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep]))
+    part = [w, m, wide, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep]
+    with f.when(m > parts.blocking.rows):  # near for all columns, not for so few
+        f.give(f.call("near", I32, [*part, f.const(0)]))
+    f.give(f.call("single", I32, part))
 
 
 def _rows_task(parts: Parts) -> None:
@@ -88,7 +91,7 @@ def _split(parts: Parts) -> None:
             task = f.round_up(f.maximum(f.ceil_div(m, 32), least), s.tile_rows)
             context = parts.save(f, [*f.parameters, task])
             f.give(parts.share(f, "rows_task", w, context, f.ceil_div(m, task)))
-    with f.when((m <= plan.rows) & (n > 4 * s.tile_columns)):
+    with f.when(parts.near(f, m, n, k) & (n > 4 * s.tile_columns)):
         least = f.ceil_div(f.const(plan.task_work), m * k)
         streams = (m <= plan.stream_rows) & b_cs.equals(s.element_b)
         least = f.select(streams, f.maximum(least, plan.long_columns), least)

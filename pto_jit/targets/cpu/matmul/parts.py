@@ -61,6 +61,15 @@ class Parts:
         spread = (bytes_ <= 4 * plan.small_bytes) & (b_rs % 1024).differs(0)
         return ((bytes_ <= plan.small_bytes) | spread) & (k <= plan.depth * s.group)
 
+    def near(self, f: Function, m: Value, n: Value, k: Value) -> Value:
+        """Whether B is packed block by block: m fits one block of rows, or few of them where B is larger than a slab.
+
+        A slab that is used two or three times does not repay being written to L3 and read from there, least of all
+        where other programs use L3 too.
+        """
+        plan = self.blocking
+        return (m <= plan.rows) | ((m <= 3 * plan.rows) & (n * k > plan.far_bytes // 2 // self.scheme.unit))
+
     def depth(self, f: Function, k: Value, most: Value | int) -> Value:
         """KC in elements: k in equal parts of at most ``most`` groups, whole groups each."""
         group = self.scheme.group
