@@ -22,7 +22,7 @@ from pto_jit.building import Built, found_or_made
 from pto_jit.compiler import Stages, compile_stages, lower_module, places_of_failure
 from pto_jit.config import config
 from pto_jit.dtypes import DType
-from pto_jit.errors import ArgumentError, Loc, ShapeError
+from pto_jit.errors import ArgumentError, Loc, ShapeError, TargetError
 from pto_jit.failures import fail
 from pto_jit.ir.instances import Instances
 from pto_jit.ir.nodes import Call, Func, Module, Return, Var
@@ -54,6 +54,11 @@ class CompiledModule:
     def __init__(self, module: Module, target: str = "cpu", options: Mapping[str, Any] | None = None) -> None:
         self._module = module
         self._options = Options.of({"target": target, **(options or {})})
+        if self._options.target != "cpu":
+            raise TargetError(
+                f"PTO-X202: modules are compiled for cpu, not {target}\n"
+                f'help: compile a kernel, `fn.compile(..., target="{target}")`'
+            )
         self._functions: dict[str, CompiledFunction] = {}
 
     @property

@@ -112,14 +112,16 @@ class SourceCompiled(Compiled):
         return {f"{built.source.name}.pto": self.ir(FINAL), **written_files(built.source)}
 
 
-def make(function: Callable[..., Any], call: Arguments, options: Options, signature: str, reason: str) -> SourceKernel:
-    """The sources of a specialisation."""
+def make(
+    function: Callable[..., Any], call: Arguments, options: Options, signature: str, reason: str, suffix: str = ""
+) -> SourceKernel:
+    """The sources of a specialisation.  `suffix`: of the names that a linker sees, for many in one program."""
     start = time.perf_counter()
     stages = lower(function, call.params, options)
     stages.modules = {name: m for name, m in stages.modules.items() if name != "scheduled"}
     module = stages.modules[FINAL]
     before = time.perf_counter()
-    source = write_source(module, debug=options.debug or config.debug, dialect=_dialect(options))
+    source = write_source(module, debug=options.debug or config.debug, dialect=_dialect(options), suffix=suffix)
     stages.timings[options.target] = time.perf_counter() - before
     built = SourceBuilt(source, module, stages.results, stages, time.perf_counter() - start)
     info = Specialization(signature, "compiled", reason, built.seconds)

@@ -61,6 +61,8 @@ class CCode(Code):
     # -- lines ----------------------------------------------------------------------------------------------------
 
     def line(self, text: str) -> None:
+        if self._out is self.prologue and text.endswith((" = 0;", " = NULL;")):
+            return  # which is how variables begin
         self._out.append(Line(self.depth, text))
 
     @contextmanager

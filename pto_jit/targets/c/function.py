@@ -7,6 +7,7 @@ What tiles are, where they lie, when a store must wait, what has to be checked: 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
@@ -188,7 +189,7 @@ class CFunctionWriter(FunctionWriter):
                 value = lift(value)
                 simple = value.name is not None or value.text.replace(".", "").replace("f", "").isdigit()
                 if not simple:
-                    value = self.code.named(value, var.name, keep=not var.name[0].isdigit())
+                    value = self.code.named(value, var.name, keep=_TEMPORARY.match(var.name) is None)
             self.env[var.name] = value
             return
         slot = self.env.get(var.name)
@@ -357,5 +358,6 @@ class CFunctionWriter(FunctionWriter):
 from pto_jit.ir.nodes import Break, Continue  # noqa: E402
 
 _JUMPS = (Break, Continue)
+_TEMPORARY = re.compile(r"(t?\d+|value)(\.\d+)?$")  # names of values that had none
 
 __all__ = ["I32", "PTR", "CFunctionWriter", "Environment", "TargetError"]

@@ -133,6 +133,8 @@ def _inlined(lines: list[Line]) -> list[Line]:
                 continue
         if len(str(target)) + len(line.text) > _WIDTH or target.text.startswith("#"):
             continue
+        if (target.depth > line.depth or _repeats(target.text)) and not _is_simple(line):
+            continue  # what a loop repeats stays outside
         target.text = _put(target.text, line, target)
         if line.kind == "read" and target.kind == "pure":
             target.kind = "read"
@@ -141,6 +143,11 @@ def _inlined(lines: list[Line]) -> list[Line]:
             places[places.index(k)] = at
         gone.add(k)
     return [line for k, line in enumerate(lines) if k not in gone]
+
+
+def _is_simple(line: Line) -> bool:
+    """Whether an expression is short and made of names and additions."""
+    return line.level >= 13 and len(line.text) <= 24 and "(" not in line.text
 
 
 def _repeats(text: str) -> bool:

@@ -14,9 +14,9 @@ import pytest
 
 from pto_jit import dtypes
 from pto_jit.targets.c.native import STANDARD
-from pto_jit.targets.c.program import INCLUDE, RUNTIME, CSource, translation_unit, write_source
+from pto_jit.targets.c.program import INCLUDE, RUNTIME, CSource, translation_unit
 
-from .harness import WARNINGS
+from .harness import WARNINGS, compile_named
 
 ARM = ("aarch64-linux-gnu-gcc", "qemu-aarch64")
 needs_arm = pytest.mark.skipif(
@@ -27,31 +27,31 @@ needs_arm = pytest.mark.skipif(
 class Programs:
     """Kernels with arguments, compiled into one executable that calls them in order."""
 
-    def __init__(self, dialect: Any = None) -> None:
-        self.dialect = dialect
+    def __init__(self, target: str = "c") -> None:
+        self.target = target
         self.items: list[tuple[Any, Any, CSource]] = []
 
     def add(self, fn: Any, *args: Any) -> None:
-        compiled = fn.compile(*args, target="c")
-        call, _ = compiled._matching(args, {})
-        module = compiled._kernel.built.module
-        self.items.append((compiled, call, write_source(module, dialect=self.dialect, suffix=f"_{len(self.items)}")))
+        compiled = compile_named(fn, args, self.target, len(self.items))
+        call = fn._parameters.classify(*fn._parameters.bind(args, {}))
+        self.items.append((compiled, call, compiled._kernel.built.source))
 
-    def build(self, directory: Path, compiler: Sequence[str], flags: Sequence[str] = ("-O1",)) -> Path:
+    def build(self, directory: Path, compiler: Sequence[str], flags: Sequence[str] = ("-O0",)) -> Path:
         """The executable; `compiler` with what it needs to compile for its machine."""
         sources = [s for *_, s in self.items]
         table = ",\n  ".join(s.entry for s in sources)
         text = translation_unit(sources) + f"\nconst pto_entry_fn programs[] = {{\n  {table}\n}};\n"
         (directory / "programs.c").write_text(text)
         includes = [f"-I{INCLUDE}", f"-I{RUNTIME.resolve()}"]
-        if self.dialect is not None:
-            includes.append(f"-I{self.dialect.include}")
+        for name, header in sources[0].headers.items():
+            (directory / name).write_text(header)
+        includes.append(f"-I{directory}")
         binary = directory / "program"
         common = [*compiler, *STANDARD, *WARNINGS, *flags, *includes, "-Wno-psabi"]
         subprocess.run([*common, "-c", directory / "programs.c", "-o", directory / "programs.o"], check=True)
         runtime = [str(p) for p in sorted(RUNTIME.glob("*.c"))]
         driver = Path(__file__).with_name("driver.c")
-        command = [*compiler, "-std=gnu11", "-O1", includes[1], str(directory / "programs.o"), str(driver), *runtime]
+        command = [*compiler, "-std=gnu11", "-O0", includes[1], str(directory / "programs.o"), str(driver), *runtime]
         subprocess.run([*command, "-pthread", "-lm", "-o", str(binary)], check=True)
         return binary
 

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: MIT
+"""Kernels that between them have every elementwise operation, conversion and reduction, for each dtype."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import pto_jit as pto
+import pto_jit.language as pl
+
+FLOATS = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
+INTS = {n: np.dtype(n.replace("i", "int").replace("u", "u")) for n in ("i8", "i16", "i32", "i64")} | {
+    f"u{b}": np.dtype(f"uint{b}") for b in (8, 16, 32, 64)
+}
+TOLERANCE = {"f16": 2e-3, "bf16": 1.6e-2, "f32": 1e-6, "f64": 4e-15}
+LENGTH = 37
+
+UNARY_FLOAT = [
+    pl.exp, pl.exp2, pl.expm1, pl.sin, pl.cos, pl.tanh, pl.erf, pl.sigmoid, pl.silu, pl.relu, pl.gelu, pl.abs, pl.sign,
+    pl.square, pl.floor, pl.ceil, pl.round, pl.trunc, operator.neg,
+]  # fmt: skip
+UNARY_POSITIVE = [pl.log, pl.log2, pl.log1p, pl.sqrt, pl.rsqrt, pl.reciprocal]
+BINARY_FLOAT = [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod,
+                pl.maximum, pl.minimum, pl.atan2]  # fmt: skip
+COMPARISONS = [operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne]
+BINARY_INT = [operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.and_, operator.or_,
+              operator.xor, pl.maximum, pl.minimum]  # fmt: skip
+UNARY_INT = [pl.abs, pl.sign, pl.square, pl.relu, operator.neg, operator.invert]
+REDUCTIONS = [pl.sum, pl.max, pl.min]
+
+
+@pto.jit
+def unary(x: pl.Tensor, positive: pl.Tensor, y: pl.Tensor, z: pl.Tensor):
+    for k, f in enumerate(UNARY_FLOAT):
+        y[k, :] = f(x)
+    for k, f in enumerate(UNARY_POSITIVE):
+        z[k, :] = f(positive)
+
+
+@pto.jit
+def binary(a: pl.Tensor, b: pl.Tensor, y: pl.Tensor, z: pl.Tensor):
+    for k, f in enumerate(BINARY_FLOAT):
+        y[k, :] = f(a, b)
+    for k, f in enumerate(COMPARISONS):
+        z[k, :] = pl.where(f(a, b), a, b)
+
+
+@pto.jit
+def integers(a: pl.Tensor, b: pl.Tensor, y: pl.Tensor, z: pl.Tensor):
+    for k, f in enumerate(BINARY_INT):
+        y[k, :] = f(a, b)
+    for k, f in enumerate(UNARY_INT):
+        z[k, :] = f(a)
+    for k, f in enumerate(COMPARISONS):
+        z[len(UNARY_INT) + k, :] = pl.where(f(a, b), a, b)
+
+
+@pto.jit
+def reductions(x: pl.Tensor, rows: pl.Tensor, columns: pl.Tensor, places: pl.Tensor):
+    for k, f in enumerate(REDUCTIONS):
+        rows[k, :] = pl.cast(f(x, axis=1), rows.dtype)
+        columns[k, :] = pl.cast(f(x, axis=0), columns.dtype)
+    places[0, :] = pl.argmax(x, axis=1)
+    places[1, :] = pl.argmin(x, axis=1)
+
+
+@pto.jit
+def conversions(x: pl.Tensor, i: pl.Tensor, u: pl.Tensor, f: pl.Tensor, h: pl.Tensor, b: pl.Tensor, n: pl.Tensor):
+    i[...] = pl.cast(x, pl.i32)
+    u[...] = pl.cast(x, pl.u8)
+    f[...] = pl.cast(x, pl.f32)
+    h[...] = pl.cast(x, pl.f16)
+    b[...] = pl.cast(x, pl.bf16)
+    n[...] = pl.cast(x, pl.i64)
+
+
+def array(rng: np.random.Generator, dtype: Any, shape: Any, low: float, high: float) -> np.ndarray:
+    if np.dtype(dtype).kind in "iu":
+        lowest = max(int(low), int(np.iinfo(dtype).min))
+        return rng.integers(lowest, int(high), shape, endpoint=True).astype(dtype)
+    return rng.uniform(low, high, shape).astype(dtype)
+
+
+def cases() -> list[tuple[str, Callable[..., Any], list[np.ndarray], float]]:
+    """Name, kernel, arguments and tolerance; what is written to starts as zeros."""
+    rng = np.random.default_rng(7)
+    out: list[tuple[str, Callable[..., Any], list[np.ndarray], float]] = []
+
+    def empty(rows: int, dtype: Any, n: int = LENGTH) -> np.ndarray:
+        return np.zeros((rows, n), dtype)
+
+    for name, dtype in FLOATS.items():
+        x, positive = array(rng, dtype, LENGTH, -5, 5), array(rng, dtype, LENGTH, 0.1, 20)
+        special = x.copy()
+        special[:6] = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0]
+        y, z = empty(len(UNARY_FLOAT), dtype), empty(len(UNARY_POSITIVE), dtype)
+        out.append((f"unary {name}", unary, [x, positive, y, z], TOLERANCE[name]))
+        y, z = empty(len(BINARY_FLOAT), dtype), empty(len(COMPARISONS), dtype)
+        out.append((f"binary {name}", binary, [special, x, y, z], TOLERANCE[name]))
+        shape = (11, LENGTH)
+        parts = [np.zeros((3, 11), dtype), np.zeros((3, LENGTH), dtype), np.zeros((2, 11), np.int32)]
+        out.append((f"reductions {name}", reductions, [array(rng, dtype, shape, -1, 1), *parts], 4 * TOLERANCE[name]))
+    for name, dtype in INTS.items():
+        a, b = array(rng, dtype, LENGTH, -100, 100), array(rng, dtype, LENGTH, -9, 9)
+        y, z = empty(len(BINARY_INT), dtype), empty(len(UNARY_INT) + len(COMPARISONS), dtype)
+        out.append((f"integers {name}", integers, [a, b, y, z], 0))
+    for name, dtype in (FLOATS | INTS).items():
+        x = array(rng, dtype, LENGTH, 0, 100)
+        kinds = (np.int32, np.uint8, np.float32, np.float16, ml_dtypes.bfloat16, np.int64)
+        out.append((f"conversions {name}", conversions, [x, *(np.zeros(LENGTH, k) for k in kinds)], 0))
+    return out

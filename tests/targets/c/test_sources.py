@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: MIT
+"""What is written: golden text of small kernels, complete directories, programs without Python, errors."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+from pto_jit.targets.c.tidy import Line, tidy, wrapped
+
+from .harness import needs_compiler
+from .standalone import Programs
+
+MATRIX, VECTOR = pto.spec((None, None), pl.f32), pto.spec((None,), pl.f32)
+
+
+@pto.jit
+def scale(x: pl.Tensor, y: pl.Tensor, s: float):
+    y[...] = x * s
+
+
+@pto.jit
+def largest(x: pl.Tensor, y: pl.Tensor):
+    for i in pl.range(x.shape[0], parallel=True):
+        y[i] = pl.max(pl.load(x, [i, 0], [1, 64]))
+
+
+@pto.jit
+def collatz(n: int):
+    steps = 0
+    while n != 1:
+        n = n // 2 if n % 2 == 0 else 3 * n + 1
+        steps += 1
+    return steps
+
+
+@pto.jit
+def doubled(x: pl.Tensor):
+    y = pl.empty(x.shape, x.dtype)
+    y[...] = x + x
+    return y, x.shape[0]
+
+
+@pto.jit
+def picked(x: pl.Tensor, i: int):
+    t = pl.load(x)
+    return t[i : i + 1]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "args"),
+    [(scale, (VECTOR, VECTOR, 2.0)), (largest, (MATRIX, VECTOR)), (collatz, (7,))],
+    ids=["scale", "largest", "collatz"],
+)
+def test_the_text_of_a_kernel(kernel: pto.JitFunction, args: tuple, golden: Callable[[str, str], None]) -> None:
+    golden(f"{kernel.__name__}.c", kernel.compile(*args, target="c").sources[f"{kernel.__name__}.c"])
+
+
+@needs_compiler
+def test_a_launch_in_this_process() -> None:
+    x = np.arange(6, dtype=np.float32)
+    y = np.zeros_like(x)
+    pto.jit(scale.__pto_jit__, target="c")(x, y, 0.5)
+    np.testing.assert_array_equal(y, x / 2)
+    result, extent = doubled.compile(x, target="c")(x)
+    np.testing.assert_array_equal(result, x + x)
+    assert extent == 6 and collatz.compile(27, target="c")(27) == 111
+
+
+@needs_compiler
+def test_programs_without_python(tmp_path: Path) -> None:
+    """A C program that links the sources and the run-time library, with two threads; one of its calls fails."""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((50, 64), dtype=np.float32), np.zeros(50, np.float32)
+    programs = Programs()
+    programs.add(largest, x, y)
+    programs.add(doubled, x[0].copy())
+    programs.add(collatz, 27)
+    programs.add(picked, x[0].copy(), -1)
+    binary = programs.build(tmp_path, ("cc", "-march=native"))
+    (first, _), (_, (twice, extent)), (_, (steps,)), (failure, _) = programs.run(tmp_path, (str(binary),))
+    assert first is None and failure is not None and failure[0] != 0
+    np.testing.assert_array_equal(y, x.max(axis=1))
+    np.testing.assert_array_equal(twice, x[0] + x[0])
+    assert (extent, steps) == (64, 111)
+
+
+@needs_compiler
+def test_a_failure_is_raised_at_its_line() -> None:
+    x = np.ones(4, np.float32)
+    with pytest.raises(pto.LaunchError, match=r"test_sources\.py"):
+        picked.compile(x, -1, target="c")(x, -1)
+
+
+@needs_compiler
+def test_a_written_directory_is_complete(tmp_path: Path) -> None:
+    largest.compile(MATRIX, VECTOR, target="c").write(tmp_path)
+    readme = (tmp_path / "README.md").read_text()
+    lines = [line.strip() for line in readme.splitlines() if line.startswith("    ")]
+    command = " ".join(lines[:2]).replace("\\", "").replace("runtime/*.c", "").replace("-O3", "-O0")
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    assert (tmp_path / "largest.o").exists() and (tmp_path / "runtime" / "pto_runtime.h").exists()
+    assert "largest(pto_worker *worker" in (tmp_path / "largest.h").read_text()
+    for path in tmp_path.rglob("*"):
+        assert path.suffix == ".o" or path.is_dir() or str(Path.home()) not in path.read_text()
+
+
+def test_modules_are_refused() -> None:
+    module = pto.parse_pto("func @f(%x: !pto.memref<gm,?,f32>) {\n  return\n}\n")
+    with pytest.raises(pto.TargetError, match="PTO-X202"):
+        module.compile(target="c")
+
+
+def test_what_tidy_puts_where() -> None:
+    lines = [
+        Line(1, "a + b", name="sum", ctype="int64_t", level=13, kind="pure"),
+        Line(1, "x[0]", name="first", ctype="float", level=16, kind="read"),
+        Line(1, "y[0] = 1.0f;"),
+        Line(1, "z[sum] = -first;"),
+        Line(1, "c", name="unused", ctype="float", level=16, kind="pure"),
+    ]
+    assert [str(line) for line in tidy(lines)] == [
+        "  const float first = x[0];", "  y[0] = 1.0f;", "  z[a + b] = -first;",
+    ]  # fmt: skip
+
+
+def test_long_lines_are_broken_behind_commas() -> None:
+    text = "  call(" + ", ".join(["argument"] * 20) + ");"
+    assert all(len(line) <= 120 for line in wrapped(text, 4).splitlines())
+    assert wrapped(text, 4).replace("\n    ", " ") == text

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: MIT
+"""NEON sources, cross-compiled and run under qemu: operations, whole kernels with two threads, random programs.
+
+The inner loop of matrix products is looked at as instructions.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+from pto_jit.bench.checking import check, poison
+from pto_jit.bench.implementation import Case
+from pto_jit.bench.kernels import matrix, rows
+from pto_jit.bench.worker import resolve
+from pto_jit.bench.workload import aligned_empty, dtype_named
+from pto_jit.semantic import interpreter
+from pto_jit.targets.c.native import STANDARD
+from tests.differential.programs import generate
+from tests.differential.rounds import share
+from tests.differential.test_random_programs import build
+from tests.targets.c.cases import cases
+from tests.targets.c.harness import close
+from tests.targets.c.standalone import ARM, Programs, needs_arm
+from tests.targets.c.test_random_programs import TOLERANCE
+from tests.targets.c.test_workloads import CASES
+
+VECTORS = ("f16", "bf16", "f32", "i32", "u32")  # other dtypes are written as for c
+COMPILER = ("aarch64-linux-gnu-gcc", "-march=armv8.2-a", "-static")
+
+
+@needs_arm
+def test_everything_agrees_with_numpy_under_qemu(tmp_path: Path) -> None:
+    """Operations of all dtypes, every kernel of the benchmarks, and random programs, in one executable."""
+    programs = Programs("neon")
+    operations, workloads, randoms = [], [], []
+    for name, kernel, args, tolerance in cases():
+        if name.split()[1] not in VECTORS:
+            continue
+        expected = [a.copy() for a in args]
+        with np.errstate(all="ignore"):
+            kernel.interpret(*expected)  # type: ignore[attr-defined]
+        programs.add(kernel, *args)
+        operations.append((name, args, expected, tolerance))
+    for workload, path in CASES:
+        size = tuple(21 + 7 * place for place in range(len(workload.axes)))
+        inputs = workload.make(size, np.random.default_rng(0))
+        outputs = {n: aligned_empty(o.shape, dtype_named(o.dtype)) for n, o in workload.outputs(size).items()}
+        for array in outputs.values():
+            poison(array) if array.dtype.kind == "f" else array.fill(0)
+        programs.add(resolve(path), *Case(workload, size, 1, inputs, outputs).arguments)
+        workloads.append((workload, path, outputs, workload.reference(inputs)))
+    for seed in range(share(10)):
+        program = generate(seed)
+        expected, actual = program.args, program.args
+        programs.add(build(program), *actual)
+        with np.errstate(all="ignore"):
+            interpreter.run(programs.items[-1][0]._lowered().modules["source"], expected)
+        randoms.append((program, actual, expected))
+    binary = programs.build(tmp_path, COMPILER)
+    for k, (failure, _) in enumerate(programs.run(tmp_path, (ARM[1], str(binary)))):
+        assert failure is None, (k, failure)
+    for name, args, expected, tolerance in operations:
+        for k, (one, two) in enumerate(zip(args, expected, strict=True)):
+            close(one, two, tolerance, f"{name}, argument {k}")
+    for workload, path, outputs, expected in workloads:
+        found = check(list(outputs.values()), expected, workload.tolerance)
+        assert found.passed, f"{path}: {found.message}"
+    for program, actual, expected in randoms:
+        close(actual[2], expected[2], TOLERANCE.get(program.dtype, 0), f"seed {program.seed}\n{program.source}")
+
+
+@needs_arm
+def test_the_inner_loop_of_products_is_multiply_adds(tmp_path: Path) -> None:
+    x = pto.spec((None, None), pl.f32)
+    matrix.matmul.compile(x, x, x, target="neon").write(tmp_path)
+    command = [*COMPILER[:2], *STANDARD, "-I.", "-Iruntime", "-S", "matmul.c", "-o", "matmul.s"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    best, block = (0, 1), []
+    for line in map(str.strip, (tmp_path / "matmul.s").read_text().splitlines()):
+        if re.match(r"[.\w]+:", line):
+            best, block = max(best, (sum(x.startswith("fmla") for x in block), len(block))), []
+        elif line and not line.startswith((".", "#", "//")):
+            block.append(line)
+    assert best[0] / best[1] >= 0.85, best
+
+
+def test_loops_are_written_with_intrinsics() -> None:
+    x = pto.spec((None, None), pl.f32)
+    sources = rows.softmax.compile(x, x, target="neon").sources
+    assert {"softmax.c", "softmax.h", "softmax.pto", "pto_neon.h", "README.md"} <= set(sources)
+    text = sources["softmax.c"]
+    for part in ("vld1q_f32", "vst1q_f32", "pto_exp_f32x4(vsubq_f32(", "vfmaq_f32", "#include \"pto_neon.h\""):
+        assert part in text
+
+
+def test_a_launch_on_another_processor_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    x = np.ones((2, 3), np.float32)
+    with pytest.raises(pto.TargetError, match="PTO-X201"):
+        rows.softmax.compile(x, x.copy(), target="neon")(x, x.copy())
