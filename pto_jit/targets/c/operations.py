@@ -74,7 +74,9 @@ class Operations:
             if dtype.kind in "iu":
                 return (b.icmp_signed if dtype.kind == "i" else b.icmp_unsigned)(sign, *values)
             if dtype.kind == "b" and level == RELATION:
-                return CValue(I1, f"(int){values[0].at(UNARY)} {sign} (int){values[1].at(UNARY)}", level)
+                x, y = values if op in ("gt", "ge") else values[::-1]
+                joint, joined = ("&&", AND) if op in ("lt", "gt") else ("||", OR)
+                return CValue(I1, f"{x.at(BIT_OR)} {joint} !{y.at(UNARY)}", joined)
             return CValue(I1, f"{values[0].at(level + 1)} {sign} {values[1].at(level + 1)}", level)
         if dtype.kind == "f":
             return self._float(op, values, dtype, attrs, result)
