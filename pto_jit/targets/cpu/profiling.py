@@ -7,6 +7,7 @@ process maps the file, `perf inject --jit` makes images of its functions, `perf 
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import mmap
 import os
@@ -62,6 +63,7 @@ def _file(process: int, directory: str) -> BinaryIO:
     file.write(struct.pack("<IIIIIIQQ", 0x4A695444, 1, 40, machine, 0, process, time.monotonic_ns(), 0))
     file.flush()
     _mapped.append(mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC))
+    atexit.register(file.close)
     return file
 
 
