@@ -17,11 +17,15 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from pto_jit.comprehensions.arguments import check_out, number, of_rank_1, shape_of, share
 from pto_jit.comprehensions.explanation import explanation
+from pto_jit.comprehensions.inference import Inferred
 from pto_jit.comprehensions.lowering.kernel import Program, lowered
+from pto_jit.comprehensions.lowering.naming import is_simple
 from pto_jit.comprehensions.nodes import Binary, Definition, Expression, Parameter, Read, Statement, names_in, walk
 from pto_jit.comprehensions.program import Analysis, analyse, bind_scalars
 from pto_jit.comprehensions.results import Inference, checked_sizes, inference
+from pto_jit.comprehensions.symbolic import Sym
 from pto_jit.comprehensions.text import parse
 from pto_jit.errors import ArgumentError, CompilationError, Loc, ParseError, RangeInferenceError, ShapeError
 from pto_jit.options import OPTION_NAMES, Options
@@ -47,6 +51,7 @@ class Comprehension:
         self.strict_origin = strict_origin
         self._versions: dict[Any, _Version] = {}
         self._noted: set[str] = set()
+        self._direct: dict[bool, JitFunction[Any, Any]] = {}  # by whether an output is given
         self._fast: dict[Any, JitFunction[Any, Any]] = {}  # by the shapes of the arguments
         self._special = tuple(p.name for p in definition.parameters if p.dtype is None)
         if not self._special:
@@ -90,6 +95,22 @@ class Comprehension:
 
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         """Compute for these arguments; parameters that are returned are written in place."""
+        if not kwargs and self._direct:
+            # Nothing depends on sizes but what the kernel checks itself.
+            known = self._direct.get(out is not None)
+            if known is not None:
+                try:
+                    if out is None:
+                        return known(*args)
+                    if type(out) is np.ndarray:
+                        for a in args:
+                            if share(out, a):
+                                break
+                        else:
+                            known(*args, out)
+                            return out
+                except ShapeError:  # said again below, in the words of the comprehension
+                    pass
         if out is None and not kwargs and self._fast:
             # Shapes that were checked before: nothing is left to do but to run.
             known = self._fast.get(tuple([getattr(a, "shape", None) for a in args]))
@@ -97,7 +118,7 @@ class Comprehension:
                 return known(*args)
         elif not kwargs and type(out) is np.ndarray and self._fast:
             known = self._fast.get((out.shape, out.dtype, *[getattr(a, "shape", None) for a in args]))
-            if known is not None and not any(_share(out, a) for a in args):
+            if known is not None and not any(share(out, a) for a in args):
                 known(*args, out)
                 return out
         values = self._bound(args, kwargs)
@@ -194,6 +215,7 @@ class _Version:
             and all(analysis.tensors[n].role == "output" and analysis.tensors[n].rank for n in analysis.returned)
             and len(analysis.returned) > 0
         )
+        self._unchecked = not analysis.preconditions and all(map(_needs_no_check, analysis.statements))
         self._written = [
             p.name for p in self._parameters
             if (t := analysis.tensors.get(p.name)) is not None and t.role == "inout"
@@ -224,9 +246,9 @@ class _Version:
         for p in self._parameters:
             value = values[p.name]
             if p.name in self.analysis.scope.scalars:
-                value = _number(self.owner, p, value)
+                value = number(self.owner, p, value)
             elif not p.sizes:
-                value = _of_rank_1(value)
+                value = of_rank_1(value)
             found.append(value)
         return found
 
@@ -245,7 +267,9 @@ class _Version:
     def _remember(self, key: tuple[Any, ...], arguments: list[Any], function: JitFunction[Any, Any]) -> None:
         """Arguments of these shapes need no more checks."""
         shapes = [getattr(a, "shape", None) for a in arguments]
-        if None not in shapes:
+        if self._unchecked:
+            self.owner._direct[bool(key)] = function
+        elif None not in shapes:
             fast = self.owner._fast
             if len(fast) > 1024:
                 fast.clear()
@@ -258,7 +282,7 @@ class _Version:
                 if p.name in self._used:
                     shapes[p.name] = int(values[p.name])
                 continue
-            shapes[p.name] = _shape(self.owner, p.name, values[p.name])
+            shapes[p.name] = shape_of(self.owner, p.name, values[p.name])
         key = tuple(shapes.values())
         known = self._checked.get(key)
         if known is None:
@@ -307,13 +331,13 @@ class _Version:
                     "help: give one array for each"
                 )
             for (name, stored), array in zip(outputs, given, strict=True):
-                _check_out(self.owner, name, self.analysis.tensors[stored], known.shapes[name], array)
-                targets[f"out {stored}"] = array if self.analysis.tensors[stored].rank else _of_rank_1(array)
+                check_out(self.owner, name, self.analysis.tensors[stored], known.shapes[name], array)
+                targets[f"out {stored}"] = array if self.analysis.tensors[stored].rank else of_rank_1(array)
                 extra.append(f"out {stored}")
         copies: list[tuple[Any, Any]] = []
         for name, array in targets.items():
             others = [a for n, a in (*tensors.items(), *targets.items()) if n != name]
-            if any(_share(array, a) for a in others):
+            if any(share(array, a) for a in others):
                 copy = np.array(array)
                 copies.append((array, copy))
                 targets[name] = copy
@@ -335,68 +359,7 @@ class _Version:
         return results[0] if len(results) == 1 else tuple(results)
 
 
-# -- arguments ----------------------------------------------------------------------------------------------------
-
-
-def _shape(owner: Comprehension, name: str, value: Any) -> tuple[int, ...]:
-    shape: Any = getattr(value, "shape", None)
-    if shape is None:
-        try:
-            shape = memoryview(value).shape
-        except TypeError:
-            raise ArgumentError(
-                f"PTO-R054: argument `{name}` of `{owner.__name__}` is {type(value).__name__}, an array is wanted\n"
-                "help: pass a NumPy array, or anything that shows its memory"
-            ) from None
-    return tuple(shape)
-
-
-def _number(owner: Comprehension, p: Parameter, value: Any) -> Any:
-    if not isinstance(value, (bool, int, float, np.generic)):
-        shape = getattr(value, "shape", None)
-        if shape != ():
-            raise ArgumentError(
-                f"PTO-R055: argument `{p.name}` of `{owner.__name__}` is {type(value).__name__}, a number of "
-                f"{p.dtype} is wanted\nhelp: pass a Python or NumPy number"
-            )
-        value = value.item()
-    if isinstance(value, np.generic):
-        value = value.item()
-    assert p.dtype is not None
-    if p.dtype.is_integer and isinstance(value, float):
-        raise ArgumentError(
-            f"PTO-R055: argument `{p.name}` of `{owner.__name__}` is {value}, a number of {p.dtype} is wanted\n"
-            "help: pass a whole number"
-        )
-    return float(value) if p.dtype.is_float else int(value)
-
-
-def _of_rank_1(value: Any) -> Any:
-    return value.reshape(1) if getattr(value, "shape", None) == () else value
-
-
-def _share(a: Any, b: Any) -> bool:
-    if type(a) is np.ndarray and type(b) is np.ndarray:
-        return np.may_share_memory(a, b)
-    try:
-        return np.may_share_memory(np.asarray(a), np.asarray(b))
-    except (TypeError, ValueError, RuntimeError):  # what NumPy cannot look at is taken as it is
-        return a is b
-
-
-def _check_out(owner: Comprehension, name: str, tensor: Any, wanted: tuple[Any, ...], array: Any) -> None:
-    shape = _shape(owner, name, array)
-    if shape != tuple(wanted):
-        raise ShapeError(
-            f"out= for `{name}` has the shape {shape}, the result has {tuple(wanted)}", code="PTO-R056",
-            hint="pass an array of that shape",
-        )  # fmt: skip
-    dtype = getattr(array, "dtype", None)
-    if isinstance(dtype, np.dtype) and dtype != tensor.dtype.numpy:
-        raise ArgumentError(
-            f"PTO-R057: out= for `{name}` holds {dtype}, the result is {tensor.dtype}\n"
-            "help: pass an array of that dtype"
-        )
+# -- notes ------------------------------------------------------------------------------------------------------
 
 
 def _tuple(values: tuple[Any, ...]) -> str:
@@ -424,6 +387,15 @@ def _too_deep(loc: Loc) -> CompilationError:
     return CompilationError(
         "the comprehension is nested too deeply", loc, code="PTO-R091", hint="write parts of it as statements"
     )
+
+
+def _needs_no_check(i: Inferred) -> bool:
+    """Whether the ranges of a statement are right for all sizes: each goes from 0 to a size."""
+    return all(
+        low.value == 0 and (is_simple(high) if high.value is None else high.value > 0)
+        and not any(a.signed for a in high.atoms() if isinstance(a, Sym))
+        for low, high in i.ranges.values()
+    )  # fmt: skip
 
 
 def _strides(definition: Definition) -> tuple[str, ...]:

@@ -116,7 +116,7 @@ class Kernel:
             allocated.append(f"    {self.stored[t.name]} = pl.empty({self._shape(t)}, pl.{t.dtype})")
         computed = [f"    {text} = {self.size(e)}" for e, text in self.extents.items()]
         dims, reads = self._reads(parameters)
-        given = [f"{self.stored[n]}: pl.Tensor" for n in results] if self.given else []
+        given = [self._output(analysis.tensors[n], dims) for n in results] if self.given else []
         signature = ", ".join([*(self._parameter(p, dims) for p in parameters), *given])
         lines = ["@pto.jit", f"def {function}({signature}):"]
         if analysis.definition.doc:
@@ -148,6 +148,12 @@ class Kernel:
                     if size in self.used_sizes:
                         lines.append(f"    {self.sizes[size]} = {self.stored[p.name]}.shape[{axis}]")
         return dims, lines
+
+    def _output(self, t: Tensor, dims: dict[str, str]) -> str:
+        """An output as a parameter, with the extents that have names."""
+        known = [str(e) if is_simple(e) and (e.value is not None or str(e) in dims) else None for e in t.extents or ()]
+        extents = ", ".join(dims.get(e, e) if e is not None else "None" for e in known) or "1"
+        return f"{self.stored[t.name]}: pl.Tensor[[{extents}], pl.{t.dtype}]"
 
     def _parameter(self, p: Any, dims: dict[str, str]) -> str:
         text = self.stored[p.name]
