@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +42,7 @@ func @{name}(%x: !pto.memref<gm,4x8,f32>, %y: !pto.memref<gm,4x8,f32>) {{
 """
 
 
-def compiled(text: str, **options: object) -> CompiledModule:
+def compiled(text: str, **options: Any) -> CompiledModule:
     return pto.parse_pto(text).compile(**options)
 
 
