@@ -20,6 +20,12 @@ class Axis:
     low: Any = None
     high: Any = None
 
+    def __index__(self) -> int:
+        raise CompilationError(
+            "an index of `pl.axis` has no value outside of a comprehension and of compiled kernels", code="PTO-R090",
+            hint="call the kernel; `interpret` does not run comprehension statements",
+        )  # fmt: skip
+
 
 @builtin
 def axis(low: Any = None, high: Any = None) -> Any:

@@ -274,6 +274,8 @@ def test_statements_inside_kernels() -> None:
 
     with pytest.raises(pto.CompilationError, match="name `q` is not defined"):
         typo(a, bias)
+    with pytest.raises(pto.CompilationError, match="`interpret` does not run comprehension statements"):
+        kernel.interpret(a, b, bias, c, 2.0, 4)
 
 
 # -- random programs ----------------------------------------------------------------------------------------------
