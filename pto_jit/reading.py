@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import sys
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -218,6 +219,9 @@ class Reader:
             return StaticParam(value), self._content(value)
         if isinstance(value, (tuple, list, dict)):
             return self._within(value, self._mapping if isinstance(value, dict) else self._sequence)
+        lists = sys.modules.get("pto_jit.fractal.tensor")
+        if lists is not None and kind is lists.FractalTensor:
+            return self._fractal(value)
         if not isinstance(value, _FUNCTIONS):
             found = self._tensor(value)
             if found is not None:
@@ -265,6 +269,17 @@ class Reader:
         call.tensors.append((self.name, view))
         kind = TensorType(dtypes.BY_ID[view.dtype], (None,) * len(view.shape), LAYOUTS[view.layout])
         return TensorParam(kind), _tensor_key(view.dtype, view.layout, kind.shape)
+
+    def _fractal(self, value: Any) -> tuple[ParamKind, Any]:
+        """A FractalTensor: its leaves, whose shape is known at compile time, and the offsets of its levels."""
+        from pto_jit.fractal.compile.argument import described
+
+        def tensor(array: np.ndarray[Any, Any], shape: tuple[int | None, ...]) -> TensorParam:
+            found = self._tensor(array)
+            assert found is not None and isinstance(found[0], TensorParam)
+            return TensorParam(dataclasses.replace(found[0].type, shape=shape))
+
+        return described(value, tensor)
 
     def _scalar_dtype(self, value: np.generic) -> DType:
         dtype = dtypes.from_numpy(value.dtype)

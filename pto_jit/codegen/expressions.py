@@ -228,6 +228,9 @@ class Expressions:
         g = self.g
         if is_runtime(value):
             return builtins.attribute(g, value, name)
+        own = getattr(type(value), "__pto_attribute__", None)
+        if own is not None:
+            return own(value, g, name)
         try:
             return getattr(value, name)
         except AttributeError as error:
@@ -261,6 +264,9 @@ class Expressions:
         g = self.g
         if is_runtime(value):
             return builtins.subscript(g, value, item)
+        own = getattr(type(value), "__pto_item__", None)
+        if own is not None:
+            return own(value, g, item)
         if is_runtime(item) and isinstance(value, (tuple, list, dict, str, range)):
             raise g.error(
                 CompilationError,

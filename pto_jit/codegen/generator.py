@@ -70,6 +70,7 @@ class Generator:
         self.scope_depth = 0
         self.scope_names: dict[str, int] = {}
         self.static_loops = 0
+        self.indexed = False  # an index of a comprehension was declared
         self.loop_stack: list[tuple[Target, Target] | None] = []  # unrolled loops; None: a run-time loop
         self.returning: Target = Target("entry", 0, 0)
         self.orchestration: Orchestration | None = None
@@ -192,6 +193,8 @@ class Generator:
             items = (value.start, value.stop, value.step)
         elif isinstance(value, (type, types.ModuleType)) or kind.__module__ in _OPAQUE:
             return None
+        elif hasattr(kind, "__pto_runtime__"):
+            return value
         elif dataclasses.is_dataclass(value):
             items = [getattr(value, f.name, None) for f in dataclasses.fields(value)]
         else:

@@ -111,7 +111,7 @@ def uses_language(fn: types.FunctionType, seen: set[int] | None = None) -> bool:
             continue
     for value in values:
         if isinstance(value, types.ModuleType):
-            if value.__name__ == "pto_jit.language" and any(
+            if value.__name__ in ("pto_jit.language", "pto_jit.fractal") and any(
                 isinstance(getattr(getattr(value, n, None), "__pto_builtin__", None), str) for n in names
             ):
                 return True

@@ -69,6 +69,9 @@ class Results:
         self.types = tuple(t for t in joined if t is not None)
 
     def _flatten(self, value: Any, leaves: list[Any]) -> Any:
+        own = getattr(type(value), "__pto_result__", None)
+        if own is not None:
+            value = own(value, self.g)
         if isinstance(value, (Scalar, Tile, Tensor)) or is_number(value):
             leaves.append(value)
             weak = not isinstance(value, (Tile, Tensor)) and (not isinstance(value, Scalar) or value.weak)

@@ -106,7 +106,8 @@ def _len(cg: Generator, value: Any) -> Any:
     if isinstance(value, Scalar):
         raise cg.error(TypeMismatchError, "`len` of a number", code="PTO-T071", hint="a scalar has no length")
     if not isinstance(value, (Tile, Tensor)):
-        return len(value)  # a container of run-time values
+        own = getattr(type(value), "__pto_length__", None)
+        return own(value, cg) if own is not None else len(value)  # a container of run-time values
     return _extent(value.extents[0])
 
 

@@ -30,6 +30,10 @@ def builtin(name: str) -> Callable[[Handler], Handler]:
 def call(name: str, cg: Generator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Compile a call of `pl.<name>`."""
     handler = HANDLERS.get(name)
+    if handler is None and name.startswith("ft."):
+        from pto_jit.fractal.compile import handlers  # noqa: F401 - registers them: for kernels with parallel functions
+
+        handler = HANDLERS.get(name)
     if handler is None:
         raise cg.error(
             CompilationError,

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: MIT
+"""What the names of `pto_jit.fractal` mean inside a kernel; imported by the first one that uses them."""
+
+from __future__ import annotations
+
+from pto_jit.codegen.builtins.registry import builtin
+from pto_jit.fractal.compile import access, functions
+
+PARALLEL = {
+    "map": functions.map_,
+    "reduce": functions.reduce,
+    "fold": functions.fold,
+    "foldl": functions.fold,
+    "foldr": functions.foldr,
+    "scan": functions.scan,
+    "scanl": functions.scan,
+    "scanr": functions.scanr,
+    "filter": functions.filter_,
+    "dilated_map": functions.dilated_map,
+}
+
+for _name, _handler in {**PARALLEL, **access.HANDLERS}.items():
+    builtin(f"ft.{_name}")(_handler)

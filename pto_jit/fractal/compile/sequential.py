@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: MIT
+"""The plan "sequential": the loops of the nest in the order of the program.
+
+A state that is a tensor or number is a variable that the loop carries; one that is a list is in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pto_jit.codegen.builtins.promote import load_all
+from pto_jit.codegen.emit import I64, constant, index
+from pto_jit.codegen.values import Scalar, Tile
+from pto_jit.fractal.compile.expr import Writer
+from pto_jit.fractal.compile.layout import leaf_of, place
+from pto_jit.fractal.compile.lists import (
+    Access,
+    Array,
+    Check,
+    Choose,
+    Compute,
+    Computed,
+    Filled,
+    Index,
+    Leaf,
+    Loop,
+    Part,
+    Read,
+    ReadLeaf,
+    WriteLeaf,
+)
+from pto_jit.fractal.compile.session import part_of
+from pto_jit.ir import walk
+from pto_jit.ir.nodes import For, If, Op, Operand, Stmt, Var
+from pto_jit.ir.types import ScalarType
+from pto_jit.slotted import replace
+
+if TYPE_CHECKING:
+    from pto_jit.codegen.generator import Generator
+
+RECORDS = (Loop, ReadLeaf, WriteLeaf, Compute, Check)
+
+
+def variable_of(value: Scalar | Tile) -> Operand:
+    return value.operand if isinstance(value, Scalar) else value.var
+
+
+class Sequential:
+    """Writes records as IR; `kept`: arrays that are read from memory."""
+
+    def __init__(self, g: Generator, kept: set[int]) -> None:
+        self.g = g
+        self.e = g.e
+        self.kept = kept
+        self.carriers: dict[int, Var] = {}  # state arrays that are variables
+
+    def block(self, items: Sequence[Any], writer: Writer) -> None:
+        pending: list[tuple[Var, Operand]] = []
+        for item in items:
+            match item:
+                case Loop():
+                    self.loop(item, writer)
+                case ReadLeaf():
+                    self.read_leaf(item, writer)
+                case WriteLeaf():
+                    carrier = self.carriers.get(id(item.array))
+                    if carrier is not None:
+                        pending.append((carrier, variable_of(item.value)))
+                    if carrier is None or id(item.array.root) in self.kept:
+                        self.write(item, writer)
+                case Compute():
+                    self.assign(item.var, writer.expr(item.expr))
+                case Check():
+                    self.check(item, writer)
+                case _:
+                    self.e.append(self.inside(item, writer))
+        self.together(pending)
+
+    def inside(self, stmt: Stmt, writer: Writer) -> Stmt:
+        """A statement of the user's program whose blocks may have records."""
+        inner = walk.blocks(stmt)
+        if not any(has_records(b) for b in inner):
+            return stmt
+        new = []
+        for block in inner:
+            with self.e.block() as written:
+                self.block(block, writer)
+            new.append(tuple(written))
+        return walk.with_blocks(stmt, tuple(new))
+
+    def together(self, pending: Sequence[tuple[Var, Operand]]) -> None:
+        """Assignments as if they happened at once."""
+        targets = {var.name for var, _ in pending}
+        saved: dict[str, Var] = {}
+        for _, source in pending:
+            if isinstance(source, Var) and source.name in targets and source.name not in saved:
+                saved[source.name] = self.e.fresh(f"{source.name}_old", source.type)
+                self.assign(saved[source.name], source)
+        for var, source in pending:
+            self.assign(var, saved.get(source.name, source) if isinstance(source, Var) else source)
+
+    def assign(self, var: Var, value: Operand) -> None:
+        if not (isinstance(value, Var) and value.name == var.name):
+            self.e.append(Op("copy", (var,), (value,), (), (), self.e.loc))
+
+    # -- loops -----------------------------------------------------------------------------------------------------
+
+    def loop(self, loop: Loop, writer: Writer) -> None:
+        e = self.e
+        for item in loop.body:
+            if isinstance(item, ReadLeaf) and item.state is not None:
+                self.carry(item, writer)
+        stop = writer.expr(loop.length)
+        var = e.fresh(loop.symbol.name, I64)
+        with e.block() as block:
+            self.block(loop.body, writer.but({loop.symbol: var}))
+        kind = "parallel" if loop.kind == "parallel" else "sequential"
+        e.append(For(kind, var, index(0), stop, index(1), tuple(block), loc=loop.loc))
+
+    def carry(self, item: ReadLeaf, writer: Writer) -> None:
+        """A variable for a state, with its initial value."""
+        assert item.state is not None and isinstance(item.read, Choose)
+        var = self.e.fresh("state", variable_of(item.value).type)
+        if item.leaf.extents:
+            self.e.extents[var.name] = item.leaf.extents
+        self.carriers[id(item.state)] = var
+        self.read(item.read.then, item.leaf, var, writer)
+
+    # -- leaves ----------------------------------------------------------------------------------------------------
+
+    def read_leaf(self, item: ReadLeaf, writer: Writer) -> None:
+        target = variable_of(item.value)
+        assert isinstance(target, Var)
+        for array in (item.state, item.final):
+            if array is not None and id(array) in self.carriers:
+                self.assign(target, self.carriers[id(array)])
+                return
+        self.read(item.read, item.leaf, target, writer)
+
+    def read(self, read: Read, leaf: Leaf, target: Var, writer: Writer) -> None:
+        """Assign the leaf to `target`."""
+        if isinstance(read, Choose):
+            cond = writer.condition(read.condition)
+            with self.e.block() as then:
+                self.read(read.then, leaf, target, writer)
+            with self.e.block() as otherwise:
+                self.read(read.otherwise, leaf, target, writer)
+            self.e.append(If(cond, tuple(then), tuple(otherwise), self.e.loc))
+            return
+        self.assign(target, self.value(read, leaf, writer))
+
+    def value(self, read: Read, leaf: Leaf, writer: Writer) -> Operand:
+        e = self.e
+        match read:
+            case Access():
+                tensor, row = place(self.g, writer, read.array, read.index)
+                if not leaf.extents:
+                    return e.scalar("getelem", [tensor.var, row]).operand
+                return load_all(self.g, leaf_of(self.g, tensor, row)).var
+            case Index():
+                return writer.expr(read.value)
+            case Computed():
+                return e.cast(read.value, leaf.dtype).operand if isinstance(read.value, Scalar) else read.value.var
+            case Part():
+                part = part_of(self.g, read, [writer.expr(x) for x in read.starts])
+                tile = part if isinstance(part, Tile) else load_all(self.g, part)
+                if tile.extents != leaf.extents:
+                    tile = e.tile("reshape", [tile.var, *leaf.extents], extents=leaf.extents)
+                return tile.var
+            case Filled():
+                number = constant(read.value, leaf.dtype)
+                if not leaf.extents:
+                    return number
+                return e.tile("full", [number, *leaf.extents], extents=leaf.extents).var
+        raise AssertionError(read)
+
+    def write(self, item: WriteLeaf, writer: Writer) -> None:
+        tensor, row = place(self.g, writer, item.array, item.index)
+        if not item.array.leaf.extents:
+            self.e.op("setelem", [variable_of(item.value), tensor.var, row])
+            return
+        target = leaf_of(self.g, tensor, row)
+        assert isinstance(item.value, Tile)
+        self.e.op("store", [item.value.var, target.var, *([index(0)] * target.rank)])
+
+    def check(self, item: Check, writer: Writer) -> None:
+        ok = writer.condition(item.condition)
+        self.e.append(
+            Op("assert", (), (ok,), (("always", True), ("message", f"PTO-F190: {item.message}")), (), item.loc)
+        )
+
+
+# -- what records read and write -----------------------------------------------------------------------------------
+
+
+def has_records(block: Sequence[Any]) -> bool:
+    return any(
+        isinstance(item, RECORDS) or (not isinstance(item, Op) and any(has_records(b) for b in walk.blocks(item)))
+        for item in block
+    )
+
+
+def records(items: Sequence[Any]) -> Iterator[Any]:
+    """All records, at any depth."""
+    for item in items:
+        if isinstance(item, RECORDS):
+            yield item
+            if isinstance(item, Loop):
+                yield from records(item.body)
+        elif not isinstance(item, Op):
+            for block in walk.blocks(item):
+                yield from records(block)
+
+
+def accessed(read: Read) -> Iterator[Array]:
+    if isinstance(read, Choose):
+        yield from accessed(read.then)
+        yield from accessed(read.otherwise)
+    elif isinstance(read, Access):
+        yield read.array.root
+
+
+__all__ = ["RECORDS", "ScalarType", "Sequential", "accessed", "has_records", "records", "replace", "variable_of"]

@@ -1,0 +1,401 @@
+# SPDX-License-Identifier: MIT
+"""Parallel functions in one compilation: the loops that are open, what is known of run-time integers, and elements.
+
+While a parallel function is being compiled its loops are records of `lists` in the blocks of the emitter, among the IR
+of the bodies.  When the outermost one is complete `schedule` makes IR of all of it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pto_jit.codegen.builtins.memory import view as view_of
+from pto_jit.codegen.builtins.promote import describe, value_of
+from pto_jit.codegen.emit import I64, index
+from pto_jit.codegen.merging import is_number
+from pto_jit.codegen.regions import LoopRecord
+from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
+from pto_jit.dtypes import i64
+from pto_jit.errors import CompilationError, TypeMismatchError
+from pto_jit.fractal.compile.expr import Expr, Fetch, Known, Symbol, number, of, operand
+from pto_jit.fractal.compile.lists import (
+    Access,
+    Array,
+    Compute,
+    Computed,
+    Dim,
+    Index,
+    Leaf,
+    Lists,
+    Loop,
+    Part,
+    Read,
+    ReadLeaf,
+    View,
+    map_views,
+)
+from pto_jit.ir.nodes import Const, Operand, Var
+from pto_jit.ir.types import ScalarType, TileType
+
+if TYPE_CHECKING:
+    from pto_jit.codegen.generator import Generator
+
+_sessions: weakref.WeakKeyDictionary[Any, Session] = weakref.WeakKeyDictionary()
+
+
+def session_of(g: Generator) -> Session:
+    """The one of this compilation."""
+    found = _sessions.get(g)
+    if found is None:
+        found = _sessions[g] = Session(g)
+    return found
+
+
+class Argument:
+    """What stands for a FractalTensor argument: its leaves and offsets as tensors; `depth` levels of lists."""
+
+    __slots__ = ("__weakref__", "depth", "leaves", "lists", "offsets")
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        self.leaves: Any = None
+        self.offsets: Any = ()
+        self.lists: Any = None
+
+    def of(self, g: Generator) -> Lists:
+        """As a list: made once, so that two uses are the same array."""
+        if self.lists is None:
+            self.lists = session_of(g).argument(self)
+        return self.lists
+
+    def __copy__(self) -> Argument:
+        return Argument(self.depth)
+
+    def __pto_item__(self, g: Generator, item: Any) -> Any:
+        return self.of(g).__pto_item__(g, item)
+
+    def __pto_length__(self, g: Generator) -> Any:
+        return self.of(g).__pto_length__(g)
+
+    def __pto_attribute__(self, g: Generator, name: str) -> Any:
+        return self.of(g).__pto_attribute__(g, name)
+
+    def __pto_result__(self, g: Generator) -> Any:
+        raise g.error(
+            TypeMismatchError,
+            "a FractalTensor argument is returned",
+            code="PTO-F110",
+            hint="the caller has it already: return something computed from it",
+        )
+
+    def __pto_runtime__(self) -> Any:
+        return self
+
+
+class Session:
+    def __init__(self, g: Generator) -> None:
+        self._g = weakref.ref(g)
+        self.loops: list[Loop] = []
+        self.exprs: dict[str, Expr] = {}  # integer variables whose meaning is known
+        self.known_depth: dict[str, int] = {}  # others: the number of loops open when they were met
+        self.reads: dict[str, Read] = {}  # variables that are leaves as they stand in a list
+        self.symbols = 0
+        self.names: dict[str, int] = {}
+        self.arrays: list[Array] = []
+        self.given: set[str] = set()  # tensors that are returned
+
+    @property
+    def g(self) -> Generator:
+        found = self._g()
+        assert found is not None
+        return found
+
+    # -- names -----------------------------------------------------------------------------------------------------
+
+    def symbol(self, name: str) -> Symbol:
+        self.symbols += 1
+        return Symbol(name, self.symbols)
+
+    def loop_name(self) -> str:
+        used = {loop.symbol.name for loop in self.loops}
+        return next((n for n in "ijklmnopqrstuvw" if n not in used), "x")
+
+    def array(self, hint: str, dims: tuple[Dim, ...], leaf: Leaf) -> Array:
+        """A new array over the loops that are open and `dims`."""
+        count = self.names[hint] = self.names.get(hint, 0) + 1
+        around = tuple(Dim(loop.symbol, loop.length) for loop in self.loops)
+        made = Array(f"{hint}{count}", (*around, *dims), leaf)
+        self.arrays.append(made)
+        return made
+
+    def around(self) -> tuple[Expr, ...]:
+        """The index of the loops that are open."""
+        return tuple(of(loop.symbol) for loop in self.loops)
+
+    # -- integers --------------------------------------------------------------------------------------------------
+
+    def expr(self, value: Any, what: str) -> Expr:
+        """An integer of the user as an expression."""
+        g = self.g
+        if isinstance(value, bool) or not (isinstance(value, (int, Scalar)) or is_number(value)):
+            if isinstance(value, (Tile, Tensor)):
+                value = self._single(value)
+            else:
+                raise g.error(
+                    TypeMismatchError,
+                    f"{what} is {describe(value)}",
+                    code="PTO-F101",
+                    hint="give an integer, or a tensor of one integer",
+                )
+        if isinstance(value, Scalar):
+            if value.dtype.is_float or value.dtype.kind == "b":
+                raise g.error(
+                    TypeMismatchError, f"{what} is a run-time {value.dtype}", code="PTO-F101", hint="give an integer"
+                )
+            return self.operand(g.e.as_index(value))
+        return number(int(value))
+
+    def _single(self, value: Tile | Tensor) -> Scalar:
+        if any(static_extent(e) != 1 for e in value.extents):
+            raise self.g.error(
+                TypeMismatchError,
+                f"an integer is {describe(value)}",
+                code="PTO-F101",
+                hint="give an integer, or a tensor of one integer",
+            )
+        op = "extract" if isinstance(value, Tile) else "getelem"
+        return self.g.e.scalar(op, [value.var, *(index(0) for _ in value.extents)])
+
+    def operand(self, value: Operand) -> Expr:
+        if isinstance(value, Const):
+            return number(int(value.value))
+        found = self.exprs.get(value.name)
+        if found is not None:
+            return found
+        base, offset = self.g.e._offsets.get(value.name, (value.name, 0))
+        if base in self.exprs:
+            return self.exprs[base] + offset
+        self.known_depth.setdefault(value.name, len(self.loops))
+        return of(Known(value))
+
+    def scalar(self, expr: Expr) -> Any:
+        """An expression as a value of the user's program: an int where it is a constant."""
+        known = expr.constant
+        if known is not None:
+            return known
+        single = expr.terms[0][0] if expr.const == 0 and len(expr.terms) == 1 and expr.terms[0][1] == 1 else None
+        if isinstance(single, Known):
+            return Scalar(single.var, True, self.g.e.loc)
+        var = self.g.e.fresh("t", I64)
+        self.g.e.append(Compute(var, expr))  # type: ignore[arg-type]
+        self.exprs[var.name] = expr
+        self.complete()
+        return Scalar(var, True, self.g.e.loc)
+
+    # -- values ----------------------------------------------------------------------------------------------------
+
+    def argument(self, argument: Argument) -> Lists:
+        """A FractalTensor argument: one array by flat position, whose dimensions the offsets divide."""
+        leaves, offsets = argument.leaves, tuple(argument.offsets)
+        leaf = Leaf(leaves.extents[1:], leaves.dtype)
+        whole = self.symbol("leaf")
+        array = Array(leaves.var.name, (Dim(whole, operand(leaves.extents[0])),), leaf, (leaves, offsets))
+        self.arrays.append(array)
+        dims: list[Dim] = []
+        position: Expr | None = None
+        for level in range(argument.depth):
+            symbol = self.symbol("ijklmnop"[level])
+            if level == 0:
+                length = operand(offsets[0].extents[0]) - 1 if offsets else operand(leaves.extents[0])
+                position = of(symbol)
+            else:
+                assert position is not None
+                table = offsets[level - 1].var
+                start = of(Fetch(table, (position,)))
+                length = of(Fetch(table, (position + 1,))) - start
+                position = start + of(symbol)
+            dims.append(Dim(symbol, length))
+        assert position is not None
+        return Lists(self, View(tuple(dims), Access(array, (position,)), leaf))
+
+    def lists(self, value: Any, what: str) -> Lists:
+        """A value that must be a list."""
+        if isinstance(value, Argument):
+            return value.of(self.g)
+        if isinstance(value, Lists):
+            return value
+        hint = "give a FractalTensor; `ft.slices(x, axis)` makes a list of the parts of a tensor"
+        raise self.g.error(TypeMismatchError, f"{what} takes a list, got {describe(value)}", code="PTO-F100", hint=hint)
+
+    def normal(self, value: Any) -> Any:
+        """A value with every list in it as `Lists`."""
+        if isinstance(value, Argument):
+            return value.of(self.g)
+        if isinstance(value, tuple):
+            items = [self.normal(v) for v in value]
+            return value._make(items) if hasattr(value, "_make") else tuple(items)  # type: ignore[attr-defined]
+        if isinstance(value, list):
+            return tuple(self.normal(v) for v in value)
+        return value
+
+    def element(self, lists: Lists, at: Expr) -> Any:
+        """The element at an index, as the user's program sees it."""
+        if lists.around > 1:
+            return Lists(self, map_views(lists.items, lambda v: v.at(at)), lists.around - 1)
+        return self._element(lists.items, at)
+
+    def _element(self, items: Any, at: Expr) -> Any:
+        if isinstance(items, tuple):
+            made = [self._element(item, at) for item in items]
+            return items._make(made) if hasattr(items, "_make") else tuple(made)  # type: ignore[attr-defined]
+        if isinstance(items, Lists):
+            return self.element(items, at)
+        return self.value(items.at(at))
+
+    def value(self, view: View) -> Any:
+        """A list, or a leaf that is read here."""
+        return Lists(self, view) if view.dims else self.leaf(view.read, view.leaf)
+
+    def leaf(self, read: Read, leaf: Leaf, state: Array | None = None, final: Array | None = None) -> Any:
+        """Read a leaf at this place."""
+        e = self.g.e
+        if isinstance(read, Computed):
+            return read.value
+        if isinstance(read, Index):
+            return self.scalar(read.value)
+        result = self.variable(leaf, "h" if state is not None else "x")
+        if isinstance(read, Access) and read.array.argument is not None and not leaf.extents and leaf.dtype.is_integer:
+            assert isinstance(result, Scalar) and isinstance(result.operand, Var)
+            self.exprs[result.operand.name] = of(Fetch(read.array.argument[0].var, read.index))
+        if final is None and state is None:
+            var = result.operand if isinstance(result, Scalar) else result.var
+            assert isinstance(var, Var)
+            self.reads[var.name] = read
+        e.append(ReadLeaf(result, read, leaf, e.loc, state, final))  # type: ignore[arg-type]
+        self.complete()
+        return result
+
+    def variable(self, leaf: Leaf, hint: str) -> Scalar | Tile:
+        """A variable for a leaf."""
+        e = self.g.e
+        if not leaf.extents:
+            var = e.fresh(hint, ScalarType(leaf.dtype))
+            if leaf.weak:
+                e.weak.add(var.name)
+            return Scalar(var, leaf.weak, e.loc)
+        var = e.fresh(hint, TileType(leaf.dtype, tuple(static_extent(x) for x in leaf.extents)))
+        e.extents[var.name] = leaf.extents
+        return Tile(var, leaf.extents, False, e.loc)
+
+    def computed(self, value: Any, what: str) -> View:
+        """A tensor or number as a leaf."""
+        g = self.g
+        if isinstance(value, Tensor) and value.rank:
+            starts = tuple(number(0) for _ in value.extents)
+            return View((), Part(value, starts, value.extents, len(self.loops)), Leaf(value.extents, value.dtype))
+        if not (isinstance(value, (Scalar, Tile, Tensor)) or is_number(value)):
+            raise g.error(
+                TypeMismatchError,
+                f"{what} is {describe(value)}",
+                code="PTO-F102",
+                hint="give tensors, numbers, lists, or tuples of them",
+            )
+        item = value_of(g, value, what)
+        if isinstance(item, Scalar):
+            if isinstance(item.operand, Var) and item.operand.name in self.exprs and item.weak:
+                return View((), Index(self.exprs[item.operand.name]), Leaf((), i64, True))
+            read = self.reads.get(item.operand.name) if isinstance(item.operand, Var) else None
+            return View((), read or Computed(item, len(self.loops)), Leaf((), item.dtype, item.weak))
+        return View(
+            (), self.reads.get(item.var.name) or Computed(item, len(self.loops)), Leaf(item.extents, item.dtype)
+        )
+
+    # -- what the front end asks of a list -------------------------------------------------------------------------
+
+    def length(self, lists: Lists) -> Any:
+        return self.scalar(lists.length)
+
+    def item(self, lists: Lists, item: Any) -> Any:
+        from pto_jit.fractal.compile import access
+
+        if isinstance(item, slice):
+            return access.slice_(self.g, lists, item.start, item.stop, item.step)
+        return access.index_(self.g, lists, item)
+
+    def attribute(self, lists: Lists, name: str) -> Any:
+        view = lists.first
+        if not isinstance(lists.items, tuple):
+            if name == "depth":
+                return len(view.dims)
+            if name == "dtype":
+                return view.leaf.dtype
+            if name == "leaf_shape":
+                return tuple(
+                    x if x is not None else Scalar(e, True) for e in view.leaf.extents for x in [static_extent(e)]
+                )
+        raise self.g.error(
+            CompilationError,
+            f"a list in a kernel has no attribute `{name}`",
+            code="PTO-F103",
+            hint="it has `depth`, `dtype`, `leaf_shape`, `len(x)` and `x[i]`",
+        )
+
+    def returned(self, lists: Lists) -> Any:
+        from pto_jit.fractal.compile.returning import returned
+
+        return returned(self, lists)
+
+    # -- loops -----------------------------------------------------------------------------------------------------
+
+    def loop(self, loop: Loop, body: Callable[[], Any]) -> Any:
+        """Open a loop of the nest, compile what is in it, close it; gives what `body` gives.
+
+        The loop is appended where the function is called.  Assigning variables of functions around is an error.
+        """
+        g = self.g
+        record = LoopRecord("sequential", loop.loc, len(g.control.pending), g.scope_depth)
+        node, frame = g.node, g.frame
+        g.loops.append(record)
+        g.loop_stack.append(None)
+        region = g.control.open_region(record)
+        block = g.e.push(loop.body)
+        self.loops.append(loop)
+        result = body()
+        self.loops.pop()
+        g.e.pop(block)
+        changes = g.control.close_region(region)
+        g.loops.pop()
+        g.loop_stack.pop()
+        g.node, g.frame = node, frame
+        if changes:
+            (_, name), _ = next(iter(changes.items()))
+            raise g.error(
+                CompilationError,
+                f"the body of a parallel function assigns `{name}`, a variable of a function around it",
+                code="PTO-F104",
+                hint="return the value: it becomes the state, or an element of the result",
+            )
+        g.e.append(loop)  # type: ignore[arg-type]
+        return result
+
+    def complete(self) -> None:
+        """Make IR of the records in the current block, when no loop of the nest is open."""
+        if self.loops:
+            return
+        from pto_jit.fractal.compile.schedule import write_pending
+
+        write_pending(self)
+
+
+def part_of(g: Generator, part: Part, starts: list[Operand]) -> Tensor | Tile:
+    """The rectangle, where it is read."""
+    if isinstance(part.source, Tensor):
+        return view_of(g, part.source, starts, part.extents)
+    from pto_jit.codegen.builtins.memory import tile_view
+
+    return tile_view(g, part.source, starts, part.extents, ())
+
+
+__all__ = ["Argument", "Session", "part_of", "session_of"]

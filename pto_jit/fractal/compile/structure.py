@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: MIT
+"""Values of bodies taken apart: the leaves and lists in a state, and what holds them together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pto_jit.fractal.compile.lists import Lists, View, views_of
+from pto_jit.slotted import frozen
+
+if TYPE_CHECKING:
+    from pto_jit.fractal.compile.session import Session
+
+
+@frozen
+class Single:
+    """A leaf, or a list without tuples, of that depth."""
+
+    depth: int
+
+    def __str__(self) -> str:
+        return "a tensor or number" if self.depth == 0 else f"a list of depth {self.depth}"
+
+
+@frozen
+class Group:
+    """A tuple (`around` 0), or a list of tuples under `around` dimensions; `kind`: the class of the tuple."""
+
+    kind: type
+    items: tuple[Structure, ...]
+    around: int = 0
+
+    def __str__(self) -> str:
+        inner = f"({', '.join(map(str, self.items))})"
+        return f"a list of {inner}" if self.around else inner
+
+
+Structure = Single | Group
+
+
+def taken_apart(session: Session, value: Any, what: str) -> tuple[Structure, list[View]]:
+    """The structure of a value of the user's program, and its views in order."""
+    views: list[View] = []
+    return _structure(session, session.normal(value), what, views), views
+
+
+def _structure(session: Session, value: Any, what: str, views: list[View]) -> Structure:
+    if isinstance(value, Lists):
+        return _of_items(value.items, value.around, views)
+    if isinstance(value, tuple):
+        return Group(type(value), tuple(_structure(session, v, what, views) for v in value))
+    view = session.computed(value, what)
+    views.append(view)
+    return Single(0)
+
+
+def _of_items(items: Any, around: int, views: list[View]) -> Structure:
+    if isinstance(items, View):
+        views.append(items)
+        return Single(len(items.dims))
+    if isinstance(items, Lists):
+        return _of_items(items.items, items.around, views)
+    return Group(type(items), tuple(_of_items(i, 0, views) for i in items), around)
+
+
+def put_together(session: Session, structure: Structure, views: Iterator[View]) -> Any:
+    """The value of the user's program: lists as lists, leaves as `session.value` gives them."""
+    if isinstance(structure, Single):
+        return session.value(next(views))
+    if structure.around:
+        return Lists(session, _items(session, structure, views, 0), structure.around)
+    return _tuple(structure.kind, [put_together(session, s, views) for s in structure.items])
+
+
+def _items(session: Session, structure: Structure, views: Iterator[View], extra: int) -> Any:
+    if isinstance(structure, Single):
+        return next(views)
+    return _tuple(
+        structure.kind,
+        [
+            Lists(session, _items(session, s, views, extra), s.around + extra)
+            if isinstance(s, Group) and s.around > 1
+            else _items(session, s, views, extra)
+            for s in structure.items
+        ],
+    )
+
+
+def listed(session: Session, structure: Structure, views: Iterator[View]) -> Any:
+    """What a parallel function gives whose body gives such values; the views have one dimension more, outermost.
+
+    A body that gives a tuple gives a tuple of lists.
+    """
+    if isinstance(structure, Single):
+        return Lists(session, next(views))
+    if structure.around:
+        return Lists(session, _items(session, structure, views, 1), structure.around + 1)
+    return _tuple(structure.kind, [listed(session, s, views) for s in structure.items])
+
+
+def _tuple(kind: type, items: Sequence[Any]) -> Any:
+    return kind._make(items) if hasattr(kind, "_make") else tuple(items)  # type: ignore[attr-defined]
+
+
+__all__ = ["Group", "Single", "Structure", "listed", "put_together", "taken_apart", "views_of"]
