@@ -49,6 +49,7 @@ class Compiled:
         self.module = fuse(coalesce(program)) if fused else program
         self.program = cpu.compile_module(self.module, debug=options.get("debug", False),
                                           fastmath=options.get("fastmath", False))  # fmt: skip
+        self.built = self  # what prints reach: a kernel's `built.program`
         self.runtime = default_runtime(threads)
         self.entry = Entry(self.runtime, self.program.entry_address, self.program.result_plan, holder=self,
                            on_failure=self._fail)  # fmt: skip

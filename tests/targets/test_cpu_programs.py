@@ -40,7 +40,7 @@ func @f(%x: !pto.memref<gm,?,f32>, %i: i64) {
 }
 """
     compiled = Compiled(module(text))
-    with pytest.raises(Failed, match="BoundsError: offset -3 along axis 0 is negative"):
+    with pytest.raises(Failed, match="BoundsError: PTO-B001: offset -3 along axis 0 is negative"):
         compiled(array("f32", (9,)), -3)
     kind, _, loc = next(s for s in compiled.program.sites if s[0] == "BoundsError")
     assert kind == "BoundsError" and loc.lineno == 3
