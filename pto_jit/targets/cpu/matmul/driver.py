@@ -97,7 +97,8 @@ def _near(parts: Parts) -> None:
             near_rows = f.select(m <= s.tile_rows, f.const(2 * plan.stream_ahead), plan.stream_ahead)
             ahead = f.select(streams, near_rows, plan.panel_ahead)
             of_a = (f.offset(base, at), a_row, a_step, a_panel)
-            f.call("macro", VOID, [m, columns, now, *of_a, b_at, b_step, b_panel, packed, c_slab, c_rs, kept, ahead])
+            of_b = (b_at, b_step, b_panel, packed)
+            f.call("macro", VOID, [m, columns, now, *of_a, *of_b, c_slab, c_rs, kept, ahead, f.const(0)])
     with f.when(total > 0):
         f.call("pto_scratch_pop", VOID, [w, to_a])
     f.give(0)
@@ -132,6 +133,8 @@ def _far_tiles(parts: Parts) -> None:
         to_a.set(parts.push(f, w, f.round_up(rows, s.tile_rows) * row))
     mine = to_a.get()
     block = f.ceil_div(n, s.tile_columns) * panel
+    # A slab beyond L2 comes from L3, whose latency the prefetch along a panel is too short for.
+    following = f.select(block * f.ceil_div(k, depth) > parts.blocking.near_bytes, panel, 0)
     with f.loop(begin, end) as task:
         top, left = (task.index // across) * rows, (task.index % across) * columns
         high, wide = f.minimum(m - top, rows), f.minimum(n - left, columns)
@@ -155,7 +158,7 @@ def _far_tiles(parts: Parts) -> None:
                 of_b = (part.carried[0], f.const(s.tile_columns * s.unit), panel, f.const(1))
                 ahead = f.const(parts.blocking.panel_ahead)
                 of_a = (a_at, a_row, a_step, a_panel)
-                f.call("macro", VOID, [now_high, wide, now, *of_a, *of_b, c_at, c_rs, kept, ahead])
+                f.call("macro", VOID, [now_high, wide, now, *of_a, *of_b, c_at, c_rs, kept, ahead, following])
                 stripes.carry(f.offset(a_at, stripe_panel), f.offset(c_at, c_rs * s.tile_rows))
             part.carry(f.offset(part.carried[0], block))
     with f.when(packs):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The micro-kernels: a column of register tiles of C, one function per panel width in vectors.
 
-``void tiles_<v>(m, groups, a, a_row, a_step, a_panel, b, b_step, c, c_row, lanes, keep, ahead)``
+``void tiles_<v>(m, groups, a, a_row, a_step, a_panel, b, b_step, c, c_row, lanes, keep, ahead, following)``
 
 computes ``C[0:m, 0:v*L] (+)= A[0:m, :] B[:, 0:v*L]`` over ``groups >= 1`` units of k, all strides in bytes:
 
@@ -11,7 +11,8 @@ computes ``C[0:m, 0:v*L] (+)= A[0:m, :] B[:, 0:v*L]`` over ``groups >= 1`` units
 * ``lanes`` is the bit mask of valid lanes of the last vector (on machines with masks; others are only called for whole
   vectors);
 * ``keep`` is -1 to add to C, 0 to write it;
-* ``ahead`` is how far in front of each line of B another one is prefetched.
+* ``ahead`` is how far in front of each line of B another one is prefetched;
+* ``following`` is the distance to the panel of B after this one, which is brought into L2 meanwhile, or 0.
 
 Every element is one chain of fused multiply-adds in ascending k, whatever tile it falls in, so the partition of C never
 shows in the result.  The register tile follows Goto and van de Geijn, "Anatomy of High-Performance Matrix
@@ -93,7 +94,12 @@ PARAMETERS = (
     (I64, "lanes"),
     (I64, "keep"),
     (I64, "ahead"),
+    (I64, "following"),
 )
+
+ASKED = 12
+"""Lines of the following panel prefetched with each row of a tile: within a few tiles all of it is on its way, and no
+burst takes the line fill buffers from the loads of this panel."""
 
 
 def add_kernels(module: Module, scheme: Scheme) -> None:
@@ -104,20 +110,20 @@ def add_kernels(module: Module, scheme: Scheme) -> None:
 
 def _column(module: Module, scheme: Scheme, vectors: int) -> None:
     f = module.function(f"tiles_{vectors}", VOID, PARAMETERS)
-    m, _, a, _, _, a_panel, _, _, c, c_row, _, _, _ = f.parameters
+    m, _, a, _, _, a_panel, _, _, c, c_row, _, _, _, _ = f.parameters
     tile = _Tile(f, scheme, vectors)
     rows = scheme.tile_rows
-    with f.loop(0, m - (rows - 1), rows, [a, c]) as loop:
-        at, to = loop.carried
-        tile.emit(rows, at, to, unroll=2)
-        loop.carry(f.offset(at, a_panel), f.offset(to, c_row * rows))
-    at, to = loop.after
+    with f.loop(0, m - (rows - 1), rows, [a, c, f.const(0)]) as loop:
+        at, to, asked = loop.carried
+        tile.whole(at, to, asked)
+        loop.carry(f.offset(at, a_panel), f.offset(to, c_row * rows), asked + 64 * ASKED * rows)
+    at, to, _ = loop.after
     rest = m % rows
     cases = " ".join(f"i64 {r}, label %rows{r}" for r in range(1, rows))
     f.line(f"switch i64 {rest.ref}, label %finish [ {cases} ]")
     for r in range(1, rows):
         f.label(f"rows{r}")
-        tile.emit(r, at, to, unroll=1)
+        tile.partial(r, at, to)
         f.jump("finish")
     f.label("finish")
     f.give()
@@ -128,9 +134,10 @@ class _Tile:
 
     def __init__(self, f: Function, scheme: Scheme, vectors: int) -> None:
         self.f, self.scheme, self.vectors = f, scheme, vectors
-        _, self.groups, _, self.a_row, self.a_step, _, self.b, self.b_step, _, self.c_row, lanes, keep, self.ahead = (
+        _, self.groups, _, self.a_row, self.a_step, _, self.b, self.b_step, _, self.c_row, lanes, keep, *far = (
             f.parameters
         )
+        self.ahead, self.following = far
         self.math = Arithmetic(f, scheme)
         self.a_two, self.a_three = self.a_row + self.a_row, self.a_row + self.a_row + self.a_row
         self.masks, self.keep = scheme.machine.masks, keep
@@ -139,26 +146,49 @@ class _Tile:
             self.kept = lane_mask(f, keep, scheme.lanes)
             self.last_kept = f.emit(self.last.type, f"and {self.last.type} {self.last.ref}, {self.kept.ref}")
 
-    def emit(self, rows: int, a: Value, c: Value, unroll: int) -> None:
-        """``C[rows, vectors] (+)= A B``."""
-        f, width = self.f, self.scheme.machine.vector_bytes
-        sums = self._start(rows)
+    def whole(self, a: Value, c: Value, asked: Value) -> None:
+        """``C[MR, vectors] (+)= A B``; meanwhile the following panel comes nearer, from its byte ``asked`` on."""
+        f, rows, unroll = self.f, self.scheme.tile_rows, 2
+        share = self.groups // (rows * unroll) * unroll
+        start = [*self._start(rows), *self._bases(rows, a), self.b]
+        following = f.offset(self.b, self.following)
+        with f.loop(0, rows, 1, [*start, c, asked]) as row:
+            *state, here, asked = row.carried
+            self._ask(here)
+            with f.when(asked < self.following):
+                for line in range(ASKED):
+                    prefetch(f, f.offset(following, asked + 64 * line), level=2)
+            begin = row.index * share
+            state = self._loop(begin, begin + share, unroll, state, rows)
+            row.carry(*state, f.offset(here, self.c_row), asked + 64 * ASKED)
+        state = self._loop(share * rows, self.groups, 1, row.after[:-2], rows)
+        self._finish(state[: rows * self.vectors], self._rows(rows, c))
+
+    def partial(self, rows: int, a: Value, c: Value) -> None:
+        """``C[rows, vectors] (+)= A B`` for fewer rows than a whole tile has."""
+        c_rows = self._rows(rows, c)
+        for row in c_rows:
+            self._ask(row)
+        state = self._loop(0, self.groups, 1, [*self._start(rows), *self._bases(rows, a), self.b], rows)
+        self._finish(state[: rows * self.vectors], c_rows)
+
+    def _bases(self, rows: int, a: Value) -> list[Value]:
+        """Every third row of A: the rows between are reached with scaled indices."""
         bases = [a]
         for _ in range(3, rows, 3):
-            bases.append(f.offset(bases[-1], self.a_three))
-        c_rows = [c]
+            bases.append(self.f.offset(bases[-1], self.a_three))
+        return bases
+
+    def _rows(self, rows: int, c: Value) -> list[Value]:
+        out = [c]
         for _ in range(1, rows):
-            c_rows.append(f.offset(c_rows[-1], self.c_row))
-        for row in c_rows:
-            for v in range(0, self.vectors * width, 64):
-                prefetch(f, f.offset(row, v), write=True)
-        state = [*sums, *bases, self.b]
-        whole: Value | int = 0
-        if unroll > 1:
-            state = self._loop(0, self.groups - (unroll - 1), unroll, state, rows)
-            whole = self.groups - self.groups % unroll
-        state = self._loop(whole, self.groups, 1, state, rows)
-        self._finish(state[: rows * self.vectors], c_rows)
+            out.append(self.f.offset(out[-1], self.c_row))
+        return out
+
+    def _ask(self, row: Value) -> None:
+        """Prefetch the tile's part of a row of C, to be written."""
+        for v in range(0, self.vectors * self.scheme.machine.vector_bytes, 64):
+            prefetch(self.f, self.f.offset(row, v), write=True)
 
     def _start(self, rows: int) -> list[Value]:
         f = self.f

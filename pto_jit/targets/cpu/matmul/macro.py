@@ -55,7 +55,7 @@ def _pack_b(parts: Parts) -> None:
 
 
 def _macro(parts: Parts) -> None:
-    """``macro(m, n, groups, a, a_row, a_step, a_panel, b, b_step, b_panel, packed, c, c_row, keep, ahead)``."""
+    """A block of A against panels of B, columns of tiles one after another; parameters as those of `kernel`."""
     s = parts.scheme
     f = parts.module.function(
         "macro",
@@ -63,10 +63,10 @@ def _macro(parts: Parts) -> None:
         [
             *((I64, "m"), (I64, "n"), (I64, "groups"), (PTR, "a"), (I64, "a_row"), (I64, "a_step")),
             *((I64, "a_panel"), (PTR, "b"), (I64, "b_step"), (I64, "b_panel"), (I64, "packed")),
-            *((PTR, "c"), (I64, "c_row"), (I64, "keep"), (I64, "ahead")),
+            *((PTR, "c"), (I64, "c_row"), (I64, "keep"), (I64, "ahead"), (I64, "following")),
         ],
     )
-    m, n, groups, a, a_row, a_step, a_panel, b, b_step, b_panel, packed, c, c_row, keep, ahead = f.parameters
+    m, n, groups, a, a_row, a_step, a_panel, b, b_step, b_panel, packed, c, c_row, keep, *far = f.parameters
     width = s.tile_columns
     rest = n % width
     uneven = f.const(0)
@@ -76,7 +76,7 @@ def _macro(parts: Parts) -> None:
         uneven = f.select(lone, width, 0)
     with f.loop(0, n - uneven - (width - 1), width, [b, c]) as loop:
         at, to = loop.carried
-        arguments = [m, groups, a, a_row, a_step, a_panel, at, b_step, to, c_row, f.const(-1), keep, ahead]
+        arguments = [m, groups, a, a_row, a_step, a_panel, at, b_step, to, c_row, f.const(-1), keep, *far]
         f.call(f"tiles_{s.tile_vectors}", VOID, arguments)
         loop.carry(f.offset(at, b_panel), f.offset(to, width * s.element_c))
     at, to = loop.after
@@ -84,7 +84,7 @@ def _macro(parts: Parts) -> None:
         at, to = f.variable(at), f.variable(to)
         with f.when(uneven > 0):
             arguments = [m, groups, a, a_row, a_step, a_panel, at.get(), b_step, to.get(), c_row, f.const(-1), keep]
-            f.call("tiles_2", VOID, [*arguments, ahead])
+            f.call("tiles_2", VOID, [*arguments, *far])
             at.set(f.offset(at.get(), 2 * s.lanes * s.unit))
             to.set(f.offset(to.get(), 2 * s.lanes * s.element_c))
         at, to = at.get(), to.get()
@@ -98,7 +98,7 @@ def _macro(parts: Parts) -> None:
                 mine = [groups, a_row, a_step, a_panel, step]
                 if s.machine.masks:
                     bits = low_bits(f, last, s.lanes)
-                    arguments = [m, groups, a, a_row, a_step, a_panel, at, step, to, c_row, bits, keep, ahead]
+                    arguments = [m, groups, a, a_row, a_step, a_panel, at, step, to, c_row, bits, keep, *far]
                     f.call(f"tiles_{v}", VOID, arguments)
                 else:
                     _border(parts, f, v, m, tail, a, at, to, c_row, keep, mine)
@@ -126,14 +126,14 @@ def _border(
         f.call(
             f"tiles_{vectors}",
             VOID,
-            [m, groups, a, a_row, a_step, a_panel, b, step, c, c_row, f.const(-1), keep, f.const(0)],
+            [m, groups, a, a_row, a_step, a_panel, b, step, c, c_row, f.const(-1), keep, f.const(0), f.const(0)],
         )
         exact.otherwise()
         room = f.alloca(s.tile_rows * row_bytes)
         with f.loop(0, m, s.tile_rows, [a, c]) as tiles:
             at, to = tiles.carried
             rows = f.minimum(m - tiles.index, s.tile_rows)
-            whole = (f.const(row_bytes), f.const(-1), f.const(0), f.const(0))
+            whole = (f.const(row_bytes), f.const(-1), f.const(0), f.const(0), f.const(0))
             f.call(f"tiles_{vectors}", VOID, [rows, groups, at, a_row, a_step, a_panel, b, step, room, *whole])
             with f.loop(0, rows, 1, [room, to]) as each:
                 source, target = each.carried

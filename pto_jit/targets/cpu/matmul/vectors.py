@@ -56,7 +56,7 @@ def clamp(f: Function, count: Value, lanes: int) -> Value:
     return f.maximum(f.minimum(count, lanes), 0)
 
 
-def prefetch(f: Function, at: Value, *, write: bool = False) -> None:
-    """Ask for a line that will be used soon; never faults."""
+def prefetch(f: Function, at: Value, *, write: bool = False, level: int = 1) -> None:
+    """Ask for a line that will be used soon, to be near in the cache of that level; never faults."""
     f.module.declare("llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-    f.line(f"call void @llvm.prefetch.p0(ptr {at.ref}, i32 {int(write)}, i32 3, i32 1)")
+    f.line(f"call void @llvm.prefetch.p0(ptr {at.ref}, i32 {int(write)}, i32 {4 - level}, i32 1)")
