@@ -54,6 +54,11 @@ class Compiled:
         self._kernel = kernel
         self._stages: Stages | None = kernel.built.stages
 
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return self._kernel.name
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arguments of the kinds it was compiled for; others are an ArgumentError."""
         return self._kernel.launch(*self._matching(args, kwargs))
@@ -134,6 +139,18 @@ class Compiled:
             path.write_text(text)
             paths.append(path)
         return paths
+
+    def library(self, directory: str | Path, kind: Literal["static", "shared"] = "static") -> list[Path]:
+        """Write a library that programs without Python can call, with its headers, into `directory`; their paths.
+
+        The files are `lib<name>.a` (or `.so`), which contains the run-time library, `<name>.h`, which declares
+        `<name>_launch`, and `pto_runtime.h`.  It needs a C compiler.  Raises ToolchainError without one, and
+        TargetError for targets whose programs cannot be linked this way.
+        """
+        from pto_jit.aot import cpu_library
+
+        kernel = self._kernel
+        return cpu_library(self._lowered(), kernel.built.program.written, kernel.options, directory, kind)
 
     @property
     def timings(self) -> dict[str, float]:

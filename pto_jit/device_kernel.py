@@ -6,7 +6,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from pto_jit import dtypes
 from pto_jit.codegen.params import Param, TensorParam, leaves
 from pto_jit.compiled import Compiled
 from pto_jit.compiler import Stages, lower
-from pto_jit.errors import ArgumentError
+from pto_jit.errors import ArgumentError, TargetError
 from pto_jit.kernel import Kernel, Specialization
 from pto_jit.options import Options
 from pto_jit.reading import Arguments
@@ -121,6 +122,13 @@ class DeviceCompiled(Compiled):
         compiles them: name -> text."""
         program = self._kernel.built.program
         return {f"{program.module.name}.pto": self.ir("kernels"), **program.sources}
+
+    def library(self, directory: str | Path, kind: Literal["static", "shared"] = "static") -> list[Path]:
+        """Not for devices."""
+        raise TargetError(
+            f"PTO-X203: programs for {self._kernel.options.target} are written as sources, not as libraries\n"
+            "help: `compiled.write(directory)`, whose README says how to build them, or a library of target c or cpu"
+        )
 
 
 def make(function: Callable[..., Any], call: Arguments, options: Options, signature: str, reason: str) -> DeviceKernel:

@@ -6,7 +6,8 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from pto_jit.codegen.params import Param
 from pto_jit.compiled import Compiled
@@ -20,7 +21,6 @@ from pto_jit.reading import Arguments
 from pto_jit.runtime import symbols
 from pto_jit.slotted import mutable
 from pto_jit.targets.c.program import CSource, write_source
-from pto_jit.targets.cpu.writing import written_tensors
 
 FINAL = "fused"
 """The stage that sources are written from: how many iterations a worker takes is decided when they run."""
@@ -82,7 +82,7 @@ class SourceKernel:
                 )
             start = time.perf_counter()
             library = native.build({"program.c": source.text}, symbols(), extra=source.headers)
-            self.built.program = native.program(source, library, written_tensors(self.built.module))
+            self.built.program = native.program(source, library)
             self.built.stages.timings["cc"] = time.perf_counter() - start
             built: Any = self.built
             self.loaded = Kernel(self.info, built, self.function, self.params, self.key, self.options)
@@ -109,7 +109,13 @@ class SourceCompiled(Compiled):
         from pto_jit.targets.c.written import written_files
 
         built = self._kernel.built
-        return {f"{built.source.name}.pto": self.ir(FINAL), **written_files(built.source)}
+        return {f"{built.source.stem}.pto": self.ir(FINAL), **written_files(built.source)}
+
+    def library(self, directory: str | Path, kind: Literal["static", "shared"] = "static") -> list[Path]:
+        """As `Compiled.library`: for this processor, or with a cross compiler for that of the target."""
+        from pto_jit.aot import source_library
+
+        return source_library(self._kernel.built.source, directory, kind)
 
 
 def make(
@@ -121,7 +127,8 @@ def make(
     stages.modules = {name: m for name, m in stages.modules.items() if name != "scheduled"}
     module = stages.modules[FINAL]
     before = time.perf_counter()
-    source = write_source(module, debug=options.debug or config.debug, dialect=_dialect(options), suffix=suffix)
+    source = write_source(module, debug=options.debug or config.debug, dialect=_dialect(options), suffix=suffix,
+                          tasks=stages.tasks)  # fmt: skip
     stages.timings[options.target] = time.perf_counter() - before
     built = SourceBuilt(source, module, stages.results, stages, time.perf_counter() - start)
     info = Specialization(signature, "compiled", reason, built.seconds)

@@ -18,6 +18,7 @@ from pto_jit.errors import PtoError
 COMMANDS: dict[str, str] = {
     "run": "run a function of a .pto file on arrays",
     "check": "read .pto files and report what is wrong with them",
+    "emit": "write the sources of a kernel for a target, or a library for C programs",
     "graph": "draw the dump of a task graph",
     "explain": "explain error codes, with examples",
     "format": "lay .pto files out, or print them as the operations they stand for",

@@ -125,10 +125,11 @@ class Bounds:
         if op.op in ("add", "sub", "max", "min"):
             a, b = bound(0, up), bound(1, up if op.op != "sub" else not up)
             return None if a is None or b is None else self.emit(op.op, a, b)
-        if op.op in ("mul", "floordiv") and isinstance(op.args[1], Const):
-            factor = int(op.args[1].value)
+        given, by = (1, 0) if op.op == "mul" and isinstance(op.args[0], Const) else (0, 1)
+        if op.op in ("mul", "floordiv") and isinstance(op.args[by], Const):
+            factor = int(op.args[by].value)  # type: ignore[union-attr]
             if factor == 0 or (factor < 0 and op.op == "floordiv"):
                 return None
-            a = bound(0, up if factor > 0 else not up)
+            a = bound(given, up if factor > 0 else not up)
             return None if a is None else self.emit(op.op, a, Const(factor, I64))
         return None

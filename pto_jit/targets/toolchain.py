@@ -33,12 +33,27 @@ def build(command: Sequence[str], files: Mapping[str, str], result: str) -> byte
 
     Raises ToolchainError with what the compiler said when it fails.
     """
+    return run([command], files, [result])[result]
+
+
+def run(
+    commands: Sequence[Sequence[str]], files: Mapping[str, str | bytes], results: Sequence[str]
+) -> dict[str, bytes]:
+    """Run programs one after the other on some files in an empty directory; the files that they make.
+
+    results: patterns of names, as of `Path.glob`.  Raises ToolchainError with what a program said when it fails.
+    """
     with tempfile.TemporaryDirectory(prefix="pto_jit_") as directory:
-        for name, text in files.items():
-            (Path(directory) / name).write_text(text, encoding="utf-8")
-        done = subprocess.run([*command], cwd=directory, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            said = "\n".join((done.stdout + done.stderr).strip().splitlines()[:20])
-            raise ToolchainError(f"PTO-X121: {Path(command[0]).name} failed with code {done.returncode}:\n{said}\n"
-                                 "help: this is a bug of pto_jit, unless the compiler is too old")  # fmt: skip
-        return (Path(directory) / result).read_bytes()
+        root = Path(directory)
+        for name, content in files.items():
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
+        for command in commands:
+            done = subprocess.run([*command], cwd=directory, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                said = "\n".join((done.stdout + done.stderr).strip().splitlines()[:20])
+                raise ToolchainError(f"PTO-X121: {Path(command[0]).name} failed with code {done.returncode}:\n{said}\n"
+                                     "help: this is a bug of pto_jit, unless the compiler is too old")  # fmt: skip
+        found = sorted({path for pattern in results for path in root.glob(pattern)})
+        return {str(path.relative_to(root)): path.read_bytes() for path in found}

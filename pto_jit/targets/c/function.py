@@ -25,7 +25,7 @@ from pto_jit.targets.c.module import CModule
 from pto_jit.targets.c.nest import CNest
 from pto_jit.targets.c.operations import Operations
 from pto_jit.targets.c.tidy import Line
-from pto_jit.targets.c.values import CPointer, CValue, lift, memory_ctype, register_ctype
+from pto_jit.targets.c.values import CPointer, CSlot, CValue, lift, memory_ctype, register_ctype
 from pto_jit.targets.cpu.analysis import fitting_tiles
 from pto_jit.targets.cpu.arena import ALIGN, Arena
 from pto_jit.targets.cpu.code import I32, I64, PTR, Index, register_type
@@ -109,6 +109,13 @@ class CFunctionWriter(FunctionWriter):
         if not self.code.ended:
             self.leave()
 
+    def begin(self) -> None:
+        """The parameters have their values."""
+
+    def wrapping(self, parameters: Sequence[str], body: str) -> str:
+        """The body of the function itself; `body` is that of the statements."""
+        return body
+
     def leave(self) -> None:
         """The end of the function; what has to be given back is known when all of it is written."""
         self.code.output.append(Line(self.code.depth, "", kind="leave"))
@@ -128,12 +135,17 @@ class CFunctionWriter(FunctionWriter):
             if line.kind != "leave":
                 out.append(line)
                 continue
-            for slot in self.heap:
-                code.module.calls.add("pto_buffer_free")
-                out.append(Line(line.depth, f"pto_buffer_free(worker, {slot.variable});"))
-            if self.memory:
-                out.append(Line(line.depth, f"pto_scratch_pop(worker, {self.memory});"))
-            out.append(Line(line.depth, "return PTO_OK;"))
+            out += [*self.leaving(line.depth), Line(line.depth, "return PTO_OK;")]
+        return out
+
+    def leaving(self, depth: int) -> list[Line]:
+        """What gives the function's memory back."""
+        out: list[Line] = []
+        for slot in self.heap:
+            self.code.module.calls.add("pto_buffer_free")
+            out.append(Line(depth, f"pto_buffer_free(worker, {slot.variable});"))
+        if self.memory:
+            out.append(Line(depth, f"pto_scratch_pop(worker, {self.memory});"))
         return out
 
     # -- memory of tiles ------------------------------------------------------------------------------------------
@@ -158,14 +170,18 @@ class CFunctionWriter(FunctionWriter):
         slot = code.variable(name, "void *", "NULL")
         self.heap.append(slot)
         if self.loops:
-            code.module.calls.add("pto_buffer_free")
-            code.line(f"pto_buffer_free(worker, {slot.variable});")
+            self.release_tensor(name, slot)
         code.module.calls.add("pto_buffer_alloc")
         code.line(f"{slot.variable} = pto_buffer_alloc(worker, {lift(code.max(size, 1)).text});")
         pointer = CPointer(slot.variable, "")
         code.check_memory(pointer)
         self.env["alloc " + name] = slot
         return pointer
+
+    def release_tensor(self, name: str, pointer: Any) -> None:
+        assert isinstance(pointer, CSlot)
+        self.code.module.calls.add("pto_buffer_free")
+        self.code.line(f"pto_buffer_free(worker, {pointer.variable});")
 
     # -- operands -------------------------------------------------------------------------------------------------
 
@@ -283,6 +299,22 @@ class CFunctionWriter(FunctionWriter):
 
     def _call(self, stmt: Call) -> None:
         code = self.code
+        slots = []
+        for r in stmt.results:
+            assert isinstance(r.type, ScalarType)
+            slots.append(code.variable(r.name, register_ctype(r.type.dtype)))
+        code.need_status()
+        code.line(f"if ((status = {self.called(stmt, [s.text for s in slots])}) != PTO_OK) return status;")
+        for r, slot in zip(stmt.results, slots, strict=True):
+            assert isinstance(r.type, ScalarType)
+            if r.name in self.mutable:
+                self.define(r, self.b.load(slot, typ=register_type(r.type.dtype)))
+            else:
+                self.env[r.name] = self.code.read(slot.variable, register_type(r.type.dtype), slot.holds)
+
+    def called(self, stmt: Call, results: Sequence[str]) -> str:
+        """The call as an expression; `results`: where the function puts what it returns."""
+        code = self.code
         callee: Func = self.callees[stmt.callee]
         args = ["worker"]
         for operand, formal in zip(stmt.args, callee.params, strict=True):
@@ -293,21 +325,8 @@ class CFunctionWriter(FunctionWriter):
             args.append(code.typed(tensor.pointer, memory_ctype(tensor.dtype)).text)
             args += [lift(e).text for e, known in zip(tensor.extents, formal.type.shape, strict=True) if known is None]
             args += [lift(s).text for s in self.passed_strides(tensor, formal.type)]
-        slots = []
-        for r in stmt.results:
-            assert isinstance(r.type, ScalarType)
-            slots.append(code.variable(r.name, register_ctype(r.type.dtype)))
-        args += [s.text for s in slots]
-        code.need_status()
         self.module.called.setdefault(self.func.name, set()).add(stmt.callee)
-        text = f"{self.module.function_names[stmt.callee]}({', '.join(args)})"
-        code.line(f"if ((status = {text}) != PTO_OK) return status;")
-        for r, slot in zip(stmt.results, slots, strict=True):
-            assert isinstance(r.type, ScalarType)
-            if r.name in self.mutable:
-                self.define(r, self.b.load(slot, typ=register_type(r.type.dtype)))
-            else:
-                self.env[r.name] = self.code.read(slot.variable, register_type(r.type.dtype), slot.holds)
+        return f"{self.module.function_names[stmt.callee]}({', '.join([*args, *results])})"
 
     def passed_strides(self, tensor: Tensor, formal: TensorType) -> list[Index]:
         """Strides in elements that a callee is told: none of a packed tensor, not the last where it is 1."""

@@ -39,7 +39,7 @@ class CModule(ModuleWriter):
         self.names = Identifiers(RESERVED | _TAKEN)  # of functions
         self.function_names: dict[str, str] = {}
         self.functions: list[tuple[str, str]] = []
-        """Finished C functions with the name of the IR function that they are of."""
+        """What parallel loops and tasks became, with the name of the IR function that they are of."""
         self.called: dict[str, set[str]] = {}
         """The IR functions that each one calls."""
         self.products: dict[str, Any] = {}
@@ -56,14 +56,14 @@ class CModule(ModuleWriter):
     def copy_function(self, rank: int) -> Any:
         return CopyFunction(rank)
 
-    def reached(self, entry: str) -> list[str]:
-        """The functions that the entry needs, in the order in which they were written."""
+    def reached(self, entry: str) -> set[str]:
+        """The IR functions that the entry needs, itself included."""
         seen, work = {entry}, [entry]
         while work:
             new = self.called.get(work.pop(), set()) - seen
             seen |= new
             work += new
-        return [text for owner, text in self.functions if owner in seen]
+        return seen
 
     def product(self, name: str) -> Any:
         """The matrix product that the CPU target calls `name`."""

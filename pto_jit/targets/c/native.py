@@ -29,6 +29,14 @@ SIGNATURES: dict[str, tuple[str, tuple[str, ...]]] = {
     "pto_buffer_alloc": ("void *", ("pto_worker *", "int64_t")),
     "pto_buffer_free": ("void", ("pto_worker *", "void *")),
     "pto_fail": ("int32_t", ("pto_worker *", "int32_t", "int64_t", "int64_t", "int64_t")),
+    "pto_graph_open": ("pto_graph *", ("pto_worker *", "int64_t")),
+    "pto_graph_close": ("int32_t", ("pto_worker *", "pto_graph *")),
+    "pto_graph_tensor": ("int32_t", ("pto_graph *", "const void *", "int64_t", "int32_t", "const int64_t *",
+                                     "const int64_t *", "int32_t *")),
+    "pto_graph_buffer": ("void *", ("pto_graph *", "int64_t")),
+    "pto_graph_wait": ("int32_t", ("pto_graph *",)),
+    "pto_graph_wait_region": ("int32_t", ("pto_graph *", "int32_t", "const int64_t *")),
+    "pto_task": ("int32_t", ("pto_graph *", "const pto_task_kind *", "const int64_t *", "const int64_t *")),
     "pto_print": ("void", ("pto_worker *", "int32_t", "const int64_t *", "int32_t")),
 }
 """The functions of the run-time library that generated code calls."""
@@ -48,9 +56,9 @@ class CProgram:
     task_sites: tuple[TaskSite, ...] = ()
     timings: dict[str, float] = field(default_factory=dict)
 
-    def task_site(self, kind: int) -> None:
-        """Calls are no tasks."""
-        return None
+    def task_site(self, kind: int) -> TaskSite | None:
+        """The call whose `pto_task_kind` is at that address."""
+        return next((s for s in self.task_sites if _address(self.library, s.symbol) == kind), None)
 
     def format_print(self, site: int, values: Sequence[int]) -> str:
         return self.print_sites[site].text(values)
@@ -111,8 +119,11 @@ def load(data: bytes, symbols: Mapping[str, int]) -> ctypes.CDLL:
     return library
 
 
-def program(source: CSource, library: ctypes.CDLL, written: frozenset[int]) -> CProgram:
+def _address(library: ctypes.CDLL, name: str) -> int:
+    return ctypes.addressof(ctypes.c_char.in_dll(library, name))
+
+
+def program(source: CSource, library: ctypes.CDLL) -> CProgram:
     """A source's program in a library that holds it."""
-    address = ctypes.cast(getattr(library, source.entry), ctypes.c_void_p).value
-    assert address is not None
-    return CProgram(source, address, source.sites, source.print_sites, source.plan, written, library)
+    return CProgram(source, _address(library, source.entry), source.sites, source.print_sites, source.plan,
+                    source.written, library, source.task_sites)  # fmt: skip

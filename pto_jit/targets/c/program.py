@@ -3,23 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from pto_jit.dtypes import BY_NAME, DType
 from pto_jit.errors import Loc
-from pto_jit.ir.nodes import Func, Module, Operand
-from pto_jit.ir.types import ScalarType, TensorType
+from pto_jit.ir.nodes import Func, Module, Operand, Var
+from pto_jit.ir.types import ScalarType, TensorType, Type
 from pto_jit.slotted import frozen
 from pto_jit.targets.c.function import CFunctionWriter
 from pto_jit.targets.c.module import CModule
 from pto_jit.targets.c.tidy import tidy, wrapped
 from pto_jit.targets.c.values import CPointer, CValue, lift, memory_ctype, register_ctype
 from pto_jit.targets.cpu.code import I64, register_type
-from pto_jit.targets.cpu.loading import PrintSite
+from pto_jit.targets.cpu.loading import PrintSite, TaskSite
 from pto_jit.targets.cpu.values import Tensor
-from pto_jit.targets.cpu.writing import called_in_parallel, result_kind
+from pto_jit.targets.cpu.writing import called_in_parallel, result_kind, written_tensors
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers
 
 INCLUDE = Path(__file__).parent / "include"
@@ -27,22 +27,68 @@ RUNTIME = Path(__file__).parent / "runtime"
 
 
 @frozen(eq=False)
-class CSource:
-    """A program as C: `text` is the translation unit, `entry` the function a launch calls, `function` the one that a C
-    program calls; helpers and body: what `text` is made of; sites, print_sites and plan as in `CpuProgram`; calls:
-    functions of the runtime that it uses; dialect: the vector instructions that it uses by name, if any."""
+class CFunction:
+    """One IR function in C.
+
+    name: in C; in_core: whether it is one, not an orchestration; called: whether another function calls it; prototype:
+    without `static` and semicolon; divided: the functions of its parallel loops and tasks; body: its own, from `{` on.
+    """
 
     name: str
-    helpers: tuple[str, ...]
-    body: str
-    entry: str
-    function: str
+    in_core: bool
+    called: bool
     prototype: str
+    divided: str
+    body: str
+
+    def definition(self, *, static: bool) -> str:
+        """The text of the function with those it was divided into."""
+        head = f"{'static ' if static else ''}{self.prototype} {{"
+        whole = f"{wrapped(head, head.index('(') + 1)}\n{self.body}\n}}"
+        return f"{self.divided}\n\n{whole}" if self.divided else whole
+
+    def declaration(self, *, static: bool) -> str:
+        """The line that lets others call it."""
+        return wrapped(f"{'static ' if static else ''}{self.prototype};", 8)
+
+
+@frozen(eq=False)
+class CSource:
+    """A program as C.
+
+    entry: the function that a launch calls, with its text in `launcher`; functions: the IR functions that the program
+    needs, the orchestration last; helpers: vector math, products and the like by the name that functions call, each
+    after those that it needs; includes: the lines for headers; params, results: of the orchestration; sites,
+    print_sites and plan as in `CpuProgram`; written: the tensors of the orchestration, by their place among them, that
+    it writes; task_sites: its calls that are tasks; calls: functions of the runtime that it uses; dialect: the vector
+    instructions that it uses by name, if any.
+    """
+
+    name: str
+    functions: tuple[CFunction, ...]
+    helpers: tuple[tuple[str, str], ...]
+    includes: tuple[str, ...]
+    entry: str
+    launcher: str
+    params: tuple[Var, ...]
+    results: tuple[Type, ...]
     sites: tuple[tuple[str, str, Loc], ...]
     print_sites: tuple[PrintSite, ...]
     plan: Any
+    written: frozenset[int]
+    task_sites: tuple[TaskSite, ...]
     calls: frozenset[str]
     dialect: Any = None
+
+    @property
+    def main(self) -> CFunction:
+        """The orchestration."""
+        return self.functions[-1]
+
+    @property
+    def stem(self) -> str:
+        """The name as an identifier: of files and of functions for programs that call this one."""
+        return Identifiers(RESERVED).fresh(self.name)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -51,62 +97,90 @@ class CSource:
 
     @property
     def text(self) -> str:
-        """The translation unit."""
+        """The program as one translation unit."""
         return translation_unit([self])
+
+    @property
+    def body(self) -> str:
+        """What comes after the helpers in a translation unit of its own: only the orchestration is not static."""
+        parts = [f.declaration(static=True) for f in self.functions if f.called]
+        out = ["\n".join(parts)] if parts else []
+        out += [f.definition(static=f is not self.main) for f in self.functions]
+        return "\n\n".join([*out, self.launcher])
 
 
 def write_source(
-    module: Module, *, debug: bool = False, dialect: Any = None, suffix: str = ""
+    module: Module, *, debug: bool = False, dialect: Any = None, suffix: str = "", tasks: frozenset[str] | None = None
 ) -> CSource:
-    """The C of a lowered module; TargetError for what it cannot be.  `suffix`: of the names that a linker sees."""
+    """The C of a lowered module; TargetError for what it cannot be.
+
+    suffix: of the names that a linker sees; tasks: the named in-core functions, when calls become tasks.
+    """
     out = CModule(debug=debug, fast=False, dialect=dialect)
-    parallel = called_in_parallel(module)
+    parallel = called_in_parallel(module) if tasks is None else {f.name for f in module.funcs}
     callees = {f.name: f for f in module.funcs}
     entry = module.func(module.entry)
     order = [*(f for f in module.funcs if f.name != module.entry), entry]
     for func in order:
         out.function_names[func.name] = out.names.fresh(func.name + suffix)
-    prototypes: dict[str, str] = {}
-    for func in order:
-        prototypes[func.name] = _write_function(out, func, callees, func.name in parallel, func is entry)
+    written = {
+        f.name: _write_function(out, f, callees, f.name in parallel, tasks if f is entry else None) for f in order
+    }
     called = {name for owner, names in out.called.items() if owner != entry.name for name in names}
-    forward = [wrapped(f"static {prototypes[f.name]};", 8) for f in module.funcs if f.name in called]
+    functions = tuple(
+        CFunction(out.function_names[func.name], func.kind != "orchestration" and func is not entry,
+                  func.name in called, *_parts(out, func, written[func.name]))
+        for func in order if func.name in out.reached(entry.name)
+    )  # fmt: skip
     launcher = f"pto_entry_{out.function_names[entry.name]}"
-    text = "\n\n".join([*(["\n".join(forward)] if forward else []), *out.reached(entry.name),
-                        _launcher(launcher, out.function_names[entry.name], entry)])  # fmt: skip
-    helpers = (*(h + "\n" for h in out.dialect_headers()), *_helpers(out))
     plans = tuple(result_kind(t) for t in entry.results)
     plan = None if not plans else plans[0] if len(plans) == 1 else plans
     sites = tuple((s.error.__name__, s.message, s.loc) for s in out.sites)
-    return CSource(module.name, helpers, text, launcher, out.function_names[entry.name], prototypes[entry.name],
-                   sites, tuple(out.print_sites), plan, frozenset(out.calls), dialect)  # fmt: skip
+    helpers = _helpers(out)
+    return CSource(module.name, functions, helpers, ('#include "pto_elements.h"', *out.dialect_headers()), launcher,
+                   _launcher(launcher, functions[-1].name, entry), entry.params, entry.results, sites,
+                   tuple(out.print_sites), plan, written_tensors(module), tuple(out.task_sites),
+                   frozenset(out.calls), dialect)  # fmt: skip
+
+
+def _parts(out: CModule, func: Func, written: tuple[str, str]) -> tuple[str, str, str]:
+    """Prototype, the functions that it was divided into, and body."""
+    prototype, body = written
+    return prototype, "\n\n".join(text for owner, text in out.functions if owner == func.name), body
 
 
 def translation_unit(sources: Sequence[CSource]) -> str:
     """One file of several programs, whose functions must have different names; helpers come once."""
     names = ", ".join(s.name for s in sources)
-    helpers = list(dict.fromkeys(h for s in sources for h in s.helpers))
-    head = f'// SPDX-License-Identifier: MIT\n// {names}, written by pto_jit.\n#include "pto_elements.h"\n'
-    return "\n".join([head, *helpers, "\n\n".join(s.body for s in sources), ""])
+    includes = dict.fromkeys(line for s in sources for line in s.includes)
+    helpers = dict(h for s in sources for h in s.helpers)
+    return file_text(names, includes, helpers.values(), [s.body for s in sources])
 
 
-def _helpers(out: CModule) -> list[str]:
-    """Vector math, products and the like that the functions call."""
-    parts = [*("\n".join(lines) + "\n" for lines in out.recipes.texts.values())]
+def file_text(names: str, includes: Iterable[str], helpers: Iterable[str], parts: Iterable[str]) -> str:
+    """A file of generated C: includes, helpers, then the functions."""
+    head = "\n".join(["// SPDX-License-Identifier: MIT", f"// {names}, written by pto_jit.", *includes, ""])
+    return "\n".join([head, *(f"{h}\n" for h in helpers), "\n\n".join(parts), ""])
+
+
+def _helpers(out: CModule) -> tuple[tuple[str, str], ...]:
+    """Vector math, products and the like that the functions call, by name."""
+    parts = [(name, "\n".join(lines)) for name, lines in out.recipes.texts.items()]
     if out.recipes.normal:
-        parts.append(_NORMAL)
+        parts.append(("pto_randn", _NORMAL))
     for source, target in sorted(out.recipes.bitcasts):
         a, b = memory_ctype(BY_NAME[source]), memory_ctype(BY_NAME[target])
-        body = f"{b} to; memcpy(&to, &from, sizeof to); return to;"
-        parts.append(f"static inline {b} pto_bitcast_{source}_{target}({a} from) {{ {body} }}\n")
+        name, body = f"pto_bitcast_{source}_{target}", f"{b} to; memcpy(&to, &from, sizeof to); return to;"
+        parts.append((name, f"static inline {b} {name}({a} from) {{ {body} }}"))
     for dtype, descending in sorted(out.sorts, key=str):
         kind = "descending" if descending else "ascending"
         key = f"pto_widened_{dtype}" if dtype.kind == "f" and dtype.bits == 16 else "PTO_KEY"
-        parts.append(f"PTO_ARGSORT({memory_ctype(dtype)}, {dtype}_{kind}, {key}, PTO_{kind.upper()})\n")
-    parts += [p.text() for p in out.products.values()]
+        text = f"PTO_ARGSORT({memory_ctype(dtype)}, {dtype}_{kind}, {key}, PTO_{kind.upper()})"
+        parts.append((f"pto_argsort_{dtype}_{kind}", text))
+    parts += [(p.name, p.text().rstrip()) for p in out.products.values()]
     if out.products:
         out.calls.update(("pto_scratch_push", "pto_scratch_pop"))
-    return parts
+    return tuple(parts)
 
 
 def _parameters(w: CFunctionWriter, func: Func) -> list[str]:
@@ -147,11 +221,24 @@ def _parameters(w: CFunctionWriter, func: Func) -> list[str]:
     return out
 
 
-def _write_function(out: CModule, func: Func, callees: dict[str, Func], parallel: bool, entry: bool) -> str:
-    """Write one function; its prototype."""
-    name = out.function_names[func.name]
-    w = CFunctionWriter(out, func, name, Identifiers(RESERVED | out.taken()), parallel=parallel)
+def _writer(
+    out: CModule, func: Func, callees: dict[str, Func], parallel: bool, tasks: frozenset[str] | None
+) -> CFunctionWriter:
+    name, names = out.function_names[func.name], Identifiers(RESERVED | out.taken())
+    if tasks is not None:
+        from pto_jit.targets.c.tasks import CTaskWriter  # few kernels are task graphs
+
+        return CTaskWriter(out, func, name, names, callees, tasks)
+    w = CFunctionWriter(out, func, name, names, parallel=parallel)
     w.callees = callees
+    return w
+
+
+def _write_function(
+    out: CModule, func: Func, callees: dict[str, Func], parallel: bool, tasks: frozenset[str] | None
+) -> tuple[str, str]:
+    """One function: its prototype, and its body; what it is divided into goes to the module."""
+    w = _writer(out, func, callees, parallel, tasks)
     parameters = _parameters(w, func)
     code = w.code
     slots: list[list[str]] = []
@@ -183,12 +270,11 @@ def _write_function(out: CModule, func: Func, callees: dict[str, Func], parallel
                 code.line(f"{owner.variable} = NULL;")
 
     w.results = give
+    w.begin()
     w.write(func.body)
     body = "\n".join(str(line) for line in tidy(w.finished()))
-    prototype = f"int32_t {name}({', '.join(parameters)})"
-    head = f"{'' if entry else 'static '}{prototype} {{"
-    out.functions.append((func.name, f"{wrapped(head, head.index('(') + 1)}\n{body}\n}}"))
-    return prototype
+    prototype = f"int32_t {out.function_names[func.name]}({', '.join(parameters)})"
+    return prototype, w.wrapping(parameters, body)
 
 
 def _launcher(name: str, function: str, func: Func) -> str:
@@ -260,5 +346,4 @@ static inline float pto_randn(int64_t seed, int64_t counter) {
   pto_philox(seed, counter, words);
   const double u0 = (float)(words[0] >> 8) * 0x1p-24f, u1 = (float)(words[1] >> 8) * 0x1p-24f;
   return (float)(sqrt(-2.0 * pto_log1p_f64(-u0)) * pto_cos_f64(6.283185307179586 * u1));
-}
-"""
+}"""

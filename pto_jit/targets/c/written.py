@@ -1,48 +1,104 @@
 # SPDX-License-Identifier: MIT
-"""The files of a written program: complete, with the command that compiles them and nothing of this machine."""
+"""The files of a written program: complete, with the commands that compile them and nothing of this machine.
+
+One file per in-core function and orchestration, a header that lets them call each other, and one for programs that
+launch the whole.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from pto_jit.targets.c.header import Launch, launch_header
 from pto_jit.targets.c.native import STANDARD, headers
-from pto_jit.targets.c.program import RUNTIME, CSource
+from pto_jit.targets.c.program import RUNTIME, CSource, file_text
+from pto_jit.targets.c.tidy import names_in, wrapped
+from pto_jit.targets.source.identifiers import Identifiers
 
 _README = """\
 # {name}, as C
 
-`{name}.c` is C11{vectors} on the run-time library in `runtime/`; `pto_elements.h` has what every program
-uses. Build a static library (programs with it are linked with `-lm -pthread`):
+C11{vectors} on the run-time library in `runtime/`.
 
-    {compiler} {flags} \\
-      {machine} -I. -Iruntime -c {name}.c runtime/*.c -pthread
-    ar rcs lib{name}.a *.o
+| file | what |
+|---|---|
+{files}
 
-`{name}.h` declares
+Build a static library (programs with it are linked with `-lm -pthread`):
 
-    {prototype};
+```
+{compiler} {flags} \\
+  {machine} -I. -Iruntime -c *.c runtime/*.c -pthread
+ar rcs lib{name}.a *.o
+```
 
-A launch runs `{entry}` with `pto_launch` (see `runtime/pto_runtime.h`): tensors are a
-pointer, extents and strides in bytes, every number is a 64-bit slot.
+A program includes `{name}.h`, makes a runtime with `pto_runtime_create`, and calls
+
+```c
+{prototype};
+```
 """
+
+
+def launcher_of(source: CSource) -> str:
+    """The text of `<name>.h`."""
+    main = source.main
+    inside = "// The same on the worker of a running launch.\n" + wrapped(f"{main.prototype};", 8)
+    return launch_header(source.stem, source.entry, source.params, source.results, source.written, source.sites,
+                         [inside])  # fmt: skip
 
 
 def written_files(source: CSource) -> dict[str, str]:
     """Name -> text."""
-    files, dialect = headers(), source.dialect
-    runtime = {f"runtime/{p.name}": p.read_text(encoding="utf-8") for p in sorted(RUNTIME.glob("*.[ch]"))}
-    readme = _README.format(
-        name=source.name, vectors="" if dialect is None else " with NEON intrinsics", flags=" ".join(STANDARD),
+    fixed, dialect = headers(), source.dialect
+    rows: list[tuple[str, str]] = []
+    out: dict[str, str] = {}
+    shared = f"{source.stem}_functions.h"
+    names = Identifiers(frozenset())
+    for function in source.functions:
+        kind = "" if function.in_core else "_orchestration"
+        file = f"{names.fresh(function.name + kind)}.c"
+        what = "in-core function" if function.in_core else "orchestration"
+        rows.append((file, f"{what} `{function.name}`"))
+        parts = [function.definition(static=False)]
+        includes = [f'#include "{shared}"']
+        if function is source.main:
+            parts.append(source.launcher)
+            includes.insert(0, f'#include "{source.stem}.h"')
+        out[file] = file_text(f"{function.name} of {source.name}", includes, _needed(source, parts), parts)
+    out[shared] = _shared(source, shared)
+    out[f"{source.stem}.h"] = launcher_of(source)
+    rows += [(shared, "what these files call of each other"), (f"{source.stem}.h", "how a program launches it"),
+             ("pto_elements.h", "arithmetic of elements that every program uses")]  # fmt: skip
+    rows += [(name, "vectors") for name in source.headers]
+    rows.append((f"{source.stem}.pto", "the program that these files were written from"))
+    launch = Launch(source.stem, source.params, source.results, source.written)
+    out |= {"pto_elements.h": fixed["pto_elements.h"], **source.headers}
+    out |= {f"runtime/{p.name}": p.read_text(encoding="utf-8") for p in sorted(RUNTIME.glob("*.[ch]"))}
+    out["README.md"] = _README.format(
+        name=source.stem, vectors="" if dialect is None else " with NEON intrinsics", flags=" ".join(STANDARD),
         compiler="cc" if dialect is None else dialect.compiler,
         machine="-march=native" if dialect is None else dialect.machine,
-        prototype=source.prototype, entry=source.entry,
+        files="\n".join(f"| `{file}` | {what} |" for file, what in rows), prototype=wrapped(launch.prototype(), 4),
     )  # fmt: skip
-    guard = f"PTO_{source.name.upper()}_H"
-    header = (
-        f"// SPDX-License-Identifier: MIT\n#ifndef {guard}\n#define {guard}\n\n#include <stdbool.h>\n"
-        '#include <stdint.h>\n\n#include "pto_runtime.h"\n\n'
-        f"// The program, on the worker of a running launch. 16-bit floats are passed as their bits.\n"
-        f"{source.prototype};\n\n"
-        f"// The same for pto_launch.\nint32_t {source.entry}(pto_worker *worker, const int64_t *arguments, "
-        "int64_t *results);\n\n#endif\n"
-    )
-    return {f"{source.name}.c": source.text, f"{source.name}.h": header, "pto_elements.h": files["pto_elements.h"],
-            **source.headers, **runtime, "README.md": readme}  # fmt: skip
+    return out
+
+
+def _shared(source: CSource, file: str) -> str:
+    """The header of the functions that lie in files of their own."""
+    guard = f"PTO_{source.stem.upper()}_FUNCTIONS_H"
+    declared = [f.declaration(static=False) for f in source.functions if f is not source.main]
+    parts = [f"// SPDX-License-Identifier: MIT\n#ifndef {guard}\n#define {guard}", "\n".join(source.includes),
+             *(["\n".join(declared)] if declared else []), f"#endif  // {guard}\n"]  # fmt: skip
+    return "\n\n".join(parts)
+
+
+def _needed(source: CSource, parts: Iterable[str]) -> list[str]:
+    """The helpers that some functions need, each after those that it needs itself."""
+    names = {name for part in parts for name in names_in(part)}
+    out: list[str] = []
+    for name, text in reversed(source.helpers):
+        if name in names:
+            names.update(names_in(text))
+            out.append(text)
+    return out[::-1]

@@ -13,8 +13,7 @@ from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import variables
 from pto_jit.targets.cpu.code import F32, F64, I32, I64, PTR, VOID, Text, Value, number
 from pto_jit.targets.cpu.module import ModuleWriter
-
-READ, WRITE = 1, 2  # PTO_READ and PTO_WRITE of pto_runtime.h
+from pto_jit.targets.cpu.task_regions import WRITE
 
 
 def to_slot(b: Any, value: Value) -> Value:

@@ -16,7 +16,6 @@ from pto_jit.runtime import symbols
 from pto_jit.source_kernel import SourceCompiled, make
 from pto_jit.targets.c import native
 from pto_jit.targets.c.program import CSource, translation_unit
-from pto_jit.targets.cpu.writing import written_tensors
 
 needs_compiler = pytest.mark.skipif(
     not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="needs a C compiler: gcc or clang"
@@ -60,7 +59,7 @@ def load(kernel: Any, source: CSource, library: ctypes.CDLL) -> None:
     """Let a kernel use a library that somebody else has built."""
     from pto_jit.kernel import Kernel
 
-    kernel.built.program = native.program(source, library, written_tensors(kernel.built.module))
+    kernel.built.program = native.program(source, library)
     built: Built = kernel.built
     kernel.loaded = Kernel(kernel.info, built, kernel.function, kernel.params, kernel.key, kernel.options)
 

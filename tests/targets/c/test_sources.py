@@ -59,7 +59,21 @@ def picked(x: pl.Tensor, i: int):
     ids=["scale", "largest", "collatz"],
 )
 def test_the_text_of_a_kernel(kernel: pto.JitFunction, args: tuple, golden: Callable[[str, str], None]) -> None:
-    golden(f"{kernel.__name__}.c", kernel.compile(*args, target="c").sources[f"{kernel.__name__}.c"])
+    compiled = kernel.compile(*args, target="c")
+    golden(f"{kernel.__name__}.c", compiled._kernel.built.source.text)
+
+
+def test_the_files_of_a_program(golden: Callable[[str, str], None]) -> None:
+    """A file per in-core function and orchestration, and headers: with the same text as one translation unit has."""
+    sources = largest.compile(MATRIX, VECTOR, target="c").sources
+    own = [n for n in sources if not n.startswith("runtime/")]
+    assert own == ["largest.pto", "largest_incore_0.c", "largest_orchestration.c", "largest_functions.h", "largest.h",
+                   "pto_elements.h", "README.md"]  # fmt: skip
+    golden("largest.h", sources["largest.h"])
+    unit = largest.compile(MATRIX, VECTOR, target="c")._kernel.built.source.text
+    for name in ("largest_incore_0.c", "largest_orchestration.c"):
+        for line in sources[name].splitlines()[3:]:
+            assert line.startswith(("#include", "int32_t largest")) or line.strip() in unit, line
 
 
 @needs_compiler
@@ -102,11 +116,12 @@ def test_a_failure_is_raised_at_its_line() -> None:
 def test_a_written_directory_is_complete(tmp_path: Path) -> None:
     largest.compile(MATRIX, VECTOR, target="c").write(tmp_path)
     readme = (tmp_path / "README.md").read_text()
-    lines = [line.strip() for line in readme.splitlines() if line.startswith("    ")]
-    command = " ".join(lines[:2]).replace("\\", "").replace("runtime/*.c", "").replace("-O3", "-O0")
-    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
-    assert (tmp_path / "largest.o").exists() and (tmp_path / "runtime" / "pto_runtime.h").exists()
-    assert "largest(pto_worker *worker" in (tmp_path / "largest.h").read_text()
+    command = readme.split("```\n")[1].splitlines()
+    compile_line = " ".join(command[:2]).replace("\\", "").replace("runtime/*.c", "").replace("-O3", "-O0 -Werror -Wall")
+    subprocess.run(compile_line, shell=True, cwd=tmp_path, check=True)
+    assert command[2] == "ar rcs liblargest.a *.o"
+    assert {"largest_incore_0.o", "largest_orchestration.o"} <= {p.name for p in tmp_path.iterdir()}
+    assert (tmp_path / "runtime" / "pto_runtime.h").exists()
     for path in tmp_path.rglob("*"):
         assert path.suffix == ".o" or path.is_dir() or str(Path.home()) not in path.read_text()
 

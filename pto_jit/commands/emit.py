@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: MIT
+"""Write the sources of a kernel for a target: FILE.py:FUNCTION with the kinds of its arguments.
+
+A tensor is given by its extents and dtype, x=?x64xf32 (`?`: known when it runs), a compile-time argument by its value,
+block=64, and a number that is passed when it runs by any value of its kind, n=1 or s=1.0. Arguments whose annotations
+say that much need not be given. The files go to OUT/output_<target>/<module>/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib.util
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from pto_jit.commands.output import show
+from pto_jit.commands.run import name_and_value
+from pto_jit.dtypes import BY_NAME
+from pto_jit.errors import ArgumentError
+
+_DIRECTORIES = {"neon": "output_arm64", "ascend": "output_ascend910b"}
+_TENSOR = re.compile(r"((?:\d+|\?)x)*(\w+)", re.ASCII)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kernel", metavar="FILE.py:FUNCTION", help="the kernel")
+    parser.add_argument("arguments", nargs="*", type=name_and_value, metavar="NAME=KIND",
+                        help="x=?x64xf32 (a tensor), block=64, s=1.0 (numbers)")  # fmt: skip
+    parser.add_argument("--target", default="c", help="what to write for (default: c)")
+    parser.add_argument("--out", default=".", metavar="DIR", help="where output_<target> goes (default: here)")
+    parser.add_argument("--library", choices=("static", "shared"), help="compile a library with a C header, too")
+    parser.add_argument("--debug", action="store_true", help="check element bounds, races and assertions")
+    parser.add_argument("--fastmath", action="store_true", help="allow reassociation and contraction")
+
+
+def run(given: argparse.Namespace) -> int:
+    path, _, name = given.kernel.rpartition(":")
+    if not path:
+        raise _error(f"{given.kernel!r} is not FILE.py:FUNCTION", f"as {given.kernel or 'kernels.py'}:softmax")
+    kernel = _find(Path(path), name)
+    values = _values(kernel, given.arguments)
+    options = {"target": given.target, "debug": given.debug, "fastmath": given.fastmath}
+    taken = next((n for n in options if n in values), None)
+    if taken is not None:
+        raise _error(f"`{name}` has a parameter `{taken}`, which is an option of compilations, too", "rename it")
+    compiled = kernel.compile(**values, **options)
+    label = _DIRECTORIES.get(given.target, f"output_{given.target}")
+    directory = Path(given.out, label, re.sub(r"\W", "_", compiled.name))
+    paths = compiled.write(directory)
+    if given.library:
+        paths += compiled.library(directory, given.library)
+    for written in dict.fromkeys(paths):
+        show(str(written))
+    return 0
+
+
+def _find(path: Path, name: str) -> Any:
+    """The kernel of that name in a Python file, which is run as a module."""
+    if not path.is_file():
+        raise _error(f"there is no file {path}", "give the path of a Python file")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise _error(f"{path} is no Python file", "give a file whose name ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    before = sys.modules.get(path.stem)
+    sys.modules[path.stem] = module
+    sys.path.insert(0, str(path.parent.resolve()))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(path.parent.resolve()))
+        if before is not None:
+            sys.modules[path.stem] = before
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not hasattr(found, "__pto_jit__"):
+        kernels = [n for n, value in vars(module).items() if hasattr(value, "__pto_jit__")]
+        raise _error(f"{path} has no kernel `{name}`", f"its kernels are {', '.join(kernels) or 'none'}")
+    return found
+
+
+def _values(kernel: Any, arguments: list[tuple[str, str]]) -> dict[str, Any]:
+    """What `compile` gets for each parameter."""
+    parameters = inspect.signature(kernel.__pto_jit__).parameters
+    found: dict[str, Any] = {}
+    for name, text in arguments:
+        if name not in parameters:
+            raise _error(f"`{kernel.__name__}` has no parameter `{name}`", f"they are {', '.join(parameters)}")
+        found[name] = _value(name, text)
+    for name, parameter in parameters.items():
+        if name in found or parameter.default is not parameter.empty:
+            continue
+        known = _annotated(kernel, name)
+        if known is None:
+            raise _error(f"`{name}` of `{kernel.__name__}` is not given", f"{name}=?x?xf32 for a tensor, or {name}=1")
+        found[name] = known
+    return found
+
+
+def _value(name: str, text: str) -> Any:
+    match = _TENSOR.fullmatch(text)
+    if match is not None and match[2] in BY_NAME:
+        extents = text.split("x")[:-1]
+        return _spec(tuple(None if e == "?" else int(e) for e in extents), BY_NAME[match[2]])
+    try:
+        return ast.literal_eval({"true": "True", "false": "False"}.get(text, text))
+    except (ValueError, SyntaxError):
+        raise _error(f"{name}={text!r} is neither a tensor nor a value", f"{name}=?x?xf32, or {name}=1") from None
+
+
+def _annotated(kernel: Any, name: str) -> Any:
+    """What an annotation says of an argument; None where that is not enough."""
+    annotation = kernel._parameters.annotations.get(name)
+    if not isinstance(annotation, type) and hasattr(annotation, "dtype") and hasattr(annotation, "shape"):
+        return _spec(tuple(e if isinstance(e, int) else None for e in annotation.shape), annotation.dtype)
+    return {int: 1, float: 1.0, bool: True}.get(annotation)
+
+
+def _spec(shape: tuple[int | None, ...], dtype: Any) -> Any:
+    from pto_jit.reading import Spec
+
+    return Spec(shape, dtype)
+
+
+def _error(message: str, hint: str) -> ArgumentError:
+    return ArgumentError(f"PTO-A061: {message}\nhelp: {hint}")

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT
+"""A module of loop IR as object code that a linker takes: position-independent, with the products that it calls."""
+
+from __future__ import annotations
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+
+from pto_jit.errors import Loc
+from pto_jit.ir.nodes import Module
+from pto_jit.slotted import frozen
+from pto_jit.targets.cpu.loading import LLVM_LOCK, Tasks, host, optimise
+from pto_jit.targets.cpu.matmul.blocking import host_caches
+from pto_jit.targets.cpu.matmul.library import Processor, compile_object
+from pto_jit.targets.cpu.matmul.shape import Combo
+from pto_jit.targets.cpu.writing import write_module
+
+
+@frozen(eq=False)
+class Objects:
+    """files: name -> object code; entry: the function that `pto_launch` takes; sites: as in `CpuProgram`."""
+
+    files: dict[str, bytes]
+    entry: str
+    sites: tuple[tuple[str, str, Loc], ...]
+
+
+def compile_objects(
+    module: Module, *, debug: bool = False, fastmath: bool = False, tasks: Tasks | None = None
+) -> Objects:
+    """Object code for this processor (and those that have all it has)."""
+    writer, name, _ = write_module(module, host(), debug=debug, fastmath=fastmath, tasks=tasks)
+    for variable in writer.llvm.global_values:
+        if isinstance(variable, ir.GlobalVariable):  # names that only a loader in this process looks for
+            variable.linkage = "internal"
+    with LLVM_LOCK:
+        ref = llvm.parse_assembly(str(writer.llvm))
+        machine = _machine()
+        optimise(ref, machine, bool(writer.loops))
+        files = {f"{module.name}.o": machine.emit_object(ref)}
+    declared = (f.name for f in writer.llvm.functions if f.is_declaration)
+    products = {n.removesuffix("_mt") for n in declared if n.startswith("pto_mm_")}
+    for product in sorted(products):
+        combo = Combo(*product.removeprefix("pto_mm_").split("_"))
+        files[f"{product}.o"] = compile_object(combo, Processor.host(), host_caches())
+    return Objects(files, name, tuple((s.error.__name__, s.message, s.loc) for s in writer.sites))
+
+
+def _machine() -> llvm.TargetMachine:
+    here = host()
+    features = here.features + (",-prefer-256-bit" if here.width == 64 else "")
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(
+        cpu=here.cpu, features=features, opt=2, reloc="pic", codemodel="default", jit=False
+    )

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: MIT
+"""`python -m pto_jit emit`: written directories and libraries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pto_jit.commands import main
+
+KERNELS = """
+from __future__ import annotations
+import pto_jit as pto
+import pto_jit.language as pl
+
+M = pl.dynamic("M")
+
+@pto.jit
+def softmax(x: pl.Tensor, y: pl.Tensor):
+    rows, cols = x.shape
+    with pl.incore():
+        for r in pl.range(0, rows, chunk=64):
+            t = pl.load(x, [r, 0], [1, 256])
+            e = pl.exp(t - pl.max(t, axis=1, keepdims=True))
+            pl.store(e / pl.sum(e, axis=1, keepdims=True), [r, 0], y)
+
+@pto.jit
+def scaled(x: pl.Tensor[[M, 64], pl.f32], y: pl.Tensor[[M, 64], pl.f32], s: float, width: pl.constexpr = 4):
+    for r in pl.range(0, x.shape[0], chunk=width):
+        pl.store(pl.load(x, [r, 0], [1, 64]) * s, [r, 0], y)
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "kernels.py"
+    path.write_text(KERNELS)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("target", "directory", "files"),
+    [
+        ("c", "output_c", ["softmax_incore_0.c", "softmax_orchestration.c", "softmax.h", "softmax.pto", "README.md"]),
+        ("neon", "output_arm64", ["softmax_incore_0.c", "pto_neon.h", "runtime/pto_runtime.h", "README.md"]),
+        ("cuda", "output_cuda", ["softmax_incore_0.cu", "softmax.pto", "README.md"]),
+        ("cpu", "output_cpu", ["softmax.ll", "softmax.pto"]),
+    ],
+)
+def test_a_kernel_is_written_for_a_target(
+    target: str, directory: str, files: list[str], file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["emit", "kernels.py:softmax", "x=?x?xf32", "y=?x?xf32", "--target", target, "--out", "build"]) == 0
+    root = file.parent / "build" / directory / "softmax"
+    assert all((root / name).is_file() for name in files)
+    assert sorted(capsys.readouterr().out.split()) == sorted(
+        str(p.relative_to(file.parent)) for p in root.rglob("*") if p.is_file()
+    )
+
+
+def test_annotations_and_values_say_what_arguments_are(file: Path) -> None:
+    assert main(["emit", "kernels.py:scaled"]) == 0
+    text = Path("output_c/scaled/scaled.pto").read_text()
+    assert "%x: !pto.memref<gm,?x64,f32>" in text and "%s: f64" in text
+    assert main(["emit", "kernels.py:scaled", "width=8", "--out", "wide"]) == 0
+    assert text != Path("wide/output_c/scaled/scaled.pto").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing.py:f"], "there is no file nothing.py"),
+        (["kernels.py"], "'kernels.py' is not FILE.py:FUNCTION"),
+        (["kernels.py:softmux"], "has no kernel `softmux`\nhelp: its kernels are softmax, scaled"),
+        (["kernels.py:softmax"], "`x` of `softmax` is not given"),
+        (["kernels.py:softmax", "x=?x?xf31", "y=1"], "is neither a tensor nor a value"),
+        (["kernels.py:softmax", "x=f32", "z=1"], "`softmax` has no parameter `z`"),
+        (["kernels.py:scaled", "--target", "abacus"], "unknown target 'abacus'"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    arguments: list[str], message: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["emit", *arguments]) == 1
+    assert message in capsys.readouterr().err
