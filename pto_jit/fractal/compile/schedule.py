@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.values import Scalar
+from pto_jit.errors import ScheduleError
+from pto_jit.fractal.compile.batching import NotBatchable
 from pto_jit.fractal.compile.expr import Expr, Known, Writer
+from pto_jit.fractal.compile.hyperplane import NoSchedule
 from pto_jit.fractal.compile.layout import allocate
 from pto_jit.fractal.compile.lists import (
     Array,
@@ -22,6 +25,8 @@ from pto_jit.fractal.compile.lists import (
     expressions,
     sources,
 )
+from pto_jit.fractal.compile.nest import outside, perfect
+from pto_jit.fractal.compile.rows import Rows
 from pto_jit.fractal.compile.sequential import RECORDS, Sequential, accessed, records, variable_of
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import Op, Var
@@ -41,14 +46,73 @@ def write_pending(session: Session) -> None:
     first = next(k for k, item in enumerate(items) if isinstance(item, RECORDS))
     block.extend(items[:first])
     pending = pruned(items[first:])
-    kept = in_memory(pending)
     writer = Writer(g.e)
-    for item in records(pending):
+    run: list[Any] = []
+    for k, item in enumerate(pending):
+        nest = planned(session, item, pending[k + 1 :]) if isinstance(item, Loop) else None
+        if nest is None:
+            run.append(item)
+            continue
+        in_order(session, run, pending[k:], writer)
+        run = []
+        nest(writer)
+    in_order(session, run, [], writer)
+
+
+def in_order(session: Session, items: Sequence[Any], later: Sequence[Any], writer: Writer) -> None:
+    """The plan "sequential" for records one after the other."""
+    if not items:
+        return
+    kept = in_memory(items) | {
+        id(a) for item in records(later) if isinstance(item, ReadLeaf) for a in accessed(item.read)
+    }
+    for item in records(items):
         if isinstance(item, WriteLeaf):
             root = item.array.root
             if root.tensor is None and id(root) in kept:
-                allocate(g, writer, root)
-    Sequential(g, kept).block(pending, writer)
+                allocate(session.g, writer, root)
+    Sequential(session.g, kept).block(items, writer)
+
+
+def planned(session: Session, loop: Loop, later: Sequence[Any]) -> Callable[[Writer], None] | None:
+    """What writes a nest as a wavefront; None when it runs in order."""
+    g = session.g
+    if loop.schedule == "sequential":
+        return None
+    try:
+        nest = perfect(loop)
+        reason = outside(nest)
+        if reason is not None:
+            raise NoSchedule(reason)
+        if not nest.carries:
+            raise NoSchedule("no loop carries a state")
+    except NoSchedule as problem:
+        return refused(session, loop, str(problem))
+    reads = {id(a) for item in records(later) if isinstance(item, ReadLeaf) for a in accessed(item.read)}
+
+    def escaping(array: Array) -> bool:
+        return not array.temporary or id(array) in reads
+
+    rows = Rows(g, nest, escaping)
+    try:
+        planes = rows.prepare(session.symbol, batched=True)
+    except (NoSchedule, NotBatchable) as problem:
+        return refused(session, loop, str(problem))
+    def write(writer: Writer) -> None:
+        g.e.current.extend(nest.before)
+        rows.write_rows(planes, writer)
+
+    return write
+
+
+def refused(session: Session, loop: Loop, reason: str) -> None:
+    if loop.schedule == "wavefront":
+        raise session.g.error(
+            ScheduleError,
+            f'schedule="wavefront" cannot be had: {reason}',
+            code="PTO-F150",
+            hint='use schedule="auto", which says what it chose in `decisions`',
+        )
 
 
 def in_memory(items: Sequence[Any]) -> set[int]:

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: MIT
+"""A perfect nest: its dimensions, what a cell reads and writes, and the distances between cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pto_jit.codegen.values import Scalar
+from pto_jit.fractal.compile.expr import Expr, Known, Symbol, of
+from pto_jit.fractal.compile.hyperplane import NoSchedule, Vector, dot, hyperplane
+from pto_jit.fractal.compile.lists import (
+    Access,
+    Array,
+    Check,
+    Choose,
+    Compute,
+    Computed,
+    Loop,
+    Part,
+    Read,
+    ReadLeaf,
+    WriteLeaf,
+    expressions,
+    show,
+    sources,
+)
+from pto_jit.fractal.compile.sequential import RECORDS, variable_of
+from pto_jit.ir import walk
+from pto_jit.ir.nodes import Op, Var
+from pto_jit.semantic.table import effects
+from pto_jit.slotted import frozen
+
+
+@frozen(eq=False)
+class Nest:
+    """`loops`, outermost first, around `cell`: reads, writes, integers, and operations of the IR.
+
+    before: operations that are the same in every iteration.  distances: per array that cells write and read, the distance vectors over all loops.
+    """
+
+    loops: tuple[Loop, ...]
+    before: tuple[Op, ...]
+    cell: tuple[Any, ...]
+    distances: dict[int, tuple[Vector, ...]]
+
+    @property
+    def symbols(self) -> tuple[Symbol, ...]:
+        return tuple(loop.symbol for loop in self.loops)
+
+    @property
+    def carries(self) -> tuple[int, ...]:
+        return tuple(k for k, loop in enumerate(self.loops) if loop.kind != "parallel")
+
+    @property
+    def all_distances(self) -> tuple[Vector, ...]:
+        return tuple(dict.fromkeys(d for found in self.distances.values() for d in found))
+
+    def hyperplane(self) -> Vector:
+        """The schedule: h . delta >= 1 for every distance; 0 for loops that carry nothing."""
+        h = hyperplane(self.all_distances, len(self.loops))
+        if any(c < 0 for c in h):
+            raise NoSchedule(f"the hyperplane {h} has a negative component")
+        return h
+
+    def explain(self) -> str:
+        """The nest drawn: loops with kinds, access maps, distances."""
+        lines = [f"{'  ' * k}{loop.symbol} < {loop.length}: {loop.kind}" for k, loop in enumerate(self.loops)]
+        inner = "  " * len(self.loops)
+        for item in self.cell:
+            if isinstance(item, ReadLeaf):
+                lines.append(f"{inner}read {show(item.read)}")
+            elif isinstance(item, WriteLeaf):
+                index = ", ".join(map(str, item.index))
+                lines.append(f"{inner}write {item.array.root.name}[{index}]")
+        names = ", ".join(str(s) for s in self.symbols)
+        lines.append(f"distances over ({names}): {', '.join(map(str, self.all_distances)) or 'none'}")
+        return "\n".join(lines)
+
+
+def perfect(loop: Loop) -> Nest:
+    """The nest that begins with a loop.  Raises NoSchedule when it is not perfect, or a dependence is not uniform."""
+    loops: list[Loop] = []
+    above: list[Any] = []
+    current = loop
+    while True:
+        loops.append(current)
+        inner = [i for i in current.body if isinstance(i, Loop)]
+        if not inner:
+            break
+        rest = [i for i in current.body if not isinstance(i, Loop)]
+        if len(inner) > 1 or any(
+            not isinstance(i, (ReadLeaf, Compute)) and not (isinstance(i, Op) and is_pure(i)) for i in rest
+        ):
+            raise NoSchedule(
+                f"there is more than one loop, or work between loops, inside the loop over `{current.symbol}`"
+            )
+        above += rest
+        current = inner[0]
+    before, cell = invariant((*above, *current.body))
+    for item in cell:
+        if isinstance(item, Check) or not isinstance(item, (*RECORDS, Op)):
+            raise NoSchedule("the body of a cell has a branch, loop or check that is decided while it runs")
+    return Nest(tuple(loops), before, cell, _distances(tuple(loops), cell))
+
+
+def is_pure(op: Op) -> bool:
+    """Whether an operation reads and writes no memory."""
+    return effects(op.op) == "none" and op.op not in ("alloc", "copy")
+
+
+def invariant(items: Sequence[Any]) -> tuple[tuple[Op, ...], tuple[Any, ...]]:
+    """The operations that use nothing that is read or computed in the nest, and the rest."""
+    inside: set[str] = set()
+    before: list[Op] = []
+    rest: list[Any] = []
+    for item in items:
+        if isinstance(item, Op) and is_pure(item) and not any(isinstance(a, Var) and a.name in inside for a in item.args):
+            before.append(item)
+            continue
+        rest.append(item)
+        if isinstance(item, ReadLeaf):
+            inside.add(_name(item.value))
+        elif isinstance(item, Compute):
+            inside.add(item.var.name)
+        elif isinstance(item, Op):
+            inside |= {v.name for v in item.results}
+        elif not isinstance(item, RECORDS):
+            inside |= walk.block_defs((item,))
+    return tuple(before), tuple(rest)
+
+
+def _distances(loops: Sequence[Loop], cell: Sequence[Any]) -> dict[int, tuple[Vector, ...]]:
+    written: dict[int, WriteLeaf] = {}
+    for item in cell:
+        if isinstance(item, WriteLeaf):
+            written[id(item.array.root)] = item
+    found: dict[int, list[Vector]] = {key: [] for key in written}
+    symbols = [loop.symbol for loop in loops]
+    for item in cell:
+        if not isinstance(item, ReadLeaf):
+            continue
+        for access in accesses(item.read):
+            write = written.get(id(access.array.root))
+            if write is not None:
+                found[id(access.array.root)].append(distance(symbols, write.index, access))
+    return {key: tuple(dict.fromkeys(v)) for key, v in found.items()}
+
+
+def distance(symbols: Sequence[Symbol], written: Sequence[Expr], access: Access) -> Vector:
+    """How many iterations before its own a cell reads, per loop.  Raises NoSchedule when that varies."""
+    if len(written) != len(symbols):
+        raise NoSchedule(f"`{access.array.root.name}` is not written by every loop of the nest")
+    total: list[int] = []
+    for symbol, w, r in zip(symbols, written, access.index, strict=True):
+        step = (w - r).constant
+        if w != of(symbol) or step is None:
+            raise NoSchedule(f"`{show(access)}` is not at a constant distance along `{symbol}`")
+        total.append(step)
+    return tuple(total)
+
+
+def accesses(read: Read) -> Iterator[Access]:
+    if isinstance(read, Choose):
+        yield from accesses(read.then)
+        yield from accesses(read.otherwise)
+    elif isinstance(read, Access):
+        yield read
+
+
+def depends_on(read: Read, symbols: Sequence[Symbol]) -> set[Symbol]:
+    """The loops of the nest that say which leaf is read."""
+    used = set().union(*(e.symbols() for e in expressions(read)))
+    return used & set(symbols)
+
+
+def outside(nest: Nest) -> str | None:
+    """Why a cell cannot be moved: it uses an integer that is computed in the nest by the user's operations."""
+    made = {v.name for item in nest.cell if isinstance(item, Op) for v in item.results}
+    made |= {item.var.name for item in nest.cell if isinstance(item, Compute)}
+    for item in nest.cell:
+        if isinstance(item, ReadLeaf):
+            made.add(_name(item.value))
+    exprs = [e for item in nest.cell if isinstance(item, ReadLeaf) for e in expressions(item.read)]
+    exprs += [loop.length for loop in nest.loops]
+    for e in exprs:
+        for atom in e.atoms():
+            if isinstance(atom, Known) and atom.var.name in made:
+                return f"an index or length is computed inside: {e}"
+    for item in nest.cell:
+        if isinstance(item, ReadLeaf):
+            for part in sources(item.read):
+                value = variable_of(part.value) if isinstance(part, Computed) else None
+                if isinstance(value, Var) and value.name in made:
+                    return "a cell starts from a value that is computed in the nest"
+                if isinstance(part, Part) and part.source.var.name in made:
+                    return "a cell reads a part of a tensor that it computes"
+    return None
+
+
+def _name(value: Any) -> str:
+    var = variable_of(value)
+    assert isinstance(var, Var)
+    return var.name
+
+
+def root_of(item: WriteLeaf) -> Array:
+    return item.array.root
+
+
+__all__ = ["Mapping", "Nest", "Scalar", "accesses", "depends_on", "distance", "dot", "outside", "perfect", "root_of"]

@@ -1,0 +1,433 @@
+# SPDX-License-Identifier: MIT
+"""The plan "wavefront" with batches: gather the cells of a plane as rows, compute them at once, scatter the results.
+
+The rows run over the batched loops in their order.  Along the innermost of them (the segment) what cells read and write
+mostly lies one after the other, so that segments are copied at once, split where a condition (the first cell of a scan)
+changes; what does not lie so is copied row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pto_jit.codegen.builtins.memory import view as view_of
+from pto_jit.codegen.builtins.promote import load_all
+from pto_jit.codegen.emit import I64, constant, index
+from pto_jit.codegen.values import Scalar, Tensor, Tile
+from pto_jit.fractal.compile.batching import Batch, demanded, row_extents
+from pto_jit.fractal.compile.expr import Condition, Expr, Symbol, Writer, binary, number, of, operand
+from pto_jit.fractal.compile.layout import leaf_of, place
+from pto_jit.fractal.compile.lists import Access, Choose, Computed, Filled, Leaf, Read, ReadLeaf, WriteLeaf, replaced
+from pto_jit.fractal.compile.nest import Nest, depends_on
+from pto_jit.fractal.compile.sequential import variable_of
+from pto_jit.fractal.compile.wavefront import Cells, Planes, Wavefront
+from pto_jit.ir.nodes import For, If, Operand, Var
+from pto_jit.slotted import frozen
+
+if TYPE_CHECKING:
+    from pto_jit.codegen.generator import Generator
+
+
+@frozen(eq=False)
+class Segment:
+    """Cells [low, high) of the segment loop, whose first row is `row`; `symbol`: its index."""
+
+    symbol: Symbol
+    low: Expr
+    high: Expr
+    row: Operand
+
+
+class Rows(Wavefront):
+    """A nest whose cells are rows."""
+
+    def write_rows(self, planes: Planes, writer: Writer) -> None:
+        self.lengths(planes, writer)
+        self.memory(planes, writer)
+        room = number(1)
+        for k in planes.batch:
+            room = room * planes.longest[k]
+        groups = number(1)
+        for k in planes.group:
+            groups = groups * planes.longest[k]
+        self.room = room
+        self.buffers: dict[str, Tensor] = {}
+        shared = self.shared(planes)
+        rows = writer.expr(groups * room)
+        for item in self.nest.cell:
+            name = _buffered(item, shared)
+            if name is not None and name not in self.buffers:
+                leaf = item.leaf if isinstance(item, ReadLeaf) else item.array.root.leaf
+                shape = [rows, *row_extents(leaf.extents)]
+                (var,) = self.e.op("alloc", shape, {"dtype": leaf.dtype}, hint=f"{name}_rows")
+                self.buffers[name] = Tensor(var, tuple(shape), self.e.loc)
+
+        def level(w: Writer, left: Sequence[int], fixed: set[int]) -> None:
+            if not left:
+                self.group(planes, w, shared, fixed)
+                return
+            first, *rest = left
+            low, high = self.bounds(planes, first, fixed)
+            start, stop = w.expr(low), w.expr(high)
+            symbol = self.nest.symbols[first]
+            self.counted(w, symbol, stop, lambda w: level(w, rest, fixed | {first}), start=start, kind="parallel")
+
+        self.planes(planes, writer, lambda w: level(w, planes.group, set()))
+
+    def shared(self, planes: Planes) -> set[str]:
+        """The reads that do not differ from cell to cell of a batch."""
+        chosen = {self.nest.symbols[k] for k in planes.group}
+        return {
+            str(getattr(variable_of(i.value), "name", ""))
+            for i in self.nest.cell
+            if isinstance(i, ReadLeaf) and depends_on(i.read, self.nest.symbols) <= chosen
+        }
+
+    def group(self, planes: Planes, writer: Writer, shared: set[str], fixed: set[int]) -> None:
+        """One batch: the cells of a plane with one choice of the shared operands."""
+        e = self.e
+        base = number(0)
+        for k in planes.group:
+            base = base * planes.longest[k] + of(self.nest.symbols[k])
+        first = writer.expr(base * self.room)
+        gathered = [i for i in self.nest.cell if _buffered(i, shared) and isinstance(i, ReadLeaf)]
+        mapping = self.eliminated(planes)
+        count = self.each_segment(
+            planes, writer, first, fixed, lambda w, s: self.gather(planes, w, s, gathered, mapping)
+        )
+        (some,) = e.op("gt", [count, index(0)])
+
+        def compute() -> None:
+            tiles = {_name(i.value): self.rows_of(_name(i.value), first, count) for i in gathered}
+            once: dict[str, Operand] = {}
+            cells = Cells(self.g, planes)
+            for item in self.nest.cell:
+                if isinstance(item, ReadLeaf) and _name(item.value) in shared:
+                    var = e.fresh(_name(item.value), variable_of(item.value).type)
+                    if item.leaf.extents:
+                        e.extents[var.name] = item.leaf.extents
+                    cells.read(replaced(item.read, mapping), item.leaf, var, writer)
+                    once[_name(item.value)] = var
+            batch = Batch(e, count, tiles, once)
+            batch.run(self.nest.cell)
+            writes = [i for i in self.nest.cell if isinstance(i, WriteLeaf)]
+            for item in writes:
+                tile = batch.value(item.value)
+                buffer = self.buffers[_target(item)]
+                zeros = [index(0)] * (buffer.rank - 1)
+                e.op("store", [tile, buffer.var, first, *zeros])
+            self.each_segment(planes, writer, first, fixed, lambda w, s: self.scatter(planes, w, s, writes, mapping))
+
+        self.guarded(some, compute)
+
+    def rows_of(self, name: str, first: Operand, count: Operand) -> Var:
+        """The rows of a buffer that one batch has, as a tile."""
+        buffer = self.buffers[name]
+        zeros = [index(0)] * (buffer.rank - 1)
+        part = view_of(self.g, buffer, [first, *zeros], [count, *buffer.extents[1:]])
+        return load_all(self.g, part).var
+
+    # -- segments --------------------------------------------------------------------------------------------------
+
+    def each_segment(
+        self, planes: Planes, writer: Writer, first: Operand, fixed: set[int], body: Callable[[Writer, Segment], None]
+    ) -> Operand:
+        """`body` for every segment of the batch, in order; gives the number of rows."""
+        e = self.e
+        row = e.fresh("row", I64)
+        self.plain.assign(row, first)
+        inner = planes.batch[-1] if planes.batch else None
+        exact = inner is not None and self.is_exact(planes, inner)
+
+        def advance(by: Operand) -> None:
+            (new,) = e.op("add", [row, by])
+            self.plain.assign(row, new)
+
+        def one(w: Writer) -> None:
+            single = Segment(planes.plane, number(0), number(1), row)
+            body(w, single)
+            advance(index(1))
+
+        def level(w: Writer, left: Sequence[int], fixed: set[int]) -> None:
+            if not left:
+                cond = self.inside(planes, w)
+                if cond is None:
+                    one(w)
+                else:
+                    self.guarded(cond, lambda: one(w))
+                return
+            k, *rest = left
+            low, high = self.bounds(planes, k, fixed)
+            start, stop = w.expr(low), w.expr(high)
+            symbol = self.nest.symbols[k]
+            if not rest and exact:
+                (span,) = e.op("sub", [stop, start])
+                (some,) = e.op("gt", [span, index(0)])
+                if planes.eliminated is not None and planes.h[k] == 0:
+                    inside = self.inside(planes, w)
+                    assert inside is not None
+                    some = e.op("and", [some, inside])[0]
+
+                def segment() -> None:
+                    body(w, Segment(symbol, operand(start), operand(stop), row))
+                    advance(span)
+
+                self.guarded(some, segment)
+                return
+            self.counted(w, symbol, stop, lambda w: level(w, rest, fixed | {k}), start=start)
+
+        level(writer, planes.batch, fixed)
+        (count,) = e.op("sub", [row, first])
+        return count
+
+    def is_exact(self, planes: Planes, k: int) -> bool:
+        """Whether the bounds of loop k, chosen last, leave no cell outside of the nest."""
+        symbol = self.nest.symbols[k]
+        return all(symbol not in loop.length.symbols() for loop in self.nest.loops) and planes.h[k] in (0, 1)
+
+    # -- copies ----------------------------------------------------------------------------------------------------
+
+    def gather(
+        self, planes: Planes, writer: Writer, segment: Segment, items: Sequence[ReadLeaf], mapping: dict[Symbol, Expr]
+    ) -> None:
+        for item in items:
+            self.copy_in(
+                planes,
+                writer,
+                segment,
+                replaced(item.read, mapping),
+                item.leaf,
+                self.buffers[_name(item.value)],
+                segment.low,
+                segment.high,
+            )
+
+    def copy_in(
+        self,
+        planes: Planes,
+        writer: Writer,
+        segment: Segment,
+        read: Read,
+        leaf: Leaf,
+        buffer: Tensor,
+        low: Expr,
+        high: Expr,
+    ) -> None:
+        """Rows [low, high) of a segment from where they are."""
+        e = self.e
+
+        def again(read: Read, low: Expr, high: Expr) -> Callable[[], None]:
+            return lambda: self.copy_in(planes, writer, segment, read, leaf, buffer, low, high)
+
+        if isinstance(read, Choose):
+            step = read.condition.value.coefficient(segment.symbol)
+            if step == 0:
+                cond = writer.condition(read.condition)
+                with e.block() as then:
+                    again(read.then, low, high)()
+                with e.block() as otherwise:
+                    again(read.otherwise, low, high)()
+                e.append(If(cond, tuple(then), tuple(otherwise), e.loc))
+                return
+            if read.condition.kind == "zero" and step in (1, -1):
+                at = (of(segment.symbol) * step - read.condition.value) * step
+                before = binary("min", high, binary("max", low, at))
+                after = binary("max", low, binary("min", high, at + 1))
+                self.if_any(writer, low, before, again(read.otherwise, low, before))
+                self.if_any(writer, before, after, again(read.then, before, after))
+                self.if_any(writer, after, high, again(read.otherwise, after, high))
+                return
+        elif isinstance(read, (Access, Filled, Computed)) and leaf.extents:
+            if self.copy_at_once(planes, writer, segment, read, leaf, buffer, low, high):
+                return
+        self.row_by_row(
+            planes,
+            writer,
+            segment,
+            low,
+            high,
+            lambda w, row: self.store_row(buffer, row, Cells(self.g, planes), read, leaf, w),
+        )
+
+    def if_any(self, writer: Writer, low: Expr, high: Expr, body: Callable[[], None]) -> None:
+        start, stop = writer.expr(low), writer.expr(high)
+        (some,) = self.e.op("lt", [start, stop])
+        self.guarded(some, body)
+
+    def row_by_row(
+        self,
+        planes: Planes,
+        writer: Writer,
+        segment: Segment,
+        low: Expr,
+        high: Expr,
+        body: Callable[[Writer, Operand], None],
+    ) -> None:
+        start = writer.expr(low)
+
+        def one(w: Writer) -> None:
+            (past,) = self.e.op("sub", [w.values[segment.symbol], writer.expr(segment.low)])
+            (row,) = self.e.op("add", [segment.row, past])
+            body(w, row)
+
+        if segment.symbol == planes.plane:  # a segment of one cell, whose index is fixed
+            body(writer, segment.row)
+            return
+        self.counted(writer, segment.symbol, writer.expr(high), one, start=start)
+
+    def store_row(self, buffer: Tensor, row: Operand, cells: Cells, read: Read, leaf: Leaf, writer: Writer) -> None:
+        e = self.e
+        var = e.fresh("cell", variable_of_type(leaf))
+        cells.read(read, leaf, var, writer)
+        if not leaf.extents:
+            e.op("setelem", [var, buffer.var, row, index(0)])
+            return
+        extents = row_extents(leaf.extents)
+        (tile,) = e.op("reshape", [var, index(1), *extents])
+        e.op("store", [tile, buffer.var, row, *([index(0)] * len(extents))])
+
+    def copy_at_once(
+        self,
+        planes: Planes,
+        writer: Writer,
+        segment: Segment,
+        read: Read,
+        leaf: Leaf,
+        buffer: Tensor,
+        low: Expr,
+        high: Expr,
+    ) -> bool:
+        """Rows that lie one after the other, or are all the same; False where neither is known."""
+        e = self.e
+        extents = row_extents(leaf.extents)
+        count = writer.expr(high - low)
+        target = writer.expr(operand(segment.row) + low - segment.low)
+        zeros = [index(0)] * len(extents)
+        if isinstance(read, Filled):
+            rows = e.op("full", [constant(read.value, leaf.dtype), count, *extents])[0]
+            e.op("store", [rows, buffer.var, target, *zeros])
+            return True
+        if isinstance(read, Computed):
+            assert isinstance(read.value, Tile)
+            (one,) = e.op("reshape", [read.value.var, index(1), *extents])
+            rows = e.op("broadcast_to", [one, count, *extents])[0]
+            e.op("store", [rows, buffer.var, target, *zeros])
+            return True
+        assert isinstance(read, Access)
+        ring = planes.rings.get(id(read.array.root))
+        if segment.symbol == planes.plane:
+            tensor, row = self.source(planes, writer, read)
+        else:
+            root = read.array.root
+            where = ring.row(read.index) if ring else read.index[0] if root.argument else root.layout.row(read.index)
+            if where.coefficient(segment.symbol) != 1:
+                return False
+            at = where.replace({segment.symbol: low})
+            tensor = ring.tensor if ring else root.argument[0] if root.argument else root.tensor
+            row = writer.expr(at)
+        part = view_of(self.g, tensor, [row, *([index(0)] * (tensor.rank - 1))], [count, *tensor.extents[1:]])
+        rows = load_all(self.g, part).var
+        if tuple(tensor.extents[1:]) != extents:
+            (rows,) = e.op("reshape", [rows, count, *extents])
+        e.op("store", [rows, buffer.var, target, *zeros])
+        return True
+
+    def source(self, planes: Planes, writer: Writer, read: Access) -> tuple[Tensor, Operand]:
+        ring = planes.rings.get(id(read.array.root))
+        if ring is not None:
+            return ring.tensor, writer.expr(ring.row(read.index))
+        return place(self.g, writer, read.array, read.index)
+
+    def scatter(
+        self, planes: Planes, writer: Writer, segment: Segment, items: Sequence[WriteLeaf], mapping: dict[Symbol, Expr]
+    ) -> None:
+        for item in items:
+            root = item.array.root
+            buffer = self.buffers[_target(item)]
+            at = tuple(x.replace(mapping) for x in item.index)
+            ring = planes.rings.get(id(root))
+            if ring is not None:
+                self.copy_out(planes, writer, segment, buffer, ring.tensor, ring.row(at), root.leaf)
+            if self.escaping(root):
+                self.if_last_row(planes, root, at, writer, segment, buffer)
+
+    def if_last_row(
+        self, planes: Planes, root: Any, at: tuple[Expr, ...], writer: Writer, segment: Segment, buffer: Tensor
+    ) -> None:
+        where = root.layout.row(at)
+        varying = [k for k in root.folded if at[k].coefficient(segment.symbol) != 0]
+        if not varying:
+            self.if_last(
+                root, at, writer, lambda: self.copy_out(planes, writer, segment, buffer, root.tensor, where, root.leaf)
+            )
+            return
+
+        def one(w: Writer, row: Operand) -> None:
+            self.if_last(root, at, w, lambda: self.copy_row(buffer, row, root.tensor, w.expr(where), root.leaf))
+
+        self.row_by_row(planes, writer, segment, segment.low, segment.high, one)
+
+    def copy_out(
+        self, planes: Planes, writer: Writer, segment: Segment, buffer: Tensor, tensor: Tensor, where: Expr, leaf: Leaf
+    ) -> None:
+        e = self.e
+        if leaf.extents and (segment.symbol == planes.plane or where.coefficient(segment.symbol) == 1):
+            count = writer.expr(segment.high - segment.low)
+            row = writer.expr(where.replace({segment.symbol: segment.low}) if segment.symbol != planes.plane else where)
+            zeros = [index(0)] * (buffer.rank - 1)
+            part = view_of(self.g, buffer, [segment.row, *zeros], [count, *buffer.extents[1:]])
+            rows = load_all(self.g, part).var
+            if tuple(buffer.extents[1:]) != tuple(tensor.extents[1:]):
+                (rows,) = e.op("reshape", [rows, count, *tensor.extents[1:]])
+            e.op("store", [rows, tensor.var, row, *([index(0)] * (tensor.rank - 1))])
+            return
+        self.row_by_row(
+            planes,
+            writer,
+            segment,
+            segment.low,
+            segment.high,
+            lambda w, row: self.copy_row(buffer, row, tensor, w.expr(where), leaf),
+        )
+
+    def copy_row(self, buffer: Tensor, row: Operand, tensor: Tensor, where: Operand, leaf: Leaf) -> None:
+        e = self.e
+        if not leaf.extents:
+            (value,) = e.op("getelem", [buffer.var, row, index(0)])
+            e.op("setelem", [value, tensor.var, where])
+            return
+        tile = load_all(self.g, leaf_of(self.g, buffer, row))
+        (shaped,) = e.op("reshape", [tile.var, *leaf.extents])
+        self.store(tensor, where, shaped, leaf)
+
+
+def variable_of_type(leaf: Leaf) -> Any:
+    from pto_jit.codegen.values import static_extent
+    from pto_jit.ir.types import ScalarType, TileType
+
+    return (
+        TileType(leaf.dtype, tuple(static_extent(x) for x in leaf.extents)) if leaf.extents else ScalarType(leaf.dtype)
+    )
+
+
+def _name(value: Scalar | Tile) -> str:
+    var = variable_of(value)
+    assert isinstance(var, Var)
+    return var.name
+
+
+def _target(item: WriteLeaf) -> str:
+    return f"{item.array.root.name} written"
+
+
+def _buffered(item: Any, shared: set[str]) -> str | None:
+    """The name of the buffer of a read or write whose leaves differ from cell to cell."""
+    if isinstance(item, WriteLeaf):
+        return _target(item)
+    if isinstance(item, ReadLeaf) and _name(item.value) not in shared:
+        return _name(item.value)
+    return None
+
+
+__all__ = ["Condition", "For", "Generator", "Nest", "Rows", "Segment", "demanded"]
