@@ -155,4 +155,4 @@ def same_leaf(kind: TensorType | None, wanted: TensorType, path: tuple[int, ...]
         raise failure(TypeMismatchError, "PTO-F011", f"the leaf {at} has element type {kind and kind.dtype}, {other} "
                       f"has {wanted.dtype}", "all leaves have one element type: cast with `.astype`")  # fmt: skip
     raise failure(ShapeError, "PTO-F010", f"the leaf {at} has shape {list(kind.shape)}, {other} has "
-                  f"{list(wanted.shape)}", "all leaves have one shape; what varies is the number of elements of a list")  # fmt: skip
+                  f"{list(wanted.shape)}", "all leaves have one shape; what varies is the length of lists")  # fmt: skip

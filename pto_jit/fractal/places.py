@@ -15,10 +15,11 @@ from contextvars import ContextVar
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any, TypeVar
 
 from pto_jit.errors import CompilationError, LaunchError, Loc, Note, PtoError, callers, excerpt
+from pto_jit.source import locate
 
 E = TypeVar("E", bound=PtoError)
 
@@ -70,13 +71,20 @@ def _place_in(code: CodeType, instruction: int, line: int) -> Loc:
 
 
 def definition(fn: Callable[..., Any]) -> Loc | None:
-    """Where a callable is defined: the first line of its code; None for what is not written in Python."""
+    """Where a callable is defined; None for what is not written in Python."""
     while isinstance(fn, partial):
         fn = fn.func
-    method = type(fn).__call__  # of objects that are called
-    code = getattr(fn, "__code__", None) or getattr(method, "__code__", None)
-    if not isinstance(code, CodeType):
+    if not isinstance(fn, FunctionType):
+        fn = getattr(fn, "__func__", None) or type(fn).__call__  # a method, or an object that is called
+    code = getattr(fn, "__code__", None)
+    if not isinstance(fn, FunctionType) or not isinstance(code, CodeType):
         return None
+    try:
+        found = locate(fn)
+    except CompilationError:  # there is no source, or it was edited
+        pass
+    else:
+        return found.file.loc(found.node)
     return Loc(code.co_filename, code.co_firstlineno, 0, code.co_firstlineno, 1 << 30)
 
 

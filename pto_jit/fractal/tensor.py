@@ -18,13 +18,18 @@ from pto_jit.dtypes import DType, from_numpy
 from pto_jit.errors import BoundsError, TypeMismatchError
 from pto_jit.fractal.places import failure
 from pto_jit.fractal.types import ElementType, FractalSpec, ListType, TensorType, fractal_spec
-from pto_jit.language import Tensor
+from pto_jit.language._tile import Tensor
 
 if TYPE_CHECKING:
     from pto_jit.language._tile import Tensor as Leaf
 
 Array = np.ndarray[Any, Any]
 _SHOWN = 6  # lengths that `repr` writes per list
+
+
+class Positions(np.ndarray):
+    """A buffer of indices, whose elements are Python's integers: they take no part in finding an element type, as the
+    counter of a loop does not."""
 
 
 class FractalTensor:
@@ -146,9 +151,28 @@ class FractalTensor:
         """The elements as the elements of lists that start and end at `offsets`: a view, one level deeper."""
         return FractalTensor(self._pieces, self._where, (offsets, *self._offsets))
 
-    def flat(self) -> FractalTensor:
-        """All leaves as a list of depth 1: a view."""
-        return FractalTensor(self._pieces, self._where, ())
+    def flat(self, levels: int) -> FractalTensor:
+        """The outermost `levels` levels as one: a view."""
+        return FractalTensor(self._pieces, self._where, self._offsets[levels - 1 :])
+
+    def joined(self, others: Sequence[FractalTensor]) -> FractalTensor:
+        """The elements of this list, then those of others of the same type: a view over the buffers of all."""
+        pieces: dict[int, Array] = {}
+        starts: dict[int, int] = {}
+        where: list[Array] = []
+        count = 0
+        for x in (self, *others):
+            shift = np.empty(len(x._pieces), np.int64)
+            before = 0
+            for k, piece in enumerate(x._pieces):
+                if id(piece) not in pieces:
+                    pieces[id(piece)], starts[id(piece)] = piece, count
+                    count += len(piece)
+                shift[k] = starts[id(piece)] - before
+                before += len(piece)
+            where.append(x._where + (shift[0] if len(shift) == 1 else shift[_owners(x._pieces, x._where)]))
+        offsets = [_appended([x._offsets[k] for x in (self, *others)]) for k in range(self.depth - 1)]
+        return FractalTensor(tuple(pieces.values()), np.concatenate(where), offsets)
 
     def lengths(self) -> Array:
         """The lengths of the elements, which are lists (depth 2 and more)."""
@@ -175,7 +199,7 @@ def _rebuild(leaves: Array, offsets: Sequence[Array]) -> FractalTensor:
 
 def whole(leaves: Array, offsets: Sequence[Array]) -> FractalTensor:
     """The list of all leaves of one buffer, whose memory it keeps."""
-    piece = np.asarray(leaves).view()
+    piece = leaves.view()
     piece.flags.writeable = False
     return FractalTensor((piece,), np.arange(len(piece), dtype=np.int64), offsets)
 
@@ -185,6 +209,21 @@ def from_counts(counts: Array) -> Array:
     offsets = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=offsets[1:])
     return offsets
+
+
+def _appended(levels: Sequence[Array]) -> Array:
+    """One level's offsets of lists that stand one after the other."""
+    return from_counts(np.concatenate([np.diff(level) for level in levels]))
+
+
+def _starts(pieces: tuple[Array, ...]) -> Array:
+    """Where each buffer starts in their concatenation, and the end."""
+    return from_counts(np.array([len(p) for p in pieces], np.int64))
+
+
+def _owners(pieces: tuple[Array, ...], where: Array) -> Array:
+    """The number of the buffer in which each position is."""
+    return np.searchsorted(_starts(pieces), where, side="right") - 1
 
 
 def position(index: Any, length: int) -> int:
@@ -209,11 +248,13 @@ def integer(value: Any, what: str = "an index of a list") -> int:
     raise failure(TypeMismatchError, "PTO-F003", f"{what} is {value!r:.60}", "give an integer")
 
 
-def leaf(pieces: tuple[Array, ...], at: int) -> Leaf | np.generic:
+def leaf(pieces: tuple[Array, ...], at: int) -> Leaf | np.generic | int:
     """The leaf at a position of the concatenated buffers: a read-only tensor, a NumPy scalar where it is a number."""
     for piece in pieces:
         if at < len(piece):
-            return piece[at].view(Tensor) if piece.ndim > 1 else piece[at]
+            if piece.ndim > 1:
+                return piece[at].view(Tensor)
+            return int(piece[at]) if isinstance(piece, Positions) else piece[at]
         at -= len(piece)
     raise AssertionError("the position of a leaf is in one of the buffers")
 
@@ -223,8 +264,7 @@ def _in_order(pieces: tuple[Array, ...], where: Array) -> Array:
     count = len(where)
     if count == 0:
         return pieces[0][:0]
-    starts = np.zeros(len(pieces) + 1, np.int64)
-    np.cumsum([len(p) for p in pieces], out=starts[1:])
+    starts = _starts(pieces)
     first, last = np.searchsorted(starts, (int(where[0]), int(where[-1])), side="right") - 1
     if first == last and where[-1] - where[0] == count - 1 and bool(np.all(np.diff(where) == 1)):
         low = int(where[0] - starts[first])
@@ -232,7 +272,7 @@ def _in_order(pieces: tuple[Array, ...], where: Array) -> Array:
     if len(pieces) == 1:
         return pieces[0][where]
     found = np.empty((count, *pieces[0].shape[1:]), pieces[0].dtype)
-    owner = np.searchsorted(starts, where, side="right") - 1
+    owner = _owners(pieces, where)
     order = np.argsort(owner, kind="stable")
     ends = np.searchsorted(owner[order], np.arange(len(pieces) + 1))
     for k, piece in enumerate(pieces):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pto_jit.dtypes import DType, f64, from_numpy, i64
@@ -34,24 +35,27 @@ class ListType:
 
 @frozen
 class TupleType:
-    """A tuple; `names` are the fields of a named tuple, () otherwise."""
+    """A tuple of the class `cls`, which is `tuple` or that of a named tuple."""
 
     items: tuple[ElementType, ...]
-    names: tuple[str, ...] = ()
+    cls: type = tuple
+
+    def make(self, items: Sequence[Any]) -> tuple[Any, ...]:
+        """A tuple of that class."""
+        return like(self.cls, items)
 
     def __str__(self) -> str:
-        return f"({', '.join(map(str, self.items))}{',' if len(self.items) == 1 else ''})"
+        inner = f"({', '.join(map(str, self.items))}{',' if len(self.items) == 1 else ''})"
+        return inner if self.cls is tuple else self.cls.__name__ + inner
 
 
 ElementType = TensorType | ListType | TupleType
 
 
-def leaf_of(kind: ElementType) -> tuple[int, TensorType | TupleType]:
-    """How many lists stand around the innermost element that is none, and that element's type."""
-    depth = 0
-    while isinstance(kind, ListType):
-        kind, depth = kind.element, depth + 1
-    return depth, kind
+def like(cls: type, items: Sequence[Any]) -> tuple[Any, ...]:
+    """A tuple of those items, of the class `cls` when that is of named tuples."""
+    make = getattr(cls, "_make", None)
+    return tuple(items) if make is None else make(items)
 
 
 @frozen

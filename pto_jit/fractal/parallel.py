@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: MIT
+"""Parallel functions on NumPy values: `map`, `fold`, `scan`, `reduce` and their kin.
+
+Each calls its body once per element, in order; results go to a fresh flat buffer.  The body gets read-only tensors
+(`pl.Tensor`, so operators and `pl` functions mean what they mean in kernels), NumPy scalars, FractalTensors or tuples,
+and for states what it gave before.  `schedule=` and `tile=` matter to compiled code alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pto_jit.errors import ArgumentError, ShapeError, TypeMismatchError
+from pto_jit.fractal import places
+from pto_jit.fractal.elements import canonical, empty_list, is_weak, kind_of, stack, stand_in
+from pto_jit.fractal.marking import operation
+from pto_jit.fractal.places import failure
+from pto_jit.fractal.tensor import FractalTensor, integer, whole
+from pto_jit.fractal.types import ElementType, ListType, TensorType, TupleType, like
+from pto_jit.fractal.zipped import Zipped, checked_list
+
+Body = Callable[..., Any]
+PLANS = ("auto", "sequential", "wavefront", "tasks")
+
+
+def _checked(name: str, body: Any, x: Any, schedule: Any) -> Any:
+    """The list argument of a parallel function.  Raises PTO-F021, F024, F034."""
+    if not callable(body):
+        raise failure(TypeMismatchError, "PTO-F024", f"the body of ft.{name} is {body!r:.60}, which cannot be called",
+                      "the first argument is the body: a function, a lambda, a `functools.partial`")  # fmt: skip
+    if schedule not in PLANS:
+        raise failure(ArgumentError, "PTO-F034", f"ft.{name}: there is no schedule {schedule!r}",
+                      f"the schedules are {', '.join(repr(plan) for plan in PLANS)}")  # fmt: skip
+    return checked_list(x, f"the list of ft.{name}")
+
+
+def _call(name: str, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    return canonical(body(*args, **kwargs), f"what the body of ft.{name} gives", body)
+
+
+def _type_of_result(name: str, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> ElementType:
+    """The type that the body gives, found by a call with stand-ins (zeros; lists of one element).
+
+    Raises TypeMismatchError (PTO-F026) when the body fails on them.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            return kind_of(_call(name, body, args, kwargs))
+    except Exception as error:
+        raise failure(TypeMismatchError, "PTO-F026", f"ft.{name} of an empty list: its body, called with zeros to "
+                      f"learn what it gives, fails with {type(error).__name__}: {error}",
+                      "let the body take zeros, or call it with elements", body=body) from error  # fmt: skip
+
+
+# -- without a state ----------------------------------------------------------------------------------------------
+
+
+@operation
+def map(body: Body, x: Any, *, schedule: str = "auto", tile: Any = None, **kwargs: Any) -> Any:
+    """The list of `body(element, **kwargs)` for every element of `x`; a body that gives a tuple gives a tuple of lists.
+
+    Of an empty list the body is called once with zeros, to learn the type of the (empty) result.
+
+    Raises TypeMismatchError for what is no list (PTO-F021) or cannot be called (PTO-F024), a result that is no value
+    (PTO-F022), results of different types (PTO-F025).
+
+    >>> import pto_jit.fractal as ft
+    >>> ft.map(lambda row: ft.map(lambda v: v * 2, row), ft.from_list([[1, 2], [], [3]])).leaves
+    array([2, 4, 6])
+    """
+    x = _checked("map", body, x, schedule)
+    if not len(x):
+        return empty_list(_type_of_result("map", body, [stand_in(x.kind.element)], kwargs))
+    values: list[Any] = []
+    kind: ElementType | None = None
+    for i in range(len(x)):
+        with places.element(i):
+            value = _call("map", body, [x.element(i)], kwargs)
+            found = kind_of(value)
+            if kind is not None and found != kind:
+                raise failure(TypeMismatchError, "PTO-F025", f"the body of ft.map gives {found}, for the first element "
+                              f"{kind}", "a body gives one type for all elements", body=body)  # fmt: skip
+            kind = found
+        values.append(value)
+    return stack(values)
+
+
+@operation
+def filter(body: Body, x: Any, *, schedule: str = "auto", tile: Any = None, **kwargs: Any) -> Any:
+    """The elements of `x` for which `body(element, **kwargs)` is true: a view.
+
+    Raises as `map`, and TypeMismatchError for a body that does not give a truth value (PTO-F030).
+
+    >>> import pto_jit.fractal as ft
+    >>> ft.filter(lambda v: v > 1, ft.from_list([1, 2, 3])).leaves
+    array([2, 3])
+    """
+    x = _checked("filter", body, x, schedule)
+    kept: list[int] = []
+    for i in range(len(x)):
+        with places.element(i):
+            value = _call("filter", body, [x.element(i)], kwargs)
+            if not isinstance(value, np.bool_):
+                raise failure(TypeMismatchError, "PTO-F030", f"the body of ft.filter gives {kind_of(value)}, not a "
+                              "truth value", "compare numbers; reduce a tile with `pl.any` or `pl.all`",
+                              body=body)  # fmt: skip
+        if value:
+            kept.append(i)
+    return x.take(np.array(kept, np.int64))
+
+
+@operation
+def dilated_map(body: Body, x: Any, dilation: int, *, schedule: str = "auto", tile: Any = None, **kwargs: Any) -> Any:
+    """`body` of each of the lists `x[r::dilation]`, and the elements of what it gives put back in their places.
+
+    The body takes a list and gives a list of that length, or a tuple of such; the result has the length of `x`.
+
+    Raises as `map`, ShapeError for a list of another length (PTO-F032) and for a dilation below 1 (PTO-F036).
+
+    >>> import pto_jit.fractal as ft
+    >>> ft.dilated_map(lambda part: ft.scan(lambda s, v: s + v, part), ft.from_list([1, 2, 3, 4, 5]), 2).leaves
+    array([1, 2, 4, 6, 9])
+    """
+    x = _checked("dilated_map", body, x, schedule)
+    n, d = len(x), at_least(1, dilation, "the dilation of ft.dilated_map")
+    if not n:
+        kind = _type_of_result("dilated_map", body, [x.take(np.zeros(0, np.int64))], kwargs)
+        return empty_list(_element_of(kind, body))
+    values: list[Any] = []
+    for r in range(min(d, n)):
+        with places.element(r):
+            part = x.take(np.arange(r, n, d, dtype=np.int64))
+            value = _call("dilated_map", body, [part], kwargs)
+            _element_of(kind_of(value), body)
+            _same_length(value, len(part), body)
+            if values and kind_of(value) != kind_of(values[0]):
+                raise failure(TypeMismatchError, "PTO-F025", f"the body of ft.dilated_map gives {kind_of(value)}, for "
+                              f"the first part {kind_of(values[0])}", "a body gives one type", body=body)  # fmt: skip
+        values.append(value)
+    order = np.argsort(np.concatenate([np.arange(r, n, d) for r in range(min(d, n))]))
+    return _interleaved(values, order)
+
+
+def _element_of(kind: ElementType, body: Body) -> ElementType:
+    """The type of the elements, when the body gives such a list (or tuple of lists).  Raises PTO-F032."""
+    if isinstance(kind, ListType):
+        return kind.element
+    if isinstance(kind, TupleType):
+        return TupleType(tuple(_element_of(item, body) for item in kind.items), kind.cls)
+    raise failure(TypeMismatchError, "PTO-F032", f"the body of ft.dilated_map gives {kind}, not a list",
+                  "it takes a list and gives a list of the same length", body=body)  # fmt: skip
+
+
+def _same_length(value: Any, length: int, body: Body) -> None:
+    for item in value if isinstance(value, tuple) else [value]:
+        if isinstance(item, tuple):
+            _same_length(item, length, body)
+        elif len(item) != length:
+            raise failure(ShapeError, "PTO-F032", f"the body of ft.dilated_map gives a list of {len(item)} for one of "
+                          f"{length}", "it takes a list and gives a list of the same length", body=body)  # fmt: skip
+
+
+def _interleaved(values: Sequence[Any], order: np.ndarray[Any, Any]) -> Any:
+    first = values[0]
+    if isinstance(first, tuple):
+        return like(type(first), [_interleaved([v[k] for v in values], order) for k in range(len(first))])
+    return materialised(first.joined(values[1:]).take(order))
+
+
+def materialised(x: Any) -> Any:
+    """The same list over a buffer of its own, in order."""
+    if isinstance(x, Zipped):
+        return Zipped(tuple(materialised(part) for part in x.parts), x.levels)
+    assert isinstance(x, FractalTensor)
+    return whole(x.leaves, x.offsets)
+
+
+def at_least(least: int, value: Any, what: str) -> int:
+    """An integer argument that is not below `least`.  Raises PTO-F003, ShapeError (PTO-F036)."""
+    number = integer(value, what)
+    if number < least:
+        raise failure(ShapeError, "PTO-F036", f"{what} is {number}", f"it is at least {least}")
+    return number
+
+
+# -- with a state -------------------------------------------------------------------------------------------------
+
+
+@operation
+def fold(body: Body, x: Any, *, initializer: Any = None, init: Any = None, schedule: str = "auto", tile: Any = None,
+         **kwargs: Any) -> Any:  # fmt: skip
+    """The last state of `state = body(state, element, **kwargs)` over the elements, from the first to the last.
+
+    initializer (or init): the first state; without it, the first element, and the body is called for the others.  An
+    empty list gives the initializer.  States keep their type: tuples, depth, leaf shape, element type; the lengths of
+    lists may change.  A Python number takes the element type that the body makes of it.
+
+    Raises as `map`, TypeMismatchError when the body gives a state of another type (PTO-F028), ShapeError for an empty
+    list without an initializer (PTO-F027).
+
+    >>> import pto_jit.fractal as ft
+    >>> ft.fold(lambda s, v: s * 10 + v, ft.from_list([1, 2, 3]), initializer=4)
+    np.int64(4123)
+    """
+    return _carried("fold", body, x, (initializer, init), schedule, kwargs)
+
+
+@operation
+def foldr(body: Body, x: Any, *, initializer: Any = None, init: Any = None, schedule: str = "auto", tile: Any = None,
+          **kwargs: Any) -> Any:  # fmt: skip
+    """`fold` from the last element to the first; the body is called as (state, element) here too.
+
+    >>> import pto_jit.fractal as ft
+    >>> ft.foldr(lambda s, v: s * 10 + v, ft.from_list([1, 2, 3]))
+    np.int64(321)
+    """
+    return _carried("foldr", body, x, (initializer, init), schedule, kwargs, backwards=True)
+
+
+@operation
+def scan(body: Body, x: Any, *, initializer: Any = None, init: Any = None, schedule: str = "auto", tile: Any = None,
+         **kwargs: Any) -> Any:  # fmt: skip
+    """All states of a `fold`, as a list of the length of `x`; the initializer is not among them.
+
+    Without an initializer the first state is the first element.  A state that is a tuple gives a tuple of lists.
+
+    Raises as `fold`; of an empty list it gives an empty one.
+
+    >>> import pto_jit.fractal as ft
+    >>> ft.scan(lambda s, v: s + v, ft.from_list([1, 2, 3])).leaves
+    array([1, 3, 6])
+    """
+    return _carried("scan", body, x, (initializer, init), schedule, kwargs, every=True)
+
+
+@operation
+def scanr(body: Body, x: Any, *, initializer: Any = None, init: Any = None, schedule: str = "auto", tile: Any = None,
+          **kwargs: Any) -> Any:  # fmt: skip
+    """`scan` from the last element to the first: state i is that after elements i and those behind it.
+
+    >>> import pto_jit.fractal as ft
+    >>> ft.scanr(lambda s, v: s + v, ft.from_list([1, 2, 3])).leaves
+    array([6, 5, 3])
+    """
+    return _carried("scanr", body, x, (initializer, init), schedule, kwargs, backwards=True, every=True)
+
+
+@operation
+def reduce(body: Body, x: Any, *, initializer: Any = None, init: Any = None, schedule: str = "auto", tile: Any = None,
+           **kwargs: Any) -> Any:  # fmt: skip
+    """`fold` with a body that is associative, so that it may be applied to parts of the list first.
+
+    What is passed is a promise, but the types must allow it: initializer, elements and results have one type.
+
+    Raises as `fold`, and TypeMismatchError for a body that cannot be associative by its types (PTO-F029).
+
+    >>> import pto_jit.fractal as ft
+    >>> ft.reduce(lambda a, b: a + b, ft.from_list([1, 2, 3]))
+    np.int64(6)
+    """
+    return _carried("reduce", body, x, (initializer, init), schedule, kwargs)
+
+
+foldl, scanl = fold, scan
+
+
+def _carried(name: str, body: Body, x: Any, given: tuple[Any, Any], schedule: str, kwargs: dict[str, Any], *,
+             backwards: bool = False, every: bool = False) -> Any:  # fmt: skip
+    """All functions with a state: `every`: they give all states; `given`: `initializer=` and `init=`."""
+    x = _checked(name, body, x, schedule)
+    order = range(len(x))[:: -1 if backwards else 1]
+    states: list[Any] = []
+    if given[0] is not None and given[1] is not None:
+        raise failure(ArgumentError, "PTO-F033", f"ft.{name}: `initializer=` and `init=` are one thing",
+                      "give one of them")  # fmt: skip
+    initial = given[1] if given[0] is None else given[0]
+    if initial is not None:
+        state = _initial(name, initial)
+    elif len(x):
+        state = canonical(x.element(order[0]), "an element")
+        states.append(state)
+        order = order[1:]
+    elif every:
+        return empty_list(x.kind.element)
+    else:
+        raise failure(ShapeError, "PTO-F027", f"ft.{name} of an empty list without an initializer",
+                      "give `initializer=`, the value that an empty list has")  # fmt: skip
+    settled = _settled(state)
+    if name == "reduce":
+        _can_associate(x, state, body)
+    for i in order:
+        with places.element(i):
+            new = _call(name, body, [state, x.element(i)], kwargs)
+            state = _kept(name, body, state, new, settled)
+        settled = True
+        if every:
+            states.append(state)
+    if not every:
+        return canonical(state, "the initializer")
+    if not states:
+        return empty_list(kind_of(canonical(state, "the initializer")))
+    return stack(states[::-1] if backwards else states)
+
+
+def _initial(name: str, value: Any) -> Any:
+    """An initializer as the body takes it; Python's numbers as they are."""
+    if isinstance(value, tuple):
+        return like(type(value), [_initial(name, item) for item in value])
+    return value if is_weak(value) else canonical(value, f"the initializer of ft.{name}")
+
+
+def _settled(state: Any) -> bool:
+    """Whether the types in a state are known: no number of Python's is in it."""
+    return all(_settled(item) for item in state) if isinstance(state, tuple) else not is_weak(state)
+
+
+def _kept(name: str, body: Body, old: Any, new: Any, settled: bool) -> Any:
+    """The new state, which has the type of the old one.  Raises TypeMismatchError (PTO-F028, F029)."""
+    if (kind_of(new) == kind_of(old)) if settled else _takes(old, new):
+        return new
+    was = kind_of(canonical(old, "the state"))
+    if name == "reduce":
+        raise failure(TypeMismatchError, "PTO-F029", f"the body of ft.reduce makes {kind_of(new)} of two {was}, so it "
+                      "is not associative", "an associative body gives what it takes; `ft.fold` is for others",
+                      body=body)  # fmt: skip
+    raise failure(TypeMismatchError, "PTO-F028", f"the body of ft.{name} gives {kind_of(new)}, its state is {was}",
+                  "a state keeps its type and shape: cast what the body gives, or start with another initializer",
+                  body=body)  # fmt: skip
+
+
+def _takes(old: Any, new: Any) -> bool:
+    """Whether a state with numbers of Python's in it can be of the type of `new`."""
+    if isinstance(old, tuple):
+        return type(old) is type(new) and len(old) == len(new) and all(
+            _takes(a, b) for a, b in zip(old, new, strict=True))  # fmt: skip
+    if not is_weak(old):
+        return kind_of(old) == kind_of(new)
+    kind = kind_of(new)
+    if not isinstance(kind, TensorType) or kind.shape:
+        return False
+    return kind.dtype.is_float or kind.dtype.kind in {bool: "b", int: "iu", float: ""}[type(old)]
+
+
+def _can_associate(x: Any, state: Any, body: Body) -> None:
+    """Elements and state of `reduce` are of one type.  Raises TypeMismatchError (PTO-F029)."""
+    element = x.kind.element
+    if element != kind_of(canonical(state, "the initializer")) and not (len(x) and _takes(state, stand_in(element))):
+        raise failure(TypeMismatchError, "PTO-F029", f"ft.reduce of a list of {element} with an initializer of type "
+                      f"{kind_of(canonical(state, 'the initializer'))}: no body of these is associative",
+                      "an associative body takes two of a kind; `ft.fold` is for others", body=body)  # fmt: skip
