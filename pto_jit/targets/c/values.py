@@ -56,7 +56,7 @@ def ctype_of(typ: Any) -> str:
 class CValue:
     """An expression: its text, how tightly it binds, and for 64-bit integers its polynomial."""
 
-    __slots__ = ("_level", "_text", "ctype", "opposite", "poly", "type")
+    __slots__ = ("_level", "_shown", "_text", "ctype", "opposite", "poly", "type")
 
     def __init__(
         self, typ: Any, text: str = "", level: int = ATOM, *, ctype: str | None = None,
@@ -65,6 +65,7 @@ class CValue:
         self.type = typ
         self.ctype = ctype or ctype_of(typ)
         self._text, self._level = text, level
+        self._shown: tuple[str, int] | None = None  # of the polynomial
         self.opposite = opposite  # of a comparison: the text of its negation
         self.poly = poly
         if poly is None and typ == I64:
@@ -72,17 +73,17 @@ class CValue:
 
     @property
     def text(self) -> str:
-        if self.type == I64:
-            assert self.poly is not None
-            return polynomial_text(self.poly)[0]
-        return self._text
+        return self._text if self.poly is None else self._polynomial()[0]
 
     @property
     def level(self) -> int:
-        if self.type == I64:
+        return self._level if self.poly is None else self._polynomial()[1]
+
+    def _polynomial(self) -> tuple[str, int]:
+        if self._shown is None:
             assert self.poly is not None
-            return polynomial_text(self.poly)[1]
-        return self._level
+            self._shown = polynomial_text(self.poly)
+        return self._shown
 
     def at(self, level: int) -> str:
         """The text as an operand of an operator of this level."""

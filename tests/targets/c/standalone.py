@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import atexit
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +52,8 @@ class Programs:
         binary = directory / "program"
         common = [*compiler, *STANDARD, *WARNINGS, *flags, *includes, "-Wno-psabi"]
         subprocess.run([*common, "-c", directory / "programs.c", "-o", directory / "programs.o"], check=True)
-        runtime = [str(p) for p in sorted(RUNTIME.glob("*.c"))]
-        driver = Path(__file__).with_name("driver.c")
-        command = [*compiler, "-std=gnu11", "-O0", includes[1], str(directory / "programs.o"), str(driver), *runtime]
-        subprocess.run([*command, "-pthread", "-lm", "-o", str(binary)], check=True)
+        command = [*compiler, str(directory / "programs.o"), *_support(tuple(compiler)), "-pthread", "-lm"]
+        subprocess.run([*command, "-o", str(binary)], check=True)
         return binary
 
     def run(self, directory: Path, command: Sequence[str], threads: int = 2) -> list[tuple[Any, list[Any]]]:
@@ -97,6 +98,17 @@ class Programs:
             out.append((None, results))
         assert at == len(data)
         return out
+
+
+@cache
+def _support(compiler: tuple[str, ...]) -> list[str]:
+    """The driver and the run-time library as object files, compiled once."""
+    directory = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    sources = [Path(__file__).with_name("driver.c"), *sorted(RUNTIME.resolve().glob("*.c"))]
+    command = [*compiler, "-std=gnu11", "-O0", f"-I{RUNTIME.resolve()}", "-pthread", "-c", *map(str, sources)]
+    subprocess.run(command, cwd=directory, check=True)
+    return sorted(map(str, Path(directory).glob("*.o")))
 
 
 def _plan(plan: Any) -> list[Any]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""NEON sources, cross-compiled and run under qemu: operations, whole kernels with two threads, random programs.
+"""NEON sources, cross-compiled and run under qemu: operations, whole kernels with two threads, tasks.
 
 The inner loop of matrix products is looked at as instructions.
 """
@@ -20,16 +20,11 @@ from pto_jit.bench.implementation import Case
 from pto_jit.bench.kernels import matrix, rows
 from pto_jit.bench.worker import resolve
 from pto_jit.bench.workload import aligned_empty, dtype_named
-from pto_jit.semantic import interpreter
 from pto_jit.targets.c.native import STANDARD
-from tests.differential.programs import generate
-from tests.differential.rounds import share
-from tests.differential.test_random_programs import build
 from tests.targets.c.cases import cases
 from tests.targets.c.harness import close
 from tests.targets.c.standalone import ARM, Programs, needs_arm
 from tests.targets.c.task_programs import cases as task_cases
-from tests.targets.c.test_random_programs import TOLERANCE
 from tests.targets.c.test_tasks import interpreted
 from tests.targets.c.test_workloads import CASES
 
@@ -39,9 +34,9 @@ COMPILER = ("aarch64-linux-gnu-gcc", "-march=armv8.2-a", "-static")
 
 @needs_arm
 def test_everything_agrees_with_numpy_under_qemu(tmp_path: Path) -> None:
-    """Operations of all dtypes, every kernel of the benchmarks, and random programs, in one executable."""
+    """Operations of all dtypes, every kernel of the benchmarks, and tasks, in one executable."""
     programs = Programs("neon")
-    operations, workloads, randoms = [], [], []
+    operations, workloads = [], []
     for name, kernel, args, tolerance in cases():
         if name.split()[1] not in VECTORS:
             continue
@@ -61,13 +56,6 @@ def test_everything_agrees_with_numpy_under_qemu(tmp_path: Path) -> None:
     tasks = [(kernel, args, interpreted(kernel, args)) for kernel, args in task_cases()]
     for kernel, args, _ in tasks:
         programs.add(kernel, *args)
-    for seed in range(share(10)):
-        program = generate(seed)
-        expected, actual = program.args, program.args
-        programs.add(build(program), *actual)
-        with np.errstate(all="ignore"):
-            interpreter.run(programs.items[-1][0]._lowered().modules["source"], expected)
-        randoms.append((program, actual, expected))
     binary = programs.build(tmp_path, COMPILER)
     for k, (failure, _) in enumerate(programs.run(tmp_path, (ARM[1], str(binary)))):
         assert failure is None, (k, failure)
@@ -80,8 +68,6 @@ def test_everything_agrees_with_numpy_under_qemu(tmp_path: Path) -> None:
     for kernel, args, (expected, _) in tasks:
         for one, two in zip(args, expected, strict=True):
             np.testing.assert_array_equal(one, two, err_msg=kernel.__name__)
-    for program, actual, expected in randoms:
-        close(actual[2], expected[2], TOLERANCE.get(program.dtype, 0), f"seed {program.seed}\n{program.source}")
 
 
 @needs_arm
