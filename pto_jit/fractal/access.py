@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from pto_jit.errors import BoundsError, ShapeError, TypeMismatchError
-from pto_jit.fractal.elements import canonical, is_weak
+from pto_jit.fractal.elements import agreed, canonical, is_weak, zip_up
+from pto_jit.fractal.elements import stack as stack_values
 from pto_jit.fractal.marking import operation
 from pto_jit.fractal.parallel import at_least
 from pto_jit.fractal.places import failure
 from pto_jit.fractal.tensor import Array, FractalTensor, Positions, from_counts, integer, whole
+from pto_jit.fractal.trial import trying
 from pto_jit.fractal.zipped import Zipped, checked_list, zipped
 from pto_jit.language._tile import Tensor
 
@@ -26,6 +28,11 @@ _slice = slice  # the name is given to an operation below
 def _evenly(count: int, size: int) -> Array:
     """Offsets of `count` lists of `size` elements."""
     return np.arange(count + 1, dtype=np.int64) * size
+
+
+def alike(sample: Any, count: int) -> Any:
+    """A list of `count` such elements: what stands for an empty list in a trial."""
+    return zip_up(stack_values([sample] * count, materialise=False))
 
 
 def _tensor(x: Any, what: str) -> np.ndarray[Any, Any]:
@@ -78,8 +85,9 @@ def product(x: Any, y: Any) -> tuple[Any, Any]:
     x, y = checked_list(x, "argument 1 of ft.product"), checked_list(y, "argument 2 of ft.product")
     n, m = len(x), len(y)
     offsets = _evenly(m, n)
-    xs = x.take(np.tile(np.arange(n, dtype=np.int64), m)).nest(offsets)
-    return xs, y.take(np.repeat(np.arange(m, dtype=np.int64), n)).nest(offsets)
+    xs = x.take(np.tile(np.arange(n, dtype=np.int64), m)).nest(offsets, None if m else x)
+    ys = y.take(np.repeat(np.arange(m, dtype=np.int64), n))
+    return xs, ys.nest(offsets, None if m else alike(y.sample(), max(n, 1)))
 
 
 @operation
@@ -94,17 +102,14 @@ def join(*lists: Any) -> Any:
     """
     if not lists:
         raise failure(TypeMismatchError, "PTO-F021", "ft.join of nothing", "give at least one list")
-    for k, x in zip_positions(lists):
-        checked_list(x, f"argument {k + 1} of ft.join")
-        if x.kind != lists[0].kind:
-            raise failure(TypeMismatchError, "PTO-F035", f"ft.join of a {lists[0].kind} and a {x.kind}",
-                          "lists that are joined have one depth, leaf shape and element type")  # fmt: skip
-    return lists[0].joined(lists[1:])
-
-
-def zip_positions(items: tuple[Any, ...]) -> list[tuple[int, Any]]:
-    """Python's enumerate, whose name is an operation's here."""
-    return [(k, items[k]) for k in range(len(items))]
+    for k in range(len(lists)):
+        checked_list(lists[k], f"argument {k + 1} of ft.join")
+    typed = agreed(lists)
+    if typed is None:
+        kinds = " and a ".join(dict.fromkeys(str(x.kind) for x in lists))
+        raise failure(TypeMismatchError, "PTO-F035", f"ft.join of a {kinds}",
+                      "lists that are joined have one depth, leaf shape and element type")  # fmt: skip
+    return typed[0].joined(typed[1:])
 
 
 # -- elements and parts -------------------------------------------------------------------------------------------
@@ -159,6 +164,8 @@ def gather(x: Any, indices: Any) -> Any:
     if at.ndim != 1 or at.dtype.kind not in "iu":
         raise failure(TypeMismatchError, "PTO-F039", f"the indices of ft.gather are {indices!r:.60}",
                       "give integers: a list of depth 1, an array of rank 1 or a Python list")  # fmt: skip
+    if not len(x) and trying():
+        return alike(x.sample(), len(at))
     wrong = np.flatnonzero((at < -len(x)) | (at >= len(x)))
     if len(wrong):
         raise failure(BoundsError, "PTO-F002", f"index {at[wrong[0]]} of a list of length {len(x)}, in place "
@@ -202,7 +209,8 @@ def repeat(x: Any, k: int) -> Any:
     if isinstance(x, tuple):
         checked_list(x, "argument 1 of ft.repeat")  # which refuses it
     if isinstance(x, (FractalTensor, Zipped)):
-        return x.take(np.tile(np.arange(len(x), dtype=np.int64), times)).nest(_evenly(times, len(x)))
+        items = x.take(np.tile(np.arange(len(x), dtype=np.int64), times))
+        return items.nest(_evenly(times, len(x)), None if times else x)
     value = canonical(x, "argument 1 of ft.repeat")
     piece = np.asarray(value)[None]
     return FractalTensor((piece,), np.zeros(times, np.int64), ())
@@ -261,7 +269,7 @@ def shifted_slide(x: Any, window: int, dilation: int = 1) -> Any:
     n = len(x)
     at = np.arange(n, dtype=np.int64)[:, None] + _around(window, dilation, "ft.shifted_slide")
     at = at % n if n else at
-    return x.take(at.reshape(-1)).nest(_evenly(n, at.shape[1]))
+    return x.take(at.reshape(-1)).nest(_evenly(n, at.shape[1]), None if n else alike(x.sample(), at.shape[1]))
 
 
 @operation
@@ -272,7 +280,7 @@ def window(x: Any, i: int, width: int, dilation: int = 1, value: Any = 0) -> Any
     """
     x = checked_list(x, "the list of ft.window")
     at = integer(i, "the position of ft.window") + _around(width, dilation, "ft.window")
-    return _padded(x, at[None], value, "ft.window").element(0) if len(x) else x
+    return _padded(x, at[None], value, "ft.window").element(0) if len(x) else _no_window(x, len(at))
 
 
 @operation
@@ -280,7 +288,12 @@ def shifted_window(x: Any, i: int, width: int, dilation: int = 1) -> Any:
     """The window of `width` elements around position i, positions modulo the length: one of `ft.shifted_slide`."""
     x = checked_list(x, "the list of ft.shifted_window")
     at = integer(i, "the position of ft.shifted_window") + _around(width, dilation, "ft.shifted_window")
-    return x.take(at % len(x)) if len(x) else x
+    return x.take(at % len(x)) if len(x) else _no_window(x, len(at))
+
+
+def _no_window(x: Any, width: int) -> Any:
+    """The window of an empty list, which is empty; in a trial, one as it would be."""
+    return alike(x.sample(), width) if trying() else x
 
 
 def _around(width: Any, dilation: Any, what: str) -> Array:
@@ -296,7 +309,7 @@ def _padded(x: Any, at: Array, value: Any, what: str) -> Any:
     if bool(outside.any()):
         x = x.joined([_filler(x, value, what)])
         at = np.where(outside, n, at)
-    return x.take(at.reshape(-1)).nest(_evenly(*at.shape))
+    return x.take(at.reshape(-1)).nest(_evenly(*at.shape), None if len(at) else alike(x.sample(), at.shape[1]))
 
 
 def _filler(x: Any, value: Any, what: str) -> Any:
@@ -378,6 +391,8 @@ def split(x: Any, n: int, axis: int = 0) -> Any:
         raise failure(ShapeError, "PTO-F042", f"ft.split of {extent} {'elements' if array is None else 'rows'} in "
                       f"{parts} parts", "the number of parts divides the length or extent")  # fmt: skip
     if array is None:
+        if not extent and trying():
+            return alike(alike(x.sample(), 1), parts)
         return x.nest(_evenly(parts, extent // parts))
     shape = (*array.shape[:along], parts, extent // parts, *array.shape[along + 1 :])
     return whole(np.moveaxis(_split_axis(array, along, shape), along, 0), ())
@@ -417,4 +432,6 @@ def stack(x: Any) -> Any:
     if not isinstance(x, FractalTensor) or x.depth != 1:
         raise failure(TypeMismatchError, "PTO-F043", f"ft.stack of a {x.kind}",
                       "stack a list of tensors: `ft.flatten` the lists, `ft.zip(*x)` the tuples before")  # fmt: skip
+    if not len(x) and trying():
+        x = alike(x.sample(), 1)
     return x.leaves.view(Tensor)

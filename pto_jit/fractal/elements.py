@@ -89,7 +89,7 @@ def stack(values: Sequence[Any], materialise: bool = True) -> Any:
         return Zipped(tuple(parts), first.levels + 1)
     if isinstance(first, FractalTensor):
         joined = first.joined(values[1:]).nest(from_counts(np.array([len(v) for v in values], np.int64)))
-        return whole(joined.leaves, joined.offsets) if materialise else joined
+        return materialised(joined) if materialise else joined
     kind = kind_of(first)
     assert isinstance(kind, TensorType)
     buffer: Array = np.empty((len(values), *kind.shape), kind.dtype.numpy)
@@ -98,43 +98,100 @@ def stack(values: Sequence[Any], materialise: bool = True) -> Any:
     return whole(buffer, ())
 
 
+def materialised(x: Any) -> Any:
+    """The same list over a buffer of its own, in order."""
+    if isinstance(x, Zipped):
+        return Zipped(tuple(materialised(part) for part in x.parts), x.levels)
+    assert isinstance(x, FractalTensor)
+    return x if x.tried else whole(x.leaves, x.offsets)
+
+
+def retyped(value: Any, kind: ElementType) -> Any:
+    """The value as one of that type, where it differs only in what a trial said of lists without leaves; else None."""
+    if kind_of(value) == kind:
+        return value
+    if isinstance(value, tuple):
+        if not isinstance(kind, TupleType) or type(value) is not kind.cls or len(value) != len(kind.items):
+            return None
+        items = [retyped(v, k) for v, k in zip(value, kind.items, strict=True)]
+        return None if any(item is None for item in items) else kind.make(items)
+    around, inner = _unwrapped(kind)
+    if isinstance(value, Zipped):
+        if around != value.levels or not isinstance(inner, TupleType) or len(inner.items) != len(value.parts):
+            return None
+        parts = [retyped(v, _wrapped(k, around)) for v, k in zip(value.parts, inner.items, strict=True)]
+        return None if any(part is None for part in parts) else Zipped(tuple(parts), around)
+    if not isinstance(value, FractalTensor) or not value.tried or value.depth != around:
+        return None
+    if not isinstance(inner, TensorType):
+        return None
+    none: Array = np.empty((0, *inner.shape), inner.dtype.numpy)
+    return whole(none, value.offsets)
+
+
+def _unwrapped(kind: ElementType) -> tuple[int, TensorType | TupleType]:
+    """How many lists stand around the innermost element, and that element's type."""
+    around = 0
+    while isinstance(kind, ListType):
+        kind, around = kind.element, around + 1
+    return around, kind
+
+
+def _wrapped(kind: ElementType, around: int) -> ElementType:
+    for _ in range(around):
+        kind = ListType(kind)
+    return kind
+
+
+def agreed(values: Sequence[Any]) -> list[Any] | None:
+    """Canonical values of one type, where only trials say something against it; None when there is no such type."""
+    first = values[0]
+    if isinstance(first, tuple):
+        if any(type(v) is not type(first) or len(v) != len(first) for v in values):
+            return None
+        columns = [agreed([v[k] for v in values]) for k in range(len(first))]
+        if any(column is None for column in columns):
+            return None
+        return [like(type(first), row) for row in zip(*columns, strict=True)]  # type: ignore[arg-type]
+    if isinstance(first, Zipped) and all(isinstance(v, Zipped) for v in values):
+        parts = agreed([v.parts for v in values])
+        alike = parts is not None and all(v.levels == first.levels for v in values)
+        return [Zipped(p, first.levels) for p in parts] if alike else None  # type: ignore[union-attr]
+    for kind in dict.fromkeys(map(kind_of, values)):
+        found = [retyped(v, kind) for v in values]
+        if all(v is not None for v in found):
+            return found
+    return None
+
+
 def stack_tuples(tuples: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
     """The lists of the first items, the second items, ... of tuples: what `ft.zip(*z)` means.
 
     Raises TypeMismatchError for tuples of different types (PTO-F023).
     """
     values = [canonical(t, f"argument {k + 1} of ft.zip") for k, t in enumerate(tuples)]
-    kind = kind_of(values[0])
-    for k, value in enumerate(values):
-        if kind_of(value) != kind:
-            raise failure(TypeMismatchError, "PTO-F023", f"ft.zip of tuples of different types: {kind} and "
-                          f"{kind_of(value)}, argument {k + 1}", "all tuples have one type")  # fmt: skip
-    return stack(values, materialise=False)
+    alike = agreed(values)
+    if alike is None:
+        kinds = ", ".join(map(str, dict.fromkeys(map(kind_of, values))))
+        raise failure(TypeMismatchError, "PTO-F023", f"ft.zip of tuples of different types: {kinds}",
+                      "all tuples have one type")  # fmt: skip
+    return stack(alike, materialise=False)
 
 
-def empty_list(kind: ElementType) -> Any:
-    """A list without elements, whose elements would have that type; a tuple of lists for tuples."""
+def empty_list(kind: ElementType, sample: Any, tried: bool) -> Any:
+    """A list without elements, whose elements would be of that type and like `sample`; a tuple of lists for tuples.
+
+    tried: the type is known from a trial.
+    """
     if isinstance(kind, TupleType):
-        return kind.make([empty_list(item) for item in kind.items])
-    return empty_of(ListType(kind))
-
-
-def empty_of(kind: ListType) -> FractalTensor | Zipped:
-    """The list of that type without elements."""
-    levels = 0
-    inner: ElementType = kind
-    while isinstance(inner, ListType):
-        inner, levels = inner.element, levels + 1
+        return kind.make([empty_list(k, s, tried) for k, s in zip(kind.items, sample, strict=True)])
+    around, inner = _unwrapped(kind)
     if isinstance(inner, TupleType):
-        parts = []
-        for item in inner.items:
-            for _ in range(levels):
-                item = ListType(item)
-            assert isinstance(item, ListType)
-            parts.append(empty_of(item))
-        return Zipped(tuple(parts), levels)
+        parts = zip(inner.items, sample.parts, strict=True)
+        return Zipped(tuple(empty_list(_wrapped(k, around), s, tried) for k, s in parts), around + 1)
     none = np.zeros(1, np.int64)
-    return whole(np.empty((0, *inner.shape), inner.dtype.numpy), (none,) * (levels - 1))
+    leaves: Array = np.empty((0, *inner.shape), inner.dtype.numpy)
+    return FractalTensor((leaves,), none[:0], (none,) * around, sample=sample if around else None, tried=tried)
 
 
 def stand_in(kind: ElementType) -> Any:

@@ -15,12 +15,22 @@ import numpy as np
 
 from pto_jit.errors import ArgumentError, ShapeError, TypeMismatchError
 from pto_jit.fractal import places
-from pto_jit.fractal.elements import canonical, empty_list, is_weak, kind_of, stack, stand_in
+from pto_jit.fractal.elements import (
+    agreed,
+    canonical,
+    empty_list,
+    is_weak,
+    kind_of,
+    materialised,
+    stack,
+    zip_up,
+)
 from pto_jit.fractal.marking import operation
 from pto_jit.fractal.places import failure
-from pto_jit.fractal.tensor import FractalTensor, integer, whole
+from pto_jit.fractal.tensor import integer
+from pto_jit.fractal.trial import trial, trying
 from pto_jit.fractal.types import ElementType, ListType, TensorType, TupleType, like
-from pto_jit.fractal.zipped import Zipped, checked_list
+from pto_jit.fractal.zipped import checked_list
 
 Body = Callable[..., Any]
 PLANS = ("auto", "sequential", "wavefront", "tasks")
@@ -41,17 +51,14 @@ def _call(name: str, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) ->
     return canonical(body(*args, **kwargs), f"what the body of ft.{name} gives", body)
 
 
-def _type_of_result(name: str, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> ElementType:
-    """The type that the body gives, found by a call with stand-ins (zeros; lists of one element).
-
-    Raises TypeMismatchError (PTO-F026) when the body fails on them.
-    """
+def _tried(name: str, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """What the body gives for stand-ins.  Raises TypeMismatchError (PTO-F026) when it fails on them."""
     try:
-        with np.errstate(all="ignore"):
-            return kind_of(_call(name, body, args, kwargs))
+        with trial():
+            return _call(name, body, args, kwargs)
     except Exception as error:
-        raise failure(TypeMismatchError, "PTO-F026", f"ft.{name} of an empty list: its body, called with zeros to "
-                      f"learn what it gives, fails with {type(error).__name__}: {error}",
+        raise failure(TypeMismatchError, "PTO-F026", f"ft.{name} of an empty list: its body, called with "
+                      f"zeros to learn what it gives, fails with {type(error).__name__}: {error}",
                       "let the body take zeros, or call it with elements", body=body) from error  # fmt: skip
 
 
@@ -73,19 +80,38 @@ def map(body: Body, x: Any, *, schedule: str = "auto", tile: Any = None, **kwarg
     """
     x = _checked("map", body, x, schedule)
     if not len(x):
-        return empty_list(_type_of_result("map", body, [stand_in(x.kind.element)], kwargs))
-    values: list[Any] = []
-    kind: ElementType | None = None
+        found = _tried("map", body, [x.sample()], kwargs)
+        return empty_list(kind_of(found), found, tried=True)
+    results = _Results("map", body)
     for i in range(len(x)):
         with places.element(i):
-            value = _call("map", body, [x.element(i)], kwargs)
-            found = kind_of(value)
-            if kind is not None and found != kind:
-                raise failure(TypeMismatchError, "PTO-F025", f"the body of ft.map gives {found}, for the first element "
-                              f"{kind}", "a body gives one type for all elements", body=body)  # fmt: skip
-            kind = found
-        values.append(value)
-    return stack(values)
+            results.add(_call("map", body, [x.element(i)], kwargs))
+    return stack(results.alike())
+
+
+class _Results:
+    """What a body gives for one element after the other: values of one type."""
+
+    def __init__(self, name: str, body: Body) -> None:
+        self.name, self.body = name, body
+        self.values: list[Any] = []
+        self.common: Any = None  # a value of the type that all have so far
+
+    def add(self, value: Any) -> None:
+        """Raises TypeMismatchError (PTO-F025) for a value of another type."""
+        both = agreed([self.common, value]) if self.values else [value]
+        if both is None:
+            raise failure(TypeMismatchError, "PTO-F025", f"the body of ft.{self.name} gives {kind_of(value)}, before "
+                          f"it gave {kind_of(self.common)}", "a body gives one type for all elements",
+                          body=self.body)  # fmt: skip
+        self.common = both[0]
+        self.values.append(value)
+
+    def alike(self) -> list[Any]:
+        """The values, of one type."""
+        found = agreed(self.values)
+        assert found is not None
+        return found
 
 
 @operation
@@ -127,21 +153,27 @@ def dilated_map(body: Body, x: Any, dilation: int, *, schedule: str = "auto", ti
     x = _checked("dilated_map", body, x, schedule)
     n, d = len(x), at_least(1, dilation, "the dilation of ft.dilated_map")
     if not n:
-        kind = _type_of_result("dilated_map", body, [x.take(np.zeros(0, np.int64))], kwargs)
-        return empty_list(_element_of(kind, body))
-    values: list[Any] = []
+        part = zip_up(stack([x.sample()], materialise=False))
+        found = _tried("dilated_map", body, [part], kwargs)
+        return _emptied(found, _element_of(kind_of(found), body))
+    results = _Results("dilated_map", body)
     for r in range(min(d, n)):
         with places.element(r):
             part = x.take(np.arange(r, n, d, dtype=np.int64))
             value = _call("dilated_map", body, [part], kwargs)
             _element_of(kind_of(value), body)
             _same_length(value, len(part), body)
-            if values and kind_of(value) != kind_of(values[0]):
-                raise failure(TypeMismatchError, "PTO-F025", f"the body of ft.dilated_map gives {kind_of(value)}, for "
-                              f"the first part {kind_of(values[0])}", "a body gives one type", body=body)  # fmt: skip
-        values.append(value)
+            results.add(value)
     order = np.argsort(np.concatenate([np.arange(r, n, d) for r in range(min(d, n))]))
-    return _interleaved(values, order)
+    return _interleaved(results.alike(), order)
+
+
+def _emptied(found: Any, kind: ElementType) -> Any:
+    """Lists without elements, like those that a trial gave."""
+    if isinstance(found, tuple):
+        assert isinstance(kind, TupleType)
+        return kind.make([_emptied(f, k) for f, k in zip(found, kind.items, strict=True)])
+    return zip_up(empty_list(kind, found.sample(), tried=True))
 
 
 def _element_of(kind: ElementType, body: Body) -> ElementType:
@@ -168,14 +200,6 @@ def _interleaved(values: Sequence[Any], order: np.ndarray[Any, Any]) -> Any:
     if isinstance(first, tuple):
         return like(type(first), [_interleaved([v[k] for v in values], order) for k in range(len(first))])
     return materialised(first.joined(values[1:]).take(order))
-
-
-def materialised(x: Any) -> Any:
-    """The same list over a buffer of its own, in order."""
-    if isinstance(x, Zipped):
-        return Zipped(tuple(materialised(part) for part in x.parts), x.levels)
-    assert isinstance(x, FractalTensor)
-    return whole(x.leaves, x.offsets)
 
 
 def at_least(least: int, value: Any, what: str) -> int:
@@ -284,7 +308,9 @@ def _carried(name: str, body: Body, x: Any, given: tuple[Any, Any], schedule: st
         states.append(state)
         order = order[1:]
     elif every:
-        return empty_list(x.kind.element)
+        return empty_list(x.kind.element, x.sample(), tried=False)
+    elif trying():
+        return x.sample()
     else:
         raise failure(ShapeError, "PTO-F027", f"ft.{name} of an empty list without an initializer",
                       "give `initializer=`, the value that an empty list has")  # fmt: skip
@@ -301,8 +327,11 @@ def _carried(name: str, body: Body, x: Any, given: tuple[Any, Any], schedule: st
     if not every:
         return canonical(state, "the initializer")
     if not states:
-        return empty_list(kind_of(canonical(state, "the initializer")))
-    return stack(states[::-1] if backwards else states)
+        state = canonical(state, "the initializer")
+        return empty_list(kind_of(state), state, tried=False)
+    found = agreed(states[::-1] if backwards else states)
+    assert found is not None
+    return stack(found)
 
 
 def _initial(name: str, value: Any) -> Any:
@@ -319,7 +348,11 @@ def _settled(state: Any) -> bool:
 
 def _kept(name: str, body: Body, old: Any, new: Any, settled: bool) -> Any:
     """The new state, which has the type of the old one.  Raises TypeMismatchError (PTO-F028, F029)."""
-    if (kind_of(new) == kind_of(old)) if settled else _takes(old, new):
+    if settled:
+        both = agreed([old, new])
+        if both is not None:
+            return both[1]
+    elif _takes(old, new):
         return new
     was = kind_of(canonical(old, "the state"))
     if name == "reduce":
@@ -347,7 +380,7 @@ def _takes(old: Any, new: Any) -> bool:
 def _can_associate(x: Any, state: Any, body: Body) -> None:
     """Elements and state of `reduce` are of one type.  Raises TypeMismatchError (PTO-F029)."""
     element = x.kind.element
-    if element != kind_of(canonical(state, "the initializer")) and not (len(x) and _takes(state, stand_in(element))):
+    if not _takes(state, x.sample()) and agreed([x.sample(), canonical(state, "the initializer")]) is None:
         raise failure(TypeMismatchError, "PTO-F029", f"ft.reduce of a list of {element} with an initializer of type "
                       f"{kind_of(canonical(state, 'the initializer'))}: no body of these is associative",
                       "an associative body takes two of a kind; `ft.fold` is for others", body=body)  # fmt: skip

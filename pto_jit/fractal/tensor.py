@@ -17,6 +17,7 @@ import numpy as np
 from pto_jit.dtypes import DType, from_numpy
 from pto_jit.errors import BoundsError, TypeMismatchError
 from pto_jit.fractal.places import failure
+from pto_jit.fractal.trial import trying
 from pto_jit.fractal.types import ElementType, FractalSpec, ListType, TensorType, fractal_spec
 from pto_jit.language._tile import Tensor
 
@@ -45,16 +46,23 @@ class FractalTensor:
     (3, 2, [np.float64(3.0), np.float64(4.0)])
     """
 
-    __slots__ = ("_leaves", "_offsets", "_pieces", "_where")
+    __slots__ = ("_leaves", "_offsets", "_pieces", "_sample", "_where", "tried")
     __array_ufunc__ = None  # `array + list` is an error, not a broadcast over the elements
 
-    def __init__(self, pieces: tuple[Array, ...], where: Array, offsets: Sequence[Array]) -> None:
-        """For this package: buffers of leaves, the position of each leaf in their concatenation (int64), offsets from 0
-        (int64) per level, outermost first; nothing is checked."""
+    def __init__(self, pieces: tuple[Array, ...], where: Array, offsets: Sequence[Array], *, sample: Any = None,
+                 tried: bool = False) -> None:  # fmt: skip
+        """For this package; nothing is checked.
+
+        pieces: buffers of leaves.  where: the position of each leaf in their concatenation (int64).  offsets: from 0
+        (int64), per level, outermost first.  sample: of an empty list, a value like those it would have (see `trial`).
+        tried: there is no leaf, and what leaves would be is known from a trial only.
+        """
         self._pieces = pieces
         self._where = where
         self._offsets = tuple(offsets)
         self._leaves: Array | None = None
+        self._sample = sample
+        self.tried = tried
 
     def __class_getitem__(cls, item: Any) -> FractalSpec:
         return fractal_spec(item)
@@ -116,6 +124,8 @@ class FractalTensor:
         """The element at `index` (negative: from the end); for a slice, the list of those elements."""
         if isinstance(index, slice):
             return self.take(np.arange(*index.indices(len(self)), dtype=np.int64))
+        if not len(self) and trying():
+            return self.sample()
         return self.element(position(index, len(self)))
 
     def __setitem__(self, index: Any, value: Any) -> NoReturn:
@@ -136,24 +146,33 @@ class FractalTensor:
             part = level[low : high + 1]
             offsets.append(part - part[0])
             low, high = int(part[0]), int(part[-1])
-        return FractalTensor(self._pieces, self._where[low:high], offsets)
+        return FractalTensor(self._pieces, self._where[low:high], offsets, tried=self.tried)
+
+    def sample(self) -> Any:
+        """A value like the elements: the first one, or for an empty list a stand-in."""
+        if len(self):
+            return self.element(0)
+        from pto_jit.fractal.elements import stand_in  # which imports this module
+
+        return stand_in(self.kind.element) if self._sample is None else self._sample
 
     def take(self, index: Array) -> FractalTensor:
         """The elements at the positions `index` (int64, in range), in that order: a view."""
+        sample = self.sample() if not len(index) and self._offsets else None
         offsets = []
         for level in self._offsets:
             starts, counts = level[index], level[index + 1] - level[index]
             offsets.append(from_counts(counts))
             index = np.repeat(starts - offsets[-1][:-1], counts) + np.arange(offsets[-1][-1], dtype=np.int64)
-        return FractalTensor(self._pieces, self._where[index], offsets)
+        return FractalTensor(self._pieces, self._where[index], offsets, sample=sample, tried=self.tried)
 
-    def nest(self, offsets: Array) -> FractalTensor:
+    def nest(self, offsets: Array, sample: Any = None) -> FractalTensor:
         """The elements as the elements of lists that start and end at `offsets`: a view, one level deeper."""
-        return FractalTensor(self._pieces, self._where, (offsets, *self._offsets))
+        return FractalTensor(self._pieces, self._where, (offsets, *self._offsets), sample=sample, tried=self.tried)
 
     def flat(self, levels: int) -> FractalTensor:
         """The outermost `levels` levels as one: a view."""
-        return FractalTensor(self._pieces, self._where, self._offsets[levels - 1 :])
+        return FractalTensor(self._pieces, self._where, self._offsets[levels - 1 :], tried=self.tried)
 
     def joined(self, others: Sequence[FractalTensor]) -> FractalTensor:
         """The elements of this list, then those of others of the same type: a view over the buffers of all."""
@@ -172,7 +191,8 @@ class FractalTensor:
                 before += len(piece)
             where.append(x._where + (shift[0] if len(shift) == 1 else shift[_owners(x._pieces, x._where)]))
         offsets = [_appended([x._offsets[k] for x in (self, *others)]) for k in range(self.depth - 1)]
-        return FractalTensor(tuple(pieces.values()), np.concatenate(where), offsets)
+        tried = all(x.tried for x in (self, *others))
+        return FractalTensor(tuple(pieces.values()), np.concatenate(where), offsets, sample=self._sample, tried=tried)
 
     def lengths(self) -> Array:
         """The lengths of the elements, which are lists (depth 2 and more)."""

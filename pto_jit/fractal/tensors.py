@@ -9,6 +9,7 @@ from pto_jit.dtypes import f32
 from pto_jit.fractal.access import stack
 from pto_jit.fractal.marking import operation
 from pto_jit.fractal.tensor import FractalTensor
+from pto_jit.fractal.trial import trying
 from pto_jit.language import concat
 from pto_jit.language import zeros as filled
 
@@ -36,5 +37,5 @@ def cat(*tensors: Any, axis: int = -1) -> Any:
     items = tensors[0] if len(tensors) == 1 else tensors
     if isinstance(items, FractalTensor):
         stack(items)  # which refuses lists of lists
-        items = list(items)
+        items = list(items) if len(items) or not trying() else [items.sample()]
     return concat(items if isinstance(items, (list, tuple)) else [items], axis)

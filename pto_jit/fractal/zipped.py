@@ -15,6 +15,7 @@ from pto_jit.errors import ShapeError, TypeMismatchError
 from pto_jit.fractal.marking import operation
 from pto_jit.fractal.places import failure
 from pto_jit.fractal.tensor import Array, FractalTensor, position
+from pto_jit.fractal.trial import trying
 from pto_jit.fractal.types import ElementType, ListType, TupleType
 
 
@@ -70,6 +71,8 @@ class Zipped:
         """The tuple (or zipped list) at `index`; for a slice, the list of those."""
         if isinstance(index, slice):
             return self.take(np.arange(*index.indices(len(self)), dtype=np.int64))
+        if not len(self) and trying():
+            return self.sample()
         return self.element(position(index, len(self)))
 
     def __iter__(self) -> Iterator[Any]:
@@ -81,13 +84,20 @@ class Zipped:
         items = tuple(part.element(i) for part in self._parts)
         return items if self._levels == 1 else Zipped(items, self._levels - 1)
 
+    def sample(self) -> Any:
+        """A value like the elements: the first one, or for an empty list a stand-in."""
+        items = tuple(part.sample() for part in self._parts)
+        return items if self._levels == 1 else Zipped(items, self._levels - 1)
+
     def take(self, index: Array) -> Zipped:
         """The elements at the positions `index` (int64, in range), in that order: a view."""
         return Zipped(tuple(part.take(index) for part in self._parts), self._levels)
 
-    def nest(self, offsets: Array) -> Zipped:
+    def nest(self, offsets: Array, sample: Any = None) -> Zipped:
         """The elements as the elements of lists that start and end at `offsets`: a view, one level deeper."""
-        return Zipped(tuple(part.nest(offsets) for part in self._parts), self._levels + 1)
+        samples = (None,) * len(self._parts) if sample is None else sample.parts
+        parts = tuple(part.nest(offsets, samples[k]) for k, part in enumerate(self._parts))
+        return Zipped(parts, self._levels + 1)
 
     def flat(self, levels: int) -> Zipped:
         """The outermost `levels` levels as one: a view."""
