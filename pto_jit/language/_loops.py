@@ -17,9 +17,12 @@ from typing import Any, Literal
 import numpy as np
 
 from pto_jit.errors import LaunchError, ScheduleError
+from pto_jit.language import _eager as eager
+from pto_jit.language import _order
 from pto_jit.language import _races as races
 from pto_jit.language._builtin import Scalar, builtin
 from pto_jit.language._number import plain, shown
+from pto_jit.language._tile import Tensor
 
 _loop_seed: ContextVar[int] = ContextVar("pto_loop_seed", default=0)
 
@@ -77,7 +80,7 @@ def range(
         return map(shown, builtins.range(start, stop, step))
     order = list(builtins.range(start, stop, step))
     random.Random(f"{_loop_seed.get()}:{start}:{stop}:{step}").shuffle(order)
-    return races.iterations(order)
+    return _order.placed(races.iterations(order), [(value - start) // step for value in order])
 
 
 def _integer(what: str, value: Any) -> int:
@@ -156,9 +159,14 @@ def dynamic_value(value: Any) -> Any:
 
 
 class Reduction:
-    """What `pl.reduction` returns: `update(*values)` in the loop, `value` after it."""
+    """What `pl.reduction` returns: `update(*values)` in the loop, `value` after it.
 
-    __slots__ = ("_combine", "_single", "_value")
+    Updates made by iterations of a parallel loop wait until the value is asked for, and are combined in the program's
+    order then, from left to right, as compiled code does: a combine function is associative, but need not be
+    commutative.
+    """
+
+    __slots__ = ("_combine", "_single", "_value", "_waiting")
 
     def __init__(self, init: Any, combine: Callable[[Any, Any], Any]) -> None:
         if not callable(combine):
@@ -166,21 +174,46 @@ class Reduction:
         self._single = not isinstance(init, tuple)
         self._value = init
         self._combine = combine
+        self._waiting: list[tuple[_order.Place, Any]] = []
 
     def update(self, *values: Any) -> None:
         """Combine the state with another one; as many values as `init` has."""
         count = 1 if self._single else len(self._value)
         if len(values) != count:
             raise LoopArgumentError(f"update takes {count} values like init, not {len(values)}")
-        new = self._combine(self._value, values[0] if self._single else tuple(values))
-        if not self._single and (not isinstance(new, tuple) or len(new) != count):
-            raise LoopArgumentError(f"combine must return a tuple of {count} values")
-        self._value = new
+        given = values[0] if self._single else tuple(values)
+        place = _order.place()
+        if place:
+            self._waiting.append((place, _loaded(given)))
+        else:
+            self._combine_waiting()
+            self._take(given)
 
     @property
     def value(self) -> Any:
         """The combined state: a tuple when `init` is one."""
+        self._combine_waiting()
         return self._value
+
+    def _combine_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for _, given in sorted(waiting, key=lambda one: one[0]):  # stable: those of one iteration keep their order
+            self._take(given)
+
+    def _take(self, given: Any) -> None:
+        new = self._combine(self._value, given)
+        if not self._single and (not isinstance(new, tuple) or len(new) != len(self._value)):
+            raise LoopArgumentError(f"combine must return a tuple of {len(self._value)} values")
+        self._value = new
+
+
+def _loaded(value: Any) -> Any:
+    """A state that no later write changes: views of memory as tiles of what it holds now."""
+    if isinstance(value, tuple):
+        return tuple(map(_loaded, value))
+    if isinstance(value, Tensor):
+        return eager.load(value, None, None, None)
+    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 @builtin

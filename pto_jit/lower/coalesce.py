@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Let values be computed where they are kept: copies into carried tiles go, products accumulate in place.
 
-`%t = op ...; ...; %acc = copy %t` becomes `%acc = op ...` when `%t` has no other reader and nothing touches `%acc`
-in between; `%acc = tadd %acc, (tdot %a, %b)` becomes `%acc = tdot %a, %b, %acc`.
+`%t = op ...; ...; %acc = copy %t` becomes `%acc = op ...` when `%t` has no other reader, nothing touches `%acc`
+in between, and nothing leaves the loop there; `%acc = tadd %acc, (tdot %a, %b)` becomes `%acc = tdot %a, %b, %acc`.
 
 Before::
 
@@ -37,7 +37,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pto_jit.ir.nodes import Block, Func, Module, Op, Stmt, Var
+from pto_jit.ir.nodes import Block, Break, Continue, Func, Module, Op, Stmt, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import block_defs, block_uses, defs, map_blocks, map_funcs, operands, statements
 from pto_jit.slotted import replace
@@ -65,8 +65,10 @@ def _single(stmt: Stmt, uses: Counter[str], counts: Counter[str]) -> str | None:
 
 
 def _touches(stmts: list[Stmt], name: str) -> bool:
+    """Whether `name` is read or assigned, or may be read elsewhere after a `break` or `continue`, before the end."""
     block = tuple(stmts)
-    return name in block_uses(block) or name in block_defs(block)
+    leaves = any(isinstance(s, (Break, Continue)) for s in statements(block))
+    return leaves or name in block_uses(block) or name in block_defs(block)
 
 
 def _copies(block: Block, uses: Counter[str], counts: Counter[str]) -> Block:

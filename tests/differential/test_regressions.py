@@ -204,3 +204,40 @@ def test_a_kept_reshape_of_a_reshape_lies_in_memory_as_both() -> None:
         pl.store(column, [0, 0], z)
 
     agree(kernel, X, np.zeros(3, np.float32), np.zeros((3, 1), np.float32), 3)
+
+
+def test_a_tile_assigned_behind_a_break_or_continue_keeps_its_value_there() -> None:
+    def left(x, y, n):
+        t = pl.load(x)
+        for i in pl.range(n):
+            new = pl.clip(t * 2.0, -50.0, 50.0)
+            if i == 1:
+                break
+            t = new
+        pl.store(t, [0, 0], y)
+
+    def skipped(x, y, n):
+        t = pl.load(x)
+        i = 0
+        while i < n:
+            i += 1
+            new = pl.load(x) + t
+            if i % 2 == 0:
+                continue
+            t = new * 0.5
+        pl.store(t, [0, 0], y)
+
+    for n in (0, 1, 2, 5):
+        agree(left, X, np.zeros((3, 4), np.float32), n)
+        agree(skipped, X, np.zeros((3, 4), np.float32), n)
+
+
+def test_a_tile_spread_over_a_region_is_clipped_as_any_other() -> None:
+    def kernel(x, y, z):
+        t = pl.load(x, [0, 0], [4, 8])
+        y[...] = pl.sum(t, axis=0, keepdims=True)
+        z[:, 1:3] = pl.max(t, axis=1, keepdims=True)
+
+    for rows, cols in ((4, 8), (3, 5), (1, 1)):
+        x = np.arange(float(rows * cols)).reshape(rows, cols)
+        agree(kernel, x, np.zeros((2, cols)), np.zeros((rows, 4)))

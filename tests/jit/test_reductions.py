@@ -349,3 +349,35 @@ def test_the_check_of_the_promise_knows_reductions() -> None:
     x = np.random.default_rng(10).integers(-9, 9, (50, 4)).astype(np.float32)
     _, y, z = on_all(kernel, lambda: [x.copy(), np.zeros(4, np.float32), np.zeros(2, np.float32)])
     assert np.array_equal(y, x.sum(0)) and z.tolist() == [max(0, x[:, 1].max()), x[:, 0].sum()]
+
+
+@pytest.mark.parametrize("combine", COMBINE)
+@pytest.mark.parametrize("chunks", [(None, None), (3, 4), (1, 4), (None, 1), (3, None)], ids=str)
+def test_a_function_that_does_not_commute_combines_a_nest_in_the_order_of_the_source(chunks: Any, combine: str) -> None:
+    outer, inner = ({"parallel": True} if chunk is None else {"chunk": chunk} for chunk in chunks)
+
+    def product(a, b):  # of 2 x 2 matrices
+        return (
+            a[0] * b[0] + a[1] * b[2], a[0] * b[1] + a[1] * b[3],
+            a[2] * b[0] + a[3] * b[2], a[2] * b[1] + a[3] * b[3],
+        )  # fmt: skip
+
+    @pto.jit
+    def kernel(x, y):
+        acc = pl.reduction(init=(1, 0, 0, 1), combine=product)
+        for i in pl.range(x.shape[0], combine=combine, **outer):
+            for j in pl.range(x.shape[1], combine=combine, **inner):
+                acc.update(x[i, j], 1, -1, i - j)
+        for k, value in enumerate(acc.value):
+            y[k] = value
+
+    for shape in ((7, 9), (100, 3), (0, 4)):
+        x = np.random.default_rng(11).integers(-3, 4, shape)
+        expected = np.eye(2, dtype=np.int64)
+        for (i, j), value in np.ndenumerate(x):
+            expected = expected @ np.array([[value, 1], [-1, i - j]])
+        make = lambda x=x: [x.copy(), np.zeros(4, np.int64)]  # noqa: E731
+        args = make()
+        kernel.interpret(*args)
+        for _, y in (on_all(kernel, make), interpreted(kernel, make), args):
+            assert np.array_equal(y, expected.ravel())

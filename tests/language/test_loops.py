@@ -104,6 +104,28 @@ def test_a_reduction_of_one_value_and_its_errors() -> None:
         pl.reduction((0, 0), lambda a, b: a[0]).update(1, 2)
 
 
+def test_a_reduction_in_shuffled_loops_combines_in_the_order_of_the_program() -> None:
+    acc = pl.reduction("", lambda a, b: a + b)
+    acc.update("<")
+    for k in pl.range(2):
+        for i in pl.range(1, 8, 3, chunk=2):
+            for j in pl.range(2, parallel=True):
+                acc.update(f"{k}{i}{j} ")
+            acc.update("| ")
+    acc.update(">")
+    assert acc.value == "<" + "".join(f"{k}{i}0 {k}{i}1 | " for k in range(2) for i in (1, 4, 7)) + ">"
+
+
+def test_a_reduction_takes_what_memory_holds_when_it_is_updated() -> None:
+    x = np.zeros(3)
+    acc = pl.reduction(np.zeros(3), lambda a, b: a + b)
+    for i in pl.range(4, parallel=True):
+        x[:] = i
+        acc.update(x)
+        x[:] = 100
+    assert acc.value.tolist() == [6.0] * 3
+
+
 def test_a_kernel_runs_as_plain_python() -> None:
     def softmax(x: pl.Tensor, y: pl.Tensor) -> None:
         rows, cols = x.shape

@@ -355,7 +355,9 @@ def _spread(cg: Generator, value: Scalar | Tile, extents: tuple[Operand, ...]) -
                            f"{shape_text(extents)}: axis {axis} differs",
                            code="PTO-H012", hint="an axis broadcasts when its extent is 1")  # fmt: skip
     if any(static_extent(m) == 1 and static_extent(w) != 1 for m, w in zip(value.extents, extents, strict=True)):
-        return cg.e.tile("broadcast_to", [value.var, *extents], extents=extents)
+        # the other axes keep their declared extents: like those of any tile that is stored, they are clipped
+        spread = tuple(w if static_extent(m) == 1 else m for m, w in zip(value.extents, extents, strict=True))
+        return cg.e.tile("broadcast_to", [value.var, *spread], extents=spread)
     return value
 
 

@@ -3,13 +3,17 @@
 
 All of them are parallel, so their chunk loops may stand outside of all in_chunk loops.  A loop without `chunk` gets
 one that depends on its extent alone: at most 64 partial results in the whole nest, each of enough work to be worth it.
+
+The function of an explicit reduction need not be commutative, so its states are combined in the order of the source.
+Chunks that the compiler chooses keep to it: either an outer loop has one iteration per chunk, or the loops inside have
+one chunk.  Chunks that are given do not: iterations of the outer loop would stand between those of the inner one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pto_jit.ir.nodes import Block, Const, For, If, Op, Operand, Reduction, Stmt, Var
+from pto_jit.ir.nodes import Block, Const, For, If, Op, Operand, Reduction, Region, Stmt, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import defs, free_vars, statements
 from pto_jit.lower.chunk import Expansion, take_apart
@@ -37,14 +41,30 @@ class Nest:
     body: Block
 
 
-def find_nest(loop: For, states: Sequence[State], live: frozenset[str], views: dict[str, str]) -> Nest:
+def find_nest(
+    loop: For, states: Sequence[State], live: frozenset[str], views: dict[str, str], decisions: list[Decision]
+) -> Nest:
     """`loop` with the loops inside it that can be split together with it."""
     nest = Nest((loop,), (), tuple(states), loop.body)
     while True:
         inner = _inner(nest, live, views)
         if inner is None:
             return nest
+        ordered = [state.name for state in nest.states if isinstance(state.combine, Region)]
+        if ordered and not _keeps_order(inner.loops):
+            pair = (source_name(inner.loops[-1].var.name), source_name(nest.loops[-1].var.name))
+            reason = f"`{ordered[0]}` is combined in the order of the source, as its function may not commute"
+            decisions.append(Decision("interchange", pair, False, reason, inner.loops[-1].loc))
+            return nest
         nest = inner
+
+
+def _keeps_order(loops: Sequence[For]) -> bool:
+    """Whether the chunks of all loops, one after the other, have the iterations in the order of the source."""
+    outer = 0
+    while outer < len(loops) - 1 and loops[outer].chunk == index(1):
+        outer += 1
+    return outer == len(loops) - 1 or all(one.chunk is None for one in loops[outer:])
 
 
 def _inner(nest: Nest, live: frozenset[str], views: dict[str, str]) -> Nest | None:

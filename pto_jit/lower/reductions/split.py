@@ -226,7 +226,9 @@ class _Splitter:
         if arrays:  # iterations of one chunk share its copies: to the check of the promise that would be a race
             loop = replace(loop, checked=False)
         # a loop inside runs over the elements of an array: it would divide the copies, not the work on them
-        nest = Nest((loop,), (), tuple(states), loop.body) if arrays else find_nest(loop, states, live, self.views)
+        nest = Nest((loop,), (), tuple(states), loop.body)
+        if not arrays:
+            nest = find_nest(loop, states, live, self.views, self.decisions)
         forward = isinstance(loop.step, Const) and loop.step.value > 0
         if loop.chunk is None and loop.checked and not forward and not arrays:  # is checked by its own variable
             return self.undivided(loop, states, live)
