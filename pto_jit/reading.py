@@ -89,9 +89,15 @@ class Reader:
         self.keys: list[Any] = []
         self.symbols: dict[str, tuple[int | None, str, int, int]] = {}
         self.name = ""  # of the argument that is read
+        self.lists = False  # some argument has a FractalTensor
         self.path: list[Any] = []  # objects around the one that is read, outermost first
 
     def result(self) -> Arguments:
+        if self.lists:
+            from pto_jit.fractal.compile.argument import specialised
+
+            self.call.params, shapes = specialised(self.call.params, [view.shape for _, view in self.call.tensors])
+            self.keys.append(("shapes", shapes))
         self.call.key = tuple(self.keys)
         return self.call
 
@@ -273,6 +279,8 @@ class Reader:
     def _fractal(self, value: Any) -> tuple[ParamKind, Any]:
         """A FractalTensor: its leaves, whose shape is known at compile time, and the offsets of its levels."""
         from pto_jit.fractal.compile.argument import described
+
+        self.lists = True
 
         def tensor(array: np.ndarray[Any, Any], shape: tuple[int | None, ...]) -> TensorParam:
             found = self._tensor(array)

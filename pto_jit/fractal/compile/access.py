@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.builtins.memory import axis_of
 from pto_jit.codegen.builtins.promote import describe
-from pto_jit.codegen.emit import index
 from pto_jit.codegen.merging import is_number
 from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime, static_extent
 from pto_jit.dtypes import i64
@@ -406,14 +405,26 @@ def split(g: Generator, x: Any, n: Any, axis: Any = 0) -> Any:
     along = axis_of(g, axis, tensor.rank, "ft.split")
     parts = g.static(n, "the number of parts of ft.split")
     extent = static_extent(tensor.extents[along])
-    if extent is None or not isinstance(parts, int) or parts < 1 or extent % parts:
+    if not isinstance(parts, int) or isinstance(parts, bool) or parts < 1 or (extent is not None and extent % parts):
         raise g.error(
             ShapeError,
             f"ft.split of an axis of extent {'?' if extent is None else extent} into {parts} parts",
             code="PTO-F139",
-            hint="the extent must be a constant that the parts divide",
+            hint="give a number of parts that divides the extent",
         )
-    return _parts(g, "split", tensor, along, extent // parts)
+    if extent is not None:
+        return _parts(g, "split", tensor, along, extent // parts)
+    whole = session.operand(tensor.extents[along])
+    size = session.scalar(binary("floordiv", whole, number(parts)))
+    session.g.e.append(
+        Check(  # type: ignore[arg-type]
+            Condition("zero", binary("mod", whole, number(parts))),
+            f"ft.split: the extent of axis {along} is no multiple of {parts}",
+            g.e.loc,
+        )
+    )
+    session.complete()
+    return _parts(g, "split", tensor, along, size, number(parts))
 
 
 def _tensor(g: Generator, name: str, x: Any) -> Tensor | Tile:
@@ -427,15 +438,17 @@ def _tensor(g: Generator, name: str, x: Any) -> Tensor | Tile:
     return x
 
 
-def _parts(g: Generator, name: str, x: Any, axis: Any, size: int) -> Lists:
+def _parts(g: Generator, name: str, x: Any, axis: Any, size: Any, count: Expr | None = None) -> Lists:
+    """The parts of extent `size` along an axis; `count`: how many, if it is known."""
     session = session_of(g)
     tensor = _tensor(g, name, x)
     along = axis_of(g, axis, tensor.rank, f"ft.{name}")
     k = session.symbol("i")
-    whole = session.operand(tensor.extents[along])
-    length = whole if size == 1 else binary("floordiv", whole, number(size))
-    starts = tuple(of(k) * size if a == along else number(0) for a in range(tensor.rank))
-    extents = tuple(index(size) if a == along else e for a, e in enumerate(tensor.extents))
+    step = session.expr(size, "the size of a part")
+    length = count or binary("floordiv", session.operand(tensor.extents[along]), step)
+    starts = tuple(of(k) * step if a == along else number(0) for a in range(tensor.rank))
+    extent = g.e.as_index(size)
+    extents = tuple(extent if a == along else e for a, e in enumerate(tensor.extents))
     leaf = Leaf(extents, tensor.dtype)
     return Lists(session, View((Dim(k, length),), Part(tensor, starts, extents, len(session.loops)), leaf))
 
@@ -480,7 +493,7 @@ def stack(g: Generator, x: Any) -> Any:
 
     session = session_of(g)
     lists = session.lists(x, "ft.stack")
-    if isinstance(lists.items, tuple) or len(lists.first.dims) != 1:
+    if isinstance(lists.items, tuple) or len(lists.first.dims) != 1 or not lists.first.leaf.extents:
         raise g.error(
             TypeMismatchError,
             "ft.stack of lists of lists or of tuples",

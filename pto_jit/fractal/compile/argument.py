@@ -6,16 +6,17 @@ Depth, leaf shape and element type are known at compile time; all lengths are ru
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from pto_jit.codegen.params import ContainerParam, ParamKind, TensorParam
+from pto_jit.codegen.params import ContainerParam, Param, ParamKind, TensorParam
 from pto_jit.fractal import results  # noqa: F401 - what is in the disk cache names its class
 from pto_jit.fractal.compile.session import Argument
 from pto_jit.fractal.tensor import FractalTensor
 from pto_jit.ir.types import TensorType
+from pto_jit.slotted import replace
 
 Describe = Callable[[np.ndarray[Any, Any], tuple[int | None, ...]], TensorParam]
 
@@ -30,6 +31,33 @@ def described(value: FractalTensor, tensor: Describe) -> tuple[ParamKind, Any]:
     inside = ContainerParam("tuple", tuple(enumerate(params[1:])), (None,) * (len(params) - 1))
     what = ContainerParam("object", (("leaves", params[0]), ("offsets", inside)), Argument(value.depth))
     return what, ("fractal", value.depth, value.dtype.name, tuple(value.leaf_shape))
+
+
+def specialised(params: Sequence[Param], shapes: Sequence[tuple[int, ...]]) -> tuple[list[Param], tuple[Any, ...]]:
+    """The parameters of a kernel that takes lists: tensors beside them have their extents, but for the first axis.
+
+    They stand for lists of tensors (of weights, of embeddings), whose leaf shape is known at compile time as well.
+    Gives also what of the shapes is known, for the key.
+    """
+    rest = iter(shapes)
+    known: list[tuple[int | None, ...]] = []
+
+    def fixed(what: ParamKind) -> ParamKind:
+        if isinstance(what, TensorParam):
+            shape = next(rest, None)  # `pto.spec` arguments have no data
+            if shape is None or len(shape) != what.type.rank or what.type.rank < 2:
+                return what
+            axes = tuple(
+                n if k or m is not None else m for k, (n, m) in enumerate(zip(shape, what.type.shape, strict=True))
+            )
+            known.append(axes)
+            return TensorParam(replace(what.type, shape=axes), what.symbols)
+        if isinstance(what, ContainerParam):
+            items = tuple((key, fixed(item)) for key, item in what.items)
+            return ContainerParam(what.kind, items, what.value)
+        return what
+
+    return [Param(p.name, fixed(p.what)) for p in params], tuple(known)
 
 
 __all__ = ["TensorType", "described"]

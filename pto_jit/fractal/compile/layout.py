@@ -46,10 +46,9 @@ class Layout:
             total = total * _length(self.dims, self.folded, k).replace(mapping) + position
         return total if self.prefix is None else start + total
 
-    @property
-    def is_lexicographic(self) -> bool:
-        """Whether the rows are those of a FractalTensor's leaves."""
-        return not self.folded
+    def is_whole(self, at: tuple[Expr, ...], own: tuple[Expr, ...]) -> bool:
+        """Whether the elements at `at`, over all of the list's dimensions `own`, are the rows in their order."""
+        return not self.folded and at == own
 
 
 def _length(dims: tuple[Dim, ...], folded: frozenset[int], k: int) -> Expr:

@@ -122,7 +122,16 @@ class Filled:
     value: float | int | bool
 
 
-Read = Access | Choose | Index | Computed | Part | Filled
+@frozen(eq=False)
+class Block:
+    """`count` leaves of an array one after the other along its innermost dimension, from an index on, as one tensor."""
+
+    array: Array
+    index: tuple[Expr, ...]
+    count: Expr
+
+
+Read = Access | Choose | Index | Computed | Part | Filled | Block
 
 
 def replaced(read: Read, mapping: Mapping[Symbol, Expr]) -> Read:
@@ -138,6 +147,8 @@ def replaced(read: Read, mapping: Mapping[Symbol, Expr]) -> Read:
             if known is not None:
                 return replaced(read.then if known else read.otherwise, mapping)
             return Choose(condition, replaced(read.then, mapping), replaced(read.otherwise, mapping))
+        case Block():
+            return Block(read.array, tuple(e.replace(mapping) for e in read.index), read.count.replace(mapping))
         case Index():
             return Index(read.value.replace(mapping))
         case Part():
@@ -173,6 +184,9 @@ def expressions(read: Read) -> Iterator[Expr]:
             yield read.condition.value
             yield from expressions(read.then)
             yield from expressions(read.otherwise)
+        case Block():
+            yield from read.index
+            yield read.count
         case Index():
             yield read.value
         case Part():

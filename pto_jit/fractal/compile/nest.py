@@ -115,7 +115,11 @@ def invariant(items: Sequence[Any]) -> tuple[tuple[Op, ...], tuple[Any, ...]]:
     before: list[Op] = []
     rest: list[Any] = []
     for item in items:
-        if isinstance(item, Op) and is_pure(item) and not any(isinstance(a, Var) and a.name in inside for a in item.args):
+        if (
+            isinstance(item, Op)
+            and is_pure(item)
+            and not any(isinstance(a, Var) and a.name in inside for a in item.args)
+        ):
             before.append(item)
             continue
         rest.append(item)

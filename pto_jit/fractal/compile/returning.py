@@ -5,17 +5,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pto_jit.codegen.builtins.structure import reshape
 from pto_jit.codegen.emit import I64, index
-from pto_jit.codegen.values import Scalar, Tensor
+from pto_jit.codegen.values import Tensor
 from pto_jit.dtypes import i64
 from pto_jit.errors import TypeMismatchError
 from pto_jit.fractal.compile.expr import Writer, number, of
 from pto_jit.fractal.compile.functions import copied
 from pto_jit.fractal.compile.layout import laid_out, with_loop
-from pto_jit.fractal.compile.lists import Access, Lists, View
+from pto_jit.fractal.compile.lists import Access, Block, Choose, Leaf, Lists, View, WriteLeaf
+from pto_jit.fractal.compile.sequential import Sequential
 from pto_jit.fractal.results import FlatResult
-from pto_jit.ir.nodes import Op, Var
+from pto_jit.ir.nodes import If, Op, Var
 
 if TYPE_CHECKING:
     from pto_jit.fractal.compile.session import Session
@@ -37,20 +37,47 @@ def returned(session: Session, lists: Lists) -> Any:
 
 
 def materialised(session: Session, view: View) -> View:
-    """A list whose leaves lie in memory one after the other: the same one where they do."""
+    """A list whose leaves lie in memory one after the other: the same one where they do.
+
+    The result of a fold lies so unless there was no iteration; then the initial values are written to the same place.
+    """
     session.complete()
     read = view.read
-    if isinstance(read, Access) and read.array.root.argument is None:
-        root = read.array.root
-        whole = tuple(of(d.symbol) for d in view.dims)
-        if read.index == whole and root.layout.is_lexicographic and root.tensor.var.name not in session.given:
+    result = read.otherwise if isinstance(read, Choose) and read.condition.kind == "zero" else read
+    if isinstance(result, Access) and result.array.root.argument is None:
+        root = result.array.root
+        own = tuple(of(d.symbol) for d in view.dims)
+        fits = not isinstance(read, Choose) or not (read.condition.value.symbols() & {d.symbol for d in view.dims})
+        if fits and root.layout.is_whole(result.index, own) and root.tensor.var.name not in session.given:
             session.given.add(root.tensor.var.name)
-            return view
+            if isinstance(read, Choose):
+                _initial(session, view, read, result)
+            return View(view.dims, result, view.leaf)
     copy = copied(session, view)
     session.complete()
     assert isinstance(copy.read, Access)
     session.given.add(copy.read.array.root.tensor.var.name)
     return copy
+
+
+def _initial(session: Session, view: View, read: Choose, result: Access) -> None:
+    """Write the initial values of a fold to its result where there was no iteration."""
+    g = session.g
+    e = g.e
+    writer = Writer(e)
+    plain = Sequential(g, set())
+    cond = writer.condition(read.condition)
+
+    def level(w: Writer, k: int) -> None:
+        if k < len(view.dims):
+            with_loop(w, view.dims[k], lambda w: level(w, k + 1))
+            return
+        value = plain.value_of(read.then, view.leaf, w)
+        plain.write(WriteLeaf(result.array, result.index, value, e.loc), w)
+
+    with e.block() as block:
+        level(writer, 0)
+    e.append(If(cond, tuple(block), (), e.loc))
 
 
 def offsets(session: Session, view: View) -> list[Tensor]:
@@ -95,18 +122,31 @@ def _advance(writer: Writer, var: Var, by: Any) -> None:
     e.append(Op("copy", (var,), (new,), (), (), e.loc))
 
 
+def _in_a_row(view: View) -> bool:
+    """Whether the leaves of a list of depth 1 lie one after the other."""
+    read, own = view.read, view.dims[0].symbol
+    if not isinstance(read, Access) or own in set().union(*(e.symbols() for e in read.index[:-1])):
+        return False
+    return read.index[-1].coefficient(own) == 1 and len(read.array.root.dims) - 1 not in read.array.root.folded
+
+
 def stacked(session: Session, view: View, *, joined: bool = False) -> Any:
     """The leaves of a list of depth 1 as one tensor; `joined`: along their first axis, not a new one."""
-    g = session.g
-    found = materialised(session, view)
+    e = session.g.e
+    count = view.dims[0].length
+    found = view if _in_a_row(view) else copied(session, view)
+    session.complete()
     assert isinstance(found.read, Access)
-    tensor = found.read.array.root.tensor
-    if session.loops:
-        raise AssertionError("a list is complete where it is stacked")
-    if not joined:
-        return tensor
-    rows = Writer(g.e).expr(session.operand(tensor.extents[0]) * session.operand(tensor.extents[1]))
-    return reshape(g, tensor, [Scalar(rows, True), *(Scalar(x, True) for x in tensor.extents[2:])])
+    first, *rest = view.leaf.extents
+    if joined:
+        rows = session.scalar(count * session.operand(first))
+        extents = (e.as_index(rows), *rest)
+    else:
+        extents = (e.as_index(session.scalar(count)), first, *rest)
+    start = found.at(number(0)).read
+    assert isinstance(start, Access)
+    block = Block(start.array, start.index, count)
+    return session.leaf(block, Leaf(extents, view.leaf.dtype))
 
 
 __all__ = ["FlatResult", "materialised", "number", "offsets", "returned", "stacked"]

@@ -145,7 +145,7 @@ class Rows(Wavefront):
             self.plain.assign(row, new)
 
         def one(w: Writer) -> None:
-            single = Segment(planes.plane, number(0), number(1), row)
+            single = Segment(planes.single, number(0), number(1), row)
             body(w, single)
             advance(index(1))
 
@@ -271,7 +271,7 @@ class Rows(Wavefront):
             (row,) = self.e.op("add", [segment.row, past])
             body(w, row)
 
-        if segment.symbol == planes.plane:  # a segment of one cell, whose index is fixed
+        if segment.symbol == planes.single:  # a segment of one cell, whose index is fixed
             body(writer, segment.row)
             return
         self.counted(writer, segment.symbol, writer.expr(high), one, start=start)
@@ -316,7 +316,7 @@ class Rows(Wavefront):
             return True
         assert isinstance(read, Access)
         ring = planes.rings.get(id(read.array.root))
-        if segment.symbol == planes.plane:
+        if segment.symbol == planes.single:
             tensor, row = self.source(planes, writer, read)
         else:
             root = read.array.root
@@ -372,9 +372,11 @@ class Rows(Wavefront):
         self, planes: Planes, writer: Writer, segment: Segment, buffer: Tensor, tensor: Tensor, where: Expr, leaf: Leaf
     ) -> None:
         e = self.e
-        if leaf.extents and (segment.symbol == planes.plane or where.coefficient(segment.symbol) == 1):
+        if leaf.extents and (segment.symbol == planes.single or where.coefficient(segment.symbol) == 1):
             count = writer.expr(segment.high - segment.low)
-            row = writer.expr(where.replace({segment.symbol: segment.low}) if segment.symbol != planes.plane else where)
+            row = writer.expr(
+                where.replace({segment.symbol: segment.low}) if segment.symbol != planes.single else where
+            )
             zeros = [index(0)] * (buffer.rank - 1)
             part = view_of(self.g, buffer, [segment.row, *zeros], [count, *buffer.extents[1:]])
             rows = load_all(self.g, part).var

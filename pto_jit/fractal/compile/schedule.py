@@ -98,6 +98,7 @@ def planned(session: Session, loop: Loop, later: Sequence[Any]) -> Callable[[Wri
         planes = rows.prepare(session.symbol, batched=True)
     except (NoSchedule, NotBatchable) as problem:
         return refused(session, loop, str(problem))
+
     def write(writer: Writer) -> None:
         g.e.current.extend(nest.before)
         rows.write_rows(planes, writer)
@@ -170,7 +171,7 @@ def uses(item: Any) -> set[str]:
         case Loop():
             return _in(item.length).union(*(uses(i) for i in item.body))
         case ReadLeaf():
-            return _read(item.read)
+            return _read(item.read) | {x.name for x in item.leaf.extents if isinstance(x, Var)}
         case WriteLeaf():
             value = variable_of(item.value)
             return ({value.name} if isinstance(value, Var) else set()).union(*map(_in, item.index))

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pto_jit.codegen.builtins.memory import view as view_of
 from pto_jit.codegen.builtins.promote import load_all
 from pto_jit.codegen.emit import I64, constant, index
-from pto_jit.codegen.values import Scalar, Tile
+from pto_jit.codegen.values import Scalar, Tile, static_extent
 from pto_jit.fractal.compile.expr import Writer
 from pto_jit.fractal.compile.layout import leaf_of, place
 from pto_jit.fractal.compile.lists import (
     Access,
     Array,
+    Block,
     Check,
     Choose,
     Compute,
@@ -33,7 +35,7 @@ from pto_jit.fractal.compile.lists import (
 from pto_jit.fractal.compile.session import part_of
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import For, If, Op, Operand, Stmt, Var
-from pto_jit.ir.types import ScalarType
+from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.slotted import replace
 
 if TYPE_CHECKING:
@@ -150,6 +152,18 @@ class Sequential:
             return
         self.assign(target, self.value(read, leaf, writer))
 
+    def value_of(self, read: Read, leaf: Leaf, writer: Writer) -> Scalar | Tile:
+        """The leaf as a value."""
+        if leaf.extents:
+            kind: Any = TileType(leaf.dtype, tuple(static_extent(x) for x in leaf.extents))
+            var = self.e.fresh("x", kind)
+            self.e.extents[var.name] = leaf.extents
+            self.read(read, leaf, var, writer)
+            return Tile(var, leaf.extents)
+        var = self.e.fresh("x", ScalarType(leaf.dtype))
+        self.read(read, leaf, var, writer)
+        return Scalar(var, leaf.weak)
+
     def value(self, read: Read, leaf: Leaf, writer: Writer) -> Operand:
         e = self.e
         match read:
@@ -158,6 +172,12 @@ class Sequential:
                 if not leaf.extents:
                     return e.scalar("getelem", [tensor.var, row]).operand
                 return load_all(self.g, leaf_of(self.g, tensor, row)).var
+            case Block():
+                tensor, row = place(self.g, writer, read.array, read.index)
+                zeros = [index(0)] * (tensor.rank - 1)
+                rows = view_of(self.g, tensor, [row, *zeros], [writer.expr(read.count), *tensor.extents[1:]])
+                tile = load_all(self.g, rows)
+                return e.op("reshape", [tile.var, *leaf.extents])[0]
             case Index():
                 return writer.expr(read.value)
             case Computed():
@@ -217,7 +237,7 @@ def accessed(read: Read) -> Iterator[Array]:
     if isinstance(read, Choose):
         yield from accessed(read.then)
         yield from accessed(read.otherwise)
-    elif isinstance(read, Access):
+    elif isinstance(read, (Access, Block)):
         yield read.array.root
 
 

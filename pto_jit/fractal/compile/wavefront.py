@@ -73,7 +73,13 @@ class Last(Layout):
     lost: frozenset[int] = frozenset()
 
     def row(self, at: tuple[Expr, ...]) -> Expr:
-        return Layout.row(self, tuple(e for k, e in enumerate(at) if k not in self.lost))
+        return Layout.row(self, self._left(at))
+
+    def is_whole(self, at: tuple[Expr, ...], own: tuple[Expr, ...]) -> bool:
+        return self._left(at) == own
+
+    def _left(self, at: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return tuple(e for k, e in enumerate(at) if k not in self.lost)
 
 
 @mutable(eq=False)
@@ -84,6 +90,7 @@ class Planes:
     h: Vector
     eliminated: int | None  # None: nothing is carried, and there is one plane
     plane: Symbol
+    single: Symbol  # stands for the index of a segment of one cell
     longest: list[Expr]
     group: tuple[int, ...]  # loops that stay loops
     batch: tuple[int, ...]  # loops whose cells are rows
@@ -122,7 +129,7 @@ class Wavefront:
                 raise NotBatchable("every loop that could follow from the plane chooses shared operands, or lengths")
             eliminated = fitting[-1]
         rest = [k for k in range(len(h)) if k not in group and k != eliminated]
-        return Planes(nest, h, eliminated, symbol("plane"), [], tuple(sorted(group)), tuple(rest), {})
+        return Planes(nest, h, eliminated, symbol("plane"), symbol("one"), [], tuple(sorted(group)), tuple(rest), {})
 
     def _is_needed(self, k: int) -> bool:
         """Whether the length of another loop depends on loop k."""
