@@ -55,6 +55,9 @@ def fail(kernel: Kernel, site: int, v0: int, v1: int, v2: int, args: tuple[Any, 
     lines += _told(loc)
     if action:
         lines.append(f"help: {action}")
+    kind = getattr(errors, error, None)
+    if isinstance(kind, type) and issubclass(kind, errors.CompilationError):  # its text has all but the words already
+        raise point_at(kind(f"{kernel.name}: {reason}", loc, code=code, hint=action or None), loc)
     raise point_at(_error(error, "\n".join(lines), code, loc), loc)
 
 

@@ -26,6 +26,7 @@ from pto_jit.config import config, log, on_change
 from pto_jit.errors import ArgumentError, TargetError
 from pto_jit.kernel import Kernel, Specialization, signature_text
 from pto_jit.language import _interpret
+from pto_jit.language._indices import when_assigned
 from pto_jit.options import OPTION_NAMES, Options
 from pto_jit.reading import Arguments, Spec
 from pto_jit.results import to_torch
@@ -315,6 +316,15 @@ def _settings_changed() -> None:
 on_change(_settings_changed)
 if hasattr(os, "register_at_fork"):  # no compilation is under way in a child, neither here nor inside LLVM
     os.register_at_fork(before=_making.acquire, after_in_parent=_making.release, after_in_child=_making.release)
+
+
+def _run_statement(frame: types.FrameType) -> None:
+    from pto_jit.comprehensions.interpretation import run_statement  # the kernel that has such a statement needs it
+
+    run_statement(frame)
+
+
+when_assigned(_run_statement)
 
 
 class InCoreFunction(Generic[P, R]):

@@ -59,6 +59,8 @@ class Generator:
         self.unroll_limit: int = getattr(options, "unroll_limit", 4096)
         self.inline_limit: int = getattr(options, "inline_limit", 100)
         self.e = Emitter(self._place)
+        self.decisions: list[Any] = []  # `Decision`s of the front end: schedules of parallel functions
+        self.tasks = False  # the body is divided into scopes that are to be tasks
         self.node: ast.AST | None = None
         self.wanted: dict[ast.AST, str] = {}  # expressions whose values are assigned to a name at once
         self.frame: Frame = None  # type: ignore[assignment]  # set before anything is compiled

@@ -51,10 +51,22 @@ class Statements:
         """Execute statements until control leaves."""
         g = self.g
         recovery = g.recovery
-        for stmt in stmts:
+        done = 0
+        for k, stmt in enumerate(stmts):
+            if k < done:  # together with one before it
+                if g.watch is not None:
+                    g.watch(g.frame, stmt)
+                continue
             mark = recovery.mark()
             try:
-                status = self.statement(stmt)
+                if is_comprehension(g, stmt):
+                    g.node = stmt
+                    done = k + 1 + comprehension(g, stmt, stmts[k + 1 :])
+                    status = None
+                    if g.watch is not None:
+                        g.watch(g.frame, stmt)
+                else:
+                    status = self.statement(stmt)
             except (CompilationError, InternalError) as error:
                 if mark is None:
                     raise
@@ -90,9 +102,6 @@ class Statements:
         return None
 
     def assign(self, node: ast.Assign) -> Status:
-        if is_comprehension(self.g, node.targets[0]):
-            comprehension(self.g, node, node.targets[0])
-            return None
         self.g.wanted = _assigned(node)
         value = self.g.expressions.visit(node.value)
         for target in node.targets:
@@ -118,8 +127,6 @@ class Statements:
             result = x.operate(op, old, value, in_place=True)
             holder = g.frame.owner(target.id) or g.frame
             self.bind_name(holder, target.id, result, node)
-        elif is_comprehension(g, target):
-            comprehension(g, node, target)
         elif isinstance(target, ast.Subscript):
             base, item = x.visit(target.value), x.visit(target.slice)
             g.node = target

@@ -247,8 +247,6 @@ class _Version:
             value = values[p.name]
             if p.name in self.analysis.scope.scalars:
                 value = number(self.owner, p, value)
-            elif not p.sizes:
-                value = of_rank_1(value)
             found.append(value)
         return found
 
@@ -377,10 +375,15 @@ def _say(owner: Comprehension, message: str) -> None:
     text = f"{owner.__name__}: {message}"
     if text not in owner._noted:
         owner._noted.add(text)
-        level, frame = 2, sys._getframe(1)
-        while frame is not None and (frame.f_globals.get("__name__") or "").startswith("pto_jit."):
-            level, frame = level + 1, frame.f_back
-        warnings.warn(text, UserWarning, stacklevel=level)
+        warn(text)
+
+
+def warn(text: str) -> None:
+    """A UserWarning at the line that called into the library."""
+    level, frame = 2, sys._getframe(1)
+    while frame is not None and (frame.f_globals.get("__name__") or "").startswith("pto_jit."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, UserWarning, stacklevel=level)
 
 
 def _too_deep(loc: Loc) -> CompilationError:

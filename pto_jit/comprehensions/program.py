@@ -16,9 +16,17 @@ from pto_jit.comprehensions.symbolic import ZERO, Expr, at_least_zero, constant,
 from pto_jit.comprehensions.typing import Scalar, Scope, Tensor, Typing, checked, common, width
 from pto_jit.dtypes import DType
 from pto_jit.errors import CompilationError, Loc, Note, ShapeError, TypeMismatchError
-from pto_jit.slotted import field, mutable
+from pto_jit.slotted import field, frozen, mutable
 
 _LARGEST = 20_000  # nodes of a statement, with names of expressions replaced
+
+
+@frozen(eq=False)
+class Memory:
+    """Where a tensor lies: `base` tells arrays that may be parts of one another; `own`: nothing else lies there."""
+
+    base: str
+    own: bool
 
 
 @mutable(eq=False)
@@ -26,7 +34,8 @@ class Analysis:
     """What is known of a definition without sizes.
 
     statements: in order, of called definitions too; tensors: by the name they are stored under; sizes: names of
-    extents, with where each is read from; hosts: values of compile-time parameters that it was made for.
+    extents, with where each is read from; hosts: values of compile-time parameters that it was made for; memory: of
+    tensors that may be one array, by name (a comprehension's own are all different).
     """
 
     definition: Definition
@@ -37,18 +46,20 @@ class Analysis:
     preconditions: list[Precondition] = field(default_factory=list)
     hosts: Mapping[str, Any] = field(default_factory=dict)
     returned: list[str] = field(default_factory=list)
+    memory: Mapping[str, Memory] = field(default_factory=dict)
 
     def typing(self, scope: Scope) -> Typing:
         return self.typings.setdefault(id(scope), Typing(scope))
 
 
-def analyse(definition: Definition, hosts: Mapping[str, Any] | None = None) -> Analysis:
-    """Check and infer a definition; `hosts`: values of its compile-time parameters.
+def analyse(definition: Definition, hosts: Mapping[str, Any] | None = None,
+            memory: Mapping[str, Memory] | None = None) -> Analysis:  # fmt: skip
+    """Check and infer a definition; `hosts`: values of its compile-time parameters; `memory`: of its tensors.
 
     Raises the errors of `docs/comprehensions.md`.
     """
     scope = Scope(definition)
-    analysis = Analysis(definition, scope, hosts=dict(hosts or {}))
+    analysis = Analysis(definition, scope, hosts=dict(hosts or {}), memory=memory or {})
     _parameters(analysis, scope)
     _Body(analysis, scope, "").run()
     _results(analysis, scope)

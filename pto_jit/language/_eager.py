@@ -20,6 +20,7 @@ from pto_jit.language import _numpy_ops as ops
 from pto_jit.language import _races as races
 from pto_jit.language import _tile as kinds  # which imports this module: its operators are made of these functions
 from pto_jit.language import _tile_ops as tiles
+from pto_jit.language._indices import UNREAD, is_chosen, is_unread
 from pto_jit.language._number import plain, shown
 from pto_jit.language._tile_value import ExtentError, TileValue, checked_axes, checked_axis, tile
 
@@ -123,6 +124,8 @@ _KEPT_ON_BOOL = ("abs", "relu", "square", "floor", "ceil", "round", "trunc")
 
 def elementwise(name: str, *operands: Any) -> Any:
     """An elementwise operation, with NumPy's dtype rules."""
+    if any(map(is_unread, operands)):
+        return UNREAD
     values = [value_of(o, f"an operand of {name}") for o in operands]
     dtype = common_dtype(values)
     weak = all(_dtype(v) is None for v in values)
@@ -148,6 +151,8 @@ def elementwise(name: str, *operands: Any) -> Any:
 
 
 def select(condition: Any, x: Any, y: Any) -> Any:
+    if is_unread(condition) or is_unread(x) or is_unread(y):
+        return UNREAD
     which = to_dtype(value_of(condition, "the condition of where"), bool_)
     values = [value_of(v, "an argument of where") for v in (x, y)]
     dtype = common_dtype(values)
@@ -156,6 +161,8 @@ def select(condition: Any, x: Any, y: Any) -> Any:
 
 
 def cast(x: Any, dtype: Any) -> Any:
+    if is_unread(x):
+        return UNREAD
     value, target = value_of(x, "the argument of cast"), dtype_of(dtype)
     return present(to_dtype(value, target), (x, np.bool_()))
 
@@ -170,6 +177,8 @@ def bitcast(x: Any, dtype: Any) -> Any:
 
 
 def reduction(name: str, x: Any, axis: Any, keepdims: bool) -> Any:
+    if is_chosen(x):
+        return UNREAD
     t = tile_of(x, name)
     if name in ("sum", "prod"):
         dtype = _dtype(t)

@@ -54,11 +54,11 @@ def site() -> Site:
 
 def loop_variable(frame: FrameType | None) -> str:
     """The target of the `for` statement whose iterable is being evaluated, "" when that is not to be seen."""
-    span = None if frame is None else _span(frame)
+    span = None if frame is None else span_of(frame)
     file = None if frame is None else load_file(frame.f_code.co_filename, frame.f_globals)
     if span is None or file is None:
         return ""
-    for node in _enclosing(file, span):
+    for node in enclosing(file, span):
         if isinstance(node, ast.For) and _range(node.iter) == span:
             return ast.unparse(node.target)
     return ""
@@ -68,7 +68,7 @@ Span = tuple[int, int, int, int]  # line and column of the start, line and colum
 
 
 def _site(frame: FrameType) -> Site:
-    span = _span(frame)
+    span = span_of(frame)
     if span is None:
         return Site(Loc(frame.f_code.co_filename, frame.f_lineno, 0, frame.f_lineno, 0))
     line, column, end, end_column = span
@@ -76,7 +76,7 @@ def _site(frame: FrameType) -> Site:
     if file is None:
         return Site(Loc(frame.f_code.co_filename, line, column, end, end_column))
     loc = Loc(file.filename, line, file.column(line, column), end, file.column(end, end_column))
-    around = _enclosing(file, span)
+    around = enclosing(file, span)
     updates = [_update(stmt, span) for stmt in around]
     return Site(loc, next(filter(None, updates), ""), _tensor(around, span))
 
@@ -94,7 +94,7 @@ def _tensor(around: list[ast.stmt], span: Span) -> str:
     return ""
 
 
-def _span(frame: FrameType) -> Span | None:
+def span_of(frame: FrameType) -> Span | None:
     """What the instruction that the frame is executing stands for in the source."""
     for position, where in enumerate(frame.f_code.co_positions()):
         if position * 2 == frame.f_lasti:
@@ -109,7 +109,7 @@ def _range(node: ast.AST) -> Span:
     return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset  # type: ignore[attr-defined]
 
 
-def _enclosing(file: SourceFile, span: Span) -> list[ast.stmt]:
+def enclosing(file: SourceFile, span: Span) -> list[ast.stmt]:
     """The statements around a span, the innermost first."""
     found: list[ast.stmt] = []
     stack: list[ast.AST] = list(file.tree.body)

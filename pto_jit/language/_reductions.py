@@ -3,16 +3,31 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 from pto_jit.language import _eager as eager
 from pto_jit.language import _functions
 from pto_jit.language._builtin import Operand, builtin
+from pto_jit.language._indices import UNREAD, is_unread
 
 Axis = int | tuple[int, ...] | None
 
 
+def _accumulating(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """In a comprehension statement the reduction may start from the element that it is assigned to: `init=y[i]`."""
+
+    @functools.wraps(fn)
+    def reduced(x: Operand, axis: Axis = None, keepdims: bool = False, **more: Any) -> Any:
+        if list(more) == ["init"] and is_unread(more["init"]):
+            return UNREAD
+        return fn(x, axis, keepdims, **more)
+
+    return reduced
+
+
+@_accumulating
 @builtin
 def sum(x: Operand, axis: Axis = None, keepdims: bool = False) -> Any:
     """The sum over `axis` (None: all).  Small integers widen as in NumPy; f16 and bf16 accumulate in f32; empty: 0.
@@ -24,6 +39,7 @@ def sum(x: Operand, axis: Axis = None, keepdims: bool = False) -> Any:
     return eager.reduction("sum", x, axis, keepdims)
 
 
+@_accumulating
 @builtin
 def prod(x: Operand, axis: Axis = None, keepdims: bool = False) -> Any:
     """The product over `axis`; widens like `sum`; empty: 1.
@@ -35,6 +51,7 @@ def prod(x: Operand, axis: Axis = None, keepdims: bool = False) -> Any:
     return eager.reduction("prod", x, axis, keepdims)
 
 
+@_accumulating
 @builtin
 def max(x: Operand, axis: Axis = None, keepdims: bool = False) -> Any:
     """The largest element; NaN if there is one; empty: -inf or the lowest integer.
@@ -46,6 +63,7 @@ def max(x: Operand, axis: Axis = None, keepdims: bool = False) -> Any:
     return eager.reduction("max", x, axis, keepdims)
 
 
+@_accumulating
 @builtin
 def min(x: Operand, axis: Axis = None, keepdims: bool = False) -> Any:
     """The smallest element; NaN if there is one; empty: inf or the highest integer.

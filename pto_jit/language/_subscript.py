@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pto_jit.errors import ShapeError
-from pto_jit.language._indices import Axis
+from pto_jit.language._indices import Unread
 from pto_jit.language._number import Element, Int
 from pto_jit.language._tile_value import OffsetError
 from pto_jit.slotted import frozen
@@ -34,7 +34,7 @@ def without_numbers(key: Any) -> Any:
         return tuple(without_numbers(item) for item in key)
     if isinstance(key, slice):
         return slice(*(without_numbers(bound) for bound in (key.start, key.stop, key.step)))
-    if isinstance(key, Axis):
+    if isinstance(key, Unread):
         return key.__index__()  # raises: NumPy would say something else
     return Int(key.value) if isinstance(key, Element) and key.dtype.is_integer else key
 

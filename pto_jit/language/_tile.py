@@ -10,8 +10,9 @@ import numpy as np
 
 from pto_jit import dtypes
 from pto_jit.dtypes import DType
-from pto_jit.errors import BoundsError, ShapeError, TypeMismatchError
+from pto_jit.errors import BoundsError, CompilationError, ShapeError, TypeMismatchError
 from pto_jit.language import _eager as eager
+from pto_jit.language import _indices as indices
 from pto_jit.language import _memory_ops as memory
 from pto_jit.language import _races as races
 from pto_jit.language import _subscript as subscript
@@ -244,6 +245,9 @@ class Tile(_Operators):
     __int__ = __index__ = __complex__ = __float__  # type: ignore[assignment]
 
     def __getitem__(self, key: Any) -> Any:
+        if indices.at_indices(key):
+            raise CompilationError("a tile at an index of `pl.axis`: comprehension statements read elements of tensors",
+                                   code="PTO-R093", hint="store it to a tensor first")  # fmt: skip
         t, key = self._value, subscript.without_numbers(key)
         if subscript.has_tile(key, (Tile, Tensor, np.ndarray)):
             raise TypeMismatchError("a tile indexed with a tile", hint="use `pl.gather(t, index, axis)`")
@@ -374,6 +378,8 @@ class Tensor(_Operators, np.ndarray):
         return eager.cast(self, dtype) if isinstance(dtype, DType) else super().astype(dtype, *args, **kwargs)
 
     def __getitem__(self, key: Any) -> Any:
+        if indices.at_indices(key) and interpreting.get():
+            return indices.UNREAD
         base, key = self.view(np.ndarray), subscript.without_numbers(key)
         if subscript.has_tile(key, (Tile,)) or subscript.has_index_tensor(key, Tensor):
             return self._take(key)
@@ -407,6 +413,9 @@ class Tensor(_Operators, np.ndarray):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self._generated = False
+        if indices.is_unread(value) or indices.at_indices(key):
+            indices.assigned()
+            return
         base, key, value = self.view(np.ndarray), subscript.without_numbers(key), plain(value)
         if subscript.has_tile(key, (Tile,)):
             raise TypeMismatchError("an assignment through an index tile",
@@ -435,7 +444,7 @@ class Tensor(_Operators, np.ndarray):
 
 def _one(base: np.ndarray, bounds: Sequence[subscript.Bounds]) -> np.ndarray:
     """The part of an array that an index takes, with all axes."""
-    return base[tuple(slice(b.start, b.start + b.extent) for b in bounds)]
+    return base[(..., *(slice(b.start, b.start + b.extent) for b in bounds))]
 
 
 def view_as(array: np.ndarray, declared: Sequence[int] | None = None, generated: bool = False) -> Tensor:

@@ -252,32 +252,6 @@ def test_views_of_any_layout() -> None:
         check(f, {"X": view})
 
 
-def test_statements_inside_kernels() -> None:
-    @pto.jit
-    def kernel(A: pl.Tensor, B: pl.Tensor, bias: pl.Tensor, C: pl.Tensor, scale, count):
-        m, j, k = pl.axis(), pl.axis(), pl.axis()
-        t = pl.axis(0, count)
-        C[m, j] = pl.sum(A[m, k] * B[k, j])
-        C[m, j] = pl.relu(C[m, j] + bias[j]) * scale
-        C[m, j] += pl.f32(t)
-
-    a, b, bias, c = array(5, 7), array(7, 6), array(6), np.full((6, 6), 9.0, np.float32)
-    kernel(a, b, bias, c, 2.0, 4)  # the first statement does not reach the last row of c
-    c[5] = (c[5] - 6) / 2 - bias
-    np.testing.assert_allclose(c[:5], np.maximum(a @ b + bias, 0) * 2 + 6, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(c[5], 9.0, rtol=1e-5)
-
-    @pto.jit
-    def typo(A: pl.Tensor, C: pl.Tensor):
-        m = pl.axis()
-        C[m] = pl.sum(A[m, q])
-
-    with pytest.raises(pto.CompilationError, match="name `q` is not defined"):
-        typo(a, bias)
-    with pytest.raises(pto.CompilationError, match="`interpret` does not run comprehension statements"):
-        kernel.interpret(a, b, bias, c, 2.0, 4)
-
-
 # -- random programs ----------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pto_jit import dtypes
 from pto_jit.comprehensions.inference import Inferred
-from pto_jit.comprehensions.lowering.expressions import Elements
+from pto_jit.comprehensions.lowering.expressions import Elements, point
 from pto_jit.comprehensions.lowering.plan import Group
 from pto_jit.comprehensions.nodes import Name, Read, names_in, walk
 from pto_jit.dtypes import DType
@@ -54,8 +54,8 @@ def _statement(kernel: Kernel, stack: ExitStack, m: Inferred, outer: list[str],
     target = m.scope.tensors[s.target]
     dtype = target.dtype
     assert dtype is not None
-    place = ", ".join(writer.form(_index(m, i) - low) for i, low in zip(s.indices, target.lows, strict=True)) or "0"
-    element = f"{kernel.stored[target.name]}[{place}]"
+    place = ", ".join(writer.form(_index(m, i) - low) for i, low in zip(s.indices, target.lows, strict=True))
+    element = f"{kernel.stored[target.name]}[{place or point(target)}]"
     if m.reduced:
         wide = dtypes.f32 if dtype.is_float and dtype.bits < 32 else dtype
         value = kernel.names.fresh(s.target.lower() if s.target.lower() != s.target else f"{s.target}_value")

@@ -26,7 +26,7 @@ from pto_jit.comprehensions.nodes import (
     walk,
 )
 from pto_jit.comprehensions.symbolic import Expr, at_least_zero, name
-from pto_jit.comprehensions.typing import COMPARISONS, Kind, Typing, common, width
+from pto_jit.comprehensions.typing import COMPARISONS, Kind, Tensor, Typing, common, width
 from pto_jit.dtypes import DType
 
 _STRENGTH = {"|": 4, "^": 5, "&": 6, "<<": 7, ">>": 7, "+": 8, "-": 8, "*": 9, "/": 9, "//": 9, "%": 9, "**": 11}
@@ -158,7 +158,7 @@ class Elements:
         if held is not None:
             return held
         places = [self.subscript(s, low) for s, low in zip(e.subscripts, tensor.lows, strict=True)]
-        return f"{self.stored[tensor.name]}[{', '.join(places) or '0'}]"
+        return f"{self.stored[tensor.name]}[{', '.join(places) or point(tensor)}]"
 
     def padded(self, e: Pad) -> str:
         tensor = self.scope.tensors[e.read.tensor]
@@ -264,6 +264,11 @@ class Elements:
 def _in(text: Text, strength: int) -> str:
     """The text as an operand of what binds with `strength`."""
     return text[0] if text[1] >= strength else f"({text[0]})"
+
+
+def point(tensor: Tensor) -> str:
+    """The subscript of what is not indexed: parameters of rank 0 have none, what the program makes has one element."""
+    return "()" if tensor.role in ("input", "inout") else "0"
 
 
 def number(value: Any) -> Text:

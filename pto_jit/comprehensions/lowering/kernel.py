@@ -7,10 +7,11 @@ as parameters behind the others.  Outputs of rank 0 have one element.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pto_jit.comprehensions.lowering import elements, rows
+from pto_jit.comprehensions.lowering.checks import Check, checks
 from pto_jit.comprehensions.lowering.naming import Lines, Names, is_simple
 from pto_jit.comprehensions.lowering.plan import groups
 from pto_jit.comprehensions.program import Analysis
@@ -37,12 +38,16 @@ class Program:
         return f"{self.header}\n\n\n{self.text}"
 
 
+Checked = Callable[[Check], Callable[[Any], None]]  # what the program calls with a condition
+
+
 class Kernel:
     """What the writers of groups share: names, lines, sizes."""
 
-    def __init__(self, analysis: Analysis, given: bool) -> None:
+    def __init__(self, analysis: Analysis, given: bool, checked: Checked | None = None) -> None:
         self.analysis = analysis
         self.given = given
+        self.checked = checked
         self.names = Names()
         self.lines = Lines()
         self.stored: dict[str, str] = {}
@@ -114,7 +119,7 @@ class Kernel:
             if self.given and t.name in results:
                 continue
             allocated.append(f"    {self.stored[t.name]} = pl.empty({self._shape(t)}, pl.{t.dtype})")
-        computed = [f"    {text} = {self.size(e)}" for e, text in self.extents.items()]
+        computed = [*self._checks(), *(f"    {text} = {self.size(e)}" for e, text in self.extents.items())]
         dims, reads = self._reads(parameters)
         given = [self._output(analysis.tensors[n], dims) for n in results] if self.given else []
         signature = ", ".join([*(self._parameter(p, dims) for p in parameters), *given])
@@ -132,6 +137,15 @@ class Kernel:
         if dims:
             header += ["", *(f'{d} = pl.dynamic("{n}")' for n, d in dims.items())]
         return Program(function, "\n".join(header), "\n".join(lines) + "\n", self.names.callables, results)
+
+    def _checks(self) -> list[str]:
+        """The lines that check sizes, when the program does it."""
+        lines: list[str] = []
+        for check in () if self.checked is None else checks(self.analysis, self.size):
+            called = self.names.fresh("check")
+            self.names.callables[called] = self.checked(check)  # type: ignore[misc]
+            lines.append(f"    {called}({check.condition})")
+        return lines
 
     def _shape(self, t: Tensor) -> str:
         shape = [self.extents.get(e) or self.size(e) for e in t.extents or ()] or ["1"]
@@ -184,6 +198,7 @@ def combined(op: str, a: str, b: str) -> str:
     return f"pl.{'maximum' if op == 'max' else 'minimum'}({a}, {b})"
 
 
-def lowered(analysis: Analysis, given: bool = False) -> Program:
-    """The program of an analysed comprehension; `given`: the outputs are parameters."""
-    return Kernel(analysis, given).write()
+def lowered(analysis: Analysis, given: bool = False, checked: Checked | None = None) -> Program:
+    """The program of an analysed comprehension; `given`: the outputs are parameters; `checked`: it checks its sizes
+    itself, by calls of what this makes of each `Check`."""
+    return Kernel(analysis, given, checked).write()

@@ -13,13 +13,14 @@ writes is accessed by all of them at exactly these indices, so that no iteration
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pto_jit.comprehensions.forms import symbolic
 from pto_jit.comprehensions.inference import Inferred
 from pto_jit.comprehensions.lowering.products import Product, product_of
 from pto_jit.comprehensions.nodes import Apply, Expression, Name, Pad, Read, Select, children, walk
-from pto_jit.comprehensions.program import Analysis
+from pto_jit.comprehensions.program import Analysis, Memory
 from pto_jit.comprehensions.symbolic import Expr
 from pto_jit.slotted import mutable
 
@@ -43,7 +44,7 @@ def groups(analysis: Analysis) -> list[Group]:
             found.append(Group("product", len(inferred.statement.indices), [inferred], product))
             continue
         last = found[-1] if found else None
-        depth = _shared(last, inferred) if last is not None else 0
+        depth = _shared(last, inferred, analysis.memory) if last is not None else 0
         if last is not None and depth:
             last.statements.append(inferred)
             last.outer = depth
@@ -55,7 +56,7 @@ def groups(analysis: Analysis) -> list[Group]:
     return found
 
 
-def _shared(group: Group, new: Inferred) -> int:
+def _shared(group: Group, new: Inferred, memory: Mapping[str, Memory]) -> int:
     """How many leading indices the group and the statement can share; 0: none."""
     members = [*group.statements, new]
     if group.form == "product":
@@ -63,7 +64,7 @@ def _shared(group: Group, new: Inferred) -> int:
         count = len(first.statement.indices)
         whole = _ranges(new) == _ranges(first) and not new.reduced and not new.guarded
         assert group.product is not None
-        tiles = whole and _tiled(new, new.statement.indices, count) and _independent(members, count)
+        tiles = whole and _tiled(new, new.statement.indices, count) and _independent(members, count, memory)
         return count if tiles and not _loops_only(new) else 0
     most = min(len(m.statement.indices) for m in members)
     most = min(most, group.outer)
@@ -71,7 +72,7 @@ def _shared(group: Group, new: Inferred) -> int:
     for depth in range(most, 0, -1):
         if any(r[:depth] != ranges[0][:depth] for r in ranges):
             continue
-        if _independent(members, depth):
+        if _independent(members, depth, memory):
             return depth
     return 0
 
@@ -80,8 +81,12 @@ def _ranges(i: Inferred) -> list[tuple[Expr, Expr]]:
     return [i.ranges[index] for index in i.statement.indices]
 
 
-def _independent(members: list[Inferred], depth: int) -> bool:
+def _independent(members: list[Inferred], depth: int, memory: Mapping[str, Memory]) -> bool:
     """Whether all accesses of what a member writes stay in the iteration of the shared loops that writes it."""
+    if memory and not all(
+        _apart(a, b, depth, memory) for k, a in enumerate(members) for b in members[k + 1 :]
+    ):  # fmt: skip
+        return False
     lows: dict[str, set[object]] = {}
     for m in members:
         target = m.scope.tensors[m.statement.target]
@@ -95,6 +100,38 @@ def _independent(members: list[Inferred], depth: int) -> bool:
             if tuple(s.name if isinstance(s, Name) else "" for s in e.subscripts[:depth]) != outer:
                 return False
     return all(len(starts) == 1 for starts in lows.values())  # the result of a call starts anew at 0
+
+
+def _apart(first: Inferred, second: Inferred, depth: int, memory: Mapping[str, Memory]) -> bool:
+    """Whether two statements may share loops although arrays of other names may be the ones they write.
+
+    What is written twice counts as different arrays; arrays that overlap without being one are the caller's promise,
+    as for every parallel loop.
+    """
+    written = {first.statement.target, second.statement.target}
+    for e in walk(second.statement.value):
+        if isinstance(e, Read) and e.tensor not in written and _one(first, first.statement.target, e, memory):
+            return False  # reads what the first one has written
+    target = second.statement.target
+    outer = first.statement.indices[:depth]
+    for e in walk(first.statement.value):
+        if not isinstance(e, Read) or e.tensor in written or not _one(second, target, e, memory):
+            continue
+        here = tuple(s.name if isinstance(s, Name) else "" for s in e.subscripts[:depth])
+        if memory[e.tensor].base == memory[target].base or here != outer:
+            return False  # the second one writes what a later iteration of the first reads
+    return True
+
+
+def _one(m: Inferred, target: str, e: Read, memory: Mapping[str, Memory]) -> bool:
+    """Whether a read may be of the array that is written."""
+    a, b = memory.get(target), memory.get(e.tensor)
+    if a is None or b is None:
+        return False
+    if a.base == b.base:
+        return True
+    info, other = m.scope.tensors[target], m.scope.tensors[e.tensor]
+    return not (a.own or b.own) and (info.rank, info.dtype) == (other.rank, other.dtype)
 
 
 # -- tiles --------------------------------------------------------------------------------------------------------

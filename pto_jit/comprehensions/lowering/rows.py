@@ -14,7 +14,7 @@ from pto_jit import dtypes
 from pto_jit.comprehensions.forms import symbolic
 from pto_jit.comprehensions.inference import Inferred
 from pto_jit.comprehensions.lowering.elements import _loop
-from pto_jit.comprehensions.lowering.expressions import Elements, Text, _in
+from pto_jit.comprehensions.lowering.expressions import Elements, Text, _in, point
 from pto_jit.comprehensions.lowering.plan import Group, inner_axes
 from pto_jit.comprehensions.lowering.products import Operand, Product
 from pto_jit.comprehensions.nodes import Apply, Binary, Expression, Name, Read, Select, Unary, children
@@ -114,7 +114,7 @@ class _Group:
             self.known.pop(text, None)
         stored, offsets, extents, kept = writer.rectangle(s.target, tuple(Name(i) for i in s.indices))
         if not inner:
-            store = f"{stored}[{', '.join(offsets) or '0'}] = {value}"
+            store = f"{stored}[{', '.join(offsets) or point(target)}] = {value}"
         else:
             whole = value if len(kept) == len(extents) else f"pl.reshape({value}, [{', '.join(extents)}])"
             store = f"pl.store({whole}, [{', '.join(offsets)}], {stored})"
@@ -252,7 +252,7 @@ class Tiles(Elements):
             if len(inner) < len(extents):
                 text = f"pl.reshape({text}, [{', '.join(map(self.extent, inner))}])"
         else:
-            text = f"{stored}[{', '.join(offsets) or '0'}]"
+            text = f"{stored}[{', '.join(offsets) or point(info)}]"
         found = self.let(text, f"{e.tensor}_tile" if inner else f"{e.tensor}_value")
         self.group.loads.setdefault(info.name, set()).add(text)
         return found
