@@ -99,6 +99,7 @@ def lower(
     try:
         program = compile_program(fn, params, options=options, watch=watch)
         module, stages.results = program.module, program.results
+        stages.decisions += program.decisions
         _record(stages, "source", module, start)
         run_passes(stages, PIPELINE, options)
     except CompilationError as error:

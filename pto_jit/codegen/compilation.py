@@ -31,11 +31,12 @@ class Program:
     """The compiled front end of one specialisation.
 
     `results` is the structure of the returned value: containers and compile-time values with a `Leaf` for each operand
-    of the entry's `Return`, and a `Leaf` alone for a single value.
+    of the entry's `Return`, and a `Leaf` alone for a single value.  `decisions`: what the front end decided.
     """
 
     module: Module
     results: Any
+    decisions: tuple[Any, ...] = ()
 
 
 def compile_function(fn: Any, params: Sequence[Param], *, options: Any = None) -> Module:
@@ -102,6 +103,7 @@ class _Compilation:
         try:
             self._body(node)
             loc = located.file.loc(node)
+            implicit = implicit and not g.tasks
             body = place_scopes(
                 g.e, g.e.finish(), lambda: g.scope_name(None), implicit, lambda v: g.calls.returned.complete_var(v)
             )
@@ -115,7 +117,7 @@ class _Compilation:
             raise InternalError(f"{type(error).__name__} while compiling {g.e.loc}: {error}") from error
         returned = g.calls.returned
         func = Func(name, "orchestration", tuple(self.params), returned.types or (), _used_dims(body), loc)
-        return Program(Module(name, (func,), name), returned.structure)
+        return Program(Module(name, (func,), name), returned.structure, tuple(g.decisions))
 
     def _body(self, node: Any) -> None:
         g = self.g

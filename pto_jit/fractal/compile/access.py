@@ -16,7 +16,7 @@ from pto_jit.codegen.merging import is_number
 from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime, static_extent
 from pto_jit.dtypes import i64
 from pto_jit.errors import BoundsError, CompilationError, ShapeError, TypeMismatchError
-from pto_jit.fractal.compile.expr import Condition, Expr, Fetch, binary, number, of
+from pto_jit.fractal.compile.expr import Condition, Expr, Fetch, Symbol, binary, number, of
 from pto_jit.fractal.compile.lists import (
     Access,
     Check,
@@ -198,6 +198,9 @@ def index_(g: Generator, x: Any, i: Any, *rest: Any) -> Any:
             code="PTO-F134",
             hint="indices run from 0 to the length, less one; negative ones from the end",
         )
+    if g.options.debug and at.symbols() | {a for a in at.atoms() if not isinstance(a, Symbol)}:
+        for condition in (Condition("positive", at), Condition("negative", at - length)):
+            g.e.append(Check(condition, "an index is outside of its list", g.e.loc))  # type: ignore[arg-type]
     found = session.element(lists, at)
     return index_(g, found, *rest) if rest else found
 

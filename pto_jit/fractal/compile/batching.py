@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The body of a cell for many cells at once: tensors become rows of a matrix, products with shared operands one product.
+"""The body of a cell for many cells at once: tensors become rows, products with shared operands one product.
 
 A value of extents (1, n) or (n) is a row of a tile (cells, n); of (r, n) it is a slab of (cells, r, n).  An operation
 that does not fit (a product of two values that both differ from cell to cell, an exchange of axes) raises NotBatchable.

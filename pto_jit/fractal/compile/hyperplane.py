@@ -2,9 +2,9 @@
 """Wavefronts of a nest with uniform dependences: hyperplanes, unimodular completion, bounds of planes.
 
 A nest of n loops is a set of points of Z^n; a distance vector is a point less one that it depends on.  A schedule is
-a row vector h with h . delta >= 1 for every distance delta: the points x with one value of h . x (a plane) are independent
-(L. Lamport, 1974).  Completed to a unimodular matrix it is a change of loops whose outermost one carries every
-dependence (M. Wolf and M. Lam, 1991).
+a row vector h with h . delta >= 1 for every distance delta: the points x with one value of h . x (a plane) are
+independent (L. Lamport, 1974).  Completed to a unimodular matrix it is a change of loops whose outermost one carries
+every dependence (M. Wolf and M. Lam, 1991).
 
 Vectors are tuples of ints; nothing here knows of programs.
 """

@@ -36,7 +36,8 @@ from pto_jit.slotted import frozen
 class Nest:
     """`loops`, outermost first, around `cell`: reads, writes, integers, and operations of the IR.
 
-    before: operations that are the same in every iteration.  distances: per array that cells write and read, the distance vectors over all loops.
+    before: operations that are the same in every iteration.  distances: per array that cells write and read, the
+    distance vectors over all loops.
     """
 
     loops: tuple[Loop, ...]
@@ -74,7 +75,7 @@ class Nest:
                 index = ", ".join(map(str, item.index))
                 lines.append(f"{inner}write {item.array.root.name}[{index}]")
         names = ", ".join(str(s) for s in self.symbols)
-        lines.append(f"distances over ({names}): {', '.join(map(str, self.all_distances)) or 'none'}")
+        lines.append(f"distances over ({names}): {', '.join(map(str, sorted(self.all_distances))) or 'none'}")
         return "\n".join(lines)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pto_jit.codegen.builtins.memory import view as view_of
 from pto_jit.codegen.builtins.promote import load_all
 from pto_jit.codegen.emit import I64, constant, index
-from pto_jit.codegen.values import Scalar, Tensor, Tile
+from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
 from pto_jit.fractal.compile.batching import Batch, demanded, row_extents
 from pto_jit.fractal.compile.expr import Condition, Expr, Symbol, Writer, binary, number, of, operand
 from pto_jit.fractal.compile.layout import leaf_of, place
@@ -23,6 +23,7 @@ from pto_jit.fractal.compile.nest import Nest, depends_on
 from pto_jit.fractal.compile.sequential import variable_of
 from pto_jit.fractal.compile.wavefront import Cells, Planes, Wavefront
 from pto_jit.ir.nodes import For, If, Operand, Var
+from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.slotted import frozen
 
 if TYPE_CHECKING:
@@ -41,6 +42,26 @@ class Segment:
 
 class Rows(Wavefront):
     """A nest whose cells are rows."""
+
+    def trial(self, planes: Planes, writer: Writer) -> None:
+        """Write the operations of a batch, to see whether they can be.  Raises NotBatchable."""
+        shared = self.shared(planes)
+        rows: dict[str, Var] = {}
+        once: dict[str, Operand] = {}
+        count = self.e.fresh("cells", I64)
+        for item in self.nest.cell:
+            if isinstance(item, ReadLeaf):
+                name = _name(item.value)
+                if name in shared:
+                    once[name] = variable_of(item.value)
+                else:
+                    shape = (None, *(static_extent(x) for x in row_extents(item.leaf.extents)))
+                    rows[name] = self.e.fresh(name, TileType(item.leaf.dtype, shape))
+        batch = Batch(self.e, count, rows, once)
+        batch.run(self.nest.cell)
+        for item in self.nest.cell:
+            if isinstance(item, WriteLeaf):
+                batch.value(item.value)
 
     def write_rows(self, planes: Planes, writer: Writer) -> None:
         self.lengths(planes, writer)
@@ -238,9 +259,12 @@ class Rows(Wavefront):
                 self.if_any(writer, before, after, again(read.then, before, after))
                 self.if_any(writer, after, high, again(read.otherwise, after, high))
                 return
-        elif isinstance(read, (Access, Filled, Computed)) and leaf.extents:
-            if self.copy_at_once(planes, writer, segment, read, leaf, buffer, low, high):
-                return
+        elif (
+            isinstance(read, (Access, Filled, Computed))
+            and leaf.extents
+            and self.copy_at_once(planes, writer, segment, read, leaf, buffer, low, high)
+        ):
+            return
         self.row_by_row(
             planes,
             writer,
@@ -405,9 +429,6 @@ class Rows(Wavefront):
 
 
 def variable_of_type(leaf: Leaf) -> Any:
-    from pto_jit.codegen.values import static_extent
-    from pto_jit.ir.types import ScalarType, TileType
-
     return (
         TileType(leaf.dtype, tuple(static_extent(x) for x in leaf.extents)) if leaf.extents else ScalarType(leaf.dtype)
     )

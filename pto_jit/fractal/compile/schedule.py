@@ -25,13 +25,16 @@ from pto_jit.fractal.compile.lists import (
     expressions,
     sources,
 )
-from pto_jit.fractal.compile.nest import outside, perfect
+from pto_jit.fractal.compile.nest import Nest, is_pure, outside, perfect
 from pto_jit.fractal.compile.rows import Rows
 from pto_jit.fractal.compile.sequential import RECORDS, Sequential, accessed, records, variable_of
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import Op, Var
+from pto_jit.ir.types import TileType
+from pto_jit.lower.decisions import Decision
 
 if TYPE_CHECKING:
+    from pto_jit.codegen.emit import Emitter
     from pto_jit.fractal.compile.session import Session
 
 
@@ -45,7 +48,7 @@ def write_pending(session: Session) -> None:
     block.clear()
     first = next(k for k, item in enumerate(items) if isinstance(item, RECORDS))
     block.extend(items[:first])
-    pending = pruned(items[first:])
+    pending = [part for item in pruned(items[first:]) for part in distributed(item)]
     writer = Writer(g.e)
     run: list[Any] = []
     for k, item in enumerate(pending):
@@ -57,6 +60,46 @@ def write_pending(session: Session) -> None:
         run = []
         nest(writer)
     in_order(session, run, [], writer)
+
+
+def distributed(item: Any) -> list[Any]:
+    """A parallel loop around several loops as one around each: they communicate through arrays alone.
+
+    A read or operation between them goes along with the loop that uses it; where several do, the loop stays whole.
+    """
+    if not isinstance(item, Loop) or item.kind != "parallel":
+        return [item]
+    inner = [i for i in item.body if isinstance(i, Loop)]
+    rest = [i for i in item.body if not isinstance(i, Loop)]
+    if any(isinstance(i, ReadLeaf) and i.final is not None for i in rest):
+        return [item]
+    if len(inner) < 2 or not all(
+        isinstance(i, (ReadLeaf, Compute)) or (isinstance(i, Op) and is_pure(i)) for i in rest
+    ):
+        return [item]
+    found: list[Any] = []
+    taken: set[int] = set()
+    for loop in inner:
+        wanted = uses(loop)
+        mine: list[Any] = []
+        for other in reversed(rest):
+            if _defined(other) & wanted:
+                mine.append(other)
+                wanted |= uses(other)
+        if any(id(i) in taken for i in mine):
+            return [item]
+        taken |= {id(i) for i in mine}
+        found.append(Loop(item.symbol, item.length, item.kind, item.loc, [*mine[::-1], loop], item.schedule, item.tile))
+    return found
+
+
+def _defined(item: Any) -> set[str]:
+    if isinstance(item, Compute):
+        return {item.var.name}
+    if isinstance(item, ReadLeaf):
+        var = variable_of(item.value)
+        return {var.name} if isinstance(var, Var) else set()
+    return {v.name for v in item.results}
 
 
 def in_order(session: Session, items: Sequence[Any], later: Sequence[Any], writer: Writer) -> None:
@@ -75,45 +118,112 @@ def in_order(session: Session, items: Sequence[Any], later: Sequence[Any], write
 
 
 def planned(session: Session, loop: Loop, later: Sequence[Any]) -> Callable[[Writer], None] | None:
-    """What writes a nest as a wavefront; None when it runs in order."""
-    g = session.g
-    if loop.schedule == "sequential":
-        return None
+    """What writes a nest by another plan than in order; None when it runs in order.  Records the decision."""
+    asked = _asked(loop)
+    if asked == "sequential":
+        return decided(session, loop, "sequential", "asked for", None)
     try:
         nest = perfect(loop)
         reason = outside(nest)
         if reason is not None:
             raise NoSchedule(reason)
         if not nest.carries:
-            raise NoSchedule("no loop carries a state")
+            raise NoSchedule("no loop carries a state: its iterations are divided over the workers as they are")
     except NoSchedule as problem:
-        return refused(session, loop, str(problem))
+        return in_program_order(session, loop, asked, str(problem), None)
     reads = {id(a) for item in records(later) if isinstance(item, ReadLeaf) for a in accessed(item.read)}
 
     def escaping(array: Array) -> bool:
         return not array.temporary or id(array) in reads
 
+    try:
+        if asked == "tasks":
+            raise NoSchedule("a plan of tasks is not there yet")
+        return wavefront(session, nest, asked, escaping)
+    except (NoSchedule, NotBatchable) as problem:
+        return in_program_order(session, loop, asked, str(problem), nest)
+
+
+def _asked(loop: Loop) -> str:
+    """The schedule that the outermost call which says one asks for."""
+    while True:
+        if loop.schedule != "auto":
+            return loop.schedule
+        inner = [i for i in loop.body if isinstance(i, Loop)]
+        if len(inner) != 1:
+            return "auto"
+        loop = inner[0]
+
+
+def wavefront(
+    session: Session, nest: Nest, asked: str, escaping: Callable[[Array], bool]
+) -> Callable[[Writer], None] | None:
+    """The nest by planes: batched where cells can be, else cell by cell where a wavefront is asked for."""
+    g = session.g
     rows = Rows(g, nest, escaping)
+    loop = nest.loops[0]
     try:
         planes = rows.prepare(session.symbol, batched=True)
-    except (NoSchedule, NotBatchable) as problem:
-        return refused(session, loop, str(problem))
+        block = g.e.push()  # whether the body of a cell can be batched shows when it is written
+        try:
+            rows.trial(planes, Writer(g.e))
+        finally:
+            g.e.pop(block)
+        batched, why = True, ""
+    except NotBatchable as problem:
+        batched, why = False, str(problem)
+    if not batched:
+        if asked != "wavefront":
+            raise NotBatchable(why)
+        planes = rows.prepare(session.symbol, batched=False)
+    names = nest.symbols
+    if asked == "auto":
+        small = smallest_product(g.e, nest)
+        if not planes.batch:
+            raise NoSchedule("no loop is left over which cells could be batched")
+        if small is None or small >= 16:
+            raise NoSchedule("a cell is large enough by itself" if small else "there is no product to batch")
 
     def write(writer: Writer) -> None:
         g.e.current.extend(nest.before)
-        rows.write_rows(planes, writer)
+        (rows.write_rows if batched else rows.write_cells)(planes, writer)
 
+    over = [str(names[k]) for k in planes.batch]
+    text = f"planes of hyperplane {planes.h} over ({', '.join(map(str, names))})"
+    text += (
+        f", cells over {', '.join(over)} as rows" if batched and over else "" if batched else f", cell by cell: {why}"
+    )
+    decided(session, loop, "wavefront", text, nest)
     return write
 
 
-def refused(session: Session, loop: Loop, reason: str) -> None:
-    if loop.schedule == "wavefront":
+def smallest_product(e: Emitter, nest: Nest) -> int | None:
+    """The fewest rows of a product in a cell; None when there is none."""
+    found: list[int] = []
+    for item in nest.cell:
+        if isinstance(item, Op) and item.op == "dot":
+            left = item.args[0].type
+            assert isinstance(left, TileType)
+            found.append(left.shape[-2] or 16)
+    return min(found, default=None)
+
+
+def in_program_order(session: Session, loop: Loop, asked: str, reason: str, nest: Nest | None) -> None:
+    if asked in ("wavefront", "tasks"):
         raise session.g.error(
             ScheduleError,
-            f'schedule="wavefront" cannot be had: {reason}',
+            f"schedule={asked!r} cannot be had: {reason}",
             code="PTO-F150",
-            hint='use schedule="auto", which says what it chose in `decisions`',
+            hint='use schedule="auto", which says in `decisions` what it chose',
         )
+    return decided(session, loop, "sequential", reason, nest)
+
+
+def decided(session: Session, loop: Loop, plan: str, reason: str, nest: Nest | None) -> None:
+    """Record a decision of kind "schedule"."""
+    names = tuple(str(s) for s in nest.symbols) if nest is not None else (str(loop.symbol),)
+    drawn = f"\n{nest.explain()}" if nest is not None else ""
+    session.g.decisions.append(Decision("schedule", names, True, f"{plan}: {reason}{drawn}", loop.loc))
 
 
 def in_memory(items: Sequence[Any]) -> set[int]:
@@ -152,7 +262,8 @@ def _loop(loop: Loop) -> Loop | None:
             item = new
         elif isinstance(item, (ReadLeaf, Compute)):
             var = item.var if isinstance(item, Compute) else variable_of(item.value)
-            if isinstance(var, Var) and var.name not in used and not (isinstance(item, ReadLeaf) and item.state):
+            carried = isinstance(item, ReadLeaf) and item.state is not None and item.state.temporary
+            if isinstance(var, Var) and var.name not in used and not carried:
                 continue
         kept.append(item)
         used |= uses(item)

@@ -26,6 +26,7 @@ from pto_jit.fractal.compile.lists import (
     Compute,
     Computed,
     Dim,
+    Filled,
     Index,
     Leaf,
     Lists,
@@ -308,9 +309,15 @@ class Session:
                 return View((), Index(self.exprs[item.operand.name]), Leaf((), i64, True))
             read = self.reads.get(item.operand.name) if isinstance(item.operand, Var) else None
             return View((), read or Computed(item, len(self.loops)), Leaf((), item.dtype, item.weak))
-        return View(
-            (), self.reads.get(item.var.name) or Computed(item, len(self.loops)), Leaf(item.extents, item.dtype)
-        )
+        read = self.reads.get(item.var.name) or self._filled(item) or Computed(item, len(self.loops))
+        return View((), read, Leaf(item.extents, item.dtype))
+
+    def _filled(self, tile: Tile) -> Read | None:
+        """A tensor full of one compile-time number is the same wherever it is read."""
+        op = self.g.e.definitions.get(tile.var.name)
+        if op is None or op.op != "full" or not isinstance(op.args[0], Const):
+            return None
+        return Filled(op.args[0].value)
 
     # -- what the front end asks of a list -------------------------------------------------------------------------
 

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: MIT
+"""Nests of parallel functions as kernels, in every plan, against the same program run eagerly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.fractal as ft
+import pto_jit.language as pl
+from pto_jit.errors import CompilationError, LaunchError, ScheduleError, ShapeError, TypeMismatchError
+
+RNG = np.random.default_rng(7)
+H = 4
+
+
+def jagged(*lengths: int, rows: int = 1) -> ft.FractalTensor:
+    leaves = RNG.standard_normal((sum(lengths), rows, H)).astype(np.float32)
+    return ft.from_flat(leaves, [np.cumsum([0, *lengths])])
+
+
+def deeper(nested: list[list[int]]) -> ft.FractalTensor:
+    inner = [n for row in nested for n in row]
+    leaves = RNG.standard_normal((sum(inner), 1, H)).astype(np.float32)
+    return ft.from_flat(leaves, [np.cumsum([0, *map(len, nested)]), np.cumsum([0, *inner])])
+
+
+def weights(depth: int) -> ft.FractalTensor:
+    return ft.from_flat((RNG.standard_normal((depth, H, H)) / 2).astype(np.float32))
+
+
+def same(got: Any, want: Any) -> None:
+    if isinstance(want, tuple):
+        for a, b in zip(got, want, strict=True):
+            same(a, b)
+    elif isinstance(want, ft.FractalTensor):
+        assert got.depth == want.depth
+        for a, b in zip(got.offsets, want.offsets, strict=True):
+            np.testing.assert_array_equal(a, b)
+        np.testing.assert_allclose(got.leaves, want.leaves, atol=1e-5)
+    else:
+        np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+def check(program: Callable[..., Any], *given: Any) -> None:
+    same(pto.jit(program)(*given), program(*given))
+
+
+ZERO = ft.zeros(1, H)
+
+
+def cell(h: Any, x: Any, w: Any) -> Any:
+    return pl.tanh(h @ w + x)
+
+
+# -- each function -------------------------------------------------------------------------------------------------
+
+
+def test_maps_of_depth_three() -> None:
+    check(
+        lambda x: ft.map(lambda a: ft.map(lambda b: ft.map(lambda e: pl.exp(e) * 2, b), a), x),
+        deeper([[2, 0, 3], [], [1]]),
+    )
+
+
+@pytest.mark.parametrize("name", ["fold", "foldr", "scan", "scanr"])
+def test_states(name: str) -> None:
+    function = getattr(ft, name)
+
+    def program(x: Any) -> Any:
+        return ft.map(lambda row: function(lambda s, e: s * 0.5 + e, row, initializer=ft.zeros(1, H)), x)
+
+    check(program, jagged(3, 0, 1, 4))
+
+
+def test_scans_without_an_initializer_begin_with_the_first_element() -> None:
+    check(lambda x: ft.map(lambda row: ft.scan(lambda s, e: s * 0.5 + e, row), x), jagged(3, 0, 1))
+
+
+def test_states_that_are_tuples_change_places() -> None:
+    def program(x: Any) -> Any:
+        return ft.map(lambda row: ft.scan(lambda s, e: (s[1] + e, s[0]), row, initializer=(ft.zeros(1, H),) * 2), x)
+
+    check(program, jagged(4, 0, 2))
+
+
+def test_a_number_takes_the_type_of_what_it_meets() -> None:
+    check(lambda x: ft.map(lambda row: ft.fold(lambda s, e: s + pl.sum(e), row, initializer=0.0), x), jagged(3, 1, 2))
+
+
+def test_reductions_and_closures() -> None:
+    def program(x: Any, w: Any) -> Any:
+        scale = w[0]
+
+        def body(row: Any) -> Any:
+            return ft.reduce(lambda a, b: a + b, ft.map(lambda e: e @ scale, row))
+
+        return ft.map(body, x)
+
+    check(program, jagged(3, 1, 2), weights(2))
+
+
+# -- access --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "access",
+    [
+        lambda row: ft.reverse(row),
+        lambda row: ft.slice(row, 1, -1),
+        lambda row: row[::2],
+        lambda row: ft.slice(row, None, None, -2),
+        lambda row: ft.join(row, ft.reverse(row)),
+        lambda row: ft.repeat(row, 2),
+        lambda row: ft.slide(row, 3, padding=1),
+        lambda row: ft.slide(row, 2, stride=2, dilation=2),
+        lambda row: ft.shifted_slide(row, 3),
+        lambda row: ft.product(row, ft.reverse(row)),
+        lambda row: ft.zip(*ft.zip(row, ft.reverse(row))),
+        lambda row: ft.map(lambda p: p[1] * p[0], ft.enumerate(row)),
+        lambda row: ft.map(lambda s: ft.cat(s, axis=1), ft.slide(row, 2)),
+    ],
+    ids=[
+        "reverse",
+        "slice",
+        "step",
+        "back",
+        "join",
+        "repeat",
+        "slide",
+        "dilated",
+        "shifted",
+        "product",
+        "unzip",
+        "enumerate",
+        "cat",
+    ],
+)
+def test_access_operations(access: Callable[[Any], Any]) -> None:
+    check(lambda x: ft.map(access, x), jagged(4, 0, 3))
+
+
+def test_a_gather_by_an_argument() -> None:
+    index = ft.from_flat(np.array([2, 0, 2, 1]))
+    check(lambda x, i: ft.map(lambda e: e + 1, ft.gather(x, i)), ft.from_flat(jagged(3).leaves), index)
+
+
+# -- plans ---------------------------------------------------------------------------------------------------------
+
+
+def stacked(plan: str) -> Callable[..., Any]:
+    def layer(xs: Any, w: Any) -> Any:
+        return ft.scan(cell, xs, initializer=ft.zeros(1, H), w=w)
+
+    return lambda x, w: ft.map(lambda xs: ft.fold(layer, w, initializer=xs), x, schedule=plan)
+
+
+def grid(plan: str) -> Callable[..., Any]:
+    def step(state: Any, cur: Any, w: Any) -> Any:
+        above, (x, y) = cur
+        return pl.tanh(above @ w + x), pl.tanh(state[1] @ w + y + above)
+
+    def row(state: Any, cur: Any, w: Any) -> Any:
+        return ft.scan(step, ft.zip(state[0], ft.zip(*cur)), initializer=(ft.zeros(1, H),) * 2, w=w)
+
+    def layer(state: Any, w: Any) -> Any:
+        zeros = ft.repeat(ft.zeros(1, H), len(state[0][0]))
+        return ft.zip(*ft.scan(row, state, initializer=(zeros, zeros), w=w))
+
+    def pair(st: Any, w: Any) -> Any:
+        return ft.zip(*ft.fold(layer, w, initializer=ft.zip(*ft.product(*st))))
+
+    return lambda a, b, w: ft.map(pair, ft.zip(a, b), w=w, schedule=plan)
+
+
+@pytest.mark.parametrize("plan", ["sequential", "wavefront", "auto"])
+def test_stacked_layers(plan: str) -> None:
+    check(stacked(plan), jagged(4, 0, 1, 6), weights(3))
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_no_layer_gives_the_input(depth: int) -> None:
+    check(stacked("wavefront"), jagged(2, 0, 3), weights(depth))
+
+
+@pytest.mark.parametrize("plan", ["sequential", "wavefront"])
+def test_grids(plan: str) -> None:
+    check(grid(plan), jagged(3, 5, 1, 0), jagged(4, 2, 1, 3), weights(2))
+
+
+def test_a_wavefront_of_cells_that_cannot_be_rows() -> None:
+    """The product of two things that differ from cell to cell: the plane is a parallel loop over cells."""
+
+    def step(state: Any, x: Any) -> Any:
+        return pl.tanh(state + x @ pl.transpose(x))
+
+    def program(x: Any, n: Any) -> Any:
+        def layer(xs: Any, _: Any) -> Any:
+            return ft.scan(step, xs, initializer=ft.zeros(H, H))
+
+        return ft.map(lambda xs: ft.fold(layer, n, initializer=xs), x, schedule="wavefront")
+
+    check(program, jagged(3, 0, 4, rows=H), ft.from_flat(np.zeros(2)))
+
+
+def test_an_unknown_schedule_and_one_that_cannot_be_had() -> None:
+    x = jagged(2, 1)
+    with pytest.raises(ScheduleError, match=r"PTO-F150.*no loop carries a state"):
+        pto.jit(lambda x: ft.map(lambda r: ft.map(lambda e: e + 1, r), x, schedule="wavefront"))(x)
+    with pytest.raises(CompilationError, match="PTO-F121"):
+        pto.jit(lambda x: ft.map(lambda r: r, x, schedule="fastest"))(x)
+
+
+# -- errors --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [
+        (lambda x: ft.scan(lambda s, e: (s, s), x, initializer=ft.zeros(1, H)), "F124"),
+        (lambda x: ft.scan(lambda s, e: e[:, :2], x, initializer=ft.zeros(1, H)), "F124"),
+        (lambda x: ft.map(3, x), "F120"),
+        (lambda x: ft.filter(lambda e: e[0, 0] > 0, x), "F106"),
+        (lambda x: ft.map(lambda e: "text", x), "F102"),
+        (lambda x: ft.zip(x, x), "F111"),
+        (lambda x: ft.map(lambda e: e, 5), "F100"),
+        (lambda x: x, "F110"),
+    ],
+)
+def test_what_is_refused_has_a_code(program: Callable[..., Any], code: str) -> None:
+    with pytest.raises((TypeMismatchError, CompilationError), match=f"PTO-{code}"):
+        pto.jit(program)(ft.from_flat(jagged(3).leaves))
+
+
+def test_lists_of_different_lengths_stop_the_program() -> None:
+    kernel = pto.jit(lambda x, y: ft.map(lambda p: p[0] + p[1], ft.zip(x, y)))
+    a, b = ft.from_flat(jagged(3).leaves), ft.from_flat(jagged(2).leaves)
+    with pytest.raises((LaunchError, ShapeError), match="PTO-F190"):
+        kernel(a, b)
+    same(kernel(a, a), ft.map(lambda e: e + e, a))
