@@ -12,9 +12,9 @@ A compile-time error reads::
     called from attention.py:12:1
     help: start with `pl.zeros((64, 64), pl.f32)`
 
-Codes are `PTO-` + a letter (S syntax, T types, H shapes, L loops and schedules, P parsing, R range inference, X target,
-A arguments, tasks and commands, B bounds, N names and values) + a number; each means one thing and has a page in
-`error_pages`.
+Codes are `PTO-` + a letter (S syntax, T types, H shapes, L loops and schedules, P parsing, R range inference, F lists
+and parallel functions, X target, A arguments, tasks and commands, B bounds, N names and values) + a number; each means
+one thing and has a page in `error_pages`.
 """
 
 from __future__ import annotations

@@ -316,17 +316,16 @@ def _filler(x: Any, value: Any, what: str) -> Any:
     """A list of one element, like those of `x`, of which every leaf is `value`."""
     if isinstance(x, Zipped):
         return Zipped(tuple(_filler(part, value, what) for part in x.parts), x.levels)
-    inner: list[Array] = []
+    offsets: list[Array] = []
     for level in x.offsets:
         counts = np.diff(level).reshape(len(x), -1)
         if bool(np.any(counts != counts[0])):
             raise failure(ShapeError, "PTO-F040", f"{what} pads a list of lists of different lengths",
                           "pad the inner lists to one length, or use no padding")  # fmt: skip
-        inner.append(from_counts(counts[0]))
-    count = int(inner[-1][-1]) if inner else 1
+        offsets.append(from_counts(counts[0]))
+    count = int(offsets[-1][-1]) if offsets else 1
     leaf = np.empty((1, *x.leaf_shape), x.dtype.numpy)
     leaf[0] = _fill_value(value, x, what)
-    offsets = [*(_evenly(1, len(level) - 1) for level in inner[:1]), *inner[1:]] if inner else []
     return FractalTensor((leaf,), np.zeros(count, np.int64), offsets)
 
 

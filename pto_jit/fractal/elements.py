@@ -175,7 +175,7 @@ def stack_tuples(tuples: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
         kinds = ", ".join(map(str, dict.fromkeys(map(kind_of, values))))
         raise failure(TypeMismatchError, "PTO-F023", f"ft.zip of tuples of different types: {kinds}",
                       "all tuples have one type")  # fmt: skip
-    return stack(alike, materialise=False)
+    return tuple(zip_up(column) for column in stack(alike, materialise=False))
 
 
 def empty_list(kind: ElementType, sample: Any, tried: bool) -> Any:
