@@ -293,6 +293,19 @@ class BoundKernel(Generic[P, R]):
     def __doc__(self) -> str | None:  # type: ignore[override]
         return self.__func__.__doc__
 
+    def __eq__(self, other: object) -> bool:
+        """As bound methods compare: one function of one object."""
+        if not isinstance(other, BoundKernel):
+            return NotImplemented
+        return self.__func__ is other.__func__ and self.__self__ is other.__self__
+
+    def __hash__(self) -> int:
+        return hash((id(self.__func__), id(self.__self__)))
+
+    def __reduce__(self) -> Any:
+        """Pickled and copied like a bound method: the method of that name of the object, or of its copy."""
+        return getattr, (self.__self__, self.__func__.__name__)
+
     def __repr__(self) -> str:
         return f"<{self.__func__!r} of {self.__self__!r}>"
 

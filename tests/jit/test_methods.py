@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
+import pickle
 import threading
 from typing import Any
 
@@ -234,3 +236,16 @@ def test_a_named_incore_method_is_a_task_of_orchestration() -> None:
     worker.gain = 4.0
     worker.forward(x, y)
     np.testing.assert_array_equal(y, x * 4)
+
+
+def test_a_bound_kernel_is_compared_copied_and_pickled_as_a_bound_method() -> None:
+    layer = Layer(np.full(3, 2.0))
+    assert layer.forward == layer.forward and len({layer.forward, layer.forward}) == 1
+    assert layer.forward != Layer(layer.weight).forward and layer.forward != 3
+    other = copy.deepcopy(layer.forward)
+    other.__self__.scale = 5.0
+    assert other.__self__.weight is not layer.weight and copy.copy(layer.forward) == layer.forward
+    for forward, factor in ((layer.forward, 4.0), (other, 10.0), (pickle.loads(pickle.dumps(other)), 10.0)):
+        y = np.zeros(3)
+        forward(np.ones(3), y)
+        assert y.tolist() == [factor + 0.5] * 3
