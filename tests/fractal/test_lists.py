@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import ast
+import doctest
+import importlib
 import pickle
 from pathlib import Path
 from typing import Any
@@ -163,6 +165,11 @@ def test_what_a_trial_says_gives_way_to_what_was_computed() -> None:
 
 
 # -- annotations, imports -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", ["", ".access", ".building", ".parallel", ".tensor", ".tensors", ".zipped"])
+def test_examples_in_docstrings(module: str) -> None:
+    assert doctest.testmod(importlib.import_module(f"pto_jit.fractal{module}")).failed == 0
 
 
 def test_annotations() -> None:
