@@ -9,7 +9,7 @@ from typing import Any
 from pto_jit.errors import ArgumentError, TargetError, similar
 from pto_jit.slotted import frozen, replace
 
-TARGETS = ("cpu", "c", "neon", "cuda")
+TARGETS = ("cpu", "c", "neon", "cuda", "ascend")
 
 
 @frozen

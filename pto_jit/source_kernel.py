@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+from pto_jit.building import collector_paused
 from pto_jit.codegen.params import Param
 from pto_jit.compiled import Compiled
 from pto_jit.compiler import Stages, lower
@@ -89,6 +90,18 @@ class SourceKernel:
         return self.loaded
 
 
+    def files(self, ir: Callable[[str], str]) -> dict[str, str]:
+        """What is written; `ir`: the text of a stage."""
+        from pto_jit.targets.c.written import written_files
+
+        return {f"{self.built.source.stem}.pto": ir(FINAL), **written_files(self.built.source)}
+
+    def library(self, directory: str | Path, kind: Literal["static", "shared"]) -> list[Path]:
+        from pto_jit.aot import source_library
+
+        return source_library(self.built.source, directory, kind)
+
+
 class SourceCompiled(Compiled):
     """`Compiled` for sources: the last stage is the one that they were written from."""
 
@@ -106,29 +119,29 @@ class SourceCompiled(Compiled):
     def sources(self) -> dict[str, str]:
         """The program in C, the headers it includes, the program in `.pto` form, and a README with the command that
         compiles them: name -> text."""
-        from pto_jit.targets.c.written import written_files
-
-        built = self._kernel.built
-        return {f"{built.source.stem}.pto": self.ir(FINAL), **written_files(built.source)}
+        return self._kernel.files(self.ir)
 
     def library(self, directory: str | Path, kind: Literal["static", "shared"] = "static") -> list[Path]:
         """As `Compiled.library`: for this processor, or with a cross compiler for that of the target."""
-        from pto_jit.aot import source_library
-
-        return source_library(self._kernel.built.source, directory, kind)
+        return self._kernel.library(directory, kind)
 
 
 def make(
     function: Callable[..., Any], call: Arguments, options: Options, signature: str, reason: str, suffix: str = ""
 ) -> SourceKernel:
     """The sources of a specialisation.  `suffix`: of the names that a linker sees, for many in one program."""
+    if options.target == "ascend":
+        from pto_jit import ascend_kernel  # which others do not need
+
+        return ascend_kernel.make(function, call, options, signature, reason)  # type: ignore[return-value]
     start = time.perf_counter()
-    stages = lower(function, call.params, options)
-    stages.modules = {name: m for name, m in stages.modules.items() if name != "scheduled"}
-    module = stages.modules[FINAL]
-    before = time.perf_counter()
-    source = write_source(module, debug=options.debug or config.debug, dialect=_dialect(options), suffix=suffix,
-                          tasks=stages.tasks)  # fmt: skip
+    with collector_paused():
+        stages = lower(function, call.params, options)
+        stages.modules = {name: m for name, m in stages.modules.items() if name != "scheduled"}
+        module = stages.modules[FINAL]
+        before = time.perf_counter()
+        source = write_source(module, debug=options.debug or config.debug, dialect=_dialect(options), suffix=suffix,
+                              tasks=stages.tasks)  # fmt: skip
     stages.timings[options.target] = time.perf_counter() - before
     built = SourceBuilt(source, module, stages.results, stages, time.perf_counter() - start)
     info = Specialization(signature, "compiled", reason, built.seconds)

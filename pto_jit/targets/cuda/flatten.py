@@ -104,7 +104,15 @@ def _substituted(body: Block, mapping: dict[str, Operand]) -> Block:
     return substitute(body, {marked[name]: operand for name, operand in mapping.items()})
 
 
+class Unsupported(TargetError):
+    """A program that cannot be divided into kernels: what, where, and the nearest thing that works."""
+
+    def __init__(self, what: str, loc: Loc, instead: str) -> None:
+        place = f"\n  --> {loc}" if loc.lineno else ""
+        super().__init__(f"PTO-X100: the cuda target does not do {what}{place}\nhelp: {instead}")
+        self.what, self.loc, self.instead = what, loc, instead
+
+
 def unsupported(what: str, loc: Loc, instead: str) -> TargetError:
-    """A program that this target cannot take: what, where, and the nearest thing that works."""
-    place = f"\n  --> {loc}" if loc.lineno else ""
-    return TargetError(f"PTO-X100: the cuda target does not do {what}{place}\nhelp: {instead}")
+    """The error for a program that this target cannot take."""
+    return Unsupported(what, loc, instead)

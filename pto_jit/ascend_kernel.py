@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: MIT
+"""A specialisation as sources for an Ascend 910B: written, never launched from here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from pto_jit.codegen.params import Param
+from pto_jit.compiler import Stages, lower
+from pto_jit.errors import TargetError
+from pto_jit.kernel import Kernel, Specialization
+from pto_jit.options import Options
+from pto_jit.reading import Arguments
+from pto_jit.slotted import mutable
+from pto_jit.targets.ascend.program import AscendProgram, compile_module
+
+FINAL = "fused"
+"""The stage that kernels are made from."""
+
+
+@mutable(eq=False)
+class AscendBuilt:
+    """A written program with the stages it went through."""
+
+    program: AscendProgram
+    results: Any
+    stages: Stages
+    seconds: float
+    origin: str = "compiled"
+    small_below: int = 0
+
+
+@mutable(eq=False)
+class AscendKernel:
+    """A specialisation as sources.  info, params, key, options: as in `Kernel`."""
+
+    info: Specialization
+    built: AscendBuilt
+    function: Callable[..., Any]
+    params: list[Param]
+    key: tuple[Any, ...]
+    options: Options
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    mismatch = Kernel.mismatch
+
+    def check_writable(self, call: Arguments, parameters: Any) -> None:
+        """Sources can be written whatever the arguments are."""
+
+    def launch(self, call: Arguments, values: tuple[Any, ...]) -> Any:
+        raise TargetError(
+            f"PTO-X212: `{self.name}` is written for an Ascend 910B, and kernels are not launched there from Python\n"
+            "help: write the sources with `compiled.write(directory)` and build them as its README says, or use "
+            'target="cpu" here'
+        )
+
+    def bind(self, call: Arguments, values: tuple[Any, ...]) -> Any:
+        return self.launch(call, values)
+
+    def files(self, ir: Callable[[str], str]) -> dict[str, str]:
+        """Kernels, host code, the program in `.pto` form, and a README with the commands that build it."""
+        return {f"{self.built.program.module.name}.pto": ir("kernels"), **self.built.program.sources}
+
+    def library(self, directory: str | Path, kind: Literal["static", "shared"]) -> list[Path]:
+        raise TargetError(
+            "PTO-X203: there are no libraries for the ascend target\n"
+            "help: write the sources with `compiled.write(directory)` and build them as its README says"
+        )
+
+
+def make(function: Callable[..., Any], call: Arguments, options: Options, signature: str, reason: str) -> AscendKernel:
+    """Write a specialisation."""
+    start = time.perf_counter()
+    stages = lower(function, call.params, options)
+    stages.modules = {name: m for name, m in stages.modules.items() if name != "scheduled"}
+    before = time.perf_counter()
+    program = compile_module(stages.modules[FINAL])
+    stages.modules["kernels"] = program.module
+    stages.timings["ascend"] = time.perf_counter() - before
+    built = AscendBuilt(program, stages.results, stages, time.perf_counter() - start)
+    info = Specialization(signature, "compiled", reason, built.seconds)
+    return AscendKernel(info, built, function, call.params, call.key, options)

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: MIT
+"""What each node of a form touches, and with which pipe: read from the table of instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pto_jit.slotted import frozen
+from pto_jit.targets.ascend.form import (
+    Assignment,
+    Branch,
+    Buffer,
+    ElementStore,
+    Global,
+    Instruction,
+    Loop,
+    Node,
+    Tile,
+)
+from pto_jit.targets.ascend.instructions import ROWS
+from pto_jit.targets.ascend.machine import SCRATCH, Pipe
+
+RESERVED = Buffer("reserved", "Vec", SCRATCH[1], 1, SCRATCH[0])
+"""What row broadcasts use as scratch memory."""
+
+
+@frozen(eq=False)
+class Access:
+    """A node reads or writes a buffer, or a tensor by its name."""
+
+    what: Buffer | str
+    write: bool
+
+
+def pipe_of(node: Node) -> Pipe | None:
+    """The pipe that works on a node; None for one that no data goes through."""
+    if isinstance(node, Instruction):
+        return ROWS[node.name].pipe
+    if isinstance(node, ElementStore) or (isinstance(node, Assignment) and (node.reads or node.memory)):
+        return "S"
+    return None
+
+
+def accesses(node: Node) -> tuple[Access, ...]:
+    if isinstance(node, ElementStore):
+        return (Access(node.root, True),)
+    if isinstance(node, Assignment):
+        out = () if node.reads is None else (Access(node.reads.buffer, False),)
+        return out if node.memory is None else (*out, Access(node.memory, False))
+    if not isinstance(node, Instruction):
+        return ()
+    row = ROWS[node.name]
+    found: list[Access] = []
+    roles = _roles(row.operands, node.args)
+    for role, arg in zip(roles, node.args, strict=True):
+        if isinstance(arg, str):
+            continue
+        what = arg.root if isinstance(arg, Global) else arg.buffer
+        if role in "dt":
+            found.append(Access(what, True))
+        if role in "st":
+            found.append(Access(what, False))
+    if row.scratch:
+        found.append(Access(RESERVED, True))
+    return tuple(found)
+
+
+def _roles(operands: tuple[str, ...], args: tuple[Tile | Global | str, ...]) -> list[str]:
+    """The role of each argument; a scalar may stand before the tile that it is divided by."""
+    roles = [o[0] for o in operands]
+    scalars = [isinstance(a, str) for a in args]
+    if [r == "x" for r in roles] != scalars:
+        rest = iter(r for r in roles if r != "x")
+        roles = ["x" if s else next(rest) for s in scalars]
+    return roles
+
+
+def walk(nodes: list[Node]) -> Iterator[Node]:
+    for node in nodes:
+        yield node
+        if isinstance(node, Loop):
+            yield from walk(node.body)
+        elif isinstance(node, Branch):
+            yield from walk(node.then)
+            yield from walk(node.orelse)

@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: MIT
+"""Kernels of the cube core: matrix products of tiles that are loaded, added up, and stored.
+
+A tile goes from global memory to L1 (in fractals, a transposed one by reading the rows as columns), slices of its
+contraction go on to L0A and L0B, and their products are added up in L0C, which is stored, in 16 bits if that is asked
+for.  The tiles of L0 are *compact*: their layout follows the valid extents, which is what the multiplier assumes.
+"""
+
+from __future__ import annotations
+
+from pto_jit.dtypes import DType, f32, i32
+from pto_jit.errors import Loc
+from pto_jit.ir.nodes import Const, For, Func, Op, Operand, Var
+from pto_jit.ir.types import TileType
+from pto_jit.ir.walk import statements
+from pto_jit.slotted import mutable
+from pto_jit.targets.ascend.form import Assignment, Branch, Buffer, Instruction, Loop, Tile
+from pto_jit.targets.ascend.machine import CAPACITY, Space
+from pto_jit.targets.ascend.refusals import too_large, unsupported
+from pto_jit.targets.ascend.values import Expr, Size
+from pto_jit.targets.ascend.writer import KernelWriter, Tensor, least, text, total
+from pto_jit.targets.cuda.facts import Facts
+
+_INPUTS = frozenset(["f16", "bf16", "f32", "i8"])
+_STRIDE = 65535
+"""The most elements between two rows that are read in fractals."""
+
+
+@mutable(eq=False)
+class Matrix:
+    """A loaded tile in L1: `turned` when its rows were read as columns."""
+
+    name: str
+    dtype: DType
+    capacity: tuple[int, int]
+    valid: tuple[Size, Size]
+    turned: bool
+    buffer: Buffer
+
+
+@mutable(eq=False)
+class Sum:
+    """Products added up in L0C; `empty`: the C++ variable that says whether nothing was added yet (None: never)."""
+
+    name: str
+    dtype: DType
+    capacity: tuple[int, int]
+    valid: tuple[Size, Size] | None
+    buffer: Buffer
+    empty: str | None
+
+
+class CubeWriter(KernelWriter):
+    """Writes a kernel of matrix products."""
+
+    core = "cube"
+
+    def __init__(self, func: Func, facts: Facts, sizes: dict[str, int]) -> None:
+        super().__init__(func, facts, sizes)
+        self.matrices: dict[str, Matrix] = {}
+        self.sums: dict[str, Sum] = {}
+        ops = [s for s in statements(func.body) if isinstance(s, Op)]
+        self.turned = {s.args[0].name for s in ops if s.op == "transpose" and isinstance(s.args[0], Var)}
+        straight = {a.name for s in ops if s.op == "dot" for a in s.args if isinstance(a, Var)}
+        both = self.turned & straight
+        if both:
+            raise unsupported(
+                f"a product of `{min(both)}` and of its transpose", func.loc, "load it twice, once for each"
+            )
+
+    def tile_operation(self, op: Op) -> None:
+        match op.op:
+            case "load":
+                self.load(op)
+            case "transpose" if op.args[0].name in self.matrices:  # type: ignore[union-attr]
+                if op.attr("axes") != (1, 0):
+                    raise unsupported("this transpose of an operand of a product", op.loc, "exchange the last two axes")
+                source = self.matrices[op.args[0].name]  # type: ignore[union-attr]
+                self.matrices[op.results[0].name] = source
+            case "full":
+                self.full(op)
+            case "dot":
+                self.dot(op)
+            case "cast" | "copy" if op.args[0].name in self.sums:  # type: ignore[union-attr]
+                self.sums[op.results[0].name] = self.sums[op.args[0].name]  # type: ignore[union-attr]
+            case "store":
+                self.store(op)
+            case _:
+                raise unsupported(
+                    f"`{op.op}` of tiles between or before matrix products", op.loc,
+                    "use the result only after the last product, or store it and load it in another loop",
+                )  # fmt: skip
+
+    # -- operands -------------------------------------------------------------------------------------------------
+
+    def load(self, op: Op) -> None:
+        tensor = self.tensor(op.args[0])
+        rank = len(tensor.extents)
+        typ = op.results[0].type
+        assert isinstance(typ, TileType)
+        if tensor.dtype.name not in _INPUTS:
+            raise unsupported(f"matrix products of {tensor.dtype}", op.loc, "use f16, bf16, f32 or i8")
+        offsets, extents = op.args[1 : 1 + rank], op.args[1 + rank : 1 + 2 * rank]
+        if rank < 2 or op.attr("pad"):
+            raise unsupported(
+                "this load of an operand of a product", op.loc, "load a tile of two axes, without a pad value"
+            )
+        for offset in offsets:
+            self.not_negative(offset, op.loc)
+        for axis in range(rank - 2):
+            constant = isinstance(extents[axis], Const) and extents[axis].value == 1  # type: ignore[union-attr]
+            if not constant or self.clipped(tensor, axis, offsets[axis], 1) != 1:
+                raise unsupported("products of more than two axes", op.loc, "take one matrix at a time")
+        rows = self.clipped(tensor, rank - 2, offsets[-2], self.size(extents[-2]))
+        columns = self.clipped(tensor, rank - 1, offsets[-1], self.size(extents[-1]))
+        stride, transposed = tensor.strides[-2], False
+        if tensor.strides[-1] != 1:  # a transposed view: its columns are contiguous
+            if stride != 1:
+                raise unsupported(
+                    "a tensor neither of whose last axes is contiguous", op.loc, "pass a contiguous array"
+                )
+            stride, transposed = tensor.strides[-1], True
+        capacity = (self.fractals(extents[-2], tensor.dtype, op.loc), self.fractals(extents[-1], tensor.dtype, op.loc))
+        turned = op.results[0].name in self.turned
+        if turned:
+            transposed, rows, columns, capacity = not transposed, columns, rows, (capacity[1], capacity[0])
+        self.limit_stride(stride, op.loc)
+        size = capacity[0] * capacity[1] * tensor.dtype.bytes
+        matrix = Matrix(op.results[0].name, tensor.dtype, capacity, (rows, columns), transposed, self.memory(
+            op.results[0].name, "Mat", size))  # fmt: skip
+        height, width = (
+            self.named(rows, f"{matrix.name}_rows", op.loc),
+            self.named(columns, f"{matrix.name}_columns", op.loc),
+        )
+        layout = "zn" if transposed else "nz"
+        tile = Tile(
+            self.names.fresh(matrix.name),
+            matrix.dtype,
+            capacity[0],
+            capacity[1],
+            (height, width),
+            layout,
+            matrix.buffer,
+        )
+        self.declare(tile, op.loc)
+        pointer = self.pointer(tensor, offsets, op.loc)
+        memory = self.rectangle(tensor, f"{matrix.name}_in_{tensor.root}", pointer, (height, width), stride, op.loc,
+                                transposed)  # fmt: skip
+        self.nodes.append(Instruction("TLOAD_L1", (tile, memory), op.loc))
+        self.scopes[-1][f"@{id(matrix.buffer)}"] = tile  # type: ignore[assignment]
+        self.matrices[op.results[0].name] = matrix
+
+    def fractals(self, extent: Operand, dtype: DType, loc: Loc) -> int:
+        """An extent in whole fractals, whichever way round they lie."""
+        unit = 32 if dtype.bytes == 1 else 16
+        return -(-self.bound(extent, loc) // unit) * unit
+
+    def limit_stride(self, stride: Size, loc: Loc) -> None:
+        if isinstance(stride, int):
+            if stride > _STRIDE:
+                raise unsupported(f"rows that begin {stride} elements apart as operands of a product", loc,
+                                  f"use tensors with rows of at most {_STRIDE} elements")  # fmt: skip
+        else:
+            self.check(
+                f"{text(stride)} <= {_STRIDE}", f"rows of operands of products are at most {_STRIDE} elements apart"
+            )
+
+    def memory(self, name: str, space: Space, size: int) -> Buffer:
+        buffer = Buffer(name, space, -(-size // 512) * 512)
+        self.buffers.append(buffer)
+        return buffer
+
+    # -- products -------------------------------------------------------------------------------------------------
+
+    def full(self, op: Op) -> None:
+        value = op.args[0]
+        typ = op.results[0].type
+        assert isinstance(typ, TileType)
+        if not (isinstance(value, Const) and float(value.value) == 0.0) or typ.dtype not in (f32, i32):
+            raise unsupported("a sum of products that does not start from zeros of f32 or i32", op.loc,
+                              "start from pl.zeros(..., pl.f32), and add the rest to the result")  # fmt: skip
+        rows, columns = (-(-self.bound(e, op.loc) // 16) * 16 for e in op.args[-2:])
+        known = self.sums.get(op.results[0].name)
+        if known is None:
+            known = self.new_sum(op.results[0].name, typ.dtype, (rows, columns), op.loc)
+            known.empty = self.names.fresh(f"{known.name}_is_zero")
+            self.nodes.append(Assignment("bool", known.empty, "true", op.loc, constant=False))
+        else:
+            assert known.empty is not None
+            self.nodes.append(Assignment("", known.empty, "true", op.loc))
+
+    def new_sum(self, name: str, dtype: DType, capacity: tuple[int, int], loc: Loc) -> Sum:
+        out = Sum(
+            self.names.fresh(name), dtype, capacity, None, self.memory(name, "Acc", capacity[0] * capacity[1] * 4), None
+        )
+        self.sums[name] = out
+        return out
+
+    def dot(self, op: Op) -> None:
+        var = op.results[0]
+        left, right = (self.matrices.get(a.name) for a in op.args[:2])  # type: ignore[union-attr]
+        if left is None or right is None:
+            raise unsupported("a product of tiles that are computed", op.loc,
+                              "store the tile into a tensor, and load it in another parallel loop")  # fmt: skip
+        dtype = i32 if left.dtype.kind == "i" else f32
+        capacity = (left.capacity[0], right.capacity[1])
+        known = self.sums.get(op.args[2].name) if len(op.args) == 3 else None  # type: ignore[union-attr]
+        if len(op.args) == 3 and known is None:
+            raise unsupported("a sum of products that starts from a computed tile", op.loc,
+                              "start from pl.zeros(..., pl.f32), and add the rest to the result")  # fmt: skip
+        if known is None:
+            known = self.new_sum(var.name, dtype, capacity, op.loc)
+            known.empty = self.names.fresh(f"{known.name}_is_zero")
+            self.nodes.append(Assignment("bool", known.empty, "true", op.loc, constant=False))
+        if known.capacity != capacity or known.dtype != dtype:
+            raise unsupported("products of different shapes or dtypes in one sum", op.loc, "add them up separately")
+        self.sums[var.name] = known
+        self.same_contraction(left, right, op.loc)
+        known.valid = (left.valid[0], right.valid[1])
+        self.multiply(known, left, right, op.loc)
+
+    def same_contraction(self, left: Matrix, right: Matrix, loc: Loc) -> None:
+        a, b = left.valid[1], right.valid[0]
+        if a == b:
+            return
+        one, other = self.clips.get(text(a)), self.clips.get(text(b))
+        if one and other and (one[0], one[2]) == (other[0], other[2]):
+            a, b = one[1], other[1]
+        if isinstance(a, int) and isinstance(b, int) and a != b:
+            raise unsupported(f"a product over {a} and {b} elements", loc, "load tiles of one extent")
+        if not (self.launch_time(a) and self.launch_time(b)):
+            raise unsupported("a product whose contracted extents are not known to be equal", loc,
+                              "take the extents from the same tensor")  # fmt: skip
+        self.check(f"{text(a)} == {text(b)}", "the contracted extents of a product are equal")
+
+    def multiply(self, out: Sum, left: Matrix, right: Matrix, loc: Loc) -> None:
+        """Slice after slice of the contraction through L0A and L0B."""
+        depth = left.capacity[1]
+        size = left.dtype.bytes
+        slice_ = self.slice_of(left, right, loc)
+        count = left.valid[1]
+        if slice_ >= depth:
+            self.step(out, left, right, slice_, "0", count, loc)
+            return
+        var = self.names.fresh("k")
+        loop = Loop(var, "0", text(count), str(slice_), [], loc=loc)
+        loop.turn = self.names.fresh("turn")
+        self.nodes.append(loop)
+        self.loops.append(loop)
+        with self.inside(loop.body):
+            self.scopes[-1][var] = var
+            whole = isinstance(count, int) and count % slice_ == 0
+            rest = slice_ if whole else least(slice_, total(count, Expr(var, frozenset([var])), "-"))
+            self.step(out, left, right, slice_, var, rest, loc)
+        self.loops.pop()
+        del size
+
+    def slice_of(self, left: Matrix, right: Matrix, loc: Loc) -> int:
+        """How much of the contraction fits L0A and L0B twice, or at least once."""
+        unit = 32 if left.dtype.bytes == 1 else 16
+        widest = max(left.capacity[0], right.capacity[1]) * left.dtype.bytes
+        for copies in (2, 1):
+            fits = CAPACITY["Left"] // copies // widest // unit * unit
+            if fits:
+                return min(left.capacity[1], fits)
+        raise too_large(
+            f"tiles of {left.capacity[0]} x {right.capacity[1]} do not fit L0A and L0B", loc, "use smaller tiles"
+        )
+
+    def step(self, out: Sum, left: Matrix, right: Matrix, depth: int, at: str, count: Size, loc: Loc) -> None:
+        """One slice: `depth` is what there is memory for, `count` what is valid."""
+        k = self.named(count, "k_count", loc)
+        rows = self.named(left.valid[0], f"{left.name}_rows", loc)
+        columns = self.named(right.valid[1], f"{right.name}_columns", loc)
+        size = left.dtype.bytes
+        a = Tile(self.names.fresh(f"{left.name}_left"), left.dtype, left.capacity[0], depth, (rows, k), "left",
+                 self.memory(left.name, "Left", left.capacity[0] * depth * size))  # fmt: skip
+        b = Tile(self.names.fresh(f"{right.name}_right"), right.dtype, depth, right.capacity[1], (k, columns), "right",
+                 self.memory(right.name, "Right", depth * right.capacity[1] * size))  # fmt: skip
+        self.declare(a, loc)
+        self.declare(b, loc)
+        self.nodes.append(Instruction("TEXTRACT_LEFT", (a, self.in_l1(left), "0", at), loc))
+        self.nodes.append(Instruction("TEXTRACT_RIGHT", (b, self.in_l1(right), at, "0"), loc))
+        c = self.sum_tile(out, out.dtype, (rows, columns), loc)
+        assert out.empty is not None
+        self.nodes.append(Branch(
+            out.empty, [Instruction("TMATMUL", (c, a, b), loc)], [Instruction("TMATMUL_ACC", (c, c, a, b), loc)], loc
+        ))  # fmt: skip
+        self.nodes.append(Assignment("", out.empty, "false", loc))
+
+    def in_l1(self, matrix: Matrix) -> Tile:
+        for scope in self.scopes:
+            found = scope.get(f"@{id(matrix.buffer)}")
+            if isinstance(found, Tile):
+                return found
+        raise unsupported(f"an operand `{matrix.name}` that is loaded in a branch", self.func.loc, "load it before")
+
+    def sum_tile(self, out: Sum, dtype: DType, valid: tuple[int | str, int | str], loc: Loc) -> Tile:
+        tile = Tile(self.names.fresh(out.name), dtype, *out.capacity, valid, "acc", out.buffer)
+        self.declare(tile, loc)
+        return tile
+
+    # -- results --------------------------------------------------------------------------------------------------
+
+    def store(self, op: Op) -> None:
+        out = self.sums.get(op.args[0].name)  # type: ignore[union-attr]
+        if out is None or out.valid is None:
+            raise unsupported("storing a tile that is no sum of products in a kernel with products", op.loc,
+                              "store it in another loop")  # fmt: skip
+        tensor = self.tensor(op.args[1])
+        rank = len(tensor.extents)
+        offsets = op.args[2:]
+        if rank < 2 or tensor.strides[-1] != 1:
+            raise unsupported("this store of a product", op.loc, "store into contiguous rows")
+        if (out.dtype, tensor.dtype.name) not in ((f32, "f32"), (f32, "f16"), (f32, "bf16"), (i32, "i32")):
+            raise unsupported(
+                f"storing a product of {out.dtype} as {tensor.dtype}", op.loc, "store f32, f16, bf16 or i32"
+            )
+        for offset in offsets:
+            self.not_negative(offset, op.loc)
+        rows = self.cut(out.valid[0], tensor, rank - 2, offsets[-2], op.loc)
+        columns = self.cut(out.valid[1], tensor, rank - 1, offsets[-1], op.loc)
+        extents = (self.named(rows, f"{out.name}_rows", op.loc), self.named(columns, f"{out.name}_columns", op.loc))
+        pointer = self.pointer(tensor, offsets, op.loc)
+        memory = self.rectangle(tensor, f"{out.name}_in_{tensor.root}", pointer, extents, tensor.strides[-2], op.loc)
+        tile = self.sum_tile(out, out.dtype, extents, op.loc)
+        self.nodes.append(Instruction("TSTORE_ACC", (memory, tile), op.loc))
+
+    def cut(self, valid: Size, tensor: Tensor, axis: int, offset: Operand, loc: Loc) -> Size:
+        """Valid extents of a result, which must lie in the tensor it is stored into."""
+        limit, at = tensor.extents[axis], self.size(offset)
+        if not self.visible(valid):
+            raise unsupported("a product whose extents are known in a loop only", loc, "give tiles constant extents")
+        if isinstance(valid, int) and self.clipped(tensor, axis, offset, valid) == valid:
+            return valid
+        if valid == limit and at == 0:
+            return valid
+        clip = self.clips.get(text(valid))
+        other = valid if clip is None and at == 0 else clip[1] if clip is not None and clip[2] == at else None
+        if other is not None and self.launch_time(other) and self.launch_time(limit):
+            if other != limit:
+                self.check(f"{text(other)} <= {text(limit)}", "results are not larger than what they are stored into")
+            return valid
+        raise unsupported(
+            "a store of a product that may be cut", loc, "store at the places that the operands were loaded from"
+        )
+
+
+def has_products(func: Func) -> bool:
+    return any(isinstance(s, Op) and s.op == "dot" for s in statements(func.body))
+
+
+def is_sequential(loop: For) -> bool:
+    return loop.kind == "sequential"

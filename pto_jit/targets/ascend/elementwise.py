@@ -1,0 +1,371 @@
+# SPDX-License-Identifier: MIT
+"""Elementwise operations in instructions of the vector core.
+
+What is broadcast decides the instruction: tiles of one shape have one, a column against a tile is a row broadcast
+(`TROWEXPANDSUB`), a row against a tile a column broadcast (`TCOLEXPANDADD`), a number a tile-scalar instruction.  A
+smaller left operand of a subtraction or division is broadcast first, as there is no instruction for that order.
+
+16-bit floats are computed with in f32 where the core has no instruction that rounds correctly for them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pto_jit.dtypes import DType, bf16, bool_, f16, f32, i16, i32
+from pto_jit.errors import Loc
+from pto_jit.ir.nodes import Const, Op
+from pto_jit.targets.ascend.refusals import unsupported
+from pto_jit.targets.ascend.values import Size, Span, Value, joint
+
+if TYPE_CHECKING:
+    from pto_jit.targets.ascend.tiles import TileWriter
+
+_BINARY = {"add": "ADD", "sub": "SUB", "mul": "MUL", "div": "DIV", "max": "MAX", "min": "MIN",
+           "maximum": "MAX", "minimum": "MIN"}  # fmt: skip
+_COMMUTE = ("ADD", "MUL", "MAX", "MIN")
+_EXACT_IN_HALF = frozenset("add sub mul max min maximum minimum neg abs relu copy select".split())
+_COMPARE = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE"}
+_ROUNDINGS = {"floor": "FLOOR", "ceil": "CEIL", "round": "RINT", "trunc": "TRUNC"}
+_SQRT_2_OVER_PI, _CUBIC = 0.7978845608028654, 0.044715
+
+Operand = Value | str
+
+
+class Elementwise:
+    """Writes operations into the kernel of a `VectorWriter`."""
+
+    def __init__(self, writer: TileWriter) -> None:
+        self.w = writer
+
+    def operation(self, op: Op) -> None:
+        w = self.w
+        args = [w.value(a) for a in op.args]
+        var = op.results[0]
+        data = op.args[1] if op.op == "select" else op.args[0]
+        dtype, result = data.type.dtype, var.type.dtype  # type: ignore[union-attr]
+        to = w.destination(var)
+        for value in args:
+            if isinstance(value, Value) and not value.is_mask:
+                w.checked(value.dtype, op.loc)
+        if op.op == "cast":
+            assert isinstance(args[0], Value)
+            self.converted(args[0], result, to, op.loc)
+            return
+        if op.op in ("isnan", "isinf", "isfinite"):
+            assert isinstance(args[0], Value)
+            self.classify(op.op, self._wide(args[0], op.loc), to, op.loc)
+            return
+        if op.op in _COMPARE:
+            if dtype.kind == "b":
+                raise unsupported("comparing truth values", op.loc, "combine them with &, | and ~")
+            self.compare(_COMPARE[op.op], *(self._wide(a, op.loc) for a in args), to=to, loc=op.loc)
+            return
+        if dtype.kind == "b":
+            self.logic(op, args, to)
+            return
+        small = dtype in (f16, bf16)
+        if small and (dtype == bf16 or op.op not in _EXACT_IN_HALF) and op.op not in ("copy",):
+            wide = [a if isinstance(a, str) or a.is_mask else self.converted(a, f32, w.temp, op.loc) for a in args]
+            out = self.compute(op, wide, w.temp, f32)
+            self.converted(out, dtype, to, op.loc)
+            return
+        self.compute(op, args, to, dtype)
+
+    def _wide(self, value: Operand, loc: Loc) -> Operand:
+        """16-bit floats are compared in f32."""
+        if isinstance(value, Value) and value.dtype in (f16, bf16):
+            return self.converted(value, f32, self.w.temp, loc)
+        if isinstance(value, Value) and value.dtype == i16:
+            return self.converted(value, f32, self.w.temp, loc)
+        return value
+
+    # -- by operation ---------------------------------------------------------------------------------------------
+
+    def compute(self, op: Op, args: list[Operand], to: Any, dtype: DType) -> Value:
+        """`op` on tiles and numbers of one dtype."""
+        w, loc = self.w, op.loc
+        name = op.op
+        if name in _BINARY:
+            if name == "div" and not dtype.is_float:
+                raise unsupported("a division of integers", loc, "convert them to f32")
+            return self.binary(_BINARY[name], args[0], args[1], to, loc)
+        if name == "select":
+            return self.select(args[0], args[1], args[2], dtype, to, loc)
+        x = args[0]
+        assert isinstance(x, Value)
+        match name:
+            case "copy":
+                return self.unary("TMOV", x, to, loc)
+            case "neg":
+                return self.scaled("TMULS", x, "-1", to, loc)
+            case "square":
+                return self.binary("MUL", x, x, to, loc)
+            case "abs" if dtype.is_float:
+                return self.unary("TABS", x, to, loc)
+            case "abs":
+                return self.binary("MAX", x, self.scaled("TMULS", x, "-1", w.temp, loc), to, loc)
+            case "relu" if dtype != i16:
+                return self.unary("TRELU", x, to, loc)
+            case "relu":
+                return self.scaled("TMAXS", x, "0", to, loc)
+            case "not" if dtype in (i16, i32):
+                return self.unary("TNOT", x, to, loc)
+            case "and" | "or" if dtype in (i16, i32) and all(isinstance(a, Value) for a in args):
+                return self.same(f"T{name.upper()}", args, to, loc)
+            case "shl" | "shr" if dtype in (i16, i32) and isinstance(op.args[1], Const):
+                return self.scaled(f"TSH{name[-1].upper()}S", x, str(args[1]), to, loc)
+            case "sign":
+                up = self.compare("GT", x, "0", to=w.temp, loc=loc)
+                down = self.compare("LT", x, "0", to=w.temp, loc=loc)
+                lower = self.select(down, "-1", x, dtype, w.temp, loc)
+                return self.select(up, "1", lower, dtype, to, loc)
+            case _:
+                pass
+        if dtype == f32:
+            found = self.function(op, x, to)
+            if found is not None:
+                return found
+        raise unsupported(
+            f"`{name}` of tiles of {dtype}", loc, "see docs/ascend.md for what there is, or compute it in f32"
+        )
+
+    def function(self, op: Op, x: Value, to: Any) -> Value | None:
+        """Functions of f32: the core's own exponential, logarithm and root, and what they make up."""
+        w, loc = self.w, op.loc
+        match op.op:
+            case "exp" | "log" | "sqrt":
+                return self.unary(f"T{op.op.upper()}", x, to, loc)
+            case "rsqrt":
+                return self.over("1.0f", self.unary("TSQRT", x, w.temp, loc), to, loc)
+            case "reciprocal":
+                return self.over("1.0f", x, to, loc)
+            case "log2":
+                return self.scaled("TMULS", self.unary("TLOG", x, w.temp, loc), "1.44269504f", to, loc)
+            case "sigmoid":
+                return self.over("1.0f", self._one_plus_exp(x, "-1.0f", loc), to, loc)
+            case "silu":
+                return self.binary("DIV", x, self._one_plus_exp(x, "-1.0f", loc), to, loc)
+            case "gelu" if op.attr("approximate") == "tanh":
+                # x * sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x**3)
+                cube = self.scaled("TMULS", self.binary("MUL", x, x, w.temp, loc), f"{_CUBIC}f", w.temp, loc)
+                inner = self.binary("MUL", self._in_place("TADDS", cube, "1.0f", loc), x, w.temp, loc)
+                return self.binary("DIV", x, self._one_plus_exp(inner, f"{-2 * _SQRT_2_OVER_PI:.9g}f", loc), to, loc)
+            case "floor" | "ceil" | "round" | "trunc":
+                out = to(f32, x.span, x.capacity, x.valid, x.free, (x,))
+                w.emit("TCVT", w.tile(out, valid=x.valid, loc=loc), w.tile(x, loc=loc),
+                       f"RoundMode::CAST_{_ROUNDINGS[op.op]}", loc=loc)  # fmt: skip
+                return out
+            case _:
+                return None
+
+    def _one_plus_exp(self, x: Value, factor: str, loc: Loc) -> Value:
+        """1 + exp(factor * x), in scratch memory."""
+        out = self.scaled("TMULS", x, factor, self.w.temp, loc)
+        tile = self.w.tile(out, loc=loc)
+        self.w.emit("TEXP", tile, tile, loc=loc)
+        self.w.emit("TADDS", tile, tile, "1.0f", loc=loc)
+        return out
+
+    def _in_place(self, name: str, x: Value, number: str, loc: Loc) -> Value:
+        tile = self.w.tile(x, loc=loc)
+        self.w.emit(name, tile, tile, number, loc=loc)
+        return x
+
+    # -- one instruction ------------------------------------------------------------------------------------------
+
+    def unary(self, name: str, x: Value, to: Any, loc: Loc) -> Value:
+        out = to(x.dtype, x.span, x.capacity, x.valid, x.free, (x,))
+        self.w.emit(name, self.w.tile(out, valid=x.valid, loc=loc), self.w.tile(x, loc=loc), loc=loc)
+        return out
+
+    def scaled(self, name: str, x: Value, number: str, to: Any, loc: Loc) -> Value:
+        """A tile-scalar instruction."""
+        out = to(x.dtype, x.span, x.capacity, x.valid, x.free, (x,))
+        self.w.emit(name, self.w.tile(out, valid=x.valid, loc=loc), self.w.tile(x, loc=loc),
+                    self.w.scalar(number, x.dtype), loc=loc)  # fmt: skip
+        return out
+
+    def over(self, number: str, x: Value, to: Any, loc: Loc) -> Value:
+        """A number divided by a tile."""
+        out = to(x.dtype, x.span, x.capacity, x.valid, x.free, (x,))
+        self.w.emit("TDIVS", self.w.tile(out, valid=x.valid, loc=loc), self.w.scalar(number, x.dtype),
+                    self.w.tile(x, loc=loc), loc=loc)  # fmt: skip
+        return out
+
+    def same(self, name: str, args: list[Operand], to: Any, loc: Loc) -> Value:
+        """An instruction on tiles of one shape, which they get if they do not have it."""
+        values = [a for a in args if isinstance(a, Value)]
+        span, capacity, valid, free = self._joint(values, loc)
+        wide = [self.broadcast(v, span, capacity, valid, free, self.w.temp, loc) for v in values]
+        out = to(values[0].dtype, span, capacity, valid, free, tuple(v for v in wide if not v.is_mask))
+        self.w.emit(name, self.w.tile(out, valid=valid, loc=loc),
+                    *(self.w.tile(v, valid=valid, loc=loc) for v in wide), loc=loc)  # fmt: skip
+        return out
+
+    def _joint(
+        self, values: list[Value], loc: Loc
+    ) -> tuple[Span, tuple[int, int], tuple[Size, Size], tuple[bool, bool]]:
+        span = joint([v.span for v in values])
+        capacity = (max(v.capacity[0] for v in values), max(v.capacity[1] for v in values))
+        valid, free = self.w.joint_valid(values, span, loc)
+        return span, capacity, valid, free
+
+    def binary(self, name: str, a: Operand, b: Operand, to: Any, loc: Loc) -> Value:
+        w = self.w
+        if isinstance(a, str):
+            assert isinstance(b, Value)
+            if name in _COMMUTE:
+                return self.scaled(f"T{name}S", b, a, to, loc)
+            if name == "DIV":
+                return self.over(a, b, to, loc)
+            turned = self.scaled("TMULS", b, "-1", to, loc)
+            tile = w.tile(turned, loc=loc)
+            w.emit("TADDS", tile, tile, w.scalar(a, b.dtype), loc=loc)
+            return turned
+        if isinstance(b, str):
+            return self.scaled(f"T{name}S", a, b, to, loc)
+        span, capacity, valid, free = self._joint([a, b], loc)
+        if a.span != span and b.span == span and name in _COMMUTE:
+            a, b = b, a
+        if a.span != span:
+            a = self.broadcast(a, span, capacity, valid, free, w.temp, loc)
+        if b.span == span:
+            out = to(a.dtype, span, capacity, valid, free, (a, b))
+            w.emit(f"T{name}", w.tile(out, valid=valid, loc=loc), w.tile(a, valid=valid, loc=loc),
+                   w.tile(b, valid=valid, loc=loc), loc=loc)  # fmt: skip
+            return out
+        if b.span == "one" and span == "full":
+            b = self.broadcast(b, "row", (1, capacity[1]), (1, valid[1]), (False, free[1]), w.temp, loc)
+        out = to(a.dtype, span, capacity, valid, free, (a,))
+        along = "COL" if b.span == "row" else "ROW"
+        other = w.tile(b, valid=(1, valid[1]), loc=loc) if along == "COL" else w.tile(
+            b, "column", valid=(valid[0] if span == "full" else 1, 1), loc=loc)  # fmt: skip
+        w.emit(
+            f"T{along}EXPAND{name}", w.tile(out, valid=valid, loc=loc), w.tile(a, valid=valid, loc=loc), other, loc=loc
+        )
+        return out
+
+    def broadcast(self, x: Value, span: Span, capacity: tuple[int, int], valid: tuple[Size, Size],
+                  free: tuple[bool, bool], to: Any, loc: Loc) -> Value:  # fmt: skip
+        """A value repeated along the axes that it has one element of."""
+        w = self.w
+        if x.is_mask and x.span != span:
+            raise unsupported("a mask that is broadcast", loc, "compare tiles of the full shape")
+        if x.span == span:
+            return x if to == w.temp else self.unary("TMOV", x, to, loc)
+        if x.span == "one" and span == "full":
+            x = self.broadcast(x, "row", (1, capacity[1]), (1, valid[1]), free, w.temp, loc)
+        out = to(x.dtype, span, capacity, valid, free)
+        if x.span == "row":
+            w.emit("TCOLEXPAND", w.tile(out, valid=valid, loc=loc), w.tile(x, valid=(1, valid[1]), loc=loc), loc=loc)
+        else:
+            rows = valid[0] if x.span == "column" else 1
+            w.emit(
+                "TROWEXPAND", w.tile(out, valid=valid, loc=loc), w.tile(x, "column", valid=(rows, 1), loc=loc), loc=loc
+            )
+        return out
+
+    # -- conversions ----------------------------------------------------------------------------------------------
+
+    def converted(self, x: Value, dtype: DType, to: Any, loc: Loc) -> Value:
+        """A value in another dtype; what the core cannot convert at once goes by way of f32."""
+        w = self.w
+        if x.is_mask:
+            if dtype.kind == "b":
+                return x
+            ones = self.select(x, "1", "0", f32, to if dtype == f32 else w.temp, loc)
+            return ones if dtype == f32 else self.converted(ones, dtype, to, loc)
+        if dtype.kind == "b":
+            return self.compare("NE", self._wide(x, loc), "0", to=to, loc=loc)
+        if x.dtype == dtype:
+            return x if to == w.temp else self.unary("TMOV", x, to, loc)
+        direct = {("f32", "f16"), ("f16", "f32"), ("f32", "bf16"), ("bf16", "f32"), ("f32", "i32"), ("i32", "f32"),
+                  ("f32", "i16"), ("i16", "f32"), ("i32", "i16"), ("i16", "i32"), ("f16", "i16"), ("i16", "f16"),
+                  ("u8", "f16"), ("i8", "f16"), ("f16", "u8"), ("f16", "i8"), ("f16", "i32")}  # fmt: skip
+        names = (x.dtype.name, dtype.name)
+        if names not in direct or names in (("i32", "i16"), ("i16", "i32")):
+            if (x.dtype == f32 and dtype.name in ("i8", "u8")) or (dtype == f32 and x.dtype.name in ("i8", "u8")):
+                return self.converted(self.converted(x, f16, w.temp, loc), dtype, to, loc)
+            if f32 in (x.dtype, dtype) or (x.dtype.is_integer and dtype.is_integer):
+                raise unsupported(
+                    f"a conversion from {x.dtype} to {dtype}", loc, "convert between f32, f16, bf16 and i32"
+                )
+            return self.converted(self.converted(x, f32, w.temp, loc), dtype, to, loc)
+        out = to(dtype, x.span, x.capacity, x.valid, x.free)
+        mode = "TRUNC" if dtype.is_integer else "RINT"
+        w.emit("TCVT", w.tile(out, valid=x.valid, loc=loc), w.tile(x, loc=loc), f"RoundMode::CAST_{mode}", loc=loc)
+        return out
+
+    # -- masks ----------------------------------------------------------------------------------------------------
+
+    def compare(self, mode: str, a: Operand, b: Operand, to: Any, loc: Loc) -> Value:
+        """One bit per element.  Of i32 there is only equality: a <= b where the smaller one is a."""
+        w = self.w
+        if isinstance(a, str):
+            a, b, mode = b, a, {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE"}.get(mode, mode)
+        assert isinstance(a, Value)
+        if a.dtype not in (f32, i32):
+            raise unsupported(f"a comparison of tiles of {a.dtype}", loc, "convert them to f32 or i32")
+        if isinstance(b, str):
+            b = self._filled(a, b, loc)
+        span, capacity, valid, free = self._joint([a, b], loc)
+        a, b = (self.broadcast(v, span, capacity, valid, free, w.temp, loc) for v in (a, b))
+        if a.dtype == i32 and mode not in ("EQ", "NE"):
+            if mode in ("GE", "GT"):
+                a, b, mode = b, a, {"GE": "LE", "GT": "LT"}[mode]
+            least = self.binary("MIN", a, b, w.temp, loc)
+            a, b, mode = (least, a, "EQ") if mode == "LE" else (least, b, "NE")
+        out = to(bool_, span, capacity, valid, free)
+        left, right = (w.tile(v, valid=valid, loc=loc) for v in (a, b))
+        w.emit("TCMP", w.tile(out, valid=valid, loc=loc), left, right, f"CmpMode::{mode}", loc=loc)
+        return out
+
+    def _filled(self, like: Value, number: str, loc: Loc) -> Value:
+        """A tile of one number, of the shape of another."""
+        out = self.w.temp(like.dtype, like.span, like.capacity, like.valid, like.free)
+        self.w.fill(out, number, loc)
+        return out
+
+    def classify(self, name: str, x: Operand, to: Any, loc: Loc) -> Value:
+        assert isinstance(x, Value)
+        if name == "isnan":
+            return self.compare("NE", x, x, to=to, loc=loc)
+        size = self.unary("TABS", x, self.w.temp, loc)
+        return self.compare("EQ" if name == "isinf" else "LT", size, "__builtin_inff()", to=to, loc=loc)
+
+    def logic(self, op: Op, args: list[Operand], to: Any) -> Value:
+        """Operations on masks: on their words."""
+        w, loc = self.w, op.loc
+        if not all(isinstance(a, Value) for a in args):
+            raise unsupported(f"`{op.op}` of a mask and a number", loc, "choose with an if statement")
+        values = [a for a in args if isinstance(a, Value)]
+        if op.op == "select":
+            raise unsupported("choosing between masks", loc, "combine them with &, | and ~")
+        span, capacity, valid, free = self._joint(values, loc)
+        if any(v.span != span for v in values):
+            raise unsupported("a mask that is broadcast", loc, "compare tiles of the full shape")
+        names = {"and": "TAND", "mul": "TAND", "min": "TAND", "or": "TOR", "max": "TOR", "add": "TOR", "not": "TNOT",
+                 "copy": "TMOV"}  # fmt: skip
+        if op.op not in names:
+            raise unsupported(f"`{op.op}` of masks", loc, "combine them with &, | and ~")
+        out = to(bool_, span, capacity, valid, free)
+        w.emit(names[op.op], w.tile(out, dtype=i16, loc=loc), *(w.tile(v, dtype=i16, loc=loc) for v in values), loc=loc)
+        return out
+
+    def select(self, mask: Operand, a: Operand, b: Operand, dtype: DType, to: Any, loc: Loc) -> Value:
+        w = self.w
+        if isinstance(mask, str):
+            raise unsupported("pl.where with one truth value for a whole tile", loc, "choose with an if statement")
+        others = [v for v in (a, b) if isinstance(v, Value)]
+        span, capacity, valid, free = self._joint([mask, *others], loc)
+        if mask.span != span:
+            raise unsupported("a mask that is broadcast", loc, "compare tiles of the full shape")
+        like = Value("choice", dtype, span, capacity, valid, mask.buffer, free)
+        sides = [self.broadcast(v, span, capacity, valid, free, w.temp, loc) if isinstance(v, Value) else
+                 self._filled(like, v, loc) for v in (a, b)]  # fmt: skip
+        out = to(dtype, span, capacity, valid, free, tuple(sides))
+        scratch = w.temp(dtype, "row", (1, 32 // dtype.bytes), (1, 32 // dtype.bytes))
+        w.emit("TSEL", w.tile(out, valid=valid, loc=loc), w.tile(mask, valid=valid, loc=loc),
+               *(w.tile(v, valid=valid, loc=loc) for v in sides), w.tile(scratch, loc=loc), loc=loc)  # fmt: skip
+        return out

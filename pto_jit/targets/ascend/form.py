@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: MIT
+"""A kernel as it is written: tiles at addresses, instructions, flags, loops.
+
+This form is printed one to one by `printing`; `legality` and `ordering` judge it without knowing how it was made.
+"""
+
+from __future__ import annotations
+
+from pto_jit.dtypes import DType
+from pto_jit.errors import NOWHERE, Loc
+from pto_jit.slotted import field, mutable
+from pto_jit.targets.ascend.machine import Pipe, Space
+
+Extent = int | str
+"""A number, or a C++ expression."""
+
+
+@mutable(eq=False)
+class Buffer:
+    """On-chip memory of one value.
+
+    size: bytes of one copy; copies: 2 when iterations of `loop` alternate between two; address: of the first copy, once
+    it is placed; home: the number of the block it is alive in throughout, None when its uses say how long it lives.
+    """
+
+    name: str
+    space: Space
+    size: int
+    copies: int = 1
+    address: int | None = None
+    loop: Loop | None = None
+
+
+@mutable(eq=False)
+class Tile:
+    """A C++ tile variable: a shape and layout over a buffer.
+
+    rows, columns: the physical extents; valid: of what is computed with.  layout: "row" (row-major), "column"
+    (column-major), "nz" and "zn" (L1), "left", "right", "acc".  place: where the variable is declared.
+    """
+
+    name: str
+    dtype: DType
+    rows: int
+    columns: int
+    valid: tuple[Extent, Extent]
+    layout: str
+    buffer: Buffer
+
+    @property
+    def space(self) -> Space:
+        return self.buffer.space
+
+
+@mutable(eq=False)
+class Global:
+    """A C++ variable for a rectangle of global memory.
+
+    root: the tensor parameter it is a part of; pointer: its first element; extents and strides (in elements) of rows
+    and columns; transposed: columns are what is contiguous (layout DN).
+    """
+
+    name: str
+    dtype: DType
+    root: str
+    pointer: str
+    extents: tuple[Extent, Extent]
+    strides: tuple[Extent, Extent]
+    transposed: bool = False
+
+
+@mutable(eq=False)
+class Instruction:
+    """`name(args...)`: destinations first, as in pto-isa; text arguments are scalars or modes."""
+
+    name: str
+    args: tuple[Tile | Global | str, ...]
+    loc: Loc = field(default=NOWHERE)
+
+
+@mutable(eq=False)
+class Assignment:
+    """A scalar: `const type name = expression;`, or `name = expression;` for one that is declared already (type "")."""
+
+    type: str
+    name: str
+    expression: str
+    loc: Loc = field(default=NOWHERE)
+    reads: Tile | None = None  # the tile whose first element the expression reads
+    memory: str | None = None  # the tensor that the expression reads an element of
+    constant: bool = True
+
+
+@mutable(eq=False)
+class ElementStore:
+    """`pointer = value;`: the scalar unit writes one element of global memory."""
+
+    root: str
+    place: str
+    value: str
+    loc: Loc = field(default=NOWHERE)
+
+
+@mutable(eq=False)
+class Declaration:
+    """Tiles and rectangles of global memory come into being here."""
+
+    what: Tile | Global
+    loc: Loc = field(default=NOWHERE)
+
+
+@mutable(eq=False)
+class SetFlag:
+    """`set_flag`: `source` tells `target` that all it was given so far is done. `turning`: the flag of this turn."""
+
+    source: Pipe
+    target: Pipe
+    event: int
+    turning: Loop | None = None
+    which: int | None = None  # of a turning flag: a fixed turn, for the flags set before the loop
+
+
+@mutable(eq=False)
+class WaitFlag:
+    source: Pipe
+    target: Pipe
+    event: int
+    turning: Loop | None = None
+    which: int | None = None
+
+
+@mutable(eq=False)
+class Barrier:
+    """`pipe_barrier`: what follows in this pipe waits for what came before in it; "ALL" for all pipes."""
+
+    pipe: str
+
+
+@mutable(eq=False)
+class Require:
+    """The program has no meaning unless a condition holds; the core stops."""
+
+    condition: str
+    loc: Loc = field(default=NOWHERE)
+
+
+@mutable(eq=False)
+class Loop:
+    """A counted loop.  grid: iterations are dealt to the cores; turning: two copies of buffers take turns;
+    independent: iterations do not touch each other's global memory."""
+
+    var: str
+    start: str
+    stop: str
+    step: str
+    body: list[Node]
+    grid: bool = False
+    turning: bool = False
+    independent: bool = False
+    loc: Loc = field(default=NOWHERE)
+    turn: str = ""
+
+
+@mutable(eq=False)
+class Branch:
+    condition: str
+    then: list[Node]
+    orelse: list[Node]
+    loc: Loc = field(default=NOWHERE)
+
+
+Node = (
+    Instruction | Assignment | ElementStore | Declaration | SetFlag | WaitFlag | Barrier | Require | Loop | Branch
+)  # fmt: skip
+
+
+@mutable(eq=False)
+class Parameter:
+    """Of a kernel: a C type and a name; `tensor`: pointer into global memory.
+
+    origin: what a launch passes: ("argument", k), ("extent", k, axis) or ("stride", k, axis) of the k-th argument.
+    """
+
+    name: str
+    type: str
+    tensor: bool = False
+    origin: tuple[str | int, ...] = ()
+
+
+@mutable(eq=False)
+class KernelForm:
+    """A kernel.  core: "vector" or "cube"; limits: parameter -> the largest value that the kernel's tiles hold;
+    checks: C++ conditions over the parameters that a launch has to meet, each with what it means."""
+
+    name: str
+    core: str
+    parameters: list[Parameter]
+    body: list[Node]
+    limits: dict[str, int]
+    checks: list[tuple[str, str]]

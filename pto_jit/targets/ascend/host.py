@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: MIT
+"""The host side of a program: C++ that computes its scalars and enqueues its kernels on an ACL stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pto_jit.dtypes import DType, f64, i64
+from pto_jit.errors import Loc
+from pto_jit.ir.nodes import Block, Break, Call, Const, Continue, For, Func, If, Op, Operand, Return, Stmt, Var, While
+from pto_jit.ir.types import ScalarType, TensorType
+from pto_jit.ir.walk import defs, statements
+from pto_jit.lower.axes import is_elementwise
+from pto_jit.slotted import frozen
+from pto_jit.targets.ascend.form import KernelForm, Parameter
+from pto_jit.targets.ascend.machine import element_type
+from pto_jit.targets.ascend.printing import launch_parameters
+from pto_jit.targets.ascend.refusals import unsupported
+from pto_jit.targets.source.identifiers import RESERVED, Identifiers
+from pto_jit.targets.source.scalars import literal
+from pto_jit.targets.source.text import SourceText
+
+_TYPES = {"f16": "uint16_t", "bf16": "uint16_t", "f64": "double", "bool_": "bool", "u64": "uint64_t"}
+_SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
+          "ge": ">=", "and": "&", "or": "|", "xor": "^"}  # fmt: skip
+_MATH = {"pow": "std::pow", "sqrt": "std::sqrt", "exp": "std::exp", "log": "std::log", "floor": "std::floor",
+         "ceil": "std::ceil", "abs": "std::abs", "exp2": "std::exp2", "log2": "std::log2"}  # fmt: skip
+_HELPERS = {
+    "floor_divide": "int64_t floor_divide(int64_t a, int64_t b) {\n"
+    "  return b == 0 ? 0 : a / b - (a % b != 0 && (a < 0) != (b < 0));\n}",
+    "modulo": "int64_t modulo(int64_t a, int64_t b) {\n"
+    "  return b == 0 ? 0 : a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0);\n}",
+    "smaller": "int64_t smaller(int64_t a, int64_t b) { return std::min(a, b); }",
+    "larger": "int64_t larger(int64_t a, int64_t b) { return std::max(a, b); }",
+}
+_NAMES = frozenset("stream memory acl std smaller larger floor_divide modulo VECTOR_CORES CUBE_CORES at".split())
+
+
+@frozen
+class _Tensor:
+    pointer: str
+    dtype: DType
+    extents: tuple[str, ...]
+    strides: tuple[str, ...]
+
+
+class HostWriter:
+    """The entry of a divided module as a C++ function."""
+
+    def __init__(self, entry: Func, kernels: Sequence[KernelForm]) -> None:
+        self.entry = entry
+        self.kernels = {k.name: k for k in kernels}
+        self.names = Identifiers(RESERVED | _NAMES | {f"launch_{k.name}" for k in kernels})
+        self.text = SourceText()
+        self.tensors: dict[str, _Tensor] = {}
+        self.parameters: list[Parameter] = []
+        self.declared: set[str] = set()
+        self.allocates = any(isinstance(s, Op) and s.op == "alloc" for s in statements(entry.body))
+        seen: set[str] = set()
+        self.mutable: set[str] = set()
+        for s in statements(entry.body):
+            for v in defs(s):
+                (self.mutable if v.name in seen else seen).add(v.name)
+
+    def source(self, file: str) -> str:
+        """The whole file."""
+        for p in self.entry.params:
+            self._parameter(p)
+        body = self.text
+        name = self.names.fresh(self.entry.name)
+        head = SourceText()
+        head.line("// SPDX-License-Identifier: MIT")
+        head.line(f"// Host code of `{self.entry.name}` of {file}, written by pto_jit.")
+        head.line("#include <algorithm>")
+        head.line("#include <cmath>")
+        head.line("#include <cstdint>")
+        head.line()
+        head.line("#include <acl/acl.h>")
+        head.line()
+        head.line("#ifndef VECTOR_CORES  // of an Ascend 910B; some have 48 and 24")
+        head.line("#define VECTOR_CORES 40")
+        head.line("#define CUBE_CORES 20")
+        head.line("#endif")
+        head.line()
+        for kernel in self.kernels.values():
+            head.line(f'extern "C" void launch_{kernel.name}({launch_parameters(kernel)});')
+        body._depth = 1
+        self._variables()
+        self.block(self.entry.body)
+        written = str(body)
+        helpers = [h for n, h in _HELPERS.items() if f"{n}(" in written]
+        if helpers or self.allocates:
+            head.line()
+            head.line("namespace {")
+            for helper in helpers:
+                for line in helper.splitlines():
+                    head.line(line)
+            if self.allocates:
+                for line in _MEMORY.splitlines():
+                    head.line(line)
+            head.line("}  // namespace")
+        head.line()
+        head.line(
+            "// Enqueues the program; tensors are in the memory of the device, strides in elements. The result is null,"
+        )
+        head.line("// or says why not everything was enqueued.")
+        parameters = ", ".join(f"{p.type}{p.name}" for p in self.parameters)
+        head.line(f'extern "C" const char *{name}(aclrtStream stream, {parameters}) {{')
+        if self.allocates:
+            head.line("  Memory memory{stream};")
+        tail = "  return nullptr;\n}\n"
+        return f"{head}{written}{tail}"
+
+    def _parameter(self, p: Var) -> None:
+        name = self.names.of(p.name)
+        if not isinstance(p.type, TensorType):
+            self.parameters.append(Parameter(name, f"{self.type_of(p.type.dtype)} "))
+            return
+        self.parameters.append(Parameter(name, "void *"))
+        extents: list[str] = []
+        for axis, extent in enumerate(p.type.shape):
+            if extent is not None:
+                extents.append(str(extent))
+                continue
+            extents.append(self.names.of(f"{p.name}_d{axis}"))
+            self.parameters.append(Parameter(extents[-1], "int64_t "))
+        strides = _packed(extents)
+        if p.type.layout != "c":
+            for axis in range(p.type.rank - (p.type.layout == "inner")):
+                strides[axis] = self.names.fresh(f"{p.name}_s{axis}")
+                self.parameters.append(Parameter(strides[axis], "int64_t "))
+        self.tensors[p.name] = _Tensor(name, p.type.dtype, tuple(extents), tuple(strides))
+
+    def _variables(self) -> None:
+        """What is assigned more than once."""
+        for var in {v.name: v for s in statements(self.entry.body) for v in defs(s)}.values():
+            if var.name in self.mutable and isinstance(var.type, ScalarType):
+                self.text.line(f"{self.type_of(var.type.dtype)} {self.names.of(var.name)} = 0;")
+
+    def type_of(self, dtype: DType) -> str:
+        if dtype.name in ("f16", "bf16"):
+            return "float"
+        return "int64_t" if dtype == i64 else _TYPES.get(dtype.name) or element_type(dtype) or "int64_t"
+
+    # -- statements -----------------------------------------------------------------------------------------------
+
+    def block(self, block: Block) -> None:
+        for stmt in block:
+            self.statement(stmt)
+
+    def statement(self, stmt: Stmt) -> None:
+        match stmt:
+            case Op():
+                self.text.place(stmt.loc)
+                self.operation(stmt)
+            case Call():
+                self.text.place(stmt.loc)
+                self.launch(stmt)
+            case For():
+                self.text.place(stmt.loc)
+                var = self.names.of(stmt.var.name)
+                start, stop, step = (self.read(o) for o in (stmt.start, stmt.stop, stmt.step))
+                down = isinstance(stmt.step, Const) and stmt.step.value < 0
+                if not isinstance(stmt.step, Const):
+                    raise unsupported("a loop on the host whose step is not constant", stmt.loc, "give a constant step")
+                own = "" if stmt.var.name in self.mutable else "int64_t "
+                with self.text.block(
+                    f"for ({own}{var} = {start}; {var} {'>' if down else '<'} {stop}; {var} += {step})"
+                ):
+                    self.block(stmt.body)
+            case While():
+                with self.text.block("for (;;)"):
+                    self.block(stmt.before)
+                    self.text.line(f"if (!({self.read(stmt.cond)})) break;")
+                    self.block(stmt.body)
+            case If():
+                with self.text.block(f"if ({self.read(stmt.cond)})"):
+                    self.block(stmt.then)
+                if stmt.orelse:
+                    with self.text.block("else"):
+                        self.block(stmt.orelse)
+            case Break() | Continue():
+                self.text.line("break;" if isinstance(stmt, Break) else "continue;")
+            case Return(values=values) if values:
+                raise unsupported("results of a program", stmt.loc, "write them into a tensor that the caller passes")
+            case Return():
+                pass
+            case _:
+                raise unsupported(f"a {type(stmt).__name__} on the host", self.entry.loc, "restructure the kernel")
+
+    def read(self, operand: Operand) -> str:
+        if isinstance(operand, Const):
+            return literal(operand.value, operand.type.dtype)
+        return self.names.of(operand.name)
+
+    def define(self, var: Var, expression: str) -> None:
+        assert isinstance(var.type, ScalarType)
+        name = self.names.of(var.name)
+        if var.name in self.mutable:
+            self.text.line(f"{name} = {expression};")
+        elif name != expression:
+            self.text.line(f"const {self.type_of(var.type.dtype)} {name} = {expression};")
+
+    def operation(self, op: Op) -> None:
+        match op.op:
+            case "dim":
+                extent = self.tensors[op.args[0].name].extents[int(op.attr("axis"))]  # type: ignore
+                self.define(op.results[0], extent)
+            case "view" | "tensor_reshape" | "tensor_transpose":
+                self.view(op)
+            case "alloc":
+                self.alloc(op)
+            case "getelem":
+                tensor = self.tensors[op.args[0].name]  # type: ignore[union-attr]
+                typ = self._memory_type(tensor, op.loc)
+                self.text.line(f"{typ} {(raw := self.names.fresh('element'))};")
+                self.text.line("aclrtSynchronizeStream(stream);")
+                place = self._element(tensor, op.args[1:], typ)
+                size = f"sizeof {raw}"
+                self.text.line(f"aclrtMemcpy(&{raw}, {size}, {place}, {size}, ACL_MEMCPY_DEVICE_TO_HOST);")
+                self.define(op.results[0], raw)
+            case "setelem":
+                tensor = self.tensors[op.args[1].name]  # type: ignore[union-attr]
+                typ = self._memory_type(tensor, op.loc)
+                self.text.line(f"const {typ} {(raw := self.names.fresh('element'))} = {self.read(op.args[0])};")
+                self.text.line("aclrtSynchronizeStream(stream);")
+                place = self._element(tensor, op.args[2:], typ)
+                size = f"sizeof {raw}"
+                self.text.line(f"aclrtMemcpy({place}, {size}, &{raw}, {size}, ACL_MEMCPY_HOST_TO_DEVICE);")
+            case _ if is_elementwise(op):
+                self.define(op.results[0], self.expression(op))
+            case _:
+                raise unsupported(f"`{op.op}` on the host", op.loc, "use it in a kernel")
+
+    def _memory_type(self, tensor: _Tensor, loc: Loc) -> str:
+        if tensor.dtype.name in ("f16", "bf16"):
+            raise unsupported(f"an element of {tensor.dtype} on the host", loc, "use f32")
+        return self.type_of(tensor.dtype)
+
+    def _element(self, tensor: _Tensor, indices: Sequence[Operand], typ: str) -> str:
+        parts = []
+        for index, extent, stride in zip(indices, tensor.extents, tensor.strides, strict=True):
+            at = self.read(index)
+            if isinstance(index, Const) and index.value < 0:
+                at = f"({extent} - {-int(index.value)})"
+            parts.append(f"{at} * {stride}" if " " not in at or at.startswith("(") else f"({at}) * {stride}")
+        return f"static_cast<{typ} *>({tensor.pointer}) + {' + '.join(parts)}"
+
+    def expression(self, op: Op) -> str:
+        a = [self._atom(self.read(x)) for x in op.args]
+        data = op.args[1] if op.op == "select" else op.args[0]
+        dtype = data.type.dtype
+        name = {"maximum": "max", "minimum": "min"}.get(op.op, op.op)
+        if name == "copy":
+            return a[0]
+        if name == "cast":
+            target = op.results[0].type.dtype  # type: ignore[union-attr]
+            if target.kind == "b":
+                return f"{a[0]} != 0"
+            return f"{self.type_of(target)}({self.read(op.args[0])})"
+        if name == "select":
+            return f"{a[0]} ? {a[1]} : {a[2]}"
+        if name in _SIGNS and not (name == "div" and not dtype.is_float):
+            return f"{a[0]} {_SIGNS[name]} {a[1]}"
+        if name in ("floordiv", "mod") and dtype.is_integer:
+            return f"{'floor_divide' if name == 'floordiv' else 'modulo'}({a[0]}, {a[1]})"
+        if name in ("min", "max"):
+            return f"std::{name}<{self.type_of(dtype)}>({a[0]}, {a[1]})"
+        if name == "neg":
+            return f"-{a[0]}"
+        if name == "not":
+            return f"{'!' if dtype.kind == 'b' else '~'}{a[0]}"
+        if name == "rsqrt":
+            return f"1 / std::sqrt({a[0]})"
+        if name in _MATH and (dtype.is_float or name == "abs"):
+            return f"{_MATH[name]}({', '.join(a)})"
+        raise unsupported(f"`{op.op}` of numbers of {dtype} on the host", op.loc, "pass the number as an argument")
+
+    def _atom(self, text: str) -> str:
+        return f"({text})" if " " in text or text.startswith("-") else text
+
+    # -- tensors --------------------------------------------------------------------------------------------------
+
+    def view(self, op: Op) -> None:
+        x = self.tensors[op.args[0].name]  # type: ignore[union-attr]
+        name = self.names.of(op.results[0].name)
+        rank = len(x.extents)
+        pointer = x.pointer
+        if op.op == "view":
+            offsets, extents = op.args[1 : 1 + rank], op.args[1 + rank :]
+            drop = op.attr("drop") or ()
+            kept = [a for a in range(rank) if a not in drop]  # type: ignore[operator]
+            parts = [f"{self._atom(self.read(o))} * {s}" for o, s in zip(offsets, x.strides, strict=True)
+                     if not (isinstance(o, Const) and o.value == 0)]  # fmt: skip
+            if parts:
+                self.text.line(
+                    f"void *{name} = static_cast<char *>({x.pointer}) + ({' + '.join(parts)}) * {x.dtype.bytes};"
+                )
+                pointer = name
+            shape = [self._clipped(name, a, x.extents[a], offsets[a], extents[a]) for a in kept]
+            strides = [x.strides[a] for a in kept]
+        elif op.op == "tensor_transpose":
+            axes = op.attr("axes")
+            assert isinstance(axes, tuple)
+            shape, strides = [x.extents[int(a)] for a in axes], [x.strides[int(a)] for a in axes]  # type: ignore
+        else:
+            shape = [self.read(a) for a in op.args[1:]]
+            strides = _packed(shape)
+        self.tensors[op.results[0].name] = _Tensor(pointer, x.dtype, tuple(shape), tuple(strides))
+
+    def _clipped(self, name: str, axis: int, limit: str, offset: Operand, extent: Operand) -> str:
+        wanted = self.read(extent)
+        if isinstance(offset, Const) and offset.value == 0 and wanted == limit:
+            return limit
+        out = self.names.fresh(f"{name}_d{axis}")
+        rest = f"{limit} - {self._atom(self.read(offset))}"
+        self.text.line(f"const int64_t {out} = larger(0, smaller({wanted}, {rest}));")
+        return out
+
+    def alloc(self, op: Op) -> None:
+        dtype = op.attr("dtype")
+        assert isinstance(dtype, DType)
+        filled = bool(op.attr("filled"))
+        value = op.args[-1] if filled else None
+        if value is not None and not (isinstance(value, Const) and float(value.value) == 0.0):
+            raise unsupported("a new tensor that is filled with another number than 0", op.loc, "fill it in a loop")
+        extents = [self.read(a) for a in (op.args[:-1] if filled else op.args)]
+        name = self.names.of(op.results[0].name)
+        size = " * ".join([*(self._atom(e) for e in extents), str(dtype.bytes)])
+        self.text.line(f"void *{name} = memory.take({size}, {'true' if filled else 'false'});")
+        self.text.line(f'if ({name} == nullptr) return "there is no memory for `{op.results[0].name}`";')
+        self.tensors[op.results[0].name] = _Tensor(name, dtype, tuple(extents), tuple(_packed(extents)))
+
+    # -- launches -------------------------------------------------------------------------------------------------
+
+    def launch(self, call: Call) -> None:
+        kernel = self.kernels[call.callee]
+        given: dict[str, str] = {}
+        for p in kernel.parameters:
+            kind, k, *axis = p.origin
+            operand = call.args[int(k)]
+            if kind == "argument":
+                known = self.tensors.get(operand.name) if isinstance(operand, Var) else None
+                given[p.name] = known.pointer if known is not None else self.read(operand)
+                continue
+            tensor = self.tensors[operand.name]  # type: ignore[union-attr]
+            given[p.name] = (tensor.extents if kind == "extent" else tensor.strides)[int(axis[0])]
+        for condition, meaning in kernel.checks:
+            self._check(kernel, self._in_terms(condition, given), f"{meaning}: {condition}")
+        for name, bound in kernel.limits.items():
+            value = given[name]
+            if value.isdigit() and 1 <= int(value) <= bound:
+                continue
+            self._check(kernel, f"1 <= {value} && {value} <= {bound}", f"{name} is at most {bound}, and not 0")
+        cores = "VECTOR_CORES" if kernel.core == "vector" else "CUBE_CORES"
+        arguments = ", ".join([cores, "stream", *(given[p.name] for p in kernel.parameters)])
+        self.text.line(f"launch_{kernel.name}({arguments});")
+
+    def _check(self, kernel: KernelForm, condition: str, meaning: str) -> None:
+        self.text.line(f'if (!({condition})) return "{kernel.name}: {meaning}";')
+
+    def _in_terms(self, condition: str, given: dict[str, str]) -> str:
+        import re
+
+        return re.sub(r"[A-Za-z_]\w*", lambda m: given.get(m[0], m[0]), condition)
+
+
+_MEMORY = """\
+// Memory of the device that lives until what was enqueued is done.
+struct Memory {
+  aclrtStream stream;
+  void *taken[64] = {};
+  int count = 0;
+  void *take(int64_t size, bool zero) {
+    if (count == 64) return nullptr;
+    void *out = nullptr;
+    const size_t bytes = static_cast<size_t>(std::max<int64_t>(size, 32));
+    if (aclrtMalloc(&out, bytes, ACL_MEM_MALLOC_HUGE_FIRST) != ACL_SUCCESS) return nullptr;
+    taken[count++] = out;
+    if (zero && aclrtMemsetAsync(out, bytes, 0, bytes, stream) != ACL_SUCCESS) return nullptr;
+    return out;
+  }
+  ~Memory() {
+    if (count > 0) aclrtSynchronizeStream(stream);
+    for (int k = 0; k < count; ++k) aclrtFree(taken[k]);
+  }
+};"""
+
+
+def _packed(extents: Sequence[str]) -> list[str]:
+    """Strides, in elements, of a contiguous tensor."""
+    out: list[str] = []
+    for axis in range(len(extents)):
+        rest = extents[axis + 1 :]
+        out.append(" * ".join(rest) if rest else "1")
+    return [f"({s})" if " " in s else s for s in out]
+
+
+__all__ = ["HostWriter", "f64"]

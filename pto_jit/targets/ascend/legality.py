@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: MIT
+"""The rules that a kernel's form has to keep on an Ascend 910B, judged from the form alone.
+
+* rows of row-major tiles, columns of column-major ones, and addresses are whole blocks of 32 bytes;
+* tiles lie inside their memory, of the unified buffer the part that instructions do not use themselves;
+* valid extents are at most the physical ones;
+* operands have the layout, the memory and the element type that the instruction takes; only row reductions and row
+  broadcasts see columns;
+* transfers take fewer than 4096 rows.
+"""
+
+from __future__ import annotations
+
+from pto_jit.errors import InternalError
+from pto_jit.targets.ascend.accesses import walk
+from pto_jit.targets.ascend.form import Declaration, Global, Instruction, KernelForm, Tile
+from pto_jit.targets.ascend.instructions import ROWS
+from pto_jit.targets.ascend.machine import BLOCK, CAPACITY, MOST_ROWS
+
+_LAYOUTS = {
+    "r": ("row",),
+    "c": ("column",),
+    "v": ("row", "column"),
+    "m": ("nz", "zn"),
+    "a": ("left",),
+    "b": ("right",),
+    "l": ("acc",),
+}
+_MIXED = frozenset(["TCVT", "TCMP", "TSEL", "TSTORE_ACC", "TMATMUL", "TMATMUL_ACC"])
+
+
+def violations(kernel: KernelForm) -> list[str]:
+    """What a kernel does that it may not, in words."""
+    out: list[str] = []
+    for node in walk(kernel.body):
+        if isinstance(node, Declaration) and isinstance(node.what, Tile):
+            out += _tile(node.what)
+        elif isinstance(node, Instruction):
+            out += _instruction(node)
+    return out
+
+
+def check_legal(kernel: KernelForm) -> None:
+    """Raise InternalError when the writer broke a rule."""
+    found = violations(kernel)
+    if found:
+        raise InternalError(f"the kernel `{kernel.name}` breaks a rule of the Ascend 910B: {found[0]}")
+
+
+def _tile(tile: Tile) -> list[str]:
+    out: list[str] = []
+    size = 1 if tile.dtype.kind == "b" else tile.dtype.bytes
+    line = tile.rows if tile.layout == "column" else tile.columns
+    if tile.layout in ("row", "column") and line * size % BLOCK:
+        out.append(f"{tile.name}: a {tile.layout} of {line * size} bytes is not a multiple of {BLOCK}")
+    if tile.layout not in ("row", "column"):
+        inner = BLOCK // size
+        sides = {"nz": (16, inner), "left": (16, inner), "zn": (inner, 16), "right": (inner, 16), "acc": (16, 16)}
+        high, wide = sides[tile.layout]
+        if tile.rows % high or tile.columns % wide:
+            out.append(f"{tile.name}: {tile.rows} x {tile.columns} is not made of fractals of {high} x {wide}")
+    for valid, most in zip(tile.valid, (tile.rows, tile.columns), strict=True):
+        if isinstance(valid, int) and not 0 < valid <= most:
+            out.append(f"{tile.name}: {valid} valid elements of {most}")
+    buffer = tile.buffer
+    if buffer.address is None:
+        return [*out, f"{tile.name}: no address"]
+    if buffer.address % BLOCK or (buffer.copies > 1 and buffer.size % BLOCK):
+        out.append(f"{tile.name}: address {buffer.address:#x} is not a multiple of {BLOCK}")
+    if buffer.address + buffer.size * buffer.copies > CAPACITY[buffer.space]:
+        out.append(f"{tile.name}: ends behind the {CAPACITY[buffer.space]} bytes of {buffer.space}")
+    if tile.rows * tile.columns * size > buffer.size:
+        out.append(f"{tile.name}: {tile.rows * tile.columns * size} bytes in a buffer of {buffer.size}")
+    return out
+
+
+def _instruction(node: Instruction) -> list[str]:
+    row = ROWS.get(node.name)
+    if row is None:
+        return [f"{node.name} is not an instruction"]
+    tiles = [a for a in node.args if not isinstance(a, str)]
+    letters = [o for o in row.operands if o != "x"]
+    out: list[str] = []
+    if len(tiles) != len(letters):
+        return [f"{node.name} takes {len(letters)} tiles, not {len(tiles)}"]
+    for letter, arg in zip(letters, tiles, strict=True):
+        kind = letter[1]
+        if isinstance(arg, Global):
+            if kind != "g":
+                out.append(f"{node.name}: {arg.name} is in global memory")
+        elif kind == "g" or arg.layout not in _LAYOUTS[kind]:
+            out.append(f"{node.name}: {arg.name} has the layout {arg.layout}")
+    first = tiles[0]
+    if first.dtype.name not in row.dtypes:
+        out.append(f"{node.name} does not take elements of {first.dtype}")
+    if row.name not in _MIXED and any(t.dtype != first.dtype for t in tiles):
+        out.append(f"{node.name}: elements of {' and '.join(sorted({t.dtype.name for t in tiles}))}")
+    if node.name.startswith("TROW") and "v" in row.operands[0]:
+        target, source = tiles[0], tiles[1]
+        assert isinstance(target, Tile) and isinstance(source, Tile)
+        if target.rows != source.rows or (target.layout == "row" and target.rows != 1):
+            out.append(f"{node.name}: {target.rows} rows from {source.rows}")
+    if row.pipe in ("MTE2", "MTE3"):
+        rows = max(t.rows for t in tiles if isinstance(t, Tile) and t.space == "Vec") if any(
+            isinstance(t, Tile) and t.space == "Vec" for t in tiles) else 0  # fmt: skip
+        if rows > MOST_ROWS:
+            out.append(f"{node.name}: {rows} rows at once")
+    return out

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: MIT
+"""Addresses: buffers that are never needed at the same time share memory, and those that data streams through are two.
+
+A buffer lives from its first access to its last; one that is used inside and outside of a loop lives through all of
+the loop.  Addresses are given first fit, in the order of first accesses.  Buffers that are filled or emptied by
+transfers in a loop get two copies that take turns (ping-pong) if they all fit, or else those of innermost loops: the
+transfers of one iteration then run beside the computation of another.
+"""
+
+from __future__ import annotations
+
+from pto_jit.slotted import mutable
+from pto_jit.targets.ascend.accesses import accesses, pipe_of, walk
+from pto_jit.targets.ascend.form import Branch, Buffer, Loop, Node
+from pto_jit.targets.ascend.machine import CAPACITY, Space
+
+_TRANSFERS = ("MTE1", "MTE2", "MTE3", "FIX")
+
+
+@mutable(eq=False)
+class _Life:
+    first: int
+    last: int
+    loops: list[Loop] | None = None  # those around all accesses
+    transferred: bool = False
+    carried: bool = False  # read in a loop before it is written there
+
+
+def place(nodes: list[Node]) -> dict[Space, int]:
+    """Give every buffer its address; how many bytes of each memory are used (more than there are: it does not fit)."""
+    lives = _lives(nodes)
+    doubled = _doubled(nodes, lives)
+    inner = {buffer: loop for buffer, loop in doubled.items() if _is_innermost(loop)}
+    for chosen in (doubled, inner, {}):
+        for buffer in doubled:
+            buffer.copies, buffer.loop = (2, chosen[buffer]) if buffer in chosen else (1, None)
+        used = _assign(lives)
+        if all(used[space] <= CAPACITY[space] for space in used):
+            for loop in chosen.values():
+                loop.turning = True
+            break
+    return used
+
+
+def _assign(lives: dict[Buffer, _Life]) -> dict[Space, int]:
+    used: dict[Space, int] = {}
+    placed: list[tuple[Buffer, _Life]] = []
+    order = sorted(lives, key=lambda b: (b.copies == 1, lives[b].first, -b.size))
+    for buffer in order:
+        life = lives[buffer]
+        size = buffer.size * buffer.copies
+        taken = sorted(
+            (other.address or 0, (other.address or 0) + other.size * other.copies)
+            for other, span in placed
+            if other.space == buffer.space
+            and (other.copies == 2 or buffer.copies == 2 or (span.first <= life.last and life.first <= span.last))
+        )
+        at = 0
+        for low, high in taken:
+            if at + size <= low:
+                break
+            at = max(at, high)
+        buffer.address = at
+        placed.append((buffer, life))
+        used[buffer.space] = max(used.get(buffer.space, 0), at + size)
+    return used
+
+
+def _lives(nodes: list[Node]) -> dict[Buffer, _Life]:
+    lives: dict[Buffer, _Life] = {}
+    spans: dict[int, tuple[int, int]] = {}
+    count = 0
+
+    def visit(block: list[Node], around: list[Loop]) -> None:
+        nonlocal count
+        for node in block:
+            count += 1
+            if isinstance(node, Loop):
+                begin = count
+                visit(node.body, [*around, node])
+                spans[id(node)] = (begin, count)
+            elif isinstance(node, Branch):
+                visit(node.then, around)
+                visit(node.orelse, around)
+            else:
+                pipe = pipe_of(node)
+                for access in accesses(node):
+                    if isinstance(access.what, Buffer) and access.what.name != "reserved":
+                        _touch(lives, access.what, access.write, count, around, pipe)
+
+    visit(nodes, [])
+    for life, inner in ((life, life.loops or []) for life in lives.values()):
+        outside = [span for loop, span in spans.items() if all(id(own) != loop for own in inner)]
+        changed = True
+        while changed:
+            changed = False
+            for low, high in outside:
+                if life.first <= high and low <= life.last and (low < life.first or high > life.last):
+                    life.first, life.last, changed = min(low, life.first), max(high, life.last), True
+    return lives
+
+
+def _touch(
+    lives: dict[Buffer, _Life], buffer: Buffer, write: bool, at: int, around: list[Loop], pipe: str | None
+) -> None:
+    life = lives.get(buffer)
+    if life is None:
+        life = lives[buffer] = _Life(at, at, list(around), carried=not write)
+    life.last = at
+    life.transferred |= pipe in _TRANSFERS
+    assert life.loops is not None
+    life.loops = [a for a, b in zip(life.loops, around, strict=False) if a is b]
+
+
+def _doubled(nodes: list[Node], lives: dict[Buffer, _Life]) -> dict[Buffer, Loop]:
+    """Buffers that can take turns, with the loop whose iterations they alternate in."""
+    return {
+        buffer: life.loops[-1] for buffer, life in lives.items() if life.transferred and life.loops and not life.carried
+    }
+
+
+def _is_innermost(loop: Loop) -> bool:
+    return not any(isinstance(n, Loop) for n in walk(loop.body))

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: MIT
+"""A kernel's form as C++17."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pto_jit.targets.ascend.accesses import walk
+from pto_jit.targets.ascend.form import (
+    Assignment,
+    Barrier,
+    Branch,
+    Declaration,
+    ElementStore,
+    Extent,
+    Global,
+    Instruction,
+    KernelForm,
+    Loop,
+    Node,
+    Parameter,
+    Require,
+    SetFlag,
+    Tile,
+    WaitFlag,
+)
+from pto_jit.targets.ascend.instructions import spelling
+from pto_jit.targets.ascend.machine import element_type
+from pto_jit.targets.source.text import SourceText
+
+_HELPERS = {
+    "smaller": "AICORE inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }",
+    "larger": "AICORE inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }",
+    "floor_divide": "AICORE inline int64_t floor_divide(int64_t a, int64_t b) {\n"
+    "  return b == 0 ? 0 : a / b - (a % b != 0 && (a < 0) != (b < 0));\n}",
+    "modulo": "AICORE inline int64_t modulo(int64_t a, int64_t b) {\n"
+    "  return b == 0 ? 0 : a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0);\n}",
+}
+_GUARD = {"vector": "__DAV_C220_VEC__", "cube": "__DAV_C220_CUBE__"}
+
+
+def print_kernel(kernel: KernelForm, file: str) -> str:
+    """The source file of a kernel: the kernel and the function that launches it."""
+    written = print_body(kernel.body)
+    text = SourceText()
+    text.line("// SPDX-License-Identifier: MIT")
+    text.line(f"// Kernel `{kernel.name}` of {file}, written by pto_jit for the {kernel.core} cores of an Ascend 910B.")
+    text.line("#include <cstdint>")
+    text.line("#include <pto/pto-inst.hpp>")
+    text.line("using namespace pto;")
+    text.line()
+    text.line("// Rows of global memory: an address, their extents, and how far apart they begin.")
+    text.line("template <typename T, Layout L = Layout::ND>")
+    text.line("using Rectangle = GlobalTensor<")
+    text.line("    T, pto::Shape<1, 1, 1, DYNAMIC, DYNAMIC>,")
+    text.line("    pto::Stride<1, 1, 1, L == Layout::ND ? DYNAMIC : 1, L == Layout::ND ? 1 : DYNAMIC>, L>;")
+    text.line()
+    for name, helper in _HELPERS.items():
+        if f"{name}(" in written:
+            for line in helper.splitlines():
+                text.line(line)
+    parameters = ", ".join(_parameter(p) for p in kernel.parameters)
+    with text.block(f'extern "C" __global__ AICORE void {kernel.name}({parameters})'):
+        text.line("// The file is compiled for either kind of core; the body belongs to one of them.")
+        text.lines.append(f"#if !defined(__CCE_AICORE__) || defined({_GUARD[kernel.core]})")
+        if kernel.core == "vector":
+            text.line("set_mask_norm();")
+            text.line("set_vector_mask(-1, -1);")
+        for loop in walk(kernel.body):
+            if isinstance(loop, Loop) and loop.turning:
+                text.line(f"int {loop.turn} = 0;  // which of two copies of a buffer is used")
+        for line in written.splitlines():
+            text.line(line)
+        text.lines.append("#endif")
+    text.line()
+    text.line("#if !defined(__CPU_SIM)")
+    with text.block(f'extern "C" void launch_{kernel.name}({launch_parameters(kernel)})'):
+        arguments = ", ".join(f"static_cast<{p.type} *>({p.name})" if p.tensor else p.name for p in kernel.parameters)
+        text.line(f"{kernel.name}<<<cores, nullptr, stream>>>({arguments});")
+    text.line("#endif")
+    return str(text)
+
+
+def print_body(nodes: Iterable[Node]) -> str:
+    """The statements of a kernel."""
+    body = SourceText()
+    _nodes(body, nodes)
+    return str(body)
+
+
+def launch_parameters(kernel: KernelForm) -> str:
+    """The parameters of the function that launches a kernel."""
+    own = [f"void *{p.name}" if p.tensor else f"{p.type} {p.name}" for p in kernel.parameters]
+    return ", ".join(["uint32_t cores", "void *stream", *own])
+
+
+def _parameter(p: Parameter) -> str:
+    return f"__gm__ {p.type} *{p.name}" if p.tensor else f"{p.type} {p.name}"
+
+
+def _nodes(text: SourceText, nodes: Iterable[Node]) -> None:
+    for node in nodes:
+        loc = getattr(node, "loc", None)
+        if loc is not None:
+            text.place(loc)
+        match node:
+            case Instruction():
+                text.line(
+                    f"{spelling(node.name)}({', '.join(a if isinstance(a, str) else a.name for a in node.args)});"
+                )
+            case Assignment():
+                head = f"{'const ' if node.constant else ''}{node.type} " if node.type else ""
+                text.line(f"{head}{node.name} = {node.expression};")
+            case ElementStore():
+                text.line(f"{node.place} = {node.value};")
+            case Declaration(what=Tile() as tile):
+                _declare_tile(text, tile)
+            case Declaration(what=Global() as memory):
+                _declare_global(text, memory)
+            case SetFlag() | WaitFlag():
+                verb = "set" if isinstance(node, SetFlag) else "wait"
+                text.line(f"{verb}_flag(PIPE_{node.source}, PIPE_{node.target}, {_event(node)});")
+            case Barrier():
+                text.line(f"pipe_barrier(PIPE_{node.pipe});")
+            case Require():
+                text.line(f"if (!({node.condition})) trap();")
+            case Loop():
+                _loop(text, node)
+            case Branch():
+                with text.block(f"if ({node.condition})"):
+                    _nodes(text, node.then)
+                if node.orelse:
+                    with text.block("else"):
+                        _nodes(text, node.orelse)
+
+
+def _event(flag: SetFlag | WaitFlag) -> str:
+    if flag.turning is None:
+        return f"EVENT_ID{flag.event}"
+    if flag.which is not None:
+        return f"EVENT_ID{flag.event + flag.which}"
+    return f"(event_t)(EVENT_ID{flag.event} + {flag.turning.turn})"
+
+
+def _loop(text: SourceText, loop: Loop) -> None:
+    start, step = loop.start, loop.step
+    if loop.grid:
+        mine = "get_block_idx()" if step == "1" else f"get_block_idx() * {step}"
+        start = mine if start == "0" else f"{start} + {mine}"
+        step = "get_block_num()" if step == "1" else f"get_block_num() * {step}"
+    test = "<"
+    move = f"++{loop.var}" if step == "1" else f"{loop.var} += {step}"
+    if step.startswith("-") and step[1:].isdigit():
+        test, move = ">", f"{loop.var} -= {step[1:]}"
+    with text.block(f"for (int64_t {loop.var} = {start}; {loop.var} {test} {loop.stop}; {move})"):
+        _nodes(text, loop.body)
+        if loop.turning:
+            text.line(f"{loop.turn} = 1 - {loop.turn};")
+
+
+def _extents(valid: tuple[Extent, Extent]) -> tuple[str, str]:
+    """Template arguments, and arguments of the constructor, for two extents."""
+    fixed = ", ".join(str(v) if isinstance(v, int) else "DYNAMIC" for v in valid)
+    given = ", ".join(v for v in valid if not isinstance(v, int))
+    return fixed, f"({given})" if given else ""
+
+
+def _declare_tile(text: SourceText, tile: Tile) -> None:
+    valid, given = _extents(tile.valid)
+    shape = f"{element_type(tile.dtype)}, {tile.rows}, {tile.columns}"
+    types = {
+        "row": f"Tile<TileType::Vec, {shape}, BLayout::RowMajor, {valid}>",
+        "column": f"Tile<TileType::Vec, {shape}, BLayout::ColMajor, {valid}>",
+        "nz": f"Tile<TileType::Mat, {shape}, BLayout::ColMajor, {valid}, SLayout::RowMajor, 512>",
+        "zn": f"Tile<TileType::Mat, {shape}, BLayout::RowMajor, {valid}, SLayout::ColMajor, 512>",
+        "left": f"TileLeftCompact<{shape}, {valid}>", "right": f"TileRightCompact<{shape}, {valid}>",
+        "acc": f"TileAccCompact<{shape}, {valid}>",
+    }  # fmt: skip
+    text.line(f"{types[tile.layout]} {tile.name}{given};")
+    address = f"{tile.buffer.address or 0:#x}"
+    if tile.buffer.copies == 2:
+        assert tile.buffer.loop is not None
+        address = f"{address} + {tile.buffer.loop.turn} * {tile.buffer.size:#x}"
+    text.line(f"TASSIGN({tile.name}, {address});")
+
+
+def _declare_global(text: SourceText, memory: Global) -> None:
+    rows, columns = memory.extents
+    stride = memory.strides[1] if memory.transposed else memory.strides[0]
+    typ = f"Rectangle<{element_type(memory.dtype)}{', Layout::DN' if memory.transposed else ''}>"
+    text.line(f"{typ} {memory.name}({memory.pointer}, {{{rows}, {columns}}}, {{{stride}}});")

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: MIT
+"""From a module of loop IR to the sources of an Ascend program: kernels and the host code that launches them."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from pto_jit.errors import Loc
+from pto_jit.ir.nodes import Func, Module, Op
+from pto_jit.ir.verify import verify
+from pto_jit.ir.walk import statements
+from pto_jit.semantic.rules import infer
+from pto_jit.slotted import mutable
+from pto_jit.targets.ascend.cube import CubeWriter, has_products
+from pto_jit.targets.ascend.form import KernelForm
+from pto_jit.targets.ascend.host import HostWriter
+from pto_jit.targets.ascend.legality import check_legal
+from pto_jit.targets.ascend.machine import CAPACITY
+from pto_jit.targets.ascend.placing import place
+from pto_jit.targets.ascend.printing import print_kernel
+from pto_jit.targets.ascend.refusals import too_large, unsupported
+from pto_jit.targets.ascend.rows import block_rows, hoist_loads
+from pto_jit.targets.ascend.synchronise import synchronise
+from pto_jit.targets.ascend.vector import VectorWriter
+from pto_jit.targets.cuda.facts import gather
+from pto_jit.targets.cuda.flatten import Unsupported, flatten
+from pto_jit.targets.cuda.nests import outline_kernels
+from pto_jit.targets.cuda.program import extents_of
+
+_TRIAL = 256
+_SMALLEST = 16
+
+
+@mutable(eq=False)
+class AscendProgram:
+    """module: the program as it was divided into host code and kernels; kernels: their forms; sources: name -> text."""
+
+    module: Module
+    kernels: list[KernelForm]
+    sources: dict[str, str]
+
+
+def compile_module(module: Module) -> AscendProgram:
+    """Write a lowered module; TargetError for what this target does not do."""
+    try:
+        split = outline_kernels(flatten(module), module.name)
+    except Unsupported as error:
+        raise unsupported(error.what, error.loc, error.instead) from None
+    verify(split, infer)
+    entry = split.func(split.entry)
+    dims = extents_of(entry.body)
+    file = PurePath(entry.loc.filename).name
+    kernels = [write_kernel(func, dims) for func in split.funcs if func is not entry]
+    sources = {f"{k.name}.cpp": print_kernel(k, file) for k in kernels}
+    sources[f"{module.name}_orchestration.cpp"] = HostWriter(entry, kernels).source(file)
+    sources["README.md"] = _readme(module.name, kernels)
+    return AscendProgram(split, kernels, sources)
+
+
+class _Sizes(dict[str, int]):
+    """The same assumed bound for every extent that the kernel is given."""
+
+    def __init__(self, func: Func, bound: int) -> None:
+        super().__init__()
+        self.given = {p.name for p in func.params}
+        self.given |= {s.results[0].name for s in statements(func.body) if isinstance(s, Op) and s.op == "dim"}
+        self.bound = bound
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.given
+
+    def __missing__(self, name: str) -> int:
+        return self.bound
+
+
+def write_kernel(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
+    """The kernel of an in-core function, with room for the largest run-time extents that fit."""
+    if not has_products(func):
+        func = block_rows(hoist_loads(func))
+    facts = gather(func, dims)
+    bound = _TRIAL
+    form, used = _attempt(func, facts, bound)
+    if form.limits:
+        bound, form, used = _largest(func, facts, form, used)
+    for space, size in used.items():
+        if size > CAPACITY[space]:
+            raise too_large(
+                f"{func.name}: its tiles take {size} bytes of {CAPACITY[space]} in {_MEMORIES[space]}",
+                _loc(func), "use smaller tiles",
+            )  # fmt: skip
+    synchronise(form.body)
+    check_legal(form)
+    return form
+
+
+def _attempt(func: Func, facts: object, bound: int) -> tuple[KernelForm, dict]:  # type: ignore[type-arg]
+    kind = CubeWriter if has_products(func) else VectorWriter
+    writer = kind(func, facts, _Sizes(func, bound))  # type: ignore[arg-type]
+    writer.block(func.body)
+    form = writer.form()
+    return form, place(form.body)
+
+
+def _fits(used: dict) -> bool:  # type: ignore[type-arg]
+    return all(size <= CAPACITY[space] for space, size in used.items())
+
+
+def _largest(func: Func, facts: object, form: KernelForm, used: dict) -> tuple[int, KernelForm, dict]:  # type: ignore[type-arg]
+    """The largest bound for which the tiles fit: a guess from the trial, corrected downwards."""
+    size, space = max((size / CAPACITY[space], space) for space, size in used.items())
+    bound = max(_SMALLEST, int(_TRIAL / size) // 64 * 64 or _SMALLEST)
+    del space
+    while True:
+        form, used = _attempt(func, facts, bound)
+        if _fits(used) or bound <= _SMALLEST:
+            return bound, form, used
+        bound = max(_SMALLEST, bound * 7 // 8 // 16 * 16)
+
+
+_MEMORIES = {"Vec": "the unified buffer", "Mat": "L1", "Left": "L0A", "Right": "L0B", "Acc": "L0C"}
+
+
+def _loc(func: Func) -> Loc:
+    return func.loc
+
+
+def _readme(name: str, kernels: list[KernelForm]) -> str:
+    """How the written sources are built."""
+    rows = [f"| `{k.name}.cpp` | a kernel of the {k.core} cores, and the function that launches it |" for k in kernels]
+    lines = [
+        f"# {name}, for the Ascend 910B", "", "| file | what |", "|---|---|", *rows,
+        f"| `{name}_orchestration.cpp` | host code: `{name}` enqueues the program on a stream |",
+        f"| `{name}.pto` | the program as it was divided into host code and kernels |", "",
+        "Needs CANN (the compiler `bisheng` and ACL) and the headers of pto-isa in `$PTO_ISA/include`:", "", "```",
+    ]  # fmt: skip
+    for k in kernels:
+        arch = "vec" if k.core == "vector" else "cube"
+        lines.append(
+            f"bisheng -xcce --cce-aicore-arch=dav-c220-{arch} -std=c++17 -O2 -fPIC -I$PTO_ISA/include "
+            f"-c {k.name}.cpp -o {k.name}.o"
+        )
+    lines.append(f"g++ -std=c++17 -O2 -fPIC -I$ASCEND_HOME_PATH/include -c {name}_orchestration.cpp")
+    objects = " ".join(f"{k.name}.o" for k in kernels)
+    lines += [
+        f"bisheng --cce-fatobj-link -shared -o lib{name}.so {name}_orchestration.o {objects} "
+        "-L$ASCEND_HOME_PATH/lib64 -lascendcl -lruntime", "```", "",
+        "`-DVECTOR_CORES=48 -DCUBE_CORES=24` for a device with that many cores.",
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: MIT
+"""What the target does not do."""
+
+from __future__ import annotations
+
+from pto_jit.errors import Loc, TargetError
+
+
+def unsupported(what: str, loc: Loc, instead: str) -> TargetError:
+    """A program that this target cannot take: what, where, and the nearest thing that works."""
+    place = f"\n  --> {loc}" if loc.lineno else ""
+    return TargetError(f"PTO-X210: the ascend target does not do {what}{place}\nhelp: {instead}")
+
+
+def too_large(what: str, loc: Loc, instead: str) -> TargetError:
+    """A program whose tiles do not fit the memories of a core."""
+    place = f"\n  --> {loc}" if loc.lineno else ""
+    return TargetError(f"PTO-X211: {what}{place}\nhelp: {instead}")

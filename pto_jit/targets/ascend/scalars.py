@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: MIT
+"""Numbers of a kernel: what the scalar unit computes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pto_jit.dtypes import DType, i64
+from pto_jit.errors import Loc
+from pto_jit.ir.nodes import Const, Op, Operand, Var
+from pto_jit.ir.types import ScalarType
+from pto_jit.targets.ascend.form import Assignment
+from pto_jit.targets.ascend.refusals import unsupported
+from pto_jit.targets.source.recipes import float_literal
+
+if TYPE_CHECKING:
+    from pto_jit.targets.ascend.writer import KernelWriter
+
+_SIGNS = {"add": "+", "sub": "-", "mul": "*", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+          "and": "&", "or": "|", "xor": "^"}  # fmt: skip
+
+
+def literal(value: float | bool, dtype: DType) -> str:
+    """A constant as the scalar unit takes it."""
+    if dtype.kind == "f":
+        number = float(value)
+        if number != number:
+            return '__builtin_nanf("")'
+        if number in (float("inf"), float("-inf")):
+            return "__builtin_inff()" if number > 0 else "-__builtin_inff()"
+        return float_literal(number, "f32")
+    if dtype.kind == "b":
+        return "true" if value else "false"
+    number = int(value)
+    return str(number) if abs(number) < 2**31 else f"{number}ll"
+
+
+class Scalars:
+    """Scalar variables of one kernel: expressions that are used once stand where they are used."""
+
+    def __init__(self, writer: KernelWriter) -> None:
+        self.writer = writer
+        self.inline: dict[str, str] = {}
+
+    def read(self, operand: Operand) -> str:
+        if isinstance(operand, Const):
+            return literal(operand.value, operand.type.dtype)
+        return self.inline.get(operand.name) or self.writer.names.of(operand.name)
+
+    def define(self, var: Var, expression: str, loc: Loc, memory: str | None = None, reads: object = None) -> None:
+        """Give a variable a value; one that is assigned several times is a C++ variable of the kernel."""
+        w = self.writer
+        assert isinstance(var.type, ScalarType)
+        typ = "int64_t" if var.type.dtype == i64 else w.scalar_type(var.type.dtype, loc)
+        name = w.names.of(var.name)
+        if var.name in w.facts.mutable:
+            if not any(name in scope for scope in w.scopes):
+                raise unsupported(f"the number `{var.name}`, assigned first in a branch or loop", loc,
+                                  "assign it before")  # fmt: skip
+            w.nodes.append(Assignment("", name, expression, loc, memory=memory, reads=reads))  # type: ignore[arg-type]
+            return
+        if memory is None and reads is None and _is_name(expression):
+            self.inline[var.name] = expression
+            return
+        w.nodes.append(Assignment(typ, name, expression, loc, memory=memory, reads=reads))  # type: ignore[arg-type]
+        w.scopes[-1][name] = name
+
+    def operation(self, op: Op) -> None:
+        data = op.args[1] if op.op == "select" else op.args[0]
+        dtype = data.type.dtype
+        args = [_atom(self.read(a)) for a in op.args]
+        self.define(op.results[0], self.expression(op, args, dtype), op.loc)
+
+    def expression(self, op: Op, a: list[str], dtype: DType) -> str:
+        name = {"maximum": "max", "minimum": "min"}.get(op.op, op.op)
+        if name == "cast":
+            return self._cast(a[0], dtype, op.results[0].type.dtype)  # type: ignore[union-attr]
+        if name == "copy":
+            return a[0]
+        if name == "select":
+            return f"{a[0]} ? {a[1]} : {a[2]}"
+        if name in _SIGNS:
+            return f"{a[0]} {_SIGNS[name]} {a[1]}"
+        if name in ("min", "max") and dtype.is_integer:
+            return f"{'smaller' if name == 'min' else 'larger'}({a[0]}, {a[1]})"
+        if name in ("floordiv", "mod") and dtype.is_integer:
+            return f"{'floor_divide' if name == 'floordiv' else 'modulo'}({a[0]}, {a[1]})"
+        if name == "neg":
+            return f"-{a[0]}"
+        if name == "not" and dtype.kind == "b":
+            return f"!{a[0]}"
+        if name == "div" and dtype.is_float:
+            return f"{a[0]} / {a[1]}"
+        raise unsupported(f"`{op.op}` of numbers of {dtype} in a kernel", op.loc,
+                          "compute it on the host, or on a tile of one element (keepdims=True)")  # fmt: skip
+
+    def _cast(self, x: str, source: DType, target: DType) -> str:
+        if source == target or (source.is_float and target.is_float):
+            return x
+        if target.is_float:
+            return f"float({x})"
+        if target.kind == "b":
+            return f"{x} != 0"
+        return f"{'int64_t' if target == i64 else self.writer.scalar_type(target, self.writer.func.loc)}({x})"
+
+
+def _is_name(expression: str) -> bool:
+    return expression.isidentifier() or expression.lstrip("-").replace(".", "", 1).rstrip("f").isdigit()
+
+
+def _atom(expression: str) -> str:
+    if " " in expression and not (expression.endswith(")") and expression.split("(")[0].isidentifier()
+                                  and expression.count("(") == 1):  # fmt: skip
+        return f"({expression})"
+    return expression

@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: MIT
+"""Tiles of a vector core: where they lie, how they are seen, how they come from and go to global memory.
+
+Every value lies in memory of its own, unless an operation can leave its
+result where an operand was that nobody reads any more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from pto_jit.dtypes import DType, f32, i16, i32, u8
+from pto_jit.errors import Loc
+from pto_jit.ir.nodes import Const, Func, Op, Operand, Stmt, Var
+from pto_jit.ir.types import ScalarType, TileType
+from pto_jit.ir.walk import statements, uses
+from pto_jit.lower.axes import is_elementwise
+from pto_jit.targets.ascend.form import Branch, Buffer, Instruction, Require, Tile
+from pto_jit.targets.ascend.machine import MOST_ROWS, element_type, padded
+from pto_jit.targets.ascend.refusals import too_large, unsupported
+from pto_jit.targets.ascend.values import Expr, Size, Span, Value, bytes_of, physical, span_of
+from pto_jit.targets.ascend.writer import KernelWriter, Tensor, least, names, text, total
+from pto_jit.targets.cuda.facts import Facts
+
+_EQUAL = "tiles that are combined have as many elements"
+_TILED = frozenset(["f16", "bf16", "f32", "i16", "i32", "i8", "u8"])
+
+
+class TileWriter(KernelWriter):
+    """The part of writing a vector kernel that does not depend on operations."""
+
+    core = "vector"
+
+    def __init__(self, func: Func, facts: Facts, sizes: dict[str, int]) -> None:
+        super().__init__(func, facts, sizes)
+        self.values: dict[str, Value] = {}
+        self.left = Counter(v.name for s in statements(func.body) for v in uses(s))  # reads that are to come
+        self.made_in: dict[str, tuple[int, ...]] = {}
+
+    # -- values ---------------------------------------------------------------------------------------------------
+
+    def is_tile_work(self, op: Op) -> bool:
+        """Numbers made of tiles stay on the vector core as tiles of one element."""
+        return any(isinstance(a, Var) and a.name in self.values for a in op.args) and (
+            op.op == "setelem" or is_elementwise(op)
+        )
+
+    def new(self, name: str, dtype: DType, span: Span, capacity: tuple[int, int], valid: tuple[Size, Size],
+            free: tuple[bool, bool] = (False, False)) -> Value:  # fmt: skip
+        buffer = Buffer(name, "Vec", padded(bytes_of(dtype, span, capacity), 1))
+        self.buffers.append(buffer)
+        return Value(name, dtype, span, capacity, valid, buffer, free)
+
+    def temp(self, dtype: DType, span: Span, capacity: tuple[int, int], valid: tuple[Size, Size],
+             free: tuple[bool, bool] = (False, False), sources: tuple[Value, ...] = ()) -> Value:  # fmt: skip
+        return self.new("scratch", dtype, span, capacity, valid, free)
+
+    def destination(self, var: Var) -> Any:
+        """Where an operation's result goes: memory of its variable, of an operand that is used up, or new."""
+
+        def to(dtype: DType, span: Span, capacity: tuple[int, int], valid: tuple[Size, Size],
+               free: tuple[bool, bool] = (False, False), sources: tuple[Value, ...] = ()) -> Value:  # fmt: skip
+            out = self._place(var, dtype, span, capacity, valid, free, sources)
+            self.values[var.name] = out
+            self.made_in[var.name] = tuple(id(loop) for loop in self.loops)
+            return out
+
+        return to
+
+    def _place(self, var: Var, dtype: DType, span: Span, capacity: tuple[int, int], valid: tuple[Size, Size],
+               free: tuple[bool, bool], sources: tuple[Value, ...]) -> Value:  # fmt: skip
+        wish = var.name
+        if var.name in self.facts.mutable:
+            known = self.values.get(var.name)
+            if known is None:
+                out = self.new(wish, dtype, span, capacity, valid, free)
+                out.given = True
+                return out
+            if known.span != span or known.capacity != capacity:
+                raise unsupported(f"a tile `{wish}` whose extents change when it is assigned again", self.func.loc,
+                                  "give it constant extents")  # fmt: skip
+            return Value(wish, dtype, span, capacity, valid, known.buffer, free, given=True)
+        for source in sources:
+            size = bytes_of(dtype, span, capacity)
+            if self._is_dying(source) and source.buffer.size == padded(size, 1) and source.dtype.bits == dtype.bits:
+                return Value(wish, dtype, span, capacity, valid, source.buffer, free)
+        return self.new(wish, dtype, span, capacity, valid, free)
+
+    def _is_dying(self, value: Value) -> bool:
+        """Whether nothing reads a value after the operation that is being written."""
+        if value.given or value.is_mask:
+            return False
+        holders = [n for n, v in self.values.items() if v.buffer is value.buffer]
+        here = tuple(id(loop) for loop in self.loops)
+        return bool(holders) and all(self.left[n] == 0 and self.made_in.get(n) == here for n in holders)
+
+    def value(self, operand: Operand) -> Value | str:
+        """A tile, or a number as the instructions take it."""
+        if isinstance(operand, Var) and operand.name in self.values:
+            return self.values[operand.name]
+        return self.scalars.read(operand)
+
+    def tile(self, value: Value, layout: str = "row", valid: tuple[Size, Size] | None = None,
+             loc: Loc | None = None, dtype: DType | None = None) -> Tile:  # fmt: skip
+        """A C++ tile over a value: as rows (a column lies along a row), or as a column.
+
+        valid: rows and columns of the value that count, if not its own.  dtype: of mask words, when they are computed
+        with.
+        """
+        loc = loc or self.func.loc
+        valid = valid or value.valid
+        rows, columns = physical(value.dtype, value.span, value.capacity)
+        height, width = self._measured(value, valid, loc)
+        element = value.dtype
+        if value.is_mask:
+            element = dtype or u8
+            if element == i16:
+                columns, width = columns // 2, columns // 2
+        if layout == "column":
+            rows, columns = padded(value.capacity[0], value.dtype.bytes), 1
+            height, width = width, 1
+        key = f"@{id(value.buffer)} {element} {layout} {rows} {columns} {height} {width}"
+        for scope in self.scopes:
+            if key in scope:
+                return scope[key]  # type: ignore[return-value]
+        wish = value.name if layout == "row" else f"{value.name}_column"
+        out = Tile(self.names.fresh(wish), element, rows, columns, (height, width), layout, value.buffer)
+        self.declare(out, loc)
+        self.scopes[-1][key] = out  # type: ignore[assignment]
+        return out
+
+    def _measured(self, value: Value, valid: tuple[Size, Size], loc: Loc) -> tuple[Any, Any]:
+        """Valid rows and columns of the row-major tile over a value, as numbers or names."""
+        rows, columns = valid
+        if value.span in ("column", "one"):
+            rows, columns = 1, rows
+        height = self.named(rows, f"{value.name}_rows", loc)
+        width = self.named(columns, f"{value.name}_columns", loc)
+        if value.is_mask:  # a byte is eight elements
+            width = -(-width // 8) if isinstance(width, int) else self.named(_eighth(columns), "mask_bytes", loc)
+        return height, width
+
+    def emit(self, name: str, *args: Any, loc: Loc) -> None:
+        self.nodes.append(Instruction(name, args, loc))
+
+    def joint_valid(self, values: list[Value], span: Span, loc: Loc) -> tuple[tuple[Size, Size], tuple[bool, bool]]:
+        """Valid extents of what is computed from values: those of the ones that do not fit everything."""
+        out: list[Size] = []
+        fits: list[bool] = []
+        for axis in (0, 1):
+            if (span in ("row", "one") and axis == 0) or (span in ("column", "one") and axis == 1):
+                out.append(1)
+                fits.append(False)
+                continue
+            taking = [
+                v for v in values if v.span == "full" or ((axis == 0) == (v.span == "column") and v.span != "one")
+            ]
+            taking = taking or values
+            sure = [v for v in taking if not v.free[axis]]
+            chosen = (sure or taking)[0].valid[axis]
+            if not self.visible(chosen):
+                raise unsupported("a tile whose valid extents change in a loop, used after it", loc,
+                                  "give it constant extents that divide the tensor's")  # fmt: skip
+            for other in sure[1:]:
+                self._agree(chosen, other.valid[axis], loc)
+            out.append(chosen)
+            fits.append(not sure)
+        return (out[0], out[1]), (fits[0], fits[1])
+
+    def _agree(self, a: Size, b: Size, loc: Loc) -> None:
+        """Two extents have to be equal: known now, checked by the launch, or by the core."""
+        if a == b:
+            return
+        if isinstance(a, int) and isinstance(b, int):
+            raise unsupported(f"an operation on tiles with {a} and {b} valid elements along an axis", loc,
+                              "load tiles of one shape")  # fmt: skip
+        if self.launch_time(a) and self.launch_time(b):
+            self.check(f"{text(a)} == {text(b)}", _EQUAL)
+            return
+        one, other = self.clips.get(text(a)), self.clips.get(text(b))
+        alike = one is not None and other is not None and (one[0], one[2]) == (other[0], other[2])
+        if one and other and alike and self.launch_time(one[1]) and self.launch_time(other[1]):
+            self.check(f"{text(one[1])} == {text(other[1])}", _EQUAL)
+            return
+        self.nodes.append(Require(f"{text(a)} == {text(b)}", loc))
+
+    # -- statements -----------------------------------------------------------------------------------------------
+
+    def statement(self, stmt: Stmt) -> None:
+        if isinstance(stmt, Op):
+            for v in uses(stmt):
+                self.left[v.name] -= 1
+        super().statement(stmt)
+
+    def set_element(self, op: Op) -> None:
+        value = self.value(op.args[0])
+        if isinstance(value, str):
+            super().set_element(op)
+            return
+        tensor = self.tensor(op.args[1])
+        self._store(value, tensor, self.pointer(tensor, op.args[2:], op.loc), (1, 1), 1, op.loc)
+
+    def number(self, operand: Operand, loc: Loc) -> str:
+        """A number that may be on the vector core, for the scalar unit."""
+        value = self.value(operand)
+        if isinstance(value, str):
+            return value
+        assert isinstance(operand, Var) and isinstance(operand.type, ScalarType)
+        tile = self.tile(value, loc=loc)
+        name = Var(f"{operand.name}.number", operand.type)
+        self.scalars.define(name, f"{tile.name}.GetValue(0)", loc, reads=tile)
+        return self.names.of(name.name)
+
+    def shape(
+        self, operands: tuple[Operand, ...], typ: TileType, loc: Loc
+    ) -> tuple[Span, tuple[int, int], tuple[Size, Size]]:
+        """Span, capacity and extents of a tile with these declared extents."""
+        if len(operands) > 2:
+            if any(not isinstance(o, Const) or o.value != 1 for o in operands[:-2]):
+                raise unsupported(
+                    f"a tile of {len(operands)} axes", loc, "take tiles of two axes, or whose others are 1"
+                )
+            operands = operands[-2:]
+        pair = operands if len(operands) == 2 else (Const(1, ScalarType(i32)), *operands)
+        rows, columns = (self.bound(o, loc) for o in pair)
+        if rows > 1:  # as many as the column that a row reduction leaves
+            rows = padded(rows, 4)
+        constant = [int(o.value) if isinstance(o, Const) else 0 for o in pair]
+        if len(typ.shape) == 1:
+            constant[0] = 1
+            if constant[1] == 1:
+                return "row", (1, 1), (1, 1)
+        return span_of(*constant), (rows, columns), (self.size(pair[0]), self.size(pair[1]))
+
+    def checked(self, dtype: DType, loc: Loc) -> None:
+        if dtype.name not in _TILED:
+            raise unsupported(f"tiles of {dtype} on the vector core", loc, "use f32, f16, bf16, i32 or i16")
+
+    # -- memory ---------------------------------------------------------------------------------------------------
+
+    def load(self, op: Op) -> None:
+        tensor = self.tensor(op.args[0])
+        rank = len(tensor.extents)
+        self.checked(tensor.dtype, op.loc)
+        if op.attr("pad"):
+            raise unsupported("a load with a pad value", op.loc, "load without it, and work on the valid part")
+        offsets, extents = op.args[1 : 1 + rank], op.args[1 + rank : 1 + 2 * rank]
+        typ = op.results[0].type
+        assert isinstance(typ, TileType)
+        span, capacity, declared = self.shape(extents, typ, op.loc)
+        for offset in offsets:
+            self.not_negative(offset, op.loc)
+        for axis in range(rank - 2):  # a place outside the tensor would be a tile without elements
+            if self.clipped(tensor, axis, offsets[axis], 1) != 1:
+                raise unsupported("a load whose leading offsets may lie outside the tensor", op.loc,
+                                  "use a loop over the extent")  # fmt: skip
+        rows: Size = 1 if rank == 1 else self.clipped(tensor, rank - 2, offsets[-2], declared[0])
+        columns = self.clipped(tensor, rank - 1, offsets[-1], declared[1])
+        stride: Size = 1 if rank == 1 else tensor.strides[-2]
+        value = self.destination(op.results[0])(tensor.dtype, span, capacity, (rows, columns))
+        self._transfer(value, tensor, self.pointer(tensor, offsets, op.loc), stride, op.loc, store=False)
+
+    def store(self, op: Op) -> None:
+        value = self.value(op.args[0])
+        assert isinstance(value, Value)
+        tensor = self.tensor(op.args[1])
+        if value.is_mask:
+            raise unsupported("storing a tile of truth values", op.loc, "store numbers: pl.where(mask, 1, 0)")
+        rank = len(tensor.extents)
+        offsets = op.args[2:]
+        for offset in offsets:
+            self.not_negative(offset, op.loc)
+        if value.valid[0] == 0 or not (self.visible(value.valid[0]) and self.visible(value.valid[1])):
+            raise unsupported("a tile whose valid extents change in a loop, used after it", op.loc,
+                              "give it constant extents that divide the tensor's")  # fmt: skip
+        for axis in range(rank - 2):
+            if self.clipped(tensor, axis, offsets[axis], 1) != 1:
+                raise unsupported("a store whose leading offsets may lie outside the tensor", op.loc,
+                                  "use a loop over the extent")  # fmt: skip
+        rows: Size = 1 if rank == 1 else self._cut(value.valid[0], tensor, rank - 2, offsets[-2])
+        columns = self._cut(value.valid[1], tensor, rank - 1, offsets[-1])
+        stride: Size = 1 if rank == 1 else tensor.strides[-2]
+        pointer = self.pointer(tensor, offsets, op.loc)
+        unsure = [s for s in (rows, columns) if not isinstance(s, int) and s.text.startswith("smaller(")
+                  and s.text not in self.clips]  # fmt: skip
+        if not unsure:
+            self._store(value, tensor, pointer, (rows, columns), stride, op.loc)
+            return
+        node = Branch(" && ".join(f"{text(s)} > 0" for s in unsure), [], [], op.loc)
+        self.nodes.append(node)
+        with self.inside(node.then):
+            self._store(value, tensor, pointer, (rows, columns), stride, op.loc)
+
+    def _cut(self, valid: Size, tensor: Tensor, axis: int, offset: Operand) -> Size:
+        """Valid elements that lie inside a tensor.
+
+        A tile that was cut by one tensor is not cut again by another one that the launch finds to be as large.
+        """
+        limit = tensor.extents[axis]
+        at = self.size(offset)
+        if isinstance(valid, int):
+            return self.clipped(tensor, axis, offset, valid)
+        if valid == limit and at == 0:
+            return valid
+        clip = self.clips.get(valid.text)
+        other = valid if clip is None and at == 0 else clip[1] if clip is not None and clip[2] == at else None
+        if other is not None and self.launch_time(other) and self.launch_time(limit):
+            if other != limit:
+                self.check(f"{text(other)} <= {text(limit)}", "results are not larger than what they are stored into")
+            return valid
+        return least(valid, total(limit, at, "-"))
+
+    def _store(
+        self, value: Value, tensor: Tensor, pointer: str, valid: tuple[Size, Size], stride: Size, loc: Loc
+    ) -> None:
+        shown = Value(value.name, value.dtype, value.span, value.capacity, valid, value.buffer)
+        self._transfer(shown, tensor, pointer, stride, loc, store=True)
+
+    def _transfer(self, value: Value, tensor: Tensor, pointer: str, stride: Size, loc: Loc, *, store: bool) -> None:
+        """Between global memory and a value; a column in memory with gaps goes by way of one block per row."""
+        if tensor.strides and tensor.strides[-1] != 1:
+            raise unsupported("a tensor whose last axis is not contiguous", loc, "pass a contiguous array")
+        if physical(value.dtype, value.span, value.capacity)[0] > MOST_ROWS:
+            raise too_large(f"a tile of more than {MOST_ROWS} rows", loc, "use tiles of fewer rows")
+        scattered = value.span == "column" and stride != 1
+        if not scattered:
+            rows, columns = value.valid
+            if value.span in ("column", "one"):
+                rows, columns = 1, rows
+            tile = self.tile(value, loc=loc)
+            extents = (self.named(rows, "rows", loc), self.named(columns, "columns", loc))
+            memory = self.rectangle(
+                tensor, f"{self.names.of(value.name)}_in_{tensor.root}", pointer, extents, stride, loc
+            )
+            self.emit("TSTORE", memory, tile, loc=loc) if store else self.emit("TLOAD", tile, memory, loc=loc)
+            return
+        wide = self.temp(value.dtype, "full", (value.capacity[0], 32 // value.dtype.bytes), (value.valid[0], 1))
+        if store:
+            self.emit("TROWEXPAND", self.tile(wide, loc=loc), self.tile(value, "column", loc=loc), loc=loc)
+        memory = self.rectangle(tensor, f"{value.name}_in_{tensor.root}", pointer,
+                                (self.named(value.valid[0], "rows", loc), 1), stride, loc)  # fmt: skip
+        tile = self.tile(wide, loc=loc)
+        if store:
+            self.emit("TSTORE", memory, tile, loc=loc)
+            return
+        if value.dtype.name not in ("f32", "f16", "i32", "i16"):
+            raise unsupported(f"a column of {value.dtype} with gaps in memory", loc, "convert it first")
+        self.emit("TLOAD", tile, memory, loc=loc)
+        scratch = self.temp(value.dtype, "full", wide.capacity, wide.valid)
+        self.emit("TROWMAX", self.tile(value, "column", loc=loc), tile, self.tile(scratch, loc=loc), loc=loc)
+
+    # -- generated ------------------------------------------------------------------------------------------------
+
+    def full(self, op: Op) -> None:
+        typ = op.results[0].type
+        assert isinstance(typ, TileType)
+        self.checked(typ.dtype, op.loc)
+        span, capacity, declared = self.shape(op.args[1:], typ, op.loc)
+        out = self.destination(op.results[0])(typ.dtype, span, capacity, declared, (True, True))
+        self.fill(out, self.number(op.args[0], op.loc), op.loc)
+
+    def fill(self, value: Value, number: str, loc: Loc) -> None:
+        self.emit("TEXPANDS", self.tile(value, loc=loc), self.scalar(number, value.dtype), loc=loc)
+
+    def scalar(self, number: str, dtype: DType) -> str:
+        """A number as an instruction on tiles of a dtype takes it."""
+        if dtype == f32:
+            return number
+        return f"({element_type(dtype)}){number if number.isidentifier() or number[0].isdigit() else f'({number})'}"
+
+    def arange(self, op: Op) -> None:
+        start, step, extent = op.args
+        typ = op.results[0].type
+        assert isinstance(typ, TileType)
+        span, capacity, declared = self.shape((extent,), typ, op.loc)
+        step_is = step.value if isinstance(step, Const) else None
+        target = self.destination(op.results[0])
+        if typ.dtype == i32 and step_is == 1:
+            out = target(i32, span, capacity, declared, (True, True))
+            self.emit("TCI", self.tile(out, loc=op.loc), f"(int32_t){self.number(start, op.loc)}", loc=op.loc)
+            return
+        if typ.dtype not in (i32, f32):
+            raise unsupported(f"pl.arange of {typ.dtype}", op.loc, "use pl.arange(...) of i32 or f32, and convert it")
+        counts = self.temp(i32, span, capacity, declared, (True, True))
+        tile = self.tile(counts, loc=op.loc)
+        self.emit("TCI", tile, "(int32_t)0", loc=op.loc)
+        out = target(typ.dtype, span, capacity, declared, (True, True))
+        result = self.tile(out, loc=op.loc)
+        if typ.dtype == f32:
+            self.emit("TCVT", result, tile, "RoundMode::CAST_RINT", loc=op.loc)
+            tile = result
+        if step_is != 1:
+            self.emit("TMULS", result, tile, self.scalar(self.number(step, op.loc), typ.dtype), loc=op.loc)
+        self.emit("TADDS", result, result, self.scalar(self.number(start, op.loc), typ.dtype), loc=op.loc)
+
+
+def _eighth(size: Size) -> Size:
+    return Expr(f"({text(size)} + 7) / 8", names(size))

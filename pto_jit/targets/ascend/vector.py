@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: MIT
+"""Kernels of the vector core: reductions, and what is done to the shape of a tile.
+
+Elementwise operations are in `elementwise`, memory in `tiles`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pto_jit.dtypes import f32, i32
+from pto_jit.errors import Loc
+from pto_jit.ir.nodes import Func, Op, Var
+from pto_jit.ir.types import TileType
+from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
+from pto_jit.targets.ascend.elementwise import Elementwise
+from pto_jit.targets.ascend.refusals import unsupported
+from pto_jit.targets.ascend.tiles import TileWriter
+from pto_jit.targets.ascend.values import Size, Span, Value, lying, span_of
+from pto_jit.targets.ascend.writer import product, text, total
+from pto_jit.targets.cuda.facts import Facts
+
+
+class VectorWriter(TileWriter):
+    """Writes a kernel without matrix products."""
+
+    def __init__(self, func: Func, facts: Facts, sizes: dict[str, int]) -> None:
+        super().__init__(func, facts, sizes)
+        self.elementwise = Elementwise(self)
+
+    def tile_operation(self, op: Op) -> None:
+        match op.op:
+            case "load":
+                self.load(op)
+            case "store":
+                self.store(op)
+            case "full":
+                self.full(op)
+            case "arange":
+                self.arange(op)
+            case "reshape" | "broadcast_to" | "transpose":
+                self.reshape(op)
+            case "valid" | "extent":
+                self.measure(op)
+            case "setelem":
+                self.set_element(op)
+            case "extract":
+                self.extract(op)
+            case _ if is_reduction(op) and op.op in ("sum", "max", "min", "prod"):
+                self.reduce(op)
+            case _ if is_elementwise(op):
+                self.elementwise.operation(op)
+            case _:
+                raise unsupported(f"`{op.op}` of tiles", op.loc,
+                                  "use the operations in docs/ascend.md, or target=\"cpu\"")  # fmt: skip
+
+    # -- shape ----------------------------------------------------------------------------------------------------
+
+    def reshape(self, op: Op) -> None:
+        source = self.value(op.args[0])
+        assert isinstance(source, Value)
+        typ, old = op.results[0].type, op.args[0].type
+        assert isinstance(typ, TileType) and isinstance(old, TileType)
+        if op.op == "broadcast_to":
+            span, capacity, grown = self.shape(op.args[1:], typ, op.loc)
+            long = (source.span in ("column", "full"), source.span in ("row", "full"))
+            valid = (source.valid[0] if long[0] else grown[0], source.valid[1] if long[1] else grown[1])
+            target = self.destination(op.results[0])
+            self.elementwise.broadcast(source, span, capacity, valid, source.free, target, op.loc)
+            return
+        span = self._span_of(typ)
+        lines = source.span != "full" and span != "full"
+        if lines:
+            self._turned(op, source, span)
+            return
+        squeezed = [e for e in old.shape if e != 1] == [e for e in typ.shape if e != 1] and op.op == "reshape"
+        if squeezed and source.span == span:
+            self._alias(op, source, span, source.capacity, source.valid, source.free)
+            return
+        if op.op == "transpose" and source.span == "full" and source.dtype.bytes in (2, 4):
+            self._transpose(op, source)
+            return
+        raise unsupported(f"a {op.op} that moves elements", op.loc, "only axes of extent 1 can come and go")
+
+    def _transpose(self, op: Op, source: Value) -> None:
+        block = 32 // source.dtype.bytes
+        rows, columns = source.capacity
+        if rows % 16 or columns % 16 or not all(isinstance(v, int) for v in source.valid):
+            raise unsupported("a transpose of a tile whose extents are not constant multiples of 16", op.loc,
+                              "load the transposed view of the tensor")  # fmt: skip
+        del block
+        out = self.destination(op.results[0])(source.dtype, "full", (columns, rows), (source.valid[1], source.valid[0]))
+        scratch = self.temp(source.dtype, "full", (columns, rows), (source.valid[1], source.valid[0]))
+        self.emit("TTRANS", self.tile(out, loc=op.loc), self.tile(source, loc=op.loc), self.tile(scratch, loc=op.loc),
+                  loc=op.loc)  # fmt: skip
+
+    def _span_of(self, typ: TileType) -> Span:
+        shape = [e or 0 for e in typ.shape][-2:]
+        if len(shape) == 1:
+            return "row"
+        return span_of(shape[0], shape[1])
+
+    def _turned(self, op: Op, source: Value, span: Span) -> None:
+        """A line of elements as another line: the same bytes."""
+        flat = lying(source.span, source.capacity)[1]
+        count, free = (source.valid[0], source.free[0]) if source.span in ("column", "one") else (
+            source.valid[1], source.free[1])  # fmt: skip
+        across = span in ("column", "one")
+        self._alias(op, source, span, (flat, 1) if across else (1, flat), (count, 1) if across else (1, count),
+                    (free, False) if across else (False, free))  # fmt: skip
+
+    def _alias(self, op: Op, source: Value, span: Span, capacity: tuple[int, int], valid: tuple[Size, Size],
+               free: tuple[bool, bool]) -> None:  # fmt: skip
+        var = op.results[0]
+        if var.name in self.facts.mutable or source.given:
+            same = self.destination(var)(source.dtype, span, capacity, valid, free)
+            shown = Value(source.name, source.dtype, span, capacity, valid, source.buffer)
+            self.emit("TMOV", self.tile(same, loc=op.loc), self.tile(shown, loc=op.loc), loc=op.loc)
+            return
+        self.values[var.name] = Value(source.name, source.dtype, span, capacity, valid, source.buffer, free)
+        self.made_in[var.name] = tuple(id(loop) for loop in self.loops)
+
+    def measure(self, op: Op) -> None:
+        source = self.value(op.args[0])
+        assert isinstance(source, Value) and isinstance(op.args[0].type, TileType)
+        axis = int(op.attr("axis")) - op.args[0].type.rank  # type: ignore[arg-type]
+        size = source.valid[axis] if axis >= -2 else 1
+        if op.op == "extent":
+            size = source.capacity[axis] if axis >= -2 else 1
+        if not self.visible(size):
+            raise unsupported("a tile whose valid extents change in a loop, used after it", op.loc,
+                              "give it constant extents")  # fmt: skip
+        self.scalars.define(op.results[0], text(size), op.loc)
+
+    def extract(self, op: Op) -> None:
+        source = self.value(op.args[0])
+        assert isinstance(source, Value)
+        if source.is_mask:
+            raise unsupported("an element of a tile of truth values", op.loc, "compare the numbers instead")
+        tile = self.tile(source, loc=op.loc)
+        at = [self.size(a) for a in op.args[1:]][-2:]
+        rows, columns = (0, at[0]) if len(at) == 1 else (at[0], at[1])
+        if source.span in ("column", "one"):
+            rows, columns = 0, rows
+        place = total(product(rows, tile.columns), columns)
+        self.scalars.define(op.results[0], f"{tile.name}.GetValue({text(place)})", op.loc, reads=tile)
+
+    # -- reductions -----------------------------------------------------------------------------------------------
+
+    def reduce(self, op: Op) -> None:
+        source = self.value(op.args[0])
+        var = op.results[0]
+        assert isinstance(source, Value) and isinstance(op.args[0].type, TileType)
+        rank = op.args[0].type.rank
+        axes = {a - rank for a in reduced_axes(op)}
+        if source.free != (False, False) and not all(isinstance(v, int) for v in source.valid):
+            raise unsupported("a reduction of a generated tile", op.loc, "compute it, or give it constant extents")
+        if source.dtype in (f32, i32):
+            self._reduced(op.op, source, axes, rank, var, self.destination(var), op.loc)
+            return
+        if source.dtype.kind != "f":
+            raise unsupported(f"a reduction of {source.dtype}", op.loc, "convert it to i32 or f32")
+        wide = self.elementwise.converted(source, f32, self.temp, op.loc)
+        narrow = self._reduced(op.op, wide, axes, rank, var, self.temp, op.loc)
+        self.elementwise.converted(narrow, source.dtype, self.destination(var), op.loc)
+
+    def _reduced(self, name: str, source: Value, axes: set[int], rank: int, var: Var, to: Any, loc: Loc) -> Value:
+        """Rows first, as that leaves little for the second step.  A line is reduced along its elements."""
+        both = {-1, -2} <= axes or (rank == 1 and -1 in axes)
+        line = {"column": -2, "row": -1}.get(source.span)
+        if not both and line is not None and line not in axes:
+            axes = {-1} if line == -1 else {-2}
+            flat = True  # only axes of extent 1 are reduced
+        else:
+            flat = False
+        if flat or source.span == "one":
+            out = self._as_result(source, var, to, source.span, loc)
+            return out
+        if source.span in ("row", "column"):
+            return self._line(name, source, var, to, loc)
+        if both:
+            rows = self._rows(name, source, None, self.temp, loc)
+            return self._line(name, rows, var, to, loc)
+        if -1 in axes:
+            return self._rows(name, source, var, to, loc)
+        out = to(source.dtype, *self._result_shape(var, "row", (1, source.capacity[1]), (1, source.valid[1])))
+        shown = Value(out.name, out.dtype, "row", (1, source.capacity[1]), (1, source.valid[1]), out.buffer)
+        self.emit(f"TCOL{name.upper()}", self.tile(shown, loc=loc), self.tile(source, loc=loc), loc=loc)
+        return out
+
+    def _rows(self, name: str, source: Value, var: Var | None, to: Any, loc: Loc) -> Value:
+        shape = self._result_shape(var, "column", (source.capacity[0], 1), (source.valid[0], 1))
+        out = to(source.dtype, *shape)
+        shown = Value(out.name, out.dtype, "column", (source.capacity[0], 1), (source.valid[0], 1), out.buffer)
+        scratch = self.temp(source.dtype, source.span, source.capacity, source.valid)
+        self.emit(f"TROW{name.upper()}", self.tile(shown, "column", loc=loc), self.tile(source, loc=loc),
+                  self.tile(scratch, loc=loc), loc=loc)  # fmt: skip
+        return out
+
+    def _line(self, name: str, source: Value, var: Var, to: Any, loc: Loc) -> Value:
+        """All elements of a line as one."""
+        count = source.valid[0] if source.span == "column" else source.valid[1]
+        flat = Value(source.name, source.dtype, "row", (1, lying(source.span, source.capacity)[1]), (1, count),
+                     source.buffer)  # fmt: skip
+        out = to(source.dtype, *self._result_shape(var, "one", (1, 1), (1, 1)))
+        shown = Value(out.name, out.dtype, "one", (1, 1), (1, 1), out.buffer)
+        scratch = self.temp(flat.dtype, "row", flat.capacity, flat.valid)
+        self.emit(f"TROW{name.upper()}", self.tile(shown, loc=loc), self.tile(flat, loc=loc),
+                  self.tile(scratch, loc=loc), loc=loc)  # fmt: skip
+        return out
+
+    def _result_shape(self, var: Var | None, span: Span, capacity: tuple[int, int], valid: tuple[Size, Size]) -> Any:
+        """A reduction that drops its axis leaves a line of one axis, which is a row."""
+        typ = None if var is None else var.type
+        if span == "column" and isinstance(typ, TileType) and (typ.rank == 1 or typ.shape[-1] != 1):
+            return "row", (1, capacity[0]), (1, valid[0])
+        return span, capacity, valid
+
+    def _as_result(self, source: Value, var: Var, to: Any, span: Span, loc: Loc) -> Value:
+        out = to(source.dtype, *self._result_shape(var, span, source.capacity, source.valid), source.free, (source,))
+        if out.buffer is not source.buffer:
+            self.emit("TMOV", self.tile(out, loc=loc), self.tile(source, loc=loc), loc=loc)
+        return out
