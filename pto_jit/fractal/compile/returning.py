@@ -15,7 +15,7 @@ from pto_jit.fractal.compile.layout import laid_out, with_loop
 from pto_jit.fractal.compile.lists import Access, Block, Choose, Leaf, Lists, View, WriteLeaf
 from pto_jit.fractal.compile.sequential import Sequential
 from pto_jit.fractal.results import FlatResult
-from pto_jit.ir.nodes import If, Op, Var
+from pto_jit.ir.nodes import If, Op, Scope, Var
 
 if TYPE_CHECKING:
     from pto_jit.fractal.compile.session import Session
@@ -77,6 +77,8 @@ def _initial(session: Session, view: View, read: Choose, result: Access) -> None
 
     with e.block() as block:
         level(writer, 0)
+    if g.tasks:  # no task where there is nothing to do
+        block = [Scope(f"{result.array.root.name}_initial", tuple(block), True, e.loc)]
     e.append(If(cond, tuple(block), (), e.loc))
 
 

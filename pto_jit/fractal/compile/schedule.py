@@ -28,6 +28,7 @@ from pto_jit.fractal.compile.lists import (
 from pto_jit.fractal.compile.nest import Nest, is_pure, outside, perfect
 from pto_jit.fractal.compile.rows import Rows
 from pto_jit.fractal.compile.sequential import RECORDS, Sequential, accessed, records, variable_of
+from pto_jit.fractal.compile.tasks import MOST_CASES, Tasks
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import Op, Var
 from pto_jit.ir.types import TileType
@@ -138,7 +139,7 @@ def planned(session: Session, loop: Loop, later: Sequence[Any]) -> Callable[[Wri
 
     try:
         if asked == "tasks":
-            raise NoSchedule("a plan of tasks is not there yet")
+            return tasks(session, nest, escaping)
         return wavefront(session, nest, asked, escaping)
     except (NoSchedule, NotBatchable) as problem:
         return in_program_order(session, loop, asked, str(problem), nest)
@@ -195,6 +196,22 @@ def wavefront(
     )
     decided(session, loop, "wavefront", text, nest)
     return write
+
+
+def tasks(session: Session, nest: Nest, escaping: Callable[[Array], bool]) -> Callable[[Writer], None]:
+    """The nest as tasks in program order."""
+    g = session.g
+    loop = nest.loops[0]
+    if any(item.tile is not None for item in nest.loops):
+        raise NoSchedule("a tile of several cells per task is not there yet: leave `tile=` out")
+    plan = Tasks(g, nest, escaping)
+    if 1 << len(plan.conditions()) > MOST_CASES:
+        raise NoSchedule(f"a cell has {len(plan.conditions())} conditions over indices, each of which doubles its code")
+    if g.scope_depth or g.loops:
+        raise NoSchedule("tasks are made by the function itself, outside of scopes and loops of its own")
+    g.tasks = True
+    decided(session, loop, "tasks", "one task per cell, in program order", nest)
+    return plan.write_tasks
 
 
 def smallest_product(e: Emitter, nest: Nest) -> int | None:

@@ -34,7 +34,7 @@ from pto_jit.fractal.compile.lists import (
 )
 from pto_jit.fractal.compile.session import part_of
 from pto_jit.ir import walk
-from pto_jit.ir.nodes import For, If, Op, Operand, Stmt, Var
+from pto_jit.ir.nodes import For, If, Op, Operand, Scope, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.slotted import replace
 
@@ -205,10 +205,15 @@ class Sequential:
         self.e.op("store", [item.value.var, target.var, *([index(0)] * target.rank)])
 
     def check(self, item: Check, writer: Writer) -> None:
+        """Stop the program unless the condition holds; outside of loops it costs no task where it does."""
         ok = writer.condition(item.condition)
-        self.e.append(
-            Op("assert", (), (ok,), (("always", True), ("message", f"PTO-F190: {item.message}")), (), item.loc)
-        )
+        text = f"PTO-F190: {item.message}"
+        stop = Op("assert", (), (ok,), (("always", True), ("message", text)), (), item.loc)
+        if self.g.loops or writer.values:
+            self.e.append(stop)
+            return
+        wrong = self.e.scalar("not", [ok]).operand
+        self.e.append(If(wrong, (Scope("check", (stop,), True, item.loc),), (), item.loc))
 
 
 # -- what records read and write -----------------------------------------------------------------------------------

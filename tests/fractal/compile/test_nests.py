@@ -13,6 +13,7 @@ import pto_jit as pto
 import pto_jit.fractal as ft
 import pto_jit.language as pl
 from pto_jit.errors import CompilationError, LaunchError, ScheduleError, ShapeError, TypeMismatchError
+from pto_jit.fractal.compile.hyperplane import planes, width
 
 RNG = np.random.default_rng(7)
 H = 4
@@ -177,7 +178,10 @@ def grid(plan: str) -> Callable[..., Any]:
     return lambda a, b, w: ft.map(pair, ft.zip(a, b), w=w, schedule=plan)
 
 
-@pytest.mark.parametrize("plan", ["sequential", "wavefront", "auto"])
+GRID_OF_TASKS = pto.jit(grid("tasks"))
+
+
+@pytest.mark.parametrize("plan", ["sequential", "wavefront", "tasks", "auto"])
 def test_stacked_layers(plan: str) -> None:
     check(stacked(plan), jagged(4, 0, 1, 6), weights(3))
 
@@ -187,9 +191,26 @@ def test_no_layer_gives_the_input(depth: int) -> None:
     check(stacked("wavefront"), jagged(2, 0, 3), weights(depth))
 
 
-@pytest.mark.parametrize("plan", ["sequential", "wavefront"])
+@pytest.mark.parametrize("plan", ["sequential", "wavefront", "tasks"])
 def test_grids(plan: str) -> None:
     check(grid(plan), jagged(3, 5, 1, 0), jagged(4, 2, 1, 3), weights(2))
+
+
+@pytest.mark.parametrize(("depth", "source", "target"), [(2, 3, 2), (3, 5, 4), (1, 1, 1)])
+def test_the_task_graph_of_a_grid_is_the_closed_form(depth: int, source: int, target: int) -> None:
+    kernel = GRID_OF_TASKS
+    graph = kernel.task_graph(jagged(source), jagged(target), weights(depth))
+    assert graph.num_tasks == depth * source * target
+    assert graph.critical_path == depth + source + target - 2
+    extents = (depth, source, target)
+    assert graph.max_width == max(width(extents, p) for p in planes((1, 1, 1), extents))
+
+
+def test_the_task_graph_of_a_batch_has_the_tasks_of_all_pairs() -> None:
+    pairs = [(5, 4), (2, 7), (6, 6), (1, 1)]
+    graph = GRID_OF_TASKS.task_graph(jagged(*(s for s, _ in pairs)), jagged(*(t for _, t in pairs)), weights(3))
+    assert graph.num_tasks == sum(3 * s * t for s, t in pairs)
+    assert graph.critical_path == max(3 + s + t - 2 for s, t in pairs)
 
 
 def test_a_wavefront_of_cells_that_cannot_be_rows() -> None:
