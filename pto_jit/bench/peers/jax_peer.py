@@ -12,11 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from pto_jit.bench.implementation import Case, Implementation, Table
+from pto_jit.bench.peers import jax_nests
 from pto_jit.bench.workloads.grids import LIMIT
 from pto_jit.bench.workloads.rows import EPSILON
 
 TABLE = Table()
-Function = Callable[..., jax.Array]
+Function = Callable[..., Any]
 
 
 def _jitted(function: Function, note: str = "") -> Callable[[Case], Implementation]:
@@ -24,10 +25,13 @@ def _jitted(function: Function, note: str = "") -> Callable[[Case], Implementati
         arguments = [jax.device_put(array) for array in case.inputs.values()]
         compiled: Function = jax.jit(function)
 
-        def call() -> jax.Array:
-            return compiled(*arguments).block_until_ready()
+        def call() -> Any:
+            return jax.block_until_ready(compiled(*arguments))
 
-        return Implementation(call, lambda result: [np.asarray(result)], note)
+        def collect(result: Any) -> list[np.ndarray[Any, Any]]:
+            return [np.asarray(one) for one in (result if isinstance(result, tuple) else (result,))]
+
+        return Implementation(call, collect, note)
 
     return build
 
@@ -113,3 +117,5 @@ _FUNCTIONS: dict[str, Function] = {
 _NOTES = {"attention_causal": "computes the whole square", "mandelbrot": "all points iterate to the end"}
 for _name, _function in _FUNCTIONS.items():
     TABLE.add(_name, _jitted(_function, _NOTES.get(_name, "")))
+for (_name, _variant), _function in jax_nests.FUNCTIONS.items():
+    TABLE.add(_name, _jitted(_function), _variant)

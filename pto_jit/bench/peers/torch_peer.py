@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from pto_jit.bench.implementation import Case, Implementation, Table
-from pto_jit.bench.peers.torch_arrays import channels_last, image_result, one, tensor, tensors
+from pto_jit.bench.peers import torch_nests
+from pto_jit.bench.peers.torch_arrays import Array, array, channels_last, image_result, one, tensor, tensors
 from pto_jit.bench.workloads.rows import EPSILON
 
 TABLE = Table()
@@ -112,3 +113,15 @@ def conv3x3(case: Case) -> Implementation:
     """oneDNN on channels-last memory, the faster of torch's layouts."""
     image, filters = channels_last(tuple(case.inputs.values()))
     return Implementation(lambda: F.conv2d(image, filters), image_result, note="channels last")
+
+
+def _collect(result: torch.Tensor | tuple[torch.Tensor, ...]) -> list[Array]:
+    return [array(x) for x in (result if isinstance(result, tuple) else (result,))]
+
+
+def _nested(function: Callable[..., object]) -> Callable[[Case], Implementation]:
+    return lambda case: Implementation(partial(function, *tensors(tuple(case.inputs.values()))), _collect)
+
+
+for (_name, _variant), _function in torch_nests.FUNCTIONS.items():
+    TABLE.add(_name, _nested(_function), _variant)
