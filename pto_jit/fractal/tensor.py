@@ -46,23 +46,30 @@ class FractalTensor:
     (3, 2, [np.float64(3.0), np.float64(4.0)])
     """
 
-    __slots__ = ("_leaves", "_offsets", "_pieces", "_sample", "_where", "tried")
+    __slots__ = ("_leaves", "_offsets", "_pieces", "_positions", "_sample", "tried")
     __array_ufunc__ = None  # `array + list` is an error, not a broadcast over the elements
 
-    def __init__(self, pieces: tuple[Array, ...], where: Array, offsets: Sequence[Array], *, sample: Any = None,
+    def __init__(self, pieces: tuple[Array, ...], where: Array | None, offsets: Sequence[Array], *, sample: Any = None,
                  tried: bool = False) -> None:  # fmt: skip
         """For this package; nothing is checked.
 
-        pieces: buffers of leaves.  where: the position of each leaf in their concatenation (int64).  offsets: from 0
+        pieces: buffers of leaves.  where: the position of each leaf in their concatenation (int64); None for all leaves
+        of the one buffer there is, whose positions are written down when they are asked for.  offsets: from 0
         (int64), per level, outermost first.  sample: of an empty list, a value like those it would have (see `trial`).
         tried: there is no leaf, and what leaves would be is known from a trial only.
         """
         self._pieces = pieces
-        self._where = where
+        self._positions = where
         self._offsets = tuple(offsets)
-        self._leaves: Array | None = None
+        self._leaves: Array | None = pieces[0].view(np.ndarray) if where is None else None
         self._sample = sample
         self.tried = tried
+
+    @property
+    def _where(self) -> Array:
+        if self._positions is None:
+            self._positions = np.arange(len(self._pieces[0]), dtype=np.int64)
+        return self._positions
 
     def __class_getitem__(cls, item: Any) -> FractalSpec:
         return fractal_spec(item)
@@ -101,7 +108,7 @@ class FractalTensor:
         Memory of the list itself where they lie in order there, else gathered on the first use.
         """
         if self._leaves is None:
-            found = _in_order(self._pieces, self._where)
+            found = _in_order(self._pieces, self._where).view(np.ndarray)
             found.flags.writeable = False
             self._leaves = found
         return self._leaves
@@ -116,7 +123,9 @@ class FractalTensor:
         return kind
 
     def __len__(self) -> int:
-        return len(self._offsets[0]) - 1 if self._offsets else len(self._where)
+        if self._offsets:
+            return len(self._offsets[0]) - 1
+        return len(self._pieces[0] if self._positions is None else self._positions)
 
     # -- elements -----------------------------------------------------------------------------------------------
 
@@ -221,7 +230,7 @@ def whole(leaves: Array, offsets: Sequence[Array]) -> FractalTensor:
     """The list of all leaves of one buffer, whose memory it keeps."""
     piece = leaves.view()
     piece.flags.writeable = False
-    return FractalTensor((piece,), np.arange(len(piece), dtype=np.int64), offsets)
+    return FractalTensor((piece,), None, offsets)
 
 
 def from_counts(counts: Array) -> Array:
