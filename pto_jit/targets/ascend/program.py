@@ -20,13 +20,17 @@ from pto_jit.targets.ascend.placing import place
 from pto_jit.targets.ascend.printing import print_kernel
 from pto_jit.targets.ascend.refusals import too_large, unsupported
 from pto_jit.targets.ascend.rows import block_rows, hoist_loads
+from pto_jit.targets.ascend.separate import separate
 from pto_jit.targets.ascend.synchronise import synchronise
 from pto_jit.targets.ascend.vector import VectorWriter
 from pto_jit.targets.cuda.facts import gather
 from pto_jit.targets.cuda.flatten import Unsupported, flatten
 from pto_jit.targets.cuda.nests import outline_kernels
 from pto_jit.targets.cuda.program import extents_of
+from pto_jit.targets.cuda.tiling import tile_products
 
+_DEPTH = 128
+"""Of a product of whole tensors: how much of the contraction is in L1 at a time."""
 _TRIAL = 256
 _SMALLEST = 16
 
@@ -43,7 +47,7 @@ class AscendProgram:
 def compile_module(module: Module) -> AscendProgram:
     """Write a lowered module; TargetError for what this target does not do."""
     try:
-        split = outline_kernels(flatten(module), module.name)
+        split = separate(outline_kernels(tile_products(flatten(module), _DEPTH), module.name))
     except Unsupported as error:
         raise unsupported(error.what, error.loc, error.instead) from None
     verify(split, infer)

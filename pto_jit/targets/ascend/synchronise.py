@@ -24,8 +24,9 @@ from pto_jit.targets.ascend.form import Barrier, Branch, Buffer, Loop, Node, Set
 from pto_jit.targets.ascend.machine import EVENTS, IN_ORDER, PIPES, Pipe
 
 _ROUNDS = 60
-_PATTERNS = ((3, 3), (2, 0), (3, 1))
-"""How often outer and innermost loops run in thought."""
+_PATTERNS = ((3, 3), (2, 0), (2, 1))
+"""How often outer and innermost loops run in thought, at most: twice where nothing takes turns, and once where a loop
+has nothing but another loop in it."""
 
 
 def synchronise(nodes: list[Node]) -> None:
@@ -189,6 +190,14 @@ def _turning(loops: list[Loop], access: Access) -> Loop | None:
     return next((loop for loop in reversed(loops) if loop.turning), None)
 
 
+def _enough(loop: Loop) -> int:
+    """Iterations after which nothing new happens."""
+    alone = sum(isinstance(n, Loop) for n in loop.body) == 1 and not any(
+        pipe_of(n) is not None or isinstance(n, Branch) for n in loop.body
+    )
+    return 1 if alone else 3 if loop.turning else 2
+
+
 def _insert_before(block: list[Node], node: Node, new: Node) -> None:
     at = next(k for k, n in enumerate(block) if n is node)
     block.insert(at, new)
@@ -222,7 +231,7 @@ class _Run:
                 case Loop():
                     inner = not any(isinstance(n, Loop) for n in node.body)
                     self.independent.append(node)
-                    for k in range(self.trips[1 if inner and at else 0]):
+                    for k in range(min(_enough(node), self.trips[1 if inner and at else 0])):
                         self.block(node.body, (*at, k))
                         if node.turning:
                             self.turns[id(node)] = 1 - self.turns.get(id(node), 0)

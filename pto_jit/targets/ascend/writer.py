@@ -20,7 +20,6 @@ from pto_jit.targets.ascend.form import (
     Branch,
     Buffer,
     Declaration,
-    ElementStore,
     Global,
     KernelForm,
     Loop,
@@ -425,9 +424,8 @@ class KernelWriter:
                 raise unsupported(f"a {what} in a kernel", self.func.loc, "restructure the kernel")
 
     def set_element(self, op: Op) -> None:
-        tensor = self.tensor(op.args[1])
-        place = f"{tensor.pointer.text}[{text(self.offset(tensor, op.args[2:], op.loc))}]"
-        self.nodes.append(ElementStore(tensor.root, place, self.scalars.read(op.args[0]), op.loc))
+        """The scalar unit's writes go through a cache that the cores do not keep in step: there are none."""
+        raise unsupported("a store of single elements that are not made of tiles", op.loc, "work on tiles")
 
     def loop(self, loop: For) -> None:
         if loop.reductions:

@@ -48,14 +48,18 @@ def slice_of(dtype: DType) -> int:
     return max(16, min(64, 128 // dtype.bytes))
 
 
-def tile_products(func: Func) -> Func:
-    """Rewrite the products of a flat function; those inside parallel loops are tiles already, and only sliced."""
-    tiler = _Tiler(func)
+def tile_products(func: Func, depth: int | None = None) -> Func:
+    """Rewrite the products of a flat function; those inside parallel loops are tiles already, and only sliced.
+
+    depth: the slice of the contraction that is taken at a time, if not what suits cuda; then what are tiles stays.
+    """
+    tiler = _Tiler(func, depth)
     return replace(func, body=tiler.block(func.body, ()))
 
 
 class _Tiler:
-    def __init__(self, func: Func) -> None:
+    def __init__(self, func: Func, depth: int | None) -> None:
+        self.depth = depth
         self.taken = block_defs(func.body) | {p.name for p in func.params}
         self.dims = {s.results[0].name: (s.args[0], s.attr("axis")) for s in statements(func.body)
                      if isinstance(s, Op) and s.op == "dim"}  # fmt: skip
@@ -77,7 +81,7 @@ class _Tiler:
         while rest:
             stmt = rest.pop(0)
             if isinstance(stmt, For) and stmt.kind in PARALLEL:
-                out.append(replace(stmt, body=self.sliced(stmt.body)))
+                out.append(stmt if self.depth else replace(stmt, body=self.sliced(stmt.body)))
             elif isinstance(stmt, (For, Scope)):
                 later = (*after, tuple(rest), *((stmt.body,) if isinstance(stmt, For) else ()))
                 out.append(replace(stmt, body=self.block(stmt.body, later)))
@@ -270,7 +274,7 @@ class _Tiler:
         kind = dot.results[0].type
         operand = left.results[0].type.dtype  # type: ignore[union-attr]
         assert isinstance(kind, TileType)
-        thin = slice_of(operand)
+        thin = self.depth or slice_of(operand)
         acc = Var(dot.results[0].name, TileType(kind.dtype, (TILE, TILE)))
         body: list[Stmt] = []
         a, b = self._tile_load(left, (i, p), (TILE, thin), body), self._tile_load(right, (p, j), (thin, TILE), body)

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: MIT
+"""Running programs written for an Ascend on the CPU: kernels and host code, against headers that stand for the device.
+
+All programs of a test module are one translation unit, as that compiles fastest.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pto_jit.targets.ascend.form import Barrier, KernelForm, Node, SetFlag, WaitFlag
+
+HEADERS = Path(__file__).parent / "emulation"
+SEEDS = (0, 1, 7)
+needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
+_STANDARD = "acl/acl.h algorithm cmath cstdint pto/pto-inst.hpp".split()
+
+
+class Programs:
+    """Compiled kernels (`fn.compile(..., target="ascend")`) by name, runnable."""
+
+    def __init__(self, compiled: dict[str, Any], directory: Path) -> None:
+        parts = [f"#include <{name}>" for name in _STANDARD]
+        self.prototypes: dict[str, list[tuple[str, str]]] = {}
+        for name, program in compiled.items():
+            parts.append(f"namespace program_{name} {{")
+            sources = program.sources
+            for count, (file, text) in enumerate(sources.items()):
+                if file.endswith(".cpp"):
+                    parts += [f"namespace file_{count} {{", _on_cpu(text, name), "}", f"using namespace file_{count};"]
+            parts.append("}")
+            parts.append(self._runner(name, program))
+        source = directory / "programs.cpp"
+        source.write_text("\n".join(parts) + '\nextern "C" void seed(unsigned s) { emulation::seed = s; }\n')
+        library = directory / "programs.so"
+        command = ["g++", "-std=c++17", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter",
+                   "-Wno-unused-function", "-I", str(HEADERS), str(source), "-o", str(library)]  # fmt: skip
+        subprocess.run(command, check=True)
+        self.library = ctypes.CDLL(str(library))
+
+    def _runner(self, name: str, program: Any) -> str:
+        host = next(text for file, text in program.sources.items() if file.endswith("_orchestration.cpp"))
+        match = re.search(r"const char \*(\w+)\(aclrtStream stream, (.*)\) \{", host)
+        assert match is not None
+        parameters = [tuple(p.replace("*", "* ").rsplit(" ", 1)) for p in match[2].split(", ")]
+        self.prototypes[name] = [(typ.replace(" ", ""), p) for typ, p in parameters]
+        given = ["reinterpret_cast<void *>(slots[{}])" if typ == "void*" else f"static_cast<{typ}>(slots[{{}}])"
+                 for typ, _ in self.prototypes[name]]  # fmt: skip
+        arguments = ", ".join(g.format(k) for k, g in enumerate(given))
+        return (f"extern \"C\" const char *run_{name}(const int64_t *slots) {{\n  static std::string message;\n  try {{\n"
+                f"    return program_{name}::{match[1]}(nullptr, {arguments});\n"
+                "  } catch (const std::exception &error) {\n    message = error.what();\n    return message.c_str();\n"
+                "  }\n}")  # fmt: skip
+
+    def run(self, name: str, seed: int = 0, **arguments: Any) -> None:
+        """Run a program; arrays are changed in place. RuntimeError with what the program or the device says."""
+        known: dict[str, int] = {}
+        for parameter, value in arguments.items():
+            if isinstance(value, np.ndarray):
+                known[parameter] = value.ctypes.data
+                known |= {f"{parameter}_d{k}": n for k, n in enumerate(value.shape)}
+                known |= {f"{parameter}_s{k}": n // value.itemsize for k, n in enumerate(value.strides)}
+            else:
+                known[parameter] = int(value)
+        slots = [known[p] for _, p in self.prototypes[name]]
+        self.library.seed(ctypes.c_uint(seed))
+        function = getattr(self.library, f"run_{name}")
+        function.restype = ctypes.c_char_p
+        message = function((ctypes.c_int64 * len(slots))(*slots))
+        if message is not None:
+            raise RuntimeError(message.decode())
+
+
+def _on_cpu(text: str, program: str) -> str:
+    """A written file inside a namespace, its launches as calls; of C are only the functions that launch."""
+    text = re.sub(r"#include <.*>\n", "", text).replace('extern "C" ', "").replace("launch_", f"{program}_launch_")
+    text = re.sub(r"^void (\w+_launch_)", r'extern "C" void \1', text, flags=re.MULTILINE)
+    return re.sub(r"(\w+)<<<cores, nullptr, stream>>>\((.*)\);", r"emulation::launch(cores, [&] { \1(\2); });", text)
+
+
+def blocks(nodes: list[Node]) -> Iterator[list[Node]]:
+    """All blocks of a form."""
+    yield nodes
+    for node in nodes:
+        for name in ("body", "then", "orelse"):
+            inner = getattr(node, name, None)
+            if isinstance(inner, list):
+                yield from blocks(inner)
+
+
+def mutants(kernel: KernelForm) -> Iterator[str]:
+    """The kernel without one of its flags or barriers, then without both ends of one flag; it is put back each time."""
+    for block in list(blocks(kernel.body)):
+        for at, node in enumerate(list(block)):
+            if isinstance(node, (SetFlag, WaitFlag, Barrier)):
+                del block[at]
+                yield f"without {type(node).__name__} at {at}"
+                block.insert(at, node)
+    flags = {_key(n) for block in blocks(kernel.body) for n in block if isinstance(n, (SetFlag, WaitFlag))}
+    for key in sorted(flags):
+        saved = [(block, list(block)) for block in blocks(kernel.body)]
+        for block, _ in saved:
+            block[:] = [n for n in block if not isinstance(n, (SetFlag, WaitFlag)) or _key(n) != key]
+        yield f"without flag {key}"
+        for block, nodes in saved:
+            block[:] = nodes
+
+
+def _key(flag: SetFlag | WaitFlag) -> tuple[str, str, int]:
+    return flag.source, flag.target, flag.event
+
+
+def kernels_of(compiled: Any) -> list[KernelForm]:
+    return compiled._kernel.built.program.kernels
+
+
+def written(fn: Callable[..., Any], *specs: Any) -> Any:
+    """A kernel compiled for the target, as it is given."""
+    return fn.compile(*specs, target="ascend")  # type: ignore[attr-defined]

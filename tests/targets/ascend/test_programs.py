@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: MIT
+"""Written programs, kernels and host code, run on the CPU with the pipes in several orders, against NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+from pto_jit.bench.kernels import elementwise, matrix, rows
+
+from .harness import SEEDS, Programs, needs_compiler, written
+
+VECTOR, MATRIX = pto.spec((None,), pl.f32), pto.spec((None, None), pl.f32)
+WIDE = pto.spec((None, 96), pl.f32)
+HALF = pto.spec((None, None), pl.f16)
+pytestmark = needs_compiler
+
+
+@pto.jit
+def many(x: pl.Tensor, v: pl.Tensor, w: pl.Tensor, out: pl.Tensor, top: pl.Tensor, low: pl.Tensor):
+    """Broadcasts in both directions, choices, reductions along both axes."""
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 16, parallel=True):
+            t = pl.load(x, [r, 0], [16, 96])
+            column = pl.load(v, [r, 0], [16, 1])
+            row = pl.load(w, [0], [96])
+            y = (column - t) / (1.0 + pl.abs(row)) + 2.0
+            y = pl.where((y > 1.0) & ~(t < 0.25), pl.sqrt(pl.abs(y)), pl.maximum(t, -y) * column)
+            y = pl.where(pl.isnan(y), 0.0, y) + pl.sign(t) + pl.floor(t)
+            pl.store(y, [r, 0], out)
+            pl.store(pl.max(y, axis=1, keepdims=True) - pl.min(t, axis=1, keepdims=True), [r, 0], top)
+            pl.store(pl.sum(y, axis=0, keepdims=True), [r // 16, 0], low)
+
+
+@pto.jit
+def whole(n: pl.Tensor, x: pl.Tensor, out: pl.Tensor):
+    """Integers, and numbers in f16."""
+    with pl.incore():
+        for r in pl.range(0, n.shape[0], 8, parallel=True):
+            k = pl.load(n, [r, 0], [8, 40])
+            h = pl.load(x, [r, 0], [8, 40])
+            at = pl.reshape(pl.arange(0, 40), [1, 40])
+            k = pl.where(k <= at, k * 3 - 1, pl.maximum(-k, k))
+            pl.store(pl.exp(h * 0.5).to(pl.f32) + k.to(pl.f32), [r, 0], out)
+
+
+@pto.jit
+def running(x: pl.Tensor, out: pl.Tensor):
+    """State that a loop carries: an online softmax's denominator."""
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 16, parallel=True):
+            top = pl.full([16, 1], -1e30, pl.f32)
+            total = pl.zeros([16, 1], pl.f32)
+            for c in pl.range(0, x.shape[1], 32):
+                t = pl.load(x, [r, c], [16, 32])
+                new = pl.maximum(top, pl.max(t, axis=1, keepdims=True))
+                total = total * pl.exp(top - new) + pl.sum(pl.exp(t - new), axis=1, keepdims=True)
+                top = new
+            pl.store(top + pl.log(total), [r, 0], out)
+
+
+@pto.jit
+def product(a: pl.Tensor, b: pl.Tensor, c: pl.Tensor):
+    """a @ b.T, a tile of the result at a time, in slices."""
+    (m, k), n = a.shape, b.shape[0]
+    with pl.incore():
+        for i in pl.range(0, m, 32, parallel=True):
+            for j in pl.range(0, n, 48, parallel=True):
+                acc = pl.zeros([32, 48], pl.f32)
+                for p in pl.range(0, k, 64):
+                    acc = pl.dot(pl.load(a, [i, p], [32, 64]), pl.load(b, [j, p], [48, 64]).T, acc)
+                pl.store(acc, [i, j], c)
+
+
+CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "vector_add": (elementwise.vector_add, (VECTOR,) * 3),
+    "softmax": (rows.softmax, (WIDE,) * 2),
+    "softmax_f16": (rows.softmax, (HALF,) * 2),
+    "layer_norm": (rows.layer_norm, (MATRIX, VECTOR, VECTOR, MATRIX)),
+    "cross_entropy": (rows.cross_entropy, (MATRIX, pto.spec((None,), pl.i32), VECTOR)),
+    "gelu": (elementwise.gelu_tanh, (WIDE,) * 2),
+    "many": (many, (WIDE, pto.spec((None, 1), pl.f32), pto.spec((96,), pl.f32), WIDE, pto.spec((None, 1), pl.f32), WIDE)),
+    "whole": (whole, (pto.spec((None, 40), pl.i32), pto.spec((None, 40), pl.f16), pto.spec((None, 40), pl.f32))),
+    "running": (running, (MATRIX, pto.spec((None, 1), pl.f32))),
+    "product": (product, (HALF, HALF, MATRIX)),
+    "matmul_bf16": (matrix.matmul_bf16, (pto.spec((None, None), pl.bf16),) * 3),
+    "bias_gelu": (matrix.matmul_bias_gelu, (MATRIX, MATRIX, VECTOR, MATRIX)),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    return Programs(
+        {name: written(fn, *specs) for name, (fn, specs) in CASES.items()}, tmp_path_factory.mktemp("ascend")
+    )
+
+
+def numbers(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(dtype)
+
+
+def check(programs: Programs, name: str, wanted: dict[str, np.ndarray], rtol: float = 2e-6, **arguments: Any) -> None:
+    """Run with every seed; outputs (filled with NaN before) are compared with what is wanted."""
+    for seed in SEEDS:
+        mine = {k: np.full_like(v, np.nan if v.dtype.kind == "f" else 0) if k in wanted else v
+                for k, v in arguments.items()}  # fmt: skip
+        programs.run(name, seed, **mine)
+        for output, value in wanted.items():
+            got = mine[output].astype(np.float64)
+            np.testing.assert_allclose(got, value, rtol=rtol, atol=rtol * max(1.0, np.abs(value).max()), err_msg=name)
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def test_a_vector_that_ends_inside_a_tile(programs: Programs) -> None:
+    a, b = numbers(9000), numbers(9000)[::-1].copy()
+    check(programs, "vector_add", {"out": a + b}, rtol=0, a=a, b=b, out=a)
+
+
+def test_rows_in_blocks(programs: Programs) -> None:
+    x = numbers(75, 96)
+    check(programs, "softmax", {"y": softmax(x.astype(np.float64))}, x=x, y=x)
+
+
+def test_f16_is_computed_with_in_f32_where_it_has_to_be(programs: Programs) -> None:
+    x = numbers(5, 50, dtype=np.float16)
+    check(programs, "softmax_f16", {"y": softmax(x.astype(np.float64))}, rtol=2e-3, x=x, y=x)
+
+
+def test_run_time_extents(programs: Programs) -> None:
+    x, w, b = numbers(9, 77), numbers(77), numbers(77)[::-1].copy()
+    c = x - x.mean(1, keepdims=True)
+    wanted = c / np.sqrt((c * c).mean(1, keepdims=True) + 1e-5) * w + b
+    check(programs, "layer_norm", {"y": wanted}, rtol=1e-5, x=x, weight=w, bias=b, y=x)
+
+
+def test_numbers_that_are_made_of_tiles(programs: Programs) -> None:
+    x = numbers(13, 30)
+    labels = np.arange(13, dtype=np.int32) * 2
+    wanted = np.log(np.exp(x.astype(np.float64)).sum(1)) - x[np.arange(13), labels]
+    check(programs, "cross_entropy", {"loss": wanted}, logits=x, labels=labels, loss=numbers(13))
+
+
+def test_an_activation(programs: Programs) -> None:
+    x = numbers(20, 96) * 3
+    check(programs, "gelu", {"out": gelu(x.astype(np.float64))}, x=x, out=x)
+
+
+def test_broadcasts_choices_and_reductions(programs: Programs) -> None:
+    x, v, w = numbers(40, 96), numbers(40, 1), numbers(96)
+    out, top, low = x.copy(), v.copy(), numbers(3, 96)
+    expected = [out.copy(), top.copy(), low.copy()]
+    many.interpret(x, v, w, *expected)
+    check(programs, "many", dict(zip(("out", "top", "low"), expected, strict=True)), rtol=1e-5,
+          x=x, v=v, w=w, out=out, top=top, low=low)  # fmt: skip
+
+
+def test_integers_and_f16(programs: Programs) -> None:
+    n = np.random.default_rng(1).integers(-50, 50, (19, 40)).astype(np.int32)
+    x, out = numbers(19, 40, dtype=np.float16), numbers(19, 40)
+    wanted = np.empty_like(out)
+    whole.interpret(n, x, wanted)
+    check(programs, "whole", {"out": wanted}, rtol=1e-3, n=n, x=x, out=out)
+
+
+def test_what_a_loop_carries(programs: Programs) -> None:
+    x = numbers(37, 150)
+    wanted = np.log(np.exp(x.astype(np.float64)).sum(1, keepdims=True))
+    check(programs, "running", {"out": wanted}, x=x, out=numbers(37, 1))
+
+
+def test_a_product_with_ragged_edges(programs: Programs) -> None:
+    a, b = numbers(70, 150, dtype=np.float16), numbers(100, 150, dtype=np.float16)
+    wanted = a.astype(np.float64) @ b.astype(np.float64).T
+    check(programs, "product", {"c": wanted}, a=a, b=b, c=numbers(70, 100))
+
+
+def test_a_product_of_whole_tensors(programs: Programs) -> None:
+    a, b = (numbers(*s).astype(ml_dtypes.bfloat16) for s in ((40, 130), (130, 50)))
+    wanted = a.astype(np.float64) @ b.astype(np.float64)
+    out = np.zeros((40, 50), ml_dtypes.bfloat16)
+    programs.run("matmul_bf16", 0, a=a, b=b, c=out)
+    np.testing.assert_allclose(out.astype(np.float64), wanted, rtol=1e-2, atol=1e-1)
+
+
+def test_a_product_and_what_is_done_with_it(programs: Programs) -> None:
+    a, b, bias = numbers(70, 40), numbers(40, 150), numbers(150)
+    wanted = gelu((a.astype(np.float64) @ b) * 40**-0.5 + bias)
+    check(programs, "bias_gelu", {"c": wanted}, rtol=1e-5, a=a, b=b, bias=bias, c=numbers(70, 150))
+
+
+def test_a_launch_says_what_it_cannot_take(programs: Programs) -> None:
+    x = numbers(3, 20000)
+    with pytest.raises(RuntimeError, match="x_d1 is at most"):
+        programs.run("layer_norm", 0, x=x, weight=x[0].copy(), bias=x[0].copy(), y=x)
+    with pytest.raises(RuntimeError, match="as many elements"):
+        programs.run("layer_norm", 0, x=x[:, :50].copy(), weight=numbers(40), bias=numbers(50), y=x[:, :50].copy())
