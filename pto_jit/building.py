@@ -67,7 +67,7 @@ def found_or_made(
         if found is not None:
             program, structure, small_below = found
             return Built(program, structure, small_below, "disk", time.perf_counter() - start, None)
-    with _collector_paused():
+    with collector_paused():
         stages, program, small_below = make(store)
     structure = encode(stages.results)
     if store is not None and digest is not None and structure is not None:
@@ -76,7 +76,7 @@ def found_or_made(
 
 
 @contextmanager
-def _collector_paused() -> Iterator[None]:
+def collector_paused() -> Iterator[None]:
     """No cyclic garbage collection inside: a compilation makes many objects that live, and few cycles that die."""
     enabled = gc.isenabled()
     gc.disable()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pto_jit.building import collector_paused
+from pto_jit.cache import disk_cache
 from pto_jit.codegen.params import Param
 from pto_jit.compiled import Compiled
 from pto_jit.compiler import Stages, lower
@@ -82,7 +83,8 @@ class SourceKernel:
                     'use target="c" here'
                 )
             start = time.perf_counter()
-            library = native.build({"program.c": source.text}, symbols(), extra=source.headers)
+            store = disk_cache() if self.options.cache else None
+            library = native.build({"program.c": source.text}, symbols(), extra=source.headers, store=store)
             self.built.program = native.program(source, library)
             self.built.stages.timings["cc"] = time.perf_counter() - start
             built: Any = self.built

@@ -28,6 +28,13 @@ def need(what: str, *names: str) -> str:
     return found
 
 
+def identity(program: str) -> str:
+    """What tells one installation of a compiler from another: the file behind its name, with size and time."""
+    path = Path(program).resolve()
+    found = path.stat()
+    return f"{path}|{found.st_size}|{found.st_mtime_ns}"
+
+
 def build(command: Sequence[str], files: Mapping[str, str], result: str) -> bytes:
     """Run a compiler on some files, name -> text, in an empty directory; the bytes of the file that it makes.
 

@@ -294,9 +294,9 @@ class CCode(Code):
         if function.startswith("llvm.prefetch"):
             return None
         if function.startswith("pto_mm_"):
-            function = self.module.product(function.removesuffix("_mt"))
-            args = [self._element_pointer(a, t) for a, t in zip(args, function.ctypes, strict=True)]
-            function = function.name
+            product = self.module.product(function.removesuffix("_mt"))
+            args = [self._element_pointer(a, t) for a, t in zip(args, product.ctypes, strict=True)]
+            product.divided |= function.endswith("_mt")
         self.module.calls.add(function)
         text = f"{function}({', '.join(a.text for a in args)})"
         if result == PTR:

@@ -17,7 +17,7 @@ from typing import Any
 from pto_jit.slotted import field, mutable
 from pto_jit.targets import toolchain
 from pto_jit.targets.c.program import INCLUDE, RUNTIME, CSource
-from pto_jit.targets.cpu.loading import PrintSite, TaskSite
+from pto_jit.targets.cpu.loading import PrintSite, TaskSite, host_id
 
 STANDARD = ("-std=c11", "-O3", "-ffp-contract=off", "-fwrapv", "-fno-strict-aliasing", "-fno-math-errno",
             "-fno-trapping-math", "-fopenmp-simd")  # fmt: skip
@@ -95,16 +95,25 @@ def headers() -> dict[str, str]:
 
 def build(
     texts: Mapping[str, str], symbols: Mapping[str, int], flags: Sequence[str] = (),
-    extra: Mapping[str, str] | None = None,
+    extra: Mapping[str, str] | None = None, store: Any = None,
 ) -> ctypes.CDLL:  # fmt: skip
     """One shared library of some translation units (name -> text), loaded and bound; `extra`: further headers.
 
-    Raises ToolchainError when there is no compiler, or when it refuses the sources.
+    store: keeps libraries on disk, if given (an object with `load(key)` and `store(key, metadata, code)`).  Raises
+    ToolchainError when there is no compiler, or when it refuses the sources.
     """
     files = {**headers(), **(extra or {}), **texts, "pto_bind.c": binding()}
     command = [compiler(), *STANDARD, "-march=native", "-fPIC", "-shared", "-fvisibility=default", "-Wno-psabi", *flags,
                "-o", "program.so", *texts, "pto_bind.c", "-lm"]  # fmt: skip
-    return load(toolchain.build(command, files, "program.so"), symbols)
+    if store is None:
+        return load(toolchain.build(command, files, "program.so"), symbols)
+    inputs = (command, sorted(files.items()), toolchain.identity(command[0]), host_id())
+    key = hashlib.sha256(repr(inputs).encode()).hexdigest()
+    found = store.load(key)
+    data = toolchain.build(command, files, "program.so") if found is None else found[1]
+    if found is None:
+        store.store(key, {"c": [*texts]}, data)
+    return load(data, symbols)
 
 
 def load(data: bytes, symbols: Mapping[str, int]) -> ctypes.CDLL:

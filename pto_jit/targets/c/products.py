@@ -14,59 +14,71 @@ from pto_jit.dtypes import BY_NAME, DType
 from pto_jit.targets.c.tidy import wrapped
 from pto_jit.targets.c.values import SIZES, memory_ctype, register_ctype
 
-ROWS, COLUMNS = 6, 16
-"""Of the block in registers, for 4-byte sums; 8-byte sums take half as many columns."""
+_BLOCKS = {64: (12, 2), 32: (6, 2)}
+"""Rows and vectors of the block in registers, by the bytes of a vector: 32 registers with AVX-512, 16 else."""
 
 
 class Product:
-    """`pto_mm_<a>_<b>_<c>`: c = a @ b, or added to c."""
+    """`pto_mm_<a>_<b>_<c>`: c = a @ b, or added to c; with `_mt` over the workers."""
 
     def __init__(self, name: str, dialect: Any = None) -> None:
         a, b, c = (BY_NAME[n] for n in _dtypes(name))
         self.name = name
         self.a, self.b, self.c = a, b, c
-        self.rows, self.columns = ROWS, COLUMNS if c.bits <= 32 else COLUMNS // 2
-        own = None if dialect is None else dialect.product(c)
-        self.inner = own.body if own is not None else None
-        if own is not None:
-            self.rows, self.columns = own.rows, own.columns
+        self.inner = None if dialect is None else dialect.product(c)
+        self.divided = False  # whether `_mt` is called, too
         self.ctypes = ("", "", "", "", memory_ctype(a), "", "", memory_ctype(b), "", "", memory_ctype(c), "", "", "")
 
-    def text(self) -> str:
-        """The function and what it is made of."""
+    def helpers(self) -> list[tuple[str, str]]:
+        """The functions by the name that is called, with what they are made of."""
+        out = [(self.name, self._filled(_TEMPLATE.replace("@BLOCK@", self.block())))]
+        if self.divided:
+            out.append((f"{self.name}_mt", self._filled(_DIVIDED)))
+        return out
+
+    def _filled(self, text: str) -> str:
         sum_type = register_ctype(self.c)
         fused = {"float": "fmaf(a[i], b[j], c[i][j])", "double": "fma(a[i], b[j], c[i][j])"}.get(
             sum_type, "c[i][j] + a[i] * b[j]"
         )
         names = {
             "NAME": self.name, "A": memory_ctype(self.a), "B": memory_ctype(self.b), "C": memory_ctype(self.c),
-            "SUM": sum_type, "ROWS": str(self.rows), "COLUMNS": str(self.columns),
+            "SUM": sum_type, "ROWS": f"{self.name}_height", "COLUMNS": f"{self.name}_width",
             "READ_A": _widened(self.a, sum_type), "READ_B": _widened(self.b, sum_type), "FMA": fused,
         }  # fmt: skip
-        text = _TEMPLATE.replace("@BLOCK@", self.block())
         for key, value in names.items():
             text = text.replace(f"@{key}@", value)
         return text
 
-
     def block(self) -> str:
-        """The inner loop: vectors of 32 bytes where the compiler has such types, else plain loops."""
+        """The size of the block of sums and the inner loop: in vectors where the compiler has such types."""
         if self.inner is not None:
-            return f"PTO_APART {_HEAD}\n{self.inner}}}"
-        lanes = 32 // SIZES[register_ctype(self.c)]
-        rows, parts = range(self.rows), range(self.columns // lanes)
-        vectors = ", ".join(f"c{i}{j} = zero" for i in rows for j in parts)
+            return f"{_size(self.inner.rows, self.inner.columns)}\nPTO_APART {_HEAD}\n{self.inner.body}}}"
+        size = SIZES[register_ctype(self.c)]
+        wide, narrow = (self._vectors(*_BLOCKS[n], n // size) for n in (64, 32))
+        plain = f"{_size(6, 64 // size)}\n{_HEAD}\n{_PLAIN_BLOCK}}}"
+        return f"#if PTO_VECTOR_BYTES == 64\n{wide}\n#elif defined(__GNUC__)\n{narrow}\n#else\n{plain}\n#endif"
+
+    def _vectors(self, high: int, wide: int, lanes: int) -> str:
+        """A block of high rows of some vectors, all sums in registers."""
+        rows, parts = range(high), range(wide)
+        vectors = ", ".join(f"c{i}_{j} = zero" for i in rows for j in parts)
         lines = [
             _HEAD.replace("static void", "PTO_CONTRACT static void"), "  PTO_CONTRACTED",
             f"  const pto_v_{self.c} zero = {{0}};",
-            f"  pto_v_{self.c} {vectors};", "  for (int64_t p = 0; p < depth; ++p, a += @ROWS@, b += @COLUMNS@) {",
+            f"  pto_v_{self.c} {vectors};",
+            f"  for (int64_t p = 0; p < depth; ++p, a += {high}, b += {wide * lanes}) {{",
             f"    pto_v_{self.c} {', '.join(f'b{j}' for j in parts)};",
-            *(f"    memcpy(&b{j}, b + {j * lanes}, 32);" for j in parts),
-            *("    " + " ".join(f"c{i}{j} += a[{i}] * b{j};" for j in parts) for i in rows), "  }",
-            *(f"  memcpy(sums + {i} * @COLUMNS@ + {j * lanes}, &c{i}{j}, 32);" for i in rows for j in parts),
+            *(f"    memcpy(&b{j}, b + {j * lanes}, sizeof b{j});" for j in parts),
+            *("    " + " ".join(f"c{i}_{j} += a[{i}] * b{j};" for j in parts) for i in rows), "  }",
+            *(f"  memcpy(sums + {(i * wide + j) * lanes}, &c{i}_{j}, sizeof c{i}_{j});" for i in rows for j in parts),
         ]  # fmt: skip
-        fast = "\n".join(wrapped(line, 6) for line in lines)
-        return f"#if defined(__GNUC__)\n{fast}\n}}\n#else\n{_HEAD}\n{_PLAIN_BLOCK}}}\n#endif"
+        text = "\n".join(wrapped(line, 6) for line in lines)
+        return f"{_size(high, wide * lanes)}\n{text}\n}}"
+
+
+def _size(rows: int, columns: int) -> str:
+    return f"enum {{ @NAME@_height = {rows}, @NAME@_width = {columns} }};"
 
 
 def _dtypes(name: str) -> list[str]:
@@ -82,13 +94,15 @@ def _widened(dtype: DType, sum_type: str) -> str:
 
 
 _TEMPLATE = """\
-// c[m, n] = a[m, k] @ b[k, n], or added to c. Strides count elements.
+// c[m, n] = a[m, k] @ b[k, n], or added to c. Strides count elements. A block of sums is kept in registers.
+@BLOCK@
+
 enum { @NAME@_depth = 256, @NAME@_rows = @ROWS@ * 16, @NAME@_columns = @COLUMNS@ * 16 };
 
 static inline @SUM@ @NAME@_a(@A@ x) { return @READ_A@; }
 static inline @SUM@ @NAME@_b(@B@ x) { return @READ_B@; }
 
-// @ROWS@ rows of a (or @COLUMNS@ columns of b), element by element of the contraction; what is missing is 0.
+// The rows of a block of a (or the columns of b), element by element of the contraction; what is missing is 0.
 static void @NAME@_pack_a(@SUM@ *to, const @A@ *a, int64_t row, int64_t step, int64_t rows, int64_t depth) {
   for (int64_t p = 0; p < depth; ++p)
     for (int64_t i = 0; i < @ROWS@; ++i) *to++ = i < rows ? @NAME@_a(a[i * row + p * step]) : 0;
@@ -102,9 +116,6 @@ static void @NAME@_pack_b(@SUM@ *to, const @B@ *b, int64_t step, int64_t column,
   for (int64_t p = 0; p < depth; ++p)
     for (int64_t j = 0; j < @COLUMNS@; ++j) *to++ = j < columns ? @NAME@_b(b[p * step + j * column]) : 0;
 }
-
-// The sums of @ROWS@ x @COLUMNS@ elements of c.
-@BLOCK@
 
 static int32_t @NAME@(pto_worker *worker, int64_t m, int64_t n, int64_t k, const @A@ *a, int64_t a_row, int64_t a_step,
                       const @B@ *b, int64_t b_step, int64_t b_column, @C@ *c, int64_t c_row, int64_t c_column,
@@ -132,6 +143,18 @@ static int32_t @NAME@(pto_worker *worker, int64_t m, int64_t n, int64_t k, const
             @NAME@_block(sums, packed_a + i * depth, packed_b + j * depth, depth);
             @C@ *const to = c + (i0 + i) * c_row + (j0 + j) * c_column;
             const int64_t height = pto_min(rows - i, @ROWS@), width = pto_min(columns - j, @COLUMNS@);
+            if (width == @COLUMNS@ && c_column == 1) {
+              for (int64_t r = 0; r < height; ++r) {
+                @C@ *const row = to + r * c_row;
+                const @SUM@ *const from = sums + r * @COLUMNS@;
+                if (add) {
+                  for (int64_t s = 0; s < @COLUMNS@; ++s) row[s] += from[s];
+                } else {
+                  for (int64_t s = 0; s < @COLUMNS@; ++s) row[s] = from[s];
+                }
+              }
+              continue;
+            }
             for (int64_t r = 0; r < height; ++r)
               for (int64_t s = 0; s < width; ++s) {
                 @C@ *const element = to + r * c_row + s * c_column;
@@ -144,6 +167,42 @@ static int32_t @NAME@(pto_worker *worker, int64_t m, int64_t n, int64_t k, const
   }
   pto_scratch_pop(worker, packed_a);
   return PTO_OK;
+}
+"""
+_DIVIDED = """\
+// The same over the workers, by rows or by columns of c, whichever are more.
+struct @NAME@_operands {
+  int64_t m, n, k;
+  const @A@ *a;
+  int64_t a_row, a_step;
+  const @B@ *b;
+  int64_t b_step, b_column;
+  @C@ *c;
+  int64_t c_row, c_column, piece;
+  int32_t accumulate;
+};
+
+static int32_t @NAME@_piece(pto_worker *worker, void *context, int64_t begin, int64_t end) {
+  const struct @NAME@_operands *const o = context;
+  const int64_t first = begin * o->piece, count = pto_min(end * o->piece, pto_max(o->m, o->n)) - first;
+  if (o->m >= o->n)
+    return @NAME@(worker, count, o->n, o->k, o->a + first * o->a_row, o->a_row, o->a_step, o->b, o->b_step, o->b_column,
+                  o->c + first * o->c_row, o->c_row, o->c_column, o->accumulate);
+  return @NAME@(worker, o->m, count, o->k, o->a, o->a_row, o->a_step, o->b + first * o->b_column, o->b_step,
+                o->b_column, o->c + first * o->c_column, o->c_row, o->c_column, o->accumulate);
+}
+
+static int32_t @NAME@_mt(pto_worker *worker, int64_t m, int64_t n, int64_t k, const @A@ *a, int64_t a_row,
+                         int64_t a_step, const @B@ *b, int64_t b_step, int64_t b_column, @C@ *c, int64_t c_row,
+                         int64_t c_column, int32_t accumulate) {
+  enum { least = 1 << 20 };  // multiply-adds that are worth a thread
+  const int64_t most = pto_max(m, n), work = pto_max(pto_min(m, n) * k, 1), unit = m >= n ? 4 * @ROWS@ : 2 * @COLUMNS@;
+  const int64_t piece = (pto_max((most + 31) / 32, least / work + 1) + unit - 1) / unit * unit;
+  if (piece >= most)
+    return @NAME@(worker, m, n, k, a, a_row, a_step, b, b_step, b_column, c, c_row, c_column, accumulate);
+  struct @NAME@_operands operands = {m, n, k, a, a_row, a_step, b, b_step, b_column, c, c_row, c_column, piece,
+                                     accumulate};
+  return pto_parallel_for(worker, @NAME@_piece, &operands, 0, (most + piece - 1) / piece, 1);
 }
 """
 _HEAD = """\

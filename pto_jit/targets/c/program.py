@@ -177,9 +177,9 @@ def _helpers(out: CModule) -> tuple[tuple[str, str], ...]:
         key = f"pto_widened_{dtype}" if dtype.kind == "f" and dtype.bits == 16 else "PTO_KEY"
         text = f"PTO_ARGSORT({memory_ctype(dtype)}, {dtype}_{kind}, {key}, PTO_{kind.upper()})"
         parts.append((f"pto_argsort_{dtype}_{kind}", text))
-    parts += [(p.name, p.text().rstrip()) for p in out.products.values()]
-    if out.products:
-        out.calls.update(("pto_scratch_push", "pto_scratch_pop"))
+    for product in out.products.values():
+        parts += [(name, text.rstrip()) for name, text in product.helpers()]
+        out.calls.update(("pto_scratch_push", "pto_scratch_pop", *(["pto_parallel_for"] if product.divided else [])))
     return tuple(parts)
 
 
@@ -237,8 +237,11 @@ def _writer(
 def _write_function(
     out: CModule, func: Func, callees: dict[str, Func], parallel: bool, tasks: frozenset[str] | None
 ) -> tuple[str, str]:
+    return write_with(_writer(out, func, callees, parallel, tasks), func)
+
+
+def write_with(w: CFunctionWriter, func: Func) -> tuple[str, str]:
     """One function: its prototype, and its body; what it is divided into goes to the module."""
-    w = _writer(out, func, callees, parallel, tasks)
     parameters = _parameters(w, func)
     code = w.code
     slots: list[list[str]] = []
@@ -273,7 +276,7 @@ def _write_function(
     w.begin()
     w.write(func.body)
     body = "\n".join(str(line) for line in tidy(w.finished()))
-    prototype = f"int32_t {out.function_names[func.name]}({', '.join(parameters)})"
+    prototype = f"int32_t {w.module.function_names[func.name]}({', '.join(parameters)})"
     return prototype, w.wrapping(parameters, body)
 
 

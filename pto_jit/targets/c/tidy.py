@@ -20,7 +20,7 @@ _LINE = 118
 class Line:
     """A line of C; one that declares a constant has a name, a C type and an expression (its text)."""
 
-    __slots__ = ("ctype", "depth", "keep", "kind", "level", "name", "text")
+    __slots__ = ("_named", "_names", "ctype", "depth", "keep", "kind", "level", "name", "text")
 
     def __init__(
         self, depth: int, text: str, *, name: str = "", ctype: str = "", level: int = 0, kind: str = "line",
@@ -28,6 +28,38 @@ class Line:
     ) -> None:  # fmt: skip
         self.depth, self.text, self.name, self.ctype = depth, text, name, ctype
         self.level, self.kind, self.keep = level, kind, keep
+        self._named, self._names = "", ([], [], "")  # of which text there are which names
+
+    def _looked_at(self) -> tuple[list[str], list[str], str]:
+        if self._named is not self.text:
+            names = [n for n in names_in(self.text) if n != self.name]
+            found = _ASSIGNED.match(self.text) if self.kind == "line" else None
+            plain = found is not None and "(" not in found[2]
+            reads = names_in(found[2]) if found and plain else names
+            assigned = found[1] if found and plain else ""
+            self._named, self._names = self.text, (names, reads, assigned)
+        return self._names
+
+    @property
+    def names(self) -> list[str]:
+        """The names in it, but for the one that it declares."""
+        return self._looked_at()[0]
+
+    @property
+    def reads(self) -> list[str]:
+        """The names in it, but for the one that it declares or assigns."""
+        return self._looked_at()[1]
+
+    @property
+    def assigns(self) -> str:
+        """The variable that it assigns, when it does nothing else; else ""."""
+        return self._looked_at()[2]
+
+    @property
+    def length(self) -> int:
+        """Characters of the line, were it not broken."""
+        around = len(self.ctype) + len(self.name) + 11 if self.ctype else 0
+        return 2 * self.depth + len(self.text) + around
 
     def __str__(self) -> str:
         text = self.text
@@ -76,23 +108,23 @@ _ASSIGNED = re.compile(r"([A-Za-z_]\w*) = ([^;]*);$")
 
 def _without_unused(lines: Sequence[Line]) -> list[Line]:
     """Names that nothing reads, and assignments of variables that nothing reads."""
-    out = list(lines)
-    while True:
-        read: Counter[str] = Counter()
-        for line in out:
-            found = _ASSIGNED.match(line.text) if line.kind == "line" else None
-            read.update(n for n in names_in(found[2] if found else line.text) if n != line.name)
-        kept = [line for line in out if not _unread(line, read)]
-        if len(kept) == len(out):
-            return out
-        out = kept
-
-
-def _unread(line: Line, read: Counter[str]) -> bool:
-    if _removable(line):
-        return not read[line.name]
-    found = _ASSIGNED.match(line.text) if line.kind == "line" else None
-    return found is not None and not read[found[1]] and "(" not in found[2]
+    read: Counter[str] = Counter()
+    made: dict[str, list[int]] = {}
+    for k, line in enumerate(lines):
+        read.update(line.reads)
+        name = line.name if _removable(line) else line.assigns
+        if name:
+            made.setdefault(name, []).append(k)
+    gone: set[int] = set()
+    work = [name for name in made if not read[name]]
+    while work:
+        for k in made[work.pop()]:
+            gone.add(k)
+            for name in lines[k].reads:
+                read[name] -= 1
+                if not read[name] and name in made:
+                    work.append(name)
+    return [line for k, line in enumerate(lines) if k not in gone]
 
 
 def without_unread(lines: Sequence[str], result: str) -> list[str]:
@@ -112,9 +144,8 @@ def without_unread(lines: Sequence[str], result: str) -> list[str]:
 def _inlined(lines: list[Line]) -> list[Line]:
     where: dict[str, list[int]] = {}
     for k, line in enumerate(lines):
-        for name in names_in(line.text):
-            if name != line.name:
-                where.setdefault(name, []).append(k)
+        for name in line.names:
+            where.setdefault(name, []).append(k)
     gone: set[int] = set()
     for k in range(len(lines) - 1, -1, -1):
         line = lines[k]
@@ -131,14 +162,14 @@ def _inlined(lines: list[Line]) -> list[Line]:
                 following += 1
             if at != following or _repeats(target.text):
                 continue
-        if len(str(target)) + len(line.text) > _WIDTH or target.text.startswith("#"):
+        if target.length + len(line.text) > _WIDTH or target.text.startswith("#"):
             continue
         if (target.depth > line.depth or _repeats(target.text)) and not _is_simple(line):
             continue  # what a loop repeats stays outside
         target.text = _put(target.text, line, target)
         if line.kind == "read" and target.kind == "pure":
             target.kind = "read"
-        for name in names_in(line.text):
+        for name in line.names:
             places = where[name]
             places[places.index(k)] = at
         gone.add(k)

@@ -42,15 +42,10 @@ def register_ctype(dtype: DType) -> str:
 
 def ctype_of(typ: Any) -> str:
     """The C type that stands for an LLVM type where no dtype says more."""
-    if typ == I1:
-        return "bool"
-    if typ == PTR:
-        return "void *"
-    if typ == F32:
-        return "float"
-    if typ == F64:
-        return "double"
-    return f"int{typ.width}_t" if hasattr(typ, "width") else "uint16_t"
+    width = getattr(typ, "width", None)
+    if width is not None:
+        return "bool" if width == 1 else f"int{width}_t"
+    return "void *" if typ == PTR else "float" if typ == F32 else "double" if typ == F64 else "uint16_t"
 
 
 class CValue:
@@ -68,7 +63,7 @@ class CValue:
         self._shown: tuple[str, int] | None = None  # of the polynomial
         self.opposite = opposite  # of a comparison: the text of its negation
         self.poly = poly
-        if poly is None and typ == I64:
+        if poly is None and typ is I64:
             self.poly = {(text if level >= UNARY else f"({text})",): 1}
 
     @property

@@ -24,6 +24,7 @@ class Identifiers:
     def __init__(self, taken: frozenset[str] = RESERVED) -> None:
         self._taken = set(taken)
         self._of: dict[str, str] = {}
+        self._bases: dict[str, tuple[str, int]] = {}  # of a wish: what the name starts with, and the next number
 
     def of(self, name: str) -> str:
         known = self._of.get(name)
@@ -33,11 +34,16 @@ class Identifiers:
 
     def fresh(self, wish: str) -> str:
         """An identifier nobody has so far."""
-        base = re.sub(r"\W", "_", wish)
-        if not base or base[0].isdigit():
-            base = "v" + base
-        name, count = base, 2
+        base, count = self._bases.get(wish) or (_base(wish), 1)
+        name = base if count == 1 else f"{base}_{count}"
         while name in self._taken:
-            name, count = f"{base}_{count}", count + 1
+            count += 1
+            name = f"{base}_{count}"
+        self._bases[wish] = base, count + 1
         self._taken.add(name)
         return name
+
+
+def _base(wish: str) -> str:
+    base = wish if wish.isidentifier() and wish.isascii() else re.sub(r"\W", "_", wish, flags=re.ASCII)
+    return f"v{base}" if not base or base[0].isdigit() else base

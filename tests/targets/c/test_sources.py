@@ -12,6 +12,7 @@ import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
+from pto_jit.targets import toolchain
 from pto_jit.targets.c.tidy import Line, tidy, wrapped
 
 from .harness import needs_compiler
@@ -85,6 +86,21 @@ def test_a_launch_in_this_process() -> None:
     result, extent = doubled.compile(x, target="c")(x)
     np.testing.assert_array_equal(result, x + x)
     assert extent == 6 and collatz.compile(27, target="c")(27) == 111
+
+
+@needs_compiler
+def test_compiled_sources_are_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second time no compiler runs, for the same text; `cache=False` compiles."""
+    monkeypatch.setattr(pto.config, "cache_dir", str(tmp_path))
+    runs: list[str] = []
+    run = toolchain.run
+    monkeypatch.setattr(toolchain, "run", lambda *given: runs.append("cc") or run(*given))
+    x = np.arange(4, dtype=np.float32)
+    for options, count in (({}, 1), ({}, 1), ({"cache": False}, 2)):
+        y = np.zeros_like(x)
+        pto.jit(scale.__pto_jit__, target="c", **options)(x, y, 3.0)
+        np.testing.assert_array_equal(y, 3 * x)
+        assert len(runs) == count, options
 
 
 @needs_compiler

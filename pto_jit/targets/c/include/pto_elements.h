@@ -23,14 +23,23 @@
 #endif
 #define PTO_INLINE PTO_UNUSED static inline
 
-// Vectors of 32 bytes for matrix products, whose a * b + c are to be rounded once.
+#if defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__)
+#pragma GCC target("prefer-vector-width=512")  // in loops, too
+#endif
+
+// Vectors for matrix products, whose a * b + c are to be rounded once.
+#if defined(__AVX512F__) && defined(__GNUC__)
+#define PTO_VECTOR_BYTES 64
+#else
+#define PTO_VECTOR_BYTES 32
+#endif
 #if defined(__GNUC__)
-typedef float pto_v_f32 __attribute__((vector_size(32)));
-typedef double pto_v_f64 __attribute__((vector_size(32)));
-typedef int32_t pto_v_i32 __attribute__((vector_size(32)));
-typedef uint32_t pto_v_u32 __attribute__((vector_size(32)));
-typedef int64_t pto_v_i64 __attribute__((vector_size(32)));
-typedef uint64_t pto_v_u64 __attribute__((vector_size(32)));
+typedef float pto_v_f32 __attribute__((vector_size(PTO_VECTOR_BYTES)));
+typedef double pto_v_f64 __attribute__((vector_size(PTO_VECTOR_BYTES)));
+typedef int32_t pto_v_i32 __attribute__((vector_size(PTO_VECTOR_BYTES)));
+typedef uint32_t pto_v_u32 __attribute__((vector_size(PTO_VECTOR_BYTES)));
+typedef int64_t pto_v_i64 __attribute__((vector_size(PTO_VECTOR_BYTES)));
+typedef uint64_t pto_v_u64 __attribute__((vector_size(PTO_VECTOR_BYTES)));
 #endif
 #if defined(__clang__)
 #define PTO_CONTRACT

@@ -18,7 +18,7 @@ static int32_t largest_incore_0_i(pto_worker *worker, void *context, int64_t beg
   int64_t v = 0;
   float max_2 = 0;
   for (int64_t i = begin; i < end; ++i) {
-    // test_sources.py:31
+    // test_sources.py:32
     if (i < 0) return pto_fail(worker, 2, i, 0, 0);
     const int64_t n = pto_max(pto_min(1, x_n0 - i), 0);
     float *const x_1 = x + i * x_n1;
@@ -39,7 +39,7 @@ static int32_t largest_incore_0_i(pto_worker *worker, void *context, int64_t beg
 static int32_t largest_incore_0(pto_worker *worker, int64_t x_d0, float *x, int64_t x_n0, int64_t x_n1, float *y,
                                 int64_t y_n0) {
   int32_t status;
-  // test_sources.py:30
+  // test_sources.py:31
   const int64_t n_5 = (pto_max(x_d0, 0) + 127) / 128;
   status = pto_parallel_for(worker, largest_incore_0_i, &(struct largest_incore_0_i){x_n0, x, x_n1, y}, 0,
       pto_max(x_d0, 0), pto_max(n_5, 1));
@@ -49,7 +49,7 @@ static int32_t largest_incore_0(pto_worker *worker, int64_t x_d0, float *x, int6
 
 int32_t largest(pto_worker *worker, float *x, int64_t x_n0, int64_t x_n1, float *y, int64_t y_n0) {
   int32_t status;
-  // test_sources.py:30
+  // test_sources.py:31
   if ((status = largest_incore_0(worker, x_n0, x, x_n0, x_n1, y, y_n0)) != PTO_OK) return status;
   return PTO_OK;
 }
