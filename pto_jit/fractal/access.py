@@ -133,17 +133,13 @@ def index(x: Any, i: Any, *rest: Any) -> Any:
 def slice(x: Any, start: Any = None, stop: Any = None, step: Any = None) -> Any:
     """The elements start, start + step, ... before stop, as Python's slices (also `x[start:stop:step]`).
 
-    Raises ShapeError for a step of 0 (PTO-F036).
+    Raises TypeMismatchError for bounds that are no integers (PTO-F003), ShapeError for a step of 0 (PTO-F036).
 
     >>> import pto_jit.fractal as ft
     >>> ft.slice(ft.from_list([1, 2, 3, 4]), 1, None, 2).leaves
     array([2, 4])
     """
-    x = checked_list(x, "the list of ft.slice")
-    bounds = [None if b is None else integer(b, "a bound of ft.slice") for b in (start, stop, step)]
-    if bounds[2] == 0:
-        raise failure(ShapeError, "PTO-F036", "the step of ft.slice is 0", "give another step")
-    return x[_slice(*bounds)]
+    return checked_list(x, "the list of ft.slice")[_slice(start, stop, step)]
 
 
 @operation
@@ -157,10 +153,7 @@ def gather(x: Any, indices: Any) -> Any:
     array([7, 7, 5])
     """
     x = checked_list(x, "the list of ft.gather")
-    depth_1 = isinstance(indices, FractalTensor) and indices.depth == 1
-    at = np.asarray(indices.leaves if depth_1 else indices if isinstance(indices, (np.ndarray, list)) else 0.0)
-    if at.ndim == 1 and len(at) == 0 and isinstance(indices, list):
-        at = at.astype(np.int64)
+    at = _integers(indices)
     if at.ndim != 1 or at.dtype.kind not in "iu":
         raise failure(TypeMismatchError, "PTO-F039", f"the indices of ft.gather are {indices!r:.60}",
                       "give integers: a list of depth 1, an array of rank 1 or a Python list")  # fmt: skip
@@ -172,6 +165,20 @@ def gather(x: Any, indices: Any) -> Any:
                       f"{wrong[0]} of the indices of ft.gather", "indices run from 0 to the length less 1")  # fmt: skip
     at = at.astype(np.int64)
     return x.take(np.where(at < 0, at + len(x), at))
+
+
+def _integers(indices: Any) -> Array:
+    """The indices of `gather` as an array; one of floats for what is none."""
+    if isinstance(indices, FractalTensor):
+        return indices.leaves if indices.depth == 1 else np.zeros(0)
+    if isinstance(indices, np.ndarray):
+        return indices.view(np.ndarray)
+    if not isinstance(indices, list):
+        return np.zeros(0)
+    try:
+        return np.asarray(indices) if indices else np.zeros(0, np.int64)
+    except ValueError:  # lists of different lengths
+        return np.zeros(0)
 
 
 @operation
@@ -333,8 +340,8 @@ def _fill_value(value: Any, x: FractalTensor, what: str) -> Any:
     given = value if is_weak(value) else canonical(value, f"the value of {what}")
     array = np.asarray(given)
     fits = array.shape in ((), x.leaf_shape)
-    if is_weak(value):
-        fits = fits and (x.dtype.is_float or not isinstance(value, float))
+    if is_weak(value):  # a number of Python's takes the element type, where it is one of its numbers
+        fits = x.dtype.is_float or bool(array.astype(x.dtype.numpy) == value)
     elif fits:
         fits = array.dtype == x.dtype.numpy
     if not fits:
@@ -427,10 +434,15 @@ def stack(x: Any) -> Any:
     >>> ft.stack(ft.slices(np.zeros((3, 64)), axis=0)).shape
     (3, 1, 64)
     """
-    x = checked_list(x, "the list of ft.stack")
+    return stacked(x, "ft.stack")
+
+
+def stacked(x: Any, what: str) -> Any:
+    """The leaves of a list of depth 1 as one tensor.  Raises PTO-F043."""
+    x = checked_list(x, f"the list of {what}")
     if not isinstance(x, FractalTensor) or x.depth != 1:
-        raise failure(TypeMismatchError, "PTO-F043", f"ft.stack of a {x.kind}",
-                      "stack a list of tensors: `ft.flatten` the lists, `ft.zip(*x)` the tuples before")  # fmt: skip
+        raise failure(TypeMismatchError, "PTO-F043", f"{what} of a {x.kind}",
+                      "give a list of tensors: `ft.flatten` the lists, `ft.zip(*x)` the tuples before")  # fmt: skip
     if not len(x) and trying():
         x = alike(x.sample(), 1)
     return x.leaves.view(Tensor)

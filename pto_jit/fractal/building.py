@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from pto_jit.dtypes import from_numpy
+from pto_jit.dtypes import DType, from_numpy
 from pto_jit.errors import ShapeError, TypeMismatchError
 from pto_jit.fractal.places import failure, show_path
 from pto_jit.fractal.tensor import Array, FractalTensor, from_counts, whole
 from pto_jit.fractal.types import TensorType, number_type
+from pto_jit.language import Tile
 
 
 def from_list(items: Sequence[Any], *, leaf: Any = None) -> FractalTensor:
@@ -22,7 +23,8 @@ def from_list(items: Sequence[Any], *, leaf: Any = None) -> FractalTensor:
     any level.  leaf: `pto.spec(shape, dtype)`, the type of the leaves; needed when there are none, else checked.
 
     Raises ShapeError for leaves of different shapes (PTO-F010), TypeMismatchError for different element types
-    (PTO-F011), depths (PTO-F012), things that are no arrays (PTO-F013) and a missing `leaf` (PTO-F014).
+    (PTO-F011), depths (PTO-F012), things that are no arrays (PTO-F013), a missing `leaf` (PTO-F014) or one that is
+    no type (PTO-F017).
 
     >>> import numpy as np, pto_jit.fractal as ft
     >>> ft.from_list([[np.ones(2), np.zeros(2)], [], [np.ones(2)]])
@@ -42,7 +44,7 @@ def from_list(items: Sequence[Any], *, leaf: Any = None) -> FractalTensor:
         paths = [(*path, i) for item, path in zip(level, paths, strict=True) for i in range(len(item))]
         level = [inner for item in level for inner in item]
     arrays = [_leaf(item, path) for item, path in zip(level, paths, strict=True)]
-    wanted = None if leaf is None else TensorType(tuple(leaf.shape), leaf.dtype)
+    wanted = None if leaf is None else _leaf_type(leaf)
     if not arrays and wanted is None:
         raise failure(TypeMismatchError, "PTO-F014", "from_list of lists without a leaf: its type is not known",
                       "say what the leaves are: `ft.from_list([[], []], leaf=pto.spec((1, 64), pl.f32))`")  # fmt: skip
@@ -62,8 +64,9 @@ def from_flat(leaves: Any, offsets: Sequence[Any] = ()) -> FractalTensor:
     offsets: per level but the innermost, outermost first, where each list starts in the level below, and the end:
     `[[0, 3, 3, 5]]` for lists of 3, 0 and 2 leaves; none for a list of depth 1.
 
-    Raises TypeMismatchError for what is no array of an element type (PTO-F013), ShapeError for offsets that do not
-    start at 0, decrease, or do not end at the count of the level below (PTO-F015).
+    Raises TypeMismatchError for what is no array of an element type (PTO-F013) and offsets that are no integers
+    (PTO-F016), ShapeError for offsets that do not start at 0, decrease, or do not end at the count of the level below
+    (PTO-F015).
 
     >>> import numpy as np, pto_jit.fractal as ft
     >>> ft.from_flat(np.zeros((5, 1, 64), np.float32), [[0, 3, 3, 5]])
@@ -73,6 +76,9 @@ def from_flat(leaves: Any, offsets: Sequence[Any] = ()) -> FractalTensor:
     if array is None or array.ndim == 0:
         raise failure(TypeMismatchError, "PTO-F013", f"from_flat of {type(leaves).__name__}",
                       "give an array whose first axis counts the leaves")  # fmt: skip
+    if not isinstance(offsets, (list, tuple)):
+        raise failure(TypeMismatchError, "PTO-F016", f"from_flat: the offsets are {offsets!r:.40}",
+                      "give a list with the offsets of each level: `[[0, 3, 3, 5]]`")  # fmt: skip
     levels = [_offsets(level, k) for k, level in enumerate(offsets)]
     for k, level in enumerate(levels):
         inner = k + 1 == len(levels)
@@ -81,6 +87,15 @@ def from_flat(leaves: Any, offsets: Sequence[Any] = ()) -> FractalTensor:
             raise failure(ShapeError, "PTO-F015", f"from_flat: offsets[{k}] ends at {level[-1]}, below are {below} "
                           f"{'leaves' if inner else 'lists'}", "it ends at the count of the level below")  # fmt: skip
     return whole(array, levels)
+
+
+def _leaf_type(leaf: Any) -> TensorType:
+    """The type that `leaf=` says.  Raises TypeMismatchError (PTO-F017)."""
+    shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
+    if not isinstance(dtype, DType) or not isinstance(shape, tuple) or None in shape:
+        raise failure(TypeMismatchError, "PTO-F017", f"from_list: leaf={leaf!r:.60}, which is no type of leaves",
+                      "write `leaf=pto.spec((1, 64), pl.f32)`, with all extents")  # fmt: skip
+    return TensorType(shape, dtype)
 
 
 def _offsets(level: Any, k: int) -> Array:
@@ -136,8 +151,10 @@ def _leaf(item: Any, path: tuple[int, ...]) -> Array | np.generic:
 
 
 def _array(item: Any) -> Any:
-    """An array or number as NumPy's; None for anything else, and for element types that the language does not have."""
+    """An array or number as NumPy's; None for anything else, for other element types than those of the language."""
     if isinstance(item, (list, tuple, str, bytes, dict)) or item is None:
+        return None
+    if isinstance(item, Tile) and not item.value.complete:  # a load past the end of a tensor
         return None
     try:
         array = item.view(np.ndarray) if isinstance(item, np.ndarray) else np.asarray(item)

@@ -43,9 +43,10 @@ def canonical(value: Any, what: str, body: Body | None = None) -> Any:
     elif is_weak(value) or (hasattr(value, "__array__") and not isinstance(value, type)):
         array = np.asarray(value)
     else:
-        hint = "return a tensor, a number, a FractalTensor or a tuple of them"
+        verb = "return" if body is not None else "give"
+        hint = f"{verb} a tensor, a number, a FractalTensor or a tuple of them"
         if isinstance(value, list):
-            hint = "return a tuple, or a FractalTensor: `ft.from_list(...)`"
+            hint = f"{verb} a tuple, or a FractalTensor: `ft.from_list(...)`"
         raise failure(TypeMismatchError, "PTO-F022", f"{what} is {value!r:.60}", hint, body=body)
     if from_numpy(array.dtype) is None:
         raise failure(TypeMismatchError, "PTO-F022", f"{what} has elements of {array.dtype}",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from pto_jit.dtypes import DType, from_numpy
-from pto_jit.errors import BoundsError, TypeMismatchError
+from pto_jit.errors import BoundsError, ShapeError, TypeMismatchError
 from pto_jit.fractal.places import failure
 from pto_jit.fractal.trial import trying
 from pto_jit.fractal.types import ElementType, FractalSpec, ListType, TensorType, fractal_spec
@@ -132,7 +132,7 @@ class FractalTensor:
     def __getitem__(self, index: Any) -> Any:
         """The element at `index` (negative: from the end); for a slice, the list of those elements."""
         if isinstance(index, slice):
-            return self.take(np.arange(*index.indices(len(self)), dtype=np.int64))
+            return self.take(sliced(index, len(self)))
         if not len(self) and trying():
             return self.sample()
         return self.element(position(index, len(self)))
@@ -265,6 +265,18 @@ def position(index: Any, length: int) -> int:
         raise failure(BoundsError, "PTO-F002", f"index {i} of a list of length {length}",
                       "indices run from 0 to the length, less one; negative ones from the end")  # fmt: skip
     return i % length
+
+
+def sliced(index: slice, length: int) -> Array:
+    """The positions in a list of that length which a slice stands for, as Python's.
+
+    Raises TypeMismatchError for bounds that are no integers (PTO-F003), ShapeError for a step of 0 (PTO-F036).
+    """
+    items = (index.start, index.stop, index.step)
+    start, stop, step = (None if item is None else integer(item, "a bound of a slice") for item in items)
+    if step == 0:
+        raise failure(ShapeError, "PTO-F036", "the step of a slice is 0", "give another step")
+    return np.arange(*slice(start, stop, step).indices(length), dtype=np.int64)
 
 
 def integer(value: Any, what: str = "an index of a list") -> int:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from pto_jit.dtypes import f32
-from pto_jit.fractal.access import stack
+from pto_jit.fractal.access import stacked
 from pto_jit.fractal.marking import operation
 from pto_jit.fractal.tensor import FractalTensor
 from pto_jit.fractal.trial import trying
@@ -36,6 +36,6 @@ def cat(*tensors: Any, axis: int = -1) -> Any:
     """
     items = tensors[0] if len(tensors) == 1 else tensors
     if isinstance(items, FractalTensor):
-        stack(items)  # which refuses lists of lists
+        stacked(items, "ft.cat")  # which refuses lists of lists
         items = list(items) if len(items) or not trying() else [items.sample()]
     return concat(items if isinstance(items, (list, tuple)) else [items], axis)

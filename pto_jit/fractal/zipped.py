@@ -14,7 +14,7 @@ import numpy as np
 from pto_jit.errors import ShapeError, TypeMismatchError
 from pto_jit.fractal.marking import operation
 from pto_jit.fractal.places import failure
-from pto_jit.fractal.tensor import Array, FractalTensor, position
+from pto_jit.fractal.tensor import Array, FractalTensor, position, sliced
 from pto_jit.fractal.trial import trying
 from pto_jit.fractal.types import ElementType, ListType, TupleType
 
@@ -70,7 +70,7 @@ class Zipped:
     def __getitem__(self, index: Any) -> Any:
         """The tuple (or zipped list) at `index`; for a slice, the list of those."""
         if isinstance(index, slice):
-            return self.take(np.arange(*index.indices(len(self)), dtype=np.int64))
+            return self.take(sliced(index, len(self)))
         if not len(self) and trying():
             return self.sample()
         return self.element(position(index, len(self)))

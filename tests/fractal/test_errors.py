@@ -60,6 +60,19 @@ CASES: list[tuple[Callable[[], Any], type[Exception], str, str, str]] = [
     (lambda: ft.map(lambda v: v if v < 2 else v * 0.5, NUMBERS), pto.TypeMismatchError, "PTO-F025",
      "gives f64 number, before it gave i64 number, at element [1]", ""),
     (lambda: ft.join(NUMBERS, ft.zip(NUMBERS, NUMBERS)), pto.TypeMismatchError, "PTO-F035", "(i64 number, i64 number)", ""),
+    (lambda: NUMBERS["x":], pto.TypeMismatchError, "PTO-F003", "a bound of a slice", ""),  # type: ignore[misc]
+    (lambda: NUMBERS[::0], pto.ShapeError, "PTO-F036", "the step of a slice is 0", "NUMBERS[::0]"),
+    (lambda: ft.from_flat(np.zeros(3), 3), pto.TypeMismatchError, "PTO-F016", "the offsets are 3", ""),  # type: ignore[arg-type]
+    (lambda: ft.from_flat(np.zeros(3), [[0, [1]]]), pto.TypeMismatchError, "PTO-F016", "offsets[0]", ""),
+    (lambda: ft.from_list([], leaf=3), pto.TypeMismatchError, "PTO-F017", "leaf=3", ""),
+    (lambda: ft.from_list([], leaf=pto.spec((None,), pl.f32)), pto.TypeMismatchError, "PTO-F017", "", ""),
+    (lambda: ft.from_list([2**70]), pto.TypeMismatchError, "PTO-F013", "[0] is 1180591620717411303424", ""),
+    (lambda: ft.from_list([pl.load(np.arange(4.0), [2], [4])]), pto.TypeMismatchError, "PTO-F013", "no tensor", ""),
+    (lambda: ft.map(lambda v: pl.load(np.arange(4.0), [2], [4]), NUMBERS), pto.TypeMismatchError, "PTO-F022",
+     "a partial tile, [2] of [4]", ""),
+    (lambda: ft.gather(NUMBERS, [[1], [1, 2]]), pto.TypeMismatchError, "PTO-F039", "", ""),
+    (lambda: ft.slide(ft.from_list([True]), 3, padding=1, value=2), pto.TypeMismatchError, "PTO-F041", "", ""),
+    (lambda: ft.cat(NESTED), pto.TypeMismatchError, "PTO-F043", "ft.cat of a", ""),
     (lambda: NUMBERS["x"], pto.TypeMismatchError, "PTO-F003", "", 'NUMBERS["x"]'),
 ]  # fmt: skip
 
