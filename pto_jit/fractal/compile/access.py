@@ -15,7 +15,7 @@ from pto_jit.codegen.builtins.promote import describe
 from pto_jit.codegen.merging import is_number
 from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime, static_extent
 from pto_jit.dtypes import i64
-from pto_jit.errors import BoundsError, CompilationError, ShapeError, TypeMismatchError
+from pto_jit.errors import CompilationError, ShapeError, TypeMismatchError
 from pto_jit.fractal.compile.expr import Condition, Expr, Fetch, Symbol, binary, number, of
 from pto_jit.fractal.compile.lists import (
     Access,
@@ -67,7 +67,7 @@ def nested(session: Session, lists: Lists, length: Expr, width: Expr, at: Callab
 def zip_(g: Generator, *values: Any) -> Any:
     session = session_of(g)
     if len(values) == 1 and isinstance(values[0], Spread):
-        return _unzipped(session, values[0].lists)
+        return _unzipped(session, session.lists(values[0].lists, "ft.zip"))
     if any(isinstance(v, Spread) for v in values) or not values:
         raise g.error(
             TypeMismatchError,
@@ -193,7 +193,7 @@ def index_(g: Generator, x: Any, i: Any, *rest: Any) -> Any:
         at = at + length
     if known is not None and length.constant is not None and not -length.constant <= known < length.constant:
         raise g.error(
-            BoundsError,
+            ShapeError,
             f"index {known} of a list of length {length.constant}",
             code="PTO-F134",
             hint="indices run from 0 to the length, less one; negative ones from the end",
@@ -469,13 +469,9 @@ def _flattened(session: Session, lists: Lists) -> Lists:
     def view(v: View) -> View:
         outer, inner = v.dims[0], v.dims[1]
         if outer.symbol in inner.length.symbols():
-            if isinstance(v.read, Access) and v.read.array.argument is not None and len(v.dims) == 2:
-                k = session.symbol("i")  # the leaves of an argument lie one after the other
-                start = v.at(number(0)).at(number(0)).read
-                end = v.at(outer.length).at(number(0)).read
-                if isinstance(start, Access) and isinstance(end, Access):
-                    total = end.index[0] - start.index[0]
-                    return View((Dim(k, total),), Access(v.read.array, (start.index[0] + of(k),)), v.leaf)
+            found = _in_memory_order(session, v)
+            if found is not None:
+                return found
             raise session.g.error(
                 CompilationError,
                 "ft.flatten of lists of different lengths",
@@ -488,6 +484,26 @@ def _flattened(session: Session, lists: Lists) -> Lists:
         return View((Dim(k, outer.length * inner.length), *found.dims), found.read, found.leaf)
 
     return Lists(session, map_views(lists.items, view), lists.around)
+
+
+def _in_memory_order(session: Session, v: View) -> View | None:
+    """The leaves of an argument of depth 2 (or of its lists from one on), which lie one after the other."""
+    read = v.read
+    if not isinstance(read, Access) or read.array.argument is None or len(v.dims) != 2:
+        return None
+    outer, inner = v.dims
+    start = read.index[0] - of(inner.symbol)
+    atoms = [a for a, times in start.terms if times == 1]
+    if start.const or len(start.terms) != 1 or not atoms or not isinstance(atoms[0], Fetch):
+        return None
+    table, at = atoms[0].array, atoms[0].at
+    after = of(Fetch(table, (at[0] + 1,)))
+    if at[0].coefficient(outer.symbol) != 1 or inner.length != after - start:
+        return None
+    first = start.replace({outer.symbol: number(0)})
+    end = start.replace({outer.symbol: outer.length})
+    k = session.symbol("i")
+    return View((Dim(k, end - first),), Access(read.array, (first + of(k),)), v.leaf)
 
 
 def stack(g: Generator, x: Any) -> Any:

@@ -35,7 +35,7 @@ class Layout:
     def row(self, at: tuple[Expr, ...]) -> Expr:
         """The row of an index."""
         first = 0
-        total = number(0)
+        start = total = number(0)
         if self.prefix is not None:
             assert self.table is not None
             first = len(self.prefix.dims)
@@ -44,7 +44,7 @@ class Layout:
         for k in range(first, len(self.dims)):
             position = binary("mod", at[k], number(2)) if k in self.folded else at[k]
             total = total * _length(self.dims, self.folded, k).replace(mapping) + position
-        return total if self.prefix is None else start + total
+        return start + total
 
     def is_whole(self, at: tuple[Expr, ...], own: tuple[Expr, ...]) -> bool:
         """Whether the elements at `at`, over all of the list's dimensions `own`, are the rows in their order."""

@@ -290,7 +290,7 @@ class Lists:
 class Spread:
     """`*lists` in a call: `ft.zip(*z)` is the only one that takes it."""
 
-    lists: Lists
+    lists: Any
 
 
 def map_views(items: Any, fn: Callable[[View], Any]) -> Any:

@@ -163,6 +163,7 @@ def wavefront(
     g = session.g
     rows = Rows(g, nest, escaping)
     loop = nest.loops[0]
+    why = ""
     try:
         planes = rows.prepare(session.symbol, batched=True)
         block = g.e.push()  # whether the body of a cell can be batched shows when it is written
@@ -170,13 +171,12 @@ def wavefront(
             rows.trial(planes, Writer(g.e))
         finally:
             g.e.pop(block)
-        batched, why = True, ""
     except NotBatchable as problem:
-        batched, why = False, str(problem)
-    if not batched:
         if asked != "wavefront":
-            raise NotBatchable(why)
+            raise
+        why = str(problem)
         planes = rows.prepare(session.symbol, batched=False)
+    batched = not why
     names = nest.symbols
     if asked == "auto":
         small = smallest_product(g.e, nest)

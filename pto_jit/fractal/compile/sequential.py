@@ -207,8 +207,11 @@ class Sequential:
     def check(self, item: Check, writer: Writer) -> None:
         """Stop the program unless the condition holds; outside of loops it costs no task where it does."""
         ok = writer.condition(item.condition)
-        text = f"PTO-F190: {item.message}"
-        stop = Op("assert", (), (ok,), (("always", True), ("message", text)), (), item.loc)
+        text = (
+            f"PTO-F190: {item.message}; the index paths are those of the lists that are zipped, joined or carried here"
+        )
+        attrs = (("always", True), ("error", "ShapeError"), ("message", text))
+        stop = Op("assert", (), (ok,), attrs, (), item.loc)
         if self.g.loops or writer.values:
             self.e.append(stop)
             return

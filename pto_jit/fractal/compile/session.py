@@ -11,6 +11,8 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pto_jit.codegen.builtins.memory import view as view_of
 from pto_jit.codegen.builtins.promote import describe, value_of
 from pto_jit.codegen.emit import I64, index
@@ -34,6 +36,7 @@ from pto_jit.fractal.compile.lists import (
     Part,
     Read,
     ReadLeaf,
+    Spread,
     View,
     map_views,
 )
@@ -94,6 +97,9 @@ class Argument:
     def __pto_runtime__(self) -> Any:
         return self
 
+    def __iter__(self) -> Any:
+        return iter((Spread(self),))
+
 
 class Session:
     def __init__(self, g: Generator) -> None:
@@ -140,7 +146,7 @@ class Session:
     def expr(self, value: Any, what: str) -> Expr:
         """An integer of the user as an expression."""
         g = self.g
-        if isinstance(value, bool) or not (isinstance(value, (int, Scalar)) or is_number(value)):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer, Scalar)):
             if isinstance(value, (Tile, Tensor)):
                 value = self._single(value)
             else:
