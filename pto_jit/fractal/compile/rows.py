@@ -8,6 +8,7 @@ changes; what does not lie so is copied row by row.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +23,28 @@ from pto_jit.fractal.compile.lists import Access, Choose, Computed, Filled, Leaf
 from pto_jit.fractal.compile.nest import Nest, depends_on
 from pto_jit.fractal.compile.sequential import variable_of
 from pto_jit.fractal.compile.wavefront import Cells, Planes, Wavefront
-from pto_jit.ir.nodes import For, If, Operand, Var
+from pto_jit.ir.nodes import For, If, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.slotted import frozen
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
+
+
+@frozen(eq=False)
+class Buffer:
+    """Rows of one read or write: a tensor, from a column on (reads that are concatenated share one)."""
+
+    tensor: Tensor
+    column: Operand
+
+    @property
+    def rank(self) -> int:
+        return self.tensor.rank
+
+    def at(self, row: Operand) -> list[Operand]:
+        """The offsets of a row."""
+        return [row, *([index(0)] * (self.rank - 2)), self.column]
 
 
 @frozen(eq=False)
@@ -73,16 +90,24 @@ class Rows(Wavefront):
         for k in planes.group:
             groups = groups * planes.longest[k]
         self.room = room
-        self.buffers: dict[str, Tensor] = {}
+        self.buffers: dict[str, Buffer] = {}
         shared = self.shared(planes)
         rows = writer.expr(groups * room)
+        self.joined = self.concatenated(shared)
+        for result, parts in self.joined.items():
+            leaves = {_name(i.value): i.leaf for i in self.nest.cell if isinstance(i, ReadLeaf)}
+            widths = [number(0)]
+            for part in parts:
+                widths.append(widths[-1] + operand(row_extents(leaves[part].extents)[-1]))
+            tensor = self.buffer([rows, writer.expr(widths[-1])], leaves[parts[0]], result)
+            self.buffers[result] = Buffer(tensor, index(0))
+            self.buffers |= {p: Buffer(tensor, writer.expr(w)) for p, w in zip(parts, widths[:-1], strict=True)}
         for item in self.nest.cell:
             name = _buffered(item, shared)
             if name is not None and name not in self.buffers:
                 leaf = item.leaf if isinstance(item, ReadLeaf) else item.array.root.leaf
-                shape = [rows, *row_extents(leaf.extents)]
-                (var,) = self.e.op("alloc", shape, {"dtype": leaf.dtype}, hint=f"{name}_rows")
-                self.buffers[name] = Tensor(var, tuple(shape), self.e.loc)
+                tensor = self.buffer([rows, *row_extents(leaf.extents)], leaf, name)
+                self.buffers[name] = Buffer(tensor, index(0))
 
         def level(w: Writer, left: Sequence[int], fixed: set[int]) -> None:
             if not left:
@@ -95,6 +120,30 @@ class Rows(Wavefront):
             self.counted(w, symbol, stop, lambda w: level(w, rest, fixed | {first}), start=start, kind="parallel")
 
         self.planes(planes, writer, lambda w: level(w, planes.group, set()))
+
+    def buffer(self, shape: list[Operand], leaf: Leaf, name: str) -> Tensor:
+        (var,) = self.e.op("alloc", shape, {"dtype": leaf.dtype}, hint=f"{name}_rows")
+        return Tensor(var, tuple(shape), self.e.loc)
+
+    def concatenated(self, shared: set[str]) -> dict[str, list[str]]:
+        """Concatenations along the last axis of reads that have no other use: they are gathered side by side."""
+        reads = {
+            _name(i.value): i.leaf
+            for i in self.nest.cell
+            if isinstance(i, ReadLeaf) and len(row_extents(i.leaf.extents)) == 1 and i.leaf.extents
+        }
+        count = Counter(a.name for i in self.nest.cell if isinstance(i, Op) for a in i.args if isinstance(a, Var))
+        count.update(v.name for i in self.nest.cell if isinstance(i, WriteLeaf) for v in [variable_of(i.value)])  # type: ignore[union-attr]
+        found: dict[str, list[str]] = {}
+        for item in self.nest.cell:
+            if not isinstance(item, Op) or item.op != "concat":
+                continue
+            names = [a.name for a in item.args if isinstance(a, Var)]
+            (result,) = item.results
+            last = item.attr("axis") == len(self.e.extents_of(result) or ()) - 1
+            if last and all(n in reads and n not in shared and count[n] == 1 for n in names):
+                found[result.name] = names
+        return found
 
     def shared(self, planes: Planes) -> set[str]:
         """The reads that do not differ from cell to cell of a batch."""
@@ -120,7 +169,9 @@ class Rows(Wavefront):
         (some,) = e.op("gt", [count, index(0)])
 
         def compute() -> None:
-            tiles = {_name(i.value): self.rows_of(_name(i.value), first, count) for i in gathered}
+            inside = {name for parts in self.joined.values() for name in parts}
+            names = [*self.joined, *(_name(i.value) for i in gathered if _name(i.value) not in inside)]
+            tiles = {name: self.rows_of(name, first, count) for name in names}
             once: dict[str, Operand] = {}
             cells = Cells(self.g, planes)
             for item in self.nest.cell:
@@ -131,22 +182,21 @@ class Rows(Wavefront):
                     cells.read(replaced(item.read, mapping), item.leaf, var, writer)
                     once[_name(item.value)] = var
             batch = Batch(e, count, tiles, once)
-            batch.run(self.nest.cell)
+            batch.run([i for i in self.nest.cell if not (isinstance(i, Op) and _is(i, self.joined))])
             writes = [i for i in self.nest.cell if isinstance(i, WriteLeaf)]
             for item in writes:
                 tile = batch.value(item.value)
                 buffer = self.buffers[_target(item)]
-                zeros = [index(0)] * (buffer.rank - 1)
-                e.op("store", [tile, buffer.var, first, *zeros])
+                e.op("store", [tile, buffer.tensor.var, *buffer.at(first)])
             self.each_segment(planes, writer, first, fixed, lambda w, s: self.scatter(planes, w, s, writes, mapping))
 
         self.guarded(some, compute)
 
     def rows_of(self, name: str, first: Operand, count: Operand) -> Var:
         """The rows of a buffer that one batch has, as a tile."""
-        buffer = self.buffers[name]
-        zeros = [index(0)] * (buffer.rank - 1)
-        part = view_of(self.g, buffer, [first, *zeros], [count, *buffer.extents[1:]])
+        tensor = self.buffers[name].tensor
+        zeros = [index(0)] * (tensor.rank - 1)
+        part = view_of(self.g, tensor, [first, *zeros], [count, *tensor.extents[1:]])
         return load_all(self.g, part).var
 
     # -- segments --------------------------------------------------------------------------------------------------
@@ -231,7 +281,7 @@ class Rows(Wavefront):
         segment: Segment,
         read: Read,
         leaf: Leaf,
-        buffer: Tensor,
+        buffer: Buffer,
         low: Expr,
         high: Expr,
     ) -> None:
@@ -300,16 +350,16 @@ class Rows(Wavefront):
             return
         self.counted(writer, segment.symbol, writer.expr(high), one, start=start)
 
-    def store_row(self, buffer: Tensor, row: Operand, cells: Cells, read: Read, leaf: Leaf, writer: Writer) -> None:
+    def store_row(self, buffer: Buffer, row: Operand, cells: Cells, read: Read, leaf: Leaf, writer: Writer) -> None:
         e = self.e
         var = e.fresh("cell", variable_of_type(leaf))
         cells.read(read, leaf, var, writer)
         if not leaf.extents:
-            e.op("setelem", [var, buffer.var, row, index(0)])
+            e.op("setelem", [var, buffer.tensor.var, row, index(0)])
             return
         extents = row_extents(leaf.extents)
         (tile,) = e.op("reshape", [var, index(1), *extents])
-        e.op("store", [tile, buffer.var, row, *([index(0)] * len(extents))])
+        e.op("store", [tile, buffer.tensor.var, *buffer.at(row)])
 
     def copy_at_once(
         self,
@@ -318,7 +368,7 @@ class Rows(Wavefront):
         segment: Segment,
         read: Read,
         leaf: Leaf,
-        buffer: Tensor,
+        buffer: Buffer,
         low: Expr,
         high: Expr,
     ) -> bool:
@@ -327,16 +377,15 @@ class Rows(Wavefront):
         extents = row_extents(leaf.extents)
         count = writer.expr(high - low)
         target = writer.expr(operand(segment.row) + low - segment.low)
-        zeros = [index(0)] * len(extents)
         if isinstance(read, Filled):
             rows = e.op("full", [constant(read.value, leaf.dtype), count, *extents])[0]
-            e.op("store", [rows, buffer.var, target, *zeros])
+            e.op("store", [rows, buffer.tensor.var, *buffer.at(target)])
             return True
         if isinstance(read, Computed):
             assert isinstance(read.value, Tile)
             (one,) = e.op("reshape", [read.value.var, index(1), *extents])
             rows = e.op("broadcast_to", [one, count, *extents])[0]
-            e.op("store", [rows, buffer.var, target, *zeros])
+            e.op("store", [rows, buffer.tensor.var, *buffer.at(target)])
             return True
         assert isinstance(read, Access)
         ring = planes.rings.get(id(read.array.root))
@@ -354,7 +403,7 @@ class Rows(Wavefront):
         rows = load_all(self.g, part).var
         if tuple(tensor.extents[1:]) != extents:
             (rows,) = e.op("reshape", [rows, count, *extents])
-        e.op("store", [rows, buffer.var, target, *zeros])
+        e.op("store", [rows, buffer.tensor.var, *buffer.at(target)])
         return True
 
     def source(self, planes: Planes, writer: Writer, read: Access) -> tuple[Tensor, Operand]:
@@ -377,7 +426,7 @@ class Rows(Wavefront):
                 self.if_last_row(planes, root, at, writer, segment, buffer)
 
     def if_last_row(
-        self, planes: Planes, root: Any, at: tuple[Expr, ...], writer: Writer, segment: Segment, buffer: Tensor
+        self, planes: Planes, root: Any, at: tuple[Expr, ...], writer: Writer, segment: Segment, buffer: Buffer
     ) -> None:
         where = root.layout.row(at)
         varying = [k for k in root.folded if at[k].coefficient(segment.symbol) != 0]
@@ -393,7 +442,7 @@ class Rows(Wavefront):
         self.row_by_row(planes, writer, segment, segment.low, segment.high, one)
 
     def copy_out(
-        self, planes: Planes, writer: Writer, segment: Segment, buffer: Tensor, tensor: Tensor, where: Expr, leaf: Leaf
+        self, planes: Planes, writer: Writer, segment: Segment, buffer: Buffer, tensor: Tensor, where: Expr, leaf: Leaf
     ) -> None:
         e = self.e
         if leaf.extents and (segment.symbol == planes.single or where.coefficient(segment.symbol) == 1):
@@ -401,10 +450,11 @@ class Rows(Wavefront):
             row = writer.expr(
                 where.replace({segment.symbol: segment.low}) if segment.symbol != planes.single else where
             )
-            zeros = [index(0)] * (buffer.rank - 1)
-            part = view_of(self.g, buffer, [segment.row, *zeros], [count, *buffer.extents[1:]])
+            own = buffer.tensor
+            zeros = [index(0)] * (own.rank - 1)
+            part = view_of(self.g, own, [segment.row, *zeros], [count, *own.extents[1:]])
             rows = load_all(self.g, part).var
-            if tuple(buffer.extents[1:]) != tuple(tensor.extents[1:]):
+            if tuple(own.extents[1:]) != tuple(tensor.extents[1:]):
                 (rows,) = e.op("reshape", [rows, count, *tensor.extents[1:]])
             e.op("store", [rows, tensor.var, row, *([index(0)] * (tensor.rank - 1))])
             return
@@ -417,13 +467,13 @@ class Rows(Wavefront):
             lambda w, row: self.copy_row(buffer, row, tensor, w.expr(where), leaf),
         )
 
-    def copy_row(self, buffer: Tensor, row: Operand, tensor: Tensor, where: Operand, leaf: Leaf) -> None:
+    def copy_row(self, buffer: Buffer, row: Operand, tensor: Tensor, where: Operand, leaf: Leaf) -> None:
         e = self.e
         if not leaf.extents:
-            (value,) = e.op("getelem", [buffer.var, row, index(0)])
+            (value,) = e.op("getelem", [buffer.tensor.var, row, index(0)])
             e.op("setelem", [value, tensor.var, where])
             return
-        tile = load_all(self.g, leaf_of(self.g, buffer, row))
+        tile = load_all(self.g, leaf_of(self.g, buffer.tensor, row))
         (shaped,) = e.op("reshape", [tile.var, *leaf.extents])
         self.store(tensor, where, shaped, leaf)
 
@@ -432,6 +482,10 @@ def variable_of_type(leaf: Leaf) -> Any:
     return (
         TileType(leaf.dtype, tuple(static_extent(x) for x in leaf.extents)) if leaf.extents else ScalarType(leaf.dtype)
     )
+
+
+def _is(op: Op, results: dict[str, Any]) -> bool:
+    return any(v.name in results for v in op.results)
 
 
 def _name(value: Scalar | Tile) -> str:
