@@ -48,11 +48,11 @@ def gelu(b: Emitter, x: Value) -> Value:
     exponent = b.mul(half, t)
     growth, i = expm1_of_tail(b, exponent, b.fma(half, t, b.neg(exponent)))
     slope, offset = MILLS_LINE[b.dtype]
-    fraction = b.div(
-        _last_term_apart(b, t, MILLS_NUMERATOR[b.dtype]), _last_term_apart(b, t, MILLS_DENOMINATOR[b.dtype])
-    )
-    divisor = b.add(b.fma(t, b.const(slope), b.const(offset)), fraction)
-    tail = b.div(b.mul(b.fma(near, growth, near), power_of_two(b, i)), divisor)
+    # tail / (line + above / below), with one division
+    above = _last_term_apart(b, t, MILLS_NUMERATOR[b.dtype])
+    below = _last_term_apart(b, t, MILLS_DENOMINATOR[b.dtype])
+    divisor = b.fma(b.fma(t, b.const(slope), b.const(offset)), below, above)
+    tail = b.div(b.mul(b.mul(b.fma(near, growth, near), below), power_of_two(b, i)), divisor)
 
     left = b.le(x, b.const(0.0))  # zero too, which keeps its sign there
     result = b.select(left, tail, b.fma(tail, b.const(-unscale), x))
