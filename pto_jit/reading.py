@@ -109,6 +109,8 @@ class Reader:
             what, key, plan = self._constexpr(value)
         elif isinstance(annotation, TensorSpec):
             what, key, plan = self._annotated(value, annotation)
+        elif getattr(annotation, "__pto_list__", False):
+            what, key, plan = self._annotated_list(value, annotation)
         elif is_self:
             what, key = self.object(value)
             plan = None
@@ -189,6 +191,30 @@ class Reader:
                 self._symbol(wanted.name, extent, position, axis)
         kind = dataclasses.replace(what.type, shape=tuple(fixed))
         return TensorParam(kind, tuple(names)), (*key, tuple(fixed), tuple(names)), plan
+
+    def _annotated_list(self, value: Any, annotation: Any) -> tuple[ParamKind, Any, str | None]:
+        """A FractalTensor with the depth and leaves of `ft.FractalTensor[pl.Tensor[[1, 64], pl.f32]]`."""
+        leaf: TensorSpec = annotation.leaf
+        if getattr(value, "leaf_shape", None) is None:
+            self._refuse("PTO-A002", f"must be a list, `{annotation!r}`, got {kind_of(value)}", "pass a FractalTensor")
+        for what, has, wanted in (("depth", value.depth, annotation.depth), ("leaves of rank", len(value.leaf_shape),
+                                                                             leaf.ndim)):  # fmt: skip
+            if has != wanted:
+                self._refuse("PTO-A005", f"has {what} {has}, `{annotation!r}` has {wanted}",
+                             "pass another list, or change the annotation")  # fmt: skip
+        if value.dtype != leaf.dtype:
+            self._refuse("PTO-A006", f"has leaves of dtype {value.dtype}, `{annotation!r}` is wanted",
+                         f"make it of arrays of {leaf.dtype.numpy.name!r}")  # fmt: skip
+        for axis, (extent, wanted) in enumerate(zip(value.leaf_shape, leaf.shape, strict=True)):
+            if isinstance(wanted, int) and extent != wanted:
+                raise ShapeError(
+                    f"{self.parameters.fn.__name__}: axis {axis} of the leaves of `{self.name}` has extent {extent}, "
+                    f"`{annotation!r}` wants {wanted}",
+                    self.parameters.place(self.name), code="PTO-H100", hint=f"pass leaves with {wanted} there",
+                )  # fmt: skip
+            if isinstance(wanted, Symbol):
+                self._symbol(wanted.name, extent, len(self.call.params), axis)
+        return self._top(value)
 
     def _symbol(self, name: str, extent: int | None, position: int, axis: int) -> None:
         """One symbol has one value over all arguments of a call."""

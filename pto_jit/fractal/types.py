@@ -68,6 +68,11 @@ class FractalSpec:
     depth: int
     leaf: TensorSpec
 
+    @property
+    def __pto_list__(self) -> bool:
+        """The mark by which calls of kernels know it, which need not import this module."""
+        return True
+
     def __repr__(self) -> str:
         return "ft.FractalTensor[" * self.depth + repr(self.leaf) + "]" * self.depth
 

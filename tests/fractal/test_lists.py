@@ -7,6 +7,7 @@ import ast
 import doctest
 import importlib
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,32 @@ def test_annotations() -> None:
     assert ft.FractalTensor[int] == ft.FractalTensor[pl.i64] and ft.FractalTensor[float] == ft.FractalTensor[pl.f64]
     with pytest.raises(pto.TypeMismatchError, match="PTO-F001"):
         ft.FractalTensor["x"]
+
+
+def test_arguments_of_kernels_are_checked_against_annotations() -> None:
+    n = pl.dynamic("N")
+
+    @pto.jit
+    def first(x: ft.FractalTensor[pl.Tensor[[1, n], pl.f32]], y: pl.Tensor[[n], pl.f32]):
+        return ft.head(x) + y
+
+    def call(*shape: int, dtype: Any = np.float32, nested: bool = False, other: int = 2) -> Any:
+        x = ft.from_list([np.ones(shape, dtype)])
+        return first(ft.from_list([x]) if nested else x, np.ones(other, np.float32))
+
+    assert np.asarray(call(1, 2)).tolist() == [[2, 2]]
+    for code, made in {
+        "PTO-A005: first: argument `x` has depth 2": lambda: call(1, 2, nested=True),
+        "PTO-A005: first: argument `x` has leaves of rank 1": lambda: call(2),
+        "PTO-A006: first: argument `x` has leaves of dtype f64": lambda: call(1, 2, dtype=np.float64),
+        "PTO-A002: first: argument `x` must be a list": lambda: first(np.ones((1, 2), np.float32), np.ones(2)),
+    }.items():
+        with pytest.raises(pto.ArgumentError, match=re.escape(code)):
+            made()
+    with pytest.raises(pto.ShapeError, match="axis 0 of the leaves of `x` has extent 3"):
+        call(3, 2)
+    with pytest.raises(pto.ShapeError, match="PTO-H101"):
+        call(1, 2, other=3)
 
 
 def test_importing_the_library_does_not_import_this() -> None:
