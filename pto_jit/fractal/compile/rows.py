@@ -16,35 +16,83 @@ from pto_jit.codegen.builtins.memory import view as view_of
 from pto_jit.codegen.builtins.promote import load_all
 from pto_jit.codegen.emit import I64, constant, index
 from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
+from pto_jit.dtypes import i64
 from pto_jit.fractal.compile.batching import Batch, demanded, row_extents
-from pto_jit.fractal.compile.expr import Condition, Expr, Symbol, Writer, binary, number, of, operand
+from pto_jit.fractal.compile.expr import Condition, Expr, Fetch, Symbol, Writer, binary, number, of, operand
 from pto_jit.fractal.compile.layout import leaf_of, place
-from pto_jit.fractal.compile.lists import Access, Choose, Computed, Filled, Leaf, Read, ReadLeaf, WriteLeaf, replaced
+from pto_jit.fractal.compile.lists import (
+    Access,
+    Array,
+    Choose,
+    Computed,
+    Filled,
+    Leaf,
+    Read,
+    ReadLeaf,
+    WriteLeaf,
+    replaced,
+)
 from pto_jit.fractal.compile.nest import Nest, depends_on
 from pto_jit.fractal.compile.sequential import variable_of
 from pto_jit.fractal.compile.wavefront import Cells, Planes, Wavefront
 from pto_jit.ir.nodes import For, If, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TileType
-from pto_jit.slotted import frozen
+from pto_jit.slotted import field, frozen, replace
 
 if TYPE_CHECKING:
+    from pto_jit.codegen.emit import Emitter
     from pto_jit.codegen.generator import Generator
 
 
 @frozen(eq=False)
 class Buffer:
-    """Rows of one read or write: a tensor, from a column on (reads that are concatenated share one)."""
+    """Rows of one read or write: a tensor, from a column on (reads that are concatenated share one).
+
+    base: the row at which those of the batch begin.
+    """
 
     tensor: Tensor
     column: Operand
+    base: Operand = field(default_factory=lambda: index(0))
 
-    @property
-    def rank(self) -> int:
-        return self.tensor.rank
+    def absolute(self, e: Emitter, row: Operand) -> Operand:
+        return e.op("add", [self.base, row])[0]
 
-    def at(self, row: Operand) -> list[Operand]:
-        """The offsets of a row."""
-        return [row, *([index(0)] * (self.rank - 2)), self.column]
+    def at(self, e: Emitter, row: Operand) -> list[Operand]:
+        """The offsets of a row of the batch."""
+        return [self.absolute(e, row), *([index(0)] * (self.tensor.rank - 2)), self.column]
+
+
+@frozen(eq=False)
+class Packed:
+    """The last planes of an array, the cells of a batch one after the other.
+
+    starts: per plane, group and index of the batched loops but the segment's, at which row of its batch a segment
+    begins.
+    """
+
+    rows: Rows
+    planes: Planes
+    depth: int
+    tensor: Tensor
+    starts: Var
+
+    def base(self, at: Sequence[Expr]) -> Expr:
+        """The first row of the batch of a cell."""
+        return self.rows.batch_number(self.planes, self.depth, at) * self.rows.room
+
+    def row(self, at: Sequence[Expr]) -> Expr:
+        """The row of a cell."""
+        planes, rows = self.planes, self.rows
+        start = of(Fetch(self.starts, (rows.segment_number(planes, self.depth, at),)))
+        if not rows.exact:
+            return self.base(at) + start
+        last = planes.batch[-1]
+        fixed = {k for k in range(len(at)) if k not in (last, planes.eliminated)}
+        low, _ = rows.bounds(planes, last, fixed)
+        own = {rows.nest.symbols[k]: at[k] for k in fixed}
+        low = low.replace({**own, planes.plane: rows.plane_of(planes, at)})
+        return self.base(at) + start + at[last] - low
 
 
 @frozen(eq=False)
@@ -58,7 +106,9 @@ class Segment:
 
 
 class Rows(Wavefront):
-    """A nest whose cells are rows."""
+    """A nest whose cells are rows (with `write_rows`; with `write_cells` it is any nest)."""
+
+    packed = False
 
     def trial(self, planes: Planes, writer: Writer) -> None:
         """Write the operations of a batch, to see whether they can be.  Raises NotBatchable."""
@@ -81,15 +131,16 @@ class Rows(Wavefront):
                 batch.value(item.value)
 
     def write_rows(self, planes: Planes, writer: Writer) -> None:
+        self.packed = True
         self.lengths(planes, writer)
-        self.memory(planes, writer)
-        room = number(1)
+        room = groups = number(1)
         for k in planes.batch:
             room = room * planes.longest[k]
-        groups = number(1)
         for k in planes.group:
             groups = groups * planes.longest[k]
-        self.room = room
+        self.room, self.groups = room, groups
+        self.exact = bool(planes.batch) and self.is_exact(planes, planes.batch[-1])
+        self.memory(planes, writer)
         self.buffers: dict[str, Buffer] = {}
         shared = self.shared(planes)
         rows = writer.expr(groups * room)
@@ -120,6 +171,41 @@ class Rows(Wavefront):
             self.counted(w, symbol, stop, lambda w: level(w, rest, fixed | {first}), start=start, kind="parallel")
 
         self.planes(planes, writer, lambda w: level(w, planes.group, set()))
+
+    def ring(self, planes: Planes, root: Array, depth: int, writer: Writer) -> Any:
+        if not self.packed:
+            return Wavefront.ring(self, planes, root, depth, writer)
+        shape = [writer.expr(self.groups * self.room * depth), *row_extents(root.leaf.extents)]
+        tensor = self.buffer(shape, root.leaf, root.name)
+        outer = number(depth)
+        for k in planes.batch[:-1] if self.exact else planes.batch:
+            outer = outer * planes.longest[k]
+        (starts,) = self.e.op("alloc", [writer.expr(outer * self.groups)], {"dtype": i64}, hint="segments")
+        return Packed(self, planes, depth, tensor, starts)
+
+    def plane_of(self, planes: Planes, at: Sequence[Expr]) -> Expr:
+        plane = number(0)
+        for c, x in zip(planes.h, at, strict=True):
+            plane = plane + x * c
+        return plane
+
+    def batch_number(self, planes: Planes, depth: int, at: Sequence[Expr]) -> Expr:
+        """Planes and groups in a row, the planes modulo `depth`."""
+        number_ = binary("mod", self.plane_of(planes, at), number(depth))
+        for k in planes.group:
+            number_ = number_ * planes.longest[k] + at[k]
+        return number_
+
+    def segment_number(self, planes: Planes, depth: int, at: Sequence[Expr]) -> Expr:
+        number_ = self.batch_number(planes, depth, at)
+        for k in planes.batch[:-1] if self.exact else planes.batch:
+            number_ = number_ * planes.longest[k] + at[k]
+        return number_
+
+    def own(self, planes: Planes) -> tuple[Expr, ...]:
+        """The index of a cell, the eliminated one by the others."""
+        mapping = self.eliminated(planes)
+        return tuple(of(x).replace(mapping) for x in self.nest.symbols)
 
     def buffer(self, shape: list[Operand], leaf: Leaf, name: str) -> Tensor:
         (var,) = self.e.op("alloc", shape, {"dtype": leaf.dtype}, hint=f"{name}_rows")
@@ -155,23 +241,72 @@ class Rows(Wavefront):
         }
 
     def group(self, planes: Planes, writer: Writer, shared: set[str], fixed: set[int]) -> None:
-        """One batch: the cells of a plane with one choice of the shared operands."""
+        """One batch: the cells of a plane with one choice of the shared operands.
+
+        What a condition over that choice alone decides (the input of the first layer) is decided around the batch.
+        """
+        chosen = {self.nest.symbols[k] for k in planes.group}
+        conditions: dict[Condition, None] = {}
+        for item in self.nest.cell:
+            if isinstance(item, ReadLeaf) and isinstance(item.read, Choose):
+                condition = item.read.condition
+                if condition.value.symbols() and condition.value.symbols() <= chosen:
+                    conditions[condition] = None
+        if len(conditions) != 1:
+            self.one_batch(planes, writer, shared, fixed, {})
+            return
+        (condition,) = conditions
+        cond = writer.condition(condition)
+        with self.e.block() as then:
+            self.one_batch(planes, writer, shared, fixed, {condition: True})
+        with self.e.block() as otherwise:
+            self.one_batch(planes, writer, shared, fixed, {condition: False})
+        self.e.append(If(cond, tuple(then), tuple(otherwise), self.e.loc))
+
+    def one_batch(
+        self, planes: Planes, writer: Writer, shared: set[str], fixed: set[int], known: dict[Condition, bool]
+    ) -> None:
         e = self.e
+        own = self.own(planes)
+        mapping = self.eliminated(planes)
         base = number(0)
         for k in planes.group:
             base = base * planes.longest[k] + of(self.nest.symbols[k])
         first = writer.expr(base * self.room)
-        gathered = [i for i in self.nest.cell if _buffered(i, shared) and isinstance(i, ReadLeaf)]
-        mapping = self.eliminated(planes)
-        count = self.each_segment(
-            planes, writer, first, fixed, lambda w, s: self.gather(planes, w, s, gathered, mapping)
-        )
+        self.local = {name: replace(buffer, base=first) for name, buffer in self.buffers.items()}
+        reads = [
+            replace(i, read=_decided(replaced(i.read, mapping), known))
+            for i in self.nest.cell
+            if isinstance(i, ReadLeaf) and _buffered(i, shared)
+        ]
+        writes = [i for i in self.nest.cell if isinstance(i, WriteLeaf)]
+        for item in writes:
+            ring = planes.rings.get(id(item.array.root))
+            if isinstance(ring, Packed):
+                self.local[_target(item)] = Buffer(ring.tensor, index(0), writer.expr(ring.base(own)))
+        inside = {name for parts in self.joined.values() for name in parts}
+        direct = {
+            _name(i.value): ring
+            for i in reads
+            if _name(i.value) not in inside
+            for ring in [self.in_place(planes, i.read, own)]
+            if ring is not None
+        }
+        gathered = [i for i in reads if _name(i.value) not in direct]
+
+        def first_pass(w: Writer, segment: Segment) -> None:
+            for ring in {id(r): r for r in planes.rings.values() if isinstance(r, Packed)}.values():
+                e.op("setelem", [segment.row, ring.starts, w.expr(self.segment_number(planes, ring.depth, own))])
+            self.gather(planes, w, segment, gathered)
+
+        count = self.each_segment(planes, writer, fixed, first_pass)
         (some,) = e.op("gt", [count, index(0)])
 
         def compute() -> None:
-            inside = {name for parts in self.joined.values() for name in parts}
             names = [*self.joined, *(_name(i.value) for i in gathered if _name(i.value) not in inside)]
-            tiles = {name: self.rows_of(name, first, count) for name in names}
+            tiles = {name: self.rows_of(self.local[name], count) for name in names}
+            for name, (ring, at) in direct.items():
+                tiles[name] = self.rows_of(Buffer(ring.tensor, index(0), writer.expr(ring.base(at))), count)
             once: dict[str, Operand] = {}
             cells = Cells(self.g, planes)
             for item in self.nest.cell:
@@ -183,33 +318,44 @@ class Rows(Wavefront):
                     once[_name(item.value)] = var
             batch = Batch(e, count, tiles, once)
             batch.run([i for i in self.nest.cell if not (isinstance(i, Op) and _is(i, self.joined))])
-            writes = [i for i in self.nest.cell if isinstance(i, WriteLeaf)]
             for item in writes:
-                tile = batch.value(item.value)
-                buffer = self.buffers[_target(item)]
-                e.op("store", [tile, buffer.tensor.var, *buffer.at(first)])
-            self.each_segment(planes, writer, first, fixed, lambda w, s: self.scatter(planes, w, s, writes, mapping))
+                buffer = self.local[_target(item)]
+                e.op("store", [batch.value(item.value), buffer.tensor.var, *buffer.at(e, index(0))])
+            if any(self.escaping(item.array.root) for item in writes):
+                self.each_segment(planes, writer, fixed, lambda w, s: self.scatter(planes, w, s, writes, mapping))
 
         self.guarded(some, compute)
 
-    def rows_of(self, name: str, first: Operand, count: Operand) -> Var:
+    def in_place(self, planes: Planes, read: Read, own: Sequence[Expr]) -> tuple[Packed, tuple[Expr, ...]] | None:
+        """The ring of a read whose rows are those of another batch, in the same order, and where that is.
+
+        So it is when the cell that is read differs in the loops that choose shared operands alone.
+        """
+        ring = planes.rings.get(id(read.array.root)) if isinstance(read, Access) else None
+        if not isinstance(read, Access) or not isinstance(ring, Packed):
+            return None
+        chosen = {self.nest.symbols[k] for k in planes.group}
+        others = [k for k in range(len(own)) if k not in planes.group]
+        if any(read.index[k] != own[k] or self.nest.loops[k].length.symbols() & chosen for k in others):
+            return None
+        return ring, read.index
+
+    def rows_of(self, buffer: Buffer, count: Operand) -> Var:
         """The rows of a buffer that one batch has, as a tile."""
-        tensor = self.buffers[name].tensor
+        tensor = buffer.tensor
         zeros = [index(0)] * (tensor.rank - 1)
-        part = view_of(self.g, tensor, [first, *zeros], [count, *tensor.extents[1:]])
+        part = view_of(self.g, tensor, [buffer.base, *zeros], [count, *tensor.extents[1:]])
         return load_all(self.g, part).var
 
     # -- segments --------------------------------------------------------------------------------------------------
 
     def each_segment(
-        self, planes: Planes, writer: Writer, first: Operand, fixed: set[int], body: Callable[[Writer, Segment], None]
+        self, planes: Planes, writer: Writer, fixed: set[int], body: Callable[[Writer, Segment], None]
     ) -> Operand:
         """`body` for every segment of the batch, in order; gives the number of rows."""
         e = self.e
         row = e.fresh("row", I64)
-        self.plain.assign(row, first)
-        inner = planes.batch[-1] if planes.batch else None
-        exact = inner is not None and self.is_exact(planes, inner)
+        self.plain.assign(row, index(0))
 
         def advance(by: Operand) -> None:
             (new,) = e.op("add", [row, by])
@@ -232,7 +378,7 @@ class Rows(Wavefront):
             low, high = self.bounds(planes, k, fixed)
             start, stop = w.expr(low), w.expr(high)
             symbol = self.nest.symbols[k]
-            if not rest and exact:
+            if not rest and self.exact:
                 (span,) = e.op("sub", [stop, start])
                 (some,) = e.op("gt", [span, index(0)])
                 if planes.eliminated is not None and planes.h[k] == 0:
@@ -249,8 +395,7 @@ class Rows(Wavefront):
             self.counted(w, symbol, stop, lambda w: level(w, rest, fixed | {k}), start=start)
 
         level(writer, planes.batch, fixed)
-        (count,) = e.op("sub", [row, first])
-        return count
+        return row
 
     def is_exact(self, planes: Planes, k: int) -> bool:
         """Whether the bounds of loop k, chosen last, leave no cell outside of the nest."""
@@ -259,20 +404,10 @@ class Rows(Wavefront):
 
     # -- copies ----------------------------------------------------------------------------------------------------
 
-    def gather(
-        self, planes: Planes, writer: Writer, segment: Segment, items: Sequence[ReadLeaf], mapping: dict[Symbol, Expr]
-    ) -> None:
+    def gather(self, planes: Planes, writer: Writer, segment: Segment, items: Sequence[ReadLeaf]) -> None:
         for item in items:
-            self.copy_in(
-                planes,
-                writer,
-                segment,
-                replaced(item.read, mapping),
-                item.leaf,
-                self.buffers[_name(item.value)],
-                segment.low,
-                segment.high,
-            )
+            buffer = self.local[_name(item.value)]
+            self.copy_in(planes, writer, segment, item.read, item.leaf, buffer, segment.low, segment.high)
 
     def copy_in(
         self,
@@ -355,11 +490,11 @@ class Rows(Wavefront):
         var = e.fresh("cell", variable_of_type(leaf))
         cells.read(read, leaf, var, writer)
         if not leaf.extents:
-            e.op("setelem", [var, buffer.tensor.var, row, index(0)])
+            e.op("setelem", [var, buffer.tensor.var, *buffer.at(e, row)])
             return
         extents = row_extents(leaf.extents)
         (tile,) = e.op("reshape", [var, index(1), *extents])
-        e.op("store", [tile, buffer.tensor.var, *buffer.at(row)])
+        e.op("store", [tile, buffer.tensor.var, *buffer.at(e, row)])
 
     def copy_at_once(
         self,
@@ -379,13 +514,13 @@ class Rows(Wavefront):
         target = writer.expr(operand(segment.row) + low - segment.low)
         if isinstance(read, Filled):
             rows = e.op("full", [constant(read.value, leaf.dtype), count, *extents])[0]
-            e.op("store", [rows, buffer.tensor.var, *buffer.at(target)])
+            e.op("store", [rows, buffer.tensor.var, *buffer.at(e, target)])
             return True
         if isinstance(read, Computed):
             assert isinstance(read.value, Tile)
             (one,) = e.op("reshape", [read.value.var, index(1), *extents])
             rows = e.op("broadcast_to", [one, count, *extents])[0]
-            e.op("store", [rows, buffer.tensor.var, *buffer.at(target)])
+            e.op("store", [rows, buffer.tensor.var, *buffer.at(e, target)])
             return True
         assert isinstance(read, Access)
         ring = planes.rings.get(id(read.array.root))
@@ -403,7 +538,7 @@ class Rows(Wavefront):
         rows = load_all(self.g, part).var
         if tuple(tensor.extents[1:]) != extents:
             (rows,) = e.op("reshape", [rows, count, *extents])
-        e.op("store", [rows, buffer.tensor.var, *buffer.at(target)])
+        e.op("store", [rows, buffer.tensor.var, *buffer.at(e, target)])
         return True
 
     def source(self, planes: Planes, writer: Writer, read: Access) -> tuple[Tensor, Operand]:
@@ -417,11 +552,8 @@ class Rows(Wavefront):
     ) -> None:
         for item in items:
             root = item.array.root
-            buffer = self.buffers[_target(item)]
+            buffer = self.local[_target(item)]
             at = tuple(x.replace(mapping) for x in item.index)
-            ring = planes.rings.get(id(root))
-            if ring is not None:
-                self.copy_out(planes, writer, segment, buffer, ring.tensor, ring.row(at), root.leaf)
             if self.escaping(root):
                 self.if_last_row(planes, root, at, writer, segment, buffer)
 
@@ -452,7 +584,7 @@ class Rows(Wavefront):
             )
             own = buffer.tensor
             zeros = [index(0)] * (own.rank - 1)
-            part = view_of(self.g, own, [segment.row, *zeros], [count, *own.extents[1:]])
+            part = view_of(self.g, own, [buffer.absolute(e, segment.row), *zeros], [count, *own.extents[1:]])
             rows = load_all(self.g, part).var
             if tuple(own.extents[1:]) != tuple(tensor.extents[1:]):
                 (rows,) = e.op("reshape", [rows, count, *tensor.extents[1:]])
@@ -470,10 +602,10 @@ class Rows(Wavefront):
     def copy_row(self, buffer: Buffer, row: Operand, tensor: Tensor, where: Operand, leaf: Leaf) -> None:
         e = self.e
         if not leaf.extents:
-            (value,) = e.op("getelem", [buffer.tensor.var, row, index(0)])
+            (value,) = e.op("getelem", [buffer.tensor.var, *buffer.at(e, row)])
             e.op("setelem", [value, tensor.var, where])
             return
-        tile = load_all(self.g, leaf_of(self.g, buffer.tensor, row))
+        tile = load_all(self.g, leaf_of(self.g, buffer.tensor, buffer.absolute(e, row)))
         (shaped,) = e.op("reshape", [tile.var, *leaf.extents])
         self.store(tensor, where, shaped, leaf)
 
@@ -482,6 +614,13 @@ def variable_of_type(leaf: Leaf) -> Any:
     return (
         TileType(leaf.dtype, tuple(static_extent(x) for x in leaf.extents)) if leaf.extents else ScalarType(leaf.dtype)
     )
+
+
+def _decided(read: Read, known: dict[Condition, bool]) -> Read:
+    """Without the choice that `known` makes."""
+    if isinstance(read, Choose) and read.condition in known:
+        return _decided(read.then if known[read.condition] else read.otherwise, known)
+    return read
 
 
 def _is(op: Op, results: dict[str, Any]) -> bool:

@@ -13,7 +13,7 @@ take no more than their cells.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.builtins.memory import view as view_of
 from pto_jit.codegen.builtins.promote import load_all
@@ -94,7 +94,7 @@ class Planes:
     longest: list[Expr]
     group: tuple[int, ...]  # loops that stay loops
     batch: tuple[int, ...]  # loops whose cells are rows
-    rings: dict[int, Ring]
+    rings: dict[int, Any]  # `Ring`s, or `rows.Packed` ones
 
 
 class Wavefront:
@@ -174,7 +174,6 @@ class Wavefront:
 
     def memory(self, planes: Planes, writer: Writer) -> None:
         """Rings for what cells read of each other, and the memory of what is read behind the nest."""
-        e = self.e
         done: set[int] = set()
         for item in self.nest.cell:
             if not isinstance(item, WriteLeaf) or id(item.array.root) in done:
@@ -184,17 +183,20 @@ class Wavefront:
             distances = self.nest.distances[id(root)]
             if distances:
                 depth = max(dot(planes.h, d) for d in distances) + 1
-                kept = tuple(k for k in range(len(planes.h)) if k != planes.eliminated)
-                kept = (*(k for k in kept if k in planes.group), *(k for k in kept if k not in planes.group))
-                extents = tuple(planes.longest[k] for k in kept)
-                rows = number(depth)
-                for x in extents:
-                    rows = rows * x
-                shape = [writer.expr(rows), *root.leaf.extents]
-                (var,) = e.op("alloc", shape, {"dtype": root.leaf.dtype}, hint=f"{root.name}_planes")
-                planes.rings[id(root)] = Ring(planes.h, depth, kept, extents, Tensor(var, tuple(shape), e.loc))
+                planes.rings[id(root)] = self.ring(planes, root, depth, writer)
             if self.escaping(root):
                 self.behind(root, writer)
+
+    def ring(self, planes: Planes, root: Array, depth: int, writer: Writer) -> Any:
+        """Memory for `depth` planes of an array."""
+        kept = tuple(k for k in range(len(planes.h)) if k != planes.eliminated)
+        extents = tuple(planes.longest[k] for k in kept)
+        rows = number(depth)
+        for x in extents:
+            rows = rows * x
+        shape = [writer.expr(rows), *root.leaf.extents]
+        (var,) = self.e.op("alloc", shape, {"dtype": root.leaf.dtype}, hint=f"{root.name}_planes")
+        return Ring(planes.h, depth, kept, extents, Tensor(var, tuple(shape), self.e.loc))
 
     def behind(self, root: Array, writer: Writer) -> None:
         lost = frozenset(root.folded)
@@ -364,8 +366,12 @@ class Cells(Sequential):
             if ring is not None:
                 row = writer.expr(ring.row(read.index))
                 if not leaf.extents:
-                    return self.e.scalar("getelem", [ring.tensor.var, row]).operand
-                return load_all(self.g, leaf_of(self.g, ring.tensor, row)).var
+                    column = [index(0)] * (ring.tensor.rank - 1)
+                    return self.e.scalar("getelem", [ring.tensor.var, row, *column]).operand
+                tile = load_all(self.g, leaf_of(self.g, ring.tensor, row))
+                if tile.extents != leaf.extents:
+                    return self.e.op("reshape", [tile.var, *leaf.extents])[0]
+                return tile.var
         return Sequential.value(self, read, leaf, writer)
 
 

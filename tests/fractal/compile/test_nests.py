@@ -191,19 +191,23 @@ def test_no_layer_gives_the_input(depth: int) -> None:
     check(stacked("wavefront"), jagged(2, 0, 3), weights(depth))
 
 
-@pytest.mark.parametrize("plan", ["sequential", "wavefront", "tasks"])
+@pytest.mark.parametrize("plan", ["sequential", "wavefront"])
 def test_grids(plan: str) -> None:
     check(grid(plan), jagged(3, 5, 1, 0), jagged(4, 2, 1, 3), weights(2))
 
 
-@pytest.mark.parametrize(("depth", "source", "target"), [(2, 3, 2), (3, 5, 4), (1, 1, 1)])
-def test_the_task_graph_of_a_grid_is_the_closed_form(depth: int, source: int, target: int) -> None:
-    kernel = GRID_OF_TASKS
-    graph = kernel.task_graph(jagged(source), jagged(target), weights(depth))
-    assert graph.num_tasks == depth * source * target
-    assert graph.critical_path == depth + source + target - 2
-    extents = (depth, source, target)
-    assert graph.max_width == max(width(extents, p) for p in planes((1, 1, 1), extents))
+def test_the_task_graph_of_a_grid_is_the_closed_form() -> None:
+    for depth, source, target in [(2, 3, 2), (3, 5, 4), (1, 1, 1)]:
+        graph = GRID_OF_TASKS.task_graph(jagged(source), jagged(target), weights(depth))
+        assert graph.num_tasks == depth * source * target
+        assert graph.critical_path == depth + source + target - 2
+        extents = (depth, source, target)
+        assert graph.max_width == max(width(extents, p) for p in planes((1, 1, 1), extents))
+
+
+def test_tasks_of_grids_of_any_lengths() -> None:
+    given = jagged(3, 5, 1, 0), jagged(4, 2, 1, 3), weights(2)
+    same(GRID_OF_TASKS(*given), grid("auto")(*given))
 
 
 def test_the_task_graph_of_a_batch_has_the_tasks_of_all_pairs() -> None:
@@ -226,6 +230,27 @@ def test_a_wavefront_of_cells_that_cannot_be_rows() -> None:
         return ft.map(lambda xs: ft.fold(layer, n, initializer=xs), x, schedule="wavefront")
 
     check(program, jagged(3, 0, 4, rows=H), ft.from_flat(np.zeros(2)))
+
+
+@pytest.mark.parametrize("plan", ["wavefront", "tasks"])
+def test_states_that_are_numbers(plan: str) -> None:
+    """Leaves that are numbers."""
+
+    def program(x: Any, w: Any) -> Any:
+        def layer(xs: Any, f: Any) -> Any:
+            return ft.scan(lambda s, e: s * f + e, xs, initializer=np.float32(1))
+
+        return ft.map(lambda xs: ft.fold(layer, w, initializer=xs), x, schedule=plan)
+
+    x = ft.from_flat(RNG.standard_normal(9).astype(np.float32), [[0, 4, 4, 5, 9]])
+    check(program, x, ft.from_flat(np.array([0.5, -0.25, 2], np.float32)))
+
+
+def test_a_fold_over_time_leaves_its_last_state() -> None:
+    def program(x: Any, w: Any) -> Any:
+        return ft.map(lambda xs: ft.fold(cell, xs, initializer=ft.zeros(1, H), w=w[0]), x)
+
+    check(program, jagged(3, 0, 1, 4), weights(1))
 
 
 def test_an_unknown_schedule_and_one_that_cannot_be_had() -> None:
