@@ -45,7 +45,7 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 _WARN_AFTER = 64  # specialisations of one kernel
-_alive: weakref.WeakSet[JitFunction[Any, Any]] = weakref.WeakSet()
+_alive: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
 _making = threading.RLock()  # one specialisation is made at a time: compilation runs under the interpreter lock anyway
 
 
@@ -97,6 +97,16 @@ class JitFunction(Dispatcher, Generic[P, R]):
         self._register(values, call, kernel, before)
         return kernel.launch(call, tuple(values))
 
+    def lend(self, other: Dispatcher, values: tuple[Any, ...], convert: Callable[[Any], Any] | None = None) -> None:
+        """Let `other`, which has the same parameters, run the kernel for such arguments without further ado, if this
+        function does; `convert` changes what it returns."""
+        if not self.entries():
+            return
+        before = _settings[0]
+        call = self._parameters.classify(*self._parameters.bind(values, {}), device=self._options.device)
+        _alive.add(other)
+        self._register(list(values), call, self._kernel(call, self._options), before, other, convert)
+
     def _refuse_specs(self, names: list[str], values: list[Any]) -> None:
         for name, value in zip(names, values, strict=True):
             if isinstance(value, Spec):
@@ -106,8 +116,9 @@ class JitFunction(Dispatcher, Generic[P, R]):
                 )  # fmt: skip
 
     def _register(
-        self, values: list[Any], call: Arguments, kernel: Kernel | DeviceKernel | SourceKernel, before: int
-    ) -> None:
+        self, values: list[Any], call: Arguments, kernel: Kernel | DeviceKernel | SourceKernel, before: int,
+        other: Dispatcher | None = None, convert: Callable[[Any], Any] | None = None,
+    ) -> None:  # fmt: skip
         """Let later calls of this kind skip the slow path, where identity of the arguments decides everything."""
         plan = [p for p in call.plan if p is not None]
         if len(plan) != len(call.plan) or not isinstance(kernel, Kernel):
@@ -116,9 +127,13 @@ class JitFunction(Dispatcher, Generic[P, R]):
         if any(p.mutable for p in prints):
             return  # what it consulted can change without anything changing its identity
         guards = {(id(g[0]), g[1]): g for p in prints for g in map(_runtime_guard, p.guards)}
-        self.register(tuple(values), kernel.entry, plan, tuple(guards.values()), kernel.converter(call), call.extents)
+        target, own = self if other is None else other, kernel.converter(call)
+        if convert is not None:
+            first, last = own, convert
+            own = last if first is None else lambda made: last(first(made))
+        target.register(tuple(values), kernel.entry, plan, tuple(guards.values()), own, call.extents)
         if _settings[0] != before:  # another thread changed the configuration meanwhile
-            self.clear()
+            target.clear()
 
     def _kernel(self, call: Arguments, options: Options) -> Kernel | DeviceKernel | SourceKernel:
         own = fingerprint(self.__pto_jit__)

@@ -50,7 +50,6 @@ _COMPOSED = {
         "sqrt", _sum(Binary("*", x, x), _ONE)))))),
     "acosh": (1, lambda x: _pl("log", _sum(x, _pl("sqrt", Binary("-", Binary("*", x, x), _ONE))))),
     "atanh": (1, lambda x: _times(_pl("log1p", Binary("/", _times(x, 2.0), Binary("-", _ONE, x))), 0.5)),
-    "erfc": (1, lambda x: Binary("-", _ONE, _pl("erf", x))),
     "cbrt": (1, lambda x: Binary("*", _pl("sign", x), _pl("pow", _pl("abs", x), Number(1.0 / 3.0)))),
     "rcbrt": (1, lambda x: Binary("*", _pl("sign", x), _pl("pow", _pl("abs", x), Number(-1.0 / 3.0)))),
     "hypot": (2, lambda x, y: _pl("sqrt", _sum(Binary("*", x, x), Binary("*", y, y)))),
@@ -59,7 +58,17 @@ _COMPOSED = {
     "ldexp": (2, lambda x, y: Binary("*", x, _pl("exp2", y))),
 }  # fmt: skip
 
-NAMES = frozenset(_DIRECT) | frozenset(_COMPOSED)
+# Functions of `special`, which is imported by the definition that calls one: name -> number of arguments.
+_SPECIAL = {
+    **dict.fromkeys(
+        "lgamma tgamma sinpi cospi erfc erfcx normcdf erfinv erfcinv normcdfinv logb j0 j1 y0 y1 cyl_bessel_i0 "
+        "cyl_bessel_i1".split(),
+        1,
+    ),
+    **dict.fromkeys(("copysign", "remainder", "rhypot"), 2),
+}
+
+NAMES = frozenset(_DIRECT) | frozenset(_COMPOSED) | frozenset(_SPECIAL)
 
 
 def base(name: str) -> str:
@@ -68,11 +77,16 @@ def base(name: str) -> str:
 
 
 def arity(name: str) -> int:
-    return (_DIRECT.get(name) or ("", _COMPOSED[name][0]))[1]  # type: ignore[return-value]
+    """The number of arguments of a function of `NAMES`."""
+    return _SPECIAL.get(name) or (_DIRECT.get(name) or ("", _COMPOSED[name][0]))[1]
 
 
 def apply(name: str, args: tuple[Expression, ...], loc: Loc) -> Expression:
     """The call of a function of `NAMES`."""
+    if name in _SPECIAL:
+        from pto_jit.comprehensions import special
+
+        return Apply(name, args, getattr(special, name), loc=loc)
     if name in _DIRECT:
         return Apply(_DIRECT[name][0], args, loc=loc)
     made = _COMPOSED[name][1](*args)

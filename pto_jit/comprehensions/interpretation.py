@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from pto_jit import dtypes
-from pto_jit.comprehensions.function import warn
 from pto_jit.comprehensions.inline import Inlined, Place, Surroundings, inlined, no_element
 from pto_jit.comprehensions.lowering.checks import Check
 from pto_jit.comprehensions.program import Memory
+from pto_jit.comprehensions.version import warn
 from pto_jit.dtypes import DType, f32
 from pto_jit.errors import CompilationError, RangeInferenceError, ShapeError
 from pto_jit.language import Tile

@@ -7,6 +7,7 @@ the language (`exp`, `maximum`); `let` names are replaced by what they stand for
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -256,3 +257,23 @@ def rebuilt(e: Expression, change: Callable[[Expression], Expression]) -> Expres
 
 def names_in(e: Expression) -> Iterator[Name]:
     return (n for n in walk(e) if isinstance(n, Name))
+
+
+def literal(e: Expression) -> int | float | bool | None:
+    """The number that literals with signs and divisions between them are: `-1.0/0.0` is -inf, as in C; None for others.
+
+    A division of integers is left to the one who knows whether it rounds.
+    """
+    if isinstance(e, Number):
+        return e.value
+    if isinstance(e, Unary) and e.op == "-":
+        value = literal(e.operand)
+        return None if value is None else -value
+    if isinstance(e, Binary) and e.op == "/":
+        a, b = literal(e.left), literal(e.right)
+        if a is None or b is None or not (isinstance(a, float) or isinstance(b, float)):
+            return None
+        if b:
+            return a / b
+        return math.nan if not a or a != a else math.copysign(math.inf, a) * math.copysign(1.0, b)
+    return None

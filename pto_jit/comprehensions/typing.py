@@ -197,9 +197,10 @@ class Typing:
     def _foreign(self, e: Apply, kinds: Sequence[Kind]) -> DType:
         """The type that a function of the user gives, found by trying it on ones."""
         try:
-            result = e.function(*(width(k).numpy.type(1) for k in kinds), **dict(e.keywords))
+            with np.errstate(all="ignore"):
+                result = e.function(*(width(k).numpy.type(1) for k in kinds), **dict(e.keywords))
             found = dtypes.from_numpy(np.asarray(result).dtype)
-            if isinstance(result, (bool, int, float)):  # a literal of the function
+            if type(result) in (bool, int, float):  # a literal of the function; NumPy's f64 is a float as well
                 found = width("int" if isinstance(result, int) else "float")
         except Exception:  # whatever the user's function raises
             found = None

@@ -295,3 +295,34 @@ def test_the_tutorial_computes_what_it_says(capsys: pytest.CaptureFixture[str], 
     printed = capsys.readouterr().out
     assert "`h` is alone in x(c, 2*h + kh, 2*w + kw): it goes from 0 to H//2" in printed
     assert "mismatched sizes for dimension `H`" in printed
+
+
+def test_calls_that_need_no_checks_are_the_dispatchers() -> None:
+    scaled = pto.comprehension("def f(float(N) X, float s) -> (Y, T) { Y(i) = X(i) * s T +=! Y(i) }")
+    x = array(5)
+    for _ in range(2):
+        y, t = scaled(x, 2.0)
+        np.testing.assert_array_equal(y, x * 2)
+        assert t.shape == () and np.isclose(t, y.sum(), rtol=1e-5)
+    assert len(scaled.entries()) == 1
+    np.testing.assert_array_equal(scaled(x, 3)[0], x * 3)  # a whole number is converted first
+    assert scaled(X=x, s=2.0)[1] == t
+    y, t = np.empty_like(x), np.empty((), np.float32)
+    assert scaled(x, 2.0, out=(y, t))[1] is t and np.array_equal(y, x * 2)
+    matmul = pto.comprehension(MATMUL)
+    matmul(array(3, 4), array(4, 5))
+    with pytest.raises(pto.ShapeError, match="mismatched sizes for dimension `K`"):
+        matmul(array(3, 4), array(5, 4))
+    with pytest.raises(pto.ArgumentError, match="PTO-R051"):
+        matmul(array(3, 4))
+    pto.config.debug = not pto.config.debug  # forgets what was registered
+    try:
+        assert not scaled.entries()
+        np.testing.assert_array_equal(scaled(x, 2.0)[0], x * 2)
+    finally:
+        pto.config.debug = not pto.config.debug
+    moving = pto.comprehension("def f(float(N) X) -> (Y) { Y(i) +=! X(i + k) where k in 0:3 }")
+    for _ in range(3):
+        assert moving(array(9)).shape == (7,)
+        with pytest.raises(pto.ShapeError, match="the range of `i` is empty"):
+            moving(array(2))

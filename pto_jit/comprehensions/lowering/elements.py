@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from pto_jit import dtypes
 from pto_jit.comprehensions.inference import Inferred
 from pto_jit.comprehensions.lowering.expressions import Elements, point
-from pto_jit.comprehensions.lowering.plan import Group
 from pto_jit.comprehensions.nodes import Name, Read, names_in, walk
 from pto_jit.dtypes import DType
 
 if TYPE_CHECKING:
     from pto_jit.comprehensions.lowering.kernel import Kernel
+    from pto_jit.comprehensions.lowering.plan import Group
 
 
 def write(kernel: Kernel, group: Group) -> None:

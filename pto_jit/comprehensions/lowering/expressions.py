@@ -23,6 +23,7 @@ from pto_jit.comprehensions.nodes import (
     Read,
     Select,
     Unary,
+    literal,
     walk,
 )
 from pto_jit.comprehensions.symbolic import Expr, at_least_zero, name
@@ -213,6 +214,9 @@ class Elements:
 
     def binary(self, e: Binary) -> Text:
         op = e.op
+        value = literal(e)
+        if value is not None:
+            return number(value)
         if op in ("&&", "||"):
             strength = _AND if op == "&&" else _OR
             left, right = self.condition(e.left), self.condition(e.right)

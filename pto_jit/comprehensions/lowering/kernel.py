@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pto_jit.comprehensions.lowering import elements, rows
+from pto_jit.comprehensions.lowering import elements, rows, scans
 from pto_jit.comprehensions.lowering.checks import Check, checks
 from pto_jit.comprehensions.lowering.naming import Lines, Names, is_simple
 from pto_jit.comprehensions.lowering.plan import groups
@@ -96,7 +96,9 @@ class Kernel:
             if self.stored[scalar] != scalar:
                 analysis.scope.scalars[scalar] = type(known)(self.stored[scalar], known.dtype)
         for group in groups(analysis):
-            if group.form == "loops":
+            if group.scan is not None:
+                scans.write(self, group.statements[0], group.scan)
+            elif group.form == "loops":
                 elements.write(self, group)
             else:
                 rows.write(self, group)

@@ -5,6 +5,7 @@
   elementwise statements over the same indices follow it on its tile.
 * *rows*: statements that share their outer indices, with reductions along memory: tiles over the inner ones
   (`rows.py`).
+* *scan*: a reduction over all that stands before an index (`scans.py`);
 * *loops*: everything else, one element at a time (`elements.py`); the compiler vectorises and exchanges these.
 
 Statements share the loops of their leading indices when these have equal ranges and every tensor that one of them
@@ -19,6 +20,7 @@ from typing import Literal
 from pto_jit.comprehensions.forms import symbolic
 from pto_jit.comprehensions.inference import Inferred
 from pto_jit.comprehensions.lowering.products import Product, product_of
+from pto_jit.comprehensions.lowering.scans import Scan, scan_of
 from pto_jit.comprehensions.nodes import Apply, Expression, Name, Pad, Read, Select, children, walk
 from pto_jit.comprehensions.program import Analysis, Memory
 from pto_jit.comprehensions.symbolic import Expr
@@ -29,10 +31,11 @@ from pto_jit.slotted import mutable
 class Group:
     """Statements that share the loops of their first `outer` left indices."""
 
-    form: Literal["product", "rows", "loops"]
+    form: Literal["product", "rows", "scan", "loops"]
     outer: int
     statements: list[Inferred]
     product: Product | None = None
+    scan: Scan | None = None
 
 
 def groups(analysis: Analysis) -> list[Group]:
@@ -42,6 +45,10 @@ def groups(analysis: Analysis) -> list[Group]:
         product = product_of(inferred, analysis.typing(inferred.scope))
         if product is not None:
             found.append(Group("product", len(inferred.statement.indices), [inferred], product))
+            continue
+        scan = scan_of(inferred)
+        if scan is not None:
+            found.append(Group("scan", 0, [inferred], None, scan))
             continue
         last = found[-1] if found else None
         depth = _shared(last, inferred, analysis.memory) if last is not None else 0
@@ -58,6 +65,8 @@ def groups(analysis: Analysis) -> list[Group]:
 
 def _shared(group: Group, new: Inferred, memory: Mapping[str, Memory]) -> int:
     """How many leading indices the group and the statement can share; 0: none."""
+    if group.form == "scan":
+        return 0
     members = [*group.statements, new]
     if group.form == "product":
         first = group.statements[0]

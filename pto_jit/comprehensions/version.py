@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: MIT
+"""A comprehension for given values of its compile-time parameters: its programs, and running them."""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import sys
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pto_jit.comprehensions.arguments import check_out, number, of_rank_1, shape_of, share
+from pto_jit.comprehensions.inference import Inferred
+from pto_jit.comprehensions.lowering.kernel import Program, lowered
+from pto_jit.comprehensions.lowering.naming import is_simple
+from pto_jit.comprehensions.program import Analysis, bind_scalars
+from pto_jit.comprehensions.results import Inference, checked_sizes, inference
+from pto_jit.comprehensions.symbolic import Sym
+from pto_jit.errors import ArgumentError, RangeInferenceError
+from pto_jit.options import OPTION_NAMES, Options
+
+if TYPE_CHECKING:
+    from pto_jit.comprehensions.function import Comprehension
+    from pto_jit.jit import JitFunction
+
+_numbers = itertools.count(1)
+
+
+class Version:
+    """A comprehension for given compile-time values: its analysis, its programs, the shapes that were checked."""
+
+    def __init__(self, owner: Comprehension, analysis: Analysis) -> None:
+        self.owner, self.analysis = owner, analysis
+        self._programs: dict[bool, Program] = {}
+        self._functions: dict[bool, JitFunction[Any, Any]] = {}
+        self._checked: dict[Any, Inference] = {}
+        self._used = bind_scalars(analysis)
+        self._parameters = [p for p in analysis.definition.parameters if p.dtype is not None]
+        # Arguments go through as they are, results but for their rank.
+        self._plain = (
+            not owner._special
+            and all(p.sizes or p.name in analysis.scope.scalars for p in self._parameters)
+            and all(analysis.tensors[n].role == "output" for n in analysis.returned)
+            and len(analysis.returned) > 0
+        )
+        self._ranks = [analysis.tensors[n].rank for n in analysis.returned]
+        self._unchecked = not analysis.preconditions and all(map(_needs_no_check, analysis.statements))
+        self._written = [
+            p.name for p in self._parameters
+            if (t := analysis.tensors.get(p.name)) is not None and t.role == "inout"
+        ]  # fmt: skip
+
+    def origins(self) -> dict[str, Any]:
+        tensors = self.analysis.tensors
+        return {r.name: tensors[n].lows for r, n in self._results()}
+
+    def _results(self) -> list[tuple[Any, str]]:
+        return list(zip(self.analysis.definition.returns, self.analysis.returned, strict=True))
+
+    def program(self, given: bool) -> Program:
+        if given not in self._programs:
+            self._programs[given] = lowered(self.analysis, given)
+        return self._programs[given]
+
+    def function(self, given: bool) -> JitFunction[Any, Any]:
+        """The jit function; `given`: it takes the outputs."""
+        found = self._functions.get(given)
+        if found is None:
+            found = self._functions[given] = _defined(self.program(given), self.owner.options)
+        return found
+
+    def ordered(self, values: Mapping[str, Any]) -> list[Any]:
+        """Arguments as the program takes them."""
+        found: list[Any] = []
+        for p in self._parameters:
+            value = values[p.name]
+            if p.name in self.analysis.scope.scalars:
+                value = number(self.owner, p, value)
+            found.append(value)
+        return found
+
+    def call(self, values: Mapping[str, Any], out: Any) -> Any:
+        arguments = self.ordered(values)
+        known = self._known(values)
+        if out is None and not self._written:
+            function = self.function(False)
+            made = function(*arguments)
+            if self._plain:
+                self._remember((), values, arguments, function)
+            return self._returned(made, values, known)
+        return self._into(arguments, values, out, known)
+
+    def _remember(self, key: tuple[Any, ...], values: Mapping[str, Any], arguments: list[Any],
+                  function: JitFunction[Any, Any]) -> None:  # fmt: skip
+        """Arguments of these kinds, or shapes, need no more checks; `key`: what is known of the output given."""
+        owner = self.owner
+        if any(values[p.name] is not a for p, a in zip(self._parameters, arguments, strict=True)):
+            return  # a number was converted
+        if self._unchecked:
+            if key:
+                owner._into = function
+            else:
+                function.lend(owner, tuple(arguments), None if all(self._ranks) else self._shaped)
+            return
+        shapes = [getattr(a, "shape", None) for a in arguments]
+        if None not in shapes and all(self._ranks):
+            if len(owner._fast) > 1024:
+                owner._fast.clear()
+            owner._fast[(*key, *shapes)] = function
+
+    def _shaped(self, made: Any) -> Any:
+        """What the program returns with results of rank 0, which are arrays of one element there."""
+        if len(self._ranks) == 1:
+            return made.reshape(())
+        return tuple([m if rank else m.reshape(()) for m, rank in zip(made, self._ranks, strict=True)])
+
+    def _known(self, values: Mapping[str, Any]) -> Inference:
+        shapes: dict[str, Any] = {}
+        for p in self._parameters:
+            if p.name in self.analysis.scope.scalars:
+                if p.name in self._used:
+                    shapes[p.name] = int(values[p.name])
+                continue
+            shapes[p.name] = shape_of(self.owner, p.name, values[p.name])
+        key = tuple(shapes.values())
+        known = self._checked.get(key)
+        if known is None:
+            known = inference(self.analysis, checked_sizes(self.analysis, shapes, complete=True))
+            if len(self._checked) > 1024:
+                self._checked.clear()
+            self._checked[key] = known
+            self._note(known)
+        return known
+
+    def _note(self, known: Inference) -> None:
+        """Say once what is worth knowing: results that start elsewhere, reads that nothing checks."""
+        owner = self.owner
+        for name, origin in known.origins.items():
+            if any(origin) and any(n == name for n in (r.name for r in self.analysis.definition.returns)):
+                if owner.strict_origin:
+                    raise strict(owner, name, str(origin))
+                _say(owner, f"the first element of `{name}` is the one of index {_tuple(origin)} (`infer().origins`)")
+        for warning in known.warnings:
+            if not owner.options.debug:
+                _say(owner, warning)
+
+    def _returned(self, made: Any, values: Mapping[str, Any], known: Inference) -> Any:
+        outputs = iter(made if isinstance(made, tuple) else (made,))
+        results: list[Any] = []
+        for r, stored in self._results():
+            if self.analysis.tensors[stored].role == "inout":
+                results.append(values[r.name])
+                continue
+            value = next(outputs)
+            results.append(value.reshape(()) if not self.analysis.tensors[stored].rank else value)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _into(self, arguments: list[Any], values: Mapping[str, Any], out: Any, known: Inference) -> Any:
+        """A call that writes given arrays: through copies where they share memory with other arguments."""
+        names = [p.name for p in self._parameters]
+        tensors = {n: a for n, a in zip(names, arguments, strict=True) if n in self.analysis.tensors}
+        targets: dict[str, Any] = {n: tensors[n] for n in self._written}
+        extra: list[str] = []
+        if out is not None:
+            outputs = [(r.name, n) for r, n in self._results() if self.analysis.tensors[n].role == "output"]
+            given = out if isinstance(out, (tuple, list)) else (out,)
+            if len(given) != len(outputs):
+                raise ArgumentError(
+                    f"PTO-R053: `{self.owner.__name__}` makes {len(outputs)} results, out= has {len(given)}\n"
+                    "help: give one array for each"
+                )
+            for (name, stored), array in zip(outputs, given, strict=True):
+                check_out(self.owner, name, self.analysis.tensors[stored], known.shapes[name], array)
+                targets[f"out {stored}"] = array if self.analysis.tensors[stored].rank else of_rank_1(array)
+                extra.append(f"out {stored}")
+        copies: list[tuple[Any, Any]] = []
+        for name, array in targets.items():
+            others = [a for n, a in (*tensors.items(), *targets.items()) if n != name]
+            if any(share(array, a) for a in others):
+                copy = np.array(array)
+                copies.append((array, copy))
+                targets[name] = copy
+        passed = [targets.get(n, a) for n, a in zip(names, arguments, strict=True)]
+        if out is not None:
+            made = self.function(True)(*passed, *(targets[n] for n in extra))
+            if self._plain and len(extra) == 1 and type(out) is np.ndarray and all(self._ranks):
+                self._remember((out.shape, out.dtype), values, arguments, self.function(True))
+        else:
+            made = self.function(False)(*passed)
+        for array, copy in copies:
+            np.asarray(array)[...] = copy
+        if out is None:
+            return self._returned(made, values, known)
+        arrays = iter(out if isinstance(out, (tuple, list)) else (out,))
+        results = [
+            values[r.name] if self.analysis.tensors[n].role == "inout" else next(arrays) for r, n in self._results()
+        ]
+        return results[0] if len(results) == 1 else tuple(results)
+
+
+# -- notes ------------------------------------------------------------------------------------------------------
+
+
+def _tuple(values: tuple[Any, ...]) -> str:
+    return f"({', '.join(map(str, values))})" if len(values) != 1 else str(values[0])
+
+
+def strict(owner: Comprehension, name: str, origin: str) -> RangeInferenceError:
+    return RangeInferenceError(
+        f"`{name}` of `{owner.__name__}` does not start at 0 but at {origin} (strict_origin=True)",
+        owner.definition.loc, code="PTO-R028", hint="shift the subscripts, or give the index a range with `where`",
+    )  # fmt: skip
+
+
+def _say(owner: Comprehension, message: str) -> None:
+    text = f"{owner.__name__}: {message}"
+    if text not in owner._noted:
+        owner._noted.add(text)
+        warn(text)
+
+
+def warn(text: str) -> None:
+    """A UserWarning at the line that called into the library."""
+    level, frame = 2, sys._getframe(1)
+    while frame is not None and (frame.f_globals.get("__name__") or "").startswith("pto_jit."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, UserWarning, stacklevel=level)
+
+
+def _needs_no_check(i: Inferred) -> bool:
+    """Whether the ranges of a statement are right for all sizes: each goes from 0 to a size."""
+    return all(
+        low.value == 0 and (is_simple(high) if high.value is None else high.value > 0)
+        and not any(a.signed for a in high.atoms() if isinstance(a, Sym))
+        for low, high in i.ranges.values()
+    )  # fmt: skip
+
+
+def _defined(program: Program, options: Options) -> JitFunction[Any, Any]:
+    """The program as a jit function, its text known to `linecache`."""
+    from pto_jit.jit import jit
+
+    filename = f"<loops of {program.name} {next(_numbers)}>"
+    text = str(program)
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    space: dict[str, Any] = {"__name__": "comprehension", **program.values}
+    exec(compile(text, filename, "exec"), space)
+    chosen = {n: getattr(options, n) for n in OPTION_NAMES}
+    return jit(**chosen)(space[program.name])
