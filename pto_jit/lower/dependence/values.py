@@ -6,7 +6,9 @@ is not 1), an argument, an extent, a value read from memory, a quotient, a produ
 by what they are, so that `i * n` computed twice is one atom.  An atom *varies* with loops: in one iteration of all of
 them it has one value.  *Facts* are linear forms of atoms that are never negative.
 
-Index arithmetic is taken not to overflow 64 bits.
+Index arithmetic is taken not to overflow 64 bits.  What gets too large to reason about (many terms, a product of many
+factors, text) becomes an atom of its own, so that the work stays in proportion to the program: `x = x * x + x` would
+otherwise double it with every statement.
 """
 
 from __future__ import annotations
@@ -27,6 +29,10 @@ Loops = frozenset[int]
 NONE: Loops = frozenset()
 Conditions = tuple[Linear, ...] | None
 """What holds when a condition does: forms that are not negative; None: nothing is known."""
+MOST_TERMS = 64  # of a form, or of a condition
+MOST_FACTORS = 8  # of a product
+MOST_DIGITS = 256  # binary ones of a constant
+MOST_TEXT = 160  # characters of an atom in a message
 
 
 @frozen
@@ -62,6 +68,10 @@ class Values:
             number = self.found[key] = len(self.atoms)
             self.atoms.append(made)
         return atom(number)
+
+    def _shown(self, text: str) -> str:
+        """The text of an atom, which texts of others are made of."""
+        return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}..."
 
     def varies(self, *forms: Linear) -> Loops:
         out: set[int] = set()
@@ -143,7 +153,7 @@ class Values:
         args = [self.of(a) for a in op.args]
         if args and all(a is not None for a in args):
             made = self._arithmetic(op.op, args)  # pyright: ignore[reportArgumentType]
-            if made is not None:
+            if made is not None and len(made.terms) <= MOST_TERMS and made.const.bit_length() <= MOST_DIGITS:
                 return made
         identity, varies = self._identity(op, here)
         return self.unknown(identity, source_name(op.results[0].name), varies)
@@ -196,11 +206,15 @@ class Values:
             return b.times(a.const)
         if not b.terms:
             return a.times(b.const)
+        degree = sum(max(len(self._factors(x)) for x, _ in form.terms) for form in (a, b))
+        if len(a.terms) * len(b.terms) > MOST_TERMS or degree > MOST_FACTORS:
+            text = self._shown(f"({self.text(a)}) * ({self.text(b)})")
+            return self.add(("product", frozenset((a, b))), Atom(text, self.varies(a, b)))
         out = a.times(b.const) + Linear(0, b.terms).times(a.const)
         for x, k in a.terms:
             for y, m in b.terms:
                 factors = tuple(sorted((*self._factors(x), *self._factors(y))))
-                text = " * ".join(self._word(f) for f in factors)
+                text = self._shown(" * ".join(self._word(f) for f in factors))
                 form = self.add(("product", factors), Atom(text, self.varies(*(atom(f) for f in factors))))
                 self.choices.setdefault(form.terms[0][0], ("product", tuple(atom(f) for f in factors)))
                 out = out + form.times(k * m)
@@ -229,7 +243,7 @@ class Values:
             number = self.found[key] = len(self.atoms)
             rest = a - Linear(0, ((number, k),))  # 0 <= a - k * q < k
             inner = self.text(a)
-            text = f"{inner} // {k}" if len(a.terms) == 1 and not a.const else f"({inner}) // {k}"
+            text = self._shown(f"{inner} // {k}" if len(a.terms) == 1 and not a.const else f"({inner}) // {k}")
             free = all(self.atoms[t].free for t, _ in a.terms)
             self.choices[number] = ("quotient", (a, Linear(k)))
             self.atoms.append(Atom(text, self.varies(a), (rest, (-rest).plus(k - 1)), free))
@@ -239,7 +253,9 @@ class Values:
         """The smaller or the larger of two: an atom with the two facts that one can write."""
         if not (a - b).terms:
             return (a if a.const < b.const else b) if op == "min" else (a if a.const > b.const else b)
-        parts = (*self._parts(op, a), *self._parts(op, b))
+        parts = tuple(dict.fromkeys((*self._parts(op, a), *self._parts(op, b))))
+        if len(parts) > MOST_TERMS:
+            parts = (a, b)
         key = (op, frozenset(parts))
         number = self.found.get(key)
         if number is None:
@@ -247,7 +263,7 @@ class Values:
             self.choices[number] = (op, parts)
             sign = 1 if op == "max" else -1
             facts = tuple((atom(number) - part).times(sign) for part in parts)
-            text = f"{op}({', '.join(self.text(p) for p in parts)})"
+            text = self._shown(f"{op}({', '.join(self.text(p) for p in parts)})")
             self.atoms.append(Atom(text, self.varies(*parts), facts))
         return atom(number)
 
@@ -296,6 +312,8 @@ class Values:
             sides = [self.truths.get(a.name, (None, None)) if isinstance(a, Var) else (None, None) for a in op.args]
             one = 0 if op.op == "and" else 1
             left, right = sides[0][one], sides[1][one]
-            both = None if left is None or right is None else (*left, *right)
+            both = None if left is None or right is None else tuple(dict.fromkeys((*left, *right)))
+            if both is not None and len(both) > MOST_TERMS:
+                both = None
             return (both, None) if op.op == "and" else (None, both)
         return None

@@ -122,3 +122,24 @@ def test_reductions_are_found_over_the_loops_that_their_place_does_not_depend_on
 def test_unknown_subscripts_are_unknown() -> None:
     dependences, i, _ = nest("%q = sgetelem %x[%i, %j] : i64; ssetelem 1, %y[%q, %j]")
     assert dependences.may_run_parallel(i).verdict == "unknown"
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "%{1} = smul %{0}, %{0} : i64",
+        "%s{k} = sadd %{0}, %n : i64; %p{k} = smul %s{k}, %{0} : i64; %{1} = sadd %p{k}, %{0} : i64",
+        "%p{k} = sfloordiv %{0}, 3 : i64; %q{k} = sfloordiv %{0}, 5 : i64; %{1} = sadd %p{k}, %q{k} : i64",
+        "%p{k} = smod %{0}, 7 : i64; %q{k} = smod %{0}, 5 : i64; %{1} = smul %p{k}, %q{k} : i64",
+        "%p{k} = sadd %{0}, 1 : i64; %q{k} = smul %{0}, 2 : i64; %{1} = smin %p{k}, %q{k} : i64",
+    ],
+)
+def test_arithmetic_that_doubles_with_every_statement_stays_small(step: str) -> None:
+    count = 12
+    lines = [step.replace("{0}", f"a{k}").replace("{1}", f"a{k + 1}").replace("{k}", str(k)) for k in range(count)]
+    body = "; ".join(["%a0 = sadd %i, %j : i64", *lines, f"ssetelem 1, %x[%a{count}, %j]"])
+    dependences, _, _ = nest(body)
+    values = dependences.found.values
+    assert all(len(form.terms) <= 64 for form in values.known.values())
+    assert all(len(atom.text) <= 200 for atom in values.atoms) and len(values.atoms) < 100 * count
+    assert values.known["a0"].terms != values.known[f"a{count}"].terms
