@@ -159,7 +159,7 @@ class _Outliner:
     def _kernel(self, body: Block, name: str, after: tuple[Block, ...], out: list[Stmt]) -> None:
         body = self._with_inputs(body)
         made = {v.name: v for s in statements(body) for v in defs(s)}
-        later = {n for block in after for n in block_uses(block)}
+        later = {v.name for block in after for v in free_vars(block)}
         for var in made.values():
             if var.name not in later:
                 continue

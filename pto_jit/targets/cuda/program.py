@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from pto_jit.ir.nodes import Block, Module, Op, Var
 from pto_jit.ir.verify import verify
@@ -19,19 +20,36 @@ from pto_jit.targets.cuda.kernels import Kernel, write_kernel
 from pto_jit.targets.cuda.nests import outline_kernels
 from pto_jit.targets.cuda.tiling import tile_products
 
+if TYPE_CHECKING:
+    from pto_jit.targets.cuda.launcher import Version
+
 
 @mutable(eq=False)
 class CudaProgram:
     """Kernels as sources, and the host code that launches them.
 
     module: the program as it was divided into host code and kernels; written: the tensors of the entry, by position
-    among them, that a launch writes; sources: files, name -> text.
+    among them, that a launch writes.
     """
 
     module: Module
     host: HostProgram
     written: frozenset[int]
-    sources: dict[str, str]
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The files of the program, name -> text.
+
+        Raises TargetError for what a program without Python cannot launch.
+        """
+        from pto_jit.targets.cuda.launcher import host_files  # launches in this process have no use for it
+
+        kernels = list(self.host.kernels.values())
+        files = {f"{k.name}.cu": k.source for k in kernels}
+        files |= {name: text for name, text in headers().items() if name != "pto_cuda_emulation.h"}
+        host, versions = host_files(self.module, kernels)
+        readme = _readme(self.module.func(self.module.entry).name, [versions[k.name] for k in kernels])
+        return {**files, **host, "README.md": readme}
 
 
 def compile_module(module: Module, *, fastmath: bool = False) -> CudaProgram:
@@ -51,10 +69,7 @@ def compile_module(module: Module, *, fastmath: bool = False) -> CudaProgram:
         if func is not entry:
             kernels.append(write_kernel(func, dims, file, fastmath, first))
             first += len(kernels[-1].sites)
-    sources = {f"{k.name}.cu": k.source for k in kernels}
-    sources |= {name: text for name, text in headers().items() if name != "pto_cuda_emulation.h"}
-    sources["README.md"] = _readme(module.name, kernels)
-    return CudaProgram(split, HostProgram(entry, kernels), frozenset(written_tensors(module)), sources)
+    return CudaProgram(split, HostProgram(entry, kernels), frozenset(written_tensors(module)))
 
 
 def extents_of(body: Block) -> dict[str, tuple[str, int]]:
@@ -66,11 +81,27 @@ def extents_of(body: Block) -> dict[str, tuple[str, int]]:
     return out
 
 
-def _readme(name: str, kernels: Sequence[Kernel]) -> str:
-    """How the written kernels are compiled."""
-    lines = [f"# {name}: CUDA kernels", "", "For compute capability 8.0 or later:", "",
-             "```"]  # fmt: skip
-    lines += [f"nvcc -std=c++17 -cubin -arch=sm_90 --fmad=false -o {k.name}.cubin {k.name}.cu" for k in kernels]
-    lines += ["```", "", "The macros at the top of a kernel say how its tiles are spread over the threads of a block; "
-              "`-D` replaces their defaults.", f"`{name}.pto` has the host code that launches them."]  # fmt: skip
+def _readme(name: str, versions: Sequence[Version]) -> str:
+    """How the written program is compiled."""
+    lines = [f"# {name}, as CUDA", "", "| file | what |", "|---|---|"]
+    lines += [f"| `{v.kernel.name}.cu` | a kernel |" for v in versions]
+    lines += [
+        f"| `{name}_orchestration.c`, `{name}.h` | the host side over the driver API, and how a program calls it |",
+        "| `*.cuh`, `pto_elements.h` | what kernels are made of |",
+        "| `pto_cuda_host.h`, `pto_host.h` | what host code is made of |",
+        f"| `{name}.pto` | the program that these files were written from |", "",
+        "For compute capability 8.0 or later (`sm_80`, `sm_90`, ...):", "", "```",
+    ]  # fmt: skip
+    for v in versions:
+        defines = "".join(f" -D{macro}={value}" for macro, value in v.spread.defines)
+        fmad = "true" if v.kernel.fastmath else "false"
+        lines.append(f"nvcc -std=c++17 -cubin -arch=sm_90 --fmad={fmad}{defines} -o {v.kernel.name}.cubin "
+                     f"{v.kernel.name}.cu")  # fmt: skip
+    lines += [
+        f"cc -std=c11 -O2 -fwrapv -fno-strict-aliasing -I. -I/usr/local/cuda/include -c {name}_orchestration.c",
+        "```", "",
+        f"A program is linked with `{name}_orchestration.o -lcuda -lm`; `pto_cuda_host.h` shows how it runs.",
+        "The macros say how tiles are spread over the threads of a block; the host side is written for these values.",
+        "A launch from Python chooses them anew for the extents that it meets.",
+    ]  # fmt: skip
     return "\n".join(lines) + "\n"

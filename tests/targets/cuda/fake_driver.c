@@ -37,6 +37,8 @@ int cuMemHostGetDevicePointer_v2(uint64_t *address, void *memory, unsigned flags
     return flags != 0;
 }
 int cuModuleLoadData(void **module, const void *image) { *module = dlopen(image, RTLD_NOW); return *module == NULL; }
+int cuModuleLoad(void **module, const char *path) { return cuModuleLoadData(module, path); }
+int cuModuleUnload(void *module) { return dlclose(module); }
 int cuModuleGetFunction(void **function, void *module, const char *name) {
     note(name, 1);
     *function = dlsym(module, "pto_emulated_launch");
@@ -63,6 +65,21 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t size, void *stream) {
 }
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t size, void *stream) {
     memcpy((void *)(uintptr_t)to, from, size);
+    return 0;
+}
+int cuMemFreeHost(void *memory) { free(memory); return 0; }
+int cuMemsetD8Async(uint64_t to, unsigned char bits, size_t n, void *stream) { memset((void *)(uintptr_t)to, bits, n); return 0; }
+int cuMemsetD16Async(uint64_t to, unsigned short bits, size_t n, void *stream) {
+    for (size_t k = 0; k < n; ++k) ((unsigned short *)(uintptr_t)to)[k] = bits;
+    return 0;
+}
+int cuMemsetD32Async(uint64_t to, unsigned bits, size_t n, void *stream) {
+    for (size_t k = 0; k < n; ++k) ((unsigned *)(uintptr_t)to)[k] = bits;
+    return 0;
+}
+int cuMemsetD2D32Async(uint64_t to, size_t pitch, unsigned bits, size_t width, size_t height, void *stream) {
+    for (size_t row = 0; row < height; ++row)
+        for (size_t k = 0; k < width; ++k) ((unsigned *)(uintptr_t)(to + row * pitch))[k] = bits;
     return 0;
 }
 int cuStreamSynchronize(void *stream) { note("synchronise", (long long)(intptr_t)stream); return 0; }
