@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pto_jit.dtypes import DType, f32, i32
 from pto_jit.errors import Loc
-from pto_jit.ir.nodes import Const, For, Func, Op, Operand, Var
+from pto_jit.ir.nodes import Const, Func, Op, Operand, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import statements
 from pto_jit.slotted import mutable
@@ -144,7 +144,7 @@ class CubeWriter(KernelWriter):
         )
         self.declare(tile, op.loc)
         pointer = self.pointer(tensor, offsets, op.loc)
-        memory = self.rectangle(tensor, f"{matrix.name}_in_{tensor.root}", pointer, (height, width), stride, op.loc,
+        memory = self.rectangle(tensor, f"{tensor.root}_here", pointer, (height, width), stride, op.loc,
                                 transposed)  # fmt: skip
         self.nodes.append(Instruction("TLOAD_L1", (tile, memory), op.loc))
         self.scopes[-1][f"@{id(matrix.buffer)}"] = tile  # type: ignore[assignment]
@@ -244,7 +244,6 @@ class CubeWriter(KernelWriter):
             return
         var = self.names.fresh("k")
         loop = Loop(var, "0", text(count), str(slice_), [], loc=loc)
-        loop.turn = self.names.fresh("turn")
         self.nodes.append(loop)
         self.loops.append(loop)
         with self.inside(loop.body):
@@ -322,7 +321,7 @@ class CubeWriter(KernelWriter):
         columns = self.cut(out.valid[1], tensor, rank - 1, offsets[-1], op.loc)
         extents = (self.named(rows, f"{out.name}_rows", op.loc), self.named(columns, f"{out.name}_columns", op.loc))
         pointer = self.pointer(tensor, offsets, op.loc)
-        memory = self.rectangle(tensor, f"{out.name}_in_{tensor.root}", pointer, extents, tensor.strides[-2], op.loc)
+        memory = self.rectangle(tensor, f"{tensor.root}_here", pointer, extents, tensor.strides[-2], op.loc)
         tile = self.sum_tile(out, out.dtype, extents, op.loc)
         self.nodes.append(Instruction("TSTORE_ACC", (memory, tile), op.loc))
 
@@ -348,7 +347,3 @@ class CubeWriter(KernelWriter):
 
 def has_products(func: Func) -> bool:
     return any(isinstance(s, Op) and s.op == "dot" for s in statements(func.body))
-
-
-def is_sequential(loop: For) -> bool:
-    return loop.kind == "sequential"

@@ -17,6 +17,7 @@ from pto_jit.targets.ascend.form import KernelForm, Parameter
 from pto_jit.targets.ascend.machine import element_type
 from pto_jit.targets.ascend.printing import launch_parameters
 from pto_jit.targets.ascend.refusals import unsupported
+from pto_jit.targets.c.tidy import wrapped
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers
 from pto_jit.targets.source.scalars import literal
 from pto_jit.targets.source.text import SourceText
@@ -84,7 +85,7 @@ class HostWriter:
         head.line("#endif")
         head.line()
         for kernel in self.kernels.values():
-            head.line(f'extern "C" void launch_{kernel.name}({launch_parameters(kernel)});')
+            head.line(wrapped(f'extern "C" void launch_{kernel.name}({launch_parameters(kernel)});', 4))
         body._depth = 1
         self._variables()
         self.block(self.entry.body)
@@ -106,7 +107,7 @@ class HostWriter:
         )
         head.line("// or says why not everything was enqueued.")
         parameters = ", ".join(f"{p.type}{p.name}" for p in self.parameters)
-        head.line(f'extern "C" const char *{name}(aclrtStream stream, {parameters}) {{')
+        head.line(wrapped(f'extern "C" const char *{name}(aclrtStream stream, {parameters}) {{', 4))
         if self.allocates:
             head.line("  Memory memory{stream};")
         tail = "  return nullptr;\n}\n"
@@ -358,10 +359,11 @@ class HostWriter:
             self._check(kernel, f"1 <= {value} && {value} <= {bound}", f"{name} is at most {bound}, and not 0")
         cores = "VECTOR_CORES" if kernel.core == "vector" else "CUBE_CORES"
         arguments = ", ".join([cores, "stream", *(given[p.name] for p in kernel.parameters)])
-        self.text.line(f"launch_{kernel.name}({arguments});")
+        self.text.line(wrapped(f"launch_{kernel.name}({arguments});", 6))
 
     def _check(self, kernel: KernelForm, condition: str, meaning: str) -> None:
-        self.text.line(f'if (!({condition})) return "{kernel.name}: {meaning}";')
+        with self.text.block(f"if (!({condition}))"):
+            self.text.line(f'return "{kernel.name}: {meaning}";')
 
     def _in_terms(self, condition: str, given: dict[str, str]) -> str:
         return re.sub(r"[A-Za-z_]\w*", lambda m: given.get(m[0], m[0]), condition)

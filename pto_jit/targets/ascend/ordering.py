@@ -56,8 +56,11 @@ class _Work:
     iterations: tuple[tuple[int, int], ...]  # of the independent loops around it
 
 
-def races(kernel: KernelForm) -> list[str]:
-    """What is not ordered in a kernel, and what is wrong with its flags; empty when all is well."""
+def races(kernel: KernelForm, *, first: bool = False) -> list[str]:
+    """What is not ordered in a kernel, and what is wrong with its flags; empty when all is well.
+
+    first: stop at the first run that has a problem.
+    """
     found: dict[str, None] = {}
     choices = (0, 1, 2, 3) if any(isinstance(n, Branch) for n in _all(kernel.body)) else (0,)
     for trips in _RUNS:
@@ -66,6 +69,8 @@ def races(kernel: KernelForm) -> list[str]:
             trace.run(kernel.body, 0)
             trace.finish()
             found |= dict.fromkeys(trace.problems)
+            if first and found:
+                return list(found)
     return list(found)
 
 

@@ -26,6 +26,7 @@ from pto_jit.targets.ascend.form import (
 )
 from pto_jit.targets.ascend.instructions import spelling
 from pto_jit.targets.ascend.machine import element_type
+from pto_jit.targets.c.tidy import wrapped
 from pto_jit.targets.source.text import SourceText
 
 _HELPERS = {
@@ -60,7 +61,7 @@ def print_kernel(kernel: KernelForm, file: str) -> str:
             for line in helper.splitlines():
                 text.line(line)
     parameters = ", ".join(_parameter(p) for p in kernel.parameters)
-    with text.block(f'extern "C" __global__ AICORE void {kernel.name}({parameters})'):
+    with text.block(wrapped(f'extern "C" __global__ AICORE void {kernel.name}({parameters})', 4)):
         text.line("// The file is compiled for either kind of core; the body belongs to one of them.")
         text.lines.append(f"#if !defined(__CCE_AICORE__) || defined({_GUARD[kernel.core]})")
         if kernel.core == "vector":
@@ -74,9 +75,9 @@ def print_kernel(kernel: KernelForm, file: str) -> str:
         text.lines.append("#endif")
     text.line()
     text.line("#if !defined(__CPU_SIM)")
-    with text.block(f'extern "C" void launch_{kernel.name}({launch_parameters(kernel)})'):
+    with text.block(wrapped(f'extern "C" void launch_{kernel.name}({launch_parameters(kernel)})', 4)):
         arguments = ", ".join(f"static_cast<{p.type} *>({p.name})" if p.tensor else p.name for p in kernel.parameters)
-        text.line(f"{kernel.name}<<<cores, nullptr, stream>>>({arguments});")
+        text.line(wrapped(f"{kernel.name}<<<cores, nullptr, stream>>>({arguments});", 6))
     text.line("#endif")
     return str(text)
 

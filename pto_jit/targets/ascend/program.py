@@ -11,8 +11,9 @@ from pto_jit.ir.verify import verify
 from pto_jit.ir.walk import statements
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import mutable
+from pto_jit.targets.ascend.accesses import walk
 from pto_jit.targets.ascend.cube import CubeWriter, has_products
-from pto_jit.targets.ascend.form import KernelForm
+from pto_jit.targets.ascend.form import KernelForm, Loop
 from pto_jit.targets.ascend.host import HostWriter
 from pto_jit.targets.ascend.legality import check_legal
 from pto_jit.targets.ascend.machine import CAPACITY
@@ -102,7 +103,11 @@ def _attempt(func: Func, facts: object, bound: int) -> tuple[KernelForm, dict]: 
     writer = kind(func, facts, _Sizes(func, bound))  # type: ignore[arg-type]
     writer.block(func.body)
     form = writer.form()
-    return form, place(form.body)
+    used = place(form.body)
+    for loop in walk(form.body):
+        if isinstance(loop, Loop) and loop.turning:
+            loop.turn = writer.names.fresh("turn")
+    return form, used
 
 
 def _fits(used: dict) -> bool:  # type: ignore[type-arg]

@@ -330,15 +330,13 @@ class TileWriter(KernelWriter):
                 rows, columns = 1, rows
             tile = self.tile(value, loc=loc)
             extents = (self.named(rows, "rows", loc), self.named(columns, "columns", loc))
-            memory = self.rectangle(
-                tensor, f"{self.names.of(value.name)}_in_{tensor.root}", pointer, extents, stride, loc
-            )
+            memory = self.rectangle(tensor, f"{tensor.root}_here", pointer, extents, stride, loc)
             self.emit("TSTORE", memory, tile, loc=loc) if store else self.emit("TLOAD", tile, memory, loc=loc)
             return
         wide = self.temp(value.dtype, "full", (value.capacity[0], 32 // value.dtype.bytes), (value.valid[0], 1))
         if store:
             self.emit("TROWEXPAND", self.tile(wide, loc=loc), self.tile(value, "column", loc=loc), loc=loc)
-        memory = self.rectangle(tensor, f"{value.name}_in_{tensor.root}", pointer,
+        memory = self.rectangle(tensor, f"{tensor.root}_here", pointer,
                                 (self.named(value.valid[0], "rows", loc), 1), stride, loc)  # fmt: skip
         tile = self.tile(wide, loc=loc)
         if store:

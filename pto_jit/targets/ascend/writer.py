@@ -39,7 +39,7 @@ from pto_jit.targets.source.identifiers import RESERVED, Identifiers
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _NAMES = frozenset(
     """get_block_idx get_block_num set_flag wait_flag pipe_barrier trap half bfloat16_t Tile TileLeft TileRight TileAcc
-    GlobalTensor Layout Rectangle pto Shape Stride DYNAMIC cores stream turn larger smaller modulo
+    GlobalTensor Layout Rectangle pto Shape Stride DYNAMIC cores stream larger smaller modulo
     floor_divide""".split()
 )
 
@@ -94,7 +94,17 @@ def names(size: Size) -> frozenset[str]:
 
 def atom(size: Size) -> str:
     out = text(size)
-    return f"({out})" if " " in out and not (out.startswith("smaller(") and out.endswith(")")) else out
+    return f"({out})" if " " in _outside(out) else out
+
+
+def _outside(expression: str) -> str:
+    """What is not inside parentheses."""
+    depth, out = 0, []
+    for ch in expression:
+        depth += (ch == "(") - (ch == ")")
+        if depth == 0:
+            out.append(ch)
+    return "".join(out)
 
 
 class KernelWriter:
@@ -436,7 +446,6 @@ class KernelWriter:
             raise unsupported(f"a loop variable `{loop.var.name}` that is assigned elsewhere", loop.loc, "rename it")
         start, stop, step = (text(self.size(o)) for o in (loop.start, loop.stop, loop.step))
         node = Loop(var, start, stop, step, [], grid, loc=loop.loc, independent=loop.kind in PARALLEL)
-        node.turn = self.names.fresh("turn")
         self.loop_of[loop.var.name] = loop
         self.nodes.append(node)
         self.before_loop(loop)

@@ -49,6 +49,7 @@ class Programs:
 
     def _runner(self, name: str, program: Any) -> str:
         host = next(text for file, text in program.sources.items() if file.endswith("_orchestration.cpp"))
+        host = re.sub(r",\n +", ", ", host)
         match = re.search(r"const char \*(\w+)\(aclrtStream stream, (.*)\) \{", host)
         assert match is not None
         parameters = [tuple(p.replace("*", "* ").rsplit(" ", 1)) for p in match[2].split(", ")]
@@ -82,6 +83,7 @@ class Programs:
 
 def _on_cpu(text: str, program: str) -> str:
     """A written file inside a namespace, its launches as calls; of C are only the functions that launch."""
+    text = re.sub(r",\n +", ", ", text)  # long lines were wrapped
     text = re.sub(r"#include <.*>\n", "", text).replace('extern "C" ', "").replace("launch_", f"{program}_launch_")
     text = re.sub(r"^void (\w+_launch_)", r'extern "C" void \1', text, flags=re.MULTILINE)
     return re.sub(r"(\w+)<<<cores, nullptr, stream>>>\((.*)\);", r"emulation::launch(cores, [&] { \1(\2); });", text)

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: MIT
+"""The form of kernels: golden text, the checks of order and legality on what was written and on what was broken."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+from pto_jit.bench.kernels import attention, elementwise, grids, loops, matrix, reductions, rows
+from pto_jit.errors import TargetError
+from pto_jit.targets.ascend.form import Declaration, Instruction, KernelForm, Tile
+from pto_jit.targets.ascend.legality import violations
+from pto_jit.targets.ascend.ordering import races
+
+from .harness import blocks, kernels_of, mutants, written
+
+VECTOR, MATRIX, CUBE = (pto.spec((None,) * n, pl.f32) for n in (1, 2, 3))
+HALF, BRAIN = pto.spec((None, None), pl.f16), pto.spec((None, None), pl.bf16)
+ROWS = pto.spec((None, 256), pl.f32)
+WRITTEN: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "vector_add": (elementwise.vector_add, (VECTOR,) * 3),
+    "gelu_tanh": (elementwise.gelu_tanh, (MATRIX,) * 2),
+    "silu_mul": (elementwise.silu_mul, (ROWS,) * 3),
+    "bias_relu": (elementwise.bias_relu, (MATRIX, VECTOR, MATRIX)),
+    "softmax": (rows.softmax, (ROWS,) * 2),
+    "softmax_f16": (rows.softmax, (HALF,) * 2),
+    "layer_norm": (rows.layer_norm, (MATRIX, VECTOR, VECTOR, MATRIX)),
+    "cross_entropy": (rows.cross_entropy, (MATRIX, pto.spec((None,), pl.i32), VECTOR)),
+    "small_rows_sequential": (loops.small_rows_sequential, (MATRIX,) * 2),
+    "matmul": (matrix.matmul, (HALF, HALF, MATRIX)),
+    "matmul_tiled": (matrix.matmul_tiled, (MATRIX,) * 3),
+    "matmul_bf16_tiled": (matrix.matmul_bf16_tiled, (BRAIN,) * 3),
+    "matmul_bias_gelu_tiled": (matrix.matmul_bias_gelu_tiled, (MATRIX, MATRIX, VECTOR, MATRIX)),
+    "swiglu": (matrix.swiglu, (MATRIX,) * 5),
+}
+REFUSED: dict[str, tuple[Any, tuple[Any, ...], str]] = {
+    "gelu_erf": (elementwise.gelu_erf, (MATRIX,) * 2, "`gelu` of tiles of f32"),
+    "attention": (attention.attention, (CUBE,) * 4, "between or before matrix products"),
+    "column_softmax": (reductions.column_softmax, (MATRIX,) * 2, "the ascend target does not do"),
+    "vector_sum": (reductions.vector_sum, (VECTOR,) * 2, "sequential loop over elements"),
+    "stencil5": (grids.stencil5, (MATRIX,) * 2, "a store of single elements"),
+    "mandelbrot": (grids.mandelbrot, (VECTOR, VECTOR, pto.spec((None, None), pl.i32)), "assigned first in a branch"),
+}
+
+
+def forms(name: str) -> list[KernelForm]:
+    fn, specs = WRITTEN[name]
+    return kernels_of(written(fn, *specs))
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_kernels_are_ordered_and_legal(name: str) -> None:
+    for kernel in forms(name):
+        assert races(kernel) == []
+        assert violations(kernel) == []
+
+
+@pytest.mark.parametrize("name", ["vector_add", "softmax", "cross_entropy", "matmul"])
+def test_without_a_flag_or_barrier_a_kernel_is_not_ordered(name: str) -> None:
+    """So the check finds what is missing, and nothing is written that is not needed."""
+    count = 0
+    for kernel in forms(name):
+        for what in mutants(kernel):
+            count += 1
+            assert races(kernel, first=True), f"{kernel.name}: nobody misses it: {what}"
+        assert races(kernel) == []
+    assert count > 10
+
+
+def test_a_flag_of_another_number_is_found() -> None:
+    from pto_jit.targets.ascend.form import WaitFlag
+
+    (kernel,) = forms("softmax")
+    for flag in [n for block in blocks(kernel.body) for n in block if isinstance(n, WaitFlag)]:
+        flag.event += 1
+        assert races(kernel)
+        flag.event -= 1
+    assert races(kernel) == []
+
+
+def tiles(kernel: KernelForm) -> list[Tile]:
+    return [
+        n.what
+        for block in blocks(kernel.body)
+        for n in block
+        if isinstance(n, Declaration) and isinstance(n.what, Tile)
+    ]
+
+
+def test_buffers_that_overlap_while_both_are_needed_are_found() -> None:
+    (kernel,) = forms("silu_mul")
+    first, *others = tiles(kernel)
+    other = next(t for t in others if t.buffer is not first.buffer)
+    other.buffer.address = first.buffer.address
+    assert races(kernel)
+
+
+BREAKS: dict[str, Callable[[KernelForm], None]] = {
+    "is not a multiple of 32": lambda k: setattr(tiles(k)[0], "columns", 255),
+    "ends behind": lambda k: setattr(tiles(k)[0].buffer, "address", 180 * 1024),
+    "address": lambda k: setattr(tiles(k)[0].buffer, "address", 8),
+    "valid elements": lambda k: setattr(tiles(k)[0], "valid", (1, 300)),
+    "in a buffer of": lambda k: setattr(tiles(k)[0], "rows", 4000),
+    "has the layout": lambda k: setattr(tiles(k)[0], "layout", "column"),
+    "does not take elements": lambda k: [setattr(t, "dtype", pl.i64) for t in tiles(k)],  # type: ignore[func-returns-value]
+    "elements of": lambda k: setattr(tiles(k)[0], "dtype", pl.i32),
+}
+
+
+@pytest.mark.parametrize("broken", BREAKS)
+def test_a_broken_rule_is_named(broken: str) -> None:
+    (kernel,) = forms("softmax")
+    BREAKS[broken](kernel)
+    assert any(broken in text for text in violations(kernel)), violations(kernel)
+
+
+def test_a_row_reduction_of_other_rows_is_illegal() -> None:
+    (kernel,) = forms("softmax")
+    reduction = next(
+        n for block in blocks(kernel.body) for n in block if isinstance(n, Instruction) and n.name == "TROWMAX"
+    )
+    target = reduction.args[0]
+    assert isinstance(target, Tile)
+    target.rows *= 2
+    assert any("TROWMAX" in text for text in violations(kernel))
+
+
+@pytest.mark.parametrize("name", ["vector_add", "softmax", "matmul"])
+def test_small_kernels_read_as_expected(name: str, golden: Callable[[str, str], None]) -> None:
+    fn, specs = WRITTEN[name]
+    sources = written(fn, *specs).sources
+    golden(f"{name}.cpp", next(text for file, text in sources.items() if "incore" in file))
+    if name == "softmax":
+        golden(f"{name}_orchestration.cpp", sources[f"{name}_orchestration.cpp"])
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_written_is_refused_by_name(name: str) -> None:
+    fn, specs, what = REFUSED[name]
+    with pytest.raises(TargetError, match="PTO-X210") as caught:
+        written(fn, *specs)
+    assert what in str(caught.value) and "help: " in str(caught.value)
+
+
+@pto.jit(target="ascend")
+def doubled(x: pl.Tensor, y: pl.Tensor):
+    pl.store(pl.load(x, [0, 0], [8, 16]) * 2.0, [0, 0], y)
+
+
+@pto.jit
+def large(x: pl.Tensor, y: pl.Tensor):
+    pl.store(pl.load(x, [0, 0], [512, 512]) * 2.0, [0, 0], y)
+
+
+def test_a_launch_is_refused() -> None:
+    x = np.ones((8, 16), np.float32)
+    with pytest.raises(TargetError, match="PTO-X212"):
+        doubled(x, x.copy())
+
+
+def test_tiles_that_do_not_fit() -> None:
+    with pytest.raises(TargetError, match=r"PTO-X211: .* 1048576 bytes of 188416 in the unified buffer"):
+        written(large, MATRIX, MATRIX)
+
+
+def test_a_written_directory_is_complete_and_says_nothing_of_this_machine(tmp_path: Path) -> None:
+    compiled = written(matrix.matmul_bias_gelu, MATRIX, MATRIX, VECTOR, MATRIX)
+    names = {p.name for p in compiled.write(tmp_path)}
+    assert names == {
+        "README.md", "matmul_bias_gelu.pto", "matmul_bias_gelu_orchestration.cpp",
+        "matmul_bias_gelu_incore_0_cube.cpp", "matmul_bias_gelu_incore_0_vector.cpp",
+    }  # fmt: skip
+    readme = (tmp_path / "README.md").read_text()
+    for name in names:
+        assert str(Path.cwd()) not in (tmp_path / name).read_text()
+        assert name == "README.md" or name in readme
+    assert "dav-c220-cube" in readme and "dav-c220-vec" in readme
+    assert compiled.stages[-1] == "kernels" and compiled.ir("kernels").count("CALL @") == 2
+
+
+def test_writing_is_quick() -> None:
+    """Not a measurement: ten times what it takes on an idle machine."""
+    fn, specs = WRITTEN["layer_norm"]
+    start = time.perf_counter()
+    written(fn, *specs)
+    assert time.perf_counter() - start < 3
