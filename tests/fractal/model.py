@@ -164,3 +164,7 @@ def flatten(x: Any_list) -> Any_list:
 
 def stack(x: Any_list) -> np.ndarray:
     return np.stack(x)
+
+
+def zeros(*shape: int, dtype: Any) -> np.ndarray:
+    return np.zeros(shape, dtype.numpy)
