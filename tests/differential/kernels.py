@@ -289,7 +289,7 @@ def while_loop(w: Writer) -> None:
 def scalar_loop(w: Writer) -> None:
     """Element by element over a tensor."""
     t = next((t for t in w.tensors if t.text == "x"), None)
-    if t is None or w.own is not None or t.dtype in ("bool_", "bf16", "f16"):
+    if t is None or w.own is not None or w.crowded or t.dtype in ("bool_", "bf16", "f16"):
         return
     total, i, j = w.name("k"), w.name("i"), w.name("i")
     w.line(f"{total} = {'0.0' if t.dtype in FLOATS else '0'}")
@@ -418,6 +418,7 @@ def nest(w: KernelWriter, scope_inside: bool) -> None:
     rows, cols = w.rng.choice([1, 2, 4, 8, 16]), w.rng.choice([1, 4, 8, 16, 32, 0])
     r, c = f"at_rows_{rows}_{w.name('r')}", f"at_cols_{cols}_{w.name('c')}"
     saved = w.own, w.own_place, w.frozen
+    w.crowded = 0 < rows * cols < 8
     if row_kind or col_kind:  # an iteration may not assign to what others see
         w.frozen = {v.name for v in w.values}
     row_axis = ONE if rows == 1 else Axis(f"{r}:{rows}:rows", str(rows), rows, False)

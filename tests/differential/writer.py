@@ -45,6 +45,7 @@ class Writer:
     frozen: set[str] = field(default_factory=set)  # variables that may not be assigned again
     loops: int = 0  # how many loops are around
     empty: bool = False  # some axis of the tensors has extent 0
+    crowded: bool = False  # the loops around go through (nearly) every element
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
