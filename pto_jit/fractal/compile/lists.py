@@ -361,11 +361,12 @@ class Compute:
 
 @mutable(eq=False)
 class Check:
-    """What must hold while the program runs."""
+    """What must hold while the program runs, unless one of the loops around it, of those lengths, has no iteration."""
 
     condition: Condition
     message: str
     loc: Any
+    loops: tuple[Expr, ...] = ()
 
 
 def zero() -> Expr:

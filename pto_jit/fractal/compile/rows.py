@@ -68,7 +68,7 @@ class Packed:
     """The last planes of an array, the cells of a batch one after the other.
 
     starts: per plane, group and index of the batched loops but the segment's, at which row of its batch a segment
-    begins.
+    begins; counts: per plane and group, the rows of a batch.
     """
 
     rows: Rows
@@ -76,6 +76,7 @@ class Packed:
     depth: int
     tensor: Tensor
     starts: Var
+    counts: Var
 
     def base(self, at: Sequence[Expr]) -> Expr:
         """The first row of the batch of a cell."""
@@ -181,7 +182,8 @@ class Rows(Wavefront):
         for k in planes.batch[:-1] if self.exact else planes.batch:
             outer = outer * planes.longest[k]
         (starts,) = self.e.op("alloc", [writer.expr(outer * self.groups)], {"dtype": i64}, hint="segments")
-        return Packed(self, planes, depth, tensor, starts)
+        (counts,) = self.e.op("alloc", [writer.expr(self.groups * depth)], {"dtype": i64}, hint="counts")
+        return Packed(self, planes, depth, tensor, starts, counts)
 
     def plane_of(self, planes: Planes, at: Sequence[Expr]) -> Expr:
         plane = number(0)
@@ -293,13 +295,20 @@ class Rows(Wavefront):
             if ring is not None
         }
         gathered = [i for i in reads if _name(i.value) not in direct]
+        at_once = [i for i in gathered if self.is_together(planes, i, own)]
+        one_by_one = [i for i in gathered if i not in at_once]
+        rings = list({id(r): r for r in planes.rings.values() if isinstance(r, Packed)}.values())
 
         def first_pass(w: Writer, segment: Segment) -> None:
-            for ring in {id(r): r for r in planes.rings.values() if isinstance(r, Packed)}.values():
+            for ring in rings:
                 e.op("setelem", [segment.row, ring.starts, w.expr(self.segment_number(planes, ring.depth, own))])
-            self.gather(planes, w, segment, gathered)
+            self.gather(planes, w, segment, one_by_one)
 
         count = self.each_segment(planes, writer, fixed, first_pass)
+        for ring in rings:
+            e.op("setelem", [count, ring.counts, writer.expr(self.batch_number(planes, ring.depth, own))])
+        for item in at_once:
+            self.together(planes, writer, item.read, item, count, fixed)
         (some,) = e.op("gt", [count, index(0)])
 
         def compute() -> None:
@@ -321,10 +330,78 @@ class Rows(Wavefront):
             for item in writes:
                 buffer = self.local[_target(item)]
                 e.op("store", [batch.value(item.value), buffer.tensor.var, *buffer.at(e, index(0))])
-            if any(self.escaping(item.array.root) for item in writes):
-                self.each_segment(planes, writer, fixed, lambda w, s: self.scatter(planes, w, s, writes, mapping))
+            leaving = [item for item in writes if self.escaping(item.array.root)]
+            for item in leaving:
+                self.leave(planes, writer, fixed, item, own)
 
         self.guarded(some, compute)
+
+    def leave(self, planes: Planes, writer: Writer, fixed: set[int], item: WriteLeaf, own: tuple[Expr, ...]) -> None:
+        """Copy the rows of a result that is read behind the nest to where it lies."""
+        root = item.array.root
+        chosen = {self.nest.symbols[k] for k in planes.group} | {planes.plane}
+
+        def every(w: Writer, segment: Segment) -> None:
+            self.scatter(planes, w, segment, item, own, uniform)
+
+        uniform = all(own[k].symbols() | self.nest.loops[k].length.symbols() <= chosen for k in root.folded)
+        if uniform:
+            self.if_last(root, own, writer, lambda: self.each_segment(planes, writer, fixed, every))
+        else:
+            self.each_segment(planes, writer, fixed, every)
+
+    # -- reads of the same cells in an earlier plane ---------------------------------------------------------------
+
+    def is_together(self, planes: Planes, item: ReadLeaf, own: Sequence[Expr]) -> bool:
+        """Whether a read is of the same batched indices, whatever the cell: then often of the same rows."""
+        chosen = {self.nest.symbols[k] for k in planes.group} | {planes.plane}
+        read = item.read
+        while isinstance(read, Choose):
+            if not read.condition.value.symbols() <= chosen or not isinstance(read.then, Filled):
+                return False
+            read = read.otherwise
+        ring = planes.rings.get(id(read.array.root)) if isinstance(read, Access) else None
+        if not isinstance(read, Access) or not isinstance(ring, Packed) or not item.leaf.extents:
+            return False
+        groups = {self.nest.symbols[k] for k in planes.group}
+        if any(loop.length.symbols() & groups for loop in self.nest.loops):
+            return False
+        return all(read.index[k] == own[k] for k in planes.batch)
+
+    def together(
+        self, planes: Planes, writer: Writer, read: Read, item: ReadLeaf, count: Operand, fixed: set[int]
+    ) -> None:
+        """Gather a read for a whole batch.
+
+        The cells that are read are in the nest where the conditions hold, so their batch has at least the rows of this
+        one, in the same order: where it has as many, they are the same.
+        """
+        e = self.e
+        buffer = self.local[_name(item.value)]
+        if isinstance(read, Choose):
+            cond = writer.condition(read.condition)
+            with e.block() as then:
+                self.together(planes, writer, read.then, item, count, fixed)
+            with e.block() as otherwise:
+                self.together(planes, writer, read.otherwise, item, count, fixed)
+            e.append(If(cond, tuple(then), tuple(otherwise), e.loc))
+            return
+        extents = row_extents(item.leaf.extents)
+        if isinstance(read, Filled):
+            rows = e.op("full", [constant(read.value, item.leaf.dtype), count, *extents])[0]
+            e.op("store", [rows, buffer.tensor.var, *buffer.at(e, index(0))])
+            return
+        assert isinstance(read, Access)
+        ring = planes.rings[id(read.array.root)]
+        (before,) = e.op("getelem", [ring.counts, writer.expr(self.batch_number(planes, ring.depth, read.index))])
+        (same,) = e.op("eq", [before, count])
+        with e.block() as then:
+            rows = self.rows_of(Buffer(ring.tensor, index(0), writer.expr(ring.base(read.index))), count)
+            e.op("store", [rows, buffer.tensor.var, *buffer.at(e, index(0))])
+        with e.block() as otherwise:
+            one = replace(item, read=read)
+            self.each_segment(planes, writer, fixed, lambda w, s: self.gather(planes, w, s, [one]))
+        e.append(If(same, tuple(then), tuple(otherwise), e.loc))
 
     def in_place(self, planes: Planes, read: Read, own: Sequence[Expr]) -> tuple[Packed, tuple[Expr, ...]] | None:
         """The ring of a read whose rows are those of another batch, in the same order, and where that is.
@@ -548,14 +625,15 @@ class Rows(Wavefront):
         return place(self.g, writer, read.array, read.index)
 
     def scatter(
-        self, planes: Planes, writer: Writer, segment: Segment, items: Sequence[WriteLeaf], mapping: dict[Symbol, Expr]
+        self, planes: Planes, writer: Writer, segment: Segment, item: WriteLeaf, own: tuple[Expr, ...], uniform: bool
     ) -> None:
-        for item in items:
-            root = item.array.root
-            buffer = self.local[_target(item)]
-            at = tuple(x.replace(mapping) for x in item.index)
-            if self.escaping(root):
-                self.if_last_row(planes, root, at, writer, segment, buffer)
+        """The rows of a segment to the memory behind the nest; `uniform`: they are known to be the last of folds."""
+        root = item.array.root
+        buffer = self.local[_target(item)]
+        if uniform:
+            self.copy_out(planes, writer, segment, buffer, root.tensor, root.layout.row(own), root.leaf)
+        else:
+            self.if_last_row(planes, root, own, writer, segment, buffer)
 
     def if_last_row(
         self, planes: Planes, root: Any, at: tuple[Expr, ...], writer: Writer, segment: Segment, buffer: Buffer

@@ -49,7 +49,7 @@ def write_pending(session: Session) -> None:
     block.clear()
     first = next(k for k, item in enumerate(items) if isinstance(item, RECORDS))
     block.extend(items[:first])
-    pending = [part for item in pruned(items[first:]) for part in distributed(item)]
+    pending = [part for item in pruned(items[first:]) for whole in hoisted(item) for part in distributed(whole)]
     writer = Writer(g.e)
     run: list[Any] = []
     for k, item in enumerate(pending):
@@ -63,22 +63,44 @@ def write_pending(session: Session) -> None:
     in_order(session, run, [], writer)
 
 
+def hoisted(item: Any) -> list[Any]:
+    """A loop after the checks in it that are the same in every iteration."""
+    if not isinstance(item, Loop):
+        return [item]
+    before: list[Any] = []
+    body: list[Any] = []
+    made = {name for i in item.body if not isinstance(i, Loop) for name in _defined(i)}
+    for part in (p for i in item.body for p in hoisted(i)):
+        fits = isinstance(part, Check) and not uses(part) & made
+        if fits and item.symbol not in set().union(*(e.symbols() for e in (part.condition.value, *part.loops))):
+            before.append(Check(part.condition, part.message, part.loc, (*part.loops, item.length)))
+        else:
+            body.append(part)
+    item.body = body
+    return [*before, item]
+
+
 def distributed(item: Any) -> list[Any]:
     """A parallel loop around several loops as one around each: they communicate through arrays alone.
 
     A read or operation between them goes along with the loop that uses it; where several do, the loop stays whole.
+    Checks get a loop of their own, before the others.
     """
     if not isinstance(item, Loop) or item.kind != "parallel":
         return [item]
     inner = [i for i in item.body if isinstance(i, Loop)]
-    rest = [i for i in item.body if not isinstance(i, Loop)]
-    if any(isinstance(i, ReadLeaf) and i.final is not None for i in rest):
+    checks = [i for i in item.body if isinstance(i, Check)]
+    rest = [i for i in item.body if not isinstance(i, (Loop, Check))]
+    made = {name for i in rest for name in _defined(i)}
+    if any(isinstance(i, ReadLeaf) and i.final is not None for i in rest) or any(uses(c) & made for c in checks):
         return [item]
-    if len(inner) < 2 or not all(
+    if len(inner) < (1 if checks else 2) or not all(
         isinstance(i, (ReadLeaf, Compute)) or (isinstance(i, Op) and is_pure(i)) for i in rest
     ):
         return [item]
     found: list[Any] = []
+    if checks:
+        found.append(Loop(item.symbol, item.length, item.kind, item.loc, list(checks), "sequential"))
     taken: set[int] = set()
     for loop in inner:
         wanted = uses(loop)
@@ -100,7 +122,9 @@ def _defined(item: Any) -> set[str]:
     if isinstance(item, ReadLeaf):
         var = variable_of(item.value)
         return {var.name} if isinstance(var, Var) else set()
-    return {v.name for v in item.results}
+    if isinstance(item, (WriteLeaf, Check, Loop)):
+        return set()
+    return {v.name for v in walk.defs(item)} | {name for b in walk.blocks(item) for name in walk.block_defs(b)}
 
 
 def in_order(session: Session, items: Sequence[Any], later: Sequence[Any], writer: Writer) -> None:
@@ -306,7 +330,7 @@ def uses(item: Any) -> set[str]:
         case Compute():
             return _in(item.expr)
         case Check():
-            return _in(item.condition.value)
+            return _in(item.condition.value).union(*map(_in, item.loops))
     found = {v.name for v in walk.uses(item)}
     for block in walk.blocks(item):
         found = found.union(*(uses(i) for i in block))

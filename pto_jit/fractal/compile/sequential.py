@@ -207,6 +207,9 @@ class Sequential:
     def check(self, item: Check, writer: Writer) -> None:
         """Stop the program unless the condition holds; outside of loops it costs no task where it does."""
         ok = writer.condition(item.condition)
+        for length in item.loops:
+            empty = self.e.scalar("lt", [writer.expr(length), index(1)]).operand
+            ok = self.e.scalar("or", [ok, empty]).operand
         text = (
             f"PTO-F190: {item.message}; the index paths are those of the lists that are zipped, joined or carried here"
         )

@@ -261,6 +261,40 @@ def test_an_unknown_schedule_and_one_that_cannot_be_had() -> None:
         pto.jit(lambda x: ft.map(lambda r: r, x, schedule="fastest"))(x)
 
 
+def branching(e: Any, others: Any) -> Any:
+    y = e * 2
+    if e[0, 0] > 0:
+        y = y + others[0] if e[0, 1] > 0 else y - others[1]
+    return y
+
+
+def test_a_branch_decided_by_data_reads_lists() -> None:
+    check(
+        lambda x, w: ft.map(lambda r: ft.map(lambda e: branching(e, w), r), x),
+        jagged(6, 3),
+        ft.from_flat(jagged(2).leaves),
+    )
+
+
+def test_checks_do_not_stand_in_the_way_of_a_wavefront() -> None:
+    def program(x: Any, y: Any, w: Any, u: Any) -> Any:
+        def layer(xs: Any, p: Any) -> Any:
+            return ft.scan(lambda h, e: pl.tanh(h @ p[0] + e @ p[1]), xs, initializer=ft.zeros(1, H))
+
+        def one(pair: Any) -> Any:
+            first = ft.map(lambda q: q[0] + q[1], ft.zip(*pair))
+            return ft.fold(layer, ft.zip(w, u), initializer=first)
+
+        return ft.map(one, ft.zip(x, y))
+
+    given = jagged(4, 0, 1, 6), jagged(4, 0, 1, 6), weights(2), weights(2)
+    check(program, *given)
+    plans = [d.reason for d in pto.jit(program).compile(*given).decisions if d.kind == "schedule"]
+    assert any(p.startswith("wavefront") for p in plans)
+    with pytest.raises((LaunchError, ShapeError), match="PTO-F190"):
+        pto.jit(program)(given[0], jagged(4, 1, 0, 6), *given[2:])
+
+
 # -- errors --------------------------------------------------------------------------------------------------------
 
 
