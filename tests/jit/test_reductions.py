@@ -381,3 +381,22 @@ def test_a_function_that_does_not_commute_combines_a_nest_in_the_order_of_the_so
         kernel.interpret(*args)
         for _, y in (on_all(kernel, make), interpreted(kernel, make), args):
             assert np.array_equal(y, expected.ravel())
+
+
+@pytest.mark.parametrize("combine", COMBINE)
+@pytest.mark.parametrize("step", [1, 2, 5, 40])
+def test_aligned_chunks_that_a_step_goes_over_have_no_partial_result(step: int, combine: str) -> None:
+    @pto.jit
+    def kernel(x, y, step):
+        with pl.incore():
+            acc = pl.zeros([8], pl.f64)
+            for i in pl.range(1, x.shape[0], step, chunk=2, chunk_policy="aligned", combine=combine):
+                acc += pl.sum(pl.load(x, [i, 0], [1, 8]), axis=0)  # the tile is narrower than the accumulator
+                y[1, :] += x[i, :]
+            pl.store(acc, [0], y[0, :])
+
+    for rows in (2, 9, 50):
+        x = np.random.default_rng(12).integers(-9, 9, (rows, 5)).astype(np.float64)
+        make = lambda x=x: [x.copy(), np.zeros((2, 5)), step]  # noqa: E731
+        for _, y, _ in (on_all(kernel, make), interpreted(kernel, make)):
+            assert np.array_equal(y[0], x[1::step].sum(0)) and np.array_equal(y[1], y[0])

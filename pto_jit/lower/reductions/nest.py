@@ -67,6 +67,11 @@ def _keeps_order(loops: Sequence[For]) -> bool:
     return outer == len(loops) - 1 or all(one.chunk is None for one in loops[outer:])
 
 
+def may_have_empty_chunks(loop: For) -> bool:
+    """Whether there may be chunks without an iteration: those between borders that a step goes over."""
+    return loop.chunk is not None and loop.policy == "aligned" and loop.step != index(1)
+
+
 def _inner(nest: Nest, live: frozenset[str], views: dict[str, str]) -> Nest | None:
     outer, body = nest.loops[-1], nest.body
     places = [k for k, s in enumerate(body) if isinstance(s, For)]

@@ -76,7 +76,14 @@ from pto_jit.lower.decisions import Decision
 from pto_jit.lower.names import Names, Scalars, index, source_name
 from pto_jit.lower.reductions.arrays import Array, Copies, copies_of, extents_of, find_arrays
 from pto_jit.lower.reductions.merge import merge
-from pto_jit.lower.reductions.nest import Nest, chosen_chunks, find_nest, most_parts, take_nest_apart
+from pto_jit.lower.reductions.nest import (
+    Nest,
+    chosen_chunks,
+    find_nest,
+    may_have_empty_chunks,
+    most_parts,
+    take_nest_apart,
+)
 from pto_jit.lower.reductions.partials import FALSE, TRUE, Emit, Partials, State, allocate, fold, slots_of, when
 from pto_jit.lower.reductions.places import VIEWS
 from pto_jit.lower.reductions.recognise import states_of
@@ -229,6 +236,8 @@ class _Splitter:
         nest = Nest((loop,), (), tuple(states), loop.body)
         if not arrays:
             nest = find_nest(loop, states, live, self.views, self.decisions)
+        if any(map(may_have_empty_chunks, nest.loops)):
+            nest = replace(nest, states=tuple(replace(state, always=False) for state in nest.states))
         forward = isinstance(loop.step, Const) and loop.step.value > 0
         if loop.chunk is None and loop.checked and not forward and not arrays:  # is checked by its own variable
             return self.undivided(loop, states, live)
