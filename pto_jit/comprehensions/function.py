@@ -186,7 +186,7 @@ class Comprehension(Dispatcher):
         options = {n: kwargs.pop(n) for n in OPTION_NAMES if n in kwargs and self.definition.parameter(n) is None}
         values = self._bound(args, kwargs)
         version = self._version({n: values[n] for n in self._special})
-        return version.function(False).compile(*version.ordered(values), **options)
+        return version.function(False, options.get("target")).compile(*version.ordered(values), **options)
 
     @property
     def __pto_jit__(self) -> Any:

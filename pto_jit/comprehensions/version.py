@@ -34,8 +34,8 @@ class Version:
 
     def __init__(self, owner: Comprehension, analysis: Analysis) -> None:
         self.owner, self.analysis = owner, analysis
-        self._programs: dict[bool, Program] = {}
-        self._functions: dict[bool, JitFunction[Any, Any]] = {}
+        self._programs: dict[tuple[bool, bool], Program] = {}
+        self._functions: dict[tuple[bool, bool], JitFunction[Any, Any]] = {}
         self._checked: dict[Any, Inference] = {}
         self._used = bind_scalars(analysis)
         self._parameters = [p for p in analysis.definition.parameters if p.dtype is not None]
@@ -60,16 +60,20 @@ class Version:
     def _results(self) -> list[tuple[Any, str]]:
         return list(zip(self.analysis.definition.returns, self.analysis.returned, strict=True))
 
-    def program(self, given: bool) -> Program:
-        if given not in self._programs:
-            self._programs[given] = lowered(self.analysis, given)
-        return self._programs[given]
+    def program(self, given: bool, target: str = "cpu") -> Program:
+        """The loops as text; `given`: it takes the outputs."""
+        key = given, target == "cuda"
+        if key not in self._programs:
+            self._programs[key] = lowered(self.analysis, given, device=key[1])
+        return self._programs[key]
 
-    def function(self, given: bool) -> JitFunction[Any, Any]:
-        """The jit function; `given`: it takes the outputs."""
-        found = self._functions.get(given)
+    def function(self, given: bool, target: str | None = None) -> JitFunction[Any, Any]:
+        """The jit function of the program, which may be compiled for `target`."""
+        target = target or self.owner.options.target
+        key = given, target == "cuda"
+        found = self._functions.get(key)
         if found is None:
-            found = self._functions[given] = _defined(self.program(given), self.owner.options)
+            found = self._functions[key] = _defined(self.program(given, target), self.owner.options)
         return found
 
     def ordered(self, values: Mapping[str, Any]) -> list[Any]:

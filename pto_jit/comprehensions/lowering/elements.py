@@ -25,7 +25,15 @@ def write(kernel: Kernel, group: Group) -> None:
         held: dict[tuple[str, tuple[str, ...]], str] = {}
         for m in group.statements:
             with ExitStack() as inner:
+                if kernel.device and not m.statement.indices:
+                    alone(kernel, inner)
                 _statement(kernel, inner, m, outer, held)
+
+
+def alone(kernel: Kernel, stack: ExitStack) -> None:
+    """Open a parallel loop of one iteration: on a device elements are accessed in such loops only."""
+    kernel.lines.add(f"for {kernel.names.fresh('alone')} in pl.range(1, parallel=True):")
+    stack.enter_context(kernel.lines.indented())
 
 
 def _loop(kernel: Kernel, stack: ExitStack, m: Inferred, index: str, parallel: bool) -> str:
@@ -67,7 +75,7 @@ def _statement(kernel: Kernel, stack: ExitStack, m: Inferred, outer: list[str],
             writer.variables = dict(variables)
             along = _along_memory(m)
             for k, index in enumerate(m.reduced):
-                parallel = not s.indices or (along and k == len(m.reduced) - 1)
+                parallel = not kernel.device and (not s.indices or (along and k == len(m.reduced) - 1))
                 writer.variables[index] = _loop(kernel, loops, m, index, parallel)
             step = writer.value(s.value, wide)
             _mark(kernel, m, writer)

@@ -44,9 +44,10 @@ Checked = Callable[[Check], Callable[[Any], None]]  # what the program calls wit
 class Kernel:
     """What the writers of groups share: names, lines, sizes."""
 
-    def __init__(self, analysis: Analysis, given: bool, checked: Checked | None = None) -> None:
+    def __init__(self, analysis: Analysis, given: bool, checked: Checked | None = None, device: bool = False) -> None:
         self.analysis = analysis
         self.given = given
+        self.device = device
         self.checked = checked
         self.names = Names()
         self.lines = Lines()
@@ -95,7 +96,7 @@ class Kernel:
         for scalar, known in analysis.scope.scalars.items():
             if self.stored[scalar] != scalar:
                 analysis.scope.scalars[scalar] = type(known)(self.stored[scalar], known.dtype)
-        for group in groups(analysis):
+        for group in groups(analysis, self.device):
             if group.scan is not None:
                 scans.write(self, group.statements[0], group.scan)
             elif group.form == "loops":
@@ -200,7 +201,8 @@ def combined(op: str, a: str, b: str) -> str:
     return f"pl.{'maximum' if op == 'max' else 'minimum'}({a}, {b})"
 
 
-def lowered(analysis: Analysis, given: bool = False, checked: Checked | None = None) -> Program:
+def lowered(analysis: Analysis, given: bool = False, checked: Checked | None = None, device: bool = False) -> Program:
     """The program of an analysed comprehension; `given`: the outputs are parameters; `checked`: it checks its sizes
-    itself, by calls of what this makes of each `Check`."""
-    return Kernel(analysis, given, checked).write()
+    itself, by calls of what this makes of each `Check`; `device`: for a GPU, where all elements are computed in
+    parallel loops and tiles have two axes at most."""
+    return Kernel(analysis, given, checked, device).write()

@@ -38,8 +38,8 @@ class Group:
     scan: Scan | None = None
 
 
-def groups(analysis: Analysis) -> list[Group]:
-    """The statements in groups, in order."""
+def groups(analysis: Analysis, device: bool = False) -> list[Group]:
+    """The statements in groups, in order; `device`: tiles have two axes at most."""
     found: list[Group] = []
     for inferred in analysis.statements:
         product = product_of(inferred, analysis.typing(inferred.scope))
@@ -58,7 +58,8 @@ def groups(analysis: Analysis) -> list[Group]:
             continue
         found.append(Group("loops", len(inferred.statement.indices), [inferred]))
     for group in found:
-        if group.form == "loops" and _as_rows(group, analysis):
+        wide = device and any(len(inner_axes(m, group.outer) or ()) > 2 for m in group.statements)
+        if group.form == "loops" and not wide and _as_rows(group, analysis):
             group.form = "rows"
     return found
 

@@ -203,9 +203,14 @@ class Tiles(Elements):
     ) -> tuple[str, list[str], list[str], list[str]]:
         """A tensor with offsets and extents of what is accessed (1 along outer indices), and the inner indices.
 
-        Not a view: the compiler knows more of accesses to the tensor itself.
+        Not a view, where tiles may have many axes: the compiler knows more of accesses to the tensor itself.
         """
         items, offsets, inner = self.places(tensor, subscripts)
+        if self.kernel.device and inner and len(items) > max(len(inner), 1) and (
+            len(items) > 2 or self.group.product is not None
+        ):  # tiles there have two axes at most  # fmt: skip
+            view, offsets, inner = self.view(tensor, subscripts)
+            return view, offsets, [self.extent(i) for i in inner], inner
         following = iter(zip(offsets, inner, strict=True))
         pairs = [(item, "1") if item is not None else _pair(self, next(following)) for item in items]
         stored = self.stored[self.scope.tensors[tensor].name]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pto_jit import dtypes
 from pto_jit.comprehensions.inference import Inferred
-from pto_jit.comprehensions.lowering.elements import _index, _loop, _mark
+from pto_jit.comprehensions.lowering.elements import _index, _loop, _mark, alone
 from pto_jit.comprehensions.lowering.expressions import Elements
 from pto_jit.comprehensions.nodes import Binary, Cast, Expression, Name, Read, Select, literal, names_in, walk
 from pto_jit.comprehensions.symbolic import at_least_zero
@@ -90,6 +90,8 @@ def write(kernel: Kernel, m: Inferred, scan: Scan) -> None:
     wide = dtypes.f32 if dtype.is_float and dtype.bits < 32 else dtype
     with ExitStack() as loops:
         variables = {i: _loop(kernel, loops, m, i, True) for i in s.indices if i != scan.index}
+        if kernel.device and not variables:
+            alone(kernel, loops)
         running = kernel.names.fresh("running")
         kernel.lines.add(f"{running} = {identity(op, wide)}")
         variable = kernel.names.fresh(scan.index)

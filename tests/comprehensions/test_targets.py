@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: MIT
+"""Comprehensions for other targets: compiled and run as C, as CUDA sources on the emulation, as NEON sources."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+from pto_jit.device_kernel import emulate
+from tests.comprehensions.operators import OPERATORS
+from tests.comprehensions.test_operators import arguments
+
+BY_NAME = {name: (text, given) for name, text, _, given in OPERATORS}
+needs_c = pytest.mark.skipif(not (shutil.which("gcc") or shutil.which("clang")), reason="needs a C compiler")
+needs_cpp = pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="needs a C++ compiler")
+
+
+def case(name: str, **options: Any) -> tuple[Any, dict[str, Any], tuple[np.ndarray, ...]]:
+    """An operator as a comprehension, with arguments and the results of the default target."""
+    text, given = BY_NAME[name]
+    c = pto.comprehension(text, **options)
+    data = arguments(c.definition, given)
+    wanted = pto.comprehension(text)(**data)
+    return c, data, wanted if isinstance(wanted, tuple) else (wanted,)
+
+
+def compare(found: Any, wanted: tuple[np.ndarray, ...]) -> None:
+    for a, b in zip(found if isinstance(found, tuple) else (found,), wanted, strict=True):
+        np.testing.assert_allclose(np.asarray(a, np.float64).reshape(b.shape), b, rtol=3e-5, atol=3e-5)
+
+
+@needs_c
+@pytest.mark.parametrize("name", ["conv2d", "softmax", "argmin", "prefix_sum"])
+def test_c_is_compiled_and_run(name: str) -> None:
+    c, data, wanted = case(name, target="c")
+    compare(c(**data), wanted)
+
+
+@needs_cpp
+@pytest.mark.parametrize("name", ["bmm", "softmax", "dot", "prefix_sum", "maxpool"])
+def test_cuda_runs_on_the_emulation(name: str) -> None:
+    c, data, wanted = case(name)
+    compiled = c.compile(*data.values(), target="cuda")
+    assert any("__global__" in text for text in compiled.sources.values())
+    compare(emulate(compiled, *data.values()), wanted)
+
+
+def test_every_operator_has_cuda_sources() -> None:
+    for text, given in BY_NAME.values():
+        c = pto.comprehension(text)
+        data = arguments(c.definition, given)
+        assert any("__global__" in source for source in c.compile(*data.values(), target="cuda").sources.values())
+
+
+@pytest.mark.parametrize("name", ["matmul", "softmax", "conv2d", "layernorm"])
+def test_neon_sources_have_intrinsics(name: str) -> None:
+    c, data, _ = case(name)
+    text = "".join(c.compile(*data.values(), target="neon").sources.values())
+    assert "arm_neon.h" in text and "vfmaq" in text or "float32x4_t" in text
+
+
+@needs_c
+def test_statements_in_kernels_check_sizes_in_c() -> None:
+    @pto.jit(target="c")
+    def kernel(B: pl.Tensor, K: pl.Tensor, out: pl.Tensor):
+        i, k = pl.axis(), pl.axis()
+        out[i] = pl.sum(B[i + k] * K[k])
+
+    b, k, out = np.arange(9, dtype=np.float32), np.ones(3, np.float32), np.zeros(7, np.float32)
+    kernel(b, k, out)
+    np.testing.assert_allclose(out, np.convolve(b, k, "valid"))
+    with pytest.raises(pto.ShapeError, match="of `out` lies in"):
+        kernel(b, k, out[:5])
