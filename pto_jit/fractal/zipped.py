@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
+from opcode import opmap
 from types import CodeType, FrameType
 from typing import Any
 
@@ -134,8 +135,13 @@ def _plain(item: Any) -> Any:
 _noted: ContextVar[tuple[Zipped, int, CodeType, int] | None] = ContextVar("the zipped list iterated last", default=None)
 
 
+_CALL_WITH_STAR = opmap.get("CALL_FUNCTION_EX")
+
+
 def _note(z: Zipped, frame: FrameType) -> None:
-    _noted.set((z, id(frame), frame.f_code, frame.f_lasti))
+    """Note an iteration by the call with `*` at which the frame stands; other iterations, of loops, are not noted."""
+    if frame.f_code.co_code[frame.f_lasti] == _CALL_WITH_STAR:
+        _noted.set((z, id(frame), frame.f_code, frame.f_lasti))
 
 
 def _spread(frame: FrameType, count: int) -> Zipped | None:
