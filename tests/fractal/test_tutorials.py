@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pto_jit as pto
 import pto_jit.fractal as ft
+from tests.fractal.data import check
 
 TUTORIALS = Path(__file__).parents[2] / "tutorials" / "fractal"
 NAMES = [path.stem for path in sorted(TUTORIALS.glob("*.py"))]
@@ -55,6 +57,15 @@ def test_a_program_is_its_reference(name: str) -> None:
     if isinstance(found, tuple):  # a tuple of lists: a list of tuples is what the references give
         found = list(zip(*found, strict=True))
     same(found, wanted)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_interpret_runs_the_eager_program(name: str) -> None:
+    module = load(name)
+    given = module.arguments()
+    found, wanted = pto.jit(module.program).interpret(*given), module.program(*given)
+    for got, want in zip(*(x if isinstance(x, tuple) else (x,) for x in (found, wanted)), strict=True):
+        check(got, want.tolist())
 
 
 @pytest.mark.parametrize("name", NAMES)
