@@ -344,11 +344,14 @@ class Rows(Wavefront):
         def every(w: Writer, segment: Segment) -> None:
             self.scatter(planes, w, segment, item, own, uniform)
 
+        def copy() -> None:
+            self.each_segment(planes, writer, fixed, every)
+
         uniform = all(own[k].symbols() | self.nest.loops[k].length.symbols() <= chosen for k in root.folded)
         if uniform:
-            self.if_last(root, own, writer, lambda: self.each_segment(planes, writer, fixed, every))
+            self.if_last(root, own, writer, copy)
         else:
-            self.each_segment(planes, writer, fixed, every)
+            copy()
 
     # -- reads of the same cells in an earlier plane ---------------------------------------------------------------
 

@@ -77,6 +77,9 @@ class Argument:
     def __copy__(self) -> Argument:
         return Argument(self.depth)
 
+    def __repr__(self) -> str:
+        return f"<a FractalTensor of depth {self.depth}>"
+
     def __pto_item__(self, g: Generator, item: Any) -> Any:
         return self.of(g).__pto_item__(g, item)
 
