@@ -97,7 +97,8 @@ def write_dot(w: FunctionWriter, op: Op) -> None:
         return
     if _combo(a.dtype, b.dtype, dtype) is None:
         raise TargetError(f"the cpu target has no matrix product {a.dtype} x {b.dtype} -> {dtype}  ({op.loc})")
-    _Product(w, op, a, b, dtype).write()
+    with w.passing_results():  # a result that replaces an operand is made beside it
+        _Product(w, op, a, b, dtype).write()
 
 
 def write_stored_dot(w: FunctionWriter, op: Op, fused: Fuse) -> bool:

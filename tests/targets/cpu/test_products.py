@@ -121,3 +121,19 @@ def test_every_way_through_a_product(threads: int, monkeypatch: pytest.MonkeyPat
 
 def _here() -> tuple[str, str]:
     return Processor.host().features, Processor.host().triple
+
+
+@pto.jit
+def repeated(a, b, y):
+    """A product that replaces its own operand, outside of any fused group."""
+    t = pl.load(a, [0, 0], [8, 8])
+    for _ in range(4):
+        t = pl.dot(t, pl.load(b, [0, 0], [8, 8]))
+    pl.store(t, [0, 0], y)
+
+
+def test_a_product_may_replace_its_operand_in_a_loop() -> None:
+    a, b, y = matrix(8, 8), matrix(8, 8) / 8, np.zeros((8, 8), np.float32)
+    repeated(a, b, y)
+    np.testing.assert_allclose(y, a @ np.linalg.matrix_power(b, 4), rtol=1e-4, atol=1e-5)
+    assert repeated.compile(a, b, y, target="c").sources
