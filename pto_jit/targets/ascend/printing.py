@@ -106,9 +106,7 @@ def _nodes(text: SourceText, nodes: Iterable[Node]) -> None:
             text.place(loc)
         match node:
             case Instruction():
-                text.line(
-                    f"{spelling(node.name)}({', '.join(a if isinstance(a, str) else a.name for a in node.args)});"
-                )
+                text.line(f"{_call(node)}({', '.join(a if isinstance(a, str) else a.name for a in node.args)});")
             case Assignment():
                 head = f"{'const ' if node.constant else ''}{node.type} " if node.type else ""
                 text.line(f"{head}{node.name} = {node.expression};")
@@ -133,6 +131,14 @@ def _nodes(text: SourceText, nodes: Iterable[Node]) -> None:
                 if node.orelse:
                     with text.block("else"):
                         _nodes(text, node.orelse)
+
+
+def _call(node: Instruction) -> str:
+    """The name of an instruction, with the template arguments that C++ cannot deduce."""
+    target = node.args[0]
+    if node.name == "TCI" and isinstance(target, Tile):
+        return f"TCI<decltype({target.name}), {element_type(target.dtype)}, 0>"
+    return spelling(node.name)
 
 
 def _event(flag: SetFlag | WaitFlag) -> str:

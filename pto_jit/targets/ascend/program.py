@@ -24,6 +24,7 @@ from pto_jit.targets.ascend.rows import block_rows, hoist_loads
 from pto_jit.targets.ascend.separate import separate
 from pto_jit.targets.ascend.synchronise import synchronise
 from pto_jit.targets.ascend.vector import VectorWriter
+from pto_jit.targets.ascend.writer import without_unused
 from pto_jit.targets.cuda.facts import gather
 from pto_jit.targets.cuda.flatten import Unsupported, flatten
 from pto_jit.targets.cuda.nests import outline_kernels
@@ -93,6 +94,7 @@ def write_kernel(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
                 f"{func.name}: its tiles take {size} bytes of {CAPACITY[space]} in {_MEMORIES[space]}",
                 _loc(func), "use smaller tiles",
             )  # fmt: skip
+    form = without_unused(form)
     synchronise(form.body)
     check_legal(form)
     return form

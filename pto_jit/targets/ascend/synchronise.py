@@ -99,6 +99,7 @@ class _Inserter:
         self.nodes = nodes
         self.where: dict[int, _Where] = {}
         self.next_event: dict[tuple[Pipe, Pipe], int] = {}
+        self.facts: dict[int, tuple[Pipe | None, tuple[Access, ...]]] = {}
         self.patterns = _PATTERNS if any(isinstance(n, Loop) for n in walk(nodes)) else _PATTERNS[:1]
         self.branches = (0, 1, 2) if any(isinstance(n, Branch) for n in walk(nodes)) else (0,)
 
@@ -109,7 +110,7 @@ class _Inserter:
         hazards: list[tuple[_Done, _Done, Access]] = []
         for trips in self.patterns:
             for branch in self.branches:
-                run = _Run(trips, branch)
+                run = _Run(trips, branch, self.facts)
                 run.block(self.nodes, ())
                 hazards = run.hazards
                 if hazards:
@@ -213,7 +214,9 @@ def _insert_after(block: list[Node], node: Node, new: Node, *, last: bool = Fals
 class _Run:
     """One run in thought. trips: of loops around others, and of innermost ones; branch: which branches are taken."""
 
-    def __init__(self, trips: tuple[int, int], branch: int) -> None:
+    def __init__(
+        self, trips: tuple[int, int], branch: int, facts: dict[int, tuple[Pipe | None, tuple[Access, ...]]]
+    ) -> None:
         self.trips, self.branch, self.choices = trips, branch, 0
         self.known: dict[Pipe, dict[Pipe, int]] = {p: dict.fromkeys(PIPES, 0) for p in PIPES}
         self.count: dict[Pipe, int] = dict.fromkeys(PIPES, 0)
@@ -221,7 +224,7 @@ class _Run:
         self.turns: dict[int, int] = {}
         self.touched: dict[object, list[tuple[_Done, int, int]]] = {}
         self.hazards: list[tuple[_Done, _Done, Access]] = []
-        self.facts: dict[int, tuple[Pipe | None, tuple[Access, ...]]] = {}
+        self.facts = facts
         self.independent: list[Loop] = []
         self.time = 0
 
@@ -231,7 +234,8 @@ class _Run:
                 case Loop():
                     inner = not any(isinstance(n, Loop) for n in node.body)
                     self.independent.append(node)
-                    for k in range(min(_enough(node), self.trips[1 if inner and at else 0])):
+                    trips = min(_enough(node), self.trips[1 if inner and at else 0])
+                    for k in range(trips):
                         self.block(node.body, (*at, k))
                         if node.turning:
                             self.turns[id(node)] = 1 - self.turns.get(id(node), 0)

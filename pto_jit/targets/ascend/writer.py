@@ -489,13 +489,13 @@ class KernelWriter:
         raise NotImplementedError
 
     def form(self) -> KernelForm:
-        used = self._used()
-        limits = {name: bound for name, bound in self.limited.items() if name in used}
-        checks = [(c, m) for c, m in self.checks]
-        wanted = used.union(*(set(_WORD.findall(c)) for c, _ in checks), limits)
-        kept = [p for p in self.parameters if p.name in wanted]
-        return KernelForm(self.func.name, self.core, kept, self.nodes, limits, checks)
+        return KernelForm(self.func.name, self.core, self.parameters, self.nodes, self.limited, self.checks)
 
-    def _used(self) -> set[str]:
-        """The words of the kernel's text."""
-        return set(_WORD.findall(str(print_body(self.nodes))))
+
+def without_unused(form: KernelForm) -> KernelForm:
+    """A kernel without parameters that neither its text nor its checks name."""
+    used = set(_WORD.findall(print_body(form.body)))
+    limits = {name: bound for name, bound in form.limits.items() if name in used}
+    wanted = used.union(*(set(_WORD.findall(c)) for c, _ in form.checks), limits)
+    kept = [p for p in form.parameters if p.name in wanted]
+    return KernelForm(form.name, form.core, kept, form.body, limits, form.checks)

@@ -5,11 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import PurePath
 
 from pto_jit.errors import NOWHERE, Loc
 
 INDENT = "  "
+
+
+@cache
+def _file_name(path: str) -> str:
+    return PurePath(path).name
 
 
 class SourceText:
@@ -27,7 +33,7 @@ class SourceText:
         """Say which line of the user's source the following lines are for, unless that was said already."""
         if loc is NOWHERE or not loc.lineno:
             return
-        where = f"// {PurePath(loc.filename).name}:{loc.lineno}"
+        where = f"// {_file_name(loc.filename)}:{loc.lineno}"
         if where != self._place:
             self._place = where
             self.line(where)

@@ -421,8 +421,9 @@ PTO_REDUCTION(MAX, larger<decltype(a)>(a, b))
 PTO_REDUCTION(MIN, lesser<decltype(a)>(a, b))
 #undef PTO_REDUCTION
 
-template <typename D>
-void TCI(D d, typename D::DType start) {  // the scalar unit writes at once
+template <typename D, typename T, int Descending>
+void TCI(D d, T start) {  // the scalar unit writes at once
+  static_assert(Descending == 0 && std::is_same_v<T, typename D::DType>, "upwards, in the tile's type");
   static_assert(D::Rows == 1, "one row");
   for (int64_t c = 0; c < d.columns; ++c) d.at(0, c) = start + typename D::DType(c);
 }
