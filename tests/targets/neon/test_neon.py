@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +93,17 @@ def test_loops_are_written_with_intrinsics() -> None:
     text = sources["softmax_incore_0.c"] + sources["softmax_functions.h"]
     for part in ("vld1q_f32", "vst1q_f32", "pto_exp_f32x4(vsubq_f32(", "vfmaq_f32", "#include \"pto_neon.h\""):
         assert part in text
+
+
+def test_the_text_of_a_loop(golden: Callable[[str, str], None]) -> None:
+    """Two vectors at a time, then element by element."""
+    x = pto.spec((None, None), pl.f32)
+    golden("softmax_incore_0.c", rows.softmax.compile(x, x, target="neon").sources["softmax_incore_0.c"])
+
+
+def test_the_text_of_a_product(golden: Callable[[str, str], None]) -> None:
+    x = pto.spec((None, None), pl.f32)
+    golden("matmul_incore_0.c", matrix.matmul.compile(x, x, x, target="neon").sources["matmul_incore_0.c"])
 
 
 def test_a_launch_on_another_processor_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
