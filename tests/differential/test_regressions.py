@@ -241,3 +241,24 @@ def test_a_tile_spread_over_a_region_is_clipped_as_any_other() -> None:
     for rows, cols in ((4, 8), (3, 5), (1, 1)):
         x = np.arange(float(rows * cols)).reshape(rows, cols)
         agree(kernel, x, np.zeros((2, cols)), np.zeros((rows, 4)))
+
+
+def test_a_scope_tells_the_extents_of_a_variable_that_it_assigns_beside_others() -> None:
+    def kernel(x, y, n):
+        with pl.incore():
+            t = pl.load(x, [0, 0], [1, 2])
+            product = pl.dot(t, t.T)
+        with pl.incore():
+            if 3 <= n < 5:
+                t = t - t
+                product = product + product
+                kept = product
+            else:
+                kept = product
+            pl.store(pl.clip(kept, -8, 8).to(pl.f64), [0, 0], y)
+        with pl.incore():
+            wide = pl.broadcast_to(t, [5, 2])
+            pl.store(pl.clip(wide, -8, 8).to(pl.f64), [0, 0], y)
+
+    for n in (0, 3):
+        agree(kernel, X.astype(np.int32) + 1, np.zeros((7, 4)), n, threads=(1, 2))

@@ -298,8 +298,11 @@ class _Group:
         w = self.w
         tile, axis = op.args[0], op.attr("axis")
         assert isinstance(tile, Var) and isinstance(axis, int)
-        known = w.env.get(tile.name)
-        if isinstance(known, (Tile, TileSlot)):
+        body = self.fused.body
+        before = body[: next(k for k, one in enumerate(body) if one is op)]
+        makers = [one for one in before if isinstance(one, Op) and any(r.name == tile.name for r in one.results)]
+        here = bool(makers) and makers[-1].op != "load" and makers[-1] not in self.nest.views
+        if not here and isinstance(w.env.get(tile.name), (Tile, TileSlot)):  # a variable still has its old value here
             now = w.tile(tile)
             w.define(op.results[0], now.valid[axis] if op.op == "valid" else now.declared[axis])
             return
@@ -307,9 +310,8 @@ class _Group:
         if op.op == "extent":
             w.define(op.results[0], declared)
             return
-        place = self._places_of(tile.name)
-        at = None if place is None else place[axis]
-        w.define(op.results[0], declared if at is None else self.extents[at])
+        place = (self._places_of(tile.name) or (None,) * (axis + 1))[axis]
+        w.define(op.results[0], declared if place is None else self.extents[place])
 
     def _places_of(self, name: str) -> Places | None:
         return places_of(self.fused, name)
