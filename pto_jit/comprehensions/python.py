@@ -146,7 +146,13 @@ class Reader:
                       "write the elements of a tensor: `O[i] = ...`")  # fmt: skip
         texts = [n.id for n in names if isinstance(n, ast.Name)]
         values = value.elts if isinstance(value, ast.Tuple) and isinstance(target, ast.Tuple) else [value]
-        if len(values) == len(texts) and all(isinstance(v, ast.Call) and self.called(v.func) == "axis" for v in values):
+        axes = [isinstance(v, ast.Call) and self.called(v.func) == "axis" for v in values]
+        if len(values) == len(texts) > 1 and not any(axes):
+            named = [self.expression(v) for v in values]  # all of them before any of the names
+            for text, node, e in zip(texts, names, named, strict=True):
+                self.let(text, node, e)
+            return
+        if len(values) == len(texts) and all(axes):
             for text, v in zip(texts, values, strict=True):
                 self.axis(text, v)
             return
@@ -158,9 +164,13 @@ class Reader:
         if len(texts) != 1:
             self.fail("PTO-R073",
                       "only axes and calls of comprehensions give several names", target, "name one expression")
-        if texts[0] in self.parameters or texts[0] in self.sizes:
-            self.fail("PTO-R014", f"`{texts[0]}` is an input: inputs are immutable", target, "use another name")
-        self.lets[texts[0]] = self.expression(value)
+        self.let(texts[0], target, self.expression(value))
+
+    def let(self, text: str, target: ast.expr, value: Expression) -> None:
+        """A name for an expression."""
+        if text in self.parameters or text in self.sizes:
+            self.fail("PTO-R014", f"`{text}` is an input: inputs are immutable", target, "use another name")
+        self.lets[text] = value
 
     def axis(self, text: str, call: ast.expr) -> None:
         assert isinstance(call, ast.Call)
@@ -209,8 +219,13 @@ class Reader:
     def augmented(self, stmt: ast.AugAssign, exists: tuple[Expression, ...]) -> None:
         ops = {ast.Add: "sum", ast.Sub: "sum", ast.Mult: "prod"}
         op = ops.get(type(stmt.op))
+        if isinstance(stmt.target, ast.Subscript) and isinstance(stmt.op, (ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)):
+            old = self.subscript(ast.Subscript(stmt.target.value, stmt.target.slice, ast.Load()), self.loc(stmt.target))
+            value = Binary(_BINARY[type(stmt.op)], old, self.expression(stmt.value), self.loc(stmt))
+            self.add(stmt, stmt.target, None, True, value, exists)
+            return
         if not isinstance(stmt.target, ast.Subscript) or op is None:
-            self.fail("PTO-R079", "only `+=`, `-=` and `*=` on elements accumulate", stmt,
+            self.fail("PTO-R079", "only `+=`, `-=`, `*=` and divisions of elements update them", stmt,
                       "for others write `O[i] = pl.max(..., init=O[i])`")  # fmt: skip
         value = self.expression(stmt.value)
         if isinstance(stmt.op, ast.Sub):

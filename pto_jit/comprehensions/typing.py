@@ -242,6 +242,7 @@ def checked(e: Expression, typing: Typing, floor: bool) -> Expression:
     if isinstance(e, Apply) and e.function is None and e.name not in FUNCTIONS and e.name != "where":
         raise scope.error(
             CompilationError, "PTO-R030", f"`{e.name}` is no function of single elements", e.loc,
+            "write `pl.sum(...)`, and divide by the sizes in a statement below" if e.name == "mean" else
             "functions of tiles do not stand in a comprehension",
         )  # fmt: skip
     if isinstance(e, Apply) and isinstance(e.function, HostFunction):

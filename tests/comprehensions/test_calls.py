@@ -326,3 +326,23 @@ def test_calls_that_need_no_checks_are_the_dispatchers() -> None:
         assert moving(array(9)).shape == (7,)
         with pytest.raises(pto.ShapeError, match="the range of `i` is empty"):
             moving(array(2))
+
+
+def test_updates_and_several_names_at_once() -> None:
+    @pto.comprehension
+    def normalised(X: pl.f32["N", "D"]):
+        total[n] = pl.sum(X[n, d] * X[n, d])
+        low, high = X[n, d] - 1.0, X[n, d] + 1.0
+        Y[n, d] = low * high
+        Y[n, d] /= total[n]
+        Y[n, d] **= 2
+        return Y
+
+    x = array(4, 6)
+    np.testing.assert_allclose(normalised(x), ((x - 1) * (x + 1) / (x * x).sum(1, keepdims=True)) ** 2, rtol=1e-4)
+    with pytest.raises(pto.CompilationError, match="divide by the sizes"):
+
+        @pto.comprehension
+        def mean(X: pl.f32["N", "D"]):
+            Y[n] = pl.mean(X[n, d])
+            return Y
