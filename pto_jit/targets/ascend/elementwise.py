@@ -64,6 +64,8 @@ class Elementwise:
         if dtype.kind == "b":
             self.logic(op, args, to)
             return
+        if dtype.bits == 8 and op.op != "copy":
+            raise unsupported(f"`{op.op}` of tiles of {dtype}", op.loc, "convert them to f32 or i32")
         small = dtype in (f16, bf16)
         if small and (dtype == bf16 or op.op not in _EXACT_IN_HALF) and op.op not in ("copy",):
             wide = [a if isinstance(a, str) or a.is_mask else self.converted(a, f32, w.temp, op.loc) for a in args]

@@ -342,7 +342,7 @@ class TileWriter(KernelWriter):
         if store:
             self.emit("TSTORE", memory, tile, loc=loc)
             return
-        if value.dtype.name not in ("f32", "f16", "i32", "i16"):
+        if value.dtype not in (f32, i32):
             raise unsupported(f"a column of {value.dtype} with gaps in memory", loc, "convert it first")
         self.emit("TLOAD", tile, memory, loc=loc)
         scratch = self.temp(value.dtype, "full", wide.capacity, wide.valid)

@@ -32,7 +32,24 @@ from collections.abc import Sequence
 
 from pto_jit.dtypes import i64
 from pto_jit.errors import Loc
-from pto_jit.ir.nodes import Block, Call, Const, For, Func, If, Module, Op, Operand, Return, Scope, Stmt, Var, While
+from pto_jit.ir.nodes import (
+    Block,
+    Break,
+    Call,
+    Const,
+    Continue,
+    For,
+    Func,
+    If,
+    Module,
+    Op,
+    Operand,
+    Return,
+    Scope,
+    Stmt,
+    Var,
+    While,
+)
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, block_uses, blocks, defs, free_vars, map_blocks, statements, uses, with_blocks
 from pto_jit.slotted import replace
@@ -157,6 +174,12 @@ class _Outliner:
             self._kernel(run, name, after, out)
 
     def _kernel(self, body: Block, name: str, after: tuple[Block, ...], out: list[Stmt]) -> None:
+        for s in statements(body):
+            if isinstance(s, Op) and s.op == "alloc":
+                raise unsupported("a new tensor inside a parallel loop", s.loc, "make it before the loop")
+        leave = _leaves(body)
+        if leave is not None:
+            raise unsupported("leaving a loop of the host from a kernel", leave.loc, "leave it where no tiles are used")
         body = self._with_inputs(body)
         made = {v.name: v for s in statements(body) for v in defs(s)}
         later = {v.name for block in after for v in free_vars(block)}
@@ -290,6 +313,17 @@ class _Outliner:
 def _load(var: Var, memory: Var, extents: tuple[Operand, ...], loc: Loc) -> Op:
     zeros = tuple(Const(0, _INDEX) for _ in extents)
     return Op("load", (var,), (memory, *zeros, *extents), (), (), loc)
+
+
+def _leaves(body: Block) -> Break | Continue | None:
+    """A `break` or `continue` of a loop around these statements."""
+    for s in body:
+        if isinstance(s, (Break, Continue)):
+            return s
+        found = _leaves((*s.then, *s.orelse)) if isinstance(s, If) else None
+        if found is not None:
+            return found
+    return None
 
 
 def _destination(op: Stmt) -> int:
