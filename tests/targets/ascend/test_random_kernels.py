@@ -3,18 +3,22 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pto_jit as pto
+from pto_jit.semantic import interpreter
 from pto_jit.targets.ascend.legality import violations
 from pto_jit.targets.ascend.ordering import races
 from tests.differential import compare, kernels, nests
 from tests.differential.rounds import share
 
-from .harness import kernels_of, written
+from .harness import SEEDS, Programs, kernels_of, needs_compiler, written
 
 FOUND = {kernels.generate: (82, 212), nests.generate: (32, 35)}  # what once went wrong
 
@@ -34,3 +38,28 @@ def test_random_kernels_are_written_well_or_refused(make: Callable[[int], Any], 
         for form in kernels_of(compiled):
             assert races(form) == [], f"seed {seed}\n{kernel}"
             assert violations(form) == []
+
+
+RUN = (4, 8, 31, 63, 104, 161)
+"""Kernels that this target takes."""
+
+
+@needs_compiler
+def test_random_kernels_give_the_numbers_of_the_interpreter(tmp_path: Path) -> None:
+    made = {f"kernel_{seed}": kernels.generate(seed) for seed in RUN}
+    functions = {name: compare.build(kernel) for name, kernel in made.items()}
+    compiled = {name: written(functions[name], *kernel.arguments()[1]) for name, kernel in made.items()}
+    programs = Programs(compiled, tmp_path)
+    for name, kernel in made.items():
+        names = list(inspect.signature(functions[name].__pto_jit__).parameters)
+        _, expected = kernel.arguments()
+        interpreter.run(compiled[name]._lowered().modules["source"], expected)
+        for seed in SEEDS:
+            _, mine = kernel.arguments()
+            programs.run(name, seed, **dict(zip(names, mine, strict=True)))
+            for ours, theirs in zip(mine, expected, strict=True):
+                if isinstance(ours, np.ndarray):
+                    close = 2e-3 if ours.dtype.itemsize == 2 else 2e-5
+                    np.testing.assert_allclose(
+                        ours.astype(np.float64), theirs.astype(np.float64), rtol=close, atol=close, err_msg=str(kernel)
+                    )
