@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pto_jit.codegen.builtins.memory import axis_of
 from pto_jit.codegen.builtins.promote import describe
 from pto_jit.codegen.merging import is_number
-from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime, static_extent
+from pto_jit.codegen.values import Tensor
 from pto_jit.dtypes import i64
 from pto_jit.errors import CompilationError, ShapeError, TypeMismatchError
 from pto_jit.fractal.compile.expr import Condition, Expr, Fetch, Symbol, binary, number, of
@@ -26,7 +25,6 @@ from pto_jit.fractal.compile.lists import (
     Index,
     Leaf,
     Lists,
-    Part,
     Read,
     Spread,
     View,
@@ -78,11 +76,11 @@ def zip_(g: Generator, *values: Any) -> Any:
     lists = [session.lists(v, "ft.zip") for v in values]
     first = lists[0]
     for other in lists[1:]:
-        _same_length(session, first.length, other.length, "ft.zip")
+        same_length(session, first.length, other.length, "ft.zip")
     return Lists(session, tuple(x.items if x.around == 1 else x for x in lists))
 
 
-def _same_length(session: Session, a: Expr, b: Expr, what: str) -> None:
+def same_length(session: Session, a: Expr, b: Expr, what: str) -> None:
     if a == b:
         return
     condition = Condition("zero", a - b)
@@ -178,7 +176,7 @@ def _equal_inner(session: Session, a: Expr, b: Expr) -> None:
             code="PTO-F133",
             hint="join lists of leaves, or of lists of one length; eager code joins any lists",
         )
-    _same_length(session, a, b, "ft.join: elements that are lists")
+    same_length(session, a, b, "ft.join: elements that are lists")
 
 
 # -- one list, other indices ---------------------------------------------------------------------------------------
@@ -387,226 +385,6 @@ def _windows(
     return Lists(session, map_views(found.items, view), found.around)
 
 
-# -- tensors as lists ----------------------------------------------------------------------------------------------
-
-
-def slices(g: Generator, x: Any, axis: Any = 0) -> Any:
-    """The parts of a tensor along an axis, which stays with extent 1."""
-    return _parts(g, "slices", x, axis, 1)
-
-
-def split(g: Generator, x: Any, n: Any, axis: Any = 0) -> Any:
-    """A tensor in n equal parts along an axis, or a list in n lists."""
-    session = session_of(g)
-    value = session.normal(x)
-    if isinstance(value, Lists):
-        parts = session.expr(n, "the number of parts")
-        size = binary("floordiv", value.length, parts)
-        _same_length(session, size * parts, value.length, "ft.split: the parts do not divide the list; it is one")
-        return nested(session, value, parts, size, lambda i, k: i * size + k)
-    tensor = _tensor(g, "split", value)
-    along = axis_of(g, axis, tensor.rank, "ft.split")
-    parts = g.static(n, "the number of parts of ft.split")
-    extent = static_extent(tensor.extents[along])
-    if not isinstance(parts, int) or isinstance(parts, bool) or parts < 1 or (extent is not None and extent % parts):
-        raise g.error(
-            ShapeError,
-            f"ft.split of an axis of extent {'?' if extent is None else extent} into {parts} parts",
-            code="PTO-F139",
-            hint="give a number of parts that divides the extent",
-        )
-    if extent is not None:
-        return _parts(g, "split", tensor, along, extent // parts)
-    whole = session.operand(tensor.extents[along])
-    size = session.scalar(binary("floordiv", whole, number(parts)))
-    session.g.e.append(
-        Check(  # type: ignore[arg-type]
-            Condition("zero", binary("mod", whole, number(parts))),
-            f"ft.split: the extent of axis {along} is no multiple of {parts}",
-            g.e.loc,
-        )
-    )
-    session.complete()
-    return _parts(g, "split", tensor, along, size, number(parts))
-
-
-def _tensor(g: Generator, name: str, x: Any) -> Tensor | Tile:
-    if not isinstance(x, (Tensor, Tile)) or not x.rank:
-        raise g.error(
-            TypeMismatchError,
-            f"ft.{name} takes a tensor, got {describe(x)}",
-            code="PTO-F140",
-            hint="give a tensor; parts of a list are `ft.slice` and `ft.split`",
-        )
-    return x
-
-
-def _parts(g: Generator, name: str, x: Any, axis: Any, size: Any, count: Expr | None = None) -> Lists:
-    """The parts of extent `size` along an axis; `count`: how many, if it is known."""
-    session = session_of(g)
-    tensor = _tensor(g, name, x)
-    along = axis_of(g, axis, tensor.rank, f"ft.{name}")
-    k = session.symbol("i")
-    step = session.expr(size, "the size of a part")
-    length = count or binary("floordiv", session.operand(tensor.extents[along]), step)
-    starts = tuple(of(k) * step if a == along else number(0) for a in range(tensor.rank))
-    extent = g.e.as_index(size)
-    extents = tuple(extent if a == along else e for a, e in enumerate(tensor.extents))
-    leaf = Leaf(extents, tensor.dtype)
-    return Lists(session, View((Dim(k, length),), Part(tensor, starts, extents, len(session.loops)), leaf))
-
-
-def flatten(g: Generator, x: Any) -> Any:
-    """All leaves of a list of lists as one list, where the inner lists have one length."""
-    session = session_of(g)
-    lists = session.lists(x, "ft.flatten")
-    while len(lists.first.dims) > 1:
-        lists = _flattened(session, lists)
-    return lists
-
-
-def _flattened(session: Session, lists: Lists) -> Lists:
-    def view(v: View) -> View:
-        outer, inner = v.dims[0], v.dims[1]
-        if outer.symbol in inner.length.symbols():
-            found = _in_memory_order(session, v)
-            if found is not None:
-                return found
-            raise session.g.error(
-                CompilationError,
-                "ft.flatten of lists of different lengths",
-                code="PTO-F141",
-                hint="only arguments of depth 2 and lists of lists of one length are flattened in a "
-                "kernel; do it outside",
-            )
-        k = session.symbol("i")
-        found = v.at(binary("floordiv", of(k), inner.length)).at(binary("mod", of(k), inner.length))
-        return View((Dim(k, outer.length * inner.length), *found.dims), found.read, found.leaf)
-
-    return Lists(session, map_views(lists.items, view), lists.around)
-
-
-def _in_memory_order(session: Session, v: View) -> View | None:
-    """The leaves of an argument of depth 2 (or of its lists from one on), which lie one after the other."""
-    read = v.read
-    if not isinstance(read, Access) or read.array.argument is None or len(v.dims) != 2:
-        return None
-    outer, inner = v.dims
-    start = read.index[0] - of(inner.symbol)
-    atoms = [a for a, times in start.terms if times == 1]
-    if start.const or len(start.terms) != 1 or not atoms or not isinstance(atoms[0], Fetch):
-        return None
-    table, at = atoms[0].array, atoms[0].at
-    after = of(Fetch(table, (at[0] + 1,)))
-    if at[0].coefficient(outer.symbol) != 1 or inner.length != after - start:
-        return None
-    first = start.replace({outer.symbol: number(0)})
-    end = start.replace({outer.symbol: outer.length})
-    k = session.symbol("i")
-    return View((Dim(k, end - first),), Access(read.array, (first + of(k),)), v.leaf)
-
-
-def stack(g: Generator, x: Any) -> Any:
-    """A list of tensors as one tensor with a leading axis."""
-    from pto_jit.fractal.compile.returning import stacked
-
-    session = session_of(g)
-    lists = session.lists(x, "ft.stack")
-    if isinstance(lists.items, tuple) or len(lists.first.dims) != 1 or not lists.first.leaf.extents:
-        raise g.error(
-            TypeMismatchError,
-            "ft.stack of lists of lists or of tuples",
-            code="PTO-F142",
-            hint="stack a list of tensors; `ft.flatten` it before",
-        )
-    return stacked(session, lists.first)
-
-
-def unbind(g: Generator, x: Any, axis: Any = 0) -> Any:
-    """The parts of a tensor along an axis, without that axis."""
-    session = session_of(g)
-    tensor = _tensor(g, "unbind", session.normal(x))
-    along = axis_of(g, axis, tensor.rank, "ft.unbind")
-    whole = _parts(g, "unbind", tensor, along, 1)
-    view = whole.first
-    kept = tuple(e for a, e in enumerate(view.leaf.extents) if a != along)
-    part = view.read
-    assert isinstance(part, Part)
-    return Lists(
-        session, View(view.dims, Part(part.source, part.starts, part.extents, part.depth), Leaf(kept, view.leaf.dtype))
-    )
-
-
-def length(g: Generator, x: Any) -> Any:
-    session = session_of(g)
-    return session.length(session.lists(x, "ft.length"))
-
-
-def depth(g: Generator, x: Any) -> Any:
-    session = session_of(g)
-    value = session.normal(x)
-    return len(value.first.dims) if isinstance(value, Lists) else 0
-
-
-# -- tensors -------------------------------------------------------------------------------------------------------
-
-
-def zeros(g: Generator, *shape: Any, dtype: Any = None) -> Any:
-    from pto_jit.codegen.builtins.elementwise import dtype_of
-    from pto_jit.codegen.builtins.memory import shape_of
-    from pto_jit.dtypes import f32
-    from pto_jit.ir.nodes import Const
-    from pto_jit.ir.types import ScalarType
-
-    items = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-    extents = shape_of(g, list(items), "the shape of ft.zeros")
-    kind = f32 if dtype is None else dtype_of(g, dtype)
-    fill = Const(False if kind.kind == "b" else 0.0 if kind.is_float else 0, ScalarType(kind))
-    if not extents:
-        return Scalar(fill)
-    return g.e.tile("full", [fill, *extents], extents=extents, generated=True)
-
-
-def cat(g: Generator, *tensors: Any, axis: Any = -1) -> Any:
-    from pto_jit.codegen.builtins.structure import concat
-
-    session = session_of(g)
-    items = tensors[0] if len(tensors) == 1 and not is_runtime(tensors[0]) else tensors
-    items = session.normal(items)
-    if isinstance(items, Lists):
-        return _concatenated(session, items, axis)
-    return concat(g, list(items), axis)
-
-
-def _concatenated(session: Session, lists: Lists, axis: Any) -> Any:
-    """The tensors of a list in a row: an axis of the stacked tensor."""
-    g = session.g
-    view = lists.first
-    if isinstance(lists.items, tuple) or len(view.dims) != 1 or not view.leaf.extents:
-        raise g.error(
-            TypeMismatchError,
-            "ft.cat of a list of lists, of tuples or of numbers",
-            code="PTO-F142",
-            hint="concatenate a list of tensors",
-        )
-    count = view.dims[0].length.constant
-    if count is not None and count <= 16:
-        from pto_jit.codegen.builtins.structure import concat
-
-        return concat(g, [session.element(lists, number(k)) for k in range(count)], axis)
-    along = axis_of(g, axis, len(view.leaf.extents), "ft.cat")
-    if along != 0:
-        raise g.error(
-            CompilationError,
-            "ft.cat of a list whose length is a run-time value, along an inner axis",
-            code="PTO-F143",
-            hint="concatenate along axis 0, or give the list a constant length",
-        )
-    from pto_jit.fractal.compile.returning import stacked
-
-    return stacked(session, view, joined=True)
-
-
 HANDLERS = {
     "zip": zip_,
     "enumerate": enumerate_,
@@ -625,13 +403,4 @@ HANDLERS = {
     "window": window,
     "shifted_slide": shifted_slide,
     "shifted_window": shifted_window,
-    "slices": slices,
-    "split": split,
-    "flatten": flatten,
-    "stack": stack,
-    "unbind": unbind,
-    "length": length,
-    "depth": depth,
-    "zeros": zeros,
-    "cat": cat,
 }

@@ -15,7 +15,6 @@ from pto_jit.codegen.params import ContainerParam, Param, ParamKind, TensorParam
 from pto_jit.fractal import results  # noqa: F401 - what is in the disk cache names its class
 from pto_jit.fractal.compile.session import Argument
 from pto_jit.fractal.tensor import FractalTensor
-from pto_jit.ir.types import TensorType
 from pto_jit.slotted import replace
 
 Describe = Callable[[np.ndarray[Any, Any], tuple[int | None, ...]], TensorParam]
@@ -58,6 +57,3 @@ def specialised(params: Sequence[Param], shapes: Sequence[tuple[int, ...]]) -> t
         return what
 
     return [Param(p.name, fixed(p.what)) for p in params], tuple(known)
-
-
-__all__ = ["TensorType", "described"]

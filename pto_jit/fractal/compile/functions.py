@@ -35,7 +35,7 @@ from pto_jit.fractal.compile.lists import (
     sources,
 )
 from pto_jit.fractal.compile.session import Session, session_of
-from pto_jit.fractal.compile.structure import Single, Structure, listed, put_together, taken_apart
+from pto_jit.fractal.compile.structure import Structure, listed, put_together, taken_apart
 from pto_jit.ir.nodes import Const
 from pto_jit.slotted import mutable
 
@@ -55,7 +55,7 @@ class Asked:
     kwargs: dict[str, Any]
 
 
-def _asked(g: Generator, name: str, fn: Any, kwargs: dict[str, Any]) -> Asked:
+def asked_of(g: Generator, name: str, fn: Any, kwargs: dict[str, Any]) -> Asked:
     if not (callable(fn) or isinstance(fn, KernelFunction)):
         raise g.error(
             TypeMismatchError,
@@ -95,7 +95,7 @@ def _initial(g: Generator, name: str, kwargs: dict[str, Any]) -> tuple[Any, dict
 
 def map_(g: Generator, fn: Any, x: Any, **kwargs: Any) -> Any:
     session = session_of(g)
-    asked = _asked(g, "map", fn, kwargs)
+    asked = asked_of(g, "map", fn, kwargs)
     lists = session.lists(x, "ft.map")
     return mapped(session, fn, lambda i: session.element(lists, i), lists.length, asked)
 
@@ -209,7 +209,7 @@ def _carried(name: str, kind: str, *, backwards: bool, every: bool) -> Callable[
     def handler(g: Generator, fn: Any, x: Any, **kwargs: Any) -> Any:
         session = session_of(g)
         initial, rest = _initial(g, name, kwargs)
-        asked = _asked(g, name, fn, rest)
+        asked = asked_of(g, name, fn, rest)
         lists = session.lists(x, f"ft.{name}")
         n = lists.length
 
@@ -462,54 +462,3 @@ def _put_last(session: Session, structure: Structure, views: list[View], arrays:
         return session.leaf(view.read, view.leaf, final=array) if not view.dims else view
 
     return put_together(_Values(session, value), structure, iter(views))  # type: ignore[arg-type]
-
-
-# -- others --------------------------------------------------------------------------------------------------------
-
-
-def filter_(g: Generator, fn: Any, x: Any, **kwargs: Any) -> Any:
-    raise g.error(
-        CompilationError,
-        "ft.filter decides lengths by data, which a kernel cannot",
-        code="PTO-F106",
-        hint="filter before the call, eagerly; or keep all elements and use `pl.where` on what they give",
-    )
-
-
-def dilated_map(g: Generator, fn: Any, x: Any, dilation: Any, **kwargs: Any) -> Any:
-    """`fn` of each of the `dilation` strided parts of a list, put back in their places."""
-    session = session_of(g)
-    asked = _asked(g, "dilated_map", fn, kwargs)
-    lists = session.lists(x, "ft.dilated_map")
-    n, d = lists.length, session.expr(dilation, "the dilation")
-    from pto_jit.fractal.compile.access import reindexed
-
-    def part(r: Expr) -> Any:
-        return reindexed(session, lists, binary("floordiv", n - r + d - 1, d), lambda k: k * d + r)
-
-    found = mapped(session, fn, part, binary("min", d, n), asked)
-
-    def interleaved(result: Any) -> Any:
-        if isinstance(result, tuple):
-            return tuple(interleaved(r) for r in result)
-        if not isinstance(result, Lists) or len(result.first.dims) < 2:
-            raise g.error(
-                TypeMismatchError,
-                "the body of ft.dilated_map gives no list",
-                code="PTO-F126",
-                hint="it gets a list, and gives one of the same length",
-            )
-
-        def view(v: View) -> View:
-            k = session.symbol("k")
-            inner = v.at(binary("mod", of(k), d)).at(binary("floordiv", of(k), d))
-            return View((Dim(k, n), *inner.dims), inner.read, inner.leaf)
-
-        from pto_jit.fractal.compile.lists import map_views
-
-        return Lists(session, map_views(result.items, view), max(result.around - 1, 1))
-
-    return interleaved(found)
-
-
-__all__ = ["Single", "dilated_map", "filter_", "fold", "foldr", "map_", "mapped", "reduce", "scan", "scanr"]

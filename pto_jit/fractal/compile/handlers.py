@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pto_jit.codegen.builtins.registry import builtin
-from pto_jit.fractal.compile import access, functions
+from pto_jit.fractal.compile import access, functions, parts, strided
 
 PARALLEL = {
     "map": functions.map_,
@@ -15,9 +15,9 @@ PARALLEL = {
     "scan": functions.scan,
     "scanl": functions.scan,
     "scanr": functions.scanr,
-    "filter": functions.filter_,
-    "dilated_map": functions.dilated_map,
+    "filter": strided.filter_,
+    "dilated_map": strided.dilated_map,
 }
 
-for _name, _handler in {**PARALLEL, **access.HANDLERS}.items():
+for _name, _handler in {**PARALLEL, **access.HANDLERS, **parts.HANDLERS}.items():
     builtin(f"ft.{_name}")(_handler)

@@ -15,7 +15,7 @@ from pto_jit.codegen.values import Tensor
 from pto_jit.dtypes import i64
 from pto_jit.fractal.compile.expr import Expr, Fetch, Writer, binary, number, of
 from pto_jit.fractal.compile.lists import Array, Dim
-from pto_jit.ir.nodes import For, Op, Operand, Var
+from pto_jit.ir.nodes import For, Operand, Var
 from pto_jit.slotted import frozen
 
 if TYPE_CHECKING:
@@ -139,6 +139,3 @@ def leaf_of(g: Generator, tensor: Tensor, row: Operand) -> Tensor:
     """A row as a tensor of its own."""
     zeros = [index(0)] * (tensor.rank - 1)
     return view_of(g, tensor, [row, *zeros], [index(1), *tensor.extents[1:]], (0,))
-
-
-__all__ = ["Layout", "Op", "allocate", "laid_out", "leaf_of", "place", "with_loop"]

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pto_jit.codegen.values import Scalar
 from pto_jit.fractal.compile.expr import Expr, Known, Symbol, of
-from pto_jit.fractal.compile.hyperplane import NoSchedule, Vector, dot, hyperplane
+from pto_jit.fractal.compile.hyperplane import NoSchedule, Vector, hyperplane
 from pto_jit.fractal.compile.lists import (
     Access,
     Array,
@@ -211,6 +210,3 @@ def _name(value: Any) -> str:
 
 def root_of(item: WriteLeaf) -> Array:
     return item.array.root
-
-
-__all__ = ["Mapping", "Nest", "Scalar", "accesses", "depends_on", "distance", "dot", "outside", "perfect", "root_of"]

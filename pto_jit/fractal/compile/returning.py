@@ -149,6 +149,3 @@ def stacked(session: Session, view: View, *, joined: bool = False) -> Any:
     assert isinstance(start, Access)
     block = Block(start.array, start.index, count)
     return session.leaf(block, Leaf(extents, view.leaf.dtype))
-
-
-__all__ = ["FlatResult", "materialised", "number", "offsets", "returned", "stacked"]

@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Any
 from pto_jit.codegen.builtins.memory import view as view_of
 from pto_jit.codegen.builtins.promote import load_all
 from pto_jit.codegen.emit import I64, constant, index
-from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
+from pto_jit.codegen.values import Tensor, static_extent
 from pto_jit.dtypes import i64
-from pto_jit.fractal.compile.batching import Batch, demanded, row_extents
-from pto_jit.fractal.compile.expr import Condition, Expr, Fetch, Symbol, Writer, binary, number, of, operand
-from pto_jit.fractal.compile.layout import leaf_of, place
+from pto_jit.fractal.compile.batching import Batch, row_extents
+from pto_jit.fractal.compile.copies import Buffer, Copies, Segment, name_of, target_of
+from pto_jit.fractal.compile.expr import Condition, Expr, Fetch, Writer, binary, number, of, operand
 from pto_jit.fractal.compile.lists import (
     Access,
     Array,
     Choose,
-    Computed,
     Filled,
     Leaf,
     Read,
@@ -32,35 +31,15 @@ from pto_jit.fractal.compile.lists import (
     WriteLeaf,
     replaced,
 )
-from pto_jit.fractal.compile.nest import Nest, depends_on
+from pto_jit.fractal.compile.nest import depends_on
 from pto_jit.fractal.compile.sequential import variable_of
 from pto_jit.fractal.compile.wavefront import Cells, Planes, Wavefront
-from pto_jit.ir.nodes import For, If, Op, Operand, Var
-from pto_jit.ir.types import ScalarType, TileType
-from pto_jit.slotted import field, frozen, replace
+from pto_jit.ir.nodes import If, Op, Operand, Var
+from pto_jit.ir.types import TileType
+from pto_jit.slotted import frozen, replace
 
 if TYPE_CHECKING:
-    from pto_jit.codegen.emit import Emitter
-    from pto_jit.codegen.generator import Generator
-
-
-@frozen(eq=False)
-class Buffer:
-    """Rows of one read or write: a tensor, from a column on (reads that are concatenated share one).
-
-    base: the row at which those of the batch begin.
-    """
-
-    tensor: Tensor
-    column: Operand
-    base: Operand = field(default_factory=lambda: index(0))
-
-    def absolute(self, e: Emitter, row: Operand) -> Operand:
-        return e.op("add", [self.base, row])[0]
-
-    def at(self, e: Emitter, row: Operand) -> list[Operand]:
-        """The offsets of a row of the batch."""
-        return [self.absolute(e, row), *([index(0)] * (self.tensor.rank - 2)), self.column]
+    pass
 
 
 @frozen(eq=False)
@@ -96,17 +75,7 @@ class Packed:
         return self.base(at) + start + at[last] - low
 
 
-@frozen(eq=False)
-class Segment:
-    """Cells [low, high) of the segment loop, whose first row is `row`; `symbol`: its index."""
-
-    symbol: Symbol
-    low: Expr
-    high: Expr
-    row: Operand
-
-
-class Rows(Wavefront):
+class Rows(Copies):
     """A nest whose cells are rows (with `write_rows`; with `write_cells` it is any nest)."""
 
     packed = False
@@ -119,7 +88,7 @@ class Rows(Wavefront):
         count = self.e.fresh("cells", I64)
         for item in self.nest.cell:
             if isinstance(item, ReadLeaf):
-                name = _name(item.value)
+                name = name_of(item.value)
                 if name in shared:
                     once[name] = variable_of(item.value)
                 else:
@@ -147,7 +116,7 @@ class Rows(Wavefront):
         rows = writer.expr(groups * room)
         self.joined = self.concatenated(shared)
         for result, parts in self.joined.items():
-            leaves = {_name(i.value): i.leaf for i in self.nest.cell if isinstance(i, ReadLeaf)}
+            leaves = {name_of(i.value): i.leaf for i in self.nest.cell if isinstance(i, ReadLeaf)}
             widths = [number(0)]
             for part in parts:
                 widths.append(widths[-1] + operand(row_extents(leaves[part].extents)[-1]))
@@ -216,7 +185,7 @@ class Rows(Wavefront):
     def concatenated(self, shared: set[str]) -> dict[str, list[str]]:
         """Concatenations along the last axis of reads that have no other use: they are gathered side by side."""
         reads = {
-            _name(i.value): i.leaf
+            name_of(i.value): i.leaf
             for i in self.nest.cell
             if isinstance(i, ReadLeaf) and len(row_extents(i.leaf.extents)) == 1 and i.leaf.extents
         }
@@ -285,16 +254,16 @@ class Rows(Wavefront):
         for item in writes:
             ring = planes.rings.get(id(item.array.root))
             if isinstance(ring, Packed):
-                self.local[_target(item)] = Buffer(ring.tensor, index(0), writer.expr(ring.base(own)))
+                self.local[target_of(item)] = Buffer(ring.tensor, index(0), writer.expr(ring.base(own)))
         inside = {name for parts in self.joined.values() for name in parts}
         direct = {
-            _name(i.value): ring
+            name_of(i.value): ring
             for i in reads
-            if _name(i.value) not in inside
+            if name_of(i.value) not in inside
             for ring in [self.in_place(planes, i.read, own)]
             if ring is not None
         }
-        gathered = [i for i in reads if _name(i.value) not in direct]
+        gathered = [i for i in reads if name_of(i.value) not in direct]
         at_once = [i for i in gathered if self.is_together(planes, i, own)]
         one_by_one = [i for i in gathered if i not in at_once]
         rings = list({id(r): r for r in planes.rings.values() if isinstance(r, Packed)}.values())
@@ -312,23 +281,23 @@ class Rows(Wavefront):
         (some,) = e.op("gt", [count, index(0)])
 
         def compute() -> None:
-            names = [*self.joined, *(_name(i.value) for i in gathered if _name(i.value) not in inside)]
+            names = [*self.joined, *(name_of(i.value) for i in gathered if name_of(i.value) not in inside)]
             tiles = {name: self.rows_of(self.local[name], count) for name in names}
             for name, (ring, at) in direct.items():
                 tiles[name] = self.rows_of(Buffer(ring.tensor, index(0), writer.expr(ring.base(at))), count)
             once: dict[str, Operand] = {}
             cells = Cells(self.g, planes)
             for item in self.nest.cell:
-                if isinstance(item, ReadLeaf) and _name(item.value) in shared:
-                    var = e.fresh(_name(item.value), variable_of(item.value).type)
+                if isinstance(item, ReadLeaf) and name_of(item.value) in shared:
+                    var = e.fresh(name_of(item.value), variable_of(item.value).type)
                     if item.leaf.extents:
                         e.extents[var.name] = item.leaf.extents
                     cells.read(replaced(item.read, mapping), item.leaf, var, writer)
-                    once[_name(item.value)] = var
+                    once[name_of(item.value)] = var
             batch = Batch(e, count, tiles, once)
             batch.run([i for i in self.nest.cell if not (isinstance(i, Op) and _is(i, self.joined))])
             for item in writes:
-                buffer = self.local[_target(item)]
+                buffer = self.local[target_of(item)]
                 e.op("store", [batch.value(item.value), buffer.tensor.var, *buffer.at(e, index(0))])
             leaving = [item for item in writes if self.escaping(item.array.root)]
             for item in leaving:
@@ -380,7 +349,7 @@ class Rows(Wavefront):
         one, in the same order: where it has as many, they are the same.
         """
         e = self.e
-        buffer = self.local[_name(item.value)]
+        buffer = self.local[name_of(item.value)]
         if isinstance(read, Choose):
             cond = writer.condition(read.condition)
             with e.block() as then:
@@ -482,220 +451,6 @@ class Rows(Wavefront):
         symbol = self.nest.symbols[k]
         return all(symbol not in loop.length.symbols() for loop in self.nest.loops) and planes.h[k] in (0, 1)
 
-    # -- copies ----------------------------------------------------------------------------------------------------
-
-    def gather(self, planes: Planes, writer: Writer, segment: Segment, items: Sequence[ReadLeaf]) -> None:
-        for item in items:
-            buffer = self.local[_name(item.value)]
-            self.copy_in(planes, writer, segment, item.read, item.leaf, buffer, segment.low, segment.high)
-
-    def copy_in(
-        self,
-        planes: Planes,
-        writer: Writer,
-        segment: Segment,
-        read: Read,
-        leaf: Leaf,
-        buffer: Buffer,
-        low: Expr,
-        high: Expr,
-    ) -> None:
-        """Rows [low, high) of a segment from where they are."""
-        e = self.e
-
-        def again(read: Read, low: Expr, high: Expr) -> Callable[[], None]:
-            return lambda: self.copy_in(planes, writer, segment, read, leaf, buffer, low, high)
-
-        if isinstance(read, Choose):
-            step = read.condition.value.coefficient(segment.symbol)
-            if step == 0:
-                cond = writer.condition(read.condition)
-                with e.block() as then:
-                    again(read.then, low, high)()
-                with e.block() as otherwise:
-                    again(read.otherwise, low, high)()
-                e.append(If(cond, tuple(then), tuple(otherwise), e.loc))
-                return
-            if read.condition.kind == "zero" and step in (1, -1):
-                at = (of(segment.symbol) * step - read.condition.value) * step
-                before = binary("min", high, binary("max", low, at))
-                after = binary("max", low, binary("min", high, at + 1))
-                self.if_any(writer, low, before, again(read.otherwise, low, before))
-                self.if_any(writer, before, after, again(read.then, before, after))
-                self.if_any(writer, after, high, again(read.otherwise, after, high))
-                return
-        elif (
-            isinstance(read, (Access, Filled, Computed))
-            and leaf.extents
-            and self.copy_at_once(planes, writer, segment, read, leaf, buffer, low, high)
-        ):
-            return
-        self.row_by_row(
-            planes,
-            writer,
-            segment,
-            low,
-            high,
-            lambda w, row: self.store_row(buffer, row, Cells(self.g, planes), read, leaf, w),
-        )
-
-    def if_any(self, writer: Writer, low: Expr, high: Expr, body: Callable[[], None]) -> None:
-        start, stop = writer.expr(low), writer.expr(high)
-        (some,) = self.e.op("lt", [start, stop])
-        self.guarded(some, body)
-
-    def row_by_row(
-        self,
-        planes: Planes,
-        writer: Writer,
-        segment: Segment,
-        low: Expr,
-        high: Expr,
-        body: Callable[[Writer, Operand], None],
-    ) -> None:
-        start = writer.expr(low)
-
-        def one(w: Writer) -> None:
-            (past,) = self.e.op("sub", [w.values[segment.symbol], writer.expr(segment.low)])
-            (row,) = self.e.op("add", [segment.row, past])
-            body(w, row)
-
-        if segment.symbol == planes.single:  # a segment of one cell, whose index is fixed
-            body(writer, segment.row)
-            return
-        self.counted(writer, segment.symbol, writer.expr(high), one, start=start)
-
-    def store_row(self, buffer: Buffer, row: Operand, cells: Cells, read: Read, leaf: Leaf, writer: Writer) -> None:
-        e = self.e
-        var = e.fresh("cell", variable_of_type(leaf))
-        cells.read(read, leaf, var, writer)
-        if not leaf.extents:
-            e.op("setelem", [var, buffer.tensor.var, *buffer.at(e, row)])
-            return
-        extents = row_extents(leaf.extents)
-        (tile,) = e.op("reshape", [var, index(1), *extents])
-        e.op("store", [tile, buffer.tensor.var, *buffer.at(e, row)])
-
-    def copy_at_once(
-        self,
-        planes: Planes,
-        writer: Writer,
-        segment: Segment,
-        read: Read,
-        leaf: Leaf,
-        buffer: Buffer,
-        low: Expr,
-        high: Expr,
-    ) -> bool:
-        """Rows that lie one after the other, or are all the same; False where neither is known."""
-        e = self.e
-        extents = row_extents(leaf.extents)
-        count = writer.expr(high - low)
-        target = writer.expr(operand(segment.row) + low - segment.low)
-        if isinstance(read, Filled):
-            rows = e.op("full", [constant(read.value, leaf.dtype), count, *extents])[0]
-            e.op("store", [rows, buffer.tensor.var, *buffer.at(e, target)])
-            return True
-        if isinstance(read, Computed):
-            assert isinstance(read.value, Tile)
-            (one,) = e.op("reshape", [read.value.var, index(1), *extents])
-            rows = e.op("broadcast_to", [one, count, *extents])[0]
-            e.op("store", [rows, buffer.tensor.var, *buffer.at(e, target)])
-            return True
-        assert isinstance(read, Access)
-        ring = planes.rings.get(id(read.array.root))
-        if segment.symbol == planes.single:
-            tensor, row = self.source(planes, writer, read)
-        else:
-            root = read.array.root
-            where = ring.row(read.index) if ring else read.index[0] if root.argument else root.layout.row(read.index)
-            if where.coefficient(segment.symbol) != 1:
-                return False
-            at = where.replace({segment.symbol: low})
-            tensor = ring.tensor if ring else root.argument[0] if root.argument else root.tensor
-            row = writer.expr(at)
-        part = view_of(self.g, tensor, [row, *([index(0)] * (tensor.rank - 1))], [count, *tensor.extents[1:]])
-        rows = load_all(self.g, part).var
-        if tuple(tensor.extents[1:]) != extents:
-            (rows,) = e.op("reshape", [rows, count, *extents])
-        e.op("store", [rows, buffer.tensor.var, *buffer.at(e, target)])
-        return True
-
-    def source(self, planes: Planes, writer: Writer, read: Access) -> tuple[Tensor, Operand]:
-        ring = planes.rings.get(id(read.array.root))
-        if ring is not None:
-            return ring.tensor, writer.expr(ring.row(read.index))
-        return place(self.g, writer, read.array, read.index)
-
-    def scatter(
-        self, planes: Planes, writer: Writer, segment: Segment, item: WriteLeaf, own: tuple[Expr, ...], uniform: bool
-    ) -> None:
-        """The rows of a segment to the memory behind the nest; `uniform`: they are known to be the last of folds."""
-        root = item.array.root
-        buffer = self.local[_target(item)]
-        if uniform:
-            self.copy_out(planes, writer, segment, buffer, root.tensor, root.layout.row(own), root.leaf)
-        else:
-            self.if_last_row(planes, root, own, writer, segment, buffer)
-
-    def if_last_row(
-        self, planes: Planes, root: Any, at: tuple[Expr, ...], writer: Writer, segment: Segment, buffer: Buffer
-    ) -> None:
-        where = root.layout.row(at)
-        varying = [k for k in root.folded if at[k].coefficient(segment.symbol) != 0]
-        if not varying:
-            self.if_last(
-                root, at, writer, lambda: self.copy_out(planes, writer, segment, buffer, root.tensor, where, root.leaf)
-            )
-            return
-
-        def one(w: Writer, row: Operand) -> None:
-            self.if_last(root, at, w, lambda: self.copy_row(buffer, row, root.tensor, w.expr(where), root.leaf))
-
-        self.row_by_row(planes, writer, segment, segment.low, segment.high, one)
-
-    def copy_out(
-        self, planes: Planes, writer: Writer, segment: Segment, buffer: Buffer, tensor: Tensor, where: Expr, leaf: Leaf
-    ) -> None:
-        e = self.e
-        if leaf.extents and (segment.symbol == planes.single or where.coefficient(segment.symbol) == 1):
-            count = writer.expr(segment.high - segment.low)
-            row = writer.expr(
-                where.replace({segment.symbol: segment.low}) if segment.symbol != planes.single else where
-            )
-            own = buffer.tensor
-            zeros = [index(0)] * (own.rank - 1)
-            part = view_of(self.g, own, [buffer.absolute(e, segment.row), *zeros], [count, *own.extents[1:]])
-            rows = load_all(self.g, part).var
-            if tuple(own.extents[1:]) != tuple(tensor.extents[1:]):
-                (rows,) = e.op("reshape", [rows, count, *tensor.extents[1:]])
-            e.op("store", [rows, tensor.var, row, *([index(0)] * (tensor.rank - 1))])
-            return
-        self.row_by_row(
-            planes,
-            writer,
-            segment,
-            segment.low,
-            segment.high,
-            lambda w, row: self.copy_row(buffer, row, tensor, w.expr(where), leaf),
-        )
-
-    def copy_row(self, buffer: Buffer, row: Operand, tensor: Tensor, where: Operand, leaf: Leaf) -> None:
-        e = self.e
-        if not leaf.extents:
-            (value,) = e.op("getelem", [buffer.tensor.var, *buffer.at(e, row)])
-            e.op("setelem", [value, tensor.var, where])
-            return
-        tile = load_all(self.g, leaf_of(self.g, buffer.tensor, buffer.absolute(e, row)))
-        (shaped,) = e.op("reshape", [tile.var, *leaf.extents])
-        self.store(tensor, where, shaped, leaf)
-
-
-def variable_of_type(leaf: Leaf) -> Any:
-    return (
-        TileType(leaf.dtype, tuple(static_extent(x) for x in leaf.extents)) if leaf.extents else ScalarType(leaf.dtype)
-    )
-
 
 def _decided(read: Read, known: dict[Condition, bool]) -> Read:
     """Without the choice that `known` makes."""
@@ -708,23 +463,10 @@ def _is(op: Op, results: dict[str, Any]) -> bool:
     return any(v.name in results for v in op.results)
 
 
-def _name(value: Scalar | Tile) -> str:
-    var = variable_of(value)
-    assert isinstance(var, Var)
-    return var.name
-
-
-def _target(item: WriteLeaf) -> str:
-    return f"{item.array.root.name} written"
-
-
 def _buffered(item: Any, shared: set[str]) -> str | None:
     """The name of the buffer of a read or write whose leaves differ from cell to cell."""
     if isinstance(item, WriteLeaf):
-        return _target(item)
-    if isinstance(item, ReadLeaf) and _name(item.value) not in shared:
-        return _name(item.value)
+        return target_of(item)
+    if isinstance(item, ReadLeaf) and name_of(item.value) not in shared:
+        return name_of(item.value)
     return None
-
-
-__all__ = ["Condition", "For", "Generator", "Nest", "Rows", "Segment", "demanded"]

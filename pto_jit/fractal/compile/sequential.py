@@ -36,7 +36,6 @@ from pto_jit.fractal.compile.session import part_of
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import For, If, Op, Operand, Scope, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
-from pto_jit.slotted import replace
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
@@ -250,6 +249,3 @@ def accessed(read: Read) -> Iterator[Array]:
         yield from accessed(read.otherwise)
     elif isinstance(read, (Access, Block)):
         yield read.array.root
-
-
-__all__ = ["RECORDS", "ScalarType", "Sequential", "accessed", "has_records", "records", "replace", "variable_of"]

@@ -412,6 +412,3 @@ def part_of(g: Generator, part: Part, starts: list[Operand]) -> Tensor | Tile:
     from pto_jit.codegen.builtins.memory import tile_view
 
     return tile_view(g, part.source, starts, part.extents, ())
-
-
-__all__ = ["Argument", "Session", "part_of", "session_of"]

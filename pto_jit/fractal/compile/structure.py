@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pto_jit.fractal.compile.lists import Lists, View, views_of
+from pto_jit.fractal.compile.lists import Lists, View
 from pto_jit.slotted import frozen
 
 if TYPE_CHECKING:
@@ -101,6 +101,3 @@ def listed(session: Session, structure: Structure, views: Iterator[View]) -> Any
 
 def _tuple(kind: type, items: Sequence[Any]) -> Any:
     return kind._make(items) if hasattr(kind, "_make") else tuple(items)  # type: ignore[attr-defined]
-
-
-__all__ = ["Group", "Single", "Structure", "listed", "put_together", "taken_apart", "views_of"]

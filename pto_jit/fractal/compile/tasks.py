@@ -191,6 +191,3 @@ def _decided(read: Read, known: dict[Condition, bool]) -> Read:
     while isinstance(read, Choose):
         read = read.then if known[read.condition] else read.otherwise
     return read
-
-
-__all__ = ["MOST_CASES", "Tasks"]

@@ -15,21 +15,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pto_jit.codegen.builtins.memory import view as view_of
 from pto_jit.codegen.builtins.promote import load_all
-from pto_jit.codegen.emit import I64, constant, index
-from pto_jit.codegen.values import Tensor, Tile
-from pto_jit.fractal.compile.batching import Batch, NotBatchable, demanded, row_extents
+from pto_jit.codegen.emit import I64, index
+from pto_jit.codegen.values import Tensor
+from pto_jit.fractal.compile.batching import NotBatchable, demanded
 from pto_jit.fractal.compile.expr import Expr, Symbol, Writer, binary, number, of
 from pto_jit.fractal.compile.hyperplane import Vector, dot
 from pto_jit.fractal.compile.layout import Layout, laid_out, leaf_of
 from pto_jit.fractal.compile.lists import (
     Access,
     Array,
-    Choose,
     Compute,
-    Dim,
-    Filled,
     Leaf,
     Loop,
     Read,
@@ -37,9 +33,9 @@ from pto_jit.fractal.compile.lists import (
     WriteLeaf,
     replaced,
 )
-from pto_jit.fractal.compile.nest import Nest, accesses, depends_on
+from pto_jit.fractal.compile.nest import Nest, depends_on
 from pto_jit.fractal.compile.sequential import Sequential, variable_of
-from pto_jit.ir.nodes import For, If, Op, Operand, Var
+from pto_jit.ir.nodes import For, If, Operand, Var
 from pto_jit.slotted import frozen, mutable
 
 if TYPE_CHECKING:
@@ -373,23 +369,3 @@ class Cells(Sequential):
                     return self.e.op("reshape", [tile.var, *leaf.extents])[0]
                 return tile.var
         return Sequential.value(self, read, leaf, writer)
-
-
-__all__ = [
-    "Access",
-    "Batch",
-    "Cells",
-    "Choose",
-    "Dim",
-    "Filled",
-    "NotBatchable",
-    "Op",
-    "Planes",
-    "Ring",
-    "Tile",
-    "Wavefront",
-    "accesses",
-    "constant",
-    "row_extents",
-    "view_of",
-]

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: MIT
+"""`dilated_map`: a body on strided parts of a list; and `filter`, which kernels do not have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pto_jit.errors import CompilationError, TypeMismatchError
+from pto_jit.fractal.compile.expr import Expr, binary, of
+from pto_jit.fractal.compile.functions import asked_of, mapped
+from pto_jit.fractal.compile.lists import (
+    Dim,
+    Lists,
+    View,
+)
+from pto_jit.fractal.compile.session import session_of
+
+if TYPE_CHECKING:
+    from pto_jit.codegen.generator import Generator
+
+
+def filter_(g: Generator, fn: Any, x: Any, **kwargs: Any) -> Any:
+    raise g.error(
+        CompilationError,
+        "ft.filter decides lengths by data, which a kernel cannot",
+        code="PTO-F106",
+        hint="filter before the call, eagerly; or keep all elements and use `pl.where` on what they give",
+    )
+
+
+def dilated_map(g: Generator, fn: Any, x: Any, dilation: Any, **kwargs: Any) -> Any:
+    """`fn` of each of the `dilation` strided parts of a list, put back in their places."""
+    session = session_of(g)
+    asked = asked_of(g, "dilated_map", fn, kwargs)
+    lists = session.lists(x, "ft.dilated_map")
+    n, d = lists.length, session.expr(dilation, "the dilation")
+    from pto_jit.fractal.compile.access import reindexed
+
+    def part(r: Expr) -> Any:
+        return reindexed(session, lists, binary("floordiv", n - r + d - 1, d), lambda k: k * d + r)
+
+    found = mapped(session, fn, part, binary("min", d, n), asked)
+
+    def interleaved(result: Any) -> Any:
+        if isinstance(result, tuple):
+            return tuple(interleaved(r) for r in result)
+        if not isinstance(result, Lists) or len(result.first.dims) < 2:
+            raise g.error(
+                TypeMismatchError,
+                "the body of ft.dilated_map gives no list",
+                code="PTO-F126",
+                hint="it gets a list, and gives one of the same length",
+            )
+
+        def view(v: View) -> View:
+            k = session.symbol("k")
+            inner = v.at(binary("mod", of(k), d)).at(binary("floordiv", of(k), d))
+            return View((Dim(k, n), *inner.dims), inner.read, inner.leaf)
+
+        from pto_jit.fractal.compile.lists import map_views
+
+        return Lists(session, map_views(result.items, view), max(result.around - 1, 1))
+
+    return interleaved(found)
