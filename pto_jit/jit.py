@@ -392,8 +392,9 @@ def jit(
 def jit(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Compile a Python function (a `def` or a lambda) for the CPU it is called on.
 
-    target: "cpu", "c" or "neon" (see docs/sources.md), or "cuda" (docs/cuda.md); debug: check element bounds, races and
-    assertions; fastmath: allow reassociation and contraction; num_threads: workers of this kernel (default:
+    target: "cpu", "c" or "neon" (docs/sources.md), "cuda" (docs/cuda.md), or "ascend" (docs/ascend.md); debug: check
+    element bounds, races and assertions; fastmath: allow reassociation and contraction; num_threads: workers of this
+    kernel (default:
     `pto.config.num_threads`); cache: keep compiled code on disk.
     """
     chosen = Options.of(options)
