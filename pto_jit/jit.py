@@ -394,8 +394,7 @@ def jit(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     target: "cpu", "c" or "neon" (docs/sources.md), "cuda" (docs/cuda.md), or "ascend" (docs/ascend.md); debug: check
     element bounds, races and assertions; fastmath: allow reassociation and contraction; num_threads: workers of this
-    kernel (default:
-    `pto.config.num_threads`); cache: keep compiled code on disk.
+    kernel (default: `pto.config.num_threads`); cache: keep compiled code on disk.
     """
     chosen = Options.of(options)
     if fn is None:
