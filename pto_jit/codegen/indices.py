@@ -51,14 +51,26 @@ def is_comprehension(g: Generator, stmt: ast.stmt) -> bool:
         return False
     if isinstance(stmt, ast.With):
         return all(_is_exists(g, item.context_expr) for item in stmt.items)
-    if isinstance(stmt, ast.Assign) and len(stmt.targets) == 1 and isinstance(stmt.targets[0], ast.Name):
-        return any(_of_elements(g, node) or _computes(g, node) for node in ast.walk(stmt.value))
+    if isinstance(stmt, ast.Assign) and named(stmt):
+        return any(_of_elements(g, node) or _computes(g, node) for _, e in named(stmt) for node in ast.walk(e))
     if not isinstance(stmt, (ast.Assign, ast.AugAssign)):
         return False
     target = stmt.targets[0] if isinstance(stmt, ast.Assign) else stmt.target
     return isinstance(target, ast.Subscript) and (
         _of_elements(g, target) or any(_of_elements(g, node) for node in ast.walk(stmt.value))
     )
+
+
+def named(stmt: ast.stmt) -> list[tuple[str, ast.expr]]:
+    """The names that an assignment gives to expressions, one each; empty for other statements."""
+    if not isinstance(stmt, ast.Assign) or len(stmt.targets) != 1:
+        return []
+    target, value = stmt.targets[0], stmt.value
+    pairs = [(target, value)]
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        pairs = list(zip(target.elts, value.elts, strict=True))
+    found = [(t.id, v) for t, v in pairs if isinstance(t, ast.Name)]
+    return found if len(found) == len(pairs) else []
 
 
 def _of_elements(g: Generator, node: ast.AST) -> bool:
@@ -101,14 +113,14 @@ def comprehension(g: Generator, stmt: ast.stmt, following: Sequence[ast.stmt]) -
     if function is not None:
         g.node = stmt
         for text in function.warnings:
-            from pto_jit.comprehensions.function import warn
+            from pto_jit.comprehensions.version import warn
 
             warn(f"{g.frame.name}: {text}")
         g.calls.call(function.function, tuple(values[n] for n in function.arguments), {})
     for node in run:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            name = node.targets[0].id
-            g.bind(g.frame, name, Let(node.value, {n: g.lookup(n_) for n, n_ in _names(node.value).items()}), node)
+        lets = [(name, Let(e, {n: g.lookup(at) for n, at in _names(e).items()})) for name, e in named(node)]
+        for name, let in lets:
+            g.bind(g.frame, name, let, node)
     return len(run) - 1
 
 
@@ -123,11 +135,10 @@ def _function(g: Generator, run: Sequence[ast.stmt]) -> tuple[Inlined | None, di
 
     around = Surroundings()
     values: dict[str, Any] = {}
-    named: set[str] = set()
+    known: set[str] = set()
     for stmt in run:
-        _collect(g, stmt, named, around, values)
-        if isinstance(stmt, ast.Assign) and isinstance(stmt.targets[0], ast.Name):
-            named.add(stmt.targets[0].id)
+        _collect(g, stmt, known, around, values)
+        known.update(name for name, _ in named(stmt))
     if not any(_writes(stmt) for stmt in run):
         return None, values
     _types(g, run, around, values)
@@ -138,12 +149,12 @@ def _writes(stmt: ast.stmt) -> bool:
     return any(isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store) for n in ast.walk(stmt))
 
 
-def _collect(g: Generator, node: ast.AST, named: set[str], around: Surroundings, values: dict[str, Any]) -> None:
+def _collect(g: Generator, node: ast.AST, known: set[str], around: Surroundings, values: dict[str, Any]) -> None:
     """What the names of a statement mean, but for those that statements before it name."""
     from pto_jit.comprehensions.inline import no_element, rebound
 
     for name, place in {**_targets(node), **_names(node)}.items():
-        if name in named or name in values or name in around.axes or name in around.others or name in around.lets:
+        if name in known or name in values or name in around.axes or name in around.others or name in around.lets:
             continue
         value = g.lookup(ast.copy_location(ast.Name(name, ast.Load()), place))
         if isinstance(value, Axis):
@@ -159,7 +170,7 @@ def _collect(g: Generator, node: ast.AST, named: set[str], around: Surroundings,
             for part, meant in value.names.items():
                 if g.lookup(ast.copy_location(ast.Name(part, ast.Load()), place)) is not meant:
                     raise rebound(g.loc(place), part, name)
-            _collect(g, value.expression, named, around, values)
+            _collect(g, value.expression, known, around, values)
             around.lets[name] = value.expression
         else:
             around.others[name] = value

@@ -133,9 +133,8 @@ class _Names:
         """The expression of elements at indices that a name stands for, None when it is something else: that of the
         last assignment to it above its use."""
         found = [
-            n.value for n in ast.walk(self.function or node)
-            if isinstance(n, ast.Assign) and n.lineno < node.lineno and len(n.targets) == 1
-            and isinstance(n.targets[0], ast.Name) and n.targets[0].id == node.id
+            value for n in ast.walk(self.function or node) if isinstance(n, ast.Assign) and n.lineno < node.lineno
+            for name, value in _named(n) if name == node.id
         ]  # fmt: skip
         last = max(found, key=lambda e: e.lineno, default=None)
         if last is None or isinstance(self.meaning(node.id), Axis):
@@ -149,6 +148,15 @@ class _Names:
         a = self.around
         tensors = tuple((n, p.dtype, p.sizes) for n, p in a.tensors.items())
         return tensors, tuple(a.scalars.items()), tuple(a.axes.items()), [(n, _Same(v)) for n, v in a.others.items()]
+
+
+def _named(stmt: ast.Assign) -> list[tuple[str, ast.expr]]:
+    """The names that an assignment gives to expressions, one each."""
+    target, value = stmt.targets[0], stmt.value
+    pairs = [(target, value)]
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        pairs = list(zip(target.elts, value.elts, strict=True))
+    return [(t.id, v) for t, v in pairs if isinstance(t, ast.Name)]
 
 
 class _Same:

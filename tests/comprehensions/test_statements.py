@@ -149,7 +149,8 @@ def test_ranges_padding_existence_and_numbers() -> None:
         with pl.exists(X[i]):
             out[i] = pl.sum(pl.pad(X[i + k - 1], 0.0) * scale)
         total[()] = pl.sum(X[i] if X[i] > 0 else pl.f32(0))
-        out[i] += total[()] + pl.f32(i)
+        whole, place = total[()] * X[i] / X[i], pl.f32(i)
+        out[i] += whole + place
         out[i] = pl.max(pl.pad(X[i - k], -1.0), init=out[i])
 
     x = array(9)
