@@ -84,6 +84,9 @@ def _create(cg: Generator, shape: Any, dtype: Any, value: Any, what: str) -> Ten
         if not extents:
             return fill  # type: ignore[return-value]  # a shape of () is a number
         return cg.e.tile("full", [fill.operand, *extents], extents=extents, generated=True)
+    if not extents:
+        raise cg.error(ShapeError, f"pl.{what} of shape () in orchestration: memory has at least one axis",
+                       code="PTO-H029", hint="use a number, or a tensor of shape [1]")  # fmt: skip
     args: list[Operand] = list(extents)
     attrs: dict[str, Any] = {"dtype": wanted}
     if value is not None:

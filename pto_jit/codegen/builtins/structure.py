@@ -41,6 +41,9 @@ def reshape(cg: Generator, x: Any, shape: Any) -> Tile | Tensor:
         raise cg.error(ShapeError, f"pl.reshape: {shape_text(value.extents)} has {before} elements, "
                        f"{shape_text(extents)} has {after}", code="PTO-H020",
                        hint="-1 computes one extent")  # fmt: skip
+    if not extents and value.extents:
+        raise cg.error(ShapeError, "pl.reshape to the shape ()", code="PTO-H029",
+                       hint="index the one element, as in `t[0]`: it is a number")  # fmt: skip
     if isinstance(value, Tensor):
         if not layout_is_contiguous(value.var):
             raise cg.error(ShapeError, "pl.reshape of a view that is not contiguous", code="PTO-H021",
