@@ -284,10 +284,7 @@ def _topk(op: Op, args: list[Value], context: Context) -> tuple[Value, ...]:
 
 
 def _histogram(op: Op, args: list[Value], context: Context) -> Value:
-    t, kind = args[0], op.results[0].type
-    if isinstance(kind, TileType) and kind.rank == 1 and t.rank > 1:  # over the whole tile
-        t = tile(t.data.reshape(-1))
-    return tiles.histogram(t, _int(op, "bins"))
+    return tiles.histogram(args[0], _int(op, "bins"))
 
 
 # -- scalars and the outside world --------------------------------------------------------------------------------

@@ -26,8 +26,9 @@ def topk(op: str, args: Args, attrs: Attrs, regions: Regions) -> Types:
 
 
 def histogram(op: str, args: Args, attrs: Attrs, regions: Regions) -> Types:
-    checks.kind(op, checks.tile(op, args[0]).dtype, "iu")
-    return (TileType(i32, (checks.positive(op, attrs["bins"], "bins"),)),)
+    t = checks.tile(op, args[0])
+    checks.kind(op, t.dtype, "iu")
+    return (TileType(i32, (*t.shape[:-1], checks.positive(op, attrs["bins"], "bins"))),)
 
 
 ROWS: tuple[OpRow, ...] = (
@@ -37,6 +38,6 @@ ROWS: tuple[OpRow, ...] = (
           "order", sort, 1, 1, optional=("descending",)),
     OpRow("topk", "order", "topk(t) {k}", "the k largest of the last axis, descending, and their i32 places", topk,
           1, 1, required=("k",)),
-    OpRow("histogram", "order", "histogram(t) {bins}", "i32 counts of the integers 0 to bins - 1 over the whole tile",
+    OpRow("histogram", "order", "histogram(t) {bins}", "i32 counts of the integers 0 to bins - 1 along the last axis",
           histogram, 1, 1, required=("bins",)),
 )  # fmt: skip

@@ -497,9 +497,9 @@ def order(w: Writer) -> None:
         w.line(f"{first}, {second} = pl.topk({v.name}, {k})")
         w.values.append(Value(first, v.dtype, axes, True, v.bound))
         w.values.append(Value(second, "i32", axes, True, 100.0))
-    elif kind == "histogram" and v.is_int and v.rank == 1:
+    elif kind == "histogram" and v.is_int:
         bins = w.rng.choice([1, 4, 9])
-        w.define(f"pl.histogram({v.name}, {bins})", "i32", (constant_axis(bins),), bound=100)
+        w.define(f"pl.histogram({v.name}, {bins})", "i32", (*v.axes[:-1], constant_axis(bins)), bound=100)
 
 
 def gather(w: Writer) -> None:

@@ -207,6 +207,20 @@ def test_topk_and_histogram() -> None:
     np.testing.assert_array_equal(pto.jit(lambda t: pl.histogram(t, 4))(n), [1, 0, 3, 2])
 
 
+def test_histogram_counts_along_the_last_axis() -> None:
+    @pto.jit
+    def counts(x: pl.Tensor, y: pl.Tensor):
+        for r in pl.range(0, x.shape[0], 4):  # the last tile is partial
+            pl.store(pl.histogram(pl.load(x, [r, 0], [4, 8]), 3), [r, 0], y)
+
+    x = np.random.default_rng(0).integers(-1, 5, (6, 7)).astype(np.int32)
+    y = np.full((6, 3), -1, np.int32)
+    counts(x, y)
+    np.testing.assert_array_equal(y, [[np.count_nonzero(row == k) for k in range(3)] for row in x])
+    cube = x.reshape(2, 3, 7)
+    np.testing.assert_array_equal(pto.jit(lambda t: pl.histogram(t, 3))(cube), y.reshape(2, 3, 3))
+
+
 def test_indirect_access_reads_and_writes_like_numpy() -> None:
     x, places = array("float32", (8, 5)), np.array([3, 0, 7, 3], np.int32)
     np.testing.assert_array_equal(pto.jit(lambda t, i: t[pl.load(i), :])(x, places), x[places])

@@ -226,7 +226,7 @@ ACCEPTED |= {
     "sort": ["%o = tsort %t {descending=true} : !pto.tile<8x8xf32>"],
     "argsort": ["%o = targsort %t {descending=false} : !pto.tile<8x8xi32>"],
     "topk": ["%o, %o2 = ttopk %t {k=3} : !pto.tile<8x3xf32>, !pto.tile<8x3xi32>"],
-    "histogram": ["%o = thistogram %ti {bins=16} : !pto.tile<16xi32>"],
+    "histogram": ["%o = thistogram %ti {bins=16} : !pto.tile<8x16xi32>"],
     "print": ['tprint %t, %n {fmt="t = {}, n = {}"}', 'sprint {fmt="done"}'],
     "assert": ['sassert %b {message="no"}', 'sassert %b {always=true, error="LaunchError", message="no"}'],
 }  # fmt: skip

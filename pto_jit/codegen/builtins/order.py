@@ -53,4 +53,4 @@ def histogram(cg: Generator, x: Any, bins: Any) -> Tile:
         raise cg.error(
             TypeMismatchError, f"pl.histogram of {tile.dtype}", code="PTO-T061", hint="cast it to an integer"
         )
-    return cg.e.tile("histogram", [tile.var], {"bins": count}, extents=(index(count),))
+    return cg.e.tile("histogram", [tile.var], {"bins": count}, extents=(*tile.extents[:-1], index(count)))

@@ -262,7 +262,7 @@ def scatter_memory(e: Emit, x: Operand, value: Operand, places: Operand) -> Last
 
 
 def histogram(e: Emit, x: Operand, bins: int) -> Last:
-    return "reshape", (e("histogram", x, bins=bins), *indices((1, bins))), {}
+    return "reshape", (e("histogram", _flat(e, x, "histogram"), bins=bins), *indices((1, bins))), {}
 
 
 def ordered(op: str) -> Expand:

@@ -183,20 +183,22 @@ def write_topk(w: FunctionWriter, op: Op) -> None:
 
 
 def write_histogram(w: FunctionWriter, op: Op) -> None:
-    """Counts of the integers below `bins` over the whole tile; others are left out."""
+    """Counts of the integers below `bins` along the last axis; others are left out."""
     bins: Any = op.attr("bins")
     code = w.code
     tile = w.tile(op.args[0])
     result = op.results[0]
     assert isinstance(result.type, TileType)
-    out = new_tile(w, result, (bins,), (bins,))
-    each(w, [bins], lambda i: write(w, out, i, number(I32, 0)))
+    extents = (*tile.valid[:-1], bins)
+    out = new_tile(w, result, (*tile.declared[:-1], bins), extents)
+    each(w, extents, lambda i: write(w, out, i, number(I32, 0)))
     from pto_jit.dtypes import i64 as wide_dtype
 
     def count(i: list[Index]) -> None:
         value = cast(w.b, read(w, tile, i), tile.dtype, wide_dtype)
         with code.when(w.b.icmp_unsigned("<", value, number(I64, bins))):
-            write(w, out, [value], w.b.add(read(w, out, [value]), number(I32, 1)))
+            place = [*i[:-1], value]
+            write(w, out, place, w.b.add(read(w, out, place), number(I32, 1)))
 
     each(w, tile.valid, count)
     give(w, result, out)
