@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -62,20 +63,20 @@ def grid_wavefront(src: jax.Array, trg: jax.Array, *weights: jax.Array) -> tuple
     inside = ((s >= 0) & (s < source))[:, :, None, None]
     skewed = jnp.clip(s, 0, source - 1)
     back = jnp.arange(target)[:, None] + jnp.arange(source)[None]  # the plane of a position
+
+    def step(w: Any, state: Any, cur: Any) -> tuple[Any, Any]:
+        hx, hy = state
+        above = jnp.concatenate([jnp.zeros_like(hx[:1]), hx[:-1]], 0)
+        c = jnp.concatenate([above, hy], -1).reshape(target * batch, 2 * hidden)
+        h = jnp.tanh((c @ w).reshape(target, batch, 2 * hidden) + cur[0])
+        h = jnp.where(cur[1], h, 0.0)
+        state = h[..., :hidden], h[..., hidden:]
+        return state, state
+
     for d in range(len(weights[0])):
         pre, w = _inputs(x, y, d, weights)
-
-        def step(state: Any, cur: Any, w: jax.Array = w) -> tuple[Any, Any]:
-            hx, hy = state
-            above = jnp.concatenate([jnp.zeros_like(hx[:1]), hx[:-1]], 0)
-            c = jnp.concatenate([above, hy], -1).reshape(target * batch, 2 * hidden)
-            h = jnp.tanh((c @ w).reshape(target, batch, 2 * hidden) + cur[0])
-            h = jnp.where(cur[1], h, 0.0)
-            state = h[..., :hidden], h[..., hidden:]
-            return state, state
-
         zeros = jnp.zeros((target, batch, hidden), x.dtype)
-        _, (hx, hy) = jax.lax.scan(step, (zeros, zeros), (pre[at, skewed], inside))
+        _, (hx, hy) = jax.lax.scan(partial(step, w), (zeros, zeros), (pre[at, skewed], inside))
         x, y = (h[back, jnp.arange(target)[:, None]] for h in (hx, hy))
     return _ended(x, y)
 
