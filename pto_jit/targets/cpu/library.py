@@ -34,7 +34,7 @@ def compile_objects(
         if isinstance(variable, ir.GlobalVariable):  # names that only a loader in this process looks for
             variable.linkage = "internal"
     with LLVM_LOCK:
-        ref = llvm.parse_assembly(str(writer.llvm))
+        ref = llvm.parse_assembly(writer.text())
         machine = _machine()
         optimise(ref, machine, bool(writer.loops))
         files = {f"{module.name}.o": machine.emit_object(ref)}

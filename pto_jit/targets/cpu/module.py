@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 from llvmlite import ir
 
 from pto_jit.errors import NOWHERE, BoundsError, KernelAssertionError, LaunchError, Loc
@@ -49,6 +51,16 @@ class ModuleWriter:
     def print_site(self, fmt: str, kinds: tuple[str, ...], loc: Loc) -> int:
         self.print_sites.append(PrintSite(fmt, kinds, loc))
         return len(self.print_sites) - 1
+
+    def text(self) -> str:
+        """The module as text, in which LLVM vectorises scalar loops only.
+
+        Other functions hold vectors of our own and their remainders, in which its vectoriser finds nothing to do, and
+        now and then aborts the process: LLVM 22 with assertions, as llvmlite has it, on "VPlan cost model and legacy
+        cost model disagreed".
+        """
+        text = str(self.llvm)
+        return text if not self.loops else f"{_scalar_loops_apart(text, self.loops)}; ;loops\n"
 
     def unique(self, name: str) -> str:
         return self.llvm.get_unique_name(name)
@@ -114,3 +126,28 @@ class ModuleWriter:
 
 
 __all__ = ["I8", "BoundsError", "Host", "KernelAssertionError", "LaunchError", "ModuleWriter", "PrintSite", "Site"]
+
+
+_DEFINED, _LABEL, _TARGET, _NODE = (
+    re.compile(p) for p in (r'.*?@"?([^"(]+)"?\(', r'"?([^"\s;]+)"?:', r'label %"?([^",]+)"?', r"!(\d+) = ")
+)
+
+
+def _scalar_loops_apart(text: str, scalar: set[str]) -> str:
+    """Mark the loops of all functions but `scalar` as not to be vectorised, at their branches back."""
+    lines = text.split("\n")
+    off = free = 1 + max((int(m[1]) for m in map(_NODE.match, lines) if m), default=-1)
+    name, above = "", set[str]()
+    for k, line in enumerate(lines):
+        if line.startswith("define"):
+            found = _DEFINED.match(line)
+            assert found is not None
+            name, above = found[1], set[str]()
+        elif label := _LABEL.match(line):
+            above.add(label[1])
+        elif line.startswith("  br ") and name not in scalar and not above.isdisjoint(_TARGET.findall(line)):
+            free += 1
+            lines[k] = f"{line}, !llvm.loop !{free}"
+    lines.append(f'!{off} = !{{!"llvm.loop.vectorize.enable", i1 false}}')
+    lines += [f"!{k} = distinct !{{!{k}, !{off}}}" for k in range(off + 1, free + 1)]
+    return "\n".join([*lines, ""])

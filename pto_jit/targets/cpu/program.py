@@ -29,7 +29,7 @@ def compile_module(
     start = time.perf_counter()
     writer, name, plan = write_module(module, here, debug=debug, fastmath=fastmath, tasks=tasks)
     written = time.perf_counter()
-    text = str(writer.llvm) + ("; ;loops\n" if writer.loops else "")
+    text = writer.text()
     printed = time.perf_counter()
     with LLVM_LOCK:
         ref = llvm.parse_assembly(text)
