@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -86,7 +87,7 @@ def argsort(array: Array, descending: bool) -> Array:
 
 def histogram(array: Array, bins: int) -> Array:
     """Counts of 0..bins-1 along the last axis (i32)."""
-    rows = array.reshape(-1, array.shape[-1]) if array.ndim > 1 else array[None, :]
+    rows = array.reshape(math.prod(array.shape[:-1]), array.shape[-1])
     counts = np.zeros((rows.shape[0], bins), np.int32)
     for row, count in zip(rows, counts, strict=True):
         inside = row[(row >= 0) & (row < bins)].astype(np.int64)

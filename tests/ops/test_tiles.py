@@ -219,6 +219,8 @@ def test_histogram_counts_along_the_last_axis() -> None:
     np.testing.assert_array_equal(y, [[np.count_nonzero(row == k) for k in range(3)] for row in x])
     cube = x.reshape(2, 3, 7)
     np.testing.assert_array_equal(pto.jit(lambda t: pl.histogram(t, 3))(cube), y.reshape(2, 3, 3))
+    empty = np.zeros((2, 0), np.int32)
+    np.testing.assert_array_equal(pl.histogram(empty, 3), np.zeros((2, 3)))
 
 
 def test_indirect_access_reads_and_writes_like_numpy() -> None:
