@@ -4,13 +4,14 @@
 A group of tile operations runs as one nest of loops when the axes of all its tiles, identified with each other wherever
 an elementwise operation lines them up, form one sequence of which every tile has a subsequence: leading *row axes* and
 one *inner* axis.  `Axial` grows that picture one operation at a time and says no to one that does not fit.
+`fitting_tiles` tells which tiles take the extents of what they meet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
-from pto_jit.ir.nodes import Op, Operand, Var
+from pto_jit.ir.nodes import Block, For, Fuse, If, Op, Operand, Scope, Var, While
 from pto_jit.ir.types import TileType
 from pto_jit.slotted import field, mutable, replace
 
@@ -342,3 +343,44 @@ def _is_subsequence(small: tuple[int | None, ...], large: tuple[int | None, ...]
 def touches_tiles(op: Op) -> bool:
     """Whether an operand or a result is a tile."""
     return any(is_tile(a) for a in op.args) or any(is_tile(r) for r in op.results)
+
+
+def fitting_tiles(block: Block) -> set[str]:
+    """Tiles that fit any valid extents when they are complete: generated, or a variable that may hold such a one."""
+    out: set[str] = set()
+    for _ in range(3):
+        before = len(out)
+        _mark(block, out)
+        if len(out) == before:
+            break
+    return out
+
+
+_KEEP_FITTING = frozenset(["reshape", "broadcast_to", "transpose", "flip", "concat", "stack", "tile_slice"])
+
+
+def gives_fitting(op: Op, fitting: Container[str]) -> bool:
+    """Whether the tile that an operation gives fits any extents: it is generated, or computed from such tiles alone."""
+    if op.op in GENERATED:
+        return True
+    tiles = [a for a in op.args if is_tile(a)]
+    follows = op.op in _KEEP_FITTING or is_elementwise(op)
+    return follows and bool(tiles) and all(isinstance(a, Var) and a.name in fitting for a in tiles)
+
+
+def _mark(block: Block, out: set[str]) -> None:
+    for stmt in block:
+        match stmt:
+            case Op():
+                if gives_fitting(stmt, out):
+                    out.update(r.name for r in stmt.results)
+            case For() | Scope() | Fuse():
+                _mark(stmt.body, out)
+            case While():
+                _mark(stmt.before, out)
+                _mark(stmt.body, out)
+            case If():
+                _mark(stmt.then, out)
+                _mark(stmt.orelse, out)
+            case _:
+                pass

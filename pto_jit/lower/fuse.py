@@ -35,7 +35,9 @@ passes over the last axis with scalar work between them.  Operations go together
 * the axes of all their tiles, identified with each other wherever an elementwise operation lines them up, form one
   sequence of which every tile has a subsequence;
 * nothing reads a result that is complete only after the last row (a reduction over the leading axes);
-* nothing is loaded after something was stored: the two may share memory.
+* nothing is loaded after something was stored: the two may share memory;
+* no generated tile that is stored or read outside meets others: it has extents of its own, and the group those of the
+  others.
 
 Order is kept, nothing moves, so the pass is legal wherever the grouping is; a group is at most a maximal run.
 """
@@ -46,9 +48,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pto_jit.ir import walk
-from pto_jit.ir.nodes import Block, For, Func, Fuse, If, Module, Op, Scope, Stmt, While
+from pto_jit.ir.nodes import Block, For, Func, Fuse, If, Module, Op, Scope, Stmt, Var, While
 from pto_jit.ir.walk import statements
-from pto_jit.lower.axes import GENERATED, Axial, touches_tiles, unit_reshape
+from pto_jit.lower.axes import GENERATED, Axial, fitting_tiles, gives_fitting, touches_tiles, unit_reshape
 from pto_jit.lower.maps import expand_maps
 from pto_jit.semantic.table import REDUCTIONS
 from pto_jit.slotted import replace
@@ -68,14 +70,15 @@ def fuse(module: Module) -> Module:
 def _function(func: Func) -> Func:
     uses = Counter(v.name for s in statements(func.body) for v in walk.uses(s))
     assigned = Counter(v.name for s in statements(func.body) for v in walk.defs(s))
-    body = _Grouper(uses, {n for n, k in assigned.items() if k > 1}).block(func.body)
+    body = _Grouper(uses, {n for n, k in assigned.items() if k > 1}, fitting_tiles(func.body)).block(func.body)
     return func if body is func.body else replace(func, body=body)
 
 
 class _Grouper:
-    def __init__(self, uses: dict[str, int], mutable: set[str]) -> None:
+    def __init__(self, uses: dict[str, int], mutable: set[str], fitting: set[str]) -> None:
         self.uses = uses
         self.mutable = mutable
+        self.fitting = fitting
 
     def block(self, block: Block) -> Block:
         out: list[Stmt] = []
@@ -164,6 +167,8 @@ class _Grouper:
         if not all(rows <= {state.find(a) for a in axes if a is not None} for axes in state.stores):
             return False
         keep = set(self._keep(ops))
+        if self._narrows(ops, state, keep):
+            return False
         loads = {op.results[0].name for op in ops if op.op == "load"}
         for name in keep - loads - state.late - state.hoisted:
             if name in state.floating:
@@ -175,6 +180,26 @@ class _Grouper:
             if not rows <= have:
                 return False
         return True
+
+    def _narrows(self, ops: Sequence[Op], state: Axial, keep: set[str]) -> bool:
+        """Whether a generated tile that leaves the group would be cut to the extents of others."""
+        if self.fitting.isdisjoint(r.name for op in ops for r in (*op.results, *walk.uses(op))):
+            return False
+        fitting = self.fitting.difference(r.name for op in ops for r in op.results)
+        left: list[Sequence[int | None]] = []
+        stores = iter(state.stores)
+        for op in ops:
+            if gives_fitting(op, fitting):
+                fitting.update(r.name for r in op.results)
+            else:
+                fitting.difference_update(r.name for r in op.results)
+            if op.op == "store":
+                axes, value = next(stores), op.args[0]
+                if isinstance(value, Var) and value.name in fitting:
+                    left.append(axes)
+        left += [axes for name, axes in state.axes.items() if name in keep and name in fitting]
+        others = {a for name, axes in state.axes.items() if name not in fitting for a in state.found(axes)}
+        return any(a is not None and a in others for axes in left for a in state.found(tuple(axes)))
 
 
 def _works(op: Op) -> bool:

@@ -18,6 +18,7 @@ from pto_jit.errors import NOWHERE, Loc, TargetError
 from pto_jit.ir.nodes import Block, Call, For, Func, Fuse, If, Op, Operand, Return, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType
 from pto_jit.ir.walk import defs, statements, uses
+from pto_jit.lower.axes import fitting_tiles
 from pto_jit.semantic import failures
 from pto_jit.slotted import replace
 from pto_jit.targets.c.code import CCode
@@ -26,7 +27,6 @@ from pto_jit.targets.c.nest import CNest
 from pto_jit.targets.c.operations import Operations
 from pto_jit.targets.c.tidy import Line
 from pto_jit.targets.c.values import CPointer, CSlot, CValue, lift, memory_ctype, register_ctype
-from pto_jit.targets.cpu.analysis import fitting_tiles
 from pto_jit.targets.cpu.arena import ALIGN, Arena
 from pto_jit.targets.cpu.code import I32, I64, PTR, Index, register_type
 from pto_jit.targets.cpu.function import FunctionWriter, LoopExits

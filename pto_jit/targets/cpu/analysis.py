@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""What the CPU target asks about a block before it writes it: which tiles may be views, which fit any extents."""
+"""What the CPU target asks about a block before it writes it: which tiles may be views."""
 
 from __future__ import annotations
 
 from pto_jit.ir.nodes import Block, Call, For, Fuse, If, Op, Scope, Stmt, Var, While
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import statements, uses
-from pto_jit.lower.axes import is_elementwise
 
 
 def loads_to_copy(block: Block) -> set[str]:
@@ -58,38 +57,3 @@ def writes_memory(stmt: Stmt) -> bool:
             return True
         case _:
             return False
-
-
-def fitting_tiles(block: Block) -> set[str]:
-    """Tiles that fit any valid extents when they are complete: generated, or a variable that may hold such a one."""
-    out: set[str] = set()
-    for _ in range(3):
-        before = len(out)
-        _mark(block, out)
-        if len(out) == before:
-            break
-    return out
-
-
-_KEEP_FITTING = frozenset(["reshape", "broadcast_to", "transpose", "flip", "concat", "stack", "tile_slice"])
-
-
-def _mark(block: Block, out: set[str]) -> None:
-    for stmt in block:
-        match stmt:
-            case Op():
-                tiles = [a for a in stmt.args if isinstance(a.type, TileType)]
-                made = stmt.op in ("full", "arange", "rand", "randn")
-                follows = stmt.op in _KEEP_FITTING or is_elementwise(stmt)
-                if made or (follows and tiles and all(isinstance(a, Var) and a.name in out for a in tiles)):
-                    out.update(r.name for r in stmt.results)
-            case For() | Scope() | Fuse():
-                _mark(stmt.body, out)
-            case While():
-                _mark(stmt.before, out)
-                _mark(stmt.body, out)
-            case If():
-                _mark(stmt.then, out)
-                _mark(stmt.orelse, out)
-            case _:
-                pass

@@ -36,9 +36,9 @@ from pto_jit.ir.nodes import (
 )  # fmt: skip
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, defs, statements, uses, variables
-from pto_jit.lower.axes import is_elementwise
+from pto_jit.lower.axes import fitting_tiles, is_elementwise
 from pto_jit.semantic import failures
-from pto_jit.targets.cpu.analysis import fitting_tiles, loads_to_copy
+from pto_jit.targets.cpu.analysis import loads_to_copy
 from pto_jit.targets.cpu.arena import ALIGN, Arena
 from pto_jit.targets.cpu.code import (
     I32,

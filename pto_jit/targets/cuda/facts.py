@@ -10,8 +10,8 @@ from pto_jit.dtypes import i64
 from pto_jit.ir.nodes import Const, For, Func, If, Op, Operand, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import defs, statements, uses
+from pto_jit.lower.axes import fitting_tiles
 from pto_jit.slotted import frozen
-from pto_jit.targets.cpu.analysis import fitting_tiles
 
 _INDEX = ScalarType(i64)
 _ARITHMETIC = frozenset("add sub mul floordiv mod min max cast copy select dim valid extent".split())

@@ -68,3 +68,28 @@ def test_a_branch_decides_whether_a_variable_is_a_generated_tile() -> None:
     np.testing.assert_allclose(narrow, X[:, 32:] + 4)
     with pytest.raises(pto.LaunchError, match="axis 1: 16 and 5"):
         chosen(X, 1)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("rows", [1, 5, 16])
+def test_a_generated_tile_keeps_its_extents_beside_narrower_ones(rows: int, dtype: str) -> None:
+    @pto.jit
+    def kernel(x: pl.Tensor, a: pl.Tensor, b: pl.Tensor, c: pl.Tensor, n: pl.i64):
+        with pl.incore():
+            part = pl.load(x, [0, 0], [16, 3])
+            made = pl.rand(7, n, [16, 3]).to(x.dtype) + 1.0
+            if n > 100:
+                made = made * 2.0
+            other = -made
+            both = part + other
+            pl.store(pl.maximum(other, made), [0, 0], a)
+            pl.store(both, [0, 0], b)
+            pl.store(other, [0, 0], c)
+
+    x = np.ones((rows, 3), dtype)
+    compiled, reference = ([np.zeros((24, 3), dtype) for _ in range(3)] for _ in range(2))
+    kernel(x, *compiled, 5)
+    kernel.interpret(x, *reference, 5)
+    for got, wanted in zip(compiled, reference, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-6)
+    assert [np.count_nonzero(t.any(axis=1)) for t in compiled] == [16, rows, 16]
