@@ -18,7 +18,6 @@ from pto_jit.dtypes import DType
 from pto_jit.errors import ArgumentError, BoundsError, InternalError, LaunchError, excerpt
 from pto_jit.ir.nodes import Block, Break, Call, Const, Continue, For, Func, If, Op, Operand, Return, Stmt, While
 from pto_jit.ir.types import TensorType
-from pto_jit.ir.walk import defs, uses
 from pto_jit.semantic.evaluation import Context, argument, evaluate, number
 from pto_jit.slotted import frozen, mutable
 from pto_jit.targets.cuda.devices import Device
@@ -244,25 +243,15 @@ class _Run:
         """
         inner = _Run(self.program, self.device, self.stream, dict(frame))
         trips: list[int] = []
-        body = kernel.func.body
-        for depth in range(len(kernel.chain) + 1):
-            loop = kernel.chain[depth] if depth < len(kernel.chain) else None
-            for stmt in body:
-                if stmt is loop:
-                    break
-                if not isinstance(stmt, Op) or stmt.op in ("getelem", "setelem") or touches_tiles(stmt):
-                    continue
-                known = all(v.name in inner.frame for v in uses(stmt))
-                if known and all(d.name not in inner.frame for d in defs(stmt)):
-                    inner.operation(stmt)
-            if loop is None:
-                break
-            start, stop, step = (int(inner.value(o)) for o in (loop.start, loop.stop, loop.step))
+        for stmt in kernel.first_iteration(inner.frame):
+            if isinstance(stmt, Op):
+                inner.operation(stmt)
+                continue
+            start, stop, step = (int(inner.value(o)) for o in (stmt.start, stmt.stop, stmt.step))
             if step == 0:
                 raise LaunchError("the step of a loop is 0")
             trips.append(max(0, -((start - stop) // step)) if step > 0 else 0)
-            inner.frame[loop.var.name] = np.int64(start)
-            body = loop.body
+            inner.frame[stmt.var.name] = np.int64(start)
         return trips, inner.frame
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator
 
 from pto_jit.ir.nodes import Block, For, Func, Op, Operand, Var
 from pto_jit.ir.types import TensorType, TileType
@@ -95,6 +95,25 @@ class Kernel:
     whole_rows: bool = False
     stages: int = STAGES
     shared: tuple[SharedTile, ...] = ()
+
+    def first_iteration(self, known: Container[str]) -> Iterator[Op | For]:
+        """What the host does to learn how often the loops of the chain run: scalar operations, and each loop.
+
+        Every loop is taken at its start.  `known`: names of the values there are; it grows as the caller does the
+        operations and enters the loops.
+        """
+        body = self.func.body
+        for loop in (*self.chain, None):
+            for stmt in body:
+                if stmt is loop:
+                    break
+                if not isinstance(stmt, Op) or stmt.op in ("getelem", "setelem") or touches_tiles(stmt):
+                    continue
+                if all(v.name in known for v in uses(stmt)) and all(d.name not in known for d in defs(stmt)):
+                    yield stmt
+            if loop is not None:
+                yield loop
+                body = loop.body
 
     def shared_bytes(self, defines: dict[str, int]) -> int:
         """Bytes of dynamic shared memory for a version."""

@@ -16,7 +16,6 @@ from pto_jit.dtypes import DType
 from pto_jit.errors import BoundsError, LaunchError
 from pto_jit.ir.nodes import Call, Const, Func, Module, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TensorType
-from pto_jit.ir.walk import defs, uses
 from pto_jit.slotted import frozen
 from pto_jit.targets.c.function import CFunctionWriter
 from pto_jit.targets.c.header import c_string
@@ -29,7 +28,6 @@ from pto_jit.targets.cpu.code import I64, storage_type
 from pto_jit.targets.cpu.values import Tensor
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import Kernel
-from pto_jit.targets.cuda.nests import touches_tiles
 from pto_jit.targets.cuda.spreads import Spread, choose
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers
 
@@ -137,23 +135,14 @@ class HostWriter(CFunctionWriter):
     def _trips(self, kernel: Kernel) -> list[str]:
         """How often each loop of the grid runs when those around it are at their start; the scalars there."""
         trips: list[str] = []
-        body = kernel.func.body
-        for depth in range(len(kernel.chain) + 1):
-            loop = kernel.chain[depth] if depth < len(kernel.chain) else None
-            for stmt in body:
-                if stmt is loop:
-                    break
-                if not isinstance(stmt, Op) or stmt.op in ("getelem", "setelem") or touches_tiles(stmt):
-                    continue
-                if all(v.name in self.env for v in uses(stmt)) and all(d.name not in self.env for d in defs(stmt)):
-                    self.statement(stmt)
-            if loop is None:
-                break
-            start, stop, step = (self.index(o) for o in (loop.start, loop.stop, loop.step))
+        for stmt in kernel.first_iteration(self.env):
+            if isinstance(stmt, Op):
+                self.statement(stmt)
+                continue
+            start, stop, step = (self.index(o) for o in (stmt.start, stmt.stop, stmt.step))
             count = CValue(I64, f"pto_trip_count({', '.join(lift(x).text for x in (start, stop, step))})")
-            trips.append(self.code.named(count, f"{loop.var.name}_trips", keep=True).text)
-            self.env[loop.var.name] = start
-            body = loop.body
+            trips.append(self.code.named(count, f"{stmt.var.name}_trips", keep=True).text)
+            self.env[stmt.var.name] = start
         return trips
 
     def _check_capacities(self, version: Version) -> None:
