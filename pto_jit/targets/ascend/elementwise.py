@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pto_jit.dtypes import DType, bf16, bool_, f16, f32, i16, i32
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Const, Op
+from pto_jit.targets.ascend import functions
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.values import Size, Span, Value, joint
 
@@ -95,7 +96,9 @@ class Elementwise:
         if name == "select":
             return self.select(args[0], args[1], args[2], dtype, to, loc)
         x = args[0]
-        assert isinstance(x, Value)
+        if not isinstance(x, Value):  # a number and a tile
+            (x,) = self.alike([x, *(a for a in args if isinstance(a, Value))], loc)[:1]
+            args = [x, *args[1:]]
         match name:
             case "copy":
                 return self.unary("TMOV", x, to, loc)
@@ -128,6 +131,9 @@ class Elementwise:
             found = self.function(op, x, to)
             if found is not None:
                 return found
+            if name in functions.NAMES:
+                values = self.alike(args, loc)
+                return functions.FunctionWriter(self, values[0], loc).write(name, values, to)
         raise unsupported(
             f"`{name}` of tiles of {dtype}", loc, "see docs/ascend.md for what there is, or compute it in f32"
         )
@@ -203,6 +209,17 @@ class Elementwise:
         out = to(values[0].dtype, span, capacity, valid, free, tuple(v for v in wide if not v.is_mask))
         self.w.emit(name, self.w.tile(out, valid=valid, loc=loc),
                     *(self.w.tile(v, valid=valid, loc=loc) for v in wide), loc=loc)  # fmt: skip
+        return out
+
+    def alike(self, args: list[Operand], loc: Loc) -> list[Value]:
+        """Operands as tiles of one shape: numbers are written into tiles, smaller tiles are broadcast."""
+        shape = self._joint([a for a in args if isinstance(a, Value)], loc)
+        out: list[Value] = []
+        for a in args:
+            if isinstance(a, str):
+                number, a = a, self.w.temp(f32, *shape)
+                self.w.fill(a, number, loc)
+            out.append(self.broadcast(a, *shape, self.w.temp, loc))
         return out
 
     def _joint(

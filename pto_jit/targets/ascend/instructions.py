@@ -47,6 +47,8 @@ ROWS: dict[str, Row] = {
         *_rows("TRELU", "V", "dr sr", frozenset(["f16", "f32", "i32"])),
         *_rows("TNOT", "V", "dr sr", _BITS),
         *_rows("TMOV", "V", "dr sr", _ANY),
+        *_rows("TMULADDDST TFUSEDMULADD", "V", "tr sr sr", _F),  # d += a * b, d = d * a + b
+        *_rows("TAXPY", "V", "tr sr x", _F),
         *_rows("TCVT", "V", "dr sr x", _ANY),
         *_rows("TEXPANDS", "V", "dr x", _ANY),
         *_rows("TADDS TSUBS TMULS TMAXS TMINS", "V", "dr sr x", _NUMBERS),

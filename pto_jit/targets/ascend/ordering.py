@@ -210,6 +210,8 @@ class _Trace:
         name = node.name
         if name.startswith(("TROWSUM", "TROWMAX", "TROWMIN", "TROWPROD", "TSEL", "TTRANS")):
             writes.append(reads[-1])
+        if name in ("TMULADDDST", "TFUSEDMULADD", "TAXPY"):
+            reads.append(writes[0])
         if name.startswith("TROWEXPAND"):
             reads.append(_RESERVED)
             writes.append(_RESERVED)

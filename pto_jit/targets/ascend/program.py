@@ -81,13 +81,15 @@ class _Sizes(dict[str, int]):
 
 def write_kernel(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
     """The kernel of an in-core function, with room for the largest run-time extents that fit."""
-    if not has_products(func):
-        func = block_rows(hoist_loads(func))
-    facts = gather(func, dims)
-    bound = _TRIAL
-    form, used = _attempt(func, facts, bound)
-    if form.limits:
-        bound, form, used = _largest(func, facts, form, used)
+    whole = func if has_products(func) else hoist_loads(func)
+    for size in (16 * 1024, 8 * 1024, 4 * 1024, 2 * 1024):  # of a tile of several rows
+        func = whole if has_products(whole) else block_rows(whole, size)
+        facts = gather(func, dims)
+        form, used = _attempt(func, facts, _TRIAL)
+        if form.limits:
+            form, used = _largest(func, facts, used)
+        if _fits(used) or func is whole:
+            break
     for space, size in used.items():
         if size > CAPACITY[space]:
             raise too_large(
@@ -116,15 +118,14 @@ def _fits(used: dict) -> bool:  # type: ignore[type-arg]
     return all(size <= CAPACITY[space] for space, size in used.items())
 
 
-def _largest(func: Func, facts: object, form: KernelForm, used: dict) -> tuple[int, KernelForm, dict]:  # type: ignore[type-arg]
-    """The largest bound for which the tiles fit: a guess from the trial, corrected downwards."""
-    size, space = max((size / CAPACITY[space], space) for space, size in used.items())
+def _largest(func: Func, facts: object, used: dict) -> tuple[KernelForm, dict]:  # type: ignore[type-arg]
+    """The form with the largest bound for which its tiles fit: a guess from the trial, corrected downwards."""
+    size = max(size / CAPACITY[space] for space, size in used.items())
     bound = max(_SMALLEST, int(_TRIAL / size) // 64 * 64 or _SMALLEST)
-    del space
     while True:
         form, used = _attempt(func, facts, bound)
         if _fits(used) or bound <= _SMALLEST:
-            return bound, form, used
+            return form, used
         bound = max(_SMALLEST, bound * 7 // 8 // 16 * 16)
 
 

@@ -36,8 +36,6 @@ from pto_jit.slotted import replace
 from pto_jit.targets.cuda.nests import is_parallel, writes
 
 _INDEX = ScalarType(i64)
-_BYTES = 16 * 1024
-"""About how large a tile of several rows is made."""
 _MOST = 128
 
 
@@ -78,14 +76,14 @@ def _starts_at_constants(load: Op) -> bool:
     return all(isinstance(a, Const) and a.value == 0 for a in load.args[1 : 1 + source.type.rank])
 
 
-def block_rows(func: Func) -> Func:
-    """Take blocks of iterations at a time in innermost independent loops over rows."""
+def block_rows(func: Func, size: int) -> Func:
+    """Take blocks of iterations at a time in innermost independent loops over rows; size: bytes of a tile, about."""
     taken = block_defs(func.body) | {p.name for p in func.params}
 
     def visit(stmt: Stmt) -> Block | None:
         if not isinstance(stmt, For) or not is_parallel(stmt) or stmt.step != Const(1, _INDEX):
             return None
-        rows = _rows_of(stmt)
+        rows = _rows_of(stmt, size)
         if rows < 2:
             return None
         return (_blocked(stmt, rows, taken),)
@@ -94,7 +92,7 @@ def block_rows(func: Func) -> Func:
     return func if body is func.body else replace(func, body=body)
 
 
-def _rows_of(loop: For) -> int:
+def _rows_of(loop: For, size: int) -> int:
     """How many iterations can be taken at a time; 1 when they have to stay apart."""
     varying: set[str] = set()
     widest = 0
@@ -113,7 +111,7 @@ def _rows_of(loop: For) -> int:
         return 1
     if block_uses(loop.body) & varying - block_defs(loop.body):
         return 1
-    count = min(_MOST, _BYTES // widest // 8 * 8)
+    count = min(_MOST, size // widest // 8 * 8)
     return count if count >= 2 else 1
 
 

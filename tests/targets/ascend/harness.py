@@ -42,7 +42,7 @@ class Programs:
         source = directory / "programs.cpp"
         source.write_text("\n".join(parts) + '\nextern "C" void seed(unsigned s) { emulation::seed = s; }\n')
         library = directory / "programs.so"
-        command = ["g++", "-std=c++17", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter",
+        command = ["g++", "-std=c++17", "-O0", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter",
                    "-Wno-unused-function", "-I", str(HEADERS), str(source), "-o", str(library)]  # fmt: skip
         subprocess.run(command, check=True)
         self.library = ctypes.CDLL(str(library))

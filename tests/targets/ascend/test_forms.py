@@ -27,6 +27,7 @@ ROWS = pto.spec((None, 256), pl.f32)
 WRITTEN: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "vector_add": (elementwise.vector_add, (VECTOR,) * 3),
     "gelu_tanh": (elementwise.gelu_tanh, (MATRIX,) * 2),
+    "gelu_erf": (elementwise.gelu_erf, (MATRIX,) * 2),
     "silu_mul": (elementwise.silu_mul, (ROWS,) * 3),
     "bias_relu": (elementwise.bias_relu, (MATRIX, VECTOR, MATRIX)),
     "softmax": (rows.softmax, (ROWS,) * 2),
@@ -41,7 +42,6 @@ WRITTEN: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "swiglu": (matrix.swiglu, (MATRIX,) * 5),
 }
 REFUSED: dict[str, tuple[Any, tuple[Any, ...], str]] = {
-    "gelu_erf": (elementwise.gelu_erf, (MATRIX,) * 2, "`gelu` of tiles of f32"),
     "attention": (attention.attention, (CUBE,) * 4, "between or before matrix products"),
     "column_softmax": (reductions.column_softmax, (MATRIX,) * 2, "the ascend target does not do"),
     "vector_sum": (reductions.vector_sum, (VECTOR,) * 2, "sequential loop over elements"),

@@ -77,6 +77,22 @@ def product(a: pl.Tensor, b: pl.Tensor, c: pl.Tensor):
                 pl.store(acc, [i, j], c)
 
 
+@pto.jit
+def functions(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor):
+    """What the core has no instruction for."""
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], parallel=True):
+            t, u = pl.load(x, [r, 0], [1, 64]), pl.load(y, [r, 0], [1, 64])
+            pl.store(pl.gelu(t), [r, 0], out[0])
+            pl.store(pl.erf(t), [r, 0], out[1])
+            pl.store(pl.tanh(t), [r, 0], out[2])
+            pl.store(pl.exp2(t), [r, 0], out[3])
+            pl.store(pl.expm1(t), [r, 0], out[4])
+            pl.store(pl.log1p(pl.abs(t)), [r, 0], out[5])
+            pl.store(pl.pow(pl.abs(t), u), [r, 0], out[6])
+            pl.store(pl.atan2(t, u), [r, 0], out[7])
+
+
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "vector_add": (elementwise.vector_add, (VECTOR,) * 3),
     "softmax": (rows.softmax, (WIDE,) * 2),
@@ -89,6 +105,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "running": (running, (MATRIX, pto.spec((None, 1), pl.f32))),
     "product": (product, (HALF, HALF, MATRIX)),
     "matmul_bf16": (matrix.matmul_bf16, (pto.spec((None, None), pl.bf16),) * 3),
+    "functions": (functions, (pto.spec((None, 64), pl.f32),) * 2 + (pto.spec((8, None, 64), pl.f32),)),
     "bias_gelu": (matrix.matmul_bias_gelu, (MATRIX, MATRIX, VECTOR, MATRIX)),
 }  # fmt: skip
 
@@ -156,6 +173,16 @@ def test_numbers_that_are_made_of_tiles(programs: Programs) -> None:
 def test_an_activation(programs: Programs) -> None:
     x = numbers(20, 96) * 3
     check(programs, "gelu", {"out": gelu(x.astype(np.float64))}, x=x, out=x)
+
+
+def test_functions_are_the_recipes_of_all_targets(programs: Programs) -> None:
+    """With a fused multiply-add they give the bits of the cpu target, of special values too."""
+    x, y = numbers(30, 64) * 4, numbers(64, 30).reshape(30, 64)
+    x[0, :9] = 0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -13, 30, 1
+    out, wanted = np.full((2, 8, 30, 64), np.nan, np.float32)
+    programs.run("functions", 7, x=x, y=y, out=out)
+    functions(x, y, wanted)
+    np.testing.assert_array_equal(out, wanted)
 
 
 def test_broadcasts_choices_and_reductions(programs: Programs) -> None:

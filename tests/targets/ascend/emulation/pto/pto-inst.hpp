@@ -305,6 +305,32 @@ PTO_BINARY(MIN, lesser<decltype(a)>(a, b))
 template <typename D, typename B>
 void TDIVS(D d, typename B::DType a, B y) { each(d, y, [=](auto b) { return a / b; }); }
 template <typename D, typename A, typename B>
+void TMULADDDST(D d, A x, B y) {
+  static_assert(row_tile<D> && row_tile<A> && row_tile<B>, "row-major tiles");
+  same_shape(d, x);
+  same_shape(d, y);
+  queue(PIPE_V, [=] {
+    for (int64_t r = 0; r < d.rows; ++r)
+      for (int64_t c = 0; c < d.columns; ++c)
+        d.at(r, c) = std::fma(float(x.at(r, c)), float(y.at(r, c)), float(d.at(r, c)));
+  });
+}
+template <typename D, typename A, typename B>
+void TFUSEDMULADD(D d, A x, B y) {
+  static_assert(row_tile<D> && row_tile<A> && row_tile<B>, "row-major tiles");
+  same_shape(d, x);
+  same_shape(d, y);
+  queue(PIPE_V, [=] {
+    for (int64_t r = 0; r < d.rows; ++r)
+      for (int64_t c = 0; c < d.columns; ++c)
+        d.at(r, c) = std::fma(float(d.at(r, c)), float(x.at(r, c)), float(y.at(r, c)));
+  });
+}
+template <typename D, typename A>
+void TAXPY(D d, A x, typename A::DType factor) {
+  pairs(d, x, d, [=](auto a, auto b) { return std::fma(float(factor), float(a), float(b)); });
+}
+template <typename D, typename A, typename B>
 void TAND(D d, A x, B y) { pairs(d, x, y, [](auto a, auto b) { return a & b; }); }
 template <typename D, typename A, typename B>
 void TOR(D d, A x, B y) { pairs(d, x, y, [](auto a, auto b) { return a | b; }); }

@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: MIT
+"""Elementary functions that the core has no instruction for, from the recipes that all targets share.
+
+A recipe of `targets.vecmath` runs once with a `Trace` for its emitter and leaves a list of operations, which
+`write` turns into vector instructions.  A result takes the memory of an operand that is used up, so that few buffers
+are needed at a time; constants stay numbers wherever an instruction takes one.
+
+`x * y + z` is `TMULADDDST`, `TFUSEDMULADD` or `TAXPY`, whichever needs no copy.  Bits are looked at by giving the same
+bytes to a tile of another element type; words are combined 16 bits at a time, as the core does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from pto_jit.dtypes import DType, bool_, f32, i16, i32
+from pto_jit.dtypes import u32 as _u32
+from pto_jit.errors import Loc
+from pto_jit.slotted import mutable
+from pto_jit.targets.ascend.refusals import unsupported
+from pto_jit.targets.ascend.scalars import literal
+from pto_jit.targets.ascend.values import Size, Span, Value
+from pto_jit.targets.vecmath import RECIPES, ldexp_by_parts
+
+if TYPE_CHECKING:
+    from pto_jit.targets.ascend.elementwise import Elementwise
+
+NAMES = frozenset("exp2 expm1 log1p tanh erf gelu pow atan2".split())
+"""Operations of the language that are written this way."""
+
+_DTYPES: dict[str, DType] = {"f": f32, "i": i32, "m": bool_}
+_COMPARISONS = frozenset("lt le gt ge eq ne ilt ieq".split())
+_FOLDED: dict[str, Callable[..., Any]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "neg": np.negative, "abs": np.abs,
+    "iadd": np.add, "isub": np.subtract,
+    "bits": lambda x: x.view(np.int32), "from_bits": lambda i: i.view(np.float32),
+}  # fmt: skip
+
+
+@mutable(eq=False)
+class Node:
+    """One operation of a trace.
+
+    kind: "f" (f32), "i" (i32) or "m" (a mask); constant: the value, if it is one; last: when it is read last.
+    """
+
+    op: str
+    kind: str
+    args: tuple[Any, ...] = ()
+    constant: Any = None
+    value: Value | None = None
+    last: int = -1
+
+
+class NotStraightLine(Exception):
+    """A recipe needs a table, a loop or a way that is rarely taken."""
+
+
+class Trace:
+    """The `vecmath.Emitter` that takes down what a recipe does; equal operations are one."""
+
+    dtype: Literal["f32"] = "f32"
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.known: dict[tuple[Any, ...], Node] = {}
+
+    def _node(self, op: str, kind: str, *args: Any) -> Node:
+        given = [a.constant if isinstance(a, Node) else a for a in args]
+        if op in _FOLDED and all(a is not None for a in given):
+            with np.errstate(over="ignore"):
+                folded = _FOLDED[op](*given)
+            return self.const(float(folded)) if kind == "f" else self.iconst(int(folded))
+        key = (op, *(id(a) if isinstance(a, Node) else a for a in args))
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = Node(op, kind, args)
+            self.nodes.append(found)
+        return found
+
+    def operand(self, value: Value) -> Node:
+        node = Node("operand", "f", value=value)
+        self.nodes.append(node)
+        return node
+
+    def const(self, value: float) -> Node:
+        number = np.float32(value)
+        return self.known.setdefault(("f", number.view(np.int32).item()), Node("const", "f", constant=number))
+
+    def iconst(self, value: int) -> Node:
+        number = np.uint32(value % 2**32).view(np.int32)
+        return self.known.setdefault(("i", number.item()), Node("const", "i", constant=number))
+
+    def __getattr__(self, name: str) -> Callable[..., Node]:
+        """Operations that are taken down as they are."""
+        kind = _KINDS.get(name)
+        if kind is None:
+            raise AttributeError(name)
+        return lambda *args: self._node(name, kind, *args)
+
+    def select(self, mask: Node, x: Node, y: Node) -> Node:
+        return x if x is y else self._node("select", x.kind, mask, x, y)
+
+    def ldexp(self, x: Node, n: Node) -> Node:
+        return ldexp_by_parts(self, x, n)  # type: ignore[arg-type]
+
+    def copysign(self, magnitude: Node, sign: Node) -> Node:
+        size = self.iand(self.bits(magnitude), self.iconst(0x7FFFFFFF))
+        return self.from_bits(self.ior(size, self.iand(self.bits(sign), self.iconst(-0x80000000))))
+
+    def lookup(self, table: Sequence[float], index: Node) -> Node:
+        raise NotStraightLine
+
+    def repeat(self, times: int, body: Callable[..., Any], *state: Node) -> Any:
+        raise NotStraightLine
+
+    def slow_path(self, mask: Node, slow: Callable[..., Node], operands: tuple[Node, ...], fast: Node) -> Node:
+        raise NotStraightLine
+
+
+_KINDS = {
+    **dict.fromkeys("add sub mul div fma neg abs sqrt min max round_even floor trunc from_bits to_float".split(), "f"),
+    **dict.fromkeys("bits iadd isub iand ior ixor shl lshr ashr".split(), "i"),
+    **dict.fromkeys([*_COMPARISONS, "mask_and", "mask_or", "mask_not"], "m"),
+}
+
+
+class FunctionWriter:
+    """Writes one elementary function of tiles of one shape."""
+
+    def __init__(self, elementwise: Elementwise, like: Value, loc: Loc) -> None:
+        self.e, self.w, self.like, self.loc = elementwise, elementwise.w, like, loc
+
+    def write(self, name: str, operands: list[Value], to: Any) -> Value:
+        trace = Trace()
+        given = [trace.operand(v) for v in operands]
+        try:
+            result = RECIPES[name].function(trace, *given)  # type: ignore[arg-type]
+        except NotStraightLine:
+            raise unsupported(f"`{name}` of tiles", self.loc, "compute it on the cpu target") from None
+        wanted = _needed(trace.nodes, result)
+        for at, node in enumerate(wanted):
+            for a in (a for a in node.args if isinstance(a, Node)):
+                _memory(a).last = at
+        _memory(result).last = len(wanted)
+        for at, node in enumerate(wanted):
+            if node.op != "operand":
+                node.value = self._operation(node, at, to if node is result else self.w.temp)
+        assert result.value is not None
+        return result.value
+
+    # -- places ---------------------------------------------------------------------------------------------------
+
+    def _shape(self) -> tuple[Span, tuple[int, int], tuple[Size, Size], tuple[bool, bool]]:
+        return self.like.span, self.like.capacity, self.like.valid, self.like.free
+
+    def _new(self, kind: str, to: Any, at: int, *reusable: Any) -> Value:
+        """Memory of a result: of an operand that nobody reads later, or new."""
+        dtype = _DTYPES[kind]
+        if to == self.w.temp and kind != "m":
+            for a in reusable:
+                if isinstance(a, Node) and a.constant is None and a.kind != "m" and self._is_used_up(a, at):
+                    assert a.value is not None
+                    return self._seen(a.value, dtype)
+        return to(dtype, *self._shape())
+
+    def _is_used_up(self, node: Node, at: int) -> bool:
+        memory = _memory(node)
+        return memory.op not in ("operand", "const") and memory.last == at
+
+    def _seen(self, value: Value, dtype: DType) -> Value:
+        """The same bytes as elements of another type."""
+        return Value(value.name, dtype, value.span, value.capacity, value.valid, value.buffer, value.free)
+
+    def _tile(self, value: Value) -> Any:
+        return self.w.tile(value, valid=self.like.valid, loc=self.loc)
+
+    def _halves(self, value: Value) -> Any:
+        """A tile of i16 over the words of another one."""
+        rows, columns = value.capacity
+        height, width = self.like.valid
+        along = 0 if value.span in ("column", "one") else 1
+        capacity = (rows * 2, columns) if along == 0 else (rows, columns * 2)
+        valid = (_twice(height), width) if along == 0 else (height, _twice(width))
+        span: Span = "column" if value.span == "one" else value.span
+        shown = Value(value.name, i16, span, capacity, valid, value.buffer)
+        return self.w.tile(shown, valid=valid, loc=self.loc)
+
+    def _operand(self, node: Node) -> Value:
+        """The tile of a node; a constant is written into one."""
+        if node.constant is None:
+            assert node.value is not None
+            return node.value
+        out = self.w.temp(_DTYPES[node.kind], *self._shape())
+        self.w.fill(out, self._number(node), self.loc)
+        return out
+
+    def _number(self, node: Node) -> str:
+        if node.kind == "i":
+            return str(int(node.constant)) if node.constant != -(2**31) else "INT32_MIN"
+        return literal(float(node.constant), f32)
+
+    def _emit(self, name: str, *args: Any) -> None:
+        self.w.emit(name, *args, loc=self.loc)
+
+    # -- operations -----------------------------------------------------------------------------------------------
+
+    def _operation(self, node: Node, at: int, to: Any) -> Value:
+        op, args = node.op, node.args
+        if op in ("bits", "from_bits"):
+            seen = self._seen(self._operand(args[0]), _DTYPES[node.kind])
+            return seen if to == self.w.temp else self.e.unary("TMOV", seen, to, self.loc)
+        if op in _COMPARISONS:
+            a, b = (self._number(a) if a.constant is not None else self._operand(a) for a in args)
+            return self.e.compare(op[-2:].upper(), a, b, to, self.loc)
+        if op == "fma":
+            return self._fma(args, at, to)
+        if op == "select":
+            x, y = (self._number(a) if a.constant is not None else self._operand(a) for a in args[1:])
+            return self.e.select(self._operand(args[0]), x, y, _DTYPES[node.kind], to, self.loc)
+        if op.startswith("mask_"):
+            return self._words(op[5:], [self._operand(a) for a in args], to(bool_, *self._shape()), masks=True)
+        if op in ("iand", "ior", "ixor"):
+            return self._bitwise(op[1:], args, at, to)
+        return self._arithmetic(node, at, to)
+
+    def _arithmetic(self, node: Node, at: int, to: Any) -> Value:
+        op, args = node.op, node.args
+        x = args[0]
+        if op in ("shl", "lshr", "ashr"):
+            out = self._new("i", to, at, x)
+            dtype = _u32 if op == "lshr" else i32
+            source, target = (self._tile(self._seen(v, dtype)) for v in (self._operand(x), out))
+            self._emit("TSHLS" if op == "shl" else "TSHRS", target, source, str(args[1]))
+            return out
+        if op in ("neg", "abs", "sqrt", "round_even", "floor", "trunc", "to_float"):
+            value = self._operand(x)
+            out = self._new("f", to, at, x)
+            modes = {"round_even": "RINT", "floor": "FLOOR", "trunc": "TRUNC", "to_float": "RINT"}
+            extra = ("-1.0f",) if op == "neg" else (f"RoundMode::CAST_{modes[op]}",) if op in modes else ()
+            name = {"neg": "TMULS", "abs": "TABS", "sqrt": "TSQRT"}.get(op, "TCVT")
+            self._emit(name, self._tile(out), self._tile(value), *extra)
+            return out
+        y = args[1]
+        name = op.removeprefix("i").upper() if op in ("iadd", "isub") else op.upper()
+        if x.constant is not None and name in ("ADD", "MUL", "MAX", "MIN"):
+            x, y = y, x
+        if x.constant is not None and name == "DIV":
+            value = self._operand(y)
+            out = self._new("f", to, at, y)
+            self._emit("TDIVS", self._tile(out), self._number(x), self._tile(value))
+            return out
+        left = self._operand(x)
+        if y.constant is not None:
+            out = self._new(node.kind, to, at, x)
+            number = self.w.scalar(self._number(y), _DTYPES[node.kind])
+            self._emit(f"T{name}S", self._tile(out), self._tile(left), number)
+            return out
+        right = self._operand(y)
+        out = self._new(node.kind, to, at, x, y)
+        self._emit(f"T{name}", self._tile(out), self._tile(left), self._tile(right))
+        return out
+
+    def _fma(self, args: tuple[Node, ...], at: int, to: Any) -> Value:
+        """x * y + z with one rounding."""
+        x, y, z = args
+        if x.constant is not None:
+            x, y = y, x
+        if x.constant is not None:
+            left: Any = self._operand(x)
+        else:
+            left = x.value
+        free = [n for n in (x, y) if n.constant is None and self._is_used_up(n, at)]
+        if to == self.w.temp and y.constant is None and free and z.constant is None and not self._is_used_up(z, at):
+            out = self._seen(self._operand(free[0]), f32)  # the product's place is free, that of the sum is not
+            other = self._operand(y if free[0] is x else x)
+            self._emit("TFUSEDMULADD", self._tile(out), self._tile(other), self._tile(self._operand(z)))
+            return out
+        if z.constant is not None:
+            out = to(f32, *self._shape())
+            self.w.fill(out, self._number(z), self.loc)
+        elif to == self.w.temp and self._is_used_up(z, at) and _memory(z) not in (_memory(x), _memory(y)):
+            out = self._seen(self._operand(z), f32)
+        else:
+            out = to(f32, *self._shape())
+            self._emit("TMOV", self._tile(out), self._tile(self._operand(z)))
+        if y.constant is not None:
+            self._emit("TAXPY", self._tile(out), self._tile(left), self._number(y))
+        else:
+            self._emit("TMULADDDST", self._tile(out), self._tile(left), self._tile(self._operand(y)))
+        return out
+
+    def _bitwise(self, op: str, args: tuple[Node, ...], at: int, to: Any) -> Value:
+        values = [self._operand(a) for a in args]
+        if op != "xor":
+            return self._words(op, values, self._new("i", to, at, *args))
+        both = self._words("and", values, self.w.temp(i32, *self._shape()))
+        out = self._words("or", values, self._new("i", to, at, *args))
+        self._emit("TSUB", self._tile(out), self._tile(out), self._tile(both))
+        return out
+
+    def _words(self, op: str, values: list[Value], out: Value, *, masks: bool = False) -> Value:
+        """AND, OR or NOT of what lies in memory, 16 bits at a time."""
+        def tile(v: Value) -> Any:
+            return self.w.tile(v, dtype=i16, loc=self.loc) if masks else self._halves(v)
+
+        self._emit(f"T{op.upper()}", tile(out), *(tile(v) for v in values))
+        return out
+
+
+def _twice(size: Size) -> Size:
+    from pto_jit.targets.ascend.writer import product
+
+    return product(size, 2)
+
+
+def _memory(node: Node) -> Node:
+    """The node whose memory another one looks at."""
+    while node.op in ("bits", "from_bits"):
+        node = node.args[0]
+    return node
+
+
+def _needed(nodes: list[Node], result: Node) -> list[Node]:
+    """In order, what a result is made of."""
+    wanted: set[int] = set()
+    stack = [result]
+    while stack:
+        node = stack.pop()
+        if id(node) not in wanted:
+            wanted.add(id(node))
+            stack += [a for a in node.args if isinstance(a, Node)]
+    return [n for n in nodes if id(n) in wanted]
