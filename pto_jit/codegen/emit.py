@@ -106,6 +106,10 @@ class Emitter:
         """The statements of the innermost open block."""
         return self._blocks[-1]
 
+    def is_open(self, block: list[Stmt]) -> bool:
+        """Whether what is appended now is inside of a block, or at its end."""
+        return any(b is block for b in self._blocks)
+
     @property
     def depth(self) -> int:
         return len(self._blocks)

@@ -247,7 +247,7 @@ def gather(g: Generator, x: Any, indices: Any) -> Any:
     indices = session.normal(indices)
     if isinstance(indices, Tensor) and indices.rank == 1 and indices.dtype.is_integer:
         array = indices.var
-        return reindexed(session, lists, session.operand(indices.extents[0]), lambda k: of(Fetch(array, (k,))))
+        return reindexed(session, lists, session.operand(indices.extents[0]), lambda k: of(Fetch(array, (k,), False)))
     if isinstance(indices, Lists) and not isinstance(indices.items, tuple):
         view = indices.first
         read = view.read
@@ -259,7 +259,7 @@ def gather(g: Generator, x: Any, indices: Any) -> Any:
                     session,
                     lists,
                     indices.length,
-                    lambda k: of(Fetch(table, tuple(e.replace({place: k}) for e in read.index))),
+                    lambda k: of(Fetch(table, tuple(e.replace({place: k}) for e in read.index), fixed=False)),
                 )
             if isinstance(read, Index):
                 return reindexed(session, lists, indices.length, lambda k: read.value.replace({view.dims[0].symbol: k}))

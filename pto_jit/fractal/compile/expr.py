@@ -7,8 +7,9 @@ on?), moved to other loops, and written in the loops of whatever schedule was ch
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.emit import index
 from pto_jit.ir.nodes import Const, Operand, Var
@@ -41,10 +42,14 @@ class Known:
 
 @frozen
 class Fetch:
-    """An element of an integer array that nothing writes any more: offsets of lists, indices of a gather."""
+    """An element of an integer array: offsets of lists, indices of a gather.
+
+    fixed: nothing writes the array any more, so that an element that was read once need not be read again.
+    """
 
     array: Var
     at: tuple[Expr, ...]
+    fixed: bool = True
 
     def __str__(self) -> str:
         return f"%{self.array.name}[{', '.join(map(str, self.at))}]"
@@ -157,7 +162,7 @@ def _replaced(atom: Atom, mapping: Mapping[Symbol, Expr]) -> Expr:
     if isinstance(atom, Symbol):
         return mapping.get(atom, of(atom))
     if isinstance(atom, Fetch):
-        return of(Fetch(atom.array, tuple(e.replace(mapping) for e in atom.at)))
+        return of(Fetch(atom.array, tuple(e.replace(mapping) for e in atom.at), atom.fixed))
     if isinstance(atom, Binary):
         return binary(atom.op, atom.left.replace(mapping), atom.right.replace(mapping))
     return of(atom)
@@ -220,6 +225,39 @@ class Condition:
         return f"{self.value} {_SIGN[self.kind]} 0"
 
 
+class Numbering:
+    """Integer operations that were written, by what they compute, so that none is written twice (value numbering).
+
+    One that stands in a block that is still open comes before all that is appended.  What uses a variable that is
+    assigned by `copy`, maybe more than once, is written each time.
+    """
+
+    __slots__ = ("assigned", "found")
+
+    def __init__(self) -> None:
+        self.assigned: set[str] = set()
+        self.found: dict[tuple[Any, ...], tuple[list[Any], Operand]] = {}
+
+    def get(self, e: Emitter, key: tuple[Any, ...]) -> Operand | None:
+        entry = self.found.get(key)
+        return entry[1] if entry is not None and e.is_open(entry[0]) else None
+
+    def put(self, e: Emitter, key: tuple[Any, ...], value: Operand) -> None:
+        if not any(isinstance(x, Var) and x.name in self.assigned for x in key):
+            self.found[key] = e.current, value
+
+
+_numberings: weakref.WeakKeyDictionary[Emitter, Numbering] = weakref.WeakKeyDictionary()
+
+
+def numbering_of(e: Emitter) -> Numbering:
+    """The one of this compilation."""
+    found = _numberings.get(e)
+    if found is None:
+        found = _numberings[e] = Numbering()
+    return found
+
+
 @frozen(eq=False)
 class Writer:
     """Writes expressions as IR where the emitter stands; `values`: what each symbol is there."""
@@ -230,6 +268,18 @@ class Writer:
     def but(self, values: Mapping[Symbol, Operand]) -> Writer:
         """With further symbols."""
         return Writer(self.e, {**self.values, **values})
+
+    def op(self, op: str, a: Operand, b: Operand) -> Operand:
+        """An operation on two integers, written unless its result is there."""
+        return self._once((op, a, b), lambda: self.e.scalar(op, [a, b]).operand)
+
+    def _once(self, key: tuple[Any, ...], write: Callable[[], Operand]) -> Operand:
+        numbering = numbering_of(self.e)
+        found = numbering.get(self.e, key)
+        if found is None:
+            found = write()
+            numbering.put(self.e, key, found)
+        return found
 
     def expr(self, expr: Expr) -> Operand:
         total: Operand | None = None
@@ -250,7 +300,7 @@ class Writer:
     def condition(self, condition: Condition) -> Operand:
         value = self.expr(condition.value)
         op = {"zero": "eq", "nonzero": "ne", "negative": "lt", "positive": "ge"}[condition.kind]
-        return self.e.scalar(op, [value, index(0)]).operand
+        return self.op(op, value, index(0))
 
     def _atom(self, atom: Atom) -> Operand:
         if isinstance(atom, Symbol):
@@ -258,11 +308,16 @@ class Writer:
         if isinstance(atom, Known):
             return atom.var
         if isinstance(atom, Fetch):
-            found = self.e.scalar("getelem", [atom.array, *(self.expr(e) for e in atom.at)])
-            from pto_jit.dtypes import i64
-
-            return self.e.cast(found, i64).operand
+            at = [self.expr(e) for e in atom.at]
+            if not atom.fixed:
+                return self._element(atom.array, at)
+            return self._once(("getelem", atom.array, *at), lambda: self._element(atom.array, at))
         return self._op(atom.op, self.expr(atom.left), self.expr(atom.right))
+
+    def _element(self, array: Var, at: list[Operand]) -> Operand:
+        from pto_jit.dtypes import i64
+
+        return self.e.cast(self.e.scalar("getelem", [array, *at]), i64).operand
 
     def _op(self, op: str, a: Operand, b: Operand) -> Operand:
         if isinstance(a, Const) and isinstance(b, Const):
@@ -274,4 +329,4 @@ class Writer:
                 return index(known)
         if isinstance(b, Const) and ((b.value == 0 and op in ("add", "sub")) or (b.value == 1 and op == "mul")):
             return a
-        return self.e.scalar(op, [a, b]).operand
+        return self.op(op, a, b)

@@ -64,7 +64,7 @@ class Packed:
     def row(self, at: Sequence[Expr]) -> Expr:
         """The row of a cell."""
         planes, rows = self.planes, self.rows
-        start = of(Fetch(self.starts, (rows.segment_number(planes, self.depth, at),)))
+        start = of(Fetch(self.starts, (rows.segment_number(planes, self.depth, at),), fixed=False))
         if not rows.exact:
             return self.base(at) + start
         last = planes.batch[-1]

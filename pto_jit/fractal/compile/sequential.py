@@ -13,7 +13,7 @@ from pto_jit.codegen.builtins.memory import view as view_of
 from pto_jit.codegen.builtins.promote import load_all
 from pto_jit.codegen.emit import I64, constant, index
 from pto_jit.codegen.values import Scalar, Tile, static_extent
-from pto_jit.fractal.compile.expr import Writer
+from pto_jit.fractal.compile.expr import Writer, numbering_of
 from pto_jit.fractal.compile.layout import leaf_of, place
 from pto_jit.fractal.compile.lists import (
     Access,
@@ -103,6 +103,7 @@ class Sequential:
 
     def assign(self, var: Var, value: Operand) -> None:
         if not (isinstance(value, Var) and value.name == var.name):
+            numbering_of(self.e).assigned.add(var.name)
             self.e.append(Op("copy", (var,), (value,), (), (), self.e.loc))
 
     # -- loops -----------------------------------------------------------------------------------------------------
