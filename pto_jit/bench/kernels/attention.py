@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Attention with a running softmax: scores exist one tile at a time (Dao et al., 2022)."""
+"""Attention with a running softmax: scores exist one tile at a time (Dao et al., 2022).
+
+In two forms: with a row of scores for each query, as papers write it and devices like it, and turned, a column for each
+query: then what is known of the queries (maximum, sum) lies along vectors, keys enter the product as they lie in
+memory, and larger tiles make the most of a CPU's caches.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ import pto_jit as pto
 import pto_jit.language as pl
 
 BM, BN = 64, 128
+QUERIES, KEYS = 128, 256
 
 
 def attend(state, scores, v):
@@ -64,3 +70,58 @@ def attention_causal(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, out: pl.Tensor):
                     scores = pl.where(col <= row, scores, -math.inf)
                     top, total, acc = attend((top, total, acc), scores, pl.load(v[h], [j, 0], [BN, dim]))
                 pl.store(acc / total, [i, 0], out[h])
+
+
+def attend_turned(state, scores, v):
+    """`attend` for scores of `[keys, queries]`."""
+    top, total, acc = state
+    new_top = pl.maximum(top, pl.max(scores, axis=0, keepdims=True))
+    shrink = pl.exp(top - new_top)
+    weights = pl.exp(scores - new_top)
+    total = total * shrink + pl.sum(weights, axis=0, keepdims=True)
+    return new_top, total, pl.dot(weights.T, v, acc * shrink.T)
+
+
+@pto.jit
+def attention_turned(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, out: pl.Tensor):
+    """softmax(q @ k.T / sqrt(dim)) @ v over `[heads, length, dim]`."""
+    heads, length, dim = q.shape
+    with pl.incore():
+        scale = dim**-0.5
+        for h in pl.range(heads, parallel=True):
+            for i in pl.range(0, length, QUERIES, parallel=True):
+                queries = (pl.load(q[h], [i, 0], [QUERIES, dim]) * scale).T
+                top = pl.full([1, QUERIES], -math.inf, pl.f32)
+                total = pl.zeros([1, QUERIES], pl.f32)
+                acc = pl.zeros([QUERIES, dim], pl.f32)
+                for j in pl.range(0, length, KEYS):
+                    scores = pl.load(k[h], [j, 0], [KEYS, dim]) @ queries
+                    top, total, acc = attend_turned((top, total, acc), scores, pl.load(v[h], [j, 0], [KEYS, dim]))
+                pl.store(acc / total.T, [i, 0], out[h])
+
+
+@pto.jit
+def attention_causal_turned(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, out: pl.Tensor):
+    """The same, each query seeing the keys up to its own; tiles beyond the diagonal are never computed."""
+    heads, length, dim = q.shape
+    with pl.incore():
+        scale = dim**-0.5
+        for h in pl.range(heads, parallel=True):
+            for i in pl.range(0, length, QUERIES, parallel=True):
+                queries = (pl.load(q[h], [i, 0], [QUERIES, dim]) * scale).T
+                top = pl.full([1, QUERIES], -math.inf, pl.f32)
+                total = pl.zeros([1, QUERIES], pl.f32)
+                acc = pl.zeros([QUERIES, dim], pl.f32)
+                # Every query of the tile sees all of these keys.
+                whole = i // KEYS * KEYS
+                for j in pl.range(0, whole, KEYS):
+                    scores = pl.load(k[h], [j, 0], [KEYS, dim]) @ queries
+                    top, total, acc = attend_turned((top, total, acc), scores, pl.load(v[h], [j, 0], [KEYS, dim]))
+                # Of these each sees a part.
+                for j in pl.range(whole, i + QUERIES, QUERIES):
+                    scores = pl.load(k[h], [j, 0], [QUERIES, dim]) @ queries
+                    key = j + pl.reshape(pl.arange(0, QUERIES), [QUERIES, 1])
+                    query = i + pl.reshape(pl.arange(0, QUERIES), [1, QUERIES])
+                    scores = pl.where(key <= query, scores, -math.inf)
+                    top, total, acc = attend_turned((top, total, acc), scores, pl.load(v[h], [j, 0], [QUERIES, dim]))
+                pl.store(acc / total.T, [i, 0], out[h])

@@ -55,7 +55,7 @@ def _workload(name: str, summary: str, causal: bool) -> Workload:
         outputs=lambda size: {"out": Output(size, "float32")},
         work=lambda size, expected: _work(size, causal),
         tolerance=Tolerance(relative=1e-4, absolute=2e-5),
-        kernels={"": f"{_KERNELS}:{name}"},
+        kernels={"": f"{_KERNELS}:{name}_turned"},
     )
 
 

@@ -15,7 +15,7 @@ number.
 from __future__ import annotations
 
 from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Value
-from pto_jit.targets.cpu.matmul.parts import CONTEXT, Fields, Parts
+from pto_jit.targets.cpu.matmul.parts import CONTEXT, ROWS, Fields, Parts
 
 FAR: Fields = (
     *CONTEXT,
@@ -48,13 +48,13 @@ def _near(parts: Parts) -> None:
     # blocks, so that C is not read and written too often.  Yet the rows of B that a panel crosses must stay in the
     # caches until all rows of A have met them: where they are 4 KiB or a multiple apart, they fall into few sets.
     streams = here & (n * k > plan.near_bytes // s.unit) & (n >= 8 * s.tile_columns)
-    most = f.select(m <= s.tile_rows, plan.stream_depth, plan.stream_depth * 2)
-    most = f.select(m <= 2 * s.tile_rows, most, plan.stream_depth * 3)
+    most = f.select(m <= 8, plan.stream_depth, plan.stream_depth * 2)
+    most = f.select(m <= 16, most, plan.stream_depth * 3)
     most = f.select(streams, f.minimum(most, plan.depth), plan.depth)
     depth = parts.depth(f, k, most)
     how = parts.how_a(f, m, n, k, a_rs, a_cs)
     if s.raw_a and s.group == 1:
-        how = f.select(streams & (m <= s.tile_rows), 0, how)
+        how = f.select(streams & (m <= 8), 0, how)
     groups = f.ceil_div(depth, s.group)
     row = parts.row_bytes(f, depth)
     block_a = f.round_up(m, s.tile_rows) * row
@@ -94,11 +94,18 @@ def _near(parts: Parts) -> None:
             b_step = f.select(here, b_rs, s.tile_columns * s.unit)
             b_panel = f.select(here, s.tile_columns * s.unit, panel)
             packed = f.select(here, 0, 1)
-            near_rows = f.select(m <= s.tile_rows, f.const(2 * plan.stream_ahead), plan.stream_ahead)
-            ahead = f.select(streams, near_rows, plan.panel_ahead)
+            near_rows = f.select(m <= 8, f.const(2 * plan.stream_ahead), plan.stream_ahead)
+            ahead = f.select(streams, near_rows, f.select(here, b_rs * 8, plan.panel_ahead))
             of_a = (f.offset(base, at), a_row, a_step, a_panel)
             of_b = (b_at, b_step, b_panel, packed)
-            f.call("macro", VOID, [m, columns, now, *of_a, *of_b, c_slab, c_rs, kept, ahead, f.const(0)])
+            product = [m, columns, now, *of_a, *of_b, c_slab, c_rs, kept, ahead, f.const(0)]
+            if s.tall_tile is None:
+                f.call("macro", VOID, product)
+            else:
+                with f.either(streams & (how.equals(0) | how.equals(ROWS))) as side:
+                    f.call("macro_tall", VOID, product)
+                    side.otherwise()
+                    f.call("macro", VOID, product)
     with f.when(total > 0):
         f.call("pto_scratch_pop", VOID, [w, to_a])
     f.give(0)

@@ -35,7 +35,7 @@ def _single(parts: Parts) -> None:
             f.call("gemv_along", VOID, [m, n, k, a, a_rs, b, b_cs, c, c_rs, keep])
             f.give(0)
     if s.raw_b:
-        small = parts.small(f, n, k, b_rs)
+        small = parts.small(f, m, n, k, b, b_rs)
         few = (m <= plan.stream_rows) | small
         place = b_cs.equals(s.element_b) & few
         if not s.machine.masks:

@@ -103,16 +103,17 @@ burst takes the line fill buffers from the loads of this panel."""
 
 
 def add_kernels(module: Module, scheme: Scheme) -> None:
-    """Define ``tiles_1`` ... ``tiles_NV``."""
+    """Define ``tiles_1`` ... ``tiles_NV``, and ``tall`` where there is a taller tile."""
     for vectors in range(1, scheme.tile_vectors + 1):
-        _column(module, scheme, vectors)
+        _column(module, scheme, f"tiles_{vectors}", scheme.tile_rows, vectors)
+    if scheme.tall_tile is not None:
+        _column(module, scheme, "tall", *scheme.tall_tile)
 
 
-def _column(module: Module, scheme: Scheme, vectors: int) -> None:
-    f = module.function(f"tiles_{vectors}", VOID, PARAMETERS)
+def _column(module: Module, scheme: Scheme, name: str, rows: int, vectors: int) -> None:
+    f = module.function(name, VOID, PARAMETERS)
     m, _, a, _, _, a_panel, _, _, c, c_row, _, _, _, _ = f.parameters
-    tile = _Tile(f, scheme, vectors)
-    rows = scheme.tile_rows
+    tile = _Tile(f, scheme, rows, vectors)
     with f.loop(0, m - (rows - 1), rows, [a, c, f.const(0)]) as loop:
         at, to, asked = loop.carried
         tile.whole(at, to, asked)
@@ -132,8 +133,8 @@ def _column(module: Module, scheme: Scheme, vectors: int) -> None:
 class _Tile:
     """Emits one register tile at a time into a column function."""
 
-    def __init__(self, f: Function, scheme: Scheme, vectors: int) -> None:
-        self.f, self.scheme, self.vectors = f, scheme, vectors
+    def __init__(self, f: Function, scheme: Scheme, rows: int, vectors: int) -> None:
+        self.f, self.scheme, self.rows, self.vectors = f, scheme, rows, vectors
         _, self.groups, _, self.a_row, self.a_step, _, self.b, self.b_step, _, self.c_row, lanes, keep, *far = (
             f.parameters
         )
@@ -148,7 +149,7 @@ class _Tile:
 
     def whole(self, a: Value, c: Value, asked: Value) -> None:
         """``C[MR, vectors] (+)= A B``; meanwhile the following panel comes nearer, from its byte ``asked`` on."""
-        f, rows, unroll = self.f, self.scheme.tile_rows, 2
+        f, rows, unroll = self.f, self.rows, 2
         share = self.groups // (rows * unroll) * unroll
         start = [*self._start(rows), *self._bases(rows, a), self.b]
         following = f.offset(self.b, self.following)
@@ -236,7 +237,7 @@ class _Tile:
         f, width = self.f, self.scheme.machine.vector_bytes
         places = [f.offset(row, v * width) for row in c_rows for v in range(self.vectors)]
         pairs = list(zip(sums, places, strict=True))
-        if self.masks and len(c_rows) < self.scheme.tile_rows:
+        if self.masks and len(c_rows) < self.rows:
             for i, (total, place) in enumerate(pairs):
                 last = (i + 1) % self.vectors == 0
                 old = masked_load(f, total.type, place, self.last_kept if last else self.kept)

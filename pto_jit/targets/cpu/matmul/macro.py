@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 from pto_jit.targets.cpu.matmul.irtext import I64, PTR, VOID, Function, Value
-from pto_jit.targets.cpu.matmul.parts import ACROSS, ANY, ROWS, Parts
+from pto_jit.targets.cpu.matmul.parts import ACROSS, ANY, ROWS, Fields, Parts
 from pto_jit.targets.cpu.matmul.vectors import low_bits
 
 
 def add_macro(parts: Parts) -> None:
-    """Define ``pack_a``, ``pack_b`` and ``macro``."""
+    """Define ``pack_a``, ``pack_b`` and ``macro``, and ``macro_tall`` where there is a taller tile."""
     _pack_a(parts)
     _pack_b(parts)
     _macro(parts)
+    if parts.scheme.tall_tile is not None:
+        _macro_tall(parts, *parts.scheme.tall_tile)
 
 
 def _pack_a(parts: Parts) -> None:
@@ -54,24 +56,43 @@ def _pack_b(parts: Parts) -> None:
     f.give()
 
 
+_MACRO: Fields = (
+    *((I64, "m"), (I64, "n"), (I64, "groups"), (PTR, "a"), (I64, "a_row"), (I64, "a_step")),
+    *((I64, "a_panel"), (PTR, "b"), (I64, "b_step"), (I64, "b_panel"), (I64, "packed")),
+    *((PTR, "c"), (I64, "c_row"), (I64, "keep"), (I64, "ahead"), (I64, "following")),
+)
+
+
+def _macro_tall(parts: Parts, rows: int, vectors: int) -> None:
+    """`macro` for B in place and rows of A: whole columns of the taller tile, the rest by `macro`."""
+    s = parts.scheme
+    f = parts.module.function("macro_tall", VOID, _MACRO)
+    m, n, groups, a, a_row, a_step, _, b, b_step, _, _, c, c_row, keep, *far = f.parameters
+    width = vectors * s.lanes
+    with f.loop(0, n - (width - 1), width, [b, c]) as loop:
+        at, to = loop.carried
+        of_a = (a, a_row, a_step, a_row * rows)
+        f.call("tall", VOID, [m, groups, *of_a, at, b_step, to, c_row, f.const(-1), keep, *far])
+        loop.carry(f.offset(at, width * s.unit), f.offset(to, width * s.element_c))
+    at, to = loop.after
+    rest = list(f.parameters)
+    rest[1], rest[7], rest[11] = n % width, at, to
+    f.call("macro", VOID, rest)
+    f.give()
+
+
 def _macro(parts: Parts) -> None:
     """A block of A against panels of B, columns of tiles one after another; parameters as those of `kernel`."""
     s = parts.scheme
-    f = parts.module.function(
-        "macro",
-        VOID,
-        [
-            *((I64, "m"), (I64, "n"), (I64, "groups"), (PTR, "a"), (I64, "a_row"), (I64, "a_step")),
-            *((I64, "a_panel"), (PTR, "b"), (I64, "b_step"), (I64, "b_panel"), (I64, "packed")),
-            *((PTR, "c"), (I64, "c_row"), (I64, "keep"), (I64, "ahead"), (I64, "following")),
-        ],
-    )
+    f = parts.module.function("macro", VOID, _MACRO)
     m, n, groups, a, a_row, a_step, a_panel, b, b_step, b_panel, packed, c, c_row, keep, *far = f.parameters
     width = s.tile_columns
     rest = n % width
     uneven = f.const(0)
-    if s.tile_vectors == 3:
-        # In place, 3 + 1 vectors at the end are better taken as 2 + 2: one vector alone is bound by latency.
+    wide = s.tile_vectors >= 3
+    if wide:
+        # In place, a whole tile and one vector at the end are better taken as NR - 1 and 2 vectors: one vector alone
+        # is bound by latency.
         lone = (rest > 0) & (rest <= s.lanes) & (n > width) & packed.equals(0)
         uneven = f.select(lone, width, 0)
     with f.loop(0, n - uneven - (width - 1), width, [b, c]) as loop:
@@ -80,15 +101,16 @@ def _macro(parts: Parts) -> None:
         f.call(f"tiles_{s.tile_vectors}", VOID, arguments)
         loop.carry(f.offset(at, b_panel), f.offset(to, width * s.element_c))
     at, to = loop.after
-    if s.tile_vectors == 3:
+    if wide:
+        fewer = s.tile_vectors - 1
         at, to = f.variable(at), f.variable(to)
         with f.when(uneven > 0):
             arguments = [m, groups, a, a_row, a_step, a_panel, at.get(), b_step, to.get(), c_row, f.const(-1), keep]
-            f.call("tiles_2", VOID, [*arguments, *far])
-            at.set(f.offset(at.get(), 2 * s.lanes * s.unit))
-            to.set(f.offset(to.get(), 2 * s.lanes * s.element_c))
+            f.call(f"tiles_{fewer}", VOID, [*arguments, *far])
+            at.set(f.offset(at.get(), fewer * s.lanes * s.unit))
+            to.set(f.offset(to.get(), fewer * s.lanes * s.element_c))
         at, to = at.get(), to.get()
-    tail = rest if s.tile_vectors != 3 else f.select(uneven > 0, rest + s.lanes, rest)
+    tail = f.select(uneven > 0, rest + s.lanes, rest) if wide else rest
     with f.when(tail > 0):
         vectors = f.ceil_div(tail, s.lanes)
         step = f.select(packed.differs(0), vectors * (s.lanes * s.unit), b_step)

@@ -28,6 +28,7 @@ OPERANDS: Fields = (
 
 CONTEXT: Fields = (*OPERANDS, (I64, "keep"))
 
+_REPAID = 96  # rows of A from which on packing B costs less than reading vectors across cache lines
 ROWS, ACROSS, ANY = 1, 2, 3
 """How A is packed: rows copied, panels from contiguous columns, panels from any strides; 0 is in place."""
 
@@ -54,12 +55,18 @@ class Parts:
             fine = rows | (m * k <= self.blocking.small_bytes // s.unit) | (n <= 2 * s.tile_columns)
         return f.select(fine, 0, how)
 
-    def small(self, f: Function, n: Value, k: Value, b_rs: Value) -> Value:
-        """Whether B is read in place for any m: it is small, and its rows spread over the sets of L1."""
+    def small(self, f: Function, m: Value, n: Value, k: Value, b: Value, b_rs: Value) -> Value:
+        """Whether B is read in place for any m: it is small, and its rows spread over the sets of L1.
+
+        Where its vectors cross cache lines, many rows of A repay a packed copy.
+        """
         s, plan = self.scheme, self.blocking
         bytes_ = n * k * s.unit
         spread = (bytes_ <= 4 * plan.small_bytes) & (b_rs % 1024).differs(0)
-        return ((bytes_ <= plan.small_bytes) | spread) & (k <= plan.depth * s.group)
+        address = f.emit(I64, f"ptrtoint ptr {b.ref} to i64")
+        whole = ((address | b_rs) & (s.machine.vector_bytes - 1)).equals(0)
+        fine = whole | (m < _REPAID)
+        return ((bytes_ <= plan.small_bytes) | spread) & (k <= plan.depth * s.group) & fine
 
     def near(self, f: Function, m: Value, n: Value, k: Value) -> Value:
         """Whether B is packed block by block: m fits one block of rows, or few of them where B is larger than a slab.

@@ -100,12 +100,25 @@ class Scheme:
     @property
     def tile_rows(self) -> int:
         """MR."""
-        return 8 if self.machine.registers >= 32 else 6 if self.machine.fma else 4
+        return self._tile[0]
 
     @property
     def tile_vectors(self) -> int:
         """NR in vectors."""
-        return 3 if self.machine.registers >= 32 else 2
+        return self._tile[1]
+
+    @property
+    def _tile(self) -> tuple[int, int]:
+        """MR and NR.  With 32 registers 24 hold sums; six rows of four vectors load least, and four vectors divide the
+        widths people choose."""
+        if self.machine.registers >= 32:
+            return (6, 4) if self.machine.arch == "x86" else (8, 3)
+        return (6 if self.machine.fma else 4), 2
+
+    @property
+    def tall_tile(self) -> tuple[int, int] | None:
+        """MR and NR of the tile for B that streams by: more rows, so that B is read less often."""
+        return (8, 3) if self._tile == (6, 4) and self.raw_b else None
 
     @property
     def tile_columns(self) -> int:
