@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -85,30 +86,50 @@ def _placed(dump: Dump, levels: Sequence[int], nodes: Sequence[str]) -> list[str
     for task, node, level in zip(dump.tasks, nodes, levels, strict=True):
         place = f'pos="{centre[level]:.1f},{y[task.number]:.1f}", width={wide[level] / 72:.3f}'
         lines.append(f"  t{task.number} [{node}, {place}];")
+    columns: list[list[float]] = [[] for _ in wide]
+    for task, level in zip(dump.tasks, levels, strict=True):
+        columns[level].append(y[task.number])
+    for column in columns:
+        column.sort()
     for source, target in dump.edges:
         first, last = levels[source], levels[target]
         start = (centre[first] + wide[first] / 2, y[source])
-        curve = _curve(start, (centre[last] - wide[last] / 2, y[target]), last - first, high)
+        curve = _curve(start, (centre[last] - wide[last] / 2, y[target]), columns[first + 1 : last], high)
         faint = ', color="#5b6b8360"' if last - first > 3 else ""
         lines.append(f'  t{source} -> t{target} [pos="{curve}"{faint}];')
     return lines
 
 
-def _curve(start: tuple[float, float], end: tuple[float, float], columns: int, high: float) -> str:
-    """An arrow that leaves and arrives level; in a row of its own past the tasks between two of nearly one row."""
+def _curve(
+    start: tuple[float, float], end: tuple[float, float], between: Sequence[Sequence[float]], high: float
+) -> str:
+    """An arrow that leaves and arrives level; past the tasks between two of nearly one row in a row of its own.
+
+    between: the places of the tasks in each column that the arrow passes, ascending; high: of a task.
+    """
     (x0, y0), (x1, y1) = start, end
     tip = x1 - 6
     points = [(x0, y0)]
-    if columns > 1 and abs(y1 - y0) < high + PITCH:
-        side, turn = max(y0, y1) + (high + PITCH) / 2, GAP * 0.6
+    if between and abs(y1 - y0) < high + PITCH:
+        side, turn = _passage(max(y0, y1), min(y0, y1), between, high), GAP * 0.6
         third = (tip - x0 - 2 * turn) / 3
         points += [(x0 + turn / 2, y0), (x0 + turn / 2, side), (x0 + turn, side)]
         points += [(x0 + turn + third, side), (tip - turn - third, side), (tip - turn, side)]
         points += [(tip - turn / 2, side), (tip - turn / 2, y1), (tip, y1)]
     else:
-        bend = (tip - x0) / 2 if columns == 1 else (tip - x0) / 3
+        bend = (tip - x0) / 3 if between else (tip - x0) / 2
         points += [(x0 + bend, y0), (tip - bend, y1), (tip, y1)]
     return f"e,{x1:.1f},{y1:.1f} " + " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+
+
+def _passage(upper: float, lower: float, between: Sequence[Sequence[float]], high: float) -> float:
+    """Where an arrow passes columns: half a row above or below, a row, ... where no task stands; else above."""
+    half = (high + PITCH) / 2
+    for steps in (1, 2, 3):
+        for side in (upper + steps * half, lower - steps * half):
+            if all(bisect_left(c, side - high / 2 - 2) == bisect_left(c, side + high / 2 + 2) for c in between):
+                return side
+    return upper + half
 
 
 def render(dump: Dump, path: str | Path) -> None:

@@ -30,6 +30,9 @@ _lib, _ffi = _native.lib, _native.ffi
 ACCESSES = {_lib.PTO_READ: "read", _lib.PTO_WRITE: "write", _lib.PTO_READ_WRITE: "update"}
 _MODES = {name: mode for mode, name in ACCESSES.items()}
 
+MOST_ARROWS = 20_000
+"""Dependences that a trace shows unless told."""
+
 Box = tuple[Any, Sequence[int], Sequence[int]]
 """What an access of `TaskGraph.add` is: an array (or a number from `TaskGraph.tensor`), offsets and extents."""
 
@@ -388,15 +391,17 @@ class TaskGraph:
             if found[number].begin_ns
         ]
 
-    def trace(self, path: str | Path) -> None:
+    def trace(self, path: str | Path, *, dependences: bool | None = None) -> None:
         """Write the trace of the last run for Perfetto or chrome://tracing, one row per worker.
 
+        `dependences`: also an arrow for each; None: when there are at most 20,000, as they make most of a large file.
         Raises LaunchError (PTO-A045) before the first traced run.
         """
         events = self.events()
         if not events and self.num_tasks:
             raise LaunchError("PTO-A045: the graph has no trace yet\nhelp: call `run()` first, without `trace=False`")
-        write_trace(events, path)
+        wanted = self.num_edges <= MOST_ARROWS if dependences is None else dependences
+        write_trace(events, path, edges=self.edges if wanted else ())
 
     # ---- errors ----
 

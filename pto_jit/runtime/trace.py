@@ -22,25 +22,47 @@ class TaskEvent:
     end_ns: int
 
 
-def to_trace_events(events: Iterable[TaskEvent], title: str) -> dict[str, Any]:
-    """The trace as the JSON object that viewers read: a row per worker, times in microseconds from the first event."""
+_PROCESS = 1
+"""Process and threads are counted from 1: Perfetto takes 0 for the idle task, whose rows it joins with others."""
+
+
+def to_trace_events(
+    events: Iterable[TaskEvent], title: str, edges: Iterable[tuple[int, int]] = ()
+) -> dict[str, Any]:
+    """The trace as the JSON object that viewers read: a row per worker, times in microseconds from the first event.
+
+    Each of the `edges` between tasks that ran becomes a flow: an arrow from the end of one to the begin of the other.
+    """
     listed = sorted(events, key=lambda event: (event.begin_ns, event.task))
     start = listed[0].begin_ns if listed else 0
-    rows: list[dict[str, Any]] = [{"ph": "M", "pid": 0, "name": "process_name", "args": {"name": title}}]
+    rows: list[dict[str, Any]] = [{"ph": "M", "pid": _PROCESS, "name": "process_name", "args": {"name": title}}]
     for worker in sorted({event.worker for event in listed}):
         name = "caller" if worker == 0 else f"worker {worker}"
-        rows.append({"ph": "M", "pid": 0, "tid": worker, "name": "thread_name", "args": {"name": name}})
+        thread = {"ph": "M", "pid": _PROCESS, "tid": 1 + worker}
+        rows.append({**thread, "name": "thread_name", "args": {"name": name}})
+        rows.append({**thread, "name": "thread_sort_index", "args": {"sort_index": worker}})
     rows += [
         {
-            "ph": "X", "pid": 0, "tid": event.worker, "cat": "task", "name": event.name,
+            "ph": "X", "pid": _PROCESS, "tid": 1 + event.worker, "cat": "task", "name": event.name,
             "ts": (event.begin_ns - start) / 1000, "dur": (event.end_ns - event.begin_ns) / 1000,
             "args": {"task": event.task},
         }
         for event in listed
     ]  # fmt: skip
+    ran = {event.task: event for event in listed}
+    flow = {"pid": _PROCESS, "cat": "dependence", "name": "dependence"}
+    for number, (source, target) in enumerate(edges):
+        if source in ran and target in ran:
+            first, last = ran[source], ran[target]
+            leaves = max(first.begin_ns, first.end_ns - 1)  # inside of the slice that it belongs to
+            rows.append({"ph": "s", "id": number, "tid": 1 + first.worker, "ts": (leaves - start) / 1000, **flow})
+            rows.append({"ph": "f", "bp": "e", "id": number, "tid": 1 + last.worker,
+                         "ts": (last.begin_ns - start) / 1000, **flow})  # fmt: skip
     return {"displayTimeUnit": "ns", "traceEvents": rows}
 
 
-def write_trace(events: Iterable[TaskEvent], path: str | Path, title: str = "task graph") -> None:
+def write_trace(
+    events: Iterable[TaskEvent], path: str | Path, title: str = "task graph", edges: Iterable[tuple[int, int]] = ()
+) -> None:
     """Write the trace to a .json file."""
-    Path(path).write_text(json.dumps(to_trace_events(events, title), separators=(",", ":")) + "\n", "utf-8")
+    Path(path).write_text(json.dumps(to_trace_events(events, title, edges), separators=(",", ":")) + "\n", "utf-8")
