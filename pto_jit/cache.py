@@ -2,9 +2,9 @@
 """The disk cache of compiled kernels.
 
 One file per kernel, named by the SHA-256 of everything that went into it.  A file is written beside its place and
-renamed, so readers see whole files or none; it starts with the SHA-256 of the rest, so a damaged one is noticed and
-counts as absent.  Several processes may use one directory.  A directory that cannot be used is reported once and then
-left alone: kernels are compiled in memory.
+renamed, so readers see whole files or none; it starts with the SHA-256 of its name and the rest, so a damaged one, or
+one that stands under the name of another, is noticed and counts as absent.  Several processes may use one directory.
+A directory that cannot be used is reported once and then left alone: kernels are compiled in memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 from pto_jit.config import config, log
 
-_MAGIC = b"PTO1"
+_MAGIC = b"PTO2"
 
 
 class DiskCache:
@@ -39,7 +39,7 @@ class DiskCache:
             data = path.read_bytes()
         except OSError:
             return None
-        if len(data) < 44 or data[:4] != _MAGIC or hashlib.sha256(data[36:]).digest() != data[4:36]:
+        if len(data) < 44 or data[:4] != _MAGIC or _checksum(key, data[36:]) != data[4:36]:
             log("cache", "%s is damaged; compiling again", path)
             self._remove(path)
             return None
@@ -58,7 +58,7 @@ class DiskCache:
             handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
             try:
                 with os.fdopen(handle, "wb") as file:
-                    file.write(_MAGIC + hashlib.sha256(body).digest() + body)
+                    file.write(_MAGIC + _checksum(key, body) + body)
                 Path(temporary).replace(path)
             except BaseException:
                 self._remove(Path(temporary))
@@ -79,6 +79,12 @@ class DiskCache:
     def _remove(path: Path) -> None:
         with contextlib.suppress(OSError):
             path.unlink()
+
+
+def _checksum(key: str, body: bytes) -> bytes:
+    digest = hashlib.sha256(key.encode())
+    digest.update(body)
+    return digest.digest()
 
 
 _OPEN: dict[str, DiskCache] = {}

@@ -164,6 +164,18 @@ def test_a_damaged_entry_is_never_loaded(settings: Path, damage: str) -> None:
     assert origin(pto.jit(function), X) == "disk"
 
 
+def test_the_entry_of_another_kernel_under_this_name_is_never_loaded(settings: Path) -> None:
+    function = lambda x: x * 3 + 2  # noqa: E731
+    pto.jit(function)(X)
+    (path,) = entries(settings)
+    pto.jit(lambda x: x * 9)(X)
+    (other,) = (p for p in entries(settings) if p != path)
+    path.write_bytes(other.read_bytes())
+    kernel = pto.jit(function)
+    np.testing.assert_array_equal(kernel(X), X * 3 + 2)
+    assert kernel.specializations()[0].origin == "compiled"
+
+
 def test_a_whole_entry_with_other_contents_counts_as_none(settings: Path) -> None:
     function = lambda x: x * 5  # noqa: E731
     pto.jit(function)(X)
