@@ -4,7 +4,7 @@
 `Dependences` answers three questions about the loops of a function: may two be exchanged, may one run in parallel, what
 is a reduction.  `vectors` gives direction vectors, `violation` proves that two iterations of a loop touch one element.
 
-The accesses are affine rectangles recovered from the IR (`accesses`, `values`); a question about two of them becomes a
+The accesses are affine rectangles recovered from the IR (`recovery`, `values`); a question about two of them becomes a
 system of linear equations and inequalities over integers (`conflicts`), which quick tests of single subscripts
 (`quick`) or the Omega test (`exact`, imported when it is needed) decide.
 
@@ -16,9 +16,10 @@ J. R. Allen and K. Kennedy, "Optimizing Compilers for Modern Architectures" (200
 for Supercomputing" (1988); W. Pugh, "The Omega Test" (1991).
 """
 
-from pto_jit.lower.dependence.accesses import Access, Accesses, Loop, collect
+from pto_jit.lower.dependence.accesses import Access, Accesses, Loop
 from pto_jit.lower.dependence.conflicts import Conflict, conflict
 from pto_jit.lower.dependence.questions import Answer, Dependences, Reduction, Witness, pairs
+from pto_jit.lower.dependence.recovery import collect
 from pto_jit.lower.dependence.vectors import Vector, common_loops, vectors
 
 __all__ = [
