@@ -12,7 +12,7 @@ from pto_jit.codegen.frames import Unusable
 from pto_jit.codegen.leaf import Leaf
 from pto_jit.codegen.merging import is_number
 from pto_jit.codegen.values import Scalar, Tensor, Tile
-from pto_jit.errors import CompilationError, Note, TypeMismatchError
+from pto_jit.errors import CompilationError, Note, ShapeError, TypeMismatchError
 from pto_jit.ir.nodes import Const, If, Op, Operand, Return, Var
 from pto_jit.ir.types import TensorType, Type
 from pto_jit.semantic.rules import is_elementwise
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # Operations whose result is valid everywhere when all their tiles are.
 _KEEP = frozenset("transpose reshape concat stack broadcast_to flip cumsum cumprod sort argsort topk dot gather sum "
                   "prod max min any all argmax argmin fold assoc_scan map tile_slice".split())  # fmt: skip
+
+_MOST_AXES = 32  # of an array that a launch makes, in every version of NumPy
 
 
 class Results:
@@ -72,6 +74,9 @@ class Results:
         own = getattr(type(value), "__pto_result__", None)
         if own is not None:
             value = own(value, self.g)
+        if isinstance(value, (Tile, Tensor)) and value.rank > _MOST_AXES:
+            raise self.g.error(ShapeError, f"a result with {value.rank} axes", code="PTO-H033",
+                               hint=f"return at most {_MOST_AXES} axes: `pl.reshape` it")  # fmt: skip
         if isinstance(value, (Scalar, Tile, Tensor)) or is_number(value):
             leaves.append(value)
             weak = not isinstance(value, (Tile, Tensor)) and (not isinstance(value, Scalar) or value.weak)

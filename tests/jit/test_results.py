@@ -147,3 +147,18 @@ def test_a_tile_that_is_returned_twice_is_one_piece_of_memory_that_is_freed_once
         np.testing.assert_array_equal(t, X * 2)
         del v, t
     assert twice.compile(X, 5)._kernel.entry.runtime.statistics().buffers_live == live
+
+
+def test_tensors_may_have_as_many_axes_as_arrays_may() -> None:
+    most = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
+    x = np.arange(2, dtype=np.float32).reshape((2,) + (1,) * (most - 1))
+    y = np.zeros_like(x)
+
+    @pto.jit
+    def copied(x, y):
+        y[...] = pl.load(x) + 1
+
+    copied(x, y)
+    np.testing.assert_array_equal(y, x + 1)
+    packed = x.reshape((2,) + (1,) * 31)
+    assert pto.jit(lambda t: t * 2)(packed).shape == packed.shape
