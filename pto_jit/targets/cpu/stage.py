@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from pto_jit.targets.cpu.nest import NestWriter
 
 
+_AHEAD = 2048  # bytes in front of what is read, in loops that stream: at 4 KiB the hardware's prefetchers begin anew
+
+
 class StageWriter:
     """One vector loop."""
 
@@ -58,6 +61,12 @@ class StageWriter:
         stages = [k for k, stage in enumerate(self.n.nest.stages) if any(
             isinstance(s, Read) and (s.place, s.axes) == (step.place, step.axes) for s in stage)]  # fmt: skip
         return isinstance(step.place, Memory) and len(stages) > 1 and self.n.nest.stages[stages[1]] is self.steps
+
+    def _far(self, step: Read) -> bool:
+        """Whether a nest that streams reads this from memory: each element once, in order."""
+        if not isinstance(step.place, Memory) or (step.place, step.axes) in self.n.packs:
+            return False
+        return self.n.nest.stages[0] is self.steps and set(range(self.n.nest.rank)) <= set(step.axes)
 
     @property
     def b(self) -> Any:
@@ -202,8 +211,10 @@ class StageWriter:
                 case Read():
                     address = self._address(step.place, step.axes, step.dtype, i)
                     raw = load(self.code, address, step.dtype, lanes, mask)
-                    if step in self.ahead and mask is None:
-                        self._prefetch(step, i, lanes)
+                    if mask is None and step in self.ahead:  # the next row, which most often follows this one
+                        self._prefetch(step, self.code.add(i, self.n.count), lanes)
+                    elif mask is None and stream and self._far(step):
+                        self._prefetch(step, self.code.add(i, _AHEAD // step.dtype.bytes), lanes)
                     env[step.dst] = from_memory(self.b, raw, step.dtype)
                 case Position():
                     env[step.dst] = self._position(step, i, lanes)
@@ -228,16 +239,16 @@ class StageWriter:
                     n.accumulate(step, address, get(step.arg), lanes, mask)
         return out
 
-    def _prefetch(self, step: Read, i: Value, lanes: int) -> None:
-        """Fetch what the next row will read, which most often follows this one."""
+    def _prefetch(self, step: Read, i: Index, lanes: int) -> None:
+        """Fetch what will be read from element i on."""
         code = self.code
         size = step.dtype.bytes
-        start = self._address(step.place, step.axes, step.dtype, code.add(i, self.n.count))
+        start = self._address(step.place, step.axes, step.dtype, i)
         for at in range(0, lanes * size, 64):
             arguments = [code.offset(start, at), number(I32, 0), number(I32, 3), number(I32, 1)]
             code.call("llvm.prefetch.p0", VOID, arguments)
 
-    def _address(self, place: Place, axes: Places, dtype: DType, i: Value) -> Value:
+    def _address(self, place: Place, axes: Places, dtype: DType, i: Index) -> Value:
         n = self.n
         if isinstance(place, RowBuffer):
             base = n.buffers[place]
