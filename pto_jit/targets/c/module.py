@@ -11,6 +11,7 @@ from pto_jit.targets.c.recipes import CRecipes
 from pto_jit.targets.c.values import CValue
 from pto_jit.targets.cpu.module import ModuleWriter
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers
+from pto_jit.targets.source.library_names import LIBRARY
 
 
 @frozen
@@ -36,7 +37,7 @@ class CModule(ModuleWriter):
         self.recipes = CRecipes()
         self.dialect = dialect
         self.calls: set[str] = set()
-        self.names = Identifiers(RESERVED | _TAKEN)  # of functions
+        self.names = Identifiers(RESERVED | _TAKEN | LIBRARY)  # of functions
         self.function_names: dict[str, str] = {}
         self.functions: list[tuple[str, str]] = []
         """What parallel loops and tasks became, with the name of the IR function that they are of."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import platform
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -69,6 +70,11 @@ def compiler() -> str:
     return toolchain.need("the c target", "cc", "gcc", "clang")
 
 
+def _bound() -> list[str]:
+    """Calls of the sources' own functions are not looked up among those of the process, whatever their names are."""
+    return ["-Wl,-Bsymbolic"] if platform.system() == "Linux" else []
+
+
 def binding() -> str:
     """The C source that binds a shared library to the run-time library of this process."""
     lines = ['#include "pto_runtime.h"', ""]
@@ -103,8 +109,8 @@ def build(
     ToolchainError when there is no compiler, or when it refuses the sources.
     """
     files = {**headers(), **(extra or {}), **texts, "pto_bind.c": binding()}
-    command = [compiler(), *STANDARD, "-march=native", "-fPIC", "-shared", "-fvisibility=default", "-Wno-psabi", *flags,
-               "-o", "program.so", *texts, "pto_bind.c", "-lm"]  # fmt: skip
+    command = [compiler(), *STANDARD, "-march=native", "-fPIC", "-shared", *_bound(), "-fvisibility=default",
+               "-Wno-psabi", *flags, "-o", "program.so", *texts, "pto_bind.c", "-lm"]  # fmt: skip
     if store is None:
         return load(toolchain.build(command, files, "program.so"), symbols)
     inputs = (command, sorted(files.items()), toolchain.identity(command[0]), host_id())

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import pto_jit as pto
+import pto_jit.language as pl
 
 from .harness import Batch, needs_compiler
 from .standalone import Programs
@@ -71,3 +72,26 @@ def test_a_failed_task_names_the_call() -> None:
     text = str(caught.value)
     assert caught.value.code == "PTO-A040" and "task 1, `pick`, failed" in text and "k = 1" in text
     assert "task_programs.py" in text and "# fails" in text and "write: y[1:2, 0:8]" in text
+
+
+@pto.incore
+def read(x, y):
+    y[...] = pl.load(x) * 2.0
+
+
+@pto.jit(target="c")
+def pipe(x, y, n):
+    for k in pl.range(n):
+        read(x[4 * k : 4 * k + 4, :], y[4 * k : 4 * k + 4, :])
+
+
+@needs_compiler
+def test_functions_with_names_of_the_c_library() -> None:
+    """`pipe` called the C library's once, which wrote two file descriptors into the worker."""
+    x = np.arange(64, dtype=np.float32).reshape(16, 4)
+    y = np.zeros_like(x)
+    text = pipe.compile(x, y, 4).sources["pipe_2_orchestration.c"]
+    assert "int32_t pipe_2(" in text and "return read_2(" in text
+    assert "int32_t pipe(" not in text
+    pipe(x, y, 4)
+    np.testing.assert_array_equal(y, 2 * x)
