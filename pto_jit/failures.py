@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _CODES = {"KernelAssertionError": "PTO-N900"}
 """Of failures whose text is made elsewhere; that of the others begins with their code (`semantic.failures`)."""
+_SIZE = re.compile(r"\b([A-Za-z_]\w*)\.shape\[(\d+)\]")
 _CODED = re.compile(r"(PTO-[A-Z]\d{3}): (.*)", re.DOTALL)
 
 
@@ -50,6 +51,8 @@ def fail(kernel: Kernel, site: int, v0: int, v1: int, v2: int, args: tuple[Any, 
         if found := _CODED.fullmatch(reason):
             code, reason = found.groups()
         reason, _, action = reason.partition("; ")
+    if error == "ShapeError":
+        reason += _sizes(kernel, reason, args)
     lines = [f"{code}: {kernel.name}: {reason}"]
     loc = _called_at(_place(kernel, site), called)
     lines += _told(loc)
@@ -59,6 +62,16 @@ def fail(kernel: Kernel, site: int, v0: int, v1: int, v2: int, args: tuple[Any, 
     if isinstance(kind, type) and issubclass(kind, errors.CompilationError):  # its text has all but the words already
         raise point_at(kind(f"{kernel.name}: {reason}", loc, code=code, hint=action or None), loc)
     raise point_at(_error(error, "\n".join(lines), code, loc), loc)
+
+
+def _sizes(kernel: Kernel, text: str, args: tuple[Any, ...]) -> str:
+    """` (x.shape[0] = 3)` for the sizes of arguments that a text speaks of; nothing when it speaks of none."""
+    if len(args) != len(kernel.params):
+        return ""
+    shapes = {p.name: getattr(a, "shape", ()) for p, a in zip(kernel.params, args, strict=True)}
+    named = dict.fromkeys((name, int(axis)) for name, axis in _SIZE.findall(text))
+    values = [f"{n}.shape[{k}] = {shapes[n][k]}" for n, k in named if n in shapes and k < len(shapes[n])]
+    return f" ({', '.join(values)})" if values else ""
 
 
 def _told(loc: Loc) -> list[str]:

@@ -376,10 +376,11 @@ class Reader:
                 self.fail("PTO-R084", "`pl.cast` takes a value and a dtype", node, "write `pl.cast(x, pl.f32)`")
             return Cast(dtype, args[0], loc)
         if name == "pad":
-            if len(args) != 2 or not isinstance(args[0], Read):
+            read = Read(args[0].name, (), args[0].loc) if args and isinstance(args[0], Name) else args and args[0]
+            if len(args) != 2 or not isinstance(read, Read):
                 self.fail("PTO-R085", "`pl.pad` takes an element of a tensor and a value", node,
                           "write `pl.pad(x[i], 0.0)`")  # fmt: skip
-            return Pad(args[0], args[1], loc)
+            return Pad(read, args[1], loc)
         if function in (min, max) and len(args) >= 2:
             value = args[0]
             for other in args[1:]:

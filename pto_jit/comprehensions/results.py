@@ -87,7 +87,7 @@ def checked_sizes(analysis: Analysis, given: Mapping[str, Any], complete: bool) 
     """
     definition = analysis.definition
     sizes: dict[str, int] = {}
-    first: dict[str, tuple[str, Loc]] = {}
+    first: dict[str, tuple[str, Loc]] = {}  # where each size was met first
     for p in definition.parameters:
         if p.name not in given:
             continue
@@ -141,13 +141,13 @@ def _check_parameter(analysis: Analysis, p: Parameter, shape: tuple[int, ...], s
         assert isinstance(size, str)
         if sizes.setdefault(size, extent) != extent:
             where, loc = first[size]
+            here = f"dimension {axis} of `{p.name}`"
             raise _error(
                 analysis, ShapeError, "PTO-R021",
-                f"mismatched sizes for dimension `{size}`: {sizes[size]} in `{where}`, "
-                f"but {extent} in dimension {axis} of `{p.name}`", p.loc, f"`{size}` is one size: make them equal",
-                Note(f"`{where}` gives {sizes[size]}", loc),
+                f"mismatched sizes for dimension `{size}`: {sizes[size]} in {where}, but {extent} in {here}",
+                p.loc, f"`{size}` is one size: make {where} and {here} equal", Note(f"{where} is {sizes[size]}", loc),
             )  # fmt: skip
-        first.setdefault(size, (p.name, p.loc))
+        first.setdefault(size, (f"dimension {axis} of `{p.name}`", p.loc))
 
 
 def _check_ranges(analysis: Analysis, sizes: Mapping[str, int]) -> None:

@@ -434,9 +434,10 @@ class _Parser:
             return Name(token.text, self.loc(token))
         args = self.arguments()
         if token.text == "pad":
-            if len(args) != 2 or not isinstance(args[0], Read):
+            read = Read(args[0].name, (), args[0].loc) if args and isinstance(args[0], Name) else args and args[0]
+            if len(args) != 2 or not isinstance(read, Read):
                 self.fail("`pad` takes an element of a tensor and a value", token.start)
-            return Pad(args[0], args[1], self.loc(token))
+            return Pad(read, args[1], self.loc(token))
         known = functions.base(token.text)
         if known in functions.NAMES:
             return self.applied(token, known, args)

@@ -28,6 +28,7 @@ from pto_jit.comprehensions.nodes import (
     Read,
     Select,
     Unary,
+    literal,
     rebuilt,
 )
 from pto_jit.comprehensions.symbolic import Expr
@@ -39,11 +40,11 @@ Kind = DType | str  # "int" and "float" are literals, which have no width
 
 COMPARISONS = frozenset({"<", "<=", ">", ">=", "==", "!="})
 _FLOATING = frozenset(
-    "exp exp2 expm1 log log2 log1p sqrt rsqrt sin cos tan tanh erf sigmoid silu gelu reciprocal atan2".split()
+    "exp exp2 expm1 log log2 log1p sqrt rsqrt sin cos tan tanh erf sigmoid silu gelu reciprocal atan2 fma".split()
 )
 _BOOLEAN = frozenset({"isnan", "isinf", "isfinite"})
 _KEEPING = frozenset(
-    "abs sign square relu floor ceil round trunc maximum minimum clip fma pow fmod".split()
+    "abs sign square relu floor ceil round trunc maximum minimum clip pow fmod".split()
 )
 FUNCTIONS = _FLOATING | _BOOLEAN | _KEEPING
 
@@ -152,7 +153,8 @@ class Typing:
         if isinstance(e, Cast):
             return e.dtype
         if isinstance(e, Unary):
-            return dtypes.bool_ if e.op == "!" else self.of(e.operand)
+            kind = self.of(e.operand)
+            return dtypes.bool_ if e.op == "!" else dtypes.i32 if e.op == "-" and kind == dtypes.bool_ else kind
         if isinstance(e, Select):
             return common(self.of(e.yes), self.of(e.no))
         if isinstance(e, Binary):
@@ -259,16 +261,32 @@ def checked(e: Expression, typing: Typing, floor: bool) -> Expression:
         for subscript in made.subscripts:
             if not typing.integral(subscript):
                 raise not_integral(scope, subscript, typing.of(subscript), "a subscript")
+    if isinstance(made, Pad):
+        _check_pad(made, typing)
+    if isinstance(made, Unary) and made.op == "~" and not _bitwise(typing, made.operand):
+        raise not_integral(scope, made, typing.of(made.operand), "the operand of `~`")
     if isinstance(made, Binary):
         if made.op == "/" and floor and typing.integral(made.left) and typing.integral(made.right):
             return Binary("//", made.left, made.right, made.loc)
-        if made.op in "&|^<<>>" and made.op not in "<>" and not _bitwise(typing, made):
+        if made.op in "&|^<<>>" and made.op not in "<>" and not _bitwise(typing, made.left, made.right):
             raise not_integral(scope, made, typing.of(made), f"an operand of `{made.op}`")
     return made
 
 
-def _bitwise(typing: Typing, e: Binary) -> bool:
-    return all(typing.integral(o) or typing.of(o) == dtypes.bool_ for o in (e.left, e.right))
+def _bitwise(typing: Typing, *operands: Expression) -> bool:
+    return all(typing.integral(o) or typing.of(o) == dtypes.bool_ for o in operands)
+
+
+def _check_pad(e: Pad, typing: Typing) -> None:
+    """What stands outside of a tensor has to be one of its elements."""
+    inside, outside, value = typing.of(e.read), typing.of(e.value), literal(e.value)
+    whole = value is not None and (isinstance(value, int) or value.is_integer())
+    if common(inside, outside) != inside and not whole:
+        raise typing.scope.error(
+            TypeMismatchError, "PTO-R020", f"`{e.read.tensor}` has {width(inside)}, and {width(outside)} does not "
+            "become the narrower type without an explicit cast", e.value.loc,
+            f"convert the value: `{width(inside)}(...)`",
+        )  # fmt: skip
 
 
 def _whole(scope: Scope, e: Name, tensor: Tensor) -> Expression:

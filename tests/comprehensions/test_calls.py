@@ -194,6 +194,28 @@ def test_types_are_those_of_the_text_form() -> None:
         assert result.dtype == wanted, text
 
 
+def test_conversions_of_literals_are_numbers_of_that_type() -> None:
+    x = np.arange(4, dtype=np.int32)
+    for text, wanted in (
+        ("int32(2.7) * X(i)", 2 * x), ("-(X(i) > 1)", -(x > 1).astype(np.int32)), ("bool(2.5) + X(i)", x + 1),
+        ("int8(-1.5) - X(i)", -1 - x), ("fma(X(i), X(i), 1)", (x * x + 1).astype(np.float32)),
+        ("pad(X(i - 1), 7.0)", np.array([7, 0, 1, 2], np.int32)), ("0 % 0 + X(i)", x),
+    ):  # fmt: skip
+        made = pto.comprehension(f"def f(int32(N) X) -> (A) {{ A(i) = {text} where exists X(i) }}")(x)
+        assert made.dtype == wanted.dtype, text
+        np.testing.assert_array_equal(made, wanted, err_msg=text)
+    total = pto.comprehension("def f(int32(N) X) -> (A) { A *=! int32(2.5) where exists X(i) }")
+    assert total(x) == 16
+
+    @pto.comprehension
+    def inverted(X: pl.f32["N"]):
+        T[()] = pl.sum(X[i])
+        A[i] = pl.f32(~(X[i] > 1)) + T[()] + pl.pad(T[()], 0)
+        return A
+
+    np.testing.assert_array_equal(inverted(x.astype(np.float32)), (x <= 1) + np.float32(12))
+
+
 def test_functions_of_the_mathematics_library() -> None:
     x = np.linspace(0.1, 0.9, 9, dtype=np.float32)
     for name, fn in (

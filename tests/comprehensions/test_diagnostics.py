@@ -58,6 +58,10 @@ WRONG: list[tuple[str, type[Exception], str, str, str]] = [
      "B = g(X, X)", "takes 1 arguments"),
     ("def g(double(N) X) -> (A) { A(i) = X(i) } def f(float(N) X) -> (B) { @B = g(X) }", pto.TypeMismatchError, "R048",
      "B = g(X)", "takes f64"),
+    ("def f(int8(N) X) -> (A) { A(i) = X(i) * @1000 }", pto.TypeMismatchError, "T012", "1000", "1000 does not fit i8"),
+    ("def f(int32(N) X) -> (A) { A(i) = X(i) + uint8(@1e30) }", pto.TypeMismatchError, "T012", "1e30", "does not fit u8"),
+    ("def f(int32(N) X) -> (A) { A(i) = pad(X(i - 1), @0.5) where exists X(i) }", pto.TypeMismatchError, "R020", "0.5",
+     "`X` has i32, and f32 does not become"),
     ("def f(float(N) X) -> (A, B) { A, B = @g(X) }", pto.CompilationError, "R002", "g", "not defined above"),
 ]  # fmt: skip
 
@@ -173,7 +177,7 @@ def test_a_wrong_function(fn: Any, code: str, marked: str) -> None:
 
 def test_sizes_that_disagree_name_both_places() -> None:
     mm = pto.comprehension("def mm(float(M, K) A, float(K, N) B) -> (C) { C(m, n) +=! A(m, k) * B(k, n) }")
-    with pytest.raises(pto.ShapeError, match="mismatched sizes for dimension `K`: 4 in `A`, but 5") as caught:
+    with pytest.raises(pto.ShapeError, match="`K`: 4 in dimension 1 of `A`, but 5 in dimension 0 of `B`") as caught:
         mm(np.zeros((3, 4), np.float32), np.zeros((5, 6), np.float32))
     assert caught.value.code == "PTO-R021" and len(caught.value.notes) == 2
     with pytest.raises(pto.ShapeError, match="2 dimensions, found an array of the shape"):

@@ -179,6 +179,8 @@ def test_sizes_are_checked_where_the_statements_stand() -> None:
         with pytest.raises(pto.ShapeError, match="range") as caught:
             run(k, b, np.zeros(6, np.float32))
         assert caught.value.code in ("PTO-R023", "PTO-R011")
+    with pytest.raises(pto.ShapeError, match=r"\(B.shape\[0\] = 9, K.shape\[0\] = 3, out.shape\[0\] = 6\)"):
+        kernel(b, k, np.zeros(6, np.float32))
     run = kernel.compile(b, k, b).ir("source")
     assert run.count("sassert") == 2
 

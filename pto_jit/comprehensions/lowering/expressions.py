@@ -29,6 +29,7 @@ from pto_jit.comprehensions.nodes import (
 from pto_jit.comprehensions.symbolic import Expr, at_least_zero, name
 from pto_jit.comprehensions.typing import COMPARISONS, Kind, Tensor, Typing, common, width
 from pto_jit.dtypes import DType
+from pto_jit.errors import TypeMismatchError
 
 _STRENGTH = {"|": 4, "^": 5, "&": 6, "<<": 7, ">>": 7, "+": 8, "-": 8, "*": 9, "/": 9, "//": 9, "%": 9, "**": 11}
 _NOT, _AND, _OR, _COMPARE, _MINUS = 2, 1, 0, 3, 10
@@ -102,6 +103,9 @@ class Elements:
         if isinstance(kind, str) or own == kind:
             return self.text(e)
         if isinstance(own, str):
+            value = literal(e)
+            if value is not None and kind.is_integer:
+                return self.whole(e, value, kind)
             if isinstance(e, Number) or kind.is_float or own == "int":
                 if isinstance(e, (Number, Unary)):
                     return self.text(e)
@@ -112,6 +116,23 @@ class Elements:
         if isinstance(e, Binary) and kind.is_float and self._of_sizes(e):  # exact, however large
             return f"pl.{kind.name}({self.form(symbolic(e, self.scope))})", _ALONE
         return f"pl.cast({self.text(e)[0]}, pl.{kind.name})", _ALONE
+
+    def whole(self, e: Expression, value: int | float, dtype: DType) -> Text:
+        """A literal as a number of an integer type, towards zero as conversions are.  Raises TypeMismatchError."""
+        low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
+        if not math.isfinite(value) or not low <= int(value) < low + (1 << dtype.bits):
+            raise self.scope.error(
+                TypeMismatchError, "PTO-T012", f"the number {value} does not fit {dtype}", e.loc,
+                "convert what it meets to a wider type, or use another number",
+            )  # fmt: skip
+        return number(int(value))
+
+    def converted_literal(self, e: Cast, value: int | float) -> Text:
+        """The conversion of a literal: a number of that type."""
+        if e.dtype.kind == "b":
+            return f"pl.bool_({value != 0})", _ALONE
+        text = self.whole(e.operand, value, e.dtype) if e.dtype.is_integer else number(value)
+        return f"pl.{e.dtype.name}({text[0]})", _ALONE
 
     def _of_sizes(self, e: Expression) -> bool:
         """Whether an expression is made of sizes and whole numbers alone."""
@@ -143,7 +164,8 @@ class Elements:
         if isinstance(e, Pad):
             return self.padded(e), _ALONE
         if isinstance(e, Cast):
-            return self.converted(e.operand, e.dtype)
+            value = literal(e.operand)
+            return self.converted(e.operand, e.dtype) if value is None else self.converted_literal(e, value)
         if isinstance(e, Unary):
             return self.unary(e)
         if isinstance(e, Select):
@@ -187,9 +209,9 @@ class Elements:
             return False
 
     def unary(self, e: Unary) -> Text:
-        if e.op == "!":
-            return f"not {_in(self.condition(e.operand), _NOT)}", _NOT
         kind = self.typing.of(e.operand)
+        if e.op == "!" or (e.op == "~" and kind == dtypes.bool_):
+            return f"not {_in(self.condition(e.operand), _NOT)}", _NOT
         operand = self.converted(e.operand, dtypes.i32) if kind == dtypes.bool_ else self.text(e.operand)
         return f"{e.op}{_in(operand, _MINUS)}", _MINUS
 
@@ -215,6 +237,8 @@ class Elements:
     def binary(self, e: Binary) -> Text:
         op = e.op
         value = literal(e)
+        if value is None and op in ("//", "%") and self.typing.of(e) == "int":
+            value = _divided(op, literal(e.left), literal(e.right))
         if value is not None:
             return number(value)
         if op in ("&&", "||"):
@@ -263,6 +287,11 @@ class Elements:
     def arranged(self, e: Expression, text: Text, around: Expression) -> Text:
         """An argument as it stands beside the others of `around`."""
         return text
+
+
+def _divided(op: str, a: Any, b: Any) -> int | None:
+    """Literals divided as integers are: by 0 it is 0."""
+    return None if a is None or b is None else 0 if b == 0 else a // b if op == "//" else a % b
 
 
 def _in(text: Text, strength: int) -> str:

@@ -335,7 +335,7 @@ class Tiles(Elements):
         return f"{_in(left, strength + (op == '**' or op in COMPARISONS))} {op} {_in(right, strength + 1)}", strength
 
     def unary(self, e: Unary) -> Text:
-        if e.op == "!" and self.axes(e):
+        if (e.op == "!" or (e.op == "~" and self.typing.of(e.operand) == dtypes.bool_)) and self.axes(e):
             return f"~({self.condition(e.operand)[0]})", 10
         return super().unary(e)
 
