@@ -242,8 +242,8 @@ class JitFunction(Dispatcher, Generic[P, R]):
         kernel.check_writable(call, self._parameters)
         if not isinstance(kernel.built, Built):
             raise TargetError(
-                f"PTO-X090: `{self.__name__}` is compiled for {kernel.options.target}; task graphs are recorded for the "
-                "cpu target\n"
+                f"PTO-X090: `{self.__name__}` is compiled for {kernel.options.target}; task graphs are recorded for "
+                "the cpu target\n"
                 'help: record the tasks of a function with `target="cpu"`'
             )
         recorder = recorder_of(kernel.built, kernel.name, kernel.options,
