@@ -101,7 +101,8 @@ class Kernel:
         if len(call.params) != len(self.params):
             return f"{len(call.params)} arguments for {len(self.params)}"
         position = 0  # among the tensors of the call
-        for mine, given, key, wanted in zip(self.params, call.params, call.key, self.key, strict=True):
+        count = len(self.params)  # a key may end with what is known of extents, which the parameters say as well
+        for mine, given, key, wanted in zip(self.params, call.params, call.key[:count], self.key[:count], strict=True):
             a, b = mine.what, given.what
             if isinstance(a, TensorParam) and isinstance(b, TensorParam):
                 shape = call.tensors[position][1].shape
