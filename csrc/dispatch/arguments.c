@@ -115,6 +115,18 @@ static uint64_t hashed_code(PyObject *o, unsigned tag) {
     return (uint64_t)hash << 3 | tag;
 }
 
+/* Whether arrays of a subclass of ndarray have a mask, which a kernel would not see. */
+static bool is_masked(PyTypeObject *type) {
+    PyObject *bases = type->tp_mro;
+    for (Py_ssize_t i = 0; bases != NULL && i < PyTuple_GET_SIZE(bases); i++) {
+        const char *name = ((PyTypeObject *)PyTuple_GET_ITEM(bases, i))->tp_name;
+        if (strcmp(name, "MaskedArray") == 0 || strcmp(name, "numpy.ma.MaskedArray") == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 uint64_t pto_code(PyObject *o, bool is_static) {
     PyTypeObject *type = Py_TYPE(o);
     if (PTO_UNLIKELY(is_static)) {
@@ -153,7 +165,7 @@ uint64_t pto_code(PyObject *o, bool is_static) {
         return hashed_code(o, TAG_TEXT);
     }
     if (PyArray_Check(o)) {
-        return array_code((PyArrayObject *)o);
+        return is_masked(type) ? CODE_NONE : array_code((PyArrayObject *)o); /* the slow path refuses it */
     }
     if (PyArray_IsScalar(o, Generic)) {
         return scalar_code(o);

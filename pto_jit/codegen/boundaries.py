@@ -247,7 +247,7 @@ class _Crossings:
             (tensor,) = e.op("alloc", outside, {"dtype": var.type.dtype}, hint=f"{_spoken(var)}_tmp")
             valid: tuple[Var, ...] = ()
             if not self.complete(var):
-                valid = tuple(e.fresh(f"{_spoken(var)}_v{k}", I64) for k in range(len(outside)))
+                valid = tuple(e.named(_spoken(var), I64) for _ in outside)
                 for item, extent in zip(valid, outside, strict=True):
                     e.append(Op("copy", (item,), (extent,), (), (), loc))
         out.extend(_located(block, loc))

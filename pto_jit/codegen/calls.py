@@ -169,8 +169,11 @@ class Calls:
 
     def _class(self, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         g = self.g
+        if cls is range and kwargs:
+            hint = f"write `pl.range(..., {next(iter(kwargs))}=...)`, whose loops take options"
+            raise self._misfit("range", "takes no keyword arguments", hint)
         if cls is range and g.find_runtime(args) is not None:
-            return CONTROL["range"](g, *args, **kwargs)
+            return self._guarded(functools.partial(CONTROL["range"], g), args, kwargs, "range")
         if cls is super and not args:
             return self._super()
         found = g.find_runtime((args, kwargs))
@@ -244,19 +247,19 @@ class Calls:
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None, name: str | None = None
     ) -> Any:
         """Call a handler; arguments that do not fit it are the user's error."""
-        g = self.g
         try:
             return fn(*args) if kwargs is None else fn(*args, **kwargs)
         except TypeError as error:
             if isinstance(error, PtoError) or (error.__traceback__ and error.__traceback__.tb_next and _deep(error)):
                 raise
-            name = name or getattr(fn, "name", "this")
-            raise g.error(
-                TypeMismatchError,
-                f"`{name}`: {_reworded(error)}",
-                code="PTO-T017",
-                hint=f"{_meant(fn, error)}check the arguments of the call",
+            name = name or str(getattr(fn, "name", "this"))
+            raise self._misfit(
+                name, _reworded(error), f"{_meant(fn, error)}check the arguments of the call"
             ) from None
+
+    def _misfit(self, name: str, why: str, hint: str) -> CompilationError:
+        """The error for arguments that do not fit a function."""
+        return self.g.error(TypeMismatchError, f"`{name}`: {why}", code="PTO-T017", hint=hint)
 
     def _own(self, value: Any) -> Any:
         """Objects that calls made belong to this compilation: it may change them."""

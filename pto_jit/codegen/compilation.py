@@ -17,7 +17,7 @@ from pto_jit.codegen.params import ContainerParam, Param, ParamKind, ScalarParam
 from pto_jit.codegen.presence import has_scopes
 from pto_jit.codegen.regions import Target
 from pto_jit.codegen.syntax import refuse
-from pto_jit.codegen.values import Scalar, Tensor
+from pto_jit.codegen.values import RunTimeValueUsed, Scalar, Tensor
 from pto_jit.errors import CompilationError, InternalError, Loc, PtoError, TypeMismatchError
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import Func, Module, Op, Operand, Stmt, Var
@@ -104,6 +104,7 @@ class _Compilation:
             self._body(node)
             loc = located.file.loc(node)
             implicit = implicit and not g.tasks
+            g.node = None  # what is added now stands where the statements do that need it
             body = place_scopes(
                 g.e, g.e.finish(), lambda: g.scope_name(None), implicit, lambda v: g.calls.returned.complete_var(v)
             )
@@ -114,6 +115,8 @@ class _Compilation:
         except Exception as error:
             if g.recovery.errors:
                 raise g.recovery.summary() from None
+            if isinstance(error, RunTimeValueUsed):
+                raise g.misused(error) from None
             raise InternalError(f"{type(error).__name__} while compiling {g.e.loc}: {error}") from error
         returned = g.calls.returned
         func = Func(name, "orchestration", tuple(self.params), returned.types or (), _used_dims(body), loc)

@@ -230,7 +230,8 @@ class Emitter:
             return Scalar(Const(value, ScalarType(bool_)), True, self.loc)
         if isinstance(value, int):
             if not -(2**63) <= value < 2**63:
-                raise CompilationError(f"the integer {value} does not fit 64 bits", self.loc, code="PTO-N001")
+                raise CompilationError(f"the integer {value} does not fit 64 bits", self.loc, code="PTO-N001",
+                                       hint="run-time integers have 64 bits: compute with smaller ones")  # fmt: skip
             return Scalar(index(value), True, self.loc)
         if isinstance(value, float):
             return Scalar(Const(value, ScalarType(f64)), True, self.loc)

@@ -327,11 +327,15 @@ class Expressions:
                               code="PTO-N021", hint="is it endless?")  # fmt: skip
 
     def not_iterable(self, value: Any) -> CompilationError:
+        number = isinstance(value, Scalar)
+        what, why = ("number", "") if number else (type(value).__name__.lower(), ": its length is a run-time value")
         return self.g.error(
             TypeMismatchError,
-            f"a {type(value).__name__.lower()} is not iterable: its length is a run-time value",
+            f"a {what} is not iterable{why}",
             code="PTO-T005",
-            hint="loop over an index: `for i in pl.range(x.shape[0])` and read `x[i]`",
+            hint="count with `pl.range(n)`; `min` and `max` take at least two numbers"
+            if number
+            else "loop over an index: `for i in pl.range(x.shape[0])` and read `x[i]`",
             notes=self.g.origin(value),
         )
 

@@ -214,14 +214,7 @@ class Generator:
             return fn(*args, **kwargs)
         except RunTimeValueUsed as error:
             self.node, self.frame = node, frame
-            name = getattr(fn, "__name__", "this")
-            raise self.error(
-                CompilationError,
-                f"`{name}` needs a compile-time value here, but got {_kind_of(error.value)}",
-                code="PTO-N003",
-                hint="use the operation of `pl` for run-time values, or make the value a compile-time one",
-                notes=self.origin(error.value),
-            ) from None
+            raise self.misused(error, getattr(fn, "__name__", "this")) from None
         except CompilationError as error:
             self.node, self.frame = node, frame
             error.at(self.e.loc)
@@ -237,6 +230,16 @@ class Generator:
                 code="PTO-N004",
                 hint="Python evaluates this while the kernel is compiled; the exception is attached as the cause",
             ) from error
+
+    def misused(self, error: RunTimeValueUsed, name: str = "this") -> CompilationError:
+        """The user's error for a run-time value that Python tried to compute with, in a call of `name`."""
+        return self.error(
+            CompilationError,
+            f"`{name}` needs a compile-time value here, but got {_kind_of(error.value)}",
+            code="PTO-N003",
+            hint="use the operation of `pl` for run-time values, or make the value a compile-time one",
+            notes=self.origin(error.value),
+        )
 
     # -- names --------------------------------------------------------------------------------------------------
 

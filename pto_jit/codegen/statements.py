@@ -13,7 +13,7 @@ from pto_jit.codegen.indices import comprehension, is_comprehension
 from pto_jit.codegen.patterns import matches
 from pto_jit.codegen.regions import Status, Target
 from pto_jit.codegen.syntax import refuse
-from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime
+from pto_jit.codegen.values import RunTimeValueUsed, Scalar, Tensor, Tile, is_runtime
 from pto_jit.errors import CompilationError, InternalError, Note, PtoError, UnsupportedSyntaxError
 from pto_jit.ir.nodes import Scope
 
@@ -87,6 +87,8 @@ class Statements:
             status = handler(stmt)
         except (PtoError, RecursionError):
             raise
+        except RunTimeValueUsed as error:
+            raise g.misused(error) from None
         except Exception as error:
             place = g.e.loc
             raise InternalError(f"{type(error).__name__} while compiling {place}: {error}") from error

@@ -274,6 +274,37 @@ def iterating_a_tensor(x, y, n):
 
 
 @case(TypeMismatchError)
+def the_largest_of_one_number(x, y, n):
+    y[0] = max(n)  # error: PTO-T005: a number is not iterable
+
+
+@case(TypeMismatchError)
+def the_options_of_a_plain_range(x, y, n):
+    for i in range(n, chunk=2):  # error: PTO-T017: `range`: takes no keyword arguments
+        y[i] = 1.0
+
+
+@case()
+def an_index_beyond_64_bits(x, y, n):
+    y[0] = x[n + 2**64]  # error: PTO-N001: the integer 18446744073709551616 does not fit 64 bits
+
+
+@case(TypeMismatchError)
+def a_tile_as_the_seed(x, y, n):
+    pl.store(pl.rand(pl.load(x), 0, [4]), [0], y)  # error: PTO-T042: pl.rand: the seed is a tile
+
+
+@case(TypeMismatchError)
+def a_range_of_a_tile(x, y, n):
+    pl.store(pl.arange(pl.load(x), 4, 1, pl.f32), [0], y)  # error: PTO-T030: pl.arange takes integers
+
+
+@case()
+def a_tile_where_a_list_is_wanted(x, y, n):
+    y[...] = pl.concat(pl.load(x))  # error: PTO-N003: needs a compile-time value here, but got a tile
+
+
+@case(TypeMismatchError)
 def calling_a_number(x, y, n):
     y[0] = n(3)  # error: PTO-T015: a run-time scalar is not callable
 

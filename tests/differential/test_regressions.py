@@ -262,3 +262,21 @@ def test_a_scope_tells_the_extents_of_a_variable_that_it_assigns_beside_others()
 
     for n in (0, 3):
         agree(kernel, X.astype(np.int32) + 1, np.zeros((7, 4)), n, threads=(1, 2))
+
+
+def test_a_parallel_loop_of_orchestration_updates_tensors_in_the_scopes_inside_it() -> None:
+    def elements(x, y, n):
+        for _ in pl.range(3, parallel=True):
+            with pl.incore():
+                for i in pl.range(n):
+                    for j in pl.range(n):
+                        y[i, j] += x[0, i]
+
+    def tiles(x, y, n):
+        for p in pl.range(3, chunk=2):
+            with pl.incore():
+                y[0, 0] += x[p, n]
+                pl.store(pl.load(y, [1, 0], [2, 4]) + pl.load(x, [0, 0], [2, 4]), [1, 0], y)
+
+    for kernel in (elements, tiles):
+        agree(kernel, X, np.ones((3, 4), np.float32), 3, threads=(1, 2))

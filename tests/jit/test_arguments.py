@@ -146,6 +146,29 @@ def test_a_masked_array_is_refused() -> None:
         first(np.ma.masked_array(np.ones(3), [True, False, True]))
 
 
+def test_a_masked_array_is_refused_where_a_plain_one_has_been_before() -> None:
+    @pto.jit
+    def kernel(x, y):
+        y[...] = pl.load(x) * 2
+
+    class Measured(np.ma.MaskedArray):
+        pass
+
+    class Named(np.ndarray):
+        pass
+
+    x = np.ones(3)
+    for _ in range(3):
+        kernel(x, x.copy())
+    for masked in (np.ma.masked_array(x, [True, False, True]), Measured(x)):
+        for args in ((masked, x), (x, masked)):
+            with pytest.raises(pto.ArgumentError, match="masked array"):
+                kernel(*args)
+    y = x.view(Named)
+    kernel(x, y)
+    assert y.tolist() == [2, 2, 2]
+
+
 def test_an_unaligned_array_is_refused() -> None:
     memory = np.zeros(17, np.uint8)
     x = memory[1:].view(np.float32)

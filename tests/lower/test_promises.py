@@ -129,3 +129,15 @@ def test_what_is_proven_is_said() -> None:
     (decision,) = [d for d in compiled("for i in pl.range(n, parallel=True):\n    y[i, 0] *= 2.0").decisions
                    if d.kind == "parallel"]  # fmt: skip
     assert decision.reason == "proven: no element connects two iterations"
+
+
+def test_what_is_carried_is_named_in_the_words_of_the_program() -> None:
+    with pytest.raises(pto.ScheduleError, match="`s` is carried from one iteration") as caught:
+        compiled("s = 1\nfor i in pl.range(n, parallel=True):\n    s = s * pl.i64(x[i, s])\ny[0, 0] = s")
+    assert caught.value.lineno == 4
+    with pytest.raises(pto.ScheduleError, match="`t` is carried from one iteration") as caught:
+        compiled(
+            "t = pl.zeros([4], pl.f32)\nfor i in pl.range(n, parallel=True):\n"
+            "    with pl.incore():\n        t = t + pl.load(x[0], [i], [4])\npl.store(t, [0], y[0])\ny[1, 1] = n"
+        )
+    assert caught.value.lineno == 4 and "t_v0" not in str(caught.value)

@@ -86,17 +86,23 @@ def _extreme(name: str) -> Callable[..., Any]:
         if len(values) == 1:
             if isinstance(values[0], (Tile, Tensor)):
                 return call(name, cg, (values[0],), {})
-            values = list(values[0])
+            values = _listed(cg, values[0])
         return python_reduction(cg, name, values)
 
     return handler
+
+
+def _listed(cg: Generator, values: Any) -> list[Any]:
+    """The items of the one argument of `min`, `max` or `sum`."""
+    assert cg.node is not None
+    return cg.expressions.iterate(values, cg.node)
 
 
 def _sum(cg: Generator, values: Any, start: Any = 0) -> Any:
     if isinstance(values, (Tile, Tensor)):
         total = call("sum", cg, (values,), {})
         return total if not is_runtime(start) and start == 0 else binary_op(cg, "add", total, start)
-    items = list(values)
+    items = _listed(cg, values)
     if is_runtime(start) or start != 0:
         items = [start, *items]
     return python_reduction(cg, "sum", items) if items else 0

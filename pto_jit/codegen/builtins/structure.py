@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.builtins.elementwise import dtype_of
 from pto_jit.codegen.builtins.memory import axis_of, index_of, layout_is_contiguous, shape_of, tile_view
-from pto_jit.codegen.builtins.promote import common_dtype, shape_text, tile_of, to_dtype, value_of, with_extents
+from pto_jit.codegen.builtins.promote import (
+    common_dtype,
+    describe,
+    shape_text,
+    tile_of,
+    to_dtype,
+    value_of,
+    with_extents,
+)
 from pto_jit.codegen.builtins.registry import builtin
 from pto_jit.codegen.emit import index
 from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
@@ -226,7 +234,9 @@ def arange(cg: Generator, start: Any, stop: Any = None, step: Any = 1, dtype: An
         if known is not None:
             count = index(max(known, 0))
     first, stride = (to_dtype(cg, value_of(cg, v, "pl.arange"), wanted) for v in (start, step))
-    assert isinstance(first, Scalar) and isinstance(stride, Scalar)
+    if not isinstance(first, Scalar) or not isinstance(stride, Scalar):
+        raise cg.error(TypeMismatchError, "pl.arange takes numbers, got a tile", code="PTO-T030",
+                       hint="add the range to the tile: `t + pl.arange(n)`")  # fmt: skip
     return cg.e.tile("arange", [first.operand, stride.operand, count], extents=(count,), generated=True)
 
 
@@ -237,8 +247,11 @@ def valid_shape(cg: Generator, t: Any) -> tuple[Any, ...]:
 
 
 def _random(cg: Generator, op: str, seed: Any, offset: Any, shape: Any) -> Tile:
-    key = to_dtype(cg, value_of(cg, seed, "the seed"), i64)
-    assert isinstance(key, Scalar)
+    given = value_of(cg, seed, "the seed")
+    if not isinstance(given, Scalar) or given.dtype.is_float:
+        raise cg.error(TypeMismatchError, f"pl.{op}: the seed is {describe(seed)}", code="PTO-T042",
+                       hint="the seed is an integer, the counters an offset and a shape or a tile")  # fmt: skip
+    key = cg.e.cast(given, i64)
     if shape is None:
         counters = tile_of(cg, offset, f"the counters of pl.{op}")
         if not counters.dtype.is_integer:

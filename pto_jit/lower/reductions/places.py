@@ -63,7 +63,7 @@ class Subscripts:
                 self.made[var.name] = stmt if isinstance(stmt, Op) and var.name not in self.made else None
 
     def key(self, operand: Operand) -> Key:
-        """The spelling of an operand, None when it may depend on the iteration."""
+        """The spelling of an operand, None when it may depend on the iteration, as a variable made from itself does."""
         if isinstance(operand, Const):
             return ("const", operand.value)
         if operand.name not in self.made:
@@ -71,7 +71,9 @@ class Subscripts:
         op = self.made[operand.name]
         if op is None or op.regions or op.op == "alloc" or effects(op.op) != "none" or len(op.results) != 1:
             return None
+        self.made[operand.name] = None  # while its operands are looked at: met again it is made from itself
         keys = tuple(self.key(a) for a in op.args)
+        self.made[operand.name] = op
         return None if None in keys else (op.op, op.attrs, *keys)
 
     def computed(self, operands: tuple[Operand, ...]) -> list[Op]:

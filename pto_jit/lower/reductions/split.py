@@ -109,6 +109,7 @@ class _Splitter:
         self.function = func
         self.decisions = decisions
         self.names_: Names | None = None
+        self.scopes = int(func.kind == "incore")  # around the statement being looked at
         self.movable: set[int] = set()  # statements of ours that may run earlier, by id
         self.kept: list[Stmt] = []  # what `movable` refers to: ids stay unique
         self.rest: list[Stmt] = []  # of the scope, after the statement being looked at
@@ -165,12 +166,13 @@ class _Splitter:
                 around = live | {v.name for v in free_vars(stmt.body)}
                 whole = stmt
                 arrays = find_arrays(stmt, self.views) if stmt.kind == "parallel" else []
-                if arrays and divided:
-                    stmt = self.in_order(stmt, arrays)
-                if stmt.kind == "parallel":
-                    states = states_of(stmt, live, self.views)
-                    if states or arrays:
-                        return self.reduce(stmt, states, arrays, around, before, divided)
+                if arrays and (divided or not self.scopes):
+                    stmt = self.in_order(stmt, [one.base for one in arrays], divided)
+                states = states_of(stmt, live, self.views) if stmt.kind == "parallel" else []
+                if not self.scopes and (tiles := [one.name for one in states if _has_tiles(one)]):
+                    stmt, states = self.in_order(stmt, tiles, divided), []
+                if stmt.kind == "parallel" and (states or arrays):
+                    return self.reduce(stmt, states, arrays, around, before, divided)
                 inner = self.block(stmt.body, around, divided=divided or stmt.kind != "sequential")
                 if inner is whole.body and stmt is whole:
                     return (stmt,)
@@ -190,7 +192,9 @@ class _Splitter:
                 same = then is stmt.then and orelse is stmt.orelse
                 return (stmt,) if same else (replace(stmt, then=then, orelse=orelse),)
             case Scope():
+                self.scopes += 1
                 body = self.block(stmt.body, live, divided=divided, scope=True)
+                self.scopes -= 1
                 if body is stmt.body:
                     return (stmt,)
                 early, body = self.hoisted(body, set())
@@ -198,10 +202,12 @@ class _Splitter:
             case _:
                 return (stmt,)
 
-    def in_order(self, loop: For, arrays: list[Array]) -> For:
-        """A loop inside one that is divided already, which has no copies of what it accumulates into."""
-        names = ", ".join(f"`{source_name(one.base)}`" for one in arrays)
-        reason = f"the loop runs inside one that is divided already, and updates {names} in order"
+    def in_order(self, loop: For, updated: list[str], divided: bool) -> For:
+        """A loop that has no copies of what it accumulates into: one inside a loop that is divided already, or one of
+        orchestration, where no tiles can be merged."""
+        names = ", ".join(f"`{source_name(name)}`" for name in updated)
+        where = "inside one that is divided already" if divided else "outside of the in-core scopes"
+        reason = f"the loop runs {where}, and updates {names} in order"
         self.decisions.append(Decision("reduction", (source_name(loop.var.name),), False, reason, loop.loc))
         return replace(loop, kind="sequential", chunk=None, policy="leading_full", combine="sequential")
 
