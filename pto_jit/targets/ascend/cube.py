@@ -40,7 +40,8 @@ class Matrix:
 
 @mutable(eq=False)
 class Sum:
-    """Products added up in L0C; `empty`: the C++ variable that says whether nothing was added yet (None: never)."""
+    """Products added up in L0C; `empty`: the C++ variable that says whether nothing was added yet (None: the first
+    product is known where it is written)."""
 
     name: str
     dtype: DType
@@ -208,16 +209,18 @@ class CubeWriter(KernelWriter):
         if len(op.args) == 3 and known is None:
             raise unsupported("a sum of products that starts from a computed tile", op.loc,
                               "start from pl.zeros(..., pl.f32), and add the rest to the result")  # fmt: skip
+        alone = known is None
         if known is None:
             known = self.new_sum(var.name, dtype, capacity, op.loc)
-            known.empty = self.names.fresh(f"{known.name}_is_zero")
-            self.nodes.append(Assignment("bool", known.empty, "true", op.loc, constant=False))
+            if self.slice_of(left, right, op.loc) < left.capacity[1]:
+                known.empty = self.names.fresh(f"{known.name}_is_zero")
+                self.nodes.append(Assignment("bool", known.empty, "true", op.loc, constant=False))
         if known.capacity != capacity or known.dtype != dtype:
             raise unsupported("products of different shapes or dtypes in one sum", op.loc, "add them up separately")
         self.sums[var.name] = known
         self.same_contraction(left, right, op.loc)
         known.valid = (left.valid[0], right.valid[1])
-        self.multiply(known, left, right, op.loc)
+        self.multiply(known, left, right, alone, op.loc)
 
     def same_contraction(self, left: Matrix, right: Matrix, loc: Loc) -> None:
         a, b = left.valid[1], right.valid[0]
@@ -233,14 +236,13 @@ class CubeWriter(KernelWriter):
                               "take the extents from the same tensor")  # fmt: skip
         self.check(f"{text(a)} == {text(b)}", "the contracted extents of a product are equal")
 
-    def multiply(self, out: Sum, left: Matrix, right: Matrix, loc: Loc) -> None:
-        """Slice after slice of the contraction through L0A and L0B."""
+    def multiply(self, out: Sum, left: Matrix, right: Matrix, alone: bool, loc: Loc) -> None:
+        """Slice after slice of the contraction through L0A and L0B.  alone: there is nothing to add to."""
         depth = left.capacity[1]
-        size = left.dtype.bytes
         slice_ = self.slice_of(left, right, loc)
         count = left.valid[1]
         if slice_ >= depth:
-            self.step(out, left, right, slice_, "0", count, loc)
+            self.step(out, left, right, slice_, "0", count, alone, loc)
             return
         var = self.names.fresh("k")
         loop = Loop(var, "0", text(count), str(slice_), [], loc=loc)
@@ -250,9 +252,8 @@ class CubeWriter(KernelWriter):
             self.scopes[-1][var] = var
             whole = isinstance(count, int) and count % slice_ == 0
             rest = slice_ if whole else least(slice_, total(count, Expr(var, frozenset([var])), "-"))
-            self.step(out, left, right, slice_, var, rest, loc)
+            self.step(out, left, right, slice_, var, rest, alone, loc)
         self.loops.pop()
-        del size
 
     def slice_of(self, left: Matrix, right: Matrix, loc: Loc) -> int:
         """How much of the contraction fits L0A and L0B twice, or at least once."""
@@ -266,7 +267,9 @@ class CubeWriter(KernelWriter):
             f"tiles of {left.capacity[0]} x {right.capacity[1]} do not fit L0A and L0B", loc, "use smaller tiles"
         )
 
-    def step(self, out: Sum, left: Matrix, right: Matrix, depth: int, at: str, count: Size, loc: Loc) -> None:
+    def step(
+        self, out: Sum, left: Matrix, right: Matrix, depth: int, at: str, count: Size, alone: bool, loc: Loc
+    ) -> None:
         """One slice: `depth` is what there is memory for, `count` what is valid."""
         k = self.named(count, "k_count", loc)
         rows = self.named(left.valid[0], f"{left.name}_rows", loc)
@@ -281,10 +284,11 @@ class CubeWriter(KernelWriter):
         self.nodes.append(Instruction("TEXTRACT_LEFT", (a, self.in_l1(left), "0", at), loc))
         self.nodes.append(Instruction("TEXTRACT_RIGHT", (b, self.in_l1(right), at, "0"), loc))
         c = self.sum_tile(out, out.dtype, (rows, columns), loc)
-        assert out.empty is not None
-        self.nodes.append(Branch(
-            out.empty, [Instruction("TMATMUL", (c, a, b), loc)], [Instruction("TMATMUL_ACC", (c, c, a, b), loc)], loc
-        ))  # fmt: skip
+        first, later = Instruction("TMATMUL", (c, a, b), loc), Instruction("TMATMUL_ACC", (c, c, a, b), loc)
+        if out.empty is None:
+            self.nodes.append(first if alone else later)
+            return
+        self.nodes.append(Branch(out.empty, [first], [later], loc))
         self.nodes.append(Assignment("", out.empty, "false", loc))
 
     def in_l1(self, matrix: Matrix) -> Tile:

@@ -130,6 +130,23 @@ class WaitFlag:
 
 
 @mutable(eq=False)
+class CrossSet:
+    """Tells the other kind of cores of the group: what `pipe` was given so far is done.  flag: which counter."""
+
+    pipe: Pipe
+    flag: int
+    loc: Loc = field(default=NOWHERE)
+
+
+@mutable(eq=False)
+class CrossWait:
+    """The core goes on when the other kind has told so."""
+
+    flag: int
+    loc: Loc = field(default=NOWHERE)
+
+
+@mutable(eq=False)
 class Barrier:
     """`pipe_barrier`: what follows in this pipe waits for what came before in it; "ALL" for all pipes."""
 
@@ -170,15 +187,19 @@ class Branch:
 
 
 Node = (
-    Instruction | Assignment | ElementStore | Declaration | SetFlag | WaitFlag | Barrier | Require | Loop | Branch
+    Instruction | Assignment | ElementStore | Declaration | SetFlag | WaitFlag | CrossSet | CrossWait | Barrier
+    | Require | Loop | Branch
 )  # fmt: skip
+SLOT = "slot "
+"""What the roots of slots begin with: global memory that the cores of a group pass values through."""
 
 
 @mutable(eq=False)
 class Parameter:
     """Of a kernel: a C type and a name; `tensor`: pointer into global memory.
 
-    origin: what a launch passes: ("argument", k), ("extent", k, axis) or ("stride", k, axis) of the k-th argument.
+    origin: what a launch passes: ("argument", k), ("extent", k, axis) or ("stride", k, axis) of the k-th argument;
+    ("slot", n): memory of n bytes for each group of cores.
     """
 
     name: str
@@ -190,7 +211,8 @@ class Parameter:
 @mutable(eq=False)
 class KernelForm:
     """A kernel.  core: "vector" or "cube"; limits: parameter -> the largest value that the kernel's tiles hold;
-    checks: C++ conditions over the parameters that a launch has to meet, each with what it means."""
+    checks: C++ conditions over the parameters that a launch has to meet, each with what it means; partner: of a kernel
+    of both kinds of cores, the part of the cube core, while this is that of the vector cores."""
 
     name: str
     core: str
@@ -198,3 +220,4 @@ class KernelForm:
     body: list[Node]
     limits: dict[str, int]
     checks: list[tuple[str, str]]
+    partner: KernelForm | None = None

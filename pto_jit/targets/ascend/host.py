@@ -57,7 +57,9 @@ class HostWriter:
         self.tensors: dict[str, _Tensor] = {}
         self.parameters: list[Parameter] = []
         self.declared: set[str] = set()
-        self.allocates = any(isinstance(s, Op) and s.op == "alloc" for s in statements(entry.body))
+        self.allocates = any(isinstance(s, Op) and s.op == "alloc" for s in statements(entry.body)) or any(
+            k.partner is not None for k in kernels
+        )
         seen: set[str] = set()
         self.mutable: set[str] = set()
         for s in statements(entry.body):
@@ -340,6 +342,9 @@ class HostWriter:
         given: dict[str, str] = {}
         for p in kernel.parameters:
             kind, k, *axis = p.origin
+            if kind == "slot":
+                given[p.name] = self._slots(p, int(k))
+                continue
             operand = call.args[int(k)]
             if kind == "argument":
                 known = self.tensors.get(operand.name) if isinstance(operand, Var) else None
@@ -357,9 +362,16 @@ class HostWriter:
             if value.isdigit() and 1 <= int(value) <= bound:
                 continue
             self._check(kernel, f"1 <= {value} && {value} <= {bound}", f"{name} is at most {bound}, and not 0")
-        cores = "VECTOR_CORES" if kernel.core == "vector" else "CUBE_CORES"
+        cores = "VECTOR_CORES" if kernel.core == "vector" and kernel.partner is None else "CUBE_CORES"
         arguments = ", ".join([cores, "stream", *(given[p.name] for p in kernel.parameters)])
         self.text.line(wrapped(f"launch_{kernel.name}({arguments});", 6))
+
+    def _slots(self, parameter: Parameter, size: int) -> str:
+        """Memory that the cores of each group pass values through."""
+        name = self.names.fresh(parameter.name)
+        self.text.line(f"void *{name} = memory.take(CUBE_CORES * {size}, false);")
+        self.text.line(f'if ({name} == nullptr) return "there is no memory between the cores";')
+        return name
 
     def _check(self, kernel: KernelForm, condition: str, meaning: str) -> None:
         with self.text.block(f"if (!({condition}))"):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from pto_jit.errors import InternalError
 from pto_jit.targets.ascend.accesses import walk
-from pto_jit.targets.ascend.form import Declaration, Global, Instruction, KernelForm, Tile
+from pto_jit.targets.ascend.form import CrossSet, CrossWait, Declaration, Global, Instruction, KernelForm, Tile
 from pto_jit.targets.ascend.instructions import ROWS
 from pto_jit.targets.ascend.machine import BLOCK, CAPACITY, MOST_ROWS
 
@@ -31,12 +31,14 @@ _MIXED = frozenset(["TCVT", "TCMP", "TSEL", "TSTORE_ACC", "TMATMUL", "TMATMUL_AC
 
 def violations(kernel: KernelForm) -> list[str]:
     """What a kernel does that it may not, in words."""
-    out: list[str] = []
+    out: list[str] = [] if kernel.partner is None else violations(kernel.partner)
     for node in walk(kernel.body):
         if isinstance(node, Declaration) and isinstance(node.what, Tile):
             out += _tile(node.what)
         elif isinstance(node, Instruction):
             out += _instruction(node)
+        elif isinstance(node, (CrossSet, CrossWait)) and not 0 <= node.flag <= 15:
+            out.append(f"there is no flag {node.flag} between cores")
     return out
 
 

@@ -9,10 +9,14 @@ after work A when a chain of these connects them (Lamport, 1978):
 * `pipe_barrier(p)`: what p does next starts after all that p did; `PIPE_ALL`: for all pipes;
 * `set_flag(a, b, e)` is told when all that a was given before is done; what b does after the matching `wait_flag`
   starts after that;
-* the scalar unit gives the work out: what it waited for or read before is before everything that it gives out later.
+* the scalar unit gives the work out: what it waited for or read before is before everything that it gives out later;
+* `ffts_cross_core_sync(p, f)` is told to the other kind of core when all that p was given before is done; what that
+  core gives out after the matching `wait_flag_dev(f)` starts after it.  (Of the two vector cores of a group, which do
+  the same, one stands for both.)
 
 Every two pieces of work that touch the same bytes, one of them writing, must be connected.  And flags must pair up: no
-wait without a flag, no flag left over at the end, none raised again before it was seen, none below 0 or above 7.
+wait without a flag, no flag left over at the end, none raised again before it was seen, none below 0 or above 7, and no
+two cores that wait for each other.
 
 What an instruction reads and writes is told from its name and arguments here, not from the table that the writer uses.
 """
@@ -23,9 +27,12 @@ from collections.abc import Iterator
 
 from pto_jit.slotted import mutable
 from pto_jit.targets.ascend.form import (
+    SLOT,
     Assignment,
     Barrier,
     Branch,
+    CrossSet,
+    CrossWait,
     ElementStore,
     Global,
     Instruction,
@@ -51,27 +58,45 @@ class _Work:
     pipe: str
     index: int
     after: dict[str, int]  # how much of each pipe is done when it starts
-    reads: list[_Region]
-    writes: list[_Region]
+    writes: bool
     iterations: tuple[tuple[int, int], ...]  # of the independent loops around it
 
 
 def races(kernel: KernelForm, *, first: bool = False) -> list[str]:
     """What is not ordered in a kernel, and what is wrong with its flags; empty when all is well.
 
-    first: stop at the first run that has a problem.
+    A kernel of both kinds of cores is two traces side by side.  first: stop at the first run that has a problem.
     """
+    bodies = {"": kernel.body} if kernel.partner is None else {"vector ": kernel.body, "cube ": kernel.partner.body}
     found: dict[str, None] = {}
-    choices = (0, 1, 2, 3) if any(isinstance(n, Branch) for n in _all(kernel.body)) else (0,)
+    branches = any(isinstance(n, Branch) for body in bodies.values() for n in _all(body))
     for trips in _RUNS:
-        for choice in choices:
-            trace = _Trace(trips, choice)
-            trace.run(kernel.body, 0)
-            trace.finish()
-            found |= dict.fromkeys(trace.problems)
+        for choice in (0, 1, 2, 3) if branches else (0,):
+            found |= dict.fromkeys(_side_by_side(bodies, trips, choice))
             if first and found:
                 return list(found)
     return list(found)
+
+
+def _side_by_side(bodies: dict[str, list[Node]], trips: tuple[int, ...], choice: int) -> list[str]:
+    """The problems of one run: each core goes on until it waits for another one."""
+    group = _Group([core + pipe for core in bodies for pipe in _PIPES])
+    traces = {core: _Trace(group, core, trips, choice) for core in bodies}
+    running = {core: traces[core].run(body, 0) for core, body in bodies.items()}
+    while running:
+        before = group.told
+        for core, steps in list(running.items()):
+            if next(steps, None) is None:
+                del running[core]
+        if running and group.told == before:
+            group.problems.append(f"the {' and the '.join(c.strip() for c in running)} core wait for each other")
+            break
+    for trace in traces.values():
+        trace.finish()
+    for (core, flag), raised in group.counters.items():
+        if raised and not group.problems:
+            group.problems.append(f"flag {flag} of the {core} cores is left over")
+    return group.problems
 
 
 def _all(nodes: list[Node]) -> Iterator[Node]:
@@ -82,42 +107,81 @@ def _all(nodes: list[Node]) -> Iterator[Node]:
                 yield from _all(block)
 
 
-class _Trace:
-    def __init__(self, trips: tuple[int, ...], choice: int) -> None:
-        self.trips, self.choice, self.met = trips, choice, 0
+class _Group:
+    """What the traces of a group of cores share: their work, by pipe, and the flags between them."""
+
+    def __init__(self, pipes: list[str]) -> None:
         self.problems: list[str] = []
-        self.given: dict[str, int] = dict.fromkeys(_PIPES, 0)
-        self.done: dict[str, dict[str, int]] = {p: dict.fromkeys(_PIPES, 0) for p in _PIPES}
+        self.given: dict[str, int] = dict.fromkeys(pipes, 0)
+        self.done: dict[str, dict[str, int]] = {p: dict.fromkeys(pipes, 0) for p in pipes}
+        self.history: dict[str, list[tuple[_Work, int, int, bool]]] = {}  # who touched from where to where, writing?
+        self.counters: dict[tuple[str, int], list[dict[str, int]]] = {}  # by whom is told: what was done then
+        self.told = 0
+
+
+class _Trace:
+    """What one core does.  core: "" or the kind of core, which is part of the names of its pipes and memories."""
+
+    def __init__(self, group: _Group, core: str, trips: tuple[int, ...], choice: int) -> None:
+        self.group, self.core = group, core
+        self.trips, self.choice, self.met = trips, choice, 0
+        self.problems, self.given, self.done, self.history = group.problems, group.given, group.done, group.history
+        self.pipes = [core + p for p in _PIPES]
         self.raised: dict[tuple[str, str, int], dict[str, int]] = {}
         self.seen: dict[tuple[str, str, int], int] = {}  # the waiting pipe's work when it saw the flag last
         self.turn: dict[int, int] = {}
-        self.history: dict[str, list[_Work]] = {}
         self.around: list[tuple[Loop, int]] = []
 
-    def run(self, nodes: list[Node], depth: int) -> None:
+    def run(self, nodes: list[Node], depth: int) -> Iterator[bool]:
+        """Work through a block; yields while it waits for another core."""
         for node in nodes:
             if isinstance(node, Loop):
                 for k in range(self.trips[min(depth, len(self.trips) - 1)]):
                     self.around.append((node, k))
-                    self.run(node.body, depth + 1)
+                    yield from self.run(node.body, depth + 1)
                     self.around.pop()
                     if node.turning:
                         self.turn[id(node)] = self.turn.get(id(node), 0) ^ 1
             elif isinstance(node, Branch):
                 self.met += 1
                 taken = bool(self.choice >> (self.met % 2) & 1)
-                self.run(node.then if taken else node.orelse, depth)
+                yield from self.run(node.then if taken else node.orelse, depth)
+            elif isinstance(node, CrossWait):
+                yield from self.hear(node)
+            elif isinstance(node, CrossSet):
+                self.tell(node)
             elif isinstance(node, SetFlag):
                 self.set(node)
             elif isinstance(node, WaitFlag):
                 self.wait(node)
             elif isinstance(node, Barrier):
-                for p in _PIPES if node.pipe == "ALL" else (node.pipe,):
-                    told = self.given if node.pipe == "ALL" else {p: self.given[p]}
-                    for q, count in told.items():
-                        self.done[p][q] = max(self.done[p][q], count)
+                for p in self.pipes if node.pipe == "ALL" else (self.core + node.pipe,):
+                    for q in self.pipes if node.pipe == "ALL" else (p,):
+                        self.done[p][q] = max(self.done[p][q], self.given[q])
             elif isinstance(node, (Instruction, Assignment, ElementStore)):
                 self.work(node)
+
+    # -- flags between cores --------------------------------------------------------------------------------------
+
+    def tell(self, node: CrossSet) -> None:
+        pipe = self.core + node.pipe
+        self.given[pipe] += 1
+        waiting = self.group.counters.setdefault((self.core, node.flag), [])
+        waiting.append({**self.done[pipe], pipe: self.given[pipe]})
+        if len(waiting) > 15:
+            self.problems.append(f"flag {node.flag} between cores counts beyond 15")
+        self.group.told += 1
+
+    def hear(self, node: CrossWait) -> Iterator[bool]:
+        """The scalar unit, and with it all that follows, waits for the other kind of core."""
+        while True:
+            told = next((raised for (core, flag), raised in self.group.counters.items()
+                         if core != self.core and flag == node.flag and raised), None)  # fmt: skip
+            if told:
+                break
+            yield True
+        self.learn(self.core + "S", told.pop(0))
+        self.group.told += 1
 
     # -- flags ----------------------------------------------------------------------------------------------------
 
@@ -127,28 +191,35 @@ class _Trace:
             number += self.turn.get(id(node.turning), 0) if node.which is None else node.which
         if not 0 <= number <= 7:
             self.problems.append(f"there is no flag {number} from {node.source} to {node.target}")
-        return node.source, node.target, number
+        return self.core + node.source, self.core + node.target, number
 
     def set(self, node: SetFlag) -> None:
         key = self.flag(node)
         if key in self.raised:
             self.problems.append(f"flag {key[2]} from {key[0]} to {key[1]} is raised twice")
+        source, target = key[:2]
+        self.learn(source, self.done[self.core + "S"])  # which gives the flag out
         last = self.seen.get(key)
-        if last is not None and self.done[node.source][node.target] < last:
+        if last is not None and self.done[source][target] < last:
             self.problems.append(f"flag {key[2]} from {key[0]} to {key[1]} may be raised again before it is seen")
-        self.given[node.source] += 1
-        self.raised[key] = {**self.done[node.source], node.source: self.given[node.source]}
+        self.given[source] += 1
+        self.raised[key] = {**self.done[source], source: self.given[source]}
 
     def wait(self, node: WaitFlag) -> None:
         key = self.flag(node)
         told = self.raised.pop(key, None)
-        self.given[node.target] += 1
-        self.seen[key] = self.given[node.target]
+        self.given[key[1]] += 1
+        self.seen[key] = self.given[key[1]]
         if told is None:
             self.problems.append(f"{key[1]} waits for flag {key[2]} from {key[0]}, which nobody raises")
             return
+        self.learn(key[1], told)
+        if key[1] == self.core + "S":
+            self.done[key[1]][key[1]] = self.given[key[1]]
+
+    def learn(self, pipe: str, told: dict[str, int]) -> None:
         for q, count in told.items():
-            self.done[node.target][q] = max(self.done[node.target][q], count)
+            self.done[pipe][q] = max(self.done[pipe][q], count)
 
     def finish(self) -> None:
         for source, target, number in self.raised:
@@ -160,42 +231,42 @@ class _Trace:
         pipe, reads, writes = self.touches(node)
         if not reads and not writes:
             return
+        pipe, unit = self.core + pipe, self.core + "S"
         self.given[pipe] += 1
         start = dict(self.done[pipe])
-        for q, count in self.done["S"].items():
+        for q, count in self.done[unit].items():
             start[q] = max(start[q], count)
-        if pipe != "S":
+        if pipe != unit:
             self.done[pipe] = dict(start)
         independent = tuple((id(loop), k) for loop, k in self.around if loop.independent)
         name = node.name if isinstance(node, Instruction) else "an element"
-        new = _Work(name, pipe, self.given[pipe], start, reads, writes, independent)
-        for region in (*reads, *writes):
-            for old in self.history.get(region[0], ()):
-                if old is not new and self.collide(old, new) and not self.before(old, new):
+        new = _Work(name, pipe, self.given[pipe], start, bool(writes), independent)
+        for space, low, high, write in ((*r, k >= len(reads)) for k, r in enumerate((*reads, *writes))):
+            entries = self.history.setdefault(space, [])
+            for old, first, last, written in entries:
+                if low < last and first < high and (write or written) and old is not new and (
+                    not self.apart(space, old, new) and not self.before(old, new)
+                ):  # fmt: skip
                     self.problems.append(f"{new.name} ({new.pipe}) does not wait for {old.name} ({old.pipe})")
-        for space in {r[0] for r in (*reads, *writes)}:
-            self.history.setdefault(space, []).append(new)
-        if pipe == "S" and not writes:  # a read is over when the next work is given out
-            self.done["S"]["S"] = self.given["S"]
+            if write and not space.startswith("memory "):  # who comes after this came after what it overwrites
+                entries[:] = [e for e in entries if e[1] < low or e[2] > high]
+            entries.append((new, low, high, write))
+        if pipe == unit and not writes:  # a read is over when the next work is given out
+            self.done[unit][unit] = self.given[unit]
 
     def before(self, old: _Work, new: _Work) -> bool:
         if new.after[old.pipe] >= old.index:
             return True
-        if old.pipe == "S" and (new.pipe == "S" or not old.writes):
+        unit = self.core + "S"
+        if old.pipe == unit and (new.pipe == unit or not old.writes):
             return True
-        return old.pipe == new.pipe == "M"
+        return old.pipe == new.pipe == self.core + "M"
 
-    def collide(self, old: _Work, new: _Work) -> bool:
-        for mine, others in ((new.writes, (*old.reads, *old.writes)), (new.reads, old.writes)):
-            for space, low, high in mine:
-                for other, first, last in others:
-                    if space == other and low < last and first < high:
-                        apart = space.startswith("memory ") and any(
-                            a == b and j != k for a, j in old.iterations for b, k in new.iterations
-                        )
-                        if not apart:
-                            return True
-        return False
+    def apart(self, space: str, old: _Work, new: _Work) -> bool:
+        """Whether both are of different iterations of an independent loop, which do not meet in memory."""
+        return space.startswith("memory ") and any(
+            a == b and j != k for a, j in old.iterations for b, k in new.iterations
+        )
 
     def touches(self, node: Instruction | Assignment | ElementStore) -> tuple[str, list[_Region], list[_Region]]:
         """The pipe that works on a node, and what it reads and writes."""
@@ -228,7 +299,7 @@ class _Trace:
 
     def region(self, operand: Tile | Global) -> _Region:
         if isinstance(operand, Global):
-            return f"memory {operand.root}", 0, 1
+            return (operand.root if operand.root.startswith(SLOT) else f"memory {operand.root}"), 0, 1
         buffer = operand.buffer
         low = buffer.address or 0
         if buffer.copies == 2 and buffer.loop is not None:

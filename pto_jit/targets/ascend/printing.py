@@ -10,6 +10,8 @@ from pto_jit.targets.ascend.form import (
     Assignment,
     Barrier,
     Branch,
+    CrossSet,
+    CrossWait,
     Declaration,
     ElementStore,
     Extent,
@@ -40,12 +42,19 @@ _HELPERS = {
 _GUARD = {"vector": "__DAV_C220_VEC__", "cube": "__DAV_C220_CUBE__"}
 
 
+_TOLD = ("products are ready", "products were taken", "tiles are ready", "tiles were taken")
+
+
 def print_kernel(kernel: KernelForm, file: str) -> str:
     """The source file of a kernel: the kernel and the function that launches it."""
-    written = print_body(kernel.body)
+    parts = [(kernel, print_body(kernel.body))]
+    if kernel.partner is not None:
+        parts.append((kernel.partner, print_body(kernel.partner.body)))
+    written = "".join(text for _, text in parts)
+    cores = kernel.core if kernel.partner is None else "cube and vector"
     text = SourceText()
     text.line("// SPDX-License-Identifier: MIT")
-    text.line(f"// Kernel `{kernel.name}` of {file}, written by pto_jit for the {kernel.core} cores of an Ascend 910B.")
+    text.line(f"// Kernel `{kernel.name}` of {file}, written by pto_jit for the {cores} cores of an Ascend 910B.")
     text.line("#include <cstdint>")
     text.line("#include <pto/pto-inst.hpp>")
     text.line("using namespace pto;")
@@ -61,25 +70,49 @@ def print_kernel(kernel: KernelForm, file: str) -> str:
             for line in helper.splitlines():
                 text.line(line)
     parameters = ", ".join(_parameter(p) for p in kernel.parameters)
-    with text.block(wrapped(f'extern "C" __global__ AICORE void {kernel.name}({parameters})', 4)):
-        text.line("// The file is compiled for either kind of core; the body belongs to one of them.")
-        text.lines.append(f"#if !defined(__CCE_AICORE__) || defined({_GUARD[kernel.core]})")
-        if kernel.core == "vector":
-            text.line("set_mask_norm();")
-            text.line("set_vector_mask(-1, -1);")
-        for loop in walk(kernel.body):
-            if isinstance(loop, Loop) and loop.turning:
-                text.line(f"int {loop.turn} = 0;  // which of two copies of a buffer is used")
-        for line in written.splitlines():
-            text.line(line)
-        text.lines.append("#endif")
+    if kernel.partner is None:
+        with text.block(wrapped(f'extern "C" __global__ AICORE void {kernel.name}({parameters})', 4)):
+            _body(text, *parts[0])
+    else:
+        for part, body in parts:
+            with text.block(wrapped(f"AICORE inline void {kernel.name}_on_{part.core}({parameters})", 4)):
+                _body(text, part, body)
+            text.line()
+        with text.block(wrapped(f'extern "C" __global__ AICORE void {kernel.name}(uint64_t flags, {parameters})', 4)):
+            text.line("set_ffts_base_addr(flags);")
+            given = ", ".join(p.name for p in kernel.parameters)
+            for core, directive in (("cube", "if"), ("vector", "elif")):
+                text.lines.append(f"#{directive} defined({_GUARD[core]})")
+                text.line(wrapped(f"{kernel.name}_on_{core}({given});", 6))
+            text.lines.append("#endif")
     text.line()
     text.line("#if !defined(__CPU_SIM)")
+    arguments = ", ".join(f"static_cast<{p.type} *>({p.name})" if p.tensor else p.name for p in kernel.parameters)
+    if kernel.partner is not None:
+        arguments = f"flags, {arguments}"
+        text.line('extern "C" int32_t rtGetC2cCtrlAddr(uint64_t *address, uint32_t *length);')
     with text.block(wrapped(f'extern "C" void launch_{kernel.name}({launch_parameters(kernel)})', 4)):
-        arguments = ", ".join(f"static_cast<{p.type} *>({p.name})" if p.tensor else p.name for p in kernel.parameters)
+        if kernel.partner is not None:
+            text.line("uint64_t flags = 0;  // where the flags between cores are")
+            text.line("uint32_t length = 0;")
+            text.line("rtGetC2cCtrlAddr(&flags, &length);")
         text.line(wrapped(f"{kernel.name}<<<cores, nullptr, stream>>>({arguments});", 6))
     text.line("#endif")
     return str(text)
+
+
+def _body(text: SourceText, kernel: KernelForm, written: str) -> None:
+    text.line("// The file is compiled for either kind of core; the body belongs to one of them.")
+    text.lines.append(f"#if !defined(__CCE_AICORE__) || defined({_GUARD[kernel.core]})")
+    if kernel.core == "vector":
+        text.line("set_mask_norm();")
+        text.line("set_vector_mask(-1, -1);")
+    for loop in walk(kernel.body):
+        if isinstance(loop, Loop) and loop.turning:
+            text.line(f"int {loop.turn} = 0;  // which of two copies of a buffer is used")
+    for line in written.splitlines():
+        text.line(line)
+    text.lines.append("#endif")
 
 
 def print_body(nodes: Iterable[Node]) -> str:
@@ -119,6 +152,11 @@ def _nodes(text: SourceText, nodes: Iterable[Node]) -> None:
             case SetFlag() | WaitFlag():
                 verb = "set" if isinstance(node, SetFlag) else "wait"
                 text.line(f"{verb}_flag(PIPE_{node.source}, PIPE_{node.target}, {_event(node)});")
+            case CrossSet():
+                config = 1 | 2 << 4 | node.flag << 8  # one more, within the group, which counter
+                text.line(f"ffts_cross_core_sync(PIPE_{node.pipe}, {config:#x});  // {_TOLD[node.flag]}")
+            case CrossWait():
+                text.line(f"wait_flag_dev({node.flag});  // {_TOLD[node.flag]}")
             case Barrier():
                 text.line(f"pipe_barrier(PIPE_{node.pipe});")
             case Require():

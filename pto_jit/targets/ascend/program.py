@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePath
 
 from pto_jit.errors import Loc
@@ -13,23 +14,24 @@ from pto_jit.semantic.rules import infer
 from pto_jit.slotted import mutable
 from pto_jit.targets.ascend.accesses import walk
 from pto_jit.targets.ascend.cube import CubeWriter, has_products
-from pto_jit.targets.ascend.form import KernelForm, Loop
+from pto_jit.targets.ascend.form import Assignment, Declaration, KernelForm, Loop, Node
+from pto_jit.targets.ascend.groups import needs_group, write_group
 from pto_jit.targets.ascend.host import HostWriter
 from pto_jit.targets.ascend.legality import check_legal
 from pto_jit.targets.ascend.machine import CAPACITY
 from pto_jit.targets.ascend.placing import place
-from pto_jit.targets.ascend.printing import print_kernel
+from pto_jit.targets.ascend.printing import print_body, print_kernel
 from pto_jit.targets.ascend.refusals import too_large, unsupported
 from pto_jit.targets.ascend.rows import block_rows, hoist_loads
 from pto_jit.targets.ascend.separate import separate
 from pto_jit.targets.ascend.synchronise import synchronise
 from pto_jit.targets.ascend.vector import VectorWriter
-from pto_jit.targets.ascend.writer import without_unused
 from pto_jit.targets.cuda.facts import gather
 from pto_jit.targets.cuda.flatten import Unsupported, flatten
 from pto_jit.targets.cuda.nests import outline_kernels
 from pto_jit.targets.cuda.program import extents_of
 from pto_jit.targets.cuda.tiling import tile_products
+from pto_jit.targets.source.identifiers import RESERVED, Identifiers
 
 _DEPTH = 128
 """Of a product of whole tensors: how much of the contraction is in L1 at a time."""
@@ -96,22 +98,53 @@ def write_kernel(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
                 f"{func.name}: its tiles take {size} bytes of {CAPACITY[space]} in {_MEMORIES[space]}",
                 _loc(func), "use smaller tiles",
             )  # fmt: skip
-    form = without_unused(form)
+    form = _without_unused(form)
     synchronise(form.body)
+    if form.partner is not None:
+        synchronise(form.partner.body)
     check_legal(form)
     return form
 
 
 def _attempt(func: Func, facts: object, bound: int) -> tuple[KernelForm, dict]:  # type: ignore[type-arg]
-    kind = CubeWriter if has_products(func) else VectorWriter
-    writer = kind(func, facts, _Sizes(func, bound))  # type: ignore[arg-type]
-    writer.block(func.body)
-    form = writer.form()
+    sizes = _Sizes(func, bound)
+    if needs_group(func):
+        form = write_group(func, facts, sizes)  # type: ignore[arg-type]
+    else:
+        writer = (CubeWriter if has_products(func) else VectorWriter)(func, facts, sizes)  # type: ignore[arg-type]
+        writer.block(func.body)
+        form = writer.form()
     used = place(form.body)
-    for loop in walk(form.body):
-        if isinstance(loop, Loop) and loop.turning:
-            loop.turn = writer.names.fresh("turn")
+    if form.partner is not None:
+        used |= place(form.partner.body)
+    for body in (form.body, [] if form.partner is None else form.partner.body):
+        names = Identifiers(RESERVED | {p.name for p in form.parameters} | _declared(body))
+        for loop in walk(body):
+            if isinstance(loop, Loop) and loop.turning:
+                loop.turn = names.fresh("turn")
     return form, used
+
+
+def _declared(body: list[Node]) -> frozenset[str]:
+    """The C++ names of a body."""
+    return frozenset(
+        n.var if isinstance(n, Loop) else n.what.name if isinstance(n, Declaration) else n.name
+        for n in walk(body)
+        if isinstance(n, (Loop, Declaration, Assignment))
+    )
+
+
+def _without_unused(form: KernelForm) -> KernelForm:
+    """A kernel without parameters that neither its text nor its checks name."""
+    both = [form.body] if form.partner is None else [form.body, form.partner.body]
+    used = set(_WORD.findall("".join(print_body(body) for body in both)))
+    limits = {name: bound for name, bound in form.limits.items() if name in used}
+    wanted = used.union(*(set(_WORD.findall(c)) for c, _ in form.checks), limits)
+    kept = [p for p in form.parameters if p.name in wanted]
+    partner = form.partner
+    if partner is not None:
+        partner = KernelForm(partner.name, partner.core, kept, partner.body, limits, form.checks)
+    return KernelForm(form.name, form.core, kept, form.body, limits, form.checks, partner)
 
 
 def _fits(used: dict) -> bool:  # type: ignore[type-arg]
@@ -129,6 +162,7 @@ def _largest(func: Func, facts: object, used: dict) -> tuple[KernelForm, dict]: 
         bound = max(_SMALLEST, bound * 7 // 8 // 16 * 16)
 
 
+_WORD = re.compile(r"[A-Za-z_]\w*")
 _MEMORIES = {"Vec": "the unified buffer", "Mat": "L1", "Left": "L0A", "Right": "L0B", "Acc": "L0C"}
 
 
@@ -136,9 +170,15 @@ def _loc(func: Func) -> Loc:
     return func.loc
 
 
+def _cores(kernel: KernelForm) -> str:
+    return f"{kernel.core} cores, which work with the cube" if kernel.partner else kernel.core
+
+
 def _readme(name: str, kernels: list[KernelForm]) -> str:
     """How the written sources are built."""
-    rows = [f"| `{k.name}.cpp` | a kernel of the {k.core} cores, and the function that launches it |" for k in kernels]
+    rows = [
+        f"| `{k.name}.cpp` | a kernel of the {_cores(k)} cores, and the function that launches it |" for k in kernels
+    ]
     lines = [
         f"# {name}, for the Ascend 910B", "", "| file | what |", "|---|---|", *rows,
         f"| `{name}_orchestration.cpp` | host code: `{name}` enqueues the program on a stream |",
@@ -146,9 +186,9 @@ def _readme(name: str, kernels: list[KernelForm]) -> str:
         "Needs CANN (the compiler `bisheng` and ACL) and the headers of pto-isa in `$PTO_ISA/include`:", "", "```",
     ]  # fmt: skip
     for k in kernels:
-        arch = "vec" if k.core == "vector" else "cube"
+        arch = "dav-c220" if k.partner else "dav-c220-vec" if k.core == "vector" else "dav-c220-cube"
         lines.append(
-            f"bisheng -xcce --cce-aicore-arch=dav-c220-{arch} -std=c++17 -O2 -fPIC -I$PTO_ISA/include "
+            f"bisheng -xcce --cce-aicore-arch={arch} -std=c++17 -O2 -fPIC -I$PTO_ISA/include "
             f"-c {k.name}.cpp -o {k.name}.o"
         )
     lines.append(f"g++ -std=c++17 -O2 -fPIC -I$ASCEND_HOME_PATH/include -c {name}_orchestration.cpp")

@@ -11,7 +11,8 @@ touched before, one of them writing, without knowing it done is a hazard; a haza
 * when the second is of a later iteration, the same in the body of the loop, with the flag set once before the outermost
   loop around it and waited for once after.
 
-In a loop whose buffers take turns, there is a flag for each turn.  Where the eight flags between two pipes are used up,
+The same is done where a flag might be raised again before its pipe has seen it.  In a loop whose buffers take turns,
+there is a flag for each turn.  Where the eight flags between two pipes are used up,
 a barrier of all pipes takes their place.  This is repeated until there are no hazards.
 """
 
@@ -20,13 +21,13 @@ from __future__ import annotations
 from pto_jit.errors import InternalError
 from pto_jit.slotted import frozen, mutable
 from pto_jit.targets.ascend.accesses import Access, accesses, pipe_of, walk
-from pto_jit.targets.ascend.form import Barrier, Branch, Buffer, Loop, Node, SetFlag, WaitFlag
+from pto_jit.targets.ascend.form import SLOT, Barrier, Branch, Buffer, Loop, Node, SetFlag, WaitFlag
 from pto_jit.targets.ascend.machine import EVENTS, IN_ORDER, PIPES, Pipe
 
 _ROUNDS = 60
-_PATTERNS = ((3, 3), (2, 0), (2, 1))
-"""How often outer and innermost loops run in thought, at most: twice where nothing takes turns, and once where a loop
-has nothing but another loop in it."""
+_PATTERNS = ((3, 3, 9), (2, 0, 9), (2, 1, 9), (2, 2, 1), (2, 2, 2))
+"""How often outer and innermost loops run in thought, at most, and from which depth on they do not run at all.  Twice
+is enough where nothing takes turns, and once where a loop has nothing but another loop in it."""
 
 
 def synchronise(nodes: list[Node]) -> None:
@@ -100,7 +101,8 @@ class _Inserter:
         self.where: dict[int, _Where] = {}
         self.next_event: dict[tuple[Pipe, Pipe], int] = {}
         self.facts: dict[int, tuple[Pipe | None, tuple[Access, ...]]] = {}
-        self.patterns = _PATTERNS if any(isinstance(n, Loop) for n in walk(nodes)) else _PATTERNS[:1]
+        depth = _depth(nodes)
+        self.patterns = [p for k, p in enumerate(_PATTERNS) if k == 0 or (depth and (p[2] == 9 or p[2] < depth - 1))]
         self.branches = (0, 1, 2) if any(isinstance(n, Branch) for n in walk(nodes)) else (0,)
 
     def round(self) -> bool:
@@ -112,7 +114,7 @@ class _Inserter:
             for branch in self.branches:
                 run = _Run(trips, branch, self.facts)
                 run.block(self.nodes, ())
-                hazards = run.hazards
+                hazards = run.hazards or run.reuses
                 if hazards:
                     break
             if hazards:
@@ -183,6 +185,14 @@ class _Inserter:
         return known
 
 
+def _depth(nodes: list[Node]) -> int:
+    """How many loops there are inside each other."""
+    inner = [n.body for n in nodes if isinstance(n, Loop)]
+    inner += [block for n in nodes if isinstance(n, Branch) for block in (n.then, n.orelse)]
+    deepest = max((_depth(block) for block in inner), default=0)
+    return deepest + any(isinstance(n, Loop) for n in nodes)
+
+
 def _turning(loops: list[Loop], access: Access) -> Loop | None:
     """The loop whose turns a flag follows: that of the buffer, or the innermost one around both places."""
     own = access.what.loop if isinstance(access.what, Buffer) else None
@@ -212,10 +222,10 @@ def _insert_after(block: list[Node], node: Node, new: Node, *, last: bool = Fals
 
 
 class _Run:
-    """One run in thought. trips: of loops around others, and of innermost ones; branch: which branches are taken."""
+    """One run in thought. trips: one of `_PATTERNS`; branch: which branches are taken."""
 
     def __init__(
-        self, trips: tuple[int, int], branch: int, facts: dict[int, tuple[Pipe | None, tuple[Access, ...]]]
+        self, trips: tuple[int, int, int], branch: int, facts: dict[int, tuple[Pipe | None, tuple[Access, ...]]]
     ) -> None:
         self.trips, self.branch, self.choices = trips, branch, 0
         self.known: dict[Pipe, dict[Pipe, int]] = {p: dict.fromkeys(PIPES, 0) for p in PIPES}
@@ -224,6 +234,8 @@ class _Run:
         self.turns: dict[int, int] = {}
         self.touched: dict[object, list[tuple[_Done, int, int]]] = {}
         self.hazards: list[tuple[_Done, _Done, Access]] = []
+        self.seen: dict[tuple[Pipe, Pipe, int], _Done] = {}
+        self.reuses: list[tuple[_Done, _Done, Access]] = []
         self.facts = facts
         self.independent: list[Loop] = []
         self.time = 0
@@ -234,7 +246,7 @@ class _Run:
                 case Loop():
                     inner = not any(isinstance(n, Loop) for n in node.body)
                     self.independent.append(node)
-                    trips = min(_enough(node), self.trips[1 if inner and at else 0])
+                    trips = 0 if len(at) >= self.trips[2] else min(_enough(node), self.trips[1 if inner and at else 0])
                     for k in range(trips):
                         self.block(node.body, (*at, k))
                         if node.turning:
@@ -245,6 +257,8 @@ class _Run:
                     taken = (True, False, self.choices % 2 == 0)[self.branch]
                     self.block(node.then if taken else node.orelse, at)
                 case SetFlag():
+                    self._learn(node.source, self.known["S"])
+                    self._raised_again(node, at)
                     mine = dict(self.known[node.source])
                     mine[node.source] = self.count[node.source]
                     self.flags.setdefault(self._flag(node), []).append(mine)
@@ -252,6 +266,7 @@ class _Run:
                     told = self.flags.get(self._flag(node))
                     if told:
                         self._learn(node.target, told.pop(0))
+                    self._see(node, at)
                 case Barrier(pipe="ALL"):
                     for p in PIPES:
                         self.known[p] = dict(self.count)
@@ -259,6 +274,25 @@ class _Run:
                     self.known[pipe][pipe] = self.count[pipe]  # type: ignore[index]
                 case _:
                     self._work(node, at)
+
+    def _see(self, node: WaitFlag, at: tuple[int, ...]) -> None:
+        """A flag is down when its pipe has come to the wait."""
+        pipe = node.target
+        self.count[pipe] += 1
+        self.time += 1
+        told: dict[Pipe, int] = {**self.known[pipe], pipe: self.count[pipe]}
+        if pipe == "S":
+            self.known[pipe] = told
+        self.seen[self._flag(node)] = _Done(node, pipe, self.count[pipe], at, False, told, self.time)
+
+    def _raised_again(self, node: SetFlag, at: tuple[int, ...]) -> None:
+        """It must be down before it is raised again."""
+        last = self.seen.get(self._flag(node))
+        pipe = node.source
+        if last is not None and self.known[pipe][last.pipe] < last.number:
+            new = _Done(node, pipe, self.count[pipe], at, True, {}, self.time)
+            self.reuses.append((last, new, Access("flag", True)))
+            self._learn(pipe, last.told)
 
     def _flag(self, node: SetFlag | WaitFlag) -> tuple[Pipe, Pipe, int]:
         event = node.event
@@ -308,6 +342,8 @@ class _Run:
         """Earlier work on the same memory that is not known to be done."""
         space, low, high = self._place(access)
         found: list[_Done] = []
+        if isinstance(space, str) and space.startswith(SLOT):
+            return found  # flags between the cores keep these apart
         for done, first, last in self.touched.get(space, ()):
             if first >= high or low >= last or not (done.write or access.write):
                 continue

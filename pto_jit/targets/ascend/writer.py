@@ -28,7 +28,6 @@ from pto_jit.targets.ascend.form import (
     Require,
 )
 from pto_jit.targets.ascend.machine import element_type
-from pto_jit.targets.ascend.printing import print_body
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.scalars import Scalars
 from pto_jit.targets.ascend.values import Expr, Size
@@ -38,8 +37,8 @@ from pto_jit.targets.source.identifiers import RESERVED, Identifiers
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _NAMES = frozenset(
-    """get_block_idx get_block_num set_flag wait_flag pipe_barrier trap half bfloat16_t Tile TileLeft TileRight TileAcc
-    GlobalTensor Layout Rectangle pto Shape Stride DYNAMIC cores stream larger smaller modulo
+    """get_block_idx get_block_num get_subblockid flags set_flag wait_flag pipe_barrier trap half bfloat16_t Tile
+    TileLeft TileRight TileAcc GlobalTensor Layout Rectangle pto Shape Stride DYNAMIC cores stream larger smaller modulo
     floor_divide""".split()
 )
 
@@ -490,12 +489,3 @@ class KernelWriter:
 
     def form(self) -> KernelForm:
         return KernelForm(self.func.name, self.core, self.parameters, self.nodes, self.limited, self.checks)
-
-
-def without_unused(form: KernelForm) -> KernelForm:
-    """A kernel without parameters that neither its text nor its checks name."""
-    used = set(_WORD.findall(print_body(form.body)))
-    limits = {name: bound for name, bound in form.limits.items() if name in used}
-    wanted = used.union(*(set(_WORD.findall(c)) for c, _ in form.checks), limits)
-    kept = [p for p in form.parameters if p.name in wanted]
-    return KernelForm(form.name, form.core, kept, form.body, limits, form.checks)

@@ -22,7 +22,7 @@ from pto_jit.targets.ascend.form import Barrier, KernelForm, Node, SetFlag, Wait
 HEADERS = Path(__file__).parent / "emulation"
 SEEDS = (0, 1, 7)
 needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
-_STANDARD = "acl/acl.h algorithm cmath cstdint pto/pto-inst.hpp".split()
+_STANDARD = "acl/acl.h algorithm cstddef cmath cstdint pto/pto-inst.hpp".split()
 
 
 class Programs:
@@ -43,7 +43,7 @@ class Programs:
         source.write_text("\n".join(parts) + '\nextern "C" void seed(unsigned s) { emulation::seed = s; }\n')
         library = directory / "programs.so"
         command = ["g++", "-std=c++17", "-O0", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter",
-                   "-Wno-unused-function", "-I", str(HEADERS), str(source), "-o", str(library)]  # fmt: skip
+                   "-Wno-unused-function", "-pthread", "-I", str(HEADERS), str(source), "-o", str(library)]  # fmt: skip
         subprocess.run(command, check=True)
         self.library = ctypes.CDLL(str(library))
 
@@ -86,6 +86,11 @@ def _on_cpu(text: str, program: str) -> str:
     text = re.sub(r",\n +", ", ", text)  # long lines were wrapped
     text = re.sub(r"#include <.*>\n", "", text).replace('extern "C" ', "").replace("launch_", f"{program}_launch_")
     text = re.sub(r"^void (\w+_launch_)", r'extern "C" void \1', text, flags=re.MULTILINE)
+    text = re.sub(r"^ +rtGetC2cCtrlAddr\(.*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"(\w+)<<<cores, nullptr, stream>>>\(flags, (.*)\);", (
+        r"(void)flags, (void)length;\n"
+        r"  emulation::launch_groups(cores, [&] { \1_on_cube(\2); }, [&] { \1_on_vector(\2); });"
+    ), text)  # fmt: skip
     return re.sub(r"(\w+)<<<cores, nullptr, stream>>>\((.*)\);", r"emulation::launch(cores, [&] { \1(\2); });", text)
 
 
@@ -101,12 +106,7 @@ def blocks(nodes: list[Node]) -> Iterator[list[Node]]:
 
 def mutants(kernel: KernelForm) -> Iterator[str]:
     """The kernel without one of its flags or barriers, then without both ends of one flag; it is put back each time."""
-    for block in list(blocks(kernel.body)):
-        for at, node in enumerate(list(block)):
-            if isinstance(node, (SetFlag, WaitFlag, Barrier)):
-                del block[at]
-                yield f"without {type(node).__name__} at {at}"
-                block.insert(at, node)
+    yield from without_one(kernel, (SetFlag, WaitFlag, Barrier))
     flags = {_key(n) for block in blocks(kernel.body) for n in block if isinstance(n, (SetFlag, WaitFlag))}
     for key in sorted(flags):
         saved = [(block, list(block)) for block in blocks(kernel.body)]
@@ -115,6 +115,16 @@ def mutants(kernel: KernelForm) -> Iterator[str]:
         yield f"without flag {key}"
         for block, nodes in saved:
             block[:] = nodes
+
+
+def without_one(kernel: KernelForm, kinds: tuple[type, ...]) -> Iterator[str]:
+    """The kernel without one of the nodes of these kinds, which is put back each time."""
+    for block in list(blocks(kernel.body)):
+        for at, node in enumerate(list(block)):
+            if isinstance(node, kinds):
+                del block[at]
+                yield f"without {type(node).__name__} at {at}"
+                block.insert(at, node)
 
 
 def _key(flag: SetFlag | WaitFlag) -> tuple[str, str, int]:

@@ -15,11 +15,22 @@ import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.bench.kernels import attention, elementwise, grids, loops, matrix, reductions, rows
 from pto_jit.errors import TargetError
-from pto_jit.targets.ascend.form import Declaration, Instruction, KernelForm, Tile
+from pto_jit.targets.ascend.form import (
+    SLOT,
+    Branch,
+    CrossSet,
+    CrossWait,
+    Declaration,
+    Global,
+    Instruction,
+    KernelForm,
+    Tile,
+    WaitFlag,
+)
 from pto_jit.targets.ascend.legality import violations
 from pto_jit.targets.ascend.ordering import races
 
-from .harness import blocks, kernels_of, mutants, written
+from .harness import blocks, kernels_of, mutants, without_one, written
 
 VECTOR, MATRIX, CUBE = (pto.spec((None,) * n, pl.f32) for n in (1, 2, 3))
 HALF, BRAIN = pto.spec((None, None), pl.f16), pto.spec((None, None), pl.bf16)
@@ -35,6 +46,8 @@ WRITTEN: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "layer_norm": (rows.layer_norm, (MATRIX, VECTOR, VECTOR, MATRIX)),
     "cross_entropy": (rows.cross_entropy, (MATRIX, pto.spec((None,), pl.i32), VECTOR)),
     "small_rows_sequential": (loops.small_rows_sequential, (MATRIX,) * 2),
+    "attention": (attention.attention, (CUBE,) * 4),
+    "attention_causal": (attention.attention_causal, (pto.spec((None, None, 64), pl.f32),) * 4),
     "matmul": (matrix.matmul, (HALF, HALF, MATRIX)),
     "matmul_tiled": (matrix.matmul_tiled, (MATRIX,) * 3),
     "matmul_bf16_tiled": (matrix.matmul_bf16_tiled, (BRAIN,) * 3),
@@ -42,7 +55,6 @@ WRITTEN: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "swiglu": (matrix.swiglu, (MATRIX,) * 5),
 }
 REFUSED: dict[str, tuple[Any, tuple[Any, ...], str]] = {
-    "attention": (attention.attention, (CUBE,) * 4, "between or before matrix products"),
     "column_softmax": (reductions.column_softmax, (MATRIX,) * 2, "the ascend target does not do"),
     "vector_sum": (reductions.vector_sum, (VECTOR,) * 2, "sequential loop over elements"),
     "stencil5": (grids.stencil5, (MATRIX,) * 2, "a store of single elements"),
@@ -74,9 +86,36 @@ def test_without_a_flag_or_barrier_a_kernel_is_not_ordered(name: str) -> None:
     assert count > 10
 
 
-def test_a_flag_of_another_number_is_found() -> None:
-    from pto_jit.targets.ascend.form import WaitFlag
+def test_without_a_flag_between_cores_a_group_is_not_in_step() -> None:
+    (kernel,) = forms("attention")
+    assert kernel.partner is not None
+    count = 0
+    for side in (kernel, kernel.partner):
+        for what in without_one(side, (CrossSet, CrossWait)):
+            count += 1
+            assert races(kernel, first=True), f"{side.name}: nobody misses it: {what}"
+    assert count == 20 and races(kernel) == []
 
+
+@pytest.mark.parametrize("early", ["TSTORE", "TLOAD", "TSTORE_ACC", "TLOAD_L1"])
+def test_a_slot_that_is_touched_before_its_flag_is_found(early: str) -> None:
+    """The transfer of a value between the cores, and the wait before it, exchanged."""
+    (kernel,) = forms("attention")
+    assert kernel.partner is not None
+    for block in [b for side in (kernel, kernel.partner) for b in blocks(side.body)]:
+        for at, node in enumerate(list(block)):
+            what = node.then[-1] if isinstance(node, Branch) and node.then else node
+            slot = isinstance(what, Instruction) and what.name == early and any(
+                isinstance(a, Global) and a.root.startswith(SLOT) for a in what.args)  # fmt: skip
+            waits = [k for k in range(at) if isinstance(block[k], CrossWait)]
+            if slot and waits:
+                block.insert(waits[-1], block.pop(at))
+                assert races(kernel)
+                return
+    pytest.fail("no such transfer")
+
+
+def test_a_flag_of_another_number_is_found() -> None:
     (kernel,) = forms("softmax")
     for flag in [n for block in blocks(kernel.body) for n in block if isinstance(n, WaitFlag)]:
         flag.event += 1

@@ -11,7 +11,7 @@ import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
-from pto_jit.bench.kernels import elementwise, matrix, rows
+from pto_jit.bench.kernels import attention, elementwise, matrix, rows
 
 from .harness import SEEDS, Programs, needs_compiler, written
 
@@ -78,6 +78,18 @@ def product(a: pl.Tensor, b: pl.Tensor, c: pl.Tensor):
 
 
 @pto.jit
+def weighted(a: pl.Tensor, b: pl.Tensor, out: pl.Tensor, sums: pl.Tensor):
+    """Products before and after other work, a transposed operand that is computed, all in one loop."""
+    with pl.incore():
+        for i in pl.range(0, a.shape[0], 32, parallel=True):
+            scores = pl.load(a, [i, 0], [32, 48]) @ pl.load(b, [0, 0], [64, 48]).T
+            weights = pl.exp(scores - pl.max(scores, axis=1, keepdims=True)).to(pl.f16)
+            total = pl.sum(weights.to(pl.f32), axis=1, keepdims=True)
+            pl.store(weights @ pl.load(b, [0, 0], [64, 48]) / total, [i, 0], out)
+            pl.store(pl.dot((weights * 2.0).T, pl.load(a, [i, 0], [32, 48])), [i * 2, 0], sums)
+
+
+@pto.jit
 def functions(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor):
     """What the core has no instruction for."""
     with pl.incore():
@@ -105,6 +117,8 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "running": (running, (MATRIX, pto.spec((None, 1), pl.f32))),
     "product": (product, (HALF, HALF, MATRIX)),
     "matmul_bf16": (matrix.matmul_bf16, (pto.spec((None, None), pl.bf16),) * 3),
+    "attention": (attention.attention_causal, (pto.spec((None, None, 64), pl.f32),) * 4),
+    "weighted": (weighted, (pto.spec((None, 48), pl.f16), pto.spec((64, 48), pl.f16), MATRIX, MATRIX)),
     "functions": (functions, (pto.spec((None, 64), pl.f32),) * 2 + (pto.spec((8, None, 64), pl.f32),)),
     "bias_gelu": (matrix.matmul_bias_gelu, (MATRIX, MATRIX, VECTOR, MATRIX)),
 }  # fmt: skip
@@ -226,6 +240,25 @@ def test_a_product_and_what_is_done_with_it(programs: Programs) -> None:
     a, b, bias = numbers(70, 40), numbers(40, 150), numbers(150)
     wanted = gelu((a.astype(np.float64) @ b) * 40**-0.5 + bias)
     check(programs, "bias_gelu", {"c": wanted}, rtol=1e-5, a=a, b=b, bias=bias, c=numbers(70, 150))
+
+
+@pytest.mark.parametrize(("heads", "length"), [(2, 130), (21, 1)])
+def test_attention_on_groups_of_cores(programs: Programs, heads: int, length: int) -> None:
+    q, k, v = (numbers(heads + n, length, 64)[n:] for n in range(3))
+    scores = np.einsum("hid,hjd->hij", q.astype(np.float64), k) / 8
+    weights = np.exp(scores - scores.max(-1, keepdims=True)) * np.tril(np.ones((length, length)))
+    wanted = weights / weights.sum(-1, keepdims=True) @ v
+    check(programs, "attention", {"out": wanted}, q=q, k=k, v=v, out=q)
+
+
+def test_products_between_other_work(programs: Programs) -> None:
+    a, b = numbers(50, 48, dtype=np.float16), numbers(64, 48, dtype=np.float16)
+    scores = a.astype(np.float32) @ b.astype(np.float32).T
+    weights = np.exp(scores - scores.max(1, keepdims=True)).astype(np.float16).astype(np.float64)
+    out, sums = numbers(50, 48), numbers(128, 48)
+    wanted = 2 * np.concatenate([weights[:32].T @ a[:32], weights[32:].T @ a[32:]])
+    check(programs, "weighted", {"out": weights @ b / weights.sum(1, keepdims=True), "sums": wanted}, rtol=2e-3,
+          a=a, b=b, out=out, sums=sums)  # fmt: skip
 
 
 def test_a_launch_says_what_it_cannot_take(programs: Programs) -> None:

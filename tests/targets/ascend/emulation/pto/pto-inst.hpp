@@ -6,13 +6,16 @@
 // NaNs before a block runs, transfers write what is valid and nothing else, and scratch memory is overwritten.
 #pragma once
 #include <cmath>
+#include <condition_variable>
 #include <cstdint>
 #include <cstring>
 #include <deque>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <type_traits>
 #include <vector>
@@ -48,16 +51,48 @@ struct Item {
   std::function<void()> work;
   Flag flag;
 };
-inline std::deque<Item> queues[7];
-inline std::map<Flag, bool> raised;
-inline uint32_t block, blocks, seed, state;
 constexpr int SIZES[] = {192 * 1024, 512 * 1024, 64 * 1024, 64 * 1024, 128 * 1024};
-inline std::vector<uint8_t> memories[5];
+struct Core {
+  std::deque<Item> queues[7];
+  std::map<Flag, bool> raised;
+  std::vector<uint8_t> memories[5];
+  int number = 0;  // in its group: 0 and 1 are vector cores, 2 is the cube core
+};
+inline thread_local Core *core;
+inline uint32_t block, blocks, seed, state;
 
 inline void fail(const std::string &what) { throw std::runtime_error(what); }
 
+// The cores of a group are threads of which one runs at a time; a core that waits for another one lets the next run.
+struct Group {
+  std::mutex lock;
+  std::condition_variable changed;
+  int turn = 0, alive = 0, idle = 0, told[16][3] = {};
+  bool over[3] = {};
+  std::string problem;
+};
+inline Group *group;
+
+inline void hand_over(bool finished) {
+  std::unique_lock<std::mutex> hold(group->lock);
+  if (finished) {
+    group->over[core->number] = true;
+    --group->alive;
+    group->idle = 0;
+  } else if (++group->idle > 3 * group->alive) {
+    group->problem = "the cores of a group wait for each other";
+  }
+  do group->turn = (group->turn + 1) % 3;
+  while (group->over[group->turn] && group->alive > 0);
+  group->changed.notify_all();
+  if (finished) return;
+  group->changed.wait(hold, [] { return group->turn == core->number || !group->problem.empty(); });
+  if (!group->problem.empty()) fail(group->problem);
+}
+
 inline bool step(int pipe) {
-  auto &queue = queues[pipe];
+  auto &queue = core->queues[pipe];
+  auto &raised = core->raised;
   if (queue.empty()) return false;
   Item &item = queue.front();
   if (item.kind == Item::WAIT) {
@@ -91,49 +126,120 @@ inline bool any_step() {
 
 inline void drain() {
   while (any_step()) {}
-  for (auto &queue : queues) {
+  for (auto &queue : core->queues) {
     if (!queue.empty()) fail("a pipe waits for a flag that nobody raises");
+  }
+}
+
+// A core from its first instruction to its last.
+template <typename Body>
+void run(Core &own, Body body) {
+  core = &own;
+  for (int k = 0; k < 5; ++k) own.memories[k].assign(SIZES[k], 0xff);
+  for (auto &queue : own.queues) queue.clear();
+  own.raised.clear();
+  body();
+  drain();
+  for (auto &flag : own.raised) {
+    if (flag.second) fail("a flag is left over");
   }
 }
 
 template <typename Body>
 const char *launch(uint32_t cores, Body body) {
-  static std::string message;
+  static Core own;
   blocks = cores;
   for (block = 0; block < cores; ++block) {
     state = seed;
-    for (int k = 0; k < 5; ++k) memories[k].assign(SIZES[k], 0xff);
-    for (auto &queue : queues) queue.clear();
-    raised.clear();
-    body();
-    drain();
-    for (auto &flag : raised) {
-      if (flag.second) fail("a flag is left over");
-    }
+    run(own, body);
   }
   return nullptr;
+}
+
+// A kernel of groups: each is a cube core and two vector cores.
+template <typename Cube, typename Vector>
+void launch_groups(uint32_t cores, Cube cube, Vector vector) {
+  static Core own[3];
+  blocks = cores;
+  for (block = 0; block < cores; ++block) {
+    state = seed;
+    Group here;
+    here.alive = 3;
+    here.turn = int(seed % 3);
+    group = &here;
+    std::vector<std::thread> threads;
+    for (int k = 0; k < 3; ++k) {
+      own[k].number = k;
+      threads.emplace_back([&, k] {
+        core = &own[k];
+        {
+          std::unique_lock<std::mutex> hold(here.lock);
+          here.changed.wait(hold, [&] { return here.turn == k || !here.problem.empty(); });
+        }
+        try {
+          if (here.problem.empty()) {
+            if (k == 2) run(own[k], cube);
+            else run(own[k], vector);
+          }
+        } catch (const std::exception &error) {
+          std::unique_lock<std::mutex> hold(here.lock);
+          if (here.problem.empty()) here.problem = error.what();
+        }
+        hand_over(true);
+      });
+    }
+    for (auto &thread : threads) thread.join();
+    if (!here.problem.empty()) fail(here.problem);
+    for (auto &counts : here.told)
+      if (counts[0] != 0 || counts[1] != 0 || counts[2] != 0) fail("a flag between cores is left over");
+  }
 }
 }  // namespace emulation
 
 inline int64_t get_block_idx() { return emulation::block; }
 inline int64_t get_block_num() { return emulation::blocks; }
+inline int64_t get_subblockid() { return emulation::core->number; }
 inline void set_mask_norm() {}
 inline void set_vector_mask(uint64_t, uint64_t) {}
 inline void trap() { emulation::fail("trap"); }
 inline void set_flag(pipe_t from, pipe_t to, event_t event) {
   if (event > 7) emulation::fail("there is no such flag");
-  emulation::queues[from].push_back({emulation::Item::SET, {}, {from, to, event}});
+  emulation::core->queues[from].push_back({emulation::Item::SET, {}, {from, to, event}});
 }
 inline void wait_flag(pipe_t from, pipe_t to, event_t event) {
   const emulation::Flag flag{from, to, event};
   if (to != PIPE_S) {
-    emulation::queues[to].push_back({emulation::Item::WAIT, {}, flag});
+    emulation::core->queues[to].push_back({emulation::Item::WAIT, {}, flag});
     return;
   }
-  while (!emulation::raised[flag]) {
+  auto &raised = emulation::core->raised;
+  while (!raised[flag]) {
     if (!emulation::any_step()) emulation::fail("the scalar unit waits for a flag that nobody raises");
   }
-  emulation::raised[flag] = false;
+  raised[flag] = false;
+}
+// Mode 2: the cube core tells both vector cores, and hears of a flag when both have told it.
+inline void ffts_cross_core_sync(pipe_t pipe, uint64_t config) {
+  if ((config & 0xff) != 0x21) emulation::fail("a flag of another mode");
+  const int flag = int(config >> 8), who = emulation::core->number;
+  emulation::core->queues[pipe].push_back({emulation::Item::WORK, [=] {
+    auto &told = emulation::group->told[flag];
+    for (int k = 0; k < 3; ++k)
+      if (who == 2 ? k < 2 : k == 2) told[k] += who == 2 ? 1 : who == 0 ? 1 : 0x100;
+    for (int k = 0; k < 3; ++k)
+      if ((told[k] & 0xff) > 15 || told[k] >> 8 > 15) emulation::fail("a flag between cores counts beyond 15");
+  }, {}});
+}
+inline void set_ffts_base_addr(uint64_t) {}
+inline void wait_flag_dev(int flag) {
+  const int who = emulation::core->number, one = who == 2 ? 0x101 : 1;
+  auto &told = emulation::group->told[flag][who];
+  while ((told & 0xff) == 0 || (who == 2 && told >> 8 == 0)) {
+    if (!emulation::any_step()) emulation::hand_over(false);
+    else emulation::group->idle = 0;
+  }
+  told -= one;
+  emulation::group->idle = 0;
 }
 inline void pipe_barrier(pipe_t pipe) {  // a pipe works in order here: `ordering` judges barriers of one pipe
   if (pipe == PIPE_ALL) emulation::drain();
@@ -157,13 +263,30 @@ struct Stride {
   int64_t step;
 };
 
+// A tile or a rectangle of global memory without its type: so that each instruction is compiled once per element type.
+template <typename T>
+struct View {
+  T *memory;  // null: on chip
+  int space;
+  int64_t address, rows, columns, down, right, size;
+  T *data() const {
+    return memory ? memory : reinterpret_cast<T *>(emulation::core->memories[space].data() + address);
+  }
+  T &at(int64_t r, int64_t c) const { return data()[r * down + c * right]; }
+  void ruin() const { std::memset(static_cast<void *>(data()), 0xff, sizeof(T) * size); }
+};
+
+template <typename T>
+View<T> view_of(T *data, int64_t rows, int64_t columns, int64_t down, int64_t right) {
+  return {data, 0, 0, rows, columns, down, right, 0};
+}
 template <typename T, typename S, typename P, Layout L>
 struct GlobalTensor {
   T *data;
   int64_t rows, columns, step;
   GlobalTensor(T *data, S shape, P stride)
       : data(data), rows(shape.rows), columns(shape.columns), step(stride.step) {}
-  T &at(int64_t r, int64_t c) const { return L == Layout::ND ? data[r * step + c] : data[c * step + r]; }
+  auto view() const { return view_of(data, rows, columns, L == Layout::ND ? step : 1, L == Layout::ND ? 1 : step); }
 };
 
 template <TileType Loc, typename T, int R, int C, BLayout B, int VR, int VC, SLayout S = SLayout::NoneBox, int F = 512>
@@ -188,10 +311,11 @@ struct Tile {
   void check() const {
     if (rows < 1 || rows > R || columns < 1 || columns > C) emulation::fail("valid extents of a tile");
   }
-  T *data() const { return reinterpret_cast<T *>(emulation::memories[int(Loc)].data() + address); }
-  T &at(int64_t r, int64_t c) const { return data()[B == BLayout::RowMajor || boxed ? r * C + c : c * R + r]; }
-  T GetValue(int64_t k) const { return data()[k]; }
-  void ruin() const { std::memset(static_cast<void *>(data()), 0xff, sizeof(T) * R * C); }
+  View<T> view() const {
+    const bool by_rows = B == BLayout::RowMajor || boxed;
+    return {nullptr, int(Loc), address, rows, columns, by_rows ? C : 1, by_rows ? 1 : R, int64_t(R) * C};
+  }
+  T GetValue(int64_t k) const { return view().data()[k]; }
 };
 template <typename T, int R, int C, int VR, int VC>
 using TileLeftCompact = Tile<TileType::Left, T, R, C, BLayout::RowMajor, VR, VC, SLayout::RowMajor>;
@@ -210,75 +334,70 @@ void TASSIGN(D &tile, int64_t address) {
 
 template <typename F>
 void queue(pipe_t pipe, F work) {
-  emulation::queues[pipe].push_back({emulation::Item::WORK, work, {}});
+  emulation::core->queues[pipe].push_back({emulation::Item::WORK, work, {}});
 }
-template <typename A, typename B>
-void same_shape(const A &a, const B &b) {
+template <typename T, typename U>
+void same_shape(const View<T> &a, const View<U> &b) {
   if (a.rows != b.rows || a.columns != b.columns) emulation::fail("tiles of different valid extents");
 }
 template <typename D>
 constexpr bool row_tile = D::loc == TileType::Vec && D::rowMajor;
 
+template <typename T, typename U>
+void copy(pipe_t pipe, View<T> to, View<U> from) {
+  if (to.rows != from.rows || to.columns != from.columns) emulation::fail("a transfer of different extents");
+  queue(pipe, [=] {
+    for (int64_t r = 0; r < to.rows; ++r)
+      for (int64_t c = 0; c < to.columns; ++c) to.at(r, c) = static_cast<T>(from.at(r, c));
+  });
+}
 template <typename D, typename G>
 void TLOAD(D d, G g) {
-  if (d.rows != g.rows || d.columns != g.columns) emulation::fail("a transfer of different extents");
   if (D::loc == TileType::Vec && D::Rows > 4095) emulation::fail("too many rows");
-  queue(PIPE_MTE2, [=] {
-    for (int64_t r = 0; r < d.rows; ++r)
-      for (int64_t c = 0; c < d.columns; ++c) d.at(r, c) = g.at(r, c);
-  });
+  copy(PIPE_MTE2, d.view(), g.view());
 }
 template <typename G, typename S>
 void TSTORE(G g, S s) {
-  if (s.rows != g.rows || s.columns != g.columns) emulation::fail("a transfer of different extents");
-  queue(S::loc == TileType::Acc ? PIPE_FIX : PIPE_MTE3, [=] {
-    for (int64_t r = 0; r < s.rows; ++r)
-      for (int64_t c = 0; c < s.columns; ++c)
-        g.at(r, c) = static_cast<std::decay_t<decltype(g.at(0, 0))>>(s.at(r, c));
-  });
+  copy(S::loc == TileType::Acc ? PIPE_FIX : PIPE_MTE3, g.view(), s.view());
 }
 
-template <typename D, typename A, typename F>
-void each(D d, A a, F f) {
-  static_assert(row_tile<D> && row_tile<A>, "row-major tiles");
+// F::of(element, number) for each element.
+template <typename F, typename T, typename U, typename N = float>
+void each(View<T> d, View<U> a, N number = {}) {
   same_shape(d, a);
   queue(PIPE_V, [=] {
     for (int64_t r = 0; r < d.rows; ++r)
-      for (int64_t c = 0; c < d.columns; ++c) d.at(r, c) = static_cast<typename D::DType>(f(a.at(r, c)));
+      for (int64_t c = 0; c < d.columns; ++c) d.at(r, c) = static_cast<T>(F::of(a.at(r, c), number));
   });
 }
-template <typename D, typename A, typename B, typename F>
-void pairs(D d, A a, B b, F f) {
-  static_assert(row_tile<D> && row_tile<A> && row_tile<B>, "row-major tiles");
-  static_assert(std::is_same_v<typename A::DType, typename B::DType>, "one type");
+template <typename F, typename T>
+void pairs(View<T> d, View<T> a, View<T> b) {
   same_shape(d, a);
   same_shape(d, b);
   queue(PIPE_V, [=] {
     for (int64_t r = 0; r < d.rows; ++r)
-      for (int64_t c = 0; c < d.columns; ++c) d.at(r, c) = static_cast<typename D::DType>(f(a.at(r, c), b.at(r, c)));
+      for (int64_t c = 0; c < d.columns; ++c) d.at(r, c) = static_cast<T>(F::of(a.at(r, c), b.at(r, c)));
   });
 }
-template <typename D, typename A, typename B, typename F>
-void with_column(D d, A a, B b, F f) {
-  static_assert(row_tile<D> && row_tile<A> && !B::rowMajor && B::Cols == 1, "a tile and a column");
+template <typename F, typename T>
+void with_column(View<T> d, View<T> a, View<T> b) {
   same_shape(d, a);
   if (b.rows != d.rows) emulation::fail("a column of other rows");
   queue(PIPE_V, [=] {
-    std::vector<typename B::DType> column(d.rows);
+    std::vector<T> column(d.rows);
     for (int64_t r = 0; r < d.rows; ++r) column[r] = b.at(r, 0);
-    std::memset(emulation::memories[0].data() + 184 * 1024, 0xff, 8 * 1024);
+    std::memset(emulation::core->memories[0].data() + 184 * 1024, 0xff, 8 * 1024);
     for (int64_t r = 0; r < d.rows; ++r)
-      for (int64_t c = 0; c < d.columns; ++c) d.at(r, c) = f(a.at(r, c), column[r]);
+      for (int64_t c = 0; c < d.columns; ++c) d.at(r, c) = F::of(a.at(r, c), column[r]);
   });
 }
-template <typename D, typename A, typename B, typename F>
-void with_row(D d, A a, B b, F f) {
-  static_assert(row_tile<D> && row_tile<A> && row_tile<B>, "row-major tiles");
+template <typename F, typename T>
+void with_row(View<T> d, View<T> a, View<T> b) {
   same_shape(d, a);
   if (b.columns != d.columns) emulation::fail("a row of other columns");
   queue(PIPE_V, [=] {
     for (int64_t r = 0; r < d.rows; ++r)
-      for (int64_t c = 0; c < d.columns; ++c) d.at(r, c) = f(a.at(r, c), b.at(0, c));
+      for (int64_t c = 0; c < d.columns; ++c) d.at(r, c) = F::of(a.at(r, c), b.at(0, c));
   });
 }
 template <typename T>
@@ -286,110 +405,154 @@ T larger(T a, T b) { return a > b || a != a ? a : b; }
 template <typename T>
 T lesser(T a, T b) { return a < b || a != a ? a : b; }
 
-#define PTO_BINARY(NAME, EXPRESSION)                                                         \
-  template <typename D, typename A, typename B>                                              \
-  void T##NAME(D d, A x, B y) { pairs(d, x, y, [](auto a, auto b) { return EXPRESSION; }); } \
-  template <typename D, typename A>                                                          \
-  void T##NAME##S(D d, A x, typename A::DType b) { each(d, x, [=](auto a) { return EXPRESSION; }); } \
-  template <typename D, typename A, typename B>                                              \
-  void TROWEXPAND##NAME(D d, A x, B y) { with_column(d, x, y, [](auto a, auto b) { return EXPRESSION; }); } \
-  template <typename D, typename A, typename B>                                              \
-  void TCOLEXPAND##NAME(D d, A x, B y) { with_row(d, x, y, [](auto a, auto b) { return EXPRESSION; }); }
-PTO_BINARY(ADD, decltype(a)(a + b))
-PTO_BINARY(SUB, decltype(a)(a - b))
-PTO_BINARY(MUL, decltype(a)(a * b))
-PTO_BINARY(DIV, decltype(a)(a / b))
-PTO_BINARY(MAX, larger<decltype(a)>(a, b))
-PTO_BINARY(MIN, lesser<decltype(a)>(a, b))
-#undef PTO_BINARY
+#define PTO_FUNCTION(NAME, EXPRESSION) \
+  struct NAME {                        \
+    template <typename T, typename N>  \
+    static auto of(T a, N b) {         \
+      (void)b;                         \
+      return EXPRESSION;               \
+    }                                  \
+  };
+#define PTO_BINARY(NAME, EXPRESSION)                                                        \
+  PTO_FUNCTION(Of##NAME, EXPRESSION)                                                        \
+  template <typename D, typename A, typename B>                                             \
+  void T##NAME(D d, A x, B y) {                                                             \
+    static_assert(row_tile<D> && row_tile<A> && row_tile<B>, "row-major tiles");            \
+    pairs<Of##NAME>(d.view(), x.view(), y.view());                                          \
+  }                                                                                         \
+  template <typename D, typename A>                                                         \
+  void T##NAME##S(D d, A x, typename A::DType b) {                                          \
+    static_assert(row_tile<D> && row_tile<A>, "row-major tiles");                           \
+    each<Of##NAME>(d.view(), x.view(), b);                                                  \
+  }                                                                                         \
+  template <typename D, typename A, typename B>                                             \
+  void TROWEXPAND##NAME(D d, A x, B y) {                                                    \
+    static_assert(row_tile<D> && row_tile<A> && !B::rowMajor && B::Cols == 1, "a tile and a column"); \
+    with_column<Of##NAME>(d.view(), x.view(), y.view());                                    \
+  }                                                                                         \
+  template <typename D, typename A, typename B>                                             \
+  void TCOLEXPAND##NAME(D d, A x, B y) {                                                    \
+    static_assert(row_tile<D> && row_tile<A> && row_tile<B>, "row-major tiles");            \
+    with_row<Of##NAME>(d.view(), x.view(), y.view());                                       \
+  }
+PTO_BINARY(ADD, T(a + b))
+PTO_BINARY(SUB, T(a - b))
+PTO_BINARY(MUL, T(a * b))
+PTO_BINARY(DIV, T(a / b))
+PTO_BINARY(MAX, larger<T>(a, b))
+PTO_BINARY(MIN, lesser<T>(a, b))
+PTO_FUNCTION(Second, b)
+PTO_FUNCTION(Over, T(b / a))
 template <typename D, typename B>
-void TDIVS(D d, typename B::DType a, B y) { each(d, y, [=](auto b) { return a / b; }); }
+void TDIVS(D d, typename B::DType a, B y) { each<Over>(d.view(), y.view(), a); }
+#define PTO_WORDS(NAME, EXPRESSION)               \
+  PTO_FUNCTION(Of##NAME, EXPRESSION)              \
+  template <typename D, typename A, typename B>   \
+  void T##NAME(D d, A x, B y) {                   \
+    static_assert(row_tile<D> && row_tile<A> && row_tile<B>, "row-major tiles"); \
+    pairs<Of##NAME>(d.view(), x.view(), y.view()); \
+  }
+PTO_WORDS(AND, T(a & b))
+PTO_WORDS(OR, T(a | b))
+template <typename T>
+void fused(View<T> d, View<T> a, View<T> b, bool onto) {  // d + a * b, or d * a + b
+  same_shape(d, a);
+  same_shape(d, b);
+  queue(PIPE_V, [=] {
+    for (int64_t r = 0; r < d.rows; ++r)
+      for (int64_t c = 0; c < d.columns; ++c) {
+        const float x = a.at(r, c), y = b.at(r, c), old = d.at(r, c);
+        d.at(r, c) = T(onto ? std::fma(x, y, old) : std::fma(old, x, y));
+      }
+  });
+}
 template <typename D, typename A, typename B>
 void TMULADDDST(D d, A x, B y) {
   static_assert(row_tile<D> && row_tile<A> && row_tile<B>, "row-major tiles");
-  same_shape(d, x);
-  same_shape(d, y);
-  queue(PIPE_V, [=] {
-    for (int64_t r = 0; r < d.rows; ++r)
-      for (int64_t c = 0; c < d.columns; ++c)
-        d.at(r, c) = std::fma(float(x.at(r, c)), float(y.at(r, c)), float(d.at(r, c)));
-  });
+  fused(d.view(), x.view(), y.view(), true);
 }
 template <typename D, typename A, typename B>
 void TFUSEDMULADD(D d, A x, B y) {
   static_assert(row_tile<D> && row_tile<A> && row_tile<B>, "row-major tiles");
-  same_shape(d, x);
-  same_shape(d, y);
+  fused(d.view(), x.view(), y.view(), false);
+}
+template <typename T>
+void axpy(View<T> d, View<T> a, T factor) {
+  same_shape(d, a);
   queue(PIPE_V, [=] {
     for (int64_t r = 0; r < d.rows; ++r)
-      for (int64_t c = 0; c < d.columns; ++c)
-        d.at(r, c) = std::fma(float(d.at(r, c)), float(x.at(r, c)), float(y.at(r, c)));
+      for (int64_t c = 0; c < d.columns; ++c) d.at(r, c) = T(std::fma(float(factor), float(a.at(r, c)), float(d.at(r, c))));
   });
 }
 template <typename D, typename A>
 void TAXPY(D d, A x, typename A::DType factor) {
-  pairs(d, x, d, [=](auto a, auto b) { return std::fma(float(factor), float(a), float(b)); });
+  static_assert(row_tile<D> && row_tile<A>, "row-major tiles");
+  axpy(d.view(), x.view(), factor);
 }
-template <typename D, typename A, typename B>
-void TAND(D d, A x, B y) { pairs(d, x, y, [](auto a, auto b) { return a & b; }); }
-template <typename D, typename A, typename B>
-void TOR(D d, A x, B y) { pairs(d, x, y, [](auto a, auto b) { return a | b; }); }
+#define PTO_UNARY(NAME, EXPRESSION)    \
+  PTO_FUNCTION(Of##NAME, EXPRESSION)   \
+  template <typename D, typename A>    \
+  void T##NAME(D d, A x) {             \
+    static_assert(row_tile<D> && row_tile<A>, "row-major tiles"); \
+    each<Of##NAME>(d.view(), x.view()); \
+  }
+PTO_UNARY(NOT, T(~a))
+PTO_UNARY(MOV, a)
+PTO_UNARY(EXP, std::exp(float(a)))
+PTO_UNARY(LOG, std::log(float(a)))
+PTO_UNARY(SQRT, std::sqrt(float(a)))
+PTO_UNARY(ABS, std::fabs(float(a)))
+PTO_UNARY(RELU, a < 0 ? T(0) : a)
+PTO_FUNCTION(Left, T(a << b))
+PTO_FUNCTION(Right, T(a >> b))
 template <typename D, typename A>
-void TSHLS(D d, A x, int b) { each(d, x, [=](auto a) { return a << b; }); }
+void TSHLS(D d, A x, int b) { each<Left>(d.view(), x.view(), b); }
 template <typename D, typename A>
-void TSHRS(D d, A x, int b) { each(d, x, [=](auto a) { return a >> b; }); }
-template <typename D, typename A>
-void TNOT(D d, A x) { each(d, x, [](auto a) { return ~a; }); }
-template <typename D, typename A>
-void TMOV(D d, A x) { each(d, x, [](auto a) { return a; }); }
-template <typename D, typename A>
-void TEXP(D d, A x) { each(d, x, [](auto a) { return std::exp(float(a)); }); }
-template <typename D, typename A>
-void TLOG(D d, A x) { each(d, x, [](auto a) { return std::log(float(a)); }); }
-template <typename D, typename A>
-void TSQRT(D d, A x) { each(d, x, [](auto a) { return std::sqrt(float(a)); }); }
-template <typename D, typename A>
-void TABS(D d, A x) { each(d, x, [](auto a) { return std::fabs(float(a)); }); }
-template <typename D, typename A>
-void TRELU(D d, A x) { each(d, x, [](auto a) { return a < 0 ? decltype(a)(0) : a; }); }
+void TSHRS(D d, A x, int b) { each<Right>(d.view(), x.view(), b); }
+struct Rounded {
+  static double of(double a, RoundMode mode) {
+    return mode == RoundMode::CAST_TRUNC ? std::trunc(a) : mode == RoundMode::CAST_FLOOR ? std::floor(a)
+        : mode == RoundMode::CAST_CEIL ? std::ceil(a) : std::nearbyint(a);
+  }
+};
+struct Nearest {
+  static float of(float a, RoundMode) { return a; }
+};
 template <typename D, typename A>
 void TCVT(D d, A x, RoundMode mode) {
-  each(d, x, [=](auto a) {
-    if constexpr (std::is_integral_v<typename D::DType> || std::is_same_v<typename D::DType, typename A::DType>) {
-      const double v = mode == RoundMode::CAST_TRUNC ? std::trunc(double(a)) : mode == RoundMode::CAST_FLOOR
-          ? std::floor(double(a)) : mode == RoundMode::CAST_CEIL ? std::ceil(double(a)) : std::nearbyint(double(a));
-      return static_cast<typename D::DType>(v);
-    } else {
-      return static_cast<typename D::DType>(static_cast<float>(a));
-    }
-  });
+  static_assert(row_tile<D> && row_tile<A>, "row-major tiles");
+  using T = typename D::DType;
+  using U = typename A::DType;
+  if constexpr (std::is_integral_v<T> || std::is_same_v<T, U>) each<Rounded>(d.view(), x.view(), mode);
+  else each<Nearest>(d.view(), x.view(), mode);
 }
 template <typename D>
 void TEXPANDS(D d, typename D::DType value) {
   static_assert(row_tile<D>, "row-major tiles");
-  queue(PIPE_V, [=] {
-    for (int64_t r = 0; r < d.rows; ++r)
-      for (int64_t c = 0; c < d.columns; ++c) d.at(r, c) = value;
-  });
+  each<Second>(d.view(), d.view(), value);
 }
 template <typename D, typename S>
-void TROWEXPAND(D d, S s) { with_column(d, d, s, [](auto, auto b) { return b; }); }
+void TROWEXPAND(D d, S s) {
+  static_assert(row_tile<D> && !S::rowMajor && S::Cols == 1, "a tile and a column");
+  with_column<Second>(d.view(), d.view(), s.view());
+}
 template <typename D, typename S>
-void TCOLEXPAND(D d, S s) { with_row(d, d, s, [](auto, auto b) { return b; }); }
+void TCOLEXPAND(D d, S s) {
+  static_assert(row_tile<D> && row_tile<S>, "row-major tiles");
+  with_row<Second>(d.view(), d.view(), s.view());
+}
 
 // Masks: one bit per element, and 64 elements at a time.
-template <typename D, typename A, typename B>
-void TCMP(D d, A x, B y, CmpMode mode) {
-  static_assert(std::is_same_v<typename D::DType, uint8_t> && row_tile<D> && row_tile<A> && row_tile<B>, "a mask");
-  static_assert(D::Cols * 8 >= A::Cols, "room for a row of bits");
-  if (std::is_same_v<typename A::DType, int32_t> && mode != CmpMode::EQ && mode != CmpMode::NE)
+template <typename T>
+void compare(View<uint8_t> d, View<T> x, View<T> y, CmpMode mode) {
+  if (std::is_same_v<T, int32_t> && mode != CmpMode::EQ && mode != CmpMode::NE)
     emulation::fail("integers are compared for equality only");
   same_shape(x, y);
   queue(PIPE_V, [=] {
     for (int64_t r = 0; r < x.rows; ++r) {
       for (int64_t c = 0; c < (x.columns + 63) / 64 * 8; ++c) d.at(r, c) = 0;
       for (int64_t c = 0; c < x.columns; ++c) {
-        const auto a = x.at(r, c), b = y.at(r, c);
+        const T a = x.at(r, c), b = y.at(r, c);
         const bool holds = mode == CmpMode::EQ ? a == b : mode == CmpMode::NE ? a != b : mode == CmpMode::LT ? a < b
             : mode == CmpMode::LE ? a <= b : mode == CmpMode::GT ? a > b : a >= b;
         d.at(r, c / 8) |= uint8_t(holds << c % 8);
@@ -397,8 +560,14 @@ void TCMP(D d, A x, B y, CmpMode mode) {
     }
   });
 }
-template <typename D, typename M, typename A, typename B, typename S>
-void TSEL(D d, M mask, A x, B y, S scratch) {
+template <typename D, typename A, typename B>
+void TCMP(D d, A x, B y, CmpMode mode) {
+  static_assert(std::is_same_v<typename D::DType, uint8_t> && row_tile<D> && row_tile<A> && row_tile<B>, "a mask");
+  static_assert(D::Cols * 8 >= A::Cols, "room for a row of bits");
+  compare(d.view(), x.view(), y.view(), mode);
+}
+template <typename T>
+void choose(View<T> d, View<uint8_t> mask, View<T> x, View<T> y, View<T> scratch) {
   same_shape(d, x);
   same_shape(d, y);
   queue(PIPE_V, [=] {
@@ -408,84 +577,103 @@ void TSEL(D d, M mask, A x, B y, S scratch) {
         d.at(r, c) = mask.at(r, c / 8) >> c % 8 & 1 ? x.at(r, c) : y.at(r, c);
   });
 }
+template <typename D, typename M, typename A, typename B, typename S>
+void TSEL(D d, M mask, A x, B y, S scratch) {
+  static_assert(row_tile<D> && row_tile<M> && row_tile<A> && row_tile<B>, "row-major tiles");
+  choose(d.view(), mask.view(), x.view(), y.view(), scratch.view());
+}
 
-template <typename D, typename A, typename S, typename F>
-void rows(D d, A x, S scratch, F f) {
-  static_assert(row_tile<A> && D::Rows == A::Rows && (!D::rowMajor || D::Rows == 1), "a column from rows");
+template <typename F, typename T>
+void reduce_rows(View<T> d, View<T> x, View<T> scratch) {
   if (d.rows != x.rows) emulation::fail("a column of other rows");
   queue(PIPE_V, [=] {
-    std::vector<typename D::DType> out(x.rows);
+    std::vector<T> out(x.rows);
     for (int64_t r = 0; r < x.rows; ++r) {
-      auto sum = x.at(r, 0);
-      for (int64_t c = 1; c < x.columns; ++c) sum = f(sum, x.at(r, c));
+      T sum = x.at(r, 0);
+      for (int64_t c = 1; c < x.columns; ++c) sum = F::of(sum, x.at(r, c));
       out[r] = sum;
     }
     scratch.ruin();
     for (int64_t r = 0; r < x.rows; ++r) d.at(r, 0) = out[r];
   });
 }
-template <typename D, typename A, typename F>
-void columns(D d, A x, F f) {
-  static_assert(row_tile<A> && row_tile<D> && D::Cols == A::Cols, "a row from columns");
+template <typename F, typename T>
+void reduce_columns(View<T> d, View<T> x) {
   if (d.columns != x.columns) emulation::fail("a row of other columns");
   queue(PIPE_V, [=] {
     for (int64_t c = 0; c < x.columns; ++c) {
-      auto sum = x.at(0, c);
-      for (int64_t r = 1; r < x.rows; ++r) sum = f(sum, x.at(r, c));
+      T sum = x.at(0, c);
+      for (int64_t r = 1; r < x.rows; ++r) sum = F::of(sum, x.at(r, c));
       d.at(0, c) = sum;
     }
   });
 }
-#define PTO_REDUCTION(NAME, EXPRESSION)                                                                 \
-  template <typename D, typename A, typename S>                                                         \
-  void TROW##NAME(D d, A x, S scratch) { rows(d, x, scratch, [](auto a, auto b) { return EXPRESSION; }); } \
-  template <typename D, typename A>                                                                     \
-  void TCOL##NAME(D d, A x) { columns(d, x, [](auto a, auto b) { return EXPRESSION; }); }
-PTO_REDUCTION(SUM, decltype(a)(a + b))
-PTO_REDUCTION(PROD, decltype(a)(a * b))
-PTO_REDUCTION(MAX, larger<decltype(a)>(a, b))
-PTO_REDUCTION(MIN, lesser<decltype(a)>(a, b))
-#undef PTO_REDUCTION
+#define PTO_REDUCTION(NAME, FUNCTION)                                                                              \
+  template <typename D, typename A, typename S>                                                                    \
+  void TROW##NAME(D d, A x, S scratch) {                                                                           \
+    static_assert(row_tile<A> && D::Rows == A::Rows && (!D::rowMajor || D::Rows == 1), "a column from rows");      \
+    reduce_rows<FUNCTION>(d.view(), x.view(), scratch.view());                                                     \
+  }                                                                                                                \
+  template <typename D, typename A>                                                                                \
+  void TCOL##NAME(D d, A x) {                                                                                      \
+    static_assert(row_tile<A> && row_tile<D> && D::Cols == A::Cols, "a row from columns");                         \
+    reduce_columns<FUNCTION>(d.view(), x.view());                                                                  \
+  }
+PTO_REDUCTION(SUM, OfADD)
+PTO_REDUCTION(PROD, OfMUL)
+PTO_REDUCTION(MAX, OfMAX)
+PTO_REDUCTION(MIN, OfMIN)
 
 template <typename D, typename T, int Descending>
 void TCI(D d, T start) {  // the scalar unit writes at once
   static_assert(Descending == 0 && std::is_same_v<T, typename D::DType>, "upwards, in the tile's type");
   static_assert(D::Rows == 1, "one row");
-  for (int64_t c = 0; c < d.columns; ++c) d.at(0, c) = start + typename D::DType(c);
+  for (int64_t c = 0; c < d.columns; ++c) d.view().at(0, c) = start + typename D::DType(c);
 }
-template <typename D, typename A, typename S>
-void TTRANS(D d, A x, S scratch) {
+template <typename T>
+void turn(View<T> d, View<T> x, View<T> scratch) {
   queue(PIPE_V, [=] {
     scratch.ruin();
     for (int64_t r = 0; r < d.rows; ++r)
       for (int64_t c = 0; c < d.columns; ++c) d.at(r, c) = x.at(c, r);
   });
 }
+template <typename D, typename A, typename S>
+void TTRANS(D d, A x, S scratch) { turn(d.view(), x.view(), scratch.view()); }
 
-template <typename D, typename S>
-void TEXTRACT(D d, S s, int64_t row, int64_t column) {
-  static_assert(S::loc == TileType::Mat && (D::loc == TileType::Left || D::loc == TileType::Right), "from L1 to L0");
-  if (row + d.rows > S::Rows || column + d.columns > S::Cols) emulation::fail("a part of a tile");
+template <typename T>
+void part(View<T> d, View<T> s, int64_t row, int64_t column) {
   queue(PIPE_MTE1, [=] {
     for (int64_t r = 0; r < d.rows; ++r)
       for (int64_t c = 0; c < d.columns; ++c) d.at(r, c) = s.at(row + r, column + c);
   });
 }
-template <typename D, typename A, typename B>
-void product(D d, A a, B b, bool add) {
-  static_assert(A::Rows == D::Rows && A::Cols == B::Rows && B::Cols == D::Cols, "a product of matrices");
+template <typename D, typename S>
+void TEXTRACT(D d, S s, int64_t row, int64_t column) {
+  static_assert(S::loc == TileType::Mat && (D::loc == TileType::Left || D::loc == TileType::Right), "from L1 to L0");
+  if (row + d.rows > S::Rows || column + d.columns > S::Cols) emulation::fail("a part of a tile");
+  part(d.view(), s.view(), row, column);
+}
+template <typename T, typename U>
+void product(View<T> d, View<U> a, View<U> b, bool add) {
   if (a.columns != b.rows || d.rows != a.rows || d.columns != b.columns) emulation::fail("valid extents of a product");
   queue(PIPE_M, [=] {
     for (int64_t r = 0; r < d.rows; ++r)
       for (int64_t c = 0; c < d.columns; ++c) {
-        auto sum = add ? d.at(r, c) : typename D::DType(0);
-        for (int64_t k = 0; k < a.columns; ++k) sum += typename D::DType(a.at(r, k)) * typename D::DType(b.at(k, c));
+        T sum = add ? d.at(r, c) : T(0);
+        for (int64_t k = 0; k < a.columns; ++k) sum += T(a.at(r, k)) * T(b.at(k, c));
         d.at(r, c) = sum;
       }
   });
 }
 template <typename D, typename A, typename B>
-void TMATMUL(D d, A a, B b) { product(d, a, b, false); }
+void TMATMUL(D d, A a, B b) {
+  static_assert(A::Rows == D::Rows && A::Cols == B::Rows && B::Cols == D::Cols, "a product of matrices");
+  product(d.view(), a.view(), b.view(), false);
+}
 template <typename D, typename A, typename B>
-void TMATMUL_ACC(D d, D, A a, B b) { product(d, a, b, true); }
+void TMATMUL_ACC(D d, D, A a, B b) {
+  static_assert(A::Rows == D::Rows && A::Cols == B::Rows && B::Cols == D::Cols, "a product of matrices");
+  product(d.view(), a.view(), b.view(), true);
+}
 }  // namespace pto

@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: MIT
+"""Kernels whose matrix products and other work need each other: a cube core and its vector cores, in step.
+
+The three cores of a group have nothing in common but global memory and flags.  Both kinds walk through the loops of the
+kernel: the cube core takes the products and the loads of their operands, a vector core everything else.  What one makes
+and the other reads passes through a slot of global memory that belongs to the group, in four steps::
+
+    cube core                            vector cores
+    wait until the slot was taken
+    store the product   (FIX)
+    tell: it is ready   (FIX)
+                                         wait until it is ready
+                                         load it               (MTE2)
+                                         tell: it was taken    (MTE2)
+
+and the other way round for tiles that are operands of products.  There is one pair of flags for each direction, because
+both sides come past the same values in the same order.  Flags count; a vector core's counts when both have raised it.
+
+Sums of products that other work also touches (`acc = acc * shrink + p @ v`) are added up on the vector cores.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+from pto_jit.dtypes import f32
+from pto_jit.errors import Loc
+from pto_jit.ir.nodes import For, Func, If, Op, Operand, Stmt, Var, While
+from pto_jit.ir.types import ScalarType, TileType
+from pto_jit.ir.walk import defs, statements, uses
+from pto_jit.slotted import field, mutable
+from pto_jit.targets.ascend.accesses import walk
+from pto_jit.targets.ascend.cube import CubeWriter, Matrix, Sum
+from pto_jit.targets.ascend.form import (
+    Assignment,
+    Branch,
+    CrossSet,
+    CrossWait,
+    Global,
+    Instruction,
+    KernelForm,
+    Loop,
+    Node,
+    Parameter,
+    Tile,
+)
+from pto_jit.targets.ascend.machine import element_type
+from pto_jit.targets.ascend.printing import print_body
+from pto_jit.targets.ascend.refusals import unsupported
+from pto_jit.targets.ascend.values import Size, Value
+from pto_jit.targets.ascend.vector import VectorWriter
+from pto_jit.targets.ascend.writer import KernelWriter
+from pto_jit.targets.cuda.facts import Facts
+from pto_jit.targets.cuda.nests import touches_tiles, writes
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+PRODUCT_IS_READY, PRODUCT_IS_TAKEN, TILE_IS_READY, TILE_IS_TAKEN = range(4)
+_OF_THE_CUBE = frozenset("load store dot transpose full copy cast".split())
+_OPERANDS = frozenset(["f16", "bf16", "f32"])
+
+
+@mutable(eq=False)
+class Plan:
+    """Who does what.
+
+    fetched: tiles that the cube core loads (and transposes) itself; sent: tiles of the vector cores that are operands
+    of products; products: results of products; unknown: numbers that the cube core does not have; turned: operands of
+    products that are transposed first; slots: of each value
+    that changes sides, rows and columns and dtype; extents: valid rows and columns of what is sent, found by the vector
+    writer.
+    """
+
+    fetched: set[str]
+    sent: set[str]
+    products: set[str]
+    unknown: set[str]
+    turned: set[str]
+    slots: dict[str, tuple[int, int, str]] = field(default_factory=dict)
+    extents: dict[str, tuple[Size, Size]] = field(default_factory=dict)
+
+
+def needs_group(func: Func) -> bool:
+    """Whether a kernel has products and work that a cube core cannot do."""
+    ops = [s for s in statements(func.body) if isinstance(s, Op) and touches_tiles(s)]
+    if not any(s.op == "dot" for s in ops):
+        return False
+    plan = _plan(func)
+    return any(s.op not in _OF_THE_CUBE for s in ops) or any(
+        s.op == "load" and s.results[0].name not in plan.fetched for s in ops
+    )
+
+
+def _plan(func: Func) -> Plan:
+    ops = [s for s in statements(func.body) if isinstance(s, Op)]
+    dots = [s for s in ops if s.op == "dot"]
+    operands = {a.name for s in dots for a in s.args[:2] if isinstance(a, Var)}
+    turned = {s.results[0].name: s.args[0].name for s in ops if s.op == "transpose" and s.results[0].name in operands
+              and isinstance(s.args[0], Var)}  # fmt: skip
+    wanted = {turned.get(name, name) for name in operands}
+    others = {v.name for s in statements(func.body) if not (isinstance(s, Op) and (s.op == "dot" or (
+        s.op == "transpose" and s.results[0].name in turned))) for v in uses(s)}  # fmt: skip
+    others |= {s.args[2].name for s in dots if len(s.args) == 3 and isinstance(s.args[2], Var)}
+    loads = {s.results[0].name for s in ops if s.op == "load"}
+    fetched = {name for name in wanted if name in loads and name not in others}
+    unknown: set[str] = set()
+    for s in statements(func.body):
+        read = {v.name for v in uses(s)} if isinstance(s, Op) else set()
+        if isinstance(s, Op) and (touches_tiles(s) or read & unknown):
+            unknown |= {r.name for r in s.results if isinstance(r.type, ScalarType)}
+    products = {s.results[0].name for s in dots}
+    return Plan(fetched | {r for r, a in turned.items()}, wanted - fetched, products, unknown, set(turned.values()))
+
+
+def _checked(func: Func, plan: Plan, facts: Facts) -> None:
+    """Refuse what the two sides could not do in step."""
+    ops = [s for s in statements(func.body) if isinstance(s, Op)]
+    for s in ops:
+        twice = [r.name for r in s.results if r.name in facts.mutable and r.name in plan.sent | plan.fetched]
+        if twice:
+            raise unsupported(f"an operand `{twice[0]}` of a product that is assigned several times", s.loc,
+                              "give every operand a name of its own")  # fmt: skip
+    for s in statements(func.body):
+        if isinstance(s, If) and any(isinstance(o, Op) and (o.op == "dot" or {r.name for r in o.results} & plan.sent)
+                                     for o in statements((s,))):  # fmt: skip
+            raise unsupported("a product, or an operand of one, in a branch", s.loc, "multiply before, and choose then")
+        steering = {v.name for v in _steering(s)} & plan.unknown
+        if steering and any(isinstance(o, Op) and o.op == "dot" for o in statements((s,))):
+            raise unsupported(f"a loop around products that `{min(steering)}`, made of a tile, steers", s.loc,
+                              "use numbers that are known without the tiles")  # fmt: skip
+    stored = {facts.roots[s.args[1].name] for s in ops if writes(s)}  # type: ignore[union-attr]
+    loaded = {facts.roots[s.args[0].name] for s in ops if s.op == "load"}  # type: ignore[union-attr]
+    if stored & loaded:
+        raise unsupported(f"a kernel with products that loads from and stores into `{min(stored & loaded)}`", func.loc,
+                          "store into another tensor")  # fmt: skip
+
+
+def _steering(stmt: Stmt) -> list[Var]:
+    if isinstance(stmt, For):
+        return [o for o in (stmt.start, stmt.stop, stmt.step) if isinstance(o, Var)]
+    return list(uses(stmt)) if isinstance(stmt, While) else []
+
+
+def write_group(func: Func, facts: Facts, sizes: dict[str, int]) -> KernelForm:
+    """The form of both sides: that of the vector cores, with the cube core's as its partner."""
+    plan = _plan(func)
+    _checked(func, plan, facts)
+    vector = VectorSide(func, facts, sizes, plan)
+    vector.block(func.body)
+    cube = CubeSide(func, facts, sizes, plan)
+    cube.block(func.body)
+    one, other = vector.form(), cube.form()
+    tiles, products = vector.sends, vector.receives
+    taken = (PRODUCT_IS_TAKEN if products else None), (TILE_IS_TAKEN if tiles else None)
+    _enclosed(one.body, taken[0], taken[1])
+    _enclosed(other.body, taken[1], taken[0])
+    for form in (one, other):
+        form.body[:] = _without_idle(form.body, _unread(form.body))
+    parameters = {p.name: p for p in (*one.parameters, *other.parameters)}
+    for name, (rows, columns, dtype) in plan.slots.items():
+        parameters[name] = Parameter(name, dtype, True, ("slot", rows * columns * (4 if dtype == "float" else 2)))
+    limits = one.limits | other.limits
+    checks = [*one.checks, *(c for c in other.checks if c not in one.checks)]
+    both = list(parameters.values())
+    partner = KernelForm(f"{func.name}_cube", "cube", both, other.body, limits, checks)
+    return KernelForm(func.name, "vector", both, one.body, limits, checks, partner)
+
+
+def _enclosed(body: list[Node], takes: int | None, gives: int | None) -> None:
+    """All slots are free at first, which those who take from them tell, and again at the end, for which givers wait."""
+    if takes is not None:
+        body.insert(0, CrossSet("MTE2", takes))
+    if gives is not None:
+        body.append(CrossWait(gives))
+
+
+def _unread(body: list[Node]) -> set[str]:
+    """Numbers that are computed for the other side only."""
+    inputs = {n.name: _WORD.findall(n.expression) for n in walk(body) if isinstance(n, Assignment) and n.constant}
+    counts = Counter(_WORD.findall(print_body(body)))
+    out: set[str] = set()
+    while True:
+        new = {name for name in inputs if counts[name] == 1} - out
+        if not new:
+            return out
+        out |= new
+        for name in new:
+            counts.subtract(inputs[name])
+
+
+def _without_idle(nodes: list[Node], unread: set[str]) -> list[Node]:
+    """Without unread numbers and what then is an empty loop or branch."""
+    out: list[Node] = []
+    for node in nodes:
+        if isinstance(node, Assignment) and node.name in unread:
+            continue
+        if isinstance(node, Loop):
+            node.body[:] = _without_idle(node.body, unread)
+            if not node.body:
+                continue
+        elif isinstance(node, Branch) and not node.then and not node.orelse:
+            continue
+        out.append(node)
+    return out
+
+
+class _Side(KernelWriter):
+    """What both sides have in common: names that do not depend on the side, and the slots."""
+
+    plan: Plan
+
+    def start(self, plan: Plan) -> None:
+        self.plan = plan
+        for s in statements(self.func.body):
+            for v in defs(s):
+                self.names.of(v.name)
+        for name in sorted(plan.sent | plan.products):
+            self.names.of(f"{name}.slot")
+            self.names.of(f"{name}.product.slot")
+
+    def slot(self, name: str, dtype: str, shape: tuple[int, int], valid: tuple[int | str, int | str], loc: Loc,
+             element: object, transposed: bool = False) -> Global:  # fmt: skip
+        """The rectangle of a slot that is valid; each group has one of its own."""
+        own = self.names.of(f"{name}.slot")
+        known = self.plan.slots.setdefault(own, (*shape, dtype))
+        here = f"{own} + get_block_idx() * {known[0] * known[1]}"
+        strides = ("1", str(known[1])) if transposed else (str(known[1]), "1")
+        out = Global(self.names.fresh(f"{own}_here"), element, f"slot {own}", here, valid, strides, transposed)  # type: ignore[arg-type]
+        self.declare(out, loc)
+        return out
+
+
+class VectorSide(VectorWriter, _Side):
+    """The vector cores' part of a kernel."""
+
+    def __init__(self, func: Func, facts: Facts, sizes: dict[str, int], plan: Plan) -> None:
+        super().__init__(func, facts, sizes)
+        self.start(plan)
+        self.sends = self.receives = False
+        self.elsewhere: dict[str, tuple[tuple[int, int], tuple[Size, Size]]] = {}  # of tiles that the cube core loads
+
+    def tile_operation(self, op: Op) -> None:
+        name = op.results[0].name if op.results else ""
+        if name in self.plan.fetched:
+            self.look_at(op)
+        elif op.op == "dot":
+            self.receive(op)
+        elif writes(op):
+            with self.first_core(op.loc):
+                super().tile_operation(op)
+        else:
+            super().tile_operation(op)
+        if name in self.plan.sent:
+            self.send(name, op.loc)
+
+    def first_core(self, loc: Loc) -> Any:
+        """Both vector cores of a group compute the same; the first one stores it."""
+        node = Branch("get_subblockid() == 0", [], [], loc)
+        self.nodes.append(node)
+        return self.inside(node.then)
+
+    def look_at(self, op: Op) -> None:
+        """Shape and valid extents of a tile that the cube core has."""
+        name = op.results[0].name
+        if op.op == "transpose":
+            capacity, valid = self.of(op.args[0])
+            self.elsewhere[name] = (capacity[1], capacity[0]), (valid[1], valid[0])
+            return
+        tensor = self.tensor(op.args[0])
+        rank = len(tensor.extents)
+        offsets, extents = op.args[1 : 1 + rank], op.args[1 + rank : 1 + 2 * rank]
+        if rank < 2:
+            raise unsupported("an operand of a product of one axis", op.loc, "load a tile of two axes")
+        rows, columns = (self.clipped(tensor, a, offsets[a], self.size(extents[a])) for a in (rank - 2, rank - 1))
+        self.elsewhere[name] = (self.bound(extents[-2], op.loc), self.bound(extents[-1], op.loc)), (rows, columns)
+
+    def of(self, operand: Operand) -> tuple[tuple[int, int], tuple[Size, Size]]:
+        assert isinstance(operand, Var)
+        known = self.elsewhere.get(operand.name)
+        if known is not None:
+            return known
+        value = self.values[operand.name]
+        return value.capacity, value.valid
+
+    def receive(self, op: Op) -> None:
+        """The product of two tiles, from the cube core; added to what it is to be added to."""
+        (left, rows), (right, columns) = self.of(op.args[0]), self.of(op.args[1])
+        shape, valid = (left[0], right[1]), (rows[0], columns[1])
+        typ = op.results[0].type
+        assert isinstance(typ, TileType)
+        if typ.dtype != f32 or typ.rank != 2 or 1 in shape:
+            raise unsupported("this product together with other work", op.loc,
+                              "multiply f16, bf16 or f32 tiles of more than one row and column")  # fmt: skip
+        to = self.temp if len(op.args) == 3 else self.destination(op.results[0])
+        value: Value = to(f32, "full", shape, valid)
+        tile = self.tile(value, loc=op.loc)
+        name = op.results[0].name if len(op.args) == 2 else f"{op.results[0].name}.product"
+        memory = self.slot(name, "float", _whole(shape), tile.valid, op.loc, f32)
+        self.nodes.append(CrossWait(PRODUCT_IS_READY, op.loc))
+        self.emit("TLOAD", tile, memory, loc=op.loc)
+        self.nodes.append(CrossSet("MTE2", PRODUCT_IS_TAKEN, op.loc))
+        self.receives = True
+        if len(op.args) == 3:
+            to = self.destination(op.results[0])
+            self.elementwise.binary("ADD", self.value(op.args[2]), value, to, op.loc)
+
+    def send(self, name: str, loc: Loc) -> None:
+        value = self.values[name]
+        if value.span != "full" or value.dtype.name not in _OPERANDS:
+            raise unsupported(f"a computed operand `{name}` of a product", loc,
+                              "use tiles of f16, bf16 or f32 with more than one row and column")  # fmt: skip
+        self.plan.extents[name] = value.valid
+        tile = self.tile(value, loc=loc)
+        typ = element_type(value.dtype)
+        assert typ is not None
+        self.nodes.append(CrossWait(TILE_IS_TAKEN, loc))
+        with self.first_core(loc):
+            memory = self.slot(name, typ, _whole(value.capacity), tile.valid, loc, value.dtype)
+            self.emit("TSTORE", memory, tile, loc=loc)
+        self.nodes.append(CrossSet("MTE3", TILE_IS_READY, loc))
+        self.sends = True
+
+
+class CubeSide(CubeWriter, _Side):
+    """The cube core's part of a kernel."""
+
+    def __init__(self, func: Func, facts: Facts, sizes: dict[str, int], plan: Plan) -> None:
+        super().__init__(func, facts, sizes)
+        self.start(plan)
+        self.turned &= plan.turned
+
+    def statement(self, stmt: Stmt) -> None:
+        if isinstance(stmt, (If, While)):
+            return  # without products
+        known = isinstance(stmt, For) or touches_tiles(stmt) or not ({v.name for v in uses(stmt)} & self.plan.unknown)
+        if not known or (isinstance(stmt, Op) and writes(stmt)):
+            return  # the vector cores do it
+        super().statement(stmt)
+
+    def tile_operation(self, op: Op) -> None:
+        name = op.results[0].name if op.results else ""
+        if name in self.plan.fetched:
+            super().tile_operation(op)
+        elif op.op == "dot":
+            self.product(op)
+        if name in self.plan.sent:
+            self.fetch(op)
+
+    def product(self, op: Op) -> None:
+        plain = Op("dot", (Var(f"{op.results[0].name}.product", op.results[0].type),), op.args[:2], (), (), op.loc)
+        self.dot(plain)
+        out = self.sums.pop(plain.results[0].name)
+        assert out.valid is not None
+        self.give(op, out, (out.valid[0], out.valid[1]))
+
+    def give(self, op: Op, out: Sum, valid: tuple[Size, Size]) -> None:
+        extents = self.named(valid[0], f"{out.name}_rows", op.loc), self.named(valid[1], f"{out.name}_columns", op.loc)
+        name = op.results[0].name if len(op.args) == 2 else f"{op.results[0].name}.product"
+        memory = self.slot(name, "float", out.capacity, extents, op.loc, f32)
+        tile = self.sum_tile(out, out.dtype, extents, op.loc)
+        self.nodes.append(CrossWait(PRODUCT_IS_TAKEN, op.loc))
+        self.nodes.append(Instruction("TSTORE_ACC", (memory, tile), op.loc))
+        self.nodes.append(CrossSet("FIX", PRODUCT_IS_READY, op.loc))
+
+    def fetch(self, op: Op) -> None:
+        """A tile of the vector cores into L1."""
+        name = op.results[0].name
+        typ = op.results[0].type
+        assert isinstance(typ, TileType)
+        rows, columns = self.plan.extents[name]
+        if not (self.visible(rows) and self.visible(columns)):
+            raise unsupported(f"a computed operand `{name}` of a product whose valid extents are known in a loop only",
+                              op.loc, "give tiles constant extents")  # fmt: skip
+        shape = self.plan.slots[self.names.of(f"{name}.slot")][:2]
+        transposed = name in self.turned
+        if transposed:
+            rows, columns, shape = columns, rows, (shape[1], shape[0])
+        capacity = (_fractals(shape[0]), _fractals(shape[1]))
+        matrix = Matrix(name, typ.dtype, capacity, (rows, columns), transposed,
+                        self.memory(name, "Mat", capacity[0] * capacity[1] * typ.dtype.bytes))  # fmt: skip
+        extents = self.named(rows, f"{name}_rows", op.loc), self.named(columns, f"{name}_columns", op.loc)
+        tile = Tile(self.names.fresh(name), typ.dtype, *capacity, extents, "zn" if transposed else "nz", matrix.buffer)
+        self.declare(tile, op.loc)
+        memory = self.slot(name, "", shape, extents, op.loc, typ.dtype, transposed)
+        self.nodes.append(CrossWait(TILE_IS_READY, op.loc))
+        self.nodes.append(Instruction("TLOAD_L1", (tile, memory), op.loc))
+        self.nodes.append(CrossSet("MTE2", TILE_IS_TAKEN, op.loc))
+        self.scopes[-1][f"@{id(matrix.buffer)}"] = tile  # type: ignore[assignment]
+        self.matrices[name] = matrix
+
+
+def _fractals(extent: int) -> int:
+    return -(-extent // 16) * 16
+
+
+def _whole(shape: tuple[int, int]) -> tuple[int, int]:
+    """Rows and columns of a slot: whole fractals, as products are stored."""
+    return _fractals(shape[0]), _fractals(shape[1])
