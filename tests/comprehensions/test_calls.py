@@ -297,7 +297,7 @@ def random_program(rng: random.Random) -> str:
 
 def test_random_programs_compute_what_their_statements_say() -> None:
     rng = random.Random(3)
-    for _ in range(int(os.environ.get("PTO_TEST_PROGRAMS", "12"))):
+    for _ in range(int(os.environ.get("PTO_TEST_PROGRAMS", "8"))):
         text = random_program(rng)
         data = {"X": array(6, 11), "Y": array(6, 11) + 1, "v": array(6)}
         c = pto.comprehension(text)

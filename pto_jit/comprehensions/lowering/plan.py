@@ -207,7 +207,7 @@ def _tiled(m: Inferred, outer: tuple[str, ...], depth: int) -> bool:
             here = (form.names() | set(_names(subscript))) & inner
             if not here:
                 continue
-            if len(here) > 1 or here & seen or not form.known or dict(form.terms).get(_alone(form, here)) != 1:
+            if len(here) > 1 or here & seen or not form.known or _factor(form, here) != 1:
                 return False
             if sum(bool(form_names & here) for form_names in map(_monomial_names, form.terms)) != 1:
                 return False
@@ -217,8 +217,9 @@ def _tiled(m: Inferred, outer: tuple[str, ...], depth: int) -> bool:
     return complete and all(n not in inner for n in _values(m.statement.value))
 
 
-def _alone(form: Expr, here: frozenset[str] | set[str]) -> tuple:  # type: ignore[type-arg]
-    return next((m for m, _ in form.terms if len(m) == 1 and getattr(m[0], "name", None) in here), ())
+def _factor(form: Expr, here: frozenset[str] | set[str]) -> int:
+    """What the index `here` is multiplied with where it stands alone; 0: it stands in divisions and the like only."""
+    return next((f for m, f in form.terms if len(m) == 1 and getattr(m[0], "name", None) in here), 0)
 
 
 def _monomial_names(term: tuple) -> frozenset[str]:  # type: ignore[type-arg]
