@@ -90,7 +90,7 @@ class Axial:
     late: set[str] = field(default_factory=set)  # complete only after the last row
     idle: set[str] = field(default_factory=set)  # loads and views of them that nothing has used yet
     stores: list[Axes] = field(default_factory=list)  # the axes of each stored value, in order
-    reduced: list[tuple[str, str, frozenset[int]]] = field(default_factory=list)
+    reduced: list[tuple[str, str, frozenset[int], Axes]] = field(default_factory=list)  # name, kind, over, of which
     space: tuple[int, ...] = ()
     work: int = 0
     costly: bool = False
@@ -255,7 +255,7 @@ class Axial:
         over = reduced_axes(op)
         gone = frozenset(a for i, a in enumerate(axes) if i in over and a is not None)
         result = op.results[0]
-        self.reduced.append((result.name, op.op, gone))
+        self.reduced.append((result.name, op.op, gone, axes))
         if isinstance(result.type, TileType):
             kept = (None if i in over else a for i, a in enumerate(axes))
             if not op.attr("keepdims"):
@@ -325,12 +325,14 @@ class Axial:
         if grows and not own and (self.reduced or self.stores or self.costly):
             return False  # what came before would be computed again in each row of the larger space
         self.space = longest
-        inner = set(longest[-1:])
-        for name, kind, gone in self.reduced:
+        inner, rows = set(longest[-1:]), set(longest[:-1])
+        for name, kind, gone, axes in self.reduced:
             over = {self.find(a) for a in gone}
             if over and over != inner:
                 if kind in ("argmax", "argmin"):
                     return False  # an index cannot be put together from rows
+                if not rows <= {self.find(a) for a in axes if a is not None}:
+                    return False  # every row adds to it: elements would count again along the axes they do not have
                 self.late.add(name)
         return True
 

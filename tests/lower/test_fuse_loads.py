@@ -49,3 +49,24 @@ def test_a_load_that_the_group_does_not_use_stays_outside() -> None:
     late(X, W, y, z)
     np.testing.assert_array_equal(y, X * 2)
     np.testing.assert_array_equal(z, np.sort(W))
+
+
+@pto.jit(cache=False)
+def columns(x: pl.Tensor, a: pl.Tensor, y: pl.Tensor, z: pl.Tensor):
+    """Sums over rows of tiles with fewer axes than others of the group would have."""
+    t = pl.load(x, [0, 0], [5, 33])
+    p = pl.load(a, [0, 0, 0], [3, 5, 33]) * t
+    pl.store(p, [0, 0, 0], z)
+    pl.store(pl.sum(t, axis=0, keepdims=True), [0, 0], y)
+    y[1, 0] = pl.sum(t)
+    pl.store(pl.max(pl.sum(p, axis=0), axis=0, keepdims=True), [2, 0], y)
+
+
+def test_a_sum_over_rows_does_not_count_them_again_for_each_of_another_axis() -> None:
+    x, a = np.round(X * 8), np.round(np.random.default_rng(2).standard_normal((3, 5, 33)).astype(np.float32) * 8)
+    y, z = np.zeros((3, 33), np.float32), np.zeros_like(a)
+    columns(x, a, y, z)
+    np.testing.assert_array_equal(z, a * x)
+    np.testing.assert_array_equal(y[0], x.sum(0))
+    assert y[1, 0] == x.sum()
+    np.testing.assert_array_equal(y[2], z.sum(0).max(0))
