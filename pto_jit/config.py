@@ -18,6 +18,8 @@ from pto_jit.slotted import field, mutable
 
 logger = logging.getLogger("pto_jit")
 
+MOST_THREADS = 1024  # that a runtime of the C library takes
+
 
 def _cache_dir() -> Path:
     chosen = os.environ.get("PTO_CACHE_DIR")
@@ -31,8 +33,8 @@ def _num_threads() -> int | None:
     text = os.environ.get("PTO_NUM_THREADS")
     if not text:
         return None
-    if not text.isdigit() or int(text) < 1:
-        raise ValueError(f"PTO_NUM_THREADS={text!r}: a positive integer is wanted")
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_THREADS:
+        raise ValueError(f"PTO_NUM_THREADS={text!r}: an integer from 1 to {MOST_THREADS} is wanted")
     return int(text)
 
 
@@ -50,8 +52,8 @@ def _is_path(value: Any) -> bool:
 
 _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "num_threads": (
-        "a positive integer or None",
-        lambda v: v is None or (isinstance(v, int) and not isinstance(v, bool) and v > 0),
+        f"an integer from 1 to {MOST_THREADS} or None",
+        lambda v: v is None or (isinstance(v, int) and not isinstance(v, bool) and 1 <= v <= MOST_THREADS),
     ),
     "cache_dir": ("a path", _is_path),
     "interpret": ("True or False", _is_flag),

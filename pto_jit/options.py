@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from pto_jit.config import MOST_THREADS
 from pto_jit.errors import ArgumentError, TargetError, similar
 from pto_jit.slotted import frozen, replace
 
@@ -51,8 +52,11 @@ class Options:
             if not isinstance(getattr(chosen, name), bool):
                 raise ArgumentError(f"PTO-A021: {name}={getattr(chosen, name)!r}\nhelp: give True or False")
         threads = chosen.num_threads
-        if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
-            raise ArgumentError(f"PTO-A022: num_threads={threads!r}\nhelp: give a positive integer, or None")
+        allowed = isinstance(threads, int) and not isinstance(threads, bool) and 1 <= threads <= MOST_THREADS
+        if threads is not None and not allowed:
+            raise ArgumentError(
+                f"PTO-A022: num_threads={threads!r}\nhelp: give an integer from 1 to {MOST_THREADS}, or None"
+            )
         return chosen
 
 

@@ -137,6 +137,7 @@ def test_options_are_checked_by_name_and_kind() -> None:
         ({"num_threads": 0}, "num_threads=0"),
         ({"num_threads": True}, "num_threads=True"),
         ({"num_threads": 2.0}, "num_threads=2.0"),
+        ({"num_threads": 1025}, "num_threads=1025\nhelp: give an integer from 1 to 1024"),
     ):
         with pytest.raises(pto.ArgumentError, match=reason):
             pto.jit(**options)

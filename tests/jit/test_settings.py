@@ -17,8 +17,8 @@ import pto_jit as pto
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("num_threads", 0), ("num_threads", True), ("num_threads", "2"), ("cache_dir", None), ("cache_dir", ""),
-        ("debug", 1), ("interpret", "yes"), ("log", None), ("dump_dir", 3),
+        ("num_threads", 0), ("num_threads", True), ("num_threads", "2"), ("num_threads", 1025), ("cache_dir", None),
+        ("cache_dir", ""), ("debug", 1), ("interpret", "yes"), ("log", None), ("dump_dir", 3),
     ],
 )  # fmt: skip
 def test_a_value_that_a_setting_cannot_have_is_refused(name: str, value: Any) -> None:
@@ -44,4 +44,4 @@ def test_the_environment_gives_the_first_values(tmp_path: Path) -> None:
     assert done.stdout.split() == ["3", str(tmp_path), "True", "cache,passes", "None"], done.stderr
     variables["PTO_NUM_THREADS"] = "many"
     done = subprocess.run(run, env=variables, capture_output=True, text=True, check=False)
-    assert "PTO_NUM_THREADS='many': a positive integer is wanted" in done.stderr
+    assert "PTO_NUM_THREADS='many': an integer from 1 to 1024 is wanted" in done.stderr
