@@ -172,11 +172,10 @@ def _failures(name: str, sites: Sequence[tuple[str, str, Loc]]) -> str:
     return "\n".join(lines)
 
 
+_ESCAPES = {byte: f"\\{byte:03o}" for byte in range(256) if not 32 <= byte < 127}
+_ESCAPES |= {ord('"'): '\\"', ord("\\"): "\\\\", ord("\n"): "\\n", ord("?"): "\\?"}
+
+
 def c_string(text: str) -> str:
     """A string literal of C."""
-    out = []
-    for byte in text.encode():
-        char = chr(byte)
-        out.append({'"': '\\"', "\\": "\\\\", "\n": "\\n", "?": "\\?"}.get(char)
-                   or (char if 32 <= byte < 127 else f"\\{byte:03o}"))  # fmt: skip
-    return f'"{"".join(out)}"'
+    return f'"{text.encode().decode("latin-1").translate(_ESCAPES)}"'

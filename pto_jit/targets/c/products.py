@@ -25,13 +25,16 @@ class Product:
         a, b, c = (BY_NAME[n] for n in _dtypes(name))
         self.name = name
         self.a, self.b, self.c = a, b, c
-        self.inner = None if dialect is None else dialect.product(c)
+        self.inner = None if dialect is None else dialect.product(a, b, c)
         self.divided = False  # whether `_mt` is called, too
         self.ctypes = ("", "", "", "", memory_ctype(a), "", "", memory_ctype(b), "", "", memory_ctype(c), "", "", "")
 
     def helpers(self) -> list[tuple[str, str]]:
         """The functions by the name that is called, with what they are made of."""
-        out = [(self.name, self._filled(_TEMPLATE.replace("@BLOCK@", self.block())))]
+        grouped = self.inner is not None and self.inner.grouped is not None
+        text = _TEMPLATE.replace("@PACK@", "" if grouped else _PACK).replace("@STEPS@", _STEPS if grouped else "")
+        text = text.replace("@PACKED@", "steps" if grouped else "depth")
+        out = [(self.name, self._filled(text.replace("@BLOCK@", self.block())))]
         if self.divided:
             out.append((f"{self.name}_mt", self._filled(_DIVIDED)))
         return out
@@ -53,7 +56,13 @@ class Product:
     def block(self) -> str:
         """The size of the block of sums and the inner loop: in vectors where the compiler has such types."""
         if self.inner is not None:
-            return f"{_size(self.inner.rows, self.inner.columns)}\nPTO_APART {_HEAD}\n{self.inner.body}}}"
+            size, bodies = _size(self.inner.rows, self.inner.columns), (self.inner.body, self.inner.grouped)
+            plain, grouped = (f"PTO_APART {_HEAD}\n{body}}}" for body in bodies)
+            if self.inner.grouped is None:
+                return f"{size}\n{plain}"
+            group = "enum {{ @NAME@_group = {} }};  // neighbours along the contraction in an element of what is packed"
+            return (f"{size}\n#if {self.inner.condition}\n{group.format(4)}\n{grouped}\n\n{_PACK_GROUPS}#else\n"
+                    f"{group.format(1)}\n{plain}\n\n{_PACK.rstrip()}\n#endif")  # fmt: skip
         size = SIZES[register_ctype(self.c)]
         wide, narrow = (self._vectors(*_BLOCKS[n], n // size) for n in (64, 32))
         plain = f"{_size(6, 64 // size)}\n{_HEAD}\n{_PLAIN_BLOCK}}}"
@@ -99,24 +108,7 @@ _TEMPLATE = """\
 
 enum { @NAME@_depth = 256, @NAME@_rows = @ROWS@ * 16, @NAME@_columns = @COLUMNS@ * 16 };
 
-static inline @SUM@ @NAME@_a(@A@ x) { return @READ_A@; }
-static inline @SUM@ @NAME@_b(@B@ x) { return @READ_B@; }
-
-// The rows of a block of a (or the columns of b), element by element of the contraction; what is missing is 0.
-static void @NAME@_pack_a(@SUM@ *to, const @A@ *a, int64_t row, int64_t step, int64_t rows, int64_t depth) {
-  for (int64_t p = 0; p < depth; ++p)
-    for (int64_t i = 0; i < @ROWS@; ++i) *to++ = i < rows ? @NAME@_a(a[i * row + p * step]) : 0;
-}
-static void @NAME@_pack_b(@SUM@ *to, const @B@ *b, int64_t step, int64_t column, int64_t depth, int64_t columns) {
-  if (columns == @COLUMNS@ && column == 1) {
-    for (int64_t p = 0; p < depth; ++p)
-      for (int64_t j = 0; j < @COLUMNS@; ++j) *to++ = @NAME@_b(b[p * step + j]);
-    return;
-  }
-  for (int64_t p = 0; p < depth; ++p)
-    for (int64_t j = 0; j < @COLUMNS@; ++j) *to++ = j < columns ? @NAME@_b(b[p * step + j * column]) : 0;
-}
-
+@PACK@\
 static int32_t @NAME@(pto_worker *worker, int64_t m, int64_t n, int64_t k, const @A@ *a, int64_t a_row, int64_t a_step,
                       const @B@ *b, int64_t b_step, int64_t b_column, @C@ *c, int64_t c_row, int64_t c_column,
                       int32_t accumulate) {
@@ -126,21 +118,21 @@ static int32_t @NAME@(pto_worker *worker, int64_t m, int64_t n, int64_t k, const
   @SUM@ *const packed_b = packed_a + depth_most * rows_most;
   for (int64_t p0 = 0; p0 < k || p0 == 0; p0 += depth_most) {
     const int64_t depth = pto_min(k - p0, depth_most);
-    const bool add = accumulate != 0 || p0 > 0;
+@STEPS@    const bool add = accumulate != 0 || p0 > 0;
     for (int64_t j0 = 0; j0 < n; j0 += columns_most) {
       const int64_t columns = pto_min(n - j0, columns_most);
       for (int64_t j = 0; j < columns; j += @COLUMNS@)
-        @NAME@_pack_b(packed_b + j * depth, b + p0 * b_step + (j0 + j) * b_column, b_step, b_column, depth,
+        @NAME@_pack_b(packed_b + j * @PACKED@, b + p0 * b_step + (j0 + j) * b_column, b_step, b_column, depth,
                       pto_min(columns - j, @COLUMNS@));
       for (int64_t i0 = 0; i0 < m; i0 += rows_most) {
         const int64_t rows = pto_min(m - i0, rows_most);
         for (int64_t i = 0; i < rows; i += @ROWS@)
-          @NAME@_pack_a(packed_a + i * depth, a + (i0 + i) * a_row + p0 * a_step, a_row, a_step,
+          @NAME@_pack_a(packed_a + i * @PACKED@, a + (i0 + i) * a_row + p0 * a_step, a_row, a_step,
                         pto_min(rows - i, @ROWS@), depth);
         for (int64_t j = 0; j < columns; j += @COLUMNS@) {
           for (int64_t i = 0; i < rows; i += @ROWS@) {
             @SUM@ sums[@ROWS@ * @COLUMNS@];
-            @NAME@_block(sums, packed_a + i * depth, packed_b + j * depth, depth);
+            @NAME@_block(sums, packed_a + i * @PACKED@, packed_b + j * @PACKED@, @PACKED@);
             @C@ *const to = c + (i0 + i) * c_row + (j0 + j) * c_column;
             const int64_t height = pto_min(rows - i, @ROWS@), width = pto_min(columns - j, @COLUMNS@);
             if (width == @COLUMNS@ && c_column == 1) {
@@ -167,6 +159,42 @@ static int32_t @NAME@(pto_worker *worker, int64_t m, int64_t n, int64_t k, const
   }
   pto_scratch_pop(worker, packed_a);
   return PTO_OK;
+}
+"""
+_PACK = """\
+static inline @SUM@ @NAME@_a(@A@ x) { return @READ_A@; }
+static inline @SUM@ @NAME@_b(@B@ x) { return @READ_B@; }
+
+// The rows of a block of a (or the columns of b), element by element of the contraction; what is missing is 0.
+static void @NAME@_pack_a(@SUM@ *to, const @A@ *a, int64_t row, int64_t step, int64_t rows, int64_t depth) {
+  for (int64_t p = 0; p < depth; ++p)
+    for (int64_t i = 0; i < @ROWS@; ++i) *to++ = i < rows ? @NAME@_a(a[i * row + p * step]) : 0;
+}
+static void @NAME@_pack_b(@SUM@ *to, const @B@ *b, int64_t step, int64_t column, int64_t depth, int64_t columns) {
+  if (columns == @COLUMNS@ && column == 1) {
+    for (int64_t p = 0; p < depth; ++p)
+      for (int64_t j = 0; j < @COLUMNS@; ++j) *to++ = @NAME@_b(b[p * step + j]);
+    return;
+  }
+  for (int64_t p = 0; p < depth; ++p)
+    for (int64_t j = 0; j < @COLUMNS@; ++j) *to++ = j < columns ? @NAME@_b(b[p * step + j * column]) : 0;
+}
+
+"""
+_STEPS = "    const int64_t steps = (depth + @NAME@_group - 1) / @NAME@_group;\n"
+_PACK_GROUPS = """\
+// The rows of a block of a (or the columns of b), four elements of the contraction at a time; what is missing is 0.
+static void @NAME@_pack_a(@SUM@ *to, const @A@ *a, int64_t row, int64_t step, int64_t rows, int64_t depth) {
+  @A@ *bytes = (@A@ *)to;
+  for (int64_t p = 0; p < depth; p += 4)
+    for (int64_t i = 0; i < @ROWS@; ++i)
+      for (int64_t q = p; q < p + 4; ++q) *bytes++ = i < rows && q < depth ? a[i * row + q * step] : 0;
+}
+static void @NAME@_pack_b(@SUM@ *to, const @B@ *b, int64_t step, int64_t column, int64_t depth, int64_t columns) {
+  @B@ *bytes = (@B@ *)to;
+  for (int64_t p = 0; p < depth; p += 4)
+    for (int64_t j = 0; j < @COLUMNS@; ++j)
+      for (int64_t q = p; q < p + 4; ++q) *bytes++ = j < columns && q < depth ? b[q * step + j * column] : 0;
 }
 """
 _DIVIDED = """\

@@ -78,6 +78,9 @@ class C11Emitter(CEmitter):
     def sqrt(self, x: str) -> str:
         return self._call("sqrt", x)
 
+    def _extreme(self, sign: str, function: str, x: str, y: str) -> str:
+        return f"{x} {sign} {y} ? {x} : {y}"
+
     def copysign(self, magnitude: str, sign: str) -> str:
         return self._call("copysign", magnitude, sign)
 

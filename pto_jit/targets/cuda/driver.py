@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Launches on an NVIDIA GPU through the driver API, in this process: `libcuda.so.1` by ctypes, code by nvcc.
+"""Launches on an NVIDIA GPU through the driver API, in this process: `libcuda.so.1` by ctypes, code by nvcc or NVRTC.
 
 The context is the primary one of the current device, which torch and cupy use too.  Memory of temporaries comes from
 the driver's stream-ordered allocator.  Failures are recorded in pinned host memory that kernels can write, so looking
@@ -16,6 +16,7 @@ from typing import Any
 
 from pto_jit.errors import LaunchError, TargetError
 from pto_jit.targets import toolchain
+from pto_jit.targets.cuda import nvrtc
 from pto_jit.targets.cuda.devices import FailureRecord, check_shared, headers
 from pto_jit.targets.cuda.kernels import Kernel
 from pto_jit.targets.cuda.spreads import Spread
@@ -29,13 +30,17 @@ LOWEST = 80
 
 
 def compile_kernel(kernel: Kernel, spread: Spread, arch: str) -> bytes:
-    """The machine code of a version of a kernel for an architecture, such as "sm_90".
+    """The machine code of a version of a kernel for an architecture, such as "sm_90": by nvcc, or else by NVRTC.
 
-    Raises ToolchainError when there is no nvcc, or when it fails.
+    Raises ToolchainError when there is neither, or when it fails.
     """
-    compiler = toolchain.need("the cuda target", "nvcc")
     defines = [f"-D{name}={value}" for name, value in spread.defines]
-    flags = ["-std=c++17", "-cubin", f"-arch={arch}", f"--fmad={'true' if kernel.fastmath else 'false'}", *defines]
+    defines.append(f"--fmad={'true' if kernel.fastmath else 'false'}")
+    if toolchain.find("nvcc") is None and nvrtc.library() is not None:
+        flags = ["--std=c++17", f"--gpu-architecture={arch}", *defines]
+        return nvrtc.compile_cubin(kernel.source, headers(), flags)
+    compiler = toolchain.need("the cuda target (where NVRTC is missing, too)", "nvcc")
+    flags = ["-std=c++17", "-cubin", f"-arch={arch}", *defines]
     return toolchain.build([compiler, *flags, "-o", "kernel.cubin", "kernel.cu"],
                            {**headers(), "kernel.cu": kernel.source}, "kernel.cubin")  # fmt: skip
 

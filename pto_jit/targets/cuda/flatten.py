@@ -10,7 +10,7 @@ from __future__ import annotations
 from pto_jit.errors import Loc, TargetError
 from pto_jit.ir.nodes import Block, Call, For, Func, Fuse, Module, Op, Operand, Return, Scope, Stmt, Var
 from pto_jit.ir.types import ScalarType
-from pto_jit.ir.walk import block_defs, block_uses, rename, rewrite_block, statements, substitute
+from pto_jit.ir.walk import block_defs, rename, rewrite_block, statements, substitute, uses
 from pto_jit.lower.axes import is_elementwise, touches_tiles
 from pto_jit.slotted import replace
 
@@ -24,15 +24,25 @@ def flatten(module: Module) -> Func:
 
 def _without_idle(body: Block) -> Block:
     """Without numbers that nobody reads: what a scheduler for workers wanted to know."""
-    read = block_uses(body)
-    kept = rewrite_block(body, lambda s: () if _is_idle(s, read) else None)
-    return body if kept is body else _without_idle(kept)
-
-
-def _is_idle(stmt: Stmt, read: set[str]) -> bool:
-    if not isinstance(stmt, Op) or touches_tiles(stmt) or not (is_elementwise(stmt) or stmt.op == "dim"):
-        return False
-    return not any(r.name in read for r in stmt.results)
+    optional: list[Op] = []
+    work: list[str] = []
+    for s in statements(body):
+        if isinstance(s, Op) and not touches_tiles(s) and (is_elementwise(s) or s.op == "dim"):
+            optional.append(s)
+        else:
+            work += (v.name for v in uses(s))
+    makers: dict[str, list[Op]] = {}
+    for op in optional:
+        for r in op.results:
+            makers.setdefault(r.name, []).append(op)
+    read: set[str] = set()
+    while work:
+        name = work.pop()
+        if name not in read:
+            read.add(name)
+            work += (v.name for op in makers.get(name, ()) for v in uses(op))
+    idle = {id(op) for op in optional if not any(r.name in read for r in op.results)}
+    return rewrite_block(body, lambda s: () if id(s) in idle else None) if idle else body
 
 
 class _Inliner:

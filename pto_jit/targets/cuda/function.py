@@ -37,6 +37,7 @@ from pto_jit.targets.source.text import SourceText
 
 NEGATIVE = "a negative offset: {0} along axis {1}"
 DIMENSIONS = ("x", "y", "z")
+_FAST = {"exp": "pto::fast_exp", "exp2": "pto::fast_exp2"}
 _MACROS = frozenset("TR TC V WM WN Spread STAGES".split())
 
 
@@ -48,8 +49,9 @@ class FunctionWriter:
     """
 
     def __init__(
-        self, func: Func, facts: Facts, chain: Sequence[For], *, teamed: bool, elements: bool, first_site: int = 0
-    ) -> None:
+        self, func: Func, facts: Facts, chain: Sequence[For], *, teamed: bool, elements: bool, first_site: int = 0,
+        fastmath: bool = False,
+    ) -> None:  # fmt: skip
         self.func = func
         self.facts = facts
         self.chain = tuple(chain)
@@ -57,11 +59,12 @@ class FunctionWriter:
         self.elements = elements
         self.text = SourceText()
         self.names = Identifiers(RESERVED | _MACROS)
-        self.recipes = RecipeFunctions("PTO_FUNCTION")
+        self.recipes = RecipeFunctions("PTO_FUNCTION", _FAST if fastmath else None)
         self.expressions = Expressions(self.recipes)
         self.sites: list[Site] = []
         self.first_site = first_site
         self.whole_rows = False
+        self.tensor_cores = False
         self.shared: list[Any] = []
         self.declared: set[str] = set()  # scalars and tiles that exist as C variables
         self.hoisted: dict[int, list[Var]] = {}  # by id of a block: what has to be declared at its start

@@ -24,7 +24,7 @@ from pto_jit.targets.cuda.devices import Device
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import Kernel
 from pto_jit.targets.cuda.nests import touches_tiles
-from pto_jit.targets.cuda.spreads import choose, grid, spread_stages, with_stages
+from pto_jit.targets.cuda.spreads import fit, grid
 
 
 @frozen(eq=False)
@@ -226,11 +226,7 @@ class _Run:
             return
         known = {macro: int(_evaluated(extent, inner, kernel)) for macro, extent in kernel.capacities}
         shapes = [tuple(int(_evaluated(e, inner, kernel)) for e in shape) for shape in kernel.shapes]
-        spread = choose(kernel, known, shapes, trips)
-        shared = kernel.shared_bytes(dict(spread.defines))
-        if shared > self.device.shared_limit and spread_stages(spread) > 2:
-            spread = with_stages(spread, 2)
-            shared = kernel.shared_bytes(dict(spread.defines))
+        spread, shared = fit(kernel, known, shapes, trips, self.device.shared_limit)
         version = self.device.prepare(kernel, spread, shared)
         values = [_as_argument(frame[p.name], p.type, kernel) for p in kernel.func.params]
         values.append(ctypes.c_void_p(self.device.failure_address))

@@ -76,6 +76,7 @@ class Kernel:
     bound run-time extents of tiles; shapes: the extents of all tiles, rows and columns; run: columns that a thread
     takes at a time; sites: what can fail, numbered from `first_site + 1`; whole_rows: every warp has whole rows of
     fragments; fastmath: contraction is allowed;
+    tensor_cores: products run on them;
     stages, shared: how many copies of tiles in shared memory there are, and what they are.
     """
 
@@ -93,6 +94,7 @@ class Kernel:
     overlaps: tuple[Overlap, ...]
     fastmath: bool = False
     whole_rows: bool = False
+    tensor_cores: bool = False
     stages: int = STAGES
     shared: tuple[SharedTile, ...] = ()
 
@@ -128,19 +130,23 @@ def write_kernel(
     chain = chain_of(func.body)
     tiled = any(touches_tiles(s) for s in func.body)
     if not tiled:
-        writer: FunctionWriter = FunctionWriter(func, facts, chain, teamed=False, elements=True, first_site=first_site)
+        writer: FunctionWriter = FunctionWriter(func, facts, chain, teamed=False, elements=True, first_site=first_site,
+                                                fastmath=fastmath)  # fmt: skip
         writer.block(func.body)
         return _kernel(func, file, writer, "elements", {}, (), 1, facts, fastmath)
     products = any(isinstance(s, Op) and s.op == "dot" for s in statements(func.body))
-    shapes = tile_shapes(func.body)
+    shapes = () if products else tile_shapes(func.body)
     teamed = not products and bool(chain) and all(_one_row(s) for s in shapes)
     from pto_jit.targets.cuda.products import ProductWriter  # which has a `SharedTile` for what it stages
 
-    tile_writer = ProductWriter(func, facts, chain, teamed=teamed, elements=False, first_site=first_site)
+    tile_writer = ProductWriter(func, facts, chain, teamed=teamed, elements=False, first_site=first_site,
+                                fastmath=fastmath)  # fmt: skip
     tile_writer.prepare()
     tile_writer.block(func.body)
     kind = "fragments" if products else "rows"
     run = 2 if products else _run(func.body)
+    if products:  # what stays in shared memory takes no registers
+        shapes = tile_shapes(func.body, tile_writer.in_shared_alone())
     return _kernel(func, file, tile_writer, kind, tile_writer.capacities, shapes, run, facts, fastmath)
 
 
@@ -172,7 +178,7 @@ def _kernel(
             text.line(line)
     return Kernel(func.name, func, str(text), kind, writer.teamed, writer.chain, tuple(capacities.items()), shapes, run,
                   tuple(writer.sites), writer.first_site, tuple(_overlaps(func, facts)), fastmath,
-                  writer.whole_rows, STAGES,
+                  writer.whole_rows, writer.tensor_cores, STAGES,
                   tuple(writer.shared))  # fmt: skip
 
 
@@ -202,14 +208,14 @@ def _parameter(var: Var, writer: FunctionWriter) -> str:
     return f"{fixed}{register_type(var.type.dtype)} {name}"
 
 
-def tile_shapes(body: Block) -> tuple[tuple[Operand, ...], ...]:
-    """The declared extents of all tiles, at most two of each; operands of run-time extents."""
+def tile_shapes(body: Block, without: Container[str] = ()) -> tuple[tuple[Operand, ...], ...]:
+    """The declared extents of all tiles (but some), at most two of each; operands of run-time extents."""
     from pto_jit.targets.cuda.shapes import shape_of
 
     out: dict[tuple[Operand, ...], None] = {}
     for s in statements(body):
         for v in (*defs(s), *uses(s)):
-            if isinstance(v.type, TileType):
+            if isinstance(v.type, TileType) and v.name not in without:
                 shape = shape_of(body, v)
                 if shape is not None:
                     out[shape[-2:]] = None

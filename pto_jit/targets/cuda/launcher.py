@@ -26,14 +26,17 @@ from pto_jit.targets.c.tidy import wrapped
 from pto_jit.targets.c.values import CSlot, CValue, lift, memory_ctype, register_ctype
 from pto_jit.targets.cpu.code import I64, storage_type
 from pto_jit.targets.cpu.values import Tensor
+from pto_jit.targets.cuda.devices import check_shared
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import Kernel
-from pto_jit.targets.cuda.spreads import Spread, choose
+from pto_jit.targets.cuda.spreads import Spread, fit
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers
 
 HOST_HEADER = Path(__file__).parent / "host_include" / "pto_cuda_host.h"
 BOUND = 1024
 """What extents known when the program runs are at most, in a written program; less where tiles are too large."""
+SHARED = 163 * 1024
+"""Bytes of shared memory that a block of a written program has at most: what compute capability 8.0 gives."""
 
 
 @frozen
@@ -55,8 +58,9 @@ def version_of(kernel: Kernel) -> Version:
         extents = {macro: bound for macro, _ in kernel.capacities}
         shapes = [tuple(int(e.value) if isinstance(e, Const) else bound for e in shape) for shape in kernel.shapes]
         try:
-            spread = choose(kernel, extents, shapes, [bound] * len(kernel.chain))
-            return Version(kernel, spread, kernel.shared_bytes(dict(spread.defines)))
+            spread, shared = fit(kernel, extents, shapes, [bound] * len(kernel.chain), SHARED)
+            check_shared(kernel, shared, SHARED)
+            return Version(kernel, spread, shared)
         except LaunchError:
             if bound <= 16 or not kernel.capacities:
                 raise

@@ -135,6 +135,11 @@ class ProductWriter(TileWriter):
                 return None
         return roles.pop() if len(roles) == 1 else None
 
+    def in_shared_alone(self) -> set[str]:
+        """Tiles that no thread holds: staged loads, and transposes, which are another way to read them."""
+        turned = {s.results[0].name for s in statements(self.func.body) if isinstance(s, Op) and s.op == "transpose"}
+        return turned | set(self.roles)
+
     def _wants_whole_rows(self) -> bool:
         """Whether the columns of a tile should lie in one warp: for reductions along rows, and results that are left
         operands again."""
@@ -297,10 +302,10 @@ class ProductWriter(TileWriter):
         with self.text.block(
             f"for (int64_t {var} = {start}; {var} < {stop}; {var} += {step}, {buffer} = ({buffer} + 1) % STAGES)"
         ):
-            self.text.line("pto::wait_for_copies<STAGES - 2>();")
+            self.text.line("pto::wait_for_stage<STAGES>();")
             self.text.line("Spread::synchronise();")
             self.text.line(f"if ({var} + {later} < {stop}) {stage}({var} + {later}, ({buffer} + STAGES - 1) % STAGES);")
-            self.text.line("pto::commit_copies();")
+            self.text.line("pto::commit_stage<Spread, STAGES>();")
             self.read.clear()
             self.written.clear()
             self.block(loop.body)
@@ -371,6 +376,7 @@ class ProductWriter(TileWriter):
         target = self._accumulator(op, rows, columns)
         operand = a.type.dtype  # type: ignore[union-attr]
         tensor_cores = operand.kind == "f" and operand.bits == 16 and b.type.dtype == operand  # type: ignore[union-attr]
+        self.tensor_cores = self.tensor_cores or tensor_cores
         padded = f"Spread::padded_depth({depth.capacity})"
         if tensor_cores and isinstance(left, Tile) and self.whole_rows:
             right = self._in_shared(right, b, ("k", "n"))

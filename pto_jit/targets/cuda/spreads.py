@@ -12,6 +12,7 @@ from pto_jit.targets.cuda.kernels import THREADS, Kernel
 SLOTS = 16  # elements of a tile that a thread should hold
 MOST_SLOTS = 128  # and what it can hold at all
 MOST_THREADS = 1024
+_RESERVED = 1024  # bytes of shared memory that each block takes for the system
 _ROWS = 65535  # blocks along the y and z of a grid
 
 
@@ -24,15 +25,34 @@ class Spread:
     teams: int
 
 
-def spread_stages(spread: Spread) -> int:
-    """How many copies of staged tiles there are."""
-    return dict(spread.defines).get("STAGES", 0)
-
-
 def with_stages(spread: Spread, stages: int) -> Spread:
-    """The same with fewer copies of staged tiles, where shared memory is short."""
+    """The same with another number of copies of staged tiles."""
     defines = tuple((name, stages if name == "STAGES" else value) for name, value in spread.defines)
     return Spread(defines, spread.block, spread.teams)
+
+
+def fit(
+    kernel: Kernel, extents: Mapping[str, int], shapes: Sequence[tuple[int, ...]], trips: Sequence[int], limit: int
+) -> tuple[Spread, int]:
+    """`choose` with as many stages as pay, and the bytes of shared memory that a block takes.
+
+    limit: the bytes that a block can have.  A multiprocessor has a little more, which blocks share: fewer stages are
+    taken where that lets more blocks run at a time, until there are two warps for each of its four schedulers.
+    Without room for two stages there is one, and copies are waited for.
+    """
+    spread = choose(kernel, extents, shapes, trips)
+    versions: list[tuple[Spread, int]] = []
+    for stages in range(kernel.stages, 0, -1):
+        version = with_stages(spread, stages)
+        versions.append((version, kernel.shared_bytes(dict(version.defines))))
+    warps = -(-spread.block[0] * spread.block[1] // 32)
+
+    def resident(version: tuple[Spread, int]) -> int:
+        return min(8, warps * ((limit + _RESERVED) // (version[1] + _RESERVED))) if version[1] <= limit else 0
+
+    ahead, alone = versions[:-1], versions[-1]
+    best = max(ahead, key=resident)  # of equals the first, which has most stages
+    return best if resident(best) else alone
 
 
 def power_of_two(n: int) -> int:
@@ -92,21 +112,41 @@ def _elements(trips: Sequence[int]) -> Spread:
 def _fragments(kernel: Kernel, extents: Mapping[str, int], shapes: Sequence[tuple[int, ...]]) -> Spread:
     """Warps so that a thread holds at most 128 elements of the largest tile; rows of a tile stay in one warp when the
     kernel reduces them."""
-    rows = max((s[0] for s in shapes if len(s) == 2), default=16)
-    size = max((s[0] * s[1] for s in shapes if len(s) == 2), default=256)
-    warps = 4 if size <= 64 * 128 else 8
+    rows, columns = max((s for s in shapes if len(s) == 2), key=lambda s: s[0] * s[1], default=(16, 16))
+    size = rows * columns
+    # On tensor cores a warp with 64 x 64 sums reads least from shared memory, so that the products wait least.
+    slots = MOST_SLOTS if kernel.tensor_cores and not kernel.whole_rows else MOST_SLOTS // 2
+    warps = 4 if size <= 4 * 32 * slots else 8
     while size > warps * 32 * MOST_SLOTS and warps < 32:
         warps *= 2
-    down = 1 << (min(warps, max(1, -(-rows // 16))).bit_length() - 1)
-    across = 1
+    down, across = 1 << (min(warps, max(1, -(-rows // 16))).bit_length() - 1), 1
     if not kernel.whole_rows:
-        down = min(down, 4)
-        across = warps // down
+        down, across = _layout(kernel.tensor_cores, warps, rows, columns)
     if size > down * across * 32 * MOST_SLOTS:
         raise _too_large(kernel, rows, size // max(rows, 1))
     defines = [("WM", down), ("WN", across), ("STAGES", kernel.stages)]
     defines += [(macro, max(16, -(-extent // 16) * 16)) for macro, extent in extents.items()]
-    return Spread(tuple(defines), (32 * warps, 1, 1), 1)
+    return Spread(tuple(defines), (32 * down * across, 1, 1), 1)
+
+
+def _layout(tensor_cores: bool, warps: int, rows: int, columns: int) -> tuple[int, int]:
+    """How many warps share the rows of a result and how many its columns: so that they read least from shared memory.
+
+    On tensor cores a step of 16 takes a load for 16 rows and one for 16 columns; elsewhere a step of 4 takes one for
+    each row of a thread, of which it keeps at most 8 in registers, and two for each column.
+    """
+    out: tuple[int, int] | None = None
+    least = 0
+    down = 1 << (min(warps, max(1, -(-rows // 16))).bit_length() - 1)
+    while down >= 1:
+        across = warps // down
+        high, wide = -(-rows // (16 * down)), -(-columns // (8 * across))
+        loads = 2 * high + wide if tensor_cores else 2 * high + 4 * wide
+        if (out is None or loads < least) and (high <= 4 or out is None):
+            out, least = (down, across), loads
+        down //= 2
+    assert out is not None
+    return out
 
 
 def _too_large(kernel: Kernel, rows: int, columns: int) -> LaunchError:

@@ -581,10 +581,10 @@ class TileWriter(FunctionWriter):
 
         def body() -> None:
             self.text.line(f"{target} = {rule}::identity();")
-            step = f"{target} = {rule}::combine({target}, {element});"
-            if masks:
-                step = f"if ({' && '.join(masks)}) {step}"
-            self._loops(inner, [step])
+            value = element
+            if masks:  # a choice of values, not of statements: no thread leaves the others
+                value = f"{' && '.join(masks)} ? {element} : {rule}::identity()"
+            self._loops(inner, [f"{target} = {rule}::combine({target}, {value});"])
             for line in crosses:
                 self.text.line(line)
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""The main loop of a stage in vectors of four lanes, a few of them at a time; what is left is done one by one."""
+"""The main loop of a stage in vectors of 16 bytes, a few of them at a time; what is left is done one by one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pto_jit.dtypes import DType
+from pto_jit.dtypes import BY_NAME, DType
 from pto_jit.ir.nodes import Const
 from pto_jit.targets.c.values import CPointer, CSlot, CValue, lift, memory_ctype, register_ctype
 from pto_jit.targets.cpu.code import I64, register_type
@@ -28,12 +28,14 @@ from pto_jit.targets.loops.form import (
 )
 from pto_jit.targets.loops.schedule import arguments
 from pto_jit.targets.neon import products, vectors
-from pto_jit.targets.neon.recipes import NeonRecipes
+from pto_jit.targets.neon.recipes import Names, NeonRecipes
 from pto_jit.targets.vecmath import RECIPES
 
 if TYPE_CHECKING:
     from pto_jit.targets.c.nest import CNest
 
+_OF_CTYPE = {register_ctype(d): d for d in BY_NAME.values() if not (d.kind == "f" and d.bits == 16)}
+"""The dtype of a C expression; of 16-bit floats it is f32."""
 _LIGHT = 6  # operations up to which four vectors are done at a time, not two
 
 
@@ -50,9 +52,9 @@ class Neon:
         """The headers by name."""
         return {p.name: p.read_text(encoding="utf-8") for p in sorted(self.include.glob("*.h"))}
 
-    def product(self, dtype: DType) -> products.Inner | None:
-        """The inner loop of matrix products that sum in a dtype; None: the c target's serves."""
-        return products.F32 if dtype.name == "f32" else None
+    def product(self, a: DType, b: DType, c: DType) -> products.Inner | None:
+        """The inner loop of products of elements a and b that sum in c; None: the c target's serves."""
+        return products.inner(a, b, c)
 
     def stage(self, nest: CNest, steps: Segment) -> tuple[str, dict[Fold, list[CSlot]]] | None:
         """Write the main loop of a stage; the index where the rest begins, and the accumulators so far.
@@ -69,49 +71,55 @@ class VectorStage:
         self.n = nest
         self.code = nest.code
         self.steps = steps
-        self.recipes = NeonRecipes(nest.w.module.recipes)
         self.inner = {s.dst for s in steps if isinstance(s, (Read, Compute, Position))}
+        bits = vectors.common_width(self._dtypes())
+        self.v = vectors.Vectors(bits or 32, NeonRecipes(nest.w.module.recipes))
         self.splats: dict[Any, str] = {}
         known = nest.count if isinstance(nest.count, int) else None
         heavy = sum(isinstance(s, Compute) and s.op in RECIPES for s in steps)
         computes = sum(isinstance(s, Compute) for s in steps)
         self.unroll = 4 if computes <= _LIGHT and not heavy else 2
-        while known is not None and self.unroll > 1 and known < vectors.LANES * self.unroll:
+        while known is not None and self.unroll > 1 and known < self.v.lanes * self.unroll:
             self.unroll //= 2
-        self.possible = known is None or known >= vectors.LANES
+        self.possible = bits is not None and (known is None or known >= self.v.lanes)
 
     # -- whether --------------------------------------------------------------------------------------------------
+
+    def _dtypes(self) -> Iterator[DType]:
+        """The dtypes of everything in the stage."""
+        for step in self.steps:
+            for name in ("dtype", "operand"):
+                found = getattr(step, name, None)
+                if found is not None:
+                    yield found
+            for arg in arguments(step):
+                if not (isinstance(arg, int) and arg in self.inner):
+                    yield self._dtype(arg)
 
     def _fits(self) -> bool:
         """Whether every step has a vector form."""
         if not self.possible or not any(isinstance(s, (Compute, Fold, Write, Accumulate)) for s in self.steps):
             return False
+        trial = vectors.Vectors(self.v.bits, Names())
         for step in self.steps:
-            for arg in arguments(step):
-                if not (isinstance(arg, int) and arg in self.inner) and not vectors.supported(self._dtype(arg, step)):
-                    return False
             match step:
                 case Read() | Write() | Accumulate():
                     place = Kept(step.name) if isinstance(step, Accumulate) else step.place
-                    if not vectors.memory(step.dtype) or not self._dense(place, step.axes, step.dtype):
+                    if not self.v.in_memory(step.dtype) or not self._dense(place, step.axes, step.dtype):
                         return False
                     if isinstance(step, Accumulate) and self._combined(step.op, step.dtype, "x", "y") is None:
                         return False
                 case Position():
-                    if step.dtype.name not in ("f32", "i32") or step.axis != self.n.inner:
+                    if step.axis != self.n.inner or self.v.indices(step.dtype, "0") is None:
                         return False
                 case Compute():
                     names = tuple("xyzw"[: len(step.args)])
-                    before = dict(self.recipes.texts)
-                    found = vectors.apply(self.recipes, step.op, names, step.operand, dict(step.attrs), step.dtype)
-                    self.recipes.texts.clear()
-                    self.recipes.texts.update(before)
-                    if found is None:
+                    if trial.apply(step.op, names, step.operand, dict(step.attrs), step.dtype) is None:
                         return False
                 case Fold():
-                    if vectors.reduced(step.op, step.operand, "x") is None or step.operand != step.dtype:
+                    if self.v.reduced(step.op, step.operand, "x") is None or step.operand != step.dtype:
                         return False
-                    if vectors.fold(step.op, step.operand, "x", "y") is None:
+                    if self.v.fold(step.op, step.operand, "x", "y") is None:
                         return False
         return True
 
@@ -125,18 +133,14 @@ class VectorStage:
         return isinstance(stride, int) and stride == dtype.bytes
 
     def _combined(self, op: str, dtype: DType, x: str, y: str) -> str | None:
-        return vectors.fold(op, dtype, x, y)
+        return self.v.fold(op, dtype, x, y)
 
-    def _dtype(self, arg: Arg, step: Any) -> DType:
+    def _dtype(self, arg: Arg) -> DType:
         """The dtype of an operand that is the same in all lanes."""
         if isinstance(arg, Const):
             return arg.type.dtype
         if isinstance(arg, int):
-            value = self.n.values[arg]
-            kinds = {"float": "f32", "int32_t": "i32", "uint32_t": "u32", "bool": "bool_"}
-            from pto_jit.dtypes import BY_NAME
-
-            return BY_NAME[kinds.get(value.ctype, "i64")]
+            return _OF_CTYPE[self.n.values[arg].ctype]
         return arg.type.dtype  # pyright: ignore[reportAttributeAccessIssue]
 
     # -- writing --------------------------------------------------------------------------------------------------
@@ -149,13 +153,13 @@ class VectorStage:
         folds = {s: self._accumulators(s) for s in self.steps if isinstance(s, Fold)}
         count = self.n.count if isinstance(self.n.count, int) else code.named(lift(self.n.count))
         self.n.count = count
-        width = vectors.LANES * self.unroll
+        width = self.v.lanes * self.unroll
         j = code.variable("j", "int64_t", "0", here=True).variable
         with code.braces(f"for (; {j} + {width} <= {lift(count).text}; {j} += {width})"):
             envs: list[dict[int, str]] = [{} for _ in range(self.unroll)]
             for step in self.steps:  # the same step of all vectors side by side: they do not wait for each other
                 for u in range(self.unroll):
-                    at = CValue(I64, poly={(j,): 1, **({(): vectors.LANES * u} if u else {})})
+                    at = CValue(I64, poly={(j,): 1, **({(): self.v.lanes * u} if u else {})})
                     self._step(step, envs[u], at, folds, u)
         return j, {fold: self._joined(fold, names) for fold, names in folds.items()}
 
@@ -165,19 +169,19 @@ class VectorStage:
             for arg in arguments(step):
                 if (isinstance(arg, int) and arg in self.inner) or arg in self.splats:
                     continue
-                dtype = self._dtype(arg, step)
+                dtype = self._dtype(arg)
                 scalar = self.n.scalar(arg)
-                text = vectors.splat(dtype, scalar.text)
-                wish = f"{scalar.name}_4" if scalar.name else "c"
-                self.splats[arg] = self._let(wish, vectors.vector_type(dtype), text)
+                text = self.v.splat(dtype, scalar.text)
+                wish = f"{scalar.name}_{self.v.lanes}" if scalar.name else "c"
+                self.splats[arg] = self._let(wish, self.v.type(dtype), text)
 
     def _let(self, wish: str, ctype: str, text: str, kind: str = "pure") -> str:
         return self.code.declare(wish, ctype, text, kind=kind)
 
     def _accumulators(self, fold: Fold) -> list[str]:
-        ctype = vectors.vector_type(fold.operand)
+        ctype = self.v.type(fold.operand)
         first = lift(reduce_identity(fold.op, fold.operand, register_type(fold.operand))).text
-        start = vectors.splat(fold.operand, first)
+        start = self.v.splat(fold.operand, first)
         return [self.code.variable(f"{fold.op}_{u}", ctype, start, here=True).variable for u in range(self.unroll)]
 
     def _step(self, step: Any, env: dict[int, str], j: CValue, folds: dict[Fold, list[str]], u: int) -> None:
@@ -188,29 +192,30 @@ class VectorStage:
 
         match step:
             case Read():
-                text = vectors.load(step.dtype, self._address(step.place, step.axes, step.dtype, j))
-                env[step.dst] = self._let("v", vectors.vector_type(step.dtype), text, "read")
+                text = self.v.load(step.dtype, self._address(step.place, step.axes, step.dtype, j))
+                env[step.dst] = self._let("v", self.v.type(step.dtype), text, "read")
             case Position():
-                text = f"pto_indices_i32x4({j.text})"
-                text = text if step.dtype.name == "i32" else f"vcvtq_f32_s32({text})"
-                env[step.dst] = self._let("at", vectors.vector_type(step.dtype), text, "read")
+                text = self.v.indices(step.dtype, j.text)
+                assert text is not None
+                env[step.dst] = self._let("at", self.v.type(step.dtype), text, "read")
             case Compute():
                 args = [get(a) for a in step.args]
-                text = vectors.apply(self.recipes, step.op, args, step.operand, dict(step.attrs), step.dtype)
+                text = self.v.apply(step.op, args, step.operand, dict(step.attrs), step.dtype)
                 assert text is not None
-                env[step.dst] = self._let(step.op, vectors.vector_type(step.dtype), text)
+                env[step.dst] = self._let(step.op, self.v.type(step.dtype), text)
             case Fold():
                 name = folds[step][u]
-                text = vectors.fold(step.op, step.operand, name, get(step.arg))
+                text = self.v.fold(step.op, step.operand, name, get(step.arg))
+                assert text is not None
                 code.line(f"{name} = {text};")
             case Write():
                 place = self._address(step.place, step.axes, step.dtype, j)
-                code.line(f"{vectors.store(step.dtype, place, get(step.arg))};")
+                code.line(f"{self.v.store(step.dtype, place, get(step.arg))};")
             case Accumulate():
                 place = self._address(Kept(step.name), step.axes, step.dtype, j)
-                out = self._combined(step.op, step.dtype, vectors.load(step.dtype, place), get(step.arg))
+                out = self._combined(step.op, step.dtype, self.v.load(step.dtype, place), get(step.arg))
                 assert out is not None
-                code.line(f"{vectors.store(step.dtype, place, out)};")
+                code.line(f"{self.v.store(step.dtype, place, out)};")
 
     def _address(self, place: Place, axes: Places, dtype: DType, j: CValue) -> str:
         address = self.n._typed(self.n._address(place, axes, j), dtype)
@@ -220,9 +225,9 @@ class VectorStage:
 
     def _joined(self, fold: Fold, names: list[str]) -> list[CSlot]:
         """The accumulators of the main loop as one number, which the loop over the rest goes on from."""
-        combine: Callable[[str, str], str | None] = lambda x, y: vectors.fold(fold.op, fold.operand, x, y)  # noqa: E731
+        combine: Callable[[str, str], str | None] = lambda x, y: self.v.fold(fold.op, fold.operand, x, y)  # noqa: E731
         while len(names) > 1:
             names = [combine(a, b) or "" for a, b in zip(names[::2], names[1::2], strict=True)]
-        first = vectors.reduced(fold.op, fold.operand, names[0])
+        first = self.v.reduced(fold.op, fold.operand, names[0])
         assert first is not None
         return [self.code.variable(fold.op, register_ctype(fold.operand), first, here=True)]

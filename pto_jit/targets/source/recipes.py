@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from pto_jit.targets.vecmath import RECIPES
@@ -39,15 +39,19 @@ def float_literal(value: float, dtype: str) -> str:
 class RecipeFunctions:
     """The functions of one source file, in an order in which each is defined before its callers.
 
-    `head` starts a definition, such as `static inline` or `__device__ inline`.
+    `head` starts a definition, such as `static inline` or `__device__ inline`; instead: functions that exist already
+    and serve for recipes on f32.
     """
 
-    def __init__(self, head: str) -> None:
+    def __init__(self, head: str, instead: Mapping[str, str] | None = None) -> None:
         self.head = head
+        self.instead = instead or {}
         self.texts: dict[str, list[str]] = {}
 
     def call(self, name: str, dtype: FloatName, arguments: Sequence[str]) -> str:
         """An expression for the recipe `name` of RECIPES; its function is added when it is new."""
+        if dtype == "f32" and name in self.instead:
+            return f"{self.instead[name]}({', '.join(arguments)})"
         recipe = RECIPES[name]
         return f"pto::{self.function(name, recipe.function, dtype, recipe.arity)}({', '.join(arguments)})"
 
@@ -124,10 +128,17 @@ class CEmitter:
         return self._value(f"pto::square_root({x})")
 
     def min(self, x: Value, y: Value) -> Value:
-        return self._value(f"{x} < {y} ? {x} : {y}")
+        return self._value(self._extreme("<", "pto::minimum", x, y))
 
     def max(self, x: Value, y: Value) -> Value:
-        return self._value(f"{x} > {y} ? {x} : {y}")
+        return self._value(self._extreme(">", "pto::maximum", x, y))
+
+    def _extreme(self, sign: str, function: str, x: Value, y: Value) -> str:
+        """As `function` where x is a number that is not 0: no NaN, and not equal to y unless they are the same."""
+        plain = str(x).removeprefix("-")
+        if plain[:1].isdigit() and plain.rstrip("f") not in ("0.0", "0"):
+            return f"{function}({x}, {y})"
+        return f"{x} {sign} {y} ? {x} : {y}"
 
     def copysign(self, magnitude: Value, sign: Value) -> Value:
         return self._value(f"pto::copy_sign({magnitude}, {sign})")

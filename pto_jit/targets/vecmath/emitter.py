@@ -143,24 +143,25 @@ class Emitter(Protocol):
         ...
 
 
-def magic(b: Emitter) -> Value:
+def magic(b: Emitter, plus: int = 0) -> Value:
     """1.5 * 2**(mantissa bits): x + magic holds x rounded to an integer, ties to even, in its low mantissa bits.
 
-    For |x| < 2**22 (f32) or 2**51 (f64); subtracting it again gives the rounded value as a float.
+    For |x| < 2**22 (f32) or 2**51 (f64); subtracting it again gives the rounded value as a float.  `plus`: is added to
+    what the low bits hold.
     """
-    return b.const(12582912.0 if b.dtype == "f32" else 6755399441055744.0)
+    return b.const((12582912.0 if b.dtype == "f32" else 6755399441055744.0) + plus)
 
 
 def ldexp_by_parts(b: Emitter, x: Value, n: Value) -> Value:
     """`Emitter.ldexp` from two multiplications.
 
     2**n is split into two normal factors of about equal exponent.  The first product is normal (or the result is zero
-    or infinite anyway), so only the second one rounds.
+    or infinite anyway), so only the second one rounds.  Rounding moves n plus twice the bias to the low bits; what
+    stands above them is shifted out.
     """
     bias, mantissa = (127, 23) if b.dtype == "f32" else (1023, 52)
-    whole = b.isub(b.bits(b.add(n, magic(b))), b.bits(magic(b)))
+    whole = b.bits(b.add(n, magic(b, 2 * bias)))
     half = b.ashr(whole, 1)
-    rest = b.isub(whole, half)
-    first = b.from_bits(b.shl(b.iadd(half, b.iconst(bias)), mantissa))
-    second = b.from_bits(b.shl(b.iadd(rest, b.iconst(bias)), mantissa))
+    first = b.from_bits(b.shl(half, mantissa))
+    second = b.from_bits(b.shl(b.isub(whole, half), mantissa))
     return b.mul(b.mul(x, first), second)

@@ -8,22 +8,30 @@ from pto_jit.targets.vecmath.emitter import Emitter, Int, Value, magic
 from pto_jit.targets.vecmath.polynomial import clamp, estrin, horner
 
 
-def reduce_by_ln2(b: Emitter, x: Value) -> tuple[Value, Value, Int]:
+def reduce_by_ln2(b: Emitter, x: Value, most: int | None = None) -> tuple[Value, Value, Int]:
     """(n, r, i) with x = n ln 2 + r, |r| <= ln(2)/2, n integral, i holding n in its low bits; for |x| < 2**20.
+
+    most: what n does not exceed, however large x is; r is then as large as it has to be.
 
     ln 2 is subtracted in two parts (Cody and Waite).  The first fused operation is exact, because its result has no
     more bits than x.
     """
     shifted = b.fma(x, b.const(LOG2E), magic(b))
+    if most is not None:  # of numbers that are positive, as these are, the bits have the same order
+        whole, limit = b.bits(shifted), b.bits(magic(b, most))
+        shifted = b.from_bits(b.select(b.ilt(limit, whole), limit, whole))
     n = b.sub(shifted, magic(b))
     high, low = LN2[b.dtype]
     return n, b.fma(n, b.const(-low), b.fma(n, b.const(-high), x)), b.bits(shifted)
 
 
 def exp(b: Emitter, x: Value) -> Value:
-    """e**x."""
-    low, high = (-104.0, 89.0) if b.dtype == "f32" else (-746.0, 710.0)
-    n, r, _ = reduce_by_ln2(b, clamp(b, x, low, high))
+    """e**x.
+
+    Above, n is limited rather than x: r and its polynomial grow with x, so that the result is infinite.
+    """
+    low, most = (-104.0, 129) if b.dtype == "f32" else (-746.0, 1025)
+    n, r, _ = reduce_by_ln2(b, b.max(b.const(low), x), most)
     return b.ldexp(horner(b, r, EXP[b.dtype]), n)
 
 

@@ -9,7 +9,7 @@ at the very end.  So the negative tail keeps its full accuracy down to the small
 from __future__ import annotations
 
 from pto_jit.targets.vecmath.coefficients import EXP, EXPM1_TAIL, GELU_TANH, LN2, LOG2E
-from pto_jit.targets.vecmath.emitter import Emitter, Int, Value
+from pto_jit.targets.vecmath.emitter import Emitter, Int, Value, magic
 from pto_jit.targets.vecmath.exponential import (
     exp2_of_reduced,
     power_of_two,
@@ -23,8 +23,8 @@ TAIL_SCALE = {"f32": 64, "f64": 512}
 
 
 def biased_magic(b: Emitter) -> Value:
-    """`emitter.magic` plus TAIL_SCALE: what it rounds holds the integer plus TAIL_SCALE in its low bits."""
-    return b.const((12582912.0 if b.dtype == "f32" else 6755399441055744.0) + TAIL_SCALE[b.dtype])
+    """What it is added to is rounded to an integer, with that integer plus TAIL_SCALE in the low bits."""
+    return magic(b, TAIL_SCALE[b.dtype])
 
 
 def expm1_of_tail(b: Emitter, x: Value, below: Value | None = None) -> tuple[Value, Int]:

@@ -44,6 +44,23 @@ def test_functions_of_one_float_give_what_the_cpu_target_gives(dtype: type) -> N
         assert ulps(out[2 * k : 2 * k + 2], expected[2 * k : 2 * k + 2]) <= 2, name
 
 
+@pto.jit(fastmath=True)
+def fast_exponentials(x: pl.Tensor, out: pl.Tensor):
+    t = pl.load(x, [0, 0], [1, x.shape[1]])
+    pl.store(pl.exp(t), [0, 0], out)
+    pl.store(pl.exp2(t), [1, 0], out)
+
+
+def test_exponentials_of_the_hardware_where_fastmath_asks_for_them() -> None:
+    x = np.concatenate([[0.0, np.inf, -np.inf, np.nan, 88.0, -80.0], RNG.uniform(-80, 80, 58)]).astype(np.float32)
+    _, (_, out) = emulated(fast_exponentials, x[None], np.zeros((2, 64), np.float32), orders=(0,))
+    for row, exact in zip(out, (np.exp(x.astype(np.float64)), np.exp2(x.astype(np.float64))), strict=True):
+        np.testing.assert_allclose(row, exact, rtol=1e-5)  # 2 + |x| units of 2**-23
+    files = fast_exponentials.compile(x[None], out, target="cuda").sources
+    text = next(t for name, t in files.items() if name.endswith(".cu"))
+    assert "pto::fast_exp(" in text and "exp_f32" not in text
+
+
 def apply_binary(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor):
     (n,) = x.shape
     for _ in pl.range(1, parallel=True):

@@ -12,6 +12,8 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.bench.kernels import attention, grids, matrix
+from pto_jit.targets.cuda import devices
+from pto_jit.targets.cuda.spreads import fit
 
 from .harness import emulated, needs_compiler
 
@@ -119,6 +121,30 @@ def test_results_of_a_product_are_operands_of_the_next_in_registers(dtype: type)
     assert "multiply_from_registers" in next(
         t for n, t in attention_16.compile(q, k, v, out, target="cuda").sources.items() if n.endswith(".cu")
     )
+
+
+def test_without_room_for_two_copies_of_a_tile_it_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = normal(45, 50), normal(50, 70)
+    compiled = tiled.compile(a, b, np.zeros((45, 70), np.float32), target="cuda")
+    (kernel,) = compiled._kernel.built.program.host.kernels.values()
+    defines = dict(fit(kernel, {}, [(32, 48)], [2, 2], 1 << 20)[0].defines)
+    two = kernel.shared_bytes({**defines, "STAGES": 2})
+    for room, stages in ((two - 1, 1), (two, 2), (8 * two, 3)):
+        assert dict(fit(kernel, {}, [(32, 48)], [2, 2], room)[0].defines)["STAGES"] == stages
+    monkeypatch.setattr(devices.EmulatedDevice, "shared_limit", two - 1)
+    _, (*_, c) = emulated(tiled, a, b, np.zeros((45, 70), np.float32), orders=(0, 5))
+    np.testing.assert_allclose(c, a @ b, rtol=2e-5, atol=2e-4)
+
+
+def test_warps_share_a_result_so_that_they_read_least() -> None:
+    """64 x 64 sums for a warp on tensor cores; where rows are reduced a warp has whole rows."""
+    half = pto.spec((None, None), pl.bf16)
+    for fn, size, expected in ((matrix.matmul_bf16, (128, 128), (2, 2)), (matrix.matmul_bf16_tiled, (128, 256), (2, 4)),
+                               (attention_16, (64, 64), (4, 1))):  # fmt: skip
+        args = (half,) * 3 if fn is not attention_16 else (pto.spec((None, None, 64), pl.f16),) * 4
+        (kernel,) = fn.compile(*args, target="cuda")._kernel.built.program.host.kernels.values()
+        defines = dict(fit(kernel, {m: 64 for m, _ in kernel.capacities}, [size], [9, 9], 227 * 1024)[0].defines)
+        assert (defines["WM"], defines["WN"], defines["STAGES"]) == (*expected, 3)
 
 
 def test_a_convolution_as_products_of_run_time_extents() -> None:

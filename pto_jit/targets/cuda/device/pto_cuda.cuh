@@ -46,6 +46,19 @@ PTO_FUNCTION int clipped(int64_t extent, int64_t size, int64_t offset) {
   return int(offset < 0 || inside < 0 ? 0 : inside);
 }
 
+// What fastmath makes of exp and exp2 in f32: the hardware's 2**x, within 2 + |x| units in the last place; numbers too
+// small to be normal become 0.
+PTO_FUNCTION float fast_exp2(float x) {
+#if defined(__CUDA_ARCH__)
+  float out;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+  return out;
+#else
+  return exp2f(x);
+#endif
+}
+PTO_FUNCTION float fast_exp(float x) { return fast_exp2(x * 1.442695f); }
+
 template <int BYTES>
 struct alignas(BYTES) Bytes {
   unsigned char raw[BYTES];

@@ -52,6 +52,21 @@ PTO_FUNCTION void multiply_fragments(float (&d)[4], const uint32_t (&a)[4], uint
 }
 #endif
 
+// In a loop that works through several copies of its tiles: wait for the oldest, and end the copies for a later iteration.
+// A single one is copied when it is needed, and waited for.
+template <int COPIES>
+PTO_FUNCTION void wait_for_stage() {
+  if constexpr (COPIES > 1) wait_for_copies<COPIES - 2>();
+}
+template <class Spread, int COPIES>
+PTO_FUNCTION void commit_stage() {
+  commit_copies();
+  if constexpr (COPIES == 1) {
+    wait_for_copies<0>();
+    Spread::synchronise();
+  }
+}
+
 // A tile from global to shared memory, zeros outside its valid part. Complete when the copies of all threads are waited
 // for and the threads have met.
 template <int ROWS, int COLUMNS, int THREADS, class T>
@@ -205,10 +220,23 @@ PTO_FUNCTION void multiply_on_tensor_cores(float (&acc)[NR][NC], const T* a, con
   }
 }
 
+#if defined(__CUDA_ARCH__)
+PTO_FUNCTION uint32_t packed(float low, float high, half) {
+  uint32_t out;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  return out;
+}
+PTO_FUNCTION uint32_t packed(float low, float high, bfloat16) {
+  uint32_t out;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  return out;
+}
+#else
 template <class T>
-PTO_FUNCTION uint32_t packed(float low, float high) {
+PTO_FUNCTION uint32_t packed(float low, float high, T) {
   return uint32_t(to_memory<T>(low).raw) | uint32_t(to_memory<T>(high).raw) << 16;
 }
+#endif
 
 // acc += a @ b for 16-bit floats, a in registers: where a warp has whole rows, the fragments of a result are those of a
 // left operand. `columns`: how many of a are valid.
@@ -224,8 +252,8 @@ PTO_FUNCTION void multiply_from_registers(float (&acc)[NR][NC], const R (&a)[NR]
       for (int part = 0; part < 4; ++part) {
         const int i = 2 * m + part % 2, j = k / 4 + part / 2 * 2;
         const int column = k + part / 2 * 8 + Spread::lane() % 4 * 2;
-        x[m][part] = j + 1 < NK ? packed<T>(column < columns ? a[i][j < NK ? j : 0] : 0,
-                                            column + 1 < columns ? a[i][j + 1 < NK ? j + 1 : 0] : 0) : 0u;
+        x[m][part] = j + 1 < NK ? packed(column < columns ? a[i][j < NK ? j : 0] : 0,
+                                         column + 1 < columns ? a[i][j + 1 < NK ? j + 1 : 0] : 0, T{}) : 0u;
       }
     }
     multiply_step<Spread, B_PITCH, B_TURNED>(acc, x, b, k);

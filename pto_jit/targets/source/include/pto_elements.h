@@ -73,6 +73,20 @@ template <class T>
 PTO_FUNCTION T maximum(T x, T y) { return x != x || x > y ? x : y; }
 template <class T>
 PTO_FUNCTION T minimum(T x, T y) { return x != x || x < y ? x : y; }
+#if defined(__CUDA_ARCH__)
+template <>
+PTO_FUNCTION float maximum(float x, float y) {
+  float out;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(out) : "f"(x), "f"(y));
+  return out;
+}
+template <>
+PTO_FUNCTION float minimum(float x, float y) {
+  float out;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(out) : "f"(x), "f"(y));
+  return out;
+}
+#endif
 template <class T>
 PTO_FUNCTION T relu(T x) { return x < T(0) ? T(0) : x; }
 template <class T>
@@ -127,9 +141,15 @@ PTO_FUNCTION half narrowed_to_half(float x) {
 #endif
 }
 PTO_FUNCTION bfloat16 narrowed_to_bfloat16(float x) {
+#if defined(__CUDA_ARCH__)
+  bfloat16 out;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(out.raw) : "f"(x));
+  return out;
+#else
   const uint32_t all = uint32_t(bits(x));
   if ((all & 0x7fffffff) > 0x7f800000) return {uint16_t((all >> 16 & 0x8000) | 0x7fc0)};
   return {uint16_t((all + 0x7fff + (all >> 16 & 1)) >> 16)};
+#endif
 }
 PTO_FUNCTION float rounded_to_half(float x) { return widened(narrowed_to_half(x)); }
 PTO_FUNCTION float rounded_to_bfloat16(float x) { return widened(narrowed_to_bfloat16(x)); }

@@ -53,10 +53,10 @@ extern "C" __global__ void __launch_bounds__(32 * WM * WN) matmul_bf16_incore_0(
       }
       int buffer = 0;
       for (int64_t p = 0; p < a_d1; p += 64, buffer = (buffer + 1) % STAGES) {
-        pto::wait_for_copies<STAGES - 2>();
+        pto::wait_for_stage<STAGES>();
         Spread::synchronise();
         if (p + (STAGES - 1) * 64 < a_d1) stage_p(p + (STAGES - 1) * 64, (buffer + STAGES - 1) % STAGES);
-        pto::commit_copies();
+        pto::commit_stage<Spread, STAGES>();
         const int a_1_part_rows_2 = pto::clipped(128, a.shape[0], i);
         const int a_1_part_columns_2 = pto::clipped(64, a.shape[1], p);
         const int b_1_part_rows_2 = pto::clipped(64, b.shape[0], p);

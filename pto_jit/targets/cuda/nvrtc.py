@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: MIT
+"""NVIDIA's run-time compiler, for machines without nvcc: a library that comes with torch and cupy, used by ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pto_jit.errors import ToolchainError
+
+_NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
+_STANDARD = {
+    "stdint.h": "\n".join(
+        [f"typedef {sign}{of} {u}int{bits}_t;" for sign, u in (("signed ", ""), ("unsigned ", "u"))
+         for bits, of in ((8, "char"), (16, "short"), (32, "int"), (64, "long"))]
+        + ["typedef unsigned long uintptr_t;", ""]
+    ),
+    "string.h": "",
+}  # fmt: skip
+"""What the library has no headers for; it knows `memcpy` itself."""
+
+
+def _places() -> Iterator[str]:
+    """Names to try: of a library that is loaded already or on the loader's path, then those of Python packages."""
+    yield from _NAMES
+    for entry in sys.path:
+        for pattern in ("nvidia/cuda_nvrtc/lib", "nvidia/cu*/lib"):
+            for directory in sorted(Path(entry or ".").glob(pattern), reverse=True):
+                yield from (str(directory / name) for name in _NAMES if (directory / name).exists())
+
+
+@cache
+def library() -> Any:
+    """The library, or None where there is none."""
+    for place in _places():
+        try:
+            return ctypes.CDLL(place)
+        except OSError:
+            continue
+    return None
+
+
+def compile_cubin(text: str, headers: Mapping[str, str], flags: Sequence[str]) -> bytes:
+    """The machine code of a source, for the architecture that the flags name.
+
+    headers: what it may include, name -> text.  Raises ToolchainError with what the compiler said when it fails.
+    """
+    lib = library()
+    assert lib is not None
+    files = {**_STANDARD, **headers}
+    program = ctypes.c_void_p()
+    texts, names, options = (_strings(words) for words in (files.values(), files, flags))
+    created = lib.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"kernel.cu", len(files), texts, names)
+    if created != 0:
+        raise _error(f"nvrtcCreateProgram gave {created}")
+    try:
+        status = lib.nvrtcCompileProgram(program, len(flags), options)
+        if status != 0:
+            said = _output(lib, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
+            raise _error("\n".join(said.strip().splitlines()[:20]) or f"nvrtcCompileProgram gave {status}")
+        return _output(lib, program, "CUBIN")
+    finally:
+        lib.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _strings(words: Any) -> Any:
+    encoded = [word.encode() for word in words]
+    return (ctypes.c_char_p * len(encoded))(*encoded)
+
+
+def _output(lib: Any, program: ctypes.c_void_p, what: str) -> bytes:
+    size = ctypes.c_size_t()
+    if lib[f"nvrtcGet{what}Size"](program, ctypes.byref(size)) != 0:
+        return b""
+    data = ctypes.create_string_buffer(size.value)
+    return data.raw if lib[f"nvrtcGet{what}"](program, data) == 0 else b""
+
+
+def _error(said: str) -> ToolchainError:
+    return ToolchainError(f"PTO-X121: NVRTC failed:\n{said}\n"
+                          "help: this is a bug of pto_jit, unless the compiler is too old")  # fmt: skip
