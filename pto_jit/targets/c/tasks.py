@@ -147,27 +147,15 @@ class CTaskWriter(TaskRegions, CFunctionWriter):
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
-    def _call(self, stmt: Call) -> None:
-        callee = self.funcs[stmt.callee]
-        regions = self.regions(callee, stmt)
-        if stmt.results:  # the host wants a scalar: it makes the call itself, when everything before it is done
-            for _, access, region in regions:
-                self.wait(access, region, stmt)
-            super()._call(stmt)
-            return
-        ops, leaves = self.task_slice(stmt)
-        given = {leaf: self.shared[leaf.name] if leaf.name in self.shared else self.task_value(leaf) for leaf in leaves}
-        name = callee.name.split(".", 1)[0]
+    def submit_call(
+        self, stmt: Call, name: str, ops: list[Op], given: dict[Var, Any], accesses: list[int], regions: list[Index]
+    ) -> tuple[str, list[str]]:
         function = self.module.names.fresh(f"{self.code.function.name}_{self.module.function_names[stmt.callee]}")
         slots = self._task(stmt, function, ops, given)
-        accesses = [access for _, access, _ in regions]
-        kind = self._kind(function, name, function, tile_bytes(callee), len(slots), accesses)
-        told = tuple(tensor for tensor, _, _ in regions)
-        self.module.task_sites.append(
-            TaskSite(kind, name, name in self.named, self._scalars(given, slots), told, stmt.loc)
-        )
+        kind = self._kind(function, name, function, tile_bytes(self.funcs[stmt.callee]), len(slots), accesses)
         values = [_to_slot(n, "void *" if n == self.frame else self.code.declared[n]) for n in slots]
-        self._submit(kind, _array(values), _array([v for *_, region in regions for v in region]))
+        self._submit(kind, _array(values), _array(regions))
+        return kind, slots
 
     def _submit(self, kind: str, slots: str, regions: str) -> None:
         self.code.module.calls.add("pto_task")
@@ -218,7 +206,7 @@ class CTaskWriter(TaskRegions, CFunctionWriter):
         self.module.functions.append((self.func.name, "\n".join(wrapped(line, 4) for line in lines)))
         return kind
 
-    def _scalars(self, given: dict[Var, Any], slots: list[str]) -> tuple[tuple[str, str, str, int | str], ...]:
+    def _scalars(self, given: dict[Var, Any], places: list[str]) -> tuple[tuple[str, str, str, int | str], ...]:
         """Where the scalars that a task depends on are, for whoever has to tell of it."""
         found: list[tuple[str, str, str, int | str]] = []
         for leaf, value in given.items():
@@ -227,8 +215,8 @@ class CTaskWriter(TaskRegions, CFunctionWriter):
             text = lift(value).text
             where: str
             at: int | str
-            if text in slots:
-                where, at = "slot", slots.index(text)
+            if text in places:
+                where, at = "slot", places.index(text)
             elif text in self.fields:
                 where, at = "frame", text  # its place is known when all fields are
             elif names_in(text):

@@ -17,6 +17,7 @@ from pto_jit.lower.footprints import Footprint, Footprints, footprints
 from pto_jit.lower.place import is_host
 from pto_jit.slotted import frozen
 from pto_jit.targets.cpu.code import Index
+from pto_jit.targets.cpu.loading import TaskSite
 from pto_jit.targets.cpu.values import Tensor
 
 READ, WRITE = 1, 2  # PTO_READ and PTO_WRITE of pto_runtime.h
@@ -48,6 +49,8 @@ class TaskRegions:
     scalar: Any
     index: Any
     sequential: Any
+    module: Any
+    named: frozenset[str]
 
     def begin_tasks(self, func: Func, funcs: dict[str, Func]) -> None:
         """Start with nothing known; `funcs`: the functions of the program by name."""
@@ -60,6 +63,10 @@ class TaskRegions:
         self.depth = 0  # loops and branches around the place of insertion
 
     # -- what the writers do, each in its language ----------------------------------------------------------------
+
+    def _scalars(self, given: dict[Var, Any], places: Any) -> tuple[tuple[str, str, str, int | str], ...]:
+        """Where the scalars that a task depends on are, for whoever has to tell of it."""
+        raise NotImplementedError
 
     def share_value(self, name: str, value: Any) -> None:
         """Keep a variable for all tasks; its value has to dominate everything that follows."""
@@ -77,7 +84,35 @@ class TaskRegions:
         """Remember the region of a tensor that may be made again, in what `held` has for it."""
         raise NotImplementedError
 
+    def submit_call(
+        self, stmt: Call, name: str, ops: list[Op], given: dict[Var, Any], accesses: list[int], regions: list[Index]
+    ) -> tuple[str, Any]:
+        """Write a task and its submission; the symbol of its kind, and where its slots have which values.
+
+        name: of the callee; ops, given: what it computes by itself and the values of what that needs; accesses,
+        regions: how it accesses its tensors, and the words that describe where.
+        """
+        raise NotImplementedError
+
     # -- statements -----------------------------------------------------------------------------------------------
+
+    def _call(self, stmt: Call) -> None:
+        callee = self.funcs[stmt.callee]
+        regions = self.regions(callee, stmt)
+        if stmt.results:  # the host wants a scalar: it makes the call itself, when everything before it is done
+            for _, access, region in regions:
+                self.wait(access, region, stmt)
+            super()._call(stmt)  # type: ignore[misc]
+            return
+        ops, leaves = self.task_slice(stmt)
+        given = {leaf: self.shared[leaf.name] if leaf.name in self.shared else self.task_value(leaf) for leaf in leaves}
+        name = callee.name.split(".", 1)[0]
+        words = [v for *_, region in regions for v in region]
+        kind, places = self.submit_call(stmt, name, ops, given, [access for _, access, _ in regions], words)
+        told = tuple(tensor for tensor, _, _ in regions)
+        self.module.task_sites.append(
+            TaskSite(kind, name, name in self.named, self._scalars(given, places), told, stmt.loc)
+        )
 
     def block(self, block: Any) -> None:
         self.depth += 1

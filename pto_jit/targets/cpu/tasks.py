@@ -24,7 +24,7 @@ from pto_jit.lower.names import source_name
 from pto_jit.slotted import replace
 from pto_jit.targets.cpu.code import I32, I64, PTR, Index, Text, Value, i64, number, zero
 from pto_jit.targets.cpu.function import FunctionWriter
-from pto_jit.targets.cpu.loading import Tasks, TaskSite
+from pto_jit.targets.cpu.loading import Tasks
 from pto_jit.targets.cpu.module import ModuleWriter
 from pto_jit.targets.cpu.task_kinds import from_slot, release_kind, task_function, task_kind, tile_bytes, to_slot
 from pto_jit.targets.cpu.task_regions import Root, TaskRegions, returned_variables
@@ -113,36 +113,23 @@ class TaskWriter(TaskRegions, FunctionWriter):
 
     # -- statements -----------------------------------------------------------------------------------------------
 
-    def _call(self, stmt: Call) -> None:
-        callee = self.funcs[stmt.callee]
-        regions = self.regions(callee, stmt)
-        if stmt.results:  # the host wants a scalar: it makes the call itself, when everything before it is done
-            for _, access, region in regions:
-                self.wait(access, region, stmt)
-            super()._call(stmt)
-            return
+    def submit_call(
+        self, stmt: Call, name: str, ops: list[Op], given: dict[Var, Any], accesses: list[int], regions: list[Index]
+    ) -> tuple[str, dict[Value, int]]:
         code = self.code
-        ops, leaves = self.task_slice(stmt)
-        given = {leaf: self.shared[leaf.name] if leaf.name in self.shared else self.task_value(leaf) for leaf in leaves}
         values = [v for leaf, value in given.items() if leaf.name not in self.shared for v in _values(value)]
         kept = [v for v in dict.fromkeys(values) if not isinstance(v, ir.Constant)]
         place = {value: 1 + k for k, value in enumerate(kept)}
         thunk = self._thunk(stmt, ops, given, place)
-        name = callee.name.split(".", 1)[0]
-        accesses = [access for _, access, _ in regions]
-        kind = task_kind(self.module, name, thunk.name, tile_bytes(callee), 1 + len(kept), accesses)
-        told = tuple(tensor for tensor, _, _ in regions)
-        self.module.task_sites.append(
-            TaskSite(kind.text[2:-1], name, name in self.named, self._scalars(given, place), told, stmt.loc)
-        )
+        kind = task_kind(self.module, name, thunk.name, tile_bytes(self.funcs[stmt.callee]), 1 + len(kept), accesses)
         slots = code.alloca(I64, "slots", count=1 + len(kept), align=16)
         for k, value in enumerate((self.frame, *kept)):
             self.b.store(to_slot(self.b, value), code.offset(slots, 8 * k), align=8)
-        flat = [v for *_, region in regions for v in region]
-        block = code.alloca(I64, "regions", count=max(1, len(flat)), align=16)
-        for k, value in enumerate(flat):
+        block = code.alloca(I64, "regions", count=max(1, len(regions)), align=16)
+        for k, value in enumerate(regions):
             self.b.store(i64(value), code.offset(block, 8 * k), align=8)
         code.check_status(code.call("pto_task", I32, [self.graph, kind, slots, block]))
+        return kind.text[2:-1], place
 
     def _thunk(self, stmt: Call, ops: list[Op], given: dict[Var, Any], place: dict[Value, int]) -> ir.Function:
         """`int32_t task(worker, slots)`: the arguments, and the call."""
@@ -171,7 +158,7 @@ class TaskWriter(TaskRegions, FunctionWriter):
         w.close()
         return function
 
-    def _scalars(self, given: dict[Var, Any], place: dict[Value, int]) -> tuple[tuple[str, str, str, int | str], ...]:
+    def _scalars(self, given: dict[Var, Any], places: dict[Value, int]) -> tuple[tuple[str, str, str, int | str], ...]:
         """Where the scalars that a task depends on are, for whoever has to tell of it."""
         found: list[tuple[str, str, str, int | str]] = []
         for leaf, value in given.items():
@@ -179,8 +166,8 @@ class TaskWriter(TaskRegions, FunctionWriter):
                 continue
             where: str
             at: int | str
-            if value in place:
-                where, at = "slot", place[value]
+            if value in places:
+                where, at = "slot", places[value]
             elif value in self.frame_slots:
                 where, at = "frame", self.frame_slots[value]
             else:  # only of constants: llvmlite keeps the text of an instruction, also of one that is not complete
