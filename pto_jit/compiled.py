@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import linecache
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -130,15 +131,7 @@ class Compiled:
 
     def write(self, directory: str | Path) -> list[Path]:
         """Write `sources` into `directory`; returns the paths."""
-        root = Path(directory)
-        root.mkdir(parents=True, exist_ok=True)
-        paths = []
-        for name, text in self.sources.items():
-            path = root / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-            paths.append(path)
-        return paths
+        return write_files(self.sources, directory)
 
     def library(self, directory: str | Path, kind: Literal["static", "shared"] = "static") -> list[Path]:
         """Write a library that programs without Python can call, with its headers, into `directory`; their paths.
@@ -159,6 +152,18 @@ class Compiled:
 
     def __repr__(self) -> str:
         return f"<compiled {self._kernel.name}({self._kernel.info.signature})>"
+
+
+def write_files(files: Mapping[str, str], directory: str | Path) -> list[Path]:
+    """Write files, name -> text, into a directory; their paths."""
+    root = Path(directory)
+    paths: list[Path] = []
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        paths.append(path)
+    return paths
 
 
 def _source_lines(module: Module) -> dict[int, str]:

@@ -13,16 +13,18 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pto_jit import dtypes
 from pto_jit.building import Built, found_or_made
+from pto_jit.compiled import write_files
 from pto_jit.compiler import Stages, compile_stages, lower_module, places_of_failure
 from pto_jit.config import config
 from pto_jit.dtypes import DType
-from pto_jit.errors import ArgumentError, Loc, ShapeError, TargetError
+from pto_jit.errors import ArgumentError, Loc, ShapeError
 from pto_jit.failures import fail
 from pto_jit.ir.instances import Instances
 from pto_jit.ir.nodes import Call, Func, Module, Return, Var
@@ -54,11 +56,6 @@ class CompiledModule:
     def __init__(self, module: Module, target: str = "cpu", options: Mapping[str, Any] | None = None) -> None:
         self._module = module
         self._options = Options.of({"target": target, **(options or {})})
-        if self._options.target != "cpu":
-            raise TargetError(
-                f"PTO-X202: modules are compiled for cpu, not {target}\n"
-                f'help: compile a kernel, `fn.compile(..., target="{target}")`'
-            )
         self._functions: dict[str, CompiledFunction] = {}
 
     @property
@@ -76,8 +73,22 @@ class CompiledModule:
         if found is None:
             if name not in self.functions:
                 raise KeyError(f"the module `{self._module.name}` has no function `{name}`{self._similar(name)}")
-            found = self._functions[name] = CompiledFunction(self._module, name, self._options)
+            kind = CompiledFunction
+            if self._options.target != "cpu":
+                from pto_jit.source_modules import SourceFunction  # which modules for the CPU have no use for
+
+                kind = SourceFunction
+            found = self._functions[name] = kind(self._module, name, self._options)
         return found
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Generated files of the entry and what it calls, name -> text."""
+        return self.entry.sources
+
+    def write(self, directory: str | Path) -> list[Path]:
+        """Write `sources` into `directory`; returns the paths."""
+        return self.entry.write(directory)
 
     def __getattr__(self, name: str) -> CompiledFunction:
         if name.startswith("_") or name not in self.functions:
@@ -318,6 +329,16 @@ class CompiledFunction:
         if stage not in modules:
             raise ValueError(f"there is no stage {stage!r}; the stages are {', '.join(self.stages)}")
         return to_text(modules[stage])
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Generated files, name -> text."""
+        module = self._stages().last
+        return {f"{module.name}.pto": to_text(module), f"{module.name}.ll": self.ir("llvm")}
+
+    def write(self, directory: str | Path) -> list[Path]:
+        """Write `sources` into `directory`; returns the paths."""
+        return write_files(self.sources, directory)
 
     @property
     def decisions(self) -> list[Decision]:

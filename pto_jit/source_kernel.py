@@ -7,7 +7,7 @@ import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pto_jit.building import collector_paused
 from pto_jit.cache import disk_cache
@@ -23,6 +23,9 @@ from pto_jit.reading import Arguments
 from pto_jit.runtime import symbols
 from pto_jit.slotted import mutable
 from pto_jit.targets.c.program import CSource, write_source
+
+if TYPE_CHECKING:
+    from pto_jit.targets.c.native import CProgram
 
 FINAL = "fused"
 """The stage that sources are written from: how many iterations a worker takes is decided when they run."""
@@ -73,24 +76,12 @@ class SourceKernel:
     def _kernel(self) -> Kernel:
         """The compiled kernel; ToolchainError without a C compiler."""
         if self.loaded is None:
-            from pto_jit.targets.c import native
-
-            source = self.built.source
-            if self.options.target == "neon" and platform.machine() != "aarch64":
-                raise TargetError(
-                    f"PTO-X201: `{self.name}` is compiled for neon, and this is {platform.machine()}\n"
-                    "help: write the sources with `compiled.write(directory)` and build them as its README says, or "
-                    'use target="c" here'
-                )
             start = time.perf_counter()
-            store = disk_cache() if self.options.cache else None
-            library = native.build({"program.c": source.text}, symbols(), extra=source.headers, store=store)
-            self.built.program = native.program(source, library)
+            self.built.program = program_here(self.name, self.built.source, self.options)
             self.built.stages.timings["cc"] = time.perf_counter() - start
             built: Any = self.built
             self.loaded = Kernel(self.info, built, self.function, self.params, self.key, self.options)
         return self.loaded
-
 
     def files(self, ir: Callable[[str], str]) -> dict[str, str]:
         """What is written; `ir`: the text of a stage."""
@@ -139,15 +130,38 @@ def make(
     start = time.perf_counter()
     with collector_paused():
         stages = lower(function, call.params, options)
-        stages.modules = {name: m for name, m in stages.modules.items() if name != "scheduled"}
-        module = stages.modules[FINAL]
         before = time.perf_counter()
-        source = write_source(module, debug=options.debug or config.debug, dialect=_dialect(options), suffix=suffix,
-                              tasks=stages.tasks)  # fmt: skip
+        source = write_stages(stages, options, suffix)
+        module = stages.modules[FINAL]
     stages.timings[options.target] = time.perf_counter() - before
     built = SourceBuilt(source, module, stages.results, stages, time.perf_counter() - start)
     info = Specialization(signature, "compiled", reason, built.seconds)
     return SourceKernel(info, built, function, call.params, call.key, options)
+
+
+def write_stages(stages: Stages, options: Options, suffix: str = "") -> CSource:
+    """The sources of a lowered program; its stages are then those up to the one that they are written from."""
+    stages.modules = {name: m for name, m in stages.modules.items() if name != "scheduled"}
+    return write_source(stages.modules[FINAL], debug=options.debug or config.debug, dialect=_dialect(options),
+                        suffix=suffix, tasks=stages.tasks)  # fmt: skip
+
+
+def program_here(name: str, source: CSource, options: Options) -> CProgram:
+    """Sources compiled and loaded in this process.
+
+    Raises TargetError for those of another processor, and ToolchainError without a C compiler.
+    """
+    from pto_jit.targets.c import native
+
+    if options.target == "neon" and platform.machine() != "aarch64":
+        raise TargetError(
+            f"PTO-X201: `{name}` is compiled for neon, and this is {platform.machine()}\n"
+            "help: write the sources with `compiled.write(directory)` and build them as its README says, or "
+            'use target="c" here'
+        )
+    store = disk_cache() if options.cache else None
+    library = native.build({"program.c": source.text}, symbols(), extra=source.headers, store=store)
+    return native.program(source, library)
 
 
 def _dialect(options: Options) -> Any:

@@ -142,12 +142,6 @@ def test_a_written_directory_is_complete(tmp_path: Path) -> None:
         assert path.suffix == ".o" or path.is_dir() or str(Path.home()) not in path.read_text()
 
 
-def test_modules_are_refused() -> None:
-    module = pto.parse_pto("func @f(%x: !pto.memref<gm,?,f32>) {\n  return\n}\n")
-    with pytest.raises(pto.TargetError, match="PTO-X202"):
-        module.compile(target="c")
-
-
 def test_what_tidy_puts_where() -> None:
     lines = [
         Line(1, "a + b", name="sum", ctype="int64_t", level=13, kind="pure"),

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: MIT
+"""Functions of built modules as sources, as `source_kernel`, `device_kernel` and `ascend_kernel` make them of kernels.
+
+A function is written for the types that it declares.  The c target's (on an AArch64 machine the neon target's, too) can
+be called: then there is a version for each combination of memory layouts that it meets, as for the cpu target.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pto_jit.compiler import Stages
+from pto_jit.errors import TargetError
+from pto_jit.ir.text import to_text
+from pto_jit.ir.types import Type
+from pto_jit.modules import CompiledFunction, Version
+from pto_jit.slotted import mutable
+from pto_jit.source_kernel import FINAL, SourceBuilt, program_here, write_stages
+
+if TYPE_CHECKING:
+    from pto_jit.runtime.graph import TaskGraph
+
+RUNNABLE = ("c", "neon")
+
+
+@mutable(eq=False)
+class Written:
+    """A function as sources.  files: name -> text; source: what the c target's writers made."""
+
+    stages: Stages
+    files: dict[str, str]
+    source: Any = None
+
+
+class SourceFunction(CompiledFunction):
+    """A function of a module that is compiled for another target than cpu."""
+
+    _written: Written | None = None
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The files of the function with what it calls, for the types that it declares: name -> text.
+
+        Raises TargetError for what the target does not do.
+        """
+        return dict(self._own().files)
+
+    def library(self, directory: str | Path, kind: Literal["static", "shared"] = "static") -> list[Path]:
+        """As `Compiled.library`; TargetError for devices."""
+        if self._options.target not in RUNNABLE:
+            raise TargetError(
+                f"PTO-X203: programs for {self._options.target} are written as sources, not as libraries\n"
+                "help: `write(directory)`, whose README says how to build them, or a library of target c"
+            )
+        from pto_jit.aot import source_library
+
+        return source_library(self._own().source, directory, kind)
+
+    def task_graph(self, *args: Any, **kwargs: Any) -> TaskGraph:
+        raise TargetError(
+            f"PTO-X090: `{self.__name__}` is compiled for {self._options.target}, whose launches are no tasks\n"
+            'help: record the tasks of a module compiled with `target="cpu"`'
+        )
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    def _own(self) -> Written:
+        if self._written is None:
+            self._written = self._write(tuple(p.type for p in self._func.params))
+        return self._written
+
+    def _write(self, types: tuple[Type, ...]) -> Written:
+        stages = self._lowered(types)
+        if self._options.target in RUNNABLE:
+            from pto_jit.targets.c.written import written_files
+
+            source = write_stages(stages, self._options)
+            files = {f"{source.stem}.pto": to_text(stages.modules[FINAL]), **written_files(source)}
+            return Written(stages, files, source)
+        if self._options.target == "cuda":
+            from pto_jit.targets.cuda import program as cuda
+
+            program: Any = cuda.compile_module(stages.last, fastmath=self._options.fastmath)
+        else:
+            from pto_jit.targets.ascend import program as ascend
+
+            stages.modules = {name: m for name, m in stages.modules.items() if name != "scheduled"}
+            program = ascend.compile_module(stages.modules[FINAL])
+        stages.modules["kernels"] = program.module
+        return Written(stages, {f"{program.module.name}.pto": to_text(program.module), **program.sources})
+
+    def _stages(self) -> Stages:
+        return self._own().stages
+
+    @property
+    def stages(self) -> list[str]:
+        """Names of the compiler's stages in order; the last is the one that sources are written from."""
+        return [*self._stages().modules]
+
+    def ir(self, stage: str) -> str:
+        """The program after `stage` as `.pto` text."""
+        modules = self._stages().modules
+        if stage not in modules:
+            raise ValueError(f"there is no stage {stage!r}; the stages are {', '.join(modules)}")
+        return to_text(modules[stage])
+
+    # -- running ------------------------------------------------------------------------------------------------
+
+    def _make(self, types: tuple[Type, ...]) -> Version:
+        if self._options.target not in RUNNABLE:
+            raise TargetError(
+                f"PTO-X202: `{self.__name__}` is written for {self._options.target}, and functions of modules are not "
+                'launched there\nhelp: `write(directory)` and build as the README says, or compile for "cpu" or "c"'
+            )
+        start = time.perf_counter()
+        written = self._write(types)
+        program = program_here(self.__name__, written.source, self._options)
+        seconds = time.perf_counter() - start
+        built: Any = SourceBuilt(written.source, written.stages.modules[FINAL], None, written.stages, seconds, program)
+        return Version(self.__name__, built, self._options, lambda: written.stages)
