@@ -25,40 +25,40 @@ def state(worker: WorkerProcess) -> str:
 
 
 def test_an_answer_comes_back(worker: WorkerProcess) -> None:
-    assert worker.request("call", "math:hypot", (3.0, 4.0), timeout=20.0) == 5.0
+    assert worker.request("call", "math:hypot", (3.0, 4.0), timeout=60.0) == 5.0
 
 
 def test_a_worker_stands_still_between_requests(worker: WorkerProcess) -> None:
-    worker.request("call", "math:hypot", (3.0, 4.0), timeout=20.0)
+    worker.request("call", "math:hypot", (3.0, 4.0), timeout=60.0)
     assert state(worker) == "T"
 
 
 def test_a_worker_runs_where_it_was_put_and_the_parent_is_left_alone(worker: WorkerProcess) -> None:
     everything = os.sched_getaffinity(0)
-    assert worker.request("call", "os:sched_getaffinity", (0,), timeout=20.0) == {max(everything)}
+    assert worker.request("call", "os:sched_getaffinity", (0,), timeout=60.0) == {max(everything)}
 
 
 def test_what_a_library_prints_does_not_disturb_the_protocol(worker: WorkerProcess) -> None:
-    assert worker.request("call", "builtins:print", ("noise",), timeout=20.0) is None
-    assert worker.request("call", "math:hypot", (3.0, 4.0), timeout=20.0) == 5.0
+    assert worker.request("call", "builtins:print", ("noise",), timeout=60.0) is None
+    assert worker.request("call", "math:hypot", (3.0, 4.0), timeout=60.0) == 5.0
 
 
 def test_an_exception_leaves_the_worker_usable(worker: WorkerProcess) -> None:
     with pytest.raises(WorkerFailure, match="ZeroDivisionError") as caught:
-        worker.request("call", "operator:truediv", (1, 0), timeout=20.0)
+        worker.request("call", "operator:truediv", (1, 0), timeout=60.0)
     assert not caught.value.fatal and caught.value.kind == "error"
-    assert worker.request("call", "math:hypot", (3.0, 4.0), timeout=20.0) == 5.0
+    assert worker.request("call", "math:hypot", (3.0, 4.0), timeout=60.0) == 5.0
 
 
 def test_an_unknown_operation_is_an_error_of_the_request(worker: WorkerProcess) -> None:
     with pytest.raises(WorkerFailure, match="operation_nonsense"):
-        worker.request("nonsense", timeout=20.0)
+        worker.request("nonsense", timeout=60.0)
 
 
 def test_a_killed_worker_is_reported_with_the_signal() -> None:
     with WorkerProcess({**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}) as doomed:
         with pytest.raises(WorkerFailure, match="killed by SIGKILL") as caught:
-            doomed.request("call", "signal:raise_signal", (9,), timeout=20.0)
+            doomed.request("call", "signal:raise_signal", (9,), timeout=60.0)
         assert caught.value.fatal and caught.value.kind == "died"
 
 
@@ -69,8 +69,8 @@ def test_a_worker_without_an_answer_is_killed_with_its_children() -> None:
         with pytest.raises(WorkerFailure, match=r"no answer within 0\.5 s") as caught:
             stuck.request("call", "os:system", ("sleep 30",), timeout=0.5)
         assert caught.value.fatal and caught.value.kind == "timeout"
-        assert time.monotonic() - start < 10.0
-    deadline = time.monotonic() + 5.0
+        assert time.monotonic() - start < 25.0
+    deadline = time.monotonic() + 25.0
     while alive := members(pid):
         assert time.monotonic() < deadline, f"still running: {alive}"
         time.sleep(0.01)
