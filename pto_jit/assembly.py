@@ -19,6 +19,8 @@ def parse_pto(text: str, filename: str | None = None) -> PTOModule:
     Malformed text (an unknown instruction, dtype or memory space too) is a `ParseError` with line and column; text
     that is well-formed but wrong is the `CompilationError` that the same program in Python would be.
     """
+    if not isinstance(text, str):
+        raise TypeError(f"the text of a program is a string, not {type(text).__name__}; `load_pto` reads files")
     module = parse(text, filename or "<pto>", ops=TABLE, infer=infer)
     check(module, infer)
     return PTOModule.of(module)

@@ -59,6 +59,8 @@ class PTOFunctionBuilder(Methods):
             raise TypeMismatchError(
                 f"{name!r} is no name of a function", self._loc, code="PTO-T210", hint="give a name"
             )
+        if module is not None and not isinstance(module, PTOModule):
+            raise TypeError(f"the module of a function is a PTOModule, not {module!r}")
         self._module = PTOModule(name) if module is None else module
         if name in self._module:
             raise CompilationError(f"the module already has a function `{name}`", self._loc, code="PTO-P039",
@@ -107,13 +109,13 @@ class PTOFunctionBuilder(Methods):
         axes and the row pitch of the tiles it is accessed with.
         """
         loc = self._place()
-        if space not in (MemorySpace.GLOBAL, "gm"):
+        if not isinstance(space, (MemorySpace, str)) or space not in (MemorySpace.GLOBAL, "gm"):
             self._wrong(CompilationError, f"a memref cannot lie in {space!r}", loc, "PTO-P022",
                         "use `MemorySpace.GLOBAL`; tiles are placed by the compiler")  # fmt: skip
         extents = self._shape(shape, loc) if shape is not None else (None, None)
+        self._names.declare(name, TensorType(element_type(dtype, loc), extents), loc)
         if shape is None:
             self._unshaped.add(name)
-        self._names.declare(name, TensorType(element_type(dtype, loc), extents), loc)
         return self
 
     def _shape(self, shape: object, loc: Loc) -> tuple[int | None, ...]:
@@ -148,7 +150,7 @@ class PTOFunctionBuilder(Methods):
         """
         loc = self._tile_work(".load")
         source = self._names.memref(memref, loc)
-        kind = self._names.types.get(tile)
+        kind = self._names.types.get(self._text(tile, loc))
         if not isinstance(kind, TileType):
             self._wrong(CompilationError, f"the tile `{tile}` is not declared", loc, "PTO-N066",
                         f"declare it first: `.tile({tile!r}, rows, cols, dtype)`")  # fmt: skip
@@ -168,12 +170,12 @@ class PTOFunctionBuilder(Methods):
         atomic: "add", "max" or "min" combine with what the memref holds, each element atomically.
         """
         loc = self._tile_work(".store")
-        if atomic not in ("", "add", "max", "min"):
+        if not isinstance(atomic, str) or atomic not in ("", "add", "max", "min"):
             self._wrong(
                 CompilationError, f"there is no atomic {atomic!r}", loc, "PTO-P023", 'use "add", "max" or "min"'
             )
-        known = self._names.types
-        if isinstance(known.get(memref), TileType) and isinstance(known.get(tile), TensorType):
+        left, right = (self._names.types.get(n) if isinstance(n, str) else None for n in (memref, tile))
+        if isinstance(left, TileType) and isinstance(right, TensorType):
             self._wrong(
                 CompilationError, "the memref stands first", loc, "PTO-P024", f"write `.store({tile!r}, {memref!r})`"
             )
@@ -205,7 +207,9 @@ class PTOFunctionBuilder(Methods):
         targets = tuple((self._text(arguments[p.name], loc), p.role) for p in row.destinations)
         for name, role in targets:
             names.check_target(name, role, loc)
-        given = [names.operand(p.role, arguments[p.name], p.name, loc, self._append) for p in row.operands]
+        given = [None if p.optional and arguments[p.name] is None
+                 else names.operand(p.role, arguments[p.name], p.name, loc, self._append)
+                 for p in row.operands]  # fmt: skip
         declared = tuple(names.types.get(name) for name, _ in targets)
 
         def before(position: int) -> Operand:
@@ -252,7 +256,7 @@ class PTOFunctionBuilder(Methods):
         Bounds are integers or names of integer scalars.  `parallel` promises that iterations are independent.
         """
         loc = self._place()
-        if step == 0 and type(step) is int:
+        if type(step) is int and step == 0:
             self._wrong(ScheduleError, "the step of a loop is 0", loc, "PTO-L010", "give a step that is not 0")
         bounds = [self._index(value, loc) for value in (start, stop, step)]
         self._names.open_loop(var, loc)
@@ -325,6 +329,8 @@ class PTOFunctionBuilder(Methods):
         temporary, allocated once, as large as the tiles and rows used.
         """
         loc = self._place()
+        if not isinstance(name, str):
+            self._wrong(TypeMismatchError, f"{name!r} is no name of a function", loc, "PTO-T210", "give a name")
         if name == self._name:
             self._wrong(CompilationError, f"the calls form a cycle: @{name} -> @{name}", loc, "PTO-P027", "use a loop")
         if name not in self._module:
@@ -338,6 +344,9 @@ class PTOFunctionBuilder(Methods):
         else:
             self._first.setdefault("orchestration", (".call", loc))
         formals = {param.name: param for param in callee.params}
+        if args is not None and not isinstance(args, Mapping):
+            self._wrong(TypeMismatchError, f"`{name}` takes its arguments by name, not {args!r}", loc, "PTO-T239",
+                        "give a dictionary: {parameter: argument}")  # fmt: skip
         given = dict(args or {})
         if set(given) != set(formals):
             missing, unknown = [n for n in formals if n not in given], [n for n in given if n not in formals]

@@ -26,6 +26,8 @@ class PTOModule:
     """
 
     def __init__(self, name: str = "module") -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a module is a string, not {name!r}")
         self.name = name
         self._funcs: dict[str, Func] = {}
         self._entry: str | None = None
@@ -42,7 +44,7 @@ class PTOModule:
     # -- functions ----------------------------------------------------------------------------------------------
 
     def __contains__(self, name: object) -> bool:
-        return name in self._funcs
+        return isinstance(name, str) and name in self._funcs
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._funcs)
@@ -52,7 +54,7 @@ class PTOModule:
 
     def __getitem__(self, name: str) -> BuiltFunction:
         """The function of that name; KeyError when there is none."""
-        if name not in self._funcs:
+        if name not in self:
             raise KeyError(
                 f"the module `{self.name}` has no function `{name}`; {self.similar(name) or 'it has none like it'}"
             )

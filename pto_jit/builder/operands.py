@@ -119,8 +119,6 @@ class Names:
     def operand(self, role: str, value: Any, name: str, loc: Loc, append: Callable[[Stmt], None]) -> Any:
         """What an instruction is given for an operand of that role; numbers stay numbers until a dtype is known."""
         if role == "t":
-            if value is None:  # an optional operand that was left out
-                return None
             return self.tile(value, loc)
         if role == "x":
             return self.memref(value, loc)

@@ -62,9 +62,10 @@ class Expansion:
 def constant(value: int | float | bool, dtype: DType, loc: Loc | None = None) -> Const:
     """A number as a constant of `dtype`; TypeMismatchError for one that the dtype does not have."""
     kind = ScalarType(dtype)
-    if dtype.kind == "f" and not isinstance(value, bool):
+    number = isinstance(value, (int, float))
+    if dtype.kind == "f" and number and not isinstance(value, bool):
         return Const(float(value), kind)
-    if dtype.kind == "b" and value in (0, 1):
+    if dtype.kind == "b" and number and value in (0, 1):
         return Const(bool(value), kind)
     if dtype.is_integer and isinstance(value, int):
         low = -(1 << (dtype.bits - 1)) if dtype.kind == "i" else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pto_jit.dtypes import i32
+from pto_jit.dtypes import bool_, f64, i32, i64
 from pto_jit.ir.isa.elementwise import divide
 from pto_jit.ir.isa.row import (
     Emit,
@@ -24,6 +24,12 @@ from pto_jit.ir.isa.row import (
     wrong_shape,
 )
 from pto_jit.ir.nodes import Attr, Operand
+
+
+def print_value(e: Emit, value: Given) -> Last:
+    """A number that stands alone is an i64 or an f64."""
+    kind = bool_ if isinstance(value, bool) else i64 if isinstance(value, int) else f64
+    return "print", (e.scalar(value, kind),), {"fmt": "{}"}
 
 
 def _slice(e: Emit, x: Operand, starts: tuple[int, int], extents: tuple[int, int]) -> Operand:
@@ -334,6 +340,6 @@ ROWS: tuple[Instruction, ...] = (
                 "dst = i32 counts of the integers 0 to bins - 1, in one row"),
     instruction("getval", "scalar", "D:dst t:x i:row=0 i:col=0", lambda e, x, row, col: ("extract", (x, row, col), {}),
                 "the scalar dst = one element of a tile"),
-    instruction("print", "scalar", "o:value", lambda e, value: ("print", (value,), {"fmt": "{}"}),
+    instruction("print", "scalar", "o:value", print_value,
                 "prints a tile or a scalar"),
 )  # fmt: skip
