@@ -5,13 +5,15 @@ A whole file is parsed once (cached by its text) and a function is the node that
 `def` or `lambda` that starts on the code's first line and encloses all positions the code records.  Nothing is
 dedented, cut out or searched for with a pattern, so several lambdas on one line, decorators, nested functions and
 multi-line strings are no special cases.  Source comes through `linecache`, which also knows the cells of notebooks,
-doctests and, from Python 3.13, the interactive prompt.
+doctests and, from Python 3.13, the interactive prompt; what was typed at an older one is in the history of its line
+editor.
 """
 
 from __future__ import annotations
 
 import ast
 import linecache
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -25,6 +27,7 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 _STARTED = time.time()
 _KEPT_FILES = 64
+_CLOSING_LINES = 4  # of a statement at the prompt, after the last line of a function in it
 
 
 @mutable(eq=False)
@@ -126,12 +129,18 @@ def locate(fn: FunctionType) -> Located:
     """
     code = fn.__code__
     found = _located.get(code)
-    if found is None or found.file is not _files.get(code.co_filename):
+    if found is None or not _is_of(found.file, code.co_filename):  # equal code may be in another file
         found = _locate(code, fn)
         if len(_located) > 4096:
             _located.clear()
         _located[code] = found
     return found
+
+
+def _is_of(file: SourceFile, filename: str) -> bool:
+    """Whether that is the file of this name as it is now, or a statement typed at the prompt."""
+    typed = filename == "<stdin>" and file.filename.startswith("<stdin-")
+    return (typed or file.filename == filename) and file is _files.get(file.filename)
 
 
 def _locate(code: CodeType, fn: FunctionType) -> Located:
@@ -152,11 +161,14 @@ def _locate(code: CodeType, fn: FunctionType) -> Located:
         if candidates and not (_changed_since_start(code.co_filename) and not _same_code(file, code)):
             return Located(file, min(candidates, key=_extent))
     if load_file(code.co_filename, fn.__globals__) is None:
+        file = _typed(code) if code.co_filename == "<stdin>" else None
+        if file is not None:
+            return Located(file, min(_candidates(file, code), key=_extent))
         raise CompilationError(
             f"the source of `{fn.__qualname__}` is not available (its code says it is from {code.co_filename!r})",
             code="PTO-S001",
-            hint="define the function in a file or a notebook cell; for code made with `exec`, register the text "
-            "under its file name in `linecache.cache` before calling",
+            hint="define the function in a file, a notebook cell or at the prompt; for code made with `exec`, register "
+            "the text under its file name in `linecache.cache` before calling",
         )
     raise CompilationError(
         f"the source of `{fn.__qualname__}` changed after it was imported",
@@ -193,6 +205,31 @@ def load_file(filename: str, module: dict[str, Any]) -> SourceFile | None:
         _files.pop(next(iter(_files)))
     _files[filename] = file
     return file
+
+
+def _typed(code: CodeType) -> SourceFile | None:
+    """The statement, typed at the prompt of Python 3.11 or 3.12, that `code` is from; None when it cannot be found.
+
+    All such statements are "<stdin>" and start at line 1.  The history of the line editor has their lines, those of
+    earlier sessions before them; the last stretch of it that compiles to this very code is the statement, and gets a
+    file name of its own.  The editor leaves out empty lines, and a line that is equal to the one before it.
+    """
+    editor = sys.modules.get("readline")  # there in interactive sessions only; importing it would change the terminal
+    if editor is None:
+        return None
+    typed = [editor.get_history_item(k + 1) or "" for k in range(editor.get_current_history_length())]
+    height = max((line for inner in (code, *_nested(code)) for _, _, line in inner.co_lines() if line), default=1)
+    name = "lambda" if code.co_name == "<lambda>" else code.co_name
+    for start in reversed(range(len(typed) - height + 1)):
+        for end in range(start + height, min(start + height + _CLOSING_LINES, len(typed)) + 1):
+            text = "".join(f"{line}\n" for line in typed[start:end])
+            if name in text and _outline(code) in _outlines(text, code.co_filename):
+                filename = f"<stdin-{start + 1}>"
+                linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+                file = load_file(filename, {})
+                if file is not None and _candidates(file, code):
+                    return file
+    return None
 
 
 def _candidates(file: SourceFile, code: CodeType) -> list[FunctionNode]:
@@ -238,12 +275,17 @@ def _changed_since_start(filename: str) -> bool:
 
 def _same_code(file: SourceFile, code: CodeType) -> bool:
     if file.codes is None:
-        try:
-            whole = compile(file.text, file.filename, "exec", dont_inherit=True)
-        except (SyntaxError, ValueError):
-            return False
-        file.codes = {_outline(inner) for inner in _nested(whole)}
+        file.codes = _outlines(file.text, file.filename)
     return _outline(code) in file.codes
+
+
+def _outlines(text: str, filename: str) -> set[tuple[object, ...]]:
+    """Of all functions in a text; none when it does not compile."""
+    try:
+        whole = compile(text, filename, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return set()
+    return {_outline(inner) for inner in _nested(whole)}
 
 
 def _outline(code: CodeType) -> tuple[object, ...]:

@@ -7,6 +7,7 @@ import ast
 import functools
 import linecache
 import os
+import sys
 import time
 import types
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pto_jit as pto
+import pto_jit.language as pl
 from pto_jit.errors import CompilationError
 from pto_jit.source import locate
 from tests.codegen.harness import ir
@@ -107,6 +110,37 @@ def test_code_without_source_says_what_to_do():
     with pytest.raises(CompilationError, match="source of `g` is not available") as caught:
         locate(scope["g"])
     assert caught.value.code == "PTO-S001" and "linecache" in caught.value.hint
+
+
+def test_what_was_typed_at_the_prompt_is_found_in_the_history_of_the_line_editor(monkeypatch):
+    history = ["old session (", "import numpy", "def f(x):", "    return x - 1"]
+    editor = types.SimpleNamespace(
+        get_current_history_length=lambda: len(history), get_history_item=lambda k: history[k - 1]
+    )
+    monkeypatch.setitem(sys.modules, "readline", editor)
+    scope: dict[str, Any] = {"pto": pto, "pl": pl}
+
+    def typed(text):
+        history.extend(line for line in text.split("\n") if line)
+        exec(compile(text, "<stdin>", "single"), scope)
+
+    typed("def helper(v):\n    return v * 2\n")
+    typed("@pto.jit\ndef f(x):\n    return helper(x) + 1\n")
+    first = scope["f"]
+    typed("@pto.jit\ndef f(x):\n    return helper(x) + 2\n")
+    typed("g = [pto.jit(lambda x: x - 1), pto.jit(\n  lambda x: x - 2\n)]\n")
+    x = np.arange(3)
+    np.testing.assert_array_equal(first(x), [1, 3, 5])
+    np.testing.assert_array_equal(scope["f"](x), [2, 4, 6])
+    np.testing.assert_array_equal(scope["g"][0](x), [-1, 0, 1])
+    np.testing.assert_array_equal(scope["g"][1](x), [-2, -1, 0])
+    typed("@pto.jit\ndef wrong(x):\n    return x + undefined\n")
+    with pytest.raises(CompilationError) as caught:
+        scope["wrong"](x)
+    assert "<stdin-16>:3:16" in str(caught.value) and "    return x + undefined" in str(caught.value)
+    exec(compile("def lost(x):\n    return x + 5\n", "<stdin>", "exec"), scope)  # not in the history
+    with pytest.raises(CompilationError, match="source of `lost` is not available"):
+        locate(scope["lost"])
 
 
 def module(path, text):
