@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +22,12 @@ from pto_jit.targets import cpu
 
 if TYPE_CHECKING:
     from pto_jit.compiler import Stages
+
+
+making = threading.RLock()
+"""One program is made at a time: compilation runs under the interpreter lock anyway, and LLVM's context is one."""
+if hasattr(os, "register_at_fork"):  # no compilation is under way in a child, neither here nor inside LLVM
+    os.register_at_fork(before=making.acquire, after_in_parent=making.release, after_in_child=making.release)
 
 
 @mutable

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import sys
-import threading
 import types
 import warnings
 import weakref
@@ -20,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from pto_jit.arguments import Parameters
-from pto_jit.building import Built, build
+from pto_jit.building import Built, build, making
 from pto_jit.codegen.fingerprint import MISSING_NAME, Guard, fingerprint
 from pto_jit.config import config, log, on_change
 from pto_jit.errors import ArgumentError, TargetError
@@ -46,7 +44,6 @@ S = TypeVar("S")
 
 _WARN_AFTER = 64  # specialisations of one kernel
 _alive: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
-_making = threading.RLock()  # one specialisation is made at a time: compilation runs under the interpreter lock anyway
 
 
 class JitFunction(Dispatcher, Generic[P, R]):
@@ -141,7 +138,7 @@ class JitFunction(Dispatcher, Generic[P, R]):
                config.num_threads)  # fmt: skip
         kernel = self._kernels.get(key)
         if kernel is None:
-            with _making:
+            with making:
                 kernel = self._kernels.get(key)
                 if kernel is None:
                     identity = None if own.local or call.local else f"{self.__name__}|{own.digest}|{call.key!r}"
@@ -343,8 +340,6 @@ def _settings_changed() -> None:
 
 
 on_change(_settings_changed)
-if hasattr(os, "register_at_fork"):  # no compilation is under way in a child, neither here nor inside LLVM
-    os.register_at_fork(before=_making.acquire, after_in_parent=_making.release, after_in_child=_making.release)
 
 
 def _run_statement(frame: types.FrameType) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pto_jit import dtypes
-from pto_jit.building import Built, found_or_made
+from pto_jit.building import Built, found_or_made, making
 from pto_jit.compiled import write_files
 from pto_jit.compiler import Stages, compile_stages, lower_module, places_of_failure
 from pto_jit.config import config
@@ -46,8 +45,6 @@ from pto_jit.targets.cpu import CpuProgram
 
 if TYPE_CHECKING:
     from pto_jit.runtime.graph import TaskGraph
-
-_making = threading.RLock()
 
 
 class CompiledModule:
@@ -276,7 +273,7 @@ class CompiledFunction:
         key = (types, config.debug, config.num_threads)
         found = self._versions.get(key)
         if found is None:
-            with _making:
+            with making:
                 found = self._versions.get(key) or self._versions.setdefault(key, self._make(types))
         return found
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from pto_jit.building import Built
+from pto_jit.building import Built, making
 from pto_jit.cache import disk_cache
 from pto_jit.compiler import Stages, compile_stages
 from pto_jit.errors import PtoError
@@ -53,10 +53,12 @@ class Recorder:
 def recorder_of(built: Built, name: str, options: Options, stages: Callable[[], Stages]) -> Recorder:
     """The recording code that belongs to a version; `stages` makes its stages again when it came from disk."""
     if built.recorder is None:
-        made = built.stages or stages()
-        tasks = cpu.Tasks(named_functions(made.modules[PLACED]), recorded=True)
-        program, _ = compile_stages(made, options, disk_cache() if options.cache else None, tasks)
-        built.recorder = Recorder(name, Built(program, built.results, 0, "compiled", 0.0, made), options)
+        with making:
+            if built.recorder is None:  # nor another thread has made it meanwhile
+                made = built.stages or stages()
+                tasks = cpu.Tasks(named_functions(made.modules[PLACED]), recorded=True)
+                program, _ = compile_stages(made, options, disk_cache() if options.cache else None, tasks)
+                built.recorder = Recorder(name, Built(program, built.results, 0, "compiled", 0.0, made), options)
     return built.recorder
 
 

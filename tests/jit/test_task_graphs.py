@@ -3,11 +3,18 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
+from typing import Any
+
 import numpy as np
 import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
+from pto_jit import recording
+from pto_jit.targets.cpu.loading import LLVM_LOCK
 
 rng = np.random.default_rng(7)
 
@@ -305,3 +312,48 @@ def test_code_from_the_disk_cache_names_failed_tasks(tmp_path) -> None:
         assert again.task_graph(x, y, 5).num_tasks == 6
     finally:
         pto.config.cache_dir = previous
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_a_child_forked_while_a_graph_is_compiled_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLVM's lock was once taken in the parent at that moment, and so for ever in the child."""
+    begun = threading.Event()
+    compile_stages = recording.compile_stages
+
+    def slowly(*args: Any) -> Any:
+        with LLVM_LOCK:
+            begun.set()
+            time.sleep(0.1)
+        return compile_stages(*args)
+
+    @pto.jit(cache=False)
+    def doubled(x, y):
+        for k in pl.range(2):
+            scale_into(x[4 * k : 4 * k + 4, :], y[4 * k : 4 * k + 4, :], 2.0)
+
+    x = np.ones((8, 4), np.float32)
+    graphs: list[Any] = []
+    doubled(x, x.copy())
+    monkeypatch.setattr(recording, "compile_stages", slowly)
+    other = threading.Thread(target=lambda: graphs.append(doubled.task_graph(x, x.copy())))
+    other.start()
+    assert begun.wait(30)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            status = 0 if (pto.jit(cache=False)(lambda t: t + 1)(x) == 2).all() else 2
+        finally:
+            os._exit(status)
+    other.join()
+    ended, end = (0, 0), time.monotonic() + 30
+    while ended[0] == 0 and time.monotonic() < end:
+        time.sleep(0.01)
+        ended = os.waitpid(child, os.WNOHANG)
+    if ended[0] == 0:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        pytest.fail("the child waits for ever")
+    assert os.waitstatus_to_exitcode(ended[1]) == 0
+    assert graphs[0].num_tasks == 2
