@@ -14,6 +14,7 @@ from pto_jit.semantic.rules import infer
 from pto_jit.slotted import mutable
 from pto_jit.targets.ascend.accesses import walk
 from pto_jit.targets.ascend.cube import CubeWriter, has_products
+from pto_jit.targets.ascend.elements import take_elements
 from pto_jit.targets.ascend.form import Assignment, Declaration, KernelForm, Loop, Node
 from pto_jit.targets.ascend.groups import needs_group, write_group
 from pto_jit.targets.ascend.host import HostWriter
@@ -85,7 +86,7 @@ def write_kernel(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
     """The kernel of an in-core function, with room for the largest run-time extents that fit."""
     whole = func if has_products(func) else hoist_loads(func)
     for size in (16 * 1024, 8 * 1024, 4 * 1024, 2 * 1024):  # of a tile of several rows
-        func = whole if has_products(whole) else block_rows(whole, size)
+        func = whole if has_products(whole) else block_rows(take_elements(whole, size), size)
         facts = gather(func, dims)
         form, used = _attempt(func, facts, _TRIAL)
         if form.limits:

@@ -251,6 +251,12 @@ class TileWriter(KernelWriter):
         span, capacity, declared = self.shape(extents, typ, op.loc)
         for offset in offsets:
             self.not_negative(offset, op.loc)
+        if op.attr("inside"):
+            self._inside_of(tensor, offsets, declared[1], op.loc)
+            stride = 1 if rank == 1 else tensor.strides[-2]
+            value = self.destination(op.results[0])(tensor.dtype, span, capacity, declared)
+            self._transfer(value, tensor, self.pointer(tensor, offsets, op.loc), stride, op.loc, store=False)
+            return
         for axis in range(rank - 2):  # a place outside the tensor would be a tile without elements
             if self.clipped(tensor, axis, offsets[axis], 1) != 1:
                 raise unsupported("a load whose leading offsets may lie outside the tensor", op.loc,
@@ -274,6 +280,11 @@ class TileWriter(KernelWriter):
         if value.valid[0] == 0 or not (self.visible(value.valid[0]) and self.visible(value.valid[1])):
             raise unsupported("a tile whose valid extents change in a loop, used after it", op.loc,
                               "give it constant extents that divide the tensor's")  # fmt: skip
+        if op.attr("inside"):
+            self._inside_of(tensor, offsets, value.valid[1], op.loc)
+            stride = 1 if rank == 1 else tensor.strides[-2]
+            self._store(value, tensor, self.pointer(tensor, offsets, op.loc), value.valid, stride, op.loc)
+            return
         for axis in range(rank - 2):
             if self.clipped(tensor, axis, offsets[axis], 1) != 1:
                 raise unsupported("a store whose leading offsets may lie outside the tensor", op.loc,
@@ -291,6 +302,14 @@ class TileWriter(KernelWriter):
         self.nodes.append(node)
         with self.inside(node.then):
             self._store(value, tensor, pointer, (rows, columns), stride, op.loc)
+
+    def _inside_of(self, tensor: Tensor, offsets: tuple[Operand, ...], count: Size, loc: Loc) -> None:
+        """A line of elements lies inside a tensor, or the core stops."""
+        for axis, offset in enumerate(offsets):
+            length = count if axis == len(offsets) - 1 else 1
+            if self.clipped(tensor, axis, offset, length) != length:
+                end = total(self.size(offset), length)
+                self.nodes.append(Require(f"{text(end)} <= {text(tensor.extents[axis])}", loc))
 
     def _cut(self, valid: Size, tensor: Tensor, axis: int, offset: Operand) -> Size:
         """Valid elements that lie inside a tensor.

@@ -39,6 +39,7 @@ WRITTEN: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "vector_add": (elementwise.vector_add, (VECTOR,) * 3),
     "gelu_tanh": (elementwise.gelu_tanh, (MATRIX,) * 2),
     "gelu_erf": (elementwise.gelu_erf, (MATRIX,) * 2),
+    "stencil5": (grids.stencil5, (MATRIX,) * 2),
     "silu_mul": (elementwise.silu_mul, (ROWS,) * 3),
     "bias_relu": (elementwise.bias_relu, (MATRIX, VECTOR, MATRIX)),
     "softmax": (rows.softmax, (ROWS,) * 2),
@@ -57,7 +58,7 @@ WRITTEN: dict[str, tuple[Any, tuple[Any, ...]]] = {
 REFUSED: dict[str, tuple[Any, tuple[Any, ...], str]] = {
     "column_softmax": (reductions.column_softmax, (MATRIX,) * 2, "the ascend target does not do"),
     "vector_sum": (reductions.vector_sum, (VECTOR,) * 2, "sequential loop over elements"),
-    "stencil5": (grids.stencil5, (MATRIX,) * 2, "a store of single elements"),
+    "column_first_kept": (loops.column_first_kept, (MATRIX,) * 2, "sequential loop over elements"),
     "mandelbrot": (grids.mandelbrot, (VECTOR, VECTOR, pto.spec((None, None), pl.i32)), "assigned first in a branch"),
 }
 

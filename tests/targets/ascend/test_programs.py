@@ -11,7 +11,7 @@ import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
-from pto_jit.bench.kernels import attention, elementwise, matrix, rows
+from pto_jit.bench.kernels import attention, elementwise, grids, matrix, rows
 
 from .harness import SEEDS, Programs, needs_compiler, written
 
@@ -119,6 +119,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "matmul_bf16": (matrix.matmul_bf16, (pto.spec((None, None), pl.bf16),) * 3),
     "attention": (attention.attention_causal, (pto.spec((None, None, 64), pl.f32),) * 4),
     "weighted": (weighted, (pto.spec((None, 48), pl.f16), pto.spec((64, 48), pl.f16), MATRIX, MATRIX)),
+    "stencil5": (grids.stencil5, (MATRIX,) * 2),
     "functions": (functions, (pto.spec((None, 64), pl.f32),) * 2 + (pto.spec((8, None, 64), pl.f32),)),
     "bias_gelu": (matrix.matmul_bias_gelu, (MATRIX, MATRIX, VECTOR, MATRIX)),
 }  # fmt: skip
@@ -240,6 +241,14 @@ def test_a_product_and_what_is_done_with_it(programs: Programs) -> None:
     a, b, bias = numbers(70, 40), numbers(40, 150), numbers(150)
     wanted = gelu((a.astype(np.float64) @ b) * 40**-0.5 + bias)
     check(programs, "bias_gelu", {"c": wanted}, rtol=1e-5, a=a, b=b, bias=bias, c=numbers(70, 150))
+
+
+def test_elements_are_taken_in_lines(programs: Programs) -> None:
+    x, out = numbers(5, 4200), numbers(3, 4198)
+    near = x[:-2, 1:-1] + x[2:, 1:-1] + x[1:-1, :-2].astype(np.float64) + x[1:-1, 2:]
+    check(programs, "stencil5", {"out": 0.2 * (x[1:-1, 1:-1] + near)}, x=x, out=out)
+    with pytest.raises(RuntimeError, match="trap"):  # indices beyond a tensor
+        programs.run("stencil5", 0, x=x, out=numbers(3, 4199))
 
 
 @pytest.mark.parametrize(("heads", "length"), [(2, 130), (21, 1)])

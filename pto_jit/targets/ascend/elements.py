@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: MIT
+"""Parallel loops over elements as loops over tiles.
+
+A vector core has no use for single elements.  Where the iterations of an innermost loop are independent, and the
+elements they touch lie one after the other, a line of them is one tile.
+
+Before::
+
+    FOR %j:idx, 0:idx, %n:idx, 1:idx {kind=parallel}
+      %t0 = sadd %j, 1 : i64
+      %t1 = sgetelem %x[%i, %t0] : f32
+      %t2 = smul %t1, 2.0:f32 : f32
+      ssetelem %t2, %out[%i, %j]
+
+After, 4096 elements at a time::
+
+    FOR %j:idx, 0:idx, %n:idx, 4096:idx {kind=parallel}
+      %j_left = ssub %n, %j : i64
+      %j_count = smin %j_left, 4096 : i64
+      %t0 = sadd %j, 1 : i64
+      %t1 = tload %x[%i, %t0] [1, %j_count] {inside=true} : !pto.tile<1x?xf32>
+      %t2 = tmul %t1, 2.0:f32 : !pto.tile<1x?xf32>
+      tstore %t2, %out[%i, %j] {inside=true}
+
+`inside`: every element was indexed, so the tile is not cut at a border; the core stops if it lies beyond one.
+"""
+
+from __future__ import annotations
+
+from pto_jit.dtypes import i64
+from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Stmt, Var
+from pto_jit.ir.types import ScalarType, TileType
+from pto_jit.ir.walk import block_defs, defs, rewrite_block, statements
+from pto_jit.lower.axes import is_elementwise
+from pto_jit.slotted import replace
+from pto_jit.targets.cuda.nests import is_parallel, touches_tiles
+
+_INDEX = ScalarType(i64)
+_ELEMENT = 4
+
+
+def take_elements(func: Func, size: int) -> Func:
+    """Take lines of elements at a time; size: bytes of a tile, about."""
+    taken = block_defs(func.body) | {p.name for p in func.params}
+    counts: dict[str, int] = {}
+    for s in statements(func.body):
+        for v in defs(s):
+            counts[v.name] = counts.get(v.name, 0) + 1
+
+    def visit(stmt: Stmt) -> Block | None:
+        if not isinstance(stmt, For) or not is_parallel(stmt) or stmt.step != Const(1, _INDEX) or stmt.reductions:
+            return None
+        made = block_defs(stmt.body)
+        if any(counts.get(name, 1) > 1 for name in made):
+            return None
+        line = _Line(stmt, size // _ELEMENT, taken).written()
+        return None if line is None else (line,)
+
+    body = rewrite_block(func.body, visit)
+    if body is func.body:
+        return func
+    return replace(func, body=body)
+
+
+class _Line:
+    """One loop.  starts: numbers that grow by one from iteration to iteration; tiles: what there is one of for each."""
+
+    def __init__(self, loop: For, length: int, taken: set[str]) -> None:
+        self.loop, self.length, self.taken = loop, length, taken
+        self.starts = {loop.var.name}
+        self.tiles: dict[str, Var] = {}
+        self.body: list[Stmt] = []
+        self.extent: Operand = Const(length, _INDEX)
+
+    def written(self) -> For | None:
+        """The loop over tiles; None where it is none."""
+        loop = self.loop
+        whole = isinstance(loop.start, Const) and isinstance(loop.stop, Const) and not (
+            int(loop.stop.value) - int(loop.start.value)) % self.length  # fmt: skip
+        if not whole:
+            left, count = self._fresh(f"{loop.var.name}_left"), self._fresh(f"{loop.var.name}_count")
+            size = Const(self.length, _INDEX)
+            self.body += [
+                Op("sub", (left,), (loop.stop, loop.var), (), (), loop.loc),
+                Op("min", (count,), (left, size), (), (), loop.loc),
+            ]
+            self.extent = count
+        for s in loop.body:
+            if not isinstance(s, Op) or touches_tiles(s) or not self._operation(s):
+                return None
+        if not any(isinstance(s, Op) and s.op == "store" for s in self.body):
+            return None
+        return replace(loop, step=Const(self.length, _INDEX), body=tuple(self.body))
+
+    def _fresh(self, wish: str) -> Var:
+        name, count = wish, 2
+        while name in self.taken:
+            name, count = f"{wish}.{count}", count + 1
+        self.taken.add(name)
+        return Var(name, _INDEX)
+
+    def _operation(self, op: Op) -> bool:
+        """Write one operation; whether it is one that can be."""
+        named = {a.name for a in op.args if isinstance(a, Var)}
+        if op.op in ("getelem", "setelem"):
+            first = 1 if op.op == "getelem" else 2
+            *outer, last = op.args[first:]
+            along = isinstance(last, Var) and last.name in self.starts
+            inner = {a.name for a in outer if isinstance(a, Var)}
+            if inner & (self.starts | self.tiles.keys()) or (isinstance(last, Var) and last.name in self.tiles):
+                return False
+            return self._element(op, first, along)
+        if not is_elementwise(op):
+            return False
+        if named & self.tiles.keys():
+            if named & self.starts:
+                return False
+            args = tuple(self.tiles.get(a.name, a) if isinstance(a, Var) else a for a in op.args)
+            self.body.append(replace(op, args=args, results=(self._tile(op.results[0], 2),)))
+            return True
+        if named & self.starts:
+            steady = [a for a in op.args if not (isinstance(a, Var) and a.name in self.starts)]
+            moves = op.op == "add" or (op.op == "sub" and op.args[1] in steady)
+            if not moves or len(steady) != 1 or op.results[0].type != _INDEX:
+                return False
+            self.starts.add(op.results[0].name)
+        self.body.append(op)
+        return True
+
+    def _element(self, op: Op, first: int, along: bool) -> bool:
+        indices = op.args[first:]
+        inside = (("inside", True),)
+        if op.op == "getelem":
+            if not along:
+                self.body.append(op)
+                return True
+            extents = (*(Const(1, _INDEX) for _ in indices[:-1]), self.extent)
+            result = self._tile(op.results[0], len(indices))
+            self.body.append(Op("load", (result,), (op.args[0], *indices, *extents), inside, (), op.loc))
+            return True
+        if not along:
+            return False
+        value = op.args[0]
+        tile = self.tiles.get(value.name) if isinstance(value, Var) else None
+        if tile is None:  # the same number everywhere
+            if isinstance(value, Var) and value.name in self.starts:
+                return False
+            tile = Var(self._fresh("line").name, self._type(value.type.dtype, 2))
+            self.body.append(Op("full", (tile,), (value, Const(1, _INDEX), self.extent), (), (), op.loc))
+        self.body.append(Op("store", (), (tile, op.args[1], *indices), inside, (), op.loc))
+        return True
+
+    def _type(self, dtype: object, rank: int) -> TileType:
+        last = self.length if isinstance(self.extent, Const) else None
+        return TileType(dtype, (*(1 for _ in range(rank - 1)), last))  # type: ignore[arg-type]
+
+    def _tile(self, var: Var, rank: int) -> Var:
+        out = self.tiles[var.name] = Var(var.name, self._type(var.type.dtype, rank))  # type: ignore[union-attr]
+        return out
+
