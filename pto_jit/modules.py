@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -336,6 +336,13 @@ class CompiledFunction:
     def write(self, directory: str | Path) -> list[Path]:
         """Write `sources` into `directory`; returns the paths."""
         return write_files(self.sources, directory)
+
+    def library(self, directory: str | Path, kind: Literal["static", "shared"] = "static") -> list[Path]:
+        """As `Compiled.library`, for the types that the function declares."""
+        from pto_jit.aot import cpu_library
+
+        version = self._version()
+        return cpu_library(version.stages(), version.built.program.written, self._options, directory, kind)
 
     @property
     def decisions(self) -> list[Decision]:

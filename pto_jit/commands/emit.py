@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Write the sources of a kernel for a target: FILE.py:FUNCTION with the kinds of its arguments.
+"""Write the sources of a kernel for a target: FILE.py:FUNCTION with the kinds of its arguments; or of a module.
 
 A tensor is given by its extents and dtype, x=?x64xf32 (`?`: known when it runs), a compile-time argument by its value,
 block=64, and a number that is passed when it runs by any value of its kind, n=1 or s=1.0. Arguments whose annotations
-say that much need not be given. The files go to OUT/output_<target>/<module>/.
+say that much need not be given. A module is FILE.pto or FILE.py:NAME of a PTOModule, which declare their types; what is
+written is its entry, or the function of FILE.pto:FUNCTION. The files go to OUT/output_<target>/<module>/.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _TENSOR = re.compile(r"((?:\d+|\?)x)*(\w+)", re.ASCII)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("kernel", metavar="FILE.py:FUNCTION", help="the kernel")
+    parser.add_argument("kernel", metavar="FILE.py:FUNCTION", help="the kernel; or FILE.pto, FILE.pto:FUNCTION")
     parser.add_argument("arguments", nargs="*", type=name_and_value, metavar="NAME=KIND",
                         help="x=?x64xf32 (a tensor), block=64, s=1.0 (numbers)")  # fmt: skip
     parser.add_argument("--target", default="c", help="what to write for (default: c)")
@@ -39,17 +40,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     path, _, name = given.kernel.rpartition(":")
+    if not path and name.endswith(".pto"):
+        path, name = name, ""
     if not path:
         raise _error(f"{given.kernel!r} is not FILE.py:FUNCTION", f"as {given.kernel or 'kernels.py'}:softmax")
-    kernel = _find(Path(path), name)
-    values = _values(kernel, given.arguments)
     options = {"target": given.target, "debug": given.debug, "fastmath": given.fastmath}
-    taken = next((n for n in options if n in values), None)
-    if taken is not None:
-        raise _error(f"`{name}` has a parameter `{taken}`, which is an option of compilations, too", "rename it")
-    compiled = kernel.compile(**values, **options)
-    label = _DIRECTORIES.get(given.target, f"output_{given.target}")
-    directory = Path(given.out, label, re.sub(r"\W", "_", compiled.name))
+    if path.endswith(".pto"):
+        label, compiled = _of_text(path, name, given, options)
+    else:
+        found = _find(Path(path), name)
+        if hasattr(found, "__pto_jit__"):
+            label, compiled = _of_kernel(found, name, given, options)
+        else:
+            label, compiled = _of_module(found, given, options)
+    output = _DIRECTORIES.get(given.target, f"output_{given.target}")
+    directory = Path(given.out, output, re.sub(r"\W", "_", label))
     paths = compiled.write(directory)
     if given.library:
         paths += compiled.library(directory, given.library)
@@ -58,8 +63,40 @@ def run(given: argparse.Namespace) -> int:
     return 0
 
 
+def _of_kernel(kernel: Any, name: str, given: argparse.Namespace, options: dict[str, Any]) -> tuple[str, Any]:
+    """The name of a kernel's directory, and what is to be written."""
+    values = _values(kernel, given.arguments)
+    taken = next((n for n in options if n in values), None)
+    if taken is not None:
+        raise _error(f"`{name}` has a parameter `{taken}`, which is an option of compilations, too", "rename it")
+    compiled = kernel.compile(**values, **options)
+    return compiled.name, compiled
+
+
+def _of_module(
+    module: Any, given: argparse.Namespace, options: dict[str, Any], function: str = ""
+) -> tuple[str, Any]:  # fmt: skip
+    """The same of a module: its entry, or the function that is named."""
+    if given.arguments:
+        name = given.arguments[0][0]
+        raise _error(f"`{name}` is given, and functions of modules declare their types", "leave it out")
+    compiled = module.compile(**options)
+    if function and function not in compiled.functions:
+        raise _error(f"the module has no function `{function}`", f"its functions are {', '.join(compiled.functions)}")
+    return module.name, compiled[function] if function else compiled.entry
+
+
+def _of_text(path: str, function: str, given: argparse.Namespace, options: dict[str, Any]) -> tuple[str, Any]:
+    """The same of a `.pto` file."""
+    from pto_jit.assembly import load_pto
+
+    if not Path(path).is_file():
+        raise _error(f"there is no file {path}", "give the path of a .pto file")
+    return _of_module(load_pto(path), given, options, function)
+
+
 def _find(path: Path, name: str) -> Any:
-    """The kernel of that name in a Python file, which is run as a module."""
+    """The kernel or module of that name in a Python file, which is run as a module."""
     if not path.is_file():
         raise _error(f"there is no file {path}", "give the path of a Python file")
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -78,7 +115,7 @@ def _find(path: Path, name: str) -> Any:
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)
-    if not hasattr(found, "__pto_jit__"):
+    if not hasattr(found, "__pto_jit__") and not (hasattr(found, "to_pto") and hasattr(found, "compile")):
         kernels = [n for n, value in vars(module).items() if hasattr(value, "__pto_jit__")]
         raise _error(f"{path} has no kernel `{name}`", f"its kernels are {', '.join(kernels) or 'none'}")
     return found

@@ -60,6 +60,43 @@ def test_a_kernel_is_written_for_a_target(
     )
 
 
+MODULE = """
+func @twice(%x: !pto.memref<gm,8x8,f32>, %y: !pto.memref<gm,8x8,f32>) {
+  %t = tload %x[0, 0] [8, 8] : !pto.tile<8x8xf32>
+  %t = tadd %t, %t : !pto.tile<8x8xf32>
+  tstore %t, %y[0, 0]
+  return
+}
+"""
+
+
+def test_modules_are_written_from_their_text_and_from_python(file: Path) -> None:
+    Path("doubling.pto").write_text(f"// PTO Module: doubling\n{MODULE}")
+    assert main(["emit", "doubling.pto", "--target", "neon"]) == 0
+    assert "vaddq_f32" in Path("output_arm64/doubling/twice.c").read_text()
+    assert main(["emit", "doubling.pto:twice", "--target", "cuda"]) == 0
+    assert Path("output_cuda/doubling/twice.cu").is_file()
+    file.write_text(f"import pto_jit\nm = pto_jit.parse_pto({MODULE!r})\n")
+    assert main(["emit", "kernels.py:m", "--target", "c", "--out", "build"]) == 0
+    assert list(Path("build/output_c").glob("*/twice.c"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing.pto"], "there is no file nothing.pto"),
+        (["doubling.pto:thrice"], "has no function `thrice`\nhelp: its functions are twice"),
+        (["doubling.pto", "x=1"], "functions of modules declare their types"),
+    ],
+)
+def test_what_is_wrong_with_a_module_is_said(
+    arguments: list[str], message: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (file.parent / "doubling.pto").write_text(MODULE)
+    assert main(["emit", *arguments]) == 1
+    assert message in capsys.readouterr().err
+
+
 def test_annotations_and_values_say_what_arguments_are(file: Path) -> None:
     assert main(["emit", "kernels.py:scaled"]) == 0
     text = Path("output_c/scaled/scaled.pto").read_text()
