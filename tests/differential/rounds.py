@@ -15,10 +15,14 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 
-from tests.differential import compare, kernels, nests
+from tests.differential import compare, groups, kernels, nests
 
 DEFAULT = 600
-GENERATORS: dict[str, Callable[[int], compare.Kernel]] = {"kernels": kernels.generate, "nests": nests.generate}
+GENERATORS: dict[str, Callable[[int], compare.Kernel]] = {
+    "groups": groups.generate,
+    "kernels": kernels.generate,
+    "nests": nests.generate,
+}
 
 
 def share(count: int) -> int:
