@@ -83,14 +83,17 @@ class Inferred:
 
 @frozen
 class _Inequality:
-    """`form >= 0`, for one end of one dimension of a read; `guards` are forms that are >= 0 where the read happens."""
+    """`form >= 0`, for one end of one dimension of a read.
+
+    guards: None where the read always happens, else forms that are >= 0 where it does.
+    """
 
     form: Expr
     tensor: Tensor
     read: Read
     axis: int
     upper: bool
-    guards: tuple[Expr, ...]
+    guards: tuple[Expr, ...] | None
 
     def names(self, scope: Scope) -> list[str]:
         return [n for n in self.form.names() if n in self.indices(scope)]
@@ -115,7 +118,7 @@ def infer(s: nodes.Statement, scope: Scope, typing: Typing) -> Inferred:
     box = {r.name: _range(r, scope, typing) for r in s.ranges}
     given = frozenset(box)
     _check_used(s, scope, found)
-    pending = [i for e in (*s.exists, s.value) for i in _inequalities(e, scope, ())]
+    pending = [i for e in (*s.exists, s.value) for i in _inequalities(e, scope, None)]
     target = scope.tensors.get(s.target)
     own = [] if target is None or target.extents is None else _of_target(s, target, scope)
     state = _State(box, [])
@@ -214,11 +217,11 @@ def _check_used(s: nodes.Statement, scope: Scope, found: dict[str, Loc]) -> None
 # -- inequalities -------------------------------------------------------------------------------------------------
 
 
-def _inequalities(e: Expression, scope: Scope, guards: tuple[Expr, ...]) -> Iterator[_Inequality]:
+def _inequalities(e: Expression, scope: Scope, guards: tuple[Expr, ...] | None) -> Iterator[_Inequality]:
     if isinstance(e, Select):
         yield from _inequalities(e.condition, scope, guards)
-        yield from _inequalities(e.yes, scope, (*guards, *facts(e.condition, scope, True)))
-        yield from _inequalities(e.no, scope, (*guards, *facts(e.condition, scope, False)))
+        yield from _inequalities(e.yes, scope, (*(guards or ()), *facts(e.condition, scope, True)))
+        yield from _inequalities(e.no, scope, (*(guards or ()), *facts(e.condition, scope, False)))
         return
     if isinstance(e, Pad):  # what is outside is the value; what the subscripts read is not padded
         for child in (*e.read.subscripts, e.value):
@@ -230,7 +233,9 @@ def _inequalities(e: Expression, scope: Scope, guards: tuple[Expr, ...]) -> Iter
         yield from _inequalities(child, scope, guards)
 
 
-def _of_read(e: Read, tensor: Tensor, scope: Scope, guards: tuple[Expr, ...]) -> Iterator[_Inequality]:
+def _of_read(
+    e: Read, tensor: Tensor, scope: Scope, guards: tuple[Expr, ...] | None
+) -> Iterator[_Inequality]:
     assert tensor.extents is not None
     for axis, subscript in enumerate(e.subscripts):
         form = symbolic(subscript, scope) - tensor.lows[axis]
@@ -240,7 +245,7 @@ def _of_read(e: Read, tensor: Tensor, scope: Scope, guards: tuple[Expr, ...]) ->
 
 def _of_target(s: nodes.Statement, target: Tensor, scope: Scope) -> list[_Inequality]:
     read = Read(s.target, tuple(nodes.Name(i, s.target_loc) for i in s.indices), s.target_loc)
-    return list(_of_read(read, target, scope, ()))
+    return list(_of_read(read, target, scope, None))
 
 
 _OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
@@ -259,10 +264,15 @@ def facts(condition: Expression, scope: Scope, holds: bool) -> tuple[Expr, ...]:
     if op not in ("<", "<=", ">", ">=", "=="):
         return ()
     a, b = symbolic(left, scope), symbolic(right, scope)
-    if not (a.known and b.known):
+    if not all(form.known or _is_element(e) for form, e in ((a, left), (b, right))):
         return ()
     forms = {"<": (b - a - 1,), "<=": (b - a,), ">": (a - b - 1,), ">=": (a - b,), "==": (a - b, b - a)}
     return forms[op]
+
+
+def _is_element(e: Expression) -> bool:
+    """Whether an expression is an element of a tensor, or one converted: nothing that could wrap."""
+    return isinstance(e, Read) or (isinstance(e, nodes.Cast) and e.dtype.bits >= 32 and _is_element(e.operand))
 
 
 def _admit(state: _State, inequalities: Sequence[_Inequality], scope: Scope) -> None:
@@ -331,9 +341,13 @@ def _left(state: _State, scope: Scope) -> tuple[list[Precondition], bool]:
         made = _precondition(inequality, state)
         if made is None:
             continue
-        if any(_implied(inequality.form, guard, state) for guard in inequality.guards):
+        if any(_implied(inequality.form, guard, state) for guard in inequality.guards or ()):
             guarded = True
-        elif made.text not in seen:
+            continue
+        guarded = guarded or (inequality.guards is not None and made.kind == "value")
+        if gaps := _gaps(inequality, state):
+            made, guarded = _or_guarded(made, gaps), True
+        if made.text not in seen:
             if made.condition is not None and made.condition.value is not None:
                 what = made.text.split(": ", 1)[1].split(" for all")[0]
                 raise scope.error(
@@ -377,6 +391,20 @@ def _implied(form: Expr, guard: Expr, state: _State) -> bool:
         return at_least_zero(least(gap, state.box))
     except NotLinear:
         return at_least_zero(gap)
+
+
+def _gaps(i: _Inequality, state: _State) -> list[Expr]:
+    """Conditions on sizes under which a guard keeps a read inside: what is left of it where the indices cancel."""
+    gaps = [i.form - guard for guard in i.guards or ()]
+    return [g for g in gaps if g.known and not g.names() & state.box.keys() and g.value is None]
+
+
+def _or_guarded(p: Precondition, gaps: list[Expr]) -> Precondition:
+    """The precondition, or one of these conditions on sizes."""
+    either = gaps if p.condition is None else [p.condition, *gaps]
+    text = p.text if p.condition is not None else f"{p.text}, which a guard makes certain if"
+    text += (" or " if p.condition is not None else " ") + " or ".join(map(_needed, gaps))
+    return Precondition("shape", text, p.access, p.loc, maximum(either), size=p.size)
 
 
 def _needed(worst: Expr) -> str:

@@ -429,14 +429,6 @@ def permute(I: pl.f32["B", "N"], Idx: pl.i32["N"]):
     return O
 
 
-@operator("""def perforated(float(N, C, H) I, int32(N, L) idx, float(O, C, KH) K) -> (R) {
-    R(n, o, l) +=! I(n, r_c, idx(n, l) + r_kh) * K(o, r_c, r_kh)
-}""", I=(2, 5, 9), idx=ints(6, 2, 4), K=(3, 5, 3))  # fmt: skip
-def perforated(I: pl.f32["N", "C", "H"], idx: pl.i32["N", "L"], K: pl.f32["O", "C", "KH"]):
-    R[n, o, l] = pl.sum(I[n, r_c, idx[n, l] + r_kh] * K[o, r_c, r_kh])
-    return R
-
-
 @operator("""def masked(float(H, W) I, uint8(P, Q) mask, float(KH, KW) K) -> (O) {
     O(h, w) +=! (mask(h, w) == 0) ? float(0) : I(h + kh, w + kw) * K(kh, kw)
 }""", I=(7, 8), mask=ints(1, 5, 6), K=(3, 3))  # fmt: skip

@@ -44,7 +44,7 @@ def test_any_text_that_fits_the_grammar_is_a_definition_or_our_error() -> None:
         text = random_text(rng)
         try:
             c: Any = pto.comprehension(text)
-            str(c.infer()), c.explain(), c.loops()
+            assert str(c.infer()) and c.explain() and c.loops()
             names = sorted({s for p in c.definition.parameters for s in p.sizes if isinstance(s, str)})
             sizes = {s: rng.randint(1, 5) for s in names}
             shapes = {p.name: tuple(sizes.get(s, s) for s in p.sizes) for p in c.definition.parameters if p.sizes}

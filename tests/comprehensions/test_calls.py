@@ -147,6 +147,85 @@ def test_values_outside_are_found_with_debug() -> None:
         checked(b, np.array([0, -1], np.int32))
 
 
+def test_what_a_condition_does_not_choose_is_not_read() -> None:
+    x, far = np.arange(1, 6, dtype=np.float32), np.array([0, 4, -(2**31), 2**31 - 1, 5], np.int32)
+    wanted = [1, 5, 0.5, 0.5, 0.5]
+    for debug in (False, True):
+        safe = "def f(float(N) X, int32(K) C) -> (A) { A(i) = (C(i) < N && 0 <= C(i)) ? X(C(i)) : 0.5 }"
+        np.testing.assert_array_equal(pto.comprehension(safe, debug=debug)(x, far), wanted)
+        flag = "def f(float(N) X, int32(K) C, bool(K) F) -> (A) { A(i) = F(i) ? X(C(i)) : 0.5 }"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            chosen = (far >= 0) & (far < 5)
+            np.testing.assert_array_equal(pto.comprehension(flag, debug=debug)(x, far, chosen), wanted)
+    later = pto.comprehension("def f(float(N) X, float(M) Y) -> (A) { A(i) = (i < M) ? X(i) : 0.0 where i in 0:6 }")
+    np.testing.assert_array_equal(later(x, x[:3]), [1, 2, 3, 0, 0, 0])
+    with pytest.raises(pto.ShapeError, match=r"6 <= N or M <= N.*M = 5, N = 3"):
+        later(x[:3], x)
+
+
+def test_every_assignment_in_both_forms() -> None:
+    x, start = np.array([[1, 2, 3], [4, 5, 7]], np.float32), np.array([9, 2], np.float32)
+
+    @pto.comprehension
+    def given(S: pl.f32["N"], P: pl.f32["N"], L: pl.f32["N"], H: pl.f32["N"], X: pl.f32["N", "M"]):
+        S[i] += X[i, j]
+        P[i] *= X[i, j]
+        L[i] = pl.min(X[i, j], init=L[i])
+        H[i] = pl.max(X[i, j], init=H[i])
+        A[i, j] = X[i, j]
+        s[i] = pl.sum(X[i, j])
+        p[i] = pl.prod(X[i, j])
+        l[i] = pl.min(X[i, j])
+        h[i] = pl.max(X[i, j])
+        c[i] = pl.max(S[i] * 2)
+        return S, P, L, H, A, s, p, l, h, c
+
+    text = pto.comprehension("""def given(float(N) S, float(N) P, float(N) L, float(N) H, float(N, M) X)
+            -> (S, P, L, H, A, s, p, l, h, c) {
+        S(i) += X(i, j)  P(i) *= X(i, j)  L(i) min= X(i, j)  H(i) max= X(i, j)
+        A(i, j) = X(i, j)  s(i) +=! X(i, j)  p(i) *=! X(i, j)  l(i) min=! X(i, j)  h(i) max=! X(i, j)
+        c(i) max=! S(i) * 2  # nothing is reduced: this is `=`
+    }""")
+    assert text.definition == given.definition
+    for c in (text, given):
+        found = c(*(start.copy() for _ in range(4)), x)
+        wanted = [start + x.sum(1), start * x.prod(1), [1, 2], [9, 7], x, x.sum(1), x.prod(1), [1, 4], [3, 7],
+                  2 * (start + x.sum(1))]  # fmt: skip
+        for a, b in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_arrays_of_other_libraries_and_lists_of_numbers() -> None:
+    class Exported:
+        """An array that others see through DLPack alone."""
+
+        def __init__(self, array: np.ndarray) -> None:
+            self.array, self.shape, self.dtype = array, array.shape, array.dtype
+
+        def __dlpack__(self, **given: Any) -> Any:
+            return self.array.__dlpack__(**given)
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return self.array.__dlpack_device__()
+
+    matmul = pto.comprehension(MATMUL)
+    a, b = array(4, 5), array(5, 6)
+    for x, y in ((Exported(a), Exported(b)), (memoryview(a), b)):  # type: ignore[arg-type]
+        for _ in range(2):
+            np.testing.assert_allclose(matmul(x, y), a @ b, rtol=1e-5, atol=1e-5)
+    made = np.zeros((4, 6), np.float32)
+    assert matmul(Exported(a), b, out=made) is made
+    np.testing.assert_allclose(made, a @ b, rtol=1e-5, atol=1e-5)
+
+
+def test_reductions_have_the_same_bits_on_any_number_of_threads() -> None:
+    x = array(300, 700)
+    text = "def f(float(M, N) X) -> (S, C, T) { S(m) +=! X(m, n) C(n) +=! X(m, n) T +=! X(m, n) * X(m, n) }"
+    one, two = (pto.comprehension(text, num_threads=n)(x) for n in (1, 2))
+    assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+
+
 def test_strides_windows_and_functions_from_outside() -> None:
     strided = pto.comprehension("def f(float(N) X, int32 S, int32 K) -> (A) { A(i) +=! X(S*i + k) where k in 0:K }")
     x = array(11)

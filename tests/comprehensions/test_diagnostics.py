@@ -155,8 +155,82 @@ def wrong_forms() -> list[tuple[Any, str, str]]:
         y[i] = pl.max(x[i, j], init=z[i])
         return y
 
+    def unsolved(x: pl.f32["N"]):
+        y[i, j] = pl.sum(x[i + j])
+        return y
+
+    def empty(x: pl.f32[3], w: pl.f32[4]):
+        y[i] = pl.sum(x[i + t] * w[t])
+        return y
+
+    def unused(x: pl.f32["N"], c: pl.f32):
+        y[i] = c
+        return y
+
+    def unreduced(x: pl.f32["N", "M"]):
+        y[i] = x[i, j]
+        return y
+
+    def immutable(x: pl.f32["N"]):
+        x[i] = 1.0
+        y[i] = x[i]
+        return y
+
+    def undefined(x: pl.f32["N"]):
+        y[i] = z[i]
+        return y
+
+    def ranks(x: pl.f32["N"]):
+        y[i] = x[i, i]
+        return y
+
+    def floating(x: pl.f32["N"], w: pl.f32["M"]):
+        y[i] = x[w[i]]
+        return y
+
+    def read_in_range(x: pl.f32["N"], w: pl.i32["M"]):
+        i = pl.axis(0, w[0])
+        y[i] = x[i]
+        return y
+
+    def uninitialised(x: pl.f32["N"]):
+        y[i] += x[i]
+        return y
+
+    def narrow(x: pl.f64["N"], y: pl.f32["N"]):
+        y[i] = x[i]
+        return y
+
+    def unwritten(x: pl.f32["N"]):
+        y[i] = x[i]
+        return z
+
+    def ordered(x: pl.f32["N"]):
+        y[i] = x[i]
+        i = pl.axis(1, N)
+        y[i] = y[i - 1]
+        return y
+
+    def twice(x: pl.f32["N"]):
+        y[i, i] = x[i]
+        return y
+
+    def outside(x: pl.f32["N"]):
+        i = pl.axis(0, N)
+        y[i] = x[i - 2]
+        return y
+
+    def too_large(x: pl.i8["N"]):
+        y[i] = x[i] * 1000
+        return y
+
     assert k
-    return [(slices, "R080", "i:2"), (loops, "R069", "for"), (untyped, "R066", "x"), (nested, "R083", "pl.sum(x[j])"),
+    semantic = [(unsolved, "R010", "y[i, j]"), (empty, "R011", "x[i + t]"), (unused, "R012", "y[i]"), (unreduced, "R013", "j]"),
+                (immutable, "R014", "x[i]"), (undefined, "R015", "z[i]"), (ranks, "R016", "x[i, i]"), (floating, "R017", "w[i]"),
+                (read_in_range, "R018", "w[0]"), (uninitialised, "R019", "y[i]"), (narrow, "R020", "x[i]"),
+                (unwritten, "R025", "z"), (ordered, "R029", "y[i - 1]"), (twice, "R034", "y[i, i]"),
+                (outside, "R042", "x[i - 2]"), (too_large, "T012", "1000")]  # fmt: skip
+    return semantic + [(slices, "R080", "i:2"), (loops, "R069", "for"), (untyped, "R066", "x"), (nested, "R083", "pl.sum(x[j])"),
             (around, "R082", "k"), (unknown, "R030", "nothing"), (nowhere, "R063", "def"), (computed, "R076", "2 * i"),
             (tiles, "R030", "pl.sort(x[i])"), (other_init, "R078", "z[i]")]  # fmt: skip
 
@@ -173,6 +247,8 @@ def test_a_wrong_function(fn: Any, code: str, marked: str) -> None:
 
     line = Path(__file__).read_text().splitlines()[error.lineno - 1]
     assert line[error.col_offset :].startswith(marked), str(error)
+    if code in ("R010", "R012"):
+        assert "pl.axis(0, ...)" in error.hint
 
 
 def test_sizes_that_disagree_name_both_places() -> None:

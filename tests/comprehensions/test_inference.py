@@ -67,6 +67,25 @@ def test_sizes_make_numbers() -> None:
     assert found.shapes == {"A": (3, 5)} and found.origins == {"A": (0, 0)} and not found.preconditions
 
 
+def test_each_statement_has_its_own_ranges_and_rounds() -> None:
+    c = pto.comprehension("""def f(float(N) X, float(M) Y, int32 s) -> (A, B) {
+        A(i) = X(i)
+        B(i) = Y(i + k) where k in s:s + 1
+    }""".replace("B(i) =", "B(i) +=!"))
+    found = c.infer()
+    first, second = found.statements
+    assert (first.target, second.target) == ("A", "B") and first.ranges.keys() == {"i"}
+    assert str(first.ranges["i"][1]) == "N" and str(second.ranges["i"][1]) == "M - s"
+    assert found.ranges == {**first.ranges, **second.ranges}  # of the last statement that has the index
+    assert [list(r.solved) for r in second.rounds] == [["i"]] and found.rounds == [*first.rounds, *second.rounds]
+    known = c.infer(X=(5,), Y=(9,), s=2)
+    assert known.ranges == {"i": (-2, 7), "k": (2, 3)} and known.origins == {"A": (0,), "B": (-2,)}
+    assert known.shapes == {"A": (5,), "B": (9,)}
+    with pytest.raises(pto.ArgumentError, match="nothing says how large `s` is"):
+        c.infer(X=(5,), Y=(9,))
+    assert c.infer().ranges["i"][1].evaluate(M=9, s=2) == 7
+
+
 def test_a_precondition_on_shapes_is_proven_or_checked() -> None:
     c = comprehension("float(I) B, float(J) D, float(L) C", "A(i, j) = B(i) * C(i + j) * D(j)")
     (condition,) = c.infer().preconditions
@@ -83,6 +102,15 @@ def test_a_guard_discharges_a_precondition() -> None:
         comprehension("float(N) X", "A(i) = X(i - 2) where i in 0:N")
     guarded = comprehension("float(N) X", "A(i) = (i >= 2) ? X(i - 2) : 0.0 where i in 0:N").infer()
     assert not guarded.preconditions
+    # A guard by another size leaves a condition on sizes, one by the element itself none.
+    either = comprehension("float(N) X, float(M) Y", "A(i) = (i < M) ? X(i) : 0.0 where i in 0:9").infer().preconditions
+    assert [str(p) for p in either] == ["X(i): i < N for all indices, so 9 <= N or M <= N"]
+    c = comprehension("float(N) X, int32(K) C", "A(i) = (C(i) < N && C(i) >= 0) ? X(C(i)) : 0.5")
+    assert not c.infer().preconditions
+    half = comprehension("float(N) X, int32(K) C", "A(i) = (C(i) < N) ? X(C(i)) : 0.5").infer().preconditions
+    assert [str(p) for p in half] == ["X(C(i)): C(i) >= 0"]
+    wrapping = comprehension("float(N) X, int32(K) C", "A(i) = (C(i)*2 < N && C(i) >= 0) ? X(C(i)*2) : 0.5").infer()
+    assert len(wrapping.preconditions) == 2  # in 32 bits the product may be small again
 
 
 def test_values_are_not_checked_unless_clamped() -> None:

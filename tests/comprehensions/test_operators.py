@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pto_jit as pto
-from tests.comprehensions.operators import OPERATORS
+from tests.comprehensions.examples import OPERATORS
 from tests.comprehensions.oracle import check
 
 

@@ -16,7 +16,7 @@ import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
-from tests.comprehensions.operators import OPERATORS
+from tests.comprehensions.examples import OPERATORS
 from tests.comprehensions.test_operators import arguments
 
 
@@ -40,7 +40,7 @@ def kernel_of(fn: Any, text: str) -> tuple[Any, list[str]]:
     for p in c.definition.parameters:
         sizes.update({s: f"{p.name}.shape[{k}]" for k, s in enumerate(p.sizes) if isinstance(s, str) and s not in sizes})
     lines += [f"    {s} = {e}" for s, e in sizes.items() if s in used]
-    indices = sorted(used - declared - {*parameters, *written, *sizes, "pl", "min", "max"})
+    indices = sorted(used - declared - {*parameters, *written, *sizes, "pl", "min", "max", "abs"})
     lines += [f"    {i} = pl.axis()" for i in indices]
     lines += ["    " + ast.unparse(s).replace("\n", "\n    ") for s in node.body if not isinstance(s, ast.Return)]
     source = "\n".join(["import pto_jit as pto", "import pto_jit.language as pl", "@pto.jit", *lines]) + "\n"

@@ -12,7 +12,7 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.device_kernel import emulate
-from tests.comprehensions.operators import OPERATORS
+from tests.comprehensions.examples import OPERATORS
 from tests.comprehensions.test_operators import arguments
 
 BY_NAME = {name: (text, given) for name, text, _, given in OPERATORS}

@@ -10,6 +10,7 @@ import pytest
 
 import pto_jit as pto
 from pto_jit.comprehensions.spelling import spelled
+from pto_jit.comprehensions.text import TYPES, parse
 from tests.comprehensions.operators import OPERATORS
 
 
@@ -29,10 +30,25 @@ def value(text: str) -> str:
         ("!(X(i) > 0) ? 1.5e3 : .5", "!(X(i) > 0) ? 1500.0 : 0.5"),
         ("max(min(X(i), 1), 0)", "maximum(minimum(X(i), 1), 0)"),
         ("float(N) + X.0 + X(i)", "f32(N) + X.0 + X(i)"),
+        ("X(i) / 2 % 3 * Y(i)", "X(i)/2%3*Y(i)"),
+        ("X(i) / (2 % 3)", "X(i)/(2%3)"),
+        ("1 - X(i) - Y(i)", "1 - X(i) - Y(i)"),
+        ("!X(i) == -Y(i)", "!X(i) == -Y(i)"),
+        ("1e3 * X(i) + 1.", "1000.0*X(i) + 1.0"),
+        ("(X(i) > 0 ? 1 : 2) > 0 ? 3 : 4", "(X(i) > 0 ? 1 : 2) > 0 ? 3 : 4"),
     ],
 )
 def test_precedence(text: str, same: str) -> None:
     assert value(text) == same
+
+
+def test_types_and_literals() -> None:
+    for name, dtype in TYPES.items():
+        (definition,) = parse(f"def f({name}(N) X, {name} s) -> ({name}(N) A) {{ A(i) = {name}(X(i)) }}", "<types>")
+        assert [p.dtype for p in definition.parameters] == [dtype, dtype] and definition.returns[0].dtype == dtype
+    for text, kind in (("7", int), ("7.", float), (".5", float), ("7e2", float), ("1.5e-2", float)):
+        (definition,) = parse(f"def f(float(N) X) -> (A) {{ A(i) = X(i) + {text} }}", "<literals>")
+        assert type(definition.body[0].value.right.value) is kind and definition.body[0].value.right.value == float(text)
 
 
 def test_lenient_spellings_and_comments() -> None:
