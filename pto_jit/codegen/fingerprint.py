@@ -197,7 +197,8 @@ class _Walk:
         if isinstance(name, str):
             return ("pl", name)
         module = str(fn.__globals__.get("__name__") or "")
-        if module.split(".")[0] in _KNOWN_ROOTS:
+        # a name says what a function of a module is, not what one of a factory's results or one of its lambdas is
+        if module.split(".")[0] in _KNOWN_ROOTS and "<" not in fn.__qualname__:
             return ("known", module, fn.__qualname__)
         if fn is not self.kept[0]:
             self.guards.append(("function", fn, "__code__", fn.__code__))

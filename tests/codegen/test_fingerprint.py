@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import pto_jit.language as pl
+from pto_jit.bench.kernels.attention import turned
 from pto_jit.codegen.fingerprint import fingerprint, holds
 
 SCALE = 2
@@ -204,3 +205,9 @@ def test_functions_without_source_are_identified_by_their_code():
 def test_a_second_look_is_cheap_and_equal():
     f = make(3)
     assert fingerprint(f) is fingerprint(f)
+
+
+def test_results_of_a_factory_of_the_package_differ_by_what_they_capture() -> None:
+    plain, causal = turned(causal=False), turned(causal=True)
+    assert fingerprint(plain.__pto_jit__).digest != fingerprint(causal.__pto_jit__).digest
+    assert fingerprint(turned(causal=True).__pto_jit__).digest == fingerprint(causal.__pto_jit__).digest

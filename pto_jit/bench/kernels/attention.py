@@ -82,46 +82,36 @@ def attend_turned(state, scores, v):
     return new_top, total, pl.dot(weights.T, v, acc * shrink.T)
 
 
-@pto.jit
-def attention_turned(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, out: pl.Tensor):
-    """softmax(q @ k.T / sqrt(dim)) @ v over `[heads, length, dim]`."""
-    heads, length, dim = q.shape
-    with pl.incore():
-        scale = dim**-0.5
-        for h in pl.range(heads, parallel=True):
-            for i in pl.range(0, length, QUERIES, parallel=True):
-                queries = (pl.load(q[h], [i, 0], [QUERIES, dim]) * scale).T
-                top = pl.full([1, QUERIES], -math.inf, pl.f32)
-                total = pl.zeros([1, QUERIES], pl.f32)
-                acc = pl.zeros([QUERIES, dim], pl.f32)
-                for j in pl.range(0, length, KEYS):
-                    scores = pl.load(k[h], [j, 0], [KEYS, dim]) @ queries
-                    top, total, acc = attend_turned((top, total, acc), scores, pl.load(v[h], [j, 0], [KEYS, dim]))
-                pl.store(acc / total.T, [i, 0], out[h])
+def turned(causal: bool):
+    """softmax(q @ k.T / sqrt(dim)) @ v over `[heads, length, dim]`; `causal`: a query sees the keys up to its own."""
+
+    @pto.jit
+    def attention(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, out: pl.Tensor):
+        heads, length, dim = q.shape
+        with pl.incore():
+            scale = dim**-0.5
+            for h in pl.range(heads, parallel=True):
+                for i in pl.range(0, length, QUERIES, parallel=True):
+                    queries = (pl.load(q[h], [i, 0], [QUERIES, dim]) * scale).T
+                    top = pl.full([1, QUERIES], -math.inf, pl.f32)
+                    total = pl.zeros([1, QUERIES], pl.f32)
+                    acc = pl.zeros([QUERIES, dim], pl.f32)
+                    # Every query of the tile sees all of these keys.
+                    whole = i // KEYS * KEYS if causal else length
+                    for j in pl.range(0, whole, KEYS):
+                        scores = pl.load(k[h], [j, 0], [KEYS, dim]) @ queries
+                        top, total, acc = attend_turned((top, total, acc), scores, pl.load(v[h], [j, 0], [KEYS, dim]))
+                    if causal:  # of these each sees a part, and of those beyond the diagonal none
+                        for j in pl.range(whole, i + QUERIES, QUERIES):
+                            scores = pl.load(k[h], [j, 0], [QUERIES, dim]) @ queries
+                            key = j + pl.reshape(pl.arange(0, QUERIES), [QUERIES, 1])
+                            query = i + pl.reshape(pl.arange(0, QUERIES), [1, QUERIES])
+                            scores = pl.where(key <= query, scores, -math.inf)
+                            values = pl.load(v[h], [j, 0], [QUERIES, dim])
+                            top, total, acc = attend_turned((top, total, acc), scores, values)
+                    pl.store(acc / total.T, [i, 0], out[h])
+
+    return attention
 
 
-@pto.jit
-def attention_causal_turned(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, out: pl.Tensor):
-    """The same, each query seeing the keys up to its own; tiles beyond the diagonal are never computed."""
-    heads, length, dim = q.shape
-    with pl.incore():
-        scale = dim**-0.5
-        for h in pl.range(heads, parallel=True):
-            for i in pl.range(0, length, QUERIES, parallel=True):
-                queries = (pl.load(q[h], [i, 0], [QUERIES, dim]) * scale).T
-                top = pl.full([1, QUERIES], -math.inf, pl.f32)
-                total = pl.zeros([1, QUERIES], pl.f32)
-                acc = pl.zeros([QUERIES, dim], pl.f32)
-                # Every query of the tile sees all of these keys.
-                whole = i // KEYS * KEYS
-                for j in pl.range(0, whole, KEYS):
-                    scores = pl.load(k[h], [j, 0], [KEYS, dim]) @ queries
-                    top, total, acc = attend_turned((top, total, acc), scores, pl.load(v[h], [j, 0], [KEYS, dim]))
-                # Of these each sees a part.
-                for j in pl.range(whole, i + QUERIES, QUERIES):
-                    scores = pl.load(k[h], [j, 0], [QUERIES, dim]) @ queries
-                    key = j + pl.reshape(pl.arange(0, QUERIES), [QUERIES, 1])
-                    query = i + pl.reshape(pl.arange(0, QUERIES), [1, QUERIES])
-                    scores = pl.where(key <= query, scores, -math.inf)
-                    top, total, acc = attend_turned((top, total, acc), scores, pl.load(v[h], [j, 0], [QUERIES, dim]))
-                pl.store(acc / total.T, [i, 0], out[h])
+attention_turned, attention_causal_turned = turned(causal=False), turned(causal=True)
