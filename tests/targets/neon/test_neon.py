@@ -82,8 +82,7 @@ def product(a: pl.Tensor, b: pl.Tensor, c: pl.Tensor):
         pl.store(pl.dot(t, pl.load(b), pl.dot(t, pl.load(b))), [0, n], c)
 
 
-PRODUCTS = {"f64": ("f64", "fmla"), "i32": ("i32", "mla"), "u32": ("u32", "mla"), "i8": ("i32", "sdot"),
-            "u8": ("u32", "udot"), "f16": ("f32", "fmla")}  # fmt: skip
+SUMS = {"f64": "f64", "i32": "i32", "i8": "i32", "u8": "u32"}
 
 
 @needs_arm
@@ -92,8 +91,8 @@ def test_products_of_every_kind_under_qemu(machine: str, tmp_path: Path) -> None
     """Extents that fill no block, more than one slice of the contraction; with and without dot products of bytes."""
     rng = np.random.default_rng(2)
     programs, wanted = Programs("neon"), []
-    for name in ("f64", "i32", "i8", "u8") if "dotprod" in machine else ("i8",):
-        kinds = [dtypes.BY_NAME[n].numpy for n in (name, PRODUCTS[name][0])]
+    for name in SUMS if "dotprod" in machine else ("i8",):
+        kinds = [dtypes.BY_NAME[n].numpy for n in (name, SUMS[name])]
         low, high = (0, 255) if name == "u8" else (-128, 127)
         a, b = (rng.integers(low, high, s, endpoint=True).astype(kinds[0]) for s in ((9, 263), (263, 14)))
         c = np.zeros((9, 28), kinds[1])
@@ -107,18 +106,17 @@ def test_products_of_every_kind_under_qemu(machine: str, tmp_path: Path) -> None
 
 
 @needs_arm
-@pytest.mark.parametrize("name", ["f32", "f64", "i8"])
+@pytest.mark.parametrize("name", ["f32", "f64"])
 def test_the_inner_loop_of_products_is_multiply_adds(name: str, tmp_path: Path) -> None:
-    sums, instruction = PRODUCTS.get(name, (name, "fmla"))
-    x, c = (pto.spec((None, None), dtypes.BY_NAME[n]) for n in (name, sums))
-    product.compile(x, x, c, target="neon").write(tmp_path)
+    x = pto.spec((None, None), dtypes.BY_NAME[name])
+    product.compile(x, x, x, target="neon").write(tmp_path)
     file = next(p.name for p in tmp_path.glob("*.c") if "_block(" in p.read_text())
-    command = [COMPILER[0], "-march=armv8.2-a+dotprod", *STANDARD, "-I.", "-Iruntime", "-S", file, "-o", "product.s"]
+    command = [COMPILER[0], *COMPILER[1:2], *STANDARD, "-I.", "-Iruntime", "-S", file, "-o", "product.s"]
     subprocess.run(command, cwd=tmp_path, check=True)
     best, block = (0, 1), []
     for line in map(str.strip, (tmp_path / "product.s").read_text().splitlines()):
         if re.match(r"[.\w]+:", line):
-            best, block = max(best, (sum(x.startswith(instruction) for x in block), len(block))), []
+            best, block = max(best, (sum(x.startswith("fmla") for x in block), len(block))), []
         elif line and not line.startswith((".", "#", "//")):
             block.append(line)
     assert best[0] / best[1] >= (0.84 if name == "f64" else 0.85), best
