@@ -122,7 +122,8 @@ def _divided(func: Func) -> _Parts | None:
             if isinstance(loop.stop, Var) and loop.stop.name not in params:
                 return None
             extents.append(loop.stop)
-        memory = Var(f"{var.name}.memory", TensorType(typ.dtype, (None, None), "c"))
+        known = tuple(int(e.value) if isinstance(e, Const) else None for e in extents)
+        memory = Var(f"{var.name}.memory", TensorType(typ.dtype, known, "c"))
         memories.append((memory, tuple(extents)))
         loc = after[0].loc
         sides = tuple(Const(e, _INDEX) for e in typ.shape)  # type: ignore[arg-type]
