@@ -17,9 +17,11 @@ class FlatResult(tuple):
 
     def __new__(cls, *items: Any) -> Any:
         if items and all(isinstance(i, np.ndarray) for i in items):
-            from pto_jit.fractal.building import from_flat
+            from pto_jit.fractal.tensor import whole
 
-            return from_flat(items[0], items[1:])
+            for level in items[1:]:  # the kernel made them: they need not be looked at
+                level.flags.writeable = False
+            return whole(items[0].view(np.ndarray), list(items[1:]))
         return tuple.__new__(cls, items)
 
     @classmethod

@@ -11,7 +11,7 @@ from pto_jit.codegen.builtins.promote import load_all
 from pto_jit.codegen.emit import constant, index
 from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
 from pto_jit.fractal.compile.batching import row_extents
-from pto_jit.fractal.compile.expr import Expr, Symbol, Writer, binary, of, operand
+from pto_jit.fractal.compile.expr import Binary, Expr, Symbol, Writer, binary, of, operand
 from pto_jit.fractal.compile.layout import leaf_of, place
 from pto_jit.fractal.compile.lists import (
     Access,
@@ -27,7 +27,7 @@ from pto_jit.fractal.compile.sequential import variable_of
 from pto_jit.fractal.compile.wavefront import Cells, Planes, Wavefront
 from pto_jit.ir.nodes import If, Operand, Var
 from pto_jit.ir.types import ScalarType, TileType
-from pto_jit.slotted import field, frozen
+from pto_jit.slotted import field, frozen, replace
 
 if TYPE_CHECKING:
     from pto_jit.codegen.emit import Emitter
@@ -54,12 +54,17 @@ class Buffer:
 
 @frozen(eq=False)
 class Segment:
-    """Cells [low, high) of the segment loop, whose first row is `row`; `symbol`: its index."""
+    """Cells [low, high) of the segment loop, or a part of them; `symbol`: its index; that of row `row` is `first`."""
 
     symbol: Symbol
     low: Expr
     high: Expr
     row: Operand
+    first: Expr
+
+    def part(self, low: Expr, high: Expr) -> Segment:
+        """Other cells of it."""
+        return replace(self, low=low, high=high)
 
 
 class Copies(Wavefront):
@@ -69,58 +74,48 @@ class Copies(Wavefront):
 
     def gather(self, planes: Planes, writer: Writer, segment: Segment, items: Sequence[ReadLeaf]) -> None:
         for item in items:
-            buffer = self.local[name_of(item.value)]
-            self.copy_in(planes, writer, segment, item.read, item.leaf, buffer, segment.low, segment.high)
+            self.copy_in(planes, writer, segment, item.read, item.leaf, self.local[name_of(item.value)])
 
-    def copy_in(
-        self,
-        planes: Planes,
-        writer: Writer,
-        segment: Segment,
-        read: Read,
-        leaf: Leaf,
-        buffer: Buffer,
-        low: Expr,
-        high: Expr,
-    ) -> None:
-        """Rows [low, high) of a segment from where they are."""
+    def copy_in(self, planes: Planes, writer: Writer, segment: Segment, read: Read, leaf: Leaf, buffer: Buffer) -> None:
+        """The rows of a segment from where they are."""
         e = self.e
+        low, high = segment.low, segment.high
 
-        def again(read: Read, low: Expr, high: Expr) -> Callable[[], None]:
-            return lambda: self.copy_in(planes, writer, segment, read, leaf, buffer, low, high)
+        def part(read: Read, low: Expr, high: Expr) -> Callable[[], None]:
+            return lambda: self.copy_in(planes, writer, segment.part(low, high), read, leaf, buffer)
 
         if isinstance(read, Choose):
             step = read.condition.value.coefficient(segment.symbol)
             if step == 0:
                 cond = writer.condition(read.condition)
                 with e.block() as then:
-                    again(read.then, low, high)()
+                    part(read.then, low, high)()
                 with e.block() as otherwise:
-                    again(read.otherwise, low, high)()
+                    part(read.otherwise, low, high)()
                 e.append(If(cond, tuple(then), tuple(otherwise), e.loc))
                 return
             if read.condition.kind == "zero" and step in (1, -1):
                 at = (of(segment.symbol) * step - read.condition.value) * step
                 before = binary("min", high, binary("max", low, at))
                 after = binary("max", low, binary("min", high, at + 1))
-                self.if_any(writer, low, before, again(read.otherwise, low, before))
-                self.if_any(writer, before, after, again(read.then, before, after))
-                self.if_any(writer, after, high, again(read.otherwise, after, high))
+                if at_least(low, at):
+                    before = low
+                else:
+                    self.if_any(writer, low, before, part(read.otherwise, low, before))
+                if at_most(high, at + 1):
+                    after = high
+                self.if_any(writer, before, after, part(read.then, before, after))
+                if after != high:
+                    self.if_any(writer, after, high, part(read.otherwise, after, high))
                 return
         elif (
             isinstance(read, (Access, Filled, Computed))
             and leaf.extents
-            and self.copy_at_once(planes, writer, segment, read, leaf, buffer, low, high)
+            and self.copy_at_once(planes, writer, segment, read, leaf, buffer)
         ):
             return
-        self.row_by_row(
-            planes,
-            writer,
-            segment,
-            low,
-            high,
-            lambda w, row: self.store_row(buffer, row, Cells(self.g, planes), read, leaf, w),
-        )
+        cells = Cells(self.g, planes)
+        self.row_by_row(planes, writer, segment, lambda w, row: self.store_row(buffer, row, cells, read, leaf, w))
 
     def if_any(self, writer: Writer, low: Expr, high: Expr, body: Callable[[], None]) -> None:
         start, stop = writer.expr(low), writer.expr(high)
@@ -128,25 +123,18 @@ class Copies(Wavefront):
         self.guarded(some, body)
 
     def row_by_row(
-        self,
-        planes: Planes,
-        writer: Writer,
-        segment: Segment,
-        low: Expr,
-        high: Expr,
-        body: Callable[[Writer, Operand], None],
+        self, planes: Planes, writer: Writer, segment: Segment, body: Callable[[Writer, Operand], None]
     ) -> None:
-        start = writer.expr(low)
+        start = writer.expr(segment.low)
 
         def one(w: Writer) -> None:
-            (past,) = self.e.op("sub", [w.values[segment.symbol], writer.expr(segment.low)])
-            (row,) = self.e.op("add", [segment.row, past])
-            body(w, row)
+            past = w.op("sub", w.values[segment.symbol], writer.expr(segment.first))
+            body(w, w.op("add", segment.row, past))
 
         if segment.symbol == planes.single:  # a segment of one cell, whose index is fixed
             body(writer, segment.row)
             return
-        self.counted(writer, segment.symbol, writer.expr(high), one, start=start)
+        self.counted(writer, segment.symbol, writer.expr(segment.high), one, start=start)
 
     def store_row(self, buffer: Buffer, row: Operand, cells: Cells, read: Read, leaf: Leaf, writer: Writer) -> None:
         e = self.e
@@ -160,21 +148,13 @@ class Copies(Wavefront):
         e.op("store", [tile, buffer.tensor.var, *buffer.at(e, row)])
 
     def copy_at_once(
-        self,
-        planes: Planes,
-        writer: Writer,
-        segment: Segment,
-        read: Read,
-        leaf: Leaf,
-        buffer: Buffer,
-        low: Expr,
-        high: Expr,
+        self, planes: Planes, writer: Writer, segment: Segment, read: Read, leaf: Leaf, buffer: Buffer
     ) -> bool:
         """Rows that lie one after the other, or are all the same; False where neither is known."""
         e = self.e
         extents = row_extents(leaf.extents)
-        count = writer.expr(high - low)
-        target = writer.expr(operand(segment.row) + low - segment.low)
+        count = writer.expr(segment.high - segment.low)
+        target = writer.expr(operand(segment.row) + segment.low - segment.first)
         if isinstance(read, Filled):
             rows = e.op("full", [constant(read.value, leaf.dtype), count, *extents])[0]
             e.op("store", [rows, buffer.tensor.var, *buffer.at(e, target)])
@@ -194,7 +174,7 @@ class Copies(Wavefront):
             where = ring.row(read.index) if ring else read.index[0] if root.argument else root.layout.row(read.index)
             if where.coefficient(segment.symbol) != 1:
                 return False
-            at = where.replace({segment.symbol: low})
+            at = where.replace({segment.symbol: segment.low})
             tensor = ring.tensor if ring else root.argument[0] if root.argument else root.tensor
             row = writer.expr(at)
         part = view_of(self.g, tensor, [row, *([index(0)] * (tensor.rank - 1))], [count, *tensor.extents[1:]])
@@ -235,7 +215,7 @@ class Copies(Wavefront):
         def one(w: Writer, row: Operand) -> None:
             self.if_last(root, at, w, lambda: self.copy_row(buffer, row, root.tensor, w.expr(where), root.leaf))
 
-        self.row_by_row(planes, writer, segment, segment.low, segment.high, one)
+        self.row_by_row(planes, writer, segment, one)
 
     def copy_out(
         self, planes: Planes, writer: Writer, segment: Segment, buffer: Buffer, tensor: Tensor, where: Expr, leaf: Leaf
@@ -254,14 +234,7 @@ class Copies(Wavefront):
                 (rows,) = e.op("reshape", [rows, count, *tensor.extents[1:]])
             e.op("store", [rows, tensor.var, row, *([index(0)] * (tensor.rank - 1))])
             return
-        self.row_by_row(
-            planes,
-            writer,
-            segment,
-            segment.low,
-            segment.high,
-            lambda w, row: self.copy_row(buffer, row, tensor, w.expr(where), leaf),
-        )
+        self.row_by_row(planes, writer, segment, lambda w, row: self.copy_row(buffer, row, tensor, w.expr(where), leaf))
 
     def copy_row(self, buffer: Buffer, row: Operand, tensor: Tensor, where: Operand, leaf: Leaf) -> None:
         e = self.e
@@ -272,6 +245,28 @@ class Copies(Wavefront):
         tile = load_all(self.g, leaf_of(self.g, buffer.tensor, buffer.absolute(e, row)))
         (shaped,) = e.op("reshape", [tile.var, *leaf.extents])
         self.store(tensor, where, shaped, leaf)
+
+
+def at_least(e: Expr, bound: Expr) -> bool:
+    """Whether `e >= bound` shows in the expressions."""
+    step = (e - bound).constant
+    parts = _parts(e, "max")
+    return (step is not None and step >= 0) or any(at_least(p, bound) for p in parts)
+
+
+def at_most(e: Expr, bound: Expr) -> bool:
+    """Whether `e <= bound` shows in the expressions."""
+    step = (bound - e).constant
+    parts = _parts(e, "min")
+    return (step is not None and step >= 0) or any(at_most(p, bound) for p in parts)
+
+
+def _parts(e: Expr, op: str) -> tuple[Expr, ...]:
+    """The operands of a `min` or `max`."""
+    if e.const or len(e.terms) != 1:
+        return ()
+    atom, times = e.terms[0]
+    return (atom.left, atom.right) if isinstance(atom, Binary) and atom.op == op and times == 1 else ()
 
 
 def variable_of_type(leaf: Leaf) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pto_jit.codegen.emit import index
 from pto_jit.ir.nodes import Const, Operand, Var
@@ -17,6 +17,8 @@ from pto_jit.slotted import field, frozen
 
 if TYPE_CHECKING:
     from pto_jit.codegen.emit import Emitter
+
+T = TypeVar("T")
 
 
 @frozen
@@ -236,13 +238,13 @@ class Numbering:
 
     def __init__(self) -> None:
         self.assigned: set[str] = set()
-        self.found: dict[tuple[Any, ...], tuple[list[Any], Operand]] = {}
+        self.found: dict[tuple[Any, ...], tuple[list[Any], Any]] = {}
 
-    def get(self, e: Emitter, key: tuple[Any, ...]) -> Operand | None:
+    def get(self, e: Emitter, key: tuple[Any, ...]) -> Any:
         entry = self.found.get(key)
         return entry[1] if entry is not None and e.is_open(entry[0]) else None
 
-    def put(self, e: Emitter, key: tuple[Any, ...], value: Operand) -> None:
+    def put(self, e: Emitter, key: tuple[Any, ...], value: Any) -> None:
         if not any(isinstance(x, Var) and x.name in self.assigned for x in key):
             self.found[key] = e.current, value
 
@@ -271,9 +273,10 @@ class Writer:
 
     def op(self, op: str, a: Operand, b: Operand) -> Operand:
         """An operation on two integers, written unless its result is there."""
-        return self._once((op, a, b), lambda: self.e.scalar(op, [a, b]).operand)
+        return self.once((op, a, b), lambda: self.e.scalar(op, [a, b]).operand)
 
-    def _once(self, key: tuple[Any, ...], write: Callable[[], Operand]) -> Operand:
+    def once(self, key: tuple[Any, ...], write: Callable[[], T]) -> T:
+        """What `write` makes, unless the same is there."""
         numbering = numbering_of(self.e)
         found = numbering.get(self.e, key)
         if found is None:
@@ -311,7 +314,7 @@ class Writer:
             at = [self.expr(e) for e in atom.at]
             if not atom.fixed:
                 return self._element(atom.array, at)
-            return self._once(("getelem", atom.array, *at), lambda: self._element(atom.array, at))
+            return self.once(("getelem", atom.array, *at), lambda: self._element(atom.array, at))
         return self._op(atom.op, self.expr(atom.left), self.expr(atom.right))
 
     def _element(self, array: Var, at: list[Operand]) -> Operand:

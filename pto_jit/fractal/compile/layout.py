@@ -13,7 +13,7 @@ from pto_jit.codegen.builtins.memory import view as view_of
 from pto_jit.codegen.emit import I64, index
 from pto_jit.codegen.values import Tensor
 from pto_jit.dtypes import i64
-from pto_jit.fractal.compile.expr import Expr, Fetch, Writer, binary, number, of
+from pto_jit.fractal.compile.expr import Expr, Fetch, Symbol, Writer, binary, number, of
 from pto_jit.fractal.compile.lists import Array, Dim
 from pto_jit.ir.nodes import For, Operand, Var
 from pto_jit.slotted import frozen
@@ -57,7 +57,13 @@ def _length(dims: tuple[Dim, ...], folded: frozenset[int], k: int) -> Expr:
 
 
 def laid_out(writer: Writer, dims: tuple[Dim, ...], folded: frozenset[int]) -> Layout:
-    """The layout of an array; the tables that it needs are computed here."""
+    """The layout of an array; the tables that it needs are computed here, unless those of a like one are there."""
+    positions = {d.symbol: of(Symbol("", k)) for k, d in enumerate(dims)}
+    key = ("layout", tuple(d.length.replace(positions) for d in dims), folded)
+    return writer.once(key, lambda: _laid_out(writer, dims, folded))
+
+
+def _laid_out(writer: Writer, dims: tuple[Dim, ...], folded: frozenset[int]) -> Layout:
     symbols = [d.symbol for d in dims]
     dependent = [
         k
@@ -96,7 +102,7 @@ def _starts(writer: Writer, dims: tuple[Dim, ...], folded: frozenset[int], prefi
         size = number(1)
         for j in range(first, len(dims)):
             size = size * _length(dims, folded, j)
-        at = prefix.row(tuple(of(d.symbol) for d in prefix.dims))
+        at = prefix.row(tuple(of(d.symbol) for d in dims[:first]))
         row = inner.expr(at)
         start = e.op("getelem", [table, row])[0]
         end = e.scalar("add", [start, inner.expr(size)]).operand

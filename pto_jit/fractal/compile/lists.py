@@ -12,6 +12,7 @@ from typing import Any
 
 from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
 from pto_jit.dtypes import DType
+from pto_jit.errors import TypeMismatchError
 from pto_jit.fractal.compile.expr import Condition, Expr, Symbol, number, of
 from pto_jit.ir.nodes import Operand
 from pto_jit.slotted import field, frozen, mutable
@@ -239,7 +240,32 @@ class View:
         return View(tuple(dims), replaced(self.read, mapping), self.leaf)
 
 
-class Lists:
+def _refused(symbol: str) -> Callable[..., Any]:
+    def method(self: Any, *_: Any) -> Any:
+        raise TypeMismatchError(
+            f"`{symbol}` of a FractalTensor {self!r}, which has no arithmetic",
+            code="PTO-F107",
+            hint="say what becomes of an element: `ft.map(lambda e: e + 1, x)`; `ft.zip` brings lists together",
+        )
+
+    method.__pto_native__ = True  # type: ignore[attr-defined]  # Python calls it, it is no part of a kernel
+    return method
+
+
+class ListLike:
+    """What messages call a FractalTensor, and how they refuse its arithmetic."""
+
+    __slots__ = ()
+
+
+_BINARY = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@",
+           "and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>"}  # fmt: skip
+_OTHER = {"neg": "-", "pos": "+", "invert": "~", "abs": "abs", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+for _name, _symbol in [*_BINARY.items(), *((f"r{k}", v) for k, v in _BINARY.items()), *_OTHER.items()]:
+    setattr(ListLike, f"__{_name}__", _refused(_symbol))
+
+
+class Lists(ListLike):
     """What a FractalTensor is inside a kernel.
 
     items: a `View`, or a tuple (of tuples) of what elements consist of, when they are tuples; `around`: how many of the
@@ -283,7 +309,10 @@ class Lists:
         return self.first.dims[0].length
 
     def __repr__(self) -> str:
-        return f"<list of depth {len(self.first.dims)}>"
+        return f"of depth {len(self.first.dims)}"
+
+
+Lists.__name__ = "FractalTensor"  # in messages
 
 
 @frozen(eq=False)

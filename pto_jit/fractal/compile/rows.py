@@ -10,75 +10,34 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pto_jit.codegen.builtins.memory import view as view_of
-from pto_jit.codegen.builtins.promote import load_all
 from pto_jit.codegen.emit import I64, constant, index
-from pto_jit.codegen.values import Tensor, static_extent
-from pto_jit.dtypes import i64
+from pto_jit.codegen.values import Tensor, Tile, static_extent
 from pto_jit.fractal.compile.batching import Batch, row_extents
-from pto_jit.fractal.compile.copies import Buffer, Copies, Segment, name_of, target_of
-from pto_jit.fractal.compile.expr import Condition, Expr, Fetch, Writer, binary, number, of, operand
+from pto_jit.fractal.compile.copies import Buffer, Segment, name_of, target_of
+from pto_jit.fractal.compile.expr import Condition, Expr, Writer, number, of, operand
+from pto_jit.fractal.compile.inputs import Product, first, products
 from pto_jit.fractal.compile.lists import (
     Access,
-    Array,
     Choose,
     Filled,
-    Leaf,
     Read,
     ReadLeaf,
     WriteLeaf,
     replaced,
 )
 from pto_jit.fractal.compile.nest import depends_on
+from pto_jit.fractal.compile.packing import Packed, Packing
 from pto_jit.fractal.compile.sequential import variable_of
-from pto_jit.fractal.compile.wavefront import Cells, Planes, Wavefront
+from pto_jit.fractal.compile.wavefront import Cells, Planes
 from pto_jit.ir.nodes import If, Op, Operand, Var
 from pto_jit.ir.types import TileType
-from pto_jit.slotted import frozen, replace
-
-if TYPE_CHECKING:
-    pass
+from pto_jit.slotted import replace
 
 
-@frozen(eq=False)
-class Packed:
-    """The last planes of an array, the cells of a batch one after the other.
-
-    starts: per plane, group and index of the batched loops but the segment's, at which row of its batch a segment
-    begins; counts: per plane and group, the rows of a batch.
-    """
-
-    rows: Rows
-    planes: Planes
-    depth: int
-    tensor: Tensor
-    starts: Var
-    counts: Var
-
-    def base(self, at: Sequence[Expr]) -> Expr:
-        """The first row of the batch of a cell."""
-        return self.rows.batch_number(self.planes, self.depth, at) * self.rows.room
-
-    def row(self, at: Sequence[Expr]) -> Expr:
-        """The row of a cell."""
-        planes, rows = self.planes, self.rows
-        start = of(Fetch(self.starts, (rows.segment_number(planes, self.depth, at),), fixed=False))
-        if not rows.exact:
-            return self.base(at) + start
-        last = planes.batch[-1]
-        fixed = {k for k in range(len(at)) if k not in (last, planes.eliminated)}
-        low, _ = rows.bounds(planes, last, fixed)
-        own = {rows.nest.symbols[k]: at[k] for k in fixed}
-        low = low.replace({**own, planes.plane: rows.plane_of(planes, at)})
-        return self.base(at) + start + at[last] - low
-
-
-class Rows(Copies):
+class Rows(Packing):
     """A nest whose cells are rows (with `write_rows`; with `write_cells` it is any nest)."""
-
-    packed = False
 
     def trial(self, planes: Planes, writer: Writer) -> None:
         """Write the operations of a batch, to see whether they can be.  Raises NotBatchable."""
@@ -102,6 +61,7 @@ class Rows(Copies):
 
     def write_rows(self, planes: Planes, writer: Writer) -> None:
         self.packed = True
+        self.tables = {}
         self.lengths(planes, writer)
         room = groups = number(1)
         for k in planes.batch:
@@ -110,9 +70,12 @@ class Rows(Copies):
             groups = groups * planes.longest[k]
         self.room, self.groups = room, groups
         self.exact = bool(planes.batch) and self.is_exact(planes, planes.batch[-1])
+        shared = self.shared(planes)
+        self.products = products(self, planes, writer, shared)
+        self.alone = {p.source: p for p in self.products.values() if p.alone}
+        self.lent = self.lending(planes, shared)
         self.memory(planes, writer)
         self.buffers: dict[str, Buffer] = {}
-        shared = self.shared(planes)
         rows = writer.expr(groups * room)
         self.joined = self.concatenated(shared)
         for result, parts in self.joined.items():
@@ -125,10 +88,13 @@ class Rows(Copies):
             self.buffers |= {p: Buffer(tensor, writer.expr(w)) for p, w in zip(parts, widths[:-1], strict=True)}
         for item in self.nest.cell:
             name = _buffered(item, shared)
-            if name is not None and name not in self.buffers:
+            if name is not None and name not in self.buffers and self.is_buffered(planes, item, name):
                 leaf = item.leaf if isinstance(item, ReadLeaf) else item.array.root.leaf
                 tensor = self.buffer([rows, *row_extents(leaf.extents)], leaf, name)
                 self.buffers[name] = Buffer(tensor, index(0))
+        for name, product in self.products.items():
+            leaf = product.array.leaf
+            self.buffers[name] = Buffer(self.buffer([rows, *leaf.extents], leaf, name), index(0))
 
         def level(w: Writer, left: Sequence[int], fixed: set[int]) -> None:
             if not left:
@@ -142,45 +108,32 @@ class Rows(Copies):
 
         self.planes(planes, writer, lambda w: level(w, planes.group, set()))
 
-    def ring(self, planes: Planes, root: Array, depth: int, writer: Writer) -> Any:
-        if not self.packed:
-            return Wavefront.ring(self, planes, root, depth, writer)
-        shape = [writer.expr(self.groups * self.room * depth), *row_extents(root.leaf.extents)]
-        tensor = self.buffer(shape, root.leaf, root.name)
-        outer = number(depth)
-        for k in planes.batch[:-1] if self.exact else planes.batch:
-            outer = outer * planes.longest[k]
-        (starts,) = self.e.op("alloc", [writer.expr(outer * self.groups)], {"dtype": i64}, hint="segments")
-        (counts,) = self.e.op("alloc", [writer.expr(self.groups * depth)], {"dtype": i64}, hint="counts")
-        return Packed(self, planes, depth, tensor, starts, counts)
-
-    def plane_of(self, planes: Planes, at: Sequence[Expr]) -> Expr:
-        plane = number(0)
-        for c, x in zip(planes.h, at, strict=True):
-            plane = plane + x * c
-        return plane
-
-    def batch_number(self, planes: Planes, depth: int, at: Sequence[Expr]) -> Expr:
-        """Planes and groups in a row, the planes modulo `depth`."""
-        number_ = binary("mod", self.plane_of(planes, at), number(depth))
-        for k in planes.group:
-            number_ = number_ * planes.longest[k] + at[k]
-        return number_
-
-    def segment_number(self, planes: Planes, depth: int, at: Sequence[Expr]) -> Expr:
-        number_ = self.batch_number(planes, depth, at)
-        for k in planes.batch[:-1] if self.exact else planes.batch:
-            number_ = number_ * planes.longest[k] + at[k]
-        return number_
-
-    def own(self, planes: Planes) -> tuple[Expr, ...]:
-        """The index of a cell, the eliminated one by the others."""
+    def lending(self, planes: Planes, shared: set[str]) -> dict[str, Choose]:
+        """Reads of the rows of another batch or, for some groups, of inputs: these are gathered behind the ring."""
+        chosen = {self.nest.symbols[k] for k in planes.group}
         mapping = self.eliminated(planes)
-        return tuple(of(x).replace(mapping) for x in self.nest.symbols)
+        concatenated = {name for parts in self.concatenated(shared).values() for name in parts}
+        found: dict[str, Choose] = {}
+        rings: set[int] = set()
+        for item in self.nest.cell:
+            if not isinstance(item, ReadLeaf) or not item.leaf.extents or name_of(item.value) in concatenated | shared:
+                continue
+            choice = first(replaced(item.read, mapping), chosen)
+            at = self.in_place(planes, choice.otherwise, self.own(planes)) if choice is not None else None
+            if choice is not None and at is not None and id(at[0]) not in rings:
+                rings.add(id(at[0]))
+                found[name_of(item.value)] = choice
+        return found
 
-    def buffer(self, shape: list[Operand], leaf: Leaf, name: str) -> Tensor:
-        (var,) = self.e.op("alloc", shape, {"dtype": leaf.dtype}, hint=f"{name}_rows")
-        return Tensor(var, tuple(shape), self.e.loc)
+    def is_buffered(self, planes: Planes, item: ReadLeaf | WriteLeaf, name: str) -> bool:
+        """Whether rows are put in a buffer of their own, not in a ring; and are needed at all."""
+        if isinstance(item, WriteLeaf):
+            return not self.nest.distances[id(item.array.root)]
+        product = self.alone.get(name)
+        if product is not None and product.condition is None:
+            return False
+        read = replaced(item.read, self.eliminated(planes))
+        return name not in self.lent and self.in_place(planes, read, self.own(planes)) is None
 
     def concatenated(self, shared: set[str]) -> dict[str, list[str]]:
         """Concatenations along the last axis of reads that have no other use: they are gathered side by side."""
@@ -212,41 +165,17 @@ class Rows(Copies):
         }
 
     def group(self, planes: Planes, writer: Writer, shared: set[str], fixed: set[int]) -> None:
-        """One batch: the cells of a plane with one choice of the shared operands.
-
-        What a condition over that choice alone decides (the input of the first layer) is decided around the batch.
-        """
-        chosen = {self.nest.symbols[k] for k in planes.group}
-        conditions: dict[Condition, None] = {}
-        for item in self.nest.cell:
-            if isinstance(item, ReadLeaf) and isinstance(item.read, Choose):
-                condition = item.read.condition
-                if condition.value.symbols() and condition.value.symbols() <= chosen:
-                    conditions[condition] = None
-        if len(conditions) != 1:
-            self.one_batch(planes, writer, shared, fixed, {})
-            return
-        (condition,) = conditions
-        cond = writer.condition(condition)
-        with self.e.block() as then:
-            self.one_batch(planes, writer, shared, fixed, {condition: True})
-        with self.e.block() as otherwise:
-            self.one_batch(planes, writer, shared, fixed, {condition: False})
-        self.e.append(If(cond, tuple(then), tuple(otherwise), self.e.loc))
-
-    def one_batch(
-        self, planes: Planes, writer: Writer, shared: set[str], fixed: set[int], known: dict[Condition, bool]
-    ) -> None:
+        """One batch: the cells of a plane with one choice of the shared operands."""
         e = self.e
         own = self.own(planes)
         mapping = self.eliminated(planes)
         base = number(0)
         for k in planes.group:
             base = base * planes.longest[k] + of(self.nest.symbols[k])
-        first = writer.expr(base * self.room)
-        self.local = {name: replace(buffer, base=first) for name, buffer in self.buffers.items()}
+        start = writer.expr(base * self.room)
+        self.local = {name: replace(buffer, base=start) for name, buffer in self.buffers.items()}
         reads = [
-            replace(i, read=_decided(replaced(i.read, mapping), known))
+            replace(i, read=replaced(i.read, mapping))
             for i in self.nest.cell
             if isinstance(i, ReadLeaf) and _buffered(i, shared)
         ]
@@ -255,72 +184,199 @@ class Rows(Copies):
             ring = planes.rings.get(id(item.array.root))
             if isinstance(ring, Packed):
                 self.local[target_of(item)] = Buffer(ring.tensor, index(0), writer.expr(ring.base(own)))
-        inside = {name for parts in self.joined.values() for name in parts}
-        direct = {
-            name_of(i.value): ring
-            for i in reads
-            if name_of(i.value) not in inside
-            for ring in [self.in_place(planes, i.read, own)]
-            if ring is not None
-        }
-        gathered = [i for i in reads if name_of(i.value) not in direct]
-        at_once = [i for i in gathered if self.is_together(planes, i, own)]
-        one_by_one = [i for i in gathered if i not in at_once]
-        rings = list({id(r): r for r in planes.rings.values() if isinstance(r, Packed)}.values())
+        once: list[tuple[Condition | None, bool, ReadLeaf, Read, Buffer]] = []  # reads where a condition is so
+        plain: list[ReadLeaf] = []
+        for item in reads:
+            name = name_of(item.value)
+            alone = self.alone.get(name)
+            if alone is not None and alone.condition is None:
+                continue
+            choice = self.lent.get(name)
+            if choice is not None:
+                ring = planes.rings[id(choice.otherwise.array.root)]  # type: ignore[union-attr]
+                lent = Buffer(ring.tensor, index(0), writer.expr(ring.lent(own)))
+                if alone is None:
+                    once.append((choice.condition, True, item, choice.then, lent))
+            elif alone is not None:
+                assert isinstance(item.read, Choose)
+                once.append((item.read.condition, False, item, item.read.otherwise, self.local[name]))
+            elif name in self.local:
+                plain.append(item)
+        for name, product in self.products.items():
+            what = ReadLeaf(self.nest_value(name), replaced(product.index, mapping), product.array.leaf, e.loc)
+            once.append((product.condition, True, what, what.read, self.local[name]))
+        at_once = [i for i in plain if self.is_together(planes, i, own)]
+        one_by_one = [i for i in plain if i not in at_once]
+        conditions = {c: writer.condition(c) for c, *_ in once if c is not None}
 
         def first_pass(w: Writer, segment: Segment) -> None:
-            for ring in rings:
-                e.op("setelem", [segment.row, ring.starts, w.expr(self.segment_number(planes, ring.depth, own))])
+            for depth, (starts, _) in self.tables.items():
+                e.op("setelem", [segment.row, starts, w.expr(self.segment_number(planes, depth, own))])
             self.gather(planes, w, segment, one_by_one)
+            for condition, holds in dict.fromkeys((c, h) for c, h, *_ in once):
+                with e.block() as block:
+                    for c, h, item, read, buffer in once:
+                        if (c, h) == (condition, holds):
+                            self.copy_in(planes, w, segment, read, item.leaf, buffer)
+                if condition is None:
+                    e.current.extend(block)
+                else:
+                    e.append(If(conditions[condition], *((tuple(block), ()) if holds else ((), tuple(block))), e.loc))
 
         count = self.each_segment(planes, writer, fixed, first_pass)
-        for ring in rings:
-            e.op("setelem", [count, ring.counts, writer.expr(self.batch_number(planes, ring.depth, own))])
+        for depth, (_, counts) in self.tables.items():
+            e.op("setelem", [count, counts, writer.expr(self.batch_number(planes, depth, own))])
         for item in at_once:
             self.together(planes, writer, item.read, item, count, fixed)
-        (some,) = e.op("gt", [count, index(0)])
+        some = writer.op("gt", count, index(0))
+        self.guarded(some, lambda: self.computed(planes, writer, shared, fixed, reads, count))
 
-        def compute() -> None:
-            names = [*self.joined, *(name_of(i.value) for i in gathered if name_of(i.value) not in inside)]
-            tiles = {name: self.rows_of(self.local[name], count) for name in names}
-            for name, (ring, at) in direct.items():
-                tiles[name] = self.rows_of(Buffer(ring.tensor, index(0), writer.expr(ring.base(at))), count)
-            once: dict[str, Operand] = {}
-            cells = Cells(self.g, planes)
-            for item in self.nest.cell:
-                if isinstance(item, ReadLeaf) and name_of(item.value) in shared:
-                    var = e.fresh(name_of(item.value), variable_of(item.value).type)
-                    if item.leaf.extents:
-                        e.extents[var.name] = item.leaf.extents
-                    cells.read(replaced(item.read, mapping), item.leaf, var, writer)
-                    once[name_of(item.value)] = var
-            batch = Batch(e, count, tiles, once)
-            batch.run([i for i in self.nest.cell if not (isinstance(i, Op) and _is(i, self.joined))])
-            for item in writes:
-                buffer = self.local[target_of(item)]
-                e.op("store", [batch.value(item.value), buffer.tensor.var, *buffer.at(e, index(0))])
-            leaving = [item for item in writes if self.escaping(item.array.root)]
-            for item in leaving:
-                self.leave(planes, writer, fixed, item, own)
+    def computed(
+        self,
+        planes: Planes,
+        writer: Writer,
+        shared: set[str],
+        fixed: set[int],
+        reads: Sequence[ReadLeaf],
+        count: Operand,
+    ) -> None:
+        """The results of a batch whose inputs have been gathered, and what becomes of them.
 
-        self.guarded(some, compute)
-
-    def leave(self, planes: Planes, writer: Writer, fixed: set[int], item: WriteLeaf, own: tuple[Expr, ...]) -> None:
-        """Copy the rows of a result that is read behind the nest to where it lies."""
-        root = item.array.root
-        chosen = {self.nest.symbols[k] for k in planes.group} | {planes.plane}
-
-        def every(w: Writer, segment: Segment) -> None:
-            self.scatter(planes, w, segment, item, own, uniform)
-
-        def copy() -> None:
-            self.each_segment(planes, writer, fixed, every)
-
-        uniform = all(own[k].symbols() | self.nest.loops[k].length.symbols() <= chosen for k in root.folded)
-        if uniform:
-            self.if_last(root, own, writer, copy)
+        The groups whose products are there already have code of their own: in that of the others a sum of products
+        stays where it is computed.
+        """
+        condition = next((p.condition for p in self.products.values() if p.condition is not None), None)
+        if condition is None:
+            self.compute(planes, writer, shared, reads, count, {})
         else:
-            copy()
+            cond = writer.condition(condition)
+            with self.e.block() as then:
+                self.compute(planes, writer, shared, reads, count, {condition: True})
+            with self.e.block() as otherwise:
+                self.compute(planes, writer, shared, reads, count, {condition: False})
+            self.e.append(If(cond, tuple(then), tuple(otherwise), self.e.loc))
+        self.leave(planes, writer, fixed, self.own(planes))
+
+    def nest_value(self, name: str) -> Tile:
+        """The variable of a result of the cell."""
+        var = next(v for i in self.nest.cell if isinstance(i, Op) for v in i.results if v.name == name)
+        return Tile(var, self.e.extents_of(var) or ())
+
+    def compute(
+        self,
+        planes: Planes,
+        writer: Writer,
+        shared: set[str],
+        reads: Sequence[ReadLeaf],
+        count: Operand,
+        known: dict[Condition, bool],
+    ) -> None:
+        """The operations of a batch; `known`: the conditions that hold or do not for its group."""
+        e = self.e
+        own = self.own(planes)
+        mapping = self.eliminated(planes)
+        inside = {name for parts in self.joined.values() for name in parts}
+        tiles = {name: self.rows_of(self.local[name], count) for name in self.joined}
+        rings: dict[str, Tensor] = {}  # the reads of rows in rings
+        for item in reads:
+            name = name_of(item.value)
+            alone = self.alone.get(name)
+            if name in inside or (alone is not None and self.is_there(alone, known)):
+                continue
+            choice = self.lent.get(name)
+            at = self.in_place(planes, choice.otherwise if choice is not None else item.read, own)
+            if at is None:
+                tiles[name] = self.rows_of(self.local[name], count)
+                continue
+            ring = planes.rings[id(at[0])]
+            rings[name] = ring.tensor
+            base = writer.expr(ring.base(at[1]))
+            if choice is not None and alone is None:
+                lent, holds = writer.expr(ring.lent(own)), known.get(choice.condition)
+                base = self.either(writer.condition(choice.condition), lent, base) if holds is None else (
+                    lent if holds else base)  # fmt: skip
+            tiles[name] = self.rows_of(Buffer(ring.tensor, index(0), base), count)
+        once: dict[str, Operand] = {}
+        cells = Cells(self.g, planes)
+        for item in self.nest.cell:
+            if isinstance(item, ReadLeaf) and name_of(item.value) in shared:
+                var = e.fresh(name_of(item.value), variable_of(item.value).type)
+                if item.leaf.extents:
+                    e.extents[var.name] = item.leaf.extents
+                cells.read(replaced(item.read, mapping), item.leaf, var, writer)
+                once[name_of(item.value)] = var
+        batch = Batch(e, count, tiles, once)
+        ops = [i for i in self.nest.cell if not isinstance(i, (ReadLeaf, WriteLeaf)) and not _is(i, self.joined)]
+        due = self.due(ops, rings)
+        for k, op in enumerate([None, *ops]):
+            product = self.products.get(op.results[0].name) if isinstance(op, Op) and op.results else None
+            if product is not None and self.is_there(product, known):
+                name = op.results[0].name  # type: ignore[union-attr]
+                batch.rows[name] = self.rows_of(self.local[name], count)
+            elif op is not None:
+                batch.run([op])
+            for item in due.get(k, ()):
+                self.keep(batch, item)
+
+    def is_there(self, product: Product, known: dict[Condition, bool]) -> bool:
+        """Whether a product has been computed before the nest, for this group."""
+        return product.condition is None or known[product.condition]
+
+    def due(self, ops: Sequence[Any], rings: dict[str, Tensor]) -> dict[int, list[WriteLeaf]]:
+        """The results by the number of operations after which they are stored: when they are there, and the rows of the
+        same ring are not read any more, so that the loop that computes one can store it."""
+        found: dict[int, list[WriteLeaf]] = {}
+        for item in self.nest.cell:
+            if not isinstance(item, WriteLeaf):
+                continue
+            tensor = self.local[target_of(item)].tensor
+            wanted = {name for name, t in rings.items() if t is tensor}
+            value = variable_of(item.value)
+            own = value.name if isinstance(value, Var) else ""
+            last = 0
+            for k, op in enumerate(ops, 1):
+                made = {v.name for v in getattr(op, "results", ())}
+                if own in made or (isinstance(op, Op) and {a.name for a in op.args if isinstance(a, Var)} & wanted):
+                    last = k
+            found.setdefault(last, []).append(item)
+        return found
+
+    def keep(self, batch: Batch, item: WriteLeaf) -> None:
+        """Store the rows of a result."""
+        buffer = self.local[target_of(item)]
+        self.e.op("store", [batch.value(item.value), buffer.tensor.var, *buffer.at(self.e, index(0))])
+
+    def either(self, condition: Operand, then: Operand, otherwise: Operand) -> Var:
+        """One of two integers."""
+        var = self.e.fresh("base", I64)
+        with self.e.block() as first_block:
+            self.plain.assign(var, then)
+        with self.e.block() as second_block:
+            self.plain.assign(var, otherwise)
+        self.e.append(If(condition, tuple(first_block), tuple(second_block), self.e.loc))
+        return var
+
+    def leave(self, planes: Planes, writer: Writer, fixed: set[int], own: tuple[Expr, ...]) -> None:
+        """Copy the rows of results that are read behind the nest to where they lie."""
+        chosen = {self.nest.symbols[k] for k in planes.group} | {planes.plane}
+        together: dict[tuple[int, ...], list[WriteLeaf]] = {}
+        for item in self.nest.cell:
+            if isinstance(item, WriteLeaf) and self.escaping(item.array.root):
+                together.setdefault(item.array.root.folded, []).append(item)
+        for folded, items in together.items():
+            uniform = all(own[k].symbols() | self.nest.loops[k].length.symbols() <= chosen for k in folded)
+
+            def every(w: Writer, segment: Segment, items: list[WriteLeaf] = items, uniform: bool = uniform) -> None:
+                for item in items:
+                    self.scatter(planes, w, segment, item, own, uniform)
+
+            def copy(every: Callable[[Writer, Segment], None] = every) -> None:
+                self.each_segment(planes, writer, fixed, every)
+
+            if uniform:
+                self.if_last(items[0].array.root, own, writer, copy)
+            else:
+                copy()
 
     # -- reads of the same cells in an earlier plane ---------------------------------------------------------------
 
@@ -374,89 +430,6 @@ class Rows(Copies):
             one = replace(item, read=read)
             self.each_segment(planes, writer, fixed, lambda w, s: self.gather(planes, w, s, [one]))
         e.append(If(same, tuple(then), tuple(otherwise), e.loc))
-
-    def in_place(self, planes: Planes, read: Read, own: Sequence[Expr]) -> tuple[Packed, tuple[Expr, ...]] | None:
-        """The ring of a read whose rows are those of another batch, in the same order, and where that is.
-
-        So it is when the cell that is read differs in the loops that choose shared operands alone.
-        """
-        ring = planes.rings.get(id(read.array.root)) if isinstance(read, Access) else None
-        if not isinstance(read, Access) or not isinstance(ring, Packed):
-            return None
-        chosen = {self.nest.symbols[k] for k in planes.group}
-        others = [k for k in range(len(own)) if k not in planes.group]
-        if any(read.index[k] != own[k] or self.nest.loops[k].length.symbols() & chosen for k in others):
-            return None
-        return ring, read.index
-
-    def rows_of(self, buffer: Buffer, count: Operand) -> Var:
-        """The rows of a buffer that one batch has, as a tile."""
-        tensor = buffer.tensor
-        zeros = [index(0)] * (tensor.rank - 1)
-        part = view_of(self.g, tensor, [buffer.base, *zeros], [count, *tensor.extents[1:]])
-        return load_all(self.g, part).var
-
-    # -- segments --------------------------------------------------------------------------------------------------
-
-    def each_segment(
-        self, planes: Planes, writer: Writer, fixed: set[int], body: Callable[[Writer, Segment], None]
-    ) -> Operand:
-        """`body` for every segment of the batch, in order; gives the number of rows."""
-        e = self.e
-        row = e.fresh("row", I64)
-        self.plain.assign(row, index(0))
-
-        def advance(by: Operand) -> None:
-            (new,) = e.op("add", [row, by])
-            self.plain.assign(row, new)
-
-        def one(w: Writer) -> None:
-            single = Segment(planes.single, number(0), number(1), row)
-            body(w, single)
-            advance(index(1))
-
-        def level(w: Writer, left: Sequence[int], fixed: set[int]) -> None:
-            if not left:
-                cond = self.inside(planes, w)
-                if cond is None:
-                    one(w)
-                else:
-                    self.guarded(cond, lambda: one(w))
-                return
-            k, *rest = left
-            low, high = self.bounds(planes, k, fixed)
-            start, stop = w.expr(low), w.expr(high)
-            symbol = self.nest.symbols[k]
-            if not rest and self.exact:
-                (span,) = e.op("sub", [stop, start])
-                (some,) = e.op("gt", [span, index(0)])
-                if planes.eliminated is not None and planes.h[k] == 0:
-                    inside = self.inside(planes, w)
-                    assert inside is not None
-                    some = e.op("and", [some, inside])[0]
-
-                def segment() -> None:
-                    body(w, Segment(symbol, operand(start), operand(stop), row))
-                    advance(span)
-
-                self.guarded(some, segment)
-                return
-            self.counted(w, symbol, stop, lambda w: level(w, rest, fixed | {k}), start=start)
-
-        level(writer, planes.batch, fixed)
-        return row
-
-    def is_exact(self, planes: Planes, k: int) -> bool:
-        """Whether the bounds of loop k, chosen last, leave no cell outside of the nest."""
-        symbol = self.nest.symbols[k]
-        return all(symbol not in loop.length.symbols() for loop in self.nest.loops) and planes.h[k] in (0, 1)
-
-
-def _decided(read: Read, known: dict[Condition, bool]) -> Read:
-    """Without the choice that `known` makes."""
-    if isinstance(read, Choose) and read.condition in known:
-        return _decided(read.then if known[read.condition] else read.otherwise, known)
-    return read
 
 
 def _is(op: Op, results: dict[str, Any]) -> bool:

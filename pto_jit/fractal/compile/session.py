@@ -15,11 +15,11 @@ import numpy as np
 
 from pto_jit.codegen.builtins.memory import view as view_of
 from pto_jit.codegen.builtins.promote import describe, value_of
-from pto_jit.codegen.emit import I64, index
+from pto_jit.codegen.emit import I64, constant, index
 from pto_jit.codegen.merging import is_number
 from pto_jit.codegen.regions import LoopRecord
 from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
-from pto_jit.dtypes import i64
+from pto_jit.dtypes import from_numpy, i64
 from pto_jit.errors import CompilationError, TypeMismatchError
 from pto_jit.fractal.compile.expr import Expr, Fetch, Known, Symbol, number, of, operand
 from pto_jit.fractal.compile.lists import (
@@ -31,6 +31,7 @@ from pto_jit.fractal.compile.lists import (
     Filled,
     Index,
     Leaf,
+    ListLike,
     Lists,
     Loop,
     Part,
@@ -57,7 +58,7 @@ def session_of(g: Generator) -> Session:
     return found
 
 
-class Argument:
+class Argument(ListLike):
     """What stands for a FractalTensor argument: its leaves and offsets as tensors; `depth` levels of lists."""
 
     __slots__ = ("__weakref__", "depth", "leaves", "lists", "offsets")
@@ -78,7 +79,7 @@ class Argument:
         return Argument(self.depth)
 
     def __repr__(self) -> str:
-        return f"<a FractalTensor of depth {self.depth}>"
+        return f"of depth {self.depth}"
 
     def __pto_item__(self, g: Generator, item: Any) -> Any:
         return self.of(g).__pto_item__(g, item)
@@ -102,6 +103,9 @@ class Argument:
 
     def __iter__(self) -> Any:
         return iter((Spread(self),))
+
+
+Argument.__name__ = "FractalTensor"  # in messages
 
 
 class Session:
@@ -305,6 +309,8 @@ class Session:
         if isinstance(value, Tensor) and value.rank:
             starts = tuple(number(0) for _ in value.extents)
             return View((), Part(value, starts, value.extents, len(self.loops)), Leaf(value.extents, value.dtype))
+        if isinstance(value, np.ndarray) and value.ndim and value.size:
+            value = self._constant(value, what)
         if not (isinstance(value, (Scalar, Tile, Tensor)) or is_number(value)):
             raise g.error(
                 TypeMismatchError,
@@ -320,6 +326,20 @@ class Session:
             return View((), read or Computed(item, len(self.loops)), Leaf((), item.dtype, item.weak))
         read = self.reads.get(item.var.name) or self._filled(item) or Computed(item, len(self.loops))
         return View((), read, Leaf(item.extents, item.dtype))
+
+    def _constant(self, array: np.ndarray[Any, Any], what: str) -> Tile:
+        """An array of the compiler's side, whose elements are one number, as a tensor."""
+        dtype = from_numpy(array.dtype)
+        first = array.flat[0]
+        if dtype is None or array.tobytes() != np.full_like(array, first).tobytes():
+            raise self.g.error(
+                TypeMismatchError,
+                f"{what} is an array of {array.dtype} that the kernel does not get as an argument",
+                code="PTO-F102",
+                hint="pass it to the kernel; only arrays whose numbers are all equal may be captured here",
+            )
+        extents = tuple(index(n) for n in array.shape)
+        return self.g.e.tile("full", [constant(first.item(), dtype), *extents], extents=extents)
 
     def _filled(self, tile: Tile) -> Read | None:
         """A tensor full of one compile-time number is the same wherever it is read."""

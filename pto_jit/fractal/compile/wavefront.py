@@ -135,7 +135,7 @@ class Wavefront:
     def lengths(self, planes: Planes, writer: Writer) -> None:
         """The longest each loop can be: a maximum over the loops that its length depends on."""
         for k, loop in enumerate(self.nest.loops):
-            around = self._around(k)
+            around = self.around(k)
             if not around:
                 planes.longest.append(loop.length)
                 continue
@@ -156,7 +156,7 @@ class Wavefront:
 
             planes.longest.append(operand(most))
 
-    def _around(self, k: int) -> list[int]:
+    def around(self, k: int) -> list[int]:
         """The loops that the length of loop k depends on, with those that theirs depend on."""
         symbols = self.nest.symbols
         found: set[int] = set()

@@ -322,3 +322,17 @@ def test_lists_of_different_lengths_stop_the_program() -> None:
     with pytest.raises((LaunchError, ShapeError), match="PTO-F190"):
         kernel(a, b)
     same(kernel(a, a), ft.map(lambda e: e + e, a))
+
+
+def test_arithmetic_of_a_list_names_what_the_user_wrote() -> None:
+    for program in (lambda x: x + 1, lambda x: 2 * x, lambda x: -ft.reverse(x), lambda x: ft.map(lambda e: e, x) < 3):
+        with pytest.raises(TypeMismatchError, match=r"PTO-F107: `.*` of a FractalTensor of depth 2"):
+            pto.jit(program).compile(jagged(2, 1))
+
+
+def test_captured_arrays_of_one_number_are_states() -> None:
+    start = np.full((1, H), 2, np.float32)
+    check(lambda x: ft.map(lambda row: ft.scan(lambda s, e: s * 0.5 + e, row, initializer=start), x), jagged(2, 0, 3))
+    start[0, 1] = 3
+    with pytest.raises(TypeMismatchError, match=r"PTO-F102: the initializer of ft.scan is an array of float32"):
+        pto.jit(lambda x: ft.scan(lambda s, e: s + e, x, initializer=start)).compile(jagged(2)[0])
