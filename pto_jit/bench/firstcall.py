@@ -14,7 +14,7 @@ from pathlib import Path
 from pto_jit.bench.engine import Contestant, Engine
 from pto_jit.bench.exchange import scratch_directory
 from pto_jit.bench.peers import Peer
-from pto_jit.bench.process import WorkerFailure
+from pto_jit.bench.process import FIND_THIS_PACKAGE, WorkerFailure
 from pto_jit.bench.record import FirstCall
 from pto_jit.bench.summary import median
 from pto_jit.bench.workload import Size, Workload
@@ -110,7 +110,7 @@ def _cache_environment(directory: str) -> dict[str, str]:
 
 def _import_seconds(engine: Engine, peer: Peer) -> float:
     module = "pto_jit" if peer.name == "pto" else peer.requires[0]
-    command = [sys.executable, "-c", _IMPORT.format(module)]
+    command = [sys.executable, "-c", f"{FIND_THIS_PACKAGE}; {_IMPORT.format(module)}"]
     done = subprocess.run(command, env=engine.environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise FirstCallError(done.stderr.strip().splitlines()[-1] if done.stderr else "the import failed")

@@ -12,8 +12,14 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
+
+# A new process looks for modules in the current directory first, and a checkout has a `pto_jit` there that may be
+# another version, or not built.
+FIND_THIS_PACKAGE = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})"
+_WORKER = f"{FIND_THIS_PACKAGE}; from pto_jit.bench.worker import main; del sys.path[0]; main()"
 
 
 class WorkerFailure(Exception):
@@ -38,7 +44,7 @@ class WorkerProcess:
         # The child inherits where this thread may run: libraries size their thread pools by it when imported.
         with theirs, _running_on(processors):
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "pto_jit.bench.worker", str(theirs.fileno())],
+                [sys.executable, "-c", _WORKER, str(theirs.fileno())],
                 env=dict(environment),
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,

@@ -174,7 +174,7 @@ def serve(connection: Connection) -> None:
 
 
 def main() -> None:
-    """Entry point: `python -m pto_jit.bench.worker FD`, FD being this side of the socket."""
+    """Entry point; the argument of the program is the number of this side of the socket."""
     _die_with_parent()
     with Connection(int(sys.argv[1])) as connection:
         serve(connection)

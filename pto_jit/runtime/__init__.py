@@ -6,7 +6,13 @@
 reads any tensor-like object without copying.
 """
 
-from ._dispatch import ABSENT, Bound, Dispatcher, Entry, key_of
+try:
+    from ._dispatch import ABSENT, Bound, Dispatcher, Entry, key_of
+except ModuleNotFoundError as error:
+    raise ImportError(
+        f"the C runtime is not in {__path__[0]}: this is a source tree that was not built. Start Python in another "
+        "directory to use an installed pto_jit, or build this one with `pip install -e .`"
+    ) from error
 from .handles import PrintHandler, Runtime, Statistics, default_runtime, symbols
 from .tensors import TensorView, as_tensor
 

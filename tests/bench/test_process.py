@@ -28,6 +28,16 @@ def test_an_answer_comes_back(worker: WorkerProcess) -> None:
     assert worker.request("call", "math:hypot", (3.0, 4.0), timeout=60.0) == 5.0
 
 
+def test_a_worker_has_the_package_of_its_parent_wherever_it_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pto_jit").mkdir()
+    (tmp_path / "pto_jit" / "__init__.py").write_text("raise ImportError('a checkout that is not built')")
+    monkeypatch.chdir(tmp_path)
+    with WorkerProcess(os.environ) as made:
+        assert made.request("call", "math:hypot", (3.0, 4.0), timeout=60.0) == 5.0
+
+
 def test_a_worker_stands_still_between_requests(worker: WorkerProcess) -> None:
     worker.request("call", "math:hypot", (3.0, 4.0), timeout=60.0)
     assert state(worker) == "T"
