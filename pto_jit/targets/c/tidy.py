@@ -187,9 +187,8 @@ def _repeats(text: str) -> bool:
 
 def _put(text: str, line: Line, target: Line) -> str:
     """`text` with the expression in place of the name, in parentheses where they are needed."""
-    found = re.search(rf"(?<![\w.]){re.escape(line.name)}\b", text)
-    assert found is not None, (text, line.name)
-    before, after = text[: found.start()], text[found.end() :]
+    at = _place(text, line.name)
+    before, after = text[:at], text[at + len(line.name) :]
     alone = not before and not after
     left = before.rstrip()
     opened = left.endswith(("(", "[", " =", ",", "return")) or not left
@@ -205,9 +204,22 @@ def _put(text: str, line: Line, target: Line) -> str:
     return before + line.text + after
 
 
+def _place(text: str, name: str) -> int:
+    """Where a name stands in a piece of C (a pattern for each name would take longer to compile than to find)."""
+    at = text.index(name)
+    while True:
+        before, after = text[at - 1 : at], text[at + len(name) : at + len(name) + 1]
+        if not (before.isalnum() or before in ("_", ".")) and not (after.isalnum() or after == "_"):
+            return at
+        at = text.index(name, at + 1)
+
+
+_CAST = re.compile(r"\((u?int\d+_t|float|double|bool|size_t|[a-z_0-9]+ \*)\)$")
+
+
 def _cast_before(left: str) -> bool:
     """Whether a cast stands before the place."""
-    return bool(re.search(r"\((u?int\d+_t|float|double|bool|size_t|[a-z_0-9]+ \*)\)$", left))
+    return _CAST.search(left) is not None
 
 
 def _without_empty(lines: list[Line]) -> list[Line]:
