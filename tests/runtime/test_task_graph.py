@@ -253,7 +253,7 @@ def test_the_trace_has_an_event_for_each_task_and_a_row_for_each_worker(tmp_path
     shown = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     events = [event for event in shown if event["ph"] == "X"]
     assert sorted(event["args"]["task"] for event in events) == list(range(31))
-    assert {event["tid"] for event in events} <= {0, 1}
+    assert {event["tid"] for event in events} <= {1, 2}
     assert {event["tid"] for event in shown if event["name"] == "thread_name"} == {event["tid"] for event in events}
     ends = {event["args"]["task"]: event["ts"] + event["dur"] for event in events}
     begins = {event["args"]["task"]: event["ts"] for event in events}
