@@ -177,20 +177,24 @@ static pto_cell *tile_of(pto_graph *g, pto_tensor *t, const int64_t *region) {
     return cell;
 }
 
-/* The same, by what the tensor remembers.  The way of nearly all accesses. */
-static PTO_ALWAYS_INLINE pto_cell *cell_of(pto_graph *g, pto_tensor *t, const int64_t *region) {
+/*
+ * The cell of a region of a tensor of rank 2 by what the tensor remembers; NULL: by other means.  The way of nearly all
+ * accesses.
+ */
+static PTO_ALWAYS_INLINE pto_cell *remembered_cell(pto_tensor *t, const int64_t *region) {
     pto_cell *cell = t->last_cell;
-    if (PTO_UNLIKELY(cell == NULL) || ((region[3] ^ t->last[2]) | (region[4] ^ t->last[3])) != 0) {
-        return tile_of(g, t, region);
+    if (PTO_UNLIKELY(cell == NULL)) { /* also of any other rank, whose regions have other lengths */
+        return NULL;
     }
     uint64_t low0 = (uint64_t)region[1];
     uint64_t low1 = (uint64_t)region[2];
-    if (((low0 ^ (uint64_t)t->last[0]) | (low1 ^ (uint64_t)t->last[1])) == 0) {
+    int64_t extents = (region[3] ^ t->last[2]) | (region[4] ^ t->last[3]);
+    if (((low0 ^ (uint64_t)t->last[0]) | (low1 ^ (uint64_t)t->last[1]) | (uint64_t)extents) == 0) {
         return cell;
     }
     const pto_stripe *s = t->stripes;
-    if (PTO_UNLIKELY(low0 > s[0].last || low1 > s[1].last)) {
-        return tile_of(g, t, region);
+    if (PTO_UNLIKELY(extents != 0 || low0 > s[0].last || low1 > s[1].last)) {
+        return NULL;
     }
     int64_t q0 = pto__tile_at(s[0].magic, (int64_t)low0);
     int64_t q1 = pto__tile_at(s[1].magic, (int64_t)low1);
@@ -200,12 +204,11 @@ static PTO_ALWAYS_INLINE pto_cell *cell_of(pto_graph *g, pto_tensor *t, const in
     uint64_t tile = (uint64_t)(q0 * s[0].weight + q1 * s[1].weight);
     pto_cell **page = t->directory[tile / PTO_DIRECTORY_PAGE];
     cell = PTO_LIKELY(page != NULL) ? page[tile % PTO_DIRECTORY_PAGE] : NULL;
-    if (PTO_UNLIKELY(cell == NULL)) {
-        return tile_of(g, t, region);
+    if (PTO_LIKELY(cell != NULL)) {
+        t->last[0] = (int64_t)low0;
+        t->last[1] = (int64_t)low1;
+        t->last_cell = cell;
     }
-    t->last[0] = (int64_t)low0;
-    t->last[1] = (int64_t)low1;
-    t->last_cell = cell;
     return cell;
 }
 
@@ -256,6 +259,8 @@ static PTO_ALWAYS_INLINE int64_t *take_payload(pto_graph *g, const pto_task_kind
         return pto__arena_take(a, &g->supply, bytes);
     }
     unsigned char *at = a->at;
+    PTO_ASSUME(at != NULL); /* a payload has a word at least */
+    PTO_SOON_WRITTEN((uintptr_t)at + PTO_AHEAD);
     a->at = at + bytes;
     a->left -= bytes;
     return (int64_t *)(void *)at;
@@ -275,6 +280,26 @@ static PTO_ALWAYS_INLINE void write_record(pto_task_record *record, uint32_t t, 
     }
 }
 
+/* The edges of an access of a cell, and what is known of it then.  False: no memory. */
+static PTO_ALWAYS_INLINE bool access_cell(pto_graph *g, uint32_t t, pto_task_record *record, pto_cell *cell,
+                                          int32_t access, bool recording) {
+    return access == PTO_READ    ? pto__cell_read(g, t, cell, recording)
+           : access == PTO_WRITE ? pto__cell_write(g, t, record, cell, recording)
+                                 : pto__cell_update(g, t, record, cell, recording);
+}
+
+/* An access of a region that no tensor remembers. */
+static int32_t access_other(pto_graph *g, uint32_t t, pto_tensor *tensor, const int64_t *region, int32_t access,
+                            uint32_t *word) {
+    pto_cell *cell = tile_of(g, tensor, region);
+    if (cell == NULL) {
+        *word = 0;
+        return access_region(g, t, tensor, region, access, word);
+    }
+    *word = cell->number;
+    return access_cell(g, t, pto__task(g, t), cell, access, g->state == PTO_RECORDING) ? PTO_OK : PTO_NO_MEMORY;
+}
+
 /* The accesses of a task, in turn.  `recording`: known at compile time. */
 static PTO_ALWAYS_INLINE int32_t access_all(pto_graph *g, uint32_t t, pto_task_record *record,
                                             const pto_task_kind *kind, uint32_t *words, const int64_t *region,
@@ -286,24 +311,20 @@ static PTO_ALWAYS_INLINE int32_t access_all(pto_graph *g, uint32_t t, pto_task_r
             return PTO_BAD_ARGUMENT;
         }
         pto_tensor *tensor = &g->tensors[region[0]];
-        int32_t access = *accesses;
-        pto_cell *cell = cell_of(g, tensor, region);
+        pto_cell *cell = remembered_cell(tensor, region);
         if (PTO_LIKELY(cell != NULL)) {
             *words = cell->number;
-            bool good = access == PTO_READ    ? pto__cell_read(g, t, cell, recording)
-                        : access == PTO_WRITE ? pto__cell_write(g, t, record, cell, recording)
-                                              : pto__cell_update(g, t, record, cell, recording);
-            if (PTO_UNLIKELY(!good)) {
+            if (PTO_UNLIKELY(!access_cell(g, t, record, cell, *accesses, recording))) {
                 return PTO_NO_MEMORY;
             }
+            region += 5; /* a constant: where the next region is must not wait for the tensor */
         } else {
-            *words = 0;
-            int32_t status = access_region(g, t, tensor, region, access, words);
+            int32_t status = access_other(g, t, tensor, region, *accesses, words);
             if (PTO_UNLIKELY(status != PTO_OK)) {
                 return status;
             }
+            region += tensor->region_words;
         }
-        region += tensor->region_words;
     }
     return PTO_OK;
 }

@@ -359,7 +359,7 @@ int32_t pto__region_check(const pto_tensor *t, const int64_t *region, bool *empt
 
 /* Slots and a word for each access; in a live graph the number before them. */
 static inline size_t pto__payload_bytes(const pto_task_kind *kind, bool live) {
-    size_t words = (size_t)kind->num_slots + ((size_t)kind->num_accesses + 1) / 2 + live;
+    size_t words = (size_t)(uint32_t)kind->num_slots + ((uint32_t)kind->num_accesses + 1) / 2 + live;
     return (words + (words == 0)) * sizeof(int64_t);
 }
 
