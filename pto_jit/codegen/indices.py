@@ -142,7 +142,8 @@ def _function(g: Generator, run: Sequence[ast.stmt]) -> tuple[Inlined | None, di
     if not any(_writes(stmt) for stmt in run):
         return None, values
     _types(g, run, around, values)
-    return inlined(g.frame.file, run, around, lambda check: _checked(g, check), bool(g.options.debug)), values
+    debug, device = bool(g.options.debug), getattr(g.options, "target", "cpu") == "cuda"
+    return inlined(g.frame.file, run, around, lambda check: _checked(g, check), debug, device), values
 
 
 def _writes(stmt: ast.stmt) -> bool:

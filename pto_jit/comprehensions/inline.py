@@ -82,8 +82,9 @@ def _bound(value: Any) -> Expression:
 
 
 def inlined(file: SourceFile, nodes: Sequence[ast.stmt], around: Surroundings,
-            check: Callable[[Check], Callable[[Any], None]], debug: bool = False) -> Inlined:  # fmt: skip
-    """The function of some statements; `check` makes what is called with each condition on sizes.
+            check: Callable[[Check], Callable[[Any], None]], debug: bool = False,
+            device: bool = False) -> Inlined:  # fmt: skip
+    """The function of some statements; `check` makes what is called with each condition on sizes; `device`: for a GPU.
 
     Raises the errors of a comprehension.
     """
@@ -98,7 +99,7 @@ def inlined(file: SourceFile, nodes: Sequence[ast.stmt], around: Surroundings,
         analysis = analyse(definition, memory={n: p.memory for n, p in around.tensors.items()})
     except CompilationError as error:
         raise _readable(error, around) from None
-    program = lowered(analysis, checked=lambda c: check(_spelled(c, around)))
+    program = lowered(analysis, checked=lambda c: check(_spelled(c, around)), device=device)
     filename = f"<loops of statements {next(_numbers)}>"
     text = str(program)
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)

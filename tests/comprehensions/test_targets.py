@@ -14,6 +14,7 @@ import pto_jit.language as pl
 from pto_jit.device_kernel import emulate
 from tests.comprehensions.examples import OPERATORS
 from tests.comprehensions.test_operators import arguments
+from tests.comprehensions.test_statements import kernel_of
 
 BY_NAME = {name: (text, given) for name, text, _, given in OPERATORS}
 needs_c = pytest.mark.skipif(not (shutil.which("gcc") or shutil.which("clang")), reason="needs a C compiler")
@@ -55,6 +56,17 @@ def test_every_operator_has_cuda_sources() -> None:
         c = pto.comprehension(text)
         data = arguments(c.definition, given)
         assert any("__global__" in source for source in c.compile(*data.values(), target="cuda").sources.values())
+
+
+@needs_cpp
+@pytest.mark.parametrize("name", ["lefttmm", "argmin", "groupnorm", "prefix_sum"])
+def test_statements_in_kernels_run_on_the_emulation(name: str) -> None:
+    c, data, wanted = case(name)
+    kernel, written = kernel_of(next(fn for n, _, fn, _ in OPERATORS if n == name), BY_NAME[name][0])
+    tensors, shapes = c._versions[()].analysis.tensors, c.infer(**{n: a.shape for n, a in data.items()}).shapes
+    out = {w: np.full(shapes[w], 7, tensors[w].dtype.numpy) for w in written}
+    emulate(kernel.compile(*data.values(), *out.values(), target="cuda"), *data.values(), *out.values())
+    compare(tuple(out[r.name] for r in c.definition.returns), wanted)
 
 
 @pytest.mark.parametrize("name", ["matmul", "softmax", "conv2d", "layernorm"])

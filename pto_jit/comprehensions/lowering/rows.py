@@ -295,7 +295,11 @@ class Tiles(Elements):
             (info.extents or ())[axis] == self.inferred.ranges[i][1] - self.inferred.ranges[i][0]
             for axis, i in zip(self._axes_of(operand, inner, own), inner, strict=True)
         )
-        text = view if whole and ":" not in view else f"pl.load({view}, [{', '.join(offsets)}], [{', '.join(shape)}])"
+        if whole and ":" not in view:
+            return f"{view}.T" if turned else view
+        if turned and self.kernel.device:  # tiles are not transposed there
+            return f"pl.load({view}.T, [{', '.join(offsets[::-1])}], [{', '.join(shape[::-1])}])"
+        text = f"pl.load({view}, [{', '.join(offsets)}], [{', '.join(shape)}])"
         return f"{text}.T" if turned else text
 
     @staticmethod
