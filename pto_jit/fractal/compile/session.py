@@ -288,7 +288,8 @@ class Session:
             assert isinstance(var, Var)
             self.reads[var.name] = read
         e.append(ReadLeaf(result, read, leaf, e.loc, state, final))  # type: ignore[arg-type]
-        self.complete()
+        if final is None:  # the last states of a loop are read together: `carried` completes
+            self.complete()
         return result
 
     def variable(self, leaf: Leaf, hint: str) -> Scalar | Tile:

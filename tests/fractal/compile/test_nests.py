@@ -324,6 +324,13 @@ def test_lists_of_different_lengths_stop_the_program() -> None:
     same(kernel(a, a), ft.map(lambda e: e + e, a))
 
 
+def test_a_fold_of_several_states_outside_of_other_functions() -> None:
+    def program(x: Any) -> Any:
+        return ft.fold(lambda s, e: (s[0] + e, s[1] * 0.5 + s[0]), x, initializer=(ft.zeros(1, H), ft.zeros(1, H) + 1))
+
+    check(program, jagged(4)[0])
+
+
 def test_arithmetic_of_a_list_names_what_the_user_wrote() -> None:
     for program in (lambda x: x + 1, lambda x: 2 * x, lambda x: -ft.reverse(x), lambda x: ft.map(lambda e: e, x) < 3):
         with pytest.raises(TypeMismatchError, match=r"PTO-F107: `.*` of a FractalTensor of depth 2"):
