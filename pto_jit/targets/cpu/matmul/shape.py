@@ -29,7 +29,7 @@ class Machine:
     masks: bool  # masked loads and stores of every element size at full speed (AVX-512 BW/VL)
     fma: bool
     half: bool  # conversion f16 -> f32 in hardware
-    bf16_dot: bool  # vdpbf16ps at the full width
+    bf16_dot: bool  # vdpbf16ps at the full width, faster than multiplying the widened numbers
     byte_dot: str  # "avx512" | "avx" | ""
     word_dot: bool  # vpdpwssd
 
@@ -47,7 +47,8 @@ class Machine:
                 masks=wide,
                 fma=wide or "fma" in on,
                 half=wide or "f16c" in on,
-                bf16_dot=wide and "avx512bf16" in on,
+                # Processors with AMX (Sapphire Rapids and later) do vdpbf16ps at half the rate of f32 arithmetic.
+                bf16_dot=wide and "avx512bf16" in on and "amx-tile" not in on,
                 byte_dot="avx512" if wide and "avx512vnni" in on else "avx" if avx2 and "avxvnni" in on else "",
                 word_dot=(wide and "avx512vnni" in on) or (avx2 and "avxvnni" in on),
             )
