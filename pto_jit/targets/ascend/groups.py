@@ -16,13 +16,15 @@ and the other reads passes through a slot of global memory that belongs to the g
 and the other way round for tiles that are operands of products.  There is one pair of flags for each direction, because
 both sides come past the same values in the same order.  Flags count; a vector core's counts when both have raised it.
 
-Sums of products that other work also touches (`acc = acc * shrink + p @ v`) are added up on the vector cores.
+Each vector core takes half of the rows where `halves` allows it.  Sums of products that other work also touches
+(`acc = acc * shrink + p @ v`) are added up on the vector cores.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from contextlib import nullcontext
 from typing import Any
 
 from pto_jit.dtypes import f32
@@ -30,7 +32,7 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import For, Func, If, Op, Operand, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import defs, statements, uses
-from pto_jit.slotted import field, mutable
+from pto_jit.slotted import field, frozen, mutable
 from pto_jit.targets.ascend.accesses import walk
 from pto_jit.targets.ascend.cube import CubeWriter, Matrix, Sum
 from pto_jit.targets.ascend.form import (
@@ -46,12 +48,13 @@ from pto_jit.targets.ascend.form import (
     Parameter,
     Tile,
 )
+from pto_jit.targets.ascend.halves import can_halve
 from pto_jit.targets.ascend.machine import element_type
 from pto_jit.targets.ascend.printing import print_body
 from pto_jit.targets.ascend.refusals import unsupported
-from pto_jit.targets.ascend.values import Size, Value
+from pto_jit.targets.ascend.values import Expr, Size, Value
 from pto_jit.targets.ascend.vector import VectorWriter
-from pto_jit.targets.ascend.writer import KernelWriter
+from pto_jit.targets.ascend.writer import KernelWriter, Tensor, names, product, text
 from pto_jit.targets.cuda.facts import Facts
 from pto_jit.targets.cuda.nests import touches_tiles, writes
 
@@ -146,8 +149,13 @@ def write_group(func: Func, facts: Facts, sizes: dict[str, int]) -> KernelForm:
     """The form of both sides: that of the vector cores, with the cube core's as its partner."""
     plan = _plan(func)
     _checked(func, plan, facts)
-    vector = VectorSide(func, facts, sizes, plan)
-    vector.block(func.body)
+    try:
+        vector = VectorSide(func, facts, sizes, plan, can_halve(func, plan.fetched))
+        vector.block(func.body)
+    except CountedEarly:
+        plan = _plan(func)
+        vector = VectorSide(func, facts, sizes, plan, False)
+        vector.block(func.body)
     cube = CubeSide(func, facts, sizes, plan)
     cube.block(func.body)
     one, other = vector.form(), cube.form()
@@ -220,25 +228,42 @@ class _Side(KernelWriter):
             self.names.of(f"{name}.product.slot")
 
     def slot(self, name: str, dtype: str, shape: tuple[int, int], valid: tuple[int | str, int | str], loc: Loc,
-             element: object, transposed: bool = False) -> Global:  # fmt: skip
+             element: object, transposed: bool = False, at: Size = 0) -> Global:  # fmt: skip
         """The rectangle of a slot that is valid; each group has one of its own."""
         own = self.names.of(f"{name}.slot")
         known = self.plan.slots.setdefault(own, (*shape, dtype))
-        here = f"{own} + get_block_idx() * {known[0] * known[1]}"
+        here = f"{own} + get_block_idx() * {known[0] * known[1]}" + (f" + {text(at)}" if at != 0 else "")
         strides = ("1", str(known[1])) if transposed else (str(known[1]), "1")
         out = Global(self.names.fresh(f"{own}_here"), element, f"slot {own}", here, valid, strides, transposed)  # type: ignore[arg-type]
         self.declare(out, loc)
         return out
 
 
+@frozen
+class Half:
+    """A vector core's part of the rows of a tile: how many, from which on, of how many (which have a name)."""
+
+    rows: Size
+    start: Size
+    all: Size
+    name: str
+
+
+class CountedEarly(Exception):
+    """Rows are numbered before it is known how they are divided."""
+
+
 class VectorSide(VectorWriter, _Side):
     """The vector cores' part of a kernel."""
 
-    def __init__(self, func: Func, facts: Facts, sizes: dict[str, int], plan: Plan) -> None:
+    def __init__(self, func: Func, facts: Facts, sizes: dict[str, int], plan: Plan, halving: bool) -> None:
         super().__init__(func, facts, sizes)
         self.start(plan)
         self.sends = self.receives = False
         self.elsewhere: dict[str, tuple[tuple[int, int], tuple[Size, Size]]] = {}  # of tiles that the cube core loads
+        self.halving = halving
+        self.halves: dict[str, Half] = {}  # by this core's rows
+        self.loading = False
 
     def tile_operation(self, op: Op) -> None:
         name = op.results[0].name if op.results else ""
@@ -247,18 +272,79 @@ class VectorSide(VectorWriter, _Side):
         elif op.op == "dot":
             self.receive(op)
         elif writes(op):
-            with self.first_core(op.loc):
+            value = self.values.get(op.args[0].name) if isinstance(op.args[0], Var) else None
+            with self.first_core(op.loc, 1 if value is None or value.span == "row" else value.valid[0]):
                 super().tile_operation(op)
         else:
             super().tile_operation(op)
         if name in self.plan.sent:
             self.send(name, op.loc)
 
-    def first_core(self, loc: Loc) -> Any:
-        """Both vector cores of a group compute the same; the first one stores it."""
-        node = Branch("get_subblockid() == 0", [], [], loc)
+    def first_core(self, loc: Loc, rows: Size = 1) -> Any:
+        """Where each vector core has rows of its own, the one that has some stores; else the first one stores all."""
+        half = self.halves.get(text(rows))
+        if half is not None and isinstance(rows, int):  # both have some
+            return nullcontext()
+        node = Branch("get_subblockid() == 0" if half is None else f"get_subblockid() == 0 || {half.name} > 1", [], [],
+                      loc)  # fmt: skip
         self.nodes.append(node)
         return self.inside(node.then)
+
+    # -- halves ---------------------------------------------------------------------------------------------------
+
+    def half(self, rows: Size, loc: Loc) -> Size:
+        """This core's part of the rows of a tile; of one row both have it, and the first one stores it."""
+        if not self.halving or rows == 1 or text(rows) in self.halves:
+            return rows
+        known = next((h for h in self.halves.values() if h.all == rows and self.visible(h.rows)), None)
+        if known is not None:
+            return known.rows
+        whole = self.named(rows, "rows", loc)
+        if isinstance(rows, int) and rows % 2 == 0:
+            mine: Size = rows // 2
+            start: Size = Expr(f"get_subblockid() * {rows // 2}", frozenset())
+        else:
+            seen = names(rows) | {str(whole)}
+            begin = Expr(f"get_subblockid() == 0 || {whole} == 1 ? 0 : ({whole} + 1) / 2", seen)
+            count = Expr(f"get_subblockid() == 0 ? ({whole} + 1) / 2 : larger(1, {whole} / 2)", seen)
+            parts = (self.named(begin, "first_row", loc), self.named(count, "own_rows", loc))
+            start, mine = (Expr(str(n), frozenset([str(n)])) for n in parts)
+            clip = self.clips.get(text(rows))
+            if clip is not None:
+                self.clips[text(mine)] = clip
+        self.halves[text(mine)] = Half(mine, start, rows, str(whole))
+        return mine
+
+    def start_of(self, rows: Size) -> Size:
+        known = self.halves.get(text(rows))
+        return 0 if known is None else known.start
+
+    def clipped(self, tensor: Tensor, axis: int, offset: Operand, extent: Size) -> Size:
+        out = super().clipped(tensor, axis, offset, extent)
+        return self.half(out, self.func.loc) if self.loading and axis == len(tensor.extents) - 2 else out
+
+    def load(self, op: Op) -> None:
+        self.loading = True
+        super().load(op)
+        self.loading = False
+
+    def _transfer(self, value: Value, tensor: Tensor, pointer: str, stride: Size, loc: Loc, *, store: bool) -> None:
+        if value.span in ("full", "column"):
+            at = product(self.start_of(value.valid[0]), stride)
+            pointer = pointer if at == 0 else f"{pointer} + {text(at)}"
+        super()._transfer(value, tensor, pointer, stride, loc, store=store)
+
+    def reshape(self, op: Op) -> None:
+        """Numbers that count rows count them from this core's first one on."""
+        super().reshape(op)
+        name = op.results[0].name
+        out = self.values[name]
+        if self.halving and out.span == "column" and op.op == "reshape":
+            known = next((h for h in self.halves.values() if self.visible(h.rows)), None)
+            if known is None:
+                raise CountedEarly
+            out = Value(out.name, out.dtype, out.span, out.capacity, (known.rows, 1), out.buffer, (False, False))
+            self.values[name] = self.elementwise.scaled("TADDS", out, text(known.start), self.temp, op.loc)
 
     def look_at(self, op: Op) -> None:
         """Shape and valid extents of a tile that the cube core has."""
@@ -286,7 +372,7 @@ class VectorSide(VectorWriter, _Side):
     def receive(self, op: Op) -> None:
         """The product of two tiles, from the cube core; added to what it is to be added to."""
         (left, rows), (right, columns) = self.of(op.args[0]), self.of(op.args[1])
-        shape, valid = (left[0], right[1]), (rows[0], columns[1])
+        shape, valid = (left[0], right[1]), (self.half(rows[0], op.loc), columns[1])
         typ = op.results[0].type
         assert isinstance(typ, TileType)
         if typ.dtype != f32 or typ.rank != 2 or 1 in shape:
@@ -296,7 +382,8 @@ class VectorSide(VectorWriter, _Side):
         value: Value = to(f32, "full", shape, valid)
         tile = self.tile(value, loc=op.loc)
         name = op.results[0].name if len(op.args) == 2 else f"{op.results[0].name}.product"
-        memory = self.slot(name, "float", _whole(shape), tile.valid, op.loc, f32)
+        at = product(self.start_of(valid[0]), _whole(shape)[1])
+        memory = self.slot(name, "float", _whole(shape), tile.valid, op.loc, f32, at=at)
         self.nodes.append(CrossWait(PRODUCT_IS_READY, op.loc))
         self.emit("TLOAD", tile, memory, loc=op.loc)
         self.nodes.append(CrossSet("MTE2", PRODUCT_IS_TAKEN, op.loc))
@@ -310,13 +397,15 @@ class VectorSide(VectorWriter, _Side):
         if value.span != "full" or value.dtype.name not in _OPERANDS:
             raise unsupported(f"a computed operand `{name}` of a product", loc,
                               "use tiles of f16, bf16 or f32 with more than one row and column")  # fmt: skip
-        self.plan.extents[name] = value.valid
+        known = self.halves.get(text(value.valid[0]))
+        self.plan.extents[name] = value.valid if known is None else (known.all, value.valid[1])
         tile = self.tile(value, loc=loc)
         typ = element_type(value.dtype)
         assert typ is not None
         self.nodes.append(CrossWait(TILE_IS_TAKEN, loc))
-        with self.first_core(loc):
-            memory = self.slot(name, typ, _whole(value.capacity), tile.valid, loc, value.dtype)
+        with self.first_core(loc, value.valid[0]):
+            at = product(self.start_of(value.valid[0]), _whole(value.capacity)[1])
+            memory = self.slot(name, typ, _whole(value.capacity), tile.valid, loc, value.dtype, at=at)
             self.emit("TSTORE", memory, tile, loc=loc)
         self.nodes.append(CrossSet("MTE3", TILE_IS_READY, loc))
         self.sends = True

@@ -11,8 +11,8 @@ after work A when a chain of these connects them (Lamport, 1978):
   starts after that;
 * the scalar unit gives the work out: what it waited for or read before is before everything that it gives out later;
 * `ffts_cross_core_sync(p, f)` is told to the other kind of core when all that p was given before is done; what that
-  core gives out after the matching `wait_flag_dev(f)` starts after it.  (Of the two vector cores of a group, which do
-  the same, one stands for both.)
+  core gives out after the matching `wait_flag_dev(f)` starts after it.  (Of the two vector cores of a group, which run
+  the same code, on rows of their own or of which one stores, one stands for both.)
 
 Every two pieces of work that touch the same bytes, one of them writing, must be connected.  And flags must pair up: no
 wait without a flag, no flag left over at the end, none raised again before it was seen, none below 0 or above 7, and no

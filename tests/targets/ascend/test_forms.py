@@ -98,6 +98,15 @@ def test_without_a_flag_between_cores_a_group_is_not_in_step() -> None:
     assert count == 20 and races(kernel) == []
 
 
+@pytest.mark.parametrize(("name", "halved"), [("attention_causal", True), ("attention_turned", False)])
+def test_vector_cores_of_a_group_take_half_of_the_rows_each(name: str, halved: bool) -> None:
+    """Unless something looks across rows: reductions along columns do."""
+    fn = getattr(attention, name)
+    text = next(text for file, text in written(fn, *WRITTEN["attention_causal"][1]).sources.items() if "incore" in file)
+    assert ("own_rows" in text) == halved
+    assert ("if (get_subblockid() == 0) {" in text) != halved
+
+
 @pytest.mark.parametrize("early", ["TSTORE", "TLOAD", "TSTORE_ACC", "TLOAD_L1"])
 def test_a_slot_that_is_touched_before_its_flag_is_found(early: str) -> None:
     """The transfer of a value between the cores, and the wait before it, exchanged."""
