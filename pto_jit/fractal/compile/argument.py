@@ -50,9 +50,13 @@ def specialised(params: Sequence[Param], shapes: Sequence[tuple[int, ...]]) -> t
                 n if k or m is not None else m for k, (n, m) in enumerate(zip(shape, what.type.shape, strict=True))
             )
             known.append(axes)
+            if axes == what.type.shape:  # the leaves of a list
+                return what
             return TensorParam(replace(what.type, shape=axes), what.symbols)
         if isinstance(what, ContainerParam):
             items = tuple((key, fixed(item)) for key, item in what.items)
+            if all(new is old for (_, new), (_, old) in zip(items, what.items, strict=True)):
+                return what
             return ContainerParam(what.kind, items, what.value)
         return what
 
