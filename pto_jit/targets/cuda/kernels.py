@@ -34,14 +34,15 @@ class Overlap:
 
 
 _UNITS: dict[str, Callable[[int, int], int]] = {"m": lambda wm, wn: 16 * wm, "n": lambda wm, wn: 8 * wn,
-                                                 "k": lambda wm, wn: 16}  # fmt: skip
+                                                 "k": lambda wm, wn: 16, "": lambda wm, wn: 16}  # fmt: skip
 
 
 @frozen
 class SharedTile:
     """A tile in shared memory, of elements of a C type with a size; its extents are numbers or macros.
 
-    role: what rows and columns are to a product (m, n or k), which says how they are padded; copies: a number or macro.
+    role: what rows and columns are to a product (m, n or k; "" to none), which says how they are padded; copies: a
+    number or macro.
     """
 
     name: str
@@ -56,7 +57,7 @@ class SharedTile:
         """Its size in a version with these macros."""
 
         def padded(text: str, role: str) -> int:
-            unit = _UNITS[role](defines["WM"], defines["WN"])
+            unit = _UNITS[role](defines.get("WM", 1), defines.get("WN", 1))
             extent = -(-defines.get(text, 0 if not text.isdigit() else int(text)) // unit) * unit
             return -(-extent // 16) * 16
 

@@ -24,7 +24,7 @@ from pto_jit.targets.cuda.values import Axis, Tile
 from pto_jit.targets.source.scalars import memory_type, register_type
 
 CONTRACTED = "a product contracts {0} valid columns with {1} valid rows"
-_PADDING = {"m": "padded_rows", "n": "padded_columns", "k": "padded_depth"}
+_PADDING = {"m": "Spread::padded_rows", "n": "Spread::padded_columns", "k": "Spread::padded_depth", "": "pto::padded"}
 Role = tuple[str, str]
 """What the rows and the columns of a stored tile are to a product: m and n, its result's, or k, contracted."""
 
@@ -137,7 +137,8 @@ class ProductWriter(TileWriter):
 
     def in_shared_alone(self) -> set[str]:
         """Tiles that no thread holds: staged loads, and transposes, which are another way to read them."""
-        turned = {s.results[0].name for s in statements(self.func.body) if isinstance(s, Op) and s.op == "transpose"}
+        turned = {s.results[0].name for s in statements(self.func.body)
+                  if isinstance(s, Op) and s.op == "transpose" and _name(s.args[0]) in self.roles}  # fmt: skip
         return turned | set(self.roles)
 
     def _wants_whole_rows(self) -> bool:
@@ -184,7 +185,7 @@ class ProductWriter(TileWriter):
         before = "memory"
         for tile in self.shared:
             rows, columns = (
-                f"Spread::{_PADDING[r]}({c})" for r, c in zip(tile.role, (tile.rows, tile.columns), strict=True)
+                f"{_PADDING[r]}({c})" for r, c in zip(tile.role, (tile.rows, tile.columns), strict=True)
             )
             lines.append(f"constexpr int {tile.name}_rows = {rows};")
             lines.append(f"constexpr int {tile.name}_columns = {columns};")
@@ -264,10 +265,35 @@ class ProductWriter(TileWriter):
         source = op.args[0]
         assert isinstance(source, Var)
         known = self.staged.get(source.name)
-        if known is None or op.attr("axes") != (1, 0):
-            raise unsupported("`transpose` of a tile that is not an operand of a product", op.loc,
+        if op.attr("axes") != (1, 0):
+            raise unsupported("`transpose` of a tile whose rank is not 2", op.loc,
                               "transpose the tensor (`x.T`) and load from that")  # fmt: skip
-        self.staged[op.results[0].name] = replace(known, turned=not known.turned)
+        if known is None:
+            self._exchange(op, self.materialised(self.tile(source)))
+        else:
+            self.staged[op.results[0].name] = replace(known, turned=not known.turned)
+
+    def _exchange(self, op: Op, tile: Tile) -> None:
+        """The transpose of a tile in registers, through shared memory."""
+        result = op.results[0]
+        axes = tile.rows.capacity, tile.columns.capacity
+        key = (register_type(tile.dtype), ("", ""), *axes, "1")
+        memory = self.shared_names.get(key)
+        if memory is None:
+            memory = self.shared_names[key] = self.names.fresh("exchanged")
+            size = 4 if tile.dtype.bits == 16 and tile.dtype.kind == "f" else tile.dtype.bytes
+            self.shared.append(SharedTile(memory, register_type(tile.dtype), size, ("", ""), *axes, "1"))
+        turned = replace(tile, rows=tile.columns, columns=tile.rows, array=None, standing=False)
+        target = self.new_array(result, turned)
+        self.text.line("Spread::synchronise();")
+        self.text.line(
+            f"pto::transpose_tile<{self._access(tile)}, {axes[0]}, {axes[1]}>({target.array}, {memory}, {tile.array});"
+        )
+        if target is self.tiles.get(result.name):
+            self.set_valid(target, turned)
+        else:
+            self.tiles[result.name] = target
+            self.made(result)
 
     # -- loops ----------------------------------------------------------------------------------------------------
 
@@ -450,6 +476,10 @@ def _meaning(operand: Tile | Staged) -> tuple[Axis, Axis]:
     if isinstance(operand, Staged) and operand.turned:
         return operand.columns, operand.rows
     return operand.rows, operand.columns
+
+
+def _name(operand: Operand) -> str:
+    return operand.name if isinstance(operand, Var) else ""
 
 
 def _bool(value: bool) -> str:

@@ -147,6 +147,28 @@ def test_warps_share_a_result_so_that_they_read_least() -> None:
         assert (defines["WM"], defines["WN"], defines["STAGES"]) == (*expected, 3)
 
 
+@pto.jit
+def turned_scores(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, out: pl.Tensor):
+    """Attention with a column of scores for each query: the sums of the queries are turned to divide rows."""
+    length, dim = q.shape
+    for i in pl.range(0, length, 32, parallel=True):
+        queries = (pl.load(q, [i, 0], [32, dim]) * 0.2).T
+        total = pl.zeros([1, 32], pl.f32)
+        acc = pl.zeros([32, dim], pl.f32)
+        for j in pl.range(0, length, 48):
+            weights = pl.exp(pl.load(k, [j, 0], [48, dim]) @ queries)
+            total = total + pl.sum(weights, axis=0, keepdims=True)
+            acc = pl.dot(weights.T, pl.load(v, [j, 0], [48, dim]), acc)
+        pl.store(acc / total.T, [i, 0], out)
+
+
+def test_transposes_of_tiles_in_registers() -> None:
+    q, k, v = (normal(64, 24) for _ in range(3))
+    _, (*_, out) = emulated(turned_scores, q, k[:48], v[:48], np.zeros_like(q), orders=(0, 5))
+    e = np.exp(q.astype(np.float64) @ k[:48].T * 0.2)
+    np.testing.assert_allclose(out, e / e.sum(axis=1, keepdims=True) @ v[:48], rtol=2e-5, atol=2e-6)
+
+
 def test_a_convolution_as_products_of_run_time_extents() -> None:
     x, weight = normal(6, 9, 20), normal(3, 3, 20, 24)
     _, (*_, out) = emulated(grids.conv3x3, x, weight, np.zeros((4, 7, 24), np.float32), orders=(0, 1))

@@ -23,11 +23,6 @@ def sorted_rows(x: pl.Tensor, y: pl.Tensor):
         pl.store(pl.sort(pl.load(x, [r, 0], [1, 64])), [r, 0], y)
 
 
-def turned(x: pl.Tensor, y: pl.Tensor):
-    for r in pl.range(0, x.shape[0], 8, parallel=True):
-        pl.store(pl.load(x, [r, 0], [8, 8]).T, [r, 0], y)
-
-
 def element_loop(x: pl.Tensor, y: pl.Tensor):
     with pl.incore():
         for r in pl.range(x.shape[0]):
@@ -53,7 +48,7 @@ def printed(x: pl.Tensor, y: pl.Tensor):
 @pytest.mark.parametrize(
     ("fn", "second", "words"),
     [
-        (sorted_rows, F32, "`sort` of tiles"), (turned, F32, "`transpose` of a tile"),
+        (sorted_rows, F32, "`sort` of tiles"),
         (element_loop, F32, "a sequential loop over elements"), (growing, F32, "changes while the kernel runs"),
         (deep, pto.spec((None, None, None), pl.f32), "a tile of rank 3"), (printed, F32, "`pl.print`"),
     ],

@@ -57,6 +57,21 @@ def test_norms_and_losses_agree_with_numpy() -> None:
     np.testing.assert_allclose(loss, expected, rtol=2e-5, atol=2e-5)
 
 
+@pto.jit
+def turned(x: pl.Tensor, y: pl.Tensor, largest: pl.Tensor):
+    for r in pl.range(0, x.shape[0], 16, parallel=True):
+        t = pl.load(x, [r, 0], [16, 48])
+        pl.store((t * 2).T, [0, r], y)
+        pl.store(pl.max(t, axis=1, keepdims=True).T, [0, r], largest)
+
+
+def test_transposes_of_tiles() -> None:
+    x = normal(37, 41).astype(np.float16)
+    _, (_, y, largest) = emulated(turned, x, np.zeros((41, 37), np.float16), np.zeros((1, 37), np.float16))
+    np.testing.assert_array_equal(y, (x * 2).T)
+    np.testing.assert_array_equal(largest[0], x.max(axis=1))
+
+
 def test_a_tile_loaded_outside_the_loops_is_read_in_them() -> None:
     x, bias = normal(20, 70), normal(70)
     _, (*_, out) = emulated(elementwise.bias_relu, x, bias, np.zeros_like(x))

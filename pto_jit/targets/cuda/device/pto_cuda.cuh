@@ -67,6 +67,11 @@ struct alignas(BYTES) Bytes {
 // The largest power of two up to 16 that divides n.
 PTO_CONSTANT int access_size(int n) { return n % 16 == 0 ? 16 : n % 8 == 0 ? 8 : n % 4 == 0 ? 4 : n % 2 == 0 ? 2 : 1; }
 
+// From one row to the next of a tile in shared memory.
+template <class T>
+PTO_CONSTANT int pitch(int columns) { return columns + 16 / int(sizeof(T)); }
+PTO_CONSTANT int padded(int n) { return (n + 15) / 16 * 16; }
+
 template <int RUN, class T>
 PTO_FUNCTION void load_run(T (&run)[RUN], const T* at) {
   constexpr int size = access_size(RUN * int(sizeof(T)));
@@ -167,6 +172,29 @@ PTO_FUNCTION void store_tile(T* at, int64_t row_stride, int64_t column_stride, i
         const int column = column_of<Spread, UNIT_COLUMN>(j);
         if (row < rows && column < columns) at[row * row_stride + column * column_stride] = to_memory<T>(tile[i][j]);
       }
+    }
+  }
+}
+
+// A tile with its axes exchanged, by way of shared memory; UNIT_ROW and UNIT_COLUMN are of the tile that it is made from.
+// The threads must have met before.
+template <class Spread, bool UNIT_ROW, bool UNIT_COLUMN, int ROWS, int COLUMNS, int NR, int NC, int MR, int MC, class R>
+PTO_FUNCTION void transpose_tile(R (&out)[MR][MC], R* shared, const R (&tile)[NR][NC]) {
+  PTO_UNROLL
+  for (int i = 0; i < NR; ++i) {
+    PTO_UNROLL
+    for (int j = 0; j < NC; ++j) {
+      const int row = row_of<Spread, UNIT_ROW>(i), column = column_of<Spread, UNIT_COLUMN>(j);
+      if (row < ROWS && column < COLUMNS) shared[row * pitch<R>(COLUMNS) + column] = tile[i][j];
+    }
+  }
+  Spread::synchronise();
+  PTO_UNROLL
+  for (int i = 0; i < MR; ++i) {
+    PTO_UNROLL
+    for (int j = 0; j < MC; ++j) {
+      const int row = row_of<Spread, UNIT_COLUMN>(i), column = column_of<Spread, UNIT_ROW>(j);
+      out[i][j] = row < COLUMNS && column < ROWS ? shared[column * pitch<R>(COLUMNS) + row] : R(0);
     }
   }
 }

@@ -10,9 +10,6 @@
 
 namespace pto {
 
-template <class T>
-PTO_CONSTANT int pitch(int columns) { return columns + 16 / int(sizeof(T)); }
-
 // -- asynchronous copies ----------------------------------------------------------------------------------------------
 
 #if !defined(PTO_EMULATED)
