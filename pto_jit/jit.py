@@ -14,7 +14,7 @@ import sys
 import types
 import warnings
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from pto_jit.arguments import Parameters
@@ -94,15 +94,18 @@ class JitFunction(Dispatcher, Generic[P, R]):
         self._register(values, call, kernel, before)
         return kernel.launch(call, tuple(values))
 
-    def lend(self, other: Dispatcher, values: tuple[Any, ...], convert: Callable[[Any], Any] | None = None) -> None:
+    def lend(
+        self, other: Dispatcher, values: tuple[Any, ...], convert: Callable[[Any], Any] | None = None,
+        extents: Sequence[tuple[int, ...]] = (),
+    ) -> None:  # fmt: skip
         """Let `other`, which has the same parameters, run the kernel for such arguments without further ado, if this
-        function does; `convert` changes what it returns."""
+        function does; `convert` changes what it returns, `extents` have to be equal besides (`Dispatcher.register`)."""
         if not self.entries():
             return
         before = _settings[0]
         call = self._parameters.classify(*self._parameters.bind(values, {}), device=self._options.device)
         _alive.add(other)
-        self._register(list(values), call, self._kernel(call, self._options), before, other, convert)
+        self._register(list(values), call, self._kernel(call, self._options), before, other, convert, extents)
 
     def _refuse_specs(self, names: list[str], values: list[Any]) -> None:
         for name, value in zip(names, values, strict=True):
@@ -115,6 +118,7 @@ class JitFunction(Dispatcher, Generic[P, R]):
     def _register(
         self, values: list[Any], call: Arguments, kernel: Kernel | DeviceKernel | SourceKernel, before: int,
         other: Dispatcher | None = None, convert: Callable[[Any], Any] | None = None,
+        extents: Sequence[tuple[int, ...]] = (),
     ) -> None:  # fmt: skip
         """Let later calls of this kind skip the slow path, where identity of the arguments decides everything."""
         plan = [p for p in call.plan if p is not None]
@@ -128,7 +132,7 @@ class JitFunction(Dispatcher, Generic[P, R]):
         if convert is not None:
             first, last = own, convert
             own = last if first is None else lambda made: last(first(made))
-        target.register(tuple(values), kernel.entry, plan, tuple(guards.values()), own, call.extents)
+        target.register(tuple(values), kernel.entry, plan, tuple(guards.values()), own, [*call.extents, *extents])
         if _settings[0] != before:  # another thread changed the configuration meanwhile
             target.clear()
 

@@ -349,3 +349,43 @@ int64_t *pto_pack(PyObject *o, uint64_t code, int64_t *slots, int64_t *elements)
         return slots;
     }
 }
+
+/* ---- memory ---- */
+
+/* The addresses from *low up to *high; false for an array without an element. */
+static bool span_of(PyArrayObject *a, uintptr_t *low, uintptr_t *high) {
+    intptr_t below = 0;
+    intptr_t above = (intptr_t)PyArray_ITEMSIZE(a);
+    for (int i = 0; i < PyArray_NDIM(a); i++) {
+        npy_intp extent = PyArray_DIM(a, i);
+        if (extent == 0) {
+            return false;
+        }
+        intptr_t reach = (intptr_t)(extent - 1) * PyArray_STRIDE(a, i);
+        *(reach < 0 ? &below : &above) += reach;
+    }
+    *low = (uintptr_t)PyArray_DATA(a) + (uintptr_t)below;
+    *high = (uintptr_t)PyArray_DATA(a) + (uintptr_t)above;
+    return true;
+}
+
+bool pto_apart(PyObject *array, PyObject *const *args, Py_ssize_t nargs) {
+    uintptr_t low, high, first, last;
+    if (!PyArray_Check(array)) {
+        return false;
+    }
+    bool any = span_of((PyArrayObject *)array, &low, &high);
+    for (Py_ssize_t i = 0; i < nargs; i++) {
+        PyObject *o = args[i];
+        if (PyFloat_CheckExact(o) || PyLong_CheckExact(o)) {
+            continue;
+        }
+        if (!PyArray_Check(o)) {
+            return false;
+        }
+        if (any && span_of((PyArrayObject *)o, &first, &last) && first < high && low < last) {
+            return false;
+        }
+    }
+    return true;
+}

@@ -83,6 +83,7 @@ bool pto_code_needs_object(uint64_t code);
  * NULL with an exception set when that fails (a NumPy scalar that cannot be converted). */
 int64_t *pto_pack(PyObject *o, uint64_t code, int64_t *slots, int64_t *elements);
 unsigned pto_slots_of(uint64_t code);
+bool pto_apart(PyObject *array, PyObject *const *args, Py_ssize_t nargs); /* certainly no memory in common? */
 
 /* ---- tensors of other libraries (dlpack.c) ---- */
 

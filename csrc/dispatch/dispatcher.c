@@ -25,6 +25,7 @@ typedef struct DispatcherObject {
     bool varargs;
     bool any_static;
     Py_ssize_t limit;
+    PyObject *into; /* a Dispatcher with one parameter more, what `out=` gives; NULL: none */
     pto_table table;
 } DispatcherObject;
 
@@ -184,12 +185,55 @@ static PyObject *dispatch(DispatcherObject *d, PyObject *const *bound, Py_ssize_
 
 #define ARGS_ON_STACK 32
 
+static bool is_out_alone(PyObject *kwnames) {
+    return kwnames != NULL && PyTuple_GET_SIZE(kwnames) == 1 &&
+           PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "out") == 0;
+}
+
+/*
+ * A call with `out=` behind a full set of positional arguments: all of them are the positional arguments of `into`,
+ * which must know them already, and the output is returned.  One that may share memory takes the slow path.
+ */
+static PyObject *dispatch_into(DispatcherObject *d, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+    uint64_t codes[ARGS_ON_STACK];
+    PyObject *out = args[nargs];
+    Py_ssize_t total = nargs + 1;
+    if (!pto_apart(out, args, nargs)) {
+        return call_slow_path(d, args, nargs, kwnames);
+    }
+    uint64_t hash = (uint64_t)total;
+    for (Py_ssize_t i = 0; i < total; i++) {
+        codes[i] = pto_code(args[i], false);
+        if (codes[i] == CODE_NONE) {
+            return call_slow_path(d, args, nargs, kwnames);
+        }
+        hash = pto_hash_mix(hash, codes[i]);
+    }
+    DispatcherObject *into = (DispatcherObject *)Py_NewRef(d->into); /* a guard may run Python code */
+    pto_record *r = pto_table_find(&into->table, hash, codes, args, total);
+    bool fits = false;
+    PyObject *value = NULL;
+    if (r != NULL) {
+        value = run_record(r, args, &fits);
+        pto_record_release(r);
+    }
+    Py_DECREF(into);
+    if (value != NULL) {
+        Py_SETREF(value, Py_NewRef(out));
+        return value;
+    }
+    return fits || PyErr_Occurred() ? NULL : call_slow_path(d, args, nargs, kwnames);
+}
+
 static PyObject *dispatcher_vectorcall(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
     DispatcherObject *d = (DispatcherObject *)callable;
     Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
     uint64_t codes_on_stack[ARGS_ON_STACK];
     if (PTO_LIKELY(kwnames == NULL && nargs == d->nparams && d->positional == d->nparams && nargs <= ARGS_ON_STACK)) {
         return dispatch(d, args, nargs, codes_on_stack, args, nargs, NULL);
+    }
+    if (d->into != NULL && nargs == d->nparams && nargs < ARGS_ON_STACK && is_out_alone(kwnames)) {
+        return dispatch_into(d, args, nargs, kwnames);
     }
     if (nargs > d->positional && !d->varargs) {
         return call_slow_path(d, args, nargs, kwnames);
@@ -351,12 +395,16 @@ static Py_ssize_t parameter_index(const DispatcherObject *d, PyObject *name) {
 
 static int dispatcher_init(DispatcherObject *d, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"parameters", "slow_path", "positional", "positional_only", "varargs",
-                            "defaults",   "static",    "limit",      NULL};
-    PyObject *parameters, *slow_path, *positional = Py_None, *defaults = NULL, *statics = NULL;
+                            "defaults",   "static",    "limit",      "into",    NULL};
+    PyObject *parameters, *slow_path, *positional = Py_None, *defaults = NULL, *statics = NULL, *into = Py_None;
     Py_ssize_t positional_only = 0, limit = 1024;
     int varargs = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$OnpOOn:Dispatcher", names, &parameters, &slow_path, &positional,
-                                     &positional_only, &varargs, &defaults, &statics, &limit)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$OnpOOnO:Dispatcher", names, &parameters, &slow_path,
+                                     &positional, &positional_only, &varargs, &defaults, &statics, &limit, &into)) {
+        return -1;
+    }
+    if (into != Py_None && !PyObject_TypeCheck(into, &pto_Dispatcher_Type)) {
+        PyErr_Format(PyExc_TypeError, "into must be a Dispatcher, not %.100s", Py_TYPE(into)->tp_name);
         return -1;
     }
     PyObject *listed = PySequence_List(parameters);
@@ -404,6 +452,7 @@ static int dispatcher_init(DispatcherObject *d, PyObject *args, PyObject *kwargs
     d->defaults = PyMem_Calloc((size_t)n + 1, sizeof *d->defaults);
     d->is_static = PyMem_Calloc((size_t)n + 1, sizeof *d->is_static);
     Py_XSETREF(d->slow_path, Py_NewRef(slow_path));
+    Py_XSETREF(d->into, into == Py_None ? NULL : Py_NewRef(into));
     if (d->defaults == NULL || d->is_static == NULL) {
         PyErr_NoMemory();
         return -1;
@@ -445,6 +494,7 @@ static int dispatcher_init(DispatcherObject *d, PyObject *args, PyObject *kwargs
 
 static int dispatcher_traverse(DispatcherObject *d, visitproc visit, void *arg) {
     Py_VISIT(d->slow_path);
+    Py_VISIT(d->into);
     Py_VISIT(d->parameters);
     for (Py_ssize_t i = 0; d->defaults != NULL && i < d->nparams; i++) {
         Py_VISIT(d->defaults[i]);
@@ -463,6 +513,7 @@ static int dispatcher_traverse(DispatcherObject *d, visitproc visit, void *arg) 
 static int dispatcher_clear(DispatcherObject *d) {
     pto_table_clear(&d->table);
     Py_CLEAR(d->slow_path);
+    Py_CLEAR(d->into);
     for (Py_ssize_t i = 0; d->defaults != NULL && i < d->nparams; i++) {
         Py_CLEAR(d->defaults[i]);
     }
@@ -514,8 +565,9 @@ PyTypeObject pto_Dispatcher_Type = {
     .tp_init = (initproc)dispatcher_init,
     .tp_new = dispatcher_new,
     .tp_doc = "Dispatcher(parameters, slow_path, *, positional=None, positional_only=0, varargs=False, defaults={}, "
-              "static=(), limit=1024)\n--\n\n"
+              "static=(), limit=1024, into=None)\n--\n\n"
               "A callable that runs the registered entry for its arguments, or else slow_path(args, kwargs or None).\n"
               "`parameters`: positional ones, then keyword-only ones; `positional`: how many can be given by\n"
-              "position; `static`: names whose int, float and str values are part of the key.",
+              "position; `static`: names whose int, float and str values are part of the key; `into`: a Dispatcher\n"
+              "that runs calls with `out=` besides, its last argument; memory in common: the slow path.",
 };

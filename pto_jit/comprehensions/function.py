@@ -3,7 +3,8 @@
 
 A `Comprehension` is analysed when it is defined, for each set of values of its compile-time parameters.  A call checks
 the sizes of its arguments once per set of shapes and runs a `@pto.jit` function made from the loops; where these check
-all that is to be checked, the C dispatcher of the comprehension launches their kernel itself.
+all that is to be checked, or for the shapes seen last, the C dispatcher of the comprehension launches their kernel
+itself, with `out=` too.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 _numbers = itertools.count(1)
 
 
+class _Writer(Dispatcher):
+    """What a comprehension knows of calls with `out=`, which is the last parameter here."""
+
+
 class Comprehension(Dispatcher):
     """A computation in index notation; made by `pto.comprehension`.
 
@@ -40,7 +45,9 @@ class Comprehension(Dispatcher):
     """
 
     def __init__(self, definition: Definition, options: Options, strict_origin: bool) -> None:
-        super().__init__(tuple(p.name for p in definition.parameters), self._slow_call)
+        names = tuple(p.name for p in definition.parameters)
+        self._writer = _Writer((*names, " out"), self._slow_call)
+        super().__init__(names, self._slow_call, into=self._writer)
         self.__name__ = self.__qualname__ = definition.name
         self.__doc__ = definition.doc
         self.definition = definition

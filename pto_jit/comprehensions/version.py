@@ -93,27 +93,31 @@ class Version:
             function = self.function(False)
             made = function(*arguments)
             if self._plain:
-                self._remember((), values, arguments, function)
+                self._remember(None, values, arguments, function)
             return self._returned(made, values, known)
         return self._into(arguments, values, out, known)
 
-    def _remember(self, key: tuple[Any, ...], values: Mapping[str, Any], arguments: list[Any],
+    def _remember(self, out: np.ndarray | None, values: Mapping[str, Any], arguments: list[Any],
                   function: JitFunction[Any, Any]) -> None:  # fmt: skip
-        """Arguments of these kinds, or shapes, need no more checks; `key`: what is known of the output given."""
+        """Arguments of these kinds, or shapes, need no more checks; `out`: the output given, if one is."""
         owner = self.owner
+        key = () if out is None else (out.shape, out.dtype)
+        target, given = (owner, arguments) if out is None else (owner._writer, [*arguments, out])
         if any(values[p.name] is not a for p, a in zip(self._parameters, arguments, strict=True)):
             return  # a number was converted
         if self._unchecked:
-            if key:
+            if out is not None:
                 owner._into = function
-            else:
-                function.lend(owner, tuple(arguments), None if all(self._ranks) else self._shaped)
+            function.lend(target, tuple(given), None if all(self._ranks) else self._shaped)
             return
         shapes = [getattr(a, "shape", None) for a in arguments]
         if None not in shapes and all(self._ranks):
             if len(owner._fast) > 1024:
                 owner._fast.clear()
             owner._fast[(*key, *shapes)] = function
+            function.lend(target, tuple(given), None, [
+                (n, axis, extent) for n, a in enumerate(given) for axis, extent in enumerate(a.shape)
+            ])  # fmt: skip
 
     def _shaped(self, made: Any) -> Any:
         """What the program returns with results of rank 0, which are arrays of one element there."""
@@ -191,7 +195,7 @@ class Version:
         if out is not None:
             made = self.function(True)(*passed, *(targets[n] for n in extra))
             if self._plain and len(extra) == 1 and type(out) is np.ndarray and all(self._ranks):
-                self._remember((out.shape, out.dtype), values, arguments, self.function(True))
+                self._remember(out, values, arguments, self.function(True))
         else:
             made = self.function(False)(*passed)
         for array, copy in copies:

@@ -429,6 +429,41 @@ def test_calls_that_need_no_checks_are_the_dispatchers() -> None:
             moving(array(2))
 
 
+@pytest.mark.parametrize("text", ["Y(i) = X(i) * 2", "Y(i) +=! X(i + k) where k in 0:3"])
+def test_calls_with_an_output_are_the_dispatchers(text: str) -> None:
+    c = pto.comprehension(f"def f(float(N) X) -> (Y) {{ {text} }}")
+    slow, seen = c.slow_path, []
+
+    def noted(args: Any, kwargs: Any) -> Any:
+        seen.append(args)
+        return slow(args, kwargs)
+
+    c.slow_path = noted
+    for n in (9, 12, 9):
+        x = array(n)
+        wanted, y = c(x), np.zeros_like(c(x))
+        c(x, out=y)
+        y[...] = 0
+        before = len(seen)
+        assert c(x, out=y) is y and np.array_equal(y, wanted)
+        if n == 9 and before < 5:
+            assert len(seen) == before  # nothing of Python has run
+            np.testing.assert_array_equal(c(x), wanted)
+            assert len(seen) == before
+    memory = array(12)
+    wanted = c(memory[:9].copy())
+    c(memory[:9], out=memory[2 : 2 + len(wanted)])
+    np.testing.assert_array_equal(memory[2 : 2 + len(wanted)], wanted)
+    with pytest.raises(pto.ShapeError, match="PTO-R056"):
+        c(array(9), out=np.zeros(3, np.float32))
+    assert c._writer.entries()
+    pto.config.debug = not pto.config.debug  # forgets what was registered
+    try:
+        assert not c._writer.entries() and not c.entries()
+    finally:
+        pto.config.debug = not pto.config.debug
+
+
 def test_updates_and_several_names_at_once() -> None:
     @pto.comprehension
     def normalised(X: pl.f32["N", "D"]):

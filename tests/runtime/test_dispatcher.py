@@ -536,3 +536,31 @@ def test_calls_leave_reference_counts_as_they_were(make: Any) -> None:
         assert d(x, o=fresh, s="".join(["te", "xt"])) is x
         assert is_slow(d(x, 5))
     assert [sys.getrefcount(o) for o in (x, fresh, d, d.entries()[0][0])] == before
+
+
+# ---- calls with out= ----
+
+
+def test_out_is_the_last_argument_of_another_dispatcher(make: Any) -> None:
+    into = dispatcher("x", "s", "y")
+    d = dispatcher("x", "s", into=into)
+    x, y, memory = np.zeros(4, np.float32), np.zeros(4, np.float32), np.zeros(8, np.float32)
+    assert is_slow(d(x, 1.0, out=y))
+    into.register((x, 1.0, y), constant(make, None), plan(x, 1.0, y), extents=[(0, 0, 4), (2, 0, 4)])
+    assert d(x, 2.0, out=y) is y and d(memory[:4], 2.0, out=memory[4:]) is not None
+    read_only = y.copy()
+    read_only.flags.writeable = False
+    for args, given in (
+        ((memory[:4], 1.0), {"out": memory[3:7]}), ((memory[3::-1], 1.0), {"out": memory[3:7]}),
+        ((memory[:3], 1.0), {"out": y}), ((x, 1), {"out": y}), ((x, 1.0), {"out": y.astype(np.float64)}),
+        ((x, 1.0), {"out": read_only}), ((x, 1.0), {"out": [y]}), ((x, 1.0), {"out": None}), ((x,), {"out": y}),
+        ((x,), {"s": 1.0, "out": y}), ((x, 1.0), {"to": y}), ((memoryview(x), 1.0), {"out": y}),
+    ):  # fmt: skip
+        assert is_slow(d(*args, **given)), (args, given)
+    assert is_slow(dispatcher("x", "s")(x, 1.0, out=y))
+    into.register((memory[:0], 1.0, y), constant(make, None), plan(memory[:0], 1.0, y))
+    assert d(memory[:0], 1.0, out=memory[0:2]) is not None  # without elements nothing is shared
+    into.clear()
+    assert is_slow(d(x, 2.0, out=y))
+    with pytest.raises(TypeError, match="into must be a Dispatcher"):
+        dispatcher("x", into=print)
