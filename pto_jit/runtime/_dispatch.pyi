@@ -64,6 +64,7 @@ class Dispatcher:
         defaults: Mapping[str, Any] | None = None,
         static: Iterable[str] | None = None,
         limit: int = 1024,
+        into: Dispatcher | None = None,
     ) -> None: ...
     @property
     def parameters(self) -> tuple[str, ...]: ...
