@@ -14,6 +14,7 @@ from pto_jit.slotted import frozen
 from pto_jit.targets.cuda.facts import Facts, gather
 from pto_jit.targets.cuda.function import FunctionWriter
 from pto_jit.targets.cuda.nests import chain_of, touches_tiles
+from pto_jit.targets.cuda.roles import in_shared_alone
 from pto_jit.targets.cuda.values import Site
 from pto_jit.targets.source.scalars import memory_type, register_type
 from pto_jit.targets.source.text import SourceText
@@ -147,7 +148,7 @@ def write_kernel(
     kind = "fragments" if products else "rows"
     run = 2 if products else _run(func.body)
     if products:  # what stays in shared memory takes no registers
-        shapes = tile_shapes(func.body, tile_writer.in_shared_alone())
+        shapes = tile_shapes(func.body, in_shared_alone(func.body, tile_writer.roles))
     return _kernel(func, file, tile_writer, kind, tile_writer.capacities, shapes, run, facts, fastmath)
 
 

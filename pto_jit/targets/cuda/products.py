@@ -11,22 +11,19 @@ from collections.abc import Sequence
 
 from pto_jit.dtypes import DType
 from pto_jit.errors import Loc
-from pto_jit.ir.nodes import Block, Const, For, Op, Operand, Stmt, Var
-from pto_jit.ir.types import TensorType, TileType
-from pto_jit.ir.walk import blocks, statements, uses
-from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
+from pto_jit.ir.nodes import Block, Const, For, Op, Stmt, Var
+from pto_jit.ir.types import TileType
+from pto_jit.ir.walk import statements
 from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import SharedTile
-from pto_jit.targets.cuda.nests import touches_tiles
+from pto_jit.targets.cuda.roles import Role, place_of_load, read_in_inner_blocks, roles_of, wants_whole_rows
 from pto_jit.targets.cuda.tiles import TileWriter
 from pto_jit.targets.cuda.values import Axis, Tile
 from pto_jit.targets.source.scalars import memory_type, register_type
 
 CONTRACTED = "a product contracts {0} valid columns with {1} valid rows"
 _PADDING = {"m": "Spread::padded_rows", "n": "Spread::padded_columns", "k": "Spread::padded_depth", "": "pto::padded"}
-Role = tuple[str, str]
-"""What the rows and the columns of a stored tile are to a product: m and n, its result's, or k, contracted."""
 
 
 @frozen
@@ -54,37 +51,11 @@ class ProductWriter(TileWriter):
     def prepare(self) -> None:
         super().prepare()
         self.staged = {}
-        self.roles: dict[str, Role] = {}
+        self.roles = roles_of(self.func.body, self.facts.mutable)
         self.pipelined: dict[str, str] = {}  # staged loads of a loop, with the number of the buffer in use
         self.shared_names: dict[tuple[str, Role, str, str, str], str] = {}
-        self._find_roles()
-        self.whole_rows = self._wants_whole_rows()
-        self.kept_early = self._read_in_inner_blocks()
-
-    def _read_in_inner_blocks(self) -> set[str]:
-        """Tiles in registers that products of an inner block read from shared memory: they are put there once."""
-        made_in: dict[str, int] = {}
-        read_in: dict[str, set[int]] = {}
-        other: set[str] = set()
-
-        def walk(block: Block) -> None:
-            for s in block:
-                if isinstance(s, Op):
-                    made_in.update((r.name, id(block)) for r in s.results)
-                    for k, a in enumerate(s.args):
-                        if s.op != "dot" or not isinstance(a, Var) or k > 1:
-                            continue
-                        on_tensor_cores = a.type.dtype.kind == "f" and a.type.dtype.bits == 16  # type: ignore[union-attr]
-                        if k == 0 and on_tensor_cores and self.whole_rows:
-                            other.add(a.name)  # fragments are operands as they are
-                        read_in.setdefault(a.name, set()).add(id(block))
-                for inner in blocks(s):
-                    walk(inner)
-
-        walk(self.func.body)
-        return {n for n, places in read_in.items()
-                if n in made_in and made_in[n] not in places and n not in self.roles and n not in other
-                and n not in self.facts.mutable}  # fmt: skip
+        self.whole_rows = wants_whole_rows(self.func.body, self.roles)
+        self.kept_early = read_in_inner_blocks(self.func.body, self.roles, self.facts.mutable, self.whole_rows)
 
     def made(self, var: Var) -> None:
         if var.name not in self.kept_early:
@@ -93,71 +64,6 @@ class ProductWriter(TileWriter):
                  if isinstance(s, Op) and s.op == "dot" for k, a in enumerate(s.args[:2]) if a == var]  # fmt: skip
         if len(set(roles)) == 1:
             self.staged[var.name] = self._in_shared(self.tiles[var.name], var, roles[0], passing=False)
-
-    # -- what is staged -------------------------------------------------------------------------------------------
-
-    def _find_roles(self) -> None:
-        """Loads (and transposes of them) that nothing but products reads."""
-        body = list(statements(self.func.body))
-        readers: dict[str, list[Op | None]] = {}
-        for s in body:
-            for v in uses(s):
-                readers.setdefault(v.name, []).append(s if isinstance(s, Op) else None)
-        for s in body:
-            if not (isinstance(s, Op) and s.op == "load") or s.attr("pad"):
-                continue
-            typ = s.results[0].type
-            name = s.results[0].name
-            if not isinstance(typ, TileType) or typ.rank != 2 or name in self.facts.mutable:
-                continue
-            role = self._role(name, readers, turned=False)
-            if role is not None:
-                self.roles[name] = role
-
-    def _role(self, name: str, readers: dict[str, list[Op | None]], *, turned: bool) -> Role | None:
-        roles: set[Role] = set()
-        for reader in readers.get(name, [None]):
-            if reader is None:
-                return None
-            if reader.op == "transpose" and not turned and reader.results[0].name not in self.facts.mutable:
-                role = self._role(reader.results[0].name, readers, turned=True)
-                if role is None:
-                    return None
-                roles.add(role)
-            elif reader.op == "dot":
-                for k, arg in enumerate(reader.args):
-                    if isinstance(arg, Var) and arg.name == name:
-                        if k > 1:
-                            return None
-                        plain = ("m", "k") if k == 0 else ("k", "n")
-                        roles.add((plain[1], plain[0]) if turned else plain)
-            else:
-                return None
-        return roles.pop() if len(roles) == 1 else None
-
-    def in_shared_alone(self) -> set[str]:
-        """Tiles that no thread holds: staged loads, and transposes, which are another way to read them."""
-        turned = {s.results[0].name for s in statements(self.func.body)
-                  if isinstance(s, Op) and s.op == "transpose" and _name(s.args[0]) in self.roles}  # fmt: skip
-        return turned | set(self.roles)
-
-    def _wants_whole_rows(self) -> bool:
-        """Whether the columns of a tile should lie in one warp: for reductions along rows, and results that are left
-        operands again."""
-        for s in statements(self.func.body):
-            if not isinstance(s, Op):
-                continue
-            if is_reduction(s) and s.args and isinstance(s.args[0].type, TileType):
-                shape = s.args[0].type.shape
-                if any(a == len(shape) - 1 and shape[a] != 1 for a in reduced_axes(s)):
-                    return True
-            if s.op == "dot" and isinstance(s.args[0], Var) and s.args[0].name not in self.roles:
-                made = next(
-                    (o for o in statements(self.func.body) if isinstance(o, Op) and s.args[0] in o.results), None
-                )
-                if made is None or made.op != "transpose":
-                    return True
-        return False
 
     # -- shared memory --------------------------------------------------------------------------------------------
 
@@ -355,7 +261,7 @@ class ProductWriter(TileWriter):
                 continue
             if not isinstance(op.args[0], Var) or self.facts.roots[op.args[0].name] in written:
                 continue
-            needed = _slice(op, made, elsewhere | self.facts.mutable, loop.body)
+            needed = place_of_load(op, made, elsewhere | self.facts.mutable, loop.body)
             if needed is not None:
                 out.append((op, needed))
         return out
@@ -478,31 +384,5 @@ def _meaning(operand: Tile | Staged) -> tuple[Axis, Axis]:
     return operand.rows, operand.columns
 
 
-def _name(operand: Operand) -> str:
-    return operand.name if isinstance(operand, Var) else ""
-
-
 def _bool(value: bool) -> str:
     return "true" if value else "false"
-
-
-def _slice(load: Op, made: dict[str, Op], changing: set[str] | frozenset[str], body: Block) -> list[Op] | None:
-    """The operations of a loop body that a load's place depends on, in order; None when it depends on more than
-    arithmetic on indices."""
-    wanted: set[int] = set()
-    work: list[Operand] = list(load.args)
-    while work:
-        operand = work.pop()
-        if not isinstance(operand, Var):
-            continue
-        if operand.name in changing:
-            return None
-        op = made.get(operand.name)
-        if op is None or id(op) in wanted:
-            continue
-        views = op.op in ("view", "tensor_reshape", "tensor_transpose", "dim")
-        if touches_tiles(op) or not (views or (is_elementwise(op) and not isinstance(op.results[0].type, TensorType))):
-            return None
-        wanted.add(id(op))
-        work += op.args
-    return [s for s in body if isinstance(s, Op) and id(s) in wanted]

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: MIT
+"""What tiles are to the products of a kernel: which go from memory to shared memory, and how warps share results."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+
+from pto_jit.ir.nodes import Block, Op, Operand, Var
+from pto_jit.ir.types import TensorType, TileType
+from pto_jit.ir.walk import blocks, statements, uses
+from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
+from pto_jit.targets.cuda.nests import touches_tiles
+
+Role = tuple[str, str]
+"""What the rows and the columns of a stored tile are to a product: m and n, its result's, or k, contracted."""
+
+
+def roles_of(whole: Block, mutable: Container[str]) -> dict[str, Role]:
+    """Loads (and transposes of them) that nothing but products reads."""
+    body = list(statements(whole))
+    found: dict[str, Role] = {}
+    readers: dict[str, list[Op | None]] = {}
+    for s in body:
+        for v in uses(s):
+            readers.setdefault(v.name, []).append(s if isinstance(s, Op) else None)
+    for s in body:
+        if not (isinstance(s, Op) and s.op == "load") or s.attr("pad"):
+            continue
+        typ = s.results[0].type
+        name = s.results[0].name
+        if not isinstance(typ, TileType) or typ.rank != 2 or name in mutable:
+            continue
+        role = _role(name, readers, mutable, turned=False)
+        if role is not None:
+            found[name] = role
+    return found
+
+
+def _role(name: str, readers: dict[str, list[Op | None]], mutable: Container[str], *, turned: bool) -> Role | None:
+    roles: set[Role] = set()
+    for reader in readers.get(name, [None]):
+        if reader is None:
+            return None
+        if reader.op == "transpose" and not turned and reader.results[0].name not in mutable:
+            role = _role(reader.results[0].name, readers, mutable, turned=True)
+            if role is None:
+                return None
+            roles.add(role)
+        elif reader.op == "dot":
+            for k, arg in enumerate(reader.args):
+                if isinstance(arg, Var) and arg.name == name:
+                    if k > 1:
+                        return None
+                    plain = ("m", "k") if k == 0 else ("k", "n")
+                    roles.add((plain[1], plain[0]) if turned else plain)
+        else:
+            return None
+    return roles.pop() if len(roles) == 1 else None
+
+
+def in_shared_alone(body: Block, roles: Mapping[str, Role]) -> set[str]:
+    """Tiles that no thread holds: staged loads, and transposes, which are another way to read them."""
+    turned = {s.results[0].name for s in statements(body)
+              if isinstance(s, Op) and s.op == "transpose" and _name(s.args[0]) in roles}  # fmt: skip
+    return turned | set(roles)
+
+
+def wants_whole_rows(body: Block, roles: Mapping[str, Role]) -> bool:
+    """Whether the columns of a tile should lie in one warp: for reductions along rows, and results that are left
+    operands again."""
+    for s in statements(body):
+        if not isinstance(s, Op):
+            continue
+        if is_reduction(s) and s.args and isinstance(s.args[0].type, TileType):
+            shape = s.args[0].type.shape
+            if any(a == len(shape) - 1 and shape[a] != 1 for a in reduced_axes(s)):
+                return True
+        if s.op == "dot" and isinstance(s.args[0], Var) and s.args[0].name not in roles:
+            made = next((o for o in statements(body) if isinstance(o, Op) and s.args[0] in o.results), None)
+            if made is None or made.op != "transpose":
+                return True
+    return False
+
+
+def read_in_inner_blocks(body: Block, roles: Mapping[str, Role], mutable: Container[str], whole_rows: bool) -> set[str]:
+    """Tiles in registers that products of an inner block read from shared memory: they are put there once."""
+    made_in: dict[str, int] = {}
+    read_in: dict[str, set[int]] = {}
+    other: set[str] = set()
+
+    def walk(block: Block) -> None:
+        for s in block:
+            if isinstance(s, Op):
+                made_in.update((r.name, id(block)) for r in s.results)
+                for k, a in enumerate(s.args):
+                    if s.op != "dot" or not isinstance(a, Var) or k > 1:
+                        continue
+                    on_tensor_cores = a.type.dtype.kind == "f" and a.type.dtype.bits == 16  # type: ignore[union-attr]
+                    if k == 0 and on_tensor_cores and whole_rows:
+                        other.add(a.name)  # fragments are operands as they are
+                    read_in.setdefault(a.name, set()).add(id(block))
+            for inner in blocks(s):
+                walk(inner)
+
+    walk(body)
+    return {n for n, places in read_in.items()
+            if n in made_in and made_in[n] not in places and n not in roles and n not in other
+            and n not in mutable}  # fmt: skip
+
+
+def place_of_load(load: Op, made: dict[str, Op], changing: Container[str], body: Block) -> list[Op] | None:
+    """The operations of a loop body that a load's place depends on, in order; None when it depends on more than
+    arithmetic on indices."""
+    wanted: set[int] = set()
+    work: list[Operand] = list(load.args)
+    while work:
+        operand = work.pop()
+        if not isinstance(operand, Var):
+            continue
+        if operand.name in changing:
+            return None
+        op = made.get(operand.name)
+        if op is None or id(op) in wanted:
+            continue
+        views = op.op in ("view", "tensor_reshape", "tensor_transpose", "dim")
+        if touches_tiles(op) or not (views or (is_elementwise(op) and not isinstance(op.results[0].type, TensorType))):
+            return None
+        wanted.add(id(op))
+        work += op.args
+    return [s for s in body if isinstance(s, Op) and id(s) in wanted]
+
+
+def _name(operand: Operand) -> str:
+    return operand.name if isinstance(operand, Var) else ""
