@@ -26,6 +26,10 @@ def array(dtype: str, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
     return rng.standard_normal(shape).astype(dtype)
 
 
+def dtype_of(name: str) -> np.dtype[Any]:
+    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+
+
 def close(actual: Any, expected: Any, dtype: str) -> None:
     tolerance = {"float16": 4e-3, "float32": 2e-5, "float64": 1e-13}.get(dtype, 0)
     np.testing.assert_allclose(np.asarray(actual, np.float64), np.asarray(expected, np.float64), rtol=tolerance,
@@ -50,6 +54,26 @@ def test_a_reduction_agrees_with_numpy(name: str, dtype: str, axis: Any, keepdim
         close(result, expected, dtype)
         if isinstance(result, np.ndarray):
             assert result.dtype == expected.dtype and result.shape == expected.shape
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int16", "uint64"])
+def test_reductions_scans_and_orders_of_the_other_dtypes_agree_with_numpy(dtype: str) -> None:
+    reductions = [pl.sum, pl.max, pl.mean, pl.argmin]
+
+    @pto.jit
+    def kernel(x):
+        t = pl.load(x)
+        results = [f(t, axis=axis) for f in reductions for axis in (0, 1)]
+        return *results, pl.cumsum(t, axis=1, reverse=True), pl.sort(t), pl.argsort(t)
+
+    for shape in SHAPES[:3]:
+        x = array("int8" if dtype == "bfloat16" else dtype, shape).astype(dtype_of(dtype))
+        plain = x.astype(np.float64) if dtype == "bfloat16" else x  # sums are exact
+        wanted = [getattr(np, f.__name__)(plain, axis=axis) for f in reductions for axis in (0, 1)]
+        wanted.append(np.cumsum(plain[:, ::-1], 1)[:, ::-1])
+        wanted += [np.sort(plain, -1), np.argsort(plain, -1, kind="stable")]
+        for got, expected in zip(kernel(x), wanted, strict=True):
+            close(got, expected, "float16" if dtype == "bfloat16" else "float64")
 
 
 def test_a_reduction_of_nothing_gives_the_identity() -> None:
