@@ -36,7 +36,7 @@ class Tile:
     """A C++ tile variable: a shape and layout over a buffer.
 
     rows, columns: the physical extents; valid: of what is computed with.  layout: "row" (row-major), "column"
-    (column-major), "nz" and "zn" (L1), "left", "right", "acc".  place: where the variable is declared.
+    (column-major), "nz" and "zn" (L1), "left", "right", "acc".  offset: bytes of the buffer before it.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Tile:
     valid: tuple[Extent, Extent]
     layout: str
     buffer: Buffer
+    offset: int = 0
 
     @property
     def space(self) -> Space:

@@ -71,7 +71,9 @@ def _tile(tile: Tile) -> list[str]:
         out.append(f"{tile.name}: address {buffer.address:#x} is not a multiple of {BLOCK}")
     if buffer.address + buffer.size * buffer.copies > CAPACITY[buffer.space]:
         out.append(f"{tile.name}: ends behind the {CAPACITY[buffer.space]} bytes of {buffer.space}")
-    if tile.rows * tile.columns * size > buffer.size:
+    if tile.offset % BLOCK:
+        out.append(f"{tile.name}: begins {tile.offset} bytes after its buffer, not a multiple of {BLOCK}")
+    if tile.offset + tile.rows * tile.columns * size > buffer.size:
         out.append(f"{tile.name}: {tile.rows * tile.columns * size} bytes in a buffer of {buffer.size}")
     return out
 

@@ -222,7 +222,7 @@ def _declare_tile(text: SourceText, tile: Tile) -> None:
         "acc": f"TileAccCompact<{shape}, {valid}>",
     }  # fmt: skip
     text.line(f"{types[tile.layout]} {tile.name}{given};")
-    address = f"{tile.buffer.address or 0:#x}"
+    address = f"{(tile.buffer.address or 0) + tile.offset:#x}"
     if tile.buffer.copies == 2:
         assert tile.buffer.loop is not None
         address = f"{address} + {tile.buffer.loop.turn} * {tile.buffer.size:#x}"

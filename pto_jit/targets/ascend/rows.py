@@ -111,7 +111,9 @@ def _rows_of(loop: For, size: int) -> int:
         return 1
     if block_uses(loop.body) & varying - block_defs(loop.body):
         return 1
-    count = min(_MOST, size // widest // 8 * 8)
+    scans = any(isinstance(s, Op) and s.op in ("cumsum", "cumprod") for s in loop.body)
+    unit = 16 if scans else 8  # tiles that are transposed
+    count = min(_MOST, size // widest // unit * unit)
     return count if count >= 2 else 1
 
 
@@ -146,6 +148,9 @@ def _is_row_wise(op: Op, var: Var, varying: set[str]) -> bool:
             or tuple(reduced_axes(op)) != (rank - 1,)
             or op.op not in ("sum", "max", "min", "prod")
         ):
+            return False
+    elif op.op in ("cumsum", "cumprod"):
+        if op.attr("axis") not in (-1, op.args[0].type.rank - 1):  # type: ignore[union-attr]
             return False
     elif not is_elementwise(op) or any(a.type.rank != 2 for a in op.args if isinstance(a.type, TileType)):
         return False

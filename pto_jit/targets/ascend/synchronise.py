@@ -111,7 +111,7 @@ class _Inserter:
         self._locate(self.nodes, (), (self.nodes,))
         hazards: list[tuple[_Done, _Done, Access]] = []
         for trips in self.patterns:
-            for branch in self.branches:
+            for branch in self.branches if trips is self.patterns[0] else self.branches[:2]:
                 run = _Run(trips, branch, self.facts)
                 run.block(self.nodes, ())
                 hazards = run.hazards or run.reuses
@@ -366,7 +366,9 @@ class _Run:
     def _note(self, done: _Done, access: Access) -> None:
         space, low, high = self._place(access)
         entries = self.touched.setdefault(space, [])
-        if access.write and isinstance(access.what, Buffer):  # what it overwrites was looked at
+        if not entries:
+            pass
+        elif access.write and isinstance(access.what, Buffer):  # what it overwrites was looked at
             entries[:] = [e for e in entries if e[1] < low or e[2] > high]
         else:
             entries[:] = [e for e in entries if not (e[0].node is done.node and e[1] == low and not e[0].write)]

@@ -13,6 +13,7 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Func, Op, Var
 from pto_jit.ir.types import TileType
 from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
+from pto_jit.targets.ascend import scans
 from pto_jit.targets.ascend.elementwise import Elementwise
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.tiles import TileWriter
@@ -48,6 +49,8 @@ class VectorWriter(TileWriter):
                 self.extract(op)
             case _ if is_reduction(op) and op.op in ("sum", "max", "min", "prod"):
                 self.reduce(op)
+            case "cumsum" | "cumprod":
+                scans.write_scan(self, op)
             case _ if is_elementwise(op):
                 self.elementwise.operation(op)
             case _:

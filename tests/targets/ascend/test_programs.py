@@ -16,6 +16,7 @@ from pto_jit.bench.kernels import attention, elementwise, grids, matrix, rows
 from .harness import SEEDS, Programs, needs_compiler, written
 
 VECTOR, MATRIX = pto.spec((None,), pl.f32), pto.spec((None, None), pl.f32)
+WIDTH = pto.spec((None, 32), pl.f32)
 WIDE = pto.spec((None, 96), pl.f32)
 HALF = pto.spec((None, None), pl.f16)
 pytestmark = needs_compiler
@@ -90,6 +91,26 @@ def weighted(a: pl.Tensor, b: pl.Tensor, out: pl.Tensor, sums: pl.Tensor):
 
 
 @pto.jit
+def counted(x: pl.Tensor, w1: pl.Tensor, w2: pl.Tensor, out: pl.Tensor):
+    """Rows that are numbered before the products tell how many there are."""
+    with pl.incore():
+        for i in pl.range(0, x.shape[0], 16, parallel=True):
+            row = i + pl.reshape(pl.arange(0, 16), [16, 1])
+            t = pl.load(x, [i, 0], [16, 32]) @ pl.load(w1, [0, 0], [32, 64])
+            t = pl.where(pl.reshape(pl.arange(0, 64), [1, 64]) <= row, t, 0.0)
+            pl.store(t @ pl.load(w2, [0, 0], [64, 32]), [i, 0], out)
+
+
+@pto.jit
+def scans(x: pl.Tensor, along: pl.Tensor, down: pl.Tensor):
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], parallel=True):
+            pl.store(pl.cumsum(pl.load(x, [r, 0], [1, 80])), [r, 0], along)
+        for r in pl.range(0, x.shape[0], 20, parallel=True):
+            pl.store(pl.cumprod(pl.load(x, [r, 0], [20, 80]), axis=0), [r, 0], down)
+
+
+@pto.jit
 def functions(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor):
     """What the core has no instruction for."""
     with pl.incore():
@@ -120,6 +141,8 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "attention": (attention.attention_causal, (pto.spec((None, None, 64), pl.f32),) * 4),
     "weighted": (weighted, (pto.spec((None, 48), pl.f16), pto.spec((64, 48), pl.f16), MATRIX, MATRIX)),
     "stencil5": (grids.stencil5, (MATRIX,) * 2),
+    "counted": (counted, (WIDTH, pto.spec((32, 64), pl.f32), pto.spec((64, 32), pl.f32), WIDTH)),
+    "scans": (scans, (pto.spec((None, 80), pl.f32),) * 3),
     "functions": (functions, (pto.spec((None, 64), pl.f32),) * 2 + (pto.spec((8, None, 64), pl.f32),)),
     "bias_gelu": (matrix.matmul_bias_gelu, (MATRIX, MATRIX, VECTOR, MATRIX)),
 }  # fmt: skip
@@ -268,6 +291,19 @@ def test_products_between_other_work(programs: Programs) -> None:
     wanted = 2 * np.concatenate([weights[:32].T @ a[:32], weights[32:].T @ a[32:]])
     check(programs, "weighted", {"out": weights @ b / weights.sum(1, keepdims=True), "sums": wanted}, rtol=2e-3,
           a=a, b=b, out=out, sums=sums)  # fmt: skip
+
+
+def test_rows_that_are_counted_early(programs: Programs) -> None:
+    x, w1, w2 = numbers(40, 32), numbers(32, 64), numbers(64, 32)
+    wanted = np.where(np.arange(64) <= np.arange(40)[:, None], x.astype(np.float64) @ w1, 0) @ w2
+    check(programs, "counted", {"out": wanted}, rtol=1e-5, x=x, w1=w1, w2=w2, out=x)
+
+
+def test_scans_in_both_directions(programs: Programs) -> None:
+    x = numbers(37, 80)
+    parts = [np.cumprod(x[i : i + 20].astype(np.float64), 0) for i in (0, 20)]
+    check(programs, "scans", {"along": np.cumsum(x.astype(np.float64), 1), "down": np.concatenate(parts)},
+          x=x, along=x, down=x)  # fmt: skip
 
 
 def test_a_launch_says_what_it_cannot_take(programs: Programs) -> None:
