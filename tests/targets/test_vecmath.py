@@ -10,7 +10,9 @@ import ctypes
 import functools
 import math
 import platform
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -448,3 +450,12 @@ def test_every_elementary_function_of_the_language_has_a_recipe() -> None:
     names = """exp exp2 log log2 log1p expm1 sqrt rsqrt sin cos tan tanh erf sigmoid silu gelu reciprocal
         pow atan2 fmod"""
     assert set(names.split()) | {"gelu_tanh"} == set(RECIPES)
+
+
+def test_the_documented_bounds_are_those_that_are_tested() -> None:
+    page = Path(__file__).parents[2] / "docs" / "vector-math.md"
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.read_text("utf-8").splitlines()]
+    bounds = {name: row[1] for row in rows if len(row) == 5 for name in re.findall(r"`(\w+)`", row[0])}
+    for name, recipe in RECIPES.items():
+        wanted = "exact" if recipe.ulp_f32 == 0 else f"{recipe.ulp_f32:g}"
+        assert bounds[name] == wanted and recipe.ulp_f64 == recipe.ulp_f32, name
