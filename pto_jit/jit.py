@@ -24,6 +24,7 @@ from pto_jit.config import config, log, on_change
 from pto_jit.errors import ArgumentError, TargetError
 from pto_jit.kernel import Kernel, Specialization, signature_text
 from pto_jit.language import _interpret
+from pto_jit.language import incore as in_core
 from pto_jit.language._indices import when_assigned
 from pto_jit.options import OPTION_NAMES, Options
 from pto_jit.reading import Arguments, Spec
@@ -82,7 +83,7 @@ class JitFunction(Dispatcher, Generic[P, R]):
 
     def _slow_call(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
         if _interpret.active():  # a kernel called by an interpreted one
-            return self.__pto_jit__(*args, **(kwargs or {}))  # type: ignore[call-arg]
+            return _interpret.inside(self.__pto_jit__, args, kwargs or {}, self._has_scopes())
         if config.interpret:
             return self.interpret(*args, **(kwargs or {}))
         before = _settings[0]
@@ -261,8 +262,15 @@ class JitFunction(Dispatcher, Generic[P, R]):
         names, values = self._parameters.bind(args, kwargs)
         self._refuse_specs(names, values)
         call = self._parameters.classify(names, values)  # what a call refuses, interpret mode refuses
-        result = _interpret.run(self.__pto_jit__, args, kwargs, static=self._parameters.static)
+        result = _interpret.run(
+            self.__pto_jit__, args, kwargs, static=self._parameters.static, scoped=self._has_scopes()
+        )
         return to_torch(result) if call.torch else result
+
+    def _has_scopes(self) -> bool:
+        from pto_jit.codegen.presence import opens_scopes
+
+        return opens_scopes(self.__pto_jit__)
 
     # -- as an object -------------------------------------------------------------------------------------------
 
@@ -369,7 +377,8 @@ class InCoreFunction(Generic[P, R]):
         return self if instance is None else types.MethodType(self, instance)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.__pto_incore__(*args, **kwargs)
+        with in_core():
+            return self.__pto_incore__(*args, **kwargs)
 
     def __reduce__(self) -> str:
         """Pickled and copied like a function: by name."""

@@ -100,6 +100,23 @@ def _integer(g: Generator, what: str, value: Any) -> Any:
                   hint="convert it with `int(...)`", notes=g.origin(value))  # fmt: skip
 
 
+def may_end(loop: ast.While) -> bool:
+    """Whether a `while True` has a way out: a `break` of its own, a `return` or a `raise`."""
+    stack: list[tuple[ast.AST, bool]] = [(stmt, True) for stmt in loop.body]
+    while stack:
+        node, own = stack.pop()
+        if isinstance(node, (ast.Return, ast.Raise)) or (own and isinstance(node, ast.Break)):
+            return True
+        if isinstance(node, ast.stmt) and not isinstance(node, FUNCTIONS):
+            inside = own and not isinstance(node, (ast.For, ast.While))
+            stack += [(child, inside) for child in ast.iter_child_nodes(node)]
+            if isinstance(node, (ast.For, ast.While)):
+                stack += [(stmt, own) for stmt in node.orelse]
+        elif isinstance(node, ast.match_case):
+            stack += [(stmt, own) for stmt in node.body]
+    return False
+
+
 def trip_count(spec: LoopSpec) -> int | None:
     """The number of iterations when the bounds are constants."""
     if all(isinstance(v, int) for v in (spec.start, spec.stop, spec.step)):

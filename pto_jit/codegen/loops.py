@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pto_jit.codegen import builtins
 from pto_jit.codegen.emit import I64, index
-from pto_jit.codegen.iteration import LoopSpec, decides, runtime_guard, trip_count
+from pto_jit.codegen.iteration import LoopSpec, decides, may_end, runtime_guard, trip_count
 from pto_jit.codegen.loop_body import RunTimeLoop
 from pto_jit.codegen.regions import SPLIT, Status, Target
 from pto_jit.codegen.values import Scalar, is_runtime
@@ -226,7 +226,11 @@ class Loops:
         """The truth of the condition at compile time; None when the loop runs at run time."""
         g = self.g
         if isinstance(node.test, ast.Constant) and node.test.value:
-            return None if runtime_guard(g, node) else True
+            if runtime_guard(g, node):
+                return None
+            if not may_end(node):
+                self._check_limit(node, g.unroll_limit + 1)  # it never ends: that is known before it is unrolled
+            return True
         region = g.control.open_region()
         block = g.e.push()
         value = g.expressions.visit(node.test)

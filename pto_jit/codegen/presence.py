@@ -31,6 +31,20 @@ def has_scopes(g: Generator, node: ast.AST, frame: Frame, seen: set[int] | None 
     return False
 
 
+def opens_scopes(fn: Any) -> bool:
+    """`has_scopes` of a jit function that is not being compiled; False when its source is not at hand."""
+    from pto_jit.codegen.generator import Generator, Options
+
+    if not isinstance(fn, types.FunctionType):
+        return False
+    try:
+        located = locate(fn)
+    except CompilationError:
+        return False
+    frame = Frame(located.file, names_of(located), fn.__globals__, cells_of(fn), None, fn.__name__, 0, None)
+    return has_scopes(Generator(Options()), located.node, frame)
+
+
 def _chain(node: ast.expr) -> str:
     """`a.b.c` as text, empty for anything else."""
     if isinstance(node, ast.Name):

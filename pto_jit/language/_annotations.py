@@ -29,7 +29,9 @@ def dynamic(name: str) -> Any:
     (pl.dynamic('M'), 64)
     """
     if not isinstance(name, str) or not name.isidentifier():
-        raise TypeMismatchError(f"pl.dynamic takes a name, not {name!r}", hint='write `M = pl.dynamic("M")`')
+        raise TypeMismatchError(
+            f"pl.dynamic takes a name, not {name!r}", code="PTO-T080", hint='write `M = pl.dynamic("M")`'
+        )
     return Symbol(name)
 
 
@@ -54,16 +56,20 @@ class TensorSpec:
 def tensor_spec(item: Any) -> TensorSpec:
     """The value of `pl.Tensor[item]`."""
     if not isinstance(item, tuple) or len(item) != 2:
-        raise TypeMismatchError("pl.Tensor[...] takes a list of extents and a dtype",
+        raise TypeMismatchError("pl.Tensor[...] takes a list of extents and a dtype", code="PTO-T081",
                                 hint="write `pl.Tensor[[M, 64], pl.f32]`")  # fmt: skip
     extents, dtype = item
     if not isinstance(dtype, DType):
-        raise TypeMismatchError(f"{dtype!r} is no element type", hint="write `pl.Tensor[[M, 64], pl.f32]`")
+        raise TypeMismatchError(
+            f"{dtype!r} is no element type", code="PTO-T028", hint="write `pl.Tensor[[M, 64], pl.f32]`"
+        )
     shape = tuple(extents) if isinstance(extents, (list, tuple)) else (extents,)
     for extent in shape:
         fixed = isinstance(extent, int) and not isinstance(extent, bool) and extent >= 0
         if not (fixed or extent is None or isinstance(extent, Symbol)):
-            raise ShapeError(f"{extent!r} is no extent", hint='an extent is an int, `pl.dynamic("M")` or None')
+            raise ShapeError(
+                f"{extent!r} is no extent", code="PTO-T081", hint='an extent is an int, `pl.dynamic("M")` or None'
+            )
     return TensorSpec(shape, dtype)
 
 

@@ -68,4 +68,6 @@ def static_assert(cond: bool, msg: str = "") -> None:
     >>> pl.static_assert(64 % 16 == 0, "blocks divide")
     """
     if not cond:
-        raise CompilationError(msg or "static assertion failed", hint="this condition is checked at compile time")
+        raise CompilationError(
+            msg or "static assertion failed", code="PTO-N037", hint="this condition is checked at compile time"
+        )

@@ -22,6 +22,7 @@ from pto_jit.language import _tile as kinds  # which imports this module: its op
 from pto_jit.language import _tile_ops as tiles
 from pto_jit.language._indices import UNREAD, is_chosen, is_unread
 from pto_jit.language._number import plain, shown
+from pto_jit.language._scopes import in_orchestration
 from pto_jit.language._tile_value import ExtentError, TileValue, checked_axes, checked_axis, tile
 
 _NUMBERS = (bool, int, float)
@@ -34,7 +35,7 @@ def dtype_of(dtype: Any) -> DType:
     found = dtypes.from_numpy(dtype) if dtype is not None else None
     if found is None:
         names = ", ".join(f"pl.{t.name}" for t in dtypes.ALL)
-        raise TypeMismatchError(f"{dtype!r} is not a dtype", hint=f"use one of {names}")
+        raise TypeMismatchError(f"{dtype!r} is not a dtype", code="PTO-T028", hint=f"use one of {names}")
     return found
 
 
@@ -52,13 +53,13 @@ def value_of(x: Any, what: str = "an operand") -> Any:
         return tile(array, x.declared, x.generated) if x.ndim else array[()]
     if isinstance(x, _NUMBERS) and not isinstance(x, np.generic):
         if isinstance(x, int) and not -(2**63) <= x < 2**64:
-            raise ArgumentError(f"{what} is the integer {x}, which does not fit 64 bits")
+            raise ArgumentError(f"PTO-A003: {what} is the integer {x}, which does not fit 64 bits")
         return x
     if not isinstance(x, (np.ndarray, np.generic)) and hasattr(x, "__array__"):
         x = np.asarray(x)
     if isinstance(x, (np.ndarray, np.generic)) and dtypes.from_numpy(x.dtype) is not None:
         return tile(x) if x.ndim else np.asarray(x)[()]
-    raise TypeMismatchError(f"{what} is {x!r:.80}, which is not a number, a tile or a tensor",
+    raise TypeMismatchError(f"{what} is {x!r:.80}, which is not a number, a tile or a tensor", code="PTO-T010",
                             hint="pass a number, a tile or an array of one of the language's dtypes")  # fmt: skip
 
 
@@ -67,7 +68,7 @@ def tile_of(x: Any, what: str) -> TileValue:
     value = value_of(x, f"the argument of {what}")
     if isinstance(value, TileValue):
         return value
-    raise TypeMismatchError(f"{what} takes a tile, got the number {value!r}",
+    raise TypeMismatchError(f"{what} takes a tile, got the number {value!r}", code="PTO-T011",
                             hint="make a tile of a number with `pl.full(shape, value, dtype)`")  # fmt: skip
 
 
@@ -134,14 +135,16 @@ def elementwise(name: str, *operands: Any) -> Any:
     elif name in ("div", "fma") and not dtype.is_float:
         dtype = f64
     elif name in _BITWISE and (dtype.is_float or (name in ("shl", "shr") and dtype.kind == "b")):
-        raise TypeMismatchError(f"{name} of {dtype}", hint="it takes integers (or bool_): cast with `.to(pl.i32)`")
+        raise TypeMismatchError(
+            f"{name} of {dtype}", code="PTO-T022", hint="it takes integers (or bool_): cast with `.to(pl.i32)`"
+        )
     elif dtype.kind == "b" and name not in ops.COMPARISONS and name not in _BITWISE:
         if weak:
             dtype = i64
         elif name in _KEPT_ON_BOOL:
             return present(values[0], operands)
         elif name in ("sub", "neg", "sign"):
-            raise TypeMismatchError(f"{name} is not defined for bool_", hint="cast it: `x.to(pl.i32)`")
+            raise TypeMismatchError(f"{name} is not defined for bool_", code="PTO-T020", hint="cast it: `x.to(pl.i32)`")
         elif name == "fmod":
             dtype = dtypes.f16
         elif name not in _ON_BOOL:
@@ -223,13 +226,15 @@ def dot(a: Any, b: Any, acc: Any, out_dtype: Any) -> Any:
         left, right = to_dtype(left, common), to_dtype(right, common)
         ta = common
     if ta.kind == "b":
-        raise TypeMismatchError("dot of bool_ tiles", hint="cast them to an integer dtype")
+        raise TypeMismatchError("dot of bool_ tiles", code="PTO-T060", hint="cast them to an integer dtype")
     natural = ops.product_dtype(ta)
     wanted = natural if out_dtype is None else dtype_of(out_dtype)
     operands = [o for o in (a, b, acc) if o is not None]
     into = None if acc is None else to_dtype(value_of(acc, "the accumulator of dot"), natural)
     if not isinstance(into, TileValue) and into is not None and (left.rank, right.rank) != (1, 1):
-        raise TypeMismatchError("the accumulator of dot is a number", hint="start with `pl.zeros(shape, dtype)`")
+        raise TypeMismatchError(
+            "the accumulator of dot is a number", code="PTO-T011", hint="start with `pl.zeros(shape, dtype)`"
+        )
     return present(to_dtype(tiles.dot(left, right, into, natural), wanted), (*operands, np.bool_()))
 
 
@@ -241,7 +246,9 @@ def extents_of(shape: Any, what: str) -> tuple[int, ...]:
     items = [plain(n) for n in (shape if isinstance(shape, (list, tuple)) else [shape])]
     for item in items:
         if isinstance(item, (bool, np.bool_)) or not isinstance(item, (int, np.integer)):
-            raise TypeMismatchError(f"{what} takes integers, got {item!r}", hint="use integers or integer scalars")
+            raise TypeMismatchError(
+                f"{what} takes integers, got {item!r}", code="PTO-T030", hint="use integers or integer scalars"
+            )
     return tuple(int(i) for i in items)
 
 
@@ -249,7 +256,9 @@ def shape_of(shape: Any, what: str) -> tuple[int, ...]:
     """Extents, none of them negative."""
     extents = extents_of(shape, what)
     if any(n < 0 for n in extents):
-        raise ExtentError(f"{what}: {list(extents)} has a negative extent", hint="extents are at least 0")
+        raise ExtentError(
+            f"{what}: {list(extents)} has a negative extent", code="PTO-H002", hint="extents are at least 0"
+        )
     return extents
 
 
@@ -259,13 +268,15 @@ def reshape(x: Any, shape: Any) -> Any:
         try:
             return x.view(np.ndarray).reshape(wanted).view(type(x))
         except ValueError as error:
-            raise ShapeError(f"reshape: {error}", hint="-1 computes one extent") from None
+            raise ShapeError(f"reshape: {error}", code="PTO-H022", hint="-1 computes one extent") from None
     t = tile_of(x, "reshape")
     if wanted.count(-1) == 1:
         rest = int(np.prod([n for n in wanted if n != -1], dtype=np.int64))
         count = int(np.prod(t.shape, dtype=np.int64))
         if rest == 0 or count % rest:
-            raise ShapeError(f"reshape: {t.shape} does not divide into {wanted}")
+            raise ShapeError(
+                f"reshape: {t.shape} does not divide into {wanted}", code="PTO-H020", hint="-1 computes one extent"
+            )
         wanted[wanted.index(-1)] = count // rest
     return present(tiles.reshape(t, shape_of(wanted, "the shape of reshape")), (x,))
 
@@ -274,7 +285,9 @@ def transpose(x: Any, axes: Any) -> Any:
     rank = x.ndim if isinstance(x, np.ndarray) else tile_of(x, "transpose").rank
     order = tuple(range(rank))[::-1] if axes is None else tuple(checked_axis(a, rank, "transpose") for a in axes)
     if sorted(order) != list(range(rank)):
-        raise ShapeError(f"transpose: {order} is not a permutation of {rank} axes", hint="name every axis once")
+        raise ShapeError(
+            f"transpose: {order} is not a permutation of {rank} axes", code="PTO-H023", hint="name every axis once"
+        )
     if isinstance(x, kinds.Tensor):
         return kinds.view_as(x.view(np.ndarray).transpose(order), [x.declared[a] for a in order])
     if isinstance(x, np.ndarray):
@@ -284,11 +297,11 @@ def transpose(x: Any, axes: Any) -> Any:
 
 def _same_dtype(items: Sequence[Any], what: str) -> list[TileValue]:
     if not len(items):
-        raise ShapeError(f"{what} of no tiles", hint="give at least one tile")
+        raise ShapeError(f"{what} of no tiles", code="PTO-H024", hint="give at least one tile")
     values = [tile_of(x, what) for x in items]
     dtype = common_dtype(values)
     if len({t.rank for t in values}) > 1:
-        raise ShapeError(f"{what}: tiles of different rank", hint="reshape them first")
+        raise ShapeError(f"{what}: tiles of different rank", code="PTO-H025", hint="reshape them first")
     return [to_dtype(t, dtype) for t in values]
 
 
@@ -307,7 +320,11 @@ def split(x: Any, n: Any, axis: Any) -> tuple[Any, ...]:
     along = checked_axis(axis, t.rank, "split")
     extent = t.shape[along]
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1 or extent % n:
-        raise ShapeError(f"split: an axis of extent {extent} into {n} parts", hint="the parts must divide the extent")
+        raise ShapeError(
+            f"split: an axis of extent {extent} into {n} parts",
+            code="PTO-H026",
+            hint="the parts must divide the extent",
+        )
     size = extent // int(n)
     extents = [*t.shape[:along], size, *t.shape[along + 1 :]]
     starts = [[k * size if a == along else 0 for a in range(t.rank)] for k in range(int(n))]
@@ -349,14 +366,16 @@ def valid_shape(x: Any) -> tuple[int, ...]:
 
 
 def full(shape: Any, value: Any, dtype: Any) -> kinds.Tensor:
-    """A tensor, which counts as a generated tile until it is written."""
+    """A tensor, which counts as a generated tile until it is written; not one of orchestration."""
     number = value_of(value, "the fill value")
     if isinstance(number, TileValue):
-        raise TypeMismatchError("full takes a number, got a tile", hint="use `pl.broadcast_to` to spread a tile")
+        raise TypeMismatchError(
+            "full takes a number, got a tile", code="PTO-T032", hint="use `pl.broadcast_to` to spread a tile"
+        )
     target = (_dtype(number) or common_dtype([number])) if dtype is None else dtype_of(dtype)
     data = np.full(shape_of(shape, "a shape"), to_dtype(number, target), target.numpy)
     races.made(data, empty=False)
-    return kinds.view_as(data, generated=True)
+    return kinds.view_as(data, generated=not in_orchestration())
 
 
 def empty(shape: Any, dtype: Any) -> kinds.Tensor:
@@ -373,9 +392,11 @@ def arange(start: Any, stop: Any, step: Any, dtype: Any) -> Any:
     start, stop, step = plain(start), plain(stop), plain(step)
     for bound in (start, stop, step):
         if not isinstance(bound, (int, float, np.integer, np.floating)) or isinstance(bound, bool):
-            raise TypeMismatchError(f"arange takes numbers, got {bound!r}")
+            raise TypeMismatchError(
+                f"arange takes numbers, got {bound!r}", code="PTO-T030", hint="use integers or integer scalars"
+            )
     if step == 0:
-        raise ShapeError("arange with step 0", hint="use a step other than 0")
+        raise ShapeError("arange with step 0", code="PTO-H028", hint="use a step other than 0")
     target = dtype_of(i32 if dtype is None else dtype)
     count = max(0, int(-((start - stop) // step)))
     return present(tiles.arange(to_dtype(start, target), to_dtype(step, target), count), ())
@@ -384,13 +405,17 @@ def arange(start: Any, stop: Any, step: Any, dtype: Any) -> Any:
 def rand(name: str, seed: Any, offset: Any, shape: Any) -> Any:
     seed = plain(seed)
     if not isinstance(seed, (int, np.integer)):
-        raise TypeMismatchError(f"{name}: the seed {seed!r} is not an integer")
+        raise TypeMismatchError(
+            f"{name}: the seed {seed!r} is not an integer", code="PTO-T042", hint="the seed is an integer"
+        )
     if shape is not None:
         (start,) = extents_of([offset], f"the offset of {name}")
         return present(tiles.rand(name, int(seed), start, shape_of(shape, f"the shape of {name}")), ())
     counters = tile_of(offset, f"{name} without a shape")
     if counters.data.dtype.kind not in "iu":
-        raise TypeMismatchError(f"{name}: counters of {_dtype(counters)}", hint="counters are integers")
+        raise TypeMismatchError(
+            f"{name}: counters of {_dtype(counters)}", code="PTO-T042", hint="counters are integers"
+        )
     return present(tiles.rand_at(name, int(seed), counters), (offset,))
 
 
@@ -414,7 +439,7 @@ def topk(x: Any, k: int) -> tuple[Any, Any]:
 def histogram(x: Any, bins: int) -> Any:
     t = tile_of(x, "histogram")
     if t.data.dtype.kind not in "iu":
-        raise TypeMismatchError(f"histogram of {_dtype(t)}", hint="cast it to an integer dtype")
+        raise TypeMismatchError(f"histogram of {_dtype(t)}", code="PTO-T061", hint="cast it to an integer dtype")
     return present(tiles.histogram(t, extents_of([bins], "bins")[0]), (x,))
 
 
@@ -426,7 +451,7 @@ def _tensor_of(x: Any, what: str) -> np.ndarray:
         return x.view(np.ndarray)
     if not isinstance(x, kinds.Tile) and hasattr(x, "__array_interface__"):
         return np.asarray(x)
-    raise TypeMismatchError(f"{what} takes a tensor, got {type(x).__name__}",
+    raise TypeMismatchError(f"{what} takes a tensor, got {type(x).__name__}", code="PTO-T031",
                             hint="tiles are values; only tensors can be loaded from, stored to and viewed")  # fmt: skip
 
 
@@ -435,7 +460,7 @@ def _offsets(offsets: Any, rank: int, what: str) -> tuple[int, ...]:
         return (0,) * rank
     result = extents_of(offsets, f"the offsets of {what}")
     if len(result) != rank:
-        raise ShapeError(f"{what}: {len(result)} offsets for a tensor of rank {rank}",
+        raise ShapeError(f"{what}: {len(result)} offsets for a tensor of rank {rank}", code="PTO-H003",
                          hint="give one offset per axis of the tensor")  # fmt: skip
     return result
 
@@ -449,14 +474,20 @@ def load(x: Any, offsets: Any, shape: Any, pad: Any) -> Any:
         return array[()]
     dtype = dtypes.from_numpy(array.dtype)
     if dtype is None:
-        raise TypeMismatchError(f"load of a tensor of {array.dtype}")
+        raise TypeMismatchError(
+            f"load of a tensor of {array.dtype}", code="PTO-T028", hint="use one of the language's dtypes"
+        )
     filler = None if pad is None else to_dtype(value_of(pad, "pad"), dtype)
     return kinds.Tile(memory.load(array, start, extents, filler))
 
 
 def store(x: Any, place: tuple[Any, ...]) -> None:
     if not 1 <= len(place) <= 2:
-        raise TypeMismatchError("store takes a tile, offsets and a tensor, or a tile and a view")
+        raise TypeMismatchError(
+            "store takes a tile, offsets and a tensor, or a tile and a view",
+            code="PTO-T029",
+            hint="write `pl.store(tile, offsets, x)` or `pl.store(tile, view)`",
+        )
     target = place[-1]
     array = _tensor_of(target, "store")
     value = value_of(x, "the first argument of store")
@@ -464,7 +495,7 @@ def store(x: Any, place: tuple[Any, ...]) -> None:
         array[()] = _in_dtype(value, array)
         return
     if not isinstance(value, TileValue):
-        raise TypeMismatchError("store takes a tile, got a number",
+        raise TypeMismatchError("store takes a tile, got a number", code="PTO-T034",
                                 hint="write one element with `x[i, j] = v`, a region with `x[:] = v`")  # fmt: skip
     memory.store(_in_dtype(value, array), array, _offsets(place[0] if len(place) == 2 else None, array.ndim, "store"))
     if isinstance(target, kinds.Tensor):
@@ -474,7 +505,7 @@ def store(x: Any, place: tuple[Any, ...]) -> None:
 def _in_dtype(value: Any, array: np.ndarray) -> Any:
     dtype = dtypes.from_numpy(array.dtype)
     if dtype is None:
-        raise TypeMismatchError(f"a tensor of {array.dtype}", hint="use one of the language's dtypes")
+        raise TypeMismatchError(f"a tensor of {array.dtype}", code="PTO-T028", hint="use one of the language's dtypes")
     return to_dtype(value, dtype)
 
 
@@ -483,7 +514,9 @@ def view(x: Any, shape: Any, offset: Any) -> Any:
     if isinstance(x, kinds.Tile):
         starts = extents_of(offset, "the offset of slice")
         if len(starts) != x.ndim or len(extents) != x.ndim:
-            raise ShapeError(f"slice of a tile of rank {x.ndim}", hint="give one extent and offset per axis")
+            raise ShapeError(
+                f"slice of a tile of rank {x.ndim}", code="PTO-H003", hint="give one extent and offset per axis"
+            )
         return kinds.Tile(tiles.tile_slice(x.value, starts, extents))
     array = _tensor_of(x, "slice")
     return kinds.view_as(memory.view(array, _offsets(offset, array.ndim, "slice"), extents), extents)

@@ -318,7 +318,9 @@ def gelu(x: Operand, approximate: Literal["none", "tanh"] = "none") -> Any:
     array([ 0., 10.])
     """
     if approximate not in ("none", "tanh"):
-        raise TypeMismatchError(f"gelu(approximate={approximate!r})", hint='approximate is "none" or "tanh"')
+        raise TypeMismatchError(
+            f"gelu(approximate={approximate!r})", code="PTO-T021", hint='approximate is "none" or "tanh"'
+        )
     return eager.elementwise("gelu_tanh" if approximate == "tanh" else "gelu", x)
 
 

@@ -31,7 +31,9 @@ def reduce(x: Any, axis: Any, fn: Callable[..., Any], init: Any, keepdims: bool)
     axes = checked_axes(axis, rank, "reduce")
     inits = None if init is None else list(init) if isinstance(init, (tuple, list)) else [init]
     if inits is not None and len(inits) != len(items):
-        raise ShapeError(f"reduce: {len(inits)} initial values for {len(items)} tiles", hint="give one per tile")
+        raise ShapeError(
+            f"reduce: {len(inits)} initial values for {len(items)} tiles", code="PTO-H032", hint="give one per tile"
+        )
     starts = None if inits is None else [
         eager.to_dtype(eager.value_of(v, "init"), _strong(t)) for v, t in zip(inits, items, strict=True)
     ]  # fmt: skip
@@ -53,7 +55,7 @@ def associative_scan(x: Any, axis: Any, fn: Callable[..., Any], reverse: bool) -
 
 def map(fn: Callable[..., Any], *operands: Any) -> Any:
     if not operands:
-        raise TypeMismatchError("map of no tiles", hint="write `pl.map(fn, tile, ...)`")
+        raise TypeMismatchError("map of no tiles", code="PTO-T052", hint="write `pl.map(fn, tile, ...)`")
     items = [eager.tile_of(x, "map") for x in operands]
     shape, unit, valid = joint(items)
     arrays = [np.broadcast_to(fitted(t, valid), valid) for t in items]
@@ -69,7 +71,7 @@ def _items(x: Any, what: str) -> tuple[list[TileValue], bool]:
     many = isinstance(x, (tuple, list))
     items = [eager.tile_of(t, what) for t in (x if many else (x,))]
     if not items:
-        raise TypeMismatchError(f"{what} of no tiles", hint="give at least one tile")
+        raise TypeMismatchError(f"{what} of no tiles", code="PTO-H024", hint="give at least one tile")
     return items, many
 
 
@@ -84,8 +86,11 @@ def _combine(fn: Callable[..., Any], many: bool) -> Callable[[Sequence[Array], S
         result = fn(tuple(left), tuple(right)) if many else fn(left[0], right[0])
         results = list(result) if many and isinstance(result, (tuple, list)) else [result]
         if len(results) != len(left):
-            raise TypeMismatchError(f"the function returns {len(results)} values for {len(left)} operands",
-                                    hint="it returns as many values as each of its arguments has")  # fmt: skip
+            raise TypeMismatchError(
+                f"the function returns {len(results)} values for {len(left)} operands",
+                code="PTO-T003",
+                hint="it returns as many values as each of its arguments has",
+            )
         return results
 
     def combine(left: Sequence[Array], right: Sequence[Array]) -> Sequence[Array]:
@@ -147,7 +152,7 @@ def _per_element(fn: Callable[..., Any], arrays: Sequence[Array], shape: tuple[i
     for column in columns:
         values = [eager.value_of(v, "the function's result") for v in column]
         if any(isinstance(v, TileValue) for v in values):
-            raise ExtentError("map: the function returns tiles", hint="it takes and returns scalars")
+            raise ExtentError("map: the function returns tiles", code="PTO-T003", hint="it takes and returns scalars")
         kind = eager.common_dtype(values)
         data = np.array([eager.to_dtype(v, kind) for v in values], kind.numpy)
         results.append(data[:count].reshape(shape))

@@ -20,10 +20,11 @@ import ml_dtypes
 import numpy as np
 
 from pto_jit.dtypes import DType
-from pto_jit.errors import Loc, UnsupportedSyntaxError
+from pto_jit.errors import Loc, TypeMismatchError, UnsupportedSyntaxError
 from pto_jit.language import _races as races
 from pto_jit.language._loops import set_loop_seed
 from pto_jit.language._number import interpreting, number, plain
+from pto_jit.language._scopes import kernel
 from pto_jit.language._tile import Tensor, Tile, tensor
 
 _NUMBERS = (int, float, np.generic)
@@ -42,9 +43,10 @@ def run(
     *,
     seed: int = 0,
     static: frozenset[str] = frozenset(),
+    scoped: bool = False,
 ) -> Any:
     """Call `fn` as interpret mode does; `seed` chooses the order of parallel loops, `static` names the parameters
-    whose numbers are compile-time values.
+    whose numbers are compile-time values, `scoped`: the function has in-core scopes, so its body is orchestration.
 
     Raises RaceError when two iterations of a parallel loop touch one element and at least one writes it, LaunchError
     for an element of `pl.empty` that is read before it is written; and what the function itself raises.
@@ -71,11 +73,21 @@ def run(
     before = set_loop_seed(seed)
     try:
         with np.errstate(all="ignore"):
-            return _plain(fn(*bound.args, **bound.kwargs))
+            return _plain(inside(fn, bound.args, bound.kwargs, scoped), [array for _, array in arrays], [])
     finally:
         set_loop_seed(before)
         races.stop(noting)
         interpreting.reset(nested)
+
+
+def inside(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], scoped: bool) -> Any:
+    """Call a kernel's function where interpret mode is under way."""
+    before = kernel.set((fn.__code__, scoped)) if isinstance(fn, types.FunctionType) else None
+    try:
+        return fn(*args, **kwargs)
+    finally:
+        if before is not None:
+            kernel.reset(before)
 
 
 def _require_plain(fn: Any) -> None:
@@ -149,10 +161,25 @@ class _Wrapping:
         return value
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, arguments: list[np.ndarray], returned: list[np.ndarray]) -> Any:
+    """What the caller gets: its own memory, none of the `arguments`' and each array once.
+
+    Raises TypeMismatchError for an argument itself, as the compiler does.
+    """
     value = plain(value)
+    if isinstance(value, Tensor) and value.ndim:
+        if any(value is argument for argument in arguments):
+            raise TypeMismatchError(
+                "a tensor argument is returned", code="PTO-T046",
+                hint="the caller has it already: return nothing, or a new tensor made with `pl.empty`",
+            )  # fmt: skip
+        array = value.view(np.ndarray)
+        if any(np.may_share_memory(array, other) for other in (*arguments, *returned)):
+            array = array.copy()
+        returned.append(array)
+        return array
     if isinstance(value, Tensor):
-        return value.view(np.ndarray) if value.ndim else _plain(value.view(np.ndarray)[()])
+        value = value.view(np.ndarray)[()]
     if isinstance(value, Tile):
         return value.numpy()
     if isinstance(value, ml_dtypes.bfloat16):
@@ -160,9 +187,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_plain(v) for v in value))
+        return type(value)(*(_plain(v, arguments, returned) for v in value))
     if type(value) in (tuple, list):
-        return type(value)(_plain(v) for v in value)
+        return type(value)(_plain(v, arguments, returned) for v in value)
     if type(value) is dict:
-        return {k: _plain(v) for k, v in value.items()}
+        return {k: _plain(v, arguments, returned) for k, v in value.items()}
     return value

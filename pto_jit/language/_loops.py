@@ -22,6 +22,7 @@ from pto_jit.language import _order
 from pto_jit.language import _races as races
 from pto_jit.language._builtin import Scalar, builtin
 from pto_jit.language._number import plain, shown
+from pto_jit.language._scopes import entered
 from pto_jit.language._tile import Tensor
 
 _loop_seed: ContextVar[int] = ContextVar("pto_loop_seed", default=0)
@@ -130,9 +131,10 @@ class incore(ContextDecorator):
         self.name = name
 
     def __enter__(self) -> None:
-        return None
+        entered.set(entered.get() + 1)
 
     def __exit__(self, *exc: object) -> Literal[False]:
+        entered.set(entered.get() - 1)
         return False
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from pto_jit.dtypes import DType
-from pto_jit.errors import BoundsError, ShapeError
+from pto_jit.errors import ShapeError
 from pto_jit.language import _numpy_ops as ops
 from pto_jit.language import _races as races
 from pto_jit.language._tile_ops import check_indices
-from pto_jit.language._tile_value import PAD_HELP, ExtentError, OffsetError, Shape, TileValue, joint, tile
+from pto_jit.language._tile_value import PAD_HELP, ExtentError, OffsetError, Shape, TileValue, joint, outside, tile
 
 
 def region(x: np.ndarray, offsets: Sequence[int], extents: Sequence[int], what: str) -> tuple[slice, ...]:
@@ -21,14 +21,17 @@ def region(x: np.ndarray, offsets: Sequence[int], extents: Sequence[int], what: 
     if len(offsets) != x.ndim or len(extents) != x.ndim:
         raise ShapeError(
             f"{what}: {len(offsets)} offsets and {len(extents)} extents for a tensor of rank {x.ndim}",
+            code="PTO-H003",
             hint="give one offset and one extent per axis of the tensor",
         )
     for offset, extent in zip(offsets, extents, strict=True):
         if offset < 0:
-            raise OffsetError(f"{what}: the offset {offset} is negative",
+            raise OffsetError(f"{what}: the offset {offset} is negative", code="PTO-B001",
                               hint="offsets count from the start of the axis")  # fmt: skip
         if extent < 0:
-            raise ExtentError(f"{what}: the extent {extent} is negative", hint="extents are at least 0")
+            raise ExtentError(
+                f"{what}: the extent {extent} is negative", code="PTO-H203", hint="extents are at least 0"
+            )
     spans = zip(offsets, extents, x.shape, strict=True)
     return tuple(slice(min(o, n), min(o + e, n)) for o, e, n in spans)
 
@@ -53,19 +56,20 @@ def store(t: TileValue, x: np.ndarray, offsets: Sequence[int]) -> None:
 
 def _meeting(t: TileValue, x: np.ndarray, offsets: Sequence[int], what: str) -> tuple[tuple[slice, ...], np.ndarray]:
     if t.rank != x.ndim:
-        raise ShapeError(f"{what}: a tile of rank {t.rank} and a tensor of rank {x.ndim}",
+        raise ShapeError(f"{what}: a tile of rank {t.rank} and a tensor of rank {x.ndim}", code="PTO-H006",
                          hint="use `pl.reshape`, or index the tensor so that the ranks agree")  # fmt: skip
     place = region(x, offsets, t.valid, what)
     return place, t.data[tuple(slice(0, s.stop - s.start) for s in place)]
 
 
-def assign(x: np.ndarray, declared: Shape, t: TileValue) -> None:
+def assign(x: np.ndarray, declared: Shape, t: TileValue, update: str = "") -> None:
     """`view[...] = tile`: broadcast as NumPy's assignment does, then written like `store`.
 
-    `declared` are the extents the view was asked for; they may reach beyond the tensor.
+    `declared` are the extents the view was asked for; they may reach beyond the tensor.  `update`: the reduction that
+    this is part of, "" to look at the source for it.
     """
     if t.rank > x.ndim:
-        raise ShapeError(f"a tile of rank {t.rank} assigned to a region of rank {x.ndim}",
+        raise ShapeError(f"a tile of rank {t.rank} assigned to a region of rank {x.ndim}", code="PTO-H012",
                          hint="use `pl.reshape`, or index the tile")  # fmt: skip
     lead = x.ndim - t.rank
     for axis, (n, v, one) in enumerate(zip(t.shape, t.valid, t.unit, strict=True), lead):
@@ -73,13 +77,17 @@ def assign(x: np.ndarray, declared: Shape, t: TileValue) -> None:
             raise ExtentError(
                 f"a tile of shape {t.shape} (valid {t.valid}) assigned to a region of shape {tuple(declared)}: "
                 f"axis {axis} differs",
+                code="PTO-H012",
                 hint="an axis broadcasts when its extent is the constant 1",
             )
     data = t.data.reshape((1,) * lead + t.valid)
     wide = [one and declared[axis] != 1 for axis, one in enumerate((*(True,) * lead, *t.unit))]
     meet = [n if w and v else min(n, v) for n, v, w in zip(x.shape, data.shape, wide, strict=True)]
     place = x[tuple(slice(0, n) for n in meet)]
-    races.access("write", place)
+    if update:
+        races.touch("update", place, update)
+    else:
+        races.access("write", place)
     place[...] = data[tuple(slice(0, n) for n in meet)]
 
 
@@ -96,7 +104,7 @@ def view(x: np.ndarray, offsets: Sequence[int], extents: Sequence[int], drop: Se
     part = x[region(x, offsets, extents, "a view")]
     for axis in drop:
         if part.shape[axis] != 1:
-            raise BoundsError(f"index {offsets[axis]} is out of bounds for an axis of extent {x.shape[axis]}")
+            raise outside(f"index {offsets[axis]} is out of bounds for an axis of extent {x.shape[axis]}")
     return part.reshape([n for a, n in enumerate(part.shape) if a not in drop]) if part.size == 0 else np.squeeze(
         part, tuple(drop))  # fmt: skip
 
@@ -114,13 +122,15 @@ def put(t: TileValue, index: TileValue, x: np.ndarray, axis: int) -> None:
     """np.put_along_axis(x, index, t, axis): of two elements with one index the later one stays."""
     if t.rank != x.ndim or index.rank != x.ndim:
         raise ShapeError(f"scatter: a tile of rank {t.rank} and an index of rank {index.rank} for a tensor of rank "
-                         f"{x.ndim}", hint="all three have one rank")  # fmt: skip
+                         f"{x.ndim}", code="PTO-H003", hint="all three have one rank")  # fmt: skip
     where = check_indices(index.data, x.shape[axis], "scatter")
     shape, _, valid = joint([t, index])
     cut = tuple(slice(0, n) for n in valid)
     values, where = np.broadcast_to(t.data[cut], valid), np.broadcast_to(where[cut], valid)
     if any(n > x.shape[a] for a, n in enumerate(valid) if a != axis):
-        raise ExtentError(f"scatter: a tile of shape {shape} into a tensor of shape {x.shape}", hint=PAD_HELP)
+        raise ExtentError(
+            f"scatter: a tile of shape {shape} into a tensor of shape {x.shape}", code="PTO-H206", hint=PAD_HELP
+        )
     part = x[tuple(slice(None) if a == axis else slice(0, n) for a, n in enumerate(valid))]
     if races.is_noting():
         for at in np.ndindex(*valid):
@@ -140,5 +150,5 @@ def element(x: np.ndarray, indices: Sequence[int]) -> tuple[int, ...]:
     """Indices checked against the bounds of `x`."""
     for axis, (index, n) in enumerate(zip(indices, x.shape, strict=True)):
         if not 0 <= index < n:
-            raise BoundsError(f"index {index} is out of bounds for axis {axis} with extent {n}")
+            raise outside(f"index {index} is out of bounds for axis {axis} with extent {n}")
     return tuple(indices)

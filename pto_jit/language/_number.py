@@ -71,7 +71,7 @@ def _shift_right(a: int, b: int) -> int:
 
 def _power(a: int, b: int) -> Any:
     if b < 0:
-        raise TypeMismatchError("an integer to a negative integer power", hint="make the base a float")
+        raise TypeMismatchError("an integer to a negative integer power", code="PTO-T024", hint="make the base a float")
     return pow(a, b, _RANGE)
 
 
@@ -167,7 +167,9 @@ def _clamped(value: Any) -> Any:
 
 def _no_digits(digits: Any) -> None:
     if digits is not None:
-        raise TypeMismatchError("`round` with digits of a run-time value", hint="scale, round and scale back")
+        raise TypeMismatchError(
+            "`round` with digits of a run-time value", code="PTO-T073", hint="scale, round and scale back"
+        )
 
 
 class Int(_Weak, int):
@@ -229,7 +231,9 @@ class Element:
 
     def __index__(self) -> int:
         if not self.dtype.is_integer:
-            raise TypeMismatchError(f"a number of {self.dtype} is no index", hint="convert it with `int(...)`")
+            raise TypeMismatchError(
+                f"a number of {self.dtype} is no index", code="PTO-T030", hint="convert it with `int(...)`"
+            )
         return int(self.value)
 
     def __round__(self, digits: Any = None) -> Any:
@@ -279,7 +283,7 @@ class Element:
         return format(self.item(), spec)
 
     def __iter__(self) -> NoReturn:
-        raise TypeMismatchError("a number cannot be iterated over", hint="loop over `pl.range(n)`")
+        raise TypeMismatchError("a number cannot be iterated over", code="PTO-T005", hint="loop over `pl.range(n)`")
 
 
 def _applied(function: Callable[..., Any], *operands: Any) -> Any:
@@ -287,7 +291,9 @@ def _applied(function: Callable[..., Any], *operands: Any) -> Any:
         with np.errstate(all="ignore"):
             return number(function(*(plain(o) for o in operands)))
     except OverflowError as error:
-        raise TypeMismatchError(str(error), hint="cast the number with `.to(dtype)` to one that holds both") from None
+        raise TypeMismatchError(
+            str(error), code="PTO-T012", hint="cast the number with `.to(dtype)` to one that holds both"
+        ) from None
 
 
 def _element(function: Callable[..., Any], a: Any, b: Any) -> Any:

@@ -196,7 +196,7 @@ def bitcast(array: Array, dtype: DType) -> Array:
     """The same bits as `dtype`, which has the same width; bool_ has no bit pattern of its own."""
     source = dtypes.from_numpy(array.dtype)
     if source is None or source.bits != dtype.bits or "b" in (source.kind, dtype.kind):
-        raise TypeMismatchError(f"bitcast from {source} to {dtype}: the widths differ or one is bool_",
+        raise TypeMismatchError(f"bitcast from {source} to {dtype}: the widths differ or one is bool_", code="PTO-T027",
                                 hint="bitcast keeps the bits; use `.to(dtype)` to convert values")  # fmt: skip
     return np.ascontiguousarray(array).view(dtype.numpy).reshape(np.shape(array))
 

@@ -20,11 +20,12 @@ _CALLS = {"maximum": "max", "max": "max", "minimum": "min", "min": "min"}
 @frozen
 class Site:
     """A place in the source; `update`: the reduction that the access there belongs to, "" when it is none; `tensor`:
-    what is accessed, as it is written there."""
+    what is accessed, as it is written there; `augmented`: it is the target of an augmented assignment."""
 
     loc: Loc
     update: str = ""
     tensor: str = ""
+    augmented: bool = False
 
 
 _sites: dict[tuple[CodeType, int], Site] = {}
@@ -78,7 +79,8 @@ def _site(frame: FrameType) -> Site:
     loc = Loc(file.filename, line, file.column(line, column), end, file.column(end, end_column))
     around = enclosing(file, span)
     updates = [_update(stmt, span) for stmt in around]
-    return Site(loc, next(filter(None, updates), ""), _tensor(around, span))
+    augmented = bool(around) and isinstance(around[0], ast.AugAssign) and _range(around[0].target) == span
+    return Site(loc, next(filter(None, updates), ""), _tensor(around, span), augmented)
 
 
 def _tensor(around: list[ast.stmt], span: Span) -> str:

@@ -66,10 +66,12 @@ def expand(key: Any, rank: int, what: str) -> tuple[list[Any], list[int]]:
     items = _items(key)
     dots = [k for k, i in enumerate(items) if i is Ellipsis]
     if len(dots) > 1:
-        raise ShapeError("an index with more than one `...`", hint="use one `...`")
+        raise ShapeError("an index with more than one `...`", code="PTO-H007", hint="use one `...`")
     given = sum(i is not None and i is not Ellipsis for i in items)
     if given > rank:
-        raise ShapeError(f"{given} indices for {what} of rank {rank}", hint="give at most one index per axis")
+        raise ShapeError(
+            f"{given} indices for {what} of rank {rank}", code="PTO-H008", hint="give at most one index per axis"
+        )
     at = dots[0] if dots else len(items)
     items[at : at + 1] = [slice(None)] * (rank - given)
     new_axes, position = [], 0
@@ -85,12 +87,14 @@ def bounds(item: Any, extent: int) -> Bounds:
     if is_integer(item):
         return Bounds(int(item) + (extent if item < 0 and not isinstance(item, Int) else 0), 1, True)
     if not isinstance(item, slice):
-        raise ShapeError(f"{item!r} is no index", hint="an index is an integer or a slice")
+        raise ShapeError(f"{item!r} is no index", code="PTO-T030", hint="an index is an integer or a slice")
     if item.step not in (None, 1):
-        raise ShapeError("a slice with a step other than 1",
+        raise ShapeError("a slice with a step other than 1", code="PTO-H009",
                          hint="for every k-th element use `pl.gather` or an index tile")  # fmt: skip
     start = 0 if item.start is None else int(item.start) + (extent if item.start < 0 else 0)
     stop = extent if item.stop is None else int(item.stop) + (extent if item.stop < 0 else 0)
     if start < 0:
-        raise OffsetError(f"the offset {item.start} is negative", hint="offsets count from the start of the axis")
+        raise OffsetError(
+            f"the offset {item.start} is negative", code="PTO-H004", hint="offsets count from the start of the axis"
+        )
     return Bounds(start, max(0, stop - start), False)

@@ -10,7 +10,7 @@ import numpy as np
 
 from pto_jit import dtypes
 from pto_jit.dtypes import DType
-from pto_jit.errors import BoundsError, CompilationError, ShapeError, TypeMismatchError
+from pto_jit.errors import CompilationError, ShapeError, TypeMismatchError
 from pto_jit.language import _eager as eager
 from pto_jit.language import _indices as indices
 from pto_jit.language import _memory_ops as memory
@@ -19,7 +19,8 @@ from pto_jit.language import _subscript as subscript
 from pto_jit.language import _tile_ops as tiles
 from pto_jit.language._annotations import tensor_spec
 from pto_jit.language._number import interpreting, plain, shown
-from pto_jit.language._tile_value import TileValue
+from pto_jit.language._places import site
+from pto_jit.language._tile_value import TileValue, outside
 
 _UFUNCS: dict[Any, str] = {
     np.add: "add", np.subtract: "sub", np.multiply: "mul", np.true_divide: "div", np.floor_divide: "floordiv",
@@ -167,11 +168,6 @@ class _Operators:
     def __round__(self) -> Any:
         return eager.elementwise("round", self)
 
-    # augmented assignment makes a new value: tiles are values, and a view loads by itself
-    __iadd__, __isub__, __imul__, __itruediv__ = __add__, __sub__, __mul__, __truediv__
-    __ifloordiv__, __imod__, __ipow__, __imatmul__ = __floordiv__, __mod__, __pow__, __matmul__
-    __iand__, __ior__, __ixor__, __ilshift__, __irshift__ = __and__, __or__, __xor__, __lshift__, __rshift__
-
     def to(self, dtype: Any) -> Any:
         """`pl.cast(self, dtype)`."""
         return eager.cast(self, dtype)
@@ -231,16 +227,21 @@ class Tile(_Operators):
         return self._value.shape[0]
 
     def __iter__(self) -> Iterator[Any]:
-        raise TypeMismatchError("a tile cannot be iterated over", hint="loop over `pl.range(t.shape[0])`")
+        raise TypeMismatchError(
+            "a tile cannot be iterated over", code="PTO-T005", hint="loop over `pl.range(t.shape[0])`"
+        )
 
     def __bool__(self) -> bool:
         raise TypeMismatchError(
             "the truth value of a tile is ambiguous",
+            code="PTO-T026",
             hint="reduce it with `pl.any(t)` or `pl.all(t)`, or select elements with `pl.where`",
         )
 
     def __float__(self) -> float:
-        raise TypeMismatchError("a tile is not a number", hint="read one element, `t[i, j]`, or reduce it")
+        raise TypeMismatchError(
+            "a tile is not a number", code="PTO-T072", hint="read one element, `t[i, j]`, or reduce it"
+        )
 
     __int__ = __index__ = __complex__ = __float__  # type: ignore[assignment]
 
@@ -250,7 +251,9 @@ class Tile(_Operators):
                                    code="PTO-R093", hint="store it to a tensor first")  # fmt: skip
         t, key = self._value, subscript.without_numbers(key)
         if subscript.has_tile(key, (Tile, Tensor, np.ndarray)):
-            raise TypeMismatchError("a tile indexed with a tile", hint="use `pl.gather(t, index, axis)`")
+            raise TypeMismatchError(
+                "a tile indexed with a tile", code="PTO-T036", hint="use `pl.gather(t, index, axis)`"
+            )
         items, new_axes = subscript.expand(key, t.rank, "a tile")
         bounds = [subscript.bounds(item, n) for item, n in zip(items, t.shape, strict=True)]
         starts, extents = [b.start for b in bounds], [min(b.extent, max(0, n - b.start)) for b, n in zip(
@@ -263,7 +266,7 @@ class Tile(_Operators):
         return Tile(tiles.expand_dims(tiles.tile_slice(t, starts, extents, drop), new_axes))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        raise TypeMismatchError("an element of a tile cannot be assigned: tiles are values",
+        raise TypeMismatchError("an element of a tile cannot be assigned: tiles are values", code="PTO-T038",
                                 hint="build the new tile with `pl.where`, or write to a tensor")  # fmt: skip
 
     def __repr__(self) -> str:
@@ -312,6 +315,29 @@ class Tile(_Operators):
         return eager.transpose(self, axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None)
 
 
+def _in_place(name: str) -> Any:
+    """The method of an augmented operator: it changes the elements of a tensor, as it does with NumPy arrays."""
+
+    def method(self: Tensor, other: Any) -> Any:
+        if self._generated or self._target or self._update:
+            return _combined(name, self, other)  # a tile; or what was read from a place, and is assigned to it next
+        self._update = {"add": "add", "mul": "mul"}.get(name, "")
+        try:
+            value = _combined(name, self, other)
+            if indices.is_unread(value):
+                return value
+            self._assign(value)
+        finally:
+            self._update = ""
+        return self
+
+    return method
+
+
+def _combined(name: str, left: Any, right: Any) -> Any:
+    return eager.dot(left, right, None, None) if name == "matmul" else eager.elementwise(name, left, right)
+
+
 class Tensor(_Operators, np.ndarray):
     """A tensor: annotation of a kernel's parameter (`x: pl.Tensor`, `x: pl.Tensor[[M, 64], pl.f32]`), and in interpret
     mode the argument itself.
@@ -323,7 +349,14 @@ class Tensor(_Operators, np.ndarray):
     _declared: tuple[int, ...] | None = None
     _generated: bool = False
     _update: str = ""
+    _target: bool = False  # read by an augmented assignment, which assigns it next
     __hash__ = None  # type: ignore[assignment]
+
+    __iadd__, __isub__, __imul__ = _in_place("add"), _in_place("sub"), _in_place("mul")
+    __itruediv__, __ifloordiv__, __imod__ = _in_place("div"), _in_place("floordiv"), _in_place("mod")
+    __ipow__, __imatmul__ = _in_place("pow"), _in_place("matmul")
+    __iand__, __ior__, __ixor__ = _in_place("and"), _in_place("or"), _in_place("xor")
+    __ilshift__, __irshift__ = _in_place("shl"), _in_place("shr")
 
     def __class_getitem__(cls, item: Any) -> Any:
         return tensor_spec(item)
@@ -332,6 +365,7 @@ class Tensor(_Operators, np.ndarray):
         self._declared = None
         self._generated = False
         self._update = ""
+        self._target = False
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return _ufunc(ufunc, method, inputs, kwargs)
@@ -389,7 +423,7 @@ class Tensor(_Operators, np.ndarray):
         bounds = [subscript.bounds(item, n) for item, n in zip(items, self.declared, strict=True)]
         for axis, (bound, n) in enumerate(zip(bounds, base.shape, strict=True)):
             if bound.dropped and not 0 <= bound.start < n:
-                raise BoundsError(f"index {items[axis]} is out of bounds for axis {axis} with extent {n}")
+                raise outside(f"index {items[axis]} is out of bounds for axis {axis} with extent {n}")
         found = base[tuple(b.start if b.dropped else slice(b.start, b.start + b.extent) for b in bounds)]
         if not isinstance(found, np.ndarray):
             races.access("read", _one(base, bounds), element=True)
@@ -398,8 +432,10 @@ class Tensor(_Operators, np.ndarray):
         for axis in sorted(new_axes):
             declared.insert(axis, 1)
         view = view_as(np.expand_dims(found, tuple(new_axes)), declared)
-        if races.is_recording():
-            view._update = races.update_here()
+        if interpreting.get():
+            here = site()
+            view._target = here.augmented
+            view._update = here.update if races.is_recording() else ""
         return view
 
     def _take(self, key: Any) -> Any:
@@ -407,7 +443,7 @@ class Tensor(_Operators, np.ndarray):
         at = [axis for axis, i in enumerate(items) if isinstance(i, (Tile, Tensor))]
         others = [i for i in items if not isinstance(i, (Tile, Tensor))]
         if len(at) != 1 or any(not (isinstance(i, slice) and i == slice(None)) for i in others):
-            raise ShapeError("an index tile together with other indices",
+            raise ShapeError("an index tile together with other indices", code="PTO-H011",
                              hint="index one axis with a tile and take the others whole: `x[index, :]`")  # fmt: skip
         return Tile(memory.take(self.view(np.ndarray), eager.tile_of(items[at[0]], "an index"), at[0]))
 
@@ -418,7 +454,7 @@ class Tensor(_Operators, np.ndarray):
             return
         base, key, value = self.view(np.ndarray), subscript.without_numbers(key), plain(value)
         if subscript.has_tile(key, (Tile,)):
-            raise TypeMismatchError("an assignment through an index tile",
+            raise TypeMismatchError("an assignment through an index tile", code="PTO-T039",
                                     hint="use `pl.scatter(tile, index, axis, x)`")  # fmt: skip
         place = self[key] if isinstance(value, (Tile, Tensor)) else None
         dtype = dtypes.from_numpy(base.dtype)
@@ -430,16 +466,31 @@ class Tensor(_Operators, np.ndarray):
             memory.assign(place.view(np.ndarray), place.declared, item)
             return
         if isinstance(item, TileValue):
-            raise TypeMismatchError("a tile assigned to one element",
+            raise TypeMismatchError("a tile assigned to one element", code="PTO-T040",
                                     hint="assign to a slice, or reduce the tile first")  # fmt: skip
         if subscript.is_plain(key) and races.is_noting():
             items, _ = subscript.expand(key, self.ndim, "a tensor")
             bounds = [subscript.bounds(item, n) for item, n in zip(items, self.declared, strict=True)]
+            for axis, (bound, n) in enumerate(zip(bounds, base.shape, strict=True)):
+                if bound.dropped and not 0 <= bound.start < n:
+                    raise outside(f"index {items[axis]} is out of bounds for axis {axis} with extent {n}")
             races.access("write", _one(base, bounds))
         try:
             base[key] = item
         except IndexError as error:
-            raise BoundsError(str(error)) from None
+            raise outside(str(error)) from None
+
+    def _assign(self, value: Any) -> None:
+        """Write `value` to all of this view."""
+        self._generated = False
+        base = self.view(np.ndarray)
+        dtype = dtypes.from_numpy(base.dtype)
+        item = eager.value_of(eager.cast(value, dtype))
+        if isinstance(item, TileValue):
+            memory.assign(base, self.declared, item, self._update)
+        else:
+            races.touch("update" if self._update else "write", base, self._update)
+            base[...] = item
 
 
 def _one(base: np.ndarray, bounds: Sequence[subscript.Bounds]) -> np.ndarray:

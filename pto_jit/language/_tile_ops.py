@@ -14,7 +14,7 @@ import numpy as np
 
 from pto_jit import dtypes
 from pto_jit.dtypes import DType
-from pto_jit.errors import BoundsError, ShapeError, TypeMismatchError
+from pto_jit.errors import ShapeError, TypeMismatchError
 from pto_jit.language import _numpy_axes as axes_ops
 from pto_jit.language import _numpy_ops as ops
 from pto_jit.language import _philox
@@ -27,6 +27,7 @@ from pto_jit.language._tile_value import (
     fitted,
     joint,
     need_complete,
+    outside,
     tile,
 )
 
@@ -87,7 +88,9 @@ def _random(name: str, seed: int, counters: Any) -> Any:
 
 def _check_extents(shape: Sequence[int]) -> None:
     if any(n < 0 for n in shape):
-        raise ExtentError(f"a tile of shape {tuple(shape)}: an extent is negative", hint="extents are at least 0")
+        raise ExtentError(
+            f"a tile of shape {tuple(shape)}: an extent is negative", code="PTO-H203", hint="extents are at least 0"
+        )
 
 
 # -- structure --------------------------------------------------------------------------------------------------
@@ -97,10 +100,12 @@ def tile_slice(t: TileValue, starts: Sequence[int], extents: Sequence[int], drop
     """The part of `extents` at `starts`, clipped at the valid part; axes in `drop` (of extent 1) are removed."""
     for start, extent in zip(starts, extents, strict=True):
         if start < 0 or extent < 0:
-            raise BoundsError(f"a slice of a tile at {tuple(starts)} with extents {tuple(extents)}: negative")
+            raise outside(f"a slice of a tile at {tuple(starts)} with extents {tuple(extents)}: negative", "PTO-B004")
     for axis in drop:
         if starts[axis] >= t.valid[axis]:
-            raise BoundsError(f"index {starts[axis]} is outside the {t.valid[axis]} valid elements of axis {axis}")
+            raise outside(
+                f"index {starts[axis]} is outside the {t.valid[axis]} valid elements of axis {axis}", "PTO-B005"
+            )
     clipped = [max(0, min(e, n - s)) for s, e, n in zip(starts, extents, t.shape, strict=True)]
     part = t.data[tuple(slice(s, s + e) for s, e in zip(starts, clipped, strict=True))].copy()
     result = tile(part, extents, t.generated and clipped == list(extents))
@@ -111,7 +116,7 @@ def extract(t: TileValue, indices: Sequence[int]) -> Any:
     """One element as a scalar."""
     for axis, (index, n) in enumerate(zip(indices, t.valid, strict=True)):
         if not 0 <= index < n:
-            raise BoundsError(f"index {index} is outside the {n} valid elements of axis {axis}")
+            raise outside(f"index {index} is outside the {n} valid elements of axis {axis}", "PTO-B005")
     return t.data[tuple(indices)]
 
 
@@ -119,9 +124,17 @@ def squeeze(t: TileValue, gone: Sequence[int]) -> TileValue:
     """Remove axes of extent 1."""
     for axis in gone:
         if t.shape[axis] != 1:
-            raise ExtentError(f"axis {axis} of a tile of shape {t.shape} does not have extent 1")
+            raise ExtentError(
+                f"axis {axis} of a tile of shape {t.shape} does not have extent 1",
+                code="PTO-H027",
+                hint="name axes of extent 1",
+            )
         if t.valid[axis] != 1:
-            raise HoleError(f"axis {axis} of a tile of shape {t.shape} is empty and cannot be removed", hint=PAD_HELP)
+            raise HoleError(
+                f"axis {axis} of a tile of shape {t.shape} is empty and cannot be removed",
+                code="PTO-B007",
+                hint=PAD_HELP,
+            )
     kept = [a for a in range(t.rank) if a not in gone]
     return TileValue(
         t.data.reshape([t.valid[a] for a in kept]), tuple(t.shape[a] for a in kept),
@@ -142,7 +155,11 @@ def expand_dims(t: TileValue, axes: Sequence[int]) -> TileValue:
 def reshape(t: TileValue, shape: Shape) -> TileValue:
     """The elements in row-major order in another shape; incomplete tiles may only gain or lose extents of 1."""
     if np.prod(shape, dtype=np.int64) != np.prod(t.shape, dtype=np.int64):
-        raise ExtentError(f"reshape of a tile of shape {t.shape} to {tuple(shape)}: the numbers of elements differ")
+        raise ExtentError(
+            f"reshape of a tile of shape {t.shape} to {tuple(shape)}: the numbers of elements differ",
+            code="PTO-H204",
+            hint="the numbers of elements must be equal",
+        )
     if t.complete:
         return tile(t.data.reshape(shape), shape, t.generated)
     if [n for n in shape if n != 1] != [n for n in t.shape if n != 1]:
@@ -165,12 +182,20 @@ def transpose(t: TileValue, axes: Sequence[int]) -> TileValue:
 def broadcast_to(t: TileValue, shape: Shape) -> TileValue:
     """Repeat along the axes of extent 1 and along new leading axes."""
     if t.rank > len(shape):
-        raise ExtentError(f"a tile of shape {t.shape} does not broadcast to {tuple(shape)}")
+        raise ExtentError(
+            f"a tile of shape {t.shape} does not broadcast to {tuple(shape)}",
+            code="PTO-H202",
+            hint="an axis broadcasts when its extent is the constant 1",
+        )
     lead = len(shape) - t.rank
     valid = list(shape[:lead])
     for n, v, one, wanted in zip(t.shape, t.valid, t.unit, shape[lead:], strict=True):
         if not one and n != wanted:
-            raise ExtentError(f"a tile of shape {t.shape} does not broadcast to {tuple(shape)}")
+            raise ExtentError(
+                f"a tile of shape {t.shape} does not broadcast to {tuple(shape)}",
+                code="PTO-H202",
+                hint="an axis broadcasts when its extent is the constant 1",
+            )
         valid.append(wanted if one and v else v)
     return tile(np.broadcast_to(t.data, valid).copy(), shape, t.generated)
 
@@ -187,6 +212,7 @@ def concat(tiles: Sequence[TileValue], axis: int) -> TileValue:
             raise HoleError(
                 f"concat of a tile before the last that is incomplete along axis {axis}: {t.valid[axis]} of "
                 f"{t.shape[axis]} are valid",
+                code="PTO-B006",
                 hint=PAD_HELP,
             )
     others, valid = _same_extents(tiles, "concat", except_axis=axis)
@@ -205,7 +231,7 @@ def stack(tiles: Sequence[TileValue], axis: int) -> TileValue:
 
 def _same_extents(tiles: Sequence[TileValue], what: str, except_axis: int | None) -> tuple[list[int], list[int]]:
     if len({t.rank for t in tiles}) != 1:
-        raise ExtentError(f"{what}: tiles of different rank")
+        raise ExtentError(f"{what}: tiles of different rank", code="PTO-H025", hint="reshape them first")
     shape, valid = list(tiles[0].shape), []
     for axis in range(len(shape)):
         if axis == except_axis:
@@ -213,8 +239,8 @@ def _same_extents(tiles: Sequence[TileValue], what: str, except_axis: int | None
             continue
         firm = {t.valid[axis] for t in tiles if not t.generated} or {shape[axis]}
         if len({t.shape[axis] for t in tiles}) > 1 or len(firm) > 1:
-            raise ExtentError(f"{what}: axis {axis} differs: {', '.join(f'{t.valid} of {t.shape}' for t in tiles)}",
-                              hint=PAD_HELP)  # fmt: skip
+            extents = ", ".join(f"{t.valid} of {t.shape}" for t in tiles)
+            raise ExtentError(f"{what}: axis {axis} differs: {extents}", code="PTO-H202", hint=PAD_HELP)
         valid.append(firm.pop())
     return shape, valid
 
@@ -265,7 +291,7 @@ def fold(combine: axes_ops.Combine, tiles: Sequence[TileValue], axis: int, inits
     same = _aligned(tiles, "reduce")
     results = axes_ops.fold(combine, [t.data for t in same], axis, inits)
     if results is None:
-        raise HoleError("reduce of an empty valid part without an initial value",
+        raise HoleError("reduce of an empty valid part without an initial value", code="PTO-B008",
                         hint="pass `init=`, the identity of the function")  # fmt: skip
     return [
         _reduced(t, np.expand_dims(r, axis) if keepdims else r, (axis,), keepdims)
@@ -282,7 +308,7 @@ def scan(combine: axes_ops.Combine, tiles: Sequence[TileValue], axis: int, rever
 
 def _aligned(tiles: Sequence[TileValue], what: str) -> list[TileValue]:
     if len({t.shape for t in tiles}) > 1:
-        raise ExtentError(f"{what}: tiles of shape {' and '.join(str(t.shape) for t in tiles)}",
+        raise ExtentError(f"{what}: tiles of shape {' and '.join(str(t.shape) for t in tiles)}", code="PTO-H202",
                           hint="all tiles have one shape")  # fmt: skip
     _, _, valid = joint(tiles)
     return [t.with_data(fitted(t, valid)) for t in tiles]
@@ -291,15 +317,18 @@ def _aligned(tiles: Sequence[TileValue], what: str) -> list[TileValue]:
 def dot(a: TileValue, b: TileValue, acc: TileValue | None, dtype: DType) -> Value:
     """The matrix product with NumPy's batching and 1-D operands; `dtype` is the result's."""
     if a.rank == 0 or b.rank == 0:
-        raise TypeMismatchError("dot takes tiles", hint="multiply by a number with `*`")
+        raise TypeMismatchError("dot takes tiles", code="PTO-T011", hint="multiply by a number with `*`")
     second = -2 if b.rank > 1 else -1
     if a.shape[-1] != b.shape[second]:
-        raise ExtentError(f"dot of {a.shape} and {b.shape}: the contracted extents differ",
+        raise ExtentError(f"dot of {a.shape} and {b.shape}: the contracted extents differ", code="PTO-H202",
                           hint="the last axis of a and the second last of b must agree")  # fmt: skip
     ka, kb = a.valid[-1], b.valid[second]
     if ka != kb and not (a.generated or b.generated):
-        raise ExtentError(f"dot of {a.shape} and {b.shape}: the valid contracted extents {ka} and {kb} differ",
-                          hint=PAD_HELP)  # fmt: skip
+        raise ExtentError(
+            f"dot of {a.shape} and {b.shape}: the valid contracted extents {ka} and {kb} differ",
+            code="PTO-H201",
+            hint=PAD_HELP,
+        )
     k = min(ka, kb)
     _, _, lead = joint([_without(a, 2), _without(b, 2)])
     batch, units, _ = joint([_without(a, 2), _without(b, 2)])
@@ -314,7 +343,9 @@ def dot(a: TileValue, b: TileValue, acc: TileValue | None, dtype: DType) -> Valu
     if acc is None:
         return result.with_data(np.ascontiguousarray(axes_ops.product(left, right, None, dtype)))
     if acc.shape != shape or joint([result, acc])[2] != valid:
-        raise ExtentError(f"dot: an accumulator of shape {acc.shape} for a product of shape {shape}", hint=PAD_HELP)
+        raise ExtentError(
+            f"dot: an accumulator of shape {acc.shape} for a product of shape {shape}", code="PTO-H201", hint=PAD_HELP
+        )
     return result.with_data(np.ascontiguousarray(axes_ops.product(left, right, fitted(acc, valid), dtype)))
 
 
@@ -345,7 +376,9 @@ def argsort(t: TileValue, descending: bool) -> TileValue:
 def topk(t: TileValue, k: int) -> tuple[TileValue, TileValue]:
     """The k largest, descending, with their indices; an incomplete tile may hold fewer."""
     if not 1 <= k <= t.shape[-1]:
-        raise ShapeError(f"topk: k = {k} of {t.shape[-1]} elements", hint="k lies between 1 and the last extent")
+        raise ShapeError(
+            f"topk: k = {k} of {t.shape[-1]} elements", code="PTO-H050", hint="k lies between 1 and the last extent"
+        )
     order = axes_ops.argsort(t.data, True)[..., :k]
     values = np.take_along_axis(t.data, order.astype(np.int64), -1)
     shape = (*t.shape[:-1], k)
@@ -355,7 +388,7 @@ def topk(t: TileValue, k: int) -> tuple[TileValue, TileValue]:
 def histogram(t: TileValue, bins: int) -> TileValue:
     """Counts along the last axis."""
     if bins < 1:
-        raise ShapeError(f"histogram: {bins} bins", hint="bins is a positive integer")
+        raise ShapeError(f"histogram: {bins} bins", code="PTO-H051", hint="bins is a positive integer")
     return tile(axes_ops.histogram(t.data, bins), (*t.shape[:-1], bins))
 
 
@@ -365,19 +398,23 @@ def histogram(t: TileValue, bins: int) -> TileValue:
 def check_indices(index: Any, extent: int, what: str) -> Any:
     """Integer indices as i64, all within [0, extent)."""
     if index.dtype.kind not in "iu":
-        raise TypeMismatchError(f"{what}: an index tile of {dtypes.from_numpy(index.dtype)}",
+        raise TypeMismatchError(f"{what}: an index tile of {dtypes.from_numpy(index.dtype)}", code="PTO-T037",
                                 hint="cast it to pl.i32 or pl.i64")  # fmt: skip
     wide = index.astype(np.int64)
     if wide.size and (wide.min() < 0 or wide.max() >= extent):
         worst = wide.min() if wide.min() < 0 else wide.max()
-        raise BoundsError(f"{what}: index {worst} is outside [0, {extent})")
+        raise outside(f"{what}: index {worst} is outside [0, {extent})", "PTO-B003")
     return wide
 
 
 def gather(t: TileValue, index: TileValue, axis: int) -> TileValue:
     """np.take_along_axis on the valid part."""
     if t.rank != index.rank:
-        raise ExtentError(f"gather: a tile of rank {t.rank} with an index of rank {index.rank}")
+        raise ExtentError(
+            f"gather: a tile of rank {t.rank} with an index of rank {index.rank}",
+            code="PTO-H025",
+            hint="reshape one of them",
+        )
     where = check_indices(index.data, t.valid[axis], "gather")
     _, _, valid = joint([_skipping(t, axis), _skipping(index, axis)])
     around = [*valid[:axis], None, *valid[axis:]]

@@ -39,6 +39,15 @@ class HoleError(ShapeError, BoundsError):
     """An operation that needs a complete tile met one whose valid part is smaller than its declared shape."""
 
 
+def outside(message: str, code: str = "PTO-B002") -> BoundsError:
+    """The error for an index outside of a tensor or tile."""
+    tile = code == "PTO-B003"
+    hint = "clip the index tile: `pl.clip(index, 0, n - 1)`" if tile else "compute it so that it stays inside"
+    error = BoundsError(f"{code}: {message}\nhelp: {hint}")
+    error.code = code
+    return error
+
+
 @frozen(eq=False)
 class TileValue:
     """`data` is the valid part; `unit` marks the axes whose declared extent is the constant 1."""
@@ -90,6 +99,7 @@ def joint(tiles: Sequence[TileValue]) -> tuple[Shape, tuple[bool, ...], Shape]:
             raise ExtentError(
                 f"tiles of shape {' and '.join(str(t.shape) for t in tiles)} do not broadcast: axis {axis + rank} has "
                 f"the declared extents {_listed(declared)}",
+                code="PTO-H202",
                 hint="declared extents must be equal, or the constant 1",
             )
         shape.append(wide[0].shape[axis])
@@ -98,6 +108,7 @@ def joint(tiles: Sequence[TileValue]) -> tuple[Shape, tuple[bool, ...], Shape]:
             raise ExtentError(
                 f"tiles of shape {' and '.join(str(t.shape) for t in tiles)}: axis {axis + rank} has the valid extents "
                 f"{_listed(firm)}",
+                code="PTO-H201",
                 hint=PAD_HELP,
             )
         valid.append(0 if empty else firm.pop() if firm else wide[0].shape[axis])
@@ -118,14 +129,16 @@ def need_complete(t: TileValue, what: str) -> None:
     """What would leave a hole is an error."""
     if not t.complete:
         raise HoleError(
-            f"{what} of an incomplete tile: its declared shape is {t.shape}, its valid part {t.valid}", hint=PAD_HELP
+            f"{what} of an incomplete tile: its declared shape is {t.shape}, its valid part {t.valid}",
+            code="PTO-B006",
+            hint=PAD_HELP,
         )
 
 
 def checked_axis(axis: Any, rank: int, what: str) -> int:
     """A non-negative axis."""
     if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)) or not -rank <= axis < rank:
-        raise ShapeError(f"{what}: axis {axis!r} is out of range for rank {rank}",
+        raise ShapeError(f"{what}: axis {axis!r} is out of range for rank {rank}", code="PTO-H013",
                          hint=f"axes run from {-rank} to {rank - 1}")  # fmt: skip
     return int(axis) % rank
 
@@ -136,5 +149,5 @@ def checked_axes(axis: Any, rank: int, what: str) -> tuple[int, ...]:
         return tuple(range(rank))
     axes = sorted(checked_axis(a, rank, what) for a in (axis if isinstance(axis, (tuple, list)) else (axis,)))
     if len(set(axes)) != len(axes):
-        raise ShapeError(f"{what}: an axis is named twice", hint="name each axis once")
+        raise ShapeError(f"{what}: an axis is named twice", code="PTO-H030", hint="name each axis once")
     return tuple(axes)

@@ -162,7 +162,8 @@ def _view(op: Op, args: list[Value], context: Context) -> Value:
 def _tensor_reshape(op: Op, args: list[Value], context: Context) -> Value:
     x, shape = args[0], _ints(args[1:])
     if not x.flags.c_contiguous or any(n < 0 for n in shape) or np.prod(shape, dtype=np.int64) != x.size:
-        raise ShapeError(f"a tensor of shape {x.shape} cannot be viewed with the shape {shape}")
+        raise ShapeError(f"a tensor of shape {x.shape} cannot be viewed with the shape {shape}", code="PTO-H205",
+                         hint="the numbers of elements must be equal, and the tensor contiguous")  # fmt: skip
     return x.reshape(shape)
 
 

@@ -7,6 +7,9 @@ import ast
 import copy
 import random
 from collections.abc import Callable
+from typing import Any
+
+import pto_jit.language as pl
 
 _WORDS = ["x", "y", "n", "pl", "undefined", "helper", "None", "True", "3", "-1", "0.5", "'s'", "[1, 2]", "(x, y)", "{}",
           "x[0]", "x.shape", "pl.load(x, [0], [4])", "pl.f32", "range(n)", "pl.range(3)", "lambda v: v", "n > 2",
@@ -81,6 +84,103 @@ def _lost_statement(tree: ast.AST, chance: random.Random) -> None:
         block.pop(chance.randrange(len(block)))
 
 
+def _of(tree: ast.AST, *kinds: type[ast.AST]) -> list[Any]:
+    return [node for node in ast.walk(tree) if isinstance(node, kinds)]
+
+
+def _swapped_operands(tree: ast.AST, chance: random.Random) -> None:
+    found = _of(tree, ast.BinOp, ast.Compare, ast.Call)
+    node = chance.choice(found) if found else None
+    if isinstance(node, ast.BinOp):
+        node.left, node.right = node.right, node.left
+    elif isinstance(node, ast.Compare):
+        node.left, node.comparators[0] = node.comparators[0], node.left
+    elif node is not None and len(node.args) > 1:
+        i, j = chance.sample(range(len(node.args)), 2)
+        node.args[i], node.args[j] = node.args[j], node.args[i]
+
+
+def _other_operator(tree: ast.AST, chance: random.Random) -> None:
+    found = _of(tree, ast.BinOp, ast.AugAssign, ast.Compare)
+    node = chance.choice(found) if found else None
+    if isinstance(node, ast.Compare):
+        node.ops[0] = chance.choice([ast.Eq, ast.NotEq, ast.Lt, ast.GtE, ast.Is, ast.In, ast.NotIn])()
+    elif node is not None:
+        node.op = chance.choice([ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.MatMult,
+                                 ast.BitAnd, ast.BitXor, ast.LShift, ast.RShift])()  # fmt: skip
+
+
+def _other_constant(tree: ast.AST, chance: random.Random) -> None:
+    found = [node for node in _of(tree, ast.Constant) if not isinstance(node.value, str)]
+    if found:
+        chance.choice(found).value = chance.choice(
+            [0, 1, -1, 2, 5, 8, 100, 2**31, 2**63 - 1, 2**64, -(2**63), 0.0, -0.5, 1e308, True, None, "f32", ...]
+        )
+
+
+def _other_attribute(tree: ast.AST, chance: random.Random) -> None:
+    """Another dtype, or another operation of the language."""
+    found = [n for n in _of(tree, ast.Attribute) if isinstance(n.value, ast.Name) and n.value.id == "pl"]
+    if found:
+        node = chance.choice(found)
+        node.attr = chance.choice(_DTYPES if node.attr in _DTYPES else _OPERATIONS)
+
+
+def _other_name(tree: ast.AST, chance: random.Random) -> None:
+    found = _of(tree, ast.Name)
+    if found:
+        chance.choice(found).id = chance.choice(found).id
+
+
+def _copied_statement(tree: ast.AST, chance: random.Random) -> None:
+    block = chance.choice(_blocks(tree))
+    at = chance.randrange(len(block))
+    block.insert(at, copy.deepcopy(block[at]))
+
+
+def _wrapped_statement(tree: ast.AST, chance: random.Random) -> None:
+    block = chance.choice(_blocks(tree))
+    at = chance.randrange(len(block))
+    around: Any = ast.parse(f"{chance.choice(_AROUND)}: pass").body[0]
+    around.body = [block[at]]
+    block[at] = around
+
+
+def _unwrapped_statement(tree: ast.AST, chance: random.Random) -> None:
+    found = [(b, k) for b in _blocks(tree) for k, s in enumerate(b) if isinstance(s, (ast.If, ast.For, ast.With))]
+    if found:
+        block, at = chance.choice(found)
+        block[at : at + 1] = block[at].body  # type: ignore[attr-defined]
+
+
+def _other_arguments(tree: ast.AST, chance: random.Random) -> None:
+    found = _of(tree, ast.Call)
+    if not found:
+        return
+    node, kind = chance.choice(found), chance.random()
+    if kind < 0.25 and node.args:
+        node.args.pop(chance.randrange(len(node.args)))
+    elif kind < 0.5 and node.args:
+        node.args.insert(chance.randint(0, len(node.args)), copy.deepcopy(chance.choice(node.args)))
+    elif kind < 0.7 and node.keywords:
+        node.keywords.pop(chance.randrange(len(node.keywords)))
+    else:
+        name, value = chance.choice(_KEYWORDS).split("=")
+        if all(keyword.arg != name for keyword in node.keywords):
+            node.keywords.append(ast.keyword(name, ast.parse(value, mode="eval").body))
+
+
+_DTYPES = "f16 bf16 f32 f64 i8 i16 i32 i64 u8 u16 u32 u64 bool_".split()
+_OPERATIONS = sorted(
+    n for n in pl.__all__
+    if isinstance(getattr(getattr(pl, n), "__pto_builtin__", None), str) and n not in ("breakpoint_static", "static_print")
+)  # fmt: skip
+_AROUND = ["if n > 1", "if True", "for zz in pl.range(3)", "for zz in range(2)", "for zz in pl.static_range(2)",
+           "for zz in pl.range(4, chunk=2)", "for zz in pl.range(3, parallel=True)", "with pl.incore()"]  # fmt: skip
+_KEYWORDS = ["chunk=2", "chunk=n", "chunk=0", "parallel=True", "combine='tree'", "chunk_policy='aligned'", "pad=0",
+             "keepdims=True", "axis=0", "axis=-1", "axis=5", "dtype=pl.f16", "reverse=True", "init=0"]  # fmt: skip
 _CHANGES: list[Callable[[ast.AST, random.Random], None]] = [
-    _other_expression, _other_expression, _new_statement, _moved_statement, _lost_statement,
+    _other_expression, _other_expression, _new_statement, _moved_statement, _lost_statement, _swapped_operands,
+    _other_operator, _other_constant, _other_attribute, _other_name, _copied_statement, _wrapped_statement,
+    _unwrapped_statement, _other_arguments,
 ]  # fmt: skip

@@ -273,6 +273,15 @@ def iterating_a_tensor(x, y, n):
         y[0] = v
 
 
+@case()
+def a_loop_that_never_ends(x, y, n):
+    while True:  # error: PTO-L002: this loop is unrolled at compile time and exceeds the limit
+        for i in pl.range(n):
+            if i > 2:
+                break
+        y[0] += 1.0
+
+
 @case(TypeMismatchError)
 def the_largest_of_one_number(x, y, n):
     y[0] = max(n)  # error: PTO-T005: a number is not iterable
@@ -292,6 +301,11 @@ def an_index_beyond_64_bits(x, y, n):
 @case(TypeMismatchError)
 def a_tile_as_the_seed(x, y, n):
     pl.store(pl.rand(pl.load(x), 0, [4]), [0], y)  # error: PTO-T042: pl.rand: the seed is a tile
+
+
+@case(TypeMismatchError)
+def a_list_as_a_dtype(x, y, n):
+    pl.store(pl.bitcast(pl.load(x), [8]), [0], y)  # error: PTO-T028: [8] is not a dtype
 
 
 @case(TypeMismatchError)

@@ -210,12 +210,16 @@ def test_assignment_to_a_region_broadcasts_casts_and_clips() -> None:
         y[0, 0] = pl.zeros([2, 2])
 
 
-def test_augmented_assignment_of_a_view_makes_a_value() -> None:
+def test_augmented_assignment_of_a_view_changes_its_elements_and_of_a_tile_makes_a_value() -> None:
     array = X.copy()
     row = tensor(array)[0]
     row += 1
-    np.testing.assert_array_equal(array, X)
+    np.testing.assert_array_equal(array[0], X[0] + 1)
     np.testing.assert_array_equal(np.asarray(row), X[0] + 1)
+    old = new = pl.load(row)
+    new *= 2
+    np.testing.assert_array_equal(np.asarray(old), X[0] + 1)
+    np.testing.assert_array_equal(np.asarray(new), 2 * X[0] + 2)
 
 
 def test_indirect_access() -> None:

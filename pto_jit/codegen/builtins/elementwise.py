@@ -296,7 +296,11 @@ def dtype_of(cg: Generator, dtype: Any) -> DType:
     value = cg.static(dtype, "a dtype")
     if isinstance(value, DType):
         return value
-    found = dtypes.from_numpy({bool: "bool", int: "int64", float: "float64"}.get(value, value)) if value else None
+    kind: Any = {bool: "bool", int: "int64", float: "float64"}.get(value, value) if isinstance(value, type) else value
+    try:
+        found = dtypes.from_numpy(kind) if kind else None
+    except (TypeError, ValueError):  # NumPy reads lists, too, as structures
+        found = None
     if found is None:
         names = ", ".join(f"pl.{t.name}" for t in dtypes.ALL)
         raise cg.error(TypeMismatchError, f"{value!r} is not a dtype", code="PTO-T028",
