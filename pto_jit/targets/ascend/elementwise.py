@@ -95,6 +95,11 @@ class Elementwise:
             return self.binary(_BINARY[name], args[0], args[1], to, loc)
         if name == "select":
             return self.select(args[0], args[1], args[2], dtype, to, loc)
+        if name == "fma" and dtype == f32:
+            values = self.alike(args, loc)
+            out = self.unary("TMOV", values[2], w.temp, loc)  # the result may go where a factor is
+            w.emit("TMULADDDST", *(w.tile(v, valid=out.valid, loc=loc) for v in (out, *values[:2])), loc=loc)
+            return self.unary("TMOV", out, to, loc)
         x = args[0]
         if not isinstance(x, Value):  # a number and a tile
             (x,) = self.alike([x, *(a for a in args if isinstance(a, Value))], loc)[:1]

@@ -266,6 +266,8 @@ class FunctionWriter:
 
     def _fma(self, args: tuple[Node, ...], at: int, to: Any) -> Value:
         """x * y + z with one rounding."""
+        if to != self.w.temp:  # the result may go where a factor is
+            return self.e.unary("TMOV", self._fma(args, at, self.w.temp), to, self.loc)
         x, y, z = args
         if x.constant is not None:
             x, y = y, x
