@@ -23,6 +23,7 @@ from pto_jit.bench.native import NativeCode, ProbeFunction
 from pto_jit.bench.record import Reading
 from pto_jit.bench.summary import median
 from pto_jit.bench.workload import aligned_empty
+from pto_jit.targets.cpu.matmul import amx
 
 _REPETITIONS = 7
 _SECONDS = 0.02
@@ -41,6 +42,7 @@ def _probe(name: str, lanes: int) -> ProbeFunction:
     texts: dict[str, Callable[[], str]] = {
         "fma": lambda: probes.fma_f32(lanes),
         "bf16": probes.dot_bf16,
+        "tiles": probes.tiles_bf16,
         "read": lambda: probes.read(lanes),
         "copy": lambda: probes.copy(lanes, streaming=False, x86=code.x86),
         "copy, streaming stores": lambda: probes.copy(lanes, streaming=True, x86=code.x86),
@@ -57,7 +59,20 @@ def arithmetic(threads: int) -> list[Reading]:
         found.append(_fma(f"f32 FMA, {lanes * 16}-bit vectors", "fma", lanes // 2, lanes, threads))
     if "avx512bf16" in code.features:
         found.append(_fma("bf16 dot", "bf16", 16, 64, threads))
+    if "amx-bf16" in code.features and amx.allowed():
+        found.append(_tiles(threads))
     return found
+
+
+def _tiles(threads: int) -> Reading:
+    function = _probe("tiles", 16)
+    configuration = np.zeros(64, np.uint8)
+    configuration[0], configuration[16:32:2], configuration[48:56] = 1, 64, 16
+
+    def run(index: int, repeats: int) -> None:
+        function(0, configuration.ctypes.data, 100, repeats)
+
+    return _measure("bf16 tiles", "GFLOP/s", threads, run, 100 * 4 * 16384 / 1e9)
 
 
 def _fma(name: str, probe: str, lanes: int, flops: int, threads: int) -> Reading:

@@ -58,6 +58,32 @@ def dot_bf16() -> str:
     )
 
 
+def tiles_bf16() -> str:
+    """`count * repeats` times four products of AMX tiles, 16384 operations each; `in`: 64 bytes of configuration."""
+    declarations = """declare void @llvm.x86.ldtilecfg(ptr)
+declare void @llvm.x86.tilerelease()
+declare void @llvm.x86.tilezero(i8 immarg)
+declare void @llvm.x86.tdpbf16ps(i8 immarg, i8 immarg, i8 immarg)"""
+    zeros = "\n".join(f"  call void @llvm.x86.tilezero(i8 {i})" for i in range(8))
+    steps = "\n".join(
+        f"  call void @llvm.x86.tdpbf16ps(i8 {2 * i + j}, i8 {4 + i}, i8 {6 + j})" for i in range(2) for j in range(2)
+    )
+    body = f"""  call void @llvm.x86.ldtilecfg(ptr %in)
+{zeros}
+  %total = mul i64 %count, %repeats
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+{steps}
+  %next = add i64 %i, 1
+  %more = icmp ult i64 %next, %total
+  br i1 %more, label %loop, label %done
+done:
+  call void @llvm.x86.tilerelease()
+  ret void"""
+    return _module("", body, declarations)
+
+
 def _accumulate(lanes: int, operand: str, step: str, declaration: str) -> str:
     vector, chains = f"<{lanes} x float>", fma_chains(lanes)
     phis = "\n".join(f"  %a{i} = phi {vector} [ %start{i}, %entry ], [ %b{i}, %loop ]" for i in range(chains))

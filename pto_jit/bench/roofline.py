@@ -40,7 +40,7 @@ class Roofline:
         if threads not in self._arithmetic:
             self._arithmetic[threads] = self._probe("arithmetic", threads)
         # Without an instruction for bf16, or with a slow one, the f32 units do that work.
-        kinds = {"f32": {"f32 FMA"}, "bf16": {"f32 FMA", "bf16 dot"}}[kind]
+        kinds = {"f32": {"f32 FMA"}, "bf16": {"f32 FMA", "bf16 dot", "bf16 tiles"}}[kind]
         return max(reading.rate for reading in self._arithmetic[threads] if reading.name in kinds) * 1e9
 
     def _traffic(self, work: Work, threads: int) -> float:

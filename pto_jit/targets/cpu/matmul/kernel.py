@@ -105,12 +105,13 @@ burst takes the line fill buffers from the loads of this panel."""
 def add_kernels(module: Module, scheme: Scheme) -> None:
     """Define ``tiles_1`` ... ``tiles_NV``, and ``tall`` where there is a taller tile."""
     for vectors in range(1, scheme.tile_vectors + 1):
-        _column(module, scheme, f"tiles_{vectors}", scheme.tile_rows, vectors)
+        add_column(module, scheme, f"tiles_{vectors}", scheme.vector_rows, vectors)
     if scheme.tall_tile is not None:
-        _column(module, scheme, "tall", *scheme.tall_tile)
+        add_column(module, scheme, "tall", *scheme.tall_tile)
 
 
-def _column(module: Module, scheme: Scheme, name: str, rows: int, vectors: int) -> None:
+def add_column(module: Module, scheme: Scheme, name: str, rows: int, vectors: int) -> None:
+    """Define one micro-kernel: a column of register tiles of so many rows and vectors."""
     f = module.function(name, VOID, PARAMETERS)
     m, _, a, _, _, a_panel, _, _, c, c_row, _, _, _, _ = f.parameters
     tile = _Tile(f, scheme, rows, vectors)

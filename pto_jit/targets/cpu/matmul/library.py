@@ -24,6 +24,7 @@ from importlib.resources import files
 import llvmlite.binding as llvm
 
 from pto_jit.slotted import frozen
+from pto_jit.targets.cpu.matmul.amx import add_tile_kernels, allowed
 from pto_jit.targets.cpu.matmul.blocking import Caches, blocking_of, host_caches
 from pto_jit.targets.cpu.matmul.driver import add_driver
 from pto_jit.targets.cpu.matmul.entries import add_entries
@@ -48,9 +49,13 @@ class Processor:
     features: str
 
     @staticmethod
+    @cache
     def host() -> Processor:
-        """The processor this runs on."""
-        return Processor(llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+        """The processor this runs on, with what the system lets this process use of it."""
+        features = llvm.get_host_cpu_features().flatten()
+        if "+amx-bf16" in features and not allowed():
+            features = features.replace("+amx-bf16", "-amx-bf16")
+        return Processor(llvm.get_process_triple(), llvm.get_host_cpu_name(), features)
 
 
 @frozen
@@ -71,7 +76,7 @@ def module_ir(combo: Combo, features: str, triple: str = "", caches: Caches | No
     triple = triple or llvm.get_process_triple()
     scheme = scheme_of(combo, Machine.of(features, triple))
     module = Module()
-    add_kernels(module, scheme)
+    (add_tile_kernels if scheme.tiles else add_kernels)(module, scheme)
     add_packing(module, scheme)
     if scheme.raw_a and scheme.raw_b:
         add_gemv(module, scheme)

@@ -25,11 +25,13 @@ def _pack_a(parts: Parts) -> None:
         [(I64, "k"), (I64, "m"), (PTR, "a"), (I64, "rs"), (I64, "cs"), (PTR, "to"), (I64, "how"), (I64, "row")],
     )
     k, m, a, rs, cs, to, how, row = f.parameters
-    panel = f.ceil_div(k, parts.scheme.group) * (parts.scheme.tile_rows * parts.scheme.unit)
+    s = parts.scheme
+    panel = row if s.tiles else f.ceil_div(k, s.group) * (s.tile_rows * s.unit)
     with f.when(how.equals(ROWS)):
         f.call("pack_a_rows", VOID, [k, m, a, rs, to, row])
-    with f.when(how.equals(ACROSS)):
-        f.call("pack_a_across", VOID, [k, m, a, cs, to, panel])
+    if not s.tiles:
+        with f.when(how.equals(ACROSS)):
+            f.call("pack_a_across", VOID, [k, m, a, cs, to, panel])
     with f.when(how.equals(ANY)):
         f.call("pack_a_any", VOID, [k, m, a, cs, rs, to, panel])
     f.give()

@@ -32,8 +32,10 @@ def add_packing(module: Module, scheme: Scheme) -> None:
     _across(module, scheme, "pack_b_across", scheme.combo.b, lanes, vectors, narrow_tail=True)
     _along(module, scheme)
     _any(module, scheme, "pack_b_any", scheme.combo.b, lanes, vectors, narrow_tail=True)
-    _across(module, scheme, "pack_a_across", scheme.combo.a, scheme.tile_rows, 1, narrow_tail=False)
-    _any(module, scheme, "pack_a_any", scheme.combo.a, scheme.tile_rows, 1, narrow_tail=False)
+    if not scheme.tiles:
+        _across(module, scheme, "pack_a_across", scheme.combo.a, scheme.tile_rows, 1, narrow_tail=False)
+    side_by_side = 1 if scheme.tiles else scheme.tile_rows  # with tiles each row is a panel
+    _any(module, scheme, "pack_a_any", scheme.combo.a, side_by_side, 1, narrow_tail=False)
     _rows(module, scheme)
     if scheme.offset_a:
         _correction(module, scheme)

@@ -45,7 +45,7 @@ class Parts:
         """How A is to be packed (0: not)."""
         s = self.scheme
         rows = cs.equals(s.element_a)
-        how = f.select(rows, ROWS, f.select(rs.equals(s.element_a), ACROSS, ANY))
+        how = f.select(rows, ROWS, ANY if s.tiles else f.select(rs.equals(s.element_a), ACROSS, ANY))
         if not s.raw_a:
             return how
         # Rows of A as they lie do as well as packed ones; other layouts are packed when that is repaid.
@@ -78,17 +78,17 @@ class Parts:
         return (m <= plan.rows) | ((m <= 3 * plan.rows) & (n * k > plan.far_bytes // 2 // self.scheme.unit))
 
     def depth(self, f: Function, k: Value, most: Value | int) -> Value:
-        """KC in elements: k in equal parts of at most ``most`` groups, whole groups each."""
+        """KC in elements: k in equal parts of at most ``most`` groups, whole groups (whole tiles) each."""
         group = self.scheme.group
         parts = f.ceil_div(k, most * group)
-        return f.round_up(f.ceil_div(k, parts), group)
+        return f.round_up(f.ceil_div(k, parts), 16 * group if self.scheme.tiles else group)
 
     def a_strides(
         self, f: Function, how: Value, groups: Value, row: Value, rs: Value, cs: Value
     ) -> tuple[Value, Value, Value]:
         """(row, step, panel) of A in place, in rows, or in panels of ``groups``."""
         s, tall = self.scheme, self.scheme.tile_rows
-        in_place, rows = how.equals(0), how.equals(ROWS)
+        in_place, rows = how.equals(0), how.differs(0) if s.tiles else how.equals(ROWS)
         a_row = f.select(in_place, rs, f.select(rows, row, s.unit))
         a_step = f.select(in_place, cs * s.group, f.select(rows, s.unit, tall * s.unit))
         a_panel = f.select(in_place | rows, a_row * tall, groups * (tall * s.unit))

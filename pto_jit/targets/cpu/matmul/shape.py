@@ -30,6 +30,7 @@ class Machine:
     fma: bool
     half: bool  # conversion f16 -> f32 in hardware
     bf16_dot: bool  # vdpbf16ps at the full width, faster than multiplying the widened numbers
+    bf16_tiles: bool  # AMX
     byte_dot: str  # "avx512" | "avx" | ""
     word_dot: bool  # vpdpwssd
 
@@ -49,6 +50,7 @@ class Machine:
                 half=wide or "f16c" in on,
                 # Processors with AMX (Sapphire Rapids and later) do vdpbf16ps at half the rate of f32 arithmetic.
                 bf16_dot=wide and "avx512bf16" in on and "amx-tile" not in on,
+                bf16_tiles=wide and {"avx512bf16", "amx-tile", "amx-bf16"} <= on,
                 byte_dot="avx512" if wide and "avx512vnni" in on else "avx" if avx2 and "avxvnni" in on else "",
                 word_dot=(wide and "avx512vnni" in on) or (avx2 and "avxvnni" in on),
             )
@@ -61,6 +63,7 @@ class Machine:
             fma=arm,
             half=arm,
             bf16_dot=False,
+            bf16_tiles=False,
             byte_dot="",
             word_dot=False,
         )
@@ -99,8 +102,18 @@ class Scheme:
         return self.machine.vector_bytes // self.unit
 
     @property
+    def tiles(self) -> bool:
+        """Whether products are made of the matrix tiles of `amx`; A is then always rows along k."""
+        return self.arithmetic == "bf16" and self.machine.bf16_tiles
+
+    @property
     def tile_rows(self) -> int:
         """MR."""
+        return 16 if self.tiles else self.vector_rows
+
+    @property
+    def vector_rows(self) -> int:
+        """MR of the micro-kernels on vectors."""
         return self._tile[0]
 
     @property
@@ -180,7 +193,7 @@ def scheme_of(combo: Combo, machine: Machine) -> Scheme:
             return Scheme(combo, machine, "fma", 8, 1, "double", "double")
         if c != "f32" or "f64" in (a, b):
             raise ValueError(f"no matrix product {a} x {b} -> {c}: floats accumulate in f32, or in f64")
-        if a == b == "bf16" and machine.bf16_dot:
+        if a == b == "bf16" and (machine.bf16_dot or machine.bf16_tiles):
             return Scheme(combo, machine, "bf16", 4, 2, "i16", "float")
         return Scheme(combo, machine, "fma", 4, 1, "float", "float")
     if a in INTEGERS and b in INTEGERS and c in ("i32", "u32", "i64", "u64"):

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: MIT
+"""The micro-kernels of bf16 on processors with matrix tiles (AMX): sixteen rows of A, of B and of C a tile.
+
+A column of tiles has the parameters of `kernel` and is made of four tiles of C at a time, 32 rows by 32 columns, two
+tiles of A and two of B.  A is read where its rows lie (16 rows, 16 pairs of k), B as it is packed for vectors: a row of
+a tile is 16 columns of one pair of k.  Whatever does not fill tiles, the last rows, columns and pairs of k, is left to
+the micro-kernels of `kernel`, named ``vectors_<v>`` here.
+
+Sums are rounded to f32 after each pair of k, subnormal numbers count as zero (Intel, "Architecture Instruction Set
+Extensions", TDPBF16PS).  The tiles cost the system 8 KiB per thread: a process has to ask for them (`allowed`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+from functools import cache
+
+from pto_jit.targets.cpu.matmul.irtext import VOID, Function, Module, Value
+from pto_jit.targets.cpu.matmul.kernel import PARAMETERS, add_column
+from pto_jit.targets.cpu.matmul.shape import Scheme
+
+SIDE = 16  # rows of a tile, and 32-bit units in each of them
+_ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18  # Linux: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
+_DECLARATIONS = {
+    "ldtilecfg": "ptr",
+    "tilerelease": "",
+    "tilezero": "i8 immarg",
+    "tileloadd64": "i8 immarg, ptr, i64",
+    "tilestored64": "i8 immarg, ptr, i64",
+    "tdpbf16ps": "i8 immarg, i8 immarg, i8 immarg",
+}
+
+
+@cache
+def allowed() -> bool:
+    """Whether this process may use tiles; asks the system for them."""
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return False
+    return ctypes.CDLL(None, use_errno=True).syscall(_ARCH_PRCTL, _REQUEST, _TILE_DATA) == 0
+
+
+def add_tile_kernels(module: Module, scheme: Scheme) -> None:
+    """Define ``tiles_1`` ... ``tiles_NV``, and ``vectors_1`` ... ``vectors_NV`` for what they leave."""
+    for name, types in _DECLARATIONS.items():
+        module.declare(f"llvm.x86.{name}", f"declare void @llvm.x86.{name}({types})")
+    for vectors in range(1, scheme.tile_vectors + 1):
+        add_column(module, scheme, f"vectors_{vectors}", scheme.vector_rows, vectors)
+    for vectors in range(1, scheme.tile_vectors + 1):
+        _column(module, scheme, vectors)
+
+
+def _tile(f: Function, name: str, *arguments: int | Value) -> None:
+    text = ", ".join(f"i8 {a}" if isinstance(a, int) else f"{a.type} {a.ref}" for a in arguments)
+    f.line(f"call void @llvm.x86.{name}({text})")
+
+
+def _configure(f: Function) -> None:
+    """All eight tiles with 16 rows of 64 bytes."""
+    room = f.alloca(64)
+    for at, value in ((0, 1), (16, 0x0040_0040_0040_0040), (48, 0x1010_1010_1010_1010)):
+        f.store(f.const(value), f.offset(room, at), 8)
+        f.store(f.const(value if at == 16 else 0), f.offset(room, at + 8), 8)
+    f.store(f.const(0), f.offset(room, 32), 8)
+    f.store(f.const(0), f.offset(room, 40), 8)
+    _tile(f, "ldtilecfg", room)
+
+
+def _column(module: Module, scheme: Scheme, vectors: int) -> None:
+    f = module.function(f"tiles_{vectors}", VOID, PARAMETERS)
+    m, groups, a, a_row, a_step, _, b, b_step, c, c_row, lanes, keep, ahead, _ = f.parameters
+    width = scheme.machine.vector_bytes
+    rows, deep = m // SIDE * SIDE, groups // SIDE * SIDE
+    whole = f.select(lanes.equals(-1), vectors, vectors - 1)  # vectors of C without lanes to be left alone
+    along = (a_row, a_step, a_row * scheme.vector_rows)
+    all_ = {"m": m, "groups": groups, "a": a, "b": b, "c": c, "lanes": lanes, "keep": keep}
+
+    def by_vectors(count: int, **different: Value) -> None:
+        v = all_ | different
+        far = (ahead, f.const(0))
+        arguments = [v["m"], v["groups"], v["a"], *along, v["b"], b_step, v["c"], c_row, v["lanes"], v["keep"], *far]
+        f.call(f"vectors_{count}", VOID, arguments)
+
+    with f.either((rows > 0) & (deep > 0)) as side:
+        _configure(f)
+        block = _Block(f, deep, a_row, b_step, c_row, keep)
+        with f.loop(0, whole // 2) as pair:
+            block.write(rows, 2, a, f.offset(b, pair.index * (2 * width)), f.offset(c, pair.index * (2 * width)))
+        with f.when((whole % 2).differs(0)):
+            last = (whole - 1) * width
+            block.write(rows, 1, a, f.offset(b, last), f.offset(c, last))
+        _tile(f, "tilerelease")
+        with f.when(deep < groups):
+            behind = {"a": f.offset(a, deep * a_step), "b": f.offset(b, deep * b_step)}
+            for count in sorted({vectors, vectors - 1} - {0}):
+                with f.when(whole.equals(count)):
+                    every = f.const(-1)
+                    by_vectors(count, m=rows, groups=groups - deep, **behind, lanes=every, keep=every)
+        with f.when(whole < vectors):
+            edge = (vectors - 1) * width
+            by_vectors(1, m=rows, b=f.offset(b, edge), c=f.offset(c, edge))
+        with f.when(rows < m):
+            by_vectors(vectors, m=m - rows, a=f.offset(a, rows * a_row), c=f.offset(c, rows * c_row))
+        side.otherwise()
+        by_vectors(vectors)
+    f.give()
+
+
+class _Block:
+    """Writes whole tiles of C over all of k, two tiles of rows and one or two of columns at a time."""
+
+    def __init__(self, f: Function, deep: Value, a_row: Value, b_step: Value, c_row: Value, keep: Value) -> None:
+        self.f, self.deep, self.a_row, self.b_step, self.c_row, self.keep = f, deep, a_row, b_step, c_row, keep
+
+    def write(self, rows: Value, columns: int, a: Value, b: Value, c: Value) -> None:
+        f = self.f
+        with f.loop(0, rows - SIDE, 2 * SIDE) as loop:
+            self._tiles(2, columns, f.offset(a, loop.index * self.a_row), b, f.offset(c, loop.index * self.c_row))
+        with f.when((rows & SIDE).differs(0)):
+            last = rows - SIDE
+            self._tiles(1, columns, f.offset(a, last * self.a_row), b, f.offset(c, last * self.c_row))
+
+    def _tiles(self, rows: int, columns: int, a: Value, b: Value, c: Value) -> None:
+        f = self.f
+        places = [
+            (2 * i + j, f.offset(c, self.c_row * (i * SIDE) + 64 * j)) for i in range(rows) for j in range(columns)
+        ]
+        with f.either(self.keep.differs(0)) as side:
+            for tile, place in places:
+                _tile(f, "tileloadd64", tile, place, self.c_row)
+            side.otherwise()
+            for tile, _ in places:
+                _tile(f, "tilezero", tile)
+        with f.loop(0, self.deep, SIDE, [a, b]) as loop:
+            here, there = loop.carried
+            for i in range(rows):
+                _tile(f, "tileloadd64", 4 + i, f.offset(here, self.a_row * (i * SIDE)), self.a_row)
+            for j in range(columns):
+                _tile(f, "tileloadd64", 6 + j, f.offset(there, 64 * j), self.b_step)
+            for i in range(rows):
+                for j in range(columns):
+                    _tile(f, "tdpbf16ps", 2 * i + j, 4 + i, 6 + j)
+            loop.carry(f.offset(here, 4 * SIDE), f.offset(there, self.b_step * SIDE))
+        for tile, place in places:
+            _tile(f, "tilestored64", tile, place, self.c_row)
