@@ -88,3 +88,31 @@ def test_statements_in_kernels_check_sizes_in_c() -> None:
     np.testing.assert_allclose(out, np.convolve(b, k, "valid"))
     with pytest.raises(pto.ShapeError, match="of `out` lies in"):
         kernel(b, k, out[:5])
+
+
+M, N, K = pl.dynamic("M"), pl.dynamic("N"), pl.dynamic("K")
+
+
+def test_statements_in_kernels_are_sources_for_ascend_where_annotations_make_sizes_equal() -> None:
+    @pto.jit
+    def rows(X: pl.Tensor[[M, N], pl.f32], out: pl.Tensor[[M, N], pl.f32]):
+        m, n = pl.axis(), pl.axis()
+        total = pl.empty((X.shape[0],), pl.f32)
+        total[m] = pl.sum(X[m, n])
+        out[m, n] = pl.exp(X[m, n]) / total[m]
+
+    @pto.jit
+    def product(A: pl.Tensor[[M, K], pl.f32], B: pl.Tensor[[K, N], pl.f32], out: pl.Tensor[[M, N], pl.f32]):
+        m, n, k = pl.axis(), pl.axis(), pl.axis()
+        out[m, n] = pl.sum(A[m, k] * B[k, n])
+
+    @pto.jit
+    def unequal(A: pl.Tensor, out: pl.Tensor):
+        m, n = pl.axis(), pl.axis()
+        out[m, n] = A[m, n] * 2
+
+    given = pto.spec((None, None), pl.f32)
+    assert "TROWSUM" in "".join(rows.compile(given, given, target="ascend").sources.values())
+    assert "TMATMUL" in "".join(product.compile(given, given, given, target="ascend").sources.values())
+    with pytest.raises(pto.TargetError, match="`assert` on the host"):
+        _ = unequal.compile(given, given, target="ascend").sources
