@@ -87,7 +87,7 @@ class Calls:
             return self._kernel_function(fn, args, kwargs)
         if isinstance(fn, types.MethodType):
             if getattr(fn, "__pto_native__", False):
-                return fn(*args, **kwargs)
+                return self._guarded(fn, args, kwargs, fn.__name__)
             return self._method(fn, args, kwargs)
         if isinstance(fn, functools.partial):
             return self.call(fn.func, (*fn.args, *args), {**fn.keywords, **kwargs})

@@ -520,6 +520,12 @@ def tabs_and_continuation_lines(x, y, n):
             x[1])  # fmt: skip
 
 
+@case(TypeMismatchError)
+def an_option_of_update(x, y, n):
+    acc = pl.reduction(init=0.0, combine=max)
+    acc.update(x[0], chunk=2)  # error: PTO-T017: `update`: got an unexpected keyword argument
+
+
 def expected(fn: Callable[..., Any]) -> tuple[str, int, str, str]:
     """(file, line, code, text) of the `# error:` comment of a kernel, or of the helper for the one without."""
     for function in (fn, helper):
