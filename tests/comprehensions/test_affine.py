@@ -58,3 +58,13 @@ def test_any_text_that_fits_the_grammar_is_a_definition_or_our_error() -> None:
             continue
         seen["accepted"] += 1
     assert seen["accepted"] > ROUNDS // 4, seen
+
+
+def test_stores_that_llvm_once_could_not_compare_are_compiled() -> None:
+    text = """def f(float(N0) T0, float(N1) T1, float(N2) T2) -> (A) {
+        A(k, j, i) = pad(T0(3*j + 1), 2) - T1(2*i) + T2(0 - 2*j + k - 1) where k in -1:1
+    }"""
+    numbers = {f"T{k}": np.arange(12, dtype=np.float32) + k for k in range(3)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        check(pto.comprehension(text), numbers)

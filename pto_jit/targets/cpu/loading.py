@@ -230,7 +230,9 @@ def optimise(ref: llvm.ModuleRef, machine: llvm.TargetMachine, loops: bool) -> N
     """Scalar loops get LLVM's whole O3; functions of our own vectors only what cleans them up."""
     options = llvm.create_pipeline_tuning_options(speed_level=3 if loops else 1)
     options.loop_vectorization = loops
-    options.slp_vectorization = loops
+    # The vectoriser of straight code gains nothing here, and an assertion in it (stores whose distance is at a limit of
+    # the 64-bit integers, LLVM 20 to 22) ends the process.
+    options.slp_vectorization = False
     options.loop_unrolling = loops
     options.loop_interleaving = loops
     builder = llvm.create_pass_builder(machine, options)
