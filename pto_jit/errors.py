@@ -109,10 +109,12 @@ class CompilationError(PtoError):
     """The program cannot be compiled.
 
     Attributes: `filename lineno col_offset end_lineno end_col_offset` (lines from 1, columns from 0), `code`, `hint`,
-    `notes` (a tuple of `Note`), `others` (a tuple of the further errors that the same compilation found).
+    `notes` (a tuple of `Note`), `others` (a tuple of the further errors that the same compilation found),
+    `specialization` (the function and the kinds of its arguments that were compiled, None outside of one).
     """
 
     default_code = "PTO-N000"
+    specialization: str | None = None
 
     def __init__(
         self,
@@ -133,7 +135,37 @@ class CompilationError(PtoError):
         self.others = others
 
     def __reduce__(self) -> Any:
-        return _rebuild, (type(self), self.message, self.loc, self.code, self.hint, self.notes, self.others)
+        arguments = (type(self), self.message, self.loc, self.code, self.hint, self.notes, self.others)
+        return _rebuild, arguments, dict(vars(self))
+
+    def during(self, specialization: str) -> None:
+        """Say what was compiled: in `specialization`, and below the traceback."""
+        if self.specialization is None:
+            self.specialization = specialization
+            self.add_note(f"while compiling {specialization}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """The error as numbers, strings, lists and dicts, for editors and `json.dumps`.
+
+        A place is a dict of `filename lineno col_offset end_lineno end_col_offset`, or None; `callers` are the places
+        of the calls that led there, the innermost first.
+        """
+        chain = []
+        caller = self.loc.caller if self.loc else None
+        while caller is not None:
+            chain.append(_place(caller))
+            caller = caller.caller
+        return {
+            "class": type(self).__name__,
+            "code": self.code,
+            "message": self.message,
+            "place": _place(self.loc),
+            "callers": chain,
+            "notes": [{"message": note.message, "place": _place(note.loc)} for note in self.notes],
+            "hint": self.hint,
+            "specialization": self.specialization,
+            "others": [other.as_dict() for other in self.others],
+        }
 
     @property
     def filename(self) -> str | None:
@@ -177,6 +209,18 @@ class CompilationError(PtoError):
         for k, other in enumerate(self.others):
             lines += ["", f"error {k + 2} of {len(self.others) + 1}:", str(other)]
         return "\n".join(lines)
+
+
+def _place(loc: Loc | None) -> dict[str, Any] | None:
+    if loc is None:
+        return None
+    return {
+        "filename": loc.filename,
+        "lineno": loc.lineno,
+        "col_offset": loc.col_offset,
+        "end_lineno": loc.end_lineno,
+        "end_col_offset": loc.end_col_offset,
+    }
 
 
 def _rebuild(cls: Any, message: str, loc: Loc | None, code: str, hint: str | None, notes: tuple[Note, ...],

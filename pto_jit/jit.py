@@ -21,7 +21,7 @@ from pto_jit.arguments import Parameters
 from pto_jit.building import Built, build, making
 from pto_jit.codegen.fingerprint import MISSING_NAME, Guard, fingerprint
 from pto_jit.config import config, log, on_change
-from pto_jit.errors import ArgumentError, TargetError
+from pto_jit.errors import ArgumentError, CompilationError, TargetError
 from pto_jit.kernel import Kernel, Specialization, signature_text
 from pto_jit.language import _interpret
 from pto_jit.language import incore as in_core
@@ -147,7 +147,11 @@ class JitFunction(Dispatcher, Generic[P, R]):
                 kernel = self._kernels.get(key)
                 if kernel is None:
                     identity = None if own.local or call.local else f"{self.__name__}|{own.digest}|{call.key!r}"
-                    kernel = self._kernels[key] = self._make(call, options, identity)
+                    try:
+                        kernel = self._kernels[key] = self._make(call, options, identity)
+                    except CompilationError as error:
+                        error.during(f"{self.__name__}({signature_text(call)})")
+                        raise
         return kernel
 
     def _make(self, call: Arguments, options: Options, identity: str | None) -> Kernel | DeviceKernel | SourceKernel:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 import re
 from typing import Any
 
@@ -46,7 +48,7 @@ def shape_of(text: list[str]) -> list[str]:
 def test_an_argument_error_shows_the_parameter() -> None:
     text = lines_of(lambda: kernel(X, X.astype(complex)), pto.ArgumentError)
     assert text[0] == "PTO-A009: kernel: argument `y` has dtype complex128, which kernels do not have"
-    assert re.fullmatch(r"\s+--> .*test_errors\.py:19:26", text[1])
+    assert re.fullmatch(r"\s+--> .*test_errors\.py:21:26", text[1])
     assert text[3].endswith("| def kernel(x: pl.Tensor, y: pl.Tensor, n: int = 1):")
     assert text[4].split("|")[1].strip() == "^" * len("y: pl.Tensor")
     column = text[3].index("y: pl.Tensor")
@@ -139,3 +141,29 @@ def test_an_assertion_fails_with_its_message_in_debug_mode_only() -> None:
     assert checked(X, 0) == 0
     with pytest.raises(pto.KernelAssertionError, match="checked: i must be positive"):
         checked.compile(X, 0, debug=True)(X, 0)
+
+
+def test_a_compilation_error_says_what_was_compiled_to_people_and_to_tools() -> None:
+    @pto.jit
+    def kernel(x: pl.Tensor, n: pl.i64, out: pl.Tensor):
+        with pl.incore():
+            pl.store(_shifted(pl.load(x, [0], [16])), [0], out)
+
+    x = np.zeros(16, np.float32)
+    with pytest.raises(pto.CompilationError) as caught:
+        kernel(x, 3, x)
+    error = caught.value
+    assert error.specialization == "kernel(x: f32[?], n: i64, out: f32[?])"
+    assert error.__notes__ == [f"while compiling {error.specialization}"]
+    found = json.loads(json.dumps(error.as_dict()))
+    assert found["code"] == error.code and found["hint"] == error.hint and found["others"] == []
+    assert found["specialization"] == error.specialization
+    place, (caller,) = found["place"], found["callers"]
+    assert place["filename"] == caller["filename"] == __file__
+    assert place["lineno"] == error.lineno and place["end_col_offset"] - place["col_offset"] == len("nothing_at_all")
+    again = pickle.loads(pickle.dumps(error))
+    assert again.as_dict() == error.as_dict() and again.__notes__ == error.__notes__ and str(again) == str(error)
+
+
+def _shifted(tile: Any) -> Any:
+    return tile + nothing_at_all  # noqa: F821  # pyright: ignore[reportUndefinedVariable]
