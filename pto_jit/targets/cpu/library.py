@@ -28,7 +28,8 @@ class Objects:
 def compile_objects(
     module: Module, *, debug: bool = False, fastmath: bool = False, tasks: Tasks | None = None
 ) -> Objects:
-    """Object code for this processor (and those that have all it has)."""
+    """Object code for this processor (and those that have all it has), without the tiles of AMX: a program has to ask
+    the system for them first."""
     writer, name, _ = write_module(module, host(), debug=debug, fastmath=fastmath, tasks=tasks)
     for variable in writer.llvm.global_values:
         if isinstance(variable, ir.GlobalVariable):  # names that only a loader in this process looks for
@@ -42,7 +43,7 @@ def compile_objects(
     products = {n.removesuffix("_mt") for n in declared if n.startswith("pto_mm_")}
     for product in sorted(products):
         combo = Combo(*product.removeprefix("pto_mm_").split("_"))
-        files[f"{product}.o"] = compile_object(combo, Processor.host(), host_caches())
+        files[f"{product}.o"] = compile_object(combo, Processor.host().without_tiles(), host_caches())
     return Objects(files, name, tuple((s.error.__name__, s.message, s.loc) for s in writer.sites))
 
 

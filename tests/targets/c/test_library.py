@@ -109,3 +109,34 @@ def test_a_c_program_calls_a_library(
 def test_what_is_no_library() -> None:
     with pytest.raises(pto.TargetError, match="PTO-X203"):
         steps.compile(MATRIX, MATRIX, 4, target="cuda").library("out")
+
+
+@pto.jit
+def of_halves(a, b, c):
+    with pl.incore():
+        pl.store(pl.dot(pl.load(a), pl.load(b)), [0, 0], c)
+
+
+@needs_compiler
+def test_a_product_of_bf16_runs_where_nobody_asked_for_matrix_tiles(tmp_path: Path) -> None:
+    halves, sums = pto.spec((40, 40), pl.bf16), pto.spec((40, 40), pl.f32)
+    of_halves.compile(halves, halves, sums).library(tmp_path, "static")
+    (tmp_path / "main.c").write_text("""
+#include <stdio.h>
+#include "of_halves.h"
+static uint16_t a[1600], b[1600];
+static float c[1600];
+int main(void) {
+  pto_runtime *runtime = NULL;
+  pto_failure failure;
+  for (int i = 0; i < 1600; ++i) a[i] = b[i] = 0x3f80;
+  if (pto_runtime_create(NULL, &runtime) != PTO_OK) return 1;
+  if (of_halves_launch(runtime, a, b, c, &failure) != PTO_OK) return 2;
+  for (int i = 0; i < 1600; ++i)
+    if (c[i] != 40.0f) return 3;
+  pto_runtime_release(runtime);
+  return 0;
+}
+""")
+    subprocess.run(["cc", "main.c", "-o", "main", "-L.", "-lof_halves", "-lm", "-pthread"], cwd=tmp_path, check=True)
+    assert subprocess.run(["./main"], cwd=tmp_path, check=False).returncode == 0
