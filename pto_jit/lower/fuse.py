@@ -34,7 +34,8 @@ passes over the last axis with scalar work between them.  Operations go together
   extent 1;
 * the axes of all their tiles, identified with each other wherever an elementwise operation lines them up, form one
   sequence of which every tile has a subsequence;
-* nothing reads a result that is complete only after the last row (a reduction over the leading axes);
+* nothing reads a result that is complete only after the last row (a reduction over the leading axes), and the operand
+  of such a reduction has all of the row axes;
 * nothing is loaded after something was stored: the two may share memory;
 * no generated tile that is stored or read outside meets others: it has extents of its own, and the group those of the
   others.

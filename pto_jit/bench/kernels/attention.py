@@ -17,13 +17,18 @@ BM, BN = 64, 128
 QUERIES, KEYS = 128, 256
 
 
-def attend(state, scores, v):
-    """One step of the running softmax: a tile of scores and the values that belong to it."""
+def attend(state, scores, v, axis=1):
+    """One step of the running softmax: a tile of scores and the values that belong to it.
+
+    The keys of the scores lie along `axis`.
+    """
     top, total, acc = state
-    new_top = pl.maximum(top, pl.max(scores, axis=1, keepdims=True))
+    new_top = pl.maximum(top, pl.max(scores, axis=axis, keepdims=True))
     shrink = pl.exp(top - new_top)
     weights = pl.exp(scores - new_top)
-    total = total * shrink + pl.sum(weights, axis=1, keepdims=True)
+    total = total * shrink + pl.sum(weights, axis=axis, keepdims=True)
+    if axis == 0:
+        return new_top, total, pl.dot(weights.T, v, acc * shrink.T)
     return new_top, total, pl.dot(weights, v, acc * shrink)
 
 
@@ -72,16 +77,6 @@ def attention_causal(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, out: pl.Tensor):
                 pl.store(acc / total, [i, 0], out[h])
 
 
-def attend_turned(state, scores, v):
-    """`attend` for scores of `[keys, queries]`."""
-    top, total, acc = state
-    new_top = pl.maximum(top, pl.max(scores, axis=0, keepdims=True))
-    shrink = pl.exp(top - new_top)
-    weights = pl.exp(scores - new_top)
-    total = total * shrink + pl.sum(weights, axis=0, keepdims=True)
-    return new_top, total, pl.dot(weights.T, v, acc * shrink.T)
-
-
 def turned(causal: bool):
     """softmax(q @ k.T / sqrt(dim)) @ v over `[heads, length, dim]`; `causal`: a query sees the keys up to its own."""
 
@@ -100,7 +95,8 @@ def turned(causal: bool):
                     whole = i // KEYS * KEYS if causal else length
                     for j in pl.range(0, whole, KEYS):
                         scores = pl.load(k[h], [j, 0], [KEYS, dim]) @ queries
-                        top, total, acc = attend_turned((top, total, acc), scores, pl.load(v[h], [j, 0], [KEYS, dim]))
+                        values = pl.load(v[h], [j, 0], [KEYS, dim])
+                        top, total, acc = attend((top, total, acc), scores, values, axis=0)
                     if causal:  # of these each sees a part, and of those beyond the diagonal none
                         for j in pl.range(whole, i + QUERIES, QUERIES):
                             scores = pl.load(k[h], [j, 0], [QUERIES, dim]) @ queries
@@ -108,7 +104,7 @@ def turned(causal: bool):
                             query = i + pl.reshape(pl.arange(0, QUERIES), [1, QUERIES])
                             scores = pl.where(key <= query, scores, -math.inf)
                             values = pl.load(v[h], [j, 0], [QUERIES, dim])
-                            top, total, acc = attend_turned((top, total, acc), scores, values)
+                            top, total, acc = attend((top, total, acc), scores, values, axis=0)
                     pl.store(acc / total.T, [i, 0], out[h])
 
     return attention

@@ -231,7 +231,7 @@ def optimise(ref: llvm.ModuleRef, machine: llvm.TargetMachine, loops: bool) -> N
     options = llvm.create_pipeline_tuning_options(speed_level=3 if loops else 1)
     options.loop_vectorization = loops
     # The vectoriser of straight code gains nothing here, and an assertion in it (stores whose distance is at a limit of
-    # the 64-bit integers, LLVM 20 to 22) ends the process.
+    # the 64-bit integers; LLVM 22 with assertions, as llvmlite has it) ends the process.
     options.slp_vectorization = False
     options.loop_unrolling = loops
     options.loop_interleaving = loops

@@ -56,7 +56,6 @@ class Processor:
         found = Processor(llvm.get_process_triple(), llvm.get_host_cpu_name(), features)
         return found if "+amx-bf16" not in features or allowed() else found.without_tiles()
 
-
     def without_tiles(self) -> Processor:
         """The same, for programs that do not ask the system for the tiles of AMX as `host` does."""
         return Processor(self.triple, self.name, self.features.replace("+amx-bf16", "-amx-bf16"))
