@@ -37,7 +37,9 @@ from pto_jit.targets.source.text import SourceText
 
 NEGATIVE = "a negative offset: {0} along axis {1}"
 DIMENSIONS = ("x", "y", "z")
+_EXACT = {"exp": "pto::exponential"}
 _FAST = {"exp": "pto::fast_exp", "exp2": "pto::fast_exp2"}
+"""What takes the place of a recipe of the vector math, for f32: what the hardware helps with."""
 _MACROS = frozenset("TR TC V WM WN Spread STAGES".split())
 
 
@@ -59,7 +61,7 @@ class FunctionWriter:
         self.elements = elements
         self.text = SourceText()
         self.names = Identifiers(RESERVED | _MACROS)
-        self.recipes = RecipeFunctions("PTO_FUNCTION", _FAST if fastmath else None)
+        self.recipes = RecipeFunctions("PTO_FUNCTION", _FAST if fastmath else _EXACT)
         self.expressions = Expressions(self.recipes)
         self.sites: list[Site] = []
         self.first_site = first_site

@@ -34,7 +34,7 @@ extern "C" __global__ void copy(const pto::Tensor<int32_t, 1> x, pto::Failure* f
   PTO_SHARED_MEMORY(memory);
   int32_t* const kept = reinterpret_cast<int32_t*>(memory);
   const int t = int(threadIdx.x);
-  if (t < 16) pto::copy_async(kept + 4 * t, x.data + 4 * t, 16);
+  if (t < 16) pto::copy_async(kept + 4 * t, x.data + 4 * t, true);
   pto::commit_copies();
   WAIT
   __syncthreads();

@@ -26,6 +26,12 @@
 struct dim3 {
   unsigned x, y, z;
 };
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
 
 namespace emulation {
 
@@ -237,7 +243,7 @@ struct bfloat16;
 inline float widened(half x);
 inline float widened(bfloat16 x);
 
-inline void copy_async(void* shared, const void* global, int bytes) {
+inline void copy_async(void* shared, const void* global, bool inside) {
   emulation::Copies& c = emulation::block().copies[emulation::linear()];
   if (c.count == 512) {
     fprintf(stderr, "pto emulation: more than 512 copies under way in one thread\n");
@@ -246,7 +252,7 @@ inline void copy_async(void* shared, const void* global, int bytes) {
   emulation::Copy& copy = c.list[c.count++];
   copy.to = shared;
   memset(copy.data, 0, 16);
-  memcpy(copy.data, global, size_t(bytes));
+  if (inside) memcpy(copy.data, global, 16);
 }
 inline void commit_copies() {
   emulation::Copies& c = emulation::block().copies[emulation::linear()];

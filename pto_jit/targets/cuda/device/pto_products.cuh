@@ -13,10 +13,10 @@ namespace pto {
 // -- asynchronous copies ----------------------------------------------------------------------------------------------
 
 #if !defined(PTO_EMULATED)
-// 16 bytes to shared memory; only `bytes` of them are read, the rest becomes zero.
-PTO_FUNCTION void copy_async(void* shared, const void* global, int bytes) {
+// 16 bytes to shared memory; zeros, and nothing is read, when they are not `inside` the tensor.
+PTO_FUNCTION void copy_async(void* shared, const void* global, bool inside) {
   const uint32_t to = uint32_t(__cvta_generic_to_shared(shared));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(bytes) : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(inside ? 16 : 0) : "memory");
 }
 PTO_FUNCTION void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Wait until at most PENDING groups of this thread's copies are under way.
@@ -64,20 +64,32 @@ PTO_FUNCTION void commit_stage() {
   }
 }
 
+// The largest power of two that divides n, up to `most`.
+PTO_CONSTANT int power_in(int n, int most) { return n % 2 == 0 && most > 1 ? 2 * power_in(n / 2, most / 2) : 1; }
+
 // A tile from global to shared memory, zeros outside its valid part. Complete when the copies of all threads are waited
-// for and the threads have met.
+// for and the threads have met. Where whole pieces of 16 bytes can be copied, a thread keeps its column and goes down the
+// rows, so that a copy is an addition, a comparison and the copy.
 template <int ROWS, int COLUMNS, int THREADS, class T>
 PTO_FUNCTION void stage_tile(T* shared, const T* at, int64_t row_stride, int64_t column_stride, int rows, int columns) {
   constexpr int chunk = 16 / int(sizeof(T)), chunks = COLUMNS / chunk;
   static_assert(COLUMNS % chunk == 0, "rows are copied in pieces of 16 bytes");
-  const bool whole = column_stride == 1 && reinterpret_cast<uintptr_t>(at) % 16 == 0 &&
+  constexpr int across = power_in(chunks, THREADS), down = THREADS / across;
+  const bool whole = column_stride == 1 && columns % chunk == 0 && reinterpret_cast<uintptr_t>(at) % 16 == 0 &&
                      (rows <= 1 || row_stride * int64_t(sizeof(T)) % 16 == 0);
   if (whole) {
-    for (int k = int(threadIdx.x); k < ROWS * chunks; k += THREADS) {
-      const int row = k / chunks, column = k % chunks * chunk;
-      const int left = row < rows && column < columns ? (columns - column < chunk ? columns - column : chunk) : 0;
-      const T* from = left > 0 ? at + row * row_stride + column : at;
-      copy_async(shared + row * pitch<T>(COLUMNS) + column, from, left * int(sizeof(T)));
+    const int first = int(threadIdx.x) / across;
+    const int64_t step = down * row_stride;
+    PTO_UNROLL
+    for (int piece = 0; piece < chunks; piece += across) {
+      const int column = (piece + int(threadIdx.x) % across) * chunk, valid = column < columns ? rows : 0;
+      const T* from = at + first * row_stride + column;
+      T* const to = shared + first * pitch<T>(COLUMNS) + column;
+      PTO_UNROLL
+      for (int row = 0; row < ROWS; row += down) {
+        if (ROWS % down == 0 || first + row < ROWS) copy_async(to + row * pitch<T>(COLUMNS), from, first + row < valid);
+        from += step;
+      }
     }
   } else {
     for (int k = int(threadIdx.x); k < ROWS * COLUMNS; k += THREADS) {

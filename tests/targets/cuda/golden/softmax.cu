@@ -17,39 +17,6 @@
 #endif
 using Spread = pto::Rows<TR, TC, V, true>;
 
-namespace pto {
-PTO_FUNCTION float exp_f32(float x) {
-  const float t0 = pto::maximum(-104.0f, x);
-  const float t1 = pto::fma(t0, 1.442695f, 12582912.0f);
-  const int32_t t2 = pto::bits(t1);
-  const int32_t t3 = pto::bits(12583041.0f);
-  const bool t4 = t3 < t2;
-  const auto t5 = t4 ? t3 : t2;
-  const float t6 = pto::from_bits(t5);
-  const float t7 = t6 - 12582912.0f;
-  const float t8 = pto::fma(t7, -0.6931472f, t0);
-  const float t9 = pto::fma(t7, 1.9046542e-09f, t8);
-  const float t11 = pto::fma(0.0013838542f, t9, 0.008369203f);
-  const float t12 = pto::fma(t11, t9, 0.041668106f);
-  const float t13 = pto::fma(t12, t9, 0.16666517f);
-  const float t14 = pto::fma(t13, t9, 0.49999994f);
-  const float t15 = pto::fma(t14, t9, 1.0f);
-  const float t16 = pto::fma(t15, t9, 1.0f);
-  const float t17 = t7 + 12583166.0f;
-  const int32_t t18 = pto::bits(t17);
-  const int32_t t19 = t18 >> 1;
-  const int32_t t20 = int32_t(uint32_t(t19) << 23);
-  const float t21 = pto::from_bits(t20);
-  const int32_t t22 = int32_t(uint32_t(t18) - uint32_t(t19));
-  const int32_t t23 = int32_t(uint32_t(t22) << 23);
-  const float t24 = pto::from_bits(t23);
-  const float t25 = t16 * t21;
-  const float t26 = t25 * t24;
-  return t26;
-}
-
-}  // namespace pto
-
 extern "C" __global__ void __launch_bounds__(TR * TC) softmax_incore_0(const pto::Tensor<float, 2> x, const pto::Tensor<float, 2> y, const int64_t r_chunks, const int64_t x_d0, const int64_t x_d1, pto::Failure* failure) {
   (void)failure;
   // rows.py:17
@@ -72,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(TR * TC) softmax_incore_0(const pto
       float t1[1][Spread::columns(X_D1)];
       PTO_UNROLL
       for (int ci = 0; ci < Spread::columns(X_D1); ++ci) {
-        t1[0][ci] = pto::exp_f32((x_1[0][ci] - max[0][0]));
+        t1[0][ci] = pto::exponential((x_1[0][ci] - max[0][0]));
       }
       // rows.py:20
       float sum[1][1];
