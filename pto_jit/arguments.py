@@ -81,11 +81,17 @@ class Parameters:
 
         Raises ArgumentError for missing, unknown and surplus arguments.
         """
+        given = kwargs or {}
         try:
-            bound = self.signature.bind(*args, **(kwargs or {}))
+            bound = self.signature.bind(*args, **given)
         except TypeError as error:
-            reason = str(error).replace("'", "`").replace("a required argument: ", "the argument ")
-            _, found, word = str(error).partition("unexpected keyword argument ")
+            problem = str(error)
+            try:
+                self.signature.bind_partial(*args, **given)
+            except TypeError as misplaced:  # a wrong name explains more than what is missing because of it
+                problem = str(misplaced)
+            reason = problem.replace("'", "`").replace("a required argument: ", "the argument ")
+            _, found, word = problem.partition("unexpected keyword argument ")
             meant = similar(word.strip("'"), (p.name for p in self.named)) if found else ""
             raise self.error("PTO-A001", reason, f"{meant}call it as `{self}`", self.place()) from None
         bound.apply_defaults()

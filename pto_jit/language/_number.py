@@ -70,8 +70,8 @@ def _shift_right(a: int, b: int) -> int:
 
 
 def _power(a: int, b: int) -> Any:
-    if b < 0:
-        raise TypeMismatchError("an integer to a negative integer power", code="PTO-T024", hint="make the base a float")
+    if b < 0:  # the integer part of the power
+        return 0 if abs(a) != 1 else -1 if a == -1 and b & 1 else 1
     return pow(a, b, _RANGE)
 
 
@@ -105,6 +105,10 @@ def _weak(name: str, a: Any, b: Any) -> Any:
     if isinstance(a, np.generic) or isinstance(b, np.generic):
         return NotImplemented
     if isinstance(a, int) and isinstance(b, int):
+        if name == "pow" and b < 0 and not isinstance(b, Int):  # an exponent known when compiling
+            raise TypeMismatchError(
+                "an integer to a negative integer power", code="PTO-T024", hint="cast the base to a float dtype first"
+            )
         return number(_WHOLE[name](int(a), int(b)))
     if name in _REAL and isinstance(a, (int, float)) and isinstance(b, (int, float)):
         return Float(_REAL[name](float(a), float(b)))
@@ -173,7 +177,7 @@ def _no_digits(digits: Any) -> None:
 
 
 class Int(_Weak, int):
-    """A weak run-time integer: 64 bits, wrapping; by zero `//` and `%` give 0."""
+    """A weak run-time integer: 64 bits, wrapping; by zero `//` and `%` give 0, to a negative power 0 or +-1."""
 
     def __invert__(self) -> Any:
         return number(~int(self))

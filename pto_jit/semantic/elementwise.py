@@ -114,7 +114,7 @@ _BINARY = {
     "floordiv": ("fiu", "a // b, rounded down; of integers by zero 0, and INT_MIN // -1 wraps", False),
     "mod": ("fiu", "a % b with the sign of b; of integers by zero 0", False),
     "fmod": ("fiu", "remainder with the sign of a (C's fmod); of integers by zero 0", False),
-    "pow": ("fiu", "a ** b; integers by repeated multiplication, wrapping", False),
+    "pow": ("fiu", "a ** b; integers: wrapping, to negative powers rounded towards 0", False),
     "atan2": ("f", "angle of the point (b, a)", False),
     "max": ("fiu", "the larger one; NaN if one is NaN", True),
     "min": ("fiu", "the smaller one; NaN if one is NaN", True),

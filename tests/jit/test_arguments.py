@@ -452,6 +452,7 @@ def test_missing_unknown_and_surplus_arguments_show_the_signature() -> None:
         (lambda: double(x), "missing the argument `y`"),
         (lambda: double(x, x, x), "too many positional arguments"),
         (lambda: double(x, y=x, z=1), "unexpected keyword argument `z`"),
+        (lambda: double(x, z=1), "unexpected keyword argument `z`"),
         (lambda: double(x, x, y=x), "multiple values for argument `y`"),
         (lambda: double(), "missing the argument `x`"),
     ):

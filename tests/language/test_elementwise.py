@@ -11,6 +11,7 @@ import mpmath
 import numpy as np
 import pytest
 
+import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit import dtypes
 from pto_jit.errors import TypeMismatchError
@@ -306,3 +307,14 @@ def test_what_is_no_value_is_refused() -> None:
     for bad in ("text", None, [1, 2], 1j, np.array(["a"])):
         with pytest.raises(TypeMismatchError):
             pl.exp(bad)
+
+
+def test_an_integer_to_a_negative_run_time_power_is_rounded_towards_zero_compiled_and_interpreted() -> None:
+    @pto.jit
+    def power(a: Any, b: Any) -> Any:
+        return a**b
+
+    for a in (-3, -1, 0, 1, 2):
+        for b in (-3, -2, -1, 0, 3):
+            expected = a**b if b >= 0 else {1: 1, -1: -1 if b % 2 else 1}.get(a, 0)
+            assert power(a, b) == power.interpret(a, b) == expected
