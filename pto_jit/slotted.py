@@ -113,8 +113,11 @@ def _compare(namespace: dict[str, Any], layout: dict[str, Any], hashable: bool) 
     compared = tuple(name for name, default in layout.items() if default.__class__ is not Field or default.compare)
     if len(compared) > 1:
         key: Callable[[Any], Any] = attrgetter(*compared)
+    elif compared:
+        only = attrgetter(*compared)
+        key = lambda self: (only(self),)  # noqa: E731
     else:
-        key = lambda self: tuple(getattr(self, name) for name in compared)  # noqa: E731
+        key = lambda self: ()  # noqa: E731
 
     def __eq__(self: Any, other: Any) -> Any:
         if self is other:

@@ -307,7 +307,8 @@ class Axial:
         """Recompute the common space; False when the axes no longer form one sequence."""
         longest: tuple[int, ...] = ()
         every = []
-        for axes in (*(a for name, a in self.axes.items() if name not in self.idle), *self.stores):
+        tiles = dict.fromkeys(axes for name, axes in self.axes.items() if name not in self.idle)
+        for axes in dict.fromkeys((*tiles, *self.stores)):  # many tiles, few different axes
             mine = tuple(self.find(a) for a in axes if a is not None)
             if len(set(mine)) != len(mine):
                 return False  # one axis twice: an outer product of a tile with itself
@@ -318,7 +319,7 @@ class Axial:
         if len(set(before)) != len(before):
             return False
         for mine in every:
-            if not _is_subsequence(mine, longest):
+            if mine != longest and not _is_subsequence(mine, longest):
                 return False
         grows = len(longest) > len(before) > 0
         own = len(self.reduced) == 1 and bool(op.results) and self.reduced[0][0] == op.results[0].name

@@ -158,6 +158,8 @@ class CCode(Code):
 
     # -- index arithmetic -----------------------------------------------------------------------------------------
 
+    constant = staticmethod(lift)
+
     def bytes(self, size: int, extents: Sequence[Index]) -> Index:
         out: Index = size
         for extent in extents:

@@ -31,13 +31,17 @@ class Line:
         self._named, self._names = "", ([], [], "")  # of which text there are which names
 
     def _looked_at(self) -> tuple[list[str], list[str], str]:
-        if self._named is not self.text:
-            names = [n for n in names_in(self.text) if n != self.name]
-            found = _ASSIGNED.match(self.text) if self.kind == "line" else None
-            plain = found is not None and "(" not in found[2]
-            reads = names_in(found[2]) if found and plain else names
-            assigned = found[1] if found and plain else ""
-            self._named, self._names = self.text, (names, reads, assigned)
+        text = self.text
+        if self._named is not text:
+            names = _NAME.findall(text)
+            if self.name and self.name in names:
+                names = [n for n in names if n != self.name]
+            reads, assigned = names, ""
+            if self.kind == "line" and " = " in text:
+                found = _ASSIGNED.match(text)
+                if found is not None and "(" not in found[2]:
+                    assigned, reads = found[1], _NAME.findall(found[2])
+            self._named, self._names = text, (names, reads, assigned)
         return self._names
 
     @property
@@ -142,10 +146,11 @@ def without_unread(lines: Sequence[str], result: str) -> list[str]:
 
 
 def _inlined(lines: list[Line]) -> list[Line]:
-    where: dict[str, list[int]] = {}
+    where: dict[str, list[int]] = {line.name: [] for line in lines if line.kind in ("pure", "read")}
     for k, line in enumerate(lines):
         for name in line.names:
-            where.setdefault(name, []).append(k)
+            if name in where:
+                where[name].append(k)
     gone: set[int] = set()
     for k in range(len(lines) - 1, -1, -1):
         line = lines[k]
@@ -170,8 +175,9 @@ def _inlined(lines: list[Line]) -> list[Line]:
         if line.kind == "read" and target.kind == "pure":
             target.kind = "read"
         for name in line.names:
-            places = where[name]
-            places[places.index(k)] = at
+            if name in where:
+                places = where[name]
+                places[places.index(k)] = at
         gone.add(k)
     return [line for k, line in enumerate(lines) if k not in gone]
 

@@ -42,6 +42,8 @@ def register_ctype(dtype: DType) -> str:
 
 def ctype_of(typ: Any) -> str:
     """The C type that stands for an LLVM type where no dtype says more."""
+    if typ is I64:
+        return "int64_t"
     width = getattr(typ, "width", None)
     if width is not None:
         return "bool" if width == 1 else f"int{width}_t"
@@ -167,6 +169,9 @@ def plus(x: Polynomial, y: Polynomial, sign: int = 1) -> Polynomial:
 
 
 def times(x: Polynomial, y: Polynomial) -> Polynomial:
+    if len(y) == 1 and () in y:  # by a constant: most are sizes of elements
+        factor = y[()]
+        return {m: c * factor for m, c in x.items()} if factor else {}
     out: dict[Monomial, int] = {}
     for m, c in x.items():
         for n, d in y.items():
@@ -179,35 +184,45 @@ def times(x: Polynomial, y: Polynomial) -> Polynomial:
 
 def polynomial_text(poly: Polynomial) -> tuple[str, int]:
     """A polynomial as C and the level of its operator."""
-    terms = [(m, c) for m, c in poly.items() if m] + [(m, c) for m, c in poly.items() if not m]
-    terms.sort(key=lambda term: term[1] < 0 and bool(term[0]))  # what is added comes first
-    if not terms:
+    if not poly:
         return "0", ATOM
-    if len(terms) == 1 and not terms[0][0]:
-        number = terms[0][1]
-        return integer_text(number), ATOM if number >= 0 else UNARY
-    text, level = "", ATOM
-    for k, (names, factor) in enumerate(terms):
-        size = abs(factor)
-        parts = [*([integer_text(size)] if size != 1 or not names else []), *names]
-        term = " * ".join(parts)
-        sign = "-" if factor < 0 else "+"
-        if k == 0:
-            text = term if factor > 0 else f"-{term}"
-            level = (UNARY if factor < 0 else ATOM) if len(parts) == 1 else MUL
-            if len(parts) == 1 and names and not names[0].replace("_", "").isalnum() and names[0].startswith("("):
-                level = UNARY
-        else:
-            text += f" {sign} {term}"
-            level = ADD
-    return text, level
+    if len(poly) == 1:
+        ((names, factor),) = poly.items()
+        if not names:
+            return integer_text(factor), ATOM if factor >= 0 else UNARY
+        return _first_term(names, factor)
+    constant = poly.get(())
+    terms = [(m, c) for m, c in poly.items() if m and c > 0]  # what is added comes first
+    if constant is not None:
+        terms.append(((), constant))
+    terms += [(m, c) for m, c in poly.items() if m and c < 0]
+    text = _first_term(*terms[0])[0]
+    for names, factor in terms[1:]:
+        text += f" {'-' if factor < 0 else '+'} {_product(names, abs(factor))}"
+    return text, ADD
+
+
+def _first_term(names: Monomial, factor: int) -> tuple[str, int]:
+    """A term with its sign, and the level of its operator."""
+    text = _product(names, abs(factor))
+    if factor < 0:
+        return f"-{text}", UNARY if factor == -1 and len(names) == 1 else MUL
+    if factor != 1 or len(names) > 1:
+        return text, MUL if names else ATOM
+    return text, UNARY if text.startswith("(") and not text.replace("_", "").isalnum() else ATOM
+
+
+def _product(names: Monomial, factor: int) -> str:
+    if not names:
+        return integer_text(factor)
+    return " * ".join(names) if factor == 1 else " * ".join((integer_text(factor), *names))
 
 
 def integer_text(value: int) -> str:
     """A 64-bit integer constant."""
     if value == -(2**63):
         return "(-0x7fffffffffffffffll - 1)"
-    return str(value) if abs(value) < 2**31 else f"{value}ll"
+    return f"{value:d}" if abs(value) < 2**31 else f"{value}ll"
 
 
 # -- what the shared writers hand in -----------------------------------------------------------------------------------

@@ -188,6 +188,9 @@ class Code:
 
     # -- index arithmetic ---------------------------------------------------------------------------------------
 
+    constant = staticmethod(i64)
+    """A number as a value of the builder."""
+
     def add(self, *terms: Index) -> Index:
         fixed = sum(t for t in terms if isinstance(t, int))
         live = [t for t in terms if not isinstance(t, int)]
@@ -196,14 +199,14 @@ class Code:
         out = live[0]
         for term in live[1:]:
             out = self.b.add(out, term, flags=("nsw",))
-        return out if fixed == 0 else self.b.add(out, i64(fixed), flags=("nsw",))
+        return out if fixed == 0 else self.b.add(out, self.constant(fixed), flags=("nsw",))
 
     def sub(self, x: Index, y: Index) -> Index:
         if isinstance(x, int) and isinstance(y, int):
             return x - y
         if isinstance(y, int):
             return self.add(x, -y)
-        return self.b.sub(i64(x), y, flags=("nsw",))
+        return self.b.sub(self.constant(x), y, flags=("nsw",))
 
     def mul(self, *factors: Index) -> Index:
         fixed = 1
@@ -218,7 +221,7 @@ class Code:
         out = live[0]
         for factor in live[1:]:
             out = self.b.mul(out, factor, flags=("nsw",))
-        return out if fixed == 1 else self.b.mul(out, i64(fixed), flags=("nsw",))
+        return out if fixed == 1 else self.b.mul(out, self.constant(fixed), flags=("nsw",))
 
     def wrapping(self, op: str, x: Index, y: Index) -> Index:
         """`add`, `sub` or `mul` of numbers that may be anything, modulo 2**64.
@@ -293,7 +296,7 @@ class Code:
             return {"<": x < y, "<=": x <= y, ">": x > y, ">=": x >= y, "==": x == y, "!=": x != y}[op]
         if x is y:
             return op in ("<=", ">=", "==")
-        return self.b.icmp_signed(op, i64(x), i64(y))
+        return self.b.icmp_signed(op, self.constant(x), self.constant(y))
 
     def all_of(self, conditions: Sequence[bool | Value]) -> bool | Value:
         out: bool | Value = True

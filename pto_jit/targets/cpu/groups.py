@@ -167,8 +167,10 @@ class _Group:
         for axis in range(nest.rank):
             for other, name in said[axis][1:]:
                 first, source = said[axis][0]
-                site = w.module.site(*failures.DECLARED.at(axis=axis), self._meeting(source, name))
-                code.check(code.compare("==", first, other), site, first, other)
+                same = code.compare("==", first, other)
+                if same is not True:
+                    site = w.module.site(*failures.DECLARED.at(axis=axis), self._meeting(source, name))
+                    code.check(same, site, first, other)
             self.given.append(self._extent(axis, sure[axis], maybe[axis]))
         self.extents = tuple(code.pick(self.alive, e, 0) for e in self.given)
 
@@ -185,22 +187,25 @@ class _Group:
             for axis, (known, have, want) in enumerate(
                 zip(operand.type.shape, self._declared(operand.name, at), wanted, strict=True)
             ):
-                if known != 1:
+                same = known == 1 or code.compare("==", have, want)
+                if same is not True:
                     site = self.w.module.site(*failures.DECLARED.at(axis=lead + axis), op.loc)
-                    code.check(code.compare("==", have, want), site, have, want)
+                    code.check(same, site, have, want)
 
     def _extent(
         self, axis: int, sure: list[tuple[Index, str]], maybe: list[tuple[Index, bool | Value, str]]
     ) -> Index:
         code = self.code
 
-        def site(name: str) -> int:
-            return self.w.module.site(*failures.VALID.at(axis=axis), self._meeting(source, name))
+        def check(agree: bool | Value, name: str, other: Index) -> None:
+            if agree is not True:
+                site = self.w.module.site(*failures.VALID.at(axis=axis), self._meeting(source, name))
+                code.check(agree, site, out, other)
 
         if sure:
             out, source = sure[0]
             for other, name in sure[1:]:
-                code.check(code.compare("==", out, other), site(name), out, other)
+                check(code.compare("==", out, other), name, other)
         elif maybe:
             out, _, source = maybe[0]
             for valid, _, _ in maybe[1:]:
@@ -208,7 +213,7 @@ class _Group:
         else:
             return self._declared_extent(axis)
         for valid, anything, name in maybe:
-            code.check(code.any_of([code.compare("==", valid, out), anything]), site(name), out, valid)
+            check(code.any_of([code.compare("==", valid, out), anything]), name, valid)
         return out
 
     def _meeting(self, one: str, other: str) -> Loc:

@@ -34,8 +34,9 @@ def load_tile(w: FunctionWriter, op: Op) -> Tile:
 
 def need_extent(w: FunctionWriter, op: Op, axis: int, extent: Index) -> None:
     """A declared extent must not be negative."""
-    site = w.module.site(*failures.EXTENT.at(axis=axis), op.loc)
-    w.code.check(w.code.compare(">=", extent, 0), site, extent)
+    enough = w.code.compare(">=", extent, 0)
+    if enough is not True:
+        w.code.check(enough, w.module.site(*failures.EXTENT.at(axis=axis), op.loc), extent)
 
 
 def _padded(

@@ -85,8 +85,8 @@ int32_t softmax_incore_0(pto_worker *worker, int64_t r_chunk, int64_t x_d0, floa
   const int64_t r_hi = pto_min(r_end, x_d0);
   for (int64_t r = r_lo; r < r_hi; ++r) {
     // rows.py:18
-    if (x_d1 < 0) return pto_fail(worker, 1, x_d1, 0, 0);
-    if (r < 0) return pto_fail(worker, 2, r, 0, 0);
+    if (x_d1 < 0) return pto_fail(worker, 0, x_d1, 0, 0);
+    if (r < 0) return pto_fail(worker, 1, r, 0, 0);
     const int64_t n = pto_max(pto_min(1, x_n0 - r), 0);
     float *const x_1 = x + r * x_n1;
     const int64_t n_3 = n == 1 ? pto_max(pto_min(x_d1, x_n1), 0) : 0;
