@@ -27,23 +27,27 @@ from pto_jit.fractal.elements import (
 )
 from pto_jit.fractal.marking import operation
 from pto_jit.fractal.places import failure
+from pto_jit.fractal.plans import PLANS, TILE_HINT, tile_sizes
 from pto_jit.fractal.tensor import integer
 from pto_jit.fractal.trial import trial, trying
 from pto_jit.fractal.types import ElementType, ListType, TensorType, TupleType, like
 from pto_jit.fractal.zipped import checked_list
 
 Body = Callable[..., Any]
-PLANS = ("auto", "sequential", "wavefront", "tasks")
 
 
-def _checked(name: str, body: Any, x: Any, schedule: Any) -> Any:
-    """The list argument of a parallel function.  Raises PTO-F021, F024, F034."""
+def _checked(name: str, body: Any, x: Any, schedule: Any, tile: Any) -> Any:
+    """The list argument of a parallel function.  Raises PTO-F021, F024, F034, F044."""
     if not callable(body):
         raise failure(TypeMismatchError, "PTO-F024", f"the body of ft.{name} is {body!r:.60}, which cannot be called",
                       "the first argument is the body: a function, a lambda, a `functools.partial`")  # fmt: skip
     if schedule not in PLANS:
         raise failure(ArgumentError, "PTO-F034", f"ft.{name}: there is no schedule {schedule!r}",
                       f"the schedules are {', '.join(repr(plan) for plan in PLANS)}")  # fmt: skip
+    try:
+        tile_sizes(tile)
+    except ValueError:
+        raise failure(ArgumentError, "PTO-F044", f"ft.{name}: tile={tile!r:.40}", TILE_HINT) from None
     return checked_list(x, f"the list of ft.{name}")
 
 
@@ -78,7 +82,7 @@ def map(body: Body, x: Any, *, schedule: str = "auto", tile: Any = None, **kwarg
     >>> ft.map(lambda row: ft.map(lambda v: v * 2, row), ft.from_list([[1, 2], [], [3]])).leaves
     array([2, 4, 6])
     """
-    x = _checked("map", body, x, schedule)
+    x = _checked("map", body, x, schedule, tile)
     if not len(x):
         found = _tried("map", body, [x.sample()], kwargs)
         return empty_list(kind_of(found), found, tried=True)
@@ -124,7 +128,7 @@ def filter(body: Body, x: Any, *, schedule: str = "auto", tile: Any = None, **kw
     >>> ft.filter(lambda v: v > 1, ft.from_list([1, 2, 3])).leaves
     array([2, 3])
     """
-    x = _checked("filter", body, x, schedule)
+    x = _checked("filter", body, x, schedule, tile)
     kept: list[int] = []
     for i in range(len(x)):
         with places.element(i):
@@ -150,7 +154,7 @@ def dilated_map(body: Body, x: Any, dilation: int, *, schedule: str = "auto", ti
     >>> ft.dilated_map(lambda part: ft.scan(lambda s, v: s + v, part), ft.from_list([1, 2, 3, 4, 5]), 2).leaves
     array([1, 2, 4, 6, 9])
     """
-    x = _checked("dilated_map", body, x, schedule)
+    x = _checked("dilated_map", body, x, schedule, tile)
     n, d = len(x), at_least(1, dilation, "the dilation of ft.dilated_map")
     if not n:
         part = zip_up(stack([x.sample()], materialise=False))
@@ -229,7 +233,7 @@ def fold(body: Body, x: Any, *, initializer: Any = None, init: Any = None, sched
     >>> ft.fold(lambda s, v: s * 10 + v, ft.from_list([1, 2, 3]), initializer=4)
     np.int64(4123)
     """
-    return _carried("fold", body, x, (initializer, init), schedule, kwargs)
+    return _carried("fold", body, x, (initializer, init), (schedule, tile), kwargs)
 
 
 @operation
@@ -241,7 +245,7 @@ def foldr(body: Body, x: Any, *, initializer: Any = None, init: Any = None, sche
     >>> ft.foldr(lambda s, v: s * 10 + v, ft.from_list([1, 2, 3]))
     np.int64(321)
     """
-    return _carried("foldr", body, x, (initializer, init), schedule, kwargs, backwards=True)
+    return _carried("foldr", body, x, (initializer, init), (schedule, tile), kwargs, backwards=True)
 
 
 @operation
@@ -257,7 +261,7 @@ def scan(body: Body, x: Any, *, initializer: Any = None, init: Any = None, sched
     >>> ft.scan(lambda s, v: s + v, ft.from_list([1, 2, 3])).leaves
     array([1, 3, 6])
     """
-    return _carried("scan", body, x, (initializer, init), schedule, kwargs, every=True)
+    return _carried("scan", body, x, (initializer, init), (schedule, tile), kwargs, every=True)
 
 
 @operation
@@ -269,7 +273,7 @@ def scanr(body: Body, x: Any, *, initializer: Any = None, init: Any = None, sche
     >>> ft.scanr(lambda s, v: s + v, ft.from_list([1, 2, 3])).leaves
     array([6, 5, 3])
     """
-    return _carried("scanr", body, x, (initializer, init), schedule, kwargs, backwards=True, every=True)
+    return _carried("scanr", body, x, (initializer, init), (schedule, tile), kwargs, backwards=True, every=True)
 
 
 @operation
@@ -285,16 +289,19 @@ def reduce(body: Body, x: Any, *, initializer: Any = None, init: Any = None, sch
     >>> ft.reduce(lambda a, b: a + b, ft.from_list([1, 2, 3]))
     np.int64(6)
     """
-    return _carried("reduce", body, x, (initializer, init), schedule, kwargs)
+    return _carried("reduce", body, x, (initializer, init), (schedule, tile), kwargs)
 
 
 foldl, scanl = fold, scan
 
 
-def _carried(name: str, body: Body, x: Any, given: tuple[Any, Any], schedule: str, kwargs: dict[str, Any], *,
+def _carried(name: str, body: Body, x: Any, given: tuple[Any, Any], plan: tuple[Any, Any], kwargs: dict[str, Any], *,
              backwards: bool = False, every: bool = False) -> Any:  # fmt: skip
-    """All functions with a state: `every`: they give all states; `given`: `initializer=` and `init=`."""
-    x = _checked(name, body, x, schedule)
+    """All functions with a state.
+
+    every: they give all states; given: `initializer=` and `init=`; plan: `schedule=` and `tile=`.
+    """
+    x = _checked(name, body, x, *plan)
     order = range(len(x))[:: -1 if backwards else 1]
     states: list[Any] = []
     if given[0] is not None and given[1] is not None:

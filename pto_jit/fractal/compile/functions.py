@@ -36,6 +36,7 @@ from pto_jit.fractal.compile.lists import (
 )
 from pto_jit.fractal.compile.session import Session, session_of
 from pto_jit.fractal.compile.structure import Structure, listed, put_together, taken_apart
+from pto_jit.fractal.plans import PLANS, TILE_HINT, tile_sizes
 from pto_jit.ir.nodes import Const
 from pto_jit.slotted import mutable
 
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
 
 NONE = object()
-PLANS = ("auto", "sequential", "wavefront", "tasks")
 
 
 @mutable(eq=False)
@@ -51,7 +51,7 @@ class Asked:
     """What a call asks for besides its function and list."""
 
     schedule: str
-    tile: Any
+    tile: tuple[int, ...] | None
     kwargs: dict[str, Any]
 
 
@@ -73,7 +73,11 @@ def asked_of(g: Generator, name: str, fn: Any, kwargs: dict[str, Any]) -> Asked:
             code="PTO-F121",
             hint=f"the schedules are {', '.join(map(repr, PLANS))}",
         )
-    return Asked(schedule, tile, rest)
+    try:
+        sizes = tile_sizes(tile)
+    except ValueError:
+        raise g.error(CompilationError, f"ft.{name}: tile={tile!r:.40}", code="PTO-F127", hint=TILE_HINT) from None
+    return Asked(schedule, sizes, rest)
 
 
 def _initial(g: Generator, name: str, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

@@ -43,7 +43,7 @@ class Layout:
         mapping = {d.symbol: e for d, e in zip(self.dims, at, strict=True)}
         for k in range(first, len(self.dims)):
             position = binary("mod", at[k], number(2)) if k in self.folded else at[k]
-            total = total * _length(self.dims, self.folded, k).replace(mapping) + position
+            total = total * extent(self.dims, self.folded, k).replace(mapping) + position
         return start + total
 
     def is_whole(self, at: tuple[Expr, ...], own: tuple[Expr, ...]) -> bool:
@@ -51,7 +51,8 @@ class Layout:
         return not self.folded and at == own
 
 
-def _length(dims: tuple[Dim, ...], folded: frozenset[int], k: int) -> Expr:
+def extent(dims: tuple[Dim, ...], folded: frozenset[int], k: int) -> Expr:
+    """How many rows dimension k counts for: two planes of a fold, else its length."""
     known = dims[k].length.constant
     return dims[k].length if k not in folded or (known is not None and known <= 2) else number(2)
 
@@ -68,16 +69,16 @@ def _laid_out(writer: Writer, dims: tuple[Dim, ...], folded: frozenset[int]) -> 
     dependent = [
         k
         for k, s in enumerate(symbols)
-        if any(s in _length(dims, folded, j).symbols() for j in range(k + 1, len(dims)))
+        if any(s in extent(dims, folded, j).symbols() for j in range(k + 1, len(dims)))
     ]
     if not dependent:
         rows = number(1)
         for k in range(len(dims)):
-            rows = rows * _length(dims, folded, k)
+            rows = rows * extent(dims, folded, k)
         return Layout(dims, folded, None, None, rows)
     first = dependent[-1] + 1
     if any(
-        k in folded and symbols[k] in _length(dims, folded, j).symbols()
+        k in folded and symbols[k] in extent(dims, folded, j).symbols()
         for k in range(first)
         for j in range(k + 1, len(dims))
     ):
@@ -97,11 +98,11 @@ def _starts(writer: Writer, dims: tuple[Dim, ...], folded: frozenset[int], prefi
 
     def level(k: int, inner: Writer) -> None:
         if k < first:
-            with_loop(inner, dims[k], lambda w: level(k + 1, w), length=_length(dims, folded, k))
+            with_loop(inner, dims[k], lambda w: level(k + 1, w), length=extent(dims, folded, k))
             return
         size = number(1)
         for j in range(first, len(dims)):
-            size = size * _length(dims, folded, j)
+            size = size * extent(dims, folded, j)
         at = prefix.row(tuple(of(d.symbol) for d in dims[:first]))
         row = inner.expr(at)
         start = e.op("getelem", [table, row])[0]

@@ -347,7 +347,10 @@ def views_of(items: Any) -> Iterator[View]:
 
 @mutable(eq=False)
 class Loop:
-    """A dimension of the nest. kind: "parallel" (map), "reduce" or "carry" (fold, scan)."""
+    """A dimension of the nest. kind: "parallel" (map), "reduce" or "carry" (fold, scan).
+
+    tile: what `tile=` of its call says, for it and the loops inside of it.
+    """
 
     symbol: Symbol
     length: Expr
@@ -355,7 +358,7 @@ class Loop:
     loc: Any
     body: list[Any] = field(default_factory=list)
     schedule: str = "auto"
-    tile: Any = None
+    tile: tuple[int, ...] | None = None
 
 
 @mutable(eq=False)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.values import Scalar
-from pto_jit.errors import ScheduleError
+from pto_jit.errors import CompilationError, ScheduleError
 from pto_jit.fractal.compile.batching import NotBatchable
 from pto_jit.fractal.compile.expr import Expr, Known, Writer
 from pto_jit.fractal.compile.hyperplane import NoSchedule
@@ -113,7 +113,15 @@ def distributed(item: Any) -> list[Any]:
             return [item]
         taken |= {id(i) for i in mine}
         found.append(Loop(item.symbol, item.length, item.kind, item.loc, [*mine[::-1], loop], item.schedule, item.tile))
+    if any(map(_carries, found)):  # a plan was asked for these; the other loops run as they are
+        for loop in found:
+            if not _carries(loop):
+                loop.schedule, loop.tile = "auto", None
     return found
+
+
+def _carries(loop: Loop) -> bool:
+    return loop.kind != "parallel" or any(isinstance(i, Loop) and _carries(i) for i in loop.body)
 
 
 def _defined(item: Any) -> set[str]:
@@ -144,7 +152,12 @@ def in_order(session: Session, items: Sequence[Any], later: Sequence[Any], write
 
 def planned(session: Session, loop: Loop, later: Sequence[Any]) -> Callable[[Writer], None] | None:
     """What writes a nest by another plan than in order; None when it runs in order.  Records the decision."""
-    asked = _asked(loop)
+    asked, tiled = _asked(loop)
+    if tiled and asked in ("sequential", "wavefront"):
+        reason = f"`tile=` makes tasks of several cells, which schedule={asked!r} has none of"
+        raise _unavailable(session, asked, reason)
+    if tiled:
+        asked = "tasks"
     if asked == "sequential":
         return decided(session, loop, "sequential", "asked for", None)
     try:
@@ -169,14 +182,15 @@ def planned(session: Session, loop: Loop, later: Sequence[Any]) -> Callable[[Wri
         return in_program_order(session, loop, asked, str(problem), nest)
 
 
-def _asked(loop: Loop) -> str:
-    """The schedule that the outermost call which says one asks for."""
+def _asked(loop: Loop) -> tuple[str, bool]:
+    """The schedule that the outermost call which says one asks for; whether one gives `tile=`."""
+    asked, tiled = "auto", False
     while True:
-        if loop.schedule != "auto":
-            return loop.schedule
+        asked = loop.schedule if asked == "auto" else asked
+        tiled = tiled or loop.tile is not None
         inner = [i for i in loop.body if isinstance(i, Loop)]
         if len(inner) != 1:
-            return "auto"
+            return asked, tiled
         loop = inner[0]
 
 
@@ -224,17 +238,24 @@ def wavefront(
 
 def tasks(session: Session, nest: Nest, escaping: Callable[[Array], bool]) -> Callable[[Writer], None]:
     """The nest as tasks in program order."""
+    from pto_jit.fractal.compile.tiled import Tiled, refused, sizes
+
     g = session.g
     loop = nest.loops[0]
-    if any(item.tile is not None for item in nest.loops):
-        raise NoSchedule("a tile of several cells per task is not there yet: leave `tile=` out")
+    tile = sizes(nest)
     plan = Tasks(g, nest, escaping)
-    if 1 << len(plan.conditions()) > MOST_CASES:
-        raise NoSchedule(f"a cell has {len(plan.conditions())} conditions over indices, each of which doubles its code")
+    text = "one task per cell, in program order"
+    if tile is not None or 1 << len(plan.conditions()) > MOST_CASES:
+        tile = tile or (1,) * len(nest.loops)
+        reason = refused(nest, tile)
+        if reason is not None:
+            raise NoSchedule(reason)
+        plan = Tiled(g, nest, escaping, tile)
+        text = text if max(tile) == 1 else f"one task per tile of {tile} cells, in program order{plan.said()}"
     if g.scope_depth or g.loops:
         raise NoSchedule("tasks are made by the function itself, outside of scopes and loops of its own")
     g.tasks = True
-    decided(session, loop, "tasks", "one task per cell, in program order", nest)
+    decided(session, loop, "tasks", text, nest)
     return plan.write_tasks
 
 
@@ -251,13 +272,17 @@ def smallest_product(e: Emitter, nest: Nest) -> int | None:
 
 def in_program_order(session: Session, loop: Loop, asked: str, reason: str, nest: Nest | None) -> None:
     if asked in ("wavefront", "tasks"):
-        raise session.g.error(
-            ScheduleError,
-            f"schedule={asked!r} cannot be had: {reason}",
-            code="PTO-F150",
-            hint='use schedule="auto", which says in `decisions` what it chose',
-        )
+        raise _unavailable(session, asked, reason)
     return decided(session, loop, "sequential", reason, nest)
+
+
+def _unavailable(session: Session, asked: str, reason: str) -> CompilationError:
+    return session.g.error(
+        ScheduleError,
+        f"schedule={asked!r} cannot be had: {reason}",
+        code="PTO-F150",
+        hint='use schedule="auto", which says in `decisions` what it chose',
+    )
 
 
 def decided(session: Session, loop: Loop, plan: str, reason: str, nest: Nest | None) -> None:

@@ -8,7 +8,7 @@ exactly the rows that it touches.  A fold keeps two planes, which its tasks reus
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pto_jit.codegen.builtins.promote import load_all
@@ -55,7 +55,14 @@ class Tasks(Wavefront):
         for item in self.nest.cell:
             if isinstance(item, WriteLeaf) and id(item.array.root) not in self.states:
                 self.state(item.array.root, writer)
-        conditions = self.conditions()
+        self.loops(writer, self.conditions())
+
+    def kept(self, root: Array) -> frozenset[int]:
+        """The folds whose state has two planes, which its tasks use in turn."""
+        return frozenset(root.folded)
+
+    def loops(self, writer: Writer, conditions: list[Condition]) -> None:
+        """The loops on the host around the tasks."""
 
         def level(w: Writer, k: int) -> None:
             if k == len(self.nest.loops):
@@ -68,7 +75,7 @@ class Tasks(Wavefront):
 
     def state(self, root: Array, writer: Writer) -> None:
         """Memory for what cells read of each other, and for what is read behind the nest (the same without folds)."""
-        layout = laid_out(writer, root.dims, frozenset(root.folded))
+        layout = laid_out(writer, root.dims, self.kept(root))
         if self.escaping(root):
             self.behind(root, writer)
             if not root.folded or not self.nest.distances[id(root)]:
@@ -119,7 +126,7 @@ class Tasks(Wavefront):
         bodies: list[Callable[[], None]] = []
         for item in self.nest.cell:
             if isinstance(item, ReadLeaf):
-                bodies.append(self.loaded(item, _decided(item.read, known), writer))
+                bodies.append(self.loaded(item, decided(item.read, known), writer))
             elif isinstance(item, Compute):
                 var = writer.expr(item.expr)
                 bodies.append(lambda item=item, var=var: self.plain.assign(item.var, var))
@@ -187,7 +194,11 @@ def _conditions(read: Read) -> list[Condition]:
     return [read.condition, *_conditions(read.then), *_conditions(read.otherwise)]
 
 
-def _decided(read: Read, known: dict[Condition, bool]) -> Read:
-    while isinstance(read, Choose):
-        read = read.then if known[read.condition] else read.otherwise
-    return read
+def decided(read: Read, known: Mapping[Condition, bool]) -> Read:
+    """What is read where the conditions in `known` are decided."""
+    if not isinstance(read, Choose):
+        return read
+    outcome = known.get(read.condition)
+    if outcome is None:
+        return Choose(read.condition, decided(read.then, known), decided(read.otherwise, known))
+    return decided(read.then if outcome else read.otherwise, known)

@@ -141,15 +141,20 @@ def nest(rng: np.random.Generator, depth: int, fuel: int, asked: dict[str, Any] 
     return (lambda x, ws, w: program(arrange(x), ws, w)), depth_out, f"{kind}({said}, {name})"
 
 
-def random_program(seed: int, plan: str) -> tuple[Callable[..., Any], str, tuple[Any, ...]]:
-    """A program that asks for a plan, its description, and its arguments: a list, a list of weights, a weight."""
+def random_program(seed: int, plan: str, *, tiled: bool = False) -> tuple[Callable[..., Any], str, tuple[Any, ...]]:
+    """A program that asks for a plan, its description, and its arguments: a list, a list of weights, a weight.
+
+    tiled: it asks for several cells per task, too.
+    """
     rng = np.random.default_rng(seed)
     depth, fuel, batch = int(rng.integers(1, 4)), int(rng.integers(0, 3)), bool(rng.integers(2))
     x = fractal(lists(np.random.default_rng((seed, 1)), depth + batch, LEAF, most=3), depth + batch, LEAF)
     draw = np.random.default_rng((seed, 2))
     ws = ft.from_flat(draw.integers(0, 3, (draw.integers(0, 4), 2, 2)).astype(np.float32))
     w = draw.integers(0, 3, (2, 2)).astype(np.float32)
-    asked = {"schedule": plan}
+    sizes = [int(n) for n in np.random.default_rng((seed, 3)).integers(1, 4, 3)]
+    tile = ((1,) if batch else ()) + tuple(sizes[: 1 + sizes[0] % 2])
+    asked = {"schedule": plan, "tile": tile if tiled else None}
     program, _, said = nest(rng, depth, fuel, {} if batch else asked)
     if not batch:
         return program, said, (x, ws, w)

@@ -160,7 +160,9 @@ def stacked(plan: str) -> Callable[..., Any]:
     return lambda x, w: ft.map(lambda xs: ft.fold(layer, w, initializer=xs), x, schedule=plan)
 
 
-def grid(plan: str) -> Callable[..., Any]:
+def grid(plan: str, tile: Any = None) -> Callable[..., Any]:
+    """Layers of a grid: the loops are (pair, layer, target, source)."""
+
     def step(state: Any, cur: Any, w: Any) -> Any:
         above, (x, y) = cur
         return pl.tanh(above @ w + x), pl.tanh(state[1] @ w + y + above)
@@ -175,7 +177,7 @@ def grid(plan: str) -> Callable[..., Any]:
     def pair(st: Any, w: Any) -> Any:
         return ft.zip(*ft.fold(layer, w, initializer=ft.zip(*ft.product(*st))))
 
-    return lambda a, b, w: ft.map(pair, ft.zip(a, b), w=w, schedule=plan)
+    return lambda a, b, w: ft.map(pair, ft.zip(a, b), w=w, schedule=plan, tile=tile)
 
 
 GRID_OF_TASKS = pto.jit(grid("tasks"))
@@ -303,7 +305,7 @@ def test_checks_do_not_stand_in_the_way_of_a_wavefront() -> None:
     [
         (lambda x: ft.scan(lambda s, e: (s, s), x, initializer=ft.zeros(1, H)), "F124"),
         (lambda x: ft.scan(lambda s, e: e[:, :2], x, initializer=ft.zeros(1, H)), "F124"),
-        (lambda x: ft.map(3, x), "F120"),
+        (lambda x: ft.map(3, x), "F120"),  # type: ignore[arg-type]
         (lambda x: ft.filter(lambda e: e[0, 0] > 0, x), "F106"),
         (lambda x: ft.map(lambda e: "text", x), "F102"),
         (lambda x: ft.zip(x, x), "F111"),

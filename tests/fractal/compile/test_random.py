@@ -90,14 +90,15 @@ def check_seed(seed: int) -> set[str]:
     except PtoError:  # an empty list whose type a trial does not find out
         return set()
     taken: set[str] = set()
-    for plan in ("auto", "sequential", "wavefront", "tasks"):
-        program, said, given = programs.random_program(seed, plan)
+    for plan in ("auto", "sequential", "wavefront", "tasks", "tiles"):
+        tiled = plan == "tiles"
+        program, said, given = programs.random_program(seed, "tasks" if tiled else plan, tiled=tiled)
         try:
             found, plans = interpreted(pto.jit(program), given)
         except ScheduleError:
-            assert plan in ("wavefront", "tasks"), f"seed {seed}, {plan}: {said}"
+            assert plan in ("wavefront", "tasks", "tiles"), f"seed {seed}, {plan}: {said}"
             continue
-        taken |= plans
+        taken |= {plan} if tiled else plans
         for f, w in zip(found, want, strict=True):
             np.testing.assert_array_equal(f, w, err_msg=f"seed {seed}, {plan}: {said}")
     return taken
@@ -106,7 +107,7 @@ def check_seed(seed: int) -> set[str]:
 def test_random_nests_in_all_plans() -> None:
     count = share(12)
     taken = set().union(*(check_seed(seed) for seed in range(count)))
-    assert {"sequential", "wavefront", "tasks"} <= taken or count < 12
+    assert taken >= {"sequential", "wavefront", "tasks", "tiles"} or count < 12
 
 
 def test_plans_agree_in_machine_code() -> None:
