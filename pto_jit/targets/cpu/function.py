@@ -13,7 +13,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from pto_jit.dtypes import i64
+from pto_jit.dtypes import bool_, i64
 from pto_jit.errors import Loc, TargetError
 from pto_jit.ir.nodes import (
     Block,
@@ -136,6 +136,7 @@ class FunctionWriter(Frame):
             case Op():
                 self.op(stmt)
             case Fuse():
+                self.module.tiles = True
                 from pto_jit.targets.cpu.groups import write_group
 
                 with self.passing_results():
@@ -246,13 +247,29 @@ class FunctionWriter(Frame):
                 return
         self.sequential(stmt, self.index(stmt.start), self.index(stmt.stop), self.index(stmt.step))
 
+    def _note_scalar(self, loop: For) -> None:
+        """Tell the module of a loop that works on elements, and on nothing else."""
+        types: set[Any] = set()
+        elements = False
+        for stmt in statements(loop.body):
+            if isinstance(stmt, (Call, Fuse)):
+                return
+            if isinstance(stmt, Op):
+                operands = (*stmt.args, *stmt.results)
+                if any(isinstance(v.type, TileType) for v in operands) and stmt.op != "extract":
+                    return
+                elements = elements or stmt.op in _ELEMENTS
+                types.update(v.type.dtype for v in operands)
+        if elements:
+            noted = self.module.index_loops if types <= {i64, bool_} else self.module.loops
+            noted.add(self.code.function.name)
+
     def sequential(
         self, stmt: For, start: Index, stop: Index, step: Index, begin: Callable[[Value], None] | None = None
     ) -> None:
         """The iterations in order, in this frame; `begin` writes what each starts with."""
         code = self.code
-        if any(isinstance(s, Op) and s.op in _ELEMENTS for s in statements(stmt.body)):
-            self.module.loops.add(code.function.name)
+        self._note_scalar(stmt)
         body, again, after = code.block("for"), code.block("next"), code.block("endfor")
         if isinstance(step, int):
             if step == 0:

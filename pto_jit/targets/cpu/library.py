@@ -9,10 +9,11 @@ from llvmlite import ir
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Module
 from pto_jit.slotted import frozen
-from pto_jit.targets.cpu.loading import LLVM_LOCK, Tasks, host, optimise
+from pto_jit.targets.cpu.loading import LLVM_LOCK, Tasks, host
 from pto_jit.targets.cpu.matmul.blocking import host_caches
 from pto_jit.targets.cpu.matmul.library import Processor, compile_object
 from pto_jit.targets.cpu.matmul.shape import Combo
+from pto_jit.targets.cpu.optimising import optimised
 from pto_jit.targets.cpu.writing import write_module
 
 
@@ -35,10 +36,8 @@ def compile_objects(
         if isinstance(variable, ir.GlobalVariable):  # names that only a loader in this process looks for
             variable.linkage = "internal"
     with LLVM_LOCK:
-        ref = llvm.parse_assembly(writer.text())
         machine = _machine()
-        optimise(ref, machine, bool(writer.loops))
-        files = {f"{module.name}.o": machine.emit_object(ref)}
+        files = {f"{module.name}.o": machine.emit_object(optimised(writer.text(), machine))}
     declared = (f.name for f in writer.llvm.functions if f.is_declaration)
     products = {n.removesuffix("_mt") for n in declared if n.startswith("pto_mm_")}
     for product in sorted(products):

@@ -133,10 +133,11 @@ class CpuProgram:
     def assembly(self) -> str:
         """The machine code as text."""
         if self._assembly is None:
+            from pto_jit.targets.cpu.optimising import optimised
+
             with LLVM_LOCK:
-                module = llvm.parse_assembly(self.llvm_ir)
-                optimise(module, target_machine(2), loops=" ;loops" in self.llvm_ir)
-                self._assembly = target_machine(2).emit_assembly(module)
+                machine = target_machine(2)
+                self._assembly = machine.emit_assembly(optimised(self.llvm_ir, machine))
         return self._assembly
 
     def task_site(self, kind: int) -> TaskSite | None:
@@ -224,26 +225,6 @@ def target_machine(level: int) -> llvm.TargetMachine:
 
 
 # -- code --------------------------------------------------------------------------------------------------------------
-
-
-def optimise(ref: llvm.ModuleRef, machine: llvm.TargetMachine, loops: bool) -> None:
-    """Scalar loops get LLVM's whole O3; functions of our own vectors only what cleans them up."""
-    options = llvm.create_pipeline_tuning_options(speed_level=3 if loops else 1)
-    options.loop_vectorization = loops
-    # The vectoriser of straight code gains nothing here, and an assertion in it (stores whose distance is at a limit of
-    # the 64-bit integers; LLVM 22 with assertions, as llvmlite has it) ends the process.
-    options.slp_vectorization = False
-    options.loop_unrolling = loops
-    options.loop_interleaving = loops
-    builder = llvm.create_pass_builder(machine, options)
-    if loops:
-        builder.getModulePassManager().run(ref, builder)
-        return
-    passes = llvm.create_new_module_pass_manager()
-    passes.add_sroa_pass()
-    passes.add_instruction_combine_pass()
-    passes.add_simplify_cfg_pass()
-    passes.run(ref, builder)
 
 
 def _symbols(used: Sequence[str], given: Mapping[str, int] | None, object_cache: Any) -> dict[str, int]:

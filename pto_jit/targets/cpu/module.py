@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import re
-
 from llvmlite import ir
 
 from pto_jit.errors import NOWHERE, BoundsError, KernelAssertionError, LaunchError, Loc
 from pto_jit.slotted import field, frozen, mutable
 from pto_jit.targets.cpu.code import I8, I64, PTR, VOID, Code, number
 from pto_jit.targets.cpu.loading import Host, PrintSite, TaskSite
+from pto_jit.targets.cpu.optimising import with_scalar_loops
 from pto_jit.targets.cpu.vector import TargetModule
 
 ErrorClass = type[LaunchError]
@@ -38,6 +37,10 @@ class ModuleWriter:
     task_sites: list[TaskSite] = field(default_factory=list)
     loops: set[str] = field(default_factory=set)
     """Names of functions that contain scalar loops, worth the optimiser's loop passes."""
+    index_loops: set[str] = field(default_factory=set)
+    """Names of functions with loops over i64 alone: beside tiles, these are tables of where something lies."""
+    tiles: bool = False
+    """Whether a function works on tiles."""
     _known: dict[tuple[ErrorClass, str, Loc], int] = field(default_factory=dict)
 
     def site(self, error: ErrorClass, message: str, loc: Loc) -> int:
@@ -53,14 +56,8 @@ class ModuleWriter:
         return len(self.print_sites) - 1
 
     def text(self) -> str:
-        """The module as text, in which LLVM vectorises scalar loops only.
-
-        Other functions hold vectors of our own and their remainders, in which its vectoriser finds nothing to do, and
-        now and then aborts the process: LLVM 22 with assertions, as llvmlite has it, on "VPlan cost model and legacy
-        cost model disagreed".
-        """
-        text = str(self.llvm)
-        return text if not self.loops else f"{_scalar_loops_apart(text, self.loops)}; ;loops\n"
+        """The module as text, with the names of functions with scalar loops."""
+        return with_scalar_loops(str(self.llvm), sorted(self.loops if self.tiles else self.loops | self.index_loops))
 
     def unique(self, name: str) -> str:
         return self.llvm.get_unique_name(name)
@@ -126,28 +123,3 @@ class ModuleWriter:
 
 
 __all__ = ["I8", "BoundsError", "Host", "KernelAssertionError", "LaunchError", "ModuleWriter", "PrintSite", "Site"]
-
-
-_DEFINED, _LABEL, _TARGET, _NODE = (
-    re.compile(p) for p in (r'.*?@"?([^"(]+)"?\(', r'"?([^"\s;]+)"?:', r'label %"?([^",]+)"?', r"!(\d+) = ")
-)
-
-
-def _scalar_loops_apart(text: str, scalar: set[str]) -> str:
-    """Mark the loops of all functions but `scalar` as not to be vectorised, at their branches back."""
-    lines = text.split("\n")
-    off = free = 1 + max((int(m[1]) for m in map(_NODE.match, lines) if m), default=-1)
-    name, above = "", set[str]()
-    for k, line in enumerate(lines):
-        if line.startswith("define"):
-            found = _DEFINED.match(line)
-            assert found is not None
-            name, above = found[1], set[str]()
-        elif label := _LABEL.match(line):
-            above.add(label[1])
-        elif line.startswith("  br ") and name not in scalar and not above.isdisjoint(_TARGET.findall(line)):
-            free += 1
-            lines[k] = f"{line}, !llvm.loop !{free}"
-    lines.append(f'!{off} = !{{!"llvm.loop.vectorize.enable", i1 false}}')
-    lines += [f"!{k} = distinct !{{!{k}, !{off}}}" for k in range(off + 1, free + 1)]
-    return "\n".join([*lines, ""])

@@ -11,7 +11,8 @@ import llvmlite.binding as llvm
 
 from pto_jit.config import config
 from pto_jit.ir.nodes import Module
-from pto_jit.targets.cpu.loading import LLVM_LOCK, CpuProgram, Tasks, host, load_object, optimise, target_machine
+from pto_jit.targets.cpu.loading import LLVM_LOCK, CpuProgram, Tasks, host, load_object, target_machine
+from pto_jit.targets.cpu.optimising import optimised
 from pto_jit.targets.cpu.writing import write_module, written_tensors
 
 
@@ -32,13 +33,11 @@ def compile_module(
     text = writer.text()
     printed = time.perf_counter()
     with LLVM_LOCK:
-        ref = llvm.parse_assembly(text)
         if debug:
-            ref.verify()
-        parsed = time.perf_counter()
+            llvm.parse_assembly(text).verify()
         machine = target_machine(2)
-        optimise(ref, machine, bool(writer.loops))
-        optimised = time.perf_counter()
+        ref = optimised(text, machine)
+        done = time.perf_counter()
         data = machine.emit_object(ref)
         emitted = time.perf_counter()
     used = tuple(sorted(g.name for g in writer.llvm.functions if g.is_declaration and not g.name.startswith("llvm.")))
@@ -54,7 +53,7 @@ def compile_module(
     program.llvm_ir = text
     program.task_sites = tuple(writer.task_sites)
     program.timings = {
-        "write": written - start, "print": printed - written, "parse": parsed - printed,
-        "optimise": optimised - parsed, "emit": emitted - optimised, "load": time.perf_counter() - emitted,
+        "write": written - start, "print": printed - written, "optimise": done - printed,
+        "emit": emitted - done, "load": time.perf_counter() - emitted,
     }  # fmt: skip
     return program

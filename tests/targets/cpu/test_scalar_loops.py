@@ -6,9 +6,12 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
+from pto_jit.targets.cpu.loading import LLVM_LOCK, host, target_machine
+from pto_jit.targets.cpu.optimising import optimised, with_scalar_loops
 
 
 @pto.jit(cache=False)
@@ -20,18 +23,81 @@ def both(x: pl.Tensor, y: pl.Tensor, z: pl.Tensor):
             z[i] = x[i] * 2.0 + 1.0
 
 
-def test_loops_of_vectors_are_marked_and_scalar_ones_are_not() -> None:
+@pto.jit(cache=False)
+def offsets(lengths: pl.Tensor, starts: pl.Tensor, x: pl.Tensor, y: pl.Tensor):
+    with pl.incore():
+        total = 0
+        for i in range(lengths.shape[0]):
+            starts[i] = total
+            total = total + lengths[i]
+    with pl.incore():
+        pl.store(pl.exp(pl.load(x)), [0], y)
+
+
+def _scalar(text: str) -> list[str]:
+    (line,) = re.findall(r"^;scalar loops: (.*)$", text, flags=re.M) or [""]
+    return line.split()
+
+
+def test_loops_of_vectors_are_not_for_the_vectoriser_and_scalar_ones_are() -> None:
     x = np.linspace(-1, 1, 1000, dtype=np.float32)
     y, z = np.empty_like(x), np.empty_like(x)
     both(x, y, z)
     np.testing.assert_allclose(y, np.exp(x), rtol=1e-6)
     np.testing.assert_array_equal(z, x * 2 + 1)
-    text = both.compile(x, y, z).ir("llvm")
-    marked = {
-        re.search(r'@"?([^"(]+)', body)[1]  # type: ignore[index]
-        for body in re.split(r"^define", text, flags=re.M)[1:]
-        if "!llvm.loop" in body
-    }
-    scalar = re.search(r"define[^\n]*@\"?(both_incore_1[^\"(]*)", text)
-    assert scalar is not None and scalar[1] not in marked
-    assert any(name.startswith("both_incore_0") for name in marked)
+    assert _scalar(both.compile(x, y, z).ir("llvm")) == ["both_incore_1"]
+
+
+def test_index_arithmetic_beside_tiles_is_not_for_the_vectoriser() -> None:
+    lengths = np.arange(5)
+    starts = np.empty(5, np.int64)
+    x = np.ones(7, np.float32)
+    y = np.empty_like(x)
+    offsets(lengths, starts, x, y)
+    np.testing.assert_array_equal(starts, [0, 0, 1, 3, 6])
+    assert _scalar(offsets.compile(lengths, starts, x, y).ir("llvm")) == []
+
+
+_MODULE = """
+define internal i32 @"sum"(ptr %"x", i64 %"n") nounwind
+{
+entry:
+  br label %"loop"
+loop:
+  %"i" = phi i64 [0, %"entry"], [%"next", %"loop"]
+  %"s" = phi i32 [0, %"entry"], [%"t", %"loop"]
+  %"p" = getelementptr i32, ptr %"x", i64 %"i"
+  %"v" = load i32, ptr %"p"
+  %"t" = add i32 %"s", %"v"
+  %"next" = add nsw i64 %"i", 1
+  %"more" = icmp slt i64 %"next", %"n"
+  br i1 %"more", label %"loop", label %"end"
+end:
+  ret i32 %"t"
+}
+
+@"seven" = internal constant i32 7
+
+define i32 @"entry"(ptr %"x", i64 %"n") nounwind
+{
+entry:
+  %"a" = call i32 @"sum"(ptr %"x", i64 %"n")
+  %"k" = load i32, ptr @"seven"
+LINES  %"b" = add i32 %"a", %"k"
+  ret i32 %"b"
+}
+"""
+
+
+@pytest.mark.parametrize("lines", [0, 1000])
+def test_scalar_loops_are_optimised_apart_when_the_rest_is_large(lines: int) -> None:
+    host()
+    machine = target_machine(2)
+    text = _MODULE.replace("LINES", '  store volatile i32 0, ptr %"x"\n' * lines)
+    with LLVM_LOCK:
+        ref = optimised(with_scalar_loops(text, ["sum"]), machine)
+        ref.verify()
+        whole = str(ref)
+    assert "x i32>" in whole  # vectors
+    assert ("define internal i32 @sum" in whole) == (lines > 0), "else it is inlined"
+    assert "hidden" not in whole

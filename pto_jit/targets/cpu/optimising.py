@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: MIT
+"""LLVM's optimiser, as much of it as each function of a module is worth.
+
+What this target writes are mostly loops over vectors of its own, for which the passes that clean up are enough.  Scalar
+loops get the whole of O3, whose time grows with the module: when most of a module is something else, its scalar loops
+are optimised in a module of their own and linked in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import llvmlite.binding as llvm
+
+_HEADING = ";scalar loops: "
+_FUNCTION = re.compile(r"^define [^\n]*\n\{\n.*?^\}\n", re.M | re.S)
+_NAME, _LABEL, _TARGET, _NODE = (
+    re.compile(p) for p in (r'.*?@"?([^"(]+)"?\(', r'"?([^"\s;]+)"?:', r'label %"?([^",]+)"?', r"!(\d+) = ")
+)
+_EXPORTED = re.compile(r"^@[^\n=]* = (?!internal|private)", re.M)
+_LINES = 300  # of functions without scalar loops, from which on these are worth a module of their own
+
+
+def with_scalar_loops(text: str, names: Sequence[str]) -> str:
+    """A module as text that says which of its functions have scalar loops."""
+    return f"{text}\n{_HEADING}{' '.join(sorted(names))}\n" if names else text
+
+
+def optimised(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
+    """A module made by `with_scalar_loops`, parsed and optimised.  The caller holds `LLVM_LOCK`."""
+    text, _, names = text.partition(_HEADING)
+    scalar = set(names.split())
+    if not scalar:
+        ref = llvm.parse_assembly(text)
+        _clean(ref, machine)
+        return ref
+    functions = {_name(body): body for body in _FUNCTION.findall(text)}
+    others = [name for name in functions if name not in scalar]
+    if "!dbg" in text or _EXPORTED.search(text) or sum(functions[n].count("\n") for n in others) < _LINES:
+        ref = llvm.parse_assembly(_scalar_loops_apart(text, scalar))
+        _whole(ref, machine)
+        return ref
+    around = _FUNCTION.sub("", text)
+    ref = llvm.parse_assembly(_part(around, functions, others))
+    _clean(ref, machine)
+    loops = llvm.parse_assembly(_part(around, functions, [name for name in functions if name in scalar]))
+    _whole(loops, machine)
+    ref.link_in(loops)
+    for name, body in functions.items():
+        if body.startswith("define internal"):
+            ref.get_function(name).linkage = "internal"
+    return ref
+
+
+def _name(body: str) -> str:
+    found = _NAME.match(body)
+    assert found is not None
+    return found[1]
+
+
+def _part(around: str, functions: dict[str, str], mine: Sequence[str]) -> str:
+    """The module with the functions `mine` and declarations of the others, all to be found by a linker."""
+    texts = [around]
+    for name, body in functions.items():
+        if name in mine:
+            texts.append(body.replace("define internal", "define hidden", 1))
+        else:
+            first = body[: body.index("\n")]
+            texts.append(re.sub("^define (internal )?", "declare ", first) + "\n")
+    return "\n".join(texts)
+
+
+def _options(level: int, loops: bool) -> llvm.PipelineTuningOptions:
+    options = llvm.create_pipeline_tuning_options(speed_level=level)
+    options.loop_vectorization = options.loop_unrolling = options.loop_interleaving = loops
+    # The vectoriser of straight code gains nothing here, and an assertion in it (stores whose distance is at a limit of
+    # the 64-bit integers; LLVM 22 with assertions, as llvmlite has it) ends the process.
+    options.slp_vectorization = False
+    return options
+
+
+def _whole(ref: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
+    builder = llvm.create_pass_builder(machine, _options(3, True))
+    builder.getModulePassManager().run(ref, builder)
+
+
+def _clean(ref: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
+    builder = llvm.create_pass_builder(machine, _options(1, False))
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    passes.run(ref, builder)
+
+
+def _scalar_loops_apart(text: str, scalar: set[str]) -> str:
+    """Mark the loops of all functions but `scalar` as not to be vectorised, at their branches back.
+
+    The others hold vectors of our own and their remainders, in which LLVM's vectoriser finds nothing to do, and now and
+    then aborts the process: LLVM 22 with assertions, as llvmlite has it, on "VPlan cost model and legacy cost model
+    disagreed".
+    """
+    lines = text.split("\n")
+    off = free = 1 + max((int(m[1]) for m in map(_NODE.match, lines) if m), default=-1)
+    name, above = "", set[str]()
+    for k, line in enumerate(lines):
+        if line.startswith("define"):
+            name, above = _name(line), set[str]()
+        elif label := _LABEL.match(line):
+            above.add(label[1])
+        elif line.startswith("  br ") and name not in scalar and not above.isdisjoint(_TARGET.findall(line)):
+            free += 1
+            lines[k] = f"{line}, !llvm.loop !{free}"
+    lines.append(f'!{off} = !{{!"llvm.loop.vectorize.enable", i1 false}}')
+    lines += [f"!{k} = distinct !{{!{k}, !{off}}}" for k in range(off + 1, free + 1)]
+    return "\n".join([*lines, ""])
