@@ -86,20 +86,30 @@ class _Search:
         rows, equal = tight
         if equal:
             return self.solve(equal, rows)
-        if not rows:
-            return {}
-        self._spend(len(rows))
-        lowers: dict[int, list[Row]] = {}
-        uppers: dict[int, list[Row]] = {}
-        for row in rows:
-            for v, k in row[0].items():
-                (lowers if k > 0 else uppers).setdefault(v, []).append(row)
-        for v in {*lowers, *uppers}:
-            if v not in lowers or v not in uppers:  # free on one side: rows with it can always be met
-                rest = self.project([r for r in rows if v not in r[0]])
-                if rest is not None:
-                    rest[v] = _pick(v, lowers.get(v, []), uppers.get(v, []), rest)
-                return rest
+        loose: list[tuple[int, list[Row], list[Row]]] = []  # free on one side: rows with them can always be met
+        while True:
+            if rows:
+                self._spend(len(rows))
+            lowers: dict[int, list[Row]] = {}
+            uppers: dict[int, list[Row]] = {}
+            for row in rows:
+                for v, k in row[0].items():
+                    (lowers if k > 0 else uppers).setdefault(v, []).append(row)
+            free = next((v for v in {*lowers, *uppers} if v not in lowers or v not in uppers), None)
+            if free is None:
+                break
+            loose.append((free, lowers.get(free, []), uppers.get(free, [])))
+            rows = [r for r in rows if free not in r[0]]
+        rest = self._bounded(rows, lowers, uppers) if rows else {}
+        if rest is not None:
+            for v, below, above in reversed(loose):
+                rest[v] = _pick(v, below, above, rest)
+        return rest
+
+    def _bounded(
+        self, rows: list[Row], lowers: dict[int, list[Row]], uppers: dict[int, list[Row]]
+    ) -> dict[int, int] | None:
+        """A solution of tight inequalities that bound every variable on both sides."""
         best, cost = -1, (True, 1 << 60)
         for v, below in lowers.items():
             above = uppers[v]
