@@ -66,7 +66,7 @@ class CompiledModule:
         return self[self._module.entry]
 
     def __getitem__(self, name: str) -> CompiledFunction:
-        found = self._functions.get(name)
+        found = self._functions.get(name) if isinstance(name, str) else None
         if found is None:
             if name not in self.functions:
                 raise KeyError(f"the module `{self._module.name}` has no function `{name}`{self._similar(name)}")
@@ -93,7 +93,7 @@ class CompiledModule:
         return self[name]
 
     def _similar(self, name: str) -> str:
-        found = get_close_matches(name, self.functions, n=1)
+        found = get_close_matches(str(name), self.functions, n=1)
         return f"; did you mean `{found[0]}`?" if found else f"; its functions are {', '.join(self.functions)}"
 
     def __iter__(self) -> Iterator[str]:

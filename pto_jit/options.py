@@ -44,7 +44,7 @@ class Options:
                 f"help: {similar(unknown[0], OPTION_NAMES)}the options are {', '.join(OPTION_NAMES)}"
             )
         chosen = replace(self, **given) if given else self
-        if chosen.target not in TARGETS:
+        if not isinstance(chosen.target, str) or chosen.target not in TARGETS:
             raise TargetError(
                 f"PTO-X001: unknown target {chosen.target!r}\nhelp: this version compiles for {', '.join(TARGETS)}"
             )

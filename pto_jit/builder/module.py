@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from pto_jit.errors import CompilationError, Loc
+from pto_jit.errors import CompilationError, Loc, TypeMismatchError
 from pto_jit.ir.instances import Instances
 from pto_jit.ir.nodes import Func, Module
 from pto_jit.ir.splice import reachable
@@ -36,6 +36,8 @@ class PTOModule:
     @classmethod
     def of(cls, module: Module) -> PTOModule:
         """The module for a program of loop IR."""
+        if not isinstance(module, Module):
+            raise TypeError(f"a program of loop IR is wanted, not {module!r}")
         made = cls(module.name)
         made._funcs = {func.name: func for func in module.funcs}
         made._entry = module.entry
@@ -90,6 +92,8 @@ class PTOModule:
         from pto_jit.builder.python import incore_function
 
         loc = user_place()
+        if name is not None and (not isinstance(name, str) or not name):
+            raise TypeMismatchError(f"{name!r} is no name of a function", loc, code="PTO-T210", hint="give a name")
         func = incore_function(fn, types, named, name, loc)
         if func.name in self:
             raise CompilationError(f"the module already has a function `{func.name}`", loc, code="PTO-P039",
@@ -98,6 +102,9 @@ class PTOModule:
 
     def add(self, func: Func, others: Sequence[Func]) -> BuiltFunction:
         """Add a function of loop IR, and `others` that it calls; CompilationError at its place when it is wrong."""
+        for given in (func, *others):
+            if not isinstance(given, Func):
+                raise TypeError(f"a function of loop IR is wanted, not {given!r}")
         funcs = {**self._funcs, **{f.name: f for f in (*others, func)}}
         check(Module(self.name, tuple(funcs.values()), func.name), infer)
         self._funcs = funcs
@@ -134,9 +141,13 @@ class PTOModule:
         from pto_jit.modules import CompiledModule
 
         key = (target, *sorted(options.items()))
-        if key not in self._compiled:
-            self._compiled[key] = CompiledModule(self.ir, target, options)
-        return self._compiled[key]
+        try:
+            found = self._compiled.get(key)
+        except TypeError:  # what cannot be hashed is no option's value, which the next line says
+            found = None
+        if found is None:
+            found = self._compiled[key] = CompiledModule(self.ir, target, options)
+        return found
 
     def __str__(self) -> str:
         return self.to_pto()

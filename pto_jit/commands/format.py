@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     from pto_jit.assembly import load_pto, parse_pto
     from pto_jit.ir.layout import lay_out
+    from pto_jit.runtime.files import write_text
 
     status = 0
     for path in map(Path, given.files):
@@ -39,7 +40,7 @@ def run(given: argparse.Namespace) -> int:
                 status = 1
         elif given.write:
             if after != before:
-                path.write_text(after, encoding="utf-8")
+                write_text(path, after)
                 show(f"{path}: changed")
         else:
             show_program(after)

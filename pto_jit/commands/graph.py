@@ -15,11 +15,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     from pto_jit.runtime.drawing import render, to_dot
     from pto_jit.runtime.dump import load_dump
+    from pto_jit.runtime.files import write_text
 
     out = Path(given.out)
     dump = load_dump(given.dump)
     if out.suffix == ".dot":
-        out.write_text(to_dot(dump), "utf-8")
+        write_text(out, to_dot(dump))
         return 0
     try:
         render(dump, out)

@@ -8,6 +8,7 @@ the first given tensor that fits. Results are printed.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from pto_jit.commands.output import show
 from pto_jit.errors import ArgumentError
 from pto_jit.ir.nodes import Func, Var
 from pto_jit.ir.types import ScalarType, TensorType
+from pto_jit.runtime.files import written
 
 _NAME_AND_VALUE = re.compile(r"([^=]+)=(.*)", re.DOTALL)
 _EXTENTS = re.compile(r"\d+(x\d+)*", re.ASCII)
@@ -55,15 +57,32 @@ def run(given: argparse.Namespace) -> int:
         )
     func = module[name].func
     values = _values(func, given.arguments, [name for name, _ in given.save])
+    targets = _targets(func, given.save)
     function = module.compile(given.target, debug=given.debug)[name]
     call = function.interpret if given.interpret else function
     result = call(*values.values())
-    for tensor, path in given.save:
-        np.save(path, values[tensor])
+    for path, tensor in targets.items():
+        with written(path) as file:
+            np.save(file, values[tensor])
     if result is not None:
         for value in result if isinstance(result, tuple) else (result,):
             show(str(value))
     return 0
+
+
+def _targets(func: Func, saved: list[tuple[str, str]]) -> dict[Path, str]:
+    """Which tensor each file gets; files that cannot be written are found before anything runs.
+
+    As `numpy.save` does, names get the suffix .npy when they have none.
+    """
+    found: dict[Path, str] = {}
+    for name, text in saved:
+        path = Path(text if text.endswith(".npy") else f"{text}.npy")
+        if not text or text.endswith(("/", os.sep)) or path.is_dir() or not path.absolute().parent.is_dir():
+            raise _error(func, f"`{name}` cannot be saved as {text!r}", "give a file in a directory that exists")
+        if found.setdefault(path, name) != name:
+            raise _error(func, f"{path} would hold `{found[path]}` and `{name}`", "give each a file of its own")
+    return found
 
 
 def _values(func: Func, arguments: list[tuple[str, str]], saved: list[str]) -> dict[str, Any]:
@@ -94,7 +113,11 @@ def _value(func: Func, param: Var, text: str) -> Any:
     kind = param.type
     if isinstance(kind, TensorType):
         if _EXTENTS.fullmatch(text):
-            return np.zeros([int(extent) for extent in text.split("x")], kind.dtype.numpy)
+            try:
+                return np.zeros([int(extent) for extent in text.split("x")], kind.dtype.numpy)
+            except (ValueError, MemoryError) as error:
+                message = f"`{param.name}`: {text[:80]} is too large ({error})"
+                raise _error(func, message, "give extents that fit") from None
         return _array(func, param, kind, Path(text))
     assert isinstance(kind, ScalarType)
     if kind.dtype.kind == "b" and text.lower() in ("true", "false"):

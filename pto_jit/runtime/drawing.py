@@ -13,6 +13,7 @@ from pathlib import Path
 from pto_jit.errors import ToolchainError
 
 from .dump import Dump
+from .files import written
 from .layout import rows_of
 
 FORMATS = ("pdf", "svg", "png")
@@ -136,7 +137,7 @@ def render(dump: Dump, path: str | Path) -> None:
     """Write the drawing as .pdf, .svg or .png.
 
     Raises ValueError for another suffix; ToolchainError without Graphviz (PTO-X140), or with what it said when it
-    failed (PTO-X141).
+    failed (PTO-X141); OSError when the file cannot be written.
     """
     path = Path(path)
     kind = path.suffix.lower().removeprefix(".")
@@ -148,9 +149,9 @@ def render(dump: Dump, path: str | Path) -> None:
             "PTO-X140: drawing a task graph needs Graphviz, and `dot` is not on the PATH\n"
             "help: install the system package `graphviz`, or take the text of `to_dot()` elsewhere"
         )
-    done = subprocess.run(
-        [program, f"-T{kind}", "-o", str(path)], input=to_dot(dump), capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([program, f"-T{kind}"], input=to_dot(dump).encode(), capture_output=True, check=False)
     if done.returncode != 0:
-        said = done.stderr.strip() or "(nothing)"
+        said = done.stderr.decode(errors="replace").strip() or "(nothing)"
         raise ToolchainError(f"PTO-X141: dot failed with code {done.returncode}:\n{said}\nhelp: look at `to_dot()`")
+    with written(path) as file:
+        file.write(done.stdout)

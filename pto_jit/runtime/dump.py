@@ -11,11 +11,12 @@ from pto_jit.errors import ParseError
 from pto_jit.slotted import frozen
 
 _RULE = "=" * 80
+_N = r"[0-9]{1,19}"
 _TASK = re.compile(
-    r"  Task (?P<number>\d+): (?P<name>\S.*?) +\[(?P<state>READY|WAIT)\] fanin=(?P<fanin>\d+)"
-    r" buf=(?P<size>\d+(?:\.\d+)?)(?P<unit>B|KB|MB) fanout=\[(?P<fanout>(?:\d+(?:,\d+)*)?)\]"
+    rf"  Task (?P<number>{_N}): (?P<name>\S.*?) +\[(?P<state>READY|WAIT)\] fanin=(?P<fanin>{_N})"
+    rf" buf=(?P<size>{_N}(?:\.{_N})?)(?P<unit>B|KB|MB) fanout=\[(?P<fanout>(?:{_N}(?:,{_N})*)?)\]"
 )
-_EDGE = re.compile(r"  Task (?P<source>\d+) -> Task (?P<target>\d+)")
+_EDGE = re.compile(rf"  Task (?P<source>{_N}) -> Task (?P<target>{_N})")
 _UNITS = {"B": 1, "KB": 1024, "MB": 1024 * 1024}
 
 
@@ -56,7 +57,7 @@ class _Lines:
     """The lines of a file with the place of the one at hand."""
 
     def __init__(self, text: str, filename: str) -> None:
-        self.lines = text.splitlines()
+        self.lines = re.split(r"\r?\n", text)
         self.filename = filename
         self.at = 0
 
@@ -76,7 +77,7 @@ class _Lines:
 
     def number_after(self, label: str) -> int:
         line = self.peek() or ""
-        found = re.fullmatch(rf"  {re.escape(label)} +(\d+)", line)
+        found = re.fullmatch(rf"  {re.escape(label)} +({_N})", line)
         if found is None:
             raise self.error(f"expected `{label}` and a number")
         self.at += 1
@@ -123,6 +124,8 @@ def parse_dump(text: str, filename: str = "<dump>") -> Dump:
 
     Raises ParseError (PTO-P050) at the line that is not as it must be, also where two parts contradict each other.
     """
+    if not isinstance(text, str):
+        raise TypeError(f"the text of a dump is a string, not {type(text).__name__}; `load_dump` reads files")
     lines = _Lines(text, filename)
     for wanted in (_RULE, "PTO RUNTIME DUMP", _RULE, "", "SUMMARY"):
         lines.expect(wanted)
@@ -156,5 +159,13 @@ def parse_dump(text: str, filename: str = "<dump>") -> Dump:
 
 
 def load_dump(path: str | Path) -> Dump:
-    """`parse_dump` of a file."""
-    return parse_dump(Path(path).read_text("utf-8"), str(path))
+    """`parse_dump` of a file; OSError when it cannot be read."""
+    data = Path(path).read_bytes()
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode("utf-8").split("\n")
+        wrong = ParseError("expected text in UTF-8", str(path), len(before), len(before[-1]))
+        wrong.code = "PTO-P050"
+        raise wrong from None
+    return parse_dump(text, str(path))

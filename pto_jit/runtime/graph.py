@@ -19,8 +19,10 @@ from pto_jit.errors import ArgumentError, LaunchError, TaskError
 from pto_jit.slotted import frozen
 
 from . import _native
+from .adding import boxes, integer, integers, task_function, task_name
 from .drawing import render, to_dot
 from .dump import Dump, parse_dump
+from .files import write_text
 from .handles import Runtime, default_runtime
 from .tensors import as_tensor
 from .trace import TaskEvent, write_trace
@@ -123,19 +125,27 @@ class TaskGraph:
     """A recorded graph of tasks.
 
     `runtime` runs it (None: the one of the process for all CPUs); `explain` finds the error behind a failed task.
-    `build_seconds` is the time that recording took.  One thread at a time may add to a graph or look at it; runs of one
-    graph wait for each other.
+    `build_seconds` is the time that recording took.  One thread at a time may add to a graph or look at it, and none
+    while it runs: that is a LaunchError (PTO-A048), as is a task that runs its own graph.  Runs of one graph wait for
+    each other.
     """
 
-    __slots__ = ("__weakref__", "_explain", "_facts", "_graph", "_kept", "_kinds", "_lock", "_raised", "_tasks",
-                 "build_seconds", "runtime")  # fmt: skip
+    __slots__ = ("__weakref__", "_added", "_arrays", "_explain", "_facts", "_graph", "_inside", "_kept", "_kinds",
+                 "_lock", "_raised", "_tasks", "build_seconds", "runtime")  # fmt: skip
 
     def __init__(self, runtime: Runtime | None = None, *, explain: Explain | None = None) -> None:
+        if runtime is not None and not isinstance(runtime, Runtime):
+            raise TypeError(f"the runtime of a task graph is a Runtime, not {runtime!r}")
+        if explain is not None and not callable(explain):
+            raise TypeError(f"explain is a function, not {explain!r}")
         self.runtime = runtime if runtime is not None else default_runtime()
         self.build_seconds = 0.0
         self._explain = explain
         self._lock = threading.Lock()
-        self._kept: list[Any] = []  # arrays, names and callbacks that tasks refer to
+        self._kept: list[Any] = []  # names, callbacks and whatever else tasks refer to
+        self._arrays: dict[int, Any] = {}  # by identity
+        self._inside: set[int] = set()  # threads that run a task in Python
+        self._added: int | None = None  # tasks, when they were counted
         self._kinds: dict[tuple[Any, ...], Any] = {}
         self._raised: dict[int, BaseException] = {}
         self._tasks: tuple[Task, ...] | None = None
@@ -175,6 +185,7 @@ class TaskGraph:
 
     def tensor(self, array: Any) -> int:
         """The number of a tensor: a NumPy array or whatever `as_tensor` takes, kept alive by the graph."""
+        self._check_idle("a tensor is added")
         view = as_tensor(array, "array")
         if view is None:
             raise ArgumentError(f"PTO-A042: a tensor is wanted, not {type(array).__name__}")
@@ -184,7 +195,7 @@ class TaskGraph:
         shape, strides = list(view.shape), list(view.strides)
         status = _lib.pto_graph_tensor(self._graph, pointer, view.itemsize, rank, shape, strides, number)
         self._check(status, "add a tensor to")
-        self._kept.append(view.owner)
+        self._arrays[id(view.owner)] = view.owner
         return number[0]
 
     def add(
@@ -204,30 +215,36 @@ class TaskGraph:
         interpreter's lock, so such tasks do not run in parallel; what it raises fails the task), or None.
         `reads`, `writes` and `updates` are regions (array or tensor number, offsets, extents); a task reads what it
         updates before it writes it.
-        Raises ArgumentError (PTO-A043) for a region outside its tensor.
+        Raises ArgumentError for a region outside its tensor (PTO-A043) and for arguments that are not of their kind
+        (PTO-A042, PTO-A047).
         """
         begin = time.perf_counter()
-        boxes = [
-            (access, box)
-            for access, listed in (("read", reads), ("update", updates), ("write", writes))
-            for box in listed
-        ]
+        self._check_idle("a task is added")
+        name, function, values = task_name(name), task_function(function), integers(slots, "slots")
+        buffer_bytes = integer(buffer_bytes, "buffer_bytes", 0)
+        accesses: list[int] = []
         words: list[int] = []
-        for _, (tensor, offsets, extents) in boxes:
-            number = tensor if isinstance(tensor, int) else self.tensor(tensor)
-            self._check_region(number, offsets, extents)
-            words += [number, *offsets, *extents]
-        kind = self._kind(name, function, buffer_bytes, len(slots), tuple(_MODES[access] for access, _ in boxes))
-        number = self.num_tasks
-        self._check(_lib.pto_task(self._graph, kind, list(slots), words), "task")
+        for word, access, listed in (("reads", "read", reads), ("updates", "update", updates),
+                                     ("writes", "write", writes)):  # fmt: skip
+            for tensor, offsets, extents in boxes(listed, word):
+                number = tensor if isinstance(tensor, int) and not isinstance(tensor, bool) else self.tensor(tensor)
+                low, size = integers(offsets, "offsets"), integers(extents, "extents")
+                self._check_region(number, low, size)
+                accesses.append(_MODES[access])
+                words += [number, *low, *size]
+        kind = self._kind(name, function, buffer_bytes, len(values), tuple(accesses))
+        number = self.num_tasks if self._added is None else self._added
+        self._check(_lib.pto_task(self._graph, kind, values, words), "add a task to")
         self._facts = self._tasks = None
+        self._added = number + 1
         self.build_seconds += time.perf_counter() - begin
         return number
 
     def _check_region(self, number: int, offsets: Sequence[int], extents: Sequence[int]) -> None:
         rank = _ffi.new("int32_t *")
         graph, null = self._graph, _ffi.NULL
-        if _lib.pto_graph_tensor_facts(graph, number, null, null, rank, null, null) != _lib.PTO_OK:
+        known = 0 <= number < 2**31
+        if not known or _lib.pto_graph_tensor_facts(graph, number, null, null, rank, null, null) != _lib.PTO_OK:
             raise ArgumentError(f"PTO-A043: there is no tensor {number}; take the number that `tensor` returned")
         shape = _ffi.new("int64_t[]", rank[0] + 1)
         _lib.pto_graph_tensor_facts(graph, number, null, null, null, shape, null)
@@ -262,15 +279,18 @@ class TaskGraph:
             return _ffi.NULL
         if isinstance(function, int):
             return _ffi.cast("pto_task_fn", function)
-        raised = self._raised
+        raised, inside = self._raised, self._inside
 
         def run(worker: Any, slots: Any) -> int:
+            inside.add(threading.get_ident())
             try:
                 function(tuple(slots[i] for i in range(num_slots)))
             except BaseException as error:
                 identity = id(error)
                 raised[identity] = error
                 return _lib.pto_fail(worker, 0, identity, 0, 0)
+            finally:
+                inside.discard(threading.get_ident())
             return 0
 
         return _ffi.callback("pto_task_fn", run)
@@ -279,6 +299,7 @@ class TaskGraph:
 
     def _measured(self) -> Any:
         if self._facts is None:
+            self._check_idle("it is measured")
             facts = _ffi.new("pto_graph_facts *")
             self._check(_lib.pto_graph_measure(self._graph, facts), "measure")
             self._facts = facts
@@ -311,6 +332,7 @@ class TaskGraph:
     @property
     def tasks(self) -> tuple[Task, ...]:
         if self._tasks is None:
+            self._check_idle("its tasks are read")
             self._tasks = tuple(self._task(number) for number in range(self.num_tasks))
         return self._tasks
 
@@ -321,6 +343,7 @@ class TaskGraph:
     @property
     def edges(self) -> list[tuple[int, int]]:
         """Pairs (task, task that waits for it), ascending."""
+        self._check_idle("its edges are read")
         found: list[tuple[int, int]] = []
         facts = _ffi.new("pto_task_facts *")
         for number in range(self.num_tasks):
@@ -332,6 +355,7 @@ class TaskGraph:
 
     def dumps(self) -> str:
         """The dump as text."""
+        self._check_idle("it is dumped")
         length = _lib.pto_graph_dump(self._graph, _ffi.NULL, 0)
         if length < 0:
             self._check(-length, "dump")
@@ -341,7 +365,7 @@ class TaskGraph:
 
     def dump(self, path: str | Path) -> None:
         """Write the dump to a file, which `load_dump` and `python -m pto_jit graph` read."""
-        Path(path).write_text(self.dumps(), "utf-8")
+        write_text(path, self.dumps())
 
     def parsed(self) -> Dump:
         """The dump as values."""
@@ -362,14 +386,16 @@ class TaskGraph:
 
         `num_threads` limits the threads (None: all of the runtime's); `trace` keeps when and where each task ran (some
         40 ns per task).  Raises TaskError (PTO-A040) for the failed task that a serial run would have met first, after
-        all tasks before it have run and none that follows has been started since.
+        all tasks before it have run and none that follows has been started since.  KeyboardInterrupt and SystemExit of
+        a task are raised as themselves.
         """
-        if num_threads is not None and (isinstance(num_threads, bool) or num_threads < 1):
-            raise ValueError(f"num_threads must be at least 1, not {num_threads!r}")
+        threads = 0 if num_threads is None else integer(num_threads, "num_threads", 1, 2**31 - 1)
+        if threading.get_ident() in self._inside:
+            raise LaunchError("PTO-A048: a task runs the graph that it is part of\nhelp: run another graph, or call it")
         failure = _ffi.new("pto_failure *")
         with self._lock:
             self._raised.clear()
-            status = _lib.pto_graph_execute(self._graph, _ffi.NULL, num_threads or 0, trace, failure)
+            status = _lib.pto_graph_execute(self._graph, _ffi.NULL, threads, bool(trace), failure)
             if status == _lib.PTO_OK:
                 return
             if not failure.task:
@@ -382,6 +408,7 @@ class TaskGraph:
 
     def events(self) -> list[TaskEvent]:
         """When and where the tasks of the last traced run ran, by task; those that did not are left out."""
+        self._check_idle("its trace is read")
         count = _ffi.new("int64_t *")
         found = _lib.pto_graph_trace(self._graph, count)
         names = [task.name for task in self.tasks]
@@ -415,9 +442,13 @@ class TaskGraph:
             cause = MemoryError(f"{name}: {record.v0} bytes could not be had")
         if cause is None and self._explain is not None:
             cause = self._explain(failure)
-        if isinstance(cause, TaskError):
+        if isinstance(cause, TaskError) or not (cause is None or isinstance(cause, Exception)):
             raise cause
         raise task_error(failure, cause) from cause
+
+    def _check_idle(self, what: str) -> None:
+        if self._lock.locked():
+            raise LaunchError(f"PTO-A048: the graph is running while {what}\nhelp: wait until `run()` has returned")
 
     def _check(self, status: int, what: str) -> None:
         if status == _lib.PTO_OK:
@@ -434,6 +465,8 @@ class TaskGraph:
         raise LaunchError(f"PTO-A046: task graph, {what}: {_status_text(status)}")
 
     def __repr__(self) -> str:
+        if self._facts is None and self._lock.locked():
+            return "TaskGraph(running)"
         return f"TaskGraph({self.num_tasks} tasks, {self.num_edges} edges)"
 
 

@@ -136,7 +136,7 @@ def default_runtime(num_threads: int | None = None) -> Runtime:
     """The runtime that kernels of this process share: one per number of threads, made when first asked for."""
     if num_threads is None:
         num_threads = _available_cpus()
-    found = _runtimes.get(num_threads)
+    found = _runtimes.get(num_threads) if type(num_threads) is int else None
     # setdefault decides between two threads; a runtime that loses has started nothing yet
     return found if found is not None else _runtimes.setdefault(num_threads, Runtime(num_threads))
 

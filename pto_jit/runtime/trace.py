@@ -10,6 +10,8 @@ from typing import Any
 
 from pto_jit.slotted import frozen
 
+from .files import write_text
+
 
 @frozen
 class TaskEvent:
@@ -65,4 +67,4 @@ def write_trace(
     events: Iterable[TaskEvent], path: str | Path, title: str = "task graph", edges: Iterable[tuple[int, int]] = ()
 ) -> None:
     """Write the trace to a .json file."""
-    Path(path).write_text(json.dumps(to_trace_events(events, title, edges), separators=(",", ":")) + "\n", "utf-8")
+    write_text(path, json.dumps(to_trace_events(events, title, edges), separators=(",", ":")) + "\n")

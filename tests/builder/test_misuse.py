@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import pto_jit as pto
+import pto_jit.language as pl
 from pto_jit import ElementType, MemorySpace, PTOFunctionBuilder, PTOModule
 from pto_jit.ir.isa import ROWS
 from tests.builder.test_errors import core, host, module
@@ -77,3 +78,42 @@ def test_what_is_no_program_or_module() -> None:
     assert 3 not in made and [] not in made and "copy" in made
     with pytest.raises(KeyError, match="has no function"):
         made[[]]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "code"),
+    [
+        ([], {}, "PTO-X001"), ({}, {}, "PTO-X001"), (None, {}, "PTO-X001"), (np.zeros(2), {}, "PTO-X001"),
+        ("cpu", {"debug": []}, "PTO-A021"), ("cpu", {"fastmath": "y"}, "PTO-A021"), ("cpu", {"nope": {}}, "PTO-A020"),
+        ("cpu", {"num_threads": []}, "PTO-A022"), ("c", {"num_threads": 1.0}, "PTO-A022"),
+    ],
+)  # fmt: skip
+def test_options_that_are_none(target: Any, options: dict[str, Any], code: str) -> None:
+    made = module()
+    for compiled in (made, made["copy"]):
+        with pytest.raises(pto.errors.PtoError, match=code):
+            compiled.compile(target, **options)
+
+
+def test_a_name_that_is_none_does_not_enter_the_module() -> None:
+    def fill(x: pl.Tensor[[8, 8], pl.f32]) -> None:
+        x[...] = pl.full([8, 8], 1.0, pl.f32)
+
+    made = module()
+    text = str(made)
+    for name in (3, "", [], b"x"):
+        with pytest.raises(pto.CompilationError, match="PTO-T210") as caught:
+            made.register(fill, name=name)  # type: ignore[arg-type]
+        assert caught.value.filename == __file__
+    for wrong in (3, None, "copy"):
+        with pytest.raises(TypeError, match="a function of loop IR is wanted"):
+            made.add(wrong, ())  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="a program of loop IR is wanted"):
+            PTOModule.of(wrong)  # type: ignore[arg-type]
+    assert str(made) == text
+    compiled = made.compile()
+    for key in (3, [], None, "nope"):
+        with pytest.raises(KeyError, match="has no function"):
+            compiled[key]  # type: ignore[index]
+    with pytest.raises(AttributeError, match="has no function `coppy`; did you mean `copy`"):
+        _ = compiled.coppy

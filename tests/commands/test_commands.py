@@ -14,10 +14,14 @@ import pytest
 
 import pto_jit as pto
 from pto_jit.commands import COMMANDS, main
+from pto_jit.runtime import Runtime
+from pto_jit.runtime.files import write_text
+from pto_jit.runtime.graph import TaskGraph
 from tests.builder.harness import floats
 from tests.builder.test_programs import softmax, softmax_module
 
 Run = Callable[..., tuple[int, str, str]]
+SAVE = ["run", "softmax.pto", "input=in.npy", "num_tiles=4", "--save"]
 HALVE = """\
 func @halve(%x: !pto.memref<gm,?x?,bf16>, %scale: f32, %on: bool_) -> (i64, f32) {
   %n = sdim %x {axis=0} : i64
@@ -67,6 +71,8 @@ def test_run_saves_what_a_function_wrote(run: Run) -> None:
     )
     np.testing.assert_allclose(np.load("out.npy")[:16], softmax(floats(32, 8))[:16], rtol=1e-5)
     assert not np.load("out.npy")[16:].any()
+    assert run(*SAVE, "output=bare") == (0, "", "")
+    np.testing.assert_allclose(np.load("bare.npy"), softmax(floats(32, 8)), rtol=1e-5)
     assert run("run", "softmax.pto", "--entry", "rowmax", "input=in.npy", "--save", "output=max.npy")[0] == 1
     assert (
         run("run", "softmax.pto", "--entry", "rowmax", "input=in.npy", "output=8x1", "--save", "output=max.npy")[0] == 0
@@ -98,6 +104,25 @@ def test_run_prints_results_and_reads_every_kind_of_argument(run: Run) -> None:
             1,
             "unknown target",
         ),
+        (["run", "softmax.pto", "input=9999999999999x8", "output=32x8", "num_tiles=1"], 1, "is too large"),
+        (["run", "softmax.pto", "input=99999999999999999999x8", "output=32x8", "num_tiles=1"], 1, "is too large"),
+        ([*SAVE, "output="], 1, "`output` cannot be saved as ''"),
+        ([*SAVE, "output=folder"], 1, "a directory that exists"),
+        ([*SAVE, "output=folder.npy/"], 1, "cannot be saved as 'folder.npy/'"),
+        ([*SAVE, "output=none/o.npy"], 1, "cannot be saved as 'none/o.npy'"),
+        ([*SAVE, "output=o.npy", "--save", "input=o"], 1, "o.npy would hold `output` and `input`"),
+        (["run", "folder.npy"], 1, "Is a directory"),
+        (["run", "empty.pto"], 1, "empty.pto:1:1"),
+        (["check", "empty.pto"], 1, "expected a function, got end of file"),
+        (["check", "folder.npy"], 1, "Is a directory"),
+        (["format", "empty.pto"], 1, "expected a function, got end of file"),
+        (["format", "--write", "in.npy"], 1, "expected text in UTF-8"),
+        (["graph", "in.npy", "g.svg"], 1, "expected text in UTF-8"),
+        (["graph", "none.txt", "g.svg"], 1, "No such file"),
+        (["graph", "folder.npy", "g.svg"], 1, "Is a directory"),
+        (["graph", "empty.pto", "g.svg"], 1, "expected '====="),
+        (["graph", "dump.txt", "g.bmp"], 2, "a drawing is written as .pdf, .svg, .png"),
+        (["graph", "dump.txt", "none/g.dot"], 1, "No such file"),
         (["run", "softmax.pto", "x"], 2, "is not NAME=VALUE"),
         (["run"], 2, "the following arguments are required"),
         (["walk"], 2, "invalid choice: 'walk'"),
@@ -106,9 +131,14 @@ def test_run_prints_results_and_reads_every_kind_of_argument(run: Run) -> None:
     ],
 )
 def test_what_is_wrong_is_said_on_standard_error(run: Run, arguments: list[str], status: int, message: str) -> None:
+    Path("empty.pto").touch()
+    Path("folder.npy").mkdir()
+    write_text("dump.txt", TaskGraph(Runtime(1)).dumps())
+    before = {path: path.read_bytes() for path in Path().iterdir() if path.is_file()}
     found, out, err = run(*arguments)
     assert (found, out) == (status, "")
     assert message in err.replace("\n", " ")
+    assert {path: path.read_bytes() for path in Path().iterdir() if path.is_file()} == before
 
 
 def test_check_reports_every_file(run: Run) -> None:

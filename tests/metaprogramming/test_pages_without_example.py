@@ -101,7 +101,7 @@ def test_a_statement_whose_source_is_gone() -> None:
 def test_graphviz_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pto_jit.runtime import drawing
 
-    done = SimpleNamespace(returncode=3, stderr="no layout")
+    done = SimpleNamespace(returncode=3, stderr=b"no layout")
     monkeypatch.setattr(drawing.shutil, "which", lambda _: "dot")
     monkeypatch.setattr(drawing.subprocess, "run", lambda *_, **__: done)
     monkeypatch.setattr(drawing, "to_dot", lambda _: "")
