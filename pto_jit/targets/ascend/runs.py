@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: MIT
+"""A kernel run in thought: which work of which pipe is known to be done when other work starts.
+
+For each pipe a vector clock is kept (Mattern, 1989): how much of every pipe's work its next instruction knows to be
+done.  Work that touches what earlier work touched, one of them writing, without knowing it done is a *hazard*; so is a
+flag that might be raised again before its pipe has seen it.
+
+Of the work of one pipe on the same bytes only the last is remembered: who knows that to be done knows all before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pto_jit.slotted import frozen
+from pto_jit.targets.ascend.accesses import Access, accesses, pipe_of
+from pto_jit.targets.ascend.form import SLOT, Barrier, Branch, Loop, Node, SetFlag, WaitFlag
+from pto_jit.targets.ascend.machine import IN_ORDER, PIPES
+
+NUMBER = {pipe: k for k, pipe in enumerate(PIPES)}
+_UNIT = NUMBER["S"]
+_ORDERED = tuple(pipe in IN_ORDER for pipe in PIPES)
+
+
+@frozen(eq=False)
+class Done:
+    """A piece of work: the node, its pipe and its number there, and the iterations of the loops around it.
+
+    told: how much of each pipe's work a flag set after it says to be done; time: its number among all work.
+    """
+
+    node: Node
+    pipe: int
+    number: int
+    at: tuple[int, ...]
+    told: Sequence[int]
+    time: int
+
+
+Hazard = tuple[Done, Done, Access]
+"""Work, later work that does not know it done, and what both touch."""
+
+
+@frozen(eq=False)
+class _Touch:
+    """A region on chip, of either turn of `loop` (the same one twice without), and how it is touched."""
+
+    regions: tuple[int, int]
+    loop: int | None
+    access: Access
+    write: bool
+
+
+@frozen(eq=False)
+class _Fact:
+    """Of a node that does work: its pipe, what it touches on chip, and which tensors."""
+
+    pipe: int
+    touches: tuple[_Touch, ...]
+    tensors: tuple[Access, ...]
+
+
+class Facts:
+    """What the nodes of a kernel do, told once; the regions of the memories on chip that they touch have numbers.
+
+    overlaps: of each region, those that share bytes with it, itself included; inside: those that lie in it.
+    """
+
+    def __init__(self) -> None:
+        self.known: dict[int, _Fact | None] = {}
+        self.numbers: dict[tuple[str, int, int], int] = {}
+        self.overlaps: list[list[int]] = []
+        self.inside: list[list[int]] = []
+
+    def of(self, node: Node) -> _Fact | None:
+        key = id(node)
+        if key not in self.known:
+            self.known[key] = self._told(node)
+        return self.known[key]
+
+    def _told(self, node: Node) -> _Fact | None:
+        pipe = pipe_of(node)
+        if pipe is None:
+            return None
+        touches: list[_Touch] = []
+        tensors: list[Access] = []
+        for access in accesses(node):
+            what = access.what
+            if isinstance(what, str):
+                if not what.startswith(SLOT):  # flags between the cores keep accesses to slots apart
+                    tensors.append(access)
+                continue
+            low = what.address or 0
+            one = other = self._region(what.space, low, low + what.size)
+            if what.loop is not None:
+                other = self._region(what.space, low + what.size, low + 2 * what.size)
+            loop = None if what.loop is None else id(what.loop)
+            touches.append(_Touch((one, other), loop, access, access.write))
+        return _Fact(NUMBER[pipe], tuple(touches), tuple(tensors))
+
+    def _region(self, space: str, low: int, high: int) -> int:
+        key = (space, low, high)
+        known = self.numbers.get(key)
+        if known is not None:
+            return known
+        new = self.numbers[key] = len(self.overlaps)
+        self.overlaps.append([])
+        self.inside.append([])
+        for (other_space, first, last), other in self.numbers.items():
+            if other_space != space or first >= high or low >= last:
+                continue
+            self.overlaps[new].append(other)
+            if low <= first and last <= high:
+                self.inside[new].append(other)
+            if other == new:
+                continue
+            self.overlaps[other].append(new)
+            if first <= low and high <= last:
+                self.inside[other].append(new)
+        return new
+
+
+def enough(loop: Loop) -> int:
+    """Iterations after which nothing new happens."""
+    alone = sum(isinstance(n, Loop) for n in loop.body) == 1 and not any(
+        pipe_of(n) is not None or isinstance(n, Branch) for n in loop.body
+    )
+    return 1 if alone else 3 if loop.turning else 2
+
+
+class Run:
+    """One run.
+
+    trips: how often outer and innermost loops run at most, and from which depth on they do not run at all; branch:
+    which branches are taken (0: the first ones, 1: the others, 2: in turns).
+    """
+
+    def __init__(self, trips: tuple[int, int, int], branch: int, facts: Facts) -> None:
+        self.trips, self.branch, self.choices = trips, branch, 0
+        self.facts = facts
+        count = len(PIPES)
+        self.clocks = [[0] * count for _ in PIPES]
+        self.count = [0] * count
+        self.time = 0
+        self.flags: dict[tuple[str, str, int], list[Sequence[int]]] = {}
+        self.seen: dict[tuple[str, str, int], Done] = {}
+        self.turns: dict[int, int] = {}
+        regions = len(facts.overlaps)
+        self.writes: list[dict[int, Done]] = [{} for _ in range(regions)]  # by pipe
+        self.reads: list[dict[int, Done]] = [{} for _ in range(regions)]
+        self.tensors: dict[str, list[tuple[Done, bool]]] = {}
+        self.independent: list[bool] = []  # of the loops around, from the outermost
+        self.hazards: list[Hazard] = []
+        self.reuses: list[Hazard] = []
+
+    def block(self, nodes: list[Node], at: tuple[int, ...]) -> None:
+        for node in nodes:
+            fact = self.facts.of(node)
+            if fact is not None:
+                self._work(node, fact, at)
+                continue
+            match node:
+                case SetFlag():
+                    self._set(node, at)
+                case WaitFlag():
+                    told = self.flags.get(self._flag(node))
+                    if told:
+                        _learn(self.clocks[NUMBER[node.target]], told.pop(0))
+                    self._see(node, at)
+                case Barrier(pipe="ALL"):
+                    self.clocks = [list(self.count) for _ in PIPES]
+                case Barrier(pipe=pipe):
+                    k = NUMBER[pipe]  # type: ignore[index]
+                    self.clocks[k][k] = self.count[k]
+                case Loop():
+                    self._loop(node, at)
+                case Branch():
+                    self.choices += 1
+                    taken = (True, False, self.choices % 2 == 0)[self.branch]
+                    self.block(node.then if taken else node.orelse, at)
+                case _:
+                    pass
+
+    def _loop(self, loop: Loop, at: tuple[int, ...]) -> None:
+        if len(at) >= self.trips[2]:
+            return
+        innermost = at and not any(isinstance(n, Loop) for n in loop.body)
+        self.independent.append(loop.independent)
+        for k in range(min(enough(loop), self.trips[1 if innermost else 0])):
+            self.block(loop.body, (*at, k))
+            if loop.turning:
+                self.turns[id(loop)] = 1 - self.turns.get(id(loop), 0)
+        self.independent.pop()
+
+    # -- flags ----------------------------------------------------------------------------------------------------
+
+    def _flag(self, node: SetFlag | WaitFlag) -> tuple[str, str, int]:
+        event = node.event
+        if node.turning is not None:
+            event += node.which if node.which is not None else self.turns.get(id(node.turning), 0)
+        return node.source, node.target, event
+
+    def _set(self, node: SetFlag, at: tuple[int, ...]) -> None:
+        pipe, key = NUMBER[node.source], self._flag(node)
+        mine = self.clocks[pipe]
+        _learn(mine, self.clocks[_UNIT])
+        last = self.seen.get(key)
+        if last is not None and mine[last.pipe] < last.number:  # it must be down before it is raised again
+            new = Done(node, pipe, self.count[pipe], at, (), self.time)
+            self.reuses.append((last, new, Access("flag", True)))
+            _learn(mine, last.told)
+        told = list(mine)
+        told[pipe] = self.count[pipe]
+        self.flags.setdefault(key, []).append(told)
+
+    def _see(self, node: WaitFlag, at: tuple[int, ...]) -> None:
+        """A flag is down when its pipe has come to the wait."""
+        pipe = NUMBER[node.target]
+        self.count[pipe] += 1
+        self.time += 1
+        told = list(self.clocks[pipe])
+        told[pipe] = self.count[pipe]
+        if pipe == _UNIT:
+            self.clocks[pipe] = list(told)
+        self.seen[self._flag(node)] = Done(node, pipe, self.count[pipe], at, told, self.time)
+
+    # -- work -----------------------------------------------------------------------------------------------------
+
+    def _work(self, node: Node, fact: _Fact, at: tuple[int, ...]) -> None:
+        pipe = fact.pipe
+        mine = self.clocks[pipe]
+        if pipe != _UNIT:
+            _learn(mine, self.clocks[_UNIT])  # the scalar unit hands the instructions out
+        self.time += 1
+        self.count[pipe] = number = self.count[pipe] + 1
+        touched = [(t.regions[self.turns.get(t.loop, 0) if t.loop is not None else 0], t) for t in fact.touches]
+        found = self._unknown(mine, pipe, touched)
+        for access in fact.tensors:
+            found += self._unknown_in_memory(mine, pipe, access, at)
+        found.sort(key=lambda pair: -pair[0].time)  # what is known of later work says most
+        for done, access in found:
+            if mine[done.pipe] < done.number:
+                self.hazards.append((done, Done(node, pipe, number, at, (), self.time), access))
+                _learn(mine, done.told)
+        told = list(mine)
+        told[pipe] = number
+        new = Done(node, pipe, number, at, told, self.time)
+        for region, touch in touched:
+            if touch.write:  # what it overwrites was looked at
+                for inner in self.facts.inside[region]:
+                    self.writes[inner].clear()
+                    self.reads[inner].clear()
+                self.writes[region][pipe] = new
+            else:
+                self.reads[region][pipe] = new
+        for access in fact.tensors:
+            entries = self.tensors.setdefault(str(access.what), [])
+            if not access.write:
+                entries[:] = [e for e in entries if e[1] or e[0].node is not node]
+            entries.append((new, access.write))
+
+    def _unknown(self, mine: list[int], pipe: int, touched: list[tuple[int, _Touch]]) -> list[tuple[Done, Access]]:
+        """Earlier work on the same bytes on chip that a pipe does not know to be done."""
+        found: list[tuple[Done, Access]] = []
+        for region, touch in touched:
+            for other in self.facts.overlaps[region]:
+                for by, done in self.writes[other].items():
+                    if mine[by] < done.number and not (by == pipe and _ORDERED[pipe]):
+                        found.append((done, touch.access))
+                if touch.write:
+                    for by, done in self.reads[other].items():
+                        # what the scalar unit reads it has read before it hands out what follows
+                        if mine[by] < done.number and by != _UNIT and not (by == pipe and _ORDERED[pipe]):
+                            found.append((done, touch.access))
+        return found
+
+    def _unknown_in_memory(
+        self, mine: list[int], pipe: int, access: Access, at: tuple[int, ...]
+    ) -> list[tuple[Done, Access]]:
+        """The same for a tensor, where iterations of independent loops do not meet."""
+        found: list[tuple[Done, Access]] = []
+        for done, write in self.tensors.get(str(access.what), ()):
+            if mine[done.pipe] >= done.number or not (write or access.write) or self._apart(done, at):
+                continue
+            if (done.pipe == pipe and _ORDERED[pipe]) or (done.pipe == _UNIT and not write):
+                continue
+            found.append((done, access))
+        return found
+
+    def _apart(self, done: Done, at: tuple[int, ...]) -> bool:
+        """Whether work is of other iterations of an independent loop."""
+        return any(
+            independent and k < len(done.at) and done.at[k] != at[k] for k, independent in enumerate(self.independent)
+        )
+
+
+def _learn(clock: list[int], told: Sequence[int]) -> None:
+    for k, number in enumerate(told):
+        if number > clock[k]:
+            clock[k] = number
