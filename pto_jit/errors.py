@@ -20,11 +20,22 @@ one thing and has a page in `error_pages`.
 from __future__ import annotations
 
 import linecache
+import sys
 import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
 from pto_jit.slotted import field, frozen
+
+
+def shown_file(filename: str) -> str:
+    """A file by the name that its user knows: `In[3]` for a cell of a notebook, else `filename` itself.
+
+    A notebook's kernel compiles cells under names of files that do not exist and differ from process to process.
+    """
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()  # None outside of IPython
+    cell = getattr(getattr(shell, "compile", None), "format_code_name", lambda _: None)(filename)
+    return filename if cell is None else cell[1]
 
 
 @frozen
@@ -42,7 +53,7 @@ class Loc:
     caller: Loc | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
-        return f"{self.filename}:{self.lineno}:{self.col_offset + 1}"
+        return f"{shown_file(self.filename)}:{self.lineno}:{self.col_offset + 1}"
 
 
 NOWHERE = Loc()

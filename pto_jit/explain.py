@@ -17,7 +17,7 @@ from pto_jit.codegen.frames import MISSING, Frame, Unusable
 from pto_jit.codegen.params import Param
 from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime
 from pto_jit.compiler import Stages, lower
-from pto_jit.errors import Loc
+from pto_jit.errors import Loc, shown_file
 from pto_jit.ir.nodes import Block, Const, For, If, Module, Op, Operand, Scope, Stmt, Var, While
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.names import source_name
@@ -61,6 +61,8 @@ class Explanation:
     def __str__(self) -> str:
         return "\n".join("".join(text for text, _ in row) for row in self._rows())
 
+    __repr__ = __str__  # what a prompt and a notebook show
+
     def __rich__(self) -> Any:
         from rich.text import Text
 
@@ -75,7 +77,7 @@ class Explanation:
         yield [(self.signature, "bold")]
         for function in self.functions:
             yield [("", "")]
-            yield [(f"{function.filename}: {function.name}", "dim")]
+            yield [(f"{shown_file(function.filename)}: {function.name}", "dim")]
             digits = len(str(function.lines[-1].lineno)) if function.lines else 1
             phases = max((len(line.phase) for line in function.lines), default=0)
             for line in function.lines:

@@ -28,6 +28,7 @@ def fail(kernel: Kernel, site: int, v0: int, v1: int, v2: int, args: tuple[Any, 
     `task`: the number of the task that failed, in the task graph at the address `graph`; -1: it was none.  `called`:
     where the function was called, if that is known.
     """
+    __tracebackhide__ = True
     if task >= 0 and (told := _failed_task(kernel, graph, task)):
         text, place = told
         try:

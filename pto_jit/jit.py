@@ -82,6 +82,7 @@ class JitFunction(Dispatcher, Generic[P, R]):
         def __get__(self, instance: Any, owner: type | None = None, /) -> Any: ...
 
     def _slow_call(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+        __tracebackhide__ = True
         if _interpret.active():  # a kernel called by an interpreted one
             return _interpret.inside(self.__pto_jit__, args, kwargs or {}, self._has_scopes())
         if config.interpret:
@@ -138,6 +139,7 @@ class JitFunction(Dispatcher, Generic[P, R]):
             target.clear()
 
     def _kernel(self, call: Arguments, options: Options) -> Kernel | DeviceKernel | SourceKernel:
+        __tracebackhide__ = True
         own = fingerprint(self.__pto_jit__)
         key = (own.digest, call.key, options, str(config.cache_dir), config.debug, config.debug_info,
                config.num_threads)  # fmt: skip
@@ -150,8 +152,10 @@ class JitFunction(Dispatcher, Generic[P, R]):
                     try:
                         kernel = self._kernels[key] = self._make(call, options, identity)
                     except CompilationError as error:
+                        from pto_jit.tracebacks import without_library
+
                         error.during(f"{self.__name__}({signature_text(call)})")
-                        raise
+                        raise without_library(error)  # noqa: B904  (its cause is that of the compiler)
         return kernel
 
     def _make(self, call: Arguments, options: Options, identity: str | None) -> Kernel | DeviceKernel | SourceKernel:
@@ -201,6 +205,7 @@ class JitFunction(Dispatcher, Generic[P, R]):
         """
         from pto_jit.compiled import Compiled
 
+        __tracebackhide__ = True
         parameters = {p.name for p in self._parameters.named}
         known = {k: kwargs.pop(k) for k in OPTION_NAMES if k in kwargs and k not in parameters}
         if target is not None:

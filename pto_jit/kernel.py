@@ -77,6 +77,7 @@ class Kernel:
         return places_of_failure(lower(self.function, self.params, self.options), self.options)
 
     def launch(self, call: Arguments, values: tuple[Any, ...]) -> Any:
+        __tracebackhide__ = True
         result = self.entry.launch(call.slots, values, call.elements)
         convert = self.converter(call)
         return result if convert is None else convert(result)

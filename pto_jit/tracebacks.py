@@ -3,7 +3,8 @@
 
 An error of the compiler or of a launch is raised inside the library.  `point_at` replaces what the traceback has below
 the caller by one frame for each place in the call chain of the error, so that pytest, debuggers and editors jump to the
-statement of the kernel (and Python underlines the exact range).
+statement of the kernel (and Python underlines the exact range).  `without_library` leaves out the frames in between;
+those of the functions through which every call goes say `__tracebackhide__`, which notebooks and pytest understand.
 """
 
 from __future__ import annotations
@@ -27,6 +28,14 @@ def point_at(error: E, loc: Loc | None) -> E:
         chain = _frame(place, chain)
         place = place.caller
     return error if chain is None else error.with_traceback(chain)
+
+
+def without_library(error: E) -> E:
+    """The error, with the frames of the user's program alone that `point_at` gave it; to be raised."""
+    place = error.__traceback__
+    while place is not None and place.tb_frame.f_globals.get("reached") is not _Reached:
+        place = place.tb_next
+    return error if place is None else error.with_traceback(place)
 
 
 class _Reached(Exception):
@@ -61,8 +70,9 @@ def _code(loc: Loc) -> CodeType:
     define = ast.parse("def kernel(): raise reached").body[0]
     assert isinstance(define, ast.FunctionDef)
     for node in ast.walk(define.body[0]):
-        for key, value in where.items():
-            setattr(node, key, value)
+        if isinstance(node, (ast.stmt, ast.expr)):  # `ast.Load()` is one object, which all trees of the process share
+            for key, value in where.items():
+                setattr(node, key, value)
     define.lineno = define.end_lineno = first
     module = compile(ast.Module([define], []), loc.filename, "exec")
     constants = tuple(

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from pto_jit.dtypes import DType
-from pto_jit.errors import NOWHERE, Loc
+from pto_jit.errors import NOWHERE, Loc, shown_file
 from pto_jit.ir.nodes import (
     Attr,
     Block,
@@ -185,7 +185,7 @@ class _Printer:
 
     def line(self, depth: int, text: str, loc: Loc = NOWHERE) -> None:
         if self.locations and loc != NOWHERE:
-            text += f"  // {' '.join(loc.filename.rsplit('/', 1)[-1].split())}:{loc.lineno}"
+            text += f"  // {' '.join(shown_file(loc.filename).rsplit('/', 1)[-1].split())}:{loc.lineno}"
         self.lines.append("  " * depth + text)
 
     def module(self, module: Module) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import PurePath
 
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Func, Module, Op
@@ -33,6 +32,7 @@ from pto_jit.targets.cuda.nests import outline_kernels
 from pto_jit.targets.cuda.program import extents_of
 from pto_jit.targets.cuda.tiling import tile_products
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers
+from pto_jit.targets.source.text import file_name
 
 _DEPTH = 128
 """Of a product of whole tensors: how much of the contraction is in L1 at a time."""
@@ -58,7 +58,7 @@ def compile_module(module: Module) -> AscendProgram:
     verify(split, infer)
     entry = split.func(split.entry)
     dims = extents_of(entry.body)
-    file = PurePath(entry.loc.filename).name
+    file = file_name(entry.loc.filename)
     kernels = [write_kernel(func, dims) for func in split.funcs if func is not entry]
     sources = {f"{k.name}.cpp": print_kernel(k, file) for k in kernels}
     sources[f"{module.name}_orchestration.cpp"] = HostWriter(entry, kernels).source(file)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import PurePath
 from typing import Any
 
 from pto_jit.dtypes import DType
@@ -32,6 +31,7 @@ from pto_jit.targets.cpu.code import I32, I64, PTR, Index, register_type
 from pto_jit.targets.cpu.function import FunctionWriter, LoopExits
 from pto_jit.targets.cpu.values import Slot, Tensor, Tile, TileSlot
 from pto_jit.targets.source.identifiers import Identifiers
+from pto_jit.targets.source.text import file_name
 
 
 class Environment(dict[str, Any]):
@@ -220,7 +220,7 @@ class CFunctionWriter(FunctionWriter):
         """One comment per line of the user's source."""
         if loc is NOWHERE or not loc.lineno:
             return
-        where = f"// {PurePath(loc.filename).name}:{loc.lineno}"
+        where = f"// {file_name(loc.filename)}:{loc.lineno}"
         if where != self._place:
             self._place = where
             self.code.line(where)

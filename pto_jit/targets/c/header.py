@@ -7,7 +7,6 @@ It is the same for every target whose entry is `int32_t entry(pto_worker *, cons
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import PurePath
 
 from pto_jit.dtypes import DType
 from pto_jit.errors import Loc
@@ -16,6 +15,7 @@ from pto_jit.ir.types import ScalarType, TensorType, Type
 from pto_jit.targets.c.tidy import wrapped
 from pto_jit.targets.c.values import memory_ctype, register_ctype
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers
+from pto_jit.targets.source.text import file_name
 
 _OWN = frozenset("runtime failure arguments results status bits memcpy".split())
 
@@ -166,7 +166,7 @@ def _failures(name: str, sites: Sequence[tuple[str, str, Loc]]) -> str:
         return "\n".join([*lines, "  (void)site;", "  return NULL;", "}"])
     lines.append("  static const char *const messages[] = {")
     for error, message, loc in sites:
-        place = f"{PurePath(loc.filename).name}:{loc.lineno}: " if loc.lineno else ""
+        place = f"{file_name(loc.filename)}:{loc.lineno}: " if loc.lineno else ""
         lines.append(f"      {c_string(f'{place}{error}: {message}')},")
     lines += ["  };", f"  return site >= 0 && site < {len(sites)} ? messages[site] : NULL;", "}"]
     return "\n".join(lines)

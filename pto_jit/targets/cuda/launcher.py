@@ -31,6 +31,7 @@ from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import Kernel
 from pto_jit.targets.cuda.spreads import Spread, fit
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers
+from pto_jit.targets.source.text import file_name
 
 HOST_HEADER = Path(__file__).parent / "host_include" / "pto_cuda_host.h"
 BOUND = 1024
@@ -270,7 +271,7 @@ def host_files(module: Module, kernels: Sequence[Kernel]) -> tuple[dict[str, str
     failure = [f"const char *{name}_failure(int32_t site) {{"]
     if sites:
         failure.append("  static const char *const messages[] = {")
-        failure += [f"      {c_string(f'{Path(loc.filename).name}:{loc.lineno}: {error}: {message}')},"
+        failure += [f"      {c_string(f'{file_name(loc.filename)}:{loc.lineno}: {error}: {message}')},"
                     for error, message, loc in sites]  # fmt: skip
         failure += ["  };", f"  return site > 0 && site <= {len(sites)} ? messages[site - 1] : NULL;", "}"]
     else:

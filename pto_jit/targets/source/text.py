@@ -8,14 +8,19 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import PurePath
 
-from pto_jit.errors import NOWHERE, Loc
+from pto_jit.errors import NOWHERE, Loc, shown_file
 
 INDENT = "  "
 
 
 @cache
-def _file_name(path: str) -> str:
+def _last_part(path: str) -> str:
     return PurePath(path).name
+
+
+def file_name(path: str) -> str:
+    """How comments and messages in generated sources name a file: without its directory; `In[3]` for a cell."""
+    return _last_part(shown_file(path))
 
 
 class SourceText:
@@ -33,7 +38,7 @@ class SourceText:
         """Say which line of the user's source the following lines are for, unless that was said already."""
         if loc is NOWHERE or not loc.lineno:
             return
-        where = f"// {_file_name(loc.filename)}:{loc.lineno}"
+        where = f"// {file_name(loc.filename)}:{loc.lineno}"
         if where != self._place:
             self._place = where
             self.line(where)
