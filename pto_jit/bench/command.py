@@ -20,6 +20,7 @@ from pto_jit.bench.compare import compare
 from pto_jit.bench.engine import Engine, Settings
 from pto_jit.bench.firstcall import measure_first_calls
 from pto_jit.bench.machine import core_processors, describe_machine
+from pto_jit.bench.overview import markdown, overview
 from pto_jit.bench.peers import PEERS, PTO, Peer, chosen_peers
 from pto_jit.bench.plot import PlotError, draw, require_matplotlib
 from pto_jit.bench.process import WorkerFailure
@@ -79,6 +80,8 @@ def parser() -> argparse.ArgumentParser:
     differ.add_argument("first", type=Path, metavar="A.json")
     differ.add_argument("second", type=Path, metavar="B.json")
     differ.add_argument("--all", action="store_true", help="the peers' rows too, not only those of pto")
+    show = commands.add_parser("show", help="the best peer of every row in files written by run --json, in Markdown")
+    show.add_argument("files", nargs="+", type=Path, metavar="FILE", help="of equal rows the last one counts")
     limits = commands.add_parser("limits", help="measure this machine's peak arithmetic rate and memory bandwidth")
     limits.add_argument("--threads", metavar="N,...", help="thread counts (default: 1 and the number of cores)")
     commands.add_parser("frontend", help="time from source to verified IR, and finding the specialisation of a call")
@@ -110,6 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return 0
             case "compare":
                 return _compare(out, options.first, options.second, everything=options.all)
+            case "show":
+                out.out(markdown(overview([load(file) for file in options.files])), end="", highlight=False)
+                return 0
             case "tasks":
                 return _tasks(out, options)
             case "frontend":
