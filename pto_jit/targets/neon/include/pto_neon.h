@@ -26,7 +26,8 @@
 #define PTO_SDOT(c, b, a, lane) \
   ((c) = vdotq_laneq_s32(c, vreinterpretq_s8_s32(b), vreinterpretq_s8_s32(a), lane))
 #define PTO_UDOT(c, b, a, lane) \
-  ((c) = vdotq_laneq_u32(c, vreinterpretq_u8_u32(b), vreinterpretq_u8_u32(a), lane))
+  ((c) = vreinterpretq_s32_u32( \
+       vdotq_laneq_u32(vreinterpretq_u32_s32(c), vreinterpretq_u8_s32(b), vreinterpretq_u8_s32(a), lane)))
 #endif
 
 PTO_INLINE uint64x2_t pto_not_u64x2(uint64x2_t x) { return veorq_u64(x, vdupq_n_u64(UINT64_MAX)); }

@@ -17,10 +17,11 @@ PTO_APART static void pto_mm_f32_f32_f32_block(float sums[restrict pto_mm_f32_f3
   float32x4_t c7_0 = zero, c7_1 = zero, c7_2 = zero;
   int64_t p = 0;
   for (; p + 8 <= depth; p += 8, a += 64, b += 96) {
-#pragma GCC unroll 8
-    for (int s = 0; s < 8; ++s) {
+#pragma GCC unroll 4
+    for (int s = 0; s < 8; s += 2) {
+      const float32x4_t b0 = vld1q_f32(b + 12 * s + 0), b1 = vld1q_f32(b + 12 * s + 4);
+      const float32x4_t b2 = vld1q_f32(b + 12 * s + 8), b3 = vld1q_f32(b + 12 * s + 12);
       const float32x4_t a0 = vld1q_f32(a + 8 * s + 0), a1 = vld1q_f32(a + 8 * s + 4);
-      const float32x4_t b0 = vld1q_f32(b + 12 * s + 0), b1 = vld1q_f32(b + 12 * s + 4), b2 = vld1q_f32(b + 12 * s + 8);
       PTO_FMLA(c0_0, b0, a0, 0); PTO_FMLA(c0_1, b1, a0, 0); PTO_FMLA(c0_2, b2, a0, 0);
       PTO_FMLA(c1_0, b0, a0, 1); PTO_FMLA(c1_1, b1, a0, 1); PTO_FMLA(c1_2, b2, a0, 1);
       PTO_FMLA(c2_0, b0, a0, 2); PTO_FMLA(c2_1, b1, a0, 2); PTO_FMLA(c2_2, b2, a0, 2);
@@ -30,13 +31,25 @@ PTO_APART static void pto_mm_f32_f32_f32_block(float sums[restrict pto_mm_f32_f3
       PTO_FMLA(c6_0, b0, a1, 2); PTO_FMLA(c6_1, b1, a1, 2); PTO_FMLA(c6_2, b2, a1, 2);
       PTO_FMLA(c7_0, b0, a1, 3); PTO_FMLA(c7_1, b1, a1, 3); PTO_FMLA(c7_2, b2, a1, 3);
       PTO_STAY;
+      const float32x4_t b4 = vld1q_f32(b + 12 * s + 16), b5 = vld1q_f32(b + 12 * s + 20);
+      const float32x4_t a2 = vld1q_f32(a + 8 * s + 8), a3 = vld1q_f32(a + 8 * s + 12);
+      PTO_FMLA(c0_0, b3, a2, 0); PTO_FMLA(c0_1, b4, a2, 0); PTO_FMLA(c0_2, b5, a2, 0);
+      PTO_FMLA(c1_0, b3, a2, 1); PTO_FMLA(c1_1, b4, a2, 1); PTO_FMLA(c1_2, b5, a2, 1);
+      PTO_FMLA(c2_0, b3, a2, 2); PTO_FMLA(c2_1, b4, a2, 2); PTO_FMLA(c2_2, b5, a2, 2);
+      PTO_FMLA(c3_0, b3, a2, 3); PTO_FMLA(c3_1, b4, a2, 3); PTO_FMLA(c3_2, b5, a2, 3);
+      PTO_FMLA(c4_0, b3, a3, 0); PTO_FMLA(c4_1, b4, a3, 0); PTO_FMLA(c4_2, b5, a3, 0);
+      PTO_FMLA(c5_0, b3, a3, 1); PTO_FMLA(c5_1, b4, a3, 1); PTO_FMLA(c5_2, b5, a3, 1);
+      PTO_FMLA(c6_0, b3, a3, 2); PTO_FMLA(c6_1, b4, a3, 2); PTO_FMLA(c6_2, b5, a3, 2);
+      PTO_FMLA(c7_0, b3, a3, 3); PTO_FMLA(c7_1, b4, a3, 3); PTO_FMLA(c7_2, b5, a3, 3);
+      PTO_STAY;
     }
   }
   for (; p + 1 <= depth; p += 1, a += 8, b += 12) {
 #pragma GCC unroll 1
-    for (int s = 0; s < 1; ++s) {
+    for (int s = 0; s < 1; s += 1) {
       const float32x4_t a0 = vld1q_f32(a + 8 * s + 0), a1 = vld1q_f32(a + 8 * s + 4);
-      const float32x4_t b0 = vld1q_f32(b + 12 * s + 0), b1 = vld1q_f32(b + 12 * s + 4), b2 = vld1q_f32(b + 12 * s + 8);
+      const float32x4_t b0 = vld1q_f32(b + 12 * s + 0), b1 = vld1q_f32(b + 12 * s + 4);
+      const float32x4_t b2 = vld1q_f32(b + 12 * s + 8);
       PTO_FMLA(c0_0, b0, a0, 0); PTO_FMLA(c0_1, b1, a0, 0); PTO_FMLA(c0_2, b2, a0, 0);
       PTO_FMLA(c1_0, b0, a0, 1); PTO_FMLA(c1_1, b1, a0, 1); PTO_FMLA(c1_2, b2, a0, 1);
       PTO_FMLA(c2_0, b0, a0, 2); PTO_FMLA(c2_1, b1, a0, 2); PTO_FMLA(c2_2, b2, a0, 2);
