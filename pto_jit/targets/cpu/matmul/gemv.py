@@ -20,7 +20,8 @@ from pto_jit.targets.cpu.matmul.shape import STORAGE, Scheme
 from pto_jit.targets.cpu.matmul.vectors import lane_mask, low_bits, mangled, masked_load, masked_store, prefetch
 
 ROWS = 8  # rows of B read side by side
-AHEAD = 512  # bytes by which a stream is prefetched: the hardware alone stops at page borders
+AHEAD = 512  # bytes by which columns of B are prefetched: the hardware alone stops at page borders
+NEAR = 128  # the same for rows of B, which the hardware fetches well by itself: farther is slower
 STREAMS = 8  # columns of B read side by side
 CHUNK = 4096  # columns of y kept in L1 at a time
 
@@ -39,7 +40,7 @@ def _across(module: Module, scheme: Scheme) -> None:
     )
     n, k, x, x_step, b, b_rs, y, keep = f.parameters
     math = Arithmetic(f, scheme)
-    lanes, unit, unroll = scheme.lanes, scheme.unit, 2
+    lanes, unit = scheme.lanes, scheme.unit
     with f.loop(0, n, CHUNK) as chunk:
         wide = f.minimum(n - chunk.index, CHUNK)
         b_chunk, y_chunk = f.offset(b, chunk.index * unit), f.offset(y, chunk.index * unit)
@@ -56,21 +57,14 @@ def _across(module: Module, scheme: Scheme) -> None:
                 starts.append(b_at)
                 x_at, b_at = f.offset(x_at, x_step), f.offset(b_at, b_rs)
 
-            def at(column: Value, extra: int) -> None:
-                place = f.offset(f.offset(y_chunk, column), extra)
+            with f.loop(0, end * unit, lanes * unit) as loop:
+                place = f.offset(y_chunk, loop.index)
                 total = f.load(math.sum_type, place)
                 for factor, start in zip(factors, starts, strict=True):
-                    spot = f.offset(f.offset(start, column), extra)
-                    prefetch(f, f.offset(spot, AHEAD))
+                    spot = f.offset(start, loop.index)
+                    prefetch(f, f.offset(spot, NEAR))
                     total = math.step(total, factor, f.load(math.vector_type, spot))
                 f.store(total, place)
-
-            step = lanes * unit
-            with f.loop(0, end * unit - (unroll - 1) * step, unroll * step) as loop:
-                for i in range(unroll):
-                    at(loop.index, i * step)
-            with f.when((end // lanes % unroll).differs(0)):
-                at(end * unit - step, 0)
             with f.when(rest > 0):
                 place = f.offset(y_chunk, end * unit)
                 if scheme.machine.masks:
