@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from pto_jit.errors import LaunchError
 from pto_jit.targets import toolchain
 from pto_jit.targets.cuda.kernels import Kernel
-from pto_jit.targets.cuda.spreads import Spread
+from pto_jit.targets.cuda.spreads import LARGEST, Spread, check_shared
 
 HEADERS = {
     path.name: path
@@ -91,7 +91,7 @@ class EmulatedDevice:
     that depend on it show a missing barrier.
     """
 
-    shared_limit = 227 * 1024  # as on Hopper
+    shared_limit = LARGEST
 
     def __init__(self, order: int = 0) -> None:
         self.order = order
@@ -139,13 +139,6 @@ class EmulatedDevice:
         found = FailureRecord.from_buffer_copy(self._record)
         self._record.site = 0
         return found
-
-
-def check_shared(kernel: Kernel, shared: int, limit: int) -> None:
-    """Raise LaunchError when a version wants more shared memory than a block can have."""
-    if shared > limit:
-        raise LaunchError(f"PTO-X144: {kernel.name}: its tiles take {shared} bytes of shared memory of {limit}\n"
-                          "help: use smaller tiles")  # fmt: skip
 
 
 _emulated: dict[str, Any] = {}

@@ -17,9 +17,9 @@ from typing import Any
 from pto_jit.errors import LaunchError, TargetError
 from pto_jit.targets import toolchain
 from pto_jit.targets.cuda import nvrtc
-from pto_jit.targets.cuda.devices import FailureRecord, check_shared, headers
+from pto_jit.targets.cuda.devices import FailureRecord, headers
 from pto_jit.targets.cuda.kernels import Kernel
-from pto_jit.targets.cuda.spreads import Spread
+from pto_jit.targets.cuda.spreads import Spread, check_shared
 
 _SHARED_ATTRIBUTE = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _SHARED_LIMIT, _MAJOR, _MINOR = 97, 75, 76  # CU_DEVICE_ATTRIBUTE_...

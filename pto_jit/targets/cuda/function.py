@@ -26,6 +26,7 @@ from pto_jit.ir.nodes import (
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import defs, statements, uses
 from pto_jit.lower.axes import is_elementwise
+from pto_jit.targets.cuda.elements import Fold
 from pto_jit.targets.cuda.facts import Facts
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.nests import touches_tiles
@@ -65,6 +66,7 @@ class FunctionWriter:
         self.expressions = Expressions(self.recipes)
         self.sites: list[Site] = []
         self.first_site = first_site
+        self.folds: dict[int, tuple[Fold, ...]] = {}  # loops that the threads of a block share, by identity
         self.whole_rows = False
         self.tensor_cores = False
         self.shared: list[Any] = []
@@ -176,7 +178,10 @@ class FunctionWriter:
         dimension = len(self.chain) - 1 - depth if depth is not None else len(DIMENSIONS)
         if dimension >= len(DIMENSIONS):
             self.meet_around(loop.body)
-            self._plain_loop(loop, var, start, stop, step, down)
+            if id(loop) in self.folds:
+                self._folding_loop(loop, var, start, stop, step)
+            else:
+                self._plain_loop(loop, var, start, stop, step, down)
             return
         first, stride = self._share(dimension)
         begin = first if start == "0" else f"{start} + {first}"
@@ -214,6 +219,24 @@ class FunctionWriter:
             if inner != var:
                 self.text.line(f"{var} = {inner};")
             self.block(loop.body)
+
+    def _folding_loop(self, loop: For, var: str, start: str, stop: str, step: str) -> None:
+        """Every thread folds iterations of its own, then the block what its threads have."""
+        folds = []
+        for fold in self.folds[id(loop)]:
+            assert isinstance(fold.state.type, ScalarType)
+            typ, name = register_type(fold.state.type.dtype), self.name(fold.state.name)
+            before = self.names.fresh(f"{name}_before")
+            folds.append((name, before, f"pto::{fold.rule}<{typ}>"))
+            self.text.line(f"const {typ} {before} = {name};")
+            self.text.line(f"{name} = {folds[-1][2]}::identity();")
+        first, stride = ("threadIdx.x", "TC") if step == "1" else (f"threadIdx.x * {step}", f"TC * {step}")
+        begin = first if start == "0" else f"{start} + {first}"
+        self.text.line("PTO_UNROLL_BY_4")
+        with self.text.block(f"for (int64_t {var} = {begin}; {var} < {stop}; {var} += {stride})"):
+            self.block(loop.body)
+        for name, before, rule in folds:
+            self.text.line(f"{name} = {rule}::combine({before}, Spread::reduce_columns<{rule}>({name}));")
 
     # -- meeting of threads ---------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from pto_jit.ir.nodes import Block, For, Func, Op, Operand, Var
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import defs, statements, uses
 from pto_jit.slotted import frozen
+from pto_jit.targets.cuda.elements import Fold, fold_of, read_outside
 from pto_jit.targets.cuda.facts import Facts, gather
 from pto_jit.targets.cuda.function import FunctionWriter
 from pto_jit.targets.cuda.nests import chain_of, touches_tiles
@@ -73,7 +74,8 @@ class SharedTile:
 class Kernel:
     """A kernel's source and how it is launched.
 
-    kind: "elements" (a thread per iteration), "rows" or "fragments" (tiles spread over a block); teamed: every team of
+    kind: "elements" (a thread per iteration), "folds" (a block per iteration, whose threads share the loops that fold
+    elements), "rows" or "fragments" (tiles spread over a block); teamed: every team of
     threads takes iterations of its own; chain: the loops that are the grid, outermost first; capacities: macros that
     bound run-time extents of tiles; shapes: the extents of all tiles, rows and columns; run: columns that a thread
     takes at a time; sites: what can fail, numbered from `first_site + 1`; whole_rows: every warp has whole rows of
@@ -132,10 +134,12 @@ def write_kernel(
     chain = chain_of(func.body)
     tiled = any(touches_tiles(s) for s in func.body)
     if not tiled:
-        writer: FunctionWriter = FunctionWriter(func, facts, chain, teamed=False, elements=True, first_site=first_site,
-                                                fastmath=fastmath)  # fmt: skip
+        folds = _folds(func.body)
+        writer: FunctionWriter = FunctionWriter(func, facts, chain, teamed=False, elements=not folds,
+                                                first_site=first_site, fastmath=fastmath)  # fmt: skip
+        writer.folds = folds
         writer.block(func.body)
-        return _kernel(func, file, writer, "elements", {}, (), 1, facts, fastmath)
+        return _kernel(func, file, writer, "folds" if folds else "elements", {}, (), 1, facts, fastmath)
     products = any(isinstance(s, Op) and s.op == "dot" for s in statements(func.body))
     shapes = () if products else tile_shapes(func.body)
     teamed = not products and bool(chain) and all(_one_row(s) for s in shapes)
@@ -150,6 +154,13 @@ def write_kernel(
     if products:  # what stays in shared memory takes no registers
         shapes = tile_shapes(func.body, in_shared_alone(func.body, tile_writer.roles))
     return _kernel(func, file, tile_writer, kind, tile_writer.capacities, shapes, run, facts, fastmath)
+
+
+def _folds(body: Block) -> dict[int, tuple[Fold, ...]]:
+    """What the loops of a kernel fold, by the identity of the loop."""
+    found = {id(s): fold_of(s, read_outside(body, s)) for s in statements(body)
+             if isinstance(s, For) and s.kind in ("combine", "in_chunk")}  # fmt: skip
+    return {key: folds for key, folds in found.items() if folds is not None}
 
 
 def _kernel(
@@ -188,6 +199,8 @@ def _macros(text: SourceText, kind: str, teamed: bool, run: int, capacities: tup
     if kind == "elements":
         return
     defaults = [("TR", "8" if not teamed else "1"), ("TC", "32" if not teamed else "256"), ("V", str(run))]
+    if kind == "folds":
+        defaults = [("TR", "1"), ("TC", "256"), ("V", "1")]
     if kind == "fragments":
         defaults = [("WM", "4"), ("WN", "1" if whole_rows else "2"), ("STAGES", str(STAGES))]
     text.line("// Chosen for each launch; a version of the kernel is compiled for every choice that is met.")
@@ -239,16 +252,22 @@ def _overlaps(func: Func, facts: Facts) -> list[Overlap]:
     """Which parameters must not share memory: what an iteration reads late another thread may have written."""
     reads: dict[str, set[object]] = {}
     written: dict[str, set[object]] = {}
+
+    def element(indices: tuple[Operand, ...]) -> object:
+        """The place of one element; indices that are assigned again do not say where it is."""
+        changing = any(isinstance(i, Var) and i.name in facts.mutable for i in indices)
+        return "elements" if changing else ("element", indices)
+
     for s in statements(func.body):
         if not isinstance(s, Op):
             continue
         if s.op in ("load", "getelem") and isinstance(s.args[0], Var):
             rank = s.args[0].type.rank  # type: ignore[union-attr]
-            place = (s.op, s.args[1 : 1 + rank], s.results[0].type) if s.op == "load" else s.op
+            place = (s.op, s.args[1 : 1 + rank], s.results[0].type) if s.op == "load" else element(s.args[1:])
             reads.setdefault(facts.roots[s.args[0].name], set()).add(place)
         elif s.op in ("store", "setelem") and isinstance(s.args[1], Var):
             value = s.args[0]
-            place = ("load", s.args[2:], value.type) if s.op == "store" else s.op
+            place = ("load", s.args[2:], value.type) if s.op == "store" else element(s.args[2:])
             written.setdefault(facts.roots[s.args[1].name], set()).add(place)
     out: list[Overlap] = []
     for target, places in written.items():

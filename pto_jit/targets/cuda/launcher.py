@@ -26,10 +26,9 @@ from pto_jit.targets.c.tidy import wrapped
 from pto_jit.targets.c.values import CSlot, CValue, lift, memory_ctype, register_ctype
 from pto_jit.targets.cpu.code import I64, storage_type
 from pto_jit.targets.cpu.values import Tensor
-from pto_jit.targets.cuda.devices import check_shared
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import Kernel
-from pto_jit.targets.cuda.spreads import Spread, fit
+from pto_jit.targets.cuda.spreads import Spread, check_shared, fit
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers
 from pto_jit.targets.source.text import file_name
 

@@ -53,7 +53,9 @@ from pto_jit.ir.nodes import (
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, block_uses, blocks, defs, free_vars, map_blocks, statements, uses, with_blocks
 from pto_jit.slotted import replace
+from pto_jit.targets.cuda.elements import fold_of
 from pto_jit.targets.cuda.flatten import unsupported
+from pto_jit.targets.cuda.valid import ValidExtents
 from pto_jit.targets.source.identifiers import RESERVED
 
 PARALLEL = ("parallel", "chunk", "in_chunk")
@@ -87,6 +89,8 @@ class _Outliner:
         self.kernels: list[Func] = []
         self.names: set[str] = {func.name, *RESERVED}
         self.taken = block_defs(func.body) | {p.name for p in func.params}
+        self.dims = {s.results[0].name: (s.args[0].name, int(s.attr("axis"))) for s in statements(func.body)  # type: ignore
+                     if isinstance(s, Op) and s.op == "dim" and isinstance(s.args[0], Var)}  # fmt: skip
         self.pending: dict[str, Op] = {}  # tiles that can be made again where they are read
         self.spilled: dict[str, tuple[Var, tuple[Operand, ...]]] = {}
         self.shapes: dict[str, tuple[Operand, ...]] = {}  # declared extents of tiles at this level
@@ -112,6 +116,12 @@ class _Outliner:
                     run.append(stmt)
                 continue
             if isinstance(stmt, (For, While, If)) and touches_tiles(stmt) and not _is_host_work(stmt):
+                run.append(stmt)
+                continue
+            if incore and isinstance(stmt, For) and fold_of(stmt, block_uses(rest)) is not None:
+                run.append(stmt)
+                continue
+            if incore and run and _keeps_result(stmt, run):
                 run.append(stmt)
                 continue
             if run and isinstance(stmt, Op) and not writes(stmt) and stmt.op not in ("getelem", "alloc"):
@@ -183,15 +193,12 @@ class _Outliner:
         body = self._with_inputs(body)
         made = {v.name: v for s in statements(body) for v in defs(s)}
         later = {v.name for block in after for v in free_vars(block)}
+        answers: list[Stmt] = []
         for var in made.values():
             if var.name not in later:
                 continue
             if isinstance(var.type, ScalarType):
-                raise unsupported(
-                    f"the number `{var.name}` of a kernel that the host or another kernel reads",
-                    body[0].loc,
-                    "write it into a tensor, and read it from there",  # pyright: ignore
-                )
+                body = self._return(var, body, out, answers)
             if isinstance(var.type, TileType):
                 body = self._spill(var, body, out)
         written = {s.args[_destination(s)].name for s in statements(body) if isinstance(s, Op) and writes(s)}  # type: ignore
@@ -203,6 +210,28 @@ class _Outliner:
         loc = body[0].loc
         self.kernels.append(Func(wish, "incore", params, (), (*body, Return((), loc)), loc))
         out.append(Call(wish, params, (), loc))
+        out += answers
+
+    def _return(self, var: Var, body: Block, out: list[Stmt], answers: list[Stmt]) -> Block:
+        """A number that is read after a kernel goes by way of a tensor; the host waits for the kernel to read it."""
+        if not any(isinstance(s, Op) and var in s.results for s in body) and var not in free_vars(body):
+            raise unsupported(
+                f"the number `{var.name}`, made in a loop or branch of a kernel and read after it", body[0].loc,
+                "write it into a tensor, and read it from there",
+            )  # fmt: skip
+        assert isinstance(var.type, ScalarType)
+        loc = body[0].loc
+        memory = Var(self._fresh(f"{var.name}.memory"), TensorType(var.type.dtype, (1,), "c"))
+        out.append(Op("alloc", (memory,), (Const(1, _INDEX),), (("dtype", var.type.dtype),), (), loc))
+        answers.append(Op("getelem", (var,), (memory, Const(0, _INDEX)), (), (), loc))
+        return (*body, Op("setelem", (), (var, memory, Const(0, _INDEX)), (), (), loc))
+
+    def _fresh(self, wish: str) -> str:
+        name, count = wish, 2
+        while name in self.taken:
+            name, count = f"{wish}{count}", count + 1
+        self.taken.add(name)
+        return name
 
     def _name(self, wish: str) -> str:
         wish = re.sub(r"\W", "_", wish)
@@ -246,7 +275,7 @@ class _Outliner:
             raise unsupported(f"the tile `{var.name}`, made in a loop and read after it", body[0].loc,
                               "store it into a tensor, and load it there")  # fmt: skip
         extents = self._extents(var, body)
-        memory = self._memory(var, extents, body[0].loc, out)
+        memory = self._memory(var, body, out)
         self.spilled[var.name] = (memory, extents)
         zeros = tuple(Const(0, _INDEX) for _ in extents)
         return (*body, Op("store", (), (var, memory, *zeros), (), (), body[0].loc))
@@ -256,7 +285,7 @@ class _Outliner:
         var = op.results[0]
         del self.pending[var.name]
         extents = self.shapes[var.name]
-        memory = self._memory(var, extents, op.loc, out)
+        memory = self._memory(var, (op,), out)
         zeros = tuple(Const(0, _INDEX) for _ in extents)
         body: Block = (op, Op("store", (), (var, memory, *zeros), (), (), op.loc))
         wish = self._name(f"{self.func.name}_copy")
@@ -265,14 +294,16 @@ class _Outliner:
         out.append(Call(wish, params, (), op.loc))
         self.spilled[var.name] = (memory, extents)
 
-    def _memory(self, var: Var, extents: tuple[Operand, ...], loc: Loc, out: list[Stmt]) -> Var:
+    def _memory(self, var: Var, body: Block, out: list[Stmt]) -> Var:
+        """A tensor for what is valid of a tile that `body` makes."""
         assert isinstance(var.type, TileType)
-        name, count = f"{var.name}.memory", 2
-        while name in self.taken:
-            name, count = f"{var.name}.memory{count}", count + 1
-        self.taken.add(name)
-        memory = Var(name, TensorType(var.type.dtype, var.type.shape, "c"))
-        out.append(Op("alloc", (memory,), extents, (("dtype", var.type.dtype),), (), loc))
+        extents = ValidExtents(body, self.dims, self._fresh, out).of(var)
+        if extents is None:
+            raise unsupported(f"the tile `{var.name}` between two kernels, which may be incomplete there", body[0].loc,
+                              "store it into a tensor, and load it there")  # fmt: skip
+        shape = tuple(int(e.value) if isinstance(e, Const) else None for e in extents)
+        memory = Var(self._fresh(f"{var.name}.memory"), TensorType(var.type.dtype, shape, "c"))
+        out.append(Op("alloc", (memory,), extents, (("dtype", var.type.dtype),), (), body[0].loc))
         return memory
 
     def _extents(self, var: Var, body: Block) -> tuple[Operand, ...]:
@@ -308,6 +339,11 @@ class _Outliner:
                 if at >= 0 and arg.type.shape[at] is None:
                     return self._extent_of(arg.name, at, body)
         return None
+
+
+def _keeps_result(stmt: Stmt, run: Sequence[Stmt]) -> bool:
+    """Whether a statement writes a number that the statements before it have made."""
+    return isinstance(stmt, Op) and stmt.op == "setelem" and bool({v.name for v in uses(stmt)} & block_defs(tuple(run)))
 
 
 def _load(var: Var, memory: Var, extents: tuple[Operand, ...], loc: Loc) -> Op:

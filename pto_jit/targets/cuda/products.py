@@ -17,8 +17,8 @@ from pto_jit.ir.walk import statements
 from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import SharedTile
+from pto_jit.targets.cuda.reductions import ReductionWriter
 from pto_jit.targets.cuda.roles import Role, place_of_load, read_in_inner_blocks, roles_of, wants_whole_rows
-from pto_jit.targets.cuda.tiles import TileWriter
 from pto_jit.targets.cuda.values import Axis, Tile
 from pto_jit.targets.source.scalars import memory_type, register_type
 
@@ -41,7 +41,7 @@ class Staged:
     turned: bool = False
 
 
-class ProductWriter(TileWriter):
+class ProductWriter(ReductionWriter):
     """Writes kernels with products; `staged` has what is in shared memory."""
 
     staged: dict[str, Staged]

@@ -14,10 +14,12 @@ from pto_jit.semantic.rules import infer
 from pto_jit.slotted import mutable
 from pto_jit.targets.cpu.writing import written_tensors
 from pto_jit.targets.cuda.devices import headers
+from pto_jit.targets.cuda.elements import share_elements
 from pto_jit.targets.cuda.flatten import flatten
 from pto_jit.targets.cuda.host import HostProgram
 from pto_jit.targets.cuda.kernels import Kernel, write_kernel
 from pto_jit.targets.cuda.nests import outline_kernels
+from pto_jit.targets.cuda.spreads import refuse_misfits
 from pto_jit.targets.cuda.tiling import tile_products
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ def compile_module(module: Module, *, fastmath: bool = False) -> CudaProgram:
 
     Raises TargetError for what this target does not do.
     """
-    flat = tile_products(flatten(module))
+    flat = share_elements(tile_products(flatten(module)), module)
     split = outline_kernels(flat, module.name)
     verify(split, infer)
     entry = split.func(split.entry)
@@ -68,6 +70,7 @@ def compile_module(module: Module, *, fastmath: bool = False) -> CudaProgram:
     for func in split.funcs:
         if func is not entry:
             kernels.append(write_kernel(func, dims, file, fastmath, first))
+            refuse_misfits(kernels[-1])
             first += len(kernels[-1].sites)
     return CudaProgram(split, HostProgram(entry, kernels), frozenset(written_tensors(module)))
 

@@ -4,15 +4,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
-from pto_jit.errors import LaunchError
+from pto_jit.errors import LaunchError, TargetError
+from pto_jit.ir.nodes import Const, For, Var
+from pto_jit.ir.walk import defs
 from pto_jit.slotted import frozen
+from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import THREADS, Kernel
 
 SLOTS = 16  # elements of a tile that a thread should hold
 MOST_SLOTS = 128  # and what it can hold at all
 MOST_THREADS = 1024
+LARGEST = 227 * 1024
+"""Bytes of shared memory that a block has at most on any device: those of compute capability 9.0."""
 _RESERVED = 1024  # bytes of shared memory that each block takes for the system
+_MANY = 512  # iterations that fill a device in blocks of a usual size
 _ROWS = 65535  # blocks along the y and z of a grid
 
 
@@ -55,6 +62,31 @@ def fit(
     return best if resident(best) else alone
 
 
+def refuse_misfits(kernel: Kernel) -> None:
+    """Raise TargetError for a kernel that no launch could run: its host code cannot know the extents of its tiles, or
+    they do not fit a block, whatever extents are only known when it runs."""
+    known = {p.name for p in kernel.func.params}
+    for stmt in kernel.first_iteration(known):
+        known |= {stmt.var.name} if isinstance(stmt, For) else {d.name for d in defs(stmt)}
+    for extent in (*(e for _, e in kernel.capacities), *(e for shape in kernel.shapes for e in shape)):
+        if isinstance(extent, Var) and extent.name not in known:
+            raise unsupported(f"a tile whose extent `{extent.name}` is computed in the kernel", kernel.func.loc,
+                              "give the tile a constant extent: pl.load clips it")  # fmt: skip
+    least = [tuple(int(e.value) if isinstance(e, Const) else 1 for e in shape) for shape in kernel.shapes]
+    try:
+        _, shared = fit(kernel, {macro: 1 for macro, _ in kernel.capacities}, least, [1] * len(kernel.chain), LARGEST)
+        check_shared(kernel, shared, LARGEST)
+    except LaunchError as error:
+        raise TargetError(str(error)) from None
+
+
+def check_shared(kernel: Kernel, shared: int, limit: int) -> None:
+    """Raise LaunchError when a version wants more shared memory than a block can have."""
+    if shared > limit:
+        raise LaunchError(f"PTO-X144: {kernel.name}: its tiles take {shared} bytes of shared memory of {limit}\n"
+                          "help: use smaller tiles")  # fmt: skip
+
+
 def power_of_two(n: int) -> int:
     """The smallest power of two that is at least n."""
     return 1 << max(0, n - 1).bit_length()
@@ -69,6 +101,8 @@ def choose(
     """
     if kernel.kind == "elements":
         return _elements(trips)
+    if kernel.kind == "folds":
+        return _folds(trips)
     if kernel.kind == "fragments":
         return _fragments(kernel, extents, shapes)
     rows = max((s[0] for s in shapes if len(s) == 2), default=1)
@@ -107,6 +141,12 @@ def _elements(trips: Sequence[int]) -> Spread:
     x = min(THREADS, max(32, power_of_two(inner)))
     y = min(THREADS // x, power_of_two(trips[-2])) if len(trips) > 1 else 1
     return Spread((), (x, y, 1), 1)
+
+
+def _folds(trips: Sequence[int]) -> Spread:
+    """Few iterations get the largest blocks, so that they keep as much of the device busy as they can."""
+    threads = THREADS if prod(trips) >= _MANY else MOST_THREADS
+    return Spread((("TR", 1), ("TC", threads), ("V", 1)), (threads, 1, 1), 1)
 
 
 def _fragments(kernel: Kernel, extents: Mapping[str, int], shapes: Sequence[tuple[int, ...]]) -> Spread:

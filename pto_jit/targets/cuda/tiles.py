@@ -10,25 +10,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pto_jit.dtypes import DType
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Const, For, If, Op, Operand, Var, While
-from pto_jit.ir.types import ScalarType, TensorType, TileType
+from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import uses
-from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes, unit_reshape
+from pto_jit.lower.axes import is_elementwise, is_reduction, unit_reshape
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.function import FunctionWriter
 from pto_jit.targets.cuda.values import UNIT, Axis, Tile, in_array
-from pto_jit.targets.source.scalars import cast, memory_type, register_type
+from pto_jit.targets.source.scalars import register_type
 
 EXTENTS = "tiles with {0} and {1} valid elements along one axis meet"
 DECLARED = "tiles with the extents {0} and {1} along one axis meet"
-_RULES = {"sum": "Sum", "prod": "Product", "max": "Maximum", "min": "Minimum"}
 
 
 class TileWriter(FunctionWriter):
-    """Writes what touches tiles; `product` is left to the writer of products."""
+    """Writes what touches tiles; reductions and products are left to the classes made of this one."""
 
     tiles: dict[str, Tile]
     capacities: dict[str, Operand]
@@ -429,6 +427,9 @@ class TileWriter(FunctionWriter):
 
     _extent = _valid
 
+    def _reduction(self, op: Op) -> None:
+        raise NotImplementedError
+
     # -- elementwise ----------------------------------------------------------------------------------------------
 
     def _elementwise(self, op: Op) -> None:
@@ -477,134 +478,5 @@ class TileWriter(FunctionWriter):
             return replace(out, valid=f"({alive} ? {out.valid} : 0)")
         return out
 
-    # -- reductions -----------------------------------------------------------------------------------------------
-
-    def _reduction(self, op: Op) -> None:
-        source, result = self.tile(op.args[0]), op.results[0]
-        over = reduced_axes(op)
-        axes = source.axes
-        lead = len(op.args[0].type.shape) - len(axes)  # type: ignore[union-attr]
-        over = tuple(a - lead for a in over if a >= lead)
-        over_rows = any(axes[a] is source.rows for a in over)
-        over_columns = any(axes[a] is source.columns for a in over)
-        dtype = result.type.dtype  # type: ignore[union-attr]
-        index = op.op in ("argmax", "argmin")
-        typ, rule = self._rule(op, source.dtype, dtype)
-        rows = UNIT if over_rows else source.rows
-        columns = UNIT if over_columns else source.columns
-        kept = replace(source, dtype=dtype, rows=rows, columns=columns, array=None)
-        scalar = isinstance(result.type, ScalarType)
-        again = result.name in self.declared
-        name = self.names.fresh("best") if index else self.names.fresh("folded") if again else self.name(result.name)
-        nr, nc = self.slots(kept)
-        loose = "" if nr == nc == "1" else f"[{nr}][{nc}]"
-        if scalar:
-            self.text.line(f"{typ} {name};")
-        else:
-            self.text.line(f"{typ} {name}{loose or '[1][1]'};")
-
-        def one(i: str, j: str) -> str:
-            return name if scalar else in_array(name, rows.unit, columns.unit)(i, j)
-
-        self._fold(source, rule, typ, over_rows, over_columns, one, op, index)
-        if index:
-            self._take_index(op, result, kept, one, scalar)
-            return
-        if scalar:
-            if again:
-                self.define(result, name)
-            return
-        if op.attr("keepdims") or len(axes) == 1:
-            rank = source.rank
-        else:
-            rank = source.rank - len(over)
-        out = replace(kept, rank=rank, standing=rank == 1 and not rows.unit,
-                      element=in_array(name, rows.unit, columns.unit), array=name)  # fmt: skip
-        if again:
-            self.put(result, out)
-        else:
-            self.tiles[result.name] = out
-
-    def _take_index(self, op: Op, result: Var, kept: Tile, one: Any, scalar: bool) -> None:
-        typ = register_type(kept.dtype)
-        if scalar:
-            self.define(result, f"{typ}({one('0', '0')}.index)")
-            return
-        rank = kept.rank if op.attr("keepdims") else max(kept.rank - 1, 1)
-        self.put(result, replace(kept, rank=rank, element=lambda i, j: f"{typ}({one(i, j)}.index)",
-                                 standing=rank == 1 and not kept.rows.unit))  # fmt: skip
-
-    def _rule(self, op: Op, source: DType, dtype: DType) -> tuple[str, str]:
-        if op.op in ("argmax", "argmin"):
-            typ = register_type(source)
-            return f"pto::Indexed<{typ}>", f"pto::FirstExtreme<{typ}, {'true' if op.op == 'argmax' else 'false'}>"
-        if op.op in ("any", "all") or dtype.kind == "b":
-            return "bool", {"any": "pto::Any", "all": "pto::All", "max": "pto::Any", "min": "pto::All",
-                            "sum": "pto::Any", "prod": "pto::All"}[op.op]  # fmt: skip
-        typ = register_type(dtype)
-        return typ, f"pto::{_RULES[op.op]}<{typ}>"
-
-    def _fold(
-        self, source: Tile, rule: str, typ: str, over_rows: bool, over_columns: bool, one: Any, op: Op, index: bool
-    ) -> None:
-        """Fold each thread's slots, then combine over the threads that share a row, a column, or everything."""
-        nr, nc = self.slots(source)
-        masks = []
-        if over_columns and not (source.columns.unit and source.columns.full):
-            if source.columns.unit:
-                masks.append(f"{source.columns.valid} > 0")
-            else:
-                masks.append(f"Spread::column(ci) < {source.columns.valid}")
-        if over_rows and not (source.rows.unit and source.rows.full):
-            masks.append(f"{source.rows.valid} > 0" if source.rows.unit else f"Spread::row(ri) < {source.rows.valid}")
-        if source.rows.unit and not source.rows.full and not over_rows:
-            pass  # an empty tile: nobody looks at the result
-        outer = [(v, n) for v, n, gone in (("ri", nr, over_rows), ("ci", nc, over_columns)) if n != "1" and not gone]
-        inner = [(v, n) for v, n, gone in (("ri", nr, over_rows), ("ci", nc, over_columns)) if n != "1" and gone]
-        i, j = "0" if nr == "1" else "ri", "0" if nc == "1" else "ci"
-        element = source.element(i, j)
-        dtype = op.results[0].type.dtype  # type: ignore[union-attr]
-        if index:
-            column = "0" if source.columns.unit else f"Spread::column({j})"
-            row = "0" if source.rows.unit else f"Spread::row({i})"
-            at = column if over_columns and not over_rows else row if over_rows and not over_columns else (
-                column if source.rows.unit else f"{row} * {source.columns.valid} + {column}")  # fmt: skip
-            element = f"{typ}{{{element}, {at}}}"
-        elif op.op in ("any", "all") or dtype.kind == "b":
-            element = cast(element, source.dtype, dtype) if source.dtype.kind != "b" else element
-        else:
-            element = cast(element, source.dtype, dtype) if source.dtype.kind != "f" else element
-        target = one("0" if over_rows or source.rows.unit else i, "0" if over_columns or source.columns.unit else j)
-        crosses = [f"{target} = Spread::reduce_{what}<{rule}>({target});"
-                   for what, gone, axis in (("columns", over_columns, source.columns), ("rows", over_rows, source.rows))
-                   if gone and not axis.unit]  # fmt: skip
-
-        def body() -> None:
-            self.text.line(f"{target} = {rule}::identity();")
-            value = element
-            if masks:  # a choice of values, not of statements: no thread leaves the others
-                value = f"{' && '.join(masks)} ? {element} : {rule}::identity()"
-            self._loops(inner, [f"{target} = {rule}::combine({target}, {value});"])
-            for line in crosses:
-                self.text.line(line)
-
-        self._around(outer, body)
-
-    def _around(self, loops: list[tuple[str, str]], body: Any) -> None:
-        if not loops:
-            body()
-            return
-        (var, count), *rest = loops
-        self.text.line("PTO_UNROLL")
-        with self.text.block(f"for (int {var} = 0; {var} < {count}; ++{var})"):
-            self._around(rest, body)
-
 
 _HANDLED = frozenset("load store full arange copy reshape broadcast_to valid extent dot transpose".split())
-
-
-def memory_size(dtype: DType) -> int:
-    return dtype.bytes
-
-
-__all__ = ["TileWriter", "memory_size", "memory_type"]

@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
-from pto_jit.bench.kernels import grids
+from pto_jit.bench.kernels import grids, loops, reductions
+from pto_jit.device_kernel import emulate
 
 from .harness import emulated, needs_compiler
 
@@ -50,3 +54,63 @@ def test_four_loops_branches_and_a_loop_downwards() -> None:
     for i, j in np.ndindex(3, 4):
         expected[i, j, 1::2] = x[i, j, 1::2] * 2 + 3 if (i + j) % 2 == 0 else np.cumsum(x[i, j, 1::2], axis=-1)
     np.testing.assert_array_equal(out, expected)
+
+
+def test_sequential_loops_whose_iterations_are_independent_are_shared_by_threads() -> None:
+    x = RNG.standard_normal((37, 50)).astype(np.float32)
+    compiled = loops.column_first_kept.compile(x, np.zeros_like(x), target="cuda")
+    text = compiled.sources["column_first_kept_incore_0.cu"]
+    inner = next(line for line in text.splitlines() if "blockDim.x + threadIdx.x" in line)
+    assert "int64_t j = " in inner and "out.data[i * out.stride[0] + j]" in text  # neighbours along memory
+    _, (_, out) = emulated(loops.column_first_kept, x, np.zeros_like(x), orders=(0, 1))
+    np.testing.assert_array_equal(out, x * 2 + 1)
+    same = x.copy()
+    emulate(compiled, same, same)  # every element is read before it is written, by one thread
+    np.testing.assert_array_equal(same, out)
+    memory = np.zeros(1851, np.float32)
+    with pytest.raises(pto.LaunchError, match="PTO-X131"):
+        emulate(compiled, memory[:-1].reshape(37, 50), memory[1:].reshape(37, 50))
+
+
+@pto.jit
+def recurrence(x: pl.Tensor, y: pl.Tensor):
+    with pl.incore():
+        for i in pl.range(1, x.shape[0]):
+            y[i] = y[i - 1] + x[i]
+
+
+@pto.jit
+def last_wins(x: pl.Tensor, y: pl.Tensor):
+    with pl.incore():
+        last = 0.0
+        for i in pl.range(x.shape[0]):
+            last = x[i]
+        y[0] = last
+
+
+@pytest.mark.parametrize("fn", [recurrence, last_wins])
+def test_loops_whose_iterations_depend_on_each_other_are_refused(fn: Any) -> None:
+    vector = pto.spec((None,), pl.f32)
+    with pytest.raises(pto.TargetError, match="PTO-X100: the cuda target does not do a sequential loop over elements"):
+        fn.compile(vector, vector, target="cuda")
+
+
+@pto.jit
+def folded(x: pl.Tensor, out: pl.Tensor):
+    total, largest = 0, -(2**31)
+    for i in pl.range(x.shape[0], parallel=True):
+        total += x[i]
+        largest = pl.maximum(largest, x[i] * 3)
+    out[0] = total
+    out[1] = largest
+
+
+def test_numbers_folded_over_elements_are_shared_by_the_threads_of_blocks() -> None:
+    x = RNG.standard_normal(9001).astype(np.float32)
+    _, (_, total) = emulated(reductions.vector_sum, x, np.zeros(1, np.float32), orders=(0, 1))
+    np.testing.assert_allclose(total[0], x.astype(np.float64).sum(), rtol=1e-5)
+    whole = RNG.integers(-1000, 1000, 9001)
+    _, (_, out) = emulated(folded, whole, np.zeros(2, np.int64), orders=(5,))
+    assert out[0] == whole.sum() and out[1] == 3 * whole.max()
+    texts = [t for n, t in folded.compile(whole, out, target="cuda").sources.items() if n.endswith(".cu")]
+    assert len(texts) == 2 and all("threadIdx.x" in t and "reduce_columns" in t for t in texts)

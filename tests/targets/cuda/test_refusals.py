@@ -25,8 +25,8 @@ def sorted_rows(x: pl.Tensor, y: pl.Tensor):
 
 def element_loop(x: pl.Tensor, y: pl.Tensor):
     with pl.incore():
-        for r in pl.range(x.shape[0]):
-            y[r, 0] = x[r, 0]
+        for r in pl.range(1, x.shape[0]):
+            y[r, 0] = y[r - 1, 0] + x[r, 0]
 
 
 def growing(x: pl.Tensor, y: pl.Tensor):
@@ -37,6 +37,22 @@ def growing(x: pl.Tensor, y: pl.Tensor):
 def deep(x: pl.Tensor, y: pl.Tensor):
     for r in pl.range(x.shape[0], parallel=True):
         pl.store(pl.zeros([2, 2, 2], pl.f32) + 1.0, [r, 0, 0], y)
+
+
+def huge(x: pl.Tensor, y: pl.Tensor):
+    for r in pl.range(0, x.shape[0], 512, parallel=True):
+        pl.store(pl.load(x, [r, 0], [512, 1024]) * 2.0, [r, 0], y)
+
+
+def wide(x: pl.Tensor, y: pl.Tensor):
+    for r in pl.range(0, x.shape[0], 128, parallel=True):
+        pl.store(pl.load(x, [r, 0], [128, 256]) @ pl.load(x, [0, 0], [256, 128]), [r, 0], y)
+
+
+@pytest.mark.parametrize(("fn", "words"), [(huge, "PTO-X130: .*512 x 1024"), (wide, "PTO-X144: .*shared memory")])
+def test_tiles_that_fit_no_block_are_refused_when_they_are_compiled(fn: Any, words: str) -> None:
+    with pytest.raises(pto.TargetError, match=words):
+        pto.jit(fn).compile(F32, F32, target="cuda")
 
 
 def printed(x: pl.Tensor, y: pl.Tensor):

@@ -188,6 +188,28 @@ def test_the_host_makes_tensors_reads_elements_and_returns_both() -> None:
 
 
 @pto.jit
+def in_two_kernels(x: pl.Tensor, out: pl.Tensor, sums: pl.Tensor, at):
+    """A tile that is complete or not is made by one kernel and read by another; its sum decides what that does."""
+    with pl.incore():
+        t = pl.load(x, [at], [16]) * 2.0
+        total = pl.sum(t)
+    sums[0] = total
+    if total > 0.0:
+        with pl.incore():
+            pl.store(t + total, [0], out)
+
+
+def test_tiles_between_kernels_keep_what_is_valid_of_them_and_numbers_are_read_by_the_host() -> None:
+    x = np.arange(1, 21, dtype=np.float32)
+    for at, valid in ((0, 16), (12, 8), (19, 1), (20, 0)):
+        _, (_, out, sums, _) = emulated(in_two_kernels, x, np.full(32, 7, np.float32), np.zeros(1, np.float32), at,
+                                        orders=(0,))  # fmt: skip
+        tile = x[at : at + 16] * 2
+        assert sums[0] == tile.sum()
+        np.testing.assert_array_equal(out, np.concatenate([tile + tile.sum(), np.full(32 - valid, 7)]))
+
+
+@pto.jit
 def padded(x: pl.Tensor, out: pl.Tensor):
     n, m = x.shape
     for r in pl.range(0, n, 4, parallel=True):

@@ -14,6 +14,7 @@
 #endif
 #define PTO_CONSTANT __host__ __device__ constexpr
 #define PTO_UNROLL _Pragma("unroll")
+#define PTO_UNROLL_BY_4 _Pragma("unroll 4")
 #include "pto_elements.h"
 
 namespace pto {
