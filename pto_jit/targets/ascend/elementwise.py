@@ -57,9 +57,7 @@ class Elementwise:
             assert isinstance(args[0], Value)
             self.classify(op.op, self._wide(args[0], op.loc), to, op.loc)
             return
-        if op.op in _COMPARE:
-            if dtype.kind == "b":
-                raise unsupported("comparing truth values", op.loc, "combine them with &, | and ~")
+        if op.op in _COMPARE and dtype.kind != "b":
             self.compare(_COMPARE[op.op], *(self._wide(a, op.loc) for a in args), to=to, loc=op.loc)
             return
         if dtype.kind == "b":
@@ -274,10 +272,12 @@ class Elementwise:
                   free: tuple[bool, bool], to: Any, loc: Loc) -> Value:  # fmt: skip
         """A value repeated along the axes that it has one element of."""
         w = self.w
-        if x.is_mask and x.span != span:
-            raise unsupported("a mask that is broadcast", loc, "compare tiles of the full shape")
         if x.span == span:
             return x if to == w.temp else self.unary("TMOV", x, to, loc)
+        if x.is_mask:
+            ones = self.select(x, "1", "0", f32, w.temp, loc)
+            wide = self.broadcast(ones, span, capacity, valid, free, w.temp, loc)
+            return self.compare("NE", wide, "0", to=to, loc=loc)
         if x.span == "one" and span == "full":
             x = self.broadcast(x, "row", (1, capacity[1]), (1, valid[1]), free, w.temp, loc)
         out = to(x.dtype, span, capacity, valid, free)
@@ -363,19 +363,34 @@ class Elementwise:
         w, loc = self.w, op.loc
         if not all(isinstance(a, Value) for a in args):
             raise unsupported(f"`{op.op}` of a mask and a number", loc, "choose with an if statement")
-        values = [a for a in args if isinstance(a, Value)]
+        given = [a for a in args if isinstance(a, Value)]
+        span, capacity, valid, free = self._joint(given, loc)
+        masks = [self.broadcast(v, span, capacity, valid, free, w.temp, loc) for v in given]
+
+        def words(name: str, *values: Value, to: Any = w.temp) -> Value:
+            out = to(bool_, span, capacity, valid, free)
+            w.emit(name, *(w.tile(v, dtype=i16, loc=loc) for v in (out, *values)), loc=loc)
+            return out
+
         if op.op == "select":
-            raise unsupported("choosing between masks", loc, "combine them with &, | and ~")
-        span, capacity, valid, free = self._joint(values, loc)
-        if any(v.span != span for v in values):
-            raise unsupported("a mask that is broadcast", loc, "compare tiles of the full shape")
-        names = {"and": "TAND", "mul": "TAND", "min": "TAND", "or": "TOR", "max": "TOR", "add": "TOR", "not": "TNOT",
-                 "copy": "TMOV"}  # fmt: skip
-        if op.op not in names:
-            raise unsupported(f"`{op.op}` of masks", loc, "combine them with &, | and ~")
-        out = to(bool_, span, capacity, valid, free)
-        w.emit(names[op.op], w.tile(out, dtype=i16, loc=loc), *(w.tile(v, dtype=i16, loc=loc) for v in values), loc=loc)
-        return out
+            mask, a, b = masks
+            return words("TOR", words("TAND", mask, a), words("TAND", words("TNOT", mask), b), to=to)
+        one = {"and": "TAND", "mul": "TAND", "min": "TAND", "minimum": "TAND", "or": "TOR", "max": "TOR",
+               "maximum": "TOR", "add": "TOR", "not": "TNOT", "copy": "TMOV"}.get(op.op)  # fmt: skip
+        if one is not None:
+            return words(one, *masks, to=to)
+        a, b = (masks * 2)[:2]
+        match op.op:
+            case "xor" | "ne":
+                return words("TAND", words("TOR", a, b), words("TNOT", words("TAND", a, b)), to=to)
+            case "eq":
+                return words("TOR", words("TAND", a, b), words("TNOT", words("TOR", a, b)), to=to)
+            case "lt" | "gt":
+                return words("TAND", *((words("TNOT", a), b) if op.op == "lt" else (a, words("TNOT", b))), to=to)
+            case "le" | "ge":
+                return words("TOR", *((words("TNOT", a), b) if op.op == "le" else (a, words("TNOT", b))), to=to)
+            case _:
+                raise unsupported(f"`{op.op}` of masks", loc, "combine them with &, | and ~")
 
     def select(self, mask: Operand, a: Operand, b: Operand, dtype: DType, to: Any, loc: Loc) -> Value:
         w = self.w
@@ -383,8 +398,7 @@ class Elementwise:
             raise unsupported("pl.where with one truth value for a whole tile", loc, "choose with an if statement")
         others = [v for v in (a, b) if isinstance(v, Value)]
         span, capacity, valid, free = self._joint([mask, *others], loc)
-        if mask.span != span:
-            raise unsupported("a mask that is broadcast", loc, "compare tiles of the full shape")
+        mask = self.broadcast(mask, span, capacity, valid, free, w.temp, loc)
         like = Value("choice", dtype, span, capacity, valid, mask.buffer, free)
         sides = [self.broadcast(v, span, capacity, valid, free, w.temp, loc) if isinstance(v, Value) else
                  self._filled(like, v, loc) for v in (a, b)]  # fmt: skip

@@ -19,8 +19,8 @@ import numpy as np
 from pto_jit.dtypes import DType, bool_, f32, i16, i32
 from pto_jit.dtypes import u32 as _u32
 from pto_jit.errors import Loc
-from pto_jit.slotted import mutable
-from pto_jit.targets.ascend.refusals import unsupported
+from pto_jit.slotted import field, mutable
+from pto_jit.targets.ascend.form import Assignment, Branch
 from pto_jit.targets.ascend.scalars import literal
 from pto_jit.targets.ascend.values import Size, Span, Value
 from pto_jit.targets.vecmath import RECIPES, ldexp_by_parts
@@ -28,7 +28,7 @@ from pto_jit.targets.vecmath import RECIPES, ldexp_by_parts
 if TYPE_CHECKING:
     from pto_jit.targets.ascend.elementwise import Elementwise
 
-NAMES = frozenset("exp2 expm1 log1p tanh erf gelu pow atan2".split())
+NAMES = frozenset("exp2 expm1 log1p tanh erf gelu pow atan2 sin cos tan fmod".split())
 """Operations of the language that are written this way."""
 
 _DTYPES: dict[str, DType] = {"f": f32, "i": i32, "m": bool_}
@@ -44,7 +44,8 @@ _FOLDED: dict[str, Callable[..., Any]] = {
 class Node:
     """One operation of a trace.
 
-    kind: "f" (f32), "i" (i32) or "m" (a mask); constant: the value, if it is one; last: when it is read last.
+    kind: "f" (f32), "i" (i32) or "m" (a mask); constant: the value, if it is one; last: when it is read last; slow: of
+    a way that is rarely taken, what it computes; columns: lookups in the columns of a table at this row.
     """
 
     op: str
@@ -53,10 +54,8 @@ class Node:
     constant: Any = None
     value: Value | None = None
     last: int = -1
-
-
-class NotStraightLine(Exception):
-    """A recipe needs a table, a loop or a way that is rarely taken."""
+    slow: Callable[..., Node] | None = None
+    columns: list[Node] = field(default_factory=list)
 
 
 class Trace:
@@ -112,13 +111,19 @@ class Trace:
         return self.from_bits(self.ior(size, self.iand(self.bits(sign), self.iconst(-0x80000000))))
 
     def lookup(self, table: Sequence[float], index: Node) -> Node:
-        raise NotStraightLine
+        node = self._node("lookup", "f", index, tuple(table))
+        index.columns.append(node)
+        return node
 
     def repeat(self, times: int, body: Callable[..., Any], *state: Node) -> Any:
-        raise NotStraightLine
+        for _ in range(times):
+            state = body(self, *state)
+        return state
 
     def slow_path(self, mask: Node, slow: Callable[..., Node], operands: tuple[Node, ...], fast: Node) -> Node:
-        raise NotStraightLine
+        node = self._node("slow", "f", mask, fast, *operands)
+        node.slow = slow
+        return node
 
 
 _KINDS = {
@@ -135,12 +140,11 @@ class FunctionWriter:
         self.e, self.w, self.like, self.loc = elementwise, elementwise.w, like, loc
 
     def write(self, name: str, operands: list[Value], to: Any) -> Value:
+        return self._written(RECIPES[name].function, operands, to)
+
+    def _written(self, recipe: Callable[..., Any], operands: list[Value], to: Any) -> Value:
         trace = Trace()
-        given = [trace.operand(v) for v in operands]
-        try:
-            result = RECIPES[name].function(trace, *given)  # type: ignore[arg-type]
-        except NotStraightLine:
-            raise unsupported(f"`{name}` of tiles", self.loc, "compute it on the cpu target") from None
+        result = recipe(trace, *(trace.operand(v) for v in operands))
         wanted = _needed(trace.nodes, result)
         for at, node in enumerate(wanted):
             for a in (a for a in node.args if isinstance(a, Node)):
@@ -218,6 +222,10 @@ class FunctionWriter:
             return self.e.compare(op[-2:].upper(), a, b, to, self.loc)
         if op == "fma":
             return self._fma(args, at, to)
+        if op == "slow":
+            return self._slow(node, to)
+        if op == "lookup":
+            return self._lookup(node)
         if op == "select":
             x, y = (self._number(a) if a.constant is not None else self._operand(a) for a in args[1:])
             return self.e.select(self._operand(args[0]), x, y, _DTYPES[node.kind], to, self.loc)
@@ -226,6 +234,48 @@ class FunctionWriter:
         if op in ("iand", "ior", "ixor"):
             return self._bitwise(op[1:], args, at, to)
         return self._arithmetic(node, at, to)
+
+    def _lookup(self, node: Node) -> Value:
+        """Rows of a table, for all columns at once: the sum of their numbers times 1 where it is this row, else 0."""
+        index = node.args[0]
+        if node.value is None:
+            row, shape = self._operand(index), self._shape()
+            one, none, mine = (self.w.temp(f32, *shape) for _ in range(3))
+            number, same = self.w.temp(i32, *shape), self.w.temp(bool_, *shape)
+            self.w.fill(one, "1.0f", self.loc)
+            self.w.fill(none, "0.0f", self.loc)
+            scratch = self.w.tile(self.w.temp(f32, "row", (1, 8), (1, 8)), loc=self.loc)
+            for column in index.columns:
+                column.value = self.w.temp(f32, *shape)
+                self.w.fill(column.value, "0.0f", self.loc)
+            for k in range(len(node.args[1])):
+                self.w.fill(number, str(k), self.loc)
+                self._emit("TCMP", self._tile(same), self._tile(row), self._tile(number), "CmpMode::EQ")
+                self._emit("TSEL", self._tile(mine), self._tile(same), self._tile(one), self._tile(none), scratch)
+                for column in index.columns:
+                    value = self._number(Trace().const(column.args[1][k]))
+                    self._emit("TAXPY", self._tile(column.value), self._tile(mine), value)
+        assert node.value is not None
+        return node.value
+
+    def _slow(self, node: Node, to: Any) -> Value:
+        """What is rarely needed is computed in a branch, for the whole tile if one element needs it."""
+        mask, fast = (self._operand(a) for a in node.args[:2])
+        out = self.e.unary("TMOV", fast, to, self.loc)
+        ones = self.e.select(mask, "1", "0", f32, self.w.temp, self.loc)
+        rank = {-1} if ones.span == "row" else {-1, -2}
+        some = self.w.reduced("max", ones, rank, 2, None, self.w.temp, self.loc)
+        tile = self.w.tile(some, loc=self.loc)
+        name = self.w.names.fresh("needed")
+        self.w.nodes.append(Assignment("bool", name, f"{tile.name}.GetValue(0) != 0", self.loc, reads=tile))
+        branch = Branch(name, [], [], self.loc)
+        self.w.nodes.append(branch)
+        assert node.slow is not None
+        with self.w.inside(branch.then):
+            rest = [self._operand(a) for a in node.args[2:]]
+            exact = self._written(node.slow, rest, self.w.temp)
+            self.e.select(mask, exact, out, f32, lambda *_: out, self.loc)
+        return out
 
     def _arithmetic(self, node: Node, at: int, to: Any) -> Value:
         op, args = node.op, node.args

@@ -68,7 +68,7 @@ class Scalars:
     def operation(self, op: Op) -> None:
         data = op.args[1] if op.op == "select" else op.args[0]
         dtype = data.type.dtype
-        args = [_atom(self.read(a)) for a in op.args]
+        args = [_atom(self.writer.number(a)) for a in op.args]
         self.define(op.results[0], self.expression(op, args, dtype), op.loc)
 
     def expression(self, op: Op, a: list[str], dtype: DType) -> str:

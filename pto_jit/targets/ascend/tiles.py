@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from pto_jit.dtypes import DType, f32, i16, i32, u8
+from pto_jit.dtypes import DType, f32, i16, i32, i64, u8
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Const, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import statements, uses
 from pto_jit.lower.axes import is_elementwise
-from pto_jit.targets.ascend.form import Branch, Buffer, Instruction, Require, Tile
+from pto_jit.targets.ascend.elementwise import Elementwise
+from pto_jit.targets.ascend.form import Assignment, Branch, Buffer, Instruction, Require, Tile
 from pto_jit.targets.ascend.machine import MOST_ROWS, element_type, padded
 from pto_jit.targets.ascend.refusals import too_large, unsupported
 from pto_jit.targets.ascend.values import Expr, Size, Span, Value, bytes_of, physical, span_of
@@ -34,6 +35,7 @@ class TileWriter(KernelWriter):
 
     def __init__(self, func: Func, facts: Facts, sizes: dict[str, int]) -> None:
         super().__init__(func, facts, sizes)
+        self.elementwise = Elementwise(self)
         self.values: dict[str, Value] = {}
         self.left = Counter(v.name for s in statements(func.body) for v in uses(s))  # reads that are to come
         self.made_in: dict[str, tuple[int, ...]] = {}
@@ -41,9 +43,9 @@ class TileWriter(KernelWriter):
     # -- values ---------------------------------------------------------------------------------------------------
 
     def is_tile_work(self, op: Op) -> bool:
-        """Numbers made of tiles stay on the vector core as tiles of one element."""
+        """Numbers made of tiles stay on the vector core as tiles of one element, if tiles can have their type."""
         return any(isinstance(a, Var) and a.name in self.values for a in op.args) and (
-            op.op == "setelem" or is_elementwise(op)
+            op.op == "setelem" or (is_elementwise(op) and not any(_is_wide(v) for v in (*op.args, *op.results)))
         )
 
     def new(self, name: str, dtype: DType, span: Span, capacity: tuple[int, int], valid: tuple[Size, Size],
@@ -201,16 +203,25 @@ class TileWriter(KernelWriter):
         tensor = self.tensor(op.args[1])
         self._store(value, tensor, self.pointer(tensor, op.args[2:], op.loc), (1, 1), 1, op.loc)
 
-    def number(self, operand: Operand, loc: Loc) -> str:
+    def number(self, operand: Operand) -> str:
         """A number that may be on the vector core, for the scalar unit."""
-        value = self.value(operand)
-        if isinstance(value, str):
-            return value
-        assert isinstance(operand, Var) and isinstance(operand.type, ScalarType)
-        tile = self.tile(value, loc=loc)
-        name = Var(f"{operand.name}.number", operand.type)
-        self.scalars.define(name, f"{tile.name}.GetValue(0)", loc, reads=tile)
-        return self.names.of(name.name)
+        if not isinstance(operand, Var) or operand.name not in self.values:
+            return super().number(operand)
+        key = f"number {operand.name}"
+        if operand.name not in self.facts.mutable:
+            for scope in self.scopes:
+                if key in scope:
+                    return scope[key]
+        assert isinstance(operand.type, ScalarType)
+        tile = self.tile(self.values[operand.name], loc=self.here)
+        name = self.names.fresh(f"{operand.name}_number")
+        element = f"{tile.name}.GetValue(0)"
+        if operand.type.dtype.kind == "b":
+            element = f"({element} & 1) != 0"
+        typ = "int64_t" if operand.type.dtype == i64 else self.scalar_type(operand.type.dtype, self.here)
+        self.nodes.append(Assignment(typ, name, element, self.here, reads=tile))
+        self.scopes[-1] |= {key: name, name: name}
+        return name
 
     def shape(
         self, operands: tuple[Operand, ...], typ: TileType, loc: Loc
@@ -237,12 +248,17 @@ class TileWriter(KernelWriter):
         if dtype.name not in _TILED:
             raise unsupported(f"tiles of {dtype} on the vector core", loc, "use f32, f16, bf16, i32 or i16")
 
+    def reduced(
+        self, name: str, source: Value, axes: set[int], rank: int, var: Var | None, to: Any, loc: Loc
+    ) -> Value:
+        raise NotImplementedError
+
     # -- memory ---------------------------------------------------------------------------------------------------
 
     def load(self, op: Op) -> None:
         tensor = self.tensor(op.args[0])
         rank = len(tensor.extents)
-        self.checked(tensor.dtype, op.loc)
+        self.checked(u8 if tensor.dtype.kind == "b" and not op.attr("inside") else tensor.dtype, op.loc)
         if op.attr("pad"):
             raise unsupported("a load with a pad value", op.loc, "load without it, and work on the valid part")
         offsets, extents = op.args[1 : 1 + rank], op.args[1 + rank : 1 + 2 * rank]
@@ -264,15 +280,21 @@ class TileWriter(KernelWriter):
         rows: Size = 1 if rank == 1 else self.clipped(tensor, rank - 2, offsets[-2], declared[0])
         columns = self.clipped(tensor, rank - 1, offsets[-1], declared[1])
         stride: Size = 1 if rank == 1 else tensor.strides[-2]
-        value = self.destination(op.results[0])(tensor.dtype, span, capacity, (rows, columns))
+        truth = tensor.dtype.kind == "b"
+        to = self.temp if truth else self.destination(op.results[0])
+        value = to(u8 if truth else tensor.dtype, span, capacity, (rows, columns))
         self._transfer(value, tensor, self.pointer(tensor, offsets, op.loc), stride, op.loc, store=False)
+        if truth:
+            wide = self.elementwise.converted(value, f32, self.temp, op.loc)
+            self.elementwise.compare("NE", wide, "0", to=self.destination(op.results[0]), loc=op.loc)
 
     def store(self, op: Op) -> None:
         value = self.value(op.args[0])
         assert isinstance(value, Value)
         tensor = self.tensor(op.args[1])
-        if value.is_mask:
-            raise unsupported("storing a tile of truth values", op.loc, "store numbers: pl.where(mask, 1, 0)")
+        if value.is_mask:  # bytes in memory
+            ones = self.elementwise.select(value, "1", "0", f32, self.temp, op.loc)
+            value = self.elementwise.converted(ones, u8, self.temp, op.loc)
         rank = len(tensor.extents)
         offsets = op.args[2:]
         for offset in offsets:
@@ -375,7 +397,7 @@ class TileWriter(KernelWriter):
         self.checked(typ.dtype, op.loc)
         span, capacity, declared = self.shape(op.args[1:], typ, op.loc)
         out = self.destination(op.results[0])(typ.dtype, span, capacity, declared, (True, True))
-        self.fill(out, self.number(op.args[0], op.loc), op.loc)
+        self.fill(out, self.number(op.args[0]), op.loc)
 
     def fill(self, value: Value, number: str, loc: Loc) -> None:
         self.emit("TEXPANDS", self.tile(value, loc=loc), self.scalar(number, value.dtype), loc=loc)
@@ -395,7 +417,7 @@ class TileWriter(KernelWriter):
         target = self.destination(op.results[0])
         if typ.dtype == i32 and step_is == 1:
             out = target(i32, span, capacity, declared, (True, True))
-            self.emit("TCI", self.tile(out, loc=op.loc), f"(int32_t){self.number(start, op.loc)}", loc=op.loc)
+            self.emit("TCI", self.tile(out, loc=op.loc), f"(int32_t){self.number(start)}", loc=op.loc)
             return
         if typ.dtype not in (i32, f32):
             raise unsupported(f"pl.arange of {typ.dtype}", op.loc, "use pl.arange(...) of i32 or f32, and convert it")
@@ -408,8 +430,12 @@ class TileWriter(KernelWriter):
             self.emit("TCVT", result, tile, "RoundMode::CAST_RINT", loc=op.loc)
             tile = result
         if step_is != 1:
-            self.emit("TMULS", result, tile, self.scalar(self.number(step, op.loc), typ.dtype), loc=op.loc)
-        self.emit("TADDS", result, result, self.scalar(self.number(start, op.loc), typ.dtype), loc=op.loc)
+            self.emit("TMULS", result, tile, self.scalar(self.number(step), typ.dtype), loc=op.loc)
+        self.emit("TADDS", result, result, self.scalar(self.number(start), typ.dtype), loc=op.loc)
+
+
+def _is_wide(operand: Operand) -> bool:
+    return isinstance(operand.type, ScalarType) and operand.type.dtype.bits == 64
 
 
 def _eighth(size: Size) -> Size:

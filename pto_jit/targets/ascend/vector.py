@@ -10,24 +10,18 @@ from typing import Any
 
 from pto_jit.dtypes import f32, i32
 from pto_jit.errors import Loc
-from pto_jit.ir.nodes import Func, Op, Var
+from pto_jit.ir.nodes import Op, Var
 from pto_jit.ir.types import TileType
 from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
-from pto_jit.targets.ascend import scans
-from pto_jit.targets.ascend.elementwise import Elementwise
+from pto_jit.targets.ascend import scans, searches
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.tiles import TileWriter
 from pto_jit.targets.ascend.values import Size, Span, Value, lying, span_of
 from pto_jit.targets.ascend.writer import product, text, total
-from pto_jit.targets.cuda.facts import Facts
 
 
 class VectorWriter(TileWriter):
     """Writes a kernel without matrix products."""
-
-    def __init__(self, func: Func, facts: Facts, sizes: dict[str, int]) -> None:
-        super().__init__(func, facts, sizes)
-        self.elementwise = Elementwise(self)
 
     def tile_operation(self, op: Op) -> None:
         match op.op:
@@ -49,6 +43,10 @@ class VectorWriter(TileWriter):
                 self.extract(op)
             case _ if is_reduction(op) and op.op in ("sum", "max", "min", "prod"):
                 self.reduce(op)
+            case "argmax" | "argmin":
+                searches.write_index(self, op)
+            case "any" | "all":
+                searches.write_truth(self, op)
             case "cumsum" | "cumprod":
                 scans.write_scan(self, op)
             case _ if is_elementwise(op):
@@ -159,16 +157,21 @@ class VectorWriter(TileWriter):
         if source.free != (False, False) and not all(isinstance(v, int) for v in source.valid):
             raise unsupported("a reduction of a generated tile", op.loc, "compute it, or give it constant extents")
         if source.dtype in (f32, i32):
-            self._reduced(op.op, source, axes, rank, var, self.destination(var), op.loc)
+            self.reduced(op.op, source, axes, rank, var, self.destination(var), op.loc)
             return
         if source.dtype.kind != "f":
             raise unsupported(f"a reduction of {source.dtype}", op.loc, "convert it to i32 or f32")
         wide = self.elementwise.converted(source, f32, self.temp, op.loc)
-        narrow = self._reduced(op.op, wide, axes, rank, var, self.temp, op.loc)
+        narrow = self.reduced(op.op, wide, axes, rank, var, self.temp, op.loc)
         self.elementwise.converted(narrow, source.dtype, self.destination(var), op.loc)
 
-    def _reduced(self, name: str, source: Value, axes: set[int], rank: int, var: Var, to: Any, loc: Loc) -> Value:
-        """Rows first, as that leaves little for the second step.  A line is reduced along its elements."""
+    def reduced(
+        self, name: str, source: Value, axes: set[int], rank: int, var: Var | None, to: Any, loc: Loc
+    ) -> Value:
+        """The sum, product or an extreme along axes, counted from the last one.
+
+        Rows first, as that leaves little for the second step.  A line is reduced along its elements.
+        """
         both = {-1, -2} <= axes or (rank == 1 and -1 in axes)
         line = {"column": -2, "row": -1}.get(source.span)
         if not both and line is not None and line not in axes:
@@ -186,13 +189,13 @@ class VectorWriter(TileWriter):
             return self._line(name, rows, var, to, loc)
         if -1 in axes:
             return self._rows(name, source, var, to, loc)
-        out = to(source.dtype, *self._result_shape(var, "row", (1, source.capacity[1]), (1, source.valid[1])))
+        out = to(source.dtype, *self.result_shape(var, "row", (1, source.capacity[1]), (1, source.valid[1])))
         shown = Value(out.name, out.dtype, "row", (1, source.capacity[1]), (1, source.valid[1]), out.buffer)
         self.emit(f"TCOL{name.upper()}", self.tile(shown, loc=loc), self.tile(source, loc=loc), loc=loc)
         return out
 
     def _rows(self, name: str, source: Value, var: Var | None, to: Any, loc: Loc) -> Value:
-        shape = self._result_shape(var, "column", (source.capacity[0], 1), (source.valid[0], 1))
+        shape = self.result_shape(var, "column", (source.capacity[0], 1), (source.valid[0], 1))
         out = to(source.dtype, *shape)
         shown = Value(out.name, out.dtype, "column", (source.capacity[0], 1), (source.valid[0], 1), out.buffer)
         scratch = self.temp(source.dtype, source.span, source.capacity, source.valid)
@@ -200,27 +203,27 @@ class VectorWriter(TileWriter):
                   self.tile(scratch, loc=loc), loc=loc)  # fmt: skip
         return out
 
-    def _line(self, name: str, source: Value, var: Var, to: Any, loc: Loc) -> Value:
+    def _line(self, name: str, source: Value, var: Var | None, to: Any, loc: Loc) -> Value:
         """All elements of a line as one."""
         count = source.valid[0] if source.span == "column" else source.valid[1]
         flat = Value(source.name, source.dtype, "row", (1, lying(source.span, source.capacity)[1]), (1, count),
                      source.buffer)  # fmt: skip
-        out = to(source.dtype, *self._result_shape(var, "one", (1, 1), (1, 1)))
+        out = to(source.dtype, *self.result_shape(var, "one", (1, 1), (1, 1)))
         shown = Value(out.name, out.dtype, "one", (1, 1), (1, 1), out.buffer)
         scratch = self.temp(flat.dtype, "row", flat.capacity, flat.valid)
         self.emit(f"TROW{name.upper()}", self.tile(shown, loc=loc), self.tile(flat, loc=loc),
                   self.tile(scratch, loc=loc), loc=loc)  # fmt: skip
         return out
 
-    def _result_shape(self, var: Var | None, span: Span, capacity: tuple[int, int], valid: tuple[Size, Size]) -> Any:
+    def result_shape(self, var: Var | None, span: Span, capacity: tuple[int, int], valid: tuple[Size, Size]) -> Any:
         """A reduction that drops its axis leaves a line of one axis, which is a row."""
         typ = None if var is None else var.type
         if span == "column" and isinstance(typ, TileType) and (typ.rank == 1 or typ.shape[-1] != 1):
             return "row", (1, capacity[0]), (1, valid[0])
         return span, capacity, valid
 
-    def _as_result(self, source: Value, var: Var, to: Any, span: Span, loc: Loc) -> Value:
-        out = to(source.dtype, *self._result_shape(var, span, source.capacity, source.valid), source.free, (source,))
+    def _as_result(self, source: Value, var: Var | None, to: Any, span: Span, loc: Loc) -> Value:
+        out = to(source.dtype, *self.result_shape(var, span, source.capacity, source.valid), source.free, (source,))
         if out.buffer is not source.buffer:
             self.emit("TMOV", self.tile(out, loc=loc), self.tile(source, loc=loc), loc=loc)
         return out

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pto_jit.dtypes import DType, f32, f64, i64
+from pto_jit.dtypes import DType, f32, f64, i64, u8
 from pto_jit.errors import NOWHERE, Loc
 from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Operand, Return, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType
@@ -128,6 +128,7 @@ class KernelWriter:
         self.limited: dict[str, int] = {}
         self.clips: dict[str, tuple[Size, Size, Size]] = {}  # expression -> extent, limit and offset it comes from
         self.loop_of: dict[str, For] = {}
+        self.here: Loc = func.loc  # of the statement that is being written
         self.defined: dict[str, Op] = {s.results[0].name: s for s in statements(func.body)
                                        if isinstance(s, Op) and len(s.results) == 1}  # fmt: skip
         self._parameters()
@@ -141,7 +142,7 @@ class KernelWriter:
             if isinstance(p.type, TensorType):
                 typ = element_type(p.type.dtype)
                 if typ is None:
-                    typ = {"b": "bool", "f": "double", "u": "uint64_t"}[p.type.dtype.kind]
+                    typ = {"b": "uint8_t", "f": "double", "u": "uint64_t"}[p.type.dtype.kind]
                 self.parameters.append(Parameter(name, typ, True, ("argument", k)))
             else:
                 assert isinstance(p.type, ScalarType)
@@ -222,7 +223,7 @@ class KernelWriter:
         known = next((e for e in self._dims_of(operand.name)), None)
         if known is not None:
             return known
-        name = self.scalars.read(operand)
+        name = self.number(operand)
         return Expr(name, frozenset([name])) if name.isidentifier() else Expr(name, frozenset(self._words(name)))
 
     def _dims_of(self, name: str) -> list[Size]:
@@ -400,6 +401,7 @@ class KernelWriter:
             self.statement(stmt)
 
     def statement(self, stmt: Stmt) -> None:
+        self.here = getattr(stmt, "loc", self.here)
         match stmt:
             case Op() if touches_tiles(stmt) or self.is_tile_work(stmt):
                 self.tile_operation(stmt)
@@ -462,7 +464,7 @@ class KernelWriter:
         pass
 
     def branch(self, stmt: If) -> None:
-        node = Branch(self.scalars.read(stmt.cond), [], [], stmt.loc)
+        node = Branch(self.number(stmt.cond), [], [], stmt.loc)
         self.nodes.append(node)
         with self.inside(node.then):
             self.block(stmt.then)
@@ -475,7 +477,8 @@ class KernelWriter:
     def rectangle(self, tensor: Tensor, wish: str, pointer: str, extents: tuple[Any, Any], stride: Size, loc: Loc,
                   transposed: bool = False) -> Global:  # fmt: skip
         strides = ("1", text(stride)) if transposed else (text(stride), "1")
-        out = Global(self.names.fresh(wish), tensor.dtype, tensor.root, pointer, extents, strides, transposed)
+        dtype = u8 if tensor.dtype.kind == "b" else tensor.dtype
+        out = Global(self.names.fresh(wish), dtype, tensor.root, pointer, extents, strides, transposed)
         self.declare(out, loc)
         return out
 
@@ -483,6 +486,10 @@ class KernelWriter:
 
     def is_tile_work(self, op: Op) -> bool:
         return False
+
+    def number(self, operand: Operand) -> str:
+        """A number as the scalar unit has it."""
+        return self.scalars.read(operand)
 
     def tile_operation(self, op: Op) -> None:
         raise NotImplementedError

@@ -102,12 +102,16 @@ def counted(x: pl.Tensor, w1: pl.Tensor, w2: pl.Tensor, out: pl.Tensor):
 
 
 @pto.jit
-def scans(x: pl.Tensor, along: pl.Tensor, down: pl.Tensor):
+def scans(x: pl.Tensor, along: pl.Tensor, down: pl.Tensor, lines: pl.Tensor):
     with pl.incore():
         for r in pl.range(0, x.shape[0], parallel=True):
-            pl.store(pl.cumsum(pl.load(x, [r, 0], [1, 80])), [r, 0], along)
+            t = pl.load(x, [r, 0], [1, 80])
+            pl.store(pl.cumsum(t) - pl.cumsum(t, reverse=True), [r, 0], along)
         for r in pl.range(0, x.shape[0], 20, parallel=True):
-            pl.store(pl.cumprod(pl.load(x, [r, 0], [20, 80]), axis=0), [r, 0], down)
+            t = pl.load(x, [r, 0], [20, 80])
+            pl.store(pl.cumprod(t, axis=0) + pl.cumsum(t, axis=0, reverse=True), [r, 0], down)
+            pl.store(pl.cumsum(pl.max(t, axis=1, keepdims=True), axis=0, reverse=True), [r, 0], lines)
+            pl.store(pl.cumprod(pl.load(x, [r, 3], [1, 50]), axis=1), [r, 1], lines)
 
 
 @pto.jit
@@ -130,6 +134,16 @@ def functions(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor):
             pl.store(v, [r, 0], out[8])
 
 
+@pto.jit
+def reduced(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor):
+    """Functions that take another way where arguments are large."""
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], parallel=True):
+            t = pl.load(x, [r, 0], [1, 64])
+            pl.store(pl.sin(t), [r, 0], out[0])
+            pl.store(pl.fmod(t, pl.load(y, [r, 0], [1, 64])), [r, 0], out[1])
+
+
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "vector_add": (elementwise.vector_add, (VECTOR,) * 3),
     "softmax": (rows.softmax, (WIDE,) * 2),
@@ -146,7 +160,8 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "weighted": (weighted, (pto.spec((None, 48), pl.f16), pto.spec((64, 48), pl.f16), MATRIX, MATRIX)),
     "stencil5": (grids.stencil5, (MATRIX,) * 2),
     "counted": (counted, (WIDTH, pto.spec((32, 64), pl.f32), pto.spec((64, 32), pl.f32), WIDTH)),
-    "scans": (scans, (pto.spec((None, 80), pl.f32),) * 3),
+    "scans": (scans, (pto.spec((None, 80), pl.f32),) * 4),
+    "reduced": (reduced, (pto.spec((None, 64), pl.f32),) * 2 + (pto.spec((2, None, 64), pl.f32),)),
     "functions": (functions, (pto.spec((None, 64), pl.f32),) * 2 + (pto.spec((9, None, 64), pl.f32),)),
     "bias_gelu": (matrix.matmul_bias_gelu, (MATRIX, MATRIX, VECTOR, MATRIX)),
 }  # fmt: skip
@@ -224,6 +239,16 @@ def test_functions_are_the_recipes_of_all_targets(programs: Programs) -> None:
     out, wanted = np.full((2, 9, 30, 64), np.nan, np.float32)
     programs.run("functions", 7, x=x, y=y, out=out)
     functions(x, y, wanted)
+    np.testing.assert_array_equal(out, wanted)
+
+
+@pytest.mark.parametrize("scale", [4, 1e30])
+def test_large_arguments_are_reduced_exactly(programs: Programs, scale: float) -> None:
+    x, y = (numbers(30, 64) * scale).astype(np.float32), numbers(64, 30).reshape(30, 64)
+    x[0, :6] = 0, -0.0, np.inf, -np.inf, np.nan, 1e-40
+    out, wanted = np.full((2, 2, 30, 64), np.nan, np.float32)
+    programs.run("reduced", 7, x=x, y=y, out=out)
+    reduced(x, y, wanted)
     np.testing.assert_array_equal(out, wanted)
 
 
@@ -305,9 +330,14 @@ def test_rows_that_are_counted_early(programs: Programs) -> None:
 
 def test_scans_in_both_directions(programs: Programs) -> None:
     x = numbers(37, 80)
-    parts = [np.cumprod(x[i : i + 20].astype(np.float64), 0) for i in (0, 20)]
-    check(programs, "scans", {"along": np.cumsum(x.astype(np.float64), 1), "down": np.concatenate(parts)},
-          x=x, along=x, down=x)  # fmt: skip
+    outputs = {"along": x.copy(), "down": x.copy(), "lines": np.zeros((37, 80), np.float32)}
+    wanted = {k: v.copy() for k, v in outputs.items()}
+    scans.interpret(x, *wanted.values())
+    for seed in SEEDS:
+        mine = {k: v.copy() for k, v in outputs.items()}
+        programs.run("scans", seed, x=x, **mine)
+        for k, v in wanted.items():
+            np.testing.assert_allclose(mine[k], v, rtol=1e-5, atol=1e-4, err_msg=k)
 
 
 def test_a_launch_says_what_it_cannot_take(programs: Programs) -> None:

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: MIT
+"""Places of extremes, truth values, conditions made of tiles: written programs run on the CPU, against the interpreter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+from pto_jit.targets.ascend.legality import violations
+from pto_jit.targets.ascend.ordering import races
+
+from .harness import SEEDS, Programs, kernels_of, needs_compiler, written
+
+pytestmark = needs_compiler
+
+
+@pto.jit
+def places(x: pl.Tensor, n: pl.Tensor, out: pl.Tensor, columns: pl.Tensor, all_of: pl.Tensor):
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            t, k = pl.load(x, [r, 0], [8, 48]), pl.load(n, [r, 0], [8, 48])
+            pl.store(pl.argmax(t, axis=1, keepdims=True), [r, 0], out)
+            pl.store(pl.argmin(k, axis=1, keepdims=True), [r, 1], out)
+            pl.store(pl.reshape(pl.argmin(t, axis=1), [8, 1]), [r, 2], out)
+            pl.store(pl.argmax(t, axis=0, keepdims=True), [r // 8, 0], columns)
+            all_of[r // 8, 0] = pl.argmax(t)
+            all_of[r // 8, 1] = pl.argmin(k)
+
+
+@pto.jit
+def truths(x: pl.Tensor, m: pl.Tensor, out: pl.Tensor, rows: pl.Tensor, kept: pl.Tensor):
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            t, given = pl.load(x, [r, 0], [8, 40]), pl.load(m, [r, 0], [8, 40])
+            up, down = t > 0.5, t < -0.5
+            some = pl.any(up, axis=1, keepdims=True)
+            column = pl.all(down | up, axis=0, keepdims=True)
+            chosen = pl.where(given ^ up, t, 0.0) + pl.where(some, t, 2.0) + pl.where(column, 4.0, t)
+            chosen = pl.where((up == given) & (down <= up), chosen, -chosen)
+            pl.store(pl.where(pl.where(up, given, down), chosen, 8.0), [r, 0], out)
+            top = pl.max(t, axis=1, keepdims=True)
+            pl.store(pl.where(some & pl.any(given, axis=1, keepdims=True), top, 0.0), [r, 0], rows)
+            pl.store(up != given, [r, 0], kept)
+
+
+@pto.jit
+def steered(x: pl.Tensor, out: pl.Tensor):
+    """Conditions and places made of tiles are read by the scalar unit."""
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            t = pl.load(x, [r, 0], [8, 40])
+            if pl.any(t > 2.0):
+                t = t * 2.0
+            if pl.max(t) < 2.0:
+                t = t - 1.0
+            pl.store(t, [r, 0], out)
+
+
+I32 = pl.i32
+CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "places": (places, (pto.spec((None, 48), pl.f32), pto.spec((None, 48), I32), pto.spec((None, 3), I32),
+                        pto.spec((None, 48), I32), pto.spec((None, 2), I32))),
+    "truths": (truths, (pto.spec((None, 40), pl.f32), pto.spec((None, 40), pl.bool_), pto.spec((None, 40), pl.f32),
+                        pto.spec((None, 1), pl.f32), pto.spec((None, 40), pl.bool_))),
+    "steered": (steered, (pto.spec((None, 40), pl.f32),) * 2),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    compiled = {name: written(fn, *specs) for name, (fn, specs) in CASES.items()}
+    for program in compiled.values():
+        for form in kernels_of(program):
+            assert races(form) == [] and violations(form) == []
+    return Programs(compiled, tmp_path_factory.mktemp("ascend"))
+
+
+def check(programs: Programs, name: str, inputs: dict[str, np.ndarray], outputs: dict[str, np.ndarray]) -> None:
+    wanted = {k: v.copy() for k, v in outputs.items()}
+    CASES[name][0].interpret(*inputs.values(), *wanted.values())
+    for seed in SEEDS:
+        mine = {k: v.copy() for k, v in outputs.items()}
+        programs.run(name, seed, **inputs, **mine)
+        for k, v in wanted.items():
+            np.testing.assert_array_equal(mine[k], v, err_msg=k)
+
+
+@pytest.mark.parametrize("rows", [16, 13])
+def test_places_of_extremes(programs: Programs, rows: int) -> None:
+    """The first of equal ones, and NaNs before all others."""
+    x = np.random.default_rng(rows).integers(-6, 6, (rows, 48)).astype(np.float32)
+    n = np.random.default_rng(rows + 1).integers(-30, 30, (rows, 48)).astype(np.int32)
+    x[3, 7], x[3, 2], x[9, 40] = np.nan, np.nan, np.nan
+    x[4, :] = -np.inf
+    outputs = {"out": np.zeros((rows, 3), np.int32), "columns": np.zeros((2, 48), np.int32),
+               "all_of": np.zeros((2, 2), np.int32)}  # fmt: skip
+    check(programs, "places", {"x": x, "n": n}, outputs)
+
+
+@pytest.mark.parametrize("rows", [16, 11])
+def test_truth_values(programs: Programs, rows: int) -> None:
+    random = np.random.default_rng(rows)
+    x, m = random.standard_normal((rows, 40)).astype(np.float32), random.random((rows, 40)) < 0.1
+    x[:, 5], x[2], m[6] = 1, 0, False
+    outputs = {"out": np.zeros_like(x), "rows": np.zeros((rows, 1), np.float32), "kept": np.zeros((rows, 40), bool)}
+    check(programs, "truths", {"x": x, "m": m}, outputs)
+
+
+def test_conditions_that_are_made_of_tiles(programs: Programs) -> None:
+    x = np.random.default_rng(3).standard_normal((29, 40)).astype(np.float32) * np.float32(0.3)
+    x[10, 7], x[20, 3] = 3, 1.5
+    check(programs, "steered", {"x": x}, {"out": np.zeros_like(x)})
