@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pto_jit.compiled import Compiled
     from pto_jit.device_kernel import DeviceKernel
     from pto_jit.explain import Explanation
+    from pto_jit.flattened import Flattened
     from pto_jit.runtime.graph import TaskGraph
     from pto_jit.source_kernel import SourceKernel
 
@@ -44,7 +45,7 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 _WARN_AFTER = 64  # specialisations of one kernel
-_alive: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
+_alive: weakref.WeakSet[Dispatcher | Flattened] = weakref.WeakSet()
 
 
 class JitFunction(Dispatcher, Generic[P, R]):
@@ -62,6 +63,7 @@ class JitFunction(Dispatcher, Generic[P, R]):
         )
         self._kernels: dict[Any, Kernel | DeviceKernel | SourceKernel] = {}
         self._specializations: list[Specialization] = []
+        self._flattened: Flattened | None = None  # knows calls with lists
         functools.update_wrapper(self, fn)
         self.__signature__ = self._parameters.signature
         self.__pto_jit__ = fn
@@ -87,6 +89,10 @@ class JitFunction(Dispatcher, Generic[P, R]):
             return _interpret.inside(self.__pto_jit__, args, kwargs or {}, self._has_scopes())
         if config.interpret:
             return self.interpret(*args, **(kwargs or {}))
+        if self._flattened is not None and not kwargs:
+            found = self._flattened.call(args)
+            if found is not NotImplemented:
+                return found
         before = _settings[0]
         names, values = self._parameters.bind(args, kwargs)
         call = self._parameters.classify(names, values, device=self._options.device)
@@ -124,12 +130,16 @@ class JitFunction(Dispatcher, Generic[P, R]):
     ) -> None:  # fmt: skip
         """Let later calls of this kind skip the slow path, where identity of the arguments decides everything."""
         plan = [p for p in call.plan if p is not None]
-        if len(plan) != len(call.plan) or not isinstance(kernel, Kernel):
+        whole = len(plan) == len(call.plan)
+        if not isinstance(kernel, Kernel) or not (whole or (call.lists and other is None)):
             return
         prints = [fingerprint(self.__pto_jit__), *call.prints]
         if any(p.mutable for p in prints):
             return  # what it consulted can change without anything changing its identity
         guards = {(id(g[0]), g[1]): g for p in prints for g in map(_runtime_guard, p.guards)}
+        if not whole:
+            self._register_lists(values, call, kernel, tuple(guards.values()), before)
+            return
         target, own = self if other is None else other, kernel.converter(call)
         if convert is not None:
             first, last = own, convert
@@ -137,6 +147,21 @@ class JitFunction(Dispatcher, Generic[P, R]):
         target.register(tuple(values), kernel.entry, plan, tuple(guards.values()), own, [*call.extents, *extents])
         if _settings[0] != before:  # another thread changed the configuration meanwhile
             target.clear()
+
+    def _register_lists(
+        self, values: list[Any], call: Arguments, kernel: Kernel, guards: Sequence[Any], before: int
+    ) -> None:
+        """The same for calls with lists."""
+        if self._parameters.static:
+            return  # numbers that are compile-time values
+        if self._flattened is None:
+            from pto_jit.flattened import Flattened  # by kernels with lists
+
+            self._flattened = Flattened()
+            _alive.add(self._flattened)
+        self._flattened.register(values, call, kernel, guards, kernel.converter(call))
+        if _settings[0] != before:
+            self._flattened.clear()
 
     def _kernel(self, call: Arguments, options: Options) -> Kernel | DeviceKernel | SourceKernel:
         __tracebackhide__ = True

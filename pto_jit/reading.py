@@ -55,6 +55,7 @@ class Arguments:
     when the argument needs the slow path every time.  extents: what the fast path checks (see `Dispatcher.register`).
     prints: identities of callables and classes, whose guards must hold.  tensors: (name, view) of each tensor, in
     order.  torch: the first tensor is a torch tensor.  local: the key means something in this process only.
+    lists: some argument is, or has, a FractalTensor.
     """
 
     params: list[Param] = field(default_factory=list)
@@ -66,6 +67,7 @@ class Arguments:
     tensors: list[tuple[str, Any]] = field(default_factory=list)
     torch: bool = False
     local: bool = False
+    lists: bool = False
 
     @property
     def elements(self) -> int:
@@ -89,11 +91,10 @@ class Reader:
         self.keys: list[Any] = []
         self.symbols: dict[str, tuple[int | None, str, int, int]] = {}
         self.name = ""  # of the argument that is read
-        self.lists = False  # some argument has a FractalTensor
         self.path: list[Any] = []  # objects around the one that is read, outermost first
 
     def result(self) -> Arguments:
-        if self.lists:
+        if self.call.lists:
             from pto_jit.fractal.compile.argument import specialised
 
             self.call.params, shapes = specialised(self.call.params, [view.shape for _, view in self.call.tensors])
@@ -306,7 +307,7 @@ class Reader:
         """A FractalTensor: its leaves, whose shape is known at compile time, and the offsets of its levels."""
         from pto_jit.fractal.compile.argument import described
 
-        self.lists = True
+        self.call.lists = True
 
         def tensor(array: np.ndarray[Any, Any], shape: tuple[int | None, ...]) -> TensorParam:
             found = self._tensor(array)

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: MIT
+"""Calls with lists: the first one of a kind is described in Python, later ones find their kernel without that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.fractal as ft
+import pto_jit.language as pl
+
+SCALE = 2.0
+
+
+def kernel() -> Any:
+    @pto.jit(cache=False)
+    def scaled(x, w, k=1.0):
+        return ft.map(lambda row: ft.map(lambda v: v * pl.sum(w) * k * SCALE, row), x)
+
+    return scaled
+
+
+def lists(lengths: Any, size: int = 3) -> ft.FractalTensor:
+    offsets = np.cumsum([0, *lengths])
+    leaves = np.arange(offsets[-1] * size, dtype=np.float32).reshape(-1, 1, size)
+    return ft.from_flat(leaves, [offsets])
+
+
+@pytest.fixture
+def described(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The calls that were described."""
+    from pto_jit.arguments import Parameters
+
+    seen: list[str] = []
+    own = Parameters.classify
+
+    def classify(self: Any, *args: Any, **kwargs: Any) -> Any:
+        seen.append(self.fn.__name__)
+        return own(self, *args, **kwargs)
+
+    monkeypatch.setattr(Parameters, "classify", classify)
+    return seen
+
+
+def check(got: Any, x: ft.FractalTensor, w: np.ndarray, k: float = 1.0) -> None:
+    assert isinstance(got, ft.FractalTensor)
+    np.testing.assert_array_equal(got.offsets[0], x.offsets[0])
+    np.testing.assert_allclose(got.leaves, x.leaves * w.sum() * np.float32(k * SCALE))
+
+
+def test_calls_of_a_kind_are_described_once(described: list[str]) -> None:
+    run, w = kernel(), np.eye(3, dtype=np.float32)
+    for lengths in ([2, 0, 1], [4], [], [0, 3]):
+        check(run(lists(lengths), w, 1.0), lists(lengths), w)
+    assert len(described) == 1
+    check(run(lists([2]), w * 3, 0.5), lists([2]), w * 3, 0.5)
+    assert len(described) == 1, "numbers are run-time values"
+    for lengths in ([2, 5, 1], [3, 1]):
+        part = lists(lengths)[1:]  # a view, whose leaves are gathered, to be read only
+        check(run(part, w, 1.0), part, w)
+    assert len(described) == 2 and len(run.specializations()) == 1
+
+
+def test_other_kinds_are_described(described: list[str]) -> None:
+    run, w = kernel(), np.eye(3, dtype=np.float32)
+    run(lists([1]), w, 1.0)
+    wide = np.ones((3, 2), np.float32)
+    check(run(lists([2, 1]), wide, 1.0), lists([2, 1]), wide)
+    assert len(described) == 2, "a kernel is made for the extents of weights"
+    check(run(lists([2], 2), np.eye(2, dtype=np.float32), 1.0), lists([2], 2), np.eye(2, dtype=np.float32))
+    assert len(described) == 3, "and for the shape of leaves"
+    turned = np.ones((3, 1, 2), np.float32).T
+    run(ft.from_flat(turned, [[0, 2]]), w, 1.0)
+    run(ft.from_flat(turned, [[0, 2]]), w, 1.0)
+    assert len(described) == 5, "leaves that have to be copied first"
+    check(run(lists([2]), w), lists([2]), w)
+    check(run(lists([2]), w=w, k=2.0), lists([2]), w, 2.0)
+    assert len(described) == 7, "defaults and keywords are bound in Python"
+    check(run(lists([3]), w, 1.0), lists([3]), w)
+    assert len(described) == 7, "what was known is still known"
+
+
+def test_a_kernel_is_forgotten_when_a_global_or_a_setting_changes(
+    described: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, w, x = kernel(), np.eye(3, dtype=np.float32), lists([2, 1])
+    run(x, w, 1.0)
+    run(x, w, 1.0)
+    assert len(described) == 1
+    monkeypatch.setitem(globals(), "SCALE", 5.0)
+    check(run(x, w, 1.0), x, w)
+    assert len(described) == 2
+    monkeypatch.setattr(pto.config, "debug", not pto.config.debug)
+    check(run(x, w, 1.0), x, w)
+    assert len(described) == 3
+
+
+def test_compile_time_numbers_decide() -> None:
+    @pto.jit(cache=False)
+    def repeated(x, n: pl.constexpr):
+        return ft.map(lambda v: v * n, x)
+
+    x = ft.from_flat(np.ones((2, 1, 3), np.float32))
+    for n in (2, 3, 2):
+        assert repeated(x, n).leaves[0, 0, 0] == n
+
+
+def test_failures_are_told_as_on_the_first_call() -> None:
+    @pto.jit(cache=False)
+    def pairs(x, y):
+        return ft.map(lambda p: p[0] + p[1], ft.zip(x, y))
+
+    x, y = (ft.from_flat(np.ones((n, 1, 2), np.float32)) for n in (2, 3))
+    texts = []
+    for _ in range(2):
+        with pytest.raises(pto.ShapeError, match="PTO-F190") as caught:
+            pairs(x, y)
+        texts.append(str(caught.value))
+    assert len(pairs(y, y)) == 3
+    for _ in range(2):
+        with pytest.raises(pto.ShapeError, match="PTO-F190") as caught:
+            pairs(x, y)
+        texts.append(str(caught.value))
+    assert len(set(texts)) == 1
+
+
+def test_what_is_written_is_checked() -> None:
+    @pto.jit(cache=False)
+    def summed(x, out):
+        out[0] = ft.fold(lambda s, v: s + v, x, initializer=np.float32(0))
+
+    x, out = ft.from_flat(np.arange(4, dtype=np.float32)), np.zeros(1, np.float32)
+    for _ in range(2):
+        summed(x, out)
+        assert out[0] == 6
+    out.flags.writeable = False
+    with pytest.raises(pto.ArgumentError, match="PTO-A011"):
+        summed(x, out)
