@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pto_jit import errors
 from pto_jit.errors import LaunchError, Loc, PtoError
+from pto_jit.semantic.failures import filled
 from pto_jit.slotted import replace
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def fail(kernel: Kernel, site: int, v0: int, v1: int, v2: int, args: tuple[Any, 
     error, template, _ = kernel.built.program.sites[site]
     if error == "RaceError":
         raise point_at(_race(kernel, site, (v1, v0), more), _place(kernel, site))
-    reason, action = template.format(v0, v1, v2), ""
+    reason, action = filled(template, v0, v1, v2), ""
     code = _CODES.get(error, "PTO-A900")
     if error != "KernelAssertionError":  # that is the user's text
         if found := _CODED.fullmatch(reason):

@@ -387,7 +387,8 @@ def _takes(old: Any, new: Any) -> bool:
 def _can_associate(x: Any, state: Any, body: Body) -> None:
     """Elements and state of `reduce` are of one type.  Raises TypeMismatchError (PTO-F029)."""
     element = x.kind.element
-    if not _takes(state, x.sample()) and agreed([x.sample(), canonical(state, "the initializer")]) is None:
+    sample = canonical(x.sample(), "an element")
+    if not _takes(state, sample) and agreed([sample, canonical(state, "the initializer")]) is None:
         raise failure(TypeMismatchError, "PTO-F029", f"ft.reduce of a list of {element} with an initializer of type "
                       f"{kind_of(canonical(state, 'the initializer'))}: no body of these is associative",
                       "an associative body takes two of a kind; `ft.fold` is for others", body=body)  # fmt: skip

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from pto_jit.dtypes import bool_
+from pto_jit.dtypes import bool_, i64
 from pto_jit.errors import TypeMismatchError
 from pto_jit.ir.nodes import Attr
 from pto_jit.ir.types import TensorType
@@ -31,13 +31,19 @@ def assert_(op: str, args: Args, attrs: Attrs, regions: Regions) -> Types:
     if "error" in attrs:
         _text(op, attrs, "error")
     checks.scalar(op, args[0], "condition", bool_)
+    if "told" in attrs:
+        _text(op, attrs, "told")
+    for arg in args[1:]:
+        checks.scalar(op, arg, "number that is told", i64)
     return ()
 
 
 ROWS: tuple[OpRow, ...] = (
     OpRow("print", "debug", "print(*values) {fmt}", "prints scalars and tiles as str.format does", print_, 0, None,
           required=("fmt",), effect="writes"),
-    OpRow("assert", "debug", "assert(cond) {message, always, error}", "stops the program when cond is false: with "
-          "debug only, or always; error names the class raised (KernelAssertionError by default)", assert_, 1, 1,
-          required=("message",), optional=("always", "error"), effect="writes"),
+    OpRow("assert", "debug", "assert(cond, *numbers) {message, always, error, told}", "stops the program when cond "
+          "is false: with debug only, or always; error names the class raised (KernelAssertionError by default); told, "
+          "which is said behind the message, has the places {0}, {1} and {2} of up to three i64 numbers, or "
+          "{0.high} and {0.low} of a number that is two of 32 bits", assert_, 1, 4,
+          required=("message",), optional=("always", "error", "told"), effect="writes"),
 )  # fmt: skip

@@ -22,6 +22,7 @@ from pto_jit.language import _memory_ops as memory
 from pto_jit.language import _numpy_ops as ops
 from pto_jit.language import _tile_ops as tiles
 from pto_jit.language._tile_value import TileValue, fitted, joint, tile
+from pto_jit.semantic import failures
 from pto_jit.slotted import frozen
 
 Value = Any
@@ -304,7 +305,8 @@ def _assert(op: Op, args: list[Value], context: Context) -> None:
     if bool(args[0]) or not (context.debug or op.attr("always")):
         return
     kind = getattr(errors, str(op.attr("error")), KernelAssertionError) if op.attr("error") else KernelAssertionError
-    raise kind(str(op.attr("message")) or "assertion failed")
+    template = failures.assertion(str(op.attr("message") or "assertion failed"), str(op.attr("told") or ""))
+    raise kind(failures.filled(template, *map(int, args[1:])))
 
 
 _HANDLERS: dict[str, Handler] = {

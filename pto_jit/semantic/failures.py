@@ -2,7 +2,8 @@
 """What can fail while a program runs: for each failure its code, the error, the message and the way out.
 
 A target numbers the places that can fail (its sites) and keeps `(error, text, place)` for each; `text` begins with the
-code and is a template over the up to three numbers {0} {1} {2} that the failing code reports.
+code and is a template over the up to three numbers {0} {1} {2} that the failing code reports; {0.high} and {0.low} are
+the two halves of a number.
 """
 
 from __future__ import annotations
@@ -30,6 +31,29 @@ class Failure:
     def at(self, **words: object) -> tuple[type[LaunchError], str]:
         """The error and the text of a site."""
         return self.error, self.text(**words)
+
+
+class Reported(int):
+    """A number that failing code reports; it may be two of 32 bits."""
+
+    @property
+    def high(self) -> int:
+        return self >> 32
+
+    @property
+    def low(self) -> int:
+        return self & 0xFFFFFFFF
+
+
+def filled(template: str, *numbers: int) -> str:
+    """The text of a failure, with the numbers that were reported."""
+    return template.format(*map(Reported, numbers))
+
+
+def assertion(message: str, told: str) -> str:
+    """The template of an `assert`: its message, as it stands, with what `told` says before the way out (`; ...`)."""
+    message, semicolon, way_out = message.replace("{", "{{").replace("}", "}}").partition("; ")
+    return message + told + semicolon + way_out
 
 
 OFFSET = Failure("PTO-B001", BoundsError, "offset {{0}} along axis {axis} is negative", _STAY_INSIDE)

@@ -18,7 +18,6 @@ from pto_jit.errors import CompilationError, ShapeError, TypeMismatchError
 from pto_jit.fractal.compile.expr import Condition, Expr, Fetch, Symbol, binary, number, of
 from pto_jit.fractal.compile.lists import (
     Access,
-    Check,
     Choose,
     Dim,
     Filled,
@@ -92,7 +91,8 @@ def same_length(session: Session, a: Expr, b: Expr, what: str) -> None:
             code="PTO-F131",
             hint="all have one length: `ft.slice` a part of the longer one",
         )
-    session.g.e.append(Check(condition, f"{what} of lists of different lengths", session.g.e.loc))  # type: ignore[arg-type]
+    hint = "all have one length: take a part of the longer ones with `ft.slice`"
+    session.check(condition, f"{what} of lists of different lengths: {{}}, {{}}", hint, a, b)
 
 
 def _unzipped(session: Session, lists: Lists) -> Any:
@@ -198,7 +198,8 @@ def index_(g: Generator, x: Any, i: Any, *rest: Any) -> Any:
         )
     if g.options.debug and at.symbols() | {a for a in at.atoms() if not isinstance(a, Symbol)}:
         for condition in (Condition("positive", at), Condition("negative", at - length)):
-            g.e.append(Check(condition, "an index is outside of its list", g.e.loc))  # type: ignore[arg-type]
+            hint = "compute it so that it stays inside"
+            session.check(condition, "index {} of a list of length {}", hint, at, length)
     found = session.element(lists, at)
     return index_(g, found, *rest) if rest else found
 

@@ -19,7 +19,6 @@ from pto_jit.fractal.compile.expr import Condition, Expr, Known, Symbol, binary,
 from pto_jit.fractal.compile.lists import (
     Access,
     Array,
-    Check,
     Choose,
     Computed,
     Dim,
@@ -251,7 +250,8 @@ def carried(
     without = initial is NONE
     if without:  # the state starts as the first element, and the loop runs over the others
         if not every:
-            _check(session, Condition("positive", n - 1), f"ft.{name} of an empty list without an initializer")
+            message, hint = f"ft.{name} of an empty list without an initializer", "give `initializer=`, its value"
+            _check(session, Condition("positive", n - 1), message, hint)
         initial = _lazy_first(session, element)
         first, count = 1, binary("max", n - 1, number(0))
         known = n.constant
@@ -264,6 +264,8 @@ def carried(
     for attempt in (0, 1):
         symbol = session.symbol(session.loop_name())
         loop = Loop(symbol, count, kind, g.e.loc, [], asked.schedule, asked.tile)
+        if first or backwards:
+            loop.element = n - 1 - first - of(symbol) if backwards else of(symbol) + first
         arrays.clear()
         wanted = session.loop(
             loop,
@@ -296,14 +298,12 @@ def _lazy_first(session: Session, element: Callable[[Expr], Any]) -> Any:
     return element(number(0))
 
 
-def _check(session: Session, condition: Condition, message: str) -> None:
+def _check(session: Session, condition: Condition, message: str, hint: str, *numbers: Expr) -> None:
     known = condition.known()
     if known is False:
-        raise session.g.error(
-            CompilationError, message, code="PTO-F123", hint="give `initializer=`, or a list that has elements"
-        )
+        raise session.g.error(CompilationError, message.format(*numbers), code="PTO-F123", hint=hint)
     if known is None:
-        session.g.e.append(Check(condition, message, session.g.e.loc))  # type: ignore[arg-type]
+        session.check(condition, message, hint, *numbers)
 
 
 def _iteration(
@@ -336,7 +336,10 @@ def _iteration(
         return session.leaf(view.read, view.leaf, state=array) if not view.dims else view
 
     state = put_together(_Values(session, value), structure, iter(states))  # type: ignore[arg-type]
-    result = g.inline(fn, (state, element(i)), asked.kwargs)
+    item = element(i)
+    if name == "reduce":
+        _can_associate(session, structure, initial, item)
+    result = g.inline(fn, (state, item), asked.kwargs)
     found, views = taken_apart(session, result, f"what the body of ft.{name} gives")
     typed = _agreement(session, name, structure, found, initial, views)
     if typed is not None:
@@ -361,44 +364,73 @@ class _Values:
         return getattr(self._session, name)
 
 
+def _can_associate(session: Session, structure: Structure, initial: list[View], item: Any) -> None:
+    """Elements and state of `reduce` are of one type: with others no body is associative.  Raises PTO-F128."""
+    found, views = taken_apart(session, item, "an element")
+    if found == structure:
+        wrong = next(((a, b) for a, b in zip(initial, views, strict=True) if not _alike(a.leaf, b.leaf)), None)
+        if wrong is None:
+            return
+        state, element = (str(v.leaf) for v in wrong)
+    else:
+        state, element = str(structure), str(found)
+    raise session.g.error(
+        TypeMismatchError,
+        f"ft.reduce of elements of type {element} with a state of type {state}: no body of these is associative",
+        code="PTO-F128",
+        hint="an associative body takes two of a kind; `ft.fold` is for others",
+    )
+
+
+def _alike(state: Leaf, element: Leaf) -> bool:
+    """Whether they are of one type; a number of Python's has that of the elements."""
+    return state.same(element) or (state.weak and not state.extents and not element.extents)
+
+
 def _agreement(
     session: Session, name: str, structure: Structure, found: Structure, initial: list[View], views: list[View]
 ) -> list[View] | None:
     """Check that the new state is like the old one; other initial values when numbers have to take a type."""
     g = session.g
     if structure != found:
-        raise g.error(
-            TypeMismatchError,
-            f"the body of ft.{name} gives {found}, its state is {structure}",
-            code="PTO-F124",
-            hint="a body gives a state like the one it got: same tuples, same depths",
-        )
+        raise _changed(g, name, str(structure), str(found))
     typed: list[View] = []
     changed = False
     for old, new in zip(initial, views, strict=True):
         if old.leaf.weak and not new.leaf.extents and new.leaf.dtype != old.leaf.dtype and not old.dims:
             value = session.leaf(old.read, old.leaf)
             number_ = to_dtype(g, g.e.to_scalar(value), new.leaf.dtype)
-            if not isinstance(number_, Scalar) or not isinstance(number_.operand, Const):
-                raise _changed(g, name, old, new)
+            fits = new.leaf.dtype.is_float or _kind(new.leaf) == _kind(old.leaf)
+            if not fits or not isinstance(number_, Scalar) or not isinstance(number_.operand, Const):
+                raise _changed(g, name, str(old.leaf), str(new.leaf))
             typed.append(View((), Computed(number_, len(session.loops) - 1), Leaf((), new.leaf.dtype)))
             changed = True
             continue
         typed.append(old)
         if not old.leaf.same(new.leaf):
-            raise _changed(g, name, old, new)
+            raise _changed(g, name, str(old.leaf), str(new.leaf))
     return typed if changed else None
 
 
-def _changed(g: Generator, name: str, old: View, new: View) -> TypeMismatchError:
-    error = g.error(
+def _kind(leaf: Leaf) -> str:
+    """Truth values, integers or floats."""
+    return "i" if leaf.dtype.is_integer else leaf.dtype.kind
+
+
+def _changed(g: Generator, name: str, old: str, new: str) -> CompilationError:
+    if name == "reduce":
+        return g.error(
+            TypeMismatchError,
+            f"the body of ft.reduce makes {new} of two of {old}, so it is not associative",
+            code="PTO-F128",
+            hint="an associative body gives what it takes; `ft.fold` is for others",
+        )
+    return g.error(
         TypeMismatchError,
-        f"the body of ft.{name} gives {new.leaf}, its state is {old.leaf}",
+        f"the body of ft.{name} gives {new}, its state is {old}",
         code="PTO-F124",
-        hint="a state keeps its type and shape: cast it, or start with another initializer",
+        hint="a state keeps its type and shape (tuples, depth, leaf): cast it, or start with another initializer",
     )
-    assert isinstance(error, TypeMismatchError)
-    return error
 
 
 def _keep(session: Session, name: str, array: Array, before: View, view: View, states: list[Array]) -> None:
@@ -418,7 +450,12 @@ def _keep(session: Session, name: str, array: Array, before: View, view: View, s
                 hint="a state keeps its lengths in a kernel",
             )
         _check(
-            session, Condition("zero", new.length - old.length), f"ft.{name}: the length of a list in the state changes"
+            session,
+            Condition("zero", new.length - old.length),
+            f"ft.{name}: the length of a list in the state changes from {{}} to {{}}",
+            "a state keeps its lengths in a kernel; eagerly they may change",
+            old.length,
+            new.length,
         )
     at = (*session.around(), *(of(d.symbol) for d in view.dims))
     made = view.read.array.root if isinstance(view.read, Access) else None

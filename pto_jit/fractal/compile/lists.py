@@ -349,7 +349,8 @@ def views_of(items: Any) -> Iterator[View]:
 class Loop:
     """A dimension of the nest. kind: "parallel" (map), "reduce" or "carry" (fold, scan).
 
-    tile: what `tile=` of its call says, for it and the loops inside of it.
+    tile: what `tile=` of its call says, for it and the loops inside of it.  element: the position of the element, where
+    that is not the index of the iteration.
     """
 
     symbol: Symbol
@@ -359,6 +360,7 @@ class Loop:
     body: list[Any] = field(default_factory=list)
     schedule: str = "auto"
     tile: tuple[int, ...] | None = None
+    element: Expr | None = None
 
 
 @mutable(eq=False)
@@ -393,11 +395,17 @@ class Compute:
 
 @mutable(eq=False)
 class Check:
-    """What must hold while the program runs, unless one of the loops around it, of those lengths, has no iteration."""
+    """What must hold while the program runs, unless one of the loops around it, of those lengths, has no iteration.
+
+    numbers: at most two, which fill the places {} of the message; path: the element that is computed.
+    """
 
     condition: Condition
     message: str
+    hint: str
     loc: Any
+    numbers: tuple[Expr, ...] = ()
+    path: tuple[Expr, ...] = ()
     loops: tuple[Expr, ...] = ()
 
 

@@ -13,7 +13,6 @@ from pto_jit.fractal.compile.access import nested, same_length
 from pto_jit.fractal.compile.expr import Condition, Expr, Fetch, binary, number, of
 from pto_jit.fractal.compile.lists import (
     Access,
-    Check,
     Dim,
     Leaf,
     Lists,
@@ -56,13 +55,9 @@ def split(g: Generator, x: Any, n: Any, axis: Any = 0) -> Any:
         return _parts(g, "split", tensor, along, extent // parts)
     whole = session.operand(tensor.extents[along])
     size = session.scalar(binary("floordiv", whole, number(parts)))
-    session.g.e.append(
-        Check(  # type: ignore[arg-type]
-            Condition("zero", binary("mod", whole, number(parts))),
-            f"ft.split: the extent of axis {along} is no multiple of {parts}",
-            g.e.loc,
-        )
-    )
+    fits = Condition("zero", binary("mod", whole, number(parts)))
+    message = f"ft.split: the extent {{}} of axis {along} is no multiple of {parts}"
+    session.check(fits, message, "give a number of parts that divides the extent", whole)
     session.complete()
     return _parts(g, "split", tensor, along, size, number(parts))
 

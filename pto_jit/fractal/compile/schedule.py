@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pto_jit.codegen.values import Scalar
 from pto_jit.errors import CompilationError, ScheduleError
 from pto_jit.fractal.compile.batching import NotBatchable
+from pto_jit.fractal.compile.checks import outside_of
 from pto_jit.fractal.compile.expr import Expr, Known, Writer
 from pto_jit.fractal.compile.hyperplane import NoSchedule
 from pto_jit.fractal.compile.layout import allocate
@@ -71,11 +72,8 @@ def hoisted(item: Any) -> list[Any]:
     body: list[Any] = []
     made = {name for i in item.body if not isinstance(i, Loop) for name in _defined(i)}
     for part in (p for i in item.body for p in hoisted(i)):
-        fits = isinstance(part, Check) and not uses(part) & made
-        if fits and item.symbol not in set().union(*(e.symbols() for e in (part.condition.value, *part.loops))):
-            before.append(Check(part.condition, part.message, part.loc, (*part.loops, item.length)))
-        else:
-            body.append(part)
+        moved = outside_of(item, part) if isinstance(part, Check) and not uses(part) & made else None
+        (body if moved is None else before).append(moved or part)
     item.body = body
     return [*before, item]
 
@@ -100,7 +98,8 @@ def distributed(item: Any) -> list[Any]:
         return [item]
     found: list[Any] = []
     if checks:
-        found.append(Loop(item.symbol, item.length, item.kind, item.loc, list(checks), "sequential"))
+        # in order, so that of several elements the first one is told
+        found.append(Loop(item.symbol, item.length, "carry", item.loc, list(checks), "sequential"))
     taken: set[int] = set()
     for loop in inner:
         wanted = uses(loop)
@@ -355,7 +354,7 @@ def uses(item: Any) -> set[str]:
         case Compute():
             return _in(item.expr)
         case Check():
-            return _in(item.condition.value).union(*map(_in, item.loops))
+            return _in(item.condition.value).union(*map(_in, (*item.loops, *item.numbers, *item.path)))
     found = {v.name for v in walk.uses(item)}
     for block in walk.blocks(item):
         found = found.union(*(uses(i) for i in block))

@@ -13,6 +13,7 @@ from pto_jit.codegen.builtins.memory import view as view_of
 from pto_jit.codegen.builtins.promote import load_all
 from pto_jit.codegen.emit import I64, constant, index
 from pto_jit.codegen.values import Scalar, Tile, static_extent
+from pto_jit.fractal.compile.checks import write_check
 from pto_jit.fractal.compile.expr import Writer, numbering_of
 from pto_jit.fractal.compile.layout import leaf_of, place
 from pto_jit.fractal.compile.lists import (
@@ -34,7 +35,7 @@ from pto_jit.fractal.compile.lists import (
 )
 from pto_jit.fractal.compile.session import part_of
 from pto_jit.ir import walk
-from pto_jit.ir.nodes import For, If, Op, Operand, Scope, Stmt, Var
+from pto_jit.ir.nodes import For, If, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Sequential:
                 case Compute():
                     self.assign(item.var, writer.expr(item.expr))
                 case Check():
-                    self.check(item, writer)
+                    write_check(self.g, item, writer)
                 case _:
                     self.e.append(self.inside(item, writer))
         self.together(pending)
@@ -203,23 +204,6 @@ class Sequential:
         target = leaf_of(self.g, tensor, row)
         assert isinstance(item.value, Tile)
         self.e.op("store", [item.value.var, target.var, *([index(0)] * target.rank)])
-
-    def check(self, item: Check, writer: Writer) -> None:
-        """Stop the program unless the condition holds; outside of loops it costs no task where it does."""
-        ok = writer.condition(item.condition)
-        for length in item.loops:
-            empty = self.e.scalar("lt", [writer.expr(length), index(1)]).operand
-            ok = self.e.scalar("or", [ok, empty]).operand
-        text = (
-            f"PTO-F190: {item.message}; the index paths are those of the lists that are zipped, joined or carried here"
-        )
-        attrs = (("always", True), ("error", "ShapeError"), ("message", text))
-        stop = Op("assert", (), (ok,), attrs, (), item.loc)
-        if self.g.loops or writer.values:
-            self.e.append(stop)
-            return
-        wrong = self.e.scalar("not", [ok]).operand
-        self.e.append(If(wrong, (Scope("check", (stop,), True, item.loc),), (), item.loc))
 
 
 # -- what records read and write -----------------------------------------------------------------------------------

@@ -21,10 +21,11 @@ from pto_jit.codegen.regions import LoopRecord
 from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
 from pto_jit.dtypes import from_numpy, i64
 from pto_jit.errors import CompilationError, TypeMismatchError
-from pto_jit.fractal.compile.expr import Expr, Fetch, Known, Symbol, number, of, operand
+from pto_jit.fractal.compile.expr import Condition, Expr, Fetch, Known, Symbol, number, of, operand
 from pto_jit.fractal.compile.lists import (
     Access,
     Array,
+    Check,
     Compute,
     Computed,
     Dim,
@@ -147,6 +148,12 @@ class Session:
     def around(self) -> tuple[Expr, ...]:
         """The index of the loops that are open."""
         return tuple(of(loop.symbol) for loop in self.loops)
+
+    def check(self, condition: Condition, message: str, hint: str, *numbers: Expr) -> None:
+        """Let the program stop here unless the condition holds; the message has a place {} for each number."""
+        e = self.g.e
+        path = tuple(of(loop.symbol) if loop.element is None else loop.element for loop in self.loops)
+        e.append(Check(condition, message, hint, e.loc, numbers, path))  # type: ignore[arg-type]
 
     # -- integers --------------------------------------------------------------------------------------------------
 

@@ -160,8 +160,10 @@ def _failures(name: str, sites: Sequence[tuple[str, str, Loc]]) -> str:
     lines = [
         "// What is wrong at a site of this program (`failure.site`): the line, the error, and its message, in which",
         "// {0}, {1} and {2} are v0, v1 and v2 of the failure. NULL: a site of the runtime, see pto_status_text.",
-        f"static inline const char *{name}_failure(int32_t site) {{",
     ]  # fmt: skip
+    if any(".high}" in message for _, message, _ in sites):
+        lines.append("// {0.high} and {0.low} are the upper and the lower 32 bits of v0.")
+    lines.append(f"static inline const char *{name}_failure(int32_t site) {{")
     if not sites:
         return "\n".join([*lines, "  (void)site;", "  return NULL;", "}"])
     lines.append("  static const char *const messages[] = {")

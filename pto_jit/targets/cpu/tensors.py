@@ -129,8 +129,8 @@ def _assert(w: FunctionWriter, op: Op) -> None:
         return
     message = str(op.attr("message") or "assertion failed")
     kind = getattr(errors, str(op.attr("error")), KernelAssertionError) if op.attr("error") else KernelAssertionError
-    site = w.module.site(kind, message.replace("{", "{{").replace("}", "}}"), op.loc)
-    w.code.check(w.scalar(op.args[0]), site)
+    site = w.module.site(kind, failures.assertion(message, str(op.attr("told") or "")), op.loc)
+    w.code.check(w.scalar(op.args[0]), site, *(w.index(a) for a in op.args[1:]))
 
 
 def bits64(w: FunctionWriter, value: Value, dtype: DType) -> Value:
