@@ -57,7 +57,6 @@ WRITTEN: dict[str, tuple[Any, tuple[Any, ...]]] = {
 }
 REFUSED: dict[str, tuple[Any, tuple[Any, ...], str]] = {
     "column_softmax": (reductions.column_softmax, (MATRIX,) * 2, "the ascend target does not do"),
-    "vector_sum": (reductions.vector_sum, (VECTOR,) * 2, "sequential loop over elements"),
     "column_first_kept": (loops.column_first_kept, (MATRIX,) * 2, "sequential loop over elements"),
     "mandelbrot": (grids.mandelbrot, (VECTOR, VECTOR, pto.spec((None, None), pl.i32)), "assigned first in a branch"),
 }
