@@ -2,7 +2,6 @@
 /* What a graph looks like: its tasks, edges and measures. */
 #include "tasks.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* The record of a task that can be looked at; 0: none. */
@@ -90,17 +89,10 @@ int32_t pto_graph_task(pto_graph *g, int64_t task, pto_task_facts *out) {
     return PTO_OK;
 }
 
-static int ascending(const void *a, const void *b) {
-    int64_t x = *(const int64_t *)a;
-    int64_t y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 int64_t pto__successors(pto_graph *g, uint32_t t, int64_t *out) {
     int64_t count = 0;
-    bool sorted = true;
     uint32_t at = atomic_load_explicit(&pto__task(g, t)->successors, memory_order_relaxed); /* nothing runs */
-    while (at != 0) { /* the newest first */
+    while (at != 0) { /* the newest first: descending, since tasks get their predecessors when they are submitted */
         const pto_link *link = pto__list_link(g, at);
         for (uint32_t i = pto__list_count(at); i > 0; i--) {
             out[count++] = (int64_t)link->tasks[i - 1] - 1;
@@ -111,12 +103,6 @@ int64_t pto__successors(pto_graph *g, uint32_t t, int64_t *out) {
         int64_t other = out[i];
         out[i] = out[count - 1 - i];
         out[count - 1 - i] = other;
-    }
-    for (int64_t i = 1; i < count; i++) {
-        sorted = sorted && out[i - 1] < out[i];
-    }
-    if (!sorted) {
-        qsort(out, (size_t)count, sizeof *out, ascending);
     }
     return count;
 }

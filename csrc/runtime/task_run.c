@@ -63,17 +63,15 @@ static void note_failure(pto_graph *g, pto_worker *w, uint32_t t, int64_t number
     if (w->failure.status == PTO_OK) {
         pto__record(w, status, PTO_SITE_UNRECORDED, status, 0, 0);
     }
+    pto__failure_drop(&w->failure); /* a graph of the task's own: what failed is the task of this graph */
     pto__lock(&g->failure_lock);
     /* relaxed: changed under the lock only; read without it as a hint that keeps later tasks from starting */
     if (number < atomic_load_explicit(&g->failed_number, memory_order_relaxed)) {
         atomic_store_explicit(&g->failed_number, number, memory_order_relaxed);
-        pto__failure_drop(&g->failure);
         g->failure = w->failure;
         g->failure.task = number + 1;
         g->failed_status = status;
         g->failed_task = t;
-    } else {
-        pto__failure_drop(&w->failure);
     }
     pto__unlock(&g->failure_lock);
     memset(&w->failure, 0, sizeof w->failure);

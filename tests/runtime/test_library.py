@@ -29,7 +29,10 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return sorted(folder.glob("*.o"))
 
 
-@pytest.mark.parametrize("program", ["loops", "buffers", "allocator", "race", "tasks", "windows", "forks"])
+PROGRAMS = ["loops", "buffers", "allocator", "race", "tasks", "boxes", "corners", "steps", "windows", "forks"]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_a_stress_program_compiles_without_a_warning_and_passes(
     program: str, library: list[Path], tmp_path: Path
 ) -> None:
@@ -38,6 +41,12 @@ def test_a_stress_program_compiles_without_a_warning_and_passes(
     subprocess.run(["cc", *STRICT, "-fno-pic", "-no-pie", str(source), *map(str, library), "-o", str(target)], check=True)
     ended = subprocess.run([str(target)], capture_output=True, text=True, timeout=300, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{program}: ok\n", "")
+
+
+def test_every_stress_program_runs_here_and_under_sanitizers() -> None:
+    made = (ROOT / "Makefile").read_text("utf-8").split("SANITIZED =")[1].split(".SECONDARY")[0]
+    sanitized = set(re.findall(r"\w+", made))
+    assert {path.stem for path in (RUNTIME / "stress").glob("*.c")} == set(PROGRAMS) <= sanitized
 
 
 def without_comments(source: str) -> str:

@@ -43,7 +43,7 @@ static uint64_t below(uint64_t *random, uint64_t n) { return next_random(random)
 
 static void random_view(uint64_t *random, program *p, view *v) {
     memset(v, 0, sizeof *v);
-    uint64_t kind = p->one_lattice ? below(random, 4) : below(random, 9);
+    uint64_t kind = p->one_lattice ? below(random, 4) : below(random, 12);
     /* the array is 8 rows of 12 elements of 2 bytes */
     v->element_bytes = 2;
     v->rank = 2;
@@ -110,6 +110,35 @@ static void random_view(uint64_t *random, program *p, view *v) {
         v->strides[0] = 6;
         v->strides[1] = 2;
         v->offset = (int64_t)below(random, 30) * 2;
+    }
+    if (kind > 8) { /* any strides and extents, axes in any order, some reversed */
+        v->element_bytes = (int64_t)1 << below(random, 3);
+        v->rank = 1 + (int32_t)below(random, RANK);
+        int64_t stride = v->element_bytes;
+        int64_t left = BYTES - v->element_bytes;
+        for (int32_t a = v->rank - 1; a >= 0; a--) {
+            stride += (int64_t)below(random, 3) * (1 + (int64_t)below(random, 6));
+            stride = a == 0 && stride < 24 && below(random, 2) == 0 ? 24 : stride; /* the array's own pitch */
+            v->strides[a] = stride;
+            v->extents[a] = 1 + (int64_t)below(random, (uint64_t)(1 + left / stride < 7 ? 1 + left / stride : 7));
+            left -= (v->extents[a] - 1) * stride;
+            stride *= v->extents[a];
+        }
+        v->offset = (int64_t)below(random, (uint64_t)left + 1);
+        for (int32_t a = 0; a < v->rank; a++) {
+            if (below(random, 4) == 0) {
+                v->offset += (v->extents[a] - 1) * v->strides[a];
+                v->strides[a] = -v->strides[a];
+            }
+        }
+        if (v->rank > 1 && below(random, 2) == 0) {
+            int64_t extent = v->extents[0];
+            int64_t first = v->strides[0];
+            v->extents[0] = v->extents[1];
+            v->strides[0] = v->strides[1];
+            v->extents[1] = extent;
+            v->strides[1] = first;
+        }
     }
 }
 
@@ -300,6 +329,30 @@ static int32_t submit(program *p, pto_graph *g, int late) {
     return status;
 }
 
+/* Counted from the edges. */
+static void check_measures(pto_graph *g, int num_tasks, const uint64_t *preds) {
+    int64_t level[TASKS];
+    int64_t width[TASKS + 1] = {0};
+    pto_graph_facts wanted = {num_tasks, 0, 0, 0, 0, 0};
+    for (int n = 0; n < num_tasks; n++) {
+        level[n] = 0;
+        for (int k = 0; k < n; k++) {
+            if (preds[n] >> k & 1) {
+                level[n] = level[k] + 1 > level[n] ? level[k] + 1 : level[n];
+            }
+        }
+        int64_t now = ++width[level[n]];
+        wanted.edges += __builtin_popcountll(preds[n]);
+        wanted.ready += preds[n] == 0;
+        wanted.critical_path = level[n] + 1 > wanted.critical_path ? level[n] + 1 : wanted.critical_path;
+        wanted.max_width = now > wanted.max_width ? now : wanted.max_width;
+    }
+    pto_graph_facts facts;
+    CHECK(pto_graph_measure(g, &facts) == PTO_OK);
+    CHECK(facts.tasks == wanted.tasks && facts.edges == wanted.edges && facts.ready == wanted.ready);
+    CHECK(facts.critical_path == wanted.critical_path && facts.max_width == wanted.max_width);
+}
+
 static void check_order(program *p, pto_graph *g, int late) {
     uint64_t preds[TASKS] = {0};
     for (int n = 0; n < p->num_tasks; n++) {
@@ -312,6 +365,7 @@ static void check_order(program *p, pto_graph *g, int late) {
             preds[successors[i]] |= (uint64_t)1 << n;
         }
     }
+    check_measures(g, p->num_tasks, preds);
     static model m;
     memset(&m, 0, sizeof m);
     for (int i = 0; i < BYTES; i++) {

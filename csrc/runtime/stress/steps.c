@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT */
+/* Task graphs looked at: tasks that were submitted in steps, traces, dumps. */
+#include "../pto_runtime.h"
+#include "check.h"
+
+#include <string.h>
+
+static int64_t matrix[16][8];
+
+static pto_graph *graph_of(pto_runtime *rt) {
+    const int64_t extents[2] = {16, 8};
+    const int64_t strides[2] = {sizeof matrix[0], sizeof matrix[0][0]};
+    const int64_t row_extent = 128;
+    pto_graph *g;
+    int32_t tensor;
+    CHECK(pto_graph_create(rt, &g) == PTO_OK);
+    CHECK(pto_graph_tensor(g, matrix, 8, 2, extents, strides, &tensor) == PTO_OK && tensor == 0);
+    CHECK(pto_graph_tensor(g, matrix, 8, 1, &row_extent, &strides[1], &tensor) == PTO_OK && tensor == 1);
+    return g;
+}
+
+static int32_t fine(pto_worker *w, const int64_t *slots) {
+    (void)w;
+    return slots[0] == 13 ? PTO_FAILED : PTO_OK;
+}
+
+static int32_t other(pto_worker *w, const int64_t *slots) {
+    (void)w;
+    (void)slots;
+    return PTO_OK;
+}
+
+/* ---- tasks in steps ---- */
+
+/* Each differs from the first in one thing; what is read back is what was given. */
+static void steps(pto_runtime *rt) {
+    static const char name[] = "task";
+    pto_graph *g = graph_of(rt);
+    for (int64_t variant = 0; variant < 6; variant++) {
+        const int64_t slots[3] = {variant, 2, 3};
+        int64_t t = pto_task_alloc(g, name, variant == 1 ? other : fine, variant == 2 ? 99 : 8, slots,
+                                   variant == 3 ? 3 : 2);
+        CHECK(t == variant);
+        CHECK(pto_task_alloc(g, name, fine, 8, slots, 2) == -PTO_BAD_ARGUMENT); /* one at a time */
+        CHECK(pto_task_add_input(g, t + 1, 0, 0, 0, 1, 1) == PTO_BAD_ARGUMENT);
+        CHECK(pto_task_submit(g, t + 1) == PTO_BAD_ARGUMENT);
+        CHECK(pto_task_add_input(g, t, 0, 15, 0, 2, 8) == PTO_BAD_ARGUMENT); /* outside */
+        CHECK(pto_task_add_input(g, t, 1, 1, 0, 1, 8) == PTO_BAD_ARGUMENT);  /* rank 1 has row 0 */
+        CHECK(pto_task_add_input(g, t, 1, 0, 0, 2, 8) == PTO_BAD_ARGUMENT);
+        CHECK(pto_task_add_input(g, t, 2, 0, 0, 1, 1) == PTO_BAD_ARGUMENT);
+        CHECK((variant == 4 ? pto_task_add_output : pto_task_add_input)(g, t, 0, 2, 0, 1, 8) == PTO_OK);
+        CHECK(pto_task_add_output(g, t, 1, 0, 40 + 8 * variant, 1, 8) == PTO_OK);
+        if (variant == 5) {
+            const int64_t box[4] = {9, 1, 2, 3};
+            CHECK(pto_task_add_input_box(g, t, 0, box, box + 2) == PTO_OK);
+        }
+        CHECK(pto_task_submit(g, t) == PTO_OK);
+        CHECK(pto_task_submit(g, t) == PTO_BAD_ARGUMENT); /* once */
+        CHECK(pto_task_add_output(g, t, 0, 0, 0, 1, 1) == PTO_BAD_ARGUMENT);
+    }
+    CHECK(pto_task_alloc(g, name, fine, 8, NULL, -1) == -PTO_BAD_ARGUMENT);
+    for (int64_t variant = 0; variant < 6; variant++) {
+        pto_task_facts facts;
+        CHECK(pto_graph_task(g, variant, &facts) == PTO_OK);
+        CHECK(facts.kind->name == name && facts.kind->function == (variant == 1 ? other : fine));
+        CHECK(facts.kind->buffer_bytes == (variant == 2 ? 99 : 8));
+        CHECK(facts.kind->num_slots == (variant == 3 ? 3 : 2) && facts.slots[0] == variant && facts.slots[1] == 2);
+        CHECK(facts.kind->num_accesses == (variant == 5 ? 3 : 2));
+        CHECK(facts.kind->accesses[0] == (variant == 4 ? PTO_WRITE : PTO_READ));
+        CHECK(facts.kind->accesses[1] == PTO_WRITE);
+        int32_t tensor;
+        int64_t offsets[2];
+        int64_t extents[2];
+        CHECK(pto_graph_region(g, variant, 1, &tensor, offsets, extents) == PTO_OK);
+        CHECK(tensor == 1 && offsets[0] == 40 + 8 * variant && extents[0] == 8);
+    }
+    CHECK(pto_graph_execute(g, NULL, 0, 0, NULL) == PTO_OK);
+    pto_graph_destroy(g);
+}
+
+/* ---- traces ---- */
+
+static const int32_t update[1] = {PTO_READ_WRITE};
+static const pto_task_kind fine_kind = {"fine", fine, 0, 1, 1, update};
+static const pto_task_kind none_kind = {"none", NULL, 0, 1, 1, update};
+
+static void add(pto_graph *g, int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; i++) {
+        const int64_t region[5] = {0, 3, 0, 1, 8};
+        CHECK(pto_task(g, i % 2 == 0 ? &fine_kind : &none_kind, &i, region) == PTO_OK);
+    }
+}
+
+static void traces(pto_runtime *rt) {
+    int64_t count = -1;
+    pto_graph *g = graph_of(rt);
+    add(g, 0, 10);
+    CHECK(pto_graph_trace(g, &count) == NULL && count == 0);
+    CHECK(pto_graph_execute(g, NULL, 0, 1, NULL) == PTO_OK);
+    const pto_trace_event *events = pto_graph_trace(g, &count);
+    CHECK(count == 10);
+    for (int i = 0; i < 10; i++) { /* one after the other, those without a function too */
+        CHECK(events[i].begin_ns > 0 && events[i].begin_ns <= events[i].end_ns && events[i].worker >= 0);
+        CHECK(i == 0 || events[i - 1].end_ns <= events[i].begin_ns);
+    }
+    CHECK(pto_graph_execute(g, NULL, 0, 0, NULL) == PTO_OK);
+    CHECK(pto_graph_trace(g, &count) == NULL && count == 0); /* the last run has none */
+    CHECK(pto_graph_execute(g, NULL, 0, 1, NULL) == PTO_OK);
+    for (int64_t i = 10; i < 13; i++) {
+        add(g, i, i + 1);
+    }
+    const int64_t failing = 13;
+    const int64_t region[5] = {0, 3, 0, 1, 8};
+    CHECK(pto_task(g, &fine_kind, &failing, region) == PTO_OK);
+    add(g, 14, 200);
+    for (int again = 0; again < 2; again++) {
+        CHECK(pto_graph_execute(g, NULL, 0, 1, NULL) == PTO_FAILED);
+        events = pto_graph_trace(g, &count);
+        CHECK(count == 200); /* also of tasks that were added since */
+        for (int i = 0; i < 200; i++) {
+            CHECK((events[i].begin_ns != 0) == (i <= 13)); /* what did not run has no time, also not an older one */
+        }
+    }
+    pto_graph_destroy(g);
+}
+
+/* ---- dumps ---- */
+
+static void dumps(pto_runtime *rt) {
+    static char whole[4096];
+    static char part[4096];
+    pto_graph *g = graph_of(rt);
+    add(g, 0, 12);
+    int64_t length = pto_graph_dump(g, NULL, 0);
+    CHECK(length > 0 && length < (int64_t)sizeof whole);
+    CHECK(pto_graph_dump(g, whole, sizeof whole) == length && memchr(whole, 0, sizeof whole) == whole + length);
+    for (int64_t room = 0; room <= length; room += 7) {
+        memset(part, '#', sizeof part);
+        CHECK(pto_graph_dump(g, part, room) == length);
+        CHECK(memcmp(part, whole, (size_t)room) == 0 && part[room] == '#');
+    }
+    CHECK(pto_runtime_dump(g, "/nonexistent/dump.txt") == PTO_NO_FILE);
+    FILE *full = fopen("/dev/full", "w"); /* takes nothing */
+    if (full != NULL) {
+        fclose(full);
+        CHECK(pto_runtime_dump(g, "/dev/full") == PTO_NO_FILE);
+        add(g, 12, 400); /* more than the C library keeps before it writes */
+        CHECK(pto_runtime_dump(g, "/dev/full") == PTO_NO_FILE);
+    }
+    pto_graph_destroy(g);
+}
+
+int main(void) {
+    for (int32_t threads = 1; threads <= 2; threads++) {
+        pto_options options;
+        pto_options_default(&options);
+        options.num_threads = threads;
+        pto_runtime *rt;
+        CHECK(pto_runtime_create(&options, &rt) == PTO_OK);
+        steps(rt);
+        traces(rt);
+        dumps(rt);
+        pto_statistics s;
+        pto_runtime_statistics(rt, &s);
+        CHECK(s.buffers_live == 0);
+        pto_runtime_release(rt);
+    }
+    puts("steps: ok");
+    return 0;
+}
