@@ -3,8 +3,8 @@
 
 A column of tiles has the parameters of `kernel` and is made of four tiles of C at a time, 32 rows by 32 columns, two
 tiles of A and two of B.  A is read where its rows lie (16 rows, 16 pairs of k), B as it is packed for vectors: a row of
-a tile is 16 columns of one pair of k.  Whatever does not fill tiles, the last rows, columns and pairs of k, is left to
-the micro-kernels of `kernel`, named ``vectors_<v>`` here.
+a tile is 16 columns of one pair of k.  The last rows are tiles of fewer rows; the last columns and pairs of k, and a
+single row, are left to the micro-kernels of `kernel`, named ``vectors_<v>`` here.
 
 Sums are rounded to f32 after each pair of k, subnormal numbers count as zero (Intel, "Architecture Instruction Set
 Extensions", TDPBF16PS).  The tiles cost the system 8 KiB per thread: a process has to ask for them (`allowed`).
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import platform
+from collections.abc import Callable
 from functools import cache
 
 from pto_jit.targets.cpu.matmul.irtext import VOID, Function, Module, Value
@@ -55,14 +56,13 @@ def _tile(f: Function, name: str, *arguments: int | Value) -> None:
     f.line(f"call void @llvm.x86.{name}({text})")
 
 
-def _configure(f: Function) -> None:
-    """All eight tiles with 16 rows of 64 bytes."""
+def _configure(f: Function, rows: Value | None = None) -> None:
+    """Eight tiles with 16 rows of 64 bytes; with `rows`, those of A and C have only so many."""
+    heights = f.const(0x1010_1010_1010_1010) if rows is None else rows * 0x0101_0101_0101 + (0x1010 << 48)
     room = f.alloca(64)
-    for at, value in ((0, 1), (16, 0x0040_0040_0040_0040), (48, 0x1010_1010_1010_1010)):
-        f.store(f.const(value), f.offset(room, at), 8)
-        f.store(f.const(value if at == 16 else 0), f.offset(room, at + 8), 8)
-    f.store(f.const(0), f.offset(room, 32), 8)
-    f.store(f.const(0), f.offset(room, 40), 8)
+    palette, width, none = f.const(1), f.const(0x0040_0040_0040_0040), f.const(0)
+    for k, value in enumerate((palette, none, width, width, none, none, heights, none)):
+        f.store(value, f.offset(room, 8 * k), 8)
     _tile(f, "ldtilecfg", room)
 
 
@@ -70,7 +70,9 @@ def _column(module: Module, scheme: Scheme, vectors: int) -> None:
     f = module.function(f"tiles_{vectors}", VOID, PARAMETERS)
     m, groups, a, a_row, a_step, _, b, b_step, c, c_row, lanes, keep, ahead, _ = f.parameters
     width = scheme.machine.vector_bytes
-    rows, deep = m // SIDE * SIDE, groups // SIDE * SIDE
+    full, deep = m // SIDE * SIDE, groups // SIDE * SIDE
+    few = f.select(m - full > 1, m - full, 0)  # rows of a lower tile; one alone is as well done by vectors
+    rows = full + few
     whole = f.select(lanes.equals(-1), vectors, vectors - 1)  # vectors of C without lanes to be left alone
     along = (a_row, a_step, a_row * scheme.vector_rows)
     all_ = {"m": m, "groups": groups, "a": a, "b": b, "c": c, "lanes": lanes, "keep": keep}
@@ -82,13 +84,14 @@ def _column(module: Module, scheme: Scheme, vectors: int) -> None:
         f.call(f"vectors_{count}", VOID, arguments)
 
     with f.either((rows > 0) & (deep > 0)) as side:
-        _configure(f)
         block = _Block(f, deep, a_row, b_step, c_row, keep)
-        with f.loop(0, whole // 2) as pair:
-            block.write(rows, 2, a, f.offset(b, pair.index * (2 * width)), f.offset(c, pair.index * (2 * width)))
-        with f.when((whole % 2).differs(0)):
-            last = (whole - 1) * width
-            block.write(rows, 1, a, f.offset(b, last), f.offset(c, last))
+        with f.when(full > 0):
+            _configure(f)
+            _pairs(f, whole, width, b, c, lambda count, at, to: block.write(full, count, a, at, to))
+        with f.when(few > 0):
+            _configure(f, few)
+            low = f.offset(a, full * a_row)
+            _pairs(f, whole, width, b, f.offset(c, full * c_row), lambda n, at, to: block.tiles(1, n, low, at, to))
         _tile(f, "tilerelease")
         with f.when(deep < groups):
             behind = {"a": f.offset(a, deep * a_step), "b": f.offset(b, deep * b_step)}
@@ -106,6 +109,17 @@ def _column(module: Module, scheme: Scheme, vectors: int) -> None:
     f.give()
 
 
+def _pairs(
+    f: Function, whole: Value, width: int, b: Value, c: Value, write: Callable[[int, Value, Value], None]
+) -> None:
+    """Write the columns of whole vectors, two vectors at a time."""
+    with f.loop(0, whole // 2) as pair:
+        write(2, f.offset(b, pair.index * (2 * width)), f.offset(c, pair.index * (2 * width)))
+    with f.when((whole % 2).differs(0)):
+        last = (whole - 1) * width
+        write(1, f.offset(b, last), f.offset(c, last))
+
+
 class _Block:
     """Writes whole tiles of C over all of k, two tiles of rows and one or two of columns at a time."""
 
@@ -115,12 +129,12 @@ class _Block:
     def write(self, rows: Value, columns: int, a: Value, b: Value, c: Value) -> None:
         f = self.f
         with f.loop(0, rows - SIDE, 2 * SIDE) as loop:
-            self._tiles(2, columns, f.offset(a, loop.index * self.a_row), b, f.offset(c, loop.index * self.c_row))
+            self.tiles(2, columns, f.offset(a, loop.index * self.a_row), b, f.offset(c, loop.index * self.c_row))
         with f.when((rows & SIDE).differs(0)):
             last = rows - SIDE
-            self._tiles(1, columns, f.offset(a, last * self.a_row), b, f.offset(c, last * self.c_row))
+            self.tiles(1, columns, f.offset(a, last * self.a_row), b, f.offset(c, last * self.c_row))
 
-    def _tiles(self, rows: int, columns: int, a: Value, b: Value, c: Value) -> None:
+    def tiles(self, rows: int, columns: int, a: Value, b: Value, c: Value) -> None:
         f = self.f
         places = [
             (2 * i + j, f.offset(c, self.c_row * (i * SIDE) + 64 * j)) for i in range(rows) for j in range(columns)
