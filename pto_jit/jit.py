@@ -152,8 +152,8 @@ class JitFunction(Dispatcher, Generic[P, R]):
         self, values: list[Any], call: Arguments, kernel: Kernel, guards: Sequence[Any], before: int
     ) -> None:
         """The same for calls with lists."""
-        if self._parameters.static:
-            return  # numbers that are compile-time values
+        if self._parameters.static or len(self._parameters.named) > len(self._parameters.positional):
+            return  # numbers that are compile-time values; arguments that have to be named
         if self._flattened is None:
             from pto_jit.flattened import Flattened  # by kernels with lists
 

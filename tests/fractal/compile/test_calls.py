@@ -139,3 +139,15 @@ def test_what_is_written_is_checked() -> None:
     out.flags.writeable = False
     with pytest.raises(pto.ArgumentError, match="PTO-A011"):
         summed(x, out)
+
+
+def test_arguments_that_have_to_be_named_stay_so() -> None:
+    @pto.jit(cache=False)
+    def scaled(x, *, k):
+        return ft.map(lambda v: v * k, x)
+
+    x = lists([2], 3)[0]
+    for _ in range(2):
+        np.testing.assert_allclose(scaled(x, k=2.0).leaves, x.leaves * 2)
+        with pytest.raises(pto.ArgumentError, match="too many positional arguments"):
+            scaled(x, 2.0)
