@@ -218,11 +218,14 @@ class Calls:
 
     def _no_library(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CompilationError:
         """The error for a function of NumPy or `math` that is given run-time values."""
+        from pto_jit import language as pl  # an error is on its way: not every process's cost
+
+        there_is = f"use `pl.{name}`" if hasattr(pl, name) else "write it with the operations of `pl`"
         return self.g.error(
             TypeMismatchError,
             f"`{name}` of a run-time value",
             code="PTO-T016",
-            hint=f"use the operation of `pl`, e.g. `pl.{name}`",
+            hint=there_is,
             notes=self.g.origin(self.g.find_runtime((args, kwargs))),
         )
 

@@ -143,6 +143,13 @@ def render(dump: Dump, path: str | Path) -> None:
     kind = path.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
         raise ValueError(f"{path}: a drawing is written as {', '.join('.' + name for name in FORMATS)}")
+    drawing = drawn(dump, kind)
+    with written(path) as file:
+        file.write(drawing)
+
+
+def drawn(dump: Dump, kind: str) -> bytes:
+    """The drawing in one of the `FORMATS`; ToolchainError as `render` raises it."""
     program = shutil.which("dot")
     if program is None:
         raise ToolchainError(
@@ -153,5 +160,4 @@ def render(dump: Dump, path: str | Path) -> None:
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip() or "(nothing)"
         raise ToolchainError(f"PTO-X141: dot failed with code {done.returncode}:\n{said}\nhelp: look at `to_dot()`")
-    with written(path) as file:
-        file.write(done.stdout)
+    return done.stdout

@@ -15,12 +15,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from pto_jit.errors import ArgumentError, LaunchError, TaskError
+from pto_jit.errors import ArgumentError, LaunchError, TaskError, ToolchainError
 from pto_jit.slotted import frozen
 
 from . import _native
 from .adding import boxes, integer, integers, task_function, task_name
-from .drawing import render, to_dot
+from .drawing import SMALL, drawn, render, to_dot
 from .dump import Dump, parse_dump
 from .files import write_text
 from .handles import Runtime, default_runtime
@@ -463,6 +463,15 @@ class TaskGraph:
         if status == _lib.PTO_CANCELLED:
             raise LaunchError("PTO-A044: the run was cancelled")
         raise LaunchError(f"PTO-A046: task graph, {what}: {_status_text(status)}")
+
+    def _repr_svg_(self) -> str | None:
+        """The drawing of up to 100 tasks, for notebooks; None where Graphviz cannot draw or the graph runs."""
+        if (self._facts is None and self._lock.locked()) or self.num_tasks > SMALL:
+            return None
+        try:
+            return drawn(self.parsed(), "svg").decode()
+        except ToolchainError:
+            return None
 
     def __repr__(self) -> str:
         if self._facts is None and self._lock.locked():

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import shutil
 import sys
 from types import SimpleNamespace, TracebackType
 
@@ -12,6 +13,7 @@ import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
+from pto_jit.runtime.graph import TaskGraph
 from tests.codegen.writer import defined
 
 X = np.ones(8, np.float32)
@@ -96,3 +98,20 @@ def test_tracebacks_leave_the_syntax_trees_of_others_alone(cell: dict[str, pto.J
     for node in ast.walk(ast.parse("x[0] = y + z")):
         if not isinstance(node, (ast.stmt, ast.expr)):
             assert not hasattr(node, "lineno"), node
+
+
+def test_small_task_graphs_are_drawn_where_graphviz_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = TaskGraph()
+    for _ in range(2):
+        graph.add("fill", lambda _: None, writes=[(X, [0], [8])])
+    picture = graph._repr_svg_()
+    assert picture is None if shutil.which("dot") is None else picture is not None and "0: fill" in picture
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    assert graph._repr_svg_() is None and repr(graph) == "TaskGraph(2 tasks, 1 edges)"
+
+
+def test_large_task_graphs_are_not_drawn_at_every_glance() -> None:
+    graph = TaskGraph()
+    for _ in range(101):
+        graph.add("fill", lambda _: None, writes=[(X, [0], [8])])
+    assert graph._repr_svg_() is None
