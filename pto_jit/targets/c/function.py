@@ -68,6 +68,16 @@ class Environment(dict[str, Any]):
         )
 
 
+_OPENMP = {"add": "+", "mul": "*", "max": "max", "min": "min"}
+
+
+def _only_adds_up(lines: Sequence[Line], variables: Sequence[str]) -> bool:
+    """Whether a body, of the lines of a loop, is nothing but constants, and assignments of these variables."""
+    return all(
+        line.kind in ("pure", "read") or line.text.startswith("//") or line.assigns in variables for line in lines
+    )
+
+
 class CFunctionWriter(FunctionWriter):
     """Writes the statements of one C function."""
 
@@ -280,9 +290,30 @@ class CFunctionWriter(FunctionWriter):
             change = {1: f"++{i}", -1: f"--{i}"}.get(step, f"{i} += {by}" if step > 0 else f"{i} -= {-step}")
         else:
             more, change = f"{by} > 0 ? {i} < {last} : {i} > {last}", f"{i} += {by}"
+        at = len(code.output)
         with code.braces(f"for (int64_t {i} = {first}; {more}; {change})"):
             self.begin_iteration(stmt, CValue(I64, i), begin)
             self._body(stmt.body)
+        clauses = self._reduction_clauses(stmt) if step == 1 else []
+        if clauses and _only_adds_up(code.output[at + 1 : -1], [variable for _, variable in clauses]):
+            pragma = " ".join(["#pragma omp simd", *(f"reduction({sign} : {v})" for sign, v in clauses)])
+            code.output.insert(at, Line(code.depth, pragma))
+
+    def _reduction_clauses(self, stmt: For) -> list[tuple[str, str]]:
+        """What OpenMP calls the reductions of a loop whose iterations may be combined in any order, and their
+        variables; nothing when one of them has no such name."""
+        if stmt.kind != "in_chunk" or self.module.debug:
+            return []
+        out: list[tuple[str, str]] = []
+        for reduction in stmt.reductions:
+            slot = self.env.get(reduction.state[0].name)
+            sign = _OPENMP.get(reduction.combine) if isinstance(reduction.combine, str) else None
+            if sign is None or not isinstance(slot, Slot) or not isinstance(slot.pointer, CSlot):
+                return []
+            if slot.dtype.kind == "b" or (slot.dtype.kind == "f" and (slot.dtype.bits == 16 or sign in ("max", "min"))):
+                return []
+            out.append((sign, slot.pointer.variable))
+        return out
 
     def begin_iteration(self, stmt: For, value: CValue, begin: Any = None) -> None:
         if stmt.var.name in self.mutable:

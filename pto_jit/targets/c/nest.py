@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from pto_jit.dtypes import DType, i32
 from pto_jit.ir.nodes import Const
-from pto_jit.targets.c.values import CPointer, CSlot, CValue, float_constant, lift, memory_ctype, register_ctype
+from pto_jit.targets.c.values import (
+    EQUALITY,
+    CPointer,
+    CSlot,
+    CValue,
+    float_constant,
+    lift,
+    memory_ctype,
+    register_ctype,
+)
 from pto_jit.targets.cpu.code import F32, F64, I1, I32, I64, number, register_type
 from pto_jit.targets.cpu.folds import reduce_identity
 from pto_jit.targets.loops.form import (
@@ -192,7 +201,7 @@ class CNest:
         with ExitStack() as stack:
             simd = _is_simd(steps, self.inner) and not start
             if simd and not (isinstance(self.count, int) and self.count == 1):
-                clauses = [self._clause(f, v) for f, v in folds.items()]
+                clauses = [c for f, v in folds.items() for c in self._clauses(f, v)]
                 if not isinstance(self.count, int):
                     self.count = code.named(lift(self.count))  # before the pragma, which belongs to the loop
                 code.line(" ".join(["#pragma omp simd", *clauses]))
@@ -206,31 +215,42 @@ class CNest:
             self.values[fold.dst] = self._folded(fold, slots)
 
     def _accumulator(self, fold: Fold) -> list[CSlot]:
+        """The variables of a fold; for the largest or smallest float also whether there was a NaN, which compilers
+        can only then look for with vectors of the largest so far."""
         ctype = register_ctype(fold.operand)
         first = lift(reduce_identity(fold.op, fold.operand, register_type(fold.operand))).text
         best = self.code.variable(fold.op, ctype, first, here=True)
         if fold.op in ("argmax", "argmin"):
             return [best, self.code.variable("where", "int64_t", "-1", here=True)]
+        if _is_float_extreme(fold):
+            return [best, self.code.variable("nan", f"int{64 if ctype == 'double' else 32}_t", "0", here=True)]
         return [best]
 
-    def _clause(self, fold: Fold, slots: list[CSlot]) -> str:
-        kind = fold.operand.kind
+    def _clauses(self, fold: Fold, slots: list[CSlot]) -> list[str]:
         name = {"sum": "+", "prod": "*", "any": "||", "all": "&&"}.get(fold.op, fold.op)
-        if kind == "b":
+        if fold.operand.kind == "b":
             name = {"max": "||", "min": "&&", "+": "||", "*": "&&"}.get(name, name)
-        elif kind == "f" and fold.op in ("max", "min"):
-            name = f"pto_{fold.op}_{'f64' if fold.operand.bits == 64 else 'f32'}"
-        return f"reduction({name} : {slots[0].variable})"
+        return [f"reduction({sign} : {slot.variable})" for sign, slot in zip((name, "|"), slots, strict=False)]
 
     def _fold(self, fold: Fold, slots: list[CSlot], j: CValue) -> None:
         code = self.code
         value, best = self.scalar(fold.arg), slots[0].variable
         have = CValue(value.type, best, ctype=slots[0].holds)
-        if fold.op not in ("argmax", "argmin"):
+        if fold.op in ("argmax", "argmin"):
+            self._fold_place(fold, slots, value, have, j)
+        elif len(slots) > 1:
+            value = code.named(value, "v")
+            sign = ">" if fold.op == "max" else "<"
+            code.line(f"{best} = {value.text} {sign} {best} ? {value.text} : {best};")
+            code.line(f"{slots[1].variable} |= {value.text} != {value.text};")
+        else:
             out = self.w.ops.apply(_COMBINE.get(fold.op, fold.op), (have, value), fold.operand, {}, fold.operand)
             code.line(f"{best} = {out.text};")
-            return
-        where = slots[1].variable
+
+    def _fold_place(self, fold: Fold, slots: list[CSlot], value: CValue, have: CValue, j: CValue) -> None:
+        """The place of the largest or smallest element: the first, or that of the first NaN."""
+        code = self.code
+        best, where = slots[0].variable, slots[1].variable
         better = self.w.ops.apply("gt" if fold.op == "argmax" else "lt", (value, have), fold.operand, {}, fold.operand)
         nan = f" || ({value.text} != {value.text} && {best} == {best})" if fold.operand.kind == "f" else ""
         with code.braces(f"if ({where} < 0 || {better.text}{nan})"):
@@ -241,7 +261,15 @@ class CNest:
         if fold.op in ("argmax", "argmin"):
             index = CValue(I32, f"(int32_t)pto_max({slots[1].variable}, 0)", 15)
             return self.code.named(self.w.ops.convert(index, i32, fold.dtype), "index")
-        return CValue(register_type(fold.operand), slots[0].variable, ctype=slots[0].holds)
+        out = CValue(register_type(fold.operand), slots[0].variable, ctype=slots[0].holds)
+        if len(slots) == 1:
+            return out
+        return self.code.named(self.code.b.select(CValue(I1, f"{slots[1].variable} != 0", EQUALITY),
+                                                  float_constant(float("nan"), out.type), out), fold.op)  # fmt: skip
+
+
+def _is_float_extreme(fold: Fold) -> bool:
+    return fold.op in ("max", "min") and fold.operand.kind == "f"
 
 
 def _place_of(step: Any) -> tuple[Any, Places]:

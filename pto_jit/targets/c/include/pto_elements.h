@@ -91,14 +91,6 @@ PTO_INLINE double pto_from_bits_f64(int64_t i) { double x; memcpy(&x, &i, 8); re
   }
 PTO_FLOATS(float, f32, copysignf, floorf)
 PTO_FLOATS(double, f64, copysign, floor)
-#pragma omp declare reduction(pto_max_f32 : float : omp_out = pto_max_f32(omp_out, omp_in)) \
-    initializer(omp_priv = -INFINITY)
-#pragma omp declare reduction(pto_min_f32 : float : omp_out = pto_min_f32(omp_out, omp_in)) \
-    initializer(omp_priv = INFINITY)
-#pragma omp declare reduction(pto_max_f64 : double : omp_out = pto_max_f64(omp_out, omp_in)) \
-    initializer(omp_priv = -INFINITY)
-#pragma omp declare reduction(pto_min_f64 : double : omp_out = pto_min_f64(omp_out, omp_in)) \
-    initializer(omp_priv = INFINITY)
 
 // 16-bit floats: their bits in memory, float in computations; rounded to nearest even.
 PTO_INLINE float pto_widened_f16(uint16_t x) {

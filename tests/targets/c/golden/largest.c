@@ -26,11 +26,14 @@ static int32_t largest_incore_0_i(pto_worker *worker, void *context, int64_t beg
     float *const x_1_at = n == 1 ? x_1 : (float *)&v;
     max_2 = -INFINITY;
     float max_3 = -INFINITY;
-#pragma omp simd reduction(pto_max_f32 : max_3)
+    int32_t nan = 0;
+#pragma omp simd reduction(max : max_3) reduction(| : nan)
     for (int64_t j = 0; j < n_3; ++j) {
-      max_3 = pto_max_f32(max_3, x_1_at[j]);
+      const float v_2 = x_1_at[j];
+      max_3 = v_2 > max_3 ? v_2 : max_3;
+      nan |= v_2 != v_2;
     }
-    max_2 = pto_max_f32(max_2, max_3);
+    max_2 = pto_max_f32(max_2, nan != 0 ? NAN : max_3);
     y[i] = max_2;
   }
   return PTO_OK;
