@@ -23,6 +23,8 @@ After, 4096 elements at a time::
       tstore %t2, %out[%i, %j] {inside=true}
 
 `inside`: every element was indexed, so the tile is not cut at a border; the core stops if it lies beyond one.
+
+A loop that folds elements into a number (`s += x[i]`) folds a line of them at a time, and then the line's sum.
 """
 
 from __future__ import annotations
@@ -33,10 +35,13 @@ from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import block_defs, defs, rewrite_block, statements
 from pto_jit.lower.axes import is_elementwise
 from pto_jit.slotted import replace
+from pto_jit.targets.cuda.elements import fold_of, read_outside
 from pto_jit.targets.cuda.nests import is_parallel, touches_tiles
 
 _INDEX = ScalarType(i64)
 _ELEMENT = 4
+_FOLDS = {"add": "sum", "mul": "prod", "max": "max", "maximum": "max", "min": "min", "minimum": "min"}
+"""What a line is folded by, before it is combined with a number."""
 
 
 def take_elements(func: Func, size: int) -> Func:
@@ -48,12 +53,15 @@ def take_elements(func: Func, size: int) -> Func:
             counts[v.name] = counts.get(v.name, 0) + 1
 
     def visit(stmt: Stmt) -> Block | None:
-        if not isinstance(stmt, For) or not is_parallel(stmt) or stmt.step != Const(1, _INDEX) or stmt.reductions:
+        if not isinstance(stmt, For) or stmt.step != Const(1, _INDEX):
             return None
-        made = block_defs(stmt.body)
-        if any(counts.get(name, 1) > 1 for name in made):
+        folds = fold_of(stmt, read_outside(func.body, stmt)) or ()
+        if not folds and (not is_parallel(stmt) or stmt.reductions):
             return None
-        line = _Line(stmt, size // _ELEMENT, taken).written()
+        states = {f.state.name for f in folds}
+        if any(counts.get(name, 1) > 1 for name in block_defs(stmt.body) - states):
+            return None
+        line = _Line(stmt, size // _ELEMENT, taken, states).written()
         return None if line is None else (line,)
 
     body = rewrite_block(func.body, visit)
@@ -63,10 +71,12 @@ def take_elements(func: Func, size: int) -> Func:
 
 
 class _Line:
-    """One loop.  starts: numbers that grow by one from iteration to iteration; tiles: what there is one of for each."""
+    """One loop.  starts: numbers that grow by one from iteration to iteration; tiles: what there is one of for each;
+    states: numbers that elements are folded into, and what they are on the way."""
 
-    def __init__(self, loop: For, length: int, taken: set[str]) -> None:
+    def __init__(self, loop: For, length: int, taken: set[str], states: set[str]) -> None:
         self.loop, self.length, self.taken = loop, length, taken
+        self.states, self.folds = set(states), bool(states)
         self.starts = {loop.var.name}
         self.tiles: dict[str, Var] = {}
         self.body: list[Stmt] = []
@@ -88,9 +98,10 @@ class _Line:
         for s in loop.body:
             if not isinstance(s, Op) or touches_tiles(s) or not self._operation(s):
                 return None
-        if not any(isinstance(s, Op) and s.op == "store" for s in self.body):
+        if not self.folds and not any(isinstance(s, Op) and s.op == "store" for s in self.body):
             return None
-        return replace(loop, step=Const(self.length, _INDEX), body=tuple(self.body))
+        kind = "combine" if self.folds else loop.kind  # in order
+        return replace(loop, step=Const(self.length, _INDEX), body=tuple(self.body), kind=kind, reductions=())
 
     def _fresh(self, wish: str) -> Var:
         name, count = wish, 2
@@ -112,6 +123,8 @@ class _Line:
             return self._element(op, first, along)
         if not is_elementwise(op):
             return False
+        if named & self.states:
+            return self._fold(op, named)
         if named & self.tiles.keys():
             if named & self.starts:
                 return False
@@ -125,6 +138,26 @@ class _Line:
                 return False
             self.starts.add(op.results[0].name)
         self.body.append(op)
+        return True
+
+    def _fold(self, op: Op, named: set[str]) -> bool:
+        """A step of a fold: what it combines with is folded along the line first."""
+        other = [a for a in op.args if not (isinstance(a, Var) and a.name in self.states)]
+        if not other:
+            self.body.append(op)
+        else:
+            name = _FOLDS.get(op.op)
+            tile = self.tiles.get(other[0].name) if isinstance(other[0], Var) else None
+            if name is None or tile is None or len(op.args) != 2 or len(other) != 1:
+                return False
+            assert isinstance(tile.type, TileType)
+            folded = Var(self._fresh(f"{op.results[0].name}_line").name, ScalarType(tile.type.dtype))
+            axes = tuple(range(tile.type.rank))
+            self.body += [
+                Op(name, (folded,), (tile,), (("axes", axes), ("keepdims", False)), (), op.loc),
+                replace(op, args=tuple(folded if a is other[0] else a for a in op.args)),
+            ]
+        self.states.add(op.results[0].name)
         return True
 
     def _element(self, op: Op, first: int, along: bool) -> bool:

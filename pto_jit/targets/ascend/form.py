@@ -213,7 +213,8 @@ class Parameter:
 class KernelForm:
     """A kernel.  core: "vector" or "cube"; limits: parameter -> the largest value that the kernel's tiles hold;
     checks: C++ conditions over the parameters that a launch has to meet, each with what it means; partner: of a kernel
-    of both kinds of cores, the part of the cube core, while this is that of the vector cores."""
+    of both kinds of cores, the part of the cube core, while this is that of the vector cores; alone: it is for one core
+    (one group), as not all that it writes is dealt to the cores."""
 
     name: str
     core: str
@@ -222,3 +223,4 @@ class KernelForm:
     limits: dict[str, int]
     checks: list[tuple[str, str]]
     partner: KernelForm | None = None
+    alone: bool = False

@@ -231,6 +231,10 @@ class HostWriter:
                 place = self._element(tensor, op.args[2:], typ)
                 size = f"sizeof {raw}"
                 self.text.line(f"aclrtMemcpy({place}, {size}, &{raw}, {size}, ACL_MEMCPY_HOST_TO_DEVICE);")
+            case "assert":
+                with self.text.block(f"if (!({self.read(op.args[0])}))"):
+                    message = str(op.attr("message")).replace("\\", "\\\\").replace('"', '\\"')
+                    self.text.line(f'return "{message}";')
             case _ if is_elementwise(op):
                 self.define(op.results[0], self.expression(op))
             case _:
@@ -363,6 +367,7 @@ class HostWriter:
                 continue
             self._check(kernel, f"1 <= {value} && {value} <= {bound}", f"{name} is at most {bound}, and not 0")
         cores = "VECTOR_CORES" if kernel.core == "vector" and kernel.partner is None else "CUBE_CORES"
+        cores = "1" if kernel.alone else cores
         arguments = ", ".join([cores, "stream", *(given[p.name] for p in kernel.parameters)])
         self.text.line(wrapped(f"launch_{kernel.name}({arguments});", 6))
 

@@ -14,7 +14,7 @@ from pto_jit.slotted import mutable
 from pto_jit.targets.ascend.accesses import walk
 from pto_jit.targets.ascend.cube import CubeWriter, has_products
 from pto_jit.targets.ascend.elements import take_elements
-from pto_jit.targets.ascend.form import Assignment, Declaration, KernelForm, Loop, Node
+from pto_jit.targets.ascend.form import SLOT, Assignment, Declaration, Instruction, KernelForm, Loop, Node
 from pto_jit.targets.ascend.groups import needs_group, write_group
 from pto_jit.targets.ascend.host import HostWriter
 from pto_jit.targets.ascend.legality import check_legal
@@ -26,6 +26,7 @@ from pto_jit.targets.ascend.rows import block_rows, hoist_loads
 from pto_jit.targets.ascend.separate import separate
 from pto_jit.targets.ascend.synchronise import synchronise
 from pto_jit.targets.ascend.vector import VectorWriter
+from pto_jit.targets.cuda.elements import share_elements
 from pto_jit.targets.cuda.facts import gather
 from pto_jit.targets.cuda.flatten import Unsupported, flatten
 from pto_jit.targets.cuda.nests import outline_kernels
@@ -52,7 +53,7 @@ class AscendProgram:
 def compile_module(module: Module) -> AscendProgram:
     """Write a lowered module; TargetError for what this target does not do."""
     try:
-        split = separate(outline_kernels(tile_products(flatten(module), _DEPTH), module.name))
+        split = separate(outline_kernels(share_elements(tile_products(flatten(module), _DEPTH), module), module.name))
     except Unsupported as error:
         raise unsupported(error.what, error.loc, error.instead) from None
     verify(split, infer)
@@ -100,6 +101,7 @@ def write_kernel(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
                 _loc(func), "use smaller tiles",
             )  # fmt: skip
     form = _without_unused(form)
+    form.alone = _is_for_one_core(form)
     synchronise(form.body)
     if form.partner is not None:
         synchronise(form.partner.body)
@@ -146,6 +148,19 @@ def _without_unused(form: KernelForm) -> KernelForm:
     if partner is not None:
         partner = KernelForm(partner.name, partner.core, kept, partner.body, limits, form.checks)
     return KernelForm(form.name, form.core, kept, form.body, limits, form.checks, partner)
+
+
+def _is_for_one_core(form: KernelForm) -> bool:
+    """Whether a kernel writes outside of loops that are dealt to the cores: then no loop of it is dealt."""
+    bodies = [form.body] if form.partner is None else [form.body, form.partner.body]
+    shared = [n for body in bodies for n in body if not (isinstance(n, Loop) and n.grid)]
+    alone = any(
+        isinstance(n, Instruction) and n.name.startswith("TSTORE") and not n.args[0].root.startswith(SLOT)  # type: ignore[union-attr]
+        for n in walk(shared)
+    )
+    for loop in (n for body in bodies for n in walk(body) if isinstance(n, Loop)):
+        loop.grid &= not alone
+    return alone
 
 
 def _fits(used: dict) -> bool:  # type: ignore[type-arg]

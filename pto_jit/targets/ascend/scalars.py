@@ -54,10 +54,11 @@ class Scalars:
         typ = "int64_t" if var.type.dtype == i64 else w.scalar_type(var.type.dtype, loc)
         name = w.names.of(var.name)
         if var.name in w.facts.mutable:
-            if not any(name in scope for scope in w.scopes):
-                raise unsupported(f"the number `{var.name}`, assigned first in a branch or loop", loc,
-                                  "assign it before")  # fmt: skip
-            w.nodes.append(Assignment("", name, expression, loc, memory=memory, reads=reads))  # type: ignore[arg-type]
+            known = any(name in scope for scope in w.scopes)
+            w.nodes.append(
+                Assignment("" if known else typ, name, expression, loc, reads, memory, constant=False)  # type: ignore[arg-type]
+            )
+            w.scopes[-1][name] = name
             return
         if memory is None and reads is None and _is_name(expression):
             self.inline[var.name] = expression
@@ -65,11 +66,23 @@ class Scalars:
         w.nodes.append(Assignment(typ, name, expression, loc, memory=memory, reads=reads))  # type: ignore[arg-type]
         w.scopes[-1][name] = name
 
+    def declare(self, var: Var, loc: Loc) -> None:
+        """A number that is assigned in a block, and read after it."""
+        w = self.writer
+        name = w.names.of(var.name)
+        dtype = var.type.dtype
+        typ = "int64_t" if dtype == i64 else w.scalar_type(dtype, loc)
+        w.nodes.append(Assignment(typ, name, "false" if typ == "bool" else "0", loc, constant=False))
+        w.scopes[-1][name] = name
+
     def operation(self, op: Op) -> None:
+        self.define(op.results[0], self.computed(op), op.loc)
+
+    def computed(self, op: Op) -> str:
+        """An operation on numbers, in C++."""
         data = op.args[1] if op.op == "select" else op.args[0]
-        dtype = data.type.dtype
         args = [_atom(self.writer.number(a)) for a in op.args]
-        self.define(op.results[0], self.expression(op, args, dtype), op.loc)
+        return self.expression(op, args, data.type.dtype)
 
     def expression(self, op: Op, a: list[str], dtype: DType) -> str:
         name = {"maximum": "max", "minimum": "min"}.get(op.op, op.op)

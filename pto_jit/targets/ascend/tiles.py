@@ -12,10 +12,10 @@ from typing import Any
 
 from pto_jit.dtypes import DType, f32, i16, i32, i64, u8
 from pto_jit.errors import Loc
-from pto_jit.ir.nodes import Const, Func, Op, Operand, Stmt, Var
+from pto_jit.ir.nodes import Block, Const, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import statements, uses
-from pto_jit.lower.axes import is_elementwise
+from pto_jit.lower.axes import is_elementwise, is_reduction
 from pto_jit.targets.ascend.elementwise import Elementwise
 from pto_jit.targets.ascend.form import Assignment, Branch, Buffer, Instruction, Require, Tile
 from pto_jit.targets.ascend.machine import MOST_ROWS, element_type, padded
@@ -39,14 +39,19 @@ class TileWriter(KernelWriter):
         self.values: dict[str, Value] = {}
         self.left = Counter(v.name for s in statements(func.body) for v in uses(s))  # reads that are to come
         self.made_in: dict[str, tuple[int, ...]] = {}
+        self.on_tiles = _numbers_of_tiles(func)
+        self.given = [p for p in func.params if p.name in self.on_tiles]
 
     # -- values ---------------------------------------------------------------------------------------------------
 
     def is_tile_work(self, op: Op) -> bool:
         """Numbers made of tiles stay on the vector core as tiles of one element, if tiles can have their type."""
-        return any(isinstance(a, Var) and a.name in self.values for a in op.args) and (
-            op.op == "setelem" or (is_elementwise(op) and not any(_is_wide(v) for v in (*op.args, *op.results)))
-        )
+        if op.op == "setelem":
+            return any(isinstance(a, Var) and a.name in self.values for a in op.args)
+        return is_elementwise(op) and op.results[0].name in self.on_tiles
+
+    def is_on_tiles(self, var: Var) -> bool:
+        return var.name in self.on_tiles
 
     def new(self, name: str, dtype: DType, span: Span, capacity: tuple[int, int], valid: tuple[Size, Size],
             free: tuple[bool, bool] = (False, False)) -> Value:  # fmt: skip
@@ -189,6 +194,15 @@ class TileWriter(KernelWriter):
 
     # -- statements -----------------------------------------------------------------------------------------------
 
+    def block(self, block: Block) -> None:
+        while self.given:  # numbers that the kernel is given, and goes on with as tiles
+            var = self.given.pop()
+            assert isinstance(var.type, ScalarType)
+            number = self.scalars.read(var)
+            out = self.destination(var)(var.type.dtype, "one", (1, 1), (1, 1))
+            self.fill(out, number, self.func.loc)
+        super().block(block)
+
     def statement(self, stmt: Stmt) -> None:
         if isinstance(stmt, Op):
             for v in uses(stmt):
@@ -197,10 +211,12 @@ class TileWriter(KernelWriter):
 
     def set_element(self, op: Op) -> None:
         value = self.value(op.args[0])
-        if isinstance(value, str):
-            super().set_element(op)
-            return
         tensor = self.tensor(op.args[1])
+        if isinstance(value, str):  # the scalar unit writes through a cache that the cores do not keep in step
+            if tensor.dtype.name not in _TILED:
+                raise unsupported(f"a store of a single element of {tensor.dtype}", op.loc, "work on tiles")
+            number, value = value, self.temp(tensor.dtype, "one", (1, 1), (1, 1))
+            self.fill(value, number, op.loc)
         self._store(value, tensor, self.pointer(tensor, op.args[2:], op.loc), (1, 1), 1, op.loc)
 
     def number(self, operand: Operand) -> str:
@@ -432,6 +448,23 @@ class TileWriter(KernelWriter):
         if step_is != 1:
             self.emit("TMULS", result, tile, self.scalar(self.number(step), typ.dtype), loc=op.loc)
         self.emit("TADDS", result, result, self.scalar(self.number(start), typ.dtype), loc=op.loc)
+
+
+def _numbers_of_tiles(func: Func) -> frozenset[str]:
+    """Numbers that reductions leave, and what is computed of them in types that tiles can have.
+
+    A variable that is assigned several times is one if it is once.
+    """
+    ops = [s for s in statements(func.body) if isinstance(s, Op) and s.results]
+    found = {s.results[0].name for s in ops if is_reduction(s) and isinstance(s.results[0].type, ScalarType)}
+    plain = [s for s in ops if is_elementwise(s) and isinstance(s.results[0].type, ScalarType) and not any(
+        _is_wide(v) for v in (*s.args, *s.results))]  # fmt: skip
+    grown = True
+    while grown:
+        new = {s.results[0].name for s in plain if any(isinstance(a, Var) and a.name in found for a in s.args)} - found
+        found |= new
+        grown = bool(new)
+    return frozenset(found)
 
 
 def _is_wide(operand: Operand) -> bool:

@@ -49,11 +49,24 @@ class VectorWriter(TileWriter):
                 searches.write_truth(self, op)
             case "cumsum" | "cumprod":
                 scans.write_scan(self, op)
+            case _ if is_elementwise(op) and not any(isinstance(self.value(a), Value) for a in op.args):
+                self.spread(op)
             case _ if is_elementwise(op):
                 self.elementwise.operation(op)
             case _:
                 raise unsupported(f"`{op.op}` of tiles", op.loc,
                                   "use the operations in docs/ascend.md, or target=\"cpu\"")  # fmt: skip
+
+    def spread(self, op: Op) -> None:
+        """A number that the scalar unit has, as a tile of one element: what a loop goes on with on the vector core."""
+        var = op.results[0]
+        expression = self.scalars.computed(op)
+        dtype = var.type.dtype  # type: ignore[union-attr]
+        if dtype.kind == "b":
+            raise unsupported(f"the truth value `{var.name}`, made of a tile in one place and not in another", op.loc,
+                              "use a number")  # fmt: skip
+        out = self.destination(var)(dtype, "one", (1, 1), (1, 1))
+        self.fill(out, expression, op.loc)
 
     # -- shape ----------------------------------------------------------------------------------------------------
 

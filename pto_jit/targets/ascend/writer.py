@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +13,7 @@ from pto_jit.dtypes import DType, f32, f64, i64, u8
 from pto_jit.errors import NOWHERE, Loc
 from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Operand, Return, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType
-from pto_jit.ir.walk import statements
+from pto_jit.ir.walk import defs, statements, uses
 from pto_jit.lower.axes import is_elementwise
 from pto_jit.slotted import frozen
 from pto_jit.targets.ascend.form import (
@@ -448,6 +449,7 @@ class KernelWriter:
         start, stop, step = (text(self.size(o)) for o in (loop.start, loop.stop, loop.step))
         node = Loop(var, start, stop, step, [], grid, loc=loop.loc, independent=loop.kind in PARALLEL)
         self.loop_of[loop.var.name] = loop
+        self.declare_numbers(loop)
         self.nodes.append(node)
         self.before_loop(loop)
         self.loops.append(node)
@@ -465,11 +467,28 @@ class KernelWriter:
 
     def branch(self, stmt: If) -> None:
         node = Branch(self.number(stmt.cond), [], [], stmt.loc)
+        self.declare_numbers(stmt)
         self.nodes.append(node)
         with self.inside(node.then):
             self.block(stmt.then)
         with self.inside(node.orelse):
             self.block(stmt.orelse)
+
+    def declare_numbers(self, stmt: For | If) -> None:
+        """Numbers that are assigned several times, in a statement first, and are read after it."""
+        made = {v.name: v for s in statements((stmt,)) if isinstance(s, Op) for v in defs(s)}
+        numbers = [v for name, v in made.items() if name in self.facts.mutable and isinstance(v.type, ScalarType)]
+        if not numbers:
+            return
+        inside = Counter(v.name for s in statements((stmt,)) for v in uses(s))
+        for var in numbers:
+            read = self.facts.uses[var.name] > inside[var.name] and not self.is_on_tiles(var)
+            if read and not any(self.names.of(var.name) in scope for scope in self.scopes):
+                self.scalars.declare(var, stmt.loc)
+
+    def is_on_tiles(self, var: Var) -> bool:
+        """Whether a number is kept as a tile of one element."""
+        return False
 
     def declare(self, what: Any, loc: Loc) -> None:
         self.nodes.append(Declaration(what, loc))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Places of extremes, truth values, conditions made of tiles: written programs run on the CPU, against the interpreter."""
+"""Places of extremes, truth values, numbers and elements: written programs run on the CPU, against the interpreter."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
+from pto_jit.bench.kernels import loops, reductions
 from pto_jit.targets.ascend.legality import violations
 from pto_jit.targets.ascend.ordering import races
 
@@ -60,13 +61,48 @@ def steered(x: pl.Tensor, out: pl.Tensor):
             pl.store(t, [r, 0], out)
 
 
+@pto.jit
+def chosen(x: pl.Tensor, out: pl.Tensor, picked: pl.Tensor):
+    """Numbers that are assigned in branches and loops, some made of tiles, and elements that are stored."""
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], parallel=True):
+            t = pl.load(x, [r, 0], [1, 40])
+            if r % 2 == 0:
+                count = 3
+            else:
+                count = 5
+            total = 0.0
+            for k in pl.range(count):
+                total = total + x[r, k]
+            low = 1e9
+            for c in pl.range(0, 40, 8):
+                low = pl.minimum(low, pl.min(pl.load(x, [r, c], [1, 8])))
+            pl.store(t * total + low, [r, 0], out)
+            picked[r, 0] = pl.max(t)
+            picked[r, 1] = total
+            picked[r, 2] = low
+
+
+@pto.jit
+def in_place(x: pl.Tensor):
+    """Iterations that touch each other: for one core."""
+    with pl.incore():
+        for k in pl.range(3):
+            pl.store(pl.load(x, [k * 8, 0], [16, 64]) * 2.0, [k * 8, 0], x)
+
+
 I32 = pl.i32
+VECTOR, MATRIX = pto.spec((None,), pl.f32), pto.spec((None, None), pl.f32)
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "places": (places, (pto.spec((None, 48), pl.f32), pto.spec((None, 48), I32), pto.spec((None, 3), I32),
                         pto.spec((None, 48), I32), pto.spec((None, 2), I32))),
     "truths": (truths, (pto.spec((None, 40), pl.f32), pto.spec((None, 40), pl.bool_), pto.spec((None, 40), pl.f32),
                         pto.spec((None, 1), pl.f32), pto.spec((None, 40), pl.bool_))),
     "steered": (steered, (pto.spec((None, 40), pl.f32),) * 2),
+    "chosen": (chosen, (pto.spec((None, 40), pl.f32), pto.spec((None, 40), pl.f32), pto.spec((None, 3), pl.f32))),
+    "in_place": (in_place, (pto.spec((None, 64), pl.f32),)),
+    "vector_sum": (reductions.vector_sum, (VECTOR,) * 2),
+    "column_first_kept": (loops.column_first_kept, (MATRIX,) * 2),
 }  # fmt: skip
 
 
@@ -114,3 +150,26 @@ def test_conditions_that_are_made_of_tiles(programs: Programs) -> None:
     x = np.random.default_rng(3).standard_normal((29, 40)).astype(np.float32) * np.float32(0.3)
     x[10, 7], x[20, 3] = 3, 1.5
     check(programs, "steered", {"x": x}, {"out": np.zeros_like(x)})
+
+
+def test_numbers_that_are_assigned_several_times(programs: Programs) -> None:
+    x = np.random.default_rng(5).standard_normal((13, 40)).astype(np.float32)
+    check(programs, "chosen", {"x": x}, {"out": np.zeros_like(x), "picked": np.zeros((13, 3), np.float32)})
+
+
+def test_what_is_not_dealt_to_the_cores_is_done_once(programs: Programs) -> None:
+    check(programs, "in_place", {}, {"x": np.ones((40, 64), np.float32)})
+
+
+@pytest.mark.parametrize("length", [1, 9000])
+def test_elements_are_folded_in_lines(programs: Programs, length: int) -> None:
+    x = np.random.default_rng(length).standard_normal(length).astype(np.float32)
+    for seed in SEEDS:
+        total = np.full(1, np.nan, np.float32)
+        programs.run("vector_sum", seed, x=x, total=total)
+        np.testing.assert_allclose(total[0], x.astype(np.float64).sum(), rtol=1e-5, atol=1e-3)
+
+
+def test_sequential_loops_over_elements_that_do_not_meet(programs: Programs) -> None:
+    x = np.random.default_rng(7).standard_normal((9, 130)).astype(np.float32)
+    check(programs, "column_first_kept", {"x": x}, {"out": np.zeros_like(x)})
