@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pto_jit import dtypes
+from pto_jit.cache import disk_cache
 from pto_jit.codegen.params import Param, TensorParam, leaves
 from pto_jit.compiled import Compiled
 from pto_jit.compiler import Stages, lower
@@ -24,6 +25,9 @@ from pto_jit.slotted import field, mutable
 from pto_jit.targets.cuda import program as cuda
 from pto_jit.targets.cuda.devices import Device, EmulatedDevice
 from pto_jit.targets.cuda.host import DeviceTensor, raise_failure
+
+_LEGACY = 1
+"""What the CUDA array interface calls the default stream, whose handle is 0."""
 
 
 @mutable(eq=False)
@@ -64,10 +68,12 @@ class DeviceKernel:
         del values
         from pto_jit.targets.cuda import driver  # needs a GPU's driver, which a machine that only compiles lacks
 
-        device = driver.current()
-        raise_failure(self.built.program.host, device)
+        driver.need_driver()
         self._need_device(call)
-        return self._run(device, call, _stream(call))
+        device = driver.device_of(view.pointer for _, view in call.tensors)
+        with device.active():
+            raise_failure(self.built.program.host, device)
+            return self._run(device, call, _stream(call, device.ordinal))
 
     def bind(self, call: Arguments, values: tuple[Any, ...]) -> Callable[[], Any]:
         """A prepared launch, which keeps the arguments alive."""
@@ -136,7 +142,8 @@ def make(function: Callable[..., Any], call: Arguments, options: Options, signat
     start = time.perf_counter()
     stages = lower(function, call.params, options)
     before = time.perf_counter()
-    program = cuda.compile_module(stages.last, fastmath=options.fastmath)
+    store = disk_cache() if options.cache else None
+    program = cuda.compile_module(stages.last, fastmath=options.fastmath, store=store)
     stages.modules["kernels"] = program.module
     stages.timings["kernels"] = time.perf_counter() - before
     built = DeviceBuilt(program, stages.results, stages, time.perf_counter() - start)
@@ -178,12 +185,17 @@ def _planned(plan: Any) -> Any:
     return tuple(_planned(p) for p in plan)
 
 
-def _stream(call: Arguments) -> int:
-    """The current stream of the library that the tensors are from."""
+def _stream(call: Arguments, ordinal: int) -> int:
+    """The current stream of the library that the tensors are from, or the one that their interface names."""
     torch = sys.modules.get("torch")
     if torch is not None and call.torch:
-        return int(torch.cuda.current_stream().cuda_stream)
+        return int(torch.cuda.current_stream(ordinal).cuda_stream)
     cupy = sys.modules.get("cupy")
+    for _, view in call.tensors:
+        if type(view.owner).__module__.partition(".")[0] != "cupy":
+            named = getattr(view.owner, "__cuda_array_interface__", {}).get("stream")
+            if named:
+                return 0 if named == _LEGACY else int(named)
     return int(cupy.cuda.get_current_stream().ptr) if cupy is not None else 0
 
 

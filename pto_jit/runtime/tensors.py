@@ -21,6 +21,7 @@ _BY_NUMPY: dict[tuple[str, int], int] = {
     ("u", 1): 8, ("u", 2): 9, ("u", 4): 10, ("u", 8): 11, ("b", 1): 12,
 }  # fmt: skip
 _DL_CPU = 1
+_DL_CUDA = 2
 
 LAYOUTS = ("C-contiguous", "inner-contiguous", "strided")
 
@@ -91,7 +92,7 @@ def as_tensor(obj: Any, name: str = "argument", *, device: bool = False) -> Tens
 
     Takes NumPy arrays, torch CPU tensors, and whatever has the buffer protocol, `__array_interface__` or DLPack; never
     copies.  `name` is what an error calls it.  `device`: tensors in the memory of a GPU too, of torch or with
-    `__cuda_array_interface__`.  Raises ArgumentError for a tensor that cannot be taken as it is.
+    `__cuda_array_interface__` or DLPack.  Raises ArgumentError for a tensor that cannot be taken as it is.
     """
     if isinstance(obj, np.ndarray):
         return _from_numpy(obj, obj, name)
@@ -111,7 +112,7 @@ def as_tensor(obj: Any, name: str = "argument", *, device: bool = False) -> Tens
     if memory is not None and not (memory.format in _OPAQUE_FORMATS and hasattr(kind, "__dlpack__")):
         return _from_numpy(_without_copy(memory, name), obj, name)
     if hasattr(kind, "__dlpack__"):
-        return _from_dlpack(obj, name, is_torch=False)
+        return _from_dlpack(obj, name, is_torch=False, device=device)
     return None
 
 
@@ -238,18 +239,19 @@ _TORCH_DTYPES = {
 }  # fmt: skip
 
 
-def _from_dlpack(obj: Any, name: str, *, is_torch: bool) -> TensorView:
-    device = getattr(obj, "__dlpack_device__", None)
-    if device is not None:
-        where = device()
-        if int(where[0]) != _DL_CPU:
+def _from_dlpack(obj: Any, name: str, *, is_torch: bool, device: bool = False) -> TensorView:
+    taken = (_DL_CPU, _DL_CUDA) if device else (_DL_CPU,)
+    place = getattr(obj, "__dlpack_device__", None)
+    if place is not None:
+        where = place()
+        if int(where[0]) not in taken:
             _refuse(name, f"is not in CPU memory (DLPack device {tuple(map(int, where))})", "copy it to the CPU first")
     capsule = _capsule(obj, name)
     try:
         pointer, shape, strides, dtype, writable, device_type, kind = _dispatch.read_dlpack(capsule)
     except BufferError as error:
         _refuse(name, f"cannot be read through DLPack ({error})", "pass a NumPy array")
-    if device_type != _DL_CPU:
+    if device_type not in taken:
         _refuse(name, f"is not in CPU memory (DLPack device {device_type})", "copy it to the CPU first")
     if dtype is None:
         _refuse(name, f"has the DLPack dtype {kind} (code:bits:lanes), which kernels do not have",
@@ -260,7 +262,8 @@ def _from_dlpack(obj: Any, name: str, *, is_torch: bool) -> TensorView:
     if writable is None:
         flags = getattr(obj, "flags", None)
         writable = bool(getattr(flags, "writeable", True))
-    return _view(pointer, shape, strides, dtype, writable, (capsule, obj), is_torch)
+    view = _view(pointer, shape, strides, dtype, writable, (capsule, obj), is_torch)
+    return view if device_type == _DL_CPU else replace(view, device="cuda")
 
 
 def _capsule(obj: Any, name: str) -> Any:

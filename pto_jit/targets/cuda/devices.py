@@ -33,6 +33,22 @@ class FailureRecord(ctypes.Structure):
                 ("second", ctypes.c_int64))  # fmt: skip
 
 
+class FailureSlot:
+    """Where the kernels of a program record their first failure; `address` is of the device's memory."""
+
+    def __init__(self, record: FailureRecord, address: int) -> None:
+        self._record = record
+        self.address = address
+
+    def take(self) -> FailureRecord | None:
+        """The first failure recorded so far, which is then forgotten."""
+        if self._record.site == 0:
+            return None
+        found = FailureRecord.from_buffer_copy(self._record)
+        self._record.site = 0
+        return found
+
+
 class Device(Protocol):
     """Where kernels run. Addresses are of the device's memory."""
 
@@ -60,13 +76,8 @@ class Device(Protocol):
 
     def write(self, pointer: int, data: bytes, stream: int) -> None: ...
 
-    @property
-    def failure_address(self) -> int:
-        """Where kernels record a failure."""
-        ...
-
-    def failure(self) -> FailureRecord | None:
-        """The first failure recorded so far, which is then forgotten."""
+    def failure_slot(self) -> FailureSlot:
+        """A new place for failures, for as long as the process lives."""
         ...
 
 
@@ -95,7 +106,6 @@ class EmulatedDevice:
 
     def __init__(self, order: int = 0) -> None:
         self.order = order
-        self._record = FailureRecord()
 
     def prepare(self, kernel: Kernel, spread: Spread, shared: int) -> Any:
         check_shared(kernel, shared, self.shared_limit)
@@ -129,16 +139,9 @@ class EmulatedDevice:
     def write(self, pointer: int, data: bytes, stream: int) -> None:
         ctypes.memmove(pointer, data, len(data))
 
-    @property
-    def failure_address(self) -> int:
-        return ctypes.addressof(self._record)
-
-    def failure(self) -> FailureRecord | None:
-        if self._record.site == 0:
-            return None
-        found = FailureRecord.from_buffer_copy(self._record)
-        self._record.site = 0
-        return found
+    def failure_slot(self) -> FailureSlot:
+        record = FailureRecord()
+        return FailureSlot(record, ctypes.addressof(record))
 
 
 _emulated: dict[str, Any] = {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from pto_jit.ir.nodes import Block, Break, Call, Const, Continue, For, Func, If,
 from pto_jit.ir.types import TensorType
 from pto_jit.semantic.evaluation import Context, argument, evaluate, number
 from pto_jit.slotted import frozen, mutable
-from pto_jit.targets.cuda.devices import Device
+from pto_jit.targets.cuda.devices import Device, FailureSlot
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import Kernel
 from pto_jit.targets.cuda.nests import touches_tiles
@@ -61,6 +62,14 @@ class HostProgram:
     def __init__(self, entry: Func, kernels: Sequence[Kernel]) -> None:
         self.entry = entry
         self.kernels = {k.name: k for k in kernels}
+        self._failures: WeakKeyDictionary[Device, FailureSlot] = WeakKeyDictionary()
+
+    def failures(self, device: Device) -> FailureSlot:
+        """Where this program's kernels record failures on a device."""
+        slot = self._failures.get(device)
+        if slot is None:
+            slot = self._failures[device] = device.failure_slot()
+        return slot
 
     def run(self, arguments: Sequence[Any], device: Device, stream: int) -> tuple[Any, ...]:
         """Enqueue everything on a stream; `arguments`: `DeviceTensor`s and numbers.
@@ -229,7 +238,7 @@ class _Run:
         spread, shared = fit(kernel, known, shapes, trips, self.device.shared_limit)
         version = self.device.prepare(kernel, spread, shared)
         values = [_as_argument(frame[p.name], p.type, kernel) for p in kernel.func.params]
-        values.append(ctypes.c_void_p(self.device.failure_address))
+        values.append(ctypes.c_void_p(self.program.failures(self.device).address))
         self.device.launch(version, grid(kernel, spread, trips), spread.block, shared, values, self.stream)
 
     def _first_iteration(self, kernel: Kernel, frame: dict[str, Any]) -> tuple[list[int], dict[str, Any]]:
@@ -318,7 +327,7 @@ def _place(op: Op) -> str:
 
 def raise_failure(program: HostProgram, device: Device) -> None:
     """Raise what a kernel recorded, if one did."""
-    record = device.failure()
+    record = program.failures(device).take()
     if record is None:
         return
     name, site = _site(program, record.site)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterator
+from typing import Any
 
 from pto_jit.ir.nodes import Block, For, Func, Op, Operand, Var
 from pto_jit.ir.types import TensorType, TileType
@@ -81,7 +82,8 @@ class Kernel:
     takes at a time; sites: what can fail, numbered from `first_site + 1`; whole_rows: every warp has whole rows of
     fragments; fastmath: contraction is allowed;
     tensor_cores: products run on them;
-    stages, shared: how many copies of tiles in shared memory there are, and what they are.
+    stages, shared: how many copies of tiles in shared memory there are, and what they are; store: where its machine
+    code is kept, an object with `load(key)` and `store(key, metadata, code)`.
     """
 
     name: str
@@ -101,6 +103,7 @@ class Kernel:
     tensor_cores: bool = False
     stages: int = STAGES
     shared: tuple[SharedTile, ...] = ()
+    store: Any = None
 
     def first_iteration(self, known: Container[str]) -> Iterator[Op | For]:
         """What the host does to learn how often the loops of the chain run: scalar operations, and each loop.

@@ -79,6 +79,22 @@ def is_parallel(stmt: Stmt) -> bool:
     return isinstance(stmt, For) and stmt.kind in PARALLEL
 
 
+def _makes_table(loop: For) -> bool:
+    """Whether a loop writes integers of 64 bits one after the other and does nothing else: offsets of lists."""
+    inside = list(statements(loop.body))
+    tables = [s for s in inside if writes(s)]
+    return (
+        loop.kind == "sequential"
+        and bool(tables)
+        and all(isinstance(s, Op) and s.op == "setelem" and s.args[0].type == _INDEX for s in tables)
+        and all(
+            (isinstance(s, Op) and not touches_tiles(s) and s.op not in ("alloc", "print", "assert"))
+            or (isinstance(s, (For, If)) and not is_parallel(s))
+            for s in inside
+        )
+    )
+
+
 def writes(stmt: Stmt) -> bool:
     return isinstance(stmt, Op) and stmt.op in ("store", "setelem", "put", "atomic_add", "atomic_max", "atomic_min")
 
@@ -148,6 +164,8 @@ class _Outliner:
             case For() if is_parallel(stmt) and (touches_tiles(stmt) or _touches_memory(stmt)):
                 inner = next((s.name for s in statements(stmt.body) if isinstance(s, Scope)), name)
                 self._kernel((_without_scopes(stmt),), inner, (*after, rest), out)
+            case For() if incore and _makes_table(stmt):
+                self._kernel((self._one_thread(stmt),), name, (*after, rest), out)
             case For():
                 self._no_elements(stmt, incore)
                 body = self.block(stmt.body, incore=incore, name=name, after=(*after, rest, stmt.body))
@@ -167,8 +185,16 @@ class _Outliner:
             case _:
                 out.append(stmt)
 
+    def _one_thread(self, loop: For) -> For:
+        """A parallel loop of one iteration around a sequential one: one thread takes its steps."""
+        var = Var(self._fresh("thread"), _INDEX)
+        zero, one = Const(0, _INDEX), Const(1, _INDEX)
+        return For("parallel", var, zero, one, one, (loop,), loc=loop.loc)
+
     def _no_elements(self, loop: For | While, incore: bool) -> None:
-        if not incore:
+        """Refuse to read and write elements one by one from the host, but for what stops the program: checks."""
+        inside = statements(loop.body)
+        if not incore or any(isinstance(s, Op) and s.op == "assert" and s.attr("always") for s in inside):
             return
         for stmt in loop.body:
             if isinstance(stmt, Op) and stmt.op in ("getelem", "setelem"):
@@ -390,8 +416,12 @@ def _without_scopes(stmt: Stmt) -> Stmt:
 
 
 def chain_of(body: Block) -> tuple[For, ...]:
-    """The parallel loops of a kernel from the outermost in: each stands in its parent's body with scalars only."""
+    """The parallel loops of a kernel from the outermost in: each stands in its parent's body with scalars only.
+
+    A loop whose bounds are read from memory is none of them: the host does not know how often it runs.
+    """
     out: list[For] = []
+    read: set[str] = set()  # what depends on elements
     while True:
         loops = [s for s in body if is_parallel(s)]
         others = [s for s in body if not is_parallel(s)]
@@ -402,6 +432,11 @@ def chain_of(body: Block) -> tuple[For, ...]:
             return tuple(out)
         loop = loops[0]
         assert isinstance(loop, For)
+        for s in others:
+            if (isinstance(s, Op) and s.op == "getelem") or any(v.name in read for v in uses(s)):
+                read |= {v.name for v in defs(s)}
+        if any(isinstance(o, Var) and o.name in read for o in (loop.start, loop.stop, loop.step)):
+            return tuple(out)
         out.append(loop)
         body = loop.body
 

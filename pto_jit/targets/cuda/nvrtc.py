@@ -44,6 +44,13 @@ def library() -> Any:
     return None
 
 
+def identity() -> str:
+    """What tells one version of the library from another."""
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+    return f"NVRTC {major.value}.{minor.value}"
+
+
 def compile_cubin(text: str, headers: Mapping[str, str], flags: Sequence[str]) -> bytes:
     """The machine code of a source, for the architecture that the flags name.
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pto_jit.ir.nodes import Block, Module, Op, Var
 from pto_jit.ir.verify import verify
 from pto_jit.ir.walk import statements
 from pto_jit.semantic.rules import infer
-from pto_jit.slotted import mutable
+from pto_jit.slotted import mutable, replace
 from pto_jit.targets.cpu.writing import written_tensors
 from pto_jit.targets.cuda.devices import headers
 from pto_jit.targets.cuda.elements import share_elements
@@ -54,8 +54,8 @@ class CudaProgram:
         return {**files, **host, "README.md": readme}
 
 
-def compile_module(module: Module, *, fastmath: bool = False) -> CudaProgram:
-    """Write the kernels of a lowered module.
+def compile_module(module: Module, *, fastmath: bool = False, store: Any = None) -> CudaProgram:
+    """Write the kernels of a lowered module; `store`: where machine code is kept, if anywhere.
 
     Raises TargetError for what this target does not do.
     """
@@ -69,7 +69,7 @@ def compile_module(module: Module, *, fastmath: bool = False) -> CudaProgram:
     first = 0
     for func in split.funcs:
         if func is not entry:
-            kernels.append(write_kernel(func, dims, file, fastmath, first))
+            kernels.append(replace(write_kernel(func, dims, file, fastmath, first), store=store))
             refuse_misfits(kernels[-1])
             first += len(kernels[-1].sites)
     return CudaProgram(split, HostProgram(entry, kernels), frozenset(written_tensors(module)))

@@ -391,7 +391,12 @@ class TileWriter(FunctionWriter):
         shape = op.results[0].type.shape  # type: ignore[union-attr]
         if which is None:
             raise unsupported("a reshape that moves elements", op.loc, "load the tile in the shape that is wanted")
-        axes = [UNIT if i is None else source.axes[i] for i in which]
+        old = op.args[0].type.shape  # type: ignore[union-attr]
+        own = source.axes
+        if len(own) != len(old):  # a tile of more axes than two has only those that are no 1
+            rest = iter([a for a in own if a is not UNIT])
+            own = tuple(UNIT if extent == 1 else next(rest) for extent in old)
+        axes = [UNIT if i is None else own[i] for i in which]
         if any(i is None and not source.rows.full for i in which) and source.rows.unit:
             self.check(f"{source.rows.valid} == 1", "BoundsError",
                        "reshape of an incomplete tile: an axis of extent 1 is empty", op.loc,

@@ -9,6 +9,7 @@ typedef struct {
   int broken;
 } program;
 
+int nvrtcVersion(int *major, int *minor) { *major = 13; *minor = 0; return 0; }
 int nvrtcCreateProgram(program **made, const char *text, const char *name, int count, const char *const *headers,
                        const char *const *names) {
   program *p = *made = calloc(1, sizeof(program));

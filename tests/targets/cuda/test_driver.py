@@ -18,8 +18,10 @@ import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit import device_kernel
 from pto_jit.bench.kernels import matrix, rows
+from pto_jit.slotted import replace
 from pto_jit.targets import toolchain
 from pto_jit.targets.cuda import devices, driver
+from pto_jit.targets.cuda.launcher import version_of
 
 pytestmark = pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("g++")), reason="needs gcc and g++")
 
@@ -33,6 +35,9 @@ class OnDevice:
             "shape": array.shape, "typestr": array.dtype.str, "data": (array.ctypes.data, False),
             "strides": array.strides, "version": 3,
         }  # fmt: skip
+
+
+_BUILT: dict[tuple[str, ...], bytes] = {}
 
 
 @pytest.fixture(scope="module")
@@ -53,18 +58,21 @@ def fake(library: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Itera
         files = {**devices.headers(), "kernel.cu": kernel.source, "launch.cpp": devices._launcher(kernel)}
         command = ["g++", "-std=c++17", "-O0", "-ffp-contract=off", "-fPIC", "-shared", "-w", *defines, "launch.cpp",
                    "-o", "kernel.so"]  # fmt: skip
-        path = tmp_path / f"{kernel.name}.so"
-        path.write_bytes(toolchain.build(command, files, "kernel.so"))
+        path = tmp_path / f"{kernel.name}-{len(list(tmp_path.iterdir()))}.so"  # a file that is loaded stays as it is
+        key = (kernel.source, *defines)
+        if key not in _BUILT:
+            _BUILT[key] = toolchain.build(command, files, "kernel.so")
+        path.write_bytes(_BUILT[key])
         return str(path).encode()
 
     monkeypatch.setattr(driver.ctypes, "CDLL", lambda name: library)
     monkeypatch.setattr(driver, "compile_kernel", compile_kernel)
     driver._library.cache_clear()
-    driver.current.cache_clear()
+    driver.device.cache_clear()
     library.fake_forget()
     yield library
     driver._library.cache_clear()
-    driver.current.cache_clear()
+    driver.device.cache_clear()
 
 
 def test_tensors_of_the_device_go_to_a_kernel_as_they_are(fake: Any) -> None:
@@ -105,7 +113,7 @@ def doubled(x):
 
 
 def test_results_are_memory_of_the_device_and_numbers(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_kernel, "_stream", lambda call: 7)
+    monkeypatch.setattr(device_kernel, "_stream", lambda call, ordinal: 7)
     x = np.arange(12, dtype=np.float32).reshape(3, 4) + 1
     y, first = doubled(OnDevice(x))
     interface = y.__cuda_array_interface__
@@ -117,7 +125,7 @@ def test_results_are_memory_of_the_device_and_numbers(fake: Any, monkeypatch: py
 
 
 def test_an_error_of_the_driver_is_a_launch_error(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_kernel, "_stream", lambda call: 666)
+    monkeypatch.setattr(device_kernel, "_stream", lambda call, ordinal: 666)
     with pytest.raises(pto.LaunchError, match="PTO-X146: cuLaunchKernel failed: an illegal address"):
         doubled(OnDevice(np.zeros((3, 4), np.float32)))
 
@@ -135,3 +143,125 @@ def test_a_failure_of_a_kernel_is_raised_by_a_later_call_and_then_forgotten(fake
         shifted(x, out, 0)
     shifted(x, out, 0)
     assert (out.array == 1).all()
+
+
+def test_programs_record_failures_apart(fake: Any) -> None:
+    """What a kernel of one program found is not what another program's call says."""
+    x, out = OnDevice(np.ones((3, 4), np.float32)), OnDevice(np.zeros((3, 4), np.float32))
+    shifted(x, out, -1)
+    rows.softmax.compile(x, out, target="cuda")(x, out)
+    with pytest.raises(pto.BoundsError, match="a negative offset: -1 along axis 1"):
+        shifted(x, out, 0)
+
+
+def test_a_launch_goes_to_the_device_that_its_tensors_are_on(fake: Any) -> None:
+    x, y, other = (np.ones((3, 8), np.float32) for _ in range(3))
+    compiled = rows.softmax.compile(OnDevice(x), OnDevice(x), target="cuda")
+    fake.fake_two_devices(ctypes.c_void_p(x.ctypes.data))
+    compiled(OnDevice(x), OnDevice(x))
+    compiled(OnDevice(y), OnDevice(y))
+    compiled(OnDevice(x), OnDevice(x))
+    said = fake.fake_record().decode().split(";")
+    assert [word for word in said if "of device" in word] == ["of device 1", "of device 0", "of device 1"]
+    assert sum("softmax_incore_0" in word for word in said) == 2  # loaded once for each
+    with pytest.raises(pto.ArgumentError, match="PTO-X134: tensors on the devices 0, 1"):
+        compiled(OnDevice(x), OnDevice(other))
+
+
+@pto.jit(target="cuda")
+def scaled_copy(x):
+    n, m = x.shape
+    y = pl.full([n, m], 3.0, pl.f32)
+    with pl.incore():
+        for r in pl.range(n, parallel=True):
+            pl.store(pl.load(x, [r, 0], [1, m]) * 2.0, [r, 0], y)
+    return y[0, 0]
+
+
+_CALLS = """cuInit cuDeviceGetCount cuDeviceGet cuDevicePrimaryCtxRetain cuPointerGetAttribute cuDeviceGetAttribute
+cuCtxGetCurrent cuCtxSetCurrent cuMemHostAlloc cuMemHostGetDevicePointer_v2 cuModuleLoadData cuModuleGetFunction
+cuLaunchKernel cuMemAllocAsync cuMemcpyDtoHAsync_v2 cuMemcpyHtoDAsync_v2 cuStreamSynchronize""".split()
+
+
+def test_errors_of_every_call_of_the_driver_are_launch_errors_that_name_it(fake: Any) -> None:
+    x = OnDevice(np.ones((3, 4), np.float32))
+    for name in _CALLS:
+        fake.fake_forget()
+        fake.fake_fail(name.encode())
+        driver._library.cache_clear()
+        driver.device.cache_clear()
+        with pytest.raises(pto.LaunchError, match=f"PTO-X146: {name} failed: fake"):
+            scaled_copy(x)
+    fake.fake_forget()
+    assert scaled_copy(x) == 2
+    fake.fake_fail(b"no device")
+    driver._library.cache_clear()
+    with pytest.raises(pto.TargetError, match="PTO-X142"):
+        scaled_copy(x)
+
+
+class OtherLibrary(OnDevice):
+    """An array of a library that says on which stream it was made."""
+
+    def __init__(self, array: np.ndarray, stream: int) -> None:
+        super().__init__(array)
+        self.__cuda_array_interface__["stream"] = stream
+
+
+def test_the_stream_that_an_array_names_is_the_one_of_the_launch(fake: Any) -> None:
+    x = np.ones((3, 8), np.float32)
+    compiled = rows.softmax.compile(OnDevice(x), OnDevice(x), target="cuda")
+    for named, used in ((1, 0), (2, 2), (4096, 4096)):
+        fake.fake_forget()
+        compiled(OtherLibrary(x, named), OnDevice(x))
+        assert f"launch on stream {used};" in fake.fake_record().decode()
+
+
+class _DLTensor(ctypes.Structure):
+    """DLManagedTensor of DLPack, whose first member is a DLTensor."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64), ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+    )  # fmt: skip
+
+
+class OnlyDLPack:
+    """An array of a device that only DLPack tells of."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.shape = (ctypes.c_int64 * array.ndim)(*array.shape)
+        self.tensor = _DLTensor(array.ctypes.data, 2, 0, array.ndim, 2, 32, 1, ctypes.addressof(self.shape))
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0
+
+    def __dlpack__(self) -> Any:
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+        return new(ctypes.addressof(self.tensor), b"dltensor", None)
+
+
+def test_arrays_of_the_device_come_by_dlpack_too(fake: Any) -> None:
+    x, y = np.ones((3, 8), np.float32), np.zeros((3, 8), np.float32)
+    compiled = rows.softmax.compile(OnlyDLPack(x), OnDevice(y), target="cuda")
+    compiled(OnlyDLPack(x), OnDevice(y))
+    np.testing.assert_array_equal(y, x / 8)
+    with pytest.raises(pto.ArgumentError, match="not in CPU memory"):
+        rows.softmax(OnlyDLPack(x), y)
+
+
+def test_machine_code_is_kept_on_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    compiler = tmp_path / "nvcc"
+    compiler.write_text('#!/bin/sh\necho once >> "$0.calls"\nprintf code > kernel.cubin\n')
+    compiler.chmod(0o755)
+    monkeypatch.setattr(toolchain, "find", lambda *names: str(compiler))
+    monkeypatch.setattr(pto.config, "cache_dir", tmp_path / "cache")
+    spec = pto.spec((None, None), pl.f32)
+    (kernel,) = rows.softmax.compile(spec, spec, target="cuda")._kernel.built.program.host.kernels.values()
+    spread = version_of(kernel).spread
+    assert [driver.compile_kernel(kernel, spread, arch) for arch in ("sm_90", "sm_90", "sm_80")] == [b"code"] * 3
+    driver.compile_kernel(replace(kernel, store=None), spread, "sm_90")
+    assert (tmp_path / "nvcc.calls").read_text().count("once") == 3

@@ -57,7 +57,7 @@ def run(source: str, order: int) -> np.ndarray:
     x = np.arange(64, dtype=np.int32)
     tensor = (ctypes.c_int64 * 3)(x.ctypes.data, 64, 1)
     version = device.prepare(kernel, Spread((), (64, 1, 1), 1), 256)
-    device.launch(version, (1, 1, 1), (64, 1, 1), 256, [tensor, ctypes.c_void_p(device.failure_address)], 0)
+    device.launch(version, (1, 1, 1), (64, 1, 1), 256, [tensor, ctypes.c_void_p(device.failure_slot().address)], 0)
     return x
 
 
