@@ -241,7 +241,8 @@ def computed(s: Statement, ranges: Ranges, bounds: dict[str, list[range]], array
         if any(p not in inside for p, inside in zip(place, bounds[a.tensor], strict=True)):
             assert a.padded is not None
             return a.padded
-        return arrays[a.tensor][tuple(p - inside.start for p, inside in zip(place, bounds[a.tensor], strict=True))].item()
+        at = tuple(p - inside.start for p, inside in zip(place, bounds[a.tensor], strict=True))
+        return np.asarray(arrays[a.tensor]).item(*at)  # a result without axes is a number
 
     reduced = [i for i in s.indices() if i not in s.left]
     # Without an element an extremum is the identity, which only floats have as a number; 64 bits otherwise.
