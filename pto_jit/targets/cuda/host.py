@@ -231,7 +231,7 @@ class _Run:
         for overlap in kernel.overlaps:
             _check_overlap(kernel, overlap.read, overlap.written, overlap.same, frame)
         trips, inner = self._first_iteration(kernel, frame)
-        if 0 in trips:
+        if trips and trips[0] == 0:  # loops inside may be empty in the first iteration of those around them alone
             return
         known = {macro: int(_evaluated(extent, inner, kernel)) for macro, extent in kernel.capacities}
         shapes = [tuple(int(_evaluated(e, inner, kernel)) for e in shape) for shape in kernel.shapes]

@@ -96,7 +96,7 @@ class HostWriter(CFunctionWriter):
                 if kernel.kind == "elements":
                     per = version.spread.block[axis]
                 grid[axis] = trip if per == 1 else f"({trip} + {per - 1}) / {per}"
-            some = " && ".join(f"{t} > 0" for t in trips)
+            some = f"{trips[0]} > 0" if trips else ""  # loops inside may be empty in the first iteration alone
             block = ", ".join(map(str, version.spread.block))
             call = (f"pto_cuda_launch(worker, {self.numbers[kernel.name]}, (const int64_t[]){{{', '.join(grid)}}}, "
                     f"(const unsigned[]){{{block}}}, {version.shared}, (void *[]){{{', '.join(given)}}})")  # fmt: skip

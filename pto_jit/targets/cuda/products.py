@@ -294,6 +294,9 @@ class ProductWriter(ReductionWriter):
             raise unsupported("a batched product", op.loc, "loop over the leading axis with parallel=True")
         left, right = self._operand(a), self._operand(b)
         (rows, depth), (inner, columns) = _meaning(left), _meaning(right)
+        if any(axis.unit for axis in (rows, depth, inner, columns)):
+            raise unsupported("a product of tiles with an axis of extent 1", op.loc,
+                              "multiply, and add up with pl.sum")  # fmt: skip
         if depth.declared != inner.declared and not (depth.declared.isdigit() and inner.declared.isdigit()):
             self.check(
                 f"{depth.declared} == {inner.declared}",

@@ -108,8 +108,8 @@ class ReductionWriter(TileWriter):
         if index:
             column = "0" if source.columns.unit else f"Spread::column({j})"
             row = "0" if source.rows.unit else f"Spread::row({i})"
-            at = column if over_columns and not over_rows else row if over_rows and not over_columns else (
-                column if source.rows.unit else f"{row} * {source.columns.valid} + {column}")  # fmt: skip
+            both = column if source.rows.unit else f"{row} * {source.columns.valid} + {column}"
+            at = {(True, False): row, (False, True): column, (True, True): both}.get((over_rows, over_columns), "0")
             element = f"{typ}{{{element}, {at}}}"
         elif op.op in ("any", "all") or dtype.kind == "b":
             element = cast(element, source.dtype, dtype) if source.dtype.kind != "b" else element

@@ -242,7 +242,7 @@ class TileWriter(FunctionWriter):
         tile, at, strides = self.region(op)
         self.reads_memory(tensor)
         target = self.new_array(result, tile)
-        pad = self.scalar(op.args[-1]) if op.attr("pad") else f"{register_type(tensor.type.dtype)}(0)"
+        pad = f"{register_type(tensor.type.dtype)}({self.scalar(op.args[-1]) if op.attr('pad') else 0})"
         rows, columns = self._inside(op, tile)
         self.text.line(
             f"pto::load_tile<{self._access(tile)}>({target.array}, {at}, {strides[0]}, {strides[1]}, "
@@ -273,6 +273,9 @@ class TileWriter(FunctionWriter):
             axes.append(self.axis(extent, None if op.attr("pad") else self._clipped(op, tensor, k, offset, extent)))
         standing = self._stands(result)
         kept, rows, columns = self.placed(axes, op.loc, standing=standing)
+        outside = [f"{a.valid} > 0" for a in axes[:-2] if not a.full]
+        if outside:
+            rows = replace(rows, valid=f"({' && '.join(outside)} ? {rows.valid} : 0)")
         at = f"{name}.data" if (d := self.offset(tensor, offsets)) == "0" else f"{name}.data + {d}"
         last = "1" if tensor.type.layout in ("c", "inner") else f"{name}.stride[{rank - 1}]"
         before = f"{name}.stride[{rank - 2}]" if rank > 1 else "0"
@@ -426,7 +429,9 @@ class TileWriter(FunctionWriter):
         self.put(op.results[0], Tile(source.dtype, rank, rows, columns, element), stable=self.stable(op.args))
 
     def _valid(self, op: Op) -> None:
-        axis = self.tile(op.args[0]).axes[int(op.attr("axis"))]  # type: ignore[arg-type]
+        axes = self.tile(op.args[0]).axes
+        at = int(op.attr("axis")) - (op.args[0].type.rank - len(axes))  # type: ignore[union-attr, arg-type]
+        axis = axes[at] if at >= 0 else UNIT
         text = axis.valid if op.op == "valid" else axis.declared
         self.define(op.results[0], text.removeprefix("int(").removesuffix(")") if text.startswith("int(") else text)
 

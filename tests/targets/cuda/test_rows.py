@@ -210,6 +210,37 @@ def test_tiles_between_kernels_keep_what_is_valid_of_them_and_numbers_are_read_b
 
 
 @pto.jit
+def leading(x: pl.Tensor, out: pl.Tensor, sums: pl.Tensor, best: pl.Tensor, at):
+    for b in pl.range(2, parallel=True):
+        t = pl.load(x, [at + b, 0, 0], [1, 4, 16])
+        pl.store(t + 1.0, [b, 0, 0], out)
+        sums[b] = pl.sum(pl.reshape(t, [4, 16]))
+        pl.store(pl.argmax(t, axis=0), [4 * b, 0], best)
+
+
+def test_axes_of_extent_1_in_front_may_lie_outside_of_the_tensor() -> None:
+    x = normal(3, 4, 16)
+    out, best = np.full((2, 4, 16), 7, np.float32), np.full((8, 16), -1, np.int32)
+    _, (_, out, sums, best, _) = emulated(leading, x, out, np.ones(2, np.float32), best, 2, orders=(0,))
+    np.testing.assert_array_equal(out, np.stack([x[2] + 1, np.full((4, 16), 7, np.float32)]))
+    np.testing.assert_allclose(sums, [x[2].sum(dtype=np.float64), 0], rtol=1e-5)
+    assert (best[:4] == 0).all()
+
+
+@pto.jit
+def triangle(out: pl.Tensor):
+    n, _ = out.shape
+    for i in pl.range(n, parallel=True):
+        for j in pl.range(i, parallel=True):
+            out[i, j] = i + j
+
+
+def test_inner_loops_that_are_empty_in_the_first_iteration_run_in_others() -> None:
+    _, (out,) = emulated(triangle, np.zeros((9, 9), np.int32), orders=(0,))
+    np.testing.assert_array_equal(out, np.tril(np.add.outer(np.arange(9), np.arange(9)), -1))
+
+
+@pto.jit
 def padded(x: pl.Tensor, out: pl.Tensor):
     n, m = x.shape
     for r in pl.range(0, n, 4, parallel=True):
