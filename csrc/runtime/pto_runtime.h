@@ -336,8 +336,9 @@ int32_t pto_graph_create(pto_runtime *rt, pto_graph **out);
 void pto_graph_destroy(pto_graph *graph);
 
 /*
- * Creates a live graph of the calling worker's launch.  `window`: 1 and up; 0 means 32,768.  NULL when there is no
- * memory (recorded in the worker).  The worker, which then is the one that builds, waits and closes.
+ * Creates a live graph of the calling worker's launch.  `window`: 1 and up; 0 means 32,768, or fewer when one thread runs
+ * everything.  NULL when there is no memory (recorded in the worker).  The worker, which then is the one that builds,
+ * waits and closes.
  */
 pto_graph *pto_graph_open(pto_worker *w, int64_t window);
 

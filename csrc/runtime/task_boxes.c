@@ -274,3 +274,7 @@ bool pto__boxes_prune(pto_graph *g, pto_lattice *l) {
     pto__buckets_bury(g, l);
     return true;
 }
+
+int64_t pto__boxes_size(const pto_lattice *l) {
+    return l->boxes->count[0] * l->boxes->count[1] + l->boxes->num_boxes;
+}

@@ -406,3 +406,13 @@ bool pto__index_prune(pto_graph *g) {
     }
     return true;
 }
+
+int64_t pto__index_size(const pto_graph *g) {
+    int64_t size = g->cells.end;
+    for (uint32_t i = 0; i < g->num_lattices; i++) {
+        if (g->lattices[i].state == PTO_BOXED) {
+            size += pto__boxes_size(&g->lattices[i]);
+        }
+    }
+    return size;
+}

@@ -95,6 +95,7 @@ static inline void *pto__slab_take(pto_slab *slab, pto_supply *s, uint32_t log2,
         return NULL;
     }
     void *element = slab->cursor;
+    PTO_SOON_WRITTEN((uintptr_t)element + PTO_AHEAD);
     slab->cursor += (size_t)1 << log2;
     *number = slab->end++;
     return element;
@@ -136,6 +137,7 @@ static inline void *pto__arena_take(pto_arena *a, pto_supply *s, size_t bytes) {
         }
         if (PTO_LIKELY(bytes <= a->left)) {
             p = a->at;
+            PTO_SOON_WRITTEN((uintptr_t)p + PTO_AHEAD);
             a->at += bytes;
             a->left -= bytes;
             return p;

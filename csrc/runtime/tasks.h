@@ -213,7 +213,8 @@ struct pto_graph {
     int32_t state;
     int32_t error; /* the first failure to build, repeated by every later call */
     uint32_t window;
-    bool solo; /* one lane */
+    bool widening; /* the window may become longer: nobody asked for this one */
+    bool solo;     /* one lane */
     bool tracing;
     bool ran; /* pending has to be set again */
     pto_supply supply;
@@ -303,6 +304,7 @@ pto_cell *pto__cell_create(pto_graph *g, pto_lattice *l, int64_t tile); /* NULL:
 void pto__tile_box(const pto_lattice *l, int64_t tile, int64_t *box);
 bool pto__index_box(pto_graph *g, pto_lattice *l); /* to PTO_BOXED */
 bool pto__index_prune(pto_graph *g); /* forgets finished tasks; false: no memory to do so */
+int64_t pto__index_size(const pto_graph *g); /* how much pto__index_prune goes through: cells and buckets of boxes */
 bool pto__edge_other(pto_graph *g, uint32_t from, uint32_t to);
 bool pto__edges_from_list(pto_graph *g, uint32_t list, uint32_t t);
 uint32_t pto__list_prune(pto_graph *g, uint32_t list); /* without the retired tasks */
@@ -317,6 +319,7 @@ bool pto__boxes_insert(pto_graph *g, pto_lattice *l, const int64_t *box, uint32_
 bool pto__boxes_conflicts(pto_graph *g, pto_lattice *l, uint32_t t, const pto_lattice *other, const int64_t *box,
                           bool write);
 bool pto__boxes_prune(pto_graph *g, pto_lattice *l);
+int64_t pto__boxes_size(const pto_lattice *l); /* buckets and boxes */
 
 /* ---- task_lanes.c ---- */
 

@@ -51,7 +51,7 @@ static int32_t submit(pto_graph *g, const pto_task_kind *kind, int64_t a, int64_
 
 /* ---- who runs what ---- */
 
-enum { MANY = FEWER(3000, 800) }; /* more than a lane's first ring holds */
+enum { MANY = FEWER(3000, 400) }; /* more than a lane's first ring holds */
 static atomic_int ran[4096];
 static atomic_uint workers; /* a bit for each that was seen */
 
@@ -173,11 +173,13 @@ static int32_t loops_and_graphs(pto_worker *w, const int64_t *args, int64_t *res
     (void)args;
     (void)results;
     int64_t meeting = 6;
-    pto_graph *g = graph_of(NULL, w, 0);
-    for (int64_t i = 0; i < 4; i++) {
+    for (int64_t i = 0; i < 10; i++) { /* one task, so that the helper has nothing else to do */
+        pto_graph *g = graph_of(NULL, w, 0);
         CHECK(submit(g, &loop_kind, i, 0, 0, 1) == PTO_OK);
+        CHECK(pto_graph_close(w, g) == PTO_OK);
     }
-    CHECK(pto_graph_wait(g) == PTO_OK);
+    pto_graph *g = graph_of(NULL, w, 0);
+    CHECK(submit(g, &loop_kind, 10, 0, 0, 1) == PTO_OK && pto_graph_wait(g) == PTO_OK);
     CHECK(pto_parallel_for(w, meet_piece, &meeting, 0, 2, 1) == 0);
     CHECK(pto_graph_close(w, g) == PTO_OK);
     meeting = 7;
@@ -216,7 +218,7 @@ static const pto_task_kind two_reads = {"two", NULL, 0, 0, 2, read_two};
 
 static int32_t windows(pto_worker *w, const int64_t *args, int64_t *results) {
     (void)results;
-    int64_t window = args[0] == 0 ? 32768 : args[0];
+    int64_t window = args[0] == 0 ? 4096 : args[0]; /* as one thread has it */
     pto_graph *g = graph_of(NULL, w, args[0]);
     total = 0;
     for (int64_t i = 0; i < 2 * window + 10; i++) {
@@ -383,19 +385,19 @@ static void refusals(pto_runtime *rt) {
     CHECK(pto_graph_tensor(g, cells, 8, 1, negative, steps, &tensor) == PTO_BAD_ARGUMENT);
     CHECK(pto_graph_tensor(g, cells, 0, 1, &cell_extent, &cell_stride, &tensor) == PTO_BAD_ARGUMENT);
     CHECK(pto_graph_tensor(g, cells, 8, -1, NULL, NULL, &tensor) == PTO_BAD_ARGUMENT);
-    for (int64_t k = 0; k < 600; k++) { /* many that differ in one number only */
+    for (int64_t k = 0; k < 200; k++) { /* many that differ in one number only */
         const int64_t extents[3] = {2, 3, 2};
-        const int64_t strides[3] = {8 * (k % 300 + 7), 8, 8000};
-        CHECK(pto_graph_tensor(g, cells, 8, k < 300 ? 2 : 3, extents, strides, &tensor) == PTO_OK && tensor == k + 1);
-        CHECK(pto_graph_tensor(g, cells, 8, k < 300 ? 2 : 3, extents, strides, &tensor) == PTO_OK && tensor == k + 1);
+        const int64_t strides[3] = {8 * (k % 100 + 7), 8, 8000};
+        CHECK(pto_graph_tensor(g, cells, 8, k < 100 ? 2 : 3, extents, strides, &tensor) == PTO_OK && tensor == k + 1);
+        CHECK(pto_graph_tensor(g, cells, 8, k < 100 ? 2 : 3, extents, strides, &tensor) == PTO_OK && tensor == k + 1);
     }
-    CHECK(pto_graph_tensor_facts(g, 601, NULL, NULL, NULL, NULL, NULL) == PTO_BAD_ARGUMENT);
+    CHECK(pto_graph_tensor_facts(g, 201, NULL, NULL, NULL, NULL, NULL) == PTO_BAD_ARGUMENT);
     CHECK(submit(g, &tally_write, 0, 0, 0, 1) == PTO_OK);
     CHECK(pto_graph_region(g, 0, 1, &tensor, NULL, NULL) == PTO_BAD_ARGUMENT);
     CHECK(pto_graph_region(g, 0, -1, &tensor, NULL, NULL) == PTO_BAD_ARGUMENT);
     CHECK(pto_graph_region(g, 1, 0, &tensor, NULL, NULL) == PTO_BAD_ARGUMENT);
     const int64_t slots[2] = {0, 0};
-    const int64_t unknown[3] = {601, 0, 1};
+    const int64_t unknown[3] = {201, 0, 1};
     CHECK(pto_task(g, &tally_write, slots, unknown) == PTO_BAD_ARGUMENT);
     CHECK(submit(g, &tally_write, 0, 0, 0, 1) == PTO_BAD_ARGUMENT); /* none after an error */
     CHECK(pto_graph_execute(g, NULL, 0, 0, NULL) == PTO_BAD_ARGUMENT);
@@ -431,8 +433,8 @@ int main(void) {
         looking(rts[i]);
         two_failures(rts[i]);
         nested_failures(rts[i]);
-        refusals(rts[i]);
     }
+    refusals(rts[0]);
     launched(rts[1], meetings, NULL, 0, PTO_OK);
     launched(rts[1], loops_and_graphs, NULL, 0, PTO_OK);
     launched(rts[1], failing_loop, NULL, 0, PTO_FAILED);
