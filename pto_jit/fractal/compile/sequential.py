@@ -184,7 +184,7 @@ class Sequential:
             case Computed():
                 return e.cast(read.value, leaf.dtype).operand if isinstance(read.value, Scalar) else read.value.var
             case Part():
-                part = part_of(self.g, read, [writer.expr(x) for x in read.starts])
+                part = part_of(self.g, read, [writer.expr(x) for x in read.starts], leaf.extents)
                 tile = part if isinstance(part, Tile) else load_all(self.g, part)
                 if tile.extents != leaf.extents:
                     tile = e.tile("reshape", [tile.var, *leaf.extents], extents=leaf.extents)

@@ -433,10 +433,21 @@ class Session:
         write_pending(self)
 
 
-def part_of(g: Generator, part: Part, starts: list[Operand]) -> Tensor | Tile:
-    """The rectangle, where it is read."""
+def part_of(
+    g: Generator, part: Part, starts: list[Operand], extents: tuple[Operand, ...] | None = None
+) -> Tensor | Tile:
+    """The rectangle, where it is read; without axes of extent 1 where the `extents` that are wanted have none."""
+    drop = _left_out(part.extents, part.extents if extents is None else extents)
     if isinstance(part.source, Tensor):
-        return view_of(g, part.source, starts, part.extents)
+        return view_of(g, part.source, starts, part.extents, drop)
     from pto_jit.codegen.builtins.memory import tile_view
 
-    return tile_view(g, part.source, starts, part.extents, ())
+    return tile_view(g, part.source, starts, part.extents, drop)
+
+
+def _left_out(extents: tuple[Operand, ...], wanted: tuple[Operand, ...]) -> tuple[int, ...]:
+    """The axes of extent 1, from the front, without which `extents` are the wanted ones; none where they never are."""
+    count = len(extents) - len(wanted)
+    ones = [k for k, e in enumerate(extents) if static_extent(e) == 1][: max(count, 0)]
+    kept = tuple(e for k, e in enumerate(extents) if k not in ones)
+    return tuple(ones) if kept == wanted else ()
