@@ -33,6 +33,7 @@ from pto_jit.fractal.compile.lists import (
     rewritten,
     sources,
 )
+from pto_jit.fractal.compile.local import leaves
 from pto_jit.fractal.compile.session import Session, session_of
 from pto_jit.fractal.compile.structure import Structure, listed, put_together, taken_apart
 from pto_jit.fractal.plans import PLANS, TILE_HINT, tile_sizes
@@ -115,6 +116,7 @@ def mapped(session: Session, fn: Any, element: Callable[[Expr], Any], length: Ex
         return structure, [closed(session, view) for view in views]
 
     structure, views = session.loop(loop, body)
+    leaves(session, *views)
     session.complete()
     return listed(session, structure, iter([around(session, v, symbol, length) for v in views]))
 
@@ -279,6 +281,8 @@ def carried(
             raise AssertionError("numbers have the types that the body gives")
         del g.e.current[mark:]  # again, with numbers of the types that the body makes of Python's
         views = wanted
+    for array in arrays:
+        array.loops = min(array.loops, len(session.loops))
     last = [_last(session, v, a, count) for v, a in zip(views, arrays, strict=True)]
     if every:
         session.complete()

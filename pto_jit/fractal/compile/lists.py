@@ -50,7 +50,7 @@ class Array:
     these leaves instead (the state of a fold and the result of the nest in its body are one).  folded: positions of the
     dimensions along which an element is read one later, and the last one behind the loop, so that two have to be kept.
     temporary: only the state of its loop and the value behind it are read, and they are tensors or numbers.
-    tensor, layout: its memory, once it is decided.
+    tensor, layout: its memory, once it is decided.  loops: so many of the loops around it are around all that reads it.
     """
 
     name: str
@@ -62,6 +62,7 @@ class Array:
     layout: Any = None
     folded: tuple[int, ...] = ()
     temporary: bool = False
+    loops: int = 0
 
     @property
     def root(self) -> Array:

@@ -26,6 +26,7 @@ from pto_jit.fractal.compile.lists import (
     expressions,
     sources,
 )
+from pto_jit.fractal.compile.local import local_arrays
 from pto_jit.fractal.compile.nest import Nest, is_pure, outside, perfect
 from pto_jit.fractal.compile.rows import Rows
 from pto_jit.fractal.compile.sequential import RECORDS, Sequential, accessed, records, variable_of
@@ -176,12 +177,14 @@ def in_order(session: Session, items: Sequence[Any], later: Sequence[Any], write
     kept = in_memory(items) | {
         id(a) for item in records(later) if isinstance(item, ReadLeaf) for a in accessed(item.read)
     }
+    local = local_arrays(session, items, later, kept)
+    inside = {id(array) for arrays in local.values() for array, _ in arrays}
     for item in records(items):
         if isinstance(item, WriteLeaf):
             root = item.array.root
-            if root.tensor is None and id(root) in kept:
+            if root.tensor is None and id(root) in kept - inside:
                 allocate(session.g, writer, root)
-    Sequential(session.g, kept).block(items, writer)
+    Sequential(session.g, kept, local).block(items, writer)
 
 
 def planned(session: Session, loop: Loop, later: Sequence[Any]) -> Callable[[Writer], None] | None:

@@ -6,7 +6,7 @@ A state that is a tensor or number is a variable that the loop carries; one that
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.builtins.memory import view as view_of
@@ -33,6 +33,7 @@ from pto_jit.fractal.compile.lists import (
     ReadLeaf,
     WriteLeaf,
 )
+from pto_jit.fractal.compile.local import allocate_local
 from pto_jit.fractal.compile.session import part_of
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import For, If, Op, Operand, Stmt, Var
@@ -49,12 +50,15 @@ def variable_of(value: Scalar | Tile) -> Operand:
 
 
 class Sequential:
-    """Writes records as IR; `kept`: arrays that are read from memory."""
+    """Writes records as IR; `kept`: arrays that are read from memory; `local`: see `local_arrays`."""
 
-    def __init__(self, g: Generator, kept: set[int]) -> None:
+    def __init__(
+        self, g: Generator, kept: set[int], local: Mapping[int, Sequence[tuple[Array, int]]] | None = None
+    ) -> None:
         self.g = g
         self.e = g.e
         self.kept = kept
+        self.local = local or {}
         self.carriers: dict[int, Var] = {}  # state arrays that are variables
 
     def block(self, items: Sequence[Any], writer: Writer) -> None:
@@ -117,7 +121,10 @@ class Sequential:
         stop = writer.expr(loop.length)
         var = e.fresh(loop.symbol.name, I64)
         with e.block() as block:
-            self.block(loop.body, writer.but({loop.symbol: var}))
+            inside = writer.but({loop.symbol: var})
+            for array, outer in self.local.get(id(loop), ()):
+                allocate_local(self.g, inside, array, outer)
+            self.block(loop.body, inside)
         kind = "parallel" if loop.kind == "parallel" else "sequential"
         e.append(For(kind, var, index(0), stop, index(1), tuple(block), loc=loop.loc))
 

@@ -141,7 +141,7 @@ class Session:
         """A new array over the loops that are open and `dims`."""
         count = self.names[hint] = self.names.get(hint, 0) + 1
         around = tuple(Dim(loop.symbol, loop.length) for loop in self.loops)
-        made = Array(f"{hint}{count}", (*around, *dims), leaf)
+        made = Array(f"{hint}{count}", (*around, *dims), leaf, loops=len(around))
         self.arrays.append(made)
         return made
 
