@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -313,6 +314,22 @@ class Tile(_Operators):
 
     def transpose(self, *axes: Any) -> Any:
         return eager.transpose(self, axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None)
+
+
+def _called_by_numpy(reduce: Any) -> Any:
+    """The method, which functions such as `np.max` call with a `dtype` and an `out` of None besides."""
+
+    @functools.wraps(reduce)
+    def method(self: Tile, axis: Any = None, keepdims: bool = False, *, dtype: None = None, out: None = None) -> Any:
+        if dtype is not None or out is not None:
+            raise TypeError(f"`{reduce.__name__}` of a tile takes no dtype and no out")
+        return reduce(self, axis, keepdims)
+
+    return method
+
+
+for _name in ("sum", "prod", "max", "min", "mean", "any", "all"):
+    setattr(Tile, _name, _called_by_numpy(getattr(Tile, _name)))
 
 
 def _in_place(name: str) -> Any:

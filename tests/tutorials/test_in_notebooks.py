@@ -115,3 +115,26 @@ def test_large_task_graphs_are_not_drawn_at_every_glance() -> None:
     for _ in range(101):
         graph.add("fill", lambda _: None, writes=[(X, [0], [8])])
     assert graph._repr_svg_() is None
+
+
+def test_functions_of_numpy_look_into_tiles_while_a_kernel_is_interpreted() -> None:
+    """What one writes to see more, in a notebook or at a breakpoint."""
+    seen: dict[str, object] = {}
+
+    def look(tile: pl.Tile) -> pl.Tile:
+        functions = (np.sum, np.prod, np.max, np.min, np.mean, np.any, np.all, np.argmax, np.std)
+        seen.update({f.__name__: float(f(tile)) for f in functions})
+        seen["columns"] = np.asarray(np.max(tile, axis=0, keepdims=True)).tolist()
+        with pytest.raises(TypeError, match="`sum` of a tile takes no dtype"):
+            np.sum(tile, dtype=np.float64)
+        return tile
+
+    @pto.jit
+    def kernel(x: pl.Tensor, y: pl.Tensor) -> None:
+        pl.store(look(pl.load(x, [0, 0], [4, 2])), [0, 0], y)
+
+    x = np.array([[1, 5], [2, 4], [3, 0]], np.float32)  # a row less than the tile has
+    kernel.interpret(x, np.empty_like(x))
+    expected = {"sum": 15, "prod": 0, "max": 5, "min": 0, "mean": 2.5, "any": 1, "all": 0, "argmax": 1}
+    assert {name: seen[name] for name in expected} == expected
+    assert np.isclose(seen["std"], x.std()) and seen["columns"] == [[3, 5]]
