@@ -165,7 +165,8 @@ class Require:
 @mutable(eq=False)
 class Loop:
     """A counted loop.  grid: iterations are dealt to the cores; turning: two copies of buffers take turns;
-    independent: iterations do not touch each other's global memory."""
+    independent: iterations do not touch each other's global memory; ahead: it has one more iteration than what it works
+    on, as a part of its body is one ahead of the other (branches with `when`)."""
 
     var: str
     start: str
@@ -177,14 +178,18 @@ class Loop:
     independent: bool = False
     loc: Loc = field(default=NOWHERE)
     turn: str = ""
+    ahead: bool = False
 
 
 @mutable(eq=False)
 class Branch:
+    """when: in a loop with a part ahead, "not last" of that part and "not first" of the other one."""
+
     condition: str
     then: list[Node]
     orelse: list[Node]
     loc: Loc = field(default=NOWHERE)
+    when: str = ""
 
 
 Node = (

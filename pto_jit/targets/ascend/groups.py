@@ -14,7 +14,8 @@ and the other reads passes through a slot of global memory that belongs to the g
                                          tell: it was taken    (MTE2)
 
 and the other way round for tiles that are operands of products.  There is one pair of flags for each direction, because
-both sides come past the same values in the same order.  Flags count; a vector core's counts when both have raised it.
+both sides come past the same values in the same order, and one for products that the cube core takes one iteration
+ahead (`ahead`).  Flags count; a vector core's counts when both have raised it.
 
 Each vector core takes half of the rows where `halves` allows it.  Sums of products that other work also touches
 (`acc = acc * shrink + p @ v`) are added up on the vector cores.
@@ -30,9 +31,9 @@ from typing import Any
 from pto_jit.dtypes import f32
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import For, Func, If, Op, Operand, Stmt, Var, While
-from pto_jit.ir.types import ScalarType, TileType
+from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import defs, statements, uses
-from pto_jit.slotted import field, frozen, mutable
+from pto_jit.slotted import frozen
 from pto_jit.targets.ascend.accesses import walk
 from pto_jit.targets.ascend.cube import CubeWriter, Matrix, Sum
 from pto_jit.targets.ascend.form import (
@@ -50,119 +51,38 @@ from pto_jit.targets.ascend.form import (
 )
 from pto_jit.targets.ascend.halves import can_halve
 from pto_jit.targets.ascend.machine import element_type
+from pto_jit.targets.ascend.plans import TILE_IS_READY, TILE_IS_TAKEN, Plan, check, look_ahead, plan_of
 from pto_jit.targets.ascend.printing import print_body
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.values import Expr, Size, Value
 from pto_jit.targets.ascend.vector import VectorWriter
-from pto_jit.targets.ascend.writer import KernelWriter, Tensor, names, product, text
+from pto_jit.targets.ascend.writer import KernelWriter, Tensor, names, product, text, total
 from pto_jit.targets.cuda.facts import Facts
 from pto_jit.targets.cuda.nests import touches_tiles, writes
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
-PRODUCT_IS_READY, PRODUCT_IS_TAKEN, TILE_IS_READY, TILE_IS_TAKEN = range(4)
-_OF_THE_CUBE = frozenset("load store dot transpose full copy cast".split())
 _OPERANDS = frozenset(["f16", "bf16", "f32"])
-
-
-@mutable(eq=False)
-class Plan:
-    """Who does what.
-
-    fetched: tiles that the cube core loads (and transposes) itself; sent: tiles of the vector cores that are operands
-    of products; products: results of products; unknown: numbers that the cube core does not have; turned: operands of
-    products that are transposed first; slots: of each value
-    that changes sides, rows and columns and dtype; extents: valid rows and columns of what is sent, found by the vector
-    writer.
-    """
-
-    fetched: set[str]
-    sent: set[str]
-    products: set[str]
-    unknown: set[str]
-    turned: set[str]
-    slots: dict[str, tuple[int, int, str]] = field(default_factory=dict)
-    extents: dict[str, tuple[Size, Size]] = field(default_factory=dict)
-
-
-def needs_group(func: Func) -> bool:
-    """Whether a kernel has products and work that a cube core cannot do."""
-    ops = [s for s in statements(func.body) if isinstance(s, Op) and touches_tiles(s)]
-    if not any(s.op == "dot" for s in ops):
-        return False
-    plan = _plan(func)
-    return any(s.op not in _OF_THE_CUBE for s in ops) or any(
-        s.op == "load" and s.results[0].name not in plan.fetched for s in ops
-    )
-
-
-def _plan(func: Func) -> Plan:
-    ops = [s for s in statements(func.body) if isinstance(s, Op)]
-    dots = [s for s in ops if s.op == "dot"]
-    operands = {a.name for s in dots for a in s.args[:2] if isinstance(a, Var)}
-    turned = {s.results[0].name: s.args[0].name for s in ops if s.op == "transpose" and s.results[0].name in operands
-              and isinstance(s.args[0], Var)}  # fmt: skip
-    wanted = {turned.get(name, name) for name in operands}
-    others = {v.name for s in statements(func.body) if not (isinstance(s, Op) and (s.op == "dot" or (
-        s.op == "transpose" and s.results[0].name in turned))) for v in uses(s)}  # fmt: skip
-    others |= {s.args[2].name for s in dots if len(s.args) == 3 and isinstance(s.args[2], Var)}
-    loads = {s.results[0].name for s in ops if s.op == "load"}
-    fetched = {name for name in wanted if name in loads and name not in others}
-    unknown: set[str] = set()
-    for s in statements(func.body):
-        read = {v.name for v in uses(s)} if isinstance(s, Op) else set()
-        if isinstance(s, Op) and (touches_tiles(s) or read & unknown):
-            unknown |= {r.name for r in s.results if isinstance(r.type, ScalarType)}
-    products = {s.results[0].name for s in dots}
-    return Plan(fetched | {r for r, a in turned.items()}, wanted - fetched, products, unknown, set(turned.values()))
-
-
-def _checked(func: Func, plan: Plan, facts: Facts) -> None:
-    """Refuse what the two sides could not do in step."""
-    ops = [s for s in statements(func.body) if isinstance(s, Op)]
-    for s in ops:
-        twice = [r.name for r in s.results if r.name in facts.mutable and r.name in plan.sent | plan.fetched]
-        if twice:
-            raise unsupported(f"an operand `{twice[0]}` of a product that is assigned several times", s.loc,
-                              "give every operand a name of its own")  # fmt: skip
-    for s in statements(func.body):
-        if isinstance(s, If) and any(isinstance(o, Op) and (o.op == "dot" or {r.name for r in o.results} & plan.sent)
-                                     for o in statements((s,))):  # fmt: skip
-            raise unsupported("a product, or an operand of one, in a branch", s.loc, "multiply before, and choose then")
-        steering = {v.name for v in _steering(s)} & plan.unknown
-        if steering and any(isinstance(o, Op) and o.op == "dot" for o in statements((s,))):
-            raise unsupported(f"a loop around products that `{min(steering)}`, made of a tile, steers", s.loc,
-                              "use numbers that are known without the tiles")  # fmt: skip
-    stored = {facts.roots[s.args[1].name] for s in ops if writes(s)}  # type: ignore[union-attr]
-    loaded = {facts.roots[s.args[0].name] for s in ops if s.op == "load"}  # type: ignore[union-attr]
-    if stored & loaded:
-        raise unsupported(f"a kernel with products that loads from and stores into `{min(stored & loaded)}`", func.loc,
-                          "store into another tensor")  # fmt: skip
-
-
-def _steering(stmt: Stmt) -> list[Var]:
-    if isinstance(stmt, For):
-        return [o for o in (stmt.start, stmt.stop, stmt.step) if isinstance(o, Var)]
-    return list(uses(stmt)) if isinstance(stmt, While) else []
 
 
 def write_group(func: Func, facts: Facts, sizes: dict[str, int]) -> KernelForm:
     """The form of both sides: that of the vector cores, with the cube core's as its partner."""
-    plan = _plan(func)
-    _checked(func, plan, facts)
+    plan = plan_of(func)
+    check(func, plan, facts)
+    look_ahead(func, plan, facts)
     try:
         vector = VectorSide(func, facts, sizes, plan, can_halve(func, plan.fetched))
         vector.block(func.body)
     except CountedEarly:
-        plan = _plan(func)
+        plan = plan_of(func)
+        look_ahead(func, plan, facts)
         vector = VectorSide(func, facts, sizes, plan, False)
         vector.block(func.body)
     cube = CubeSide(func, facts, sizes, plan)
     cube.block(func.body)
     one, other = vector.form(), cube.form()
-    tiles, products = vector.sends, vector.receives
-    taken = (PRODUCT_IS_TAKEN if products else None), (TILE_IS_TAKEN if tiles else None)
-    _enclosed(one.body, taken[0], taken[1])
-    _enclosed(other.body, taken[1], taken[0])
+    tiles = {TILE_IS_TAKEN} if vector.sends else set[int]()
+    _enclosed(one.body, vector.receives, tiles)
+    _enclosed(other.body, tiles, vector.receives)
     for form in (one, other):
         form.body[:] = _without_idle(form.body, _unread(form.body))
     parameters = {p.name: p for p in (*one.parameters, *other.parameters)}
@@ -175,21 +95,23 @@ def write_group(func: Func, facts: Facts, sizes: dict[str, int]) -> KernelForm:
     return KernelForm(func.name, "vector", both, one.body, limits, checks, partner)
 
 
-def _enclosed(body: list[Node], takes: int | None, gives: int | None) -> None:
+def _enclosed(body: list[Node], takes: set[int], gives: set[int]) -> None:
     """All slots are free at first, which those who take from them tell, and again at the end, for which givers wait."""
-    if takes is not None:
-        body.insert(0, CrossSet("MTE2", takes))
-    if gives is not None:
-        body.append(CrossWait(gives))
+    body[:0] = [CrossSet("MTE2", flag) for flag in sorted(takes)]
+    body += [CrossWait(flag) for flag in sorted(gives)]
 
 
 def _unread(body: list[Node]) -> set[str]:
     """Numbers that are computed for the other side only."""
-    inputs = {n.name: _WORD.findall(n.expression) for n in walk(body) if isinstance(n, Assignment) and n.constant}
+    made = [n for n in walk(body) if isinstance(n, Assignment) and n.constant]
+    times = Counter(n.name for n in made)  # those that both parts of a loop need are computed in both
+    inputs: dict[str, list[str]] = {name: [] for name in times}
+    for n in made:
+        inputs[n.name] += _WORD.findall(n.expression)
     counts = Counter(_WORD.findall(print_body(body)))
     out: set[str] = set()
     while True:
-        new = {name for name in inputs if counts[name] == 1} - out
+        new = {name for name in inputs if counts[name] == times[name]} - out
         if not new:
             return out
         out |= new
@@ -207,8 +129,11 @@ def _without_idle(nodes: list[Node], unread: set[str]) -> list[Node]:
             node.body[:] = _without_idle(node.body, unread)
             if not node.body:
                 continue
-        elif isinstance(node, Branch) and not node.then and not node.orelse:
-            continue
+        elif isinstance(node, Branch):
+            node.then[:] = _without_idle(node.then, unread)
+            node.orelse[:] = _without_idle(node.orelse, unread)
+            if not node.then and not node.orelse:
+                continue
         out.append(node)
     return out
 
@@ -259,7 +184,8 @@ class VectorSide(VectorWriter, _Side):
     def __init__(self, func: Func, facts: Facts, sizes: dict[str, int], plan: Plan, halving: bool) -> None:
         super().__init__(func, facts, sizes)
         self.start(plan)
-        self.sends = self.receives = False
+        self.sends = False
+        self.receives: set[int] = set()  # the flags that tell what was taken
         self.elsewhere: dict[str, tuple[tuple[int, int], tuple[Size, Size]]] = {}  # of tiles that the cube core loads
         self.halving = halving
         self.halves: dict[str, Half] = {}  # by this core's rows
@@ -384,10 +310,11 @@ class VectorSide(VectorWriter, _Side):
         name = op.results[0].name if len(op.args) == 2 else f"{op.results[0].name}.product"
         at = product(self.start_of(valid[0]), _whole(shape)[1])
         memory = self.slot(name, "float", _whole(shape), tile.valid, op.loc, f32, at=at)
-        self.nodes.append(CrossWait(PRODUCT_IS_READY, op.loc))
+        ready, taken = self.plan.flags(op.results[0].name)
+        self.nodes.append(CrossWait(ready, op.loc))
         self.emit("TLOAD", tile, memory, loc=op.loc)
-        self.nodes.append(CrossSet("MTE2", PRODUCT_IS_TAKEN, op.loc))
-        self.receives = True
+        self.nodes.append(CrossSet("MTE2", taken, op.loc))
+        self.receives.add(taken)
         if len(op.args) == 3:
             to = self.destination(op.results[0])
             self.elementwise.binary("ADD", self.value(op.args[2]), value, to, op.loc)
@@ -427,6 +354,32 @@ class CubeSide(CubeWriter, _Side):
             return  # the vector cores do it
         super().statement(stmt)
 
+    def loop(self, loop: For) -> None:
+        """In a loop with products that go ahead there is one more iteration: each part has its own numbers."""
+        parts = self.plan.ahead.get(id(loop))
+        if parts is None:
+            super().loop(loop)
+            return
+        var, ahead = self.names.of(loop.var.name), self.names.fresh(f"{loop.var.name}.ahead")
+        start, stop, step = (self.size(o) for o in (loop.start, loop.stop, loop.step))
+        node = Loop(ahead, text(start), text(total(stop, step)), text(step), [], loc=loop.loc, ahead=True)
+        self.loop_of[loop.var.name] = loop
+        self.nodes.append(node)
+        self.loops.append(node)
+        with self.inside(node.body):
+            self.scopes[-1][ahead] = ahead
+            for condition, when, value, body in (
+                (f"{ahead} < {text(stop)}", "not last", ahead, parts[0]),
+                (f"{ahead} > {text(start)}", "not first", f"{ahead} - {text(step)}", parts[1]),
+            ):
+                part = Branch(condition, [], [], loop.loc, when)
+                self.nodes.append(part)
+                with self.inside(part.then):
+                    self.nodes.append(Assignment("int64_t", var, value, loop.loc))
+                    self.scopes[-1][var] = var
+                    self.block(body)
+        self.loops.pop()
+
     def tile_operation(self, op: Op) -> None:
         name = op.results[0].name if op.results else ""
         if name in self.plan.fetched:
@@ -448,9 +401,10 @@ class CubeSide(CubeWriter, _Side):
         name = op.results[0].name if len(op.args) == 2 else f"{op.results[0].name}.product"
         memory = self.slot(name, "float", out.capacity, extents, op.loc, f32)
         tile = self.sum_tile(out, out.dtype, extents, op.loc)
-        self.nodes.append(CrossWait(PRODUCT_IS_TAKEN, op.loc))
+        ready, taken = self.plan.flags(op.results[0].name)
+        self.nodes.append(CrossWait(taken, op.loc))
         self.nodes.append(Instruction("TSTORE_ACC", (memory, tile), op.loc))
-        self.nodes.append(CrossSet("FIX", PRODUCT_IS_READY, op.loc))
+        self.nodes.append(CrossSet("FIX", ready, op.loc))
 
     def fetch(self, op: Op) -> None:
         """A tile of the vector cores into L1."""

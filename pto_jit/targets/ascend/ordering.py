@@ -69,7 +69,7 @@ def races(kernel: KernelForm, *, first: bool = False) -> list[str]:
     """
     bodies = {"": kernel.body} if kernel.partner is None else {"vector ": kernel.body, "cube ": kernel.partner.body}
     found: dict[str, None] = {}
-    branches = any(isinstance(n, Branch) for body in bodies.values() for n in _all(body))
+    branches = any(isinstance(n, Branch) and not n.when for body in bodies.values() for n in _all(body))
     for trips in _RUNS:
         for choice in (0, 1, 2, 3) if branches else (0,):
             found |= dict.fromkeys(_side_by_side(bodies, trips, choice))
@@ -131,20 +131,27 @@ class _Trace:
         self.seen: dict[tuple[str, str, int], int] = {}  # the waiting pipe's work when it saw the flag last
         self.turn: dict[int, int] = {}
         self.around: list[tuple[Loop, int]] = []
+        self.ends: dict[int, tuple[bool, bool]] = {}  # of a loop: whether this is the first, the last iteration
 
     def run(self, nodes: list[Node], depth: int) -> Iterator[bool]:
         """Work through a block; yields while it waits for another core."""
         for node in nodes:
             if isinstance(node, Loop):
-                for k in range(self.trips[min(depth, len(self.trips) - 1)]):
+                count = self.trips[min(depth, len(self.trips) - 1)] + node.ahead
+                for k in range(count):
                     self.around.append((node, k))
+                    self.ends[id(node)] = k == 0, k == count - 1
                     yield from self.run(node.body, depth + 1)
                     self.around.pop()
                     if node.turning:
                         self.turn[id(node)] = self.turn.get(id(node), 0) ^ 1
             elif isinstance(node, Branch):
-                self.met += 1
-                taken = bool(self.choice >> (self.met % 2) & 1)
+                if node.when:  # the first and the last iteration are those of one part only
+                    first, last = self.ends[id(self.around[-1][0])]
+                    taken = not (last if node.when == "not last" else first)
+                else:
+                    self.met += 1
+                    taken = bool(self.choice >> (self.met % 2) & 1)
                 yield from self.run(node.then if taken else node.orelse, depth)
             elif isinstance(node, CrossWait):
                 yield from self.hear(node)

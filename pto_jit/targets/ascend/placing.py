@@ -28,17 +28,20 @@ class _Life:
 
 def place(nodes: list[Node]) -> dict[Space, int]:
     """Give every buffer its address; how many bytes of each memory are used (more than there are: it does not fit)."""
-    lives = _lives(nodes)
-    doubled = _doubled(nodes, lives)
-    inner = {buffer: loop for buffer, loop in doubled.items() if _is_innermost(loop)}
-    for chosen in (doubled, inner, {}):
-        for buffer in doubled:
-            buffer.copies, buffer.loop = (2, chosen[buffer]) if buffer in chosen else (1, None)
-        used = _assign(lives)
-        if all(used[space] <= CAPACITY[space] for space in used):
-            for loop in chosen.values():
-                loop.turning = True
-            break
+    ahead = any(isinstance(n, Loop) and n.ahead for n in walk(nodes))
+    used: dict[Space, int] = {}
+    for apart in (True, False) if ahead else (False,):
+        lives = _lives(nodes, apart)
+        doubled = _doubled(nodes, lives)
+        inner = {buffer: loop for buffer, loop in doubled.items() if _is_innermost(loop)}
+        for chosen in (doubled, inner, {}):
+            for buffer in doubled:
+                buffer.copies, buffer.loop = (2, chosen[buffer]) if buffer in chosen else (1, None)
+            used = _assign(lives)
+            if all(used[space] <= CAPACITY[space] for space in used):
+                for loop in chosen.values():
+                    loop.turning = True
+                return used
     return used
 
 
@@ -66,7 +69,8 @@ def _assign(lives: dict[Buffer, _Life]) -> dict[Space, int]:
     return used
 
 
-def _lives(nodes: list[Node]) -> dict[Buffer, _Life]:
+def _lives(nodes: list[Node], apart: bool) -> dict[Buffer, _Life]:
+    """apart: in a loop with a part ahead, buffers live through all of it, so that the parts do not wait for memory."""
     lives: dict[Buffer, _Life] = {}
     spans: dict[int, tuple[int, int]] = {}
     count = 0
@@ -90,6 +94,8 @@ def _lives(nodes: list[Node]) -> dict[Buffer, _Life]:
 
     visit(nodes, [])
     for life, inner in ((life, life.loops or []) for life in lives.values()):
+        for loop in (loop for loop in inner if apart and loop.ahead):
+            life.first, life.last = min(life.first, spans[id(loop)][0]), max(life.last, spans[id(loop)][1])
         outside = [span for loop, span in spans.items() if all(id(own) != loop for own in inner)]
         changed = True
         while changed:

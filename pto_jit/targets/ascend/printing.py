@@ -42,7 +42,8 @@ _HELPERS = {
 _GUARD = {"vector": "__DAV_C220_VEC__", "cube": "__DAV_C220_CUBE__"}
 
 
-_TOLD = ("products are ready", "products were taken", "tiles are ready", "tiles were taken")
+_TOLD = ("products are ready", "products were taken", "tiles are ready", "tiles were taken",
+         "products of the next iteration are ready", "products of the next iteration were taken")  # fmt: skip
 
 
 def print_kernel(kernel: KernelForm, file: str) -> str:

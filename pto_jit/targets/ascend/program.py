@@ -15,11 +15,12 @@ from pto_jit.targets.ascend.accesses import walk
 from pto_jit.targets.ascend.cube import CubeWriter, has_products
 from pto_jit.targets.ascend.elements import take_elements
 from pto_jit.targets.ascend.form import SLOT, Assignment, Declaration, Instruction, KernelForm, Loop, Node
-from pto_jit.targets.ascend.groups import needs_group, write_group
+from pto_jit.targets.ascend.groups import write_group
 from pto_jit.targets.ascend.host import HostWriter
 from pto_jit.targets.ascend.legality import check_legal
 from pto_jit.targets.ascend.machine import CAPACITY
 from pto_jit.targets.ascend.placing import place
+from pto_jit.targets.ascend.plans import needs_group
 from pto_jit.targets.ascend.printing import print_body, print_kernel
 from pto_jit.targets.ascend.refusals import too_large, unsupported
 from pto_jit.targets.ascend.rows import block_rows, hoist_loads

@@ -125,7 +125,7 @@ def enough(loop: Loop) -> int:
     alone = sum(isinstance(n, Loop) for n in loop.body) == 1 and not any(
         pipe_of(n) is not None or isinstance(n, Branch) for n in loop.body
     )
-    return 1 if alone else 3 if loop.turning else 2
+    return 1 if alone else 3 if loop.turning or loop.ahead else 2
 
 
 class Run:
@@ -150,6 +150,7 @@ class Run:
         self.reads: list[dict[int, Done]] = [{} for _ in range(regions)]
         self.tensors: dict[str, list[tuple[Done, bool]]] = {}
         self.independent: list[bool] = []  # of the loops around, from the outermost
+        self.at_end: list[tuple[bool, bool]] = []  # of the loops around: whether this is the first, the last iteration
         self.hazards: list[Hazard] = []
         self.reuses: list[Hazard] = []
 
@@ -175,8 +176,11 @@ class Run:
                 case Loop():
                     self._loop(node, at)
                 case Branch():
-                    self.choices += 1
-                    taken = (True, False, self.choices % 2 == 0)[self.branch]
+                    if node.when:
+                        taken = not self.at_end[-1][node.when == "not last"]
+                    else:
+                        self.choices += 1
+                        taken = (True, False, self.choices % 2 == 0)[self.branch]
                     self.block(node.then if taken else node.orelse, at)
                 case _:
                     pass
@@ -186,8 +190,11 @@ class Run:
             return
         innermost = at and not any(isinstance(n, Loop) for n in loop.body)
         self.independent.append(loop.independent)
-        for k in range(min(enough(loop), self.trips[1 if innermost else 0])):
+        count = min(enough(loop), self.trips[1 if innermost else 0]) + loop.ahead
+        for k in range(count):
+            self.at_end.append((k == 0, k == count - 1))
             self.block(loop.body, (*at, k))
+            self.at_end.pop()
             if loop.turning:
                 self.turns[id(loop)] = 1 - self.turns.get(id(loop), 0)
         self.independent.pop()

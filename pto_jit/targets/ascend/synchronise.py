@@ -97,7 +97,8 @@ class _Inserter:
             self.facts.of(node)
         depth = _depth(nodes)
         self.patterns = [p for k, p in enumerate(_PATTERNS) if k == 0 or (depth and (p[2] == 9 or p[2] < depth - 1))]
-        self.branches = (0, 1, 2) if any(isinstance(n, Branch) for n in walk(nodes)) else (0,)
+        self.branches = (0, 1, 2) if any(
+            isinstance(n, Branch) and not n.when for n in walk(nodes)) else (0,)  # fmt: skip
 
     def round(self) -> bool:
         """Look for hazards and remove them; whether there were any."""

@@ -24,11 +24,13 @@ from pto_jit.targets.ascend.form import (
     Global,
     Instruction,
     KernelForm,
+    Loop,
     Tile,
     WaitFlag,
 )
 from pto_jit.targets.ascend.legality import violations
 from pto_jit.targets.ascend.ordering import races
+from pto_jit.targets.ascend.plans import TILE_IS_READY
 
 from .harness import blocks, kernels_of, mutants, without_one, written
 
@@ -93,7 +95,19 @@ def test_without_a_flag_between_cores_a_group_is_not_in_step() -> None:
         for what in without_one(side, (CrossSet, CrossWait)):
             count += 1
             assert races(kernel, first=True), f"{side.name}: nobody misses it: {what}"
-    assert count == 20 and races(kernel) == []
+    assert count == 22 and races(kernel) == []
+
+
+def test_a_cube_core_is_one_tile_ahead_of_the_vector_cores() -> None:
+    """It stores the scores of a tile before it waits for the weights of the one before."""
+    (kernel,) = forms("attention")
+    assert kernel.partner is not None
+    (loop,) = [n for block in blocks(kernel.partner.body) for n in block if isinstance(n, Loop) and n.ahead]
+    first, second = [n for n in loop.body if isinstance(n, Branch)]
+    assert (first.when, second.when) == ("not last", "not first")
+    assert not any(isinstance(n, CrossWait) and n.flag == TILE_IS_READY for n in first.then)
+    assert any(isinstance(n, CrossWait) and n.flag == TILE_IS_READY for n in second.then)
+    assert not any(n.ahead for block in blocks(kernel.body) for n in block if isinstance(n, Loop))
 
 
 @pytest.mark.parametrize(("name", "halved"), [("attention_causal", True), ("attention_turned", False)])
