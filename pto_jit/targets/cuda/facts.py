@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Container
 
 from pto_jit.dtypes import i64
 from pto_jit.ir.nodes import Const, For, Func, If, Op, Operand, Var, While
@@ -51,8 +51,9 @@ class Facts:
         return (tensor, axis) in self.dims.get(name, ())
 
 
-def gather(func: Func, dims: dict[str, tuple[str, int]]) -> Facts:
-    """`dims`: which parameters are extents of which tensor parameters."""
+def gather(func: Func, dims: dict[str, tuple[str, int]], fitting: Container[str] = ()) -> Facts:
+    """`dims`: which parameters are extents of which tensor parameters; `fitting`: tiles that another kernel made so
+    that they fit any valid extent."""
     body = func.body
     counts = Counter([*(v.name for s in statements(body) for v in defs(s)), *(p.name for p in func.params)])
     mutable = frozenset(n for n, k in counts.items() if k > 1)
@@ -71,7 +72,7 @@ def gather(func: Func, dims: dict[str, tuple[str, int]]) -> Facts:
     return Facts(
         mutable, Counter(v.name for s in statements(body) for v in uses(s)), _indices(func),
         _natural(func, known, mutable), _limits(func, mutable), known, _varying(func, mutable),
-        frozenset(fitting_tiles(body)), roots,
+        frozenset(fitting_tiles(body)) | {n for n in counts if n in fitting}, roots,
     )  # fmt: skip
 
 

@@ -130,10 +130,14 @@ class Kernel:
 
 
 def write_kernel(
-    func: Func, dims: dict[str, tuple[str, int]], file: str, fastmath: bool, first_site: int = 0
-) -> Kernel:
-    """The kernel of an in-core function made by `nests`; TargetError for what it cannot be."""
-    facts = gather(func, dims)
+    func: Func, dims: dict[str, tuple[str, int]], file: str, fastmath: bool, first_site: int = 0,
+    fitting: Container[str] = (),
+) -> Kernel:  # fmt: skip
+    """The kernel of an in-core function made by `nests`; TargetError for what it cannot be.
+
+    dims: the numbers that are extents of tensors; fitting: the program's tiles that fit any valid extent.
+    """
+    facts = gather(func, dims, fitting)
     chain = chain_of(func.body)
     tiled = any(touches_tiles(s) for s in func.body)
     if not tiled:

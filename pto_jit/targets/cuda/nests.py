@@ -108,7 +108,7 @@ class _Outliner:
         self.dims = {s.results[0].name: (s.args[0].name, int(s.attr("axis"))) for s in statements(func.body)  # type: ignore
                      if isinstance(s, Op) and s.op == "dim" and isinstance(s.args[0], Var)}  # fmt: skip
         self.pending: dict[str, Op] = {}  # tiles that can be made again where they are read
-        self.spilled: dict[str, tuple[Var, tuple[Operand, ...]]] = {}
+        self.spilled: dict[str, tuple[Var, tuple[Operand, ...], Var | None]] = {}  # memory, extents, what is valid
         self.shapes: dict[str, tuple[Operand, ...]] = {}  # declared extents of tiles at this level
 
     def block(self, block: Block, *, incore: bool, name: str, after: tuple[Block, ...]) -> list[Stmt]:
@@ -286,8 +286,7 @@ class _Outliner:
         before: list[Stmt] = []
         for var in wanted:
             if var.name in self.spilled:
-                memory, extents = self.spilled[var.name]
-                before.append(_load(var, memory, extents, body[0].loc))
+                before += self._reloaded(var, body[0].loc)
             elif var.name in self.pending:
                 before.append(self.pending[var.name])
             else:
@@ -301,35 +300,58 @@ class _Outliner:
             raise unsupported(f"the tile `{var.name}`, made in a loop and read after it", body[0].loc,
                               "store it into a tensor, and load it there")  # fmt: skip
         extents = self._extents(var, body)
-        memory = self._memory(var, body, out)
-        self.spilled[var.name] = (memory, extents)
+        loc, zeros = body[0].loc, tuple(Const(0, _INDEX) for _ in extents)
+        valid = ValidExtents(body, self.dims, self._fresh, out).of(var)
+        memory = self._memory(var, extents if valid is None else valid, loc, out)
+        kept: list[Stmt] = [Op("store", (), (var, memory, *zeros), (), (), loc)]
+        marks: Var | None = None
+        if valid is None:  # the kernel says how much there is
+            marks = Var(self._fresh(f"{var.name}.valid"), TensorType(i64, (len(extents),), "c"))
+            out.append(Op("alloc", (marks,), (Const(len(extents), _INDEX),), (("dtype", i64),), (), loc))
+            for axis in range(len(extents)):
+                count = Var(self._fresh(f"{var.name}.count"), _INDEX)
+                kept.append(Op("valid", (count,), (var,), (("axis", axis),), (), loc))
+                kept.append(Op("setelem", (), (count, marks, Const(axis, _INDEX)), (), (), loc))
+        self.spilled[var.name] = (memory, extents, marks)
+        return (*body, *kept)
+
+    def _reloaded(self, var: Var, loc: Loc) -> list[Stmt]:
+        """The statements that get a tile from where another kernel has put it."""
+        memory, extents, marks = self.spilled[var.name]
+        if marks is None:
+            return [_load(var, memory, extents, loc)]
+        assert isinstance(memory.type, TensorType)
+        rank = len(extents)
+        counts = [Var(self._fresh(f"{var.name}.count"), _INDEX) for _ in range(rank)]
+        out: list[Stmt] = [Op("getelem", (n,), (marks, Const(k, _INDEX)), (), (), loc) for k, n in enumerate(counts)]
+        layout = "c" if rank == 1 else "inner"
+        part = Var(self._fresh(f"{var.name}.part"), TensorType(memory.type.dtype, (None,) * rank, layout))
         zeros = tuple(Const(0, _INDEX) for _ in extents)
-        return (*body, Op("store", (), (var, memory, *zeros), (), (), body[0].loc))
+        out.append(Op("view", (part,), (memory, *zeros, *counts), (("drop", ()),), (), loc))
+        return [*out, _load(var, part, extents, loc)]
 
     def _settle(self, op: Op, out: list[Stmt]) -> None:
         """Put a tile that was loaded into memory of its own before a kernel may overwrite what it was loaded from."""
         var = op.results[0]
         del self.pending[var.name]
         extents = self.shapes[var.name]
-        memory = self._memory(var, (op,), out)
+        valid = ValidExtents((op,), self.dims, self._fresh, out).of(var)
+        assert valid is not None, "the host has loaded it"
+        memory = self._memory(var, valid, op.loc, out)
         zeros = tuple(Const(0, _INDEX) for _ in extents)
         body: Block = (op, Op("store", (), (var, memory, *zeros), (), (), op.loc))
         wish = self._name(f"{self.func.name}_copy")
         params = tuple(sorted(free_vars(body), key=lambda v: not isinstance(v.type, TensorType)))
         self.kernels.append(Func(wish, "incore", params, (), (*body, Return((), op.loc)), op.loc))
         out.append(Call(wish, params, (), op.loc))
-        self.spilled[var.name] = (memory, extents)
+        self.spilled[var.name] = (memory, extents, None)
 
-    def _memory(self, var: Var, body: Block, out: list[Stmt]) -> Var:
-        """A tensor for what is valid of a tile that `body` makes."""
+    def _memory(self, var: Var, extents: tuple[Operand, ...], loc: Loc, out: list[Stmt]) -> Var:
+        """A new tensor for a tile."""
         assert isinstance(var.type, TileType)
-        extents = ValidExtents(body, self.dims, self._fresh, out).of(var)
-        if extents is None:
-            raise unsupported(f"the tile `{var.name}` between two kernels, which may be incomplete there", body[0].loc,
-                              "store it into a tensor, and load it there")  # fmt: skip
         shape = tuple(int(e.value) if isinstance(e, Const) else None for e in extents)
         memory = Var(self._fresh(f"{var.name}.memory"), TensorType(var.type.dtype, shape, "c"))
-        out.append(Op("alloc", (memory,), extents, (("dtype", var.type.dtype),), (), body[0].loc))
+        out.append(Op("alloc", (memory,), extents, (("dtype", var.type.dtype),), (), loc))
         return memory
 
     def _extents(self, var: Var, body: Block) -> tuple[Operand, ...]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pto_jit.ir.nodes import Block, Module, Op, Var
 from pto_jit.ir.verify import verify
 from pto_jit.ir.walk import statements
+from pto_jit.lower.axes import fitting_tiles
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import mutable, replace
 from pto_jit.targets.cpu.writing import written_tensors
@@ -64,12 +65,13 @@ def compile_module(module: Module, *, fastmath: bool = False, store: Any = None)
     verify(split, infer)
     entry = split.func(split.entry)
     dims = extents_of(entry.body)
+    fitting = fitting_tiles(flat.body)
     file = PurePath(entry.loc.filename).name
     kernels: list[Kernel] = []
     first = 0
     for func in split.funcs:
         if func is not entry:
-            kernels.append(replace(write_kernel(func, dims, file, fastmath, first), store=store))
+            kernels.append(replace(write_kernel(func, dims, file, fastmath, first, fitting), store=store))
             refuse_misfits(kernels[-1])
             first += len(kernels[-1].sites)
     return CudaProgram(split, HostProgram(entry, kernels), frozenset(written_tensors(module)))

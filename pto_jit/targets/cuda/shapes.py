@@ -25,16 +25,21 @@ def shape_of(body: Block, var: Var) -> tuple[Operand, ...] | None:
 
 
 def _extent(body: Block, name: str, axis: int, seen: frozenset[str]) -> Operand | None:
+    """What the operations that make a tile say of an axis, if they agree.
+
+    A variable that is made in a loop alone starts as a tile with extents of 1, which says nothing.
+    """
     if name in seen:
         return None
     seen = seen | {name}
+    said: dict[Operand, bool] = {}
     for op in statements(body):
-        if not isinstance(op, Op) or not any(r.name == name for r in op.results):
-            continue
-        found = _said(body, op, axis, seen)
-        if found is not None:
-            return found
-    return None
+        if isinstance(op, Op) and any(r.name == name for r in op.results):
+            found = _said(body, op, axis, seen)
+            if found is not None:
+                said[found] = said.get(found, False) or op.op != "full" or found != Const(1, _INDEX)
+    sure = [extent for extent, counts in said.items() if counts] or list(said)
+    return sure[0] if len(sure) == 1 else None
 
 
 def _said(body: Block, op: Op, axis: int, seen: frozenset[str]) -> Operand | None:

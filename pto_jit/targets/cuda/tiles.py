@@ -270,7 +270,8 @@ class TileWriter(FunctionWriter):
         axes: list[Axis] = []
         for k, (offset, extent) in enumerate(zip(offsets, extents, strict=True)):
             self.natural(offset, k, op.loc)
-            axes.append(self.axis(extent, None if op.attr("pad") else self._clipped(op, tensor, k, offset, extent)))
+            inside = None if op.attr("pad") else self._clipped(op, tensor, k, offset, extent)
+            axes.append(self.axis(extent, inside, fits=result.name in self.facts.fitting))
         standing = self._stands(result)
         kept, rows, columns = self.placed(axes, op.loc, standing=standing)
         outside = [f"{a.valid} > 0" for a in axes[:-2] if not a.full]
