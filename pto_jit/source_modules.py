@@ -60,8 +60,8 @@ class SourceFunction(CompiledFunction):
 
     def task_graph(self, *args: Any, **kwargs: Any) -> TaskGraph:
         raise TargetError(
-            f"PTO-X090: `{self.__name__}` is compiled for {self._options.target}, whose launches are no tasks\n"
-            'help: record the tasks of a module compiled with `target="cpu"`'
+            f"PTO-X090: `{self.__name__}` is compiled for {self._options.target}; task graphs are recorded for the cpu "
+            'target\nhelp: record the tasks of the module compiled with `target="cpu"`'
         )
 
     # -- writing ------------------------------------------------------------------------------------------------

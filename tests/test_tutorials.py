@@ -58,3 +58,26 @@ def test_the_reference_is_attention(llama: ModuleType) -> None:
     np.testing.assert_allclose(
         llama.reference(x, weights, cos, sin, 1), x + p @ (n @ weights.v) @ weights.o, rtol=1e-4, atol=1e-5
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--seq", "0"], "--seq and --rows must be positive"), (["--rows", "-1"], "--seq and --rows must be positive"),
+        (["--graph", "none/layer.svg"], "argument --graph: 'none/layer.svg' is not a file in a directory that exists"),
+        (["--graph", "layer.bmp"], "argument --graph: 'layer.bmp' does not end in .svg or .pdf or .png"),
+        (["--trace", "run.txt"], "argument --trace: 'run.txt' does not end in .json"),
+        (["--trace", "folder.json"], "argument --trace: 'folder.json' is not a file"),
+    ],
+)  # fmt: skip
+def test_what_the_layer_cannot_write_is_said_before_it_runs(
+    llama: ModuleType, words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.json").mkdir()
+    monkeypatch.setattr(sys, "argv", ["llama7b_layer.py", *words])
+    monkeypatch.setattr(llama, "make_weights", None)  # nothing is run
+    with pytest.raises(SystemExit, match="2"):
+        llama.main()
+    assert said in capsys.readouterr().err

@@ -28,6 +28,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
@@ -278,6 +279,17 @@ def lengths(longest: int, rows: int) -> Iterator[int]:
     yield longest
 
 
+def check_output(parser: argparse.ArgumentParser, option: str, file: str | None, suffixes: tuple[str, ...]) -> None:
+    """What cannot be written is said before anything is run."""
+    if file is None:
+        return
+    path = Path(file)
+    if path.suffix not in suffixes:
+        parser.error(f"argument {option}: {file!r} does not end in {' or '.join(suffixes)}")
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        parser.error(f"argument {option}: {file!r} is not a file in a directory that exists")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="A LLaMA-7B decoder layer as a task graph.")
     parser.add_argument("--seq", type=int, default=256, help="the longest sequence")
@@ -289,6 +301,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.seq < 1 or options.rows < 1:
         parser.error("--seq and --rows must be positive")
+    check_output(parser, "--graph", options.graph, (".svg", ".pdf", ".png"))
+    check_output(parser, "--trace", options.trace, (".json",))
     hidden, ffn, heads = (4096, 11008, 32) if options.real else (256, 688, 8)
     console = Console()
     with Progress(console=console) as progress:
@@ -319,7 +333,10 @@ def main() -> None:
     compiled = [s for s in decoder_layer.specializations() if s.origin == "compiled"]
     console.print(f"compiled {len(compiled)} time(s) for {len(wanted)} lengths")
     if options.graph and graph is not None:
-        graph.render(options.graph)
+        try:
+            graph.render(options.graph)
+        except pto.ToolchainError as error:
+            raise SystemExit(str(error)) from None
         console.print(f"drawn: {options.graph}")
     if options.trace and graph is not None:
         graph.run()
