@@ -14,11 +14,10 @@ from collections.abc import Sequence
 import llvmlite.binding as llvm
 
 _HEADING = ";scalar loops: "
-_FUNCTION = re.compile(r"^define [^\n]*\n\{\n.*?^\}\n", re.M | re.S)
-_NAME, _LABEL, _TARGET, _NODE = (
-    re.compile(p) for p in (r'.*?@"?([^"(]+)"?\(', r'"?([^"\s;]+)"?:', r'label %"?([^",]+)"?', r"!(\d+) = ")
-)
-_EXPORTED = re.compile(r"^@[^\n=]* = (?!internal|private)", re.M)
+# Patterns are compiled by those who need them: most kernels have no scalar loops.
+_FUNCTION = r"(?ms)^define [^\n]*\n\{\n.*?^\}\n"
+_NAME, _LABEL, _TARGET, _NODE = r'.*?@"?([^"(]+)"?\(', r'"?([^"\s;]+)"?:', r'label %"?([^",]+)"?', r"!(\d+) = "
+_EXPORTED = r"(?m)^@[^\n=]* = (?!internal|private)"
 _LINES = 300  # of functions without scalar loops, from which on these are worth a module of their own
 
 
@@ -35,13 +34,13 @@ def optimised(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
         ref = llvm.parse_assembly(text)
         _clean(ref, machine)
         return ref
-    functions = {_name(body): body for body in _FUNCTION.findall(text)}
+    functions = {_name(body): body for body in re.findall(_FUNCTION, text)}
     others = [name for name in functions if name not in scalar]
-    if "!dbg" in text or _EXPORTED.search(text) or sum(functions[n].count("\n") for n in others) < _LINES:
+    if "!dbg" in text or re.search(_EXPORTED, text) or sum(functions[n].count("\n") for n in others) < _LINES:
         ref = llvm.parse_assembly(_scalar_loops_apart(text, scalar))
         _whole(ref, machine)
         return ref
-    around = _FUNCTION.sub("", text)
+    around = re.sub(_FUNCTION, "", text)
     ref = llvm.parse_assembly(_part(around, functions, others))
     _clean(ref, machine)
     loops = llvm.parse_assembly(_part(around, functions, [name for name in functions if name in scalar]))
@@ -54,7 +53,7 @@ def optimised(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
 
 
 def _name(body: str) -> str:
-    found = _NAME.match(body)
+    found = re.match(_NAME, body)
     assert found is not None
     return found[1]
 
@@ -102,14 +101,15 @@ def _scalar_loops_apart(text: str, scalar: set[str]) -> str:
     disagreed".
     """
     lines = text.split("\n")
-    off = free = 1 + max((int(m[1]) for m in map(_NODE.match, lines) if m), default=-1)
+    node, label_of, target = map(re.compile, (_NODE, _LABEL, _TARGET))
+    off = free = 1 + max((int(m[1]) for m in map(node.match, lines) if m), default=-1)
     name, above = "", set[str]()
     for k, line in enumerate(lines):
         if line.startswith("define"):
             name, above = _name(line), set[str]()
-        elif label := _LABEL.match(line):
+        elif label := label_of.match(line):
             above.add(label[1])
-        elif line.startswith("  br ") and name not in scalar and not above.isdisjoint(_TARGET.findall(line)):
+        elif line.startswith("  br ") and name not in scalar and not above.isdisjoint(target.findall(line)):
             free += 1
             lines[k] = f"{line}, !llvm.loop !{free}"
     lines.append(f'!{off} = !{{!"llvm.loop.vectorize.enable", i1 false}}')
