@@ -25,7 +25,7 @@ Output = tuple[str, str]
 """What a cell showed: "stdout", "stderr" or "result" with the text, or the "picture" of a result, as SVG."""
 
 GENERATED = "nbval-ignore-output"
-"""The tag of a cell that shows generated code, which any work on the generator changes: it asserts what matters."""
+"""The tag of a cell that shows generated code or a plan, which any work on what makes it changes: it asserts what matters."""
 
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},

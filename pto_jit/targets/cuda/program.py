@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.ir.nodes import Block, Module, Op, Var
@@ -22,6 +21,7 @@ from pto_jit.targets.cuda.kernels import Kernel, write_kernel
 from pto_jit.targets.cuda.nests import outline_kernels
 from pto_jit.targets.cuda.spreads import refuse_misfits
 from pto_jit.targets.cuda.tiling import tile_products
+from pto_jit.targets.source.text import file_name
 
 if TYPE_CHECKING:
     from pto_jit.targets.cuda.launcher import Version
@@ -66,7 +66,7 @@ def compile_module(module: Module, *, fastmath: bool = False, store: Any = None)
     entry = split.func(split.entry)
     dims = extents_of(entry.body)
     fitting = fitting_tiles(flat.body)
-    file = PurePath(entry.loc.filename).name
+    file = file_name(entry.loc.filename)
     kernels: list[Kernel] = []
     first = 0
     for func in split.funcs:
