@@ -90,7 +90,9 @@ class Explanation:
                 ]
                 indent = " " * (len(line.text) - len(line.text.lstrip()))
                 for note in line.notes:
-                    yield [(" " * (digits + phases + 2), ""), ("│ ", "dim"), (f"{indent}    · {note}", "dim cyan")]
+                    for k, part in enumerate(note.split("\n")):  # a drawing has several lines
+                        text = f"{indent}    {' ' if k else '·'} {part}"
+                        yield [(" " * (digits + phases + 2), ""), ("│ ", "dim"), (text, "dim cyan")]
 
 
 _STYLES = {HOST: "yellow", IN_CORE: "green", COMPILE_TIME: "blue", NOT_COMPILED: "dim", NO_CODE: ""}

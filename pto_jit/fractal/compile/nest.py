@@ -78,6 +78,20 @@ class Nest:
         return "\n".join(lines)
 
 
+def drawn(loop: Loop, depth: int = 0) -> str:
+    """A nest that is not perfect: its loops with kinds, what stands between them, access maps."""
+    lines = [f"{'  ' * depth}{loop.symbol} < {loop.length}: {loop.kind}"]
+    inner = "  " * (depth + 1)
+    for item in loop.body:
+        if isinstance(item, Loop):
+            lines.append(drawn(item, depth + 1))
+        elif isinstance(item, ReadLeaf) and item.final is None:
+            lines.append(f"{inner}read {show(item.read)}")
+        elif isinstance(item, WriteLeaf):
+            lines.append(f"{inner}write {item.array.root.name}[{', '.join(map(str, item.index))}]")
+    return "\n".join(lines)
+
+
 def perfect(loop: Loop) -> Nest:
     """The nest that begins with a loop.  Raises NoSchedule when it is not perfect, or a dependence is not uniform."""
     loops: list[Loop] = []

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.values import Scalar
@@ -27,7 +28,7 @@ from pto_jit.fractal.compile.lists import (
     sources,
 )
 from pto_jit.fractal.compile.local import local_arrays
-from pto_jit.fractal.compile.nest import Nest, is_pure, outside, perfect
+from pto_jit.fractal.compile.nest import Nest, drawn, is_pure, outside, perfect
 from pto_jit.fractal.compile.rows import Rows
 from pto_jit.fractal.compile.sequential import RECORDS, Sequential, accessed, records, variable_of
 from pto_jit.fractal.compile.tasks import MOST_CASES, Tasks
@@ -331,10 +332,13 @@ def _unavailable(session: Session, asked: str, reason: str) -> CompilationError:
 
 
 def decided(session: Session, loop: Loop, plan: str, reason: str, nest: Nest | None) -> None:
-    """Record a decision of kind "schedule"."""
-    names = tuple(str(s) for s in nest.symbols) if nest is not None else (str(loop.symbol),)
-    drawn = f"\n{nest.explain()}" if nest is not None else ""
-    session.g.decisions.append(Decision("schedule", names, True, f"{plan}: {reason}{drawn}", loop.loc))
+    """Record a decision of kind "schedule", with the nest drawn: its distances, too, where it is perfect."""
+    if nest is None:
+        with suppress(NoSchedule):
+            nest = perfect(loop)
+    names = tuple(map(str, nest.symbols)) if nest is not None else (str(loop.symbol),)
+    picture = nest.explain() if nest is not None else drawn(loop)
+    session.g.decisions.append(Decision("schedule", names, True, f"{plan}: {reason}\n{picture}", loop.loc))
 
 
 def in_memory(items: Sequence[Any]) -> set[int]:

@@ -345,3 +345,27 @@ def test_captured_arrays_of_one_number_are_states() -> None:
     start[0, 1] = 3
     with pytest.raises(TypeMismatchError, match=r"PTO-F102: the initializer of ft.scan is an array of float32"):
         pto.jit(lambda x: ft.scan(lambda s, e: s + e, x, initializer=start)).compile(jagged(2)[0])
+
+
+def test_an_explanation_draws_the_nest_in_every_plan() -> None:
+    kinds = ["i < %x_offsets_0_d0 - 1: parallel", "j < %w_leaves_d0: carry", "write h1[i, j, k]", "distances over (i, j, k): (0, 0, 1), (0, 1, 0)"]
+    for plan in ("sequential", "wavefront", "tasks"):
+
+        def program(x: Any, w: Any, plan: pl.constexpr = plan) -> Any:
+            def layer(xs: Any, u: Any) -> Any:
+                return ft.scan(cell, xs, initializer=ft.zeros(1, H), w=u)
+
+            return ft.map(lambda xs: ft.fold(layer, w, initializer=xs), x, schedule=plan)
+
+        text = str(pto.jit(program).explain(jagged(2, 1), weights(2)))
+        lines = [line.partition("│")[2].strip() for line in text.splitlines()]
+        assert f"applied: {plan}: " in text and all(k in lines for k in kinds)
+
+
+def test_a_nest_that_is_not_perfect_is_drawn_as_it_is() -> None:
+    def program(x: Any) -> Any:
+        return ft.map(lambda xs: ft.map(lambda e: e * ft.fold(lambda s, v: s + v, xs, initializer=ft.zeros(1, H)), xs), x)
+
+    (decision,) = [d for d in pto.jit(program).compile(jagged(2, 1)).decisions if d.kind == "schedule"]
+    assert "there is more than one loop, or work between loops" in decision.reason
+    assert "\n    k < %x_offsets_0[i + 1] - %x_offsets_0[i]: carry\n" in decision.reason
