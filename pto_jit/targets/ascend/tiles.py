@@ -18,7 +18,7 @@ from pto_jit.ir.walk import statements, uses
 from pto_jit.lower.axes import is_elementwise, is_reduction
 from pto_jit.targets.ascend.elementwise import Elementwise
 from pto_jit.targets.ascend.form import Assignment, Branch, Buffer, Instruction, Require, Tile
-from pto_jit.targets.ascend.machine import MOST_ROWS, element_type, padded
+from pto_jit.targets.ascend.machine import CAPACITY, MOST_ROWS, element_type, padded
 from pto_jit.targets.ascend.refusals import too_large, unsupported
 from pto_jit.targets.ascend.values import Expr, Size, Span, Value, bytes_of, physical, span_of
 from pto_jit.targets.ascend.writer import KernelWriter, Tensor, least, names, text, total
@@ -281,6 +281,10 @@ class TileWriter(KernelWriter):
         typ = op.results[0].type
         assert isinstance(typ, TileType)
         span, capacity, declared = self.shape(extents, typ, op.loc)
+        size = bytes_of(tensor.dtype, span, capacity)
+        if size > CAPACITY["Vec"] and all(isinstance(e, Const) for e in extents):
+            raise too_large(f"{self.func.name}: a tile takes {size} bytes of {CAPACITY['Vec']} in the unified buffer",
+                            op.loc, "use smaller tiles")  # fmt: skip
         for offset in offsets:
             self.not_negative(offset, op.loc)
         if op.attr("inside"):

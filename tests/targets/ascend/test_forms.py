@@ -13,7 +13,7 @@ import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
-from pto_jit.bench.kernels import attention, elementwise, grids, loops, matrix, reductions, rows
+from pto_jit.bench.kernels import attention, elementwise, grids, loops, matrix, rows
 from pto_jit.errors import TargetError
 from pto_jit.targets.ascend.form import (
     SLOT,
@@ -58,7 +58,6 @@ WRITTEN: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "swiglu": (matrix.swiglu, (MATRIX,) * 5),
 }
 REFUSED: dict[str, tuple[Any, tuple[Any, ...], str]] = {
-    "column_softmax": (reductions.column_softmax, (MATRIX,) * 2, "the ascend target does not do"),
     "mandelbrot": (grids.mandelbrot, (VECTOR, VECTOR, pto.spec((None, None), pl.i32)), "a while loop in a kernel"),
 }
 
