@@ -55,7 +55,11 @@ def run(given: argparse.Namespace) -> int:
             label, compiled = _of_module(found, given, options)
     output = _DIRECTORIES.get(given.target, f"output_{given.target}")
     directory = Path(given.out, output, re.sub(r"\W", "_", label))
-    paths = compiled.write(directory)
+    try:
+        paths = compiled.write(directory)
+    except OSError as error:
+        what = f"{error.filename or directory} cannot be written: {error.strerror}"
+        raise _error(what, "let --out name a directory of your own") from error
     if given.library:
         paths += compiled.library(directory, given.library)
     for written in dict.fromkeys(paths):

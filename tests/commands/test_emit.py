@@ -115,6 +115,8 @@ def test_annotations_and_values_say_what_arguments_are(file: Path) -> None:
         (["kernels.py:softmax", "x=?x?xf31", "y=1"], "is neither a tensor nor a value"),
         (["kernels.py:softmax", "x=f32", "z=1"], "`softmax` has no parameter `z`"),
         (["kernels.py:scaled", "--target", "abacus"], "unknown target 'abacus'"),
+        (["kernels.py:scaled", "x=?x?xf32", "y=?x?xf32", "--out", "kernels.py"],
+         "cannot be written: "),
     ],
 )
 def test_what_is_wrong_is_said(

@@ -28,7 +28,7 @@ Build a static library (programs with it are linked with `-lm -pthread`):
 
 ```
 {compiler} {flags} \\
-  {machine} -I. -Iruntime -c *.c runtime/*.c -pthread
+  {machine} -I. -Iruntime -c {sources} runtime/*.c -pthread
 ar rcs lib{name}.a *.o
 ```
 
@@ -79,6 +79,7 @@ def written_files(source: CSource) -> dict[str, str]:
         name=source.stem, vectors="" if dialect is None else " with NEON intrinsics", flags=" ".join(STANDARD),
         compiler="cc" if dialect is None else dialect.compiler,
         machine="-march=native" if dialect is None else dialect.machine,
+        sources=" ".join(file for file in out if file.endswith(".c") and "/" not in file),
         files="\n".join(f"| `{file}` | {what} |" for file, what in rows), prototype=wrapped(launch.prototype(), 4),
     )  # fmt: skip
     return out
