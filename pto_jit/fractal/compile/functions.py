@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pto_jit.codegen.builtins.promote import to_dtype
 from pto_jit.codegen.frames import KernelFunction
 from pto_jit.codegen.values import Scalar, Tensor, Tile
 from pto_jit.errors import CompilationError, TypeMismatchError
@@ -35,9 +34,9 @@ from pto_jit.fractal.compile.lists import (
 )
 from pto_jit.fractal.compile.local import leaves
 from pto_jit.fractal.compile.session import Session, session_of
+from pto_jit.fractal.compile.states import agreement, can_associate
 from pto_jit.fractal.compile.structure import Structure, listed, put_together, taken_apart
 from pto_jit.fractal.plans import PLANS, TILE_HINT, tile_sizes
-from pto_jit.ir.nodes import Const
 from pto_jit.slotted import mutable
 
 if TYPE_CHECKING:
@@ -342,10 +341,10 @@ def _iteration(
     state = put_together(_Values(session, value), structure, iter(states))  # type: ignore[arg-type]
     item = element(i)
     if name == "reduce":
-        _can_associate(session, structure, initial, item)
+        can_associate(session, structure, initial, item)
     result = g.inline(fn, (state, item), asked.kwargs)
     found, views = taken_apart(session, result, f"what the body of ft.{name} gives")
-    typed = _agreement(session, name, structure, found, initial, views)
+    typed = agreement(session, name, structure, found, initial, views)
     if typed is not None:
         return typed
     for array, before, view in zip(arrays, states, views, strict=True):
@@ -366,75 +365,6 @@ class _Values:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
-
-
-def _can_associate(session: Session, structure: Structure, initial: list[View], item: Any) -> None:
-    """Elements and state of `reduce` are of one type: with others no body is associative.  Raises PTO-F128."""
-    found, views = taken_apart(session, item, "an element")
-    if found == structure:
-        wrong = next(((a, b) for a, b in zip(initial, views, strict=True) if not _alike(a.leaf, b.leaf)), None)
-        if wrong is None:
-            return
-        state, element = (str(v.leaf) for v in wrong)
-    else:
-        state, element = str(structure), str(found)
-    raise session.g.error(
-        TypeMismatchError,
-        f"ft.reduce of elements of type {element} with a state of type {state}: no body of these is associative",
-        code="PTO-F128",
-        hint="an associative body takes two of a kind; `ft.fold` is for others",
-    )
-
-
-def _alike(state: Leaf, element: Leaf) -> bool:
-    """Whether they are of one type; a number of Python's has that of the elements."""
-    return state.same(element) or (state.weak and not state.extents and not element.extents)
-
-
-def _agreement(
-    session: Session, name: str, structure: Structure, found: Structure, initial: list[View], views: list[View]
-) -> list[View] | None:
-    """Check that the new state is like the old one; other initial values when numbers have to take a type."""
-    g = session.g
-    if structure != found:
-        raise _changed(g, name, str(structure), str(found))
-    typed: list[View] = []
-    changed = False
-    for old, new in zip(initial, views, strict=True):
-        if old.leaf.weak and not new.leaf.extents and new.leaf.dtype != old.leaf.dtype and not old.dims:
-            value = session.leaf(old.read, old.leaf)
-            number_ = to_dtype(g, g.e.to_scalar(value), new.leaf.dtype)
-            fits = new.leaf.dtype.is_float or _kind(new.leaf) == _kind(old.leaf)
-            if not fits or not isinstance(number_, Scalar) or not isinstance(number_.operand, Const):
-                raise _changed(g, name, str(old.leaf), str(new.leaf))
-            typed.append(View((), Computed(number_, len(session.loops) - 1), Leaf((), new.leaf.dtype)))
-            changed = True
-            continue
-        typed.append(old)
-        if not old.leaf.same(new.leaf):
-            raise _changed(g, name, str(old.leaf), str(new.leaf))
-    return typed if changed else None
-
-
-def _kind(leaf: Leaf) -> str:
-    """Truth values, integers or floats."""
-    return "i" if leaf.dtype.is_integer else leaf.dtype.kind
-
-
-def _changed(g: Generator, name: str, old: str, new: str) -> CompilationError:
-    if name == "reduce":
-        return g.error(
-            TypeMismatchError,
-            f"the body of ft.reduce makes {new} of two of {old}, so it is not associative",
-            code="PTO-F128",
-            hint="an associative body gives what it takes; `ft.fold` is for others",
-        )
-    return g.error(
-        TypeMismatchError,
-        f"the body of ft.{name} gives {new}, its state is {old}",
-        code="PTO-F124",
-        hint="a state keeps its type and shape (tuples, depth, leaf): cast it, or start with another initializer",
-    )
 
 
 def _keep(session: Session, name: str, array: Array, before: View, view: View, states: list[Array]) -> None:

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: MIT
+"""Whether states keep their types: what a body gives against what it got, and elements against both for `ft.reduce`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pto_jit.codegen.builtins.promote import to_dtype
+from pto_jit.codegen.values import Scalar
+from pto_jit.errors import CompilationError, TypeMismatchError
+from pto_jit.fractal.compile.lists import Computed, Leaf, View
+from pto_jit.fractal.compile.session import Session
+from pto_jit.fractal.compile.structure import Structure, taken_apart
+from pto_jit.ir.nodes import Const
+
+if TYPE_CHECKING:
+    from pto_jit.codegen.generator import Generator
+
+
+def can_associate(session: Session, structure: Structure, initial: list[View], item: Any) -> None:
+    """Elements and state of `reduce` are of one type: with others no body is associative.  Raises PTO-F128."""
+    found, views = taken_apart(session, item, "an element")
+    if found == structure:
+        wrong = next(((a, b) for a, b in zip(initial, views, strict=True) if not _alike(a.leaf, b.leaf)), None)
+        if wrong is None:
+            return
+        state, element = (str(v.leaf) for v in wrong)
+    else:
+        state, element = str(structure), str(found)
+    raise session.g.error(
+        TypeMismatchError,
+        f"ft.reduce of elements of type {element} with a state of type {state}: no body of these is associative",
+        code="PTO-F128",
+        hint="an associative body takes two of a kind; `ft.fold` is for others",
+    )
+
+
+def _alike(state: Leaf, element: Leaf) -> bool:
+    """Whether they are of one type; a number of Python's has that of the elements."""
+    return state.same(element) or (state.weak and not state.extents and not element.extents)
+
+
+def agreement(
+    session: Session, name: str, structure: Structure, found: Structure, initial: list[View], views: list[View]
+) -> list[View] | None:
+    """Check that the new state is like the old one; other initial values when numbers have to take a type."""
+    g = session.g
+    if structure != found:
+        raise _changed(g, name, str(structure), str(found))
+    typed: list[View] = []
+    changed = False
+    for old, new in zip(initial, views, strict=True):
+        if old.leaf.weak and not new.leaf.extents and new.leaf.dtype != old.leaf.dtype and not old.dims:
+            value = session.leaf(old.read, old.leaf)
+            number_ = to_dtype(g, g.e.to_scalar(value), new.leaf.dtype)
+            fits = new.leaf.dtype.is_float or _kind(new.leaf) == _kind(old.leaf)
+            if not fits or not isinstance(number_, Scalar) or not isinstance(number_.operand, Const):
+                raise _changed(g, name, str(old.leaf), str(new.leaf))
+            typed.append(View((), Computed(number_, len(session.loops) - 1), Leaf((), new.leaf.dtype)))
+            changed = True
+            continue
+        typed.append(old)
+        if not old.leaf.same(new.leaf):
+            raise _changed(g, name, str(old.leaf), str(new.leaf))
+    return typed if changed else None
+
+
+def _kind(leaf: Leaf) -> str:
+    """Truth values, integers or floats."""
+    return "i" if leaf.dtype.is_integer else leaf.dtype.kind
+
+
+def _changed(g: Generator, name: str, old: str, new: str) -> CompilationError:
+    if name == "reduce":
+        return g.error(
+            TypeMismatchError,
+            f"the body of ft.reduce makes {new} of two of {old}, so it is not associative",
+            code="PTO-F128",
+            hint="an associative body gives what it takes; `ft.fold` is for others",
+        )
+    return g.error(
+        TypeMismatchError,
+        f"the body of ft.{name} gives {new}, its state is {old}",
+        code="PTO-F124",
+        hint="a state keeps its type and shape (tuples, depth, leaf): cast it, or start with another initializer",
+    )
