@@ -247,6 +247,10 @@ class Session:
             return value.of(self.g)
         if isinstance(value, Lists):
             return value
+        if isinstance(value, list):  # Python's, which an argument or a display `[a, b]` is
+            hint = "make one of it before the call: `ft.from_list(x)`; in a kernel `ft.join` brings lists together"
+            message = f"{what} takes a FractalTensor, got a Python list"
+            raise self.g.error(TypeMismatchError, message, code="PTO-F100", hint=hint)
         hint = "give a FractalTensor; `ft.slices(x, axis)` makes a list of the parts of a tensor"
         raise self.g.error(TypeMismatchError, f"{what} takes a list, got {describe(value)}", code="PTO-F100", hint=hint)
 

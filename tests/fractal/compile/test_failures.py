@@ -105,6 +105,7 @@ REFUSED: list[tuple[Callable[..., Any], str, str, str]] = [
      "makes bool_ number of two of f64 number, so it is not associative", ""),
     (lambda x: ft.map(lambda r: ft.map("r", r), x), "F120", "ft.map of str, which cannot be called", 'ft.map("r", r)'),  # type: ignore[arg-type]
     (lambda x: ft.map(lambda r: ft.join(r, x), x), "F132", "depth 1 of f64 number and of depth 2", "ft.join(r, x)"),
+    (lambda x: ft.map(lambda e: e, [1.0, 2.0]), "F100", "ft.map takes a FractalTensor, got a Python list", ""),  # type: ignore[arg-type]
     (lambda x: ft.map(lambda r: ft.zip(r, 3), x), "F100", "ft.zip takes a list, got", "ft.zip(r, 3)"),
 ]  # fmt: skip
 
