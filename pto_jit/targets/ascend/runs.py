@@ -13,12 +13,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pto_jit.slotted import frozen
-from pto_jit.targets.ascend.accesses import Access, accesses, pipe_of
-from pto_jit.targets.ascend.form import SLOT, Barrier, Branch, Loop, Node, SetFlag, WaitFlag
+from pto_jit.targets.ascend.accesses import Access, accesses, pipe_of, walk
+from pto_jit.targets.ascend.form import (
+    SLOT,
+    Barrier,
+    Branch,
+    CrossSet,
+    CrossWait,
+    Declaration,
+    Loop,
+    Node,
+    Require,
+    SetFlag,
+    WaitFlag,
+)
 from pto_jit.targets.ascend.machine import IN_ORDER, PIPES
 
 NUMBER = {pipe: k for k, pipe in enumerate(PIPES)}
 _UNIT = NUMBER["S"]
+_SILENT = frozenset([Declaration, Require, CrossSet, CrossWait])
 _ORDERED = tuple(pipe in IN_ORDER for pipe in PIPES)
 
 
@@ -63,20 +76,19 @@ class _Fact:
 class Facts:
     """What the nodes of a kernel do, told once; the regions of the memories on chip that they touch have numbers.
 
-    overlaps: of each region, those that share bytes with it, itself included; inside: those that lie in it.
+    works: of nodes that do work, by id; overlaps: of each region, those that share bytes with it, itself included;
+    inside: those that lie in it.
     """
 
-    def __init__(self) -> None:
-        self.known: dict[int, _Fact | None] = {}
+    def __init__(self, nodes: list[Node]) -> None:
+        self.works: dict[int, _Fact] = {}
         self.numbers: dict[tuple[str, int, int], int] = {}
         self.overlaps: list[list[int]] = []
         self.inside: list[list[int]] = []
-
-    def of(self, node: Node) -> _Fact | None:
-        key = id(node)
-        if key not in self.known:
-            self.known[key] = self._told(node)
-        return self.known[key]
+        for node in walk(nodes):
+            fact = self._told(node)
+            if fact is not None:
+                self.works[id(node)] = fact
 
     def _told(self, node: Node) -> _Fact | None:
         pipe = pipe_of(node)
@@ -155,35 +167,35 @@ class Run:
         self.reuses: list[Hazard] = []
 
     def block(self, nodes: list[Node], at: tuple[int, ...]) -> None:
+        works = self.facts.works
         for node in nodes:
-            fact = self.facts.of(node)
+            if type(node) in _SILENT:
+                continue
+            fact = works.get(id(node))
             if fact is not None:
                 self._work(node, fact, at)
-                continue
-            match node:
-                case SetFlag():
-                    self._set(node, at)
-                case WaitFlag():
-                    told = self.flags.get(self._flag(node))
-                    if told:
-                        _learn(self.clocks[NUMBER[node.target]], told.pop(0))
-                    self._see(node, at)
-                case Barrier(pipe="ALL"):
+            elif isinstance(node, SetFlag):
+                self._set(node, at)
+            elif isinstance(node, WaitFlag):
+                told = self.flags.get(self._flag(node))
+                if told:
+                    _learn(self.clocks[NUMBER[node.target]], told.pop(0))
+                self._see(node, at)
+            elif isinstance(node, Barrier):
+                if node.pipe == "ALL":
                     self.clocks = [list(self.count) for _ in PIPES]
-                case Barrier(pipe=pipe):
-                    k = NUMBER[pipe]  # type: ignore[index]
+                else:
+                    k = NUMBER[node.pipe]  # type: ignore[index]
                     self.clocks[k][k] = self.count[k]
-                case Loop():
-                    self._loop(node, at)
-                case Branch():
-                    if node.when:
-                        taken = not self.at_end[-1][node.when == "not last"]
-                    else:
-                        self.choices += 1
-                        taken = (True, False, self.choices % 2 == 0)[self.branch]
-                    self.block(node.then if taken else node.orelse, at)
-                case _:
-                    pass
+            elif isinstance(node, Loop):
+                self._loop(node, at)
+            elif isinstance(node, Branch):
+                if node.when:
+                    taken = not self.at_end[-1][node.when == "not last"]
+                else:
+                    self.choices += 1
+                    taken = (True, False, self.choices % 2 == 0)[self.branch]
+                self.block(node.then if taken else node.orelse, at)
 
     def _loop(self, loop: Loop, at: tuple[int, ...]) -> None:
         if len(at) >= self.trips[2]:

@@ -92,9 +92,7 @@ class _Inserter:
         self.nodes = nodes
         self.where: dict[int, _Where] = {}
         self.next_event: dict[tuple[Pipe, Pipe], int] = {}
-        self.facts = Facts()
-        for node in walk(nodes):
-            self.facts.of(node)
+        self.facts = Facts(nodes)
         depth = _depth(nodes)
         self.patterns = [p for k, p in enumerate(_PATTERNS) if k == 0 or (depth and (p[2] == 9 or p[2] < depth - 1))]
         self.branches = (0, 1, 2) if any(
