@@ -15,7 +15,7 @@ from pto_jit.lower.axes import is_elementwise
 from pto_jit.slotted import frozen
 from pto_jit.targets.ascend.form import KernelForm, Parameter
 from pto_jit.targets.ascend.machine import element_type
-from pto_jit.targets.ascend.printing import launch_parameters
+from pto_jit.targets.ascend.printing import launch_head
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.c.tidy import wrapped
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers
@@ -87,7 +87,7 @@ class HostWriter:
         head.line("#endif")
         head.line()
         for kernel in self.kernels.values():
-            head.line(wrapped(f'extern "C" void launch_{kernel.name}({launch_parameters(kernel)});', 4))
+            head.line(wrapped(f"{launch_head(kernel)};", 4))
         body._depth = 1
         self._variables()
         self.block(self.entry.body)
@@ -112,7 +112,7 @@ class HostWriter:
         head.line(wrapped(f'extern "C" const char *{name}(aclrtStream stream, {parameters}) {{', 4))
         if self.allocates:
             head.line("  Memory memory{stream};")
-        tail = "  return nullptr;\n}\n"
+        tail = f"  return {'memory.done()' if self.allocates else 'nullptr'};\n}}\n"
         return f"{head}{written}{tail}"
 
     def _parameter(self, p: Var) -> None:
@@ -218,19 +218,21 @@ class HostWriter:
                 tensor = self.tensors[op.args[0].name]  # type: ignore[union-attr]
                 typ = self._memory_type(tensor, op.loc)
                 self.text.line(f"{typ} {(raw := self.names.fresh('element'))};")
-                self.text.line("aclrtSynchronizeStream(stream);")
+                self.checked("aclrtSynchronizeStream(stream)", "work before this line failed")
                 place = self._element(tensor, op.args[1:], typ)
                 size = f"sizeof {raw}"
-                self.text.line(f"aclrtMemcpy(&{raw}, {size}, {place}, {size}, ACL_MEMCPY_DEVICE_TO_HOST);")
+                copy = f"aclrtMemcpy(&{raw}, {size}, {place}, {size}, ACL_MEMCPY_DEVICE_TO_HOST)"
+                self.checked(copy, "an element was not read")
                 self.define(op.results[0], raw)
             case "setelem":
                 tensor = self.tensors[op.args[1].name]  # type: ignore[union-attr]
                 typ = self._memory_type(tensor, op.loc)
                 self.text.line(f"const {typ} {(raw := self.names.fresh('element'))} = {self.read(op.args[0])};")
-                self.text.line("aclrtSynchronizeStream(stream);")
+                self.checked("aclrtSynchronizeStream(stream)", "work before this line failed")
                 place = self._element(tensor, op.args[2:], typ)
                 size = f"sizeof {raw}"
-                self.text.line(f"aclrtMemcpy({place}, {size}, &{raw}, {size}, ACL_MEMCPY_HOST_TO_DEVICE);")
+                copy = f"aclrtMemcpy({place}, {size}, &{raw}, {size}, ACL_MEMCPY_HOST_TO_DEVICE)"
+                self.checked(copy, "an element was not written")
             case "assert":
                 with self.text.block(f"if (!({self.read(op.args[0])}))"):
                     message = str(op.attr("message")).replace("\\", "\\\\").replace('"', '\\"')
@@ -239,6 +241,10 @@ class HostWriter:
                 self.define(op.results[0], self.expression(op))
             case _:
                 raise unsupported(f"`{op.op}` on the host", op.loc, "use it in a kernel")
+
+    def checked(self, call: str, otherwise: str) -> None:
+        """A call of ACL, whose failure ends the program."""
+        self.text.line(wrapped(f'if ({call} != ACL_SUCCESS) return "{otherwise}";', 6))
 
     def _memory_type(self, tensor: _Tensor, loc: Loc) -> str:
         if tensor.dtype.name in ("f16", "bf16"):
@@ -369,7 +375,10 @@ class HostWriter:
         cores = "VECTOR_CORES" if kernel.core == "vector" and kernel.partner is None else "CUBE_CORES"
         cores = "1" if kernel.alone else cores
         arguments = ", ".join([cores, "stream", *(given[p.name] for p in kernel.parameters)])
-        self.text.line(wrapped(f"launch_{kernel.name}({arguments});", 6))
+        line = f"launch_{kernel.name}({arguments})"
+        if kernel.partner is not None:
+            line = f'if ({line} != 0) return "{kernel.name}: there are no flags between cores"'
+        self.text.line(wrapped(f"{line};", 6))
 
     def _slots(self, parameter: Parameter, size: int) -> str:
         """Memory that the cores of each group pass values through."""
@@ -400,6 +409,10 @@ struct Memory {
     taken[count++] = out;
     if (zero && aclrtMemsetAsync(out, bytes, 0, bytes, stream) != ACL_SUCCESS) return nullptr;
     return out;
+  }
+  // What was enqueued has to be done before its memory is given back: null, or that it failed.
+  const char *done() {
+    return count > 0 && aclrtSynchronizeStream(stream) != ACL_SUCCESS ? "a kernel failed" : nullptr;
   }
   ~Memory() {
     if (count > 0) aclrtSynchronizeStream(stream);

@@ -85,8 +85,8 @@ def _on_cpu(text: str, program: str) -> str:
     """A written file inside a namespace, its launches as calls; of C are only the functions that launch."""
     text = re.sub(r",\n +", ", ", text)  # long lines were wrapped
     text = re.sub(r"#include <.*>\n", "", text).replace('extern "C" ', "").replace("launch_", f"{program}_launch_")
-    text = re.sub(r"^void (\w+_launch_)", r'extern "C" void \1', text, flags=re.MULTILINE)
-    text = re.sub(r"^ +rtGetC2cCtrlAddr\(.*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^(void|int32_t) (\w+_launch_)", r'extern "C" \1 \2', text, flags=re.MULTILINE)
+    text = re.sub(r"^ +if \(const int32_t error = rtGetC2cCtrlAddr\(.*\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"(\w+)<<<cores, nullptr, stream>>>\(flags, (.*)\);", (
         r"(void)flags, (void)length;\n"
         r"  emulation::launch_groups(cores, [&] { \1_on_cube(\2); }, [&] { \1_on_vector(\2); });"
