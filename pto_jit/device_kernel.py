@@ -87,6 +87,21 @@ class DeviceKernel:
         raise_failure(self.built.program.host, device)
         return result
 
+    def run_copies(self, call: Arguments) -> Any:
+        """Run on the GPU, with copies of arguments that are in the memory of the CPU; waits, and copies them back."""
+        from pto_jit.targets.cuda import driver
+        from pto_jit.targets.cuda.copies import Copies
+
+        device = driver.device_of(())
+        with device.active():
+            copies = Copies(device)
+            host = self.built.program.host
+            results = host.run([copies.given(a) for a in _arguments(call)], device, 0)
+            back = tuple(copies.array(r) if isinstance(r, DeviceTensor) else r for r in results)
+            copies.back()
+            raise_failure(host, device)
+        return self._arranged(back)
+
     def _need_device(self, call: Arguments) -> None:
         for name, view in call.tensors:
             if view.device != "cuda":
@@ -97,7 +112,9 @@ class DeviceKernel:
 
     def _run(self, device: Device, call: Arguments, stream: int) -> Any:
         results = self.built.program.host.run(_arguments(call), device, stream)
-        items = tuple(_returned(r, device, call.torch, stream) for r in results)
+        return self._arranged(tuple(_returned(r, device, call.torch, stream) for r in results))
+
+    def _arranged(self, items: tuple[Any, ...]) -> Any:
         structure = self.built.results
         if structure is None:
             return None
@@ -159,6 +176,15 @@ def emulate(compiled: Any, *args: Any, order: int = 0, **kwargs: Any) -> Any:
     """
     call, _ = compiled._matching(args, kwargs)
     return compiled._kernel.emulate(call, order)
+
+
+def on_gpu(compiled: Any, *args: Any, **kwargs: Any) -> Any:
+    """Run a program compiled with target="cuda" on the first GPU, with arrays in the CPU's memory: for checking.
+
+    args: as for `emulate`.  Copies them to the GPU and back, and raises what a kernel recorded.
+    """
+    call, _ = compiled._matching(args, kwargs)
+    return compiled._kernel.run_copies(call)
 
 
 def _arguments(call: Arguments) -> list[Any]:

@@ -178,6 +178,22 @@ def scaled_copy(x):
     return y[0, 0]
 
 
+def test_arrays_of_the_cpu_are_copied_to_the_device_and_back(fake: Any) -> None:
+    """What tests do on a GPU: layouts and overlaps are kept, results are arrays."""
+    memory = np.random.default_rng(3).standard_normal((6, 41)).astype(np.float32)
+    x = memory[1:5, 1:33:2]
+    expected = x * 2
+    result, first = device_kernel.on_gpu(doubled.compile(x, target="cuda"), x)
+    np.testing.assert_array_equal(result, expected)
+    assert first == expected[0, 0]
+    y = memory[:, 1:]
+    device_kernel.on_gpu(rows.softmax.compile(y, y, target="cuda"), y, y)
+    np.testing.assert_allclose(y.sum(axis=1), 1, rtol=1e-6)
+    out = np.zeros((3, 4), np.float32)
+    with pytest.raises(pto.BoundsError, match="a negative offset"):
+        device_kernel.on_gpu(shifted.compile(out, out, -1, target="cuda"), np.ones_like(out), out, -1)
+
+
 _CALLS = """cuInit cuDeviceGetCount cuDeviceGet cuDevicePrimaryCtxRetain cuPointerGetAttribute cuDeviceGetAttribute
 cuCtxGetCurrent cuCtxSetCurrent cuMemHostAlloc cuMemHostGetDevicePointer_v2 cuModuleLoadData cuModuleGetFunction
 cuLaunchKernel cuMemAllocAsync cuMemcpyDtoHAsync_v2 cuMemcpyHtoDAsync_v2 cuStreamSynchronize""".split()
