@@ -25,6 +25,16 @@ static void put(sink *s, const char *text) {
     s->length += (int64_t)length;
 }
 
+/* A name on one line: control characters are written as "?".  Returns its length in bytes. */
+static size_t put_name(sink *s, const char *name) {
+    size_t length = strlen(name);
+    for (const char *at = name; *at != 0; at++) {
+        const char one[2] = {(unsigned char)*at < 32 || *at == 127 ? '?' : *at, 0};
+        put(s, one);
+    }
+    return length;
+}
+
 static void put_number(sink *s, const char *before, int64_t number, const char *after) {
     char text[24];
     (void)snprintf(text, sizeof text, "%lld", (long long)number);
@@ -55,8 +65,7 @@ static int32_t dump(pto_graph *g, sink *s) {
     for (uint32_t t = 1; t <= (uint64_t)g->num_tasks; t++) {
         const pto_task_record *record = pto__task(g, t);
         put_number(s, "  Task ", (int64_t)t - 1, ": ");
-        put(s, record->kind->name);
-        for (size_t column = strlen(record->kind->name); column < NAME_COLUMNS; column++) {
+        for (size_t column = put_name(s, record->kind->name); column < NAME_COLUMNS; column++) {
             put(s, " ");
         }
         put(s, record->fanin == 0 ? " [READY]" : " [WAIT]");

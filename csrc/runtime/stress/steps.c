@@ -140,6 +140,13 @@ static void dumps(pto_runtime *rt) {
         CHECK(pto_graph_dump(g, part, room) == length);
         CHECK(memcmp(part, whole, (size_t)room) == 0 && part[room] == '#');
     }
+    pto_graph *odd = graph_of(rt);
+    CHECK(pto_task_submit(odd, pto_task_alloc(odd, "two\nlines\x7f", fine, 0, NULL, 0)) == PTO_OK);
+    length = pto_graph_dump(odd, whole, sizeof whole - 1);
+    CHECK(length > 0 && length < (int64_t)sizeof whole);
+    whole[length] = 0;
+    CHECK(strstr(whole, "  Task 0: two?lines?      [READY]") != NULL); /* a task is a line */
+    pto_graph_destroy(odd);
     CHECK(pto_runtime_dump(g, "/nonexistent/dump.txt") == PTO_NO_FILE);
     FILE *full = fopen("/dev/full", "w"); /* takes nothing */
     if (full != NULL) {
