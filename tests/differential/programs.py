@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-FLOAT_UNARY = ["exp", "tanh", "sigmoid", "sqrt", "abs", "square", "relu", "sin", "cos", "erf", "log1p", "neg"]
-INT_UNARY = ["abs", "square", "neg", "sign"]
+FLOAT_UNARY = ["exp", "tanh", "sigmoid", "sqrt", "abs", "square", "relu", "sin", "cos", "erf", "log1p", "neg", "pow"]
+INT_UNARY = ["abs", "square", "neg", "sign", "pow"]
 FLOAT_BINARY = ["+", "-", "*", "maximum", "minimum", "/"]
 INT_BINARY = ["+", "-", "*", "//", "%", "&", "|", "^", "maximum", "minimum"]
-SHAPES = ("full", "row", "col")  # [BM, BN], [1, BN], [BM, 1]
+SHAPES = ("full", "row", "col", "one")  # [BM, BN], [1, BN], [BM, 1], [1, 1]
 
 
 @dataclass
@@ -48,6 +48,8 @@ class _Writer:
     lines: list[str] = field(default_factory=list)
     values: list[_Value] = field(default_factory=list)
     count: int = 0
+    block: int = 1
+    width: int = 1
 
     @property
     def is_float(self) -> bool:
@@ -91,6 +93,8 @@ class _Writer:
             self.cast(depth)
         elif choice < 0.94:
             self.branch(depth)
+        elif choice < 0.96 and self.is_float:
+            self.normal(depth)
         else:
             self.accumulate(depth)
 
@@ -104,13 +108,29 @@ class _Writer:
             text = f"pl.abs({text})"
         elif op in ("sin", "cos", "square"):
             text = f"pl.clip({text}, {0 if self.dtype == 'u8' else -50}, 50)"
+        elif op == "pow":
+            self.define(depth, self.power(text), value.shape)
+            return
         self.define(depth, f"-{text}" if op == "neg" else f"pl.{op}({text})", value.shape)
+
+    def power(self, text: str) -> str:
+        if self.is_float:
+            return f"(pl.minimum(pl.abs({text}), 8.0) + 0.5) ** {self.rng.choice(['2', '3', '0.5', '-1.5'])}"
+        return f"pl.clip({text}, {0 if self.dtype == 'u8' else -5}, 5) ** {self.rng.choice([0, 2, 3])}"
+
+    def normal(self, depth: int) -> None:
+        """Random numbers as a tile of one axis or two."""
+        shape, rows, columns = self.rng.choice([("full", self.block, self.width), ("row", 1, self.width)])
+        text = f"pl.randn({self.rng.choice(['n', '7'])}, {self.rng.choice(['c', '3'])}, [{rows}, {columns}])"
+        value = self.pick(shape)  # of its valid extents
+        if value.shape == shape:
+            self.define(depth, f"{value.name} + {text}.to(pl.{self.dtype})", shape)
 
     def binary(self, depth: int) -> None:
         a = self.pick()
         b = self.pick()
         op = self.rng.choice(FLOAT_BINARY if self.is_float else INT_BINARY)
-        shape = a.shape if a.shape == b.shape else "full"
+        shape = joined(a.shape, b.shape)
         right = b.name
         if self.rng.random() < 0.25:
             right, shape = self.constant(), a.shape
@@ -127,20 +147,23 @@ class _Writer:
         value = self.pick("full")
         if value.shape != "full":
             return
-        axis = self.rng.choice([0, 1])
+        axis = self.rng.choice([0, 1, 0, 1, (0, 1)])
         op = self.rng.choice(["sum", "max", "min"] + (["mean"] if self.is_float else []))
         text = f"pl.{op}({value.name}, axis={axis}, keepdims=True)"
         if op == "sum" and not self.is_float:
             text = f"{text}.to(pl.{self.dtype})"
-        self.define(depth, text, "row" if axis == 0 else "col")
+        self.define(depth, text, {0: "row", 1: "col"}.get(axis, "one"))
 
     def where(self, depth: int) -> None:
         test = self.pick(loaded=True)
         a = self.pick(test.shape)
         if a.shape != test.shape:
             return
-        comparison = self.rng.choice(["<", ">", "<=", "!="])
-        self.define(depth, f"pl.where({test.name} {comparison} {self.constant()}, {a.name}, {self.constant()})", a.shape)
+        kind = self.rng.choice(["<", ">", "<=", "!=", *(["isinf", "isnan", "isfinite"] if self.is_float else [])])
+        condition = f"{test.name} {kind} {self.constant()}"
+        if kind.startswith("is"):  # numbers below 1 give infinities
+            condition = f"pl.{kind}({test.name} / pl.floor({test.name}))"
+        self.define(depth, f"pl.where({condition}, {a.name}, {self.constant()})", a.shape)
 
     def cast(self, depth: int) -> None:
         value = self.pick(loaded=True)
@@ -169,6 +192,13 @@ class _Writer:
         self.values.append(_Value(result, value.shape, False))
 
 
+def joined(one: str, other: str) -> str:
+    """The shape of an elementwise operation on two."""
+    if one == other or other == "one":
+        return one
+    return other if one == "one" else "full"
+
+
 def generate(seed: int) -> Program:
     """The program of a seed; equal seeds give equal programs."""
     rng = random.Random(seed)
@@ -177,6 +207,7 @@ def generate(seed: int) -> Program:
     rows, cols = rng.randint(0, 40), rng.randint(1, 70)
     block = rng.choice([1, 4, 8, 16])
     width = rng.choice([cols, 16, 32])
+    writer.block, writer.width = block, width
     kind = rng.choice(["", "parallel=True", f"chunk={rng.choice([1, 3, 8])}"])
     if kind.startswith("chunk") and rng.random() < 0.4:
         kind += ', chunk_policy="aligned"'

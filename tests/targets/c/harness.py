@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from pto_jit.building import Built
+from pto_jit.compiler import Stages
+from pto_jit.kernel import Specialization
 from pto_jit.runtime import symbols
-from pto_jit.source_kernel import SourceCompiled, make
+from pto_jit.source_kernel import FINAL, SourceBuilt, SourceCompiled, SourceKernel, make, write_stages
 from pto_jit.targets.c import native
 from pto_jit.targets.c.program import CSource, translation_unit
 
@@ -24,12 +26,19 @@ WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wno-unused-but-set-variable", "-Wno
             "-Wno-unused-parameter", "-Wno-type-limits")  # fmt: skip
 
 
-def compile_named(fn: Any, args: Sequence[Any], target: str, number: int) -> SourceCompiled:
-    """As `fn.compile(*args, target=target)`, with names of its own for the linker."""
+def compile_named(
+    fn: Any, args: Sequence[Any], target: str, number: int, stages: Stages | None = None
+) -> SourceCompiled:
+    """As `fn.compile(*args, target=target)`, with names of its own for the linker; `stages`: lowered already."""
     parameters = fn._parameters
     call = parameters.classify(*parameters.bind(args, {}))
     options = fn._options.but({"target": target})
-    return SourceCompiled(parameters, make(fn.__pto_jit__, call, options, "", "a test", f"_{number}"))
+    if stages is None:
+        return SourceCompiled(parameters, make(fn.__pto_jit__, call, options, "", "a test", f"_{number}"))
+    source = write_stages(stages, options, f"_{number}")
+    built = SourceBuilt(source, stages.modules[FINAL], stages.results, stages, 0.0)
+    info = Specialization("", "compiled", "a test", 0.0)
+    return SourceCompiled(parameters, SourceKernel(info, built, fn.__pto_jit__, call.params, call.key, options))
 
 
 class Batch:
@@ -38,8 +47,8 @@ class Batch:
     def __init__(self) -> None:
         self.items: list[tuple[Callable[..., Any], Sequence[Any], Any, CSource]] = []
 
-    def add(self, fn: Any, *args: Any) -> None:
-        compiled = compile_named(fn, args, "c", len(self.items))
+    def add(self, fn: Any, *args: Any, stages: Stages | None = None) -> None:
+        compiled = compile_named(fn, args, "c", len(self.items), stages)
         self.items.append((compiled, args, compiled._kernel, compiled._kernel.built.source))
 
     def build(self, flags: Sequence[str] = ("-O0",)) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from pto_jit import dtypes
+from pto_jit.compiler import Stages
 from pto_jit.targets.c.native import STANDARD
 from pto_jit.targets.c.program import INCLUDE, RUNTIME, CSource, translation_unit
 
@@ -34,8 +35,8 @@ class Programs:
         self.target = target
         self.items: list[tuple[Any, Any, CSource]] = []
 
-    def add(self, fn: Any, *args: Any) -> None:
-        compiled = compile_named(fn, args, self.target, len(self.items))
+    def add(self, fn: Any, *args: Any, stages: Stages | None = None) -> None:
+        compiled = compile_named(fn, args, self.target, len(self.items), stages)
         call = fn._parameters.classify(*fn._parameters.bind(args, {}))
         self.items.append((compiled, call, compiled._kernel.built.source))
 
