@@ -4,6 +4,7 @@
 * rows of row-major tiles, columns of column-major ones, and addresses are whole blocks of 32 bytes;
 * tiles lie inside their memory, of the unified buffer the part that instructions do not use themselves;
 * valid extents are at most the physical ones;
+* what is copied has the shape of its copy;
 * operands have the layout, the memory and the element type that the instruction takes; only row reductions and row
   broadcasts see columns;
 * transfers take fewer than 4096 rows.
@@ -99,6 +100,10 @@ def _instruction(node: Instruction) -> list[str]:
         out.append(f"{node.name} does not take elements of {first.dtype}")
     if row.name not in _MIXED and any(t.dtype != first.dtype for t in tiles):
         out.append(f"{node.name}: elements of {' and '.join(sorted({t.dtype.name for t in tiles}))}")
+    if node.name == "TMOV":
+        shapes = [(t.rows, t.columns) for t in tiles if isinstance(t, Tile)]
+        if shapes[0] != shapes[1]:
+            out.append(f"TMOV: {shapes[0][0]} x {shapes[0][1]} from {shapes[1][0]} x {shapes[1][1]}")
     if node.name.startswith("TROW") and "v" in row.operands[0]:
         target, source = tiles[0], tiles[1]
         assert isinstance(target, Tile) and isinstance(source, Tile)

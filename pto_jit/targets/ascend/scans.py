@@ -69,7 +69,8 @@ def _along(w: VectorWriter, op: Op, source: Value, to: Any, back: bool) -> None:
     out = to(source.dtype, given.span, given.capacity, given.valid)
     count = given.valid[0] if given.span == "column" else given.valid[1]
     columns = w.named(count, f"{whole.name}_columns", op.loc)
-    w.emit("TMOV", w.tile(out, loc=op.loc), _part(w, whole, 0, 1, columns, op.loc), loc=op.loc)
+    shown = w.tile(out, loc=op.loc)
+    w.emit("TMOV", shown, _line(w, whole, shown.columns, columns, op.loc), loc=op.loc)
 
 
 def _cleaned(w: VectorWriter, op: Op, source: Value, shape: tuple[int, int] | None = None) -> Value:
@@ -80,7 +81,9 @@ def _cleaned(w: VectorWriter, op: Op, source: Value, shape: tuple[int, int] | No
     w.fill(out, "0" if op.op == "cumsum" else "1", op.loc)
     rows, columns = (1, source.valid[0]) if source.span == "column" else source.valid
     shown = Value(out.name, out.dtype, "full", shape, (rows, columns), out.buffer)
-    w.emit("TMOV", w.tile(shown, loc=op.loc), w.tile(source, loc=op.loc), loc=op.loc)
+    given = w.tile(source, loc=op.loc)
+    tile = w.tile(shown, loc=op.loc) if source.span == "full" else _line(w, out, given.columns, given.valid[1], op.loc)
+    w.emit("TMOV", tile, given, loc=op.loc)
     return shown
 
 
@@ -108,6 +111,13 @@ def _part(w: VectorWriter, value: Value, start: int, count: int, width: int | st
     columns = physical(value.dtype, value.span, value.capacity)[1]
     out = Tile(w.names.fresh(value.name), value.dtype, count, columns, (count, width), "row", value.buffer,
                start * columns * value.dtype.bytes)  # fmt: skip
+    w.declare(out, loc)
+    return out
+
+
+def _line(w: VectorWriter, value: Value, columns: int, width: int | str, loc: Loc) -> Tile:
+    """The beginning of the first row, as wide as what it is copied from or to."""
+    out = Tile(w.names.fresh(value.name), value.dtype, 1, columns, (1, width), "row", value.buffer)
     w.declare(out, loc)
     return out
 
