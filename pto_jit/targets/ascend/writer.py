@@ -33,7 +33,7 @@ from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.scalars import Scalars
 from pto_jit.targets.ascend.values import Expr, Size
 from pto_jit.targets.cuda.facts import Facts
-from pto_jit.targets.cuda.nests import PARALLEL, touches_tiles
+from pto_jit.targets.cuda.nests import PARALLEL, touches_tiles, writes
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -129,6 +129,7 @@ class KernelWriter:
         self.limited: dict[str, int] = {}
         self.clips: dict[str, tuple[Size, Size, Size]] = {}  # expression -> extent, limit and offset it comes from
         self.loop_of: dict[str, For] = {}
+        self.written = {facts.roots[s.args[1].name] for s in statements(func.body) if isinstance(s, Op) and writes(s)}  # type: ignore[union-attr]
         self.here: Loc = func.loc  # of the statement that is being written
         self.defined: dict[str, Op] = {s.results[0].name: s for s in statements(func.body)
                                        if isinstance(s, Op) and len(s.results) == 1}  # fmt: skip
@@ -413,6 +414,9 @@ class KernelWriter:
                 self.scalars.define(stmt.results[0], text(size), stmt.loc)
             case Op(op="getelem"):
                 tensor = self.tensor(stmt.args[0])
+                if tensor.root in self.written:  # the scalar unit reads through a cache that does not hear of it
+                    raise unsupported(f"reading single elements of `{tensor.root}`, which the kernel writes", stmt.loc,
+                                      "read what was written in another parallel loop, or work on tiles")  # fmt: skip
                 place = f"{tensor.pointer.text}[{text(self.offset(tensor, stmt.args[1:], stmt.loc))}]"
                 self.scalars.define(stmt.results[0], place, stmt.loc, memory=tensor.root)
             case Op(op="setelem"):
