@@ -33,13 +33,28 @@ def _extent(body: Block, name: str, axis: int, seen: frozenset[str]) -> Operand 
         return None
     seen = seen | {name}
     said: dict[Operand, bool] = {}
-    for op in statements(body):
-        if isinstance(op, Op) and any(r.name == name for r in op.results):
-            found = _said(body, op, axis, seen)
-            if found is not None:
-                said[found] = said.get(found, False) or op.op != "full" or found != Const(1, _INDEX)
+    for op in _makers(body).get(name, ()):
+        found = _said(body, op, axis, seen)
+        if found is not None:
+            said[found] = said.get(found, False) or op.op != "full" or found != Const(1, _INDEX)
     sure = [extent for extent, counts in said.items() if counts] or list(said)
     return sure[0] if len(sure) == 1 else None
+
+
+_last: list[tuple[Block, dict[str, list[Op]]]] = []
+"""What was asked for last: the tiles of one kernel are looked up many times."""
+
+
+def _makers(body: Block) -> dict[str, list[Op]]:
+    """The operations of a block that make each name."""
+    if not _last or _last[0][0] is not body:
+        made: dict[str, list[Op]] = {}
+        for op in statements(body):
+            if isinstance(op, Op):
+                for result in op.results:
+                    made.setdefault(result.name, []).append(op)
+        _last[:] = [(body, made)]
+    return _last[0][1]
 
 
 def _said(body: Block, op: Op, axis: int, seen: frozenset[str]) -> Operand | None:
