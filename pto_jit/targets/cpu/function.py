@@ -102,19 +102,24 @@ class FunctionWriter(Frame):
                 dead.setdefault(k, set()).add(name)
         self.hazards |= loads_to_copy(block)
         self.scopes.append([])
+        stored = False  # with the statement before
         for k, stmt in enumerate(block):
             if self.code.terminated:
                 break
             self.dying = dead.get(k, set())
-            self.statement(stmt)
+            if not stored:
+                stored = self._stored_product(stmt, block[k + 1] if k + 1 < len(block) else None)
+                if not stored:
+                    self.statement(stmt)
+            else:
+                stored = False
             self._release(dead.get(k, set()))
         self._pop(self.scopes.pop())
 
-    def _stored_product(self, stmt: Stmt, following: Block) -> bool:
-        """Write a product together with the store that is its only use."""
+    def _stored_product(self, stmt: Stmt, fused: Stmt | None) -> bool:
+        """Write a product together with the store that follows as its only use."""
         if not isinstance(stmt, Op) or stmt.op != "dot" or len(stmt.args) != 2 or stmt.results[0].name in self.mutable:
             return False
-        fused = following[0] if following else None
         if not isinstance(fused, Fuse) or len(fused.body) != 1 or self.uses[stmt.results[0].name] != 1:
             return False
         store = fused.body[0]
@@ -122,7 +127,10 @@ class FunctionWriter(Frame):
             return False
         from pto_jit.targets.cpu.products import write_stored_dot
 
-        return write_stored_dot(self, stmt, fused)
+        if self.code.lines is None:
+            return write_stored_dot(self, stmt, fused)
+        with self.code.lines.statement(self.code, stmt.loc):
+            return write_stored_dot(self, stmt, fused)
 
     def statement(self, stmt: Stmt) -> None:
         if self.code.lines is None:

@@ -208,49 +208,72 @@ int32_t matmul_incore_0(pto_worker *worker, float *a, int64_t a_n0, int64_t a_n1
   const int64_t n_3 = pto_max(pto_min(b_d0, b_n0), 0);
   const int64_t n_4 = pto_max(pto_min(b_d1, b_n1), 0);
   if (n_2 != n_3) return pto_fail(worker, 4, n_2, n_3, 0);
-  void *const block = pto_scratch_push(worker, pto_max(pto_bytes(pto_bytes(4, a_d0), b_d1), 64));
-  if (block == NULL) return PTO_NO_MEMORY;
-  float *const t0 = (float *)block;
-  const int64_t n_6 = 4 * a_n1 >> 2;
-  const int64_t n_7 = 4 * b_n1 >> 2;
-  const int64_t n_8 = 4 * b_d1 >> 2;
-  if ((status = pto_mm_f32_f32_f32_mt(worker, n, n_4, n_2, a, n_6, 1, b, n_7, 1, t0, n_8, 1,
-      0)) != PTO_OK) return status;
-  const int64_t n_9 = pto_max(pto_min(n, c_n0), 0);
-  const int64_t n_10 = pto_max(pto_min(n_4, c_n1), 0);
+  const int64_t n_5 = pto_max(pto_min(n, c_n0), 0);
+  const int64_t n_6 = pto_max(pto_min(n_4, c_n1), 0);
+  const int64_t n_7 = n_5 == 0 || n_6 == 0 ? (int64_t)(uintptr_t)c + pto_min(4 * c_n1 * n_5 - 4 * c_n1, 0)
+      : (int64_t)(uintptr_t)c + pto_max(4 * c_n1 * n_5 - 4 * c_n1, 0) + 4 * n_6;
+  const int64_t n_8 = n == 0 || n_2 == 0 ? (int64_t)(uintptr_t)a + pto_min(4 * a_n1 * n - 4 * a_n1, 0)
+      : (int64_t)(uintptr_t)a + pto_max(4 * a_n1 * n - 4 * a_n1, 0) + 4 * n_2;
+  const int64_t n_9 = n_3 == 0 || n_4 == 0 ? (int64_t)(uintptr_t)b + pto_min(4 * b_n1 * n_3 - 4 * b_n1, 0)
+      : (int64_t)(uintptr_t)b + pto_max(4 * b_n1 * n_3 - 4 * b_n1, 0) + 4 * n_4;
+  const bool apart = n_5 != n || n_6 != n_4 || ((uint64_t)((int64_t)(uintptr_t)c + pto_min(4 * c_n1 * n_5 - 4 * c_n1,
+      0)) < (uint64_t)n_8 && (uint64_t)((int64_t)(uintptr_t)a + pto_min(4 * a_n1 * n - 4 * a_n1,
+      0)) < (uint64_t)n_7) || ((uint64_t)((int64_t)(uintptr_t)c + pto_min(4 * c_n1 * n_5 - 4 * c_n1,
+      0)) < (uint64_t)n_9 && (uint64_t)((int64_t)(uintptr_t)b + pto_min(4 * b_n1 * n_3 - 4 * b_n1,
+      0)) < (uint64_t)n_7);
   float *c_at;
   int64_t stride;
-  if (n_9 != n || n_10 != n_4) {
-    void *const block_2 = pto_scratch_push(worker, pto_max(4 * n * n_4, 64));
-    if (block_2 == NULL) return PTO_NO_MEMORY;
-    c_at = block_2;
-    stride = n_4;
+  if (apart) {
+    void *const block = pto_scratch_push(worker, pto_max(4 * a_d0 * b_d1, 64));
+    if (block == NULL) return PTO_NO_MEMORY;
+    c_at = block;
+    stride = b_d1;
   } else {
     c_at = c;
     stride = c_n1;
   }
-  for (int64_t i = 0; i < n; ++i) {
-    float *const t0_row = t0 + b_d1 * i;
-    float *const c_at_row = c_at + i * stride;
-    int64_t j = 0;
-    for (; j + 16 <= n_4; j += 16) {
-      const float32x4_t v = vld1q_f32(t0_row + j);
-      const float32x4_t v_2 = vld1q_f32(t0_row + j + 4);
-      const float32x4_t v_3 = vld1q_f32(t0_row + j + 8);
-      const float32x4_t v_4 = vld1q_f32(t0_row + j + 12);
-      vst1q_f32(c_at_row + j, v);
-      vst1q_f32(c_at_row + j + 4, v_2);
-      vst1q_f32(c_at_row + j + 8, v_3);
-      vst1q_f32(c_at_row + j + 12, v_4);
+  const int64_t n_10 = 4 * a_n1 >> 2;
+  const int64_t n_11 = 4 * b_n1 >> 2;
+  const int64_t n_12 = 4 * stride >> 2;
+  if ((status = pto_mm_f32_f32_f32_mt(worker, n, n_4, n_2, a, n_10, 1, b, n_11, 1, c_at, n_12, 1,
+      0)) != PTO_OK) return status;
+  if (apart) {
+    const int64_t n_13 = pto_max(pto_min(n, c_n0), 0);
+    const int64_t n_14 = pto_max(pto_min(n_4, c_n1), 0);
+    float *c_at_2;
+    int64_t stride_2;
+    if (n_13 != n || n_14 != n_4) {
+      void *const block_2 = pto_scratch_push(worker, pto_max(4 * n * n_4, 64));
+      if (block_2 == NULL) return PTO_NO_MEMORY;
+      c_at_2 = block_2;
+      stride_2 = n_4;
+    } else {
+      c_at_2 = c;
+      stride_2 = c_n1;
     }
-    for (; j < n_4; ++j) {
-      c_at_row[j] = t0_row[j];
+    for (int64_t i = 0; i < n; ++i) {
+      float *const c_at_row = c_at + b_d1 * i;
+      float *const c_at_2_row = c_at_2 + i * stride_2;
+      int64_t j = 0;
+      for (; j + 16 <= n_4; j += 16) {
+        const float32x4_t v = vld1q_f32(c_at_row + j);
+        const float32x4_t v_2 = vld1q_f32(c_at_row + j + 4);
+        const float32x4_t v_3 = vld1q_f32(c_at_row + j + 8);
+        const float32x4_t v_4 = vld1q_f32(c_at_row + j + 12);
+        vst1q_f32(c_at_2_row + j, v);
+        vst1q_f32(c_at_2_row + j + 4, v_2);
+        vst1q_f32(c_at_2_row + j + 8, v_3);
+        vst1q_f32(c_at_2_row + j + 12, v_4);
+      }
+      for (; j < n_4; ++j) {
+        c_at_2_row[j] = c_at_row[j];
+      }
     }
-  }
-  if (n_9 != n || n_10 != n_4) {
-    pto_copy(2, c, c_at, 4, (const int64_t[]){n_9, n_10, 4 * c_n1, 4, 4 * n_4, 4});
+    if (n_13 != n || n_14 != n_4) {
+      pto_copy(2, c, c_at_2, 4, (const int64_t[]){n_13, n_14, 4 * c_n1, 4, 4 * n_4, 4});
+      pto_scratch_pop(worker, c_at_2);
+    }
     pto_scratch_pop(worker, c_at);
   }
-  pto_scratch_pop(worker, block);
   return PTO_OK;
 }
