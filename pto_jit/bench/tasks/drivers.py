@@ -36,7 +36,7 @@ class Driver:
 
 DRIVERS = (
     Driver("taskflow", "Taskflow", "taskflow_stream.cpp", ("-std=c++20",),
-           "Taskflow's headers (libtaskflow-cpp-dev, or --taskflow DIR)", True),
+           "Taskflow's headers (installed, or --taskflow DIR)", True),
     Driver("tbb", "oneTBB flow graph", "tbb_stream.cpp", ("-std=c++17", "-ltbb"), "libtbb-dev", True),
     Driver("openmp", "OpenMP tasks, depend", "openmp_stream.cpp", ("-std=c++17", "-fopenmp"), "an OpenMP compiler",
            False, separate_build=False),

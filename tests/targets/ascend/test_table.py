@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from pathlib import Path
 from typing import Any
@@ -13,58 +12,20 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.errors import TargetError
+from tests.targets.bench_kernels import SPECS as COMMON
+from tests.targets.bench_kernels import T, kernel, names
 
 from .harness import kernels_of, written
 
-V, M, T = (pto.spec((None,) * n, pl.f32) for n in (1, 2, 3))
-ROWS, LINE, HEADS = pto.spec((None, 256), pl.f32), pto.spec((256,), pl.f32), pto.spec((None, None, 64), pl.f32)
-HALF, BRAIN = pto.spec((None, None), pl.f16), pto.spec((None, None), pl.bf16)
-INTEGERS = pto.spec((None,), pl.i32)
-SPECS: dict[str, tuple[Any, ...]] = {
-    "attention.attention": (HEADS,) * 4,
-    "attention.attention_causal": (HEADS,) * 4,
-    "attention.attention_turned": (HEADS,) * 4,
-    "attention.attention_causal_turned": (HEADS,) * 4,
-    "elementwise.add16": (V,) * 3,
-    "elementwise.vector_add": (V,) * 3,
-    "elementwise.gelu_tanh": (M,) * 2,
-    "elementwise.gelu_erf": (M,) * 2,
-    "elementwise.silu_mul": (M,) * 3,
-    "elementwise.bias_relu": (M, V, M),
-    "grids.stencil5": (M,) * 2,
+ROWS, LINE = pto.spec((None, 256), pl.f32), pto.spec((256,), pl.f32)
+HALF = pto.spec((None, None), pl.f16)
+SPECS: dict[str, tuple[Any, ...]] = COMMON | {
     "grids.conv3x3": (T, pto.spec((3, 3, None, None), pl.f32), T),
-    "grids.mandelbrot": (V, V, pto.spec((None, None), pl.i32)),
-    "loops.affine": (V,) * 2,
-    "loops.affine_chunked": (V,) * 2,
-    "loops.uneven_nest": (M,) * 2,
-    "loops.uneven_nest_rows": (M,) * 2,
-    "loops.small_rows": (M,) * 2,
-    "loops.small_rows_sequential": (M,) * 2,
-    "loops.column_first": (M,) * 2,
-    "loops.column_first_kept": (M,) * 2,
-    "matrix.matmul": (M,) * 3,
-    "matrix.matmul_bf16": (BRAIN,) * 3,
-    "matrix.matmul_bias_gelu": (M, M, V, M),
-    "matrix.matmul_tiled": (M,) * 3,
-    "matrix.matmul_bf16_tiled": (BRAIN,) * 3,
-    "matrix.matmul_bias_gelu_tiled": (M, M, V, M),
-    "matrix.swiglu": (M,) * 5,
-    "reductions.column_softmax": (M,) * 2,
-    "reductions.vector_sum": (V,) * 2,
     "rows.softmax": (HALF,) * 2,
     "rows.rms_norm": (ROWS, LINE, ROWS),
-    "rows.layer_norm": (M, V, V, M),
-    "rows.cross_entropy": (M, INTEGERS, V),
 }
 REFUSED_FOR_SEVERAL_REASONS = ("reductions.column_softmax",)
 """Of which the passes that all devices share may name another one first."""
-MODULES = sorted({name.split(".")[0] for name in SPECS})
-"""Of the benchmarks' kernels, but for `nests`, whose functions are of nested lists."""
-
-
-def kernel(name: str) -> Any:
-    module, function = name.split(".")
-    return getattr(importlib.import_module(f"pto_jit.bench.kernels.{module}"), function)
 
 
 def outcome(name: str) -> str:
@@ -87,12 +48,7 @@ def rows() -> dict[str, str]:
 
 
 def test_every_kernel_of_the_benchmarks_has_a_row() -> None:
-    found = set()
-    for module in MODULES:
-        for name, value in vars(importlib.import_module(f"pto_jit.bench.kernels.{module}")).items():
-            if hasattr(value, "__pto_jit__") and hasattr(value, "compile"):
-                found.add(f"{module}.{name}")
-    assert found == set(SPECS), "give a new kernel its argument kinds here, and a row in docs/ascend.md"
+    assert names() == set(SPECS), "give a new kernel its argument kinds here, and a row in docs/ascend.md"
     assert set(rows()) == set(SPECS)
 
 
