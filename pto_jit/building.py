@@ -78,7 +78,7 @@ def found_or_made(
     with collector_paused():
         stages, program, small_below = make(store)
     structure = encode(stages.results)
-    if store is not None and digest is not None and structure is not None:
+    if store is not None and digest is not None and structure is not None and not stages.speaks:
         store.store(digest, [structure, small_below, program.metadata()], program.object_bytes)
     return Built(program, stages.results, small_below, "compiled", time.perf_counter() - start, stages)
 

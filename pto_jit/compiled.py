@@ -88,7 +88,7 @@ class Compiled:
 
     def _lowered(self) -> Stages:
         if self._stages is None:  # the code came from the disk cache: make the stages again
-            self._stages = lower(self._kernel.function, self._kernel.params, self._kernel.options)
+            self._stages = lower(self._kernel.function, self._kernel.params, self._kernel.options, quiet=True)
         return self._stages
 
     @property

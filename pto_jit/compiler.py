@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ class Stages:
     decisions: list[Decision] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
     results: Any = None
+    speaks: bool = False  # it prints, stops or warns while it is compiled
     tasks: frozenset[str] | None = None  # the named in-core functions, when calls become tasks
     dumped: tuple[Path, list[str]] | None = None  # where `config.dump_dir` has them, and under which names
 
@@ -91,21 +93,32 @@ def compile_stages(
 
 
 def lower(
-    fn: Callable[..., Any], params: Sequence[Param], options: Options, watch: Watch | None = None
+    fn: Callable[..., Any],
+    params: Sequence[Param],
+    options: Options,
+    watch: Watch | None = None,
+    *,
+    quiet: bool = False,
 ) -> Stages:
-    """Source to loop IR, ready for a target; `watch` is told of every statement that the front end executes."""
+    """Source to loop IR, ready for a target; `watch` is told of every statement that the front end executes.
+
+    `quiet`: without what it prints and its warnings, for a program that was compiled before.
+    """
     stages = Stages()
     start = time.perf_counter()
     try:
-        program = compile_program(fn, params, options=options, watch=watch)
+        program = compile_program(fn, params, options=options, watch=watch, quiet=quiet)
         module, stages.results = program.module, program.results
         stages.decisions += program.decisions
+        stages.speaks = program.speaks
         _record(stages, "source", module, start)
         run_passes(stages, PIPELINE, options)
     except CompilationError as error:
         from pto_jit.tracebacks import point_at
 
         raise point_at(error, error.loc) from error.__cause__
+    for text, loc in () if quiet else program.warnings:
+        warnings.warn_explicit(text, UserWarning, loc.filename, loc.lineno, registry=_warned)
     return stages
 
 
@@ -188,3 +201,4 @@ def _dump(stages: Stages, name: str, text: str) -> None:
 
 
 _dumps: dict[str, int] = {}
+_warned: dict[Any, Any] = {}  # of Python's warnings: by its default filter each is shown once for a line

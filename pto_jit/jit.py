@@ -283,7 +283,7 @@ class JitFunction(Dispatcher, Generic[P, R]):
                 'help: record the tasks of a function with `target="cpu"`'
             )
         recorder = recorder_of(kernel.built, kernel.name, kernel.options,
-                               lambda: lower(kernel.function, kernel.params, kernel.options))  # fmt: skip
+                               lambda: lower(kernel.function, kernel.params, kernel.options, quiet=True))  # fmt: skip
         return record(recorder, call.slots, tuple(values), call.elements, call.owners)
 
     def interpret(self, *args: Any, **kwargs: Any) -> Any:

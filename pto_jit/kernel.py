@@ -74,7 +74,7 @@ class Kernel:
         """Where the failure sites are in the source as it is now."""
         from pto_jit.compiler import lower, places_of_failure
 
-        return places_of_failure(lower(self.function, self.params, self.options), self.options)
+        return places_of_failure(lower(self.function, self.params, self.options, quiet=True), self.options)
 
     def launch(self, call: Arguments, values: tuple[Any, ...]) -> Any:
         __tracebackhide__ = True

@@ -32,11 +32,14 @@ class Program:
 
     `results` is the structure of the returned value: containers and compile-time values with a `Leaf` for each operand
     of the entry's `Return`, and a `Leaf` alone for a single value.  `decisions`: what the front end decided.
+    `warnings`: texts and places, still to be issued.  `speaks`: whether compiling it is to be seen.
     """
 
     module: Module
     results: Any
     decisions: tuple[Any, ...] = ()
+    warnings: tuple[tuple[str, Loc], ...] = ()
+    speaks: bool = False
 
 
 def compile_function(fn: Any, params: Sequence[Param], *, options: Any = None) -> Module:
@@ -51,9 +54,12 @@ def compile_function(fn: Any, params: Sequence[Param], *, options: Any = None) -
 
 
 def compile_program(
-    fn: Any, params: Sequence[Param], *, options: Any = None, watch: Watch | None = None
+    fn: Any, params: Sequence[Param], *, options: Any = None, watch: Watch | None = None, quiet: bool = False
 ) -> Program:
-    """`compile_function`, with the structure of what the function returns; `watch` is told of every statement."""
+    """`compile_function`, with the structure of what the function returns; `watch` is told of every statement.
+
+    `quiet`: nothing is printed and the compiler does not stop, since the program was compiled before.
+    """
     if isinstance(fn, MethodType):
         function = fn.__func__
     else:
@@ -63,7 +69,7 @@ def compile_program(
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 12_000))
     try:
-        return _Compilation(function, options or Options(), watch).run(params)
+        return _Compilation(function, options or Options(), watch, quiet).run(params)
     except RecursionError as error:
         raise CompilationError(
             f"`{function.__name__}` is nested too deeply to be compiled",
@@ -76,9 +82,10 @@ def compile_program(
 
 
 class _Compilation:
-    def __init__(self, fn: FunctionType, options: Any, watch: Watch | None) -> None:
+    def __init__(self, fn: FunctionType, options: Any, watch: Watch | None, quiet: bool) -> None:
         self.fn = fn
         self.g = Generator(options, watch)
+        self.g.quiet = quiet
         self.params: list[Var] = []
         self.symbols: dict[str, Operand] = {}
 
@@ -120,7 +127,8 @@ class _Compilation:
             raise InternalError(f"{type(error).__name__} while compiling {g.e.loc}: {error}") from error
         returned = g.calls.returned
         func = Func(name, "orchestration", tuple(self.params), returned.types or (), _used_dims(body), loc)
-        return Program(Module(name, (func,), name), returned.structure, tuple(g.decisions))
+        module = Module(name, (func,), name)
+        return Program(module, returned.structure, tuple(g.decisions), tuple(g.warnings), g.speaks)
 
     def _body(self, node: Any) -> None:
         g = self.g

@@ -60,6 +60,9 @@ class Generator:
         self.inline_limit: int = getattr(options, "inline_limit", 100)
         self.e = Emitter(self._place)
         self.decisions: list[Any] = []  # `Decision`s of the front end: schedules of parallel functions
+        self.warnings: list[tuple[str, Loc]] = []  # to be issued when the program is made
+        self.speaks = False  # compiling it is to be seen: it prints, stops or warns of what is to be mended
+        self.quiet = False  # the program was compiled before: nothing is printed again
         self.tasks = False  # the body is divided into scopes that are to be tasks
         self.node: ast.AST | None = None
         self.wanted: dict[ast.AST, str] = {}  # expressions whose values are assigned to a name at once

@@ -112,10 +112,7 @@ def comprehension(g: Generator, stmt: ast.stmt, following: Sequence[ast.stmt]) -
         function, values = _function(g, run)
     if function is not None:
         g.node = stmt
-        for text in function.warnings:
-            from pto_jit.comprehensions.version import warn
-
-            warn(f"{g.frame.name}: {text}")
+        g.warnings += [(f"{g.frame.name}: {text}", g.e.loc) for text in function.warnings]
         g.calls.call(function.function, tuple(values[n] for n in function.arguments), {})
     for node in run:
         lets = [(name, Let(e, {n: g.lookup(at) for n, at in _names(e).items()})) for name, e in named(node)]

@@ -100,7 +100,11 @@ class Statements:
 
     def expression(self, node: ast.Expr) -> Status:
         if not isinstance(node.value, ast.Constant):
-            self.g.expressions.visit(node.value)
+            value = self.g.expressions.visit(node.value)
+            if value is not None and self.g.find_runtime(value) is not None:
+                from pto_jit.codegen.unused import check_unused  # for what drops a value
+
+                check_unused(self.g, node.value)
         return None
 
     def assign(self, node: ast.Assign) -> Status:

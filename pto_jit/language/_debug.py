@@ -35,8 +35,8 @@ def assert_(cond: Operand, msg: str = "") -> None:
 
 
 @builtin
-def static_print(*values: Any) -> None:
-    """Print while the kernel is compiled, once per specialisation.
+def static_print(*values: Any, sep: str = " ", end: str = "\n") -> None:
+    """Print while the kernel is compiled, once per specialisation, in every process: such kernels are not kept on disk.
 
     Compile-time values print as `str`; run-time ones as `<run-time i64>`, `<f32 tile [4, 64]>`, `<f32 tensor [?, ?]>`
     (an extent that is known only at run time is `?`).  Outside a kernel everything prints as `str`.
@@ -45,7 +45,7 @@ def static_print(*values: Any) -> None:
     >>> pl.static_print("block", 64)
     block 64
     """
-    builtins.print(*values)
+    builtins.print(*values, sep=sep, end=end)
 
 
 @builtin
