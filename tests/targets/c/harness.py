@@ -22,8 +22,7 @@ from pto_jit.targets.c.program import CSource, translation_unit
 needs_compiler = pytest.mark.skipif(
     not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="needs a C compiler: gcc or clang"
 )
-WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wno-unused-but-set-variable", "-Wno-unused-variable",
-            "-Wno-unused-parameter", "-Wno-type-limits")  # fmt: skip
+WARNINGS = ("-Wall", "-Wextra", "-Werror")
 
 
 def compile_named(

@@ -23,6 +23,10 @@
 #endif
 #define PTO_INLINE PTO_UNUSED static inline
 
+#if defined(__GNUC__)
+#pragma GCC diagnostic ignored "-Wunused-parameter"  // functions of a kind take the same things, needed or not
+#endif
+
 #if defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__)
 #pragma GCC target("prefer-vector-width=512")  // in loops, too
 #endif
