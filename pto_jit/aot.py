@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pto_jit.cache import DiskCache, disk_cache
 from pto_jit.compiler import Stages
 from pto_jit.config import config
 from pto_jit.options import Options
@@ -27,10 +28,17 @@ def cpu_library(
     objects = compile_objects(module, debug=options.debug or config.debug, fastmath=options.fastmath, tasks=tasks)
     name, entry = Identifiers(RESERVED).fresh(module.name), module.func(module.entry)
     header = launch_header(name, objects.entry, entry.params, entry.results, written, objects.sites)
-    return write_library(directory, name, objects.files, header, kind, tools)
+    return write_library(directory, name, objects.files, header, kind, tools, _store(options))
 
 
-def source_library(source: CSource, directory: str | Path, kind: Kind) -> list[Path]:
+def source_library(source: CSource, options: Options, directory: str | Path, kind: Kind) -> list[Path]:
     """The library of a program written in C."""
     tools = Tools.of(source.dialect)
-    return write_library(directory, source.stem, source_objects(source, tools), launcher_of(source), kind, tools)
+    header = launcher_of(source)
+    return write_library(
+        directory, source.stem, source_objects(source, tools), header, kind, tools, _store(options)
+    )
+
+
+def _store(options: Options) -> DiskCache | None:
+    return disk_cache() if options.cache else None

@@ -92,7 +92,7 @@ class SourceKernel:
     def library(self, directory: str | Path, kind: Literal["static", "shared"]) -> list[Path]:
         from pto_jit.aot import source_library
 
-        return source_library(self.built.source, directory, kind)
+        return source_library(self.built.source, self.options, directory, kind)
 
 
 class SourceCompiled(Compiled):

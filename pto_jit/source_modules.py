@@ -56,7 +56,7 @@ class SourceFunction(CompiledFunction):
             )
         from pto_jit.aot import source_library
 
-        return source_library(self._own().source, directory, kind)
+        return source_library(self._own().source, self._options, directory, kind)
 
     def task_graph(self, *args: Any, **kwargs: Any) -> TaskGraph:
         raise TargetError(

@@ -7,10 +7,11 @@ compiled from its sources, so a C compiler is needed.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
-from functools import cache
+from itertools import accumulate
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pto_jit.errors import ArgumentError
 from pto_jit.slotted import frozen
@@ -50,15 +51,16 @@ def source_objects(source: CSource, tools: Tools) -> dict[str, bytes]:
 
 
 def write_library(
-    directory: str | Path, name: str, objects: Mapping[str, bytes], header: str, kind: Kind, tools: Tools
+    directory: str | Path, name: str, objects: Mapping[str, bytes], header: str, kind: Kind, tools: Tools, store: Any
 ) -> list[Path]:
     """Write `lib<name>.a` or `lib<name>.so`, `<name>.h` and `pto_runtime.h`; their paths.
 
-    objects: the program, file name -> object code.  Raises ToolchainError when a tool fails.
+    objects: the program, file name -> object code; store: as for `runtime_objects`.  Raises ToolchainError when a
+    tool fails.
     """
     if kind not in ("static", "shared"):
         raise ArgumentError(f'PTO-A060: there is no library of kind {kind!r}\nhelp: "static" or "shared"')
-    files = {**objects, **{f"runtime_{n}": code for n, code in runtime_objects(tools).items()}}
+    files = {**objects, **{f"runtime_{n}": code for n, code in runtime_objects(tools, store).items()}}
     if kind == "static":
         result = f"lib{name}.a"
         command = [tools.archiver, "rcs", result, *files]
@@ -76,9 +78,22 @@ def write_library(
     return paths
 
 
-@cache
-def runtime_objects(tools: Tools) -> dict[str, bytes]:
-    """The run-time library as object code."""
+def runtime_objects(tools: Tools, store: Any) -> dict[str, bytes]:
+    """The run-time library as object code, file name -> bytes.
+
+    store: keeps it on disk, where the compiler takes seconds (an object with `load(key)` and `store(key, metadata,
+    code)`); None compiles it.
+    """
     sources = {p.name: p.read_bytes() for p in sorted(RUNTIME.glob("*.[ch]"))}
-    units = [n for n in sources if n.endswith(".c")]
-    return toolchain.run([[tools.compiler, *_RUNTIME_FLAGS, "-c", *units]], sources, ["*.o"])
+    command = [tools.compiler, *_RUNTIME_FLAGS, "-c", *(n for n in sources if n.endswith(".c"))]
+    inputs = (command, sorted(sources.items()), toolchain.identity(tools.compiler))
+    key = hashlib.sha256(repr(inputs).encode()).hexdigest()
+    found = None if store is None else store.load(key)
+    if found is not None:
+        sizes, code = found
+        ends = list(accumulate(sizes.values()))
+        return {name: code[end - size : end] for (name, size), end in zip(sizes.items(), ends, strict=True)}
+    objects = toolchain.run([command], sources, ["*.o"])
+    if store is not None:
+        store.store(key, {name: len(code) for name, code in objects.items()}, b"".join(objects.values()))
+    return objects

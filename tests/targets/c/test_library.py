@@ -11,6 +11,7 @@ import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
+from pto_jit.cache import DiskCache
 from pto_jit.targets.c import library
 
 from .harness import needs_compiler
@@ -140,3 +141,24 @@ int main(void) {
 """)
     subprocess.run(["cc", "main.c", "-o", "main", "-L.", "-lof_halves", "-lm", "-pthread"], cwd=tmp_path, check=True)
     assert subprocess.run(["./main"], cwd=tmp_path, check=False).returncode == 0
+
+
+@needs_compiler
+def test_the_run_time_library_is_compiled_once_for_its_sources_and_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources, runs = tmp_path / "sources", []
+    sources.mkdir()
+    (sources / "one.c").write_text('#include "both.h"\nint one(void) { return BOTH; }\n')
+    (sources / "two.c").write_text('#include "both.h"\nint two(void) { return 2 * BOTH; }\n')
+    (sources / "both.h").write_text("#define BOTH 3\n")
+    run = library.toolchain.run
+    monkeypatch.setattr(library, "RUNTIME", sources)
+    monkeypatch.setattr(library.toolchain, "run", lambda *args: runs.append(args) or run(*args))
+    tools, store = library.Tools.of(None), DiskCache(tmp_path / "cache")
+    made = library.runtime_objects(tools, store)
+    assert sorted(made) == ["one.o", "two.o"] and all(made.values()) and len(runs) == 1
+    assert library.runtime_objects(tools, store) == made and len(runs) == 1
+    assert library.runtime_objects(tools, None) == made and len(runs) == 2
+    (sources / "both.h").write_text("#define BOTH 4\n")
+    assert library.runtime_objects(tools, store) != made and len(runs) == 3
