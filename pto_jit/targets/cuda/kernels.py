@@ -17,6 +17,7 @@ from pto_jit.targets.cuda.facts import Facts, gather
 from pto_jit.targets.cuda.function import FunctionWriter
 from pto_jit.targets.cuda.nests import chain_of, touches_tiles
 from pto_jit.targets.cuda.roles import in_shared_alone
+from pto_jit.targets.cuda.thin import is_thin, streamed_loads, without_thin_products
 from pto_jit.targets.cuda.values import Site
 from pto_jit.targets.source.scalars import memory_type, register_type
 from pto_jit.targets.source.text import SourceText
@@ -38,14 +39,16 @@ class Overlap:
 
 _UNITS: dict[str, Callable[[int, int], int]] = {"m": lambda wm, wn: 16 * wm, "n": lambda wm, wn: 8 * wn,
                                                  "k": lambda wm, wn: 16, "": lambda wm, wn: 16}  # fmt: skip
+_ONE_ROW = "1"  # the role of the row axis of a tile that has one row
+
 
 
 @frozen
 class SharedTile:
     """A tile in shared memory, of elements of a C type with a size; its extents are numbers or macros.
 
-    role: what rows and columns are to a product (m, n or k; "" to none), which says how they are padded; copies: a
-    number or macro.
+    role: what rows and columns are to a product (m, n or k; "" to none), which says how they are padded, "1" for the
+    only row; copies: a number or macro.
     """
 
     name: str
@@ -60,6 +63,8 @@ class SharedTile:
         """Its size in a version with these macros."""
 
         def padded(text: str, role: str) -> int:
+            if role == _ONE_ROW:
+                return 1
             unit = _UNITS[role](defines.get("WM", 1), defines.get("WN", 1))
             extent = -(-defines.get(text, 0 if not text.isdigit() else int(text)) // unit) * unit
             return -(-extent // 16) * 16
@@ -83,7 +88,8 @@ class Kernel:
     fragments; fastmath: contraction is allowed;
     tensor_cores: products run on them;
     stages, shared: how many copies of tiles in shared memory there are, and what they are; store: where its machine
-    code is kept, an object with `load(key)` and `store(key, metadata, code)`.
+    code is kept, an object with `load(key)` and `store(key, metadata, code)`; streams: rows are multiplied by matrices
+    in memory.
     """
 
     name: str
@@ -104,6 +110,7 @@ class Kernel:
     stages: int = STAGES
     shared: tuple[SharedTile, ...] = ()
     store: Any = None
+    streams: bool = False
 
     def first_iteration(self, known: Container[str]) -> Iterator[Op | For]:
         """What the host does to learn how often the loops of the chain run: scalar operations, and each loop.
@@ -137,6 +144,8 @@ def write_kernel(
 
     dims: the numbers that are extents of tensors; fitting: the program's tiles that fit any valid extent.
     """
+    streamed = streamed_loads(func)
+    func = without_thin_products(func, streamed)
     facts = gather(func, dims, fitting)
     chain = chain_of(func.body)
     tiled = any(touches_tiles(s) for s in func.body)
@@ -147,9 +156,10 @@ def write_kernel(
         writer.folds = folds
         writer.block(func.body)
         return _kernel(func, file, writer, "folds" if folds else "elements", {}, (), 1, facts, fastmath)
-    products = any(isinstance(s, Op) and s.op == "dot" for s in statements(func.body))
-    shapes = () if products else tile_shapes(func.body)
-    teamed = not products and bool(chain) and all(_one_row(s) for s in shapes)
+    products = any(isinstance(s, Op) and s.op == "dot" and not is_thin(s) for s in statements(func.body))
+    shapes = () if products else tile_shapes(func.body, streamed)
+    together = bool(streamed) or any(isinstance(s, Op) and moves_elements(s) for s in statements(func.body))
+    teamed = not products and not together and bool(chain) and all(_one_row(s) for s in shapes)
     from pto_jit.targets.cuda.products import ProductWriter  # which has a `SharedTile` for what it stages
 
     tile_writer = ProductWriter(func, facts, chain, teamed=teamed, elements=False, first_site=first_site,
@@ -159,8 +169,8 @@ def write_kernel(
     kind = "fragments" if products else "rows"
     run = 2 if products else _run(func.body)
     if products:  # what stays in shared memory takes no registers
-        shapes = tile_shapes(func.body, in_shared_alone(func.body, tile_writer.roles))
-    return _kernel(func, file, tile_writer, kind, tile_writer.capacities, shapes, run, facts, fastmath)
+        shapes = tile_shapes(func.body, in_shared_alone(func.body, tile_writer.roles) | streamed)
+    return _kernel(func, file, tile_writer, kind, tile_writer.capacities, shapes, run, facts, fastmath, bool(streamed))
 
 
 def _folds(body: Block) -> dict[int, tuple[Fold, ...]]:
@@ -172,13 +182,16 @@ def _folds(body: Block) -> dict[int, tuple[Fold, ...]]:
 
 def _kernel(
     func: Func, file: str, writer: FunctionWriter, kind: str, capacities: dict[str, Operand],
-    shapes: tuple[tuple[Operand, ...], ...], run: int, facts: Facts, fastmath: bool,
+    shapes: tuple[tuple[Operand, ...], ...], run: int, facts: Facts, fastmath: bool, streams: bool = False,
 ) -> Kernel:  # fmt: skip
     text = SourceText()
     text.line("// SPDX-License-Identifier: MIT")
     text.line(f"// Kernel `{func.name}` of {file}, written by pto_jit for CUDA.")
-    text.line(f'#include "{"pto_products.cuh" if kind == "fragments" else "pto_cuda.cuh"}"')
+    text.line(f'#include "{"pto_products.cuh" if kind == "fragments" or streams else "pto_cuda.cuh"}"')
     text.line()
+    body = [*writer.prologue(), *str(writer.text).splitlines()]
+    used = set(re.findall(r"\w+", "\n".join(body)))
+    capacities = {macro: extent for macro, extent in capacities.items() if macro in used}
     _macros(text, kind, writer.teamed, run, tuple(capacities), writer.whole_rows)
     if writer.recipes.texts:
         text.line("namespace pto {")
@@ -194,12 +207,12 @@ def _kernel(
     with text.block(f'extern "C" __global__ void{bound} {func.name}({params})'):
         if not writer.sites:
             text.line("(void)failure;")
-        for line in without_unused([*writer.prologue(), *str(writer.text).splitlines()]):
+        for line in without_unused(body):
             text.line(line)
     return Kernel(func.name, func, str(text), kind, writer.teamed, writer.chain, tuple(capacities.items()), shapes, run,
                   tuple(writer.sites), writer.first_site, tuple(_overlaps(func, facts)), fastmath,
                   writer.whole_rows, writer.tensor_cores, STAGES,
-                  tuple(writer.shared))  # fmt: skip
+                  tuple(writer.shared), streams=streams)  # fmt: skip
 
 
 def _macros(text: SourceText, kind: str, teamed: bool, run: int, capacities: tuple[str, ...], whole_rows: bool) -> None:
@@ -244,6 +257,11 @@ def tile_shapes(body: Block, without: Container[str] = ()) -> tuple[tuple[Operan
     return tuple(out)
 
 
+def moves_elements(op: Op) -> bool:
+    """Whether an operation moves elements of a tile between threads, through memory that the block shares."""
+    return op.op in ("transpose", "concat", "tile_slice")
+
+
 def _one_row(shape: tuple[Operand, ...]) -> bool:
     return len(shape) == 1 or getattr(shape[0], "value", None) == 1
 
@@ -258,6 +276,7 @@ def _run(body: Block) -> int:
 def _overlaps(func: Func, facts: Facts) -> list[Overlap]:
     """Which parameters must not share memory: what an iteration reads late another thread may have written."""
     reads: dict[str, set[object]] = {}
+    streamed = streamed_loads(func)
     written: dict[str, set[object]] = {}
 
     def element(indices: tuple[Operand, ...]) -> object:
@@ -271,6 +290,8 @@ def _overlaps(func: Func, facts: Facts) -> list[Overlap]:
         if s.op in ("load", "getelem") and isinstance(s.args[0], Var):
             rank = s.args[0].type.rank  # type: ignore[union-attr]
             place = (s.op, s.args[1 : 1 + rank], s.results[0].type) if s.op == "load" else element(s.args[1:])
+            if s.op == "load" and s.results[0].name in streamed:
+                place = "elements"  # read later than it is loaded
             reads.setdefault(facts.roots[s.args[0].name], set()).add(place)
         elif s.op in ("store", "setelem") and isinstance(s.args[1], Var):
             value = s.args[0]

@@ -17,12 +17,11 @@ from pto_jit.ir.walk import statements
 from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import SharedTile
-from pto_jit.targets.cuda.reductions import ReductionWriter
 from pto_jit.targets.cuda.roles import Role, place_of_load, read_in_inner_blocks, roles_of, wants_whole_rows
 from pto_jit.targets.cuda.values import Axis, Tile
-from pto_jit.targets.source.scalars import memory_type, register_type
+from pto_jit.targets.cuda.vectors import VectorWriter
+from pto_jit.targets.source.scalars import memory_type
 
-CONTRACTED = "a product contracts {0} valid columns with {1} valid rows"
 _PADDING = {"m": "Spread::padded_rows", "n": "Spread::padded_columns", "k": "Spread::padded_depth", "": "pto::padded"}
 
 
@@ -41,7 +40,7 @@ class Staged:
     turned: bool = False
 
 
-class ProductWriter(ReductionWriter):
+class ProductWriter(VectorWriter):
     """Writes kernels with products; `staged` has what is in shared memory."""
 
     staged: dict[str, Staged]
@@ -91,7 +90,8 @@ class ProductWriter(ReductionWriter):
         before = "memory"
         for tile in self.shared:
             rows, columns = (
-                f"{_PADDING[r]}({c})" for r, c in zip(tile.role, (tile.rows, tile.columns), strict=True)
+                f"{_PADDING[r]}({c})" if r in _PADDING else r
+                for r, c in zip(tile.role, (tile.rows, tile.columns), strict=True)
             )
             lines.append(f"constexpr int {tile.name}_rows = {rows};")
             lines.append(f"constexpr int {tile.name}_columns = {columns};")
@@ -109,7 +109,7 @@ class ProductWriter(ReductionWriter):
         name = op.results[0].name
         role = self.roles.get(name)
         if role is None:
-            return False
+            return super().staged_load(op)
         tile, at, strides = self.region(op)
         dtype = tile.dtype
         if name in self.pipelined:
@@ -171,35 +171,10 @@ class ProductWriter(ReductionWriter):
         source = op.args[0]
         assert isinstance(source, Var)
         known = self.staged.get(source.name)
-        if op.attr("axes") != (1, 0):
-            raise unsupported("`transpose` of a tile whose rank is not 2", op.loc,
-                              "transpose the tensor (`x.T`) and load from that")  # fmt: skip
-        if known is None:
-            self._exchange(op, self.materialised(self.tile(source)))
+        if known is None or op.attr("axes") != (1, 0):
+            super()._transpose(op)
         else:
             self.staged[op.results[0].name] = replace(known, turned=not known.turned)
-
-    def _exchange(self, op: Op, tile: Tile) -> None:
-        """The transpose of a tile in registers, through shared memory."""
-        result = op.results[0]
-        axes = tile.rows.capacity, tile.columns.capacity
-        key = (register_type(tile.dtype), ("", ""), *axes, "1")
-        memory = self.shared_names.get(key)
-        if memory is None:
-            memory = self.shared_names[key] = self.names.fresh("exchanged")
-            size = 4 if tile.dtype.bits == 16 and tile.dtype.kind == "f" else tile.dtype.bytes
-            self.shared.append(SharedTile(memory, register_type(tile.dtype), size, ("", ""), *axes, "1"))
-        turned = replace(tile, rows=tile.columns, columns=tile.rows, array=None, standing=False)
-        target = self.new_array(result, turned)
-        self.text.line("Spread::synchronise();")
-        self.text.line(
-            f"pto::transpose_tile<{self._access(tile)}, {axes[0]}, {axes[1]}>({target.array}, {memory}, {tile.array});"
-        )
-        if target is self.tiles.get(result.name):
-            self.set_valid(target, turned)
-        else:
-            self.tiles[result.name] = target
-            self.made(result)
 
     # -- loops ----------------------------------------------------------------------------------------------------
 
@@ -292,22 +267,12 @@ class ProductWriter(ReductionWriter):
         assert isinstance(result.type, TileType) and isinstance(a, Var) and isinstance(b, Var)
         if result.type.rank != 2:
             raise unsupported("a batched product", op.loc, "loop over the leading axis with parallel=True")
+        if b.name in self.rows_streamed:
+            self.multiply_row(op)
+            return
         left, right = self._operand(a), self._operand(b)
         (rows, depth), (inner, columns) = _meaning(left), _meaning(right)
-        if any(axis.unit for axis in (rows, depth, inner, columns)):
-            raise unsupported("a product of tiles with an axis of extent 1", op.loc,
-                              "multiply, and add up with pl.sum")  # fmt: skip
-        if depth.declared != inner.declared and not (depth.declared.isdigit() and inner.declared.isdigit()):
-            self.check(
-                f"{depth.declared} == {inner.declared}",
-                "LaunchError",
-                CONTRACTED,
-                op.loc,
-                depth.declared,
-                inner.declared,
-            )
-        if depth.valid != inner.valid and not (depth.fits or inner.fits):
-            self.check(f"{depth.valid} == {inner.valid}", "LaunchError", CONTRACTED, op.loc, depth.valid, inner.valid)
+        self._check_contraction(op, depth, inner)
         target = self._accumulator(op, rows, columns)
         operand = a.type.dtype  # type: ignore[union-attr]
         tensor_cores = operand.kind == "f" and operand.bits == 16 and b.type.dtype == operand  # type: ignore[union-attr]
@@ -349,35 +314,6 @@ class ProductWriter(ReductionWriter):
         self.read.clear()
         self.written.clear()
         return Staged(tile.dtype, memory, tile.rows, tile.columns, memory)
-
-    def _accumulator(self, op: Op, rows: Axis, columns: Axis) -> str:
-        """The array that the product is added to: that of the accumulator, a copy of it, or zeros."""
-        result = op.results[0]
-        dtype = result.type.dtype  # type: ignore[union-attr]
-        start: Tile | None = None
-        if len(op.args) > 2:
-            start = self.tile(op.args[2])
-            for mine, other in ((rows, start.rows), (columns, start.columns)):
-                if mine.valid != other.valid and not (other.fits and other.full):
-                    condition = f"{mine.valid} == {other.valid}"
-                    if other.fits:
-                        condition += f" || {other.valid} == {other.declared}"
-                    self.check(condition, "LaunchError",
-                               "an accumulator with {0} valid elements along an axis meets a product with {1}", op.loc,
-                               other.valid, mine.valid)  # fmt: skip
-        zero = f"{register_type(dtype)}(0)"
-        out = Tile(dtype, 2, rows, columns, start.element if start is not None else lambda i, j: zero)
-        if result.name in self.declared:
-            known = self.tiles[result.name]
-            assert known.array is not None
-            if start is None or start.array != known.array:
-                self.assign(known.array, out)
-            self.set_valid(known, out)
-            return known.array
-        made = self.materialised(replace(out, array=None), self.name(result.name))
-        self.tiles[result.name] = made
-        assert made.array is not None
-        return made.array
 
 
 def _meaning(operand: Tile | Staged) -> tuple[Axis, Axis]:

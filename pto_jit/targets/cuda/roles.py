@@ -10,6 +10,7 @@ from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import blocks, statements, uses
 from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
 from pto_jit.targets.cuda.nests import touches_tiles
+from pto_jit.targets.cuda.thin import is_thin
 
 Role = tuple[str, str]
 """What the rows and the columns of a stored tile are to a product: m and n, its result's, or k, contracted."""
@@ -46,7 +47,7 @@ def _role(name: str, readers: dict[str, list[Op | None]], mutable: Container[str
             if role is None:
                 return None
             roles.add(role)
-        elif reader.op == "dot":
+        elif reader.op == "dot" and not is_thin(reader):
             for k, arg in enumerate(reader.args):
                 if isinstance(arg, Var) and arg.name == name:
                     if k > 1:
@@ -75,7 +76,7 @@ def wants_whole_rows(body: Block, roles: Mapping[str, Role]) -> bool:
             shape = s.args[0].type.shape
             if any(a == len(shape) - 1 and shape[a] != 1 for a in reduced_axes(s)):
                 return True
-        if s.op == "dot" and isinstance(s.args[0], Var) and s.args[0].name not in roles:
+        if s.op == "dot" and not is_thin(s) and isinstance(s.args[0], Var) and s.args[0].name not in roles:
             made = next((o for o in statements(body) if isinstance(o, Op) and s.args[0] in o.results), None)
             if made is None or made.op != "transpose":
                 return True
@@ -93,7 +94,7 @@ def read_in_inner_blocks(body: Block, roles: Mapping[str, Role], mutable: Contai
             if isinstance(s, Op):
                 made_in.update((r.name, id(block)) for r in s.results)
                 for k, a in enumerate(s.args):
-                    if s.op != "dot" or not isinstance(a, Var) or k > 1:
+                    if s.op != "dot" or is_thin(s) or not isinstance(a, Var) or k > 1:
                         continue
                     on_tensor_cores = a.type.dtype.kind == "f" and a.type.dtype.bits == 16  # type: ignore[union-attr]
                     if k == 0 and on_tensor_cores and whole_rows:

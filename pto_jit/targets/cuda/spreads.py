@@ -20,6 +20,7 @@ LARGEST = 227 * 1024
 """Bytes of shared memory that a block has at most on any device: those of compute capability 9.0."""
 _RESERVED = 1024  # bytes of shared memory that each block takes for the system
 _MANY = 512  # iterations that fill a device in blocks of a usual size
+_STREAMING = 512  # threads of a block that multiplies rows by matrices in memory: enough to keep it busy
 _ROWS = 65535  # blocks along the y and z of a grid
 
 
@@ -125,6 +126,8 @@ def choose(
                 teams *= 2
             else:
                 threads *= 2
+        if kernel.streams:  # teams share the rows of matrices
+            teams = max(teams, _STREAMING // threads)
         held = -(-rows // teams) * -(-columns // (threads * run)) * run
     if held > MOST_SLOTS:
         raise _too_large(kernel, rows, columns)

@@ -397,9 +397,7 @@ class TileWriter(FunctionWriter):
             raise unsupported("a reshape that moves elements", op.loc, "load the tile in the shape that is wanted")
         old = op.args[0].type.shape  # type: ignore[union-attr]
         own = source.axes
-        if len(own) != len(old):  # a tile of more axes than two has only those that are no 1
-            rest = iter([a for a in own if a is not UNIT])
-            own = tuple(UNIT if extent == 1 else next(rest) for extent in old)
+        own = (UNIT,) * (len(old) - len(own)) + own  # what is before the last two axes is 1
         axes = [UNIT if i is None else own[i] for i in which]
         if any(i is None and not source.rows.full for i in which) and source.rows.unit:
             self.check(f"{source.rows.valid} == 1", "BoundsError",
@@ -490,4 +488,5 @@ class TileWriter(FunctionWriter):
         return out
 
 
-_HANDLED = frozenset("load store full arange copy reshape broadcast_to valid extent dot transpose".split())
+_HANDLED = frozenset("load store full arange copy reshape broadcast_to valid extent dot transpose concat "
+                     "tile_slice".split())  # fmt: skip

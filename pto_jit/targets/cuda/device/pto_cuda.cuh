@@ -47,6 +47,8 @@ PTO_FUNCTION int clipped(int64_t extent, int64_t size, int64_t offset) {
   return int(offset < 0 || inside < 0 ? 0 : inside);
 }
 
+PTO_FUNCTION int smaller(int x, int y) { return x < y ? x : y; }
+
 // exp in f32: CUDA's own, by the hardware's 2**x, wrong by one unit in the last place at most as NVIDIA documents it.
 PTO_FUNCTION float exponential(float x) { return ::expf(x); }
 
@@ -317,6 +319,25 @@ PTO_FUNCTION T combined_over_lanes(T x) {
   return x;
 }
 
+// Arrays combined over COUNT groups of threads that have the same columns: group `share` of them, place `at` of WIDTH.
+template <class Rule, int COUNT, int WIDTH, int N, class T>
+PTO_FUNCTION void combined_over_shares(T (&x)[N], int share, int at) {
+  constexpr int PIECE = N % 4 == 0 ? 4 : N % 2 == 0 ? 2 : 1;
+  __shared__ T parts[COUNT][PIECE][WIDTH];
+  PTO_UNROLL
+  for (int j = 0; j < N; j += PIECE) {
+    __syncthreads();
+    PTO_UNROLL
+    for (int k = 0; k < PIECE; ++k) parts[share][k][at] = x[j + k];
+    __syncthreads();
+    PTO_UNROLL
+    for (int k = 0; k < PIECE; ++k) {
+      x[j + k] = parts[0][k][at];
+      for (int s = 1; s < COUNT; ++s) x[j + k] = Rule::combine(x[j + k], parts[s][k][at]);
+    }
+  }
+}
+
 // Rows of threads: TEAMS teams of THREADS threads; each team has every TEAMS-th row, each thread runs of PIECE columns.
 // TEAMED: every team works on an iteration of its own, whose tiles have one row.
 template <int TEAMS, int THREADS, int PIECE, bool TEAMED>
@@ -360,6 +381,13 @@ struct Rows {
       for (int k = 1; k < TEAMS; ++k) x = Rule::combine(x, parts[k][threadIdx.x]);
     }
     return x;
+  }
+  // Work on one row that threads with the same columns share: among how many, the number of this one, and their sums.
+  static constexpr int SHARES = TEAMED ? 1 : TEAMS;
+  static PTO_FUNCTION int share() { return TEAMED ? 0 : int(threadIdx.y); }
+  template <class Rule, int N, class T>
+  static PTO_FUNCTION void reduce_shares(T (&x)[N]) {
+    if constexpr (SHARES > 1) combined_over_shares<Rule, SHARES, THREADS>(x, share(), int(threadIdx.x));
   }
 };
 
@@ -412,6 +440,16 @@ struct Fragments {
       for (int k = 1; k < DOWN; ++k) x = Rule::combine(x, parts[k][at]);
     }
     return x;
+  }
+  static constexpr int SHARES = 8 * DOWN;
+  static PTO_FUNCTION int share() { return warp_row() * 8 + lane() / 4; }
+  template <class Rule, int N, class T>
+  static PTO_FUNCTION void reduce_shares(T (&x)[N]) {
+    PTO_UNROLL
+    for (int j = 0; j < N; ++j) x[j] = combined_over_lanes<Rule, 4, 32>(x[j]);
+    if constexpr (DOWN > 1) {
+      combined_over_shares<Rule, DOWN, 4 * ACROSS>(x, warp_row(), warp_column() * 4 + lane() % 4);
+    }
   }
 };
 

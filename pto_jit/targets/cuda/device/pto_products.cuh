@@ -176,6 +176,46 @@ PTO_FUNCTION void multiply(R (&acc)[NR][NC], const T* a, const U* b) {
   }
 }
 
+// acc += row @ b for one row in shared memory and a matrix in global memory, `depth` x `columns` of it valid. Threads
+// that have the same columns take every SHARES-th row of the matrix.
+template <class Spread, int NC, class R, class X, class U>
+PTO_FUNCTION void multiply_row(R (&acc)[1][NC], const X* row, int depth, const U* b, int64_t row_stride,
+                               int64_t column_stride, int columns) {
+  constexpr int RUN = Spread::RUN;
+  R sums[NC] = {};
+  if (in_runs<RUN>(b, row_stride, column_stride, depth, columns)) {
+    PTO_UNROLL_BY_4
+    for (int k = Spread::share(); k < depth; k += Spread::SHARES) {
+      const U* const from = b + k * row_stride;
+      const R x = R(row[k]);
+      PTO_UNROLL
+      for (int j = 0; j < NC; j += RUN) {
+        const int column = Spread::column(j);
+        if (column < columns) {
+          U run[RUN];
+          load_run<RUN>(run, from + column);
+          PTO_UNROLL
+          for (int s = 0; s < RUN; ++s) sums[j + s] = multiply_add(x, R(from_memory(run[s])), sums[j + s]);
+        }
+      }
+    }
+  } else {
+    for (int k = Spread::share(); k < depth; k += Spread::SHARES) {
+      const R x = R(row[k]);
+      PTO_UNROLL
+      for (int j = 0; j < NC; ++j) {
+        const int column = Spread::column(j);
+        if (column < columns) {
+          sums[j] = multiply_add(x, R(from_memory(b[k * row_stride + column * column_stride])), sums[j]);
+        }
+      }
+    }
+  }
+  Spread::template reduce_shares<Sum<R>>(sums);
+  PTO_UNROLL
+  for (int j = 0; j < NC; ++j) acc[0][j] = Sum<R>::combine(acc[0][j], sums[j]);
+}
+
 // One step of 16 on the tensor cores: `x` holds the left operand's fragments.
 template <class Spread, int B_PITCH, bool B_TURNED, int NR, int NC, class T>
 PTO_FUNCTION void multiply_step(float (&acc)[NR][NC], const uint32_t (&x)[NR / 2][4], const T* b, int k) {

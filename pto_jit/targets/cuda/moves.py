@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: MIT
+"""Operations that move elements of tiles between threads, by way of shared memory: transposes, slices, joining."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pto_jit.ir.nodes import Block, Const, Op, Operand, Stmt, Var
+from pto_jit.slotted import replace
+from pto_jit.targets.cuda.flatten import unsupported
+from pto_jit.targets.cuda.kernels import SharedTile
+from pto_jit.targets.cuda.reductions import ReductionWriter
+from pto_jit.targets.cuda.values import UNIT, Axis, Tile
+from pto_jit.targets.source.scalars import register_type
+
+HOLE = "{what} of an incomplete tile: {{0}} of {{1}} elements along axis {axis} are valid"
+SLICE = "a slice of a tile starts at {{0}} with extent {{1}} along axis {axis}"
+
+
+class MoveWriter(ReductionWriter):
+    """Writes operations that move elements, too."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.exchanges: dict[tuple[str, str, str], str] = {}
+
+    # -- memory for exchanges -------------------------------------------------------------------------------------
+
+    def _exchange_memory(self, tile: Tile) -> str:
+        """Shared memory for the elements of a tile, as they are in registers; all exchanges of one size share it."""
+        key = (register_type(tile.dtype), tile.rows.capacity, tile.columns.capacity)
+        memory = self.exchanges.get(key)
+        if memory is None:
+            memory = self.exchanges[key] = self.names.fresh("exchanged")
+            self.shared.append(self._plain_memory(memory, tile))
+        return memory
+
+    def _plain_memory(self, name: str, tile: Tile) -> SharedTile:
+        roles = ("1" if tile.rows.unit else "", "")
+        size = 4 if tile.dtype.bits == 16 and tile.dtype.kind == "f" else tile.dtype.bytes
+        return SharedTile(name, register_type(tile.dtype), size, roles, tile.rows.capacity, tile.columns.capacity, "1")
+
+    def _put(self, tile: Tile, memory: str, at: tuple[str, str]) -> None:
+        """Write the valid part of a tile into shared memory at (row, column)."""
+        tile = self.materialised(tile)
+        typ, rows, columns = register_type(tile.dtype), tile.rows.valid, tile.columns.valid
+        self.text.line(f"pto::store_tile<{self._access(tile)}>({_place(memory, typ, at)}, {_pitch(memory, typ)}, 1, "
+                       f"{rows}, {columns}, {tile.array});")  # fmt: skip
+
+    def _take(self, result: Var, tile: Tile, memory: str, at: tuple[str, str]) -> None:
+        """Give a tile variable the elements of shared memory from (row, column) on."""
+        target = self.new_array(result, replace(tile, array=None))
+        typ = register_type(tile.dtype)
+        self.text.line(f"pto::load_tile<{self._access(tile)}>({target.array}, {_place(memory, typ, at)}, "
+                       f"{_pitch(memory, typ)}, 1, {tile.rows.valid}, {tile.columns.valid}, {typ}(0));")  # fmt: skip
+        if target is self.tiles.get(result.name):
+            self.set_valid(target, tile)
+        else:
+            self.tiles[result.name] = target
+            self.made(result)
+
+    # -- operations -----------------------------------------------------------------------------------------------
+
+    def _transpose(self, op: Op) -> None:
+        """The transpose of a tile in registers."""
+        if op.attr("axes") != (1, 0):
+            raise unsupported("`transpose` of a tile whose rank is not 2", op.loc,
+                              "transpose the tensor (`x.T`) and load from that")  # fmt: skip
+        tile, result = self.materialised(self.tile(op.args[0])), op.results[0]
+        memory = self._exchange_memory(tile)
+        turned = replace(tile, rows=tile.columns, columns=tile.rows, array=None, standing=False)
+        target = self.new_array(result, turned)
+        self.text.line("Spread::synchronise();")
+        self.text.line(
+            f"pto::transpose_tile<{self._access(tile)}, {tile.rows.capacity}, {tile.columns.capacity}>"
+            f"({target.array}, {memory}, {tile.array});"
+        )
+        if target is self.tiles.get(result.name):
+            self.set_valid(target, turned)
+        else:
+            self.tiles[result.name] = target
+            self.made(result)
+
+    def _concat(self, op: Op) -> None:
+        joined, at = self._joined_memory(op, None)
+        self._take(op.results[0], joined, at, ("0", "0"))
+
+    def _joined_memory(self, op: Op, memory: str | None) -> tuple[Tile, str]:
+        """Put tiles one after the other into shared memory; the tile that they are (without elements), and the memory.
+
+        memory: where, if not where elements are exchanged.
+        """
+        tiles = [self.tile(a) for a in op.args]
+        axis = int(op.attr("axis"))  # type: ignore[call-overload]
+        standing = tiles[0].standing
+        if any(t.standing != standing or len(t.axes) != len(tiles[0].axes) for t in tiles):
+            raise unsupported("`concat` of a row and a column", op.loc, "reshape one of them")
+        axis -= op.args[0].type.rank - len(tiles[0].axes)  # type: ignore[union-attr]
+        if axis < 0:
+            raise unsupported("`concat` of tiles of rank 3", op.loc, "work on tiles of rank 1 or 2")
+        down = standing or (tiles[0].rank > 1 and axis == 0)
+        parts = [t.rows if down else t.columns for t in tiles]
+        if not all(p.declared.isdigit() for p in parts):
+            raise unsupported("`concat` along an axis whose extent is known at run time", op.loc,
+                              "give the tiles constant extents along it")  # fmt: skip
+        for part in parts[:-1]:
+            if not part.full:
+                self.check(f"{part.valid} == {part.declared}", "BoundsError", HOLE.format(what="concat", axis=axis),
+                           op.loc, part.valid, part.declared)  # fmt: skip
+        before = sum(int(p.declared) for p in parts[:-1])
+        declared = str(before + int(parts[-1].declared))
+        last = parts[-1]
+        along = Axis(False, declared, declared, declared if last.full else f"{before} + {last.valid}")
+        across = self._joined([t.columns if down else t.rows for t in tiles], op)
+        result = replace(tiles[0], rows=along if down else across, columns=across if down else along, array=None,
+                         element=lambda i, j: "")  # fmt: skip
+        if memory is None:
+            memory = self._exchange_memory(result)
+        else:
+            self.shared.append(self._plain_memory(memory, result))
+        tiles = [self.materialised(t) for t in tiles]
+        self.text.line("Spread::synchronise();")
+        start = 0
+        for tile, part in zip(tiles, parts, strict=True):
+            self._put(tile, memory, (str(start), "0") if down else ("0", str(start)))
+            start += int(part.declared)
+        self.text.line("Spread::synchronise();")
+        return result, memory
+
+    def _tile_slice(self, op: Op) -> None:
+        source = self.tile(op.args[0])
+        rank = op.args[0].type.rank  # type: ignore[union-attr]
+        lead = rank - len(source.axes)
+        starts, extents = op.args[1 : 1 + rank], op.args[1 + rank : 1 + 2 * rank]
+        drop = op.attr("drop") or ()
+        axes: list[Axis] = []
+        for axis, (start, extent) in enumerate(zip(starts, extents, strict=True)):
+            have = source.axes[axis - lead] if axis >= lead else UNIT
+            axes.append(self._part(op, have, axis, start, extent))
+            if axis in drop and not have.full:  # type: ignore[operator]
+                self.check(f"{self.scalar(start)} < {have.valid}", "BoundsError",
+                           f"index {{0}} is outside the {{1}} valid elements of axis {axis}", op.loc,
+                           self.scalar(start), have.valid)  # fmt: skip
+        kept = [a for k, a in enumerate(axes) if k not in drop]  # type: ignore[operator]
+        both = list(axes[lead:])  # as rows and columns of the source
+        rows, columns = both if len(both) == 2 else (both[0], UNIT) if source.standing else (UNIT, both[0])
+        standing = len(kept) == 1 and not rows.unit
+        if len(kept) == 1 and not rows.unit and not columns.unit:
+            raise unsupported("a slice of a tile of rank 3", op.loc, "work on tiles of rank 1 or 2")
+        result = replace(source, rank=len(kept), rows=rows, columns=columns, standing=standing, array=None,
+                         element=lambda i, j: "")  # fmt: skip
+        at = ("0", "0")
+        if len(starts) - lead == 2:
+            at = (self.scalar(starts[-2]), self.scalar(starts[-1]))
+        elif lead <= len(starts) - 1:
+            at = (self.scalar(starts[-1]), "0") if source.standing else ("0", self.scalar(starts[-1]))
+        source = self.materialised(source)
+        memory = self._sliced_memory(op, source)
+        self._take(op.results[0], result, memory, at)
+
+    def _sliced_memory(self, op: Op, source: Tile) -> str:
+        """Where a tile stands in shared memory for its slices: slices one after the other read it there."""
+        memory = self._exchange_memory(source)
+        name = op.args[0].name  # type: ignore[union-attr]
+        before = self._before
+        again = (isinstance(before, Op) and before.op == "tile_slice" and before.args[0] == op.args[0]
+                 and before.results[0].name != name)  # fmt: skip
+        if not again:
+            self.text.line("Spread::synchronise();")
+            self._put(source, memory, ("0", "0"))
+            self.text.line("Spread::synchronise();")
+        return memory
+
+    _before: Stmt | None = None
+
+    def block(self, block: Block) -> None:
+        self._before = None
+        super().block(block)
+        self._before = None
+
+    def statement(self, stmt: Stmt) -> None:
+        super().statement(stmt)
+        self._before = stmt
+
+    def _part(self, op: Op, have: Axis, axis: int, start: Operand, extent: Operand) -> Axis:
+        """What a slice takes of an axis."""
+        first, count = self.scalar(start), self.scalar(extent)
+        if not (self.facts.is_natural(start) and self.facts.is_natural(extent)):
+            self.check(f"{first} >= 0 && {count} >= 0", "BoundsError", SLICE.format(axis=axis), op.loc, first, count)
+        inside = isinstance(start, Const) and isinstance(extent, Const) and have.full and have.declared.isdigit()
+        if inside and start.value + extent.value <= int(have.declared):  # type: ignore[operator]
+            return self.axis(extent, fits=have.fits)
+        return self.axis(extent, f"pto::clipped({count}, {have.valid}, {first})", fits=have.fits)
+
+
+def _pitch(memory: str, typ: str) -> str:
+    return f"pto::pitch<{typ}>({memory}_columns)"
+
+
+def _place(memory: str, typ: str, at: Sequence[str]) -> str:
+    row, column = at
+    text = memory
+    if row != "0":
+        text += f" + ({row}) * {_pitch(memory, typ)}" if not row.isdigit() else f" + {row} * {_pitch(memory, typ)}"
+    return text if column == "0" else f"{text} + {column}"
+

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: MIT
+"""Products that have an axis of extent 1.
+
+One row times a loaded matrix stays a product: `vectors` reads the matrix from memory where it multiplies.  The others
+become elementwise products and sums.
+
+Before::
+
+    %y = tdot %a, %x, %b              // [64, 32] by [32, 1]
+
+After::
+
+    %x.turned = ttranspose %x {axes=(1, 0)}
+    %a.terms = tmul %a, %x.turned
+    %a.sum = tsum %a.terms {axes=(1,), keepdims=true}
+    %y = tadd %b, %a.sum
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from pto_jit.dtypes import DType
+from pto_jit.errors import Loc
+from pto_jit.ir.nodes import Attr, Func, Op, Operand, Stmt, Var
+from pto_jit.ir.types import TileType
+from pto_jit.ir.walk import block_defs, defs, rewrite_block, statements, uses
+from pto_jit.semantic.matrix import product_dtype
+from pto_jit.slotted import replace
+
+Shape = tuple[int | None, ...]
+_VIEWS = ("view", "tensor_reshape", "tensor_transpose")
+
+
+def streamed_loads(func: Func) -> frozenset[str]:
+    """Loads of matrices that nothing but products of one row by them reads, from memory that the kernel does not write:
+    their elements are read where they are multiplied."""
+    body = list(statements(func.body))
+    counts = Counter(v.name for s in body for v in defs(s))
+    views = {s.results[0].name: s.args[0].name for s in body
+             if isinstance(s, Op) and s.op in _VIEWS and isinstance(s.args[0], Var)}  # fmt: skip
+    written = {_root(s.args[1], views) for s in body if isinstance(s, Op) and s.op in ("store", "setelem")}
+    readers: dict[str, list[Stmt]] = {}
+    for s in body:
+        for v in uses(s):
+            readers.setdefault(v.name, []).append(s)
+    out: set[str] = set()
+    for s in body:
+        if not (isinstance(s, Op) and s.op == "load") or s.attr("pad") or s.results[0].type.rank != 2:  # type: ignore
+            continue
+        name = s.results[0].name
+        if counts[name] == 1 and _root(s.args[0], views) not in written and all(
+            _multiplies_row(reader, name) for reader in readers.get(name, [])
+        ):
+            out.add(name)
+    return frozenset(out)
+
+
+def is_thin(op: Op) -> bool:
+    """Whether a product has an axis of extent 1."""
+    return op.op == "dot" and op.results[0].type.rank == 2 and 1 in _extents(op)  # type: ignore[union-attr]
+
+
+def without_thin_products(func: Func, streamed: frozenset[str]) -> Func:
+    """A kernel whose products with an axis of extent 1 are those of one row by a streamed load."""
+    if not any(isinstance(s, Op) and is_thin(s) and not _streams(s, streamed) for s in statements(func.body)):
+        return func
+    rewriter = _Rewriter(block_defs(func.body) | {p.name for p in func.params})
+
+    def rewritten(s: Stmt) -> tuple[Stmt, ...] | None:
+        thin = isinstance(s, Op) and is_thin(s) and not _streams(s, streamed)
+        return rewriter.product(s) if thin else None  # type: ignore[arg-type]
+
+    return replace(func, body=rewrite_block(func.body, rewritten))
+
+
+def _root(tensor: Operand, views: dict[str, str]) -> str:
+    assert isinstance(tensor, Var)
+    name = tensor.name
+    while name in views:
+        name = views[name]
+    return name
+
+
+def _multiplies_row(reader: Stmt, name: str) -> bool:
+    """Whether a statement is the product of one row by the matrix `name`."""
+    if not isinstance(reader, Op) or reader.op != "dot" or reader.results[0].type.rank != 2:  # type: ignore[union-attr]
+        return False
+    rows, depth, columns = _extents(reader)
+    others = [a.name for k, a in enumerate(reader.args) if k != 1 and isinstance(a, Var)]
+    return rows == 1 and depth != 1 and columns != 1 and name not in others
+
+
+def _streams(op: Op, streamed: frozenset[str]) -> bool:
+    return isinstance(op.args[1], Var) and op.args[1].name in streamed
+
+
+def _extents(op: Op) -> tuple[int | None, int | None, int | None]:
+    """Rows, what is contracted, and columns of a product."""
+    left, right = (a.type.shape for a in op.args[:2])  # type: ignore[union-attr]
+    return left[0], left[1] if right[0] is None else right[0], right[1]
+
+
+class _Rewriter:
+    def __init__(self, taken: set[str]) -> None:
+        self.taken = taken
+        self.out: list[Stmt] = []
+        self.loc: Loc
+
+    def product(self, op: Op) -> tuple[Stmt, ...]:
+        """The operations that a thin product is."""
+        self.out, self.loc = [], op.loc
+        rows, depth, columns = _extents(op)
+        dtype = product_dtype(op.args[0].type.dtype)
+        left, right = (self._cast(a, dtype) for a in op.args[:2])
+        if depth == 1:
+            total = self._op("mul", "terms", dtype, (rows, columns), left, right)
+        elif columns == 1:
+            terms = self._op("mul", "terms", dtype, (rows, depth), left, self._turned(right))
+            total = self._op("sum", "sum", dtype, (rows, 1), terms, attrs=(("axes", (1,)), ("keepdims", True)))
+        else:
+            terms = self._op("mul", "terms", dtype, (depth, columns), self._turned(left), right)
+            total = self._op("sum", "sum", dtype, (1, columns), terms, attrs=(("axes", (0,)), ("keepdims", True)))
+        result = op.results[0]
+        if len(op.args) > 2:
+            start = self._cast(op.args[2], dtype)
+            total = self._op("add", "total", dtype, (rows, columns), start, total)
+        name = "copy" if result.type.dtype == dtype else "cast"
+        attrs = () if name == "copy" else (("dtype", result.type.dtype),)
+        self.out.append(Op(name, (result,), (total,), attrs, (), self.loc))
+        return tuple(self.out)
+
+    def _op(
+        self, op: str, wish: str, dtype: DType, shape: Shape, *args: Operand, attrs: tuple[tuple[str, Attr], ...] = ()
+    ) -> Var:
+        first = next(a.name for a in args if isinstance(a, Var))
+        name, count = f"{first}.{wish}", 2
+        while name in self.taken:
+            name, count = f"{first}.{wish}{count}", count + 1
+        self.taken.add(name)
+        result = Var(name, TileType(dtype, shape))
+        self.out.append(Op(op, (result,), args, attrs, (), self.loc))
+        return result
+
+    def _cast(self, operand: Operand, dtype: DType) -> Operand:
+        assert isinstance(operand.type, TileType)
+        if operand.type.dtype == dtype:
+            return operand
+        return self._op("cast", dtype.name, dtype, operand.type.shape, operand, attrs=(("dtype", dtype),))
+
+    def _turned(self, operand: Operand) -> Var:
+        assert isinstance(operand.type, TileType)
+        rows, columns = operand.type.shape
+        return self._op("transpose", "turned", operand.type.dtype, (columns, rows), operand, attrs=(("axes", (1, 0)),))

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: MIT
+"""Products of one row by a matrix that is read from memory as it is multiplied: nothing of the matrix is kept.
+
+The row is put into shared memory.  A thread adds up its columns over some rows of the matrix; those who share columns
+add up what they have.
+"""
+
+from __future__ import annotations
+
+from pto_jit.ir.nodes import Block, Op, Var
+from pto_jit.ir.types import TensorType
+from pto_jit.ir.walk import statements, uses
+from pto_jit.slotted import replace
+from pto_jit.targets.cuda.moves import MoveWriter
+from pto_jit.targets.cuda.thin import streamed_loads
+from pto_jit.targets.cuda.values import Axis, Tile
+from pto_jit.targets.source.scalars import memory_type, register_type
+
+CONTRACTED = "a product contracts {0} valid columns with {1} valid rows"
+
+
+class VectorWriter(MoveWriter):
+    """Writes products of one row, too; `streams` has the matrices: the tile (without elements), where its elements are
+    in memory, and strides."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.rows_streamed = streamed_loads(self.func)
+        self.streams: dict[str, tuple[Tile, str, tuple[str, str]]] = {}
+        self.vectors: dict[str, str] = {}  # rows that stand in shared memory
+        self.multiplied = self._multiplied()
+
+    def _multiplied(self) -> frozenset[str]:
+        """Tiles that nothing but products of one row reads, as that row."""
+        out: set[str] = set()
+        other: set[str] = set()
+        for s in statements(self.func.body):
+            row = s.args[0] if isinstance(s, Op) and s.op == "dot" and _name(s.args[1]) in self.rows_streamed else None
+            for v in uses(s):
+                (out if v == row else other).add(v.name)
+            if row is not None and row in s.args[1:]:  # type: ignore[union-attr]
+                other.add(_name(row))
+        return frozenset(out - other)
+
+    def block(self, block: Block) -> None:
+        known = dict(self.vectors)
+        super().block(block)
+        self.vectors = known
+
+    def staged_load(self, op: Op) -> bool:
+        name = op.results[0].name
+        if name not in self.rows_streamed:
+            return super().staged_load(op)
+        tile, at, strides = self.region(op)
+        assert isinstance(op.args[0], Var) and isinstance(op.args[0].type, TensorType)
+        text = self.name(name)
+        self.text.line(f"const {memory_type(tile.dtype)}* const {text} = {at};")
+        self.streams[name] = tile, text, strides
+        return True
+
+    def _concat(self, op: Op) -> None:
+        name = op.results[0].name
+        if name not in self.multiplied or name in self.facts.mutable:
+            super()._concat(op)
+            return
+        memory = self.names.fresh(f"{self.name(name)}_row")
+        self.tiles[name], self.vectors[name] = self._joined_memory(op, memory)
+
+    def _row_of(self, var: Var) -> tuple[Tile, str]:
+        """A row in shared memory, put there unless it is."""
+        tile = self.tiles[var.name]
+        known = self.vectors.get(var.name)
+        if known is not None:
+            return tile, known
+        memory = self.names.fresh(f"{self.name(var.name)}_row")
+        self.shared.append(self._plain_memory(memory, tile))
+        self.text.line("Spread::synchronise();")
+        self._put(tile, memory, ("0", "0"))
+        self.text.line("Spread::synchronise();")
+        if var.name not in self.facts.mutable:
+            self.vectors[var.name] = memory
+        return tile, memory
+
+    def multiply_row(self, op: Op) -> None:
+        """The product of a row by a streamed matrix."""
+        row, right = op.args[:2]
+        assert isinstance(row, Var) and isinstance(right, Var)
+        matrix, at, strides = self.streams[right.name]
+        tile, memory = self._row_of(row)
+        self._check_contraction(op, tile.columns, matrix.rows)
+        target = self._accumulator(op, tile.rows, matrix.columns)
+        depth, inside = tile.columns.valid, matrix.rows.valid
+        if depth != inside:  # unequal ones have failed, and nothing outside is read
+            depth = f"pto::smaller({depth}, {inside})"
+        self.text.line(f"pto::multiply_row<Spread>({target}, {memory}, {depth}, {at}, {strides[0]}, {strides[1]}, "
+                       f"{matrix.columns.valid});")  # fmt: skip
+
+    def _check_contraction(self, op: Op, depth: Axis, inner: Axis) -> None:
+        """What is contracted of both operands has one extent."""
+        if depth.declared != inner.declared and not (depth.declared.isdigit() and inner.declared.isdigit()):
+            self.check(
+                f"{depth.declared} == {inner.declared}",
+                "LaunchError",
+                CONTRACTED,
+                op.loc,
+                depth.declared,
+                inner.declared,
+            )
+        if depth.valid != inner.valid and not (depth.fits or inner.fits):
+            self.check(f"{depth.valid} == {inner.valid}", "LaunchError", CONTRACTED, op.loc, depth.valid, inner.valid)
+
+    def _accumulator(self, op: Op, rows: Axis, columns: Axis) -> str:
+        """The array that the product is added to: that of the accumulator, a copy of it, or zeros."""
+        result = op.results[0]
+        dtype = result.type.dtype  # type: ignore[union-attr]
+        start: Tile | None = None
+        if len(op.args) > 2:
+            start = self.tile(op.args[2])
+            for mine, other in ((rows, start.rows), (columns, start.columns)):
+                if mine.valid != other.valid and not (other.fits and other.full):
+                    condition = f"{mine.valid} == {other.valid}"
+                    if other.fits:
+                        condition += f" || {other.valid} == {other.declared}"
+                    self.check(condition, "LaunchError",
+                               "an accumulator with {0} valid elements along an axis meets a product with {1}", op.loc,
+                               other.valid, mine.valid)  # fmt: skip
+        zero = f"{register_type(dtype)}(0)"
+        out = Tile(dtype, 2, rows, columns, start.element if start is not None else lambda i, j: zero)
+        if result.name in self.declared:
+            known = self.tiles[result.name]
+            assert known.array is not None
+            if start is None or start.array != known.array:
+                self.assign(known.array, out)
+            self.set_valid(known, out)
+            return known.array
+        made = self.materialised(replace(out, array=None), self.name(result.name))
+        self.tiles[result.name] = made
+        assert made.array is not None
+        return made.array
+
+def _name(operand: object) -> str:
+    return operand.name if isinstance(operand, Var) else ""

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: MIT
+"""Products with an axis of extent 1, and tiles that are taken apart and joined."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+
+from .harness import emulated, needs_compiler
+
+pytestmark = needs_compiler
+RNG = np.random.default_rng(8)
+
+
+def normal(*shape: int, dtype: type = np.float32) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+@pto.jit
+def cells(x: pl.Tensor, w: pl.Tensor, u: pl.Tensor, y: pl.Tensor):
+    """A recurrent network: two products of one row by matrices that stay in memory."""
+    for r in pl.range(x.shape[0], parallel=True):
+        h = pl.zeros([1, 40], y.dtype)
+        for t in pl.range(x.shape[1]):
+            step = pl.reshape(pl.load(x, [r, t, 0], [1, 1, 70]), [1, 70])
+            h = pl.tanh(pl.dot(h, pl.load(u, [0, 0], [40, 40]), pl.dot(step, pl.load(w, [0, 0], [70, 40]))))
+        pl.store(h, [r, 0], y)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_one_row_by_a_matrix_in_memory(turned: bool) -> None:
+    x, w, u = normal(3, 4, 70), normal(70, 40) / 8, normal(40, 40) / 8
+    given = (np.ascontiguousarray(w.T).T, u.T) if turned else (w, u)
+    _, (*_, y) = emulated(cells, x, *given, np.zeros((3, 40), np.float32), orders=(0, 5))
+    h = np.zeros((3, 40))
+    for t in range(4):
+        h = np.tanh(x[:, t] @ w + h @ given[1])
+    np.testing.assert_allclose(y, h, rtol=1e-5, atol=1e-5)
+    compiled = cells.compile(x, *given, y, target="cuda")
+    assert [k.streams for k in compiled._kernel.built.program.host.kernels.values()] == [True]
+    source = next(text for name, text in compiled.sources.items() if name.endswith(".cu"))
+    assert source.count("multiply_row<Spread>") == 2
+
+
+@pto.jit
+def thin(a: pl.Tensor, b: pl.Tensor, row: pl.Tensor, column: pl.Tensor, out: pl.Tensor):
+    """Beside a product of tiles: a row made here by one, by a column, and a column by a row."""
+    for r in pl.range(0, a.shape[0], 16, parallel=True):
+        left, right = pl.load(a, [r, 0], [16, 24]), pl.load(b, [0, 0], [24, 16])
+        made = left @ right
+        by_column = made @ pl.load(column, [0, 0], [16, 1])
+        outer = by_column @ pl.load(row, [0, 0], [1, 16])
+        by_row = pl.load(row, [0, 0], [1, 16]) @ made
+        pl.store(outer + by_row + pl.load(row, [0, 0], [1, 16]) @ pl.load(column, [0, 0], [16, 1]), [r, 0], out)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int8])
+def test_products_with_an_axis_of_one(dtype: type) -> None:
+    def some(*shape: int) -> np.ndarray:
+        return RNG.integers(-3, 3, shape).astype(dtype)
+
+    if dtype is np.int8:  # sums are i32, which are not multiplied by i8 again
+        for columns in (9, 1):
+            a, w = some(5, 20), some(20, columns)
+            kernel = one_row if columns > 1 else one_column
+            _, (*_, y) = emulated(kernel, a, w, np.zeros((5, columns), np.int32), orders=(0, 1))
+            np.testing.assert_array_equal(y, a.astype(np.int32) @ w)
+        return
+    a, b, row, column = some(32, 24), some(24, 16), some(1, 16), some(16, 1)
+    _, (*_, out) = emulated(thin, a, b, row, column, np.zeros((32, 16)), orders=(0, 1))
+    for r in (0, 16):
+        made = a[r : r + 16] @ b
+        np.testing.assert_allclose(out[r : r + 16], made @ column @ row + row @ made + row @ column)
+
+
+@pto.jit
+def one_row(a: pl.Tensor, w: pl.Tensor, y: pl.Tensor):
+    k, n = w.shape
+    for r in pl.range(a.shape[0], parallel=True):
+        pl.store(pl.load(a, [r, 0], [1, k]) @ pl.load(w, [0, 0], [k, n]), [r, 0], y)
+
+
+@pto.jit
+def one_column(a: pl.Tensor, w: pl.Tensor, y: pl.Tensor):
+    for r in pl.range(a.shape[0], parallel=True):
+        pl.store(pl.load(a, [r, 0], [1, 20]) @ pl.load(w, [0, 0], [20, 1]), [r, 0], y)
+
+
+def test_a_matrix_that_the_kernel_writes_is_read_before() -> None:
+    w = normal(8, 8)
+    expected = w.copy()
+    for r in range(2):
+        expected[r] = expected[r] @ expected
+
+    @pto.jit
+    def own(w: pl.Tensor):
+        for r in pl.range(2):
+            pl.store(pl.load(w, [r, 0], [1, 8]) @ pl.load(w, [0, 0], [8, 8]), [r, 0], w)
+
+    _, (found,) = emulated(own, w, orders=(0, 1))
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+@pto.jit
+def parted(x: pl.Tensor, y: pl.Tensor, at):
+    for r in pl.range(0, x.shape[0], 4, parallel=True):
+        tile = pl.load(x, [r, 0], [4, 30])
+        left, right = tile[:, 0:10], tile[:, 10:30]
+        swapped = pl.concat([right, left], axis=1)
+        rows = pl.concat([swapped[2:4, :], swapped[0:2, :]], axis=0)
+        pl.store(rows + pl.concat([tile[0, 0:15], tile[1, 15:30]], axis=0), [r, 0], y)
+
+
+def test_tiles_are_taken_apart_and_joined() -> None:
+    x = normal(8, 30)
+    _, (_, y, _) = emulated(parted, x, np.zeros_like(x), 0)
+    for r in (0, 4):
+        t = x[r : r + 4]
+        swapped = np.concatenate([t[:, 10:], t[:, :10]], axis=1)
+        want = np.concatenate([swapped[2:], swapped[:2]]) + np.concatenate([t[0, :15], t[1, 15:]])
+        np.testing.assert_array_equal(y[r : r + 4], want)
+
+
+def test_what_a_slice_leaves_out_stays_out_and_holes_are_errors() -> None:
+    @pto.jit
+    def ends(x: pl.Tensor, y: pl.Tensor, at):
+        for r in pl.range(x.shape[0], parallel=True):
+            pl.store(pl.load(x, [r, 0], [1, 32])[:, at : at + 8], [r, 0], y)
+
+    @pto.jit
+    def holes(x: pl.Tensor, y: pl.Tensor):
+        for r in pl.range(x.shape[0], parallel=True):
+            row = pl.load(x, [r, 0], [1, 32])
+            pl.store(pl.concat([row, row], axis=1), [r, 0], y)
+
+    x = normal(3, 20)
+    _, (_, y, _) = emulated(ends, x, np.full((3, 8), 7, np.float32), 15)
+    np.testing.assert_array_equal(y, np.concatenate([x[:, 15:], np.full((3, 3), 7)], axis=1))
+    with pytest.raises(pto.BoundsError, match="concat of an incomplete tile: 20 of 32 elements"):
+        emulated(holes, x, np.zeros((3, 64), np.float32))
+    with pytest.raises(pto.BoundsError, match="a slice of a tile starts at -2"):
+        emulated(ends, x, y, -2)
