@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Finding boxes: a grid of buckets over the two longest dimensions of a lattice, made finer as boxes become many; the
- * largest boxes are in a list of their own.
+ * Finding boxes: a grid of buckets over the two dimensions of a lattice that its boxes divide most, made finer as boxes
+ * become many; the largest boxes are in a list of their own.
  */
 #include "task_boxes.h"
 
@@ -29,23 +29,43 @@ static pto_entry **make_buckets(pto_graph *g, const pto_box_index *x) {
     return buckets;
 }
 
-pto_box_index *pto__boxes_create(pto_graph *g, const pto_lattice *l) {
+/*
+ * How many boxes lie one after the other along a dimension: tiles of a lattice that is tiled so far, boxes like the
+ * first one, or as many as it is long where neither is known.
+ */
+static int64_t parts_along(const pto_lattice *l, const int64_t *box, int32_t d) {
+    int64_t length = l->end[d] - l->floor[d];
+    if (l->state == PTO_TILED) {
+        return l->tiling[d].count;
+    }
+    int64_t extent = box == NULL ? 1 : box[2 * d + 1] - box[2 * d];
+    return extent < 1 ? length : (length + extent - 1) / extent;
+}
+
+pto_box_index *pto__boxes_create(pto_graph *g, const pto_lattice *l, const int64_t *box) {
     pto_box_index *x = pto__supply_block(&g->supply, sizeof *x);
     if (x == NULL) {
         return NULL;
     }
     memset(x, 0, sizeof *x);
+    /* A dimension that every box covers tells none from another, however long it is. */
+    bool divided = false;
+    for (int32_t d = 0; d < l->rank; d++) {
+        divided = divided || parts_along(l, box, d) > 1;
+    }
+    int64_t most[2] = {divided ? 1 : 0, divided ? 1 : 0};
     x->dimension[0] = -1;
     x->dimension[1] = -1;
     for (int32_t d = 0; d < l->rank; d++) {
-        int64_t length = l->end[d] - l->floor[d];
-        int32_t first = x->dimension[0];
-        int32_t second = x->dimension[1];
-        if (first < 0 || length > l->end[first] - l->floor[first]) {
-            x->dimension[1] = first;
+        int64_t parts = divided ? parts_along(l, box, d) : l->end[d] - l->floor[d];
+        if (parts > most[0]) {
+            x->dimension[1] = x->dimension[0];
+            most[1] = most[0];
             x->dimension[0] = d;
-        } else if (second < 0 || length > l->end[second] - l->floor[second]) {
+            most[0] = parts;
+        } else if (parts > most[1]) {
             x->dimension[1] = d;
+            most[1] = parts;
         }
     }
     const int64_t wanted[2] = {8, 8};

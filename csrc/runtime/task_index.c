@@ -258,11 +258,11 @@ void pto__tile_box(const pto_lattice *l, int64_t tile, int64_t *box) {
     }
 }
 
-bool pto__index_box(pto_graph *g, pto_lattice *l) {
+bool pto__index_box(pto_graph *g, pto_lattice *l, const int64_t *box) {
     if (l->state == PTO_BOXED) {
         return true;
     }
-    l->boxes = pto__boxes_create(g, l);
+    l->boxes = pto__boxes_create(g, l, box);
     if (l->boxes == NULL) {
         return false;
     }
@@ -274,8 +274,8 @@ bool pto__index_box(pto_graph *g, pto_lattice *l) {
         return true;
     }
     int64_t tiles = tiles_in(l);
-    int64_t *box = pto__supply_block(&g->supply, (size_t)(2 * l->rank + 1) * sizeof *box);
-    if (box == NULL) {
+    int64_t *own = pto__supply_block(&g->supply, (size_t)(2 * l->rank + 1) * sizeof *own);
+    if (own == NULL) {
         return false;
     }
     bool good = true;
@@ -288,20 +288,20 @@ bool pto__index_box(pto_graph *g, pto_lattice *l) {
             if (cell == NULL || (cell->writer == 0 && cell->reader == 0)) {
                 continue;
             }
-            pto__tile_box(l, cell->tile, box);
+            pto__tile_box(l, cell->tile, own);
             if (cell->writer != 0) {
-                good = pto__boxes_insert(g, l, box, cell->writer, 0);
+                good = pto__boxes_insert(g, l, own, cell->writer, 0);
             }
             if (good && cell->reader != 0) {
                 uint32_t readers = readers_taken(g, cell);
-                good = readers != 0 && pto__boxes_insert(g, l, box, 0, readers);
+                good = readers != 0 && pto__boxes_insert(g, l, own, 0, readers);
             }
             cell->writer = 0; /* the cell itself stays: it says where its tasks' regions are */
             cell->reader = 0;
             cell->readers = 0;
         }
     }
-    pto__supply_release(&g->supply, box);
+    pto__supply_release(&g->supply, own);
     return good;
 }
 
@@ -342,7 +342,7 @@ static bool access_tiles(pto_graph *g, uint32_t t, pto_lattice *l, const int64_t
 
 /* The slow way of an access: a tiled lattice when the box is made of whole tiles, else boxes; and the neighbours. */
 static bool access_box(pto_graph *g, uint32_t t, pto_lattice *l, const int64_t *box, bool write) {
-    if (l->state == PTO_UNTOUCHED && t != 0 && !set_tiling(g, l, box) && !pto__index_box(g, l)) {
+    if (l->state == PTO_UNTOUCHED && t != 0 && !set_tiling(g, l, box) && !pto__index_box(g, l, box)) {
         return false;
     }
     if (l->state == PTO_TILED) {
@@ -362,7 +362,7 @@ static bool access_box(pto_graph *g, uint32_t t, pto_lattice *l, const int64_t *
         if (whole || !good) {
             return good;
         }
-        if (!pto__index_box(g, l)) {
+        if (!pto__index_box(g, l, box)) {
             return false;
         }
     }

@@ -230,7 +230,7 @@ static bool unite(pto_graph *g, uint32_t into, uint32_t from) {
         for (int32_t d = 0; d < a->rank && found; d++) {
             found = low[d] == a->floor[d] && high[d] == a->end[d];
         }
-        found = found || pto__index_box(g, a);
+        found = found || pto__index_box(g, a, NULL);
     }
     if (found) {
         pto__forget_last(g, a);
@@ -270,7 +270,7 @@ static bool add_neighbour(pto_graph *g, uint32_t of, uint32_t neighbour) {
         return false;
     }
     l->neighbours[l->num_neighbours++] = neighbour;
-    return l->state != PTO_TILED || pto__index_box(g, l);
+    return l->state != PTO_TILED || pto__index_box(g, l, NULL);
 }
 
 /* Unites the new lattice with those it overlaps in memory, or makes them neighbours. */

@@ -302,7 +302,8 @@ bool pto__index_write(pto_graph *g, uint32_t t, pto_lattice *l, const int64_t *b
 void pto__forget_last(pto_graph *g, const pto_lattice *l); /* the tiles that its tensors remember */
 pto_cell *pto__cell_create(pto_graph *g, pto_lattice *l, int64_t tile); /* NULL: no memory */
 void pto__tile_box(const pto_lattice *l, int64_t tile, int64_t *box);
-bool pto__index_box(pto_graph *g, pto_lattice *l); /* to PTO_BOXED */
+/* To PTO_BOXED; `box`: one that is accessed, or NULL. */
+bool pto__index_box(pto_graph *g, pto_lattice *l, const int64_t *box);
 bool pto__index_prune(pto_graph *g); /* forgets finished tasks; false: no memory to do so */
 int64_t pto__index_size(const pto_graph *g); /* how much pto__index_prune goes through: cells and buckets of boxes */
 bool pto__edge_other(pto_graph *g, uint32_t from, uint32_t to);
@@ -312,7 +313,7 @@ void pto__list_give(pto_graph *g, uint32_t list);
 
 /* ---- task_boxes.c ---- */
 
-pto_box_index *pto__boxes_create(pto_graph *g, const pto_lattice *l);
+pto_box_index *pto__boxes_create(pto_graph *g, const pto_lattice *l, const int64_t *box);
 bool pto__boxes_read(pto_graph *g, pto_lattice *l, uint32_t t, const int64_t *box);
 bool pto__boxes_write(pto_graph *g, pto_lattice *l, uint32_t t, const int64_t *box);
 bool pto__boxes_insert(pto_graph *g, pto_lattice *l, const int64_t *box, uint32_t writer, uint32_t readers);

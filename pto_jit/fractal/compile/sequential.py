@@ -56,6 +56,7 @@ class Sequential:
         self, g: Generator, kept: set[int], local: Mapping[int, Sequence[tuple[Array, int]]] | None = None
     ) -> None:
         self.g = g
+        self.turned: set[str] = set()  # what operations exchange axes of
         self.e = g.e
         self.kept = kept
         self.local = local or {}
@@ -63,6 +64,7 @@ class Sequential:
 
     def block(self, items: Sequence[Any], writer: Writer) -> None:
         pending: list[tuple[Var, Operand]] = []
+        self.turned |= transposed(items)
         for item in items:
             match item:
                 case Loop():
@@ -146,7 +148,18 @@ class Sequential:
             if array is not None and id(array) in self.carriers:
                 self.assign(target, self.carriers[id(array)])
                 return
-        self.read(item.read, item.leaf, target, writer)
+        self.chosen(item.read, item.leaf, target, writer)
+
+    def chosen(self, read: Read, leaf: Leaf, target: Var, writer: Writer) -> None:
+        """Assign the leaf to `target`, whose axes may be exchanged: for that a value has to be assigned once, and what
+        a choice reads is assigned in both of its branches."""
+        if not isinstance(read, Choose) or target.name not in self.turned:
+            self.read(read, leaf, target, writer)
+            return
+        either = self.e.fresh(target.name, target.type)
+        self.e.extents[either.name] = leaf.extents
+        self.read(read, leaf, either, writer)
+        self.assign(target, either)
 
     def read(self, read: Read, leaf: Leaf, target: Var, writer: Writer) -> None:
         """Assign the leaf to `target`."""
@@ -233,6 +246,11 @@ def records(items: Sequence[Any]) -> Iterator[Any]:
         elif not isinstance(item, Op):
             for block in walk.blocks(item):
                 yield from records(block)
+
+
+def transposed(items: Sequence[Any]) -> set[str]:
+    """The values whose axes are exchanged."""
+    return {a.name for i in items if isinstance(i, Op) and i.op == "transpose" for a in i.args if isinstance(a, Var)}
 
 
 def accessed(read: Read) -> Iterator[Array]:

@@ -92,7 +92,7 @@ class Tasks(Wavefront):
         found: dict[Condition, None] = {}
         for item in self.nest.cell:
             if isinstance(item, ReadLeaf):
-                found.update(dict.fromkeys(_conditions(item.read)))
+                found.update(dict.fromkeys(conditions_of(item.read)))
             elif isinstance(item, WriteLeaf):
                 found.update(dict.fromkeys(self.last(item)))
         return list(found)
@@ -188,10 +188,11 @@ class _Starts(Sequential):
         return Sequential.value(self, Part(read.source, at, read.extents, read.depth), leaf, writer)
 
 
-def _conditions(read: Read) -> list[Condition]:
+def conditions_of(read: Read) -> list[Condition]:
+    """The conditions of a choice, from the outside in."""
     if not isinstance(read, Choose):
         return []
-    return [read.condition, *_conditions(read.then), *_conditions(read.otherwise)]
+    return [read.condition, *conditions_of(read.then), *conditions_of(read.otherwise)]
 
 
 def decided(read: Read, known: Mapping[Condition, bool]) -> Read:

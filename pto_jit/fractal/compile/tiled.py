@@ -16,12 +16,12 @@ host; those over loops that are tiled are decided by the task, cell by cell, and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.builtins.memory import view as view_of
 from pto_jit.codegen.builtins.promote import load_all
 from pto_jit.codegen.emit import index
-from pto_jit.codegen.values import Tensor
+from pto_jit.codegen.values import Tensor, static_extent
 from pto_jit.fractal.compile.expr import Condition, Expr, Symbol, Writer, binary, number, of
 from pto_jit.fractal.compile.hyperplane import Matrix, NoSchedule, Vector, skew
 from pto_jit.fractal.compile.layout import Layout, extent
@@ -37,7 +37,7 @@ from pto_jit.fractal.compile.lists import (
 )
 from pto_jit.fractal.compile.nest import Nest
 from pto_jit.fractal.compile.sequential import Sequential, variable_of
-from pto_jit.fractal.compile.tasks import MOST_CASES, Tasks, decided
+from pto_jit.fractal.compile.tasks import MOST_CASES, Tasks, conditions_of, decided
 from pto_jit.fractal.compile.wavefront import Last
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import If, Operand, Scope, Var
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pto_jit.codegen.generator import Generator
+
+LARGE = 4096  # bytes of a leaf of which copies cost more than the code of another cell
+MOST_SPLIT = 2  # conditions that are decided for cells as a whole: at most four of them are written
 
 
 def sizes(nest: Nest) -> tuple[int, ...] | None:
@@ -272,11 +275,40 @@ class Tiled(Tasks):
                     start, stop = w.expr(self.ranges[first].start), w.expr(self.ranges[first].stop)
                     self.counted(w, self.nest.symbols[first], stop, lambda w: level(w, rest), start=start)
                     return
-                cells.block(self.nest.cell, w)
+                self.cells(cells, w, self.split())
 
             level(writer, self.inner)
-        names = {v.name: e.fresh(v.name, v.type).name for s in walk.statements(tuple(block)) for v in walk.defs(s)}
-        e.append(Scope("tile", walk.rename(tuple(block), names), True, self.nest.loops[-1].loc))
+        e.append(Scope("tile", self.renamed(block), True, self.nest.loops[-1].loc))
+
+    def split(self) -> list[Condition]:
+        """The conditions that a task decides for a cell as a whole, so that nothing is copied to where both of their
+        outcomes are read: where that is more than the code of another cell."""
+        leaves = [item for item in self.nest.cell if isinstance(item, ReadLeaf) and isinstance(item.read, Choose)]
+        if not any(_bytes(item.leaf) >= LARGE for item in leaves):
+            return []
+        found = [c for c in Tasks.conditions(self) if c.value.symbols() & self.tiled and c.kind == "zero"]
+        read = {c for item in leaves for c in conditions_of(item.read)}
+        return [c for c in found if c in read][:MOST_SPLIT]
+
+    def cells(self, cells: Cells, writer: Writer, conditions: Sequence[Condition]) -> None:
+        """The operations of a cell, for each outcome of the conditions."""
+        if not conditions:
+            cells.block(self.nest.cell, writer)
+            return
+        e = self.e
+        first, *rest = conditions
+        cond = writer.condition(first)
+        with e.block() as then:
+            self.cells(cells.where(first, True), writer, rest)
+        with e.block() as otherwise:
+            self.cells(cells.where(first, False), writer, rest)
+        e.append(If(cond, self.renamed(then), self.renamed(otherwise), self.nest.loops[-1].loc))
+
+    def renamed(self, block: Sequence[Any]) -> tuple[Any, ...]:
+        """A block with names of its own."""
+        e, body = self.e, tuple(block)
+        names = {v.name: e.fresh(v.name, v.type).name for s in walk.statements(body) for v in walk.defs(s)}
+        return walk.rename(body, names)
 
 
 class Cells(Sequential):
@@ -287,6 +319,12 @@ class Cells(Sequential):
         self.plan = plan
         self.known = known
         self.fixed: dict[Expr, Operand] = {}  # places that are the same for all cells of the task
+
+    def where(self, condition: Condition, outcome: bool) -> Cells:
+        """The same where a condition is decided."""
+        other = Cells(self.plan, Writer(self.e), {**self.known, condition: outcome})
+        other.fixed = self.fixed
+        return other
 
     def fix(self, item: object, writer: Writer) -> None:
         """Compute on the host what of a record's indices is the same for all cells, so that its regions are exact."""
@@ -370,6 +408,14 @@ class Cells(Sequential):
             return
         target = self.one(box, at)
         self.e.op("store", [value, target.var, *([index(0)] * target.rank)])
+
+
+def _bytes(leaf: Leaf) -> int:
+    """Of a leaf whose extents are constants; 0 where they are not."""
+    total = leaf.dtype.bytes
+    for extent_ in leaf.extents:
+        total *= static_extent(extent_) or 0
+    return total
 
 
 def _accesses(read: Read) -> list[Access]:

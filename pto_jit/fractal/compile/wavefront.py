@@ -34,7 +34,7 @@ from pto_jit.fractal.compile.lists import (
     replaced,
 )
 from pto_jit.fractal.compile.nest import Nest, depends_on
-from pto_jit.fractal.compile.sequential import Sequential, variable_of
+from pto_jit.fractal.compile.sequential import Sequential, transposed, variable_of
 from pto_jit.ir.nodes import For, If, Operand, Var
 from pto_jit.slotted import frozen, mutable
 
@@ -301,11 +301,13 @@ class Wavefront:
 
     def cell(self, planes: Planes, writer: Writer) -> None:
         mapping = self.eliminated(planes)
+        cells = Cells(self.g, planes)
+        cells.turned = transposed(self.nest.cell)
         for item in self.nest.cell:
             if isinstance(item, ReadLeaf):
                 target = variable_of(item.value)
                 assert isinstance(target, Var)
-                Cells(self.g, planes).read(replaced(item.read, mapping), item.leaf, target, writer)
+                cells.chosen(replaced(item.read, mapping), item.leaf, target, writer)
             elif isinstance(item, WriteLeaf):
                 self.scatter_one(planes, item, variable_of(item.value), writer, mapping)
             elif isinstance(item, Compute):

@@ -11,6 +11,7 @@ import pytest
 
 import pto_jit as pto
 import pto_jit.fractal as ft
+import pto_jit.language as pl
 from pto_jit.errors import ArgumentError, CompilationError, ScheduleError
 from pto_jit.fractal.compile.hyperplane import planes, width
 from tests.fractal.compile.test_nests import GRID_OF_TASKS, grid, jagged, weights
@@ -62,6 +63,27 @@ def test_a_skewed_nest_in_machine_code() -> None:
     np.testing.assert_array_equal(kernel(x, w).leaves, smooth(None)(x, w).leaves)
     said = next(d.reason for d in kernel.compile(x, w).decisions if d.reason.startswith("tasks"))
     assert said.startswith("tasks: one task per tile of (1, 2, 3) cells, in program order, of the skewed loops j + k\n")
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_large_leaves_in_tiles_sequences_and_planes_have_the_bits_of_cells(turned: bool) -> None:
+    """Leaves of 4 KiB, for which a tile has code of its own where its conditions hold; with their axes exchanged."""
+
+    def step(s: Any, e: Any, w: Any) -> Any:
+        return (s * 5 + (pl.transpose(e) if turned else e) * w) % 97
+
+    def program(plan: str, tile: Any) -> Callable[..., Any]:
+        def layer(xs: Any, f: Any) -> Any:
+            return ft.scan(lambda s, e: step(s, e, f), xs, initializer=ft.zeros(32, 32))
+
+        return lambda x, w: ft.map(lambda xs: ft.fold(layer, w, initializer=xs), x, schedule=plan, tile=tile)
+
+    draw = np.random.default_rng(1)
+    x = ft.from_flat(draw.integers(0, 9, (6, 32, 32)).astype(np.float32), [[0, 5, 5, 6]])
+    w = ft.from_flat(np.arange(1, 4, dtype=np.float32))
+    want = program("auto", None)(x, w).leaves
+    for plan, tile in (("tasks", (1, 2, 3)), ("tasks", (1, 1, 2)), ("sequential", None), ("wavefront", None)):
+        np.testing.assert_array_equal(pto.jit(program(plan, tile))(x, w).leaves, want, err_msg=f"{plan} {tile}")
 
 
 def test_sizes_are_those_of_the_outermost_call_that_gives_them() -> None:
