@@ -55,9 +55,10 @@ class AscendKernel:
 
     def launch(self, call: Arguments, values: tuple[Any, ...]) -> Any:
         raise TargetError(
-            f"PTO-X212: `{self.name}` is written for an Ascend 910B, and kernels are not launched there from Python\n"
-            "help: write the sources with `compiled.write(directory)` and build them as its README says, or use "
-            'target="cpu" here'
+            f"`{self.name}` is written for an Ascend 910B, and kernels are not launched there from Python",
+            code="PTO-X212",
+            hint="write the sources with `compiled.write(directory)` and build them as its README says, or use "
+            'target="cpu" here',
         )
 
     def bind(self, call: Arguments, values: tuple[Any, ...]) -> Any:
@@ -69,8 +70,9 @@ class AscendKernel:
 
     def library(self, directory: str | Path, kind: Literal["static", "shared"]) -> list[Path]:
         raise TargetError(
-            "PTO-X203: there are no libraries for the ascend target\n"
-            "help: write the sources with `compiled.write(directory)` and build them as its README says"
+            "there are no libraries for the ascend target",
+            code="PTO-X203",
+            hint="write the sources with `compiled.write(directory)` and build them as its README says",
         )
 
 

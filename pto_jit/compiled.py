@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import linecache
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -42,6 +43,25 @@ class LoopNode:
             lines.append(("└─ " if last else "├─ ") + first)
             lines += [("   " if last else "│  ") + line for line in rest]
         return "\n".join(lines)
+
+
+_README = """\
+# {name}, for this processor
+
+| file | what |
+|---|---|
+| `{name}.pto` | the program as it was compiled |
+| `{name}.ll` | the same in LLVM's IR, as Python runs it (products of matrices are functions of the compiler) |
+| `README.md` | this page |
+
+A library for programs without Python, with its header, is made on the machine where it is to run:
+
+```
+python -m pto_jit emit {name}.pto --target cpu --library static --out .
+```
+
+It is `output_cpu/{stem}/lib{stem}.a` (`.so` with `--library shared`); `{stem}.h` declares what it has.
+"""
 
 
 class Compiled:
@@ -127,7 +147,7 @@ class Compiled:
     def sources(self) -> dict[str, str]:
         """Generated files, name -> text."""
         name = self._lowered().last.name
-        return {f"{name}.pto": self.ir(self.stages[-3]), f"{name}.ll": self.ir("llvm")}
+        return own_files(name, self.ir(self.stages[-3]), self.ir("llvm"))
 
     def write(self, directory: str | Path) -> list[Path]:
         """Write `sources` into `directory`; returns the paths."""
@@ -152,6 +172,12 @@ class Compiled:
 
     def __repr__(self) -> str:
         return f"<compiled {self._kernel.name}({self._kernel.info.signature})>"
+
+
+def own_files(name: str, program: str, llvm: str) -> dict[str, str]:
+    """The files of a program of the cpu target."""
+    readme = _README.format(name=name, stem=re.sub(r"\W", "_", name))
+    return {f"{name}.pto": program, f"{name}.ll": llvm, "README.md": readme}
 
 
 def write_files(files: Mapping[str, str], directory: str | Path) -> list[Path]:

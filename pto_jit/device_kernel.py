@@ -149,8 +149,9 @@ class DeviceCompiled(Compiled):
     def library(self, directory: str | Path, kind: Literal["static", "shared"] = "static") -> list[Path]:
         """Not for devices."""
         raise TargetError(
-            f"PTO-X203: programs for {self._kernel.options.target} are written as sources, not as libraries\n"
-            "help: `compiled.write(directory)`, whose README says how to build them, or a library of target c or cpu"
+            f"programs for {self._kernel.options.target} are written as sources, not as libraries",
+            code="PTO-X203",
+            hint="`compiled.write(directory)`, whose README says how to build them, or a library of target c or cpu",
         )
 
 

@@ -116,8 +116,8 @@ class PtoError(Exception):
     """Root of all errors of pto_jit."""
 
 
-class CompilationError(PtoError):
-    """The program cannot be compiled.
+class _PlacedError(PtoError):
+    """An error at a place of the source.
 
     Attributes: `filename lineno col_offset end_lineno end_col_offset` (lines from 1, columns from 0), `code`, `hint`,
     `notes` (a tuple of `Note`), `others` (a tuple of the further errors that the same compilation found),
@@ -135,7 +135,7 @@ class CompilationError(PtoError):
         code: str | None = None,
         hint: str | None = None,
         notes: tuple[Note, ...] = (),
-        others: tuple[CompilationError, ...] = (),
+        others: tuple[_PlacedError, ...] = (),
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -198,12 +198,6 @@ class CompilationError(PtoError):
     def end_col_offset(self) -> int | None:
         return self.loc.end_col_offset if self.loc else None
 
-    def at(self, loc: Loc) -> CompilationError:
-        """Give the error a place if it has none; returns itself."""
-        if self.loc is None:
-            self.loc = loc
-        return self
-
     def __str__(self) -> str:
         lines = [f"{self.code}: {self.message}"]
         if self.loc is not None:
@@ -235,8 +229,23 @@ def _place(loc: Loc | None) -> dict[str, Any] | None:
 
 
 def _rebuild(cls: Any, message: str, loc: Loc | None, code: str, hint: str | None, notes: tuple[Note, ...],
-             others: tuple[CompilationError, ...]) -> Any:  # fmt: skip
+             others: tuple[_PlacedError, ...]) -> Any:  # fmt: skip
     return cls(message, loc, code=code, hint=hint, notes=notes, others=others)
+
+
+class CompilationError(_PlacedError):
+    """The program cannot be compiled.
+
+    Attributes: `filename lineno col_offset end_lineno end_col_offset` (lines from 1, columns from 0), `code`, `hint`,
+    `notes` (a tuple of `Note`), `others` (a tuple of the further errors that the same compilation found),
+    `specialization` (the function and the kinds of its arguments that were compiled, None outside of one).
+    """
+
+    def at(self, loc: Loc) -> CompilationError:
+        """Give the error a place if it has none; returns itself."""
+        if self.loc is None:
+            self.loc = loc
+        return self
 
 
 class UnsupportedSyntaxError(CompilationError):
@@ -285,8 +294,8 @@ class ParseError(PtoError, ValueError):
         return f"{head}\n  {self.lineno} | {self.line}\n  {' ' * len(str(self.lineno))} | {' ' * self.col_offset}^"
 
 
-class TargetError(PtoError):
-    """The target cannot do what the program asks."""
+class TargetError(_PlacedError):
+    """The target cannot do what the program asks.  Attributes as of `CompilationError`; None without a place."""
 
 
 class ToolchainError(PtoError):

@@ -176,7 +176,7 @@ class JitFunction(Dispatcher, Generic[P, R]):
                     identity = None if own.local or call.local else f"{self.__name__}|{own.digest}|{call.key!r}"
                     try:
                         kernel = self._kernels[key] = self._make(call, options, identity)
-                    except CompilationError as error:
+                    except (CompilationError, TargetError) as error:
                         from pto_jit.tracebacks import without_library
 
                         error.during(f"{self.__name__}({signature_text(call)})")
@@ -278,9 +278,10 @@ class JitFunction(Dispatcher, Generic[P, R]):
         kernel.check_writable(call, self._parameters)
         if not isinstance(kernel.built, Built):
             raise TargetError(
-                f"PTO-X090: `{self.__name__}` is compiled for {kernel.options.target}; task graphs are recorded for "
-                "the cpu target\n"
-                'help: record the tasks of a function with `target="cpu"`'
+                f"`{self.__name__}` is compiled for {kernel.options.target}; task graphs are recorded for the cpu "
+                "target",
+                code="PTO-X090",
+                hint='record the tasks of a function with `target="cpu"`',
             )
         recorder = recorder_of(kernel.built, kernel.name, kernel.options,
                                lambda: lower(kernel.function, kernel.params, kernel.options, quiet=True))  # fmt: skip

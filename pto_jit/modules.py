@@ -19,7 +19,7 @@ import numpy as np
 
 from pto_jit import dtypes
 from pto_jit.building import Built, found_or_made, making
-from pto_jit.compiled import write_files
+from pto_jit.compiled import own_files, write_files
 from pto_jit.compiler import Stages, compile_stages, lower_module, places_of_failure
 from pto_jit.config import config
 from pto_jit.dtypes import DType
@@ -331,7 +331,7 @@ class CompiledFunction:
     def sources(self) -> dict[str, str]:
         """Generated files, name -> text."""
         module = self._stages().last
-        return {f"{module.name}.pto": to_text(module), f"{module.name}.ll": self.ir("llvm")}
+        return own_files(module.name, to_text(module), self.ir("llvm"))
 
     def write(self, directory: str | Path) -> list[Path]:
         """Write `sources` into `directory`; returns the paths."""

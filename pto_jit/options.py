@@ -46,7 +46,9 @@ class Options:
         chosen = replace(self, **given) if given else self
         if not isinstance(chosen.target, str) or chosen.target not in TARGETS:
             raise TargetError(
-                f"PTO-X001: unknown target {chosen.target!r}\nhelp: this version compiles for {', '.join(TARGETS)}"
+                f"unknown target {chosen.target!r}",
+                code="PTO-X001",
+                hint=f"this version compiles for {', '.join(TARGETS)}",
             )
         for name in ("debug", "fastmath", "cache"):
             if not isinstance(getattr(chosen, name), bool):

@@ -155,9 +155,10 @@ def program_here(name: str, source: CSource, options: Options) -> CProgram:
 
     if options.target == "neon" and platform.machine() != "aarch64":
         raise TargetError(
-            f"PTO-X201: `{name}` is compiled for neon, and this is {platform.machine()}\n"
-            "help: write the sources with `compiled.write(directory)` and build them as its README says, or "
-            'use target="c" here'
+            f"`{name}` is compiled for neon, and this is {platform.machine()}",
+            code="PTO-X201",
+            hint="write the sources with `compiled.write(directory)` and build them as its README says, or "
+            'use target="c" here',
         )
     store = disk_cache() if options.cache else None
     library = native.build({"program.c": source.text}, symbols(), extra=source.headers, store=store)

@@ -51,8 +51,9 @@ class SourceFunction(CompiledFunction):
         """As `Compiled.library`; TargetError for devices."""
         if self._options.target not in RUNNABLE:
             raise TargetError(
-                f"PTO-X203: programs for {self._options.target} are written as sources, not as libraries\n"
-                "help: `write(directory)`, whose README says how to build them, or a library of target c"
+                f"programs for {self._options.target} are written as sources, not as libraries",
+                code="PTO-X203",
+                hint="`write(directory)`, whose README says how to build them, or a library of target c",
             )
         from pto_jit.aot import source_library
 
@@ -60,8 +61,9 @@ class SourceFunction(CompiledFunction):
 
     def task_graph(self, *args: Any, **kwargs: Any) -> TaskGraph:
         raise TargetError(
-            f"PTO-X090: `{self.__name__}` is compiled for {self._options.target}; task graphs are recorded for the cpu "
-            'target\nhelp: record the tasks of the module compiled with `target="cpu"`'
+            f"`{self.__name__}` is compiled for {self._options.target}; task graphs are recorded for the cpu target",
+            code="PTO-X090",
+            hint='record the tasks of the module compiled with `target="cpu"`',
         )
 
     # -- writing ------------------------------------------------------------------------------------------------
@@ -111,8 +113,10 @@ class SourceFunction(CompiledFunction):
     def _make(self, types: tuple[Type, ...]) -> Version:
         if self._options.target not in RUNNABLE:
             raise TargetError(
-                f"PTO-X202: `{self.__name__}` is written for {self._options.target}, and functions of modules are not "
-                'launched there\nhelp: `write(directory)` and build as the README says, or compile for "cpu" or "c"'
+                f"`{self.__name__}` is written for {self._options.target}, and functions of modules are not launched "
+                "there",
+                code="PTO-X202",
+                hint='`write(directory)` and build as the README says, or compile for "cpu" or "c"',
             )
         start = time.perf_counter()
         written = self._write(types)

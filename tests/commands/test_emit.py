@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from pto_jit.commands import main
+from pto_jit.targets.c import library
+from tests.targets.c.harness import needs_compiler
 
 KERNELS = """
 from __future__ import annotations
@@ -46,7 +48,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("c", "output_c", ["softmax_incore_0.c", "softmax_orchestration.c", "softmax.h", "softmax.pto", "README.md"]),
         ("neon", "output_arm64", ["softmax_incore_0.c", "pto_neon.h", "runtime/pto_runtime.h", "README.md"]),
         ("cuda", "output_cuda", ["softmax_incore_0.cu", "softmax.pto", "README.md"]),
-        ("cpu", "output_cpu", ["softmax.ll", "softmax.pto"]),
+        ("cpu", "output_cpu", ["softmax.ll", "softmax.pto", "README.md"]),
     ],
 )
 def test_a_kernel_is_written_for_a_target(
@@ -58,6 +60,17 @@ def test_a_kernel_is_written_for_a_target(
     assert sorted(capsys.readouterr().out.split()) == sorted(
         str(p.relative_to(file.parent)) for p in root.rglob("*") if p.is_file()
     )
+
+
+@needs_compiler
+def test_the_readme_of_the_cpu_target_makes_a_library(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "_RUNTIME_FLAGS", ("-std=c11", "-O0", "-fPIC", "-pthread"))  # sooner compiled
+    assert main(["emit", "kernels.py:softmax", "x=?x?xf32", "y=?x?xf32", "--target", "cpu"]) == 0
+    monkeypatch.chdir("output_cpu/softmax")
+    (line,) = [t for t in Path("README.md").read_text().splitlines() if t.startswith("python -m pto_jit ")]
+    assert main(line.split()[3:]) == 0
+    assert Path("output_cpu/softmax/libsoftmax.a").is_file()
+    assert "int32_t softmax_launch(" in Path("output_cpu/softmax/softmax.h").read_text()
 
 
 MODULE = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from pto_jit.errors import Loc
+from pto_jit.errors import NOWHERE, Loc
 from pto_jit.ir.nodes import Func, Module, Op
 from pto_jit.ir.verify import verify
 from pto_jit.ir.walk import statements
@@ -56,7 +56,7 @@ def compile_module(module: Module) -> AscendProgram:
     try:
         split = separate(outline_kernels(share_elements(tile_products(flatten(module), _DEPTH), module), module.name))
     except Unsupported as error:
-        raise unsupported(error.what, error.loc, error.instead) from None
+        raise unsupported(error.what, error.loc or NOWHERE, error.hint or "") from None
     verify(split, infer)
     entry = split.func(split.entry)
     dims = extents_of(entry.body)

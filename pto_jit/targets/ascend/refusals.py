@@ -8,11 +8,11 @@ from pto_jit.errors import Loc, TargetError
 
 def unsupported(what: str, loc: Loc, instead: str) -> TargetError:
     """A program that this target cannot take: what, where, and the nearest thing that works."""
-    place = f"\n  --> {loc}" if loc.lineno else ""
-    return TargetError(f"PTO-X210: the ascend target does not do {what}{place}\nhelp: {instead}")
+    place = loc if loc.lineno else None
+    return TargetError(f"the ascend target does not do {what}", place, code="PTO-X210", hint=instead)
 
 
 def too_large(what: str, loc: Loc, instead: str) -> TargetError:
     """A program whose tiles do not fit the memories of a core."""
-    place = f"\n  --> {loc}" if loc.lineno else ""
-    return TargetError(f"PTO-X211: {what}{place}\nhelp: {instead}")
+    place = loc if loc.lineno else None
+    return TargetError(what, place, code="PTO-X211", hint=instead)

@@ -385,7 +385,7 @@ class CFunctionWriter(FunctionWriter):
     def op(self, op: Op) -> None:
         from pto_jit.targets.c.refusals import OWN, refuse
 
-        refuse(op)
+        refuse(op, self.module.dialect)
         own = OWN.get(op.op)
         if own is not None:
             own(self, op)

@@ -15,16 +15,18 @@ if TYPE_CHECKING:
     from pto_jit.targets.c.function import CFunctionWriter
 
 
-def refusal(what: str, loc: Loc, instead: str) -> TargetError:
+def refusal(target: str, what: str, loc: Loc, instead: str) -> TargetError:
     """What the target cannot do, and what works."""
-    return TargetError(f"PTO-X200: the c target cannot do {what}\n  --> {loc}\nhelp: {instead}")
+    return TargetError(f"the {target} target cannot do {what}", loc, code="PTO-X200", hint=instead)
 
 
-def refuse(op: Op) -> None:
-    """Raise TargetError for an operation that has no C here."""
+def refuse(op: Op, dialect: Any) -> None:
+    """Raise TargetError for an operation that has no C here.  dialect: the vectors, None for plain C."""
     rank = max((getattr(a.type, "rank", 0) for a in (*op.args, *op.results)), default=0)
     if rank > _MOST_AXES:
-        raise refusal(f"`{op.op}` on {rank} axes", op.loc, f"reshape to at most {_MOST_AXES} axes, or target=\"cpu\"")
+        target = "c" if dialect is None else dialect.name
+        raise refusal(target, f"`{op.op}` on {rank} axes", op.loc,
+                      f"reshape to at most {_MOST_AXES} axes, or target=\"cpu\"")  # fmt: skip
 
 
 _MOST_AXES = 8

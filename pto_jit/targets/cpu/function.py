@@ -14,7 +14,7 @@ from typing import Any
 from llvmlite import ir
 
 from pto_jit.dtypes import bool_, i64
-from pto_jit.errors import Loc, TargetError
+from pto_jit.errors import InternalError, Loc
 from pto_jit.ir.nodes import (
     Block,
     Break,
@@ -388,7 +388,7 @@ class FunctionWriter(Frame):
 
         handler = TILE_OPS.get(name)
         if handler is None:
-            raise TargetError(f"the cpu target does not know the operation `{name}`  ({op.loc})")
+            raise InternalError(f"the cpu target does not know the operation `{name}`  ({op.loc})")
         handler(self, op)
 
     def elementwise(self, op: Op) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pto_jit.dtypes import DType, f32, i32
-from pto_jit.errors import TargetError
+from pto_jit.errors import InternalError
 from pto_jit.ir.nodes import Fuse, Op, Var
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.semantic import failures
@@ -96,7 +96,7 @@ def write_dot(w: FunctionWriter, op: Op) -> None:
         w.op(Op("cast", (result,), (wide,), (("dtype", dtype),), (), op.loc))
         return
     if _combo(a.dtype, b.dtype, dtype) is None:
-        raise TargetError(f"the cpu target has no matrix product {a.dtype} x {b.dtype} -> {dtype}  ({op.loc})")
+        raise InternalError(f"the cpu target has no matrix product {a.dtype} x {b.dtype} -> {dtype}  ({op.loc})")
     with w.passing_results():  # a result that replaces an operand is made beside it
         _Product(w, op, a, b, dtype).write()
 

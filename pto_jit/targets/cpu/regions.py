@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pto_jit.dtypes import DType, i32
-from pto_jit.errors import TargetError
+from pto_jit.errors import InternalError
 from pto_jit.ir.nodes import Fuse, Op, Region
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import defs, statements
@@ -240,7 +240,7 @@ def write_arg_reduction(w: FunctionWriter, op: Op) -> None:
 def write_reduction(w: FunctionWriter, op: Op) -> None:
     """An index reduction along any axes: for each kept element the others in order."""
     if op.op not in ("argmax", "argmin") or not is_reduction(op):
-        raise TargetError(f"the cpu target cannot do `{op.op}` here  ({op.loc})")
+        raise InternalError(f"the cpu target cannot do `{op.op}` here  ({op.loc})")
     code = w.code
     tile = w.tile(op.args[0])
     over = reduced_axes(op)

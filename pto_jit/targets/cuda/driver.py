@@ -71,8 +71,8 @@ def _library() -> Any:
     try:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        raise TargetError("PTO-X145: there is no CUDA driver (libcuda.so.1) on this machine\n"
-                          "help: look at `compiled.sources`, or emulate: see docs/cuda.md") from None  # fmt: skip
+        raise TargetError("there is no CUDA driver (libcuda.so.1) on this machine", code="PTO-X145",
+                          hint="look at `compiled.sources`, or emulate: see docs/cuda.md") from None  # fmt: skip
     status = library.cuInit(0)
     if status == _NO_DEVICE:
         raise _without_device()
@@ -90,7 +90,7 @@ def _check(library: Any, status: int, what: str) -> None:
 
 
 def _without_device() -> TargetError:
-    return TargetError("PTO-X142: this machine has no CUDA device\nhelp: run where `nvidia-smi` shows one")
+    return TargetError("this machine has no CUDA device", code="PTO-X142", hint="run where `nvidia-smi` shows one")
 
 
 def need_driver() -> None:
@@ -171,8 +171,9 @@ class CudaDevice:
         self._context = context
         self.capability = 10 * self._attribute(handle, _MAJOR) + self._attribute(handle, _MINOR)
         if self.capability < LOWEST:
-            raise TargetError(f"PTO-X143: the cuda target needs compute capability 8.0, this device has "
-                              f"{self.capability / 10:.1f}\nhelp: run on an A100 or later")  # fmt: skip
+            found = f"{self.capability / 10:.1f}"
+            raise TargetError(f"the cuda target needs compute capability 8.0, this device has {found}",
+                              code="PTO-X143", hint="run on an A100 or later")  # fmt: skip
         self.shared_limit: int = self._attribute(handle, _SHARED_LIMIT)
         self._versions: dict[str, Any] = {}
         self._free: list[FailureSlot] = []

@@ -67,9 +67,8 @@ class _Inliner:
         callee = self.module.func(call.callee)
         self.depth += 1
         if self.depth > 200:
-            raise TargetError(
-                f"PTO-X110: {call.callee}: calls nest too deeply\nhelp: do not call functions recursively"
-            )
+            raise TargetError(f"{call.callee}: calls nest too deeply", call.loc, code="PTO-X110",
+                              hint="do not call functions recursively")  # fmt: skip
         body = self.block(callee.body)
         self.depth -= 1
         last = body[-1] if body else None
@@ -117,12 +116,12 @@ def _substituted(body: Block, mapping: dict[str, Operand]) -> Block:
 class Unsupported(TargetError):
     """A program that cannot be divided into kernels: what, where, and the nearest thing that works."""
 
-    def __init__(self, what: str, loc: Loc, instead: str) -> None:
-        place = f"\n  --> {loc}" if loc.lineno else ""
-        super().__init__(f"PTO-X100: the cuda target does not do {what}{place}\nhelp: {instead}")
-        self.what, self.loc, self.instead = what, loc, instead
+    what: str = ""
 
 
 def unsupported(what: str, loc: Loc, instead: str) -> TargetError:
     """The error for a program that this target cannot take."""
-    return Unsupported(what, loc, instead)
+    place = loc if loc.lineno else None
+    error = Unsupported(f"the cuda target does not do {what}", place, code="PTO-X100", hint=instead)
+    error.what = what
+    return error

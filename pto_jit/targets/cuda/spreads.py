@@ -78,7 +78,10 @@ def refuse_misfits(kernel: Kernel) -> None:
         _, shared = fit(kernel, {macro: 1 for macro, _ in kernel.capacities}, least, [1] * len(kernel.chain), LARGEST)
         check_shared(kernel, shared, LARGEST)
     except LaunchError as error:
-        raise TargetError(str(error)) from None
+        code, _, said = str(error).partition(": ")
+        message, _, hint = said.partition("\nhelp: ")
+        place = kernel.func.loc if kernel.func.loc.lineno else None
+        raise TargetError(message, place, code=code, hint=hint) from None
 
 
 def check_shared(kernel: Kernel, shared: int, limit: int) -> None:
