@@ -7,15 +7,17 @@ dimensions, two lists become one by a condition, padding is a condition with a n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from pto_jit.codegen.builtins.promote import describe
 from pto_jit.codegen.merging import is_number
-from pto_jit.codegen.values import Tensor
-from pto_jit.dtypes import i64
+from pto_jit.codegen.values import Tensor, Tile
+from pto_jit.dtypes import from_numpy, i64
 from pto_jit.errors import CompilationError, ShapeError, TypeMismatchError
-from pto_jit.fractal.compile.expr import Condition, Expr, Fetch, Symbol, binary, number, of
+from pto_jit.fractal.compile.expr import Binary, Condition, Expr, Fetch, Symbol, binary, number, of, pick
 from pto_jit.fractal.compile.lists import (
     Access,
     Choose,
@@ -24,6 +26,7 @@ from pto_jit.fractal.compile.lists import (
     Index,
     Leaf,
     Lists,
+    Part,
     Read,
     Spread,
     View,
@@ -152,31 +155,19 @@ def _joined(session: Session, a: Lists, b: Lists) -> Lists:
             )
         k = session.symbol(left.dims[0].symbol.name)
         x, y = left.at(of(k)), right.at(of(k) - n)
-        inner = tuple(of(d.symbol) for d in x.dims)
-        for e, d in zip(inner, x.dims, strict=True):
-            length = y.dims[0].length
-            if length != d.length:
-                _equal_inner(session, d.length, length)
-            y = y.at(e)
-        read = Choose(Condition("negative", of(k) - n), x.read, y.read)
-        return View((Dim(k, total), *x.dims), read, left.leaf)
+        first = Condition("negative", of(k) - n)
+        dims = [Dim(k, total)]
+        while y.dims:  # lists, whose lengths are those of the one or the other
+            inner = x.dims[len(dims) - 1]
+            dims.append(Dim(inner.symbol, pick(first, inner.length, y.dims[0].length)))
+            y = y.at(of(inner.symbol))
+        return View(tuple(dims), Choose(first, x.read, y.read), left.leaf)
 
     if not same:
         raise g.error(
             TypeMismatchError, "ft.join of lists of different structure", code="PTO-F132", hint="join lists of one type"
         )
     return Lists(session, map_views(a.items, view), a.around)
-
-
-def _equal_inner(session: Session, a: Expr, b: Expr) -> None:
-    if a.symbols() or b.symbols():
-        raise session.g.error(
-            CompilationError,
-            "ft.join of lists whose elements are lists of different lengths, as far as the compiler can tell",
-            code="PTO-F133",
-            hint="join lists of leaves, or of lists of one length; eager code joins any lists",
-        )
-    same_length(session, a, b, "ft.join: elements that are lists")
 
 
 # -- one list, other indices ---------------------------------------------------------------------------------------
@@ -187,8 +178,6 @@ def index_(g: Generator, x: Any, i: Any, *rest: Any) -> Any:
     lists = session.lists(x, "ft.index")
     at = session.expr(i, "an index")
     known, length = at.constant, lists.length
-    if known is not None and known < 0:
-        at = at + length
     if known is not None and length.constant is not None and not -length.constant <= known < length.constant:
         raise g.error(
             ShapeError,
@@ -196,12 +185,39 @@ def index_(g: Generator, x: Any, i: Any, *rest: Any) -> Any:
             code="PTO-F134",
             hint="indices run from 0 to the length, less one; negative ones from the end",
         )
-    if g.options.debug and at.symbols() | {a for a in at.atoms() if not isinstance(a, Symbol)}:
-        for condition in (Condition("positive", at), Condition("negative", at - length)):
-            hint = "compute it so that it stays inside"
-            session.check(condition, "index {} of a list of length {}", hint, at, length)
+    if known is not None:
+        if length.constant is None and _differ(lists):  # the list may be shorter
+            needed = known if known >= 0 else -known - 1
+            _inside(session, Condition("positive", length - 1 - needed), at, length)
+        at = at + length if known < 0 else at
+    else:
+        at = _from_the_end(at, length)
+        if g.options.debug:
+            _inside(session, Condition("positive", at), at, length)
+            _inside(session, Condition("negative", at - length), at, length)
     found = session.element(lists, at)
     return index_(g, found, *rest) if rest else found
+
+
+def _inside(session: Session, condition: Condition, at: Expr, length: Expr) -> None:
+    """Let the program stop unless the condition holds, by which `at` is an index of a list of that length."""
+    hint = "indices run from 0 to the length less 1"
+    session.check(condition, "index {} of a list of length {}", hint, at, length, error="BoundsError")
+
+
+def _differ(lists: Lists) -> bool:
+    """Whether elements are leaves, or lists of which the index decides how long they are."""
+    return any(
+        len(v.dims) == 1 or v.dims[0].symbol in set().union(*(d.length.symbols() for d in v.dims[1:]))
+        for v in views_of(lists.items)
+    )
+
+
+def _from_the_end(at: Expr, length: Expr) -> Expr:
+    """An index that the data decide, which counts from the end where it is negative; that of a loop stays affine."""
+    if any(isinstance(atom, Symbol) for atom, _ in at.terms):
+        return at
+    return pick(Condition("negative", at), at + length, at)
 
 
 def slice_(g: Generator, x: Any, start: Any = None, stop: Any = None, step: Any = None) -> Any:
@@ -215,12 +231,12 @@ def slice_(g: Generator, x: Any, start: Any = None, stop: Any = None, step: Any 
             TypeMismatchError, f"a slice with the step {by!r}", code="PTO-F135", hint="give an integer, not 0"
         )
     if by > 0:
-        low = number(0) if start is None else _clamped(session, start, n)
-        high = n if stop is None else _clamped(session, stop, n)
+        low = number(0) if start is None else _clamped(session, start, n, number(0), n)
+        high = n if stop is None else _clamped(session, stop, n, number(0), n)
         length = binary("floordiv", high - low + by - 1, number(by)) if by != 1 else high - low
     else:
-        low = n - 1 if start is None else binary("min", _clamped(session, start, n), n - 1)
-        high = number(-1) if stop is None else _clamped(session, stop, n)
+        low = n - 1 if start is None else _clamped(session, start, n, number(-1), n - 1)
+        high = number(-1) if stop is None else _clamped(session, stop, n, number(-1), n - 1)
         length = binary("floordiv", low - high - by - 1, number(-by))
     if length.constant is None and not (start is None and stop is None):
         length = binary("max", length, number(0))
@@ -229,16 +245,21 @@ def slice_(g: Generator, x: Any, start: Any = None, stop: Any = None, step: Any 
     return reindexed(session, lists, length, lambda k: low + k * by)
 
 
-def _clamped(session: Session, bound: Any, n: Expr) -> Expr:
+def _clamped(session: Session, bound: Any, n: Expr, least: Expr, most: Expr) -> Expr:
+    """A bound of a slice of a list of length n: from the end where it is negative, then from `least` to `most`."""
     at = session.expr(bound, "a bound of a slice")
-    known, size = at.constant, n.constant
-    if known is None:
-        return binary("max", number(0), binary("min", at, n))
-    if known < 0:
-        return binary("max", number(0), n + known) if size is None else number(max(0, size + known))
-    if known == 0:
-        return at
-    return binary("min", at, n) if size is None else number(min(known, size))
+    known = at.constant
+    if known is not None and known < 0:
+        return binary("max", least, n + known)
+    if known is not None or _is_index(at):
+        return binary("min", at, most) if known != 0 or most != n else at
+    at = pick(Condition("negative", at), at + n, at)
+    return binary("max", least, binary("min", at, most))
+
+
+def _is_index(at: Expr) -> bool:
+    """Whether an expression is at least 0: sums of the indices of loops."""
+    return at.const >= 0 and all(isinstance(atom, Symbol) and times > 0 for atom, times in at.terms)
 
 
 def gather(g: Generator, x: Any, indices: Any) -> Any:
@@ -248,7 +269,9 @@ def gather(g: Generator, x: Any, indices: Any) -> Any:
     indices = session.normal(indices)
     if isinstance(indices, Tensor) and indices.rank == 1 and indices.dtype.is_integer:
         array = indices.var
-        return reindexed(session, lists, session.operand(indices.extents[0]), lambda k: of(Fetch(array, (k,), False)))
+        return _gathered(session, lists, session.operand(indices.extents[0]), lambda k: of(Fetch(array, (k,), False)))
+    if isinstance(indices, tuple) and all(isinstance(i, (int, np.integer)) for i in indices):
+        return _chosen(session, lists, [int(i) for i in indices])
     if isinstance(indices, Lists) and not isinstance(indices.items, tuple):
         view = indices.first
         read = view.read
@@ -256,7 +279,7 @@ def gather(g: Generator, x: Any, indices: Any) -> Any:
             if isinstance(read, Access) and read.array.argument is not None:
                 table = read.array.argument[0].var
                 place = view.dims[0].symbol
-                return reindexed(
+                return _gathered(
                     session,
                     lists,
                     indices.length,
@@ -268,8 +291,27 @@ def gather(g: Generator, x: Any, indices: Any) -> Any:
         TypeMismatchError,
         f"the indices of ft.gather are {describe(indices)}",
         code="PTO-F136",
-        hint="give an argument: a list of integers of depth 1, or a tensor of integers of rank 1",
+        hint="give an argument, a list of integers of depth 1 or a tensor of integers of rank 1; or a Python list",
     )
+
+
+def _gathered(session: Session, lists: Lists, count: Expr, at: Callable[[Expr], Expr]) -> Lists:
+    """The list of the elements at the indices `at(k)`, which the data decide."""
+    return reindexed(session, lists, count, lambda k: _from_the_end(at(k), lists.length))
+
+
+def _chosen(session: Session, lists: Lists, places: Sequence[int]) -> Lists:
+    """The list of the elements at places that the program names."""
+    for place in dict.fromkeys(places):
+        index_(session.g, lists, place)  # which checks it
+
+    def at(k: Expr) -> Expr:
+        found = number(0)
+        for n, place in reversed(list(enumerate(places))):
+            found = pick(Condition("zero", k - n), number(place) + (lists.length if place < 0 else 0), found)
+        return found
+
+    return reindexed(session, lists, number(len(places)), at)
 
 
 def first(g: Generator, x: Any) -> Any:
@@ -289,9 +331,7 @@ def reverse(g: Generator, x: Any) -> Any:
 def repeat(g: Generator, x: Any, times: Any) -> Any:
     """A list of `times` times the same, a list or a tensor."""
     session = session_of(g)
-    k = session.expr(times, "the count of ft.repeat")
-    if k.constant is not None and k.constant < 0:
-        raise g.error(TypeMismatchError, f"ft.repeat {k.constant} times", code="PTO-F137", hint="a count is at least 0")
+    k = at_least(session, 0, times, "the count of ft.repeat")
     value = session.normal(x)
 
     def view(v: View) -> View:
@@ -311,12 +351,16 @@ def slide(
     """Windows of a list; outside of it stands `value`."""
     session = session_of(g)
     lists = session.lists(x, "ft.slide")
-    w, s, d, p = (
-        session.expr(v, f"the {n} of ft.slide")
-        for v, n in ((window, "window"), (stride, "stride"), (dilation, "dilation"), (padding, "padding"))
-    )
-    span = lists.length + p * 2 - d * (w - 1) - 1
+    n = lists.length
+    w = at_least(session, 1, window, "the window of ft.slide")
+    s = at_least(session, 1, stride, "the stride of ft.slide")
+    d = at_least(session, 1, dilation, "the dilation of ft.slide")
+    p = at_least(session, 0, padding, "the padding of ft.slide")
+    span = n + p * 2 - d * (w - 1) - 1
     count = binary("max", binary("floordiv", span, s) + 1, number(0))
+    alone = (span - n).constant
+    if alone is None or alone >= 0:  # padding alone would make a window
+        count = of_nonempty(count, n)
     return _windows(session, lists, count, w, lambda i, k: i * s + k * d - p, value, padded=p.constant != 0)
 
 
@@ -324,10 +368,10 @@ def window(g: Generator, x: Any, i: Any, width: Any, dilation: Any = 1, value: A
     """The window of `width` elements centred at i; outside of the list stands `value`."""
     session = session_of(g)
     lists = session.lists(x, "ft.window")
-    at, w, d = (session.expr(v, "an argument of ft.window") for v in (i, width, dilation))
-    whole = _windows(
-        session, lists, number(1), w, lambda _, k: at + (k - binary("floordiv", w, number(2))) * d, value, padded=True
-    )
+    at = session.expr(i, "the position of ft.window")
+    w, place = _around(session, width, dilation, "ft.window")
+    w = of_nonempty(w, lists.length)
+    whole = _windows(session, lists, number(1), w, lambda _, k: at + place(k), value, padded=True)
     return session.element(whole, number(0))
 
 
@@ -335,17 +379,53 @@ def shifted_slide(g: Generator, x: Any, window: Any, dilation: Any = 1) -> Any:
     """A window centred at every element, around the ends of the list."""
     session = session_of(g)
     lists = session.lists(x, "ft.shifted_slide")
-    w, d = session.expr(window, "the window"), session.expr(dilation, "the dilation")
+    w, place = _around(session, window, dilation, "ft.shifted_slide")
     n = lists.length
-    return nested(session, lists, n, w, lambda i, k: binary("mod", i + (k - binary("floordiv", w, number(2))) * d, n))
+    return nested(session, lists, n, w, lambda i, k: binary("mod", i + place(k), n))
 
 
 def shifted_window(g: Generator, x: Any, i: Any, width: Any, dilation: Any = 1) -> Any:
     session = session_of(g)
     lists = session.lists(x, "ft.shifted_window")
-    at, w, d = (session.expr(v, "an argument of ft.shifted_window") for v in (i, width, dilation))
+    at = session.expr(i, "the position of ft.shifted_window")
+    w, place = _around(session, width, dilation, "ft.shifted_window")
     n = lists.length
-    return reindexed(session, lists, w, lambda k: binary("mod", at + (k - binary("floordiv", w, number(2))) * d, n))
+    return reindexed(session, lists, of_nonempty(w, n), lambda k: binary("mod", at + place(k), n))
+
+
+def _around(session: Session, width: Any, dilation: Any, what: str) -> tuple[Expr, Callable[[Expr], Expr]]:
+    """The width of a window, and where its elements stand from its centre."""
+    w = at_least(session, 1, width, f"the window of {what}")
+    d = at_least(session, 1, dilation, f"the dilation of {what}")
+    return w, lambda k: (k - binary("floordiv", w, number(2))) * d
+
+
+def at_least(session: Session, least: int, value: Any, what: str) -> Expr:
+    """An integer argument that is not below `least`.  Raises PTO-F137, or lets the program stop."""
+    found = session.expr(value, what)
+    known = found.constant
+    hint = f"it is at least {least}"
+    if known is None:
+        if not (_is_index(found) and found.const >= least):
+            session.check(Condition("positive", found - least), f"{what} is {{}}", hint, found)
+    elif known < least:
+        raise session.g.error(ShapeError, f"{what} is {known}", code="PTO-F137", hint=hint)
+    return found
+
+
+def of_nonempty(count: Expr, n: Expr) -> Expr:
+    """`count`, or 0 where a list of length n has no element: an empty list gives empty lists."""
+    return count if n.constant else binary("mul", count, binary("min", n, number(1)))
+
+
+def width_unless_empty(length: Expr) -> tuple[int, Expr] | None:
+    """The width of a window whose list has an element, and the list's length, where `of_nonempty` made the length."""
+    if len(length.terms) != 1 or length.const:
+        return None
+    atom, times = length.terms[0]
+    if not isinstance(atom, Binary) or atom.op != "min" or atom.right != number(1):
+        return None
+    return times, atom.left
 
 
 def _windows(
@@ -361,29 +441,47 @@ def _windows(
     found = nested(session, lists, count, width, at)
     if not padded:
         return found
-    if not is_number(value):
-        raise session.g.error(
-            TypeMismatchError,
-            f"a list is padded with {describe(value)}",
-            code="PTO-F138",
-            hint="give a number known at compile time",
-        )
     n = lists.length
 
     def view(v: View) -> View:
-        if len(v.dims) != 2:
+        if any(v.dims[1].symbol in d.length.symbols() for d in v.dims[2:]):
             raise session.g.error(
                 CompilationError,
-                "a list of lists is padded",
+                "a list of lists is padded, whose lengths may differ",
                 code="PTO-F138",
-                hint="windows with padding are of lists of tensors",
+                hint="windows with padding are of lists of tensors, or of lists of one length",
             )
         i = at(of(v.dims[0].symbol), of(v.dims[1].symbol))
-        fill: Read = Filled(value)
+        fill = _fill(session, value, v.leaf)
         inside = Choose(Condition("negative", i - n), v.read, fill)
         return View(v.dims, Choose(Condition("negative", i), fill, inside), v.leaf)
 
     return Lists(session, map_views(found.items, view), found.around)
+
+
+def _fill(session: Session, value: Any, leaf: Leaf) -> Read:
+    """What stands outside of a list: a number known at compile time, in all places of a leaf, or a tensor like one."""
+    if is_number(value):
+        fits = leaf.dtype.is_float or np.asarray(value).astype(leaf.dtype.numpy) == value
+        if isinstance(value, np.generic):
+            fits = from_numpy(value.dtype) == leaf.dtype
+        if fits:
+            return Filled(value)
+    elif isinstance(value, (Tensor, Tile, np.ndarray)):
+        found = session.computed(value, "the value of a padding")
+        if found.leaf.same(leaf):
+            return found.read
+        if isinstance(found.read, Part) and found.leaf.dtype == leaf.dtype and value.rank == len(leaf.extents):
+            for given, wanted in zip(value.extents, leaf.extents, strict=True):
+                what = "the value of a padding is no tensor like the leaves: an extent and theirs"
+                same_length(session, session.operand(given), session.operand(wanted), what)
+            return Part(value, found.read.starts, leaf.extents, found.read.depth)
+    raise session.g.error(
+        TypeMismatchError,
+        f"leaves of type {leaf} are padded with {describe(value)}",
+        code="PTO-F138",
+        hint="give a number known at compile time, or a tensor like the leaves",
+    )
 
 
 HANDLERS = {

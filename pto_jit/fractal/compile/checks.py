@@ -32,8 +32,11 @@ def outside_of(loop: Loop, check: Check) -> Check | None:
     return replace(check, path=path, loops=(*check.loops, loop.length))
 
 
-def write_check(g: Generator, check: Check, writer: Writer) -> None:
-    """Stop the program unless the condition holds; outside of loops that costs no task where it does."""
+def write_check(g: Generator, check: Check, writer: Writer, *, alone: bool = False) -> None:
+    """Stop the program unless the condition holds; outside of loops that costs no task where it does.
+
+    alone: the loops around are around checks alone, so that in a program of tasks the host goes through them.
+    """
     e = g.e
     ok = writer.condition(check.condition)
     for length in check.loops:
@@ -41,9 +44,9 @@ def write_check(g: Generator, check: Check, writer: Writer) -> None:
         ok = e.scalar("or", [ok, empty]).operand
     message, told, words = _reported(check)
     text = f"PTO-F190: {message}; {check.hint}"
-    attrs = (("always", True), ("error", "ShapeError"), ("message", text), ("told", told))
+    attrs = (("always", True), ("error", check.error), ("message", text), ("told", told))
     stop = Op("assert", (), (ok, *map(writer.expr, words)), attrs, (), check.loc)
-    if g.loops or writer.values:
+    if (g.loops or writer.values) and not (alone and g.tasks):
         e.append(stop)
         return
     wrong = e.scalar("not", [ok]).operand

@@ -228,7 +228,8 @@ class Copies(Wavefront):
             )
             own = buffer.tensor
             zeros = [index(0)] * (own.rank - 1)
-            part = view_of(self.g, own, [buffer.absolute(e, segment.row), *zeros], [count, *own.extents[1:]])
+            source = writer.expr(operand(segment.row) + segment.low - segment.first)
+            part = view_of(self.g, own, [buffer.absolute(e, source), *zeros], [count, *own.extents[1:]])
             rows = load_all(self.g, part).var
             if tuple(own.extents[1:]) != tuple(tensor.extents[1:]):
                 (rows,) = e.op("reshape", [rows, count, *tensor.extents[1:]])

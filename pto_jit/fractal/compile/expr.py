@@ -11,8 +11,8 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pto_jit.codegen.emit import index
-from pto_jit.ir.nodes import Const, Operand, Var
+from pto_jit.codegen.emit import I64, index
+from pto_jit.ir.nodes import Block, Const, If, Op, Operand, Var
 from pto_jit.slotted import field, frozen
 
 if TYPE_CHECKING:
@@ -67,10 +67,30 @@ class Binary:
 
     def __str__(self) -> str:
         sign = {"mul": "*", "floordiv": "//", "mod": "%"}.get(self.op)
-        return f"({self.left} {sign} {self.right})" if sign else f"{self.op}({self.left}, {self.right})"
+        if sign is None:
+            return f"{self.op}({self.left}, {self.right})"
+        return f"({_factor(self.left)} {sign} {_factor(self.right)})"
 
 
-Atom = Symbol | Known | Fetch | Binary
+def _factor(expr: Expr) -> str:
+    """An expression as an operand of a product or quotient: sums and negative numbers in parentheses."""
+    single = not expr.const and len(expr.terms) == 1 and expr.terms[0][1] == 1
+    return str(expr) if single or (not expr.terms and expr.const >= 0) else f"({expr})"
+
+
+@frozen
+class Pick:
+    """One of two, by a condition; only that one is computed."""
+
+    condition: Condition
+    then: Expr
+    otherwise: Expr
+
+    def __str__(self) -> str:
+        return f"({self.then} if {self.condition} else {self.otherwise})"
+
+
+Atom = Symbol | Known | Fetch | Binary | Pick
 
 
 @frozen
@@ -122,6 +142,9 @@ class Expr:
             elif isinstance(atom, Binary):
                 yield from atom.left.atoms()
                 yield from atom.right.atoms()
+            elif isinstance(atom, Pick):
+                for part in (atom.condition.value, atom.then, atom.otherwise):
+                    yield from part.atoms()
 
     def coefficient(self, symbol: Symbol) -> int | None:
         """How often the symbol counts; None when it stands inside something that is not linear."""
@@ -167,6 +190,8 @@ def _replaced(atom: Atom, mapping: Mapping[Symbol, Expr]) -> Expr:
         return of(Fetch(atom.array, tuple(e.replace(mapping) for e in atom.at), atom.fixed))
     if isinstance(atom, Binary):
         return binary(atom.op, atom.left.replace(mapping), atom.right.replace(mapping))
+    if isinstance(atom, Pick):
+        return pick(atom.condition.replace(mapping), atom.then.replace(mapping), atom.otherwise.replace(mapping))
     return of(atom)
 
 
@@ -201,6 +226,14 @@ def binary(op: str, left: Expr, right: Expr) -> Expr:
     if op == "floordiv" and b == 1:
         return left
     return of(Binary(op, left, right))
+
+
+def pick(condition: Condition, then: Expr, otherwise: Expr) -> Expr:
+    """`then` where the condition holds, else `otherwise`."""
+    known = condition.known()
+    if known is None:
+        return then if then == otherwise else of(Pick(condition, then, otherwise))
+    return then if known else otherwise
 
 
 _SIGN = {"zero": "==", "nonzero": "!=", "negative": "<", "positive": ">="}
@@ -315,7 +348,21 @@ class Writer:
             if not atom.fixed:
                 return self._element(atom.array, at)
             return self.once(("getelem", atom.array, *at), lambda: self._element(atom.array, at))
+        if isinstance(atom, Pick):
+            return self._pick(atom)
         return self._op(atom.op, self.expr(atom.left), self.expr(atom.right))
+
+    def _pick(self, atom: Pick) -> Operand:
+        var = self.e.fresh("pick", I64)
+        numbering_of(self.e).assigned.add(var.name)
+        condition = self.condition(atom.condition)
+        blocks: list[Block] = []
+        for value in (atom.then, atom.otherwise):
+            with self.e.block() as block:
+                self.e.append(Op("copy", (var,), (self.expr(value),), (), (), self.e.loc))
+            blocks.append(tuple(block))
+        self.e.append(If(condition, blocks[0], blocks[1], self.e.loc))
+        return var
 
     def _element(self, array: Var, at: list[Operand]) -> Operand:
         from pto_jit.dtypes import i64

@@ -103,14 +103,23 @@ def map_(g: Generator, fn: Any, x: Any, **kwargs: Any) -> Any:
     return mapped(session, fn, lambda i: session.element(lists, i), lists.length, asked)
 
 
-def mapped(session: Session, fn: Any, element: Callable[[Expr], Any], length: Expr, asked: Asked) -> Any:
-    """A parallel loop over `length` elements."""
+def mapped(
+    session: Session,
+    fn: Any,
+    element: Callable[[Expr], Any],
+    length: Expr,
+    asked: Asked,
+    check: Callable[[Expr, Any], None] | None = None,
+) -> Any:
+    """A parallel loop over `length` elements; `check` gets the index of each and what the body gives for it."""
     g = session.g
     symbol = session.symbol(session.loop_name())
     loop = Loop(symbol, length, "parallel", g.e.loc, [], asked.schedule, asked.tile)
 
     def body() -> tuple[Structure, list[View]]:
         result = g.inline(fn, (element(of(symbol)),), asked.kwargs)
+        if check is not None:
+            check(of(symbol), result)
         structure, views = taken_apart(session, result, "what the body of ft.map gives")
         return structure, [closed(session, view) for view in views]
 
@@ -282,6 +291,7 @@ def carried(
         views = wanted
     for array in arrays:
         array.loops = min(array.loops, len(session.loops))
+        array.elements = n if without and every and n.constant is None else None
     last = [_last(session, v, a, count) for v, a in zip(views, arrays, strict=True)]
     if every:
         session.complete()

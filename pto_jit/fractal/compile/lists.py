@@ -50,6 +50,7 @@ class Array:
     these leaves instead (the state of a fold and the result of the nest in its body are one).  folded: positions of the
     dimensions along which an element is read one later, and the last one behind the loop, so that two have to be kept.
     temporary: only the state of its loop and the value behind it are read, and they are tensors or numbers.
+    elements: of a scan whose first state is the first element: the length of the list, which may have none.
     tensor, layout: its memory, once it is decided.  loops: so many of the loops around it are around all that reads it.
     """
 
@@ -63,6 +64,7 @@ class Array:
     folded: tuple[int, ...] = ()
     temporary: bool = False
     loops: int = 0
+    elements: Expr | None = None
 
     @property
     def root(self) -> Array:
@@ -345,6 +347,8 @@ def views_of(items: Any) -> Iterator[View]:
 
 # -- statements of a nest that are not yet IR ----------------------------------------------------------------------
 
+CHECKS = "checks"  # the schedule of loops around checks alone, of which no decision speaks
+
 
 @mutable(eq=False)
 class Loop:
@@ -398,7 +402,7 @@ class Compute:
 class Check:
     """What must hold while the program runs, unless one of the loops around it, of those lengths, has no iteration.
 
-    numbers: at most two, which fill the places {} of the message; path: the element that is computed.
+    numbers: at most two, which fill the places {} of the message; path: the element that is computed; error: the class.
     """
 
     condition: Condition
@@ -408,6 +412,7 @@ class Check:
     numbers: tuple[Expr, ...] = ()
     path: tuple[Expr, ...] = ()
     loops: tuple[Expr, ...] = ()
+    error: str = "ShapeError"
 
 
 def zero() -> Expr:

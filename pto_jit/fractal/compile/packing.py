@@ -17,7 +17,7 @@ from pto_jit.codegen.values import Tensor
 from pto_jit.dtypes import i64
 from pto_jit.fractal.compile.batching import row_extents
 from pto_jit.fractal.compile.copies import Buffer, Copies, Segment
-from pto_jit.fractal.compile.expr import Expr, Fetch, Writer, binary, number, of
+from pto_jit.fractal.compile.expr import Expr, Fetch, Writer, binary, number, of, operand
 from pto_jit.fractal.compile.lists import Access, Array, Choose, Leaf, Read
 from pto_jit.fractal.compile.wavefront import Planes, Wavefront
 from pto_jit.ir.nodes import Operand, Var
@@ -66,10 +66,26 @@ class Packed:
         return self.base(at) + start + at[last] - low
 
 
+@frozen(eq=False)
+class Window:
+    """Rows [start, stop) of a batch of `rows`, `count` of them: what one worker computes."""
+
+    start: Operand
+    stop: Operand
+    count: Operand
+    rows: Operand
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it may be less than the batch."""
+        return self.stop is not self.rows
+
+
 class Packing(Copies):
     """A nest whose cells are rows.
 
-    room: rows that one batch may have; groups: batches of a plane.  exact: a segment is a range of indices, else every
+    room: rows that one batch may have; groups: batches of a plane; window: the rows of the batch that is being written,
+    None for all of them.  exact: a segment is a range of indices, else every
     cell is a segment.  tables: the starts and counts of rings, by their number of planes.  lent: see `Rows.lending`.
     """
 
@@ -77,6 +93,7 @@ class Packing(Copies):
     room: Expr
     groups: Expr
     exact: bool
+    window: Window | None = None
     tables: dict[int, tuple[Var, Var]]
     lent: dict[str, Choose]
 
@@ -148,7 +165,8 @@ class Packing(Copies):
     def each_segment(
         self, planes: Planes, writer: Writer, fixed: set[int], body: Callable[[Writer, Segment], None]
     ) -> Operand:
-        """`body` for every segment of the batch, in order; gives the number of rows."""
+        """`body` for every segment of the batch that has rows in the window, in order, cut to it; gives the number of
+        rows of all segments."""
         e = self.e
         row = e.fresh("row", I64)
         self.plain.assign(row, index(0))
@@ -157,9 +175,15 @@ class Packing(Copies):
             (new,) = e.op("add", [row, by])
             self.plain.assign(row, new)
 
+        window = self.window if self.window is not None and self.window.is_part else None
+
         def one(w: Writer) -> None:
             single = Segment(planes.single, number(0), number(1), row, number(0))
-            body(w, single)
+            if window is None:
+                body(w, single)
+            else:
+                inside = e.op("and", [e.op("ge", [row, window.start])[0], e.op("lt", [row, window.stop])[0]])[0]
+                self.guarded(inside, lambda: body(w, single))
             advance(index(1))
 
         def level(w: Writer, left: Sequence[int], fixed: set[int]) -> None:
@@ -183,7 +207,13 @@ class Packing(Copies):
                     some = e.op("and", [some, inside])[0]
 
                 def segment() -> None:
-                    body(w, Segment(symbol, low, high, row, low))
+                    if window is None:
+                        body(w, Segment(symbol, low, high, row, low))
+                    else:
+                        from_start, to_stop = (low - operand(row) + operand(x) for x in (window.start, window.stop))
+                        first, last = binary("max", low, from_start), binary("min", high, to_stop)
+                        cut = Segment(symbol, first, last, row, low)
+                        self.if_any(w, first, last, lambda: body(w, cut))
                     advance(span)
 
                 self.guarded(some, segment)

@@ -9,7 +9,7 @@ from pto_jit.codegen.builtins.memory import axis_of
 from pto_jit.codegen.builtins.promote import describe
 from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime, static_extent
 from pto_jit.errors import CompilationError, ShapeError, TypeMismatchError
-from pto_jit.fractal.compile.access import nested, same_length
+from pto_jit.fractal.compile.access import at_least, nested, same_length, width_unless_empty
 from pto_jit.fractal.compile.expr import Condition, Expr, Fetch, binary, number, of
 from pto_jit.fractal.compile.lists import (
     Access,
@@ -36,7 +36,7 @@ def split(g: Generator, x: Any, n: Any, axis: Any = 0) -> Any:
     session = session_of(g)
     value = session.normal(x)
     if isinstance(value, Lists):
-        parts = session.expr(n, "the number of parts")
+        parts = at_least(session, 1, n, "the number of parts of ft.split")
         size = binary("floordiv", value.length, parts)
         same_length(session, size * parts, value.length, "ft.split: the parts do not divide the list; it is one")
         return nested(session, value, parts, size, lambda i, k: i * size + k)
@@ -144,12 +144,12 @@ def stack(g: Generator, x: Any) -> Any:
 
     session = session_of(g)
     lists = session.lists(x, "ft.stack")
-    if isinstance(lists.items, tuple) or len(lists.first.dims) != 1 or not lists.first.leaf.extents:
+    if isinstance(lists.items, tuple) or len(lists.first.dims) != 1:
         raise g.error(
             TypeMismatchError,
             "ft.stack of lists of lists or of tuples",
             code="PTO-F142",
-            hint="stack a list of tensors; `ft.flatten` it before",
+            hint="stack a list of tensors or numbers; `ft.flatten` it before",
         )
     return stacked(session, lists.first)
 
@@ -222,6 +222,10 @@ def _concatenated(session: Session, lists: Lists, axis: Any) -> Any:
             hint="concatenate a list of tensors",
         )
     count = view.dims[0].length.constant
+    window = width_unless_empty(view.dims[0].length)
+    if window is not None:
+        count, n = window
+        session.check(Condition("positive", n - 1), "ft.cat of an empty list", "give it an element")
     if count is not None and count <= 16:
         from pto_jit.codegen.builtins.structure import concat
 

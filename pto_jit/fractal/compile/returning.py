@@ -139,12 +139,12 @@ def stacked(session: Session, view: View, *, joined: bool = False) -> Any:
     found = view if _in_a_row(view) else copied(session, view)
     session.complete()
     assert isinstance(found.read, Access)
-    first, *rest = view.leaf.extents
     if joined:
+        first, *rest = view.leaf.extents
         rows = session.scalar(count * session.operand(first))
         extents = (e.as_index(rows), *rest)
     else:
-        extents = (e.as_index(session.scalar(count)), first, *rest)
+        extents = (e.as_index(session.scalar(count)), *view.leaf.extents)
     start = found.at(number(0)).read
     assert isinstance(start, Access)
     block = Block(start.array, start.index, count)

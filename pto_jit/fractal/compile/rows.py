@@ -16,7 +16,7 @@ from pto_jit.codegen.emit import I64, constant, index
 from pto_jit.codegen.values import Tensor, Tile, static_extent
 from pto_jit.fractal.compile.batching import Batch, row_extents
 from pto_jit.fractal.compile.copies import Buffer, Segment, name_of, target_of
-from pto_jit.fractal.compile.expr import Condition, Expr, Writer, number, of, operand
+from pto_jit.fractal.compile.expr import Condition, Expr, Writer, binary, number, of, operand
 from pto_jit.fractal.compile.inputs import Product, first, products
 from pto_jit.fractal.compile.lists import (
     Access,
@@ -28,12 +28,18 @@ from pto_jit.fractal.compile.lists import (
     replaced,
 )
 from pto_jit.fractal.compile.nest import depends_on
-from pto_jit.fractal.compile.packing import Packed, Packing
+from pto_jit.fractal.compile.packing import Packed, Packing, Window
 from pto_jit.fractal.compile.sequential import variable_of
 from pto_jit.fractal.compile.wavefront import Cells, Planes
 from pto_jit.ir.nodes import If, Op, Operand, Var
 from pto_jit.ir.types import TileType
 from pto_jit.slotted import replace
+
+PIECE_ROWS = 256
+"""Rows that a piece of a batch has at least: with fewer, reading the right operand of a product would show."""
+PIECES = 8
+TILE_ROWS = 12
+"""Rows of pieces are a multiple of this, which whole register tiles of a product fill."""
 
 
 class Rows(Packing):
@@ -96,17 +102,70 @@ class Rows(Packing):
             leaf = product.array.leaf
             self.buffers[name] = Buffer(self.buffer([rows, *leaf.extents], leaf, name), index(0))
 
+        pieces = writer.expr(self.pieces()) if planes.group else None
+        piece = planes.piece
+
         def level(w: Writer, left: Sequence[int], fixed: set[int]) -> None:
             if not left:
-                self.group(planes, w, shared, fixed)
+                self.batch(planes, w, shared, fixed, pieces)
                 return
             first, *rest = left
             low, high = self.bounds(planes, first, fixed)
-            start, stop = w.expr(low), w.expr(high)
             symbol = self.nest.symbols[first]
-            self.counted(w, symbol, stop, lambda w: level(w, rest, fixed | {first}), start=start, kind="parallel")
+            start, stop = w.expr(low), w.expr(high)
+            if fixed or pieces is None:
+                self.counted(w, symbol, stop, lambda w: level(w, rest, fixed | {first}), start=start, kind="parallel")
+                return
+            each = pieces
+
+            def one(w: Writer) -> None:
+                unit = w.values[piece]
+                chosen = {symbol: w.op("floordiv", unit, each), piece: w.op("mod", unit, each)}
+                level(w.but(chosen), rest, fixed | {first})
+
+            start, stop = (w.op("mul", bound, each) for bound in (start, stop))
+            self.counted(w, piece, stop, one, start=start, kind="parallel")
 
         self.planes(planes, writer, lambda w: level(w, planes.group, set()))
+
+    def pieces(self) -> Expr:
+        """How many pieces the rows of a batch are divided into at most."""
+        most = binary("min", number(PIECES), binary("floordiv", self.room, number(PIECE_ROWS)))
+        return binary("max", number(1), most)
+
+    def batch(
+        self, planes: Planes, writer: Writer, shared: set[str], fixed: set[int], pieces: Operand | None
+    ) -> None:
+        """One batch, or a piece of its rows.
+
+        The division depends on the number of rows alone, and no piece is so small that its products would be computed
+        in another way: results do not depend on the number of workers.
+        """
+        e = self.e
+        self.window = None
+        rows = self.each_segment(planes, writer, fixed, lambda w, segment: None)
+        own = self.own(planes)
+
+        def counted() -> None:
+            for depth, (_, counts) in self.tables.items():
+                e.op("setelem", [rows, counts, writer.expr(self.batch_number(planes, depth, own))])
+
+        if pieces is None:
+            counted()
+            self.window = Window(index(0), rows, rows, rows)
+            self.guarded(writer.op("gt", rows, index(0)), lambda: self.group(planes, writer, shared, fixed))
+            return
+        piece = writer.values[planes.piece]
+        self.guarded(writer.op("eq", piece, index(0)), counted)
+        few = e.op("min", [e.op("floordiv", [rows, index(PIECE_ROWS)])[0], pieces])[0]
+        number_ = e.op("max", [few, index(1)])[0]
+        tiles = e.op("mul", [number_, index(TILE_ROWS)])[0]
+        size = e.op("floordiv", [e.op("add", [rows, e.op("sub", [tiles, index(1)])[0]])[0], tiles])[0]
+        size = e.op("mul", [size, index(TILE_ROWS)])[0]
+        start = e.op("mul", [piece, size])[0]
+        stop = e.op("min", [e.op("add", [start, size])[0], rows])[0]
+        self.window = Window(start, stop, e.op("sub", [stop, start])[0], rows)
+        self.guarded(writer.op("lt", start, stop), lambda: self.group(planes, writer, shared, fixed))
 
     def lending(self, planes: Planes, shared: set[str]) -> dict[str, Choose]:
         """Reads of the rows of another batch or, for some groups, of inputs: these are gathered behind the ring."""
@@ -209,9 +268,18 @@ class Rows(Packing):
         one_by_one = [i for i in plain if i not in at_once]
         conditions = {c: writer.condition(c) for c, *_ in once if c is not None}
 
+        window = self.window
+        assert window is not None
+
         def first_pass(w: Writer, segment: Segment) -> None:
-            for depth, (starts, _) in self.tables.items():
-                e.op("setelem", [segment.row, starts, w.expr(self.segment_number(planes, depth, own))])
+            def begins() -> None:
+                for depth, (starts, _) in self.tables.items():
+                    e.op("setelem", [segment.row, starts, w.expr(self.segment_number(planes, depth, own))])
+
+            if window.is_part and self.tables:
+                self.guarded(e.op("ge", [segment.row, window.start])[0], begins)
+            else:
+                begins()
             self.gather(planes, w, segment, one_by_one)
             for condition, holds in dict.fromkeys((c, h) for c, h, *_ in once):
                 with e.block() as block:
@@ -223,13 +291,10 @@ class Rows(Packing):
                 else:
                     e.append(If(conditions[condition], *((tuple(block), ()) if holds else ((), tuple(block))), e.loc))
 
-        count = self.each_segment(planes, writer, fixed, first_pass)
-        for depth, (_, counts) in self.tables.items():
-            e.op("setelem", [count, counts, writer.expr(self.batch_number(planes, depth, own))])
+        self.each_segment(planes, writer, fixed, first_pass)
         for item in at_once:
-            self.together(planes, writer, item.read, item, count, fixed)
-        some = writer.op("gt", count, index(0))
-        self.guarded(some, lambda: self.computed(planes, writer, shared, fixed, reads, count))
+            self.together(planes, writer, item.read, item, fixed)
+        self.computed(planes, writer, shared, fixed, reads, window)
 
     def computed(
         self,
@@ -238,23 +303,26 @@ class Rows(Packing):
         shared: set[str],
         fixed: set[int],
         reads: Sequence[ReadLeaf],
-        count: Operand,
+        window: Window,
     ) -> None:
         """The results of a batch whose inputs have been gathered, and what becomes of them.
 
         The groups whose products are there already have code of their own: in that of the others a sum of products
         stays where it is computed.
         """
+        gathered = self.local
+        self.local = {name: self.part_of(buffer) for name, buffer in gathered.items()}
         condition = next((p.condition for p in self.products.values() if p.condition is not None), None)
         if condition is None:
-            self.compute(planes, writer, shared, reads, count, {})
+            self.compute(planes, writer, shared, reads, window, {})
         else:
             cond = writer.condition(condition)
             with self.e.block() as then:
-                self.compute(planes, writer, shared, reads, count, {condition: True})
+                self.compute(planes, writer, shared, reads, window, {condition: True})
             with self.e.block() as otherwise:
-                self.compute(planes, writer, shared, reads, count, {condition: False})
+                self.compute(planes, writer, shared, reads, window, {condition: False})
             self.e.append(If(cond, tuple(then), tuple(otherwise), self.e.loc))
+        self.local = gathered
         self.leave(planes, writer, fixed, self.own(planes))
 
     def nest_value(self, name: str) -> Tile:
@@ -268,11 +336,12 @@ class Rows(Packing):
         writer: Writer,
         shared: set[str],
         reads: Sequence[ReadLeaf],
-        count: Operand,
+        window: Window,
         known: dict[Condition, bool],
     ) -> None:
         """The operations of a batch; `known`: the conditions that hold or do not for its group."""
         e = self.e
+        count = window.count
         own = self.own(planes)
         mapping = self.eliminated(planes)
         inside = {name for parts in self.joined.values() for name in parts}
@@ -295,7 +364,7 @@ class Rows(Packing):
                 lent, holds = writer.expr(ring.lent(own)), known.get(choice.condition)
                 base = self.either(writer.condition(choice.condition), lent, base) if holds is None else (
                     lent if holds else base)  # fmt: skip
-            tiles[name] = self.rows_of(Buffer(ring.tensor, index(0), base), count)
+            tiles[name] = self.rows_of(self.part_of(Buffer(ring.tensor, index(0), base)), count)
         once: dict[str, Operand] = {}
         cells = Cells(self.g, planes)
         for item in self.nest.cell:
@@ -317,6 +386,13 @@ class Rows(Packing):
                 batch.run([op])
             for item in due.get(k, ()):
                 self.keep(batch, item)
+
+    def part_of(self, buffer: Buffer) -> Buffer:
+        """The rows of the window."""
+        window = self.window
+        if window is None or not window.is_part:
+            return buffer
+        return replace(buffer, base=buffer.absolute(self.e, window.start))
 
     def is_there(self, product: Product, known: dict[Condition, bool]) -> bool:
         """Whether a product has been computed before the nest, for this group."""
@@ -397,34 +473,36 @@ class Rows(Packing):
         return all(read.index[k] == own[k] for k in planes.batch)
 
     def together(
-        self, planes: Planes, writer: Writer, read: Read, item: ReadLeaf, count: Operand, fixed: set[int]
+        self, planes: Planes, writer: Writer, read: Read, item: ReadLeaf, fixed: set[int]
     ) -> None:
         """Gather a read for a whole batch.
 
         The cells that are read are in the nest where the conditions hold, so their batch has at least the rows of this
         one, in the same order: where it has as many, they are the same.
         """
-        e = self.e
-        buffer = self.local[name_of(item.value)]
+        e, window = self.e, self.window
+        assert window is not None
+        buffer = self.part_of(self.local[name_of(item.value)])
         if isinstance(read, Choose):
             cond = writer.condition(read.condition)
             with e.block() as then:
-                self.together(planes, writer, read.then, item, count, fixed)
+                self.together(planes, writer, read.then, item, fixed)
             with e.block() as otherwise:
-                self.together(planes, writer, read.otherwise, item, count, fixed)
+                self.together(planes, writer, read.otherwise, item, fixed)
             e.append(If(cond, tuple(then), tuple(otherwise), e.loc))
             return
         extents = row_extents(item.leaf.extents)
         if isinstance(read, Filled):
-            rows = e.op("full", [constant(read.value, item.leaf.dtype), count, *extents])[0]
+            rows = e.op("full", [constant(read.value, item.leaf.dtype), window.count, *extents])[0]
             e.op("store", [rows, buffer.tensor.var, *buffer.at(e, index(0))])
             return
         assert isinstance(read, Access)
         ring = planes.rings[id(read.array.root)]
         (before,) = e.op("getelem", [ring.counts, writer.expr(self.batch_number(planes, ring.depth, read.index))])
-        (same,) = e.op("eq", [before, count])
+        (same,) = e.op("eq", [before, window.rows])
         with e.block() as then:
-            rows = self.rows_of(Buffer(ring.tensor, index(0), writer.expr(ring.base(read.index))), count)
+            there = self.part_of(Buffer(ring.tensor, index(0), writer.expr(ring.base(read.index))))
+            rows = self.rows_of(there, window.count)
             e.op("store", [rows, buffer.tensor.var, *buffer.at(e, index(0))])
         with e.block() as otherwise:
             one = replace(item, read=read)

@@ -15,6 +15,7 @@ from pto_jit.fractal.compile.expr import Expr, Known, Writer
 from pto_jit.fractal.compile.hyperplane import NoSchedule
 from pto_jit.fractal.compile.layout import allocate
 from pto_jit.fractal.compile.lists import (
+    CHECKS,
     Array,
     Check,
     Compute,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
 
 ON_DEVICES = ("cuda", "ascend")  # targets that have the plan "sequential" alone: others are work of their hosts
-CHECKS = "checks"  # the schedule of loops around checks alone, of which no decision speaks
 
 
 def write_pending(session: Session) -> None:
@@ -173,6 +173,9 @@ def _defined(item: Any) -> set[str]:
 
 def in_order(session: Session, items: Sequence[Any], later: Sequence[Any], writer: Writer) -> None:
     """The plan "sequential" for records one after the other."""
+    first = next((k for k, item in enumerate(items) if not isinstance(item, (Check, Compute))), len(items))
+    Sequential(session.g, set()).block(items[:first], writer)  # checks come before memory of sizes that they check
+    items = items[first:]
     if not items:
         return
     kept = in_memory(items) | {

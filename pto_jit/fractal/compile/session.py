@@ -149,11 +149,13 @@ class Session:
         """The index of the loops that are open."""
         return tuple(of(loop.symbol) for loop in self.loops)
 
-    def check(self, condition: Condition, message: str, hint: str, *numbers: Expr) -> None:
+    def check(
+        self, condition: Condition, message: str, hint: str, *numbers: Expr, error: str = "ShapeError"
+    ) -> None:
         """Let the program stop here unless the condition holds; the message has a place {} for each number."""
         e = self.g.e
         path = tuple(of(loop.symbol) if loop.element is None else loop.element for loop in self.loops)
-        e.append(Check(condition, message, hint, e.loc, numbers, path))  # type: ignore[arg-type]
+        e.append(Check(condition, message, hint, e.loc, numbers, path, error=error))  # type: ignore[arg-type]
 
     # -- integers --------------------------------------------------------------------------------------------------
 

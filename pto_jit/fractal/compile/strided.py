@@ -6,13 +6,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.errors import CompilationError, TypeMismatchError
-from pto_jit.fractal.compile.expr import Expr, binary, of
+from pto_jit.fractal.compile.access import at_least, reindexed
+from pto_jit.fractal.compile.expr import Condition, Expr, binary, of
 from pto_jit.fractal.compile.functions import asked_of, mapped
-from pto_jit.fractal.compile.lists import (
-    Dim,
-    Lists,
-    View,
-)
+from pto_jit.fractal.compile.lists import Dim, Lists, View, map_views, views_of
 from pto_jit.fractal.compile.session import session_of
 
 if TYPE_CHECKING:
@@ -33,13 +30,23 @@ def dilated_map(g: Generator, fn: Any, x: Any, dilation: Any, **kwargs: Any) -> 
     session = session_of(g)
     asked = asked_of(g, "dilated_map", fn, kwargs)
     lists = session.lists(x, "ft.dilated_map")
-    n, d = lists.length, session.expr(dilation, "the dilation")
-    from pto_jit.fractal.compile.access import reindexed
+    n, d = lists.length, at_least(session, 1, dilation, "the dilation of ft.dilated_map")
+
+    def size(r: Expr) -> Expr:
+        return binary("floordiv", n - r + d - 1, d)
 
     def part(r: Expr) -> Any:
-        return reindexed(session, lists, binary("floordiv", n - r + d - 1, d), lambda k: k * d + r)
+        return reindexed(session, lists, size(r), lambda k: k * d + r)
 
-    found = mapped(session, fn, part, binary("min", d, n), asked)
+    def check(r: Expr, result: Any) -> None:
+        for view in views_of(session.normal(result)):
+            if view.dims:
+                given, wanted = view.dims[0].length, size(r)
+                message = "the body of ft.dilated_map gives a list of {} for one of {}"
+                hint = "it takes a list and gives a list of the same length"
+                session.check(Condition("zero", given - wanted), message, hint, given, wanted)
+
+    found = mapped(session, fn, part, binary("min", d, n), asked, check)
 
     def interleaved(result: Any) -> Any:
         if isinstance(result, tuple):
@@ -56,8 +63,6 @@ def dilated_map(g: Generator, fn: Any, x: Any, dilation: Any, **kwargs: Any) -> 
             k = session.symbol("k")
             inner = v.at(binary("mod", of(k), d)).at(binary("floordiv", of(k), d))
             return View((Dim(k, n), *inner.dims), inner.read, inner.leaf)
-
-        from pto_jit.fractal.compile.lists import map_views
 
         return Lists(session, map_views(result.items, view), max(result.around - 1, 1))
 

@@ -87,6 +87,7 @@ class Planes:
     eliminated: int | None  # None: nothing is carried, and there is one plane
     plane: Symbol
     single: Symbol  # stands for the index of a segment of one cell
+    piece: Symbol  # of the rows of a batch
     longest: list[Expr]
     group: tuple[int, ...]  # loops that stay loops
     batch: tuple[int, ...]  # loops whose cells are rows
@@ -125,7 +126,8 @@ class Wavefront:
                 raise NotBatchable("every loop that could follow from the plane chooses shared operands, or lengths")
             eliminated = fitting[-1]
         rest = [k for k in range(len(h)) if k not in group and k != eliminated]
-        return Planes(nest, h, eliminated, symbol("plane"), symbol("one"), [], tuple(sorted(group)), tuple(rest), {})
+        names = symbol("plane"), symbol("one"), symbol("piece")
+        return Planes(nest, h, eliminated, *names, [], tuple(sorted(group)), tuple(rest), {})
 
     def _is_needed(self, k: int) -> bool:
         """Whether the length of another loop depends on loop k."""

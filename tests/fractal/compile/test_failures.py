@@ -12,7 +12,7 @@ import pytest
 import pto_jit as pto
 import pto_jit.fractal as ft
 import pto_jit.language as pl
-from pto_jit.errors import CompilationError, PtoError, ShapeError, TypeMismatchError
+from pto_jit.errors import BoundsError, CompilationError, PtoError, ShapeError, TypeMismatchError
 from tests.fractal.compile.test_random import interpreted
 from tests.fractal.test_errors import underlined
 
@@ -73,7 +73,7 @@ def test_machine_code_tells_as_much(threads: int) -> None:
 
 def test_an_index_outside_of_its_list_when_debugging() -> None:
     kernel = pto.jit(debug=True)(lambda x, i: ft.map(lambda r: r[i], x))
-    with pytest.raises(ShapeError, match=r"PTO-F190: .*index 1 of a list of length 1, at element \[1\]\n"):
+    with pytest.raises(BoundsError, match=r"PTO-F190: .*index 1 of a list of length 1, at element \[1\]\n"):
         kernel(X, 1)
 
 

@@ -8,12 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 
 import pto_jit as pto
 import pto_jit.fractal as ft
 import pto_jit.language as pl
 from pto_jit.codegen.compilation import compile_program
 from pto_jit.errors import PtoError, ScheduleError
+from pto_jit.fractal.compile import rows
 from pto_jit.options import Options
 from pto_jit.semantic import interpreter
 from tests.differential.rounds import share
@@ -115,6 +117,14 @@ def test_plans_agree_in_machine_code() -> None:
     want = program("auto")(*given)
     for plan in ("sequential", "wavefront", "tasks"):
         same(pto.jit(program(plan))(*given), want)
+
+
+def test_batches_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "PIECE_ROWS", 2)
+    monkeypatch.setattr(rows, "TILE_ROWS", 1)
+    assert "wavefront" in set().union(*(check_seed(seed) for seed in range(share(4))))
+    program, given = random_program(0)
+    same(pto.jit(num_threads=2)(program("wavefront"))(*given), program("auto")(*given))
 
 
 def test_debugging_and_two_workers() -> None:
