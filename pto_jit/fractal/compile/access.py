@@ -462,20 +462,20 @@ def _windows(
 def _fill(session: Session, value: Any, leaf: Leaf) -> Read:
     """What stands outside of a list: a number known at compile time, in all places of a leaf, or a tensor like one."""
     if is_number(value):
-        fits = leaf.dtype.is_float or np.asarray(value).astype(leaf.dtype.numpy) == value
-        if isinstance(value, np.generic):
-            fits = from_numpy(value.dtype) == leaf.dtype
-        if fits:
-            return Filled(value)
+        kind = from_numpy(value.dtype) if isinstance(value, np.generic) else None
+        weak = leaf.dtype.is_float or bool(np.asarray(value).astype(leaf.dtype.numpy) == value)
+        if kind == leaf.dtype or (kind is None and weak):
+            return Filled(value.item() if isinstance(value, np.generic) else value)
     elif isinstance(value, (Tensor, Tile, np.ndarray)):
         found = session.computed(value, "the value of a padding")
+        read = found.read
         if found.leaf.same(leaf):
-            return found.read
-        if isinstance(found.read, Part) and found.leaf.dtype == leaf.dtype and value.rank == len(leaf.extents):
-            for given, wanted in zip(value.extents, leaf.extents, strict=True):
+            return read
+        if isinstance(read, Part) and found.leaf.dtype == leaf.dtype and len(read.extents) == len(leaf.extents):
+            for given, wanted in zip(read.extents, leaf.extents, strict=True):
                 what = "the value of a padding is no tensor like the leaves: an extent and theirs"
                 same_length(session, session.operand(given), session.operand(wanted), what)
-            return Part(value, found.read.starts, leaf.extents, found.read.depth)
+            return Part(read.source, read.starts, leaf.extents, read.depth)
     raise session.g.error(
         TypeMismatchError,
         f"leaves of type {leaf} are padded with {describe(value)}",

@@ -50,7 +50,7 @@ def write_check(g: Generator, check: Check, writer: Writer, *, alone: bool = Fal
         e.append(stop)
         return
     wrong = e.scalar("not", [ok]).operand
-    e.append(If(wrong, (Scope("check", (stop,), True, check.loc),), (), check.loc))
+    e.append(If(wrong, (Scope("check", (stop,), False, check.loc),), (), check.loc))
 
 
 def _reported(check: Check) -> tuple[str, str, list[Expr]]:

@@ -14,9 +14,10 @@ from pto_jit.codegen.builtins.promote import load_all
 from pto_jit.codegen.emit import I64, constant, index
 from pto_jit.codegen.values import Scalar, Tile, static_extent
 from pto_jit.fractal.compile.checks import write_check
-from pto_jit.fractal.compile.expr import Writer, numbering_of
+from pto_jit.fractal.compile.expr import Condition, Writer, numbering_of
 from pto_jit.fractal.compile.layout import leaf_of, place
 from pto_jit.fractal.compile.lists import (
+    CHECKS,
     Access,
     Array,
     Block,
@@ -61,6 +62,7 @@ class Sequential:
         self.kept = kept
         self.local = local or {}
         self.carriers: dict[int, Var] = {}  # state arrays that are variables
+        self.checking = False  # in a loop around checks alone
 
     def block(self, items: Sequence[Any], writer: Writer) -> None:
         pending: list[tuple[Var, Operand]] = []
@@ -80,7 +82,7 @@ class Sequential:
                 case Compute():
                     self.assign(item.var, writer.expr(item.expr))
                 case Check():
-                    write_check(self.g, item, writer)
+                    write_check(self.g, item, writer, alone=self.checking)
                 case _:
                     self.e.append(self.inside(item, writer))
         self.together(pending)
@@ -126,7 +128,9 @@ class Sequential:
             inside = writer.but({loop.symbol: var})
             for array, outer in self.local.get(id(loop), ()):
                 allocate_local(self.g, inside, array, outer)
+            around, self.checking = self.checking, loop.schedule == CHECKS
             self.block(loop.body, inside)
+            self.checking = around
         kind = "parallel" if loop.kind == "parallel" else "sequential"
         e.append(For(kind, var, index(0), stop, index(1), tuple(block), loc=loop.loc))
 
@@ -137,7 +141,10 @@ class Sequential:
         if item.leaf.extents:
             self.e.extents[var.name] = item.leaf.extents
         self.carriers[id(item.state)] = var
-        self.read(item.read.then, item.leaf, var, writer)
+        first = item.read.then
+        if item.state.elements is not None:  # there may be none to read
+            first = Choose(Condition("positive", item.state.elements - 1), first, Filled(0))
+        self.read(first, item.leaf, var, writer)
 
     # -- leaves ----------------------------------------------------------------------------------------------------
 

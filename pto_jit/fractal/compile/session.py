@@ -42,6 +42,7 @@ from pto_jit.fractal.compile.lists import (
     View,
     map_views,
 )
+from pto_jit.ir import walk
 from pto_jit.ir.nodes import Const, Operand, Var
 from pto_jit.ir.types import ScalarType, TileType
 
@@ -200,7 +201,8 @@ class Session:
         base, offset = self.g.e._offsets.get(value.name, (value.name, 0))
         if base in self.exprs:
             return self.exprs[base] + offset
-        self.known_depth.setdefault(value.name, len(self.loops))
+        given = value.name in self.g.parameter_names or any(value in walk.defs(s) for s in self.g.e.prologue)
+        self.known_depth.setdefault(value.name, 0 if given else len(self.loops))
         return of(Known(value))
 
     def scalar(self, expr: Expr) -> Any:

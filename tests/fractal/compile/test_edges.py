@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: MIT
+"""Kernels do what eager code does at the edges: empty lists, negative indices, arguments that the call decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.fractal as ft
+from tests.fractal.data import check
+
+
+def rows(*lengths: int) -> ft.FractalTensor:
+    """Lists of [2] leaves, all of them different."""
+    count = sum(lengths)
+    return ft.from_flat(np.arange(2 * count, dtype=np.float32).reshape(count, 2) + 1, [np.cumsum([0, *lengths])])
+
+
+def row(length: int) -> ft.FractalTensor:
+    return ft.flatten(rows(length))
+
+
+def integers(*values: int) -> ft.FractalTensor:
+    return ft.from_flat(np.array(values, np.int64))
+
+
+def total(x: Any) -> Any:
+    return ft.fold(lambda s, e: s * 0.5 + e, x, init=ft.zeros(2))
+
+
+EMPTY, ONE, FOUR = row(0), row(1), row(4)
+JAGGED, REGULAR = rows(3, 0, 2), rows(2, 2, 2)
+NUMBERS = integers(3, 1, 2)
+
+# the program, and the arguments that it is called with, one kernel for all of them
+CASES: list[tuple[Callable[..., Any], list[tuple[Any, ...]]]] = [
+    (lambda x: ft.scan(lambda s, e: s - e, x), [(EMPTY,), (ONE,), (FOUR,)]),
+    (lambda x: ft.scanr(lambda s, e: s - e, x), [(EMPTY,), (ONE,), (FOUR,)]),
+    (lambda x: ft.map(lambda r: ft.scanr(lambda s, e: s - e, r), x), [(JAGGED,), (rows(0, 0),), (rows(),)]),
+    (lambda x: ft.fold(lambda s, e: s - e, x), [(FOUR,), (EMPTY,), (ONE,)]),
+    (lambda x: ft.window(x, 0, 3), [(EMPTY,), (ONE,), (FOUR,)]),
+    (lambda x: ft.shifted_window(x, 0, 3), [(EMPTY,), (ONE,), (FOUR,)]),
+    (lambda x: ft.map(lambda w: ft.cat(w, axis=0), ft.shifted_slide(x, 5)), [(EMPTY,), (ONE,), (FOUR,)]),
+    (lambda x: ft.map(total, ft.slide(x, 2, padding=3)), [(EMPTY,), (ONE,), (FOUR,)]),
+    (lambda x: ft.map(lambda e: ft.cat(ft.window(x, e[0], 3), axis=0), ft.enumerate(x)), [(EMPTY,), (ONE,), (FOUR,)]),
+    (lambda x, i: ft.gather(x, i), [(FOUR, integers(0, -1, 3, -4)), (EMPTY, integers()), (FOUR, np.array([-2, 1]))]),
+    (lambda x: ft.map(lambda e: e + 1, ft.gather(x, [2, 0, -1, 1, 1])), [(FOUR,), (row(3),), (row(2),)]),
+    (lambda x: ft.map(total, ft.gather(x, [2, 0])), [(JAGGED,), (REGULAR,)]),
+    (lambda x, i: x[i], [(FOUR, 2), (FOUR, -3)]),
+    (lambda x, ws: ft.map(lambda w: ft.index(x, w), ws), [(FOUR, integers(0, -1))]),
+    (lambda x: (ft.head(x), x[-1]), [(FOUR,), (EMPTY,), (ONE,)]),
+    (lambda x: ft.map(lambda r: ft.head(r), x), [(REGULAR,), (JAGGED,)]),
+    (lambda x: ft.map(lambda v: v + 1, x[0]), [(JAGGED,), (rows(),), (rows(0),)]),
+    (lambda x, a, b: (x[a:b], ft.slice(x, a, b, 2), ft.slice(x, a, b, -1)),
+     [(FOUR, a, b) for a in (-9, -2, 0, 1, 9) for b in (-9, -1, 0, 3, 9)]),
+    (lambda x: (x[-9:3:-1], x[3:-9:-1], x[-1:0:-2], x[9::-1]), [(FOUR,), (EMPTY,)]),
+    (lambda x, k: (ft.repeat(x, k), ft.repeat(ft.zeros(2), k)), [(FOUR, 3), (FOUR, 0), (FOUR, -1)]),
+    (lambda x, n: ft.split(x, n), [(FOUR, 2), (FOUR, 4), (FOUR, 0), (FOUR, -2), (FOUR, 3)]),
+    (lambda x, n: ft.slide(x, 2, n), [(FOUR, 2), (FOUR, 0), (FOUR, -1)]),
+    (lambda x, n: ft.slide(x, n), [(FOUR, 2), (FOUR, 0), (FOUR, -1), (FOUR, 7)]),
+    (lambda x, n: ft.slide(x, 2, dilation=n, padding=n), [(FOUR, 2), (FOUR, 0), (FOUR, -1)]),
+    (lambda x, n: ft.shifted_slide(x, n), [(FOUR, 2), (FOUR, 0), (FOUR, -1)]),
+    (lambda x, n: ft.dilated_map(lambda p: ft.scan(lambda s, e: s + e, p), x, n), [(FOUR, 3), (FOUR, 9), (FOUR, 0), (FOUR, -1)]),
+    (lambda x, n: ft.dilated_map(lambda p: p[n:], x, 2), [(FOUR, 0), (FOUR, 1)]),
+    (lambda x, v: ft.map(lambda w: ft.cat(w, axis=0), ft.slide(x, 3, padding=1, value=v)), [(FOUR, np.array([5, 7], np.float32))]),
+    (lambda x: ft.map(lambda w: ft.map(total, w), ft.slide(ft.repeat(x, 2), 3, padding=1)), [(FOUR,), (EMPTY,)]),
+    (lambda x, y: (ft.join(x, y), ft.map(total, ft.join(x, y, x))), [(JAGGED, rows(1, 4)), (rows(), JAGGED), (JAGGED, rows())]),
+    (lambda x: ft.join(ft.repeat(x, 2), ft.repeat(ft.slice(x, 1), 1), ft.repeat(x, 1)), [(FOUR,), (EMPTY,)]),
+    (lambda x: ft.map(lambda r: ft.scanr(lambda s, e: s + e, r), ft.reverse(ft.join(x, x))), [(JAGGED,), (rows(0),)]),
+    (lambda x: (ft.stack(x), ft.stack(ft.map(lambda e: e * 2, x))), [(NUMBERS,), (integers(7),)]),
+]  # fmt: skip
+
+
+def outcome(program: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+    """The value, or the class of the error that refuses it."""
+    try:
+        return program(*given)
+    except (pto.ShapeError, pto.BoundsError) as error:
+        return type(error)
+
+
+@pytest.mark.parametrize("case", CASES, ids=map(str, range(len(CASES))))
+def test_a_kernel_does_what_eager_code_does(case: Any) -> None:
+    program, calls = case
+    kernel = pto.jit(program)
+    for given in calls:
+        found, wanted = outcome(kernel, given), outcome(program, given)
+        if isinstance(wanted, type):
+            assert found is wanted, f"{given}: {found} is not {wanted}"
+        else:
+            check(found, wanted_as_lists(wanted), str(given))
+
+
+def wanted_as_lists(x: Any) -> Any:
+    if isinstance(x, (ft.FractalTensor, ft.Zipped)):
+        return [wanted_as_lists(e) for e in x]
+    return tuple(map(wanted_as_lists, x)) if isinstance(x, tuple) else x
+
+
+@pytest.mark.parametrize("plan", ["sequential", "wavefront", "tasks"])
+def test_plans_agree_where_lists_are_empty_or_joined(plan: str) -> None:
+    def program(x: Any, y: Any) -> Any:
+        both = ft.join(x, ft.map(lambda r: ft.reverse(r), y))
+        return ft.map(lambda r: ft.scanr(lambda s, e: s * 0.5 + e, r), both, schedule=plan)
+
+    kernel = pto.jit(program)
+    for x, y in ((JAGGED, rows(1, 4)), (rows(), JAGGED), (rows(0, 0), rows())):
+        check(kernel(x, y), wanted_as_lists(program(x, y)), f"{x} {y}")
+
+
+def test_checks_are_no_tasks() -> None:
+    """A lengthy check of jagged lists goes before the tasks, which are the cells alone; what fails is told as in other plans."""
+
+    def program(x: Any, y: Any, w: Any) -> Any:
+        def layer(state: Any, cur: Any) -> Any:
+            return ft.scan(lambda h, e: h * 0.5 + e * cur, state, initializer=ft.zeros(2))
+
+        def one(pair: Any) -> Any:
+            first = ft.head(pair[0])
+            return ft.fold(layer, w, initializer=ft.map(lambda q: q[0] + q[1] * first, ft.zip(*pair)))
+
+        return ft.map(one, ft.zip(x, y), schedule="tasks")
+
+    kernel = pto.jit(program)
+    x, w = rows(3, 2), row(4)
+    plain = kernel.task_graph(x, x, w).num_tasks
+    assert kernel.task_graph(rows(3, 2, 2), rows(3, 2, 2), w).num_tasks == plain + 2 * 4
+    with pytest.raises(pto.ShapeError, match=r"PTO-F190: .*lengths: 3, 2, at element \[0\]"):
+        kernel(x, rows(2, 3), w)
+    with pytest.raises(pto.BoundsError, match=r"PTO-F190: .*index 0 of a list of length 0, at element \[1\]"):
+        kernel(rows(3, 0), rows(3, 0), w)
+
+
+def test_a_padding_has_the_type_of_the_leaves() -> None:
+    kernel = pto.jit(lambda x: ft.map(lambda w: w[0], ft.slide(x, 2, padding=1, value=0.5)))
+    with pytest.raises(pto.TypeMismatchError, match=r"PTO-F138: leaves of type i64 number are padded with the float 0\.5"):
+        kernel(NUMBERS)
+    with pytest.raises(pto.CompilationError, match="PTO-F138: a list of lists is padded"):
+        pto.jit(lambda x: ft.map(lambda w: w[0], ft.slide(x, 2, padding=1)))(JAGGED)
