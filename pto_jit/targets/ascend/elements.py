@@ -42,6 +42,8 @@ _INDEX = ScalarType(i64)
 _ELEMENT = 4
 _FOLDS = {"add": "sum", "mul": "prod", "max": "max", "maximum": "max", "min": "min", "minimum": "min"}
 """What a line is folded by, before it is combined with a number."""
+_NO_TILES = frozenset(["i64", "u16", "u32"])
+"""Of what the vector core does not compute with: such elements are stored one by one."""
 
 
 def take_elements(func: Func, size: int) -> Func:
@@ -163,6 +165,8 @@ class _Line:
     def _element(self, op: Op, first: int, along: bool) -> bool:
         indices = op.args[first:]
         inside = (("inside", True),)
+        if along and op.args[first - 1].type.dtype.name in _NO_TILES:  # type: ignore[union-attr]
+            return False
         if op.op == "getelem":
             if not along:
                 self.body.append(op)

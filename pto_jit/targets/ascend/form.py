@@ -103,6 +103,13 @@ class ElementStore:
 
 
 @mutable(eq=False)
+class Flush:
+    """What the scalar unit wrote goes from its cache to memory; pointer: of a tensor that it wrote."""
+
+    pointer: str
+
+
+@mutable(eq=False)
 class Declaration:
     """Tiles and rectangles of global memory come into being here."""
 
@@ -193,11 +200,13 @@ class Branch:
 
 
 Node = (
-    Instruction | Assignment | ElementStore | Declaration | SetFlag | WaitFlag | CrossSet | CrossWait | Barrier
+    Instruction | Assignment | ElementStore | Flush | Declaration | SetFlag | WaitFlag | CrossSet | CrossWait | Barrier
     | Require | Loop | Branch
 )  # fmt: skip
 SLOT = "slot "
 """What the roots of slots begin with: global memory that the cores of a group pass values through."""
+RELAY = "relay "
+"""What the roots of relays begin with: global memory of one core, by way of which it moves elements."""
 
 
 @mutable(eq=False)
@@ -205,7 +214,7 @@ class Parameter:
     """Of a kernel: a C type and a name; `tensor`: pointer into global memory.
 
     origin: what a launch passes: ("argument", k), ("extent", k, axis) or ("stride", k, axis) of the k-th argument;
-    ("slot", n): memory of n bytes for each group of cores.
+    ("slot", n): memory of n bytes for each core or group.
     """
 
     name: str

@@ -181,6 +181,8 @@ class CountedEarly(Exception):
 class VectorSide(VectorWriter, _Side):
     """The vector cores' part of a kernel."""
 
+    in_group = True
+
     def __init__(self, func: Func, facts: Facts, sizes: dict[str, int], plan: Plan, halving: bool) -> None:
         super().__init__(func, facts, sizes)
         self.start(plan)
@@ -254,11 +256,11 @@ class VectorSide(VectorWriter, _Side):
         super().load(op)
         self.loading = False
 
-    def _transfer(self, value: Value, tensor: Tensor, pointer: str, stride: Size, loc: Loc, *, store: bool) -> None:
+    def transfer(self, value: Value, tensor: Tensor, pointer: str, stride: Size, loc: Loc, *, store: bool) -> None:
         if value.span in ("full", "column"):
             at = product(self.start_of(value.valid[0]), stride)
             pointer = pointer if at == 0 else f"{pointer} + {text(at)}"
-        super()._transfer(value, tensor, pointer, stride, loc, store=store)
+        super().transfer(value, tensor, pointer, stride, loc, store=store)
 
     def reshape(self, op: Op) -> None:
         """Numbers that count rows count them from this core's first one on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from string import Formatter
 
 from pto_jit.dtypes import DType, i64
 from pto_jit.errors import Loc
@@ -12,6 +13,7 @@ from pto_jit.ir.nodes import Block, Break, Call, Const, Continue, For, Func, If,
 from pto_jit.ir.types import ScalarType, TensorType
 from pto_jit.ir.walk import defs, statements
 from pto_jit.lower.axes import is_elementwise
+from pto_jit.semantic.failures import assertion
 from pto_jit.slotted import frozen
 from pto_jit.targets.ascend.form import KernelForm, Parameter
 from pto_jit.targets.ascend.machine import element_type
@@ -57,8 +59,10 @@ class HostWriter:
         self.tensors: dict[str, _Tensor] = {}
         self.parameters: list[Parameter] = []
         self.declared: set[str] = set()
+        self.made: set[str] = set()  # pointers to tensors that the program makes
+        self.gives = False  # it has results
         self.allocates = any(isinstance(s, Op) and s.op == "alloc" for s in statements(entry.body)) or any(
-            k.partner is not None for k in kernels
+            p.origin[0] == "slot" for k in kernels for p in k.parameters
         )
         seen: set[str] = set()
         self.mutable: set[str] = set()
@@ -92,6 +96,8 @@ class HostWriter:
         self._variables()
         self.block(self.entry.body)
         written = str(body)
+        if "std::snprintf(" in written:
+            head.lines.insert(head.lines.index("#include <cstdint>") + 1, "#include <cstdio>")
         helpers = [h for n, h in _HELPERS.items() if f"{n}(" in written]
         if helpers or self.allocates:
             head.line()
@@ -100,10 +106,14 @@ class HostWriter:
                 for line in helper.splitlines():
                     head.line(line)
             if self.allocates:
-                for line in _MEMORY.splitlines():
+                for line in (_MEMORY if self.gives else _MEMORY.replace(_GIVE, "")).splitlines():
                     head.line(line)
             head.line("}  // namespace")
         head.line()
+        if any("Result *" in p.type for p in self.parameters):
+            for line in _RESULT.splitlines():
+                head.line(line)
+            head.line()
         head.line(
             "// Enqueues the program; tensors are in the memory of the device, strides in elements. The result is null,"
         )
@@ -112,7 +122,7 @@ class HostWriter:
         head.line(wrapped(f'extern "C" const char *{name}(aclrtStream stream, {parameters}) {{', 4))
         if self.allocates:
             head.line("  Memory memory{stream};")
-        tail = f"  return {'memory.done()' if self.allocates else 'nullptr'};\n}}\n"
+        tail = f"  return {'memory.done()' if self.allocates and not self.gives else 'nullptr'};\n}}\n"
         return f"{head}{written}{tail}"
 
     def _parameter(self, p: Var) -> None:
@@ -186,11 +196,33 @@ class HostWriter:
             case Break() | Continue():
                 self.text.line("break;" if isinstance(stmt, Break) else "continue;")
             case Return(values=values) if values:
-                raise unsupported("results of a program", stmt.loc, "write them into a tensor that the caller passes")
+                self.give(values, stmt.loc)
             case Return():
                 pass
             case _:
                 raise unsupported(f"a {type(stmt).__name__} on the host", self.entry.loc, "restructure the kernel")
+
+    def give(self, values: Sequence[Operand], loc: Loc) -> None:
+        """The results, through pointers that the caller passes; tensors are its own from then on."""
+        self.gives = True
+        if self.allocates:
+            self.text.line("if (const char *problem = memory.done()) return problem;")
+        given: set[str] = set()
+        for k, value in enumerate(values):
+            out = self.names.fresh(f"result_{k}")
+            if not isinstance(value.type, TensorType):
+                self.parameters.append(Parameter(out, f"{self.type_of(value.type.dtype)} *"))  # type: ignore[union-attr]
+                self.text.line(f"*{out} = {self.read(value)};")
+                continue
+            tensor = self.tensors[value.name]  # type: ignore[union-attr]
+            whole = tensor.pointer in self.made and tensor.strides == tuple(_packed(tensor.extents))
+            if not whole or tensor.pointer in given or len(tensor.extents) > 8:
+                raise unsupported("a result that is no new tensor of its own", loc,
+                                  "copy it into a new tensor, or write it into one that the caller passes")  # fmt: skip
+            given.add(tensor.pointer)
+            self.parameters.append(Parameter(out, "Result *"))
+            extents = ", ".join(tensor.extents)
+            self.text.line(wrapped(f"*{out} = {{memory.give({tensor.pointer}), {{{extents}}}}};", 6))
 
     def read(self, operand: Operand) -> str:
         if isinstance(operand, Const):
@@ -235,12 +267,31 @@ class HostWriter:
                 self.checked(copy, "an element was not written")
             case "assert":
                 with self.text.block(f"if (!({self.read(op.args[0])}))"):
-                    message = str(op.attr("message")).replace("\\", "\\\\").replace('"', '\\"')
-                    self.text.line(f'return "{message}";')
+                    self.failed(op)
             case _ if is_elementwise(op):
                 self.define(op.results[0], self.expression(op))
             case _:
                 raise unsupported(f"`{op.op}` on the host", op.loc, "use it in a kernel")
+
+    def failed(self, op: Op) -> None:
+        """What an assertion that does not hold says, with its numbers."""
+        template = assertion(str(op.attr("message")), str(op.attr("told") or ""))
+        words, numbers = "", []
+        for said, number, _, _ in Formatter().parse(template):
+            words += said.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+            if number is not None:
+                which, _, part = number.partition(".")
+                value = self._atom(self.read(op.args[1 + int(which)]))
+                value = {"": value, "high": f"{value} >> 32", "low": f"{value} & 0xffffffff"}[part]
+                numbers.append(f"static_cast<long long>({value})")
+                words += "%lld"
+        if not numbers:
+            self.text.line(f'return "{words.replace("%%", "%")}";')
+            return
+        self.text.line(f"static thread_local char message[{len(words) + 20 * len(numbers)}];")
+        self.text.line(f'const char *const format = "{words}";')
+        self.text.line(wrapped(f"std::snprintf(message, sizeof message, format, {', '.join(numbers)});", 6))
+        self.text.line("return message;")
 
     def checked(self, call: str, otherwise: str) -> None:
         """A call of ACL, whose failure ends the program."""
@@ -344,16 +395,19 @@ class HostWriter:
         self.text.line(f"void *{name} = memory.take({size}, {'true' if filled else 'false'});")
         self.text.line(f'if ({name} == nullptr) return "there is no memory for `{op.results[0].name}`";')
         self.tensors[op.results[0].name] = _Tensor(name, dtype, tuple(extents), tuple(_packed(extents)))
+        self.made.add(name)
 
     # -- launches -------------------------------------------------------------------------------------------------
 
     def launch(self, call: Call) -> None:
         kernel = self.kernels[call.callee]
         given: dict[str, str] = {}
+        cores = "VECTOR_CORES" if kernel.core == "vector" and kernel.partner is None else "CUBE_CORES"
+        cores = "1" if kernel.alone else cores
         for p in kernel.parameters:
             kind, k, *axis = p.origin
             if kind == "slot":
-                given[p.name] = self._slots(p, int(k))
+                given[p.name] = self._slots(p, int(k), cores)
                 continue
             operand = call.args[int(k)]
             if kind == "argument":
@@ -372,18 +426,16 @@ class HostWriter:
             if value.isdigit() and 1 <= int(value) <= bound:
                 continue
             self._check(kernel, f"1 <= {value} && {value} <= {bound}", f"{name} is at most {bound}, and not 0")
-        cores = "VECTOR_CORES" if kernel.core == "vector" and kernel.partner is None else "CUBE_CORES"
-        cores = "1" if kernel.alone else cores
         arguments = ", ".join([cores, "stream", *(given[p.name] for p in kernel.parameters)])
         line = f"launch_{kernel.name}({arguments})"
         if kernel.partner is not None:
             line = f'if ({line} != 0) return "{kernel.name}: there are no flags between cores"'
         self.text.line(wrapped(f"{line};", 6))
 
-    def _slots(self, parameter: Parameter, size: int) -> str:
-        """Memory that the cores of each group pass values through."""
+    def _slots(self, parameter: Parameter, size: int, cores: str) -> str:
+        """Memory that each core, or the cores of each group, pass values through."""
         name = self.names.fresh(parameter.name)
-        self.text.line(f"void *{name} = memory.take(CUBE_CORES * {size}, false);")
+        self.text.line(f"void *{name} = memory.take({cores} * {size}, false);")
         self.text.line(f'if ({name} == nullptr) return "there is no memory between the cores";')
         return name
 
@@ -395,6 +447,17 @@ class HostWriter:
         return re.sub(r"[A-Za-z_]\w*", lambda m: given.get(m[0], m[0]), condition)
 
 
+_GIVE = """\
+  // Memory that is the caller's from now on.
+  void *give(void *memory) {
+    for (int k = 0; k < count; ++k) {
+      if (taken[k] != memory) continue;
+      taken[k] = taken[--count];
+      break;
+    }
+    return memory;
+  }
+"""
 _MEMORY = """\
 // Memory of the device that lives until what was enqueued is done.
 struct Memory {
@@ -410,6 +473,7 @@ struct Memory {
     if (zero && aclrtMemsetAsync(out, bytes, 0, bytes, stream) != ACL_SUCCESS) return nullptr;
     return out;
   }
+""" + _GIVE + """\
   // What was enqueued has to be done before its memory is given back: null, or that it failed.
   const char *done() {
     return count > 0 && aclrtSynchronizeStream(stream) != ACL_SUCCESS ? "a kernel failed" : nullptr;
@@ -418,6 +482,13 @@ struct Memory {
     if (count > 0) aclrtSynchronizeStream(stream);
     for (int k = 0; k < count; ++k) aclrtFree(taken[k]);
   }
+};"""
+
+_RESULT = """\
+// A tensor that the program makes: memory of the device, which the caller frees with aclrtFree, and its extents.
+struct Result {
+  void *data;
+  int64_t extents[8];
 };"""
 
 

@@ -16,6 +16,7 @@ _F = frozenset(["f16", "f32"])
 _NUMBERS = frozenset(["f16", "f32", "i16", "i32"])
 _BITS = frozenset(["i16", "u16", "i32", "u32"])
 _ANY = frozenset(["f16", "bf16", "f32", "i8", "u8", "i16", "u16", "i32", "u32"])
+_MOVED = _ANY | frozenset(["i64"])
 
 
 @frozen
@@ -37,7 +38,7 @@ ROWS: dict[str, Row] = {
     row.name: row
     for row in (
         *_rows("TLOAD", "MTE2", "dr sg", _ANY),
-        *_rows("TSTORE", "MTE3", "dg sr", _ANY),
+        *_rows("TSTORE", "MTE3", "dg sr", _MOVED),
         *_rows("TADD TSUB TMUL TMAX TMIN", "V", "dr sr sr", _NUMBERS),
         *_rows("TDIV", "V", "dr sr sr", _F),
         *_rows("TAND TOR", "V", "dr sr sr", _BITS),
@@ -67,6 +68,7 @@ ROWS: dict[str, Row] = {
         *_rows("TCOLEXPANDADD TCOLEXPANDSUB TCOLEXPANDMUL TCOLEXPANDMAX TCOLEXPANDMIN", "V", "dr sr sr", _NUMBERS),
         *_rows("TCOLEXPANDDIV", "V", "dr sr sr", _F),
         *_rows("TCI", "S", "dr x", frozenset(["i16", "i32"])),
+        *_rows("SetValue", "S", "dr x x", _MOVED),  # a function of the tile: of which element, and what
         *_rows("TTRANS", "V", "dr sr tr", _ANY),
         *_rows("TLOAD_L1", "MTE2", "dm sg", frozenset(["f16", "bf16", "f32", "i8"])),
         *_rows("TEXTRACT_LEFT", "MTE1", "da sm x x", frozenset(["f16", "bf16", "f32", "i8"])),

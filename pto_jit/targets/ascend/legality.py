@@ -7,14 +7,26 @@
 * what is copied has the shape of its copy;
 * operands have the layout, the memory and the element type that the instruction takes; only row reductions and row
   broadcasts see columns;
-* transfers take fewer than 4096 rows.
+* transfers take fewer than 4096 rows;
+* what the scalar unit writes into global memory is for one core alone, no transfer touches it, and the kernel ends with
+  the cache written back.
 """
 
 from __future__ import annotations
 
 from pto_jit.errors import InternalError
 from pto_jit.targets.ascend.accesses import walk
-from pto_jit.targets.ascend.form import CrossSet, CrossWait, Declaration, Global, Instruction, KernelForm, Tile
+from pto_jit.targets.ascend.form import (
+    CrossSet,
+    CrossWait,
+    Declaration,
+    ElementStore,
+    Flush,
+    Global,
+    Instruction,
+    KernelForm,
+    Tile,
+)
 from pto_jit.targets.ascend.instructions import ROWS
 from pto_jit.targets.ascend.machine import BLOCK, CAPACITY, MOST_ROWS
 
@@ -40,7 +52,20 @@ def violations(kernel: KernelForm) -> list[str]:
             out += _instruction(node)
         elif isinstance(node, (CrossSet, CrossWait)) and not 0 <= node.flag <= 15:
             out.append(f"there is no flag {node.flag} between cores")
-    return out
+    return out + _elements(kernel)
+
+
+def _elements(kernel: KernelForm) -> list[str]:
+    """Of what the scalar unit writes through its cache."""
+    nodes = list(walk(kernel.body))
+    written = {n.root for n in nodes if isinstance(n, ElementStore)}
+    if not written:
+        return []
+    out = [] if kernel.alone else ["elements are written by the scalar units of several cores"]
+    if not isinstance(kernel.body[-1], Flush):
+        out.append("elements that the scalar unit wrote stay in its cache")
+    moved = {n.what.root for n in nodes if isinstance(n, Declaration) and isinstance(n.what, Global)}
+    return out + [f"{root}: elements and tiles are transferred in one kernel" for root in sorted(written & moved)]
 
 
 def check_legal(kernel: KernelForm) -> None:

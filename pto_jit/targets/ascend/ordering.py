@@ -27,6 +27,7 @@ from collections.abc import Iterator
 
 from pto_jit.slotted import mutable
 from pto_jit.targets.ascend.form import (
+    RELAY,
     SLOT,
     Assignment,
     Barrier,
@@ -47,6 +48,8 @@ from pto_jit.targets.ascend.form import (
 _PIPES: tuple[str, ...] = ("S", "V", "M", "MTE1", "MTE2", "MTE3", "FIX")
 _RUNS = ((3, 3, 3), (2, 2, 0), (1, 3, 1), (2, 3, 2), (0, 0, 0))
 """Iterations of the loops at each depth; the last number is for all deeper ones."""
+_CHOICES = (0b0000, 0b1111, 0b0101, 0b1010, 0b0011, 0b0110, 0b1100, 0b1001)
+"""Which branches are taken: of four in a row."""
 _RESERVED = ("Vec", 184 * 1024, 192 * 1024)
 
 _Region = tuple[str, int, int]
@@ -71,7 +74,7 @@ def races(kernel: KernelForm, *, first: bool = False) -> list[str]:
     found: dict[str, None] = {}
     branches = any(isinstance(n, Branch) and not n.when for body in bodies.values() for n in _all(body))
     for trips in _RUNS:
-        for choice in (0, 1, 2, 3) if branches else (0,):
+        for choice in _CHOICES if branches else (0,):
             found |= dict.fromkeys(_side_by_side(bodies, trips, choice))
             if first and found:
                 return list(found)
@@ -151,7 +154,7 @@ class _Trace:
                     taken = not (last if node.when == "not last" else first)
                 else:
                     self.met += 1
-                    taken = bool(self.choice >> (self.met % 2) & 1)
+                    taken = bool(self.choice >> self.met % 4 & 1)
                 yield from self.run(node.then if taken else node.orelse, depth)
             elif isinstance(node, CrossWait):
                 yield from self.hear(node)
@@ -302,11 +305,12 @@ class _Trace:
             return "MTE1", reads, writes
         if name.startswith("TMATMUL"):
             return "M", reads, writes
-        return "S" if name == "TCI" else "V", reads, writes
+        return "S" if name in ("TCI", "SetValue") else "V", reads, writes
 
     def region(self, operand: Tile | Global) -> _Region:
         if isinstance(operand, Global):
-            return (operand.root if operand.root.startswith(SLOT) else f"memory {operand.root}"), 0, 1
+            shared = not operand.root.startswith((SLOT, RELAY))  # by all cores, and all iterations
+            return (f"memory {operand.root}" if shared else operand.root), 0, 1
         buffer = operand.buffer
         low = buffer.address or 0
         if buffer.copies == 2 and buffer.loop is not None:

@@ -15,6 +15,7 @@ from pto_jit.targets.ascend.form import (
     Declaration,
     ElementStore,
     Extent,
+    Flush,
     Global,
     Instruction,
     KernelForm,
@@ -142,6 +143,8 @@ def _nodes(text: SourceText, nodes: Iterable[Node]) -> None:
         if loc is not None:
             text.place(loc)
         match node:
+            case Instruction(name="SetValue", args=(tile, *given)):
+                text.line(f"{tile.name}.SetValue({', '.join(map(str, given))});")  # type: ignore[union-attr]
             case Instruction():
                 text.line(f"{_call(node)}({', '.join(a if isinstance(a, str) else a.name for a in node.args)});")
             case Assignment():
@@ -149,6 +152,10 @@ def _nodes(text: SourceText, nodes: Iterable[Node]) -> None:
                 text.line(f"{head}{node.name} = {node.expression};")
             case ElementStore():
                 text.line(f"{node.place} = {node.value};")
+            case Flush():
+                text.line("// The scalar unit writes through a cache.")
+                text.line(f"dcci((__gm__ void *){node.pointer}, cache_line_t::ENTIRE_DATA_CACHE);")
+                text.line("dsb(DSB_DDR);")
             case Declaration(what=Tile() as tile):
                 _declare_tile(text, tile)
             case Declaration(what=Global() as memory):

@@ -12,9 +12,21 @@ from pto_jit.ir.walk import statements
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import mutable
 from pto_jit.targets.ascend.accesses import walk
+from pto_jit.targets.ascend.alone import without_thread
 from pto_jit.targets.ascend.cube import CubeWriter, has_products
 from pto_jit.targets.ascend.elements import take_elements
-from pto_jit.targets.ascend.form import SLOT, Assignment, Declaration, Instruction, KernelForm, Loop, Node
+from pto_jit.targets.ascend.few import is_on_vector_cores
+from pto_jit.targets.ascend.form import (
+    RELAY,
+    SLOT,
+    Assignment,
+    Declaration,
+    ElementStore,
+    Instruction,
+    KernelForm,
+    Loop,
+    Node,
+)
 from pto_jit.targets.ascend.groups import write_group
 from pto_jit.targets.ascend.host import HostWriter
 from pto_jit.targets.ascend.legality import check_legal
@@ -86,6 +98,7 @@ class _Sizes(dict[str, int]):
 
 def write_kernel(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
     """The kernel of an in-core function, with room for the largest run-time extents that fit."""
+    func = without_thread(func)
     whole = func if has_products(func) else hoist_loads(func)
     for size in (16 * 1024, 8 * 1024, 4 * 1024, 2 * 1024):  # of a tile of several rows
         func = whole if has_products(whole) else block_rows(take_elements(whole, size), size)
@@ -112,10 +125,11 @@ def write_kernel(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
 
 def _attempt(func: Func, facts: object, bound: int) -> tuple[KernelForm, dict]:  # type: ignore[type-arg]
     sizes = _Sizes(func, bound)
-    if needs_group(func):
+    if not is_on_vector_cores(func) and needs_group(func):
         form = write_group(func, facts, sizes)  # type: ignore[arg-type]
     else:
-        writer = (CubeWriter if has_products(func) else VectorWriter)(func, facts, sizes)  # type: ignore[arg-type]
+        on_cube = has_products(func) and not is_on_vector_cores(func)
+        writer = (CubeWriter if on_cube else VectorWriter)(func, facts, sizes)  # type: ignore[arg-type]
         writer.block(func.body)
         form = writer.form()
     used = place(form.body)
@@ -156,7 +170,8 @@ def _is_for_one_core(form: KernelForm) -> bool:
     bodies = [form.body] if form.partner is None else [form.body, form.partner.body]
     shared = [n for body in bodies for n in body if not (isinstance(n, Loop) and n.grid)]
     alone = any(
-        isinstance(n, Instruction) and n.name.startswith("TSTORE") and not n.args[0].root.startswith(SLOT)  # type: ignore[union-attr]
+        isinstance(n, ElementStore)
+        or (isinstance(n, Instruction) and n.name.startswith("TSTORE") and not n.args[0].root.startswith((SLOT, RELAY)))  # type: ignore[union-attr]
         for n in walk(shared)
     )
     for loop in (n for body in bodies for n in walk(body) if isinstance(n, Loop)):

@@ -15,12 +15,14 @@ from collections.abc import Sequence
 from pto_jit.slotted import frozen
 from pto_jit.targets.ascend.accesses import Access, accesses, pipe_of, walk
 from pto_jit.targets.ascend.form import (
+    RELAY,
     SLOT,
     Barrier,
     Branch,
     CrossSet,
     CrossWait,
     Declaration,
+    Flush,
     Loop,
     Node,
     Require,
@@ -31,7 +33,8 @@ from pto_jit.targets.ascend.machine import IN_ORDER, PIPES
 
 NUMBER = {pipe: k for k, pipe in enumerate(PIPES)}
 _UNIT = NUMBER["S"]
-_SILENT = frozenset([Declaration, Require, CrossSet, CrossWait])
+_SILENT = frozenset([Declaration, Require, CrossSet, CrossWait, Flush])
+_CHOICES = (0b1111, 0b0000, 0b0101, 0b1010, 0b0110, 0b1001)
 _ORDERED = tuple(pipe in IN_ORDER for pipe in PIPES)
 
 
@@ -143,11 +146,12 @@ def enough(loop: Loop) -> int:
 class Run:
     """One run.
 
-    trips: how often outer and innermost loops run at most, and from which depth on they do not run at all; branch:
-    which branches are taken (0: the first ones, 1: the others, 2: in turns).
+    trips: how often outer and innermost loops run at most, from which depth on they do not run at all, and how often
+    others inside of a loop in which buffers take turns run at most; branch: which branches are taken (0: the first
+    ones, 1: the others, 2 and 3: in turns, 4 and 5: two and two).
     """
 
-    def __init__(self, trips: tuple[int, int, int], branch: int, facts: Facts) -> None:
+    def __init__(self, trips: tuple[int, int, int, int], branch: int, facts: Facts) -> None:
         self.trips, self.branch, self.choices = trips, branch, 0
         self.facts = facts
         count = len(PIPES)
@@ -162,6 +166,7 @@ class Run:
         self.reads: list[dict[int, Done]] = [{} for _ in range(regions)]
         self.tensors: dict[str, list[tuple[Done, bool]]] = {}
         self.independent: list[bool] = []  # of the loops around, from the outermost
+        self.turning = 0  # loops around in which buffers take turns
         self.at_end: list[tuple[bool, bool]] = []  # of the loops around: whether this is the first, the last iteration
         self.hazards: list[Hazard] = []
         self.reuses: list[Hazard] = []
@@ -194,7 +199,7 @@ class Run:
                     taken = not self.at_end[-1][node.when == "not last"]
                 else:
                     self.choices += 1
-                    taken = (True, False, self.choices % 2 == 0)[self.branch]
+                    taken = bool(_CHOICES[self.branch] >> self.choices % 4 & 1)
                 self.block(node.then if taken else node.orelse, at)
 
     def _loop(self, loop: Loop, at: tuple[int, ...]) -> None:
@@ -202,7 +207,9 @@ class Run:
             return
         innermost = at and not any(isinstance(n, Loop) for n in loop.body)
         self.independent.append(loop.independent)
-        count = min(enough(loop), self.trips[1 if innermost else 0]) + loop.ahead
+        between = not innermost and self.turning > 0
+        count = min(enough(loop), self.trips[1 if innermost else 3 if between else 0]) + loop.ahead
+        self.turning += loop.turning
         for k in range(count):
             self.at_end.append((k == 0, k == count - 1))
             self.block(loop.body, (*at, k))
@@ -210,6 +217,7 @@ class Run:
             if loop.turning:
                 self.turns[id(loop)] = 1 - self.turns.get(id(loop), 0)
         self.independent.pop()
+        self.turning -= loop.turning
 
     # -- flags ----------------------------------------------------------------------------------------------------
 
@@ -299,7 +307,9 @@ class Run:
         """The same for a tensor, where iterations of independent loops do not meet."""
         found: list[tuple[Done, Access]] = []
         for done, write in self.tensors.get(str(access.what), ()):
-            if mine[done.pipe] >= done.number or not (write or access.write) or self._apart(done, at):
+            if mine[done.pipe] >= done.number or not (write or access.write):
+                continue
+            if not str(access.what).startswith(RELAY) and self._apart(done, at):
                 continue
             if (done.pipe == pipe and _ORDERED[pipe]) or (done.pipe == _UNIT and not write):
                 continue

@@ -35,6 +35,7 @@ from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_uses, defs, free_vars, rewrite_block, statements
 from pto_jit.lower.axes import is_elementwise
 from pto_jit.slotted import frozen, replace
+from pto_jit.targets.ascend.few import is_on_vector_cores
 from pto_jit.targets.cuda.nests import chain_of, touches_tiles
 
 _INDEX = ScalarType(i64)
@@ -87,7 +88,7 @@ def separate(module: Module) -> Module:
 def _divided(func: Func) -> _Parts | None:
     """Both parts of a kernel; None when it is of one kind, or cannot be divided."""
     chain = chain_of(func.body)
-    if not chain:
+    if not chain or is_on_vector_cores(func):
         return None
     body = chain[-1].body
     last = max((k for k, s in enumerate(body) if _has_product(s)), default=None)

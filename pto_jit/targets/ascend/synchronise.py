@@ -25,9 +25,12 @@ from pto_jit.targets.ascend.machine import EVENTS, PIPES, Pipe
 from pto_jit.targets.ascend.runs import Done, Facts, Hazard, Run
 
 _ROUNDS = 60
-_PATTERNS = ((3, 3, 9), (2, 0, 9), (2, 1, 9), (2, 2, 1), (2, 2, 2))
-"""How often outer and innermost loops run in thought, at most, and from which depth on they do not run at all.  Twice
-is enough where nothing takes turns, and once where a loop has nothing but another loop in it."""
+_PATTERNS = ((3, 3, 9, 3), (2, 0, 9, 2), (2, 1, 9, 2), (2, 2, 1, 2), (2, 2, 2, 2))
+"""How often outer and innermost loops run in thought, at most, from which depth on they do not run at all, and how
+often those run that are neither, inside of a loop in which buffers take turns.  Twice is enough where nothing takes
+turns, and once where a loop has nothing but another loop in it."""
+_AROUND = ((3, 0, 9, 3), (3, 1, 9, 3), (3, 1, 9, 1), (3, 3, 9, 0))
+"""Where buffers take turns in a loop around others, which may run once or not at all; in two, with loops between."""
 
 
 def synchronise(nodes: list[Node]) -> None:
@@ -94,24 +97,28 @@ class _Inserter:
         self.next_event: dict[tuple[Pipe, Pipe], int] = {}
         self.facts = Facts(nodes)
         depth = _depth(nodes)
-        self.patterns = [p for k, p in enumerate(_PATTERNS) if k == 0 or (depth and (p[2] == 9 or p[2] < depth - 1))]
-        self.branches = (0, 1, 2) if any(
-            isinstance(n, Branch) and not n.when for n in walk(nodes)) else (0,)  # fmt: skip
+        patterns = [p for k, p in enumerate(_PATTERNS) if k == 0 or (depth and (p[2] == 9 or p[2] < depth - 1))]
+        turning = [n for n in walk(nodes) if isinstance(n, Loop) and n.turning]
+        inner = max((_depth(loop.body) for loop in turning), default=0)
+        if inner:
+            patterns += _AROUND[: 2 if inner == 1 else 4]
+        branches = (0,)
+        if any(isinstance(n, Branch) and not n.when for n in walk(nodes)):
+            branches = (0, 1, 2, 3, 4, 5) if turning else (0, 1, 2)
+        self.runs = [(trips, b) for trips in patterns for b in branches if trips[0] == 3 or b < 2]
 
     def round(self) -> bool:
         """Look for hazards and remove them; whether there were any."""
         self.where.clear()
         self._locate(self.nodes, (), (self.nodes,), ())
         hazards: list[Hazard] = []
-        for trips in self.patterns:
-            for branch in self.branches if trips is self.patterns[0] else self.branches[:2]:
-                run = Run(trips, branch, self.facts)
-                run.block(self.nodes, ())
-                hazards = run.hazards or run.reuses
-                if hazards:
-                    break
+        for _ in self.runs:
+            run = Run(*self.runs[0], self.facts)
+            run.block(self.nodes, ())
+            hazards = run.hazards or run.reuses
             if hazards:
                 break
+            self.runs.append(self.runs.pop(0))  # the next round begins with the run that had hazards
         barriers: dict[int, Done] = {}
         plans: list[_Plan] = []
         for before, after, access in hazards:

@@ -16,8 +16,21 @@ from pto_jit.ir.nodes import Block, Const, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import statements, uses
 from pto_jit.lower.axes import is_elementwise, is_reduction
+from pto_jit.targets.ascend.accesses import walk
+from pto_jit.targets.ascend.alone import is_alone
 from pto_jit.targets.ascend.elementwise import Elementwise
-from pto_jit.targets.ascend.form import Assignment, Branch, Buffer, Instruction, Require, Tile
+from pto_jit.targets.ascend.few import turned_operands
+from pto_jit.targets.ascend.form import (
+    Assignment,
+    Branch,
+    Buffer,
+    ElementStore,
+    Flush,
+    Instruction,
+    KernelForm,
+    Require,
+    Tile,
+)
 from pto_jit.targets.ascend.machine import CAPACITY, MOST_ROWS, element_type, padded
 from pto_jit.targets.ascend.refusals import too_large, unsupported
 from pto_jit.targets.ascend.values import Expr, Size, Span, Value, bytes_of, physical, span_of
@@ -32,6 +45,7 @@ class TileWriter(KernelWriter):
     """The part of writing a vector kernel that does not depend on operations."""
 
     core = "vector"
+    in_group = False  # with a cube core
 
     def __init__(self, func: Func, facts: Facts, sizes: dict[str, int]) -> None:
         super().__init__(func, facts, sizes)
@@ -41,6 +55,8 @@ class TileWriter(KernelWriter):
         self.made_in: dict[str, tuple[int, ...]] = {}
         self.on_tiles = _numbers_of_tiles(func)
         self.given = [p for p in func.params if p.name in self.on_tiles]
+        self.alone = is_alone(func)
+        self.turned = turned_operands(func)
 
     # -- values ---------------------------------------------------------------------------------------------------
 
@@ -109,11 +125,11 @@ class TileWriter(KernelWriter):
         return self.scalars.read(operand)
 
     def tile(self, value: Value, layout: str = "row", valid: tuple[Size, Size] | None = None,
-             loc: Loc | None = None, dtype: DType | None = None) -> Tile:  # fmt: skip
+             loc: Loc | None = None, dtype: DType | None = None, offset: int = 0) -> Tile:  # fmt: skip
         """A C++ tile over a value: as rows (a column lies along a row), or as a column.
 
         valid: rows and columns of the value that count, if not its own.  dtype: of mask words, when they are computed
-        with.
+        with.  offset: bytes before it, for a part of the value.
         """
         loc = loc or self.func.loc
         valid = valid or value.valid
@@ -127,12 +143,12 @@ class TileWriter(KernelWriter):
         if layout == "column":
             rows, columns = padded(value.capacity[0], value.dtype.bytes), 1
             height, width = width, 1
-        key = f"@{id(value.buffer)} {element} {layout} {rows} {columns} {height} {width}"
+        key = f"@{id(value.buffer)} {element} {layout} {rows} {columns} {height} {width} {offset}"
         for scope in self.scopes:
             if key in scope:
                 return scope[key]  # type: ignore[return-value]
         wish = value.name if layout == "row" else f"{value.name}_column"
-        out = Tile(self.names.fresh(wish), element, rows, columns, (height, width), layout, value.buffer)
+        out = Tile(self.names.fresh(wish), element, rows, columns, (height, width), layout, value.buffer, offset)
         self.declare(out, loc)
         self.scopes[-1][key] = out  # type: ignore[assignment]
         return out
@@ -170,12 +186,12 @@ class TileWriter(KernelWriter):
                 raise unsupported("a tile whose valid extents change in a loop, used after it", loc,
                                   "give it constant extents that divide the tensor's")  # fmt: skip
             for other in sure[1:]:
-                self._agree(chosen, other.valid[axis], loc)
+                self.agree(chosen, other.valid[axis], loc)
             out.append(chosen)
             fits.append(not sure)
         return (out[0], out[1]), (fits[0], fits[1])
 
-    def _agree(self, a: Size, b: Size, loc: Loc) -> None:
+    def agree(self, a: Size, b: Size, loc: Loc) -> None:
         """Two extents have to be equal: known now, checked by the launch, or by the core."""
         if a == b:
             return
@@ -212,12 +228,33 @@ class TileWriter(KernelWriter):
     def set_element(self, op: Op) -> None:
         value = self.value(op.args[0])
         tensor = self.tensor(op.args[1])
-        if isinstance(value, str):  # the scalar unit writes through a cache that the cores do not keep in step
-            if tensor.dtype.name not in _TILED:
-                raise unsupported(f"a store of a single element of {tensor.dtype}", op.loc, "work on tiles")
-            number, value = value, self.temp(tensor.dtype, "one", (1, 1), (1, 1))
-            self.fill(value, number, op.loc)
+        if isinstance(value, str):
+            if self.alone:
+                place = f"{tensor.pointer.text}[{text(self.offset(tensor, op.args[2:], op.loc))}]"
+                self.nodes.append(ElementStore(tensor.root, place, value, op.loc))
+                return
+            value = self._element(value, tensor.dtype, op.loc)
         self._store(value, tensor, self.pointer(tensor, op.args[2:], op.loc), (1, 1), 1, op.loc)
+
+    def _element(self, number: str, dtype: DType, loc: Loc) -> Value:
+        """A number as a tile of one element: the caches that scalar units write through are not kept in step."""
+        if dtype.name in _TILED:
+            out = self.temp(dtype, "one", (1, 1), (1, 1))
+            self.fill(out, number, loc)
+            return out
+        dtype = u8 if dtype.kind == "b" else dtype
+        typ = element_type(dtype)
+        if typ is None:
+            raise unsupported(f"a store of a single element of {dtype}", loc, "store f32, or i64")
+        out = self.temp(dtype, "one", (1, 1), (1, 1))
+        self.emit("SetValue", self.tile(out, loc=loc), "0", f"({typ})({number})", loc=loc)
+        return out
+
+    def form(self) -> KernelForm:
+        stored = [n for n in walk(self.nodes) if isinstance(n, ElementStore)]
+        if stored:
+            self.nodes.append(Flush(self.names.of(stored[0].root)))
+        return super().form()
 
     def number(self, operand: Operand) -> str:
         """A number that may be on the vector core, for the scalar unit."""
@@ -291,7 +328,7 @@ class TileWriter(KernelWriter):
             self._inside_of(tensor, offsets, declared[1], op.loc)
             stride = 1 if rank == 1 else tensor.strides[-2]
             value = self.destination(op.results[0])(tensor.dtype, span, capacity, declared)
-            self._transfer(value, tensor, self.pointer(tensor, offsets, op.loc), stride, op.loc, store=False)
+            self.transfer(value, tensor, self.pointer(tensor, offsets, op.loc), stride, op.loc, store=False)
             return
         for axis in range(rank - 2):  # a place outside the tensor would be a tile without elements
             if self.clipped(tensor, axis, offsets[axis], 1) != 1:
@@ -303,7 +340,7 @@ class TileWriter(KernelWriter):
         truth = tensor.dtype.kind == "b"
         to = self.temp if truth else self.destination(op.results[0])
         value = to(u8 if truth else tensor.dtype, span, capacity, (rows, columns))
-        self._transfer(value, tensor, self.pointer(tensor, offsets, op.loc), stride, op.loc, store=False)
+        self.transfer(value, tensor, self.pointer(tensor, offsets, op.loc), stride, op.loc, store=False)
         if truth:
             wide = self.elementwise.converted(value, f32, self.temp, op.loc)
             self.elementwise.compare("NE", wide, "0", to=self.destination(op.results[0]), loc=op.loc)
@@ -376,9 +413,9 @@ class TileWriter(KernelWriter):
         self, value: Value, tensor: Tensor, pointer: str, valid: tuple[Size, Size], stride: Size, loc: Loc
     ) -> None:
         shown = Value(value.name, value.dtype, value.span, value.capacity, valid, value.buffer)
-        self._transfer(shown, tensor, pointer, stride, loc, store=True)
+        self.transfer(shown, tensor, pointer, stride, loc, store=True)
 
-    def _transfer(self, value: Value, tensor: Tensor, pointer: str, stride: Size, loc: Loc, *, store: bool) -> None:
+    def transfer(self, value: Value, tensor: Tensor, pointer: str, stride: Size, loc: Loc, *, store: bool) -> None:
         """Between global memory and a value; a column in memory with gaps goes by way of one block per row."""
         if tensor.strides and tensor.strides[-1] != 1:
             raise unsupported("a tensor whose last axis is not contiguous", loc, "pass a contiguous array")

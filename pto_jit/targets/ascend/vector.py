@@ -13,7 +13,7 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Op, Var
 from pto_jit.ir.types import TileType
 from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
-from pto_jit.targets.ascend import scans, searches
+from pto_jit.targets.ascend import few, moves, scans, searches
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.tiles import TileWriter
 from pto_jit.targets.ascend.values import Size, Span, Value, lying, span_of
@@ -33,6 +33,14 @@ class VectorWriter(TileWriter):
                 self.full(op)
             case "arange":
                 self.arange(op)
+            case "dot":
+                few.write_product(self, op)
+            case "transpose" if op.results[0].name in self.turned:
+                self.alias(op)
+            case "concat":
+                moves.write_concat(self, op)
+            case "tile_slice":
+                moves.write_slice(self, op)
             case "reshape" | "broadcast_to" | "transpose":
                 self.reshape(op)
             case "valid" | "extent":
@@ -94,7 +102,19 @@ class VectorWriter(TileWriter):
         if op.op == "transpose" and source.span == "full" and source.dtype.bytes in (2, 4):
             self._transpose(op, source)
             return
-        raise unsupported(f"a {op.op} that moves elements", op.loc, "only axes of extent 1 can come and go")
+        if op.op == "reshape":
+            moves.write_reshape(self, op)
+            return
+        raise unsupported("a transpose that moves elements", op.loc, "only axes of extent 1 can come and go")
+
+    def alias(self, op: Op) -> None:
+        """A transposed tile that products read as it lies."""
+        source = self.value(op.args[0])
+        assert isinstance(source, Value)
+        if source.given:  # which may be assigned again before
+            source = self.elementwise.unary("TMOV", source, self.temp, op.loc)
+        self.values[op.results[0].name] = source
+        self.made_in[op.results[0].name] = tuple(id(loop) for loop in self.loops)
 
     def _transpose(self, op: Op, source: Value) -> None:
         block = 32 // source.dtype.bytes

@@ -114,6 +114,7 @@ class KernelWriter:
     """
 
     core = ""
+    alone = False  # the scalar unit of one core does all the work
 
     def __init__(self, func: Func, facts: Facts, sizes: dict[str, int]) -> None:
         self.func, self.facts, self.sizes = func, facts, sizes
@@ -414,7 +415,7 @@ class KernelWriter:
                 self.scalars.define(stmt.results[0], text(size), stmt.loc)
             case Op(op="getelem"):
                 tensor = self.tensor(stmt.args[0])
-                if tensor.root in self.written:  # the scalar unit reads through a cache that does not hear of it
+                if tensor.root in self.written and not self.alone:  # the scalar unit's cache does not hear of it
                     raise unsupported(f"reading single elements of `{tensor.root}`, which the kernel writes", stmt.loc,
                                       "read what was written in another parallel loop, or work on tiles")  # fmt: skip
                 place = f"{tensor.pointer.text}[{text(self.offset(tensor, stmt.args[1:], stmt.loc))}]"

@@ -77,16 +77,16 @@ ROWS = re.findall(r"^\| (\w+) \| (.*?) \| (.*?) \| (.*?) \| (.*?) \|$", PAGE.rea
 
 
 def test_the_table_of_targets_is_the_truth() -> None:
-    """Of C and NEON the tests above run what they have time for; all rows of Ascend have one reason, two are looked at."""
+    """Of C and NEON the tests above run what they have time for; `test_lists` of Ascend runs three of its programs."""
     assert sorted(name for name, *_ in ROWS) == PROGRAMS
     for name, c, neon, cuda, ascend in ROWS:
         assert (c, neon) == ("runs", "runs")
         module = load(name)
         given = module.arguments()
-        wanted = {"cuda": cuda} | ({"ascend": ascend} if name in ("products", "bigbird") else {})
+        wanted = {"cuda": cuda} | ({} if name in ("attention", "convolution", "products") else {"ascend": ascend})
         for target, words in wanted.items():
             kernel = pto.jit(target=target)(module.program)
-            if words == "runs":
+            if words in ("runs", "written"):
                 kernel.compile(*given)
                 continue
             with pytest.raises(TargetError) as caught:

@@ -22,7 +22,7 @@ from pto_jit.targets.ascend.form import Barrier, KernelForm, Node, SetFlag, Wait
 HEADERS = Path(__file__).parent / "emulation"
 SEEDS = (0, 1, 7)
 needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
-_STANDARD = "acl/acl.h algorithm cstddef cmath cstdint pto/pto-inst.hpp".split()
+_STANDARD = "acl/acl.h algorithm cstddef cmath cstdint cstdio pto/pto-inst.hpp".split()
 
 
 class Programs:
@@ -40,7 +40,8 @@ class Programs:
             parts.append("}")
             parts.append(self._runner(name, program))
         source = directory / "programs.cpp"
-        source.write_text("\n".join(parts) + '\nextern "C" void seed(unsigned s) { emulation::seed = s; }\n')
+        source.write_text("\n".join(parts) + '\nextern "C" void seed(unsigned s) { emulation::seed = s; }\n'
+                          'extern "C" void free_result(void *memory) { aclrtFree(memory); }\n')
         library = directory / "programs.so"
         command = ["g++", "-std=c++17", "-O0", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter",
                    "-Wno-unused-function", "-pthread", "-I", str(HEADERS), str(source), "-o", str(library)]  # fmt: skip
@@ -54,8 +55,10 @@ class Programs:
         assert match is not None
         parameters = [tuple(p.replace("*", "* ").rsplit(" ", 1)) for p in match[2].split(", ")]
         self.prototypes[name] = [(typ.replace(" ", ""), p) for typ, p in parameters]
-        given = ["reinterpret_cast<void *>(slots[{}])" if typ == "void*" else f"static_cast<{typ}>(slots[{{}}])"
-                 for typ, _ in self.prototypes[name]]  # fmt: skip
+        given = []
+        for typ, _ in self.prototypes[name]:
+            own = f"program_{name}::{typ}" if typ == "Result*" else typ
+            given.append(f"{'reinterpret' if typ.endswith('*') else 'static'}_cast<{own}>(slots[{{}}])")
         arguments = ", ".join(g.format(k) for k, g in enumerate(given))
         return (f"extern \"C\" const char *run_{name}(const int64_t *slots) {{\n  static std::string message;\n  try {{\n"
                 f"    return program_{name}::{match[1]}(nullptr, {arguments});\n"
@@ -63,7 +66,11 @@ class Programs:
                 "  }\n}")  # fmt: skip
 
     def run(self, name: str, seed: int = 0, **arguments: Any) -> None:
-        """Run a program; arrays are changed in place. RuntimeError with what the program or the device says."""
+        """Run a program; arrays are changed in place. RuntimeError with what the program or the device says.
+
+        results: a list that gets the results: numbers, and for tensors `(address, extents)` (see `taken`).
+        """
+        results = arguments.pop("results", [])
         known: dict[str, int] = {}
         for parameter, value in arguments.items():
             if isinstance(value, np.ndarray):
@@ -72,13 +79,26 @@ class Programs:
                 known |= {f"{parameter}_s{k}": n // value.itemsize for k, n in enumerate(value.strides)}
             else:
                 known[parameter] = int(value)
-        slots = [known[p] for _, p in self.prototypes[name]]
+        given = [(ctypes.c_int64 * 9)() for _ in self.prototypes[name]]  # a Result, or a number
+        slots = [known[p] if not p.startswith("result_") else ctypes.addressof(given[k])
+                 for k, (_, p) in enumerate(self.prototypes[name])]  # fmt: skip
         self.library.seed(ctypes.c_uint(seed))
         function = getattr(self.library, f"run_{name}")
         function.restype = ctypes.c_char_p
         message = function((ctypes.c_int64 * len(slots))(*slots))
         if message is not None:
             raise RuntimeError(message.decode())
+        for out, (typ, p) in zip(given, self.prototypes[name], strict=True):
+            if p.startswith("result_"):
+                results.append((out[0], tuple(out[1:])) if typ == "Result*" else out[0])
+
+    def taken(self, result: tuple[int, tuple[int, ...]], rank: int, dtype: Any) -> np.ndarray:
+        """A tensor that a program made, whose memory is given back."""
+        address, extents = result[0], result[1][:rank]
+        count = int(np.prod(extents)) * np.dtype(dtype).itemsize
+        out = np.frombuffer(ctypes.string_at(address, count), dtype).reshape(extents).copy()
+        self.library.free_result(ctypes.c_void_p(address))
+        return out
 
 
 def _on_cpu(text: str, program: str) -> str:

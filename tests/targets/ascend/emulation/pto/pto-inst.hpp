@@ -201,6 +201,12 @@ inline int64_t get_block_num() { return emulation::blocks; }
 inline int64_t get_subblockid() { return emulation::core->number; }
 inline void set_mask_norm() {}
 inline void set_vector_mask(uint64_t, uint64_t) {}
+struct cache_line_t {
+  enum { ENTIRE_DATA_CACHE };
+};
+enum mem_dsb_t { DSB_DDR };
+inline void dcci(void *, int) {}  // `legality` judges whether the cache of the scalar unit is written back
+inline void dsb(mem_dsb_t) {}
 inline void trap() { emulation::fail("trap"); }
 inline void set_flag(pipe_t from, pipe_t to, event_t event) {
   if (event > 7) emulation::fail("there is no such flag");
@@ -316,6 +322,7 @@ struct Tile {
     return {nullptr, int(Loc), address, rows, columns, by_rows ? C : 1, by_rows ? 1 : R, int64_t(R) * C};
   }
   T GetValue(int64_t k) const { return view().data()[k]; }
+  void SetValue(int64_t k, T value) { view().data()[k] = value; }  // the scalar unit, at once
 };
 template <typename T, int R, int C, int VR, int VC>
 using TileLeftCompact = Tile<TileType::Left, T, R, C, BLayout::RowMajor, VR, VC, SLayout::RowMajor>;

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: MIT
+"""Programs on jagged lists, results, single elements, products of few rows, tiles put together: run on the CPU."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.fractal as ft
+import pto_jit.language as pl
+from pto_jit.targets.ascend.form import Flush, Instruction
+from pto_jit.targets.ascend.legality import violations
+from pto_jit.targets.ascend.ordering import races
+from tests.fractal.compile.test_programs import load
+
+from .harness import SEEDS, Programs, blocks, kernels_of, mutants, needs_compiler, written
+
+TUTORIALS = ("attention", "convolution", "products")
+
+
+@pto.jit
+def tables(lengths: pl.Tensor, x: pl.Tensor, starts: pl.Tensor, places: pl.Tensor, even: pl.Tensor, small: pl.Tensor):
+    with pl.incore():
+        for i in pl.range(lengths.shape[0]):
+            starts[i + 1] = starts[i] + lengths[i]
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], parallel=True):
+            top = pl.max(pl.load(x, [r, 0], [1, 40]))
+            if top > 0.0:
+                places[r] = (r - 5) * 2**40
+            even[r] = r % 2 == 0
+            small[r] = pl.cast(r * 3, pl.u16)
+
+
+@pto.jit
+def results(x: pl.Tensor, n: pl.Tensor):
+    """A new tensor and a number."""
+    rows, cols = x.shape
+    out = pl.zeros([rows, cols], pl.f32)
+    for r in pl.range(rows, parallel=True):
+        out[r, :] = x[r, :] * 2.0
+    return out, rows * 3 + cols
+
+
+@pto.jit
+def few(a: pl.Tensor, b: pl.Tensor, c: pl.Tensor, out: pl.Tensor):
+    """Products of one row, of three, with a transposed side, added to another one, in 16 bits."""
+    with pl.incore():
+        for r in pl.range(0, a.shape[0], parallel=True):
+            row = pl.load(a, [r, 0], [1, 24])
+            first = pl.dot(row, pl.load(b, [0, 0], [24, 20]))
+            three = pl.load(a, [0, 0], [3, 24]) * 0.5
+            second = pl.dot(pl.cast(three, pl.f16), pl.cast(pl.load(b, [0, 0], [24, 20]), pl.f16))
+            total = pl.dot(row, pl.load(c, [0, 0], [20, 24]).T, first)
+            pl.store(total + pl.sum(second, axis=0, keepdims=True), [r, 0], out)
+
+
+@pto.jit
+def joined(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor, parts: pl.Tensor):
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            t, u = pl.load(x, [r, 0], [8, 24]), pl.load(y, [r, 0], [8, 5])
+            wide = pl.concat([u, t, u * 2.0], axis=1)
+            pl.store(wide + pl.sum(wide, axis=1, keepdims=True), [r, 0], out)
+            tall = pl.concat([t[2:5], t[0:8, :]], axis=0)
+            pl.store(tall[3:11, 3:19] + pl.reshape(tall[0:8, 8:24], [8, 16]), [r, 0], parts)
+            line = pl.reshape(t[0:2, 0:12], [4, 6])
+            pl.store(line, [r, 16], parts)
+
+
+MATRIX, INTEGERS = pto.spec((None, None), pl.f32), pto.spec((None,), pl.i64)
+CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "tables": (tables, (INTEGERS, pto.spec((None, 40), pl.f32), INTEGERS, INTEGERS, pto.spec((None,), pl.bool_),
+                        pto.spec((None,), pl.u16))),
+    "results": (results, (pto.spec((None, 40), pl.f32), INTEGERS)),
+    "few": (few, (pto.spec((None, 24), pl.f32), pto.spec((24, 20), pl.f32), pto.spec((20, 24), pl.f32),
+                  pto.spec((None, 20), pl.f32))),
+    "joined": (joined, (pto.spec((16, 24), pl.f32), pto.spec((16, 5), pl.f32), pto.spec((16, 34), pl.f32),
+                        pto.spec((16, 22), pl.f32))),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def compiled() -> dict[str, Any]:
+    found = {name: written(fn, *specs) for name, (fn, specs) in CASES.items()}
+    for name in TUTORIALS:
+        module = load(name)
+        found[name] = written(pto.jit(module.program), *module.arguments())
+    return found
+
+
+@pytest.fixture(scope="module")
+def programs(compiled: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    return Programs(compiled, tmp_path_factory.mktemp("ascend"))
+
+
+@pytest.mark.parametrize("name", [*CASES, *TUTORIALS])
+def test_kernels_are_ordered_and_legal(compiled: dict[str, Any], name: str) -> None:
+    for kernel in kernels_of(compiled[name]):
+        assert races(kernel) == []
+        assert violations(kernel) == []
+
+
+@pytest.mark.parametrize("name", ["tables", "joined"])
+def test_without_a_flag_or_barrier_a_kernel_is_not_ordered(compiled: dict[str, Any], name: str) -> None:
+    for kernel in kernels_of(compiled[name]):
+        for what in mutants(kernel):
+            assert races(kernel, first=True), f"{kernel.name}: nobody misses it: {what}"
+
+
+def test_tables_are_written_by_one_core_and_the_cache_is_written_back(compiled: dict[str, Any]) -> None:
+    table, others = kernels_of(compiled["tables"])
+    assert table.alone and not others.alone and isinstance(table.body[-1], Flush)
+    flush = table.body.pop()
+    assert any("stay in its cache" in text for text in violations(table))
+    table.body.append(flush)
+    table.alone = False
+    assert any("of several cores" in text for text in violations(table))
+    table.alone = True
+
+
+def test_products_of_few_rows_are_taken_on_the_vector_core(compiled: dict[str, Any]) -> None:
+    (kernel,) = kernels_of(compiled["few"])
+    names = [n.name for block in blocks(kernel.body) for n in block if isinstance(n, Instruction)]
+    assert kernel.core == "vector" and kernel.partner is None
+    assert (names.count("TROWEXPANDMUL"), names.count("TCOLEXPANDMUL"), names.count("TTRANS")) == (4, 1, 0)
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", SEEDS)
+def test_single_elements_of_any_type(programs: Programs, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    x = random.standard_normal((11, 40)).astype(np.float32)
+    x[3] = -1
+    given = [random.integers(0, 2**40, 9), x, np.zeros(10, np.int64), np.full(11, 7), np.zeros(11, bool),
+             np.zeros(11, np.uint16)]  # fmt: skip
+    wanted = [a.copy() for a in given]
+    tables.interpret(*wanted)
+    programs.run("tables", seed, **dict(zip(inspect.signature(tables.__pto_jit__).parameters, given, strict=True)))
+    assert wanted[2][-1] == given[0].sum() and wanted[3][3] == 7
+    for got, want in zip(given, wanted, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@needs_compiler
+def test_results_are_given_to_the_caller(programs: Programs) -> None:
+    x = np.random.default_rng(0).standard_normal((5, 40)).astype(np.float32)
+    found: list[Any] = []
+    programs.run("results", 0, x=x, n=np.zeros(1, np.int64), results=found)
+    np.testing.assert_array_equal(programs.taken(found[0], 2, np.float32), x * 2)
+    assert found[1] == 55
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", SEEDS)
+def test_products_of_few_rows(programs: Programs, seed: int) -> None:
+    a, b, c = (np.random.default_rng(seed).standard_normal(s).astype(np.float32) for s in ((7, 24), (24, 20), (20, 24)))
+    out = np.zeros((7, 20), np.float32)
+    programs.run("few", seed, a=a, b=b, c=c, out=out)
+    halves = (a[:3] * np.float32(0.5)).astype(np.float16).astype(np.float64) @ b.astype(np.float16).astype(np.float64)
+    np.testing.assert_allclose(out, a @ b + a @ c.T + halves.sum(0), rtol=1e-4, atol=1e-4)
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", SEEDS)
+def test_tiles_put_together_and_taken_apart(programs: Programs, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    x, y = random.standard_normal((16, 24)).astype(np.float32), random.standard_normal((16, 5)).astype(np.float32)
+    given = [np.zeros((16, 34), np.float32), np.zeros((16, 22), np.float32)]
+    wanted = [g.copy() for g in given]
+    joined.interpret(x, y, *wanted)
+    programs.run("joined", seed, x=x, y=y, out=given[0], parts=given[1])
+    for got, want in zip(given, wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def flat(value: Any) -> list[np.ndarray]:
+    return [a for item in value for a in flat(item)] if isinstance(value, tuple) else [value.leaves, *value.offsets]
+
+
+def given_to(program: Any, arguments: list[Any]) -> dict[str, np.ndarray]:
+    out: dict[str, np.ndarray] = {}
+    for name, value in zip(inspect.signature(program).parameters, arguments, strict=False):
+        if isinstance(value, ft.FractalTensor):
+            out[f"{name}_leaves"] = np.ascontiguousarray(value.leaves)
+            out |= {f"{name}_offsets_{k}": np.ascontiguousarray(o) for k, o in enumerate(value.offsets)}
+        else:
+            out[name] = value
+    return out
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_programs_on_lists(programs: Programs, name: str) -> None:
+    module = load(name)
+    wanted = flat(module.program(*module.arguments()))
+    for seed in SEEDS:
+        found: list[Any] = []
+        programs.run(name, seed, results=found, **given_to(module.program, module.arguments()))
+        for result, want in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(programs.taken(result, want.ndim, want.dtype), want, atol=2e-5)
+
+
+@needs_compiler
+def test_lists_that_do_not_fit_each_other_are_named(programs: Programs) -> None:
+    module = load("attention")
+    given = given_to(module.program, module.arguments())
+    given["k_offsets_1"] = given["k_offsets_1"].copy()
+    given["k_offsets_1"][1] += 1
+    with pytest.raises(RuntimeError, match=r"PTO-F190: .*different lengths: \d+, \d+, at element \[0\]\[0\]"):
+        programs.run("attention", 0, results=[], **given)
