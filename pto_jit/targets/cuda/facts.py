@@ -22,7 +22,8 @@ class Facts:
     """mutable: variables assigned more than once; uses: how often a name is read; indices: 64-bit numbers that only say
     where memory is; natural: numbers that are not negative; limits: loop variables, by the names of what they stay
     below; dims: numbers that are extents of tensors, as (tensor, axis); varying: what is not the same in all iterations
-    of the kernel's loops; fitting: tiles that fit any valid extent when complete; roots: the tensor each view is of.
+    of the kernel's loops; fitting: tiles that fit any valid extent when complete; roots: the tensor each view is of;
+    ceilings: numbers that vary, with one that does not and that they do not exceed.
     """
 
     mutable: frozenset[str]
@@ -34,6 +35,7 @@ class Facts:
     varying: frozenset[str]
     fitting: frozenset[str]
     roots: dict[str, str]
+    ceilings: dict[str, Operand]
 
     def is_natural(self, operand: Operand) -> bool:
         if isinstance(operand, Const):
@@ -69,11 +71,32 @@ def gather(func: Func, dims: dict[str, tuple[str, int]], fitting: Container[str]
                 known[extent] = known[extent] | {place}
         if s.results and isinstance(s.results[0].type, TensorType) and isinstance(s.args[0], Var):
             roots[s.results[0].name] = roots[s.args[0].name]
+    varying = _varying(func, mutable)
     return Facts(
         mutable, Counter(v.name for s in statements(body) for v in uses(s)), _indices(func),
-        _natural(func, known, mutable), _limits(func, mutable), known, _varying(func, mutable),
-        frozenset(fitting_tiles(body)) | {n for n in counts if n in fitting}, roots,
+        _natural(func, known, mutable), _limits(func, mutable), known, varying,
+        frozenset(fitting_tiles(body)) | {n for n in counts if n in fitting}, roots, ceilings(func, mutable, varying),
     )  # fmt: skip
+
+
+def changing(func: Func) -> tuple[frozenset[str], frozenset[str]]:
+    """Variables that are assigned more than once, and numbers that are not the same in all iterations of loops."""
+    counts = Counter([*(v.name for s in statements(func.body) for v in defs(s)), *(p.name for p in func.params)])
+    mutable = frozenset(n for n, k in counts.items() if k > 1)
+    return mutable, _varying(func, mutable)
+
+
+def ceilings(func: Func, mutable: Container[str], varying: Container[str]) -> dict[str, Operand]:
+    """Numbers that vary, but are the minimum of something and a positive constant or a number that does not vary."""
+    out: dict[str, Operand] = {}
+    for s in statements(func.body):
+        if not isinstance(s, Op) or s.op != "min" or s.results[0].type != _INDEX or s.results[0].name in mutable:
+            continue
+        sure = [a for a in s.args if (a.value > 0 if isinstance(a, Const) else a.name not in varying)]
+        sure += [out[a.name] for a in s.args if isinstance(a, Var) and a.name in out]
+        if sure and s.results[0].name in varying:
+            out[s.results[0].name] = min(sure, key=lambda a: not isinstance(a, Const))
+    return out
 
 
 def _whole_axes(view: Op, known: dict[str, frozenset[tuple[str, int]]]) -> list[tuple[str, tuple[str, int]]]:

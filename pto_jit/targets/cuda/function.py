@@ -26,6 +26,7 @@ from pto_jit.ir.nodes import (
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import defs, statements, uses
 from pto_jit.lower.axes import is_elementwise
+from pto_jit.semantic.failures import assertion
 from pto_jit.targets.cuda.elements import Fold
 from pto_jit.targets.cuda.facts import Facts
 from pto_jit.targets.cuda.flatten import unsupported
@@ -324,6 +325,11 @@ class FunctionWriter:
                 self._set_element(op)
             case "view" | "tensor_reshape" | "tensor_transpose":
                 self._view(op)
+            case "assert" if op.attr("always") and len(op.args) <= 3:
+                first, second, *_ = [*(self.scalar(a) for a in op.args[1:]), "0", "0"]
+                message = assertion(str(op.attr("message")), str(op.attr("told") or ""))
+                error = str(op.attr("error") or "KernelAssertionError")
+                self.check(self.scalar(op.args[0]), error, message, op.loc, first, second)
             case "print" | "assert":
                 raise unsupported(f"`pl.{op.op}`", op.loc, "use the cpu target to look at values")
             case _ if is_elementwise(op):

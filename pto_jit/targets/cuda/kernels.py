@@ -170,6 +170,7 @@ def write_kernel(
     run = 2 if products else _run(func.body)
     if products:  # what stays in shared memory takes no registers
         shapes = tile_shapes(func.body, in_shared_alone(func.body, tile_writer.roles) | streamed)
+    shapes = tuple(dict.fromkeys(tuple(_ceiling(e, facts) for e in shape) for shape in shapes))
     return _kernel(func, file, tile_writer, kind, tile_writer.capacities, shapes, run, facts, fastmath, bool(streamed))
 
 
@@ -260,6 +261,11 @@ def tile_shapes(body: Block, without: Container[str] = ()) -> tuple[tuple[Operan
 def moves_elements(op: Op) -> bool:
     """Whether an operation moves elements of a tile between threads, through memory that the block shares."""
     return op.op in ("transpose", "concat", "tile_slice")
+
+
+def _ceiling(extent: Operand, facts: Facts) -> Operand:
+    """What an extent does not exceed: itself, unless it varies."""
+    return facts.ceilings.get(extent.name, extent) if isinstance(extent, Var) else extent
 
 
 def _one_row(shape: tuple[Operand, ...]) -> bool:

@@ -53,6 +53,7 @@ from pto_jit.ir.nodes import (
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, block_uses, blocks, defs, free_vars, map_blocks, statements, uses, with_blocks
 from pto_jit.slotted import replace
+from pto_jit.targets.cuda.bounds import bounded
 from pto_jit.targets.cuda.elements import fold_of
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.valid import ValidExtents
@@ -63,9 +64,12 @@ _REPEATABLE = ("load", "full", "arange")
 _INDEX = ScalarType(i64)
 
 
-def outline_kernels(func: Func, module_name: str) -> Module:
-    """The host function and one in-core function per kernel; TargetError for what cannot be a kernel or host code."""
-    outliner = _Outliner(func)
+def outline_kernels(func: Func, module_name: str, *, bounds: bool = False) -> Module:
+    """The host function and one in-core function per kernel; TargetError for what cannot be a kernel or host code.
+
+    bounds: kernels whose tiles have extents that are read from memory get numbers that those do not exceed (`bounds`).
+    """
+    outliner = _Outliner(func, bounds)
     body = outliner.block(func.body, incore=False, name=func.name, after=())
     return Module(module_name, (replace(func, body=tuple(body)), *outliner.kernels), func.name)
 
@@ -100,8 +104,9 @@ def writes(stmt: Stmt) -> bool:
 
 
 class _Outliner:
-    def __init__(self, func: Func) -> None:
+    def __init__(self, func: Func, bounds: bool) -> None:
         self.func = func
+        self.bounds = bounds
         self.kernels: list[Func] = []
         self.names: set[str] = {func.name, *RESERVED}
         self.taken = block_defs(func.body) | {p.name for p in func.params}
@@ -144,7 +149,7 @@ class _Outliner:
                 if not ({v.name for v in uses(stmt)} & block_defs(tuple(run))):
                     out.append(stmt)  # host arithmetic that the run does not touch
                     continue
-                if not isinstance(stmt.results[0].type, TensorType):
+                if not stmt.results or not isinstance(stmt.results[0].type, TensorType):
                     run.append(stmt)
                     continue
             close((stmt, *rest))
@@ -217,6 +222,8 @@ class _Outliner:
         if leave is not None:
             raise unsupported("leaving a loop of the host from a kernel", leave.loc, "leave it where no tiles are used")
         body = self._with_inputs(body)
+        if self.bounds:
+            body = bounded(body, self.func, self._fresh, self._launch, out)
         made = {v.name: v for s in statements(body) for v in defs(s)}
         later = {v.name for block in after for v in free_vars(block)}
         answers: list[Stmt] = []
@@ -231,12 +238,16 @@ class _Outliner:
         for pending, op in list(self.pending.items()):
             if written and op.op == "load" and pending in later:
                 self._settle(op, out)
+        self._launch(body, name, out)
+        out += answers
+
+    def _launch(self, body: Block, name: str, out: list[Stmt]) -> None:
+        """A new kernel, and its call."""
         wish = self._name(name)
         params = tuple(sorted(free_vars(body), key=lambda v: not isinstance(v.type, TensorType)))
         loc = body[0].loc
         self.kernels.append(Func(wish, "incore", params, (), (*body, Return((), loc)), loc))
         out.append(Call(wish, params, (), loc))
-        out += answers
 
     def _return(self, var: Var, body: Block, out: list[Stmt], answers: list[Stmt]) -> Block:
         """A number that is read after a kernel goes by way of a tensor; the host waits for the kernel to read it."""
@@ -340,10 +351,7 @@ class _Outliner:
         memory = self._memory(var, valid, op.loc, out)
         zeros = tuple(Const(0, _INDEX) for _ in extents)
         body: Block = (op, Op("store", (), (var, memory, *zeros), (), (), op.loc))
-        wish = self._name(f"{self.func.name}_copy")
-        params = tuple(sorted(free_vars(body), key=lambda v: not isinstance(v.type, TensorType)))
-        self.kernels.append(Func(wish, "incore", params, (), (*body, Return((), op.loc)), op.loc))
-        out.append(Call(wish, params, (), op.loc))
+        self._launch(body, f"{self.func.name}_copy", out)
         self.spilled[var.name] = (memory, extents, None)
 
     def _memory(self, var: Var, extents: tuple[Operand, ...], loc: Loc, out: list[Stmt]) -> Var:

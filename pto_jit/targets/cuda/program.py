@@ -18,6 +18,7 @@ from pto_jit.targets.cuda.elements import share_elements
 from pto_jit.targets.cuda.flatten import flatten
 from pto_jit.targets.cuda.host import HostProgram
 from pto_jit.targets.cuda.kernels import Kernel, write_kernel
+from pto_jit.targets.cuda.merged import merge_leading_axes
 from pto_jit.targets.cuda.nests import outline_kernels
 from pto_jit.targets.cuda.spreads import refuse_misfits
 from pto_jit.targets.cuda.tiling import tile_products
@@ -60,8 +61,8 @@ def compile_module(module: Module, *, fastmath: bool = False, store: Any = None)
 
     Raises TargetError for what this target does not do.
     """
-    flat = share_elements(tile_products(flatten(module)), module)
-    split = outline_kernels(flat, module.name)
+    flat = share_elements(merge_leading_axes(tile_products(flatten(module))), module)
+    split = outline_kernels(flat, module.name, bounds=True)
     verify(split, infer)
     entry = split.func(split.entry)
     dims = extents_of(entry.body)

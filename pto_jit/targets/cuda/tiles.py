@@ -64,15 +64,19 @@ class TileWriter(FunctionWriter):
             if declared == "1":
                 return replace(UNIT, valid=valid or "1", fits=fits)
         else:
-            if extent.name in self.facts.varying:
+            ceiling = self.facts.ceilings.get(extent.name, extent)
+            if isinstance(ceiling, Const):
+                most = str(int(ceiling.value))
+                declared = f"int({self.name(extent.name)})"
+                return Axis(False, most, declared, valid or declared, fits)
+            if ceiling.name in self.facts.varying:
                 raise unsupported(
                     f"a tile whose extent `{extent.name}` changes while the kernel runs", self.func.loc,
                     "give the tile a constant extent: pl.load clips it at the bounds of the tensor",
                 )  # fmt: skip
-            declared = self.name(extent.name)
-            capacity = declared.upper()
-            self.capacities[capacity] = extent
-            declared = f"int({declared})"
+            declared = f"int({self.name(extent.name)})"
+            capacity = f"MOST_{self.name(ceiling.name).upper()}"  # no name of the headers
+            self.capacities[capacity] = ceiling
         return Axis(False, capacity, declared, valid or declared, fits)
 
     def slots(self, tile: Tile) -> tuple[str, str]:

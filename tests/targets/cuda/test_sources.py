@@ -22,12 +22,12 @@ VECTOR, MATRIX, CUBE = (pto.spec((None,) * n, pl.f32) for n in (1, 2, 3))
 HALF = pto.spec((None, None), pl.bf16)
 KERNELS: dict[str, tuple[Any, tuple[Any, ...], tuple[str, ...]]] = {
     "vector_add": (elementwise.vector_add, (VECTOR,) * 3, ()),
-    "softmax": (rows.softmax, (MATRIX,) * 2, ("TC=1024", "TR=1", "X_D1=16384")),
-    "layer_norm": (rows.layer_norm, (MATRIX, VECTOR, VECTOR, MATRIX), ("TC=32", "TR=8", "X_D1=512")),
+    "softmax": (rows.softmax, (MATRIX,) * 2, ("TC=1024", "TR=1", "MOST_X_D1=16384")),
+    "layer_norm": (rows.layer_norm, (MATRIX, VECTOR, VECTOR, MATRIX), ("TC=32", "TR=8", "MOST_X_D1=512")),
     "mandelbrot": (grids.mandelbrot, (VECTOR, VECTOR, pto.spec((None, None), pl.i32)), ()),
     "matmul_bf16": (matrix.matmul_bf16, (HALF,) * 3, ()),
     "matmul_tiled": (matrix.matmul_tiled, (MATRIX,) * 3, ()),
-    "attention": (attention.attention, (CUBE,) * 4, ("Q_D2=64", "STAGES=1")),
+    "attention": (attention.attention, (CUBE,) * 4, ("MOST_Q_D2=64", "STAGES=1")),
 }
 
 

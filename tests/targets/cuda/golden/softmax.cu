@@ -12,8 +12,8 @@
 #if !defined(V)
 #define V 4
 #endif
-#if !defined(X_D1)
-#define X_D1 128
+#if !defined(MOST_X_D1)
+#define MOST_X_D1 128
 #endif
 using Spread = pto::Rows<TR, TC, V, true>;
 
@@ -26,32 +26,32 @@ extern "C" __global__ void __launch_bounds__(TR * TC) softmax_incore_0(const pto
     const int64_t r_hi = pto::smaller<int64_t>(r_end, x_d0);
     for (int64_t r = r_lo + int64_t(blockIdx.x) * TR + threadIdx.y; r < r_hi; r += int64_t(gridDim.x) * TR) {
       // rows.py:18
-      float x_1[1][Spread::columns(X_D1)];
+      float x_1[1][Spread::columns(MOST_X_D1)];
       pto::load_tile<Spread, true, false>(x_1, x.data + r * x.stride[0], x.stride[0], 1, 1, int(x_d1), float(0));
       // rows.py:19
       float max[1][1];
       max[0][0] = pto::Maximum<float>::identity();
       PTO_UNROLL
-      for (int ci = 0; ci < Spread::columns(X_D1); ++ci) {
+      for (int ci = 0; ci < Spread::columns(MOST_X_D1); ++ci) {
         max[0][0] = pto::Maximum<float>::combine(max[0][0], Spread::column(ci) < int(x_d1) ? x_1[0][ci] : pto::Maximum<float>::identity());
       }
       max[0][0] = Spread::reduce_columns<pto::Maximum<float>>(max[0][0]);
-      float t1[1][Spread::columns(X_D1)];
+      float t1[1][Spread::columns(MOST_X_D1)];
       PTO_UNROLL
-      for (int ci = 0; ci < Spread::columns(X_D1); ++ci) {
+      for (int ci = 0; ci < Spread::columns(MOST_X_D1); ++ci) {
         t1[0][ci] = pto::exponential((x_1[0][ci] - max[0][0]));
       }
       // rows.py:20
       float sum[1][1];
       sum[0][0] = pto::Sum<float>::identity();
       PTO_UNROLL
-      for (int ci = 0; ci < Spread::columns(X_D1); ++ci) {
+      for (int ci = 0; ci < Spread::columns(MOST_X_D1); ++ci) {
         sum[0][0] = pto::Sum<float>::combine(sum[0][0], Spread::column(ci) < int(x_d1) ? t1[0][ci] : pto::Sum<float>::identity());
       }
       sum[0][0] = Spread::reduce_columns<pto::Sum<float>>(sum[0][0]);
-      float t2[1][Spread::columns(X_D1)];
+      float t2[1][Spread::columns(MOST_X_D1)];
       PTO_UNROLL
-      for (int ci = 0; ci < Spread::columns(X_D1); ++ci) {
+      for (int ci = 0; ci < Spread::columns(MOST_X_D1); ++ci) {
         t2[0][ci] = t1[0][ci] / sum[0][0];
       }
       pto::store_tile<Spread, true, false>(y.data + r * y.stride[0], y.stride[0], 1, pto::clipped(1, y.shape[0], r), pto::clipped(int(x_d1), y.shape[1], 0), t2);

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: MIT
+"""Tiles whose extents are read from memory, and loads of blocks that are rows of a tile."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+from pto_jit.device_kernel import emulate
+
+from .harness import emulated, needs_compiler
+
+pytestmark = needs_compiler
+RNG = np.random.default_rng(9)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+@pto.jit
+def jagged(x: pl.Tensor, starts: pl.Tensor, y: pl.Tensor):
+    """Softmax of rows of different lengths that stand one after the other."""
+    for r in pl.range(1, starts.shape[0], parallel=True):
+        at = starts[r - 1]
+        row = pl.load(x, [0, at], [1, starts[r] - at])
+        e = pl.exp(row - pl.max(row, axis=1, keepdims=True))
+        pl.store(e / pl.sum(e, axis=1, keepdims=True), [0, at], y)
+
+
+@pto.jit
+def limited(x: pl.Tensor, lengths: pl.Tensor, y: pl.Tensor):
+    for r in pl.range(x.shape[0], parallel=True):
+        n = min(24, lengths[r])
+        pl.store(pl.load(x, [r, 0], [1, n]) * 2.0, [r, 0], y)
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x.astype(np.float64) - x.max())
+    return e / e.sum()
+
+
+def kernels(fn: Any, *args: Any) -> list[Any]:
+    return list(fn.compile(*args, target="cuda")._kernel.built.program.host.kernels.values())
+
+
+def test_extents_read_from_memory_are_bounded_by_kernels_before() -> None:
+    lengths = (5, 300, 1, 70)
+    starts = np.cumsum([0, *lengths])
+    x = normal(1, starts[-1])
+    _, (_, _, y) = emulated(jagged, x, starts, np.zeros_like(x))
+    for a, b in itertools.pairwise(starts):
+        np.testing.assert_allclose(y[0, a:b], softmax(x[0, a:b]), rtol=2e-6)
+    assert [k.kind for k in kernels(jagged, x, starts, y)] == ["elements", "folds", "rows"]
+    none = np.zeros(1, np.int64)
+    emulated(jagged, x, none, y, orders=(0,))  # no rows: nothing is launched
+
+
+def test_an_extent_below_a_number_of_the_program_needs_no_kernel_before() -> None:
+    x, lengths = normal(6, 40), np.array([3, 50, 0, 24, 7, -2])
+    _, (_, _, y) = emulated(limited, x, lengths, np.zeros_like(x), orders=(0, 1))
+    want = np.zeros_like(x)
+    for r, n in enumerate(np.clip(lengths, 0, 24)):
+        want[r, :n] = 2 * x[r, :n]
+    np.testing.assert_array_equal(y, want)
+    assert [k.kind for k in kernels(limited, x, lengths, y)] == ["rows"]
+
+
+@pto.jit
+def blocks(x: pl.Tensor, y: pl.Tensor, rows):
+    n = x.shape[0]
+    for _ in pl.range(1, parallel=True):
+        tile = pl.reshape(pl.load(x, [0, 0, 0], [n, 4, 16]), [rows, 16])
+        pl.store(tile @ pl.transpose(tile), [0, 0], y)
+
+
+def test_blocks_that_are_rows_of_a_tile() -> None:
+    x, y = normal(5, 4, 16), np.zeros((20, 20), np.float32)
+    compiled = blocks.compile(pto.spec((None, 4, 16), pl.f32), y, 20, target="cuda")
+    emulate(compiled, x, y, 20)
+    flat = x.reshape(20, 16)
+    np.testing.assert_allclose(y, flat @ flat.T, rtol=1e-4, atol=1e-5)
+    with pytest.raises(pto.LaunchError, match="PTO-H204: reshape to another number of elements: 20 rows to 24"):
+        emulate(compiled, x, y, 24)
