@@ -65,8 +65,9 @@ def statements(block: Block) -> Iterator[Stmt]:
     while rest:
         stmt = rest.pop()
         yield stmt
-        for inner in blocks(stmt)[::-1]:
-            rest += inner[::-1]
+        if type(stmt) is not Op or stmt.regions:
+            for inner in blocks(stmt)[::-1]:
+                rest += inner[::-1]
 
 
 def operands(stmt: Stmt) -> tuple[Operand, ...]:
@@ -98,7 +99,7 @@ def operands(stmt: Stmt) -> tuple[Operand, ...]:
 
 def uses(stmt: Stmt) -> tuple[Var, ...]:
     """The variables a statement reads directly."""
-    return tuple(operand for operand in operands(stmt) if isinstance(operand, Var))
+    return tuple([operand for operand in operands(stmt) if type(operand) is Var])
 
 
 def defs(stmt: Stmt) -> tuple[Var, ...]:
@@ -158,7 +159,7 @@ class _Flow:
 
     def read(self, operands: tuple[Operand, ...], known: set[str], stmt: Stmt) -> None:
         for operand in operands:
-            if isinstance(operand, Var) and operand.name not in known:
+            if type(operand) is Var and operand.name not in known:
                 self.free.setdefault(operand.name, (operand, stmt))
 
     def block(self, block: Block, known: set[str]) -> set[str] | None:

@@ -94,6 +94,7 @@ class Axial:
     space: tuple[int, ...] = ()
     work: int = 0
     costly: bool = False
+    settled: frozenset[Axes] | None = None  # the different axes of tiles when `space` was found; None: look again
 
     def clone(self) -> Axial:
         return replace(
@@ -125,6 +126,7 @@ class Axial:
         known = self.axes.get(name)
         if known is None:
             known = self.axes[name] = self.outside[name] = self.fresh(type)
+            self.settled = None
         return self.found(known)
 
     def unify(self, many: Sequence[Axes], rank: int) -> Axes:
@@ -141,6 +143,7 @@ class Axial:
                     a, b = self.find(have), self.find(axis)
                     if a != b:
                         self.parent[max(a, b)] = min(a, b)
+                        self.settled = None
         return self.found(tuple(out))
 
     # -- one operation more ---------------------------------------------------------------------------------------
@@ -160,12 +163,16 @@ class Axial:
         """A load joins the space with the operation that uses it: only that says which axis is which."""
         if op.op == "load" or (op.op == "reshape" and isinstance(op.args[0], Var) and op.args[0].name in self.idle):
             self.idle.update(r.name for r in op.results)
-        elif op.op not in ("valid", "extent"):
+            self.settled = None
+        elif self.idle and op.op not in ("valid", "extent"):
             self.idle.difference_update(a.name for a in op.args if isinstance(a, Var))
+            self.settled = None
 
     @property
     def pending(self) -> bool:
         """Whether a tile was loaded whose axes are not known to be axes of the space: no group can end here."""
+        if not self.idle:
+            return False
         space = self.found(self.space)
         return any(
             not _is_subsequence(tuple(a for a in self.found(self.axes[name]) if a is not None), space)
@@ -202,7 +209,8 @@ class Axial:
             if self._needs_group(op.args):
                 return False
             self.floating.add(op.results[0].name)
-            self.axes.pop(op.results[0].name, None)
+            if self.axes.pop(op.results[0].name, None) is not None:
+                self.settled = None
             return True
         self.work += 1
         if name in _EXPENSIVE:
@@ -245,6 +253,8 @@ class Axial:
         return True
 
     def _define(self, name: str, axes: Axes) -> None:
+        if self.settled is not None and (axes not in self.settled or self.axes.get(name, axes) != axes):
+            self.settled = None
         self.axes[name] = axes
         self.floating.discard(name)
 
@@ -256,6 +266,7 @@ class Axial:
         gone = frozenset(a for i, a in enumerate(axes) if i in over and a is not None)
         result = op.results[0]
         self.reduced.append((result.name, op.op, gone, axes))
+        self.settled = None
         if isinstance(result.type, TileType):
             kept = (None if i in over else a for i, a in enumerate(axes))
             if not op.attr("keepdims"):
@@ -299,12 +310,15 @@ class Axial:
             assert isinstance(value, Var) and isinstance(value.type, TileType)
             axes = self.fresh(value.type)  # a generated tile runs over its own extents
         self.stores.append(axes)
+        self.settled = None
         return True
 
     # -- the whole ------------------------------------------------------------------------------------------------
 
     def _settle(self, op: Op) -> bool:
         """Recompute the common space; False when the axes no longer form one sequence."""
+        if self.settled is not None:
+            return True  # no other axes than those that it was found for
         longest: tuple[int, ...] = ()
         every = []
         tiles = dict.fromkeys(axes for name, axes in self.axes.items() if name not in self.idle)
@@ -335,6 +349,7 @@ class Axial:
                 if not rows <= {self.find(a) for a in axes if a is not None}:
                     return False  # every row adds to it: elements would count again along the axes they do not have
                 self.late.add(name)
+        self.settled = frozenset(tiles)
         return True
 
 
@@ -345,7 +360,10 @@ def _is_subsequence(small: tuple[int | None, ...], large: tuple[int | None, ...]
 
 def touches_tiles(op: Op) -> bool:
     """Whether an operand or a result is a tile."""
-    return any(is_tile(a) for a in op.args) or any(is_tile(r) for r in op.results)
+    for operand in op.args:
+        if type(operand.type) is TileType:
+            return True
+    return any(is_tile(result) for result in op.results)
 
 
 def fitting_tiles(block: Block) -> set[str]:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pto_jit.ir.nodes import Block, Call, Const, For, Fuse, If, Module, Op, Operand, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import defs, statements
-from pto_jit.lower.amount import CAP, FACTOR_BITS, Amount
+from pto_jit.lower.amount import CAP, FACTOR_BITS, Amount, Product
 from pto_jit.lower.names import I64, Scalars, index
 from pto_jit.semantic.table import effects, tensor_arg
 from pto_jit.slotted import mutable
@@ -60,6 +60,7 @@ class Estimate:
         self.module = module
         self.out = out
         self.bits: dict[str, int] = {}  # of operands that are costs
+        self.sizes: dict[tuple[int | None, ...], Amount] = {}  # the elements of tiles of known extents
 
     def iteration(self, loop: For) -> Operand:
         """The cost of one iteration of `loop`, which stands where `out` is emitted."""
@@ -160,7 +161,7 @@ class Estimate:
     # -- sums -------------------------------------------------------------------------------------------------------
 
     def _maximum(self, a: Amount, b: Amount) -> Amount:
-        if a.covers(b):
+        if a is b or a.covers(b):
             return a
         if b.covers(a):
             return b
@@ -177,7 +178,11 @@ class Estimate:
         return self.out.op("min", product, index(CAP))
 
     def _block(self, block: Block, place: Place, vector: bool) -> Amount:
-        return sum((self._statement(stmt, place, vector) for stmt in block), start=Amount({}))
+        terms: dict[Product, int] = {}
+        for stmt in block:
+            for product, factor in self._statement(stmt, place, vector).terms.items():
+                terms[product] = terms.get(product, 0) + factor
+        return Amount(terms)
 
     def _statement(self, stmt: Stmt, place: Place, vector: bool) -> Amount:
         match stmt:
@@ -254,12 +259,18 @@ class Estimate:
     def _elements(self, var: Operand, op: Op, place: Place) -> Amount:
         """Elements of a tile by its declared extents, where these are known."""
         assert isinstance(var.type, TileType)
+        shape = var.type.shape
+        known = self.sizes.get(shape)
+        if known is not None:
+            return known
         made = place.made.get(var.name) if isinstance(var, Var) else None
         maker = op if var in op.results else made
         total = Amount.of(1)
-        for axis, extent in enumerate(var.type.shape):
+        for axis, extent in enumerate(shape):
             size = index(extent) if extent is not None else self._declared(maker, axis, var.type.rank, place)
             total *= self._count(size)
+        if None not in shape:
+            self.sizes[shape] = total
         return total
 
     def _count(self, extent: Operand) -> Amount:

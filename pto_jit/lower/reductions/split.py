@@ -102,6 +102,9 @@ def split_reductions(module: Module, decisions: list[Decision]) -> Module:
     return after if after is module else simplify(after)
 
 
+_INNER = (For, While, If, Scope)
+
+
 class _Splitter:
     """Splits the loops of one function, outer ones first."""
 
@@ -142,6 +145,8 @@ class _Splitter:
     def block(self, block: Block, live: frozenset[str], *, divided: bool, scope: bool = False) -> Block:
         """`live` may be read after the block; `divided`: it runs inside a loop that is divided already; `scope`: it is
         the body of an in-core scope."""
+        if not any(isinstance(stmt, _INNER) for stmt in block):
+            return block
         after: list[frozenset[str]] = []
         for stmt in reversed(block):
             after.append(live)

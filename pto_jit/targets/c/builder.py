@@ -90,23 +90,27 @@ class CBuilder:
 
     def add(self, x: Any, y: Any, flags: Any = ()) -> CValue:
         x, y = lift(x), lift(y)
-        if x.type == I64:
+        if x.type is I64:
             return self._polynomial(plus(x.poly or {}, y.poly or {}))
         return self._binary("+", ADD, x, y)
 
     def sub(self, x: Any, y: Any, flags: Any = ()) -> CValue:
         x, y = lift(x), lift(y)
-        if x.type == I64:
+        if x.type is I64:
             return self._polynomial(plus(x.poly or {}, y.poly or {}, -1))
         return self._binary("-", ADD, x, y)
 
     def mul(self, x: Any, y: Any, flags: Any = ()) -> CValue:
         x, y = lift(x), lift(y)
-        if x.type == I64:
+        if x.type is I64:
             if len(x.poly or {}) > 1 and len(y.poly or {}) > 1:
                 x, y = self.code.named(x), self.code.named(y)
             return self._polynomial(times(x.poly or {}, y.poly or {}))
         return self._binary("*", MUL, x, y)
+
+    def times(self, x: CValue, factor: int) -> CValue:
+        """A 64-bit integer times a constant that is not 0."""
+        return self._polynomial({m: c * factor for m, c in (x.poly or {}).items()})
 
     def udiv(self, x: Any, y: Any) -> CValue:
         return self._binary("/", MUL, x, y)

@@ -60,6 +60,29 @@ class CCode(Code):
 
     # -- lines ----------------------------------------------------------------------------------------------------
 
+    def add(self, *terms: Index) -> Index:
+        if len(terms) == 2:
+            x, y = terms
+            if isinstance(y, int):
+                if y == 0 or isinstance(x, int):
+                    return x + y if isinstance(x, int) else x
+            elif isinstance(x, int) and x == 0:
+                return y
+        return super().add(*terms)
+
+    def mul(self, *factors: Index) -> Index:
+        if len(factors) == 2:
+            x, y = factors
+            if isinstance(x, int):
+                x, y = y, x
+            if isinstance(y, int):
+                if isinstance(x, int):
+                    return x * y
+                if y == 1 or y == 0:
+                    return x if y else 0
+                return self.b.times(x, y)
+        return super().mul(*factors)
+
     def line(self, text: str) -> None:
         if self._out is self.prologue and text.endswith((" = 0;", " = NULL;")):
             return  # which is how variables begin

@@ -109,7 +109,7 @@ class CFunctionWriter(FunctionWriter):
         self.results: Callable[[Sequence[Operand]], None] | None = None
         self.callees: dict[str, Any] = {}
         self.hazards: set[str] = set()
-        self._place = ""
+        self._place: tuple[str, int] = "", 0
         self.captured: list[str] = []  # names of the function around that a range function uses
 
     # -- the function as a whole ----------------------------------------------------------------------------------
@@ -228,12 +228,13 @@ class CFunctionWriter(FunctionWriter):
 
     def place(self, loc: Loc) -> None:
         """One comment per line of the user's source."""
-        if loc is NOWHERE or not loc.lineno:
+        place = loc.filename, loc.lineno
+        if place == self._place or loc is NOWHERE or not loc.lineno:
             return
-        where = f"// {file_name(loc.filename)}:{loc.lineno}"
-        if where != self._place:
-            self._place = where
-            self.code.line(where)
+        last, self._place = self._place, place
+        name = file_name(loc.filename)
+        if loc.lineno != last[1] or name != file_name(last[0]):
+            self.code.line(f"// {name}:{loc.lineno}")
 
     def statement(self, stmt: Stmt) -> None:
         first = stmt.body[0] if isinstance(stmt, Fuse) and stmt.body else stmt

@@ -9,10 +9,9 @@ head of a loop, so nothing is read later than it was meant to be.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 
-_NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+_WORDS = "".join(chr(i) if chr(i).isalnum() or chr(i) in "_." else " " for i in range(128))
 _WIDTH = 112
 _LINE = 118
 
@@ -20,7 +19,7 @@ _LINE = 118
 class Line:
     """A line of C; one that declares a constant has a name, a C type and an expression (its text)."""
 
-    __slots__ = ("_named", "_names", "ctype", "depth", "keep", "kind", "level", "name", "text")
+    __slots__ = ("ctype", "depth", "keep", "kind", "level", "name", "names", "text")
 
     def __init__(
         self, depth: int, text: str, *, name: str = "", ctype: str = "", level: int = 0, kind: str = "line",
@@ -28,36 +27,15 @@ class Line:
     ) -> None:  # fmt: skip
         self.depth, self.text, self.name, self.ctype = depth, text, name, ctype
         self.level, self.kind, self.keep = level, kind, keep
-        self._named, self._names = "", ([], [], "")  # of which text there are which names
-
-    def _looked_at(self) -> tuple[list[str], list[str], str]:
-        text = self.text
-        if self._named is not text:
-            names = _NAME.findall(text)
-            if self.name and self.name in names:
-                names = [n for n in names if n != self.name]
-            reads, assigned = names, ""
-            if self.kind == "line" and " = " in text:
-                found = _ASSIGNED.match(text)
-                if found is not None and "(" not in found[2]:
-                    assigned, reads = found[1], _NAME.findall(found[2])
-            self._named, self._names = text, (names, reads, assigned)
-        return self._names
-
-    @property
-    def names(self) -> list[str]:
-        """The names in it, but for the one that it declares."""
-        return self._looked_at()[0]
-
-    @property
-    def reads(self) -> list[str]:
-        """The names in it, but for the one that it declares or assigns."""
-        return self._looked_at()[1]
+        self.names: list[str] = []  # those in the text that `tidy` asks for, but for the one that it declares
 
     @property
     def assigns(self) -> str:
         """The variable that it assigns, when it does nothing else; else ""."""
-        return self._looked_at()[2]
+        if self.kind != "line" or " = " not in self.text:
+            return ""
+        found = _ASSIGNED.match(self.text)
+        return "" if found is None or "(" in found[2] else found[1]
 
     @property
     def length(self) -> int:
@@ -69,10 +47,11 @@ class Line:
         text = self.text
         if self.ctype:
             kind = f"{self.ctype}const" if self.ctype.endswith("*") else f"const {self.ctype}"
-            text = f"{kind} {self.name} = {self.text};"
+            text = f"{kind} {self.name} = {text};"
         if text.startswith("#"):
             return text
-        return wrapped("  " * self.depth + text, 2 * self.depth + 4)
+        text = "  " * self.depth + text
+        return text if len(text) <= _LINE else wrapped(text, 2 * self.depth + 4)
 
 
 def wrapped(text: str, indent: int) -> str:
@@ -88,9 +67,15 @@ def wrapped(text: str, indent: int) -> str:
     return "\n".join([*lines, text])
 
 
+def _words(text: str) -> list[str]:
+    """The identifiers of a piece of C, and its numbers; of `v.val` only `v`."""
+    words = text.translate(_WORDS).split()
+    return [w.partition(".")[0] for w in words] if "." in text else words
+
+
 def names_in(text: str) -> list[str]:
     """The identifiers of a piece of C."""
-    return _NAME.findall(text)
+    return [w for w in _words(text) if w.isidentifier()]
 
 
 def tidy(lines: Sequence[Line]) -> list[Line]:
@@ -111,22 +96,35 @@ _ASSIGNED = re.compile(r"([A-Za-z_]\w*) = ([^;]*);$")
 
 
 def _without_unused(lines: Sequence[Line]) -> list[Line]:
-    """Names that nothing reads, and assignments of variables that nothing reads."""
-    read: Counter[str] = Counter()
+    """Names that nothing reads, and assignments of variables that nothing reads.
+
+    `names` of the lines are set here: those that a line declares or only assigns.
+    """
     made: dict[str, list[int]] = {}
+    assigned: list[str] = []
     for k, line in enumerate(lines):
-        read.update(line.reads)
-        name = line.name if _removable(line) else line.assigns
+        assigned.append("" if line.name else line.assigns)
+        name = line.name if _removable(line) else assigned[-1]
         if name:
             made.setdefault(name, []).append(k)
+    read = dict.fromkeys(made, 0)
+    reads: list[list[str]] = []
+    for line, first in zip(lines, assigned, strict=True):
+        own = line.name
+        line.names = names = [w for w in _words(line.text) if w in read and w != own]
+        if first:
+            names = names[1:]
+        reads.append(names)
+        for name in names:
+            read[name] += 1
     gone: set[int] = set()
     work = [name for name in made if not read[name]]
     while work:
         for k in made[work.pop()]:
             gone.add(k)
-            for name in lines[k].reads:
+            for name in reads[k]:
                 read[name] -= 1
-                if not read[name] and name in made:
+                if not read[name]:
                     work.append(name)
     return [line for k, line in enumerate(lines) if k not in gone]
 
@@ -154,9 +152,9 @@ def _inlined(lines: list[Line]) -> list[Line]:
     gone: set[int] = set()
     for k in range(len(lines) - 1, -1, -1):
         line = lines[k]
-        if line.kind not in ("pure", "read") or line.keep:
+        if line.keep or line.kind not in ("pure", "read"):
             continue
-        places = where.get(line.name, [])
+        places = where[line.name]
         if len(places) != 1:
             continue
         at = places[0]
@@ -174,6 +172,7 @@ def _inlined(lines: list[Line]) -> list[Line]:
         target.text = _put(target.text, line, target)
         if line.kind == "read" and target.kind == "pure":
             target.kind = "read"
+        target.names = [name for name in target.names if name != line.name] + line.names
         for name in line.names:
             if name in where:
                 places = where[name]

@@ -60,31 +60,37 @@ class CValue:
         poly: Polynomial | None = None, opposite: str = "",
     ) -> None:  # fmt: skip
         self.type = typ
-        self.ctype = ctype or ctype_of(typ)
+        self.ctype = ctype or ("int64_t" if typ is I64 else ctype_of(typ))
         self._text, self._level = text, level
-        self._shown: tuple[str, int] | None = None  # of the polynomial
         self.opposite = opposite  # of a comparison: the text of its negation
         self.poly = poly
+        self._shown: tuple[str, int] | None = None  # of the polynomial
         if poly is None and typ is I64:
-            self.poly = {(text if level >= UNARY else f"({text})",): 1}
+            text = text if level >= UNARY else f"({text})"
+            self.poly = {(text,): 1}
+            self._shown = text, _level_of_name(text)
 
     @property
     def text(self) -> str:
-        return self._text if self.poly is None else self._polynomial()[0]
+        if self.poly is None:
+            return self._text
+        shown = self._shown
+        if shown is None:
+            shown = self._shown = polynomial_text(self.poly)
+        return shown[0]
 
     @property
     def level(self) -> int:
-        return self._level if self.poly is None else self._polynomial()[1]
-
-    def _polynomial(self) -> tuple[str, int]:
+        if self.poly is None:
+            return self._level
         if self._shown is None:
-            assert self.poly is not None
             self._shown = polynomial_text(self.poly)
-        return self._shown
+        return self._shown[1]
 
     def at(self, level: int) -> str:
         """The text as an operand of an operator of this level."""
-        return self.text if self.level >= level else f"({self.text})"
+        text = self.text
+        return text if self.level >= level else f"({text})"
 
     def rename(self, name: str) -> None:
         """Be the variable `name`, which holds the value (not for 64-bit integers)."""
@@ -107,7 +113,7 @@ class CPointer(CValue):
 
     def __init__(self, base: str, element: str, place: Polynomial | None = None) -> None:
         self.base, self.element, self.place = base, element, place or {}
-        super().__init__(PTR, ctype=f"{element or 'void'} *")
+        self.type, self.ctype, self.opposite, self.poly = PTR, f"{element or 'void'} *", "", None
 
     @property
     def text(self) -> str:
@@ -188,17 +194,18 @@ def polynomial_text(poly: Polynomial) -> tuple[str, int]:
         return "0", ATOM
     if len(poly) == 1:
         ((names, factor),) = poly.items()
+        if factor == 1 and len(names) == 1:
+            return names[0], _level_of_name(names[0])
         if not names:
             return integer_text(factor), ATOM if factor >= 0 else UNARY
         return _first_term(names, factor)
-    constant = poly.get(())
     terms = [(m, c) for m, c in poly.items() if m and c > 0]  # what is added comes first
-    if constant is not None:
-        terms.append(((), constant))
-    terms += [(m, c) for m, c in poly.items() if m and c < 0]
+    if () in poly:
+        terms.append(((), poly[()]))
+    terms += [(m, c) for m, c in poly.items() if c < 0 and m]
     text = _first_term(*terms[0])[0]
     for names, factor in terms[1:]:
-        text += f" {'-' if factor < 0 else '+'} {_product(names, abs(factor))}"
+        text += f" - {_product(names, -factor)}" if factor < 0 else f" + {_product(names, factor)}"
     return text, ADD
 
 
@@ -209,20 +216,26 @@ def _first_term(names: Monomial, factor: int) -> tuple[str, int]:
         return f"-{text}", UNARY if factor == -1 and len(names) == 1 else MUL
     if factor != 1 or len(names) > 1:
         return text, MUL if names else ATOM
-    return text, UNARY if text.startswith("(") and not text.replace("_", "").isalnum() else ATOM
+    return text, _level_of_name(text)
+
+
+def _level_of_name(text: str) -> int:
+    """The level of what stands for a name in a polynomial: a name, a call, or an expression in parentheses."""
+    return UNARY if text.startswith("(") else ATOM
 
 
 def _product(names: Monomial, factor: int) -> str:
     if not names:
         return integer_text(factor)
-    return " * ".join(names) if factor == 1 else " * ".join((integer_text(factor), *names))
+    text = names[0] if len(names) == 1 else " * ".join(names)
+    return text if factor == 1 else f"{integer_text(factor)} * {text}"
 
 
 def integer_text(value: int) -> str:
     """A 64-bit integer constant."""
     if value == -(2**63):
         return "(-0x7fffffffffffffffll - 1)"
-    return f"{value:d}" if abs(value) < 2**31 else f"{value}ll"
+    return str(int(value)) if -(2**31) < value < 2**31 else f"{value}ll"
 
 
 # -- what the shared writers hand in -----------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from pto_jit.ir.nodes import (
     While,
 )  # fmt: skip
 from pto_jit.ir.types import ScalarType, TensorType, TileType
-from pto_jit.ir.walk import block_defs, statements, variables
+from pto_jit.ir.walk import defs, statements, uses
 from pto_jit.lower.axes import is_elementwise
 from pto_jit.semantic import failures
 from pto_jit.targets.cpu.analysis import loads_to_copy
@@ -92,10 +92,14 @@ class FunctionWriter(Frame):
         last: dict[str, int] = {}
         mine: dict[str, int] = {}
         for k, stmt in enumerate(block):
-            last.update((v.name, k) for v in variables((stmt,)))
-            if isinstance(stmt, (Op, Fuse, Call)):
-                for name in block_defs((stmt,)):
-                    mine.setdefault(name, k)
+            here = isinstance(stmt, (Op, Fuse, Call))
+            for inner in statements((stmt,)):
+                for var in uses(inner):
+                    last[var.name] = k
+                for var in defs(inner):
+                    last[var.name] = k
+                    if here:
+                        mine.setdefault(var.name, k)
         dead: dict[int, set[str]] = {}
         for name, k in last.items():
             if name in mine and name not in self.mutable:

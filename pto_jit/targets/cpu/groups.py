@@ -385,8 +385,8 @@ class _Group:
         """`fits` of a tile as the group leaves it."""
         w = self.w
         found: dict[str, Index] = {}
-        for op in self.fused.body:
-            if not isinstance(op, Op) or name not in w.generated:
+        for op in self.fused.body if name in w.generated else ():
+            if not isinstance(op, Op):
                 continue
             for r in op.results:
                 operands = [a.name for a in op.args if isinstance(a, Var) and isinstance(a.type, TileType)]

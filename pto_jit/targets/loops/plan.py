@@ -15,7 +15,7 @@ from typing import Any
 from pto_jit.dtypes import DType, f32, i64
 from pto_jit.ir.nodes import Const, Fuse, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TileType
-from pto_jit.lower.axes import Axes, Axial, is_reduction, reduced_axes, unit_reshape
+from pto_jit.lower.axes import Axes, Axial, is_reduction, reduced_axes, touches_tiles, unit_reshape
 from pto_jit.slotted import frozen
 from pto_jit.targets.loops.form import (
     Arg,
@@ -72,6 +72,7 @@ class _Planner:
             self.axes_at.append({r.name: self.axial.axes[r.name] for r in op.results if r.name in self.axial.axes})
         self._ground()
         self.place_of = {self.axial.find(a): k for k, a in enumerate(self.axial.space)}
+        self.known_places: dict[Axes, Places] = {}
         self.rank = len(self.axial.space)
         self.graph = Graph(self.rank)
         self.nodes = self.graph.nodes
@@ -96,7 +97,11 @@ class _Planner:
                     return
 
     def places(self, axes: Axes) -> Places:
-        return tuple(None if a is None else self.place_of[self.axial.find(a)] for a in axes)
+        known = self.known_places.get(axes)
+        if known is None:
+            find, place_of = self.axial.find, self.place_of
+            known = self.known_places[axes] = tuple([None if a is None else place_of[find(a)] for a in axes])
+        return known
 
     # -- nodes ----------------------------------------------------------------------------------------------------
 
@@ -209,8 +214,7 @@ class _Planner:
 
     def _op(self, op: Op, axes: dict[str, Axes]) -> None:
         name = op.op
-        tiles = any(isinstance(a.type, TileType) for a in (*op.args, *op.results))
-        if not tiles:
+        if not touches_tiles(op):
             self._scalar(op)
         elif name in ("valid", "extent"):
             self._measure(op)

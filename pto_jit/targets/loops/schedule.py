@@ -74,14 +74,22 @@ class Schedule:
         self.demanded: dict[Ref, set[int]] = {}
         self.kept = {arg: (name, axes) for name, (axes, arg, _) in graph.writes.items()
                      if isinstance(arg, int) and self.nodes[arg].inner}  # fmt: skip
-        self.needed = self._needed()
+        self.needed = sorted(self._needed())
+        self.folds: dict[int, list[Ref]] = {}  # by the stage that ends with them
+        self.of_rows: dict[int, list[Step]] = {}  # by row segment
+        for ref in self.needed:
+            node = self.nodes[ref]
+            if isinstance(node.step, Fold):
+                self.folds.setdefault(node.segment - 1, []).append(ref)
+            elif not node.inner:
+                self.of_rows.setdefault(node.segment, []).append(node.step)
         inner = graph.rank - 1
         last = max(
             [-1, *(self.nodes[r].segment for r in self.needed if self.nodes[r].inner),
              *(at for at, (_, axes, _) in zip(store_at, graph.stores, strict=True) if inner in axes),
              *(graph.segment(arg) for axes, arg, _ in graph.writes.values() if inner in axes),
              *(graph.segment(arg) for _, _, arg, _, of_row in graph.accumulates.values() if of_row),
-             *(self.nodes[r].segment - 1 for r in self.needed if isinstance(self.nodes[r].step, Fold))]
+             *self.folds]
         )  # fmt: skip
         count = last + 1
         stages: list[Segment] = [()] * count
@@ -117,11 +125,11 @@ class Schedule:
         inner = p.rank - 1
         roots: list[Arg] = []
         ends: list[Step] = []
-        for ref in sorted(self.needed):
-            node = self.nodes[ref]
-            if isinstance(node.step, Fold) and node.segment == stage + 1:
-                roots.append(node.step.arg)
-                ends.append(node.step)
+        for ref in self.folds.get(stage, ()):
+            step = self.nodes[ref].step
+            assert isinstance(step, Fold)
+            roots.append(step.arg)
+            ends.append(step)
         for number, (at, (op, axes, arg)) in enumerate(zip(self.store_at, p.stores, strict=True)):
             if at == stage and inner in axes:
                 roots.append(arg)
@@ -170,11 +178,7 @@ class Schedule:
     def _row(self, k: int) -> Segment:
         p = self.p
         inner = p.rank - 1
-        steps: list[Step] = []
-        for ref in sorted(self.needed):
-            node = self.nodes[ref]
-            if not node.inner and node.segment == k and not isinstance(node.step, Fold):
-                steps.append(node.step)
+        steps: list[Step] = [*self.of_rows.get(k, ())]
         for number, (at, (op, axes, arg)) in enumerate(zip(self.store_at, p.stores, strict=True)):
             if at == k and (p.rank == 0 or inner not in axes):
                 value = op.args[0].type

@@ -34,13 +34,15 @@ class Identifiers:
 
     def fresh(self, wish: str) -> str:
         """An identifier nobody has so far."""
-        base, count = self._bases.get(wish) or (_base(wish), 1)
+        known = self._bases.get(wish)
+        base, count = known if known is not None else (_base(wish), 1)
+        taken = self._taken
         name = base if count == 1 else f"{base}_{count}"
-        while name in self._taken:
+        while name in taken:
             count += 1
             name = f"{base}_{count}"
         self._bases[wish] = base, count + 1
-        self._taken.add(name)
+        taken.add(name)
         return name
 
 

@@ -29,19 +29,20 @@ class SourceText:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self._depth = 0
-        self._place = ""
+        self._place: tuple[str, int] = "", 0
 
     def line(self, text: str = "") -> None:
         self.lines.append(INDENT * self._depth + text if text else "")
 
     def place(self, loc: Loc) -> None:
         """Say which line of the user's source the following lines are for, unless that was said already."""
-        if loc is NOWHERE or not loc.lineno:
+        place = loc.filename, loc.lineno
+        if place == self._place or loc is NOWHERE or not loc.lineno:
             return
-        where = f"// {file_name(loc.filename)}:{loc.lineno}"
-        if where != self._place:
-            self._place = where
-            self.line(where)
+        last, self._place = self._place, place
+        name = file_name(loc.filename)
+        if loc.lineno != last[1] or name != file_name(last[0]):
+            self.line(f"// {name}:{loc.lineno}")
 
     @contextmanager
     def block(self, head: str, tail: str = "}") -> Iterator[None]:
