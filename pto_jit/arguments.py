@@ -9,7 +9,8 @@ values themselves as 64-bit slots; `reading` looks into the values.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import index
 from typing import Any
 
 from pto_jit import dtypes
@@ -32,13 +33,21 @@ def spec(shape: Sequence[int | None], dtype: Any) -> Spec:
         found = None
     if found is None:
         raise ArgumentError(f"PTO-A030: pto.spec: {dtype!r} is not a dtype of kernels\nhelp: write `pl.f32`, `pl.i64`")
-    for extent in shape:
-        if extent is not None and (not isinstance(extent, int) or isinstance(extent, bool) or extent < 0):
-            raise ArgumentError(
-                f"PTO-A031: pto.spec: {extent!r} is not an extent\nhelp: give a non-negative integer, or None for one "
-                "that is known when the kernel runs"
-            )
-    return Spec(tuple(shape), found)
+    if not isinstance(shape, Iterable) or isinstance(shape, str):
+        raise ArgumentError(f"PTO-A031: pto.spec: {shape!r} is not a shape\nhelp: give a tuple, as ({shape!r},)")
+    return Spec(tuple(None if extent is None else _extent(extent) for extent in shape), found)
+
+
+def _extent(given: Any) -> int:
+    """An extent of a `spec`, of Python or of NumPy, as an int."""
+    try:
+        extent = -1 if isinstance(given, bool) else index(given)
+    except TypeError:
+        extent = -1
+    if 0 <= extent < 1 << 63:
+        return extent
+    raise ArgumentError(f"PTO-A031: pto.spec: {given!r} is not an extent\nhelp: give a non-negative integer of 64 "
+                        "bits, or None for one that is known when the kernel runs")  # fmt: skip
 
 
 class Parameters:

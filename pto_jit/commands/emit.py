@@ -43,7 +43,8 @@ def run(given: argparse.Namespace) -> int:
     if not path and name.endswith(".pto"):
         path, name = name, ""
     if not path:
-        raise _error(f"{given.kernel!r} is not FILE.py:FUNCTION", f"as {given.kernel or 'kernels.py'}:softmax")
+        file = given.kernel if given.kernel.endswith(".py") else "kernels.py"
+        raise _error(f"{given.kernel!r} is not FILE.py:FUNCTION", f"as {file}:softmax")
     options = {"target": given.target, "debug": given.debug, "fastmath": given.fastmath}
     if path.endswith(".pto"):
         label, compiled = _of_text(path, name, given, options)
@@ -132,6 +133,8 @@ def _values(kernel: Any, arguments: list[tuple[str, str]]) -> dict[str, Any]:
     for name, text in arguments:
         if name not in parameters:
             raise _error(f"`{kernel.__name__}` has no parameter `{name}`", f"they are {', '.join(parameters)}")
+        if name in found:
+            raise _error(f"`{name}` is given twice", "leave one out")
         found[name] = _value(name, text)
     for name, parameter in parameters.items():
         if name in found or parameter.default is not parameter.empty:
@@ -163,9 +166,9 @@ def _annotated(kernel: Any, name: str) -> Any:
 
 
 def _spec(shape: tuple[int | None, ...], dtype: Any) -> Any:
-    from pto_jit.reading import Spec
+    from pto_jit.arguments import spec
 
-    return Spec(shape, dtype)
+    return spec(shape, dtype)
 
 
 def _error(message: str, hint: str) -> ArgumentError:

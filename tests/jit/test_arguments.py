@@ -501,5 +501,10 @@ def test_a_spec_is_not_an_argument_of_a_call() -> None:
         first(pto.spec((3,), pl.f32))
     with pytest.raises(pto.ArgumentError, match="is not a dtype"):
         pto.spec((3,), "complex64")
-    with pytest.raises(pto.ArgumentError, match="is not an extent"):
-        pto.spec((-3,), pl.f32)
+    for extent in (-3, 2.0, True, np.True_, "?", 1 << 63):
+        with pytest.raises(pto.ArgumentError, match="is not an extent"):
+            pto.spec((extent,), pl.f32)  # type: ignore[arg-type]
+    with pytest.raises(pto.ArgumentError, match=r"3 is not a shape\nhelp: give a tuple, as \(3,\)"):
+        pto.spec(3, pl.f32)  # type: ignore[arg-type]
+    shape = pto.spec((np.int64(3), (1 << 63) - 1), pl.f32).shape
+    assert shape == (3, (1 << 63) - 1) and type(shape[0]) is int
