@@ -133,10 +133,19 @@ class Calls:
         if wanted is not None:
             return self.jit(wanted, args, kwargs)
         if getattr(fn, "__pto_native__", False):
-            return fn(*args, **kwargs)
+            return self._native(fn, args, kwargs)
         if not self._compiled(fn, (args, kwargs)):
             return self._own(g.python(fn, *args, **kwargs))
         return self.python_function(fn, args, kwargs)
+
+    def _native(self, fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What Python calls itself; an error that knows no place gets that of the expression."""
+        try:
+            return fn(*args, **kwargs)
+        except CompilationError as error:
+            if error.loc is not None:
+                raise
+            raise self.g.error(type(error), error.message, code=error.code, hint=error.hint) from None
 
     def _object(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         g = self.g

@@ -201,7 +201,7 @@ def checked_list(x: Any, what: str) -> Any:
     hint = "give a FractalTensor: `ft.slices(x, axis)` of a tensor, `ft.from_list(x)` of Python's list"
     if isinstance(x, tuple):
         hint = "a tuple of lists becomes a list of tuples by `ft.zip(*x)`"
-    raise failure(TypeMismatchError, "PTO-F021", f"{what} is {_described(x)}, not a list", hint)
+    raise failure(TypeMismatchError, "PTO-F021", f"{what} is {_described(x)}, not a FractalTensor", hint)
 
 
 def _described(x: Any) -> str:
@@ -209,4 +209,4 @@ def _described(x: Any) -> str:
         return f"a tensor of shape {list(x.view(np.ndarray).shape)}"
     if isinstance(x, tuple):
         return f"a tuple of {len(x)}"
-    return "Python's list" if isinstance(x, list) else f"{x!r:.60}"
+    return "a Python list" if isinstance(x, list) else f"{x!r:.60}"

@@ -49,11 +49,12 @@ def call(name: str, cg: Generator, args: tuple[Any, ...], kwargs: dict[str, Any]
         problem = _binding_problem(handler, cg, args, kwargs)
         if problem is None:
             raise
+        spelled = name if "." in name else f"pl.{name}"  # operations on lists are named `ft.map`
         raise cg.error(
             TypeMismatchError,
-            f"pl.{name}: {problem}",
+            f"{spelled}: {problem}",
             code="PTO-T029",
-            hint=f"{_meant(handler, problem)}signature: pl.{name}{_signature(handler)}",
+            hint=f"{_meant(handler, problem)}signature: {spelled}{_signature(handler)}",
         ) from None
 
 

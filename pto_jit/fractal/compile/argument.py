@@ -35,8 +35,9 @@ def described(value: FractalTensor, tensor: Describe) -> tuple[ParamKind, Any]:
 def specialised(params: Sequence[Param], shapes: Sequence[tuple[int, ...]]) -> tuple[list[Param], tuple[Any, ...]]:
     """The parameters of a kernel that takes lists: tensors beside them have their extents, but for the first axis.
 
-    They stand for lists of tensors (of weights, of embeddings), whose leaf shape is known at compile time as well.
-    Gives also what of the shapes is known, for the key.
+    They stand for lists of tensors (of weights, of embeddings), whose leaf shape is known at compile time as well; an
+    extent of 1 is known on the first axis, too, so that a row [1, n] is added to others as outside of kernels.  Gives
+    also what of the shapes is known, for the key.
     """
     rest = iter(shapes)
     known: list[tuple[int | None, ...]] = []
@@ -47,7 +48,8 @@ def specialised(params: Sequence[Param], shapes: Sequence[tuple[int, ...]]) -> t
             if shape is None or len(shape) != what.type.rank or what.type.rank < 2:
                 return what
             axes = tuple(
-                n if k or m is not None else m for k, (n, m) in enumerate(zip(shape, what.type.shape, strict=True))
+                n if k or n == 1 or m is not None else m
+                for k, (n, m) in enumerate(zip(shape, what.type.shape, strict=True))
             )
             known.append(axes)
             if axes == what.type.shape:  # the leaves of a list

@@ -9,7 +9,7 @@ from pto_jit.codegen.builtins.memory import axis_of
 from pto_jit.codegen.builtins.promote import describe
 from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime, static_extent
 from pto_jit.errors import CompilationError, ShapeError, TypeMismatchError
-from pto_jit.fractal.compile.access import at_least, nested, same_length, width_unless_empty
+from pto_jit.fractal.compile.access import at_least, nested, width_unless_empty
 from pto_jit.fractal.compile.expr import Condition, Expr, Fetch, binary, number, of
 from pto_jit.fractal.compile.lists import (
     Access,
@@ -38,7 +38,12 @@ def split(g: Generator, x: Any, n: Any, axis: Any = 0) -> Any:
     if isinstance(value, Lists):
         parts = at_least(session, 1, n, "the number of parts of ft.split")
         size = binary("floordiv", value.length, parts)
-        same_length(session, size * parts, value.length, "ft.split: the parts do not divide the list; it is one")
+        fits = Condition("zero", binary("mod", value.length, parts))
+        message, hint = "ft.split of {} elements in {} parts", "the number of parts divides the length"
+        if fits.known() is False:
+            raise g.error(ShapeError, message.format(value.length, parts), code="PTO-F139", hint=hint)
+        if fits.known() is None:
+            session.check(fits, message, hint, value.length, parts)
         return nested(session, value, parts, size, lambda i, k: i * size + k)
     tensor = _tensor(g, "split", value)
     along = axis_of(g, axis, tensor.rank, "ft.split")

@@ -36,8 +36,10 @@ def can_associate(session: Session, structure: Structure, initial: list[View], i
 
 
 def _alike(state: Leaf, element: Leaf) -> bool:
-    """Whether they are of one type; a number of Python's has that of the elements."""
-    return state.same(element) or (state.weak and not state.extents and not element.extents)
+    """Whether they are of one type; a number of Python's has that of the elements, where it is one of theirs."""
+    if state.weak and not state.extents and not element.extents:
+        return element.dtype.is_float or _kind(state) == _kind(element)
+    return state.same(element)
 
 
 def agreement(

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pto_jit.errors import TypeMismatchError
 from pto_jit.fractal.compile.lists import Lists, View
 from pto_jit.slotted import frozen
 
@@ -42,7 +43,18 @@ Structure = Single | Group
 def taken_apart(session: Session, value: Any, what: str) -> tuple[Structure, list[View]]:
     """The structure of a value of the user's program, and its views in order."""
     views: list[View] = []
+    _no_list(session, value, what)
     return _structure(session, session.normal(value), what, views), views
+
+
+def _no_list(session: Session, value: Any, what: str) -> None:
+    """Refuse Python's lists in a value.  Raises TypeMismatchError (PTO-F102)."""
+    if isinstance(value, list):
+        hint = "write a tuple, or make a FractalTensor with `ft.map` or `ft.join`"
+        raise session.g.error(TypeMismatchError, f"{what} is a Python list", code="PTO-F102", hint=hint)
+    if isinstance(value, tuple):
+        for item in value:
+            _no_list(session, item, what)
 
 
 def _structure(session: Session, value: Any, what: str, views: list[View]) -> Structure:

@@ -135,6 +135,21 @@ def test_checks_are_no_tasks() -> None:
         kernel(rows(3, 0), rows(3, 0), w)
 
 
+def test_a_row_beside_lists_is_added_to_others() -> None:
+    """An extent of 1 is known, so that a bias [1, n] keeps the type of a state; other first extents are no part of a kernel."""
+
+    def program(x: Any, w: Any, b: Any) -> Any:
+        return ft.map(lambda r: ft.fold(lambda s, u: ft.scan(lambda h, e: h @ u + e + b, s, init=ft.zeros(1, 2)), ft.unbind(w), init=r), x)
+
+    kernel = pto.jit(program)
+    x = ft.from_flat(np.arange(6, dtype=np.float32).reshape(3, 1, 2), [[0, 2, 2, 3]])
+    b = np.ones((1, 2), np.float32)
+    for depth in (2, 3, 1, 4, 1):
+        w = np.full((depth, 2, 2), 0.5, np.float32)
+        check(kernel(x, w, b), wanted_as_lists(program(x, w, b)), str(depth))
+    assert len(kernel.specializations()) <= 2
+
+
 def test_a_padding_has_the_type_of_the_leaves() -> None:
     kernel = pto.jit(lambda x: ft.map(lambda w: w[0], ft.slide(x, 2, padding=1, value=0.5)))
     with pytest.raises(pto.TypeMismatchError, match=r"PTO-F138: leaves of type i64 number are padded with the float 0\.5"):

@@ -106,6 +106,9 @@ REFUSED: list[tuple[Callable[..., Any], str, str, str]] = [
     (lambda x: ft.map(lambda r: ft.map("r", r), x), "F120", "ft.map of str, which cannot be called", 'ft.map("r", r)'),  # type: ignore[arg-type]
     (lambda x: ft.map(lambda r: ft.join(r, x), x), "F132", "depth 1 of f64 number and of depth 2", "ft.join(r, x)"),
     (lambda x: ft.map(lambda e: e, [1.0, 2.0]), "F100", "ft.map takes a FractalTensor, got a Python list", ""),  # type: ignore[arg-type]
+    (lambda x: ft.map(lambda r: ft.reduce(lambda s, e: s + e, ft.map(len, x), init=0.5), x), "F128",
+     "elements of type i64 number with a state of type f64 number", ""),
+    (lambda x: ft.map(lambda r: [r, r], x), "F102", "what the body of ft.map gives is a Python list", "ft.map(lambda r: [r, r], x)"),
     (lambda x: ft.map(lambda r: ft.zip(r, 3), x), "F100", "ft.zip takes a list, got", "ft.zip(r, 3)"),
 ]  # fmt: skip
 
@@ -136,3 +139,18 @@ def test_types_of_arguments_are_told_with_the_path() -> None:
 
 def _annotated(x: ft.FractalTensor[ft.FractalTensor[pl.f64]]) -> Any:
     return ft.map(lambda r: ft.fold(lambda s, e: s + e, r, init=0.0), x)
+
+
+@pytest.mark.parametrize(
+    ("program", "said", "source"),
+    [
+        (lambda x: ft.map(lambda r: ft.map(lambda e: e, r + 1), x), "PTO-F107: `+` of a FractalTensor of depth 1", "r + 1"),
+        (lambda x: ft.map(lambda r: ft.slide(r), x), "PTO-T029: ft.slide: missing a required argument: 'window'", "ft.slide(r)"),  # type: ignore[call-arg]
+    ],
+)  # fmt: skip
+def test_what_python_refuses_outside_is_told_at_its_line(program: Callable[..., Any], said: str, source: str) -> None:
+    with pytest.raises(TypeError):
+        program(X)
+    with pytest.raises(TypeMismatchError) as caught:
+        pto.jit(program)(X)
+    assert str(caught.value).startswith(said) and underlined(caught.value) == source
