@@ -133,12 +133,12 @@ class Calls:
         if wanted is not None:
             return self.jit(wanted, args, kwargs)
         if getattr(fn, "__pto_native__", False):
-            return self._native(fn, args, kwargs)
+            return self._of_python(fn, args, kwargs)
         if not self._compiled(fn, (args, kwargs)):
             return self._own(g.python(fn, *args, **kwargs))
         return self.python_function(fn, args, kwargs)
 
-    def _native(self, fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _of_python(self, fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What Python calls itself; an error that knows no place gets that of the expression."""
         try:
             return fn(*args, **kwargs)
