@@ -13,7 +13,7 @@ from pto_jit.codegen.frames import MISSING, Frame, Items, KernelFunction
 from pto_jit.codegen.iteration import LoopSpec, as_items
 from pto_jit.codegen.names import FunctionNames, stores
 from pto_jit.codegen.syntax import refuse
-from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime
+from pto_jit.codegen.values import Scalar, Tile, is_runtime
 from pto_jit.errors import CompilationError, PtoError, TypeMismatchError
 
 if TYPE_CHECKING:
@@ -385,7 +385,7 @@ class Expressions:
         if generator.is_async:
             raise refuse(g, node, "async comprehension")
         for item in items:
-            self.assign(generator.target, item)
+            self.g.assignments.assign(generator.target, item)
             if not all(self._keeps(test) for test in generator.ifs):
                 continue
             if k + 1 < len(node.generators):
@@ -408,7 +408,7 @@ class Expressions:
         g = self.g
         value = self.visit(node.value)
         function = g.frame.function
-        g.statements.bind_name(function, node.target.id, value, node.target)
+        g.assignments.bind_name(function, node.target.id, value, node.target)
         return value
 
     def lambda_(self, node: ast.Lambda) -> KernelFunction:
@@ -439,65 +439,5 @@ class Expressions:
         g.node = node.value
         return g.python(format, value, spec)
 
-    # -- assignment ---------------------------------------------------------------------------------------------
-
-    def assign(self, target: ast.expr, value: Any) -> None:
-        """`target = value` for every form of target."""
-        g = self.g
-        if isinstance(target, ast.Name):
-            holder = g.frame.owner(target.id) or g.frame
-            g.statements.bind_name(holder, target.id, value, target)
-        elif isinstance(target, (ast.Tuple, ast.List)):
-            self._unpack(target, value)
-        elif isinstance(target, ast.Subscript):
-            self._store_item(target, value)
-        elif isinstance(target, ast.Attribute):
-            g.statements.store_attribute(target, value)
-        else:
-            raise refuse(g, target)
-
-    def _store_item(self, target: ast.Subscript, value: Any) -> None:
-        g = self.g
-        base, item = self.visit(target.value), self.visit(target.slice)
-        g.node = target
-        self.set_item(base, item, value)
-
-    def set_item(self, base: Any, item: Any, value: Any) -> None:
-        g = self.g
-        if is_runtime(base):
-            builtins.store_subscript(g, base, item, value)
-            return
-        function = getattr(type(base), "__setitem__", None)
-        if hasattr(function, "__code__"):
-            g.inline(function, (base, item, value), {})
-            return
-        g.static(item, "the index of a compile-time object")
-        g.check_mutable(base, "this assignment")
-        g.python(operator.setitem, base, item, value)
-
-    def _unpack(self, target: ast.Tuple | ast.List, value: Any) -> None:
-        g = self.g
-        items = self.iterate(value, target)
-        wanted = target.elts
-        starred = [k for k, t in enumerate(wanted) if isinstance(t, ast.Starred)]
-        fits = len(items) >= len(wanted) - 1 if starred else len(items) == len(wanted)
-        if not fits:
-            raise g.error_at(
-                target,
-                CompilationError,
-                f"cannot unpack {len(items)} values into {len(wanted)} names",
-                code="PTO-N022",
-                hint="use one name per value, or `*rest` for the remaining ones",
-            )
-        if starred:
-            k = starred[0]
-            after = len(wanted) - k - 1
-            middle = g.own(list(items[k : len(items) - after]))
-            items = [*items[:k], middle, *items[len(items) - after :]] if after else [*items[:k], middle]
-        for part, item in zip(wanted, items, strict=True):
-            self.assign(part.value if isinstance(part, ast.Starred) else part, item)
-
 
 _NUMBERS = frozenset({int, float, bool})
-
-__all__ = ["Expressions", "Tensor"]

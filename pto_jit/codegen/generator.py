@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pto_jit.codegen.assignments import Assignments
 from pto_jit.codegen.calls import Calls
 from pto_jit.codegen.choices import Choices
 from pto_jit.codegen.control import Control
@@ -86,6 +87,7 @@ class Generator:
         self._cached_loc = NOWHERE
         self.expressions = Expressions(self)
         self.calls = Calls(self)
+        self.assignments = Assignments(self)
         self.statements = Statements(self)
         self.control = Control(self)
         self.choices = Choices(self)

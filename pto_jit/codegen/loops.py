@@ -96,7 +96,7 @@ class Loops:
             again = self._target("continue")
             inner = len(g.control.pending)
             g.loop_stack.append((leave, again))
-            g.expressions.assign(node.target, item)
+            g.assignments.assign(node.target, item)
             status = g.statements.block(node.body)
             g.loop_stack.pop()
             status = self._left(again, g.control.close_pending(inner, status, live=names.exposed | names.live_after))

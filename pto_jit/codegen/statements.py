@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen import builtins
-from pto_jit.codegen.frames import MISSING, Frame, Unusable
 from pto_jit.codegen.indices import comprehension, is_comprehension
 from pto_jit.codegen.patterns import matches
 from pto_jit.codegen.regions import Status, Target
 from pto_jit.codegen.syntax import refuse
-from pto_jit.codegen.values import RunTimeValueUsed, Scalar, Tensor, Tile, is_runtime
+from pto_jit.codegen.values import RunTimeValueUsed, is_runtime
 from pto_jit.errors import CompilationError, InternalError, Note, PtoError, UnsupportedSyntaxError
 from pto_jit.ir.nodes import Scope
 
@@ -26,11 +25,12 @@ class Statements:
 
     def __init__(self, generator: Generator) -> None:
         self.g = generator
+        assignments = generator.assignments
         self._table: dict[type[ast.AST], Callable[[Any], Status]] = {
             ast.Expr: self.expression,
-            ast.Assign: self.assign,
-            ast.AugAssign: self.augmented,
-            ast.AnnAssign: self.annotated,
+            ast.Assign: assignments.plain,
+            ast.AugAssign: assignments.augmented,
+            ast.AnnAssign: assignments.annotated,
             ast.If: self.if_,
             ast.For: lambda node: self.g.loop_statements.for_(node),
             ast.While: lambda node: self.g.loop_statements.while_(node),
@@ -107,102 +107,6 @@ class Statements:
                 check_unused(self.g, node.value)
         return None
 
-    def assign(self, node: ast.Assign) -> Status:
-        self.g.wanted = _assigned(node)
-        value = self.g.expressions.visit(node.value)
-        for target in node.targets:
-            self.g.expressions.assign(target, value)
-        return None
-
-    def annotated(self, node: ast.AnnAssign) -> Status:
-        if node.value is not None:
-            self.g.expressions.assign(node.target, self.g.expressions.visit(node.value))
-        return None
-
-    def augmented(self, node: ast.AugAssign) -> Status:
-        g = self.g
-        op, target = type(node.op), node.target
-        x = g.expressions
-        if isinstance(target, ast.Name):
-            old = g.lookup(ast.copy_location(ast.Name(target.id, ast.Load()), target))
-            value = x.visit(node.value)
-            g.node = node
-            if isinstance(old, Tensor):
-                self._in_place(op, old, value)
-                return None
-            result = x.operate(op, old, value, in_place=True)
-            holder = g.frame.owner(target.id) or g.frame
-            self.bind_name(holder, target.id, result, node)
-        elif isinstance(target, ast.Subscript):
-            base, item = x.visit(target.value), x.visit(target.slice)
-            g.node = target
-            old = x.get_item(base, item)
-            value = x.visit(node.value)
-            g.node = node
-            if isinstance(old, Tensor):
-                self._in_place(op, old, value)
-            else:
-                x.set_item(base, item, x.operate(op, old, value, in_place=True))
-        else:
-            base = x.visit(target.value)
-            g.node = target
-            old = x.get_attribute(base, target.attr)
-            value = x.visit(node.value)
-            g.node = node
-            if isinstance(old, Tensor):
-                self._in_place(op, old, value)
-            else:
-                self._set_attribute(base, target.attr, x.operate(op, old, value, in_place=True))
-        return None
-
-    def _in_place(self, op: type[ast.operator], tensor: Tensor, value: Any) -> None:
-        """`tensor op= value` changes the tensor's elements, as it does with NumPy arrays."""
-        g = self.g
-        item = Ellipsis if tensor.rank else ()
-        old = builtins.subscript(g, tensor, ()) if not tensor.rank else tensor
-        builtins.store_subscript(g, tensor, item, builtins.binary(op, g, old, value))
-
-    def bind_name(self, holder: Frame, name: str, value: Any, node: ast.AST) -> None:
-        if holder is not self.g.frame and self.g.inner is not None and holder.region < self.g.inner.depth:
-            old = holder.vars.get(name, MISSING)
-            if not (is_runtime(value) and (old is MISSING or is_runtime(old))) and holder is not self.g.frame.function:
-                self._refuse_outer(holder, name, node)
-        self.g.bind(holder, name, value, node)
-
-    def _refuse_outer(self, holder: Frame, name: str, node: ast.AST) -> None:
-        g = self.g
-        assert g.inner is not None
-        place = holder.places.get(name)
-        notes = [Note("this branch or loop is decided at run time", g.inner.loc)]
-        if place is not None:
-            notes.insert(0, Note(f"`{name}` belongs to the enclosing function", g.loc(place, holder)))
-        raise g.error_at(
-            node,
-            CompilationError,
-            f"`nonlocal {name}` changes a compile-time value under run-time control flow",
-            code="PTO-N023",
-            hint="return the new value and assign it in the enclosing function",
-            notes=notes,
-        )
-
-    def store_attribute(self, target: ast.Attribute, value: Any) -> None:
-        g = self.g
-        base = g.expressions.visit(target.value)
-        g.node = target
-        self._set_attribute(base, target.attr, value)
-
-    def _set_attribute(self, base: Any, name: str, value: Any) -> None:
-        g = self.g
-        if is_runtime(base):
-            raise g.error(
-                CompilationError,
-                f"attributes of a run-time value cannot be assigned (`{name}`)",
-                code="PTO-N024",
-                hint="tiles and numbers are values: bind the result to a name",
-            )
-        g.check_mutable(base, f"assigning `{name}`")
-        g.python(setattr, base, name, value)
-
     def delete(self, node: ast.Delete) -> Status:
         g = self.g
         for target in node.targets:
@@ -259,7 +163,7 @@ class Statements:
             if not matches(g, case.pattern, subject, bound):
                 continue
             for name, value in bound.items():
-                self.bind_name(g.frame.owner(name) or g.frame, name, value, case.pattern)
+                g.assignments.bind_name(g.frame.owner(name) or g.frame, name, value, case.pattern)
             if case.guard is not None:
                 guard = g.expressions.visit(case.guard)
                 g.node = case.guard
@@ -387,14 +291,3 @@ class Statements:
             return g.control.leave_loop(kind.split()[1], node)
         return status
 
-
-__all__ = ["Scalar", "Statements", "Tile", "Unusable"]
-
-
-def _assigned(node: ast.Assign) -> dict[ast.AST, str]:
-    """The names that calls on the right are assigned to: `x = f()`, and `x, y = f(), g()` one by one."""
-    target, value = node.targets[0], node.value
-    pairs = [(target, value)]
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-        pairs = list(zip(target.elts, value.elts, strict=True))
-    return {v: t.id for t, v in pairs if isinstance(t, ast.Name) and isinstance(v, ast.Call)}

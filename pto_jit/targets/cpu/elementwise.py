@@ -13,9 +13,9 @@ from typing import Any
 from llvmlite import ir
 
 from pto_jit.dtypes import DType, f32, f64, i64
-from pto_jit.targets.cpu import philox
 from pto_jit.targets.cpu.code import F16, I1, I32, constant_of, number, numbers, register_type, undefined, vector
-from pto_jit.targets.cpu.vector import VectorEmitter, call_intrinsic, convert, from_f32, lane_count, to_f32
+from pto_jit.targets.cpu.conversions import convert, from_f32, to_f32
+from pto_jit.targets.cpu.vector import VectorEmitter, call_intrinsic, lane_count
 from pto_jit.targets.vecmath import RECIPES
 
 Value = Any
@@ -154,6 +154,8 @@ class Elementwise:
         return self._integer(op, args, dtype)
 
     def _random(self, op: str, seed: Value, counters: Value) -> Value:
+        from pto_jit.targets.cpu import philox  # for kernels with random numbers
+
         seed = splat(self.b, seed, lane_count(counters.type))
         if op == "rand_at":
             return philox.uniform(self.b, seed, counters)

@@ -14,7 +14,8 @@ from llvmlite import ir
 
 from pto_jit import dtypes
 from pto_jit.dtypes import DType
-from pto_jit.targets.cpu.vector import TargetModule, convert, register_type, splat, vector_of
+from pto_jit.targets.cpu.conversions import convert, register_type
+from pto_jit.targets.cpu.vector import TargetModule, splat, vector_of
 from tests.targets.cpu.processors import LEVELS, runs_here
 
 WIDTHS = (1, 4, 16)
