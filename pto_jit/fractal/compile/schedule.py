@@ -35,13 +35,12 @@ from pto_jit.fractal.compile.sequential import RECORDS, Sequential, accessed, re
 from pto_jit.fractal.compile.tasks import MOST_CASES, Tasks
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import Op, Var
-from pto_jit.ir.types import TileType
 from pto_jit.lower.decisions import Decision
 from pto_jit.slotted import replace
 
 if TYPE_CHECKING:
-    from pto_jit.codegen.emit import Emitter
     from pto_jit.fractal.compile.session import Session
+    from pto_jit.fractal.compile.wavefront import Planes
 
 
 ON_DEVICES = ("cuda", "ascend")  # targets that have the plan "sequential" alone: others are work of their hosts
@@ -156,6 +155,11 @@ def distributed(item: Any) -> list[Any]:
     return found
 
 
+def _computes(item: Any) -> bool:
+    """Whether a loop does more than copies and checks."""
+    return isinstance(item, Loop) and any(not isinstance(i, RECORDS) or _computes(i) for i in item.body)
+
+
 def _carries(loop: Loop) -> bool:
     return loop.kind != "parallel" or any(isinstance(i, Loop) and _carries(i) for i in loop.body)
 
@@ -226,9 +230,12 @@ def planned(session: Session, loop: Loop, later: Sequence[Any]) -> Callable[[Wri
     try:
         if asked == "tasks":
             return tasks(session, nest, escaping)
-        return wavefront(session, nest, asked, escaping)
-    except (NoSchedule, NotBatchable) as problem:
+        if asked == "wavefront":
+            return wavefront(session, nest, escaping)
+    except NoSchedule as problem:
         return in_program_order(session, loop, asked, str(problem), nest)
+    alone = not any(map(_computes, later)) and all(d.kind != "schedule" for d in session.g.decisions)
+    return cheapest(session, nest, escaping, alone=alone)
 
 
 def _asked(loop: Loop) -> tuple[str, bool]:
@@ -243,55 +250,82 @@ def _asked(loop: Loop) -> tuple[str, bool]:
         loop = inner[0]
 
 
-def wavefront(
-    session: Session, nest: Nest, asked: str, escaping: Callable[[Array], bool]
+def cheapest(
+    session: Session, nest: Nest, escaping: Callable[[Array], bool], *, alone: bool
 ) -> Callable[[Writer], None] | None:
-    """The nest by planes: batched where cells can be, else cell by cell where a wavefront is asked for."""
+    """The plan "auto": by cost.  `alone`: no other nest computes something, which tasks would not divide."""
+    from pto_jit.fractal.compile.cost import as_tasks, is_batched
+
+    try:
+        rows, planes = batches(session, nest, escaping)
+        good, figures = is_batched(nest, planes)
+        if good:
+            return by_planes(session, rows, planes, "", figures)
+        reason = "cells cost less by themselves than gathered to rows"
+    except (NoSchedule, NotBatchable) as problem:
+        reason, figures = str(problem), ""
+    tile, compared = as_tasks(nest)
+    figures = f"{figures}\n{compared}" if figures else compared
+    if tile is not None and alone:
+        with suppress(NoSchedule):
+            return tasks(session, nest, escaping, tile, f"no rows: {reason}\n{figures}")
+    return decided(session, nest.loops[0], "sequential", f"{reason}\n{figures}", nest)
+
+
+def batches(session: Session, nest: Nest, escaping: Callable[[Array], bool]) -> tuple[Rows, Planes]:
+    """The nest by planes whose cells are rows.  Raises NoSchedule, NotBatchable."""
     g = session.g
     rows = Rows(g, nest, escaping)
-    loop = nest.loops[0]
-    why = ""
+    planes = rows.prepare(session.symbol, batched=True)
+    block = g.e.push()  # whether the body of a cell can be batched shows when it is written
     try:
-        planes = rows.prepare(session.symbol, batched=True)
-        block = g.e.push()  # whether the body of a cell can be batched shows when it is written
-        try:
-            rows.trial(planes, Writer(g.e))
-        finally:
-            g.e.pop(block)
+        rows.trial(planes, Writer(g.e))
+    finally:
+        g.e.pop(block)
+    if not planes.batch:
+        raise NotBatchable("no loop is left over which cells could be batched")
+    return rows, planes
+
+
+def wavefront(session: Session, nest: Nest, escaping: Callable[[Array], bool]) -> Callable[[Writer], None] | None:
+    """The nest by planes: batched where cells can be, else cell by cell."""
+    try:
+        rows, planes = batches(session, nest, escaping)
     except NotBatchable as problem:
-        if asked != "wavefront":
-            raise
-        why = str(problem)
-        planes = rows.prepare(session.symbol, batched=False)
-    batched = not why
+        rows = Rows(session.g, nest, escaping)
+        return by_planes(session, rows, rows.prepare(session.symbol, batched=False), str(problem), "")
+    return by_planes(session, rows, planes, "", "")
+
+
+def by_planes(session: Session, rows: Rows, planes: Planes, why: str, figures: str) -> Callable[[Writer], None]:
+    """Cells as rows; one by one where `why` says why they are not."""
+    nest = planes.nest
     names = nest.symbols
-    if asked == "auto":
-        small = smallest_product(g.e, nest)
-        if not planes.batch:
-            raise NoSchedule("no loop is left over which cells could be batched")
-        if small is None or small >= 16:
-            raise NoSchedule("a cell is large enough by itself" if small else "there is no product to batch")
 
     def write(writer: Writer) -> None:
-        g.e.current.extend(nest.before)
-        (rows.write_rows if batched else rows.write_cells)(planes, writer)
+        session.g.e.current.extend(nest.before)
+        (rows.write_cells if why else rows.write_rows)(planes, writer)
 
-    over = [str(names[k]) for k in planes.batch]
-    text = f"planes of hyperplane {planes.h} over ({', '.join(map(str, names))})"
-    text += (
-        f", cells over {', '.join(over)} as rows" if batched and over else "" if batched else f", cell by cell: {why}"
-    )
-    decided(session, loop, "wavefront", text, nest)
+    over = ", ".join(str(names[k]) for k in planes.batch)
+    how = f", cell by cell: {why}" if why else f", cells over {over} as rows"
+    text = f"planes of hyperplane {planes.h} over ({', '.join(map(str, names))}){how}"
+    decided(session, nest.loops[0], "wavefront", f"{text}\n{figures}" if figures else text, nest)
     return write
 
 
-def tasks(session: Session, nest: Nest, escaping: Callable[[Array], bool]) -> Callable[[Writer], None]:
-    """The nest as tasks in program order."""
+def tasks(
+    session: Session,
+    nest: Nest,
+    escaping: Callable[[Array], bool],
+    tile: tuple[int, ...] | None = None,
+    figures: str = "",
+) -> Callable[[Writer], None]:
+    """The nest as tasks in program order, of `tile` cells unless the program says of how many."""
     from pto_jit.fractal.compile.tiled import Tiled, refused, sizes
 
     g = session.g
     loop = nest.loops[0]
-    tile = sizes(nest)
+    tile = sizes(nest) or (tile if tile is not None and max(tile) > 1 else None)
     plan = Tasks(g, nest, escaping)
     text = "one task per cell, in program order"
     if tile is not None or 1 << len(plan.conditions()) > MOST_CASES:
@@ -304,19 +338,8 @@ def tasks(session: Session, nest: Nest, escaping: Callable[[Array], bool]) -> Ca
     if g.scope_depth or g.loops:
         raise NoSchedule("tasks are made by the function itself, outside of scopes and loops of its own")
     g.tasks = True
-    decided(session, loop, "tasks", text, nest)
+    decided(session, loop, "tasks", f"{text}\n{figures}" if figures else text, nest)
     return plan.write_tasks
-
-
-def smallest_product(e: Emitter, nest: Nest) -> int | None:
-    """The fewest rows of a product in a cell; None when there is none."""
-    found: list[int] = []
-    for item in nest.cell:
-        if isinstance(item, Op) and item.op == "dot":
-            left = item.args[0].type
-            assert isinstance(left, TileType)
-            found.append(left.shape[-2] or 16)
-    return min(found, default=None)
 
 
 def in_program_order(session: Session, loop: Loop, asked: str, reason: str, nest: Nest | None) -> None:

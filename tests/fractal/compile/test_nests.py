@@ -287,7 +287,7 @@ def test_checks_do_not_stand_in_the_way_of_a_wavefront() -> None:
             first = ft.map(lambda q: q[0] + q[1], ft.zip(*pair))
             return ft.fold(layer, ft.zip(w, u), initializer=first)
 
-        return ft.map(one, ft.zip(x, y))
+        return ft.map(one, ft.zip(x, y), schedule="wavefront")
 
     given = jagged(4, 0, 1, 6), jagged(4, 0, 1, 6), weights(2), weights(2)
     check(program, *given)
