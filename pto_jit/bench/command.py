@@ -85,6 +85,10 @@ def parser() -> argparse.ArgumentParser:
     limits = commands.add_parser("limits", help="measure this machine's peak arithmetic rate and memory bandwidth")
     limits.add_argument("--threads", metavar="N,...", help="thread counts (default: 1 and the number of cores)")
     commands.add_parser("frontend", help="time from source to verified IR, and finding the specialisation of a call")
+    cuda = commands.add_parser("cuda", help="kernels on a GPU, beside torch, Triton by torch.compile, and a copy")
+    cuda.add_argument("names", nargs="*", metavar="NAME", help="workloads (default: all that there are rows for)")
+    cuda.add_argument("--rounds", type=_positive_int, default=7, metavar="N", help="timings of each row (default 7)")
+    cuda.add_argument("--json", type=Path, metavar="FILE", help="keep the times in a file")
     tasks = commands.add_parser("tasks", help="build and run the task graph of a LLaMA-7B layer, beside other runtimes")
     tasks.add_argument("--tiles", default="32,64,96,128", metavar="N,...", help="lengths in tiles of 32 rows")
     tasks.add_argument("--threads", metavar="N,...", help="thread counts (default: 1 and the number of cores)")
@@ -118,6 +122,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return 0
             case "tasks":
                 return _tasks(out, options)
+            case "cuda":
+                from pto_jit.bench import cuda
+
+                return cuda.run(out, options.names, options.rounds, options.json)
             case "frontend":
                 return _frontend(out)
             case "limits":

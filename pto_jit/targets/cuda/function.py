@@ -326,10 +326,10 @@ class FunctionWriter:
             case "view" | "tensor_reshape" | "tensor_transpose":
                 self._view(op)
             case "assert" if op.attr("always") and len(op.args) <= 3:
-                first, second, *_ = [*(self.scalar(a) for a in op.args[1:]), "0", "0"]
+                numbers = [self.scalar(a) for a in op.args[1:]] + ["0"] * 2
                 message = assertion(str(op.attr("message")), str(op.attr("told") or ""))
                 error = str(op.attr("error") or "KernelAssertionError")
-                self.check(self.scalar(op.args[0]), error, message, op.loc, first, second)
+                self.check(self.scalar(op.args[0]), error, message, op.loc, numbers[0], numbers[1])
             case "print" | "assert":
                 raise unsupported(f"`pl.{op.op}`", op.loc, "use the cpu target to look at values")
             case _ if is_elementwise(op):

@@ -16,6 +16,7 @@ from pto_jit.targets.cuda.elements import Fold, fold_of, read_outside
 from pto_jit.targets.cuda.facts import Facts, gather
 from pto_jit.targets.cuda.function import FunctionWriter
 from pto_jit.targets.cuda.nests import chain_of, touches_tiles
+from pto_jit.targets.cuda.parts import in_parts
 from pto_jit.targets.cuda.roles import in_shared_alone
 from pto_jit.targets.cuda.thin import is_thin, streamed_loads, without_thin_products
 from pto_jit.targets.cuda.values import Site
@@ -146,6 +147,8 @@ def write_kernel(
     """
     streamed = streamed_loads(func)
     func = without_thin_products(func, streamed)
+    if not any(isinstance(s, Op) and s.op == "dot" for s in statements(func.body)):
+        func = in_parts(func)
     facts = gather(func, dims, fitting)
     chain = chain_of(func.body)
     tiled = any(touches_tiles(s) for s in func.body)

@@ -66,8 +66,9 @@ def test_programs_with_neon_agree_under_qemu(tmp_path: Path) -> None:
 
 
 @needs_cpp
-def test_programs_for_cuda_agree_in_the_emulation() -> None:
-    module = load("products")
+@pytest.mark.parametrize("name", ["products", "convolution"])
+def test_programs_for_cuda_agree_in_the_emulation(name: str) -> None:
+    module = load(name)
     given = module.arguments()
     compiled = pto.jit(module.program).compile(*given, target="cuda")
     same(emulate(compiled, *given), module.program(*given))

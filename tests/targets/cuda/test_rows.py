@@ -267,3 +267,42 @@ def test_generated_tiles_stand_as_rows_and_columns() -> None:
     _, (out,) = emulated(positions, np.zeros((13, 16), np.int32))
     r, c = np.arange(13)[:, None], np.arange(0, 32, 2)[None]
     np.testing.assert_array_equal(out, np.where(c < r, r * 100 + c, -1))
+
+
+@pto.jit
+def shifted(x: pl.Tensor, scale: pl.Tensor, y: pl.Tensor, m: pl.Tensor):
+    """Tiles larger than a block holds: their rows do not depend on each other, the columns of the second ones do."""
+    for r in pl.range(0, x.shape[0], 64, parallel=True):
+        t = pl.load(x, [r, 0], [64, 300]) * pl.load(scale, [r, 0], [64, 1])
+        pl.store(pl.exp(t - pl.max(t, axis=1, keepdims=True)), [r, 0], y)
+        pl.store(pl.sum(t, axis=1), [r], m)
+
+
+def test_tiles_too_large_for_a_block_are_divided_where_lines_are_independent() -> None:
+    x, scale = normal(70, 300), normal(70, 1)
+    y, m = np.zeros_like(x), np.zeros(70, np.float32)
+    _, (_, _, y, m) = emulated(shifted, x, scale, y, m, orders=(0, 1))
+    t = x * scale
+    np.testing.assert_allclose(y, np.exp(t - t.max(axis=1, keepdims=True)), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(m, t.sum(axis=1), rtol=1e-4, atol=1e-4)
+    [kernel] = shifted.compile(x, scale, y, m, target="cuda")._kernel.built.program.host.kernels.values()
+    assert len(kernel.chain) == 2 and "Spread::rows(32)" in kernel.source
+
+
+def test_tiles_whose_lines_depend_on_each_other_are_not_divided() -> None:
+    @pto.jit
+    def both(x: pl.Tensor, y: pl.Tensor):
+        for r in pl.range(0, x.shape[0], 64, parallel=True):
+            t = pl.load(x, [r, 0], [64, 300])
+            pl.store(t / pl.sum(t, axis=0, keepdims=True) / pl.sum(t, axis=1, keepdims=True), [r, 0], y)
+
+    @pto.jit
+    def read_again(x: pl.Tensor, y: pl.Tensor):
+        for r in pl.range(0, x.shape[0], 64, parallel=True):
+            pl.store(pl.load(x, [r, 0], [64, 300]), [r, 0], y)
+            pl.store(pl.load(y, [r + 1, 0], [64, 300]), [r, 0], x)
+
+    x = normal(64, 300)
+    for fn in (both, read_again):
+        for kernel in fn.compile(x, x, target="cuda")._kernel.built.program.host.kernels.values():
+            assert "Spread::rows(64)" in kernel.source

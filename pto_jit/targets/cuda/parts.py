@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: MIT
+"""Tiles that are too large for the registers of a block, divided along an axis whose lines do not depend on each other.
+
+Before::
+
+    %t = tload %x[%r, %c] [64, 2048]
+    %m = tmax %t {axes=(1,), keepdims=true}
+    tstore %m, %y[%r, 0]
+
+After::
+
+    FOR %part, 0, 64, 8 {kind=parallel}
+      %r_at = sadd %r, %part
+      %t = tload %x[%r_at, %c] [8, 2048]
+      %m = tmax %t {axes=(1,), keepdims=true}
+      tstore %m, %y[%r_at, 0]
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from pto_jit.dtypes import i64
+from pto_jit.errors import Loc
+from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Return, Stmt, Var
+from pto_jit.ir.types import ScalarType, TensorType, TileType
+from pto_jit.ir.walk import block_defs, defs, rewrite_block, statements, uses
+from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes, touches_tiles, unit_reshape
+from pto_jit.slotted import replace
+from pto_jit.targets.cuda.nests import chain_of
+
+MOST = 16384
+"""Elements of a tile that a block is to hold at most: 16 for each of 1024 threads."""
+LEAST = 4  # lines of a part
+_INDEX = ScalarType(i64)
+Axis = tuple[str, int]
+
+
+def in_parts(func: Func) -> Func:
+    """A kernel without products whose largest tile is divided; the same where its lines depend on each other."""
+    names = [v for s in statements(func.body) for v in (*defs(s), *uses(s))]
+    tiles = {v.name: v.type for v in names if isinstance(v.type, TileType)}
+    sizes = {n: prod(t.shape) for n, t in tiles.items() if None not in t.shape}  # type: ignore[arg-type]
+    if max(sizes.values(), default=0) <= MOST:
+        return func
+    largest = max(sizes, key=lambda n: sizes[n])
+    axes = _Axes(func.body)
+    for axis in range(len(tiles[largest].shape)):
+        line = axes.find((largest, axis))
+        extents = {t.shape[k] for n, t in tiles.items() for k in range(t.rank) if t.shape[k] != 1
+                   and axes.find((n, k)) == line}  # fmt: skip
+        extent = extents.pop() if len(extents) == 1 else None
+        if extent is not None and line not in axes.bound and axes.divides(line):
+            part = extent
+            while part % 2 == 0 and part > LEAST and sizes[largest] // extent * part > MOST:
+                part //= 2
+            return _Divider(func, axes, line, extent, part).divided() if part < extent else func
+    return func
+
+
+class _Axes:
+    """Which axes of tiles are one: classes by representative; `bound`: those whose lines depend on each other."""
+
+    def __init__(self, body: Block) -> None:
+        self.body = body
+        self.parents: dict[Axis, Axis] = {}
+        self.fixed: list[Axis] = []
+        self.writes: list[Op] = []
+        for s in statements(body):
+            if isinstance(s, Op):
+                self._note(s)
+        self.bound = {self.find(a) for a in self.fixed}
+        views = {s.results[0].name: s.args[0] for s in statements(body)
+                 if isinstance(s, Op) and s.op in ("view", "tensor_reshape", "tensor_transpose")}  # fmt: skip
+        read = {_root(s.args[0], views) for s in statements(body)
+                if isinstance(s, Op) and s.op in ("load", "getelem")}  # fmt: skip
+        self.alone = not read & {_root(s.args[1], views) for s in self.writes}
+
+    def find(self, axis: Axis) -> Axis:
+        while axis in self.parents:
+            axis = self.parents[axis]
+        return axis
+
+    def join(self, a: Axis, b: Axis) -> None:
+        a, b = self.find(a), self.find(b)
+        if a != b:
+            self.parents[a] = b
+
+    def divides(self, line: Axis) -> bool:
+        """Whether all that is written has this axis, and nothing that is written is read."""
+        return self.alone and all(
+            s.op == "store" and any(self.find((s.args[0].name, k)) == line for k in range(s.args[0].type.rank))  # type: ignore[union-attr]
+            for s in self.writes
+        )
+
+    def _note(self, op: Op) -> None:
+        if op.op in ("store", "setelem"):
+            self.writes.append(op)
+            return
+        if not touches_tiles(op):
+            if op.op in ("put", "atomic_add", "atomic_max", "atomic_min", "assert"):
+                self.writes.append(op)
+            return
+        tiles = [(a.name, a.type) for a in op.args if isinstance(a, Var) and isinstance(a.type, TileType)]
+        result = op.results[0] if op.results else None
+        shape = result.type.shape if result is not None and isinstance(result.type, TileType) else None
+        if result is not None and shape is not None and (is_elementwise(op) or op.op in ("copy", "broadcast_to")):
+            for name, typ in tiles:
+                for k in range(typ.rank):
+                    at = len(shape) - typ.rank + k
+                    if typ.shape[k] != 1 or shape[at] == 1:
+                        self.join((name, k), (result.name, at))
+        elif is_reduction(op):
+            name, typ = tiles[0]
+            over = reduced_axes(op)
+            self.fixed += [(name, k) for k in over]
+            kept = [k for k in range(typ.rank) if op.attr("keepdims") or k not in over]
+            if result is not None and shape is not None:
+                for at, k in enumerate(kept):
+                    if k not in over:
+                        self.join((name, k), (result.name, at))
+        elif op.op == "reshape" and unit_reshape(op) is not None and result is not None:
+            for at, k in enumerate(unit_reshape(op) or ()):
+                if k is not None:
+                    self.join((tiles[0][0], k), (result.name, at))
+        elif op.op not in ("load", "full") or op.attr("pad"):  # what is not looked at more closely
+            everything = tiles + ([(result.name, result.type)] if result is not None and shape is not None else [])
+            self.fixed += [(n, k) for n, t in everything for k in range(t.rank)]  # type: ignore[union-attr]
+
+
+class _Divider:
+    def __init__(self, func: Func, axes: _Axes, line: Axis, extent: int, part: int) -> None:
+        self.func, self.axes, self.line = func, axes, line
+        self.extent, self.part = extent, part
+        self.taken = block_defs(func.body) | {p.name for p in func.params}
+        self.at = Var(self._fresh("part"), _INDEX)
+
+    def divided(self) -> Func:
+        chain = chain_of(self.func.body)
+        if chain:
+            return replace(self.func, body=rewrite_block(
+                self.func.body, lambda s: replace(s, body=self._loop(s.body, s.loc)) if _same(s, chain[-1]) else None))  # type: ignore[union-attr] # fmt: skip
+        body = self.func.body
+        rest = body[:-1] if body and isinstance(body[-1], Return) else body
+        return replace(self.func, body=(*self._loop(rest, self.func.loc), *body[len(rest) :]))
+
+    def _loop(self, body: Block, loc: Loc) -> Block:
+        stop, step, zero = (Const(n, _INDEX) for n in (self.extent, self.part, 0))
+        return (For("parallel", self.at, zero, stop, step, rewrite_block(body, self._smaller), loc=loc),)
+
+    def _smaller(self, s: Stmt) -> Stmt | Block | None:
+        if not isinstance(s, Op) or not touches_tiles(s):
+            return None
+        before: list[Stmt] = []
+        args = tuple(self._tile(a) for a in s.args)
+        results = tuple(self._tile(r) for r in s.results)
+        tile = s.results[0] if s.op in ("load", "full", "reshape", "broadcast_to") else s.args[0]
+        assert isinstance(tile, Var)
+        for k in range(tile.type.rank if isinstance(tile.type, TileType) else 0):
+            if not self._has(tile, k):
+                continue
+            assert isinstance(tile.type, TileType)
+            rank = tile.type.rank
+            if s.op in ("load", "store"):
+                place = 1 + k if s.op == "load" else 2 + k
+                args = _put(args, place, self._moved(s.args[place], before, s.loc))
+            if s.op in ("load", "full", "reshape", "broadcast_to"):
+                args = _put(args, 1 + rank + k if s.op == "load" else 1 + k, Const(self.part, _INDEX))
+        return (*before, replace(s, args=args, results=results))  # type: ignore[arg-type]
+
+    def _moved(self, offset: Operand, before: list[Stmt], loc: Loc) -> Operand:
+        """An offset further on by what comes before the part."""
+        if isinstance(offset, Const) and offset.value == 0:
+            return self.at
+        wish = f"{offset.name}_at" if isinstance(offset, Var) else "at"
+        result = Var(self._fresh(wish), _INDEX)
+        before.append(Op("add", (result,), (offset, self.at), (), (), loc))
+        return result
+
+    def _has(self, tile: Var, axis: int) -> bool:
+        return tile.type.shape[axis] != 1 and self.axes.find((tile.name, axis)) == self.line  # type: ignore[union-attr]
+
+    def _tile(self, operand: Operand) -> Operand:
+        if not isinstance(operand, Var) or not isinstance(operand.type, TileType):
+            return operand
+        shape = tuple(self.part if self._has(operand, k) else n for k, n in enumerate(operand.type.shape))
+        return Var(operand.name, TileType(operand.type.dtype, shape))
+
+    def _fresh(self, wish: str) -> str:
+        name, count = wish, 2
+        while name in self.taken:
+            name, count = f"{wish}{count}", count + 1
+        self.taken.add(name)
+        return name
+
+
+def _same(s: Stmt, loop: For) -> bool:
+    return isinstance(s, For) and s.var == loop.var and s.kind == loop.kind
+
+
+def _put(args: tuple[Operand, ...], at: int, value: Operand) -> tuple[Operand, ...]:
+    return (*args[:at], value, *args[at + 1 :])
+
+
+def _root(tensor: Operand, views: dict[str, Operand]) -> str:
+    assert isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
+    made = views.get(tensor.name)
+    return tensor.name if made is None else _root(made, views)
