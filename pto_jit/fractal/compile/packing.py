@@ -86,7 +86,7 @@ class Packing(Copies):
 
     room: rows that one batch may have; groups: batches of a plane; window: the rows of the batch that is being written,
     None for all of them.  exact: a segment is a range of indices, else every
-    cell is a segment.  tables: the starts and counts of rings, by their number of planes.  lent: see `Rows.lending`.
+    cell is a segment.  tables: the starts and counts of rings, by their number of planes.  lent: see `Placing.lending`.
     """
 
     packed = False
