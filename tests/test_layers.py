@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "fractal": LIBRARY | {"fractal"},
     "fractal/compile": LIBRARY | {"fractal", "codegen", "lower"},
     "codegen/builtins/registry.py": LIBRARY | {"codegen", "fractal"},  # by kernels with parallel functions
-    "commands": BOTTOM | {"commands", "assembly", "ir", "reading", "runtime", "error_pages"},
+    "commands": BOTTOM | {"commands", "arguments", "assembly", "ir", "reading", "runtime", "error_pages"},
     "language": {"language", "slotted", "errors", "dtypes", "source"},
 }
 OUTSIDE = {"llvmlite": ("targets/cpu", "targets/vecmath", "bench"), "cffi": ("runtime",)}
