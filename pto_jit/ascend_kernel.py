@@ -80,7 +80,6 @@ def make(function: Callable[..., Any], call: Arguments, options: Options, signat
     """Write a specialisation."""
     start = time.perf_counter()
     stages = lower(function, call.params, options)
-    stages.modules = {name: m for name, m in stages.modules.items() if name != "scheduled"}
     before = time.perf_counter()
     program = compile_module(stages.modules[FINAL])
     stages.modules["kernels"] = program.module

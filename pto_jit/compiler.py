@@ -27,7 +27,7 @@ from pto_jit.ir.verify import verify
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.dispatch import task_functions
 from pto_jit.lower.inline import inline_calls
-from pto_jit.lower.pipeline import PIPELINE, PLACED, Pass, with_checks
+from pto_jit.lower.pipeline import PLACED, Pass, passes_for, with_checks
 from pto_jit.lower.rename import name_values
 from pto_jit.options import Options
 from pto_jit.runtime import symbols
@@ -112,7 +112,7 @@ def lower(
         stages.decisions += program.decisions
         stages.speaks = program.speaks
         _record(stages, "source", module, start)
-        run_passes(stages, PIPELINE, options)
+        run_passes(stages, passes_for(options.target), options)
     except CompilationError as error:
         from pto_jit.tracebacks import point_at
 
@@ -133,7 +133,7 @@ def lower_module(module: Module, options: Options) -> Stages:
     """A module that was built or read, ready for a target."""
     stages = Stages()
     _record(stages, "source", module, time.perf_counter())
-    run_passes(stages, (*WRITTEN, *PIPELINE), options)
+    run_passes(stages, (*WRITTEN, *passes_for(options.target)), options)
     return stages
 
 

@@ -88,7 +88,6 @@ class SourceFunction(CompiledFunction):
         else:
             from pto_jit.targets.ascend import program as ascend
 
-            stages.modules = {name: m for name, m in stages.modules.items() if name != "scheduled"}
             program = ascend.compile_module(stages.modules[FINAL])
         stages.modules["kernels"] = program.module
         return Written(stages, {f"{program.module.name}.pto": to_text(program.module), **program.sources})

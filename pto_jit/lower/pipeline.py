@@ -52,6 +52,11 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
 )
 
 
+def passes_for(target: str) -> tuple[tuple[str, Pass], ...]:
+    """The passes of a target: how programs that are written as sources divide their loops is decided when they run."""
+    return PIPELINE[:-1] if target in ("c", "neon", "ascend") else PIPELINE
+
+
 def with_checks(passes: Sequence[tuple[str, Pass]]) -> tuple[tuple[str, Pass], ...]:
     """The passes of a compilation for debugging: loops are marked to be checked while they are those of the source."""
     from pto_jit.lower.instrument import check_promises

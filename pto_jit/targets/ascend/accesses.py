@@ -76,10 +76,14 @@ def _roles(operands: tuple[str, ...], args: tuple[Tile | Global | str, ...]) -> 
 
 
 def walk(nodes: list[Node]) -> Iterator[Node]:
-    for node in nodes:
+    """All nodes, those of loops and branches too, in the order of the text."""
+    rest = nodes[::-1]
+    while rest:
+        node = rest.pop()
         yield node
-        if isinstance(node, Loop):
-            yield from walk(node.body)
-        elif isinstance(node, Branch):
-            yield from walk(node.then)
-            yield from walk(node.orelse)
+        kind = type(node)
+        if kind is Loop:
+            rest += node.body[::-1]  # pyright: ignore[reportAttributeAccessIssue]
+        elif kind is Branch:
+            rest += node.orelse[::-1]  # pyright: ignore[reportAttributeAccessIssue]
+            rest += node.then[::-1]  # pyright: ignore[reportAttributeAccessIssue]

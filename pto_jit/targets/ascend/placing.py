@@ -47,24 +47,24 @@ def place(nodes: list[Node]) -> dict[Space, int]:
 
 def _assign(lives: dict[Buffer, _Life]) -> dict[Space, int]:
     used: dict[Space, int] = {}
-    placed: list[tuple[Buffer, _Life]] = []
+    placed: dict[Space, list[tuple[Buffer, _Life]]] = {}
     order = sorted(lives, key=lambda b: (b.copies == 1, lives[b].first, -b.size))
     for buffer in order:
         life = lives[buffer]
         size = buffer.size * buffer.copies
-        taken = sorted(
+        others = placed.setdefault(buffer.space, [])
+        taken = sorted([
             (other.address or 0, (other.address or 0) + other.size * other.copies)
-            for other, span in placed
-            if other.space == buffer.space
-            and (other.copies == 2 or buffer.copies == 2 or (span.first <= life.last and life.first <= span.last))
-        )
+            for other, span in others
+            if (span.first <= life.last and life.first <= span.last) or other.copies == 2 or buffer.copies == 2
+        ])
         at = 0
         for low, high in taken:
             if at + size <= low:
                 break
             at = max(at, high)
         buffer.address = at
-        placed.append((buffer, life))
+        others.append((buffer, life))
         used[buffer.space] = max(used.get(buffer.space, 0), at + size)
     return used
 

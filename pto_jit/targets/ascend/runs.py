@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pto_jit.slotted import frozen
+from pto_jit.slotted import frozen, mutable
 from pto_jit.targets.ascend.accesses import Access, accesses, pipe_of, walk
 from pto_jit.targets.ascend.form import (
     RELAY,
@@ -36,9 +36,10 @@ _UNIT = NUMBER["S"]
 _SILENT = frozenset([Declaration, Require, CrossSet, CrossWait, Flush])
 _CHOICES = (0b1111, 0b0000, 0b0101, 0b1010, 0b0110, 0b1001)
 _ORDERED = tuple(pipe in IN_ORDER for pipe in PIPES)
+_NOTHING = (0,) * len(PIPES)
 
 
-@frozen(eq=False)
+@mutable(eq=False)
 class Done:
     """A piece of work: the node, its pipe and its number there, and the iterations of the loops around it.
 
@@ -233,7 +234,7 @@ class Run:
         _learn(mine, self.clocks[_UNIT])
         last = self.seen.get(key)
         if last is not None and mine[last.pipe] < last.number:  # it must be down before it is raised again
-            new = Done(node, pipe, self.count[pipe], at, (), self.time)
+            new = Done(node, pipe, self.count[pipe], at, _NOTHING, self.time)
             self.reuses.append((last, new, Access("flag", True)))
             _learn(mine, last.told)
         told = list(mine)
@@ -260,45 +261,52 @@ class Run:
             _learn(mine, self.clocks[_UNIT])  # the scalar unit hands the instructions out
         self.time += 1
         self.count[pipe] = number = self.count[pipe] + 1
-        touched = [(t.regions[self.turns.get(t.loop, 0) if t.loop is not None else 0], t) for t in fact.touches]
+        turns = self.turns
+        touched = [(t.regions[0 if t.loop is None else turns.get(t.loop, 0)], t.write, t.access) for t in fact.touches]
         found = self._unknown(mine, pipe, touched)
         for access in fact.tensors:
             found += self._unknown_in_memory(mine, pipe, access, at)
-        found.sort(key=lambda pair: -pair[0].time)  # what is known of later work says most
+        if found:
+            found.sort(key=lambda pair: -pair[0].time)  # what is known of later work says most
         for done, access in found:
             if mine[done.pipe] < done.number:
-                self.hazards.append((done, Done(node, pipe, number, at, (), self.time), access))
+                self.hazards.append((done, Done(node, pipe, number, at, _NOTHING, self.time), access))
                 _learn(mine, done.told)
         told = list(mine)
         told[pipe] = number
         new = Done(node, pipe, number, at, told, self.time)
-        for region, touch in touched:
-            if touch.write:  # what it overwrites was looked at
-                for inner in self.facts.inside[region]:
-                    self.writes[inner].clear()
-                    self.reads[inner].clear()
-                self.writes[region][pipe] = new
+        writes, reads, inside = self.writes, self.reads, self.facts.inside
+        for region, write, _ in touched:
+            if write:  # what it overwrites was looked at
+                for inner in inside[region]:
+                    writes[inner].clear()
+                    reads[inner].clear()
+                writes[region][pipe] = new
             else:
-                self.reads[region][pipe] = new
+                reads[region][pipe] = new
         for access in fact.tensors:
             entries = self.tensors.setdefault(str(access.what), [])
             if not access.write:
                 entries[:] = [e for e in entries if e[1] or e[0].node is not node]
             entries.append((new, access.write))
 
-    def _unknown(self, mine: list[int], pipe: int, touched: list[tuple[int, _Touch]]) -> list[tuple[Done, Access]]:
+    def _unknown(
+        self, mine: list[int], pipe: int, touched: list[tuple[int, bool, Access]]
+    ) -> list[tuple[Done, Access]]:
         """Earlier work on the same bytes on chip that a pipe does not know to be done."""
         found: list[tuple[Done, Access]] = []
-        for region, touch in touched:
-            for other in self.facts.overlaps[region]:
-                for by, done in self.writes[other].items():
-                    if mine[by] < done.number and not (by == pipe and _ORDERED[pipe]):
-                        found.append((done, touch.access))
-                if touch.write:
-                    for by, done in self.reads[other].items():
+        writes, reads, overlaps = self.writes, self.reads, self.facts.overlaps
+        own = pipe if _ORDERED[pipe] else -1  # a pipe that works in order knows what it did itself
+        for region, write, access in touched:
+            for other in overlaps[region]:
+                for by, done in writes[other].items():
+                    if by != own and mine[by] < done.number:
+                        found.append((done, access))
+                if write:
+                    for by, done in reads[other].items():
                         # what the scalar unit reads it has read before it hands out what follows
-                        if mine[by] < done.number and by != _UNIT and not (by == pipe and _ORDERED[pipe]):
-                            found.append((done, touch.access))
+                        if by != own and by != _UNIT and mine[by] < done.number:
+                            found.append((done, access))
         return found
 
     def _unknown_in_memory(
@@ -324,6 +332,4 @@ class Run:
 
 
 def _learn(clock: list[int], told: Sequence[int]) -> None:
-    for k, number in enumerate(told):
-        if number > clock[k]:
-            clock[k] = number
+    clock[:] = map(max, clock, told)

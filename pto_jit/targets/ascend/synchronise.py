@@ -127,7 +127,7 @@ class _Inserter:
             else:
                 plans.append(self._plan(before, after, access))
         for after in barriers.values():
-            _insert_before(self.where[id(after.node)].block, after.node, Barrier(PIPES[after.pipe]))
+            self._before(after.node, Barrier(PIPES[after.pipe]))
         for plan in _needed(plans):
             self._apply(plan)
         return bool(hazards)
@@ -161,15 +161,19 @@ class _Inserter:
         source, target, turning, outermost = plan.source, plan.target, plan.turning, plan.carried
         event = self._event(source, target, 2 if turning else 1)
         if event is None or (outermost is None and plan.first is plan.second):
-            _insert_before(self.where[id(plan.node)].block, plan.node, Barrier("ALL"))
+            self._before(plan.node, Barrier("ALL"))
             return
-        _insert_after(plan.block, plan.first, SetFlag(source, target, event, turning))
-        _insert_before(plan.block, plan.second, WaitFlag(source, target, event, turning))
+        _insert_after(plan.block, plan.left, plan.first, SetFlag(source, target, event, turning))
+        _insert_before(plan.block, plan.right, plan.second, WaitFlag(source, target, event, turning))
         if outermost is None:
             return
         for which in (0, 1) if turning else (None,):
-            _insert_before(self.nodes, outermost, SetFlag(source, target, event, turning, which))
-            _insert_after(self.nodes, outermost, WaitFlag(source, target, event, turning, which), last=True)
+            _insert_before(self.nodes, 0, outermost, SetFlag(source, target, event, turning, which))
+            _insert_after(self.nodes, 0, outermost, WaitFlag(source, target, event, turning, which), last=True)
+
+    def _before(self, node: Node, new: Node) -> None:
+        where = self.where[id(node)]
+        _insert_before(where.block, where.places[-1], node, new)
 
     def _event(self, source: Pipe, target: Pipe, count: int) -> int | None:
         known = self.next_event.get((source, target), 0)
@@ -195,13 +199,13 @@ def _turning(loops: list[Loop], access: Access) -> Loop | None:
     return next((loop for loop in reversed(loops) if loop.turning), None)
 
 
-def _insert_before(block: list[Node], node: Node, new: Node) -> None:
-    at = next(k for k, n in enumerate(block) if n is node)
-    block.insert(at, new)
+def _insert_before(block: list[Node], place: int, node: Node, new: Node) -> None:
+    """Insert `new` before `node`, which was at `place` and has only moved backwards since."""
+    block.insert(block.index(node, place), new)  # nodes are compared by identity
 
 
-def _insert_after(block: list[Node], node: Node, new: Node, *, last: bool = False) -> None:
-    at = 1 + next(k for k, n in enumerate(block) if n is node)
+def _insert_after(block: list[Node], place: int, node: Node, new: Node, *, last: bool = False) -> None:
+    at = 1 + block.index(node, place)
     while last and at < len(block) and isinstance(block[at], WaitFlag):
         at += 1
     block.insert(at, new)

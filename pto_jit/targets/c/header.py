@@ -180,4 +180,6 @@ _ESCAPES |= {ord('"'): '\\"', ord("\\"): "\\\\", ord("\n"): "\\n", ord("?"): "\\
 
 def c_string(text: str) -> str:
     """A string literal of C."""
-    return f'"{text.encode().decode("latin-1").translate(_ESCAPES)}"'
+    if not (text.isascii() and text.isprintable()) or '"' in text or "\\" in text or "?" in text:
+        text = text.encode().decode("latin-1").translate(_ESCAPES)
+    return f'"{text}"'

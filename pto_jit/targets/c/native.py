@@ -19,6 +19,7 @@ from pto_jit.slotted import field, mutable
 from pto_jit.targets import toolchain
 from pto_jit.targets.c.program import INCLUDE, RUNTIME, CSource
 from pto_jit.targets.cpu.loading import PrintSite, TaskSite, host_id
+from pto_jit.targets.source.text import text_of
 
 STANDARD = ("-std=c11", "-O3", "-ffp-contract=off", "-fwrapv", "-fno-strict-aliasing", "-fno-math-errno",
             "-fno-trapping-math", "-fopenmp-simd")  # fmt: skip
@@ -101,7 +102,7 @@ def binding() -> str:
 def headers() -> dict[str, str]:
     """The files that generated C includes."""
     files = [INCLUDE / "pto_elements.h", RUNTIME / "pto_runtime.h"]
-    return {path.name: path.read_text(encoding="utf-8") for path in files}
+    return {path.name: text_of(path) for path in files}
 
 
 def build(

@@ -14,6 +14,7 @@ from pto_jit.targets.c.native import STANDARD, headers
 from pto_jit.targets.c.program import RUNTIME, CSource, file_text
 from pto_jit.targets.c.tidy import names_in, wrapped
 from pto_jit.targets.source.identifiers import Identifiers
+from pto_jit.targets.source.text import files_in, text_of
 
 _README = """\
 # {name}, as C
@@ -74,7 +75,7 @@ def written_files(source: CSource) -> dict[str, str]:
     rows.append((f"{source.stem}.pto", "the program that these files were written from"))
     launch = Launch(source.stem, source.params, source.results, source.written)
     out |= {"pto_elements.h": fixed["pto_elements.h"], **source.headers}
-    out |= {f"runtime/{p.name}": p.read_text(encoding="utf-8") for p in sorted(RUNTIME.glob("*.[ch]"))}
+    out |= {f"runtime/{p.name}": text_of(p) for p in files_in(RUNTIME, "*.[ch]")}
     out["README.md"] = _README.format(
         name=source.stem, vectors="" if dialect is None else " with NEON intrinsics", flags=" ".join(STANDARD),
         compiler="cc" if dialect is None else dialect.compiler,

@@ -17,6 +17,7 @@ from pto_jit.errors import LaunchError
 from pto_jit.targets import toolchain
 from pto_jit.targets.cuda.kernels import Kernel
 from pto_jit.targets.cuda.spreads import LARGEST, Spread, check_shared
+from pto_jit.targets.source.text import text_of
 
 HEADERS = {
     path.name: path
@@ -83,7 +84,7 @@ class Device(Protocol):
 
 def headers() -> dict[str, str]:
     """The texts of all headers, by name."""
-    return {name: path.read_text(encoding="utf-8") for name, path in HEADERS.items()}
+    return {name: text_of(path) for name, path in HEADERS.items()}
 
 
 class HostMemory:

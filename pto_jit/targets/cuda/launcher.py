@@ -30,7 +30,7 @@ from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import Kernel
 from pto_jit.targets.cuda.spreads import Spread, check_shared, fit
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers
-from pto_jit.targets.source.text import file_name
+from pto_jit.targets.source.text import file_name, text_of
 
 HOST_HEADER = Path(__file__).parent / "host_include" / "pto_cuda_host.h"
 BOUND = 1024
@@ -295,7 +295,7 @@ def host_files(module: Module, kernels: Sequence[Kernel]) -> tuple[dict[str, str
     elements = c_headers()["pto_elements.h"].replace('#include "pto_runtime.h"', '#include "pto_cuda_host.h"')
     files = {
         f"{name}_orchestration.c": file_text(f"The host side of {module.name}", includes, helpers, parts),
-        f"{name}.h": header, "pto_host.h": elements, HOST_HEADER.name: HOST_HEADER.read_text(encoding="utf-8"),
+        f"{name}.h": header, "pto_host.h": elements, HOST_HEADER.name: text_of(HOST_HEADER),
     }  # fmt: skip
     return files, versions
 

@@ -29,6 +29,7 @@ from pto_jit.targets.loops.form import (
 from pto_jit.targets.loops.schedule import arguments
 from pto_jit.targets.neon import products, vectors
 from pto_jit.targets.neon.recipes import Names, NeonRecipes
+from pto_jit.targets.source.text import files_in, text_of
 from pto_jit.targets.vecmath import RECIPES
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Neon:
 
     def files(self) -> dict[str, str]:
         """The headers by name."""
-        return {p.name: p.read_text(encoding="utf-8") for p in sorted(self.include.glob("*.h"))}
+        return {p.name: text_of(p) for p in files_in(self.include, "*.h")}
 
     def product(self, a: DType, b: DType, c: DType) -> products.Inner | None:
         """The inner loop of products of elements a and b that sum in c; None: the c target's serves."""

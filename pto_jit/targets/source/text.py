@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from pto_jit.errors import NOWHERE, Loc, shown_file
 
@@ -21,6 +21,18 @@ def _last_part(path: str) -> str:
 def file_name(path: str) -> str:
     """How comments and messages in generated sources name a file: without its directory; `In[3]` for a cell."""
     return _last_part(shown_file(path))
+
+
+@cache
+def text_of(path: Path) -> str:
+    """The text of a file of this package, which goes into written programs as it is; read once."""
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def files_in(directory: Path, pattern: str) -> tuple[Path, ...]:
+    """The files of a directory of this package whose names match, in the order of their names."""
+    return tuple(sorted(directory.glob(pattern)))
 
 
 class SourceText:
