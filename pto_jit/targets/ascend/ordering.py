@@ -18,6 +18,8 @@ Every two pieces of work that touch the same bytes, one of them writing, must be
 wait without a flag, no flag left over at the end, none raised again before it was seen, none below 0 or above 7, and no
 two cores that wait for each other.
 
+And what is read must still be there (`contents`).
+
 What an instruction reads and writes is told from its name and arguments here, not from the table that the writer uses.
 """
 
@@ -26,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pto_jit.slotted import mutable
+from pto_jit.targets.ascend.contents import Contents
 from pto_jit.targets.ascend.form import (
     RELAY,
     SLOT,
@@ -50,6 +53,10 @@ _RUNS = ((3, 3, 3), (2, 2, 0), (1, 3, 1), (2, 3, 2), (0, 0, 0))
 """Iterations of the loops at each depth; the last number is for all deeper ones."""
 _CHOICES = (0b0000, 0b1111, 0b0101, 0b1010, 0b0011, 0b0110, 0b1100, 0b1001)
 """Which branches are taken: of four in a row."""
+_SCRATCH = ("TROWSUM", "TROWMAX", "TROWMIN", "TROWPROD", "TSEL", "TTRANS")
+"""Instructions whose last operand is memory that they work in."""
+_IN_PLACE = ("TMULADDDST", "TFUSEDMULADD", "TAXPY")
+"""Instructions that read their target."""
 _RESERVED = ("Vec", 184 * 1024, 192 * 1024)
 
 _Region = tuple[str, int, int]
@@ -130,6 +137,8 @@ class _Trace:
         self.trips, self.choice, self.met = trips, choice, 0
         self.problems, self.given, self.done, self.history = group.problems, group.given, group.done, group.history
         self.pipes = [core + p for p in _PIPES]
+        self.contents = Contents()
+        self.truths: dict[str, bool] = {}  # of variables that were set to one
         self.raised: dict[tuple[str, str, int], dict[str, int]] = {}
         self.seen: dict[tuple[str, str, int], int] = {}  # the waiting pipe's work when it saw the flag last
         self.turn: dict[int, int] = {}
@@ -152,6 +161,8 @@ class _Trace:
                 if node.when:  # the first and the last iteration are those of one part only
                     first, last = self.ends[id(self.around[-1][0])]
                     taken = not (last if node.when == "not last" else first)
+                elif node.condition in self.truths:
+                    taken = self.truths[node.condition]
                 else:
                     self.met += 1
                     taken = bool(self.choice >> self.met % 4 & 1)
@@ -169,6 +180,8 @@ class _Trace:
                     for q in self.pipes if node.pipe == "ALL" else (p,):
                         self.done[p][q] = max(self.done[p][q], self.given[q])
             elif isinstance(node, (Instruction, Assignment, ElementStore)):
+                if isinstance(node, Assignment) and node.expression in ("true", "false"):
+                    self.truths[node.name] = node.expression == "true"
                 self.work(node)
 
     # -- flags between cores --------------------------------------------------------------------------------------
@@ -241,6 +254,7 @@ class _Trace:
         pipe, reads, writes = self.touches(node)
         if not reads and not writes:
             return
+        self.follow(node)
         pipe, unit = self.core + pipe, self.core + "S"
         self.given[pipe] += 1
         start = dict(self.done[pipe])
@@ -263,6 +277,26 @@ class _Trace:
             entries.append((new, low, high, write))
         if pipe == unit and not writes:  # a read is over when the next work is given out
             self.done[unit][unit] = self.given[unit]
+
+    def follow(self, node: Instruction | Assignment | ElementStore) -> None:
+        """Whose values a node reads, and which it puts in their place."""
+        operands = node.args if isinstance(node, Instruction) else (getattr(node, "reads", None),)
+        tiles = [a for a in operands if isinstance(a, Tile)]
+        stored = isinstance(node, Instruction) and isinstance(node.args[0], Tile)
+        name = node.name if isinstance(node, Instruction) else "the scalar unit"
+        sources = tiles[1:] if stored else tiles
+        if name.startswith(_SCRATCH):
+            sources = sources[:-1]
+        if name in _IN_PLACE:
+            sources = [*sources, tiles[0]]
+        for tile in sources:
+            other = self.contents.overwritten(tile.buffer, self.region(tile)[1])
+            if other is not None:
+                self.problems.append(f"{name} reads `{tile.name}`, which `{other}` has overwritten")
+        if stored:
+            self.contents.written(tiles[0].buffer, *self.region(tiles[0])[1:])
+        if name.startswith(_SCRATCH):
+            self.contents.written(tiles[-1].buffer, *self.region(tiles[-1])[1:])
 
     def before(self, old: _Work, new: _Work) -> bool:
         if new.after[old.pipe] >= old.index:
@@ -289,9 +323,9 @@ class _Trace:
         target, sources = operands[0], operands[1:]
         reads, writes = [self.region(s) for s in sources], [self.region(target)]
         name = node.name
-        if name.startswith(("TROWSUM", "TROWMAX", "TROWMIN", "TROWPROD", "TSEL", "TTRANS")):
+        if name.startswith(_SCRATCH):
             writes.append(reads[-1])
-        if name in ("TMULADDDST", "TFUSEDMULADD", "TAXPY"):
+        if name in _IN_PLACE:
             reads.append(writes[0])
         if name.startswith("TROWEXPAND"):
             reads.append(_RESERVED)

@@ -162,6 +162,19 @@ def test_buffers_that_overlap_while_both_are_needed_are_found() -> None:
     assert races(kernel)
 
 
+@pytest.mark.parametrize("early", ["weight.1", "bias.1"])
+def test_a_value_that_another_overwrites_before_it_is_read_is_found(early: str) -> None:
+    """In order as they are: instructions of one pipe, with barriers between them."""
+    (kernel,) = forms("layer_norm")
+    buffers = {t.buffer.name: t.buffer for t in tiles(kernel)}
+    for late in ("sum", "t4"):
+        home = buffers[late].address
+        buffers[late].address = buffers[early].address
+        assert [r for r in races(kernel) if f", which `{late}` has overwritten" in r], late
+        buffers[late].address = home
+    assert races(kernel) == []
+
+
 BREAKS: dict[str, Callable[[KernelForm], None]] = {
     "is not a multiple of 32": lambda k: setattr(tiles(k)[0], "columns", 255),
     "ends behind": lambda k: setattr(tiles(k)[0].buffer, "address", 180 * 1024),
