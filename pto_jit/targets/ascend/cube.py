@@ -14,7 +14,7 @@ from pto_jit.ir.nodes import Const, Func, Op, Operand, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import statements
 from pto_jit.slotted import mutable
-from pto_jit.targets.ascend.form import Assignment, Branch, Buffer, Instruction, Loop, Tile
+from pto_jit.targets.ascend.form import Assignment, Branch, Buffer, Instruction, Loop, Require, Tile
 from pto_jit.targets.ascend.machine import CAPACITY, Space
 from pto_jit.targets.ascend.refusals import too_large, unsupported
 from pto_jit.targets.ascend.values import Expr, Size
@@ -219,7 +219,10 @@ class CubeWriter(KernelWriter):
             raise unsupported("products of different shapes or dtypes in one sum", op.loc, "add them up separately")
         self.sums[var.name] = known
         self.same_contraction(left, right, op.loc)
-        known.valid = (left.valid[0], right.valid[1])
+        valid = (left.valid[0], right.valid[1])
+        for one, other in zip(known.valid or valid, valid, strict=True):
+            self.same_extent(one, other, op.loc)
+        known.valid = valid
         self.multiply(known, left, right, alone, op.loc)
 
     def same_contraction(self, left: Matrix, right: Matrix, loc: Loc) -> None:
@@ -235,6 +238,15 @@ class CubeWriter(KernelWriter):
             raise unsupported("a product whose contracted extents are not known to be equal", loc,
                               "take the extents from the same tensor")  # fmt: skip
         self.check(f"{text(a)} == {text(b)}", "the contracted extents of a product are equal")
+
+    def same_extent(self, a: Size, b: Size, loc: Loc) -> None:
+        """The products of a sum have one shape: the launch knows it, or else the core."""
+        if a == b:
+            return
+        if self.launch_time(a) and self.launch_time(b):
+            self.check(f"{text(a)} == {text(b)}", "the products of a sum have one shape")
+        else:
+            self.nodes.append(Require(f"{text(a)} == {text(b)}", loc))
 
     def multiply(self, out: Sum, left: Matrix, right: Matrix, alone: bool, loc: Loc) -> None:
         """Slice after slice of the contraction through L0A and L0B.  alone: there is nothing to add to."""

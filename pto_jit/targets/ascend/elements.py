@@ -29,12 +29,13 @@ A loop that folds elements into a number (`s += x[i]`) folds a line of them at a
 
 from __future__ import annotations
 
-from pto_jit.dtypes import i64
-from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Stmt, Var
+from pto_jit.dtypes import bool_, i32, i64
+from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TileType
-from pto_jit.ir.walk import block_defs, defs, rewrite_block, statements
+from pto_jit.ir.walk import block_defs, defs, rename, rewrite_block, statements
 from pto_jit.lower.axes import is_elementwise
 from pto_jit.slotted import replace
+from pto_jit.targets.ascend.turns import turning_states
 from pto_jit.targets.cuda.elements import fold_of, read_outside
 from pto_jit.targets.cuda.nests import is_parallel, touches_tiles
 
@@ -61,9 +62,12 @@ def take_elements(func: Func, size: int) -> Func:
         if not folds and (not is_parallel(stmt) or stmt.reductions):
             return None
         states = {f.state.name for f in folds}
-        if any(counts.get(name, 1) > 1 for name in block_defs(stmt.body) - states):
+        turns = {} if folds else turning_states(stmt)
+        if turns is None:
             return None
-        line = _Line(stmt, size // _ELEMENT, taken, states).written()
+        if any(counts.get(name, 1) > 1 for name in block_defs(stmt.body) - states - turns.keys()):
+            return None
+        line = _Line(stmt, size // _ELEMENT, taken, states, turns).written()
         return None if line is None else (line,)
 
     body = rewrite_block(func.body, visit)
@@ -72,12 +76,19 @@ def take_elements(func: Func, size: int) -> Func:
     return replace(func, body=body)
 
 
+def _element(operand: Operand) -> Operand:
+    """A tile as a number of its type."""
+    typ = operand.type
+    return Var("", ScalarType(typ.dtype)) if isinstance(typ, TileType) else operand
+
+
 class _Line:
     """One loop.  starts: numbers that grow by one from iteration to iteration; tiles: what there is one of for each;
-    states: numbers that elements are folded into, and what they are on the way."""
+    states: numbers that elements are folded into, and what they are on the way; turns: numbers that while loops assign,
+    as they are kept in tiles."""
 
-    def __init__(self, loop: For, length: int, taken: set[str], states: set[str]) -> None:
-        self.loop, self.length, self.taken = loop, length, taken
+    def __init__(self, loop: For, length: int, taken: set[str], states: set[str], turns: dict[str, Var]) -> None:
+        self.loop, self.length, self.taken, self.turns = loop, length, taken, turns
         self.states, self.folds = set(states), bool(states)
         self.starts = {loop.var.name}
         self.tiles: dict[str, Var] = {}
@@ -98,7 +109,10 @@ class _Line:
             ]
             self.extent = count
         for s in loop.body:
-            if not isinstance(s, Op) or touches_tiles(s) or not self._operation(s):
+            if isinstance(s, While):
+                if not self._repeat(s):
+                    return None
+            elif not isinstance(s, Op) or touches_tiles(s) or not self._operation(s):
                 return None
         if not self.folds and not any(isinstance(s, Op) and s.op == "store" for s in self.body):
             return None
@@ -125,13 +139,21 @@ class _Line:
             return self._element(op, first, along)
         if not is_elementwise(op):
             return False
+        if op.results[0].name in self.turns:
+            self.body.append(self._set(op, op.results[0].name))
+            return True
         if named & self.states:
             return self._fold(op, named)
         if named & self.tiles.keys():
             if named & self.starts:
                 return False
             args = tuple(self.tiles.get(a.name, a) if isinstance(a, Var) else a for a in op.args)
-            self.body.append(replace(op, args=args, results=(self._tile(op.results[0], 2),)))
+            kept = map(_element, args)
+            small = any(a.type == _INDEX and a.type != b.type for a, b in zip(op.args, kept, strict=True))
+            result = op.results[0]
+            if small and result.type == _INDEX:  # counters that tiles keep in 32 bits
+                result = Var(result.name, ScalarType(i32))
+            self.body.append(replace(op, args=args, results=(self._tile(result, 2),)))
             return True
         if named & self.starts:
             steady = [a for a in op.args if not (isinstance(a, Var) and a.name in self.starts)]
@@ -141,6 +163,90 @@ class _Line:
             self.starts.add(op.results[0].name)
         self.body.append(op)
         return True
+
+    def _set(self, op: Op, name: str) -> Op:
+        """A copy to a number that a while loop assigns: a tile, though it begins as one number for all elements."""
+        source = op.args[0]
+        tile = self.tiles.get(source.name) if isinstance(source, Var) else None
+        var = Var(name, self._type(self.turns[op.results[0].name].type.dtype, 2))  # type: ignore[union-attr]
+        if name == op.results[0].name:
+            self.tiles[name] = var
+        if tile is not None:
+            return Op("copy", (var,), (tile,), (), (), op.loc)
+        if isinstance(source, Const):
+            source = Const(source.value, ScalarType(var.type.dtype))  # type: ignore[union-attr]
+        return Op("full", (var,), (source, Const(1, _INDEX), self.extent), (), (), op.loc)
+
+    def _repeat(self, loop: While) -> bool:
+        """A while loop of elements: it runs until the last of them is done, and those that are done stay as they are.
+
+        Before::
+
+            WHILE
+              %t0 = slt %x, %limit : bool_
+            DO %t0
+              %x = smul %x, 2.0:f32 : f32
+            ENDWHILE
+
+        After::
+
+            %t0 = tlt %x, %limit
+            %active = tcopy %t0
+            WHILE
+              %some = tany %active
+            DO %some
+              %x.next = tmul %x, 2.0:f32
+              %x = tselect %active, %x.next, %x
+              %t0.2 = tlt %x, %limit
+              %active = tand %active, %t0.2
+            ENDWHILE
+        """
+        outer = self.body
+        loc, mask = loop.loc, Var(self._fresh("active").name, self._type(bool_, 2))
+        some = Var(self._fresh("some").name, ScalarType(bool_))
+        condition = self._condition(loop)
+        if condition is None:
+            return False
+        outer.append(Op("copy", (mask,), (condition,), (), (), loc))
+        self.body = inner = []
+        now: dict[str, str] = {}  # what the numbers that are assigned are called after that
+        for s in loop.body:
+            if not isinstance(s, Op) or touches_tiles(s) or not is_elementwise(s):
+                return False
+            args = tuple(Var(now.get(a.name, a.name), a.type) if isinstance(a, Var) else a for a in s.args)
+            s = replace(s, args=args)
+            name = s.results[0].name
+            if name not in self.turns:
+                if not self._operation(s):
+                    return False
+                continue
+            new = self._fresh(f"{name}.next").name
+            source = self.tiles.get(s.args[0].name) if isinstance(s.args[0], Var) else None
+            if source is None or source.name in self.turns:
+                inner.append(self._set(s, new))
+                source = inner[-1].results[0]  # type: ignore[union-attr]
+            self.tiles[new] = source
+            now[name] = new
+        for name, new in now.items():
+            old = self.tiles[name]
+            inner.append(Op("select", (old,), (mask, self.tiles[new], old), (), (), loc))
+        again = self._condition(loop, "again")
+        if again is None:
+            return False
+        inner.append(Op("and", (mask,), (mask, again), (), (), loc))
+        test = Op("any", (some,), (mask,), (("axes", (0, 1)), ("keepdims", False)), (), loc)
+        self.body = outer
+        outer.append(While((test,), some, tuple(inner), loc))
+        return True
+
+    def _condition(self, loop: While, suffix: str = "") -> Var | None:
+        """What a while loop's condition is made of, for all elements; None where it is not elementwise."""
+        names = {name: self._fresh(f"{name}.{suffix}").name for name in block_defs(loop.before)} if suffix else {}
+        for s in rename(loop.before, names):
+            if not isinstance(s, Op) or touches_tiles(s) or not is_elementwise(s) or not self._operation(s):
+                return None
+        cond = loop.cond
+        return self.tiles.get(names.get(cond.name, cond.name)) if isinstance(cond, Var) else None
 
     def _fold(self, op: Op, named: set[str]) -> bool:
         """A step of a fold: what it combines with is folded along the line first."""

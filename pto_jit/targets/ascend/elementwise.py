@@ -33,6 +33,12 @@ _SQRT_2_OVER_PI, _CUBIC = 0.7978845608028654, 0.044715
 Operand = Value | str
 
 
+def _power_of_two(operand: object) -> bool:
+    """Whether integers are divided by shifting them."""
+    value = int(operand.value) if isinstance(operand, Const) else 0
+    return value > 0 and value & (value - 1) == 0
+
+
 class Elementwise:
     """Writes operations into the kernel of a `VectorWriter`."""
 
@@ -123,6 +129,15 @@ class Elementwise:
                 return self.same(f"T{name.upper()}", args, to, loc)
             case "shl" | "shr" if dtype in (i16, i32) and isinstance(op.args[1], Const):
                 return self.scaled(f"TSH{name[-1].upper()}S", x, str(args[1]), to, loc)
+            case "floordiv" | "mod" if dtype in (i16, i32) and _power_of_two(op.args[1]):
+                shift = str(int(op.args[1].value).bit_length() - 1)  # type: ignore[union-attr]
+                if name == "floordiv":
+                    return self.scaled("TSHRS", x, shift, to, loc)
+                whole = self.scaled("TSHRS", x, shift, w.temp, loc)
+                return self.binary("SUB", x, self._in_place("TSHLS", whole, shift, loc), to, loc)
+            case "floordiv" | "mod" if dtype != f32:
+                raise unsupported(f"`{'//' if name == 'floordiv' else '%'}` of tiles of {dtype}", loc,
+                                  "divide by a constant power of two, or tiles of f32")  # fmt: skip
             case "sign":
                 up = self.compare("GT", x, "0", to=w.temp, loc=loc)
                 down = self.compare("LT", x, "0", to=w.temp, loc=loc)

@@ -173,7 +173,8 @@ class Require:
 class Loop:
     """A counted loop.  grid: iterations are dealt to the cores; turning: two copies of buffers take turns;
     independent: iterations do not touch each other's global memory; ahead: it has one more iteration than what it works
-    on, as a part of its body is one ahead of the other (branches with `when`)."""
+    on, as a part of its body is one ahead of the other (branches with `when`); condition: of
+    a loop that is not counted, but goes on while it holds."""
 
     var: str
     start: str
@@ -186,6 +187,7 @@ class Loop:
     loc: Loc = field(default=NOWHERE)
     turn: str = ""
     ahead: bool = False
+    condition: str = ""
 
 
 @mutable(eq=False)

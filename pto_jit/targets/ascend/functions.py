@@ -21,6 +21,7 @@ from pto_jit.dtypes import u32 as _u32
 from pto_jit.errors import Loc
 from pto_jit.slotted import field, mutable
 from pto_jit.targets.ascend.form import Assignment, Branch
+from pto_jit.targets.ascend.remainders import floordiv, mod
 from pto_jit.targets.ascend.scalars import literal
 from pto_jit.targets.ascend.values import Size, Span, Value
 from pto_jit.targets.vecmath import RECIPES, ldexp_by_parts
@@ -28,9 +29,10 @@ from pto_jit.targets.vecmath import RECIPES, ldexp_by_parts
 if TYPE_CHECKING:
     from pto_jit.targets.ascend.elementwise import Elementwise
 
-NAMES = frozenset("exp2 expm1 log1p tanh erf gelu pow atan2 sin cos tan fmod".split())
+NAMES = frozenset("exp2 expm1 log1p tanh erf gelu pow atan2 sin cos tan fmod mod floordiv".split())
 """Operations of the language that are written this way."""
 
+_OWN: dict[str, Callable[..., Any]] = {"mod": mod, "floordiv": floordiv}
 _DTYPES: dict[str, DType] = {"f": f32, "i": i32, "m": bool_}
 _COMPARISONS = frozenset("lt le gt ge eq ne ilt ieq".split())
 _FOLDED: dict[str, Callable[..., Any]] = {
@@ -140,7 +142,8 @@ class FunctionWriter:
         self.e, self.w, self.like, self.loc = elementwise, elementwise.w, like, loc
 
     def write(self, name: str, operands: list[Value], to: Any) -> Value:
-        return self._written(RECIPES[name].function, operands, to)
+        recipe = _OWN[name] if name in _OWN else RECIPES[name].function
+        return self._written(recipe, operands, to)
 
     def _written(self, recipe: Callable[..., Any], operands: list[Value], to: Any) -> Value:
         trace = Trace()

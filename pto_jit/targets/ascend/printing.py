@@ -208,7 +208,8 @@ def _loop(text: SourceText, loop: Loop) -> None:
     move = f"++{loop.var}" if step == "1" else f"{loop.var} += {step}"
     if step.startswith("-") and step[1:].isdigit():
         test, move = ">", f"{loop.var} -= {step[1:]}"
-    with text.block(f"for (int64_t {loop.var} = {start}; {loop.var} {test} {loop.stop}; {move})"):
+    head = f"while ({loop.condition})" if loop.condition else ""
+    with text.block(head or f"for (int64_t {loop.var} = {start}; {loop.var} {test} {loop.stop}; {move})"):
         _nodes(text, loop.body)
         if loop.turning:
             text.line(f"{loop.turn} = 1 - {loop.turn};")

@@ -30,6 +30,7 @@ from pto_jit.targets.ascend.form import (
 from pto_jit.targets.ascend.groups import write_group
 from pto_jit.targets.ascend.host import HostWriter
 from pto_jit.targets.ascend.legality import check_legal
+from pto_jit.targets.ascend.lengths import known_lengths
 from pto_jit.targets.ascend.machine import CAPACITY
 from pto_jit.targets.ascend.placing import place
 from pto_jit.targets.ascend.plans import needs_group
@@ -98,7 +99,7 @@ class _Sizes(dict[str, int]):
 
 def write_kernel(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
     """The kernel of an in-core function, with room for the largest run-time extents that fit."""
-    func = without_thread(func)
+    func = known_lengths(without_thread(func), dims)
     whole = func if has_products(func) else hoist_loads(func)
     for size in (16 * 1024, 8 * 1024, 4 * 1024, 2 * 1024):  # of a tile of several rows
         func = whole if has_products(whole) else block_rows(take_elements(whole, size), size)

@@ -7,14 +7,15 @@ result where an operand was that nobody reads any more.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any
 
 from pto_jit.dtypes import DType, f32, i16, i32, i64, u8
 from pto_jit.errors import Loc
-from pto_jit.ir.nodes import Block, Const, Func, Op, Operand, Stmt, Var
+from pto_jit.ir.nodes import Block, Const, Func, Op, Operand, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TileType
-from pto_jit.ir.walk import statements, uses
+from pto_jit.ir.walk import block_defs, statements, uses
 from pto_jit.lower.axes import is_elementwise, is_reduction
 from pto_jit.targets.ascend.accesses import walk
 from pto_jit.targets.ascend.alone import is_alone
@@ -28,6 +29,7 @@ from pto_jit.targets.ascend.form import (
     Flush,
     Instruction,
     KernelForm,
+    Loop,
     Require,
     Tile,
 )
@@ -36,7 +38,9 @@ from pto_jit.targets.ascend.refusals import too_large, unsupported
 from pto_jit.targets.ascend.values import Expr, Size, Span, Value, bytes_of, physical, span_of
 from pto_jit.targets.ascend.writer import KernelWriter, Tensor, least, names, text, total
 from pto_jit.targets.cuda.facts import Facts
+from pto_jit.targets.cuda.nests import touches_tiles
 
+_WORD = re.compile(r"[A-Za-z_]\w*")
 _EQUAL = "tiles that are combined have as many elements"
 _TILED = frozenset(["f16", "bf16", "f32", "i16", "i32", "i8", "u8"])
 
@@ -224,6 +228,45 @@ class TileWriter(KernelWriter):
             for v in uses(stmt):
                 self.left[v.name] -= 1
         super().statement(stmt)
+
+    def repeat(self, loop: While) -> None:
+        """A while loop: what its condition is made of is computed before it and at the end of each iteration."""
+        if self.in_group:
+            super().repeat(loop)
+        if not self.alone and not touches_tiles(loop):
+            raise unsupported("a while loop over single elements", loop.loc,
+                              "put it alone into a parallel loop over elements, or use tiles")  # fmt: skip
+        made = block_defs(loop.before) - self.facts.mutable
+        again = Counter(v.name for s in statements(loop.before) for v in uses(s))
+        inside = again + Counter(v.name for s in statements(loop.body) for v in uses(s))
+        inside.update(v.name for v in (loop.cond,) if isinstance(v, Var))
+        late = sorted(name for name in made if self.facts.uses[name] > inside[name])
+        if late:
+            raise unsupported(f"`{late[0]}` of the condition of a while loop, read after the loop", loop.loc,
+                              "compute it again there")  # fmt: skip
+        self.left.update(again)  # which are read twice
+        self.declare_numbers(loop)
+        self.block(loop.before)
+        more = self.names.fresh("more")
+        self.nodes.append(Assignment("bool", more, self.number(loop.cond), loop.loc, constant=False))
+        self.scopes[-1][more] = more
+        node = Loop("", "", "", "", [], loc=loop.loc, condition=more)
+        self.nodes.append(node)
+        self.loops.append(node)
+        with self.inside(node.body):
+            self.block(loop.body)
+            self._forget(block_defs(loop.before))
+            self.block(loop.before)
+            self.nodes.append(Assignment("", more, self.number(loop.cond), loop.loc))
+        self.loops.pop()
+
+    def _forget(self, changed: set[str]) -> None:
+        """Names of expressions that are made of variables which get other values."""
+        own = {self.names.of(name) for name in changed}
+        keys = {f"number {name}" for name in changed}
+        for scope in self.scopes:
+            for key in [k for k in scope if k in keys or (k != scope[k] and own & set(_WORD.findall(k)))]:
+                del scope[key]
 
     def set_element(self, op: Op) -> None:
         value = self.value(op.args[0])

@@ -435,7 +435,7 @@ class KernelWriter:
             case Return():
                 pass
             case While():
-                raise unsupported("a while loop in a kernel", stmt.loc, "use a for loop, or move it to the host")
+                self.repeat(stmt)
             case _:
                 what = type(stmt).__name__.lower()
                 raise unsupported(f"a {what} in a kernel", self.func.loc, "restructure the kernel")
@@ -463,6 +463,9 @@ class KernelWriter:
             self.block(loop.body)
         self.loops.pop()
 
+    def repeat(self, loop: While) -> None:
+        raise unsupported("a while loop in a kernel with products", loop.loc, "use a for loop, or move it to the host")
+
     def may_share(self, loop: For) -> bool:
         """Whether the iterations of an outermost loop can be dealt to the cores."""
         return isinstance(loop.step, Const) and loop.step.value > 0
@@ -479,7 +482,7 @@ class KernelWriter:
         with self.inside(node.orelse):
             self.block(stmt.orelse)
 
-    def declare_numbers(self, stmt: For | If) -> None:
+    def declare_numbers(self, stmt: For | If | While) -> None:
         """Numbers that are assigned several times, in a statement first, and are read after it."""
         made = {v.name: v for s in statements((stmt,)) if isinstance(s, Op) for v in defs(s)}
         numbers = [v for name, v in made.items() if name in self.facts.mutable and isinstance(v.type, ScalarType)]

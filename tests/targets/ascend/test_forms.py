@@ -34,6 +34,14 @@ from pto_jit.targets.ascend.plans import TILE_IS_READY
 
 from .harness import blocks, kernels_of, mutants, without_one, written
 
+
+@pto.jit
+def sorted_rows(x: pl.Tensor, out: pl.Tensor):
+    with pl.incore():
+        for r in pl.range(x.shape[0], parallel=True):
+            pl.store(pl.sort(pl.load(x, [r, 0], [1, 64])), [r, 0], out)
+
+
 VECTOR, MATRIX, CUBE = (pto.spec((None,) * n, pl.f32) for n in (1, 2, 3))
 HALF, BRAIN = pto.spec((None, None), pl.f16), pto.spec((None, None), pl.bf16)
 ROWS = pto.spec((None, 256), pl.f32)
@@ -58,7 +66,7 @@ WRITTEN: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "swiglu": (matrix.swiglu, (MATRIX,) * 5),
 }
 REFUSED: dict[str, tuple[Any, tuple[Any, ...], str]] = {
-    "mandelbrot": (grids.mandelbrot, (VECTOR, VECTOR, pto.spec((None, None), pl.i32)), "a while loop in a kernel"),
+    "sorted_rows": (sorted_rows, (MATRIX, MATRIX), "`sort` of tiles"),
 }
 
 
