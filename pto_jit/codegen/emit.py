@@ -110,6 +110,11 @@ class Emitter:
         """Whether what is appended now is inside of a block, or at its end."""
         return any(b is block for b in self._blocks)
 
+    def inside_of(self, block: list[Stmt]) -> list[list[Stmt]]:
+        """The open blocks inside of an open one, outermost first."""
+        at = next(k for k, b in enumerate(self._blocks) if b is block)
+        return self._blocks[at + 1 :]
+
     @property
     def depth(self) -> int:
         return len(self._blocks)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pto_jit.codegen.builtins.registry import builtin
-from pto_jit.fractal.compile import access, functions, parts, strided
+from pto_jit.fractal.compile import access, functions, parts, strided, tables
 
 PARALLEL = {
     "map": functions.map_,
@@ -15,7 +15,7 @@ PARALLEL = {
     "scan": functions.scan,
     "scanl": functions.scan,
     "scanr": functions.scanr,
-    "filter": strided.filter_,
+    "filter": tables.filter_,
     "dilated_map": strided.dilated_map,
 }
 

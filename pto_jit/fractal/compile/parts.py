@@ -19,6 +19,7 @@ from pto_jit.fractal.compile.lists import (
     Part,
     View,
     map_views,
+    views_of,
 )
 from pto_jit.fractal.compile.session import Session, session_of
 
@@ -94,33 +95,32 @@ def _parts(g: Generator, name: str, x: Any, axis: Any, size: Any, count: Expr | 
 
 
 def flatten(g: Generator, x: Any) -> Any:
-    """All leaves of a list of lists as one list, where the inner lists have one length."""
+    """All leaves of a list of lists as one list; of a zipped list, all tuples."""
     session = session_of(g)
     lists = session.lists(x, "ft.flatten")
-    while len(lists.first.dims) > 1:
+    while (lists.around if isinstance(lists.items, tuple) else len(lists.first.dims)) > 1:
         lists = _flattened(session, lists)
     return lists
 
 
 def _flattened(session: Session, lists: Lists) -> Lists:
-    def view(v: View) -> View:
-        outer, inner = v.dims[0], v.dims[1]
-        if outer.symbol in inner.length.symbols():
-            found = _in_memory_order(session, v)
-            if found is not None:
-                return found
-            raise session.g.error(
-                CompilationError,
-                "ft.flatten of lists of different lengths",
-                code="PTO-F141",
-                hint="only arguments of depth 2 and lists of lists of one length are flattened in a "
-                "kernel; do it outside",
-            )
-        k = session.symbol("i")
-        found = v.at(binary("floordiv", of(k), inner.length)).at(binary("mod", of(k), inner.length))
-        return View((Dim(k, outer.length * inner.length), *found.dims), found.read, found.leaf)
+    outer, inner = lists.first.dims[:2]
+    if outer.symbol in inner.length.symbols():
+        views = list(views_of(lists.items))
+        found = _in_memory_order(session, views[0]) if len(views) == 1 else None
+        if found is None:
+            from pto_jit.fractal.compile.tables import flattened
 
-    return Lists(session, map_views(lists.items, view), lists.around)
+            return flattened(session, lists)
+        return Lists(session, map_views(lists.items, lambda v: found), lists.around)
+
+    def view(v: View) -> View:
+        k = session.symbol("i")
+        size = inner.length
+        found = v.at(binary("floordiv", of(k), size)).at(binary("mod", of(k), size))
+        return View((Dim(k, outer.length * size), *found.dims), found.read, found.leaf)
+
+    return Lists(session, map_views(lists.items, view), max(lists.around - 1, 1))
 
 
 def _in_memory_order(session: Session, v: View) -> View | None:

@@ -82,7 +82,7 @@ def hoisted(item: Any) -> list[Any]:
         return [item]
     before: list[Any] = []
     body: list[Any] = []
-    made = {name for i in item.body if not isinstance(i, Loop) for name in _defined(i)}
+    made = {name for i in item.body if not isinstance(i, Loop) for name in defined(i)}
     for part in (p for i in item.body for p in hoisted(i)):
         moved = outside_of(item, part) if isinstance(part, Check) and not uses(part) & made else None
         (body if moved is None else before).append(moved or part)
@@ -100,7 +100,7 @@ def apart(item: Any) -> list[Any]:
 
 def _parted(loop: Loop) -> tuple[Loop | None, Loop | None]:
     """A loop without the checks that lengths alone decide, and a loop with nothing else; None for nothing."""
-    made = {name for i in loop.body if not isinstance(i, Loop) for name in _defined(i)}
+    made = {name for i in loop.body if not isinstance(i, Loop) for name in defined(i)}
     rest: list[Any] = []
     checks: list[Any] = []
     for item in loop.body:
@@ -141,7 +141,7 @@ def distributed(item: Any) -> list[Any]:
         wanted = uses(loop)
         mine: list[Any] = []
         for other in reversed(rest):
-            if _defined(other) & wanted:
+            if defined(other) & wanted:
                 mine.append(other)
                 wanted |= uses(other)
         if any(id(i) in taken for i in mine):
@@ -164,7 +164,8 @@ def _carries(loop: Loop) -> bool:
     return loop.kind != "parallel" or any(isinstance(i, Loop) and _carries(i) for i in loop.body)
 
 
-def _defined(item: Any) -> set[str]:
+def defined(item: Any) -> set[str]:
+    """The names of the variables that a statement or record defines for those behind it."""
     if isinstance(item, Compute):
         return {item.var.name}
     if isinstance(item, ReadLeaf):

@@ -114,6 +114,7 @@ class Session:
     def __init__(self, g: Generator) -> None:
         self._g = weakref.ref(g)
         self.loops: list[Loop] = []
+        self.outside: list[Any] = []  # the block in which the outermost of them is
         self.exprs: dict[str, Expr] = {}  # integer variables whose meaning is known
         self.known_depth: dict[str, int] = {}  # others: the number of loops open when they were met
         self.reads: dict[str, Read] = {}  # variables that are leaves as they stand in a list
@@ -412,6 +413,8 @@ class Session:
         g.loops.append(record)
         g.loop_stack.append(None)
         region = g.control.open_region(record)
+        if not self.loops:
+            self.outside = g.e.current
         block = g.e.push(loop.body)
         self.loops.append(loop)
         result = body()

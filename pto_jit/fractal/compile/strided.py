@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""`dilated_map`: a body on strided parts of a list; and `filter`, which kernels do not have."""
+"""`dilated_map`: a body on strided parts of a list."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pto_jit.errors import CompilationError, TypeMismatchError
+from pto_jit.errors import TypeMismatchError
 from pto_jit.fractal.compile.access import at_least, reindexed
 from pto_jit.fractal.compile.expr import Condition, Expr, binary, of
 from pto_jit.fractal.compile.functions import asked_of, mapped
@@ -14,15 +14,6 @@ from pto_jit.fractal.compile.session import session_of
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
-
-
-def filter_(g: Generator, fn: Any, x: Any, **kwargs: Any) -> Any:
-    raise g.error(
-        CompilationError,
-        "ft.filter decides lengths by data, which a kernel cannot",
-        code="PTO-F106",
-        hint="filter before the call, eagerly; or keep all elements and use `pl.where` on what they give",
-    )
 
 
 def dilated_map(g: Generator, fn: Any, x: Any, dilation: Any, **kwargs: Any) -> Any:

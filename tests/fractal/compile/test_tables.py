@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: MIT
+"""Lengths that the data decide: `ft.filter`, and `ft.flatten` of jagged lists, in kernels as outside of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.fractal as ft
+import pto_jit.language as pl
+from tests.fractal.data import check, plain
+
+
+def rows(*lengths: int) -> ft.FractalTensor:
+    rng = np.random.default_rng(sum(lengths))
+    leaves = rng.integers(-4, 5, (sum(lengths), 2)).astype(np.float32)
+    return ft.from_flat(leaves, [np.cumsum([0, *lengths])])
+
+
+def kept(v: Any) -> Any:
+    return pl.sum(v) > 0
+
+
+def total(x: Any) -> Any:
+    return ft.fold(lambda s, e: s * 0.5 + e, x, init=ft.zeros(2))
+
+
+def of_its_mean(r: Any) -> Any:
+    bound = pl.sum(total(r))
+    return ft.filter(lambda v: pl.sum(v) > bound, r), ft.zeros(2) + bound
+
+
+def used_again(r: Any) -> Any:
+    y = ft.map(lambda v: v * 2 - 1, r)
+    return ft.filter(kept, y), y, total(ft.filter(kept, y)) + total(y)
+
+
+JAGGED = [rows(3, 0, 5), rows(), rows(0, 0), rows(7)]
+DEEP = ft.from_list([[[np.full(2, 3, np.float32), np.full(2, -1, np.float32)], []], [], [[np.zeros(2, np.float32)]]])
+
+CASES: dict[str, Callable[[Any], Any]] = {
+    "rows": lambda x: ft.map(lambda r: ft.filter(kept, r), x),
+    "lists": lambda x: ft.filter(
+        lambda r: len(r) > 1, ft.map(lambda r: ft.filter(kept, r), ft.filter(lambda r: len(r) > 1, x))),
+    "bounds": lambda x: ft.map(lambda q: ft.filter(lambda v, b: v[0] > b, q[1], b=q[0]), ft.enumerate(x)),
+    "of its mean": lambda x: ft.map(of_its_mean, x),
+    "used again": lambda x: ft.map(used_again, x),
+    "of a scan": lambda x: ft.map(lambda r: ft.filter(kept, ft.scan(lambda s, e: s * 0.5 + e, r, init=ft.zeros(2))), x),
+    "in a scan": lambda x: ft.map(lambda r: ft.scanr(lambda s, e: s * 0.5 + e, ft.filter(kept, r)), x),
+    "pairs": lambda x: ft.map(
+        lambda r: ft.map(lambda q: q[0] - q[1], ft.filter(lambda q: q[0][0] > q[1][0], ft.zip(r, ft.reverse(r)))), x),
+    "counts": lambda x: ft.map(lambda r: len(ft.filter(lambda q: q[0] % 2 == 0, ft.enumerate(r))), x),
+    "all, none": lambda x: (ft.filter(lambda r: True, x), ft.map(lambda r: ft.filter(lambda v: False, r), x)),
+    "parted": lambda x: ft.map(lambda r: ft.join(ft.filter(kept, r), ft.filter(lambda v: pl.sum(v) <= 0, r)), x),
+    "flat": lambda x: (ft.flatten(ft.map(lambda r: ft.filter(kept, r), x)), ft.flatten(ft.reverse(x))),
+    "flat pairs": lambda x: ft.map(
+        lambda v: v[0] - v[1], ft.flatten(ft.map(lambda r: ft.zip(r, ft.reverse(r)), x))),
+    "flat prefixes": lambda x: ft.map(
+        lambda r: ft.flatten(ft.map(lambda e: ft.slice(r, 0, e[0]), ft.enumerate(r))), x),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_lengths_that_the_data_decide(name: str) -> None:
+    kernel = pto.jit(CASES[name])
+    for x in JAGGED:
+        check(kernel(x), plain(CASES[name](x)), f"{name} of {x}")
+    assert len(kernel.specializations()) == 1
+
+
+def test_deeper_lists() -> None:
+    def program(x: Any) -> Any:
+        few = ft.map(lambda xs: ft.map(lambda r: ft.filter(kept, r), xs), x)
+        return few, ft.map(ft.flatten, few), ft.flatten(x), ft.map(lambda xs: total(ft.flatten(ft.reverse(xs))), x)
+
+    kernel = pto.jit(program)
+    for x in (DEEP, DEEP[:0], DEEP[::-1]):
+        check(kernel(x), plain(program(x)), str(x))
+    check(pto.jit(program).interpret(DEEP), plain(program(DEEP)))
+
+
+@pytest.mark.parametrize("plan", ["sequential", "wavefront", "tasks"])
+def test_every_plan_takes_and_gives_filtered_lists(plan: str) -> None:
+    def program(x: Any, w: Any) -> Any:
+        def layer(state: Any, u: Any) -> Any:
+            return ft.scan(lambda h, e: h * u + e, state, initializer=ft.zeros(2))
+
+        few = ft.map(lambda r: ft.fold(layer, w, initializer=ft.filter(kept, r)), x, schedule=plan)
+        return few, ft.map(lambda r: ft.filter(lambda v: v[0] > 0, r), few)
+
+    kernel = pto.jit(program)
+    w = ft.from_list([np.float32(0.5), np.float32(-0.25)])
+    for x in JAGGED:
+        check(kernel(x, w), plain(program(x, w)), f"{x}")
+    reasons = [d.reason for d in kernel.compile(x, w).decisions if d.kind == "schedule"]
+    assert reasons[0].startswith("sequential: lengths that the data decide") and reasons[1].startswith(plan)
+
+
+def in_a_branch(r: Any) -> Any:
+    bound = 0.0
+    if len(r) > 2:
+        bound = pl.sum(r[0])
+    return ft.filter(lambda v: pl.sum(v) > bound, r)
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (lambda x: ft.fold(lambda s, r: s + total(ft.filter(kept, r)), x, init=ft.zeros(2)),
+         "F106: ft.filter decides lengths by data inside of a function with a state"),
+        (lambda x: ft.map(in_a_branch, x), "F106: ft.filter needs what an `if` or a loop of the function around it computes"),
+        (lambda x: ft.map(lambda r: ft.filter(lambda v: pl.sum(v), r), x), "F129: the body of ft.filter gives a run-time f32 scalar"),
+        (lambda x: ft.map(lambda r: ft.filter(lambda v: v > 0, r), x), "F129: the body of ft.filter gives a tile of bool_"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_known_before_is_refused(program: Callable[..., Any], said: str) -> None:
+    with pytest.raises(pto.CompilationError) as caught:
+        pto.jit(program)(JAGGED[0])
+    assert str(caught.value).startswith(f"PTO-{said}") and "ft.filter(" in str(caught.value)
