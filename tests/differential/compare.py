@@ -167,7 +167,8 @@ def disagreement(
     fn = fn or build(kernel)
     expected = outcome(kernel, lambda args: fn.interpret(*args))
     try:
-        modules = lowered(fn, kernel.arguments()[1])
+        compiled = fn.compile(*kernel.arguments()[1], cache=False) if machine else None
+        modules = lowered(fn, kernel.arguments()[1]) if compiled is None else compiled._lowered().modules
     except pto.InternalError:
         raise
     except PtoError as error:
@@ -186,9 +187,8 @@ def disagreement(
         why = difference(kernel, expected, actual)
         if why is not None:
             return f"python against the interpreter at {stage}: {why}"
-    if not machine:
+    if compiled is None:
         return None
-    compiled = fn.compile(*kernel.arguments()[1], cache=False)
     first = outcome(kernel, lambda args: compiled(*args))
     why = difference(kernel, expected, first)
     if why is not None:
