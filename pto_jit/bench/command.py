@@ -84,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
     show.add_argument("files", nargs="+", type=Path, metavar="FILE", help="of equal rows the last one counts")
     limits = commands.add_parser("limits", help="measure this machine's peak arithmetic rate and memory bandwidth")
     limits.add_argument("--threads", metavar="N,...", help="thread counts (default: 1 and the number of cores)")
-    commands.add_parser("frontend", help="time from source to verified IR, and finding the specialisation of a call")
+    commands.add_parser("frontend", help="time from source to IR, from there to C, CUDA, ..., and of looking a call up")
     cuda = commands.add_parser("cuda", help="kernels on a GPU, beside torch, Triton by torch.compile, and a copy")
     cuda.add_argument("names", nargs="*", metavar="NAME", help="workloads (default: all that there are rows for)")
     cuda.add_argument("--rounds", type=_positive_int, default=7, metavar="N", help="timings of each row (default 7)")
@@ -141,9 +141,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _frontend(out: Console) -> int:
-    from pto_jit.bench import frontend
+    from pto_jit.bench import emission, frontend
 
-    for cost in (*frontend.compilation(), *frontend.lookups()):
+    for cost in (*frontend.compilation(), *frontend.lookups(), *emission.emission()):
         scale, unit = (1e3, "ms") if cost.seconds >= 1e-4 else (1e6, "us")
         out.print(f"{cost.seconds * scale:9.2f} {unit}  {cost.name}", highlight=False)
     return 0

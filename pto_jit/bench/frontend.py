@@ -58,6 +58,15 @@ def kernel_text(lines: int = 100) -> str:
     return "\n".join([*text, "            pl.store(acc - m, [r, 0], y)"]) + "\n"
 
 
+def kernel_of(text: str, filename: str, name: str, arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], Any]:
+    """The function `name` of a source, and its parameters for some arguments."""
+    linecache.cache[filename] = len(text), None, text.splitlines(keepends=True), filename
+    names: dict[str, Any] = {"pl": pl}
+    exec(compile(text, filename, "exec"), names)
+    parameters = pto.jit(names[name])._parameters
+    return names[name], parameters.classify(*parameters.bind(arguments, {})).params
+
+
 def compilation(repetitions: int = 15) -> list[Cost]:
     """Parsing, and source to verified IR: of text that was not seen before, and of a function seen before."""
     from pto_jit import source
@@ -65,16 +74,12 @@ def compilation(repetitions: int = 15) -> list[Cost]:
     from pto_jit.ir.verify import verify
     from pto_jit.semantic.rules import infer
 
-    text, filename = kernel_text(), "<pto-bench frontend>"
-    linecache.cache[filename] = len(text), None, text.splitlines(keepends=True), filename
-    names: dict[str, Any] = {"pl": pl}
-    exec(compile(text, filename, "exec"), names)
-    kernel = pto.jit(names["k"])
+    text = kernel_text()
     array = np.zeros((64, 64), np.float32)
-    call = kernel._parameters.classify(*kernel._parameters.bind((array, array, array, 3, 0.5), {}))
+    function, params = kernel_of(text, "<pto-bench frontend>", "k", (array, array, array, 3, 0.5))
 
     def front() -> None:
-        verify(compile_program(names["k"], call.params).module, infer)
+        verify(compile_program(function, params).module, infer)
 
     def cold() -> None:
         source._files.clear()

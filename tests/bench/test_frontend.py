@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from pto_jit.bench import frontend
+from pto_jit.bench import emission, frontend
 from pto_jit.bench.command import main
 
 
@@ -19,6 +19,7 @@ def test_the_kernel_has_the_lines_and_compiles() -> None:
 def test_the_command_prints_every_figure(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frontend, "_each", lambda call: (call(), 1e-6)[1])
     monkeypatch.setattr(frontend.compilation, "__defaults__", (1,))
+    monkeypatch.setattr(emission.emission, "__defaults__", (1, ("operations on tiles",)))
     assert main(["frontend"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 8 and all(line.split()[1] in ("ms", "us") for line in lines)
+    assert len(lines) == 12 and all(line.split()[1] in ("ms", "us") for line in lines)
