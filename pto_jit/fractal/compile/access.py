@@ -335,7 +335,7 @@ def repeat(g: Generator, x: Any, times: Any) -> Any:
     value = session.normal(x)
 
     def view(v: View) -> View:
-        return View((Dim(session.symbol("i"), k), *v.dims), v.read, v.leaf)
+        return View((Dim(session.symbol("i"), k), *v.dims), v.read, v.leaf if v.dims else v.leaf.listed())
 
     if isinstance(value, Lists):
         return Lists(session, map_views(value.items, view), value.around + 1)

@@ -133,7 +133,7 @@ def around(session: Session, view: View, symbol: Symbol, length: Expr) -> View:
     """A view of the inside of a loop, with the loop as outermost dimension."""
     own = session.symbol(symbol.name)
     inner = view.replace({symbol: of(own)})
-    return View((Dim(own, length), *inner.dims), inner.read, inner.leaf)
+    return View((Dim(own, length), *inner.dims), inner.read, inner.leaf.listed())
 
 
 def closed(session: Session, view: View) -> View:
@@ -424,9 +424,9 @@ def _all(session: Session, initial: View, array: Array, count: Expr, n: Expr, ba
     at = n - 1 - of(k) if backwards else of(k)
     rest = tuple(of(d.symbol) for d in own.dims)
     if not without:
-        return View((Dim(k, n), *own.dims), Access(array, (*session.around(), at, *rest)), array.leaf)
+        return View((Dim(k, n), *own.dims), Access(array, (*session.around(), at, *rest)), array.leaf.listed())
     read = Choose(Condition("zero", at), own.read, Access(array, (*session.around(), at - 1, *rest)))
-    return View((Dim(k, n), *own.dims), read, array.leaf)
+    return View((Dim(k, n), *own.dims), read, array.leaf.listed())
 
 
 def _last(session: Session, initial: View, array: Array, count: Expr) -> View:

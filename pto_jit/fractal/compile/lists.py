@@ -26,6 +26,10 @@ class Leaf:
     dtype: DType
     weak: bool = False
 
+    def listed(self) -> Leaf:
+        """As an element of a list that a function makes: Python's number has an element type there."""
+        return Leaf(self.extents, self.dtype) if self.weak else self
+
     def same(self, other: Leaf) -> bool:
         return self.extents == other.extents and self.dtype == other.dtype
 

@@ -292,9 +292,9 @@ class Session:
         """Read a leaf at this place."""
         e = self.g.e
         if isinstance(read, Computed):
-            return read.value
+            return self._typed(read.value, leaf)
         if isinstance(read, Index):
-            return self.scalar(read.value)
+            return self._typed(self.scalar(read.value), leaf)
         result = self.variable(leaf, "h" if state is not None else "x")
         if isinstance(read, Access) and read.array.argument is not None and not leaf.extents and leaf.dtype.is_integer:
             assert isinstance(result, Scalar) and isinstance(result.operand, Var)
@@ -307,6 +307,13 @@ class Session:
         if final is None:  # the last states of a loop are read together: `carried` completes
             self.complete()
         return result
+
+    def _typed(self, value: Any, leaf: Leaf) -> Any:
+        """A number of a list has the element type of the list, unless it is Python's (those of `ft.enumerate` are)."""
+        if leaf.extents or leaf.weak:
+            return value
+        item = self.g.e.to_scalar(value)
+        return Scalar(item.operand, False, self.g.e.loc) if item.weak else item
 
     def variable(self, leaf: Leaf, hint: str) -> Scalar | Tile:
         """A variable for a leaf."""

@@ -150,6 +150,18 @@ def test_a_row_beside_lists_is_added_to_others() -> None:
     assert len(kernel.specializations()) <= 2
 
 
+def test_numbers_of_lists_have_an_element_type() -> None:
+    """Python's numbers get one where a list is made of them, so that they count when a type is found; positions do not."""
+
+    def program(x: Any) -> Any:
+        counts = ft.map(lambda e: e[0] + 1.0, ft.enumerate(x))
+        given = counts, ft.repeat(2.0, len(x)), ft.map(len, ft.repeat(x, len(x))), ft.scan(lambda s, e: s + 1, x, init=0)
+        weak = ft.map(lambda e: e[1] * e[0], ft.enumerate(x)), ft.map(lambda r: ft.map(lambda e: e[0] * e[1], r), ft.repeat(ft.enumerate(x), 2))
+        return tuple(ft.map(lambda q: q[0] * q[1], ft.zip(x, y)) for y in given), weak
+
+    check(pto.jit(program)(FOUR), wanted_as_lists(program(FOUR)))
+
+
 def test_a_padding_has_the_type_of_the_leaves() -> None:
     kernel = pto.jit(lambda x: ft.map(lambda w: w[0], ft.slide(x, 2, padding=1, value=0.5)))
     with pytest.raises(pto.TypeMismatchError, match=r"PTO-F138: leaves of type i64 number are padded with the float 0\.5"):
