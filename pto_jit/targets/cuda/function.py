@@ -121,10 +121,14 @@ class FunctionWriter:
 
     # -- blocks and control flow ----------------------------------------------------------------------------------
 
+    following: Block = ()
+    """The statements of the block after the one that is being written."""
+
     def block(self, block: Block) -> None:
         for var in self.hoisted.get(id(block), ()):
             self.declare(var)
-        for stmt in block:
+        for k, stmt in enumerate(block):
+            self.following = block[k + 1 :]
             self.statement(stmt)
 
     def declare(self, var: Var) -> None:

@@ -205,7 +205,7 @@ def _kernel(
             text.line()
         text.line("}  // namespace pto")
         text.line()
-    bound = "" if kind == "elements" else " __launch_bounds__(32 * WM * WN)" if kind == "fragments" else (
+    bound = "" if kind == "elements" else " __launch_bounds__(32 * WM * WN, 1)" if kind == "fragments" else (
         " __launch_bounds__(TR * TC)")  # fmt: skip
     params = ", ".join([*(_parameter(p, writer) for p in func.params), "pto::Failure* failure"])
     with text.block(f'extern "C" __global__ void{bound} {func.name}({params})'):

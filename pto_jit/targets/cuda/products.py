@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from pto_jit.dtypes import DType
 from pto_jit.errors import Loc
-from pto_jit.ir.nodes import Block, Const, For, Op, Stmt, Var
+from pto_jit.ir.nodes import Const, For, Op, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import statements
 from pto_jit.slotted import frozen, replace
@@ -147,19 +147,6 @@ class ProductWriter(VectorWriter):
             if any(isinstance(inner, Op) and inner.op == "dot" for inner in statements((s,))):
                 return False
         return False
-
-    following: Sequence[Stmt] = ()
-
-    def block(self, block: Block) -> None:
-        outer, inner = self.current_block, id(block)
-        self.current_block = inner
-        for var in self.hoisted.get(inner, ()):
-            self.declare(var)
-        for k, stmt in enumerate(block):
-            self.following = block[k + 1 :]
-            self.current_block = inner
-            self.statement(stmt)
-        self.current_block = outer
 
     def _stage(self, memory: str, to: str, tile: Tile, at: str, strides: tuple[str, str]) -> None:
         self.text.line(

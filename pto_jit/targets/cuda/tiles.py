@@ -72,7 +72,7 @@ class TileWriter(FunctionWriter):
             if ceiling.name in self.facts.varying:
                 raise unsupported(
                     f"a tile whose extent `{extent.name}` changes while the kernel runs", self.func.loc,
-                    "give the tile a constant extent: pl.load clips it at the bounds of the tensor",
+                    "give the tile a constant extent, or one that is at most such: `min(n, 64)`",
                 )  # fmt: skip
             declared = f"int({self.name(extent.name)})"
             capacity = f"MOST_{self.name(ceiling.name).upper()}"  # no name of the headers

@@ -31,7 +31,8 @@ def element_loop(x: pl.Tensor, y: pl.Tensor):
 
 def growing(x: pl.Tensor, y: pl.Tensor):
     for r in pl.range(x.shape[0], parallel=True):
-        pl.store(pl.load(x, [r, 0], [1, r + 1]), [r, 0], y)
+        n = pl.cast(pl.sum(pl.load(x, [r, 0], [1, 4])), pl.i64)
+        pl.store(pl.load(x, [r, 0], [1, n]), [r, 0], y)
 
 
 def deep(x: pl.Tensor, y: pl.Tensor):
@@ -41,7 +42,8 @@ def deep(x: pl.Tensor, y: pl.Tensor):
 
 def huge(x: pl.Tensor, y: pl.Tensor):
     for r in pl.range(0, x.shape[0], 512, parallel=True):
-        pl.store(pl.load(x, [r, 0], [512, 1024]) * 2.0, [r, 0], y)
+        tile = pl.load(x, [r, 0], [512, 1024])
+        pl.store(tile - pl.sum(tile), [r, 0], y)
 
 
 def wide(x: pl.Tensor, y: pl.Tensor):

@@ -84,6 +84,25 @@ def one_row(a: pl.Tensor, w: pl.Tensor, y: pl.Tensor):
 
 
 @pto.jit
+def chosen(x: pl.Tensor, w: pl.Tensor, u: pl.Tensor, y: pl.Tensor):
+    """What one branch has put into shared memory is not there when the other one was taken."""
+    for r in pl.range(x.shape[0], parallel=True):
+        row = pl.load(x, [r, 0], [1, 24]) * 2.0
+        if r % 2 == 0:
+            part = row @ pl.load(w, [0, 0], [24, 16])
+        else:
+            part = pl.load(x, [r, 0], [1, 24])[:, 4:20] - row[:, 0:16]
+        pl.store(part + row[:, 4:20] + row @ pl.load(u, [0, 0], [24, 16]), [r, 0], y)
+
+
+def test_rows_of_branches() -> None:
+    x, w, u = normal(4, 24), normal(24, 16), normal(24, 16)
+    _, (*_, y) = emulated(chosen, x, w, u, np.zeros((4, 16), np.float32), orders=(0, 1))
+    part = np.where(np.arange(4)[:, None] % 2 == 0, 2 * x @ w, x[:, 4:20] - 2 * x[:, :16])
+    np.testing.assert_allclose(y, part + 2 * x[:, 4:20] + 2 * x @ u, rtol=1e-4, atol=1e-4)
+
+
+@pto.jit
 def one_column(a: pl.Tensor, w: pl.Tensor, y: pl.Tensor):
     for r in pl.range(a.shape[0], parallel=True):
         pl.store(pl.load(a, [r, 0], [1, 20]) @ pl.load(w, [0, 0], [20, 1]), [r, 0], y)

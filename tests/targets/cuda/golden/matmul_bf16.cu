@@ -14,7 +14,7 @@
 #endif
 using Spread = pto::Fragments<WM, WN>;
 
-extern "C" __global__ void __launch_bounds__(32 * WM * WN) matmul_bf16_incore_0(const pto::Tensor<pto::bfloat16, 2> a, const pto::Tensor<pto::bfloat16, 2> b, const pto::Tensor<pto::bfloat16, 2> c, const int64_t a_d0, const int64_t b_d1, const int64_t a_d1, pto::Failure* failure) {
+extern "C" __global__ void __launch_bounds__(32 * WM * WN, 1) matmul_bf16_incore_0(const pto::Tensor<pto::bfloat16, 2> a, const pto::Tensor<pto::bfloat16, 2> b, const pto::Tensor<pto::bfloat16, 2> c, const int64_t a_d0, const int64_t b_d1, const int64_t a_d1, pto::Failure* failure) {
   PTO_SHARED_MEMORY(memory);
   constexpr int a_1_part_shared_rows = Spread::padded_rows(128);
   constexpr int a_1_part_shared_columns = Spread::padded_depth(64);
