@@ -20,6 +20,7 @@ from pto_jit.language import _subscript as subscript
 from pto_jit.language import _tile_ops as tiles
 from pto_jit.language._annotations import tensor_spec
 from pto_jit.language._number import interpreting, plain, shown
+from pto_jit.language._operators import Operators
 from pto_jit.language._places import site
 from pto_jit.language._tile_value import TileValue, outside
 
@@ -46,135 +47,7 @@ def _ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, A
     return getattr(ufunc, method)(*arrays, **kwargs)
 
 
-class _Operators:
-    """Python's operators and the methods that tiles and tensors share; every result is a new value."""
-
-    __slots__ = ()
-    __hash__ = None  # type: ignore[assignment]  # equality is elementwise
-
-    def __add__(self, other: Any) -> Any:
-        return eager.elementwise("add", self, other)
-
-    def __radd__(self, other: Any) -> Any:
-        return eager.elementwise("add", other, self)
-
-    def __sub__(self, other: Any) -> Any:
-        return eager.elementwise("sub", self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return eager.elementwise("sub", other, self)
-
-    def __mul__(self, other: Any) -> Any:
-        return eager.elementwise("mul", self, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return eager.elementwise("mul", other, self)
-
-    def __truediv__(self, other: Any) -> Any:
-        return eager.elementwise("div", self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return eager.elementwise("div", other, self)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return eager.elementwise("floordiv", self, other)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return eager.elementwise("floordiv", other, self)
-
-    def __mod__(self, other: Any) -> Any:
-        return eager.elementwise("mod", self, other)
-
-    def __rmod__(self, other: Any) -> Any:
-        return eager.elementwise("mod", other, self)
-
-    def __divmod__(self, other: Any) -> Any:
-        return self // other, self % other
-
-    def __rdivmod__(self, other: Any) -> Any:
-        return other // self, other % self
-
-    def __pow__(self, other: Any) -> Any:
-        return eager.elementwise("pow", self, other)
-
-    def __rpow__(self, other: Any) -> Any:
-        return eager.elementwise("pow", other, self)
-
-    def __matmul__(self, other: Any) -> Any:
-        return eager.dot(self, other, None, None)
-
-    def __rmatmul__(self, other: Any) -> Any:
-        return eager.dot(other, self, None, None)
-
-    def __and__(self, other: Any) -> Any:
-        return eager.elementwise("and", self, other)
-
-    def __rand__(self, other: Any) -> Any:
-        return eager.elementwise("and", other, self)
-
-    def __or__(self, other: Any) -> Any:
-        return eager.elementwise("or", self, other)
-
-    def __ror__(self, other: Any) -> Any:
-        return eager.elementwise("or", other, self)
-
-    def __xor__(self, other: Any) -> Any:
-        return eager.elementwise("xor", self, other)
-
-    def __rxor__(self, other: Any) -> Any:
-        return eager.elementwise("xor", other, self)
-
-    def __lshift__(self, other: Any) -> Any:
-        return eager.elementwise("shl", self, other)
-
-    def __rlshift__(self, other: Any) -> Any:
-        return eager.elementwise("shl", other, self)
-
-    def __rshift__(self, other: Any) -> Any:
-        return eager.elementwise("shr", self, other)
-
-    def __rrshift__(self, other: Any) -> Any:
-        return eager.elementwise("shr", other, self)
-
-    def __lt__(self, other: Any) -> Any:
-        return eager.elementwise("lt", self, other)
-
-    def __le__(self, other: Any) -> Any:
-        return eager.elementwise("le", self, other)
-
-    def __gt__(self, other: Any) -> Any:
-        return eager.elementwise("gt", self, other)
-
-    def __ge__(self, other: Any) -> Any:
-        return eager.elementwise("ge", self, other)
-
-    def __eq__(self, other: object) -> Any:
-        return eager.elementwise("eq", self, other)
-
-    def __ne__(self, other: object) -> Any:
-        return eager.elementwise("ne", self, other)
-
-    def __neg__(self) -> Any:
-        return eager.elementwise("neg", self)
-
-    def __pos__(self) -> Any:
-        return self
-
-    def __abs__(self) -> Any:
-        return eager.elementwise("abs", self)
-
-    def __invert__(self) -> Any:
-        return eager.elementwise("not", self)
-
-    def __round__(self) -> Any:
-        return eager.elementwise("round", self)
-
-    def to(self, dtype: Any) -> Any:
-        """`pl.cast(self, dtype)`."""
-        return eager.cast(self, dtype)
-
-
-class Tile(_Operators):
+class Tile(Operators):
     """A value of in-core code: a declared `shape` and a valid part, which `numpy()` gives.
 
     Made by `pl.load`, `pl.arange` and the operations on tiles; operators, slices `t[1:3, 2:]` and elements `t[i, j]`
@@ -355,7 +228,7 @@ def _combined(name: str, left: Any, right: Any) -> Any:
     return eager.dot(left, right, None, None) if name == "matmul" else eager.elementwise(name, left, right)
 
 
-class Tensor(_Operators, np.ndarray):
+class Tensor(Operators, np.ndarray):
     """A tensor: annotation of a kernel's parameter (`x: pl.Tensor`, `x: pl.Tensor[[M, 64], pl.f32]`), and in interpret
     mode the argument itself.
 

@@ -17,7 +17,6 @@ from pto_jit.dtypes import DType
 from pto_jit.errors import ShapeError, TypeMismatchError
 from pto_jit.language import _numpy_axes as axes_ops
 from pto_jit.language import _numpy_ops as ops
-from pto_jit.language import _philox
 from pto_jit.language._tile_value import (
     PAD_HELP,
     ExtentError,
@@ -71,6 +70,8 @@ def arange(start: Any, step: Any, count: int) -> TileValue:
 
 def rand(name: str, seed: int, offset: int, shape: Shape) -> TileValue:
     """`rand` or `randn` with counters offset + k in row-major order."""
+    from pto_jit.language import _philox  # for programs with random numbers
+
     _check_extents(shape)
     return tile(_random(name, seed, _philox.sequence(offset, shape)), shape, generated=True)
 
@@ -83,6 +84,8 @@ def rand_at(name: str, seed: int, counters: TileValue) -> TileValue:
 
 
 def _random(name: str, seed: int, counters: Any) -> Any:
+    from pto_jit.language import _philox
+
     return _philox.uniform(seed, counters) if name == "rand" else _philox.normal(seed, counters)
 
 
