@@ -17,8 +17,9 @@ from pto_jit.slotted import mutable
 from pto_jit.targets.ascend.form import Assignment, Branch, Buffer, Instruction, Loop, Require, Tile
 from pto_jit.targets.ascend.machine import CAPACITY, Space
 from pto_jit.targets.ascend.refusals import too_large, unsupported
+from pto_jit.targets.ascend.sizes import Tensor, least, text, total
 from pto_jit.targets.ascend.values import Expr, Size
-from pto_jit.targets.ascend.writer import KernelWriter, Tensor, least, text, total
+from pto_jit.targets.ascend.writer import KernelWriter
 from pto_jit.targets.cuda.facts import Facts
 
 _INPUTS = frozenset(["f16", "bf16", "f32", "i8"])

@@ -367,7 +367,7 @@ class FunctionWriter:
 
 
 def _twice(size: Size) -> Size:
-    from pto_jit.targets.ascend.writer import product
+    from pto_jit.targets.ascend.sizes import product
 
     return product(size, 2)
 

@@ -54,9 +54,10 @@ from pto_jit.targets.ascend.machine import element_type
 from pto_jit.targets.ascend.plans import TILE_IS_READY, TILE_IS_TAKEN, Plan, check, look_ahead, plan_of
 from pto_jit.targets.ascend.printing import print_body
 from pto_jit.targets.ascend.refusals import unsupported
+from pto_jit.targets.ascend.sizes import Tensor, names, product, text, total
 from pto_jit.targets.ascend.values import Expr, Size, Value
 from pto_jit.targets.ascend.vector import VectorWriter
-from pto_jit.targets.ascend.writer import KernelWriter, Tensor, names, product, text, total
+from pto_jit.targets.ascend.writer import KernelWriter
 from pto_jit.targets.cuda.facts import Facts
 from pto_jit.targets.cuda.nests import touches_tiles, writes
 

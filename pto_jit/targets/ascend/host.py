@@ -16,6 +16,7 @@ from pto_jit.lower.axes import is_elementwise
 from pto_jit.semantic.failures import assertion
 from pto_jit.slotted import frozen
 from pto_jit.targets.ascend.form import KernelForm, Parameter
+from pto_jit.targets.ascend.host_parts import GIVE, HELPERS, MEMORY, RESULT
 from pto_jit.targets.ascend.machine import element_type
 from pto_jit.targets.ascend.printing import launch_head
 from pto_jit.targets.ascend.refusals import unsupported
@@ -29,14 +30,6 @@ _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "ne": "!="
           "ge": ">=", "and": "&", "or": "|", "xor": "^"}  # fmt: skip
 _MATH = {"pow": "std::pow", "sqrt": "std::sqrt", "exp": "std::exp", "log": "std::log", "floor": "std::floor",
          "ceil": "std::ceil", "abs": "std::abs", "exp2": "std::exp2", "log2": "std::log2"}  # fmt: skip
-_HELPERS = {
-    "floor_divide": "int64_t floor_divide(int64_t a, int64_t b) {\n"
-    "  return b == 0 ? 0 : a / b - (a % b != 0 && (a < 0) != (b < 0));\n}",
-    "modulo": "int64_t modulo(int64_t a, int64_t b) {\n"
-    "  return b == 0 ? 0 : a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0);\n}",
-    "smaller": "int64_t smaller(int64_t a, int64_t b) { return std::min(a, b); }",
-    "larger": "int64_t larger(int64_t a, int64_t b) { return std::max(a, b); }",
-}
 _NAMES = frozenset("stream memory acl std smaller larger floor_divide modulo VECTOR_CORES CUBE_CORES at".split())
 
 
@@ -61,6 +54,7 @@ class HostWriter:
         self.declared: set[str] = set()
         self.made: set[str] = set()  # pointers to tensors that the program makes
         self.gives = False  # it has results
+        self.slots: dict[tuple[str, str], tuple[str, str]] = {}  # of kernel and parameter: pointer, and bytes
         self.allocates = any(isinstance(s, Op) and s.op == "alloc" for s in statements(entry.body)) or any(
             p.origin[0] == "slot" for k in kernels for p in k.parameters
         )
@@ -98,7 +92,7 @@ class HostWriter:
         written = str(body)
         if "std::snprintf(" in written:
             head.lines.insert(head.lines.index("#include <cstdint>") + 1, "#include <cstdio>")
-        helpers = [h for n, h in _HELPERS.items() if f"{n}(" in written]
+        helpers = [h for n, h in HELPERS.items() if f"{n}(" in written]
         if helpers or self.allocates:
             head.line()
             head.line("namespace {")
@@ -106,12 +100,12 @@ class HostWriter:
                 for line in helper.splitlines():
                     head.line(line)
             if self.allocates:
-                for line in (_MEMORY if self.gives else _MEMORY.replace(_GIVE, "")).splitlines():
+                for line in (MEMORY if self.gives else MEMORY.replace(GIVE, "")).splitlines():
                     head.line(line)
             head.line("}  // namespace")
         head.line()
         if any("Result *" in p.type for p in self.parameters):
-            for line in _RESULT.splitlines():
+            for line in RESULT.splitlines():
                 head.line(line)
             head.line()
         head.line(
@@ -122,6 +116,9 @@ class HostWriter:
         head.line(wrapped(f'extern "C" const char *{name}(aclrtStream stream, {parameters}) {{', 4))
         if self.allocates:
             head.line("  Memory memory{stream};")
+        for name, size in self.slots.values():
+            head.line(f"  void *{name} = memory.take({size}, false);")
+            head.line(f'  if ({name} == nullptr) return "there is no memory between the cores";')
         tail = f"  return {'memory.done()' if self.allocates and not self.gives else 'nullptr'};\n}}\n"
         return f"{head}{written}{tail}"
 
@@ -407,7 +404,7 @@ class HostWriter:
         for p in kernel.parameters:
             kind, k, *axis = p.origin
             if kind == "slot":
-                given[p.name] = self._slots(p, int(k), cores)
+                given[p.name] = self._slots(kernel, p, int(k), cores)
                 continue
             operand = call.args[int(k)]
             if kind == "argument":
@@ -432,12 +429,12 @@ class HostWriter:
             line = f'if ({line} != 0) return "{kernel.name}: there are no flags between cores"'
         self.text.line(wrapped(f"{line};", 6))
 
-    def _slots(self, parameter: Parameter, size: int, cores: str) -> str:
-        """Memory that each core, or the cores of each group, pass values through."""
-        name = self.names.fresh(parameter.name)
-        self.text.line(f"void *{name} = memory.take({cores} * {size}, false);")
-        self.text.line(f'if ({name} == nullptr) return "there is no memory between the cores";')
-        return name
+    def _slots(self, kernel: KernelForm, parameter: Parameter, size: int, cores: str) -> str:
+        """Memory that each core, or the cores of each group, pass values through: the same for all launches."""
+        key = kernel.name, parameter.name
+        if key not in self.slots:
+            self.slots[key] = self.names.fresh(parameter.name), f"{cores} * {size}"
+        return self.slots[key][0]
 
     def _check(self, kernel: KernelForm, condition: str, meaning: str) -> None:
         with self.text.block(f"if (!({condition}))"):
@@ -445,51 +442,6 @@ class HostWriter:
 
     def _in_terms(self, condition: str, given: dict[str, str]) -> str:
         return re.sub(r"[A-Za-z_]\w*", lambda m: given.get(m[0], m[0]), condition)
-
-
-_GIVE = """\
-  // Memory that is the caller's from now on.
-  void *give(void *memory) {
-    for (int k = 0; k < count; ++k) {
-      if (taken[k] != memory) continue;
-      taken[k] = taken[--count];
-      break;
-    }
-    return memory;
-  }
-"""
-_MEMORY = """\
-// Memory of the device that lives until what was enqueued is done.
-struct Memory {
-  aclrtStream stream;
-  void *taken[64] = {};
-  int count = 0;
-  void *take(int64_t size, bool zero) {
-    if (count == 64) return nullptr;
-    void *out = nullptr;
-    const size_t bytes = static_cast<size_t>(std::max<int64_t>(size, 32));
-    if (aclrtMalloc(&out, bytes, ACL_MEM_MALLOC_HUGE_FIRST) != ACL_SUCCESS) return nullptr;
-    taken[count++] = out;
-    if (zero && aclrtMemsetAsync(out, bytes, 0, bytes, stream) != ACL_SUCCESS) return nullptr;
-    return out;
-  }
-""" + _GIVE + """\
-  // What was enqueued has to be done before its memory is given back: null, or that it failed.
-  const char *done() {
-    return count > 0 && aclrtSynchronizeStream(stream) != ACL_SUCCESS ? "a kernel failed" : nullptr;
-  }
-  ~Memory() {
-    if (count > 0) aclrtSynchronizeStream(stream);
-    for (int k = 0; k < count; ++k) aclrtFree(taken[k]);
-  }
-};"""
-
-_RESULT = """\
-// A tensor that the program makes: memory of the device, which the caller frees with aclrtFree, and its extents.
-struct Result {
-  void *data;
-  int64_t extents[8];
-};"""
 
 
 def _holds(left: str, relation: str, right: str) -> bool:

@@ -17,8 +17,8 @@ from pto_jit.ir.types import TileType
 from pto_jit.targets.ascend.form import RELAY, Parameter, Require
 from pto_jit.targets.ascend.machine import element_type, padded
 from pto_jit.targets.ascend.refusals import unsupported
+from pto_jit.targets.ascend.sizes import Tensor, product, text, total
 from pto_jit.targets.ascend.values import Expr, Size, Span, Value, physical, span_of
-from pto_jit.targets.ascend.writer import Tensor, product, text, total
 
 if TYPE_CHECKING:
     from pto_jit.targets.ascend.vector import VectorWriter

@@ -14,7 +14,7 @@ from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.source.recipes import float_literal
 
 if TYPE_CHECKING:
-    from pto_jit.targets.ascend.writer import KernelWriter
+    from pto_jit.targets.ascend.scopes import Scopes
 
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
           "and": "&", "or": "|", "xor": "^"}  # fmt: skip
@@ -38,7 +38,7 @@ def literal(value: float | bool, dtype: DType) -> str:
 class Scalars:
     """Scalar variables of one kernel: expressions that are used once stand where they are used."""
 
-    def __init__(self, writer: KernelWriter) -> None:
+    def __init__(self, writer: Scopes) -> None:
         self.writer = writer
         self.inline: dict[str, str] = {}
 

@@ -15,12 +15,12 @@ from pto_jit.ir.types import TileType
 from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
 from pto_jit.targets.ascend import few, moves, scans, searches
 from pto_jit.targets.ascend.refusals import unsupported
-from pto_jit.targets.ascend.tiles import TileWriter
+from pto_jit.targets.ascend.sizes import product, text, total
+from pto_jit.targets.ascend.transfers import TransferWriter
 from pto_jit.targets.ascend.values import Size, Span, Value, lying, span_of
-from pto_jit.targets.ascend.writer import product, text, total
 
 
-class VectorWriter(TileWriter):
+class VectorWriter(TransferWriter):
     """Writes a kernel without matrix products."""
 
     def tile_operation(self, op: Op) -> None:

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: MIT
+"""Rectangles of global memory: where a tile lies in a tensor, and how much of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pto_jit.dtypes import u8
+from pto_jit.errors import Loc
+from pto_jit.ir.nodes import Const, For, Op, Operand, Var
+from pto_jit.targets.ascend.form import Declaration, Global, Require
+from pto_jit.targets.ascend.scopes import Scopes
+from pto_jit.targets.ascend.sizes import Tensor, least, names, product, text, total
+from pto_jit.targets.ascend.values import Expr, Size
+
+
+class Memory(Scopes):
+    """The part of writing a kernel that knows tensors."""
+
+    def clipped(self, tensor: Tensor, axis: int, offset: Operand, extent: Size) -> Size:
+        """How much of an extent, counted from an offset, lies inside a tensor."""
+        limit = tensor.extents[axis]
+        at = self.size(offset)
+        if at == 0 and extent == limit:
+            return extent
+        if isinstance(limit, int) and isinstance(extent, int):
+            last = self._last(offset)
+            if last is not None and last + extent <= limit:
+                return extent
+        below = self._below(offset, limit)
+        if extent == 1 and below:
+            return 1
+        out = least(extent, total(limit, at, "-"))
+        if isinstance(out, Expr):
+            self.clips[out.text] = (extent, limit, at)
+        return out
+
+    def _below(self, offset: Operand, limit: Size) -> bool:
+        """Whether an offset lies inside an extent, so that something is left of what begins there.
+
+        The extent of one tensor may be what a loop runs to, and that of another what it indexes; then the launch checks
+        that the other one is as large.
+        """
+        if not isinstance(offset, Var):
+            return isinstance(limit, int) and 0 <= offset.value < limit
+        if self._inside(offset, limit):
+            return True
+        for name in sorted(self.facts.limits.get(offset.name, ())):
+            bound = self.size(Var(name, offset.type))
+            if self.launch_time(bound) and self.launch_time(limit):
+                self.check(f"{text(bound)} <= {text(limit)}", "no tensor is shorter than the loop over it")
+                return True
+        return False
+
+    def launch_time(self, size: Size) -> bool:
+        """Whether a size is known when the kernel is launched."""
+        return names(size) <= {p.name for p in self.parameters}
+
+    def check(self, condition: str, meaning: str) -> None:
+        if (condition, meaning) not in self.checks:
+            self.checks.append((condition, meaning))
+
+    def _last(self, offset: Operand) -> int | None:
+        """The largest value of an index."""
+        if isinstance(offset, Const):
+            return int(offset.value) if offset.value >= 0 else None
+        loop = self.loop_of.get(offset.name)
+        if loop is None or not isinstance(loop.step, Const) or loop.step.value <= 0:
+            return None
+        stop = self.upper(loop.stop)
+        if stop is None:
+            return None
+        step = int(loop.step.value)
+        if not isinstance(loop.start, Const):  # where it starts is not known
+            return stop - step if stop % step == 0 and self._aligned(loop) else stop - 1
+        start = int(loop.start.value)
+        return start + max(0, -(-(stop - start) // step) - 1) * step
+
+    def _aligned(self, loop: For) -> bool:
+        """Whether a loop starts at a multiple of its step."""
+        start = loop.start
+        if isinstance(start, Var) and isinstance(loop.step, Const):
+            op = self.defined.get(start.name)
+            if op is not None and op.op == "mul":
+                return any(isinstance(a, Const) and int(a.value) % int(loop.step.value) == 0 for a in op.args)
+        return False
+
+    def _inside(self, offset: Var, limit: Size) -> bool:
+        """Whether a loop variable stays below an extent."""
+        for name in self.facts.limits.get(offset.name, ()):
+            own = self.names.of(name)
+            if any(d == limit for d in self._dims_of(name)) or Expr(own, frozenset([own])) == limit:
+                return True
+        last = self._last(offset)
+        return isinstance(limit, int) and last is not None and last < limit
+
+    def offset(self, tensor: Tensor, indices: Sequence[Operand], loc: Loc) -> Size:
+        out: Size = 0
+        for axis, index in enumerate(indices):
+            at = self.size(index)
+            if isinstance(index, Const) and index.value < 0:
+                at = total(tensor.extents[axis], -int(index.value), "-")
+            out = total(out, product(at, tensor.strides[axis]))
+        return out
+
+    def pointer(self, tensor: Tensor, indices: Sequence[Operand], loc: Loc) -> str:
+        at = self.offset(tensor, indices, loc)
+        return tensor.pointer.text if at == 0 else f"{tensor.pointer.text} + {text(at)}"
+
+    def tensor(self, operand: Operand) -> Tensor:
+        assert isinstance(operand, Var)
+        return self.tensors[operand.name]
+
+    def view(self, op: Op) -> None:
+        source = self.tensor(op.args[0])
+        rank = len(source.extents)
+        if op.op == "view":
+            offsets, extents = op.args[1 : 1 + rank], op.args[1 + rank :]
+            drop = op.attr("drop") or ()
+            kept = [a for a in range(rank) if a not in drop]  # type: ignore[operator]
+            for o in offsets:
+                self.not_negative(o, op.loc)
+            at = self.offset(source, offsets, op.loc)
+            pointer = total(source.pointer, at)
+            shape = [self.clipped(source, a, offsets[a], self.size(extents[a])) for a in kept]
+            strides = [source.strides[a] for a in kept]
+        elif op.op == "tensor_transpose":
+            axes = op.attr("axes")
+            assert isinstance(axes, tuple)
+            pointer, shape = source.pointer, [source.extents[int(a)] for a in axes]  # type: ignore[arg-type]
+            strides = [source.strides[int(a)] for a in axes]  # type: ignore[arg-type]
+        else:
+            pointer, shape = source.pointer, [self.size(a) for a in op.args[1:]]
+            strides: list[Size] = [1] * len(shape)
+            for axis in range(len(shape) - 2, -1, -1):
+                strides[axis] = product(strides[axis + 1], shape[axis + 1])
+        assert isinstance(pointer, Expr)
+        self.tensors[op.results[0].name] = Tensor(source.root, source.dtype, pointer, tuple(shape), tuple(strides))
+
+    def not_negative(self, offset: Operand, loc: Loc) -> None:
+        """Check an offset that may be negative."""
+        if not self.facts.is_natural(offset):
+            self.nodes.append(Require(f"{text(self.size(offset))} >= 0", loc))
+
+    def declare(self, what: Any, loc: Loc) -> None:
+        self.nodes.append(Declaration(what, loc))
+
+    def rectangle(self, tensor: Tensor, wish: str, pointer: str, extents: tuple[Any, Any], stride: Size, loc: Loc,
+                  transposed: bool = False) -> Global:  # fmt: skip
+        strides = ("1", text(stride)) if transposed else (text(stride), "1")
+        dtype = u8 if tensor.dtype.kind == "b" else tensor.dtype
+        out = Global(self.names.fresh(wish), dtype, tensor.root, pointer, extents, strides, transposed)
+        self.declare(out, loc)
+        return out

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: MIT
+"""Tiles and single elements of a vector core that come from and go to global memory."""
+
+from __future__ import annotations
+
+from pto_jit.dtypes import DType, f32, i32, u8
+from pto_jit.errors import Loc
+from pto_jit.ir.nodes import Const, Op, Operand
+from pto_jit.ir.types import TileType
+from pto_jit.targets.ascend.accesses import walk
+from pto_jit.targets.ascend.form import Branch, ElementStore, Flush, KernelForm, Require
+from pto_jit.targets.ascend.machine import CAPACITY, MOST_ROWS, element_type
+from pto_jit.targets.ascend.refusals import too_large, unsupported
+from pto_jit.targets.ascend.sizes import Tensor, least, text, total
+from pto_jit.targets.ascend.tiles import TILED, TileWriter
+from pto_jit.targets.ascend.values import Size, Value, bytes_of, physical
+
+
+class TransferWriter(TileWriter):
+    """The part of writing a vector kernel that moves tiles."""
+
+    def load(self, op: Op) -> None:
+        tensor = self.tensor(op.args[0])
+        rank = len(tensor.extents)
+        self.checked(u8 if tensor.dtype.kind == "b" and not op.attr("inside") else tensor.dtype, op.loc)
+        if op.attr("pad"):
+            raise unsupported("a load with a pad value", op.loc, "load without it, and work on the valid part")
+        offsets, extents = op.args[1 : 1 + rank], op.args[1 + rank : 1 + 2 * rank]
+        typ = op.results[0].type
+        assert isinstance(typ, TileType)
+        span, capacity, declared = self.shape(extents, typ, op.loc)
+        size = bytes_of(tensor.dtype, span, capacity)
+        if size > CAPACITY["Vec"] and all(isinstance(e, Const) for e in extents):
+            raise too_large(f"{self.func.name}: a tile takes {size} bytes of {CAPACITY['Vec']} in the unified buffer",
+                            op.loc, "use smaller tiles")  # fmt: skip
+        for offset in offsets:
+            self.not_negative(offset, op.loc)
+        if op.attr("inside"):
+            self._inside_of(tensor, offsets, declared[1], op.loc)
+            stride = 1 if rank == 1 else tensor.strides[-2]
+            value = self.destination(op.results[0])(tensor.dtype, span, capacity, declared)
+            self.transfer(value, tensor, self.pointer(tensor, offsets, op.loc), stride, op.loc, store=False)
+            return
+        for axis in range(rank - 2):  # a place outside the tensor would be a tile without elements
+            if self.clipped(tensor, axis, offsets[axis], 1) != 1:
+                raise unsupported("a load whose leading offsets may lie outside the tensor", op.loc,
+                                  "use a loop over the extent")  # fmt: skip
+        rows: Size = 1 if rank == 1 else self.clipped(tensor, rank - 2, offsets[-2], declared[0])
+        columns = self.clipped(tensor, rank - 1, offsets[-1], declared[1])
+        stride: Size = 1 if rank == 1 else tensor.strides[-2]
+        truth = tensor.dtype.kind == "b"
+        to = self.temp if truth else self.destination(op.results[0])
+        value = to(u8 if truth else tensor.dtype, span, capacity, (rows, columns))
+        self.transfer(value, tensor, self.pointer(tensor, offsets, op.loc), stride, op.loc, store=False)
+        if truth:
+            wide = self.elementwise.converted(value, f32, self.temp, op.loc)
+            self.elementwise.compare("NE", wide, "0", to=self.destination(op.results[0]), loc=op.loc)
+
+    def store(self, op: Op) -> None:
+        value = self.value(op.args[0])
+        assert isinstance(value, Value)
+        tensor = self.tensor(op.args[1])
+        if value.is_mask:  # bytes in memory
+            ones = self.elementwise.select(value, "1", "0", f32, self.temp, op.loc)
+            value = self.elementwise.converted(ones, u8, self.temp, op.loc)
+        rank = len(tensor.extents)
+        offsets = op.args[2:]
+        for offset in offsets:
+            self.not_negative(offset, op.loc)
+        if value.valid[0] == 0 or not (self.visible(value.valid[0]) and self.visible(value.valid[1])):
+            raise unsupported("a tile whose valid extents change in a loop, used after it", op.loc,
+                              "give it constant extents that divide the tensor's")  # fmt: skip
+        if op.attr("inside"):
+            self._inside_of(tensor, offsets, value.valid[1], op.loc)
+            stride = 1 if rank == 1 else tensor.strides[-2]
+            self._store(value, tensor, self.pointer(tensor, offsets, op.loc), value.valid, stride, op.loc)
+            return
+        for axis in range(rank - 2):
+            if self.clipped(tensor, axis, offsets[axis], 1) != 1:
+                raise unsupported("a store whose leading offsets may lie outside the tensor", op.loc,
+                                  "use a loop over the extent")  # fmt: skip
+        rows: Size = 1 if rank == 1 else self._cut(value.valid[0], tensor, rank - 2, offsets[-2])
+        columns = self._cut(value.valid[1], tensor, rank - 1, offsets[-1])
+        stride: Size = 1 if rank == 1 else tensor.strides[-2]
+        pointer = self.pointer(tensor, offsets, op.loc)
+        unsure = [s for s in (rows, columns) if not isinstance(s, int) and s.text.startswith("smaller(")
+                  and s.text not in self.clips]  # fmt: skip
+        if not unsure:
+            self._store(value, tensor, pointer, (rows, columns), stride, op.loc)
+            return
+        node = Branch(" && ".join(f"{text(s)} > 0" for s in unsure), [], [], op.loc)
+        self.nodes.append(node)
+        with self.inside(node.then):
+            self._store(value, tensor, pointer, (rows, columns), stride, op.loc)
+
+    def _inside_of(self, tensor: Tensor, offsets: tuple[Operand, ...], count: Size, loc: Loc) -> None:
+        """A line of elements lies inside a tensor, or the core stops."""
+        for axis, offset in enumerate(offsets):
+            length = count if axis == len(offsets) - 1 else 1
+            if self.clipped(tensor, axis, offset, length) != length:
+                end = total(self.size(offset), length)
+                self.nodes.append(Require(f"{text(end)} <= {text(tensor.extents[axis])}", loc))
+
+    def _cut(self, valid: Size, tensor: Tensor, axis: int, offset: Operand) -> Size:
+        """Valid elements that lie inside a tensor.
+
+        A tile that was cut by one tensor is not cut again by another one that the launch finds to be as large.
+        """
+        limit = tensor.extents[axis]
+        at = self.size(offset)
+        if isinstance(valid, int):
+            return self.clipped(tensor, axis, offset, valid)
+        if valid == limit and at == 0:
+            return valid
+        clip = self.clips.get(valid.text)
+        other = valid if clip is None and at == 0 else clip[1] if clip is not None and clip[2] == at else None
+        if other is not None and self.launch_time(other) and self.launch_time(limit):
+            if other != limit:
+                self.check(f"{text(other)} <= {text(limit)}", "results are not larger than what they are stored into")
+            return valid
+        return least(valid, total(limit, at, "-"))
+
+    def _store(
+        self, value: Value, tensor: Tensor, pointer: str, valid: tuple[Size, Size], stride: Size, loc: Loc
+    ) -> None:
+        shown = Value(value.name, value.dtype, value.span, value.capacity, valid, value.buffer)
+        self.transfer(shown, tensor, pointer, stride, loc, store=True)
+
+    def transfer(self, value: Value, tensor: Tensor, pointer: str, stride: Size, loc: Loc, *, store: bool) -> None:
+        """Between global memory and a value; a column in memory with gaps goes by way of one block per row."""
+        if tensor.strides and tensor.strides[-1] != 1:
+            raise unsupported("a tensor whose last axis is not contiguous", loc, "pass a contiguous array")
+        if physical(value.dtype, value.span, value.capacity)[0] > MOST_ROWS:
+            raise too_large(f"a tile of more than {MOST_ROWS} rows", loc, "use tiles of fewer rows")
+        scattered = value.span == "column" and stride != 1
+        if not scattered:
+            rows, columns = value.valid
+            if value.span in ("column", "one"):
+                rows, columns = 1, rows
+            tile = self.tile(value, loc=loc)
+            extents = (self.named(rows, "rows", loc), self.named(columns, "columns", loc))
+            memory = self.rectangle(tensor, f"{tensor.root}_here", pointer, extents, stride, loc)
+            self.emit("TSTORE", memory, tile, loc=loc) if store else self.emit("TLOAD", tile, memory, loc=loc)
+            return
+        wide = self.temp(value.dtype, "full", (value.capacity[0], 32 // value.dtype.bytes), (value.valid[0], 1))
+        if store:
+            self.emit("TROWEXPAND", self.tile(wide, loc=loc), self.tile(value, "column", loc=loc), loc=loc)
+        memory = self.rectangle(tensor, f"{tensor.root}_here", pointer,
+                                (self.named(value.valid[0], "rows", loc), 1), stride, loc)  # fmt: skip
+        tile = self.tile(wide, loc=loc)
+        if store:
+            self.emit("TSTORE", memory, tile, loc=loc)
+            return
+        if value.dtype not in (f32, i32):
+            raise unsupported(f"a column of {value.dtype} with gaps in memory", loc, "convert it first")
+        self.emit("TLOAD", tile, memory, loc=loc)
+        scratch = self.temp(value.dtype, "full", wide.capacity, wide.valid)
+        self.emit("TROWMAX", self.tile(value, "column", loc=loc), tile, self.tile(scratch, loc=loc), loc=loc)
+
+    # -- elements ---------------------------------------------------------------------------------------------------
+
+    def set_element(self, op: Op) -> None:
+        value = self.value(op.args[0])
+        tensor = self.tensor(op.args[1])
+        if isinstance(value, str):
+            if self.alone:
+                place = f"{tensor.pointer.text}[{text(self.offset(tensor, op.args[2:], op.loc))}]"
+                self.nodes.append(ElementStore(tensor.root, place, value, op.loc))
+                return
+            value = self._element(value, tensor.dtype, op.loc)
+        self._store(value, tensor, self.pointer(tensor, op.args[2:], op.loc), (1, 1), 1, op.loc)
+
+    def _element(self, number: str, dtype: DType, loc: Loc) -> Value:
+        """A number as a tile of one element: the caches that scalar units write through are not kept in step."""
+        if dtype.name in TILED:
+            out = self.temp(dtype, "one", (1, 1), (1, 1))
+            self.fill(out, number, loc)
+            return out
+        dtype = u8 if dtype.kind == "b" else dtype
+        typ = element_type(dtype)
+        if typ is None:
+            raise unsupported(f"a store of a single element of {dtype}", loc, "store f32, or i64")
+        out = self.temp(dtype, "one", (1, 1), (1, 1))
+        self.emit("SetValue", self.tile(out, loc=loc), "0", f"({typ})({number})", loc=loc)
+        return out
+
+    def form(self) -> KernelForm:
+        stored = [n for n in walk(self.nodes) if isinstance(n, ElementStore)]
+        if stored:
+            self.nodes.append(Flush(self.names.of(stored[0].root)))
+        return super().form()
