@@ -33,6 +33,7 @@ from pto_jit.fractal.compile.lists import (
     sources,
 )
 from pto_jit.fractal.compile.local import leaves
+from pto_jit.fractal.compile.mirrored import Mirror, mirrored
 from pto_jit.fractal.compile.session import Session, session_of
 from pto_jit.fractal.compile.states import agreement, can_associate
 from pto_jit.fractal.compile.structure import Structure, listed, put_together, taken_apart
@@ -271,16 +272,18 @@ def carried(
     structure, views = taken_apart(session, initial, f"the initializer of ft.{name}")
     mark = len(g.e.current)
     arrays: list[Array] = []
+    mirrors: dict[int, Mirror] = {}
     for attempt in (0, 1):
         symbol = session.symbol(session.loop_name())
         loop = Loop(symbol, count, kind, g.e.loc, [], asked.schedule, asked.tile)
         if first or backwards:
             loop.element = n - 1 - first - of(symbol) if backwards else of(symbol) + first
         arrays.clear()
+        mirrors.clear()
         wanted = session.loop(
             loop,
             lambda s=symbol, v=views: _iteration(
-                session, name, fn, s, v, structure, arrays, lambda i: element(i + first), asked
+                session, name, fn, s, v, structure, arrays, mirrors, lambda i: element(i + first), asked
             ),
         )
         if wanted is None:
@@ -289,17 +292,21 @@ def carried(
             raise AssertionError("numbers have the types that the body gives")
         del g.e.current[mark:]  # again, with numbers of the types that the body makes of Python's
         views = wanted
-    for array in arrays:
+    for array in (*arrays, *(m.made for m in mirrors.values())):
         array.loops = min(array.loops, len(session.loops))
+    for array in arrays:
         array.elements = n if without and every and n.constant is None else None
     last = [_last(session, v, a, count) for v, a in zip(views, arrays, strict=True)]
+    last = [mirrors[k].view(v) if k in mirrors else v for k, v in enumerate(last)]
     if every:
         session.complete()
         made = [
             _all(session, view, array, count, n, backwards, without) for view, array in zip(views, arrays, strict=True)
         ]
+        made = [mirrors[k].view(v) if k in mirrors else v for k, v in enumerate(made)]
         return listed(session, structure, iter(made))
-    for array in arrays:
+    for k, array in enumerate(arrays):
+        array = mirrors[k].made if k in mirrors else array
         array.folded = (len(session.loops),)
         array.temporary = len(array.dims) == len(session.loops) + 1
     found = _put_last(session, structure, last, arrays)
@@ -327,6 +334,7 @@ def _iteration(
     initial: list[View],
     structure: Structure,
     arrays: list[Array],
+    mirrors: dict[int, Mirror],
     element: Callable[[Expr], Any],
     asked: Asked,
 ) -> list[View] | None:
@@ -357,8 +365,11 @@ def _iteration(
     typed = agreement(session, name, structure, found, initial, views)
     if typed is not None:
         return typed
-    for array, before, view in zip(arrays, states, views, strict=True):
-        _keep(session, name, array, before, view, arrays)
+    for k, (array, before) in enumerate(zip(arrays, states, strict=True)):
+        mirror = _keep(session, name, array, before, views[k], arrays)
+        if mirror is not None:
+            mirrors[k] = mirror
+            views = [mirror.view(v) for v in views]
     return None
 
 
@@ -377,11 +388,13 @@ class _Values:
         return getattr(self._session, name)
 
 
-def _keep(session: Session, name: str, array: Array, before: View, view: View, states: list[Array]) -> None:
+def _keep(
+    session: Session, name: str, array: Array, before: View, view: View, states: list[Array]
+) -> Mirror | None:
     """The new state goes to its array: the array of a nest in the body becomes it, anything else is written."""
     if not view.dims:
         write(session, array, session.around(), session.leaf(view.read, view.leaf))
-        return
+        return None
     lengths = {d.symbol: of(b.symbol) for d, b in zip(view.dims, before.dims, strict=True)}
     for new, old in zip(view.dims, before.dims, strict=True):
         if new.length.replace(lengths) == old.length:
@@ -413,8 +426,11 @@ def _keep(session: Session, name: str, array: Array, before: View, view: View, s
         and made.dims[len(session.loops) - 1].symbol == session.loops[-1].symbol
     ):
         made.home = array
-    else:
+        return None
+    mirror = mirrored(session, array, view) if made not in states else None
+    if mirror is None:
         copied(session, view, array)
+    return mirror
 
 
 def _all(session: Session, initial: View, array: Array, count: Expr, n: Expr, backwards: bool, without: bool) -> View:

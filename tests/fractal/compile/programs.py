@@ -110,6 +110,21 @@ def nest(rng: np.random.Generator, depth: int, fuel: int, asked: dict[str, Any] 
         xs = ft.map(lambda e: leaf(e, ws, w), x)
         return ft.fold(layer, ws, initializer=(xs, ft.reverse(xs)), **kw)[1]
 
+    def backwards(x: Any, ws: Any, w: Any) -> Any:
+        def layer(xs: Any, u: Any) -> Any:
+            return ft.scanr(lambda s, e: cell(s, e, u), xs, initializer=zero())
+
+        return getattr(ft, ways)(layer, ws, initializer=ft.map(lambda e: leaf(e, ws, w), x), **kw)
+
+    def turned(x: Any, ws: Any, w: Any) -> Any:
+        def layer(xs: Any, u: Any) -> Any:
+            body = lambda s, e: (cell(s[0], e[0], u), other(s[1], e[1] + s[0], u))  # noqa: E731
+            a, b = ft.scanr(body, ft.zip(*xs), initializer=(zero(), one()))
+            return (a, ft.reverse(b)) if ways == "fold" else (ft.reverse(b), xs[0])
+
+        xs = ft.map(lambda e: leaf(e, ws, w), x)
+        return ft.fold(layer, ws, initializer=(xs, ft.reverse(xs)), **kw)[1]
+
     def over_pairs(xs: Any, asked: dict[str, Any], first: Any, u: Any) -> Any:
         def row(s: Any, cur: Any) -> Any:
             body = lambda s, e: (cell(e[0][0], e[1][0], u), other(s[1], e[1][1] + s[0], u))  # noqa: E731
@@ -126,7 +141,15 @@ def nest(rng: np.random.Generator, depth: int, fuel: int, asked: dict[str, Any] 
         xs = ft.map(lambda e: leaf(e, ws, w), x)
         return ft.fold(lambda s, u: over_pairs(s, {}, xs, u), ws, initializer=ft.product(xs, xs), **kw)[0]
 
-    scheduled: list[Made] = [(layers, 1, "layers"), (two_states, 1, "two states"), (grid, 2, "grid"), (grids, 2, "grids")]
+    ways = "fold" if fuel % 2 else "scan"
+    scheduled: list[Made] = [
+        (layers, 1, "layers"),
+        (two_states, 1, "two states"),
+        (grid, 2, "grid"),
+        (grids, 2, "grids"),
+        (backwards, 1 + (ways == "scan"), f"layers backwards, {ways}"),
+        (turned, 1, f"states turned, {ways}"),
+    ]
     kinds: list[Made] = [
         (lambda x, ws, w: ft.map(lambda e: inner(e, ws, w), x, **kw), out + 1, "map"),
         (carried, int("scan" in state), state),
