@@ -28,7 +28,6 @@ golden:  ## rewrite the expected texts of the tests; look at the difference befo
 
 lint:  ## ruff and pyright
 	$(PYTHON) -m ruff check .
-	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m pyright --pythonpath $$($(PYTHON) -c 'import sys; print(sys.executable)')
 
 sanitize: $(SANITIZED:=.ok)  ## the C library's stress programs under TSan, ASan and UBSan

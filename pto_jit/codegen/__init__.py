@@ -8,7 +8,8 @@ computed by Python itself, what involves a run-time value is appended to the IR.
 |---|---|
 | `compilation`, `params` | parameters, the entry function, the module |
 | `generator` | the state of a compilation: names, places, errors |
-| `expressions`, `statements`, `patterns` | the visitors |
+| `expressions`, `statements`, `assignments`, `patterns` | the visitors |
+| `unused` | warnings for statements that do nothing |
 | `calls`, `intrinsics`, `construction` | calls: Python's, the language's, and functions compiled into their callers |
 | `control`, `regions` | run-time branches and early exits |
 | `choices` | conditional expressions, `and`/`or`, functions as IR regions |
