@@ -49,17 +49,21 @@ class Calls:
     def visit(self, node: ast.Call) -> Any:
         g = self.g
         fn = g.expressions.visit(node.func)
-        args, kwargs = self.arguments(node)
+        args, kwargs = self.arguments(node, fn)
         g.node = node
         return self.call(fn, tuple(args), kwargs)
 
-    def arguments(self, node: ast.Call) -> tuple[list[Any], dict[str, Any]]:
+    def arguments(self, node: ast.Call, fn: Any = None) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments of a call of `fn`."""
         g = self.g
         visit = g.expressions.visit
         args: list[Any] = []
         for item in node.args:
             if isinstance(item, ast.Starred):
-                args.extend(g.expressions.spread(item))
+                value = visit(item.value)
+                own = getattr(type(value), "__pto_spread__", None)
+                whole = None if own is None else own(value, fn)
+                args.extend(g.expressions.iterate(value, item.value) if whole is None else whole)
             else:
                 args.append(visit(item))
         kwargs: dict[str, Any] = {}

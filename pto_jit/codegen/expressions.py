@@ -315,6 +315,9 @@ class Expressions:
             value = constants
         if is_runtime(value):
             raise self.not_iterable(value)
+        own = getattr(type(value), "__pto_iterate__", None)
+        if own is not None:
+            return list(own(value, g))
         items: list[Any] = []
         iterator = g.python(iter, value)
         while True:

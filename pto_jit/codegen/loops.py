@@ -74,7 +74,8 @@ class Loops:
         g.node = node.iter
         if is_runtime(iterable):
             raise g.expressions.not_iterable(iterable)
-        return g.python(iter, iterable)
+        own = getattr(type(iterable), "__pto_iterate__", None)
+        return g.python(iter, iterable) if own is None else own(iterable, g)
 
     def unrolled(self, node: ast.For, items: Iterable[Any]) -> Status:
         """A loop over compile-time items: the body once per item."""

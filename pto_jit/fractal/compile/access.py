@@ -328,14 +328,14 @@ def reverse(g: Generator, x: Any) -> Any:
     return reindexed(session, lists, lists.length, lambda k: lists.length - 1 - k)
 
 
-def repeat(g: Generator, x: Any, times: Any) -> Any:
-    """A list of `times` times the same, a list or a tensor."""
+def repeat(g: Generator, x: Any, k: Any) -> Any:
+    """A list of `k` times the same, a list or a tensor."""
     session = session_of(g)
-    k = at_least(session, 0, times, "the count of ft.repeat")
+    times = at_least(session, 0, k, "the count of ft.repeat")
     value = session.normal(x)
 
     def view(v: View) -> View:
-        return View((Dim(session.symbol("i"), k), *v.dims), v.read, v.leaf if v.dims else v.leaf.listed())
+        return View((Dim(session.symbol("i"), times), *v.dims), v.read, v.leaf if v.dims else v.leaf.listed())
 
     if isinstance(value, Lists):
         return Lists(session, map_views(value.items, view), value.around + 1)

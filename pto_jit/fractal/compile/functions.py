@@ -97,11 +97,11 @@ def _initial(g: Generator, name: str, kwargs: dict[str, Any]) -> tuple[Any, dict
 # -- map -----------------------------------------------------------------------------------------------------------
 
 
-def map_(g: Generator, fn: Any, x: Any, **kwargs: Any) -> Any:
+def map_(g: Generator, body: Any, x: Any, **kwargs: Any) -> Any:
     session = session_of(g)
-    asked = asked_of(g, "map", fn, kwargs)
+    asked = asked_of(g, "map", body, kwargs)
     lists = session.lists(x, "ft.map")
-    return mapped(session, fn, lambda i: session.element(lists, i), lists.length, asked)
+    return mapped(session, body, lambda i: session.element(lists, i), lists.length, asked)
 
 
 def mapped(
@@ -220,17 +220,17 @@ def copied(session: Session, view: View, into: Array | None = None) -> View:
 
 
 def _carried(name: str, kind: str, *, backwards: bool, every: bool) -> Callable[..., Any]:
-    def handler(g: Generator, fn: Any, x: Any, **kwargs: Any) -> Any:
+    def handler(g: Generator, body: Any, x: Any, **kwargs: Any) -> Any:
         session = session_of(g)
         initial, rest = _initial(g, name, kwargs)
-        asked = asked_of(g, name, fn, rest)
+        asked = asked_of(g, name, body, rest)
         lists = session.lists(x, f"ft.{name}")
         n = lists.length
 
         def element(i: Expr) -> Any:
             return session.element(lists, n - 1 - i if backwards else i)
 
-        return carried(session, name, kind, fn, element, n, initial, asked, backwards=backwards, every=every)
+        return carried(session, name, kind, body, element, n, initial, asked, backwards=backwards, every=every)
 
     handler.__name__ = name
     return handler

@@ -260,9 +260,18 @@ def _refused(symbol: str) -> Callable[..., Any]:
 
 
 class ListLike:
-    """What messages call a FractalTensor, and how they refuse its arithmetic."""
+    """What messages call a FractalTensor, how they refuse its arithmetic, and what a `for` over one runs over."""
 
     __slots__ = ()
+
+    def __pto_iterate__(self, generator: Any) -> Iterator[Any]:
+        from pto_jit.fractal.compile.session import session_of
+
+        return session_of(generator).elements(self)
+
+    def __pto_spread__(self, fn: Any) -> list[Any] | None:
+        """What `*lists` gives to `ft.zip`, one for each list in the tuples; None for others, which get the elements."""
+        return [Spread(self)] if getattr(fn, "__pto_builtin__", None) == "ft.zip" else None
 
 
 _BINARY = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@",
@@ -304,7 +313,7 @@ class Lists(ListLike):
         return self
 
     def __iter__(self) -> Iterator[Any]:
-        return iter((Spread(self),))
+        return self.session.elements(self)
 
     @property
     def first(self) -> View:

@@ -8,7 +8,7 @@ of the bodies.  When the outermost one is complete `schedule` makes IR of all of
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,7 +38,6 @@ from pto_jit.fractal.compile.lists import (
     Part,
     Read,
     ReadLeaf,
-    Spread,
     View,
     map_views,
 )
@@ -48,6 +47,9 @@ from pto_jit.ir.types import ScalarType, TileType
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
+
+ANY_LENGTH = "Python would go through a FractalTensor whose length is a run-time value"
+ANY_LENGTH_HINT = "say what becomes of an element: `ft.map`, `ft.fold`, `ft.scan`; a loop is `for i in range(len(x))`"
 
 _sessions: weakref.WeakKeyDictionary[Any, Session] = weakref.WeakKeyDictionary()
 
@@ -104,7 +106,7 @@ class Argument(ListLike):
         return self
 
     def __iter__(self) -> Any:
-        return iter((Spread(self),))
+        raise CompilationError(ANY_LENGTH, code="PTO-F108", hint=ANY_LENGTH_HINT)
 
 
 Argument.__name__ = "FractalTensor"  # in messages
@@ -269,6 +271,14 @@ class Session:
         if isinstance(value, list):
             return tuple(self.normal(v) for v in value)
         return value
+
+    def elements(self, value: Any) -> Iterator[Any]:
+        """The elements one after the other, where their number is known.  Raises CompilationError (PTO-F108)."""
+        lists = self.lists(value, "`for`")
+        count = lists.length.constant
+        if count is None:
+            raise self.g.error(CompilationError, ANY_LENGTH, code="PTO-F108", hint=ANY_LENGTH_HINT)
+        return (self.element(lists, number(k)) for k in range(count))
 
     def element(self, lists: Lists, at: Expr) -> Any:
         """The element at an index, as the user's program sees it."""

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
 
 
-def dilated_map(g: Generator, fn: Any, x: Any, dilation: Any, **kwargs: Any) -> Any:
-    """`fn` of each of the `dilation` strided parts of a list, put back in their places."""
+def dilated_map(g: Generator, body: Any, x: Any, dilation: Any, **kwargs: Any) -> Any:
+    """`body` of each of the `dilation` strided parts of a list, put back in their places."""
     session = session_of(g)
-    asked = asked_of(g, "dilated_map", fn, kwargs)
+    asked = asked_of(g, "dilated_map", body, kwargs)
     lists = session.lists(x, "ft.dilated_map")
     n, d = lists.length, at_least(session, 1, dilation, "the dilation of ft.dilated_map")
 
@@ -37,7 +37,7 @@ def dilated_map(g: Generator, fn: Any, x: Any, dilation: Any, **kwargs: Any) -> 
                 hint = "it takes a list and gives a list of the same length"
                 session.check(Condition("zero", given - wanted), message, hint, given, wanted)
 
-    found = mapped(session, fn, part, binary("min", d, n), asked, check)
+    found = mapped(session, body, part, binary("min", d, n), asked, check)
 
     def interleaved(result: Any) -> Any:
         if isinstance(result, tuple):

@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
 
 
-def filter_(g: Generator, fn: Any, x: Any, **kwargs: Any) -> Any:
-    """The elements for which `fn` is true: one table has their positions, another one their number."""
+def filter_(g: Generator, body: Any, x: Any, **kwargs: Any) -> Any:
+    """The elements for which `body` is true: one table has their positions, another one their number."""
     session = session_of(g)
-    asked = asked_of(g, "filter", fn, kwargs)
+    asked = asked_of(g, "filter", body, kwargs)
     lists = session.lists(x, "ft.filter")
     _within_maps(session, "ft.filter")
     symbol = session.symbol(session.loop_name())
@@ -58,8 +58,8 @@ def filter_(g: Generator, fn: Any, x: Any, **kwargs: Any) -> Any:
     around = session.around()
     mask = Array("kept", (*_loops(session), Dim(symbol, lists.length)), Leaf((), i64))
 
-    def body() -> None:
-        value = g.inline(fn, (session.element(lists, of(symbol)),), asked.kwargs)
+    def write_mask() -> None:
+        value = g.inline(body, (session.element(lists, of(symbol)),), asked.kwargs)
         if isinstance(value, bool):
             value = int(value)
         elif not isinstance(value, Scalar) or value.dtype.kind != "b":
@@ -72,7 +72,7 @@ def filter_(g: Generator, fn: Any, x: Any, **kwargs: Any) -> Any:
         write(session, mask, (*around, of(symbol)), value)
 
     mark = len(g.e.current)
-    session.loop(loop, body)
+    session.loop(loop, write_mask)
     made = g.e.current[mark:]
     del g.e.current[mark:]
     with _before(session, made, "ft.filter") as writer:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -160,6 +161,37 @@ def test_numbers_of_lists_have_an_element_type() -> None:
         return tuple(ft.map(lambda q: q[0] * q[1], ft.zip(x, y)) for y in given), weak
 
     check(pto.jit(program)(FOUR), wanted_as_lists(program(FOUR)))
+
+
+def test_operations_have_the_same_parameters_in_kernels() -> None:
+    from pto_jit.fractal.compile import access, handlers, parts
+
+    for name, handler in {**handlers.PARALLEL, **access.HANDLERS, **parts.HANDLERS}.items():
+        kinds = inspect.signature(getattr(ft, name)).parameters.values()
+        wanted = [p.name for p in kinds if p.kind is p.POSITIONAL_OR_KEYWORD]
+        kinds = inspect.signature(handler).parameters.values()
+        assert [p.name for p in kinds if p.kind is p.POSITIONAL_OR_KEYWORD][1:] == wanted, name
+
+
+def test_a_loop_goes_through_a_list_of_known_length() -> None:
+    def program(x: Any) -> Any:
+        def of_window(w: Any) -> Any:
+            found = ft.zeros(2)
+            for e in w:
+                found = found * 0.5 + e
+            _, b, _ = w
+            return found, sum([e * k for k, e in enumerate(w)], ft.zeros(2)), ft.cat(*w, axis=0), (lambda p, *q: p - q[1])(*w), b
+
+        return ft.map(of_window, ft.slide(x, 3, padding=1))
+
+    check(pto.jit(program)(FOUR), wanted_as_lists(program(FOUR)))
+    endless: list[Callable[[Any], Any]] = [
+        lambda x: sum([e * 2 for e in x], ft.zeros(2)), list, lambda x: ft.cat(*x), lambda x: next(enumerate(ft.reverse(x))),
+        lambda x: ft.map(lambda r: max(*r), ft.repeat(x, 2)),
+    ]  # fmt: skip
+    for program in endless:
+        with pytest.raises(pto.CompilationError, match="PTO-F108"):
+            pto.jit(lambda x, program=program: program(x))(FOUR)
 
 
 def test_a_padding_has_the_type_of_the_leaves() -> None:
