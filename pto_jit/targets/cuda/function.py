@@ -329,7 +329,7 @@ class FunctionWriter:
                 self._set_element(op)
             case "view" | "tensor_reshape" | "tensor_transpose":
                 self._view(op)
-            case "assert" if op.attr("always") and len(op.args) <= 3:
+            case "assert" if op.attr("always") and 0 < len(op.args) <= 3:
                 numbers = [self.scalar(a) for a in op.args[1:]] + ["0"] * 2
                 message = assertion(str(op.attr("message")), str(op.attr("told") or ""))
                 error = str(op.attr("error") or "KernelAssertionError")
