@@ -57,6 +57,12 @@ class Memory(Scopes):
         """Whether a size is known when the kernel is launched."""
         return names(size) <= {p.name for p in self.parameters}
 
+    def fits(self, valid: Size, other: Size, limit: Size, at: Size) -> None:
+        """The launch finds that what a tensor of extent `other` has cut to `valid`, at `at`, lies in one of `limit`."""
+        here = isinstance(at, int) and self.launch_time(valid)  # else in every iteration, if the tensors are as large
+        condition = f"{text(valid)} <= {text(total(limit, at, '-'))}" if here else f"{text(other)} <= {text(limit)}"
+        self.check(condition, "results are not larger than what they are stored into")
+
     def check(self, condition: str, meaning: str) -> None:
         if (condition, meaning) not in self.checks:
             self.checks.append((condition, meaning))

@@ -10,7 +10,7 @@ from pto_jit.ir.nodes import Func, Module, Op
 from pto_jit.ir.verify import verify
 from pto_jit.ir.walk import statements
 from pto_jit.semantic.rules import infer
-from pto_jit.slotted import mutable
+from pto_jit.slotted import mutable, replace
 from pto_jit.targets.ascend.accesses import walk
 from pto_jit.targets.ascend.alone import without_thread
 from pto_jit.targets.ascend.cube import CubeWriter, has_products
@@ -42,7 +42,7 @@ from pto_jit.targets.ascend.synchronise import synchronise
 from pto_jit.targets.ascend.vector import VectorWriter
 from pto_jit.targets.cuda.elements import share_elements
 from pto_jit.targets.cuda.facts import gather
-from pto_jit.targets.cuda.flatten import Unsupported, flatten
+from pto_jit.targets.cuda.flatten import Unsupported, flatten, without_idle
 from pto_jit.targets.cuda.nests import outline_kernels
 from pto_jit.targets.cuda.program import extents_of
 from pto_jit.targets.cuda.tiling import tile_products
@@ -72,6 +72,9 @@ def compile_module(module: Module) -> AscendProgram:
         raise unsupported(error.what, error.loc or NOWHERE, error.hint or "") from None
     verify(split, infer)
     entry = split.func(split.entry)
+    lean = replace(entry, body=without_idle(entry.body))  # of what was divided, the host need not know all
+    split = replace(split, funcs=tuple(lean if func is entry else func for func in split.funcs))
+    entry = lean
     dims = extents_of(entry.body)
     file = file_name(entry.loc.filename)
     kernels = [write_kernel(func, dims) for func in split.funcs if func is not entry]

@@ -116,7 +116,7 @@ class TransferWriter(TileWriter):
         other = valid if clip is None and at == 0 else clip[1] if clip is not None and clip[2] == at else None
         if other is not None and self.launch_time(other) and self.launch_time(limit):
             if other != limit:
-                self.check(f"{text(other)} <= {text(limit)}", "results are not larger than what they are stored into")
+                self.fits(valid, other, limit, at)
             return valid
         return least(valid, total(limit, at, "-"))
 

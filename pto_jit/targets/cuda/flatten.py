@@ -19,10 +19,10 @@ def flatten(module: Module) -> Func:
     """The entry with every call inlined and every group dissolved; names stay unique."""
     entry = module.func(module.entry)
     taken = block_defs(entry.body) | {p.name for p in entry.params}
-    return replace(entry, body=_without_idle(_Inliner(module, taken).block(entry.body)))
+    return replace(entry, body=without_idle(_Inliner(module, taken).block(entry.body)))
 
 
-def _without_idle(body: Block) -> Block:
+def without_idle(body: Block) -> Block:
     """Without numbers that nobody reads: what a scheduler for workers wanted to know."""
     optional: list[Op] = []
     work: list[str] = []

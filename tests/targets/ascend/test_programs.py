@@ -144,7 +144,17 @@ def reduced(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor):
             pl.store(pl.fmod(t, pl.load(y, [r, 0], [1, 64])), [r, 0], out[1])
 
 
+@pto.jit
+def some_rows(x: pl.Tensor, y: pl.Tensor):
+    """Tiles of fewer rows and columns than their tensors have, one after the other."""
+    total = pl.load(x, [0, 0], [1, 20]) * 1.0
+    for k in pl.static_range(1, 3):
+        total = total + pl.load(x, [k, 0], [1, 20]) * float(k + 1)
+    pl.store(total, [1, 0], y)
+
+
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "some_rows": (some_rows, (MATRIX,) * 2),
     "vector_add": (elementwise.vector_add, (VECTOR,) * 3),
     "softmax": (rows.softmax, (WIDE,) * 2),
     "softmax_f16": (rows.softmax, (HALF,) * 2),
@@ -338,6 +348,16 @@ def test_scans_in_both_directions(programs: Programs) -> None:
         programs.run("scans", seed, x=x, **mine)
         for k, v in wanted.items():
             np.testing.assert_allclose(mine[k], v, rtol=1e-5, atol=1e-4, err_msg=k)
+
+
+def test_tiles_may_be_smaller_than_what_they_are_loaded_from_and_stored_into(programs: Programs) -> None:
+    x = numbers(5, 30)
+    for shape in ((2, 20), (3, 24)):
+        wanted = np.full(shape, np.nan, np.float32)
+        wanted[1, :20] = x[0, :20] + 2 * x[1, :20] + 3 * x[2, :20]
+        check(programs, "some_rows", {"y": wanted}, x=x, y=wanted)
+    with pytest.raises(RuntimeError, match="results are not larger"):
+        programs.run("some_rows", x=x, y=numbers(2, 18))
 
 
 def test_a_launch_says_what_it_cannot_take(programs: Programs) -> None:
