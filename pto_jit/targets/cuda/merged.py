@@ -26,12 +26,13 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Attr, Block, Const, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, map_blocks, statements, uses
+from pto_jit.semantic.failures import RESHAPE
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.nests import writes
 
 _INDEX = ScalarType(i64)
 _ZERO = Const(0, _INDEX)
-OTHER_SIZE = "PTO-H204: reshape to another number of elements"
+OTHER_SIZE = f"{RESHAPE.code}: reshape to another number of elements"
 
 
 def merge_leading_axes(func: Func) -> Func:
