@@ -222,18 +222,22 @@ def _extents(valid: tuple[Extent, Extent]) -> tuple[str, str]:
     return fixed, f"({given})" if given else ""
 
 
+_TILES = {
+    "row": ("Tile<TileType::Vec, ", ", BLayout::RowMajor, ", ">"),
+    "column": ("Tile<TileType::Vec, ", ", BLayout::ColMajor, ", ">"),
+    "nz": ("Tile<TileType::Mat, ", ", BLayout::ColMajor, ", ", SLayout::RowMajor, 512>"),
+    "zn": ("Tile<TileType::Mat, ", ", BLayout::RowMajor, ", ", SLayout::ColMajor, 512>"),
+    "left": ("TileLeftCompact<", ", ", ">"), "right": ("TileRightCompact<", ", ", ">"),
+    "acc": ("TileAccCompact<", ", ", ">"),
+}  # fmt: skip
+"""The type of a tile by its layout: what comes before its shape, between that and its valid extents, and after."""
+
+
 def _declare_tile(text: SourceText, tile: Tile) -> None:
     valid, given = _extents(tile.valid)
     shape = f"{element_type(tile.dtype)}, {tile.rows}, {tile.columns}"
-    types = {
-        "row": f"Tile<TileType::Vec, {shape}, BLayout::RowMajor, {valid}>",
-        "column": f"Tile<TileType::Vec, {shape}, BLayout::ColMajor, {valid}>",
-        "nz": f"Tile<TileType::Mat, {shape}, BLayout::ColMajor, {valid}, SLayout::RowMajor, 512>",
-        "zn": f"Tile<TileType::Mat, {shape}, BLayout::RowMajor, {valid}, SLayout::ColMajor, 512>",
-        "left": f"TileLeftCompact<{shape}, {valid}>", "right": f"TileRightCompact<{shape}, {valid}>",
-        "acc": f"TileAccCompact<{shape}, {valid}>",
-    }  # fmt: skip
-    text.line(f"{types[tile.layout]} {tile.name}{given};")
+    before, between, after = _TILES[tile.layout]
+    text.line(f"{before}{shape}{between}{valid}{after} {tile.name}{given};")
     address = f"{(tile.buffer.address or 0) + tile.offset:#x}"
     if tile.buffer.copies == 2:
         assert tile.buffer.loop is not None
