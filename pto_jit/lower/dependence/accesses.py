@@ -9,7 +9,7 @@ look at; a reshaped tensor has coordinates of its own and is compared by the fla
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Call, For, Func, Op, While
@@ -17,6 +17,9 @@ from pto_jit.lower.dependence.linear import ZERO, Linear
 from pto_jit.lower.dependence.values import NONE, Conditions, Loops, Values
 from pto_jit.lower.names import source_name
 from pto_jit.slotted import field, frozen, mutable
+
+if TYPE_CHECKING:
+    from pto_jit.lower.dependence.conflicts import Conflict
 
 VIEWS = ("view", "tensor_reshape", "tensor_transpose")
 ATOMIC = ("atomic_add", "atomic_max", "atomic_min")
@@ -131,6 +134,7 @@ class Accesses:
     accesses: list[Access] = field(default_factory=list)
     outside: list[tuple[Op, tuple[int, ...]]] = field(default_factory=list)  # effects on the outside world
     distances: dict[tuple[int, int], dict[int, int] | None] = field(default_factory=dict)  # see `separable`
+    answers: dict[tuple[object, ...], Conflict] = field(default_factory=dict)  # see `conflict`
 
     def loop_of(self, stmt: For) -> Loop | None:
         """The loop of a statement of the function, by identity."""

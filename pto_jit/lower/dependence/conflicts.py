@@ -61,10 +61,20 @@ def conflict(
     found: Accesses, a: Access, b: Access, same: Iterable[int], order: Sequence[tuple[Loop, Relation]]
 ) -> Conflict:
     """Whether `a` and `b` touch one element, in the same iteration of the loops `same` and in iterations of the loops
-    of `order` related as it says."""
+    of `order` related as it says.  The answer is kept: refusing a loop and describing it ask the same."""
+    shared = frozenset(same)
+    question = (a.order, b.order, shared, tuple((loop.number, relation) for loop, relation in order))
+    answer = found.answers.get(question)
+    if answer is None:
+        answer = found.answers[question] = _conflict(found, a, b, shared, order)
+    return answer
+
+
+def _conflict(
+    found: Accesses, a: Access, b: Access, shared: frozenset[int], order: Sequence[tuple[Loop, Relation]]
+) -> Conflict:
     if not may_alias(a, b):
         return NO
-    shared = frozenset(same)
     if a.root != b.root or a.root.kind == "unknown":
         why = "the arguments may share memory" if a.root.kind == b.root.kind == "argument" else ""
         return Conflict("unknown", why=why)
