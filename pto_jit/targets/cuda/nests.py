@@ -205,7 +205,7 @@ class _Outliner:
             if isinstance(stmt, Op) and stmt.op in ("getelem", "setelem"):
                 raise unsupported(
                     "a sequential loop over elements", stmt.loc,
-                    "give the loop parallel=True if its iterations are independent, or work on tiles",
+                    "give the loop parallel=True if its iterations are independent or it reduces, or work on tiles",
                 )  # fmt: skip
 
     # -- kernels --------------------------------------------------------------------------------------------------
