@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 
 import pto_jit as pto
+import pto_jit.fractal as ft
+import pto_jit.language as pl
 from pto_jit.device_kernel import emulate
 from pto_jit.errors import ScheduleError, TargetError
+from tests.fractal.compile.test_nests import H, jagged
 from tests.fractal.compile.test_nests import same as equal
 from tests.fractal.compile.test_programs import PROGRAMS, load, same
 from tests.fractal.compile.test_random import random_program
@@ -42,6 +45,25 @@ def test_plans_in_c_agree() -> None:
         batch.add(pto.jit(program(plan)), *given)
     for found in batch.run():
         equal(found, program("auto")(*given))
+
+
+@needs_compiler
+def test_filters_in_c_agree() -> None:
+    x = jagged(5, 0, 3, 9)
+
+    def kept(row: Any) -> Any:
+        return ft.filter(lambda e: pl.max(e) > 1.0, row)
+
+    programs = [
+        lambda x: ft.map(kept, x),
+        lambda x: ft.map(lambda row: ft.fold(lambda s, e: s + e, kept(row), initializer=ft.zeros(1, H)), x),
+        lambda x: ft.map(lambda e: e * 2.0, ft.flatten(x)),
+    ]
+    batch = Batch()
+    for program in programs:
+        batch.add(pto.jit(program), x)
+    for found, program in zip(batch.run(), programs, strict=True):
+        equal(found, program(x))
 
 
 def flat(value: Any) -> list[np.ndarray]:
