@@ -23,6 +23,15 @@ def source_name(name: str) -> str:
     return head.removesuffix("_chunk")
 
 
+def unused(wish: str, taken: set[str], separator: str = "") -> str:
+    """A name nobody has so far, numbered from 2 on; it is `taken` from now on."""
+    name, count = wish, 2
+    while name in taken:
+        name, count = f"{wish}{separator}{count}", count + 1
+    taken.add(name)
+    return name
+
+
 class Names:
     """Unused variable names of one function."""
 

@@ -34,6 +34,7 @@ from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Stmt, Var, Wh
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import block_defs, defs, rename, rewrite_block, statements
 from pto_jit.lower.axes import is_elementwise
+from pto_jit.lower.names import unused
 from pto_jit.slotted import replace
 from pto_jit.targets.ascend.turns import turning_states
 from pto_jit.targets.cuda.elements import fold_of, read_outside
@@ -120,11 +121,7 @@ class _Line:
         return replace(loop, step=Const(self.length, _INDEX), body=tuple(self.body), kind=kind, reductions=())
 
     def _fresh(self, wish: str) -> Var:
-        name, count = wish, 2
-        while name in self.taken:
-            name, count = f"{wish}.{count}", count + 1
-        self.taken.add(name)
-        return Var(name, _INDEX)
+        return Var(unused(wish, self.taken, "."), _INDEX)
 
     def _operation(self, op: Op) -> bool:
         """Write one operation; whether it is one that can be."""

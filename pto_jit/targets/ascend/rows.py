@@ -32,6 +32,7 @@ from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, block_uses, defs, rewrite_block, statements, uses
 from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
+from pto_jit.lower.names import unused
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.nests import is_parallel, writes
 
@@ -162,11 +163,7 @@ def _is_row_wise(op: Op, var: Var, varying: set[str]) -> bool:
 
 def _blocked(loop: For, rows: int, taken: set[str]) -> Stmt:
     def fresh(wish: str) -> Var:
-        name, count = wish, 2
-        while name in taken:
-            name, count = f"{wish}.{count}", count + 1
-        taken.add(name)
-        return Var(name, _INDEX)
+        return Var(unused(wish, taken, "."), _INDEX)
 
     left, count = fresh(f"{loop.var.name}_left"), fresh(f"{loop.var.name}_rows")
     size = Const(rows, _INDEX)

@@ -34,6 +34,7 @@ from pto_jit.ir.nodes import Block, Call, Const, For, Func, Module, Op, Operand,
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_uses, defs, free_vars, rewrite_block, statements
 from pto_jit.lower.axes import is_elementwise
+from pto_jit.lower.names import unused
 from pto_jit.slotted import frozen, replace
 from pto_jit.targets.ascend.few import is_on_vector_cores
 from pto_jit.targets.cuda.nests import chain_of, touches_tiles
@@ -65,11 +66,7 @@ def separate(module: Module) -> Module:
         given: dict[str, Operand] = {p.name: a for p, a in zip(module.func(stmt.callee).params, stmt.args, strict=True)}
         out: list[Stmt] = []
         for memory, extents in found.memories:
-            name, count = memory.name, 2
-            while name in taken:
-                name, count = f"{memory.name}.{count}", count + 1
-            taken.add(name)
-            var = Var(name, memory.type)
+            var = Var(unused(memory.name, taken, "."), memory.type)
             shape = tuple(given[e.name] if isinstance(e, Var) else e for e in extents)
             out.append(Op("alloc", (var,), shape, (("dtype", memory.type.dtype),), (), stmt.loc))
             given[memory.name] = var

@@ -26,6 +26,7 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Attr, Block, Const, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, map_blocks, statements, uses
+from pto_jit.lower.names import unused
 from pto_jit.semantic.failures import RESHAPE
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.nests import writes
@@ -110,11 +111,7 @@ class _Merger:
         return out.statements
 
     def fresh(self, wish: str) -> str:
-        name, count = wish, 2
-        while name in self.taken:
-            name, count = f"{wish}{count}", count + 1
-        self.taken.add(name)
-        return name
+        return unused(wish, self.taken)
 
 
 class _Statements:

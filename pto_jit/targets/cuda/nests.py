@@ -52,6 +52,7 @@ from pto_jit.ir.nodes import (
 )
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, block_uses, blocks, defs, free_vars, map_blocks, statements, uses, with_blocks
+from pto_jit.lower.names import unused
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.bounds import bounded
 from pto_jit.targets.cuda.elements import fold_of
@@ -264,11 +265,7 @@ class _Outliner:
         return (*body, Op("setelem", (), (var, memory, Const(0, _INDEX)), (), (), loc))
 
     def _fresh(self, wish: str) -> str:
-        name, count = wish, 2
-        while name in self.taken:
-            name, count = f"{wish}{count}", count + 1
-        self.taken.add(name)
-        return name
+        return unused(wish, self.taken)
 
     def _name(self, wish: str) -> str:
         wish = re.sub(r"\W", "_", wish)

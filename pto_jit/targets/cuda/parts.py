@@ -26,6 +26,7 @@ from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Return, Stmt,
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, defs, rewrite_block, statements, uses
 from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes, touches_tiles, unit_reshape
+from pto_jit.lower.names import unused
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.nests import chain_of
 
@@ -187,11 +188,7 @@ class _Divider:
         return Var(operand.name, TileType(operand.type.dtype, shape))
 
     def _fresh(self, wish: str) -> str:
-        name, count = wish, 2
-        while name in self.taken:
-            name, count = f"{wish}{count}", count + 1
-        self.taken.add(name)
-        return name
+        return unused(wish, self.taken)
 
 
 def _same(s: Stmt, loop: For) -> bool:

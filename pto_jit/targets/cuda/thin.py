@@ -25,6 +25,7 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Attr, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import block_defs, defs, rewrite_block, statements, uses
+from pto_jit.lower.names import unused
 from pto_jit.semantic.matrix import product_dtype
 from pto_jit.slotted import replace
 
@@ -134,11 +135,7 @@ class _Rewriter:
         self, op: str, wish: str, dtype: DType, shape: Shape, *args: Operand, attrs: tuple[tuple[str, Attr], ...] = ()
     ) -> Var:
         first = next(a.name for a in args if isinstance(a, Var))
-        name, count = f"{first}.{wish}", 2
-        while name in self.taken:
-            name, count = f"{first}.{wish}{count}", count + 1
-        self.taken.add(name)
-        result = Var(name, TileType(dtype, shape))
+        result = Var(unused(f"{first}.{wish}", self.taken), TileType(dtype, shape))
         self.out.append(Op(op, (result,), args, attrs, (), self.loc))
         return result
 

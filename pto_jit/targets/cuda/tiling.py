@@ -35,6 +35,7 @@ from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Operand, Scope, St
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, block_uses, statements, uses
 from pto_jit.lower.axes import is_elementwise, unit_reshape
+from pto_jit.lower.names import unused
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.nests import PARALLEL, touches_tiles
 
@@ -65,11 +66,7 @@ class _Tiler:
                      if isinstance(s, Op) and s.op == "dim"}  # fmt: skip
 
     def fresh(self, wish: str, typ: ScalarType | TileType | TensorType = _INDEX) -> Var:
-        name, count = wish, 2
-        while name in self.taken:
-            name, count = f"{wish}.{count}", count + 1
-        self.taken.add(name)
-        return Var(name, typ)
+        return Var(unused(wish, self.taken, "."), typ)
 
     # -- blocks ---------------------------------------------------------------------------------------------------
 
