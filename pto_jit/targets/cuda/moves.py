@@ -53,6 +53,10 @@ class MoveWriter(ReductionWriter):
         typ = register_type(tile.dtype)
         self.text.line(f"pto::load_tile<{self._access(tile)}>({target.array}, {_place(memory, typ, at)}, "
                        f"{_pitch(memory, typ)}, 1, {tile.rows.valid}, {tile.columns.valid}, {typ}(0));")  # fmt: skip
+        self._given(result, target, tile)
+
+    def _given(self, result: Var, target: Tile, tile: Tile) -> None:
+        """`target`, whose elements are those of a tile now, is the value of a variable."""
         if target is self.tiles.get(result.name):
             self.set_valid(target, tile)
         else:
@@ -75,11 +79,7 @@ class MoveWriter(ReductionWriter):
             f"pto::transpose_tile<{self._access(tile)}, {tile.rows.capacity}, {tile.columns.capacity}>"
             f"({target.array}, {memory}, {tile.array});"
         )
-        if target is self.tiles.get(result.name):
-            self.set_valid(target, turned)
-        else:
-            self.tiles[result.name] = target
-            self.made(result)
+        self._given(result, target, turned)
 
     def _concat(self, op: Op) -> None:
         joined, at = self._joined_memory(op, None)

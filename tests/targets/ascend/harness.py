@@ -10,7 +10,7 @@ import ctypes
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 
 from pto_jit.targets.ascend.form import Barrier, KernelForm, Node, SetFlag, WaitFlag
+from pto_jit.targets.ascend.legality import violations
+from pto_jit.targets.ascend.ordering import races
 
 HEADERS = Path(__file__).parent / "emulation"
 SEEDS = (0, 1, 7)
@@ -158,3 +160,30 @@ def kernels_of(compiled: Any) -> list[KernelForm]:
 def written(fn: Callable[..., Any], *specs: Any) -> Any:
     """A kernel compiled for the target, as it is given."""
     return fn.compile(*specs, target="ascend")  # type: ignore[attr-defined]
+
+
+def ordered(cases: Mapping[str, tuple[Any, tuple[Any, ...]]], directory: Path) -> Programs:
+    """Kernels by name, with the kinds of their arguments, written: all of them are in order and legal."""
+    compiled = {name: written(fn, *specs) for name, (fn, specs) in cases.items()}
+    for program in compiled.values():
+        for form in kernels_of(program):
+            assert races(form) == [] and violations(form) == []
+    return Programs(compiled, directory)
+
+
+def check_interpreted(
+    programs: Programs,
+    fn: Any,
+    name: str,
+    inputs: dict[str, np.ndarray],
+    outputs: dict[str, np.ndarray],
+    compare: Callable[..., None] = np.testing.assert_array_equal,
+) -> None:
+    """A program gives what the interpreter gives of `fn`, inputs before outputs, in several orders of the pipes."""
+    wanted = {k: v.copy() for k, v in outputs.items()}
+    fn.interpret(*inputs.values(), *wanted.values())
+    for seed in SEEDS:
+        mine = {k: v.copy() for k, v in outputs.items()}
+        programs.run(name, seed, **inputs, **mine)
+        for k, v in wanted.items():
+            compare(mine[k], v, err_msg=k)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,9 @@ import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.bench.kernels import grids
 from pto_jit.errors import TargetError
-from pto_jit.targets.ascend.legality import violations
 from pto_jit.targets.ascend.ordering import races
 
-from .harness import SEEDS, Programs, kernels_of, mutants, needs_compiler, written
+from .harness import SEEDS, Programs, check_interpreted, kernels_of, mutants, needs_compiler, ordered, written
 
 F32, I32, I64 = pl.f32, pl.i32, pl.i64
 
@@ -75,21 +75,11 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
-    compiled = {name: written(fn, *specs) for name, (fn, specs) in CASES.items()}
-    for program in compiled.values():
-        for form in kernels_of(program):
-            assert races(form) == [] and violations(form) == []
-    return Programs(compiled, tmp_path_factory.mktemp("ascend"))
+    return ordered(CASES, tmp_path_factory.mktemp("ascend"))
 
 
 def check(programs: Programs, name: str, inputs: dict[str, np.ndarray], outputs: dict[str, np.ndarray]) -> None:
-    wanted = {k: v.copy() for k, v in outputs.items()}
-    CASES[name][0].interpret(*{**inputs, **wanted}.values())
-    for seed in SEEDS:
-        mine = {k: v.copy() for k, v in outputs.items()}
-        programs.run(name, seed, **inputs, **mine)
-        for k, v in wanted.items():
-            np.testing.assert_allclose(mine[k], v, rtol=1e-5, atol=1e-5, err_msg=k)
+    check_interpreted(programs, CASES[name][0], name, inputs, outputs, partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5))
 
 
 @needs_compiler

@@ -11,10 +11,8 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.bench.kernels import loops, reductions
-from pto_jit.targets.ascend.legality import violations
-from pto_jit.targets.ascend.ordering import races
 
-from .harness import SEEDS, Programs, kernels_of, needs_compiler, written
+from .harness import SEEDS, Programs, check_interpreted, needs_compiler, ordered
 
 pytestmark = needs_compiler
 
@@ -108,21 +106,11 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
-    compiled = {name: written(fn, *specs) for name, (fn, specs) in CASES.items()}
-    for program in compiled.values():
-        for form in kernels_of(program):
-            assert races(form) == [] and violations(form) == []
-    return Programs(compiled, tmp_path_factory.mktemp("ascend"))
+    return ordered(CASES, tmp_path_factory.mktemp("ascend"))
 
 
 def check(programs: Programs, name: str, inputs: dict[str, np.ndarray], outputs: dict[str, np.ndarray]) -> None:
-    wanted = {k: v.copy() for k, v in outputs.items()}
-    CASES[name][0].interpret(*inputs.values(), *wanted.values())
-    for seed in SEEDS:
-        mine = {k: v.copy() for k, v in outputs.items()}
-        programs.run(name, seed, **inputs, **mine)
-        for k, v in wanted.items():
-            np.testing.assert_array_equal(mine[k], v, err_msg=k)
+    check_interpreted(programs, CASES[name][0], name, inputs, outputs)
 
 
 @pytest.mark.parametrize("rows", [16, 13])
