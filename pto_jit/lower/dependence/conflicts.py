@@ -17,12 +17,10 @@ from pto_jit.ir.nodes import For
 from pto_jit.lower.dependence.accesses import Access, Accesses, Loop, Span
 from pto_jit.lower.dependence.linear import ONE, Linear
 from pto_jit.lower.dependence.linear import atom as linear_atom
-from pto_jit.lower.dependence.quick import Interval, Row, distances, impossible
+from pto_jit.lower.dependence.quick import Interval, Relation, Row, apart, distances, impossible
 from pto_jit.slotted import frozen
 
 Verdict = Literal["yes", "no", "unknown"]
-Relation = Literal["<", "=", ">"]
-"""The first access's iteration of a loop runs before, is, or runs after the second one's."""
 
 SHARED = 2
 DIVIDED = ("parallel", "chunk", "in_chunk")
@@ -90,6 +88,8 @@ def _conflict(
         distance = known.get(loop.number)
         if distance is not None and relation != ("<" if distance > 0 else ">" if distance < 0 else "="):
             return NO
+    if apart(found, a, b, shared, order):
+        return NO
     system = System(found, a, b, shared)
     if not system.elements():
         return Conflict("unknown", why="the places are not linear in the loops")

@@ -10,11 +10,16 @@ chapter 3).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from math import gcd
+from typing import Literal
 
-from pto_jit.lower.dependence.accesses import Access, Accesses
+from pto_jit.lower.dependence.accesses import Access, Accesses, Loop, Span
 
+Relation = Literal["<", "=", ">"]
+"""The first access's iteration of a loop runs before, is, or runs after the second one's."""
+Order = Sequence[tuple[Loop, Relation]]
 Row = tuple[dict[int, int], int]
 Interval = tuple[int | None, int | None]
 FREE: Interval = (None, None)
@@ -60,6 +65,39 @@ def _distances(found: Accesses, a: Access, b: Access) -> dict[int, int] | None:
         if rest.const % k or out.setdefault(loop.number, rest.const // k) != rest.const // k:
             return None
     return out
+
+
+def apart(found: Accesses, a: Access, b: Access, shared: frozenset[int], order: Order) -> bool:
+    """Whether along one axis the spans of `a` and `b` never meet, whatever the bounds of the loops are.
+
+    Their first elements are one linear form but for a constant, in which all has one value for both but the index of at
+    most one loop of constant step; what a later iteration is at least beyond an earlier one is enough for the extents.
+    Banerjee's inequalities would say the same, of a system of all bounds.
+    """
+    values = found.values
+    if a.space.key != b.space.key or (a.space.key is not None and not values.varies(*a.space.extents) <= shared):
+        return False
+    relations = {loop.atom: relation for loop, relation in order if not loop.step.terms}
+    for one, other in zip(a.spans, b.spans, strict=True):
+        if one.low is None or other.low is None or one.low.terms != other.low.terms:
+            continue
+        moved = [(number, k) for number, k in one.low.terms if not values.atoms[number].varies <= shared]
+        if len(moved) > 1 or (moved and moved[0][0] not in relations):
+            continue
+        low = high = other.low.const - one.low.const  # how far `b` begins behind `a`, at least and at most
+        if moved and relations[moved[0][0]] != "=":
+            k = moved[0][1] if relations[moved[0][0]] == "<" else -moved[0][1]
+            low, high = (low + k, math.inf) if k > 0 else (-math.inf, high + k)
+        if low >= _extent(one) or -high >= _extent(other):
+            return True
+    return False
+
+
+def _extent(span: Span) -> float:
+    """How many elements a span has at most."""
+    assert span.low is not None
+    known = [high.const - span.low.const for high in span.highs if high.terms == span.low.terms]
+    return min(known, default=math.inf)
 
 
 def impossible(
