@@ -55,11 +55,11 @@ def _call(name: str, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) ->
     return canonical(body(*args, **kwargs), f"what the body of ft.{name} gives", body)
 
 
-def _tried(name: str, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """What the body gives for stand-ins.  Raises TypeMismatchError (PTO-F026) when it fails on them."""
+def _tried(name: str, body: Body, call: Callable[[], Any]) -> Any:
+    """What a call of the body with stand-ins gives.  Raises TypeMismatchError (PTO-F026) when it fails on them."""
     try:
         with trial():
-            return _call(name, body, args, kwargs)
+            return call()
     except Exception as error:
         raise failure(TypeMismatchError, "PTO-F026", f"ft.{name} of an empty list: its body, called with "
                       f"zeros to learn what it gives, fails with {type(error).__name__}: {error}",
@@ -84,7 +84,7 @@ def map(body: Body, x: Any, *, schedule: str = "auto", tile: Any = None, **kwarg
     """
     x = _checked("map", body, x, schedule, tile)
     if not len(x):
-        found = _tried("map", body, [x.sample()], kwargs)
+        found = _tried("map", body, lambda: _call("map", body, [x.sample()], kwargs))
         return empty_list(kind_of(found), found, tried=True)
     results = _Results("map", body)
     for i in range(len(x)):
@@ -158,7 +158,7 @@ def dilated_map(body: Body, x: Any, dilation: int, *, schedule: str = "auto", ti
     n, d = len(x), at_least(1, dilation, "the dilation of ft.dilated_map")
     if not n:
         part = zip_up(stack([x.sample()], materialise=False))
-        found = _tried("dilated_map", body, [part], kwargs)
+        found = _tried("dilated_map", body, lambda: _call("dilated_map", body, [part], kwargs))
         return _emptied(found, _element_of(kind_of(found), body))
     results = _Results("dilated_map", body)
     for r in range(min(d, n)):
@@ -321,22 +321,24 @@ def _carried(name: str, body: Body, x: Any, given: tuple[Any, Any], plan: tuple[
     else:
         raise failure(ShapeError, "PTO-F027", f"ft.{name} of an empty list without an initializer",
                       "give `initializer=`, the value that an empty list has")  # fmt: skip
-    settled = _settled(state)
     if name == "reduce":
         _can_associate(x, state, body)
+    settled = not _has_weak(state)
     for i in order:
         with places.element(i):
-            new = _call(name, body, [state, x.element(i)], kwargs)
-            state = _kept(name, body, state, new, settled)
-        settled = True
+            new = _next(name, body, state, body(state, x.element(i), **kwargs))
+        settled = settled or _kinds(new) == _kinds(state)
+        state = new
         if every:
             states.append(state)
+    if not settled:
+        state = _settled(name, body, state, x.sample(), kwargs)
     if not every:
-        return canonical(state, "the initializer")
+        return state
     if not states:
         state = canonical(state, "the initializer")
         return empty_list(kind_of(state), state, tried=False)
-    found = agreed(states[::-1] if backwards else states)
+    found = agreed([canonical(_typed(s, state), "the state") for s in states[:: -1 if backwards else 1]])
     assert found is not None
     return stack(found)
 
@@ -348,19 +350,46 @@ def _initial(name: str, value: Any) -> Any:
     return value if is_weak(value) else canonical(value, f"the initializer of ft.{name}")
 
 
-def _settled(state: Any) -> bool:
-    """Whether the types in a state are known: no number of Python's is in it."""
-    return all(_settled(item) for item in state) if isinstance(state, tuple) else not is_weak(state)
+def _has_weak(state: Any) -> bool:
+    return any(_has_weak(item) for item in state) if isinstance(state, tuple) else is_weak(state)
 
 
-def _kept(name: str, body: Body, old: Any, new: Any, settled: bool) -> Any:
-    """The new state, which has the type of the old one.  Raises TypeMismatchError (PTO-F028, F029)."""
-    if settled:
-        both = agreed([old, new])
-        if both is not None:
-            return both[1]
-    elif _takes(old, new):
-        return new
+def _settled(name: str, body: Body, state: Any, sample: Any, kwargs: dict[str, Any]) -> Any:
+    """The last state of a list too short to show the types of all numbers in it, with those that more steps make of it.
+
+    So the types of a result do not depend on lengths.  Raises TypeMismatchError (PTO-F026) when the body fails on
+    stand-ins.
+    """
+    while _has_weak(state):
+        new = _tried(name, body, lambda s=state: _next(name, body, s, body(s, sample, **kwargs)))
+        typed = _typed(state, new)
+        if _kinds(typed) == _kinds(state):
+            break
+        state = typed
+    return state
+
+
+def _kinds(state: Any) -> Any:
+    if isinstance(state, tuple):
+        return tuple([_kinds(item) for item in state])
+    return type(state) if is_weak(state) else kind_of(state)
+
+
+def _typed(state: Any, model: Any) -> Any:
+    """The state, its numbers of Python's having the types of what stands in their places in `model`."""
+    if isinstance(state, tuple):
+        return like(type(state), [_typed(a, b) for a, b in zip(state, model, strict=True)])
+    if not is_weak(state):
+        return state
+    return type(model)(state) if is_weak(model) else model.dtype.type(state)
+
+
+def _next(name: str, body: Body, old: Any, given: Any) -> Any:
+    """The state that the body gave, which has the type of the old one.  Raises TypeMismatchError (PTO-F028, F029)."""
+    new = canonical(given, f"what the body of ft.{name} gives", body)
+    kept = _kept(old, new, given)
+    if kept is not None:
+        return kept
     was = kind_of(canonical(old, "the state"))
     if name == "reduce":
         raise failure(TypeMismatchError, "PTO-F029", f"the body of ft.reduce makes {kind_of(new)} of two {was}, so it "
@@ -369,6 +398,23 @@ def _kept(name: str, body: Body, old: Any, new: Any, settled: bool) -> Any:
     raise failure(TypeMismatchError, "PTO-F028", f"the body of ft.{name} gives {kind_of(new)}, its state is {was}",
                   "a state keeps its type and shape: cast what the body gives, or start with another initializer",
                   body=body)  # fmt: skip
+
+
+def _kept(old: Any, new: Any, given: Any) -> Any:
+    """The new state as one of the old one's type, or None where it has another.
+
+    A number of Python's in a state stays one for as long as the body makes such numbers of it; then it takes the
+    element type of what the body gives.
+    """
+    if not _has_weak(old):
+        both = agreed([old, new])
+        return None if both is None else both[1]
+    if not isinstance(old, tuple):
+        return (given if is_weak(given) else new) if _takes(old, new) else None
+    if type(old) is not type(new) or len(old) != len(new):
+        return None
+    items = [_kept(*of) for of in zip(old, new, given, strict=True)]
+    return None if any(item is None for item in items) else like(type(old), items)
 
 
 def _takes(old: Any, new: Any) -> bool:

@@ -273,7 +273,7 @@ def carried(
     mark = len(g.e.current)
     arrays: list[Array] = []
     mirrors: dict[int, Mirror] = {}
-    for attempt in (0, 1):
+    while True:
         symbol = session.symbol(session.loop_name())
         loop = Loop(symbol, count, kind, g.e.loc, [], asked.schedule, asked.tile)
         if first or backwards:
@@ -288,9 +288,9 @@ def carried(
         )
         if wanted is None:
             break
-        if attempt:
-            raise AssertionError("numbers have the types that the body gives")
-        del g.e.current[mark:]  # again, with numbers of the types that the body makes of Python's
+        # Again, with numbers of the types that the body makes of Python's: at most once for each of them, as a number
+        # that has a type keeps it.
+        del g.e.current[mark:]
         views = wanted
     for array in (*arrays, *(m.made for m in mirrors.values())):
         array.loops = min(array.loops, len(session.loops))
