@@ -349,6 +349,8 @@ class Elementwise:
         if isinstance(b, str):
             b = self._filled(a, b, loc)
         span, capacity, valid, free = self._joint([a, b], loc)
+        if a.dtype == i32 and span not in (a.span, b.span):
+            return self._compare_across(mode, a, b, to, loc)
         a, b = (self.broadcast(v, span, capacity, valid, free, w.temp, loc) for v in (a, b))
         if a.dtype == i32 and mode not in ("EQ", "NE"):
             if mode in ("GE", "GT"):
@@ -358,6 +360,29 @@ class Elementwise:
         out = to(bool_, span, capacity, valid, free)
         left, right = (w.tile(v, valid=valid, loc=loc) for v in (a, b))
         w.emit("TCMP", w.tile(out, valid=valid, loc=loc), left, right, f"CmpMode::{mode}", loc=loc)
+        return out
+
+    def _compare_across(self, mode: str, a: Value, b: Value, to: Any, loc: Loc) -> Value:
+        """A column of i32 with a row, in the memory of one tile: `a <= b` where `max(a, b) - b` is 0.
+
+        A difference that overflows is not 0, as numbers with a difference of 0 in 32 bits are equal.
+        """
+        w = self.w
+        span, capacity, valid, free = self._joint([a, b], loc)
+        if mode in ("GE", "GT"):
+            a, b, mode = b, a, {"GE": "LE", "GT": "LT"}[mode]
+        if mode == "LT":  # not b <= a
+            a, b = b, a
+        wide = self.broadcast(a, span, capacity, valid, free, w.temp, loc)
+        tile = w.tile(wide, valid=valid, loc=loc)
+        along = "COL" if b.span == "row" else "ROW"
+        other = w.tile(b, valid=(1, valid[1]), loc=loc) if along == "COL" else w.tile(
+            b, "column", valid=(valid[0], 1), loc=loc)  # fmt: skip
+        for name in ("SUB",) if mode in ("EQ", "NE") else ("MAX", "SUB"):
+            w.emit(f"T{along}EXPAND{name}", tile, tile, other, loc=loc)
+        out = to(bool_, span, capacity, valid, free)
+        w.emit("TCMPS", w.tile(out, valid=valid, loc=loc), tile, w.scalar("0", i32),
+               f"CmpMode::{'EQ' if mode in ('LE', 'EQ') else 'NE'}", loc=loc)  # fmt: skip
         return out
 
     def _filled(self, like: Value, number: str, loc: Loc) -> Value:

@@ -7,6 +7,9 @@
 * what is copied has the shape of its copy;
 * operands have the layout, the memory and the element type that the instruction takes; only row reductions and row
   broadcasts see columns;
+* row reductions have room to fold pairs of 64 elements;
+* i32 are compared for equality only;
+* flag 0 between the vector core and the scalar unit is used by no one but instructions themselves;
 * transfers take fewer than 4096 rows;
 * what the scalar unit writes into global memory is for one core alone, no transfer touches it, and the kernel ends with
   the cache written back.
@@ -14,6 +17,7 @@
 
 from __future__ import annotations
 
+from pto_jit.dtypes import i32
 from pto_jit.errors import InternalError
 from pto_jit.targets.ascend.accesses import walk
 from pto_jit.targets.ascend.form import (
@@ -25,7 +29,9 @@ from pto_jit.targets.ascend.form import (
     Global,
     Instruction,
     KernelForm,
+    SetFlag,
     Tile,
+    WaitFlag,
 )
 from pto_jit.targets.ascend.instructions import ROWS
 from pto_jit.targets.ascend.machine import BLOCK, CAPACITY, MOST_ROWS
@@ -39,7 +45,7 @@ _LAYOUTS = {
     "b": ("right",),
     "l": ("acc",),
 }
-_MIXED = frozenset(["TCVT", "TCMP", "TSEL", "TSTORE_ACC", "TMATMUL", "TMATMUL_ACC"])
+_MIXED = frozenset(["TCVT", "TCMP", "TCMPS", "TSEL", "TSTORE_ACC", "TMATMUL", "TMATMUL_ACC"])
 
 
 def violations(kernel: KernelForm) -> list[str]:
@@ -52,6 +58,8 @@ def violations(kernel: KernelForm) -> list[str]:
             out += _instruction(node)
         elif isinstance(node, (CrossSet, CrossWait)) and not 0 <= node.flag <= 15:
             out.append(f"there is no flag {node.flag} between cores")
+        elif isinstance(node, (SetFlag, WaitFlag)) and node.event == 0 and {node.source, node.target} == {"V", "S"}:
+            out.append("flag 0 between V and S is for instructions that use it themselves")
     return out + _elements(kernel)
 
 
@@ -134,6 +142,15 @@ def _instruction(node: Instruction) -> list[str]:
         assert isinstance(target, Tile) and isinstance(source, Tile)
         if target.rows != source.rows or (target.layout == "row" and target.rows != 1):
             out.append(f"{node.name}: {target.rows} rows from {source.rows}")
+        scratch = tiles[2]
+        assert isinstance(scratch, Tile)
+        room = min(source.columns, 64 * max(1, source.columns // 128))
+        if scratch.rows < source.rows or scratch.columns < room:
+            out.append(f"{node.name}: works in {scratch.rows} x {scratch.columns} elements of {source.rows} x {room}")
+    if node.name in ("TCMP", "TCMPS"):
+        source = tiles[1]
+        if source.dtype == i32 and node.args[-1] not in ("CmpMode::EQ", "CmpMode::NE"):
+            out.append(f"{node.name}: i32 are compared for equality only")
     if row.pipe in ("MTE2", "MTE3"):
         rows = max(t.rows for t in tiles if isinstance(t, Tile) and t.space == "Vec") if any(
             isinstance(t, Tile) and t.space == "Vec" for t in tiles) else 0  # fmt: skip

@@ -33,6 +33,9 @@ MOST_ROWS = 4095
 """Rows that one transfer between global memory and the unified buffer takes."""
 EVENTS = 8
 """Flags between two pipes, in one direction."""
+TAKEN: frozenset[tuple[Pipe, Pipe]] = frozenset([("V", "S"), ("S", "V")])
+"""Pairs of pipes whose flag 0 some instructions (`TROWEXPAND`, `TROWPROD`, `TDIVS`, row reductions of integers) use
+themselves."""
 
 _TYPES = {
     "f32": "float", "f16": "half", "bf16": "bfloat16_t", "i32": "int32_t", "i16": "int16_t", "i8": "int8_t",

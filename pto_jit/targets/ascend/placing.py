@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from pto_jit.slotted import mutable
 from pto_jit.targets.ascend.accesses import accesses, pipe_of, walk
+from pto_jit.targets.ascend.copies import coalesce
 from pto_jit.targets.ascend.form import Branch, Buffer, Loop, Node
 from pto_jit.targets.ascend.machine import CAPACITY, Space
 
@@ -28,6 +29,11 @@ class _Life:
 
 def place(nodes: list[Node]) -> dict[Space, int]:
     """Give every buffer its address; how many bytes of each memory are used (more than there are: it does not fit)."""
+    while True:  # one copy may come after another
+        places: dict[int, int] = {}
+        spans = {buffer: (life.first, life.last) for buffer, life in _lives(nodes, False, places).items()}
+        if not coalesce(nodes, spans, places):
+            break
     ahead = any(isinstance(n, Loop) and n.ahead for n in walk(nodes))
     used: dict[Space, int] = {}
     for apart in (True, False) if ahead else (False,):
@@ -69,8 +75,10 @@ def _assign(lives: dict[Buffer, _Life]) -> dict[Space, int]:
     return used
 
 
-def _lives(nodes: list[Node], apart: bool) -> dict[Buffer, _Life]:
-    """apart: in a loop with a part ahead, buffers live through all of it, so that the parts do not wait for memory."""
+def _lives(nodes: list[Node], apart: bool, places: dict[int, int] | None = None) -> dict[Buffer, _Life]:
+    """apart: in a loop with a part ahead, buffers live through all of it, so that the parts do not wait for memory;
+    places: gets the places of nodes, by their ids."""
+    places = {} if places is None else places
     lives: dict[Buffer, _Life] = {}
     spans: dict[int, tuple[int, int]] = {}
     count = 0
@@ -79,6 +87,7 @@ def _lives(nodes: list[Node], apart: bool) -> dict[Buffer, _Life]:
         nonlocal count
         for node in block:
             count += 1
+            places[id(node)] = count
             if isinstance(node, Loop):
                 begin = count
                 visit(node.body, [*around, node])

@@ -21,7 +21,7 @@ from pto_jit.errors import InternalError
 from pto_jit.slotted import frozen
 from pto_jit.targets.ascend.accesses import Access, walk
 from pto_jit.targets.ascend.form import Barrier, Branch, Buffer, Loop, Node, SetFlag, WaitFlag
-from pto_jit.targets.ascend.machine import EVENTS, PIPES, Pipe
+from pto_jit.targets.ascend.machine import EVENTS, PIPES, TAKEN, Pipe
 from pto_jit.targets.ascend.runs import Done, Facts, Hazard, Run
 
 _ROUNDS = 60
@@ -176,7 +176,7 @@ class _Inserter:
         _insert_before(where.block, where.places[-1], node, new)
 
     def _event(self, source: Pipe, target: Pipe, count: int) -> int | None:
-        known = self.next_event.get((source, target), 0)
+        known = self.next_event.get((source, target), int((source, target) in TAKEN))
         if known + count > EVENTS:
             return None
         self.next_event[source, target] = known + count

@@ -231,7 +231,8 @@ class VectorWriter(TransferWriter):
         shape = self.result_shape(var, "column", (source.capacity[0], 1), (source.valid[0], 1))
         out = to(source.dtype, *shape)
         shown = Value(out.name, out.dtype, "column", (source.capacity[0], 1), (source.valid[0], 1), out.buffer)
-        scratch = self.temp(source.dtype, source.span, source.capacity, source.valid)
+        width = _scratch_columns(source.capacity[1])
+        scratch = self.temp(source.dtype, source.span, (source.capacity[0], width), (source.valid[0], width))
         self.emit(f"TROW{name.upper()}", self.tile(shown, "column", loc=loc), self.tile(source, loc=loc),
                   self.tile(scratch, loc=loc), loc=loc)  # fmt: skip
         return out
@@ -243,7 +244,8 @@ class VectorWriter(TransferWriter):
                      source.buffer)  # fmt: skip
         out = to(source.dtype, *self.result_shape(var, "one", (1, 1), (1, 1)))
         shown = Value(out.name, out.dtype, "one", (1, 1), (1, 1), out.buffer)
-        scratch = self.temp(flat.dtype, "row", flat.capacity, flat.valid)
+        width = _scratch_columns(flat.capacity[1])
+        scratch = self.temp(flat.dtype, "row", (1, width), (1, width))
         self.emit(f"TROW{name.upper()}", self.tile(shown, loc=loc), self.tile(flat, loc=loc),
                   self.tile(scratch, loc=loc), loc=loc)  # fmt: skip
         return out
@@ -260,3 +262,8 @@ class VectorWriter(TransferWriter):
         if out.buffer is not source.buffer:
             self.emit("TMOV", self.tile(out, loc=loc), self.tile(source, loc=loc), loc=loc)
         return out
+
+
+def _scratch_columns(columns: int) -> int:
+    """Of the memory in which row reductions work: they fold pairs of 64 elements first."""
+    return min(columns, 64 * max(1, columns // 128))

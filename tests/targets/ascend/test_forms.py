@@ -59,6 +59,7 @@ WRITTEN: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "small_rows_sequential": (loops.small_rows_sequential, (MATRIX,) * 2),
     "attention": (attention.attention, (CUBE,) * 4),
     "attention_causal": (attention.attention_causal, (pto.spec((None, None, 64), pl.f32),) * 4),
+    "attention_causal_turned": (attention.attention_causal_turned, (pto.spec((None, None, 64), pl.f32),) * 4),
     "matmul": (matrix.matmul, (HALF, HALF, MATRIX)),
     "matmul_tiled": (matrix.matmul_tiled, (MATRIX,) * 3),
     "matmul_bf16_tiled": (matrix.matmul_bf16_tiled, (BRAIN,) * 3),
@@ -211,6 +212,58 @@ def test_a_row_reduction_of_other_rows_is_illegal() -> None:
     assert isinstance(target, Tile)
     target.rows *= 2
     assert any("TROWMAX" in text for text in violations(kernel))
+
+
+def test_a_row_reduction_has_room_to_work_in() -> None:
+    """For sums of pairs of 64 elements: half of the columns."""
+    (kernel,) = forms("attention_causal")
+    reduction = next(
+        n for block in blocks(kernel.body) for n in block if isinstance(n, Instruction) and n.name == "TROWMAX"
+    )
+    source, scratch = reduction.args[1:]
+    assert isinstance(source, Tile) and isinstance(scratch, Tile)
+    assert (source.columns, scratch.columns) == (128, 64)
+    scratch.columns = 32
+    assert any("x 32 elements of" in text for text in violations(kernel))
+    scratch.columns = 64
+
+
+def test_the_order_of_integers_is_not_compared() -> None:
+    """But found by a maximum: the core compares i32 for equality, whatever mode it is given."""
+    (kernel,) = forms("attention_causal")
+    for compare in [n for b in blocks(kernel.body) for n in b if isinstance(n, Instruction) and n.name == "TCMPS"]:
+        right = compare.args
+        compare.args = (*right[:-1], "CmpMode::LE")
+        assert any("equality" in text for text in violations(kernel))
+        compare.args = right
+        return
+    pytest.fail("no comparison")
+
+
+@pto.jit
+def until_small(x: pl.Tensor):
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            t = pl.load(x, [r, 0], [8, 64])
+            while pl.max(t) > 1.0:
+                t = t * 0.5
+            pl.store(t, [r, 0], x)
+
+
+def test_flag_0_between_vector_core_and_scalar_unit_is_for_instructions() -> None:
+    """`TROWEXPAND` and others raise it themselves."""
+    (kernel,) = kernels_of(written(until_small, pto.spec((None, 64), pl.f32)))
+    flags = [n for b in blocks(kernel.body) for n in b if isinstance(n, WaitFlag) and {n.source, n.target} == {"V", "S"}]
+    assert flags and not violations(kernel)
+    flags[0].event = 0
+    assert any("flag 0" in text for text in violations(kernel))
+
+
+def test_a_copy_that_hands_a_value_on_is_none() -> None:
+    """The state of one loop goes on in the next one: attention to whole tiles, and then to a part of one."""
+    (kernel,) = forms("attention_causal")
+    accumulators = [t.buffer for t in tiles(kernel) if t.name.startswith("acc")]
+    assert len(accumulators) > 3 and len(set(accumulators)) == 1
 
 
 @pytest.mark.parametrize("name", ["vector_add", "softmax", "matmul"])

@@ -167,6 +167,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "product": (product, (HALF, HALF, MATRIX)),
     "matmul_bf16": (matrix.matmul_bf16, (pto.spec((None, None), pl.bf16),) * 3),
     "attention": (attention.attention_causal, (pto.spec((None, None, 64), pl.f32),) * 4),
+    "turned": (attention.attention_causal_turned, (pto.spec((None, None, 64), pl.f32),) * 4),
     "weighted": (weighted, (pto.spec((None, 48), pl.f16), pto.spec((64, 48), pl.f16), MATRIX, MATRIX)),
     "stencil5": (grids.stencil5, (MATRIX,) * 2),
     "counted": (counted, (WIDTH, pto.spec((32, 64), pl.f32), pto.spec((64, 32), pl.f32), WIDTH)),
@@ -313,13 +314,13 @@ def test_elements_are_taken_in_lines(programs: Programs) -> None:
         programs.run("stencil5", 0, x=x, out=numbers(3, 4199))
 
 
-@pytest.mark.parametrize(("heads", "length"), [(2, 130), (21, 1)])
-def test_attention_on_groups_of_cores(programs: Programs, heads: int, length: int) -> None:
+@pytest.mark.parametrize(("name", "heads", "length"), [("attention", 2, 130), ("attention", 21, 1), ("turned", 1, 261)])
+def test_attention_on_groups_of_cores(programs: Programs, name: str, heads: int, length: int) -> None:
     q, k, v = (numbers(heads + n, length, 64)[n:] for n in range(3))
     scores = np.einsum("hid,hjd->hij", q.astype(np.float64), k) / 8
     weights = np.exp(scores - scores.max(-1, keepdims=True)) * np.tril(np.ones((length, length)))
     wanted = weights / weights.sum(-1, keepdims=True) @ v
-    check(programs, "attention", {"out": wanted}, q=q, k=k, v=v, out=q)
+    check(programs, name, {"out": wanted}, q=q, k=k, v=v, out=q)
 
 
 def test_products_between_other_work(programs: Programs) -> None:

@@ -38,8 +38,8 @@ extern "C" __global__ AICORE void softmax_incore_0(__gm__ float *x, __gm__ float
       set_flag(PIPE_MTE2, PIPE_V, (event_t)(EVENT_ID0 + turn));
       // rows.py:19
       Tile<TileType::Vec, float, 16, 1, BLayout::ColMajor, DYNAMIC, 1> max_column(x_1_rows);
-      TASSIGN(max_column, 0xc000);
-      Tile<TileType::Vec, float, 16, 256, BLayout::RowMajor, DYNAMIC, 256> scratch(x_1_rows);
+      TASSIGN(max_column, 0xa000);
+      Tile<TileType::Vec, float, 16, 128, BLayout::RowMajor, DYNAMIC, 128> scratch(x_1_rows);
       TASSIGN(scratch, 0x8000);
       pipe_barrier(PIPE_V);
       wait_flag(PIPE_MTE2, PIPE_V, (event_t)(EVENT_ID0 + turn));
@@ -50,8 +50,8 @@ extern "C" __global__ AICORE void softmax_incore_0(__gm__ float *x, __gm__ float
       TEXP(x_1, x_1);
       // rows.py:20
       Tile<TileType::Vec, float, 16, 1, BLayout::ColMajor, DYNAMIC, 1> sum_column(x_1_rows);
-      TASSIGN(sum_column, 0xc000);
-      Tile<TileType::Vec, float, 16, 256, BLayout::RowMajor, DYNAMIC, 256> scratch_2(x_1_rows);
+      TASSIGN(sum_column, 0xa000);
+      Tile<TileType::Vec, float, 16, 128, BLayout::RowMajor, DYNAMIC, 128> scratch_2(x_1_rows);
       TASSIGN(scratch_2, 0x8000);
       pipe_barrier(PIPE_V);
       TROWSUM(sum_column, x_1, scratch_2);

@@ -574,6 +574,29 @@ void TCMP(D d, A x, B y, CmpMode mode) {
   compare(d.view(), x.view(), y.view(), mode);
 }
 template <typename T>
+void compare_number(View<uint8_t> d, View<T> x, T number, CmpMode mode) {
+  if (std::is_same_v<T, int32_t> && mode != CmpMode::EQ && mode != CmpMode::NE)
+    emulation::fail("integers are compared for equality only");
+  queue(PIPE_V, [=] {
+    for (int64_t r = 0; r < x.rows; ++r) {
+      for (int64_t c = 0; c < (x.columns + 63) / 64 * 8; ++c) d.at(r, c) = 0;
+      for (int64_t c = 0; c < x.columns; ++c) {
+        const T a = x.at(r, c);
+        const bool holds = mode == CmpMode::EQ ? a == number : mode == CmpMode::NE ? a != number
+            : mode == CmpMode::LT ? a < number : mode == CmpMode::LE ? a <= number
+            : mode == CmpMode::GT ? a > number : a >= number;
+        d.at(r, c / 8) |= uint8_t(holds << c % 8);
+      }
+    }
+  });
+}
+template <typename D, typename A>
+void TCMPS(D d, A x, typename A::DType number, CmpMode mode) {
+  static_assert(std::is_same_v<typename D::DType, uint8_t> && row_tile<D> && row_tile<A>, "a mask");
+  static_assert(D::Cols * 8 >= A::Cols, "room for a row of bits");
+  compare_number(d.view(), x.view(), number, mode);
+}
+template <typename T>
 void choose(View<T> d, View<uint8_t> mask, View<T> x, View<T> y, View<T> scratch) {
   same_shape(d, x);
   same_shape(d, y);
@@ -619,6 +642,8 @@ void reduce_columns(View<T> d, View<T> x) {
   template <typename D, typename A, typename S>                                                                    \
   void TROW##NAME(D d, A x, S scratch) {                                                                           \
     static_assert(row_tile<A> && D::Rows == A::Rows && (!D::rowMajor || D::Rows == 1), "a column from rows");      \
+    static_assert(S::Rows >= A::Rows && S::Cols >= (A::Cols < 64 ? A::Cols : A::Cols < 128 ? 64 : A::Cols / 128 * 64), \
+                  "room for sums of pairs of 64 elements");                                                        \
     reduce_rows<FUNCTION>(d.view(), x.view(), scratch.view());                                                     \
   }                                                                                                                \
   template <typename D, typename A>                                                                                \
