@@ -4,7 +4,8 @@
     python tutorials/fractal/dilated_rnn.py
 
 `dilated_map` takes a sequence apart into its strided parts, scans each, and puts the states back in their places: the
-parts are independent.
+parts are independent.  In a kernel a layer is one loop whose iterations follow the one 2**l before them, so that all
+layers together are a wavefront, with the sequences of a batch as the rows of one product per layer.
 """
 
 from __future__ import annotations

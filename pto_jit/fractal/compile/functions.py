@@ -104,15 +104,25 @@ def map_(g: Generator, body: Any, x: Any, **kwargs: Any) -> Any:
     return mapped(session, body, lambda i: session.element(lists, i), lists.length, asked)
 
 
-def mapped(
+def mapped(session: Session, fn: Any, element: Callable[[Expr], Any], length: Expr, asked: Asked) -> Any:
+    """A parallel loop over `length` elements: the list of what the body gives."""
+    return mapped_or_merged(session, fn, element, length, asked, None, lambda loop, views: None)[0]
+
+
+def mapped_or_merged(
     session: Session,
     fn: Any,
     element: Callable[[Expr], Any],
     length: Expr,
     asked: Asked,
-    check: Callable[[Expr, Any], None] | None = None,
-) -> Any:
-    """A parallel loop over `length` elements; `check` gets the index of each and what the body gives for it."""
+    check: Callable[[Expr, Any], None] | None,
+    merge: Callable[[Loop, list[View]], list[View] | None],
+) -> tuple[Any, bool]:
+    """The list of what a parallel loop gives, or what `merge` makes of the loop, and whether it did.
+
+    check: gets the index of each element and what the body gives for it.  merge: gets the loop, once it is closed, and
+    what its body gives under the dimension of the loop; gives views without that dimension, or None.
+    """
     g = session.g
     symbol = session.symbol(session.loop_name())
     loop = Loop(symbol, length, "parallel", g.e.loc, [], asked.schedule, asked.tile)
@@ -126,8 +136,12 @@ def mapped(
 
     structure, views = session.loop(loop, body)
     leaves(session, *views)
+    found = [around(session, v, symbol, length) for v in views]
+    merged = merge(loop, found)
     session.complete()
-    return listed(session, structure, iter([around(session, v, symbol, length) for v in views]))
+    if merged is not None:
+        return put_together(session, structure, iter(merged)), True
+    return listed(session, structure, iter(found)), False
 
 
 def around(session: Session, view: View, symbol: Symbol, length: Expr) -> View:

@@ -368,7 +368,8 @@ class Loop:
     """A dimension of the nest. kind: "parallel" (map), "reduce" or "carry" (fold, scan).
 
     tile: what `tile=` of its call says, for it and the loops inside of it.  element: the position of the element, where
-    that is not the index of the iteration.
+    that is not the index of the iteration.  chains: an iteration follows the one so many before it, not the last one,
+    so that there are as many chains, which are independent (`chains.py`); why: the reason why it has none.
     """
 
     symbol: Symbol
@@ -379,6 +380,8 @@ class Loop:
     schedule: str = "auto"
     tile: tuple[int, ...] | None = None
     element: Expr | None = None
+    chains: Expr | None = None
+    why: str = ""
 
 
 @mutable(eq=False)

@@ -36,13 +36,15 @@ class Nest:
     """`loops`, outermost first, around `cell`: reads, writes, integers, and operations of the IR.
 
     before: operations that are the same in every iteration.  distances: per array that cells write and read, the
-    distance vectors over all loops.
+    distance vectors over all loops; a component that is known when the program runs, which is positive, is 1 in them,
+    and has its value in `exact`.  (A hyperplane without negative components that 1 satisfies is satisfied by more.)
     """
 
     loops: tuple[Loop, ...]
     before: tuple[Op, ...]
     cell: tuple[Any, ...]
     distances: dict[int, tuple[Vector, ...]]
+    exact: dict[int, tuple[tuple[Expr, ...], ...]]
 
     @property
     def symbols(self) -> tuple[Symbol, ...]:
@@ -74,7 +76,8 @@ class Nest:
                 index = ", ".join(map(str, item.index))
                 lines.append(f"{inner}write {item.array.root.name}[{index}]")
         names = ", ".join(str(s) for s in self.symbols)
-        lines.append(f"distances over ({names}): {', '.join(map(str, sorted(self.all_distances))) or 'none'}")
+        found = sorted({f"({', '.join(map(str, d))})" for ds in self.exact.values() for d in ds})
+        lines.append(f"distances over ({names}): {', '.join(found) or 'none'}")
         return "\n".join(lines)
 
 
@@ -106,8 +109,9 @@ def perfect(loop: Loop) -> Nest:
         if len(inner) > 1 or any(
             not isinstance(i, (ReadLeaf, Compute)) and not (isinstance(i, Op) and is_pure(i)) for i in rest
         ):
+            why = next((f": {i.why}" for i in inner if i.why), "")
             raise NoSchedule(
-                f"there is more than one loop, or work between loops, inside the loop over `{current.symbol}`"
+                f"there is more than one loop, or work between loops, inside the loop over `{current.symbol}`{why}"
             )
         above += rest
         current = inner[0]
@@ -115,7 +119,8 @@ def perfect(loop: Loop) -> Nest:
     for item in cell:
         if isinstance(item, Check) or not isinstance(item, (*RECORDS, Op)):
             raise NoSchedule("the body of a cell has a branch, loop or check that is decided while it runs")
-    return Nest(tuple(loops), before, cell, _distances(tuple(loops), cell))
+    exact = _distances(tuple(loops), cell)
+    return Nest(tuple(loops), before, cell, {key: _least(ds) for key, ds in exact.items()}, exact)
 
 
 def is_pure(op: Op) -> bool:
@@ -148,32 +153,39 @@ def invariant(items: Sequence[Any]) -> tuple[tuple[Op, ...], tuple[Any, ...]]:
     return tuple(before), tuple(rest)
 
 
-def _distances(loops: Sequence[Loop], cell: Sequence[Any]) -> dict[int, tuple[Vector, ...]]:
+def _least(distances: Sequence[tuple[Expr, ...]]) -> tuple[Vector, ...]:
+    """With 1 for the components that are known when the program runs."""
+    return tuple(dict.fromkeys(tuple(1 if x.constant is None else x.constant for x in d) for d in distances))
+
+
+def _distances(loops: Sequence[Loop], cell: Sequence[Any]) -> dict[int, tuple[tuple[Expr, ...], ...]]:
     written: dict[int, WriteLeaf] = {}
     for item in cell:
         if isinstance(item, WriteLeaf):
             written[id(item.array.root)] = item
-    found: dict[int, list[Vector]] = {key: [] for key in written}
-    symbols = [loop.symbol for loop in loops]
+    found: dict[int, list[tuple[Expr, ...]]] = {key: [] for key in written}
     for item in cell:
         if not isinstance(item, ReadLeaf):
             continue
         for access in accesses(item.read):
             write = written.get(id(access.array.root))
             if write is not None:
-                found[id(access.array.root)].append(distance(symbols, write.index, access))
+                found[id(access.array.root)].append(distance(loops, write.index, access))
     return {key: tuple(dict.fromkeys(v)) for key, v in found.items()}
 
 
-def distance(symbols: Sequence[Symbol], written: Sequence[Expr], access: Access) -> Vector:
-    """How many iterations before its own a cell reads, per loop.  Raises NoSchedule when that varies."""
-    if len(written) != len(symbols):
+def distance(loops: Sequence[Loop], written: Sequence[Expr], access: Access) -> tuple[Expr, ...]:
+    """How many iterations before its own a cell reads, per loop.
+
+    Raises NoSchedule when that varies in another way than the chains of a loop do.
+    """
+    if len(written) != len(loops):
         raise NoSchedule(f"`{access.array.root.name}` is not written by every loop of the nest")
-    total: list[int] = []
-    for symbol, w, r in zip(symbols, written, access.index, strict=True):
-        step = (w - r).constant
-        if w != of(symbol) or step is None:
-            raise NoSchedule(f"`{show(access)}` is not at a constant distance along `{symbol}`")
+    total: list[Expr] = []
+    for loop, w, r in zip(loops, written, access.index, strict=True):
+        step = w - r
+        if w != of(loop.symbol) or (step.constant is None and step != loop.chains):
+            raise NoSchedule(f"`{show(access)}` is not at a constant distance along `{loop.symbol}`")
         total.append(step)
     return tuple(total)
 

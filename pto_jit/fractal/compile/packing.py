@@ -36,7 +36,7 @@ class Packed:
 
     rows: Packing
     planes: Planes
-    depth: int
+    depth: Expr
     tensor: Tensor
     starts: Var
     counts: Var
@@ -94,16 +94,16 @@ class Packing(Copies):
     groups: Expr
     exact: bool
     window: Window | None = None
-    tables: dict[int, tuple[Var, Var]]
+    tables: dict[Expr, tuple[Var, Var]]
     lent: dict[str, Choose]
 
-    def ring(self, planes: Planes, root: Array, depth: int, writer: Writer) -> Any:
+    def ring(self, planes: Planes, root: Array, depth: Expr, writer: Writer) -> Any:
         if not self.packed:
             return Wavefront.ring(self, planes, root, depth, writer)
         lent = any(choice.otherwise.array.root is root for choice in self.lent.values())  # type: ignore[union-attr]
         shape = [writer.expr(self.groups * self.room * (depth + lent)), *row_extents(root.leaf.extents)]
         tensor = self.buffer(shape, root.leaf, root.name)
-        outer = number(depth)
+        outer = depth
         for k in planes.batch[:-1] if self.exact else planes.batch:
             outer = outer * planes.longest[k]
         if depth not in self.tables:
@@ -118,14 +118,14 @@ class Packing(Copies):
             plane = plane + x * c
         return plane
 
-    def batch_number(self, planes: Planes, depth: int, at: Sequence[Expr]) -> Expr:
+    def batch_number(self, planes: Planes, depth: Expr, at: Sequence[Expr]) -> Expr:
         """Planes and groups in a row, the planes modulo `depth`."""
-        number_ = binary("mod", self.plane_of(planes, at), number(depth))
+        number_ = binary("mod", self.plane_of(planes, at), depth)
         for k in planes.group:
             number_ = number_ * planes.longest[k] + at[k]
         return number_
 
-    def segment_number(self, planes: Planes, depth: int, at: Sequence[Expr]) -> Expr:
+    def segment_number(self, planes: Planes, depth: Expr, at: Sequence[Expr]) -> Expr:
         number_ = self.batch_number(planes, depth, at)
         for k in planes.batch[:-1] if self.exact else planes.batch:
             number_ = number_ * planes.longest[k] + at[k]

@@ -422,7 +422,8 @@ def uses(item: Any) -> set[str]:
     """The names of the IR variables that a statement or record reads."""
     match item:
         case Loop():
-            return _in(item.length).union(*(uses(i) for i in item.body))
+            chains = set() if item.chains is None else _in(item.chains)
+            return _in(item.length).union(chains, *(uses(i) for i in item.body))
         case ReadLeaf():
             return _read(item.read) | {x.name for x in item.leaf.extents if isinstance(x, Var)}
         case WriteLeaf():

@@ -14,7 +14,7 @@ from pto_jit.codegen.builtins.promote import load_all
 from pto_jit.codegen.emit import I64, constant, index
 from pto_jit.codegen.values import Scalar, Tile, static_extent
 from pto_jit.fractal.compile.checks import write_check
-from pto_jit.fractal.compile.expr import Condition, Writer, numbering_of
+from pto_jit.fractal.compile.expr import Condition, Expr, Writer, binary, numbering_of, of
 from pto_jit.fractal.compile.layout import leaf_of, place
 from pto_jit.fractal.compile.lists import (
     CHECKS,
@@ -119,20 +119,43 @@ class Sequential:
 
     def loop(self, loop: Loop, writer: Writer) -> None:
         e = self.e
-        for item in loop.body:
-            if isinstance(item, ReadLeaf) and item.state is not None:
-                self.carry(item, writer)
+        if loop.chains is not None:
+            self.chains(loop, loop.chains, writer)
+            return
+        self.carried(loop, writer)
         stop = writer.expr(loop.length)
         var = e.fresh(loop.symbol.name, I64)
         with e.block() as block:
-            inside = writer.but({loop.symbol: var})
-            for array, outer in self.local.get(id(loop), ()):
-                allocate_local(self.g, inside, array, outer)
-            around, self.checking = self.checking, loop.schedule == CHECKS
-            self.block(loop.body, inside)
-            self.checking = around
+            self.iteration(loop, writer.but({loop.symbol: var}))
         kind = "parallel" if loop.kind == "parallel" else "sequential"
         e.append(For(kind, var, index(0), stop, index(1), tuple(block), loc=loop.loc))
+
+    def chains(self, loop: Loop, d: Expr, writer: Writer) -> None:
+        """A loop over the chains, whose iterations do not depend on each other, around one over those of a chain."""
+        e = self.e
+        chain, k = e.fresh("chain", I64), e.fresh(loop.symbol.name, I64)
+        chains = writer.expr(binary("min", d, loop.length))
+        with e.block() as outer:
+            first = writer.but({loop.symbol: chain})
+            self.carried(loop, first)
+            stop = first.expr(binary("floordiv", loop.length - of(loop.symbol) + d - 1, d))
+            with e.block() as inner:
+                at = e.scalar("add", [e.scalar("mul", [k, writer.expr(d)]).operand, chain]).operand
+                self.iteration(loop, writer.but({loop.symbol: at}))
+            e.append(For("sequential", k, index(0), stop, index(1), tuple(inner), loc=loop.loc))
+        e.append(For("parallel", chain, index(0), chains, index(1), tuple(outer), loc=loop.loc))
+
+    def carried(self, loop: Loop, writer: Writer) -> None:
+        for item in loop.body:
+            if isinstance(item, ReadLeaf) and item.state is not None:
+                self.carry(item, writer)
+
+    def iteration(self, loop: Loop, inside: Writer) -> None:
+        for array, outer in self.local.get(id(loop), ()):
+            allocate_local(self.g, inside, array, outer)
+        around, self.checking = self.checking, loop.schedule == CHECKS
+        self.block(loop.body, inside)
+        self.checking = around
 
     def carry(self, item: ReadLeaf, writer: Writer) -> None:
         """A variable for a state, with its initial value."""

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pto_jit.errors import TypeMismatchError
 from pto_jit.fractal.compile.access import at_least, reindexed
+from pto_jit.fractal.compile.chains import chained, size_of_part
 from pto_jit.fractal.compile.expr import Condition, Expr, binary, of
-from pto_jit.fractal.compile.functions import asked_of, mapped
+from pto_jit.fractal.compile.functions import asked_of, mapped_or_merged
 from pto_jit.fractal.compile.lists import Dim, Lists, View, map_views, views_of
 from pto_jit.fractal.compile.session import session_of
 
@@ -24,7 +25,7 @@ def dilated_map(g: Generator, body: Any, x: Any, dilation: Any, **kwargs: Any) -
     n, d = lists.length, at_least(session, 1, dilation, "the dilation of ft.dilated_map")
 
     def size(r: Expr) -> Expr:
-        return binary("floordiv", n - r + d - 1, d)
+        return size_of_part(n, d, r)
 
     def part(r: Expr) -> Any:
         return reindexed(session, lists, size(r), lambda k: k * d + r)
@@ -33,11 +34,17 @@ def dilated_map(g: Generator, body: Any, x: Any, dilation: Any, **kwargs: Any) -
         for view in views_of(session.normal(result)):
             if isinstance(view, View) and view.dims:  # others are refused below
                 given, wanted = view.dims[0].length, size(r)
+                if given == wanted:
+                    continue
                 message = "the body of ft.dilated_map gives a list of {} for one of {}"
                 hint = "it takes a list and gives a list of the same length"
                 session.check(Condition("zero", given - wanted), message, hint, given, wanted)
 
-    found = mapped(session, body, part, binary("min", d, n), asked, check)
+    found, whole = mapped_or_merged(
+        session, body, part, binary("min", d, n), asked, check, lambda loop, views: chained(session, loop, views, n, d)
+    )
+    if whole:
+        return found
 
     def interleaved(result: Any) -> Any:
         if isinstance(result, tuple):

@@ -19,15 +19,14 @@ from pto_jit.codegen.builtins.promote import load_all
 from pto_jit.codegen.emit import I64, index
 from pto_jit.codegen.values import Tensor
 from pto_jit.fractal.compile.batching import NotBatchable, demanded
-from pto_jit.fractal.compile.expr import Expr, Symbol, Writer, binary, number, of
-from pto_jit.fractal.compile.hyperplane import Vector, dot
+from pto_jit.fractal.compile.expr import Expr, Symbol, Writer, binary, number, of, operand
+from pto_jit.fractal.compile.hyperplane import Vector
 from pto_jit.fractal.compile.layout import Layout, laid_out, leaf_of
 from pto_jit.fractal.compile.lists import (
     Access,
     Array,
     Compute,
     Leaf,
-    Loop,
     Read,
     ReadLeaf,
     WriteLeaf,
@@ -47,7 +46,7 @@ class Ring:
     """The last planes of an array: the rows of (plane modulo `depth`, the indices but the eliminated one)."""
 
     h: Vector
-    depth: int
+    depth: Expr
     kept: tuple[int, ...]
     extents: tuple[Expr, ...]
     tensor: Tensor
@@ -56,7 +55,7 @@ class Ring:
         plane = number(0)
         for c, e in zip(self.h, at, strict=True):
             plane = plane + e * c
-        total = binary("mod", plane, number(self.depth))
+        total = binary("mod", plane, self.depth)
         for k, extent in zip(self.kept, self.extents, strict=True):
             total = total * extent + at[k]
         return total
@@ -136,38 +135,43 @@ class Wavefront:
 
     def lengths(self, planes: Planes, writer: Writer) -> None:
         """The longest each loop can be: a maximum over the loops that its length depends on."""
-        for k, loop in enumerate(self.nest.loops):
-            around = self.around(k)
-            if not around:
-                planes.longest.append(loop.length)
-                continue
-            most = self.e.fresh(f"longest_{loop.symbol.name}", I64)
-            self.plain.assign(most, index(0))
+        for loop in self.nest.loops:
+            planes.longest.append(self.most(loop.length, writer))
 
-            def level(w: Writer, left: Sequence[int], most: Var = most, loop: Loop = loop) -> None:
-                if left:
-                    first, *rest = left
-                    outer = self.nest.loops[first]
-                    self.counted(w, outer.symbol, w.expr(outer.length), lambda w: level(w, rest))
-                    return
-                (more,) = self.e.op("max", [most, w.expr(loop.length)])
-                self.plain.assign(most, more)
+    def most(self, e: Expr, writer: Writer) -> Expr:
+        """The greatest value of a number that is not negative, over the loops that it depends on; 0 without any."""
+        around = self.loops_of(e)
+        if not around:
+            return e
+        most = self.e.fresh("most", I64)
+        self.plain.assign(most, index(0))
 
-            level(writer, around)
-            from pto_jit.fractal.compile.expr import operand
+        def level(w: Writer, left: Sequence[int]) -> None:
+            if left:
+                first, *rest = left
+                outer = self.nest.loops[first]
+                self.counted(w, outer.symbol, w.expr(outer.length), lambda w: level(w, rest))
+                return
+            (more,) = self.e.op("max", [most, w.expr(e)])
+            self.plain.assign(most, more)
 
-            planes.longest.append(operand(most))
+        level(writer, around)
+        return operand(most)
 
     def around(self, k: int) -> list[int]:
         """The loops that the length of loop k depends on, with those that theirs depend on."""
+        return self.loops_of(self.nest.loops[k].length)
+
+    def loops_of(self, e: Expr) -> list[int]:
+        """The loops that a number depends on, with those that their lengths depend on."""
         symbols = self.nest.symbols
         found: set[int] = set()
-        todo = [k]
+        todo = [e]
         while todo:
-            for s in self.nest.loops[todo.pop()].length.symbols():
+            for s in todo.pop().symbols():
                 if s in symbols and symbols.index(s) not in found:
                     found.add(symbols.index(s))
-                    todo.append(symbols.index(s))
+                    todo.append(self.nest.loops[symbols.index(s)].length)
         return sorted(found)
 
     def memory(self, planes: Planes, writer: Writer) -> None:
@@ -178,18 +182,31 @@ class Wavefront:
                 continue
             root = item.array.root
             done.add(id(root))
-            distances = self.nest.distances[id(root)]
+            distances = self.nest.exact[id(root)]
             if distances:
-                depth = max(dot(planes.h, d) for d in distances) + 1
-                planes.rings[id(root)] = self.ring(planes, root, depth, writer)
+                planes.rings[id(root)] = self.ring(planes, root, self.depth(planes, distances, writer), writer)
             if self.escaping(root):
                 self.behind(root, writer)
 
-    def ring(self, planes: Planes, root: Array, depth: int, writer: Writer) -> Any:
+    def depth(self, planes: Planes, distances: Sequence[tuple[Expr, ...]], writer: Writer) -> Expr:
+        """How many planes are kept: one more than cells look back."""
+        back = number(0)
+        for d in distances:
+            far = number(0)
+            for k, (c, x) in enumerate(zip(planes.h, d, strict=True)):
+                step = x if x.constant is not None else binary("min", self.most(x, writer), planes.longest[k])
+                far = far + step * c
+            known, least = far.constant, back.constant
+            back = number(max(known, least)) if None not in (known, least) else binary("max", back, far)  # type: ignore[type-var]
+        if back.constant is None:  # computed once
+            back = operand(writer.expr(back))
+        return back + 1
+
+    def ring(self, planes: Planes, root: Array, depth: Expr, writer: Writer) -> Any:
         """Memory for `depth` planes of an array."""
         kept = tuple(k for k in range(len(planes.h)) if k != planes.eliminated)
         extents = tuple(planes.longest[k] for k in kept)
-        rows = number(depth)
+        rows = depth
         for x in extents:
             rows = rows * x
         shape = [writer.expr(rows), *root.leaf.extents]
