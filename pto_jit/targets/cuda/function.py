@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pto_jit.dtypes import i64
@@ -30,7 +31,7 @@ from pto_jit.semantic.failures import assertion
 from pto_jit.targets.cuda.elements import Fold
 from pto_jit.targets.cuda.facts import Facts
 from pto_jit.targets.cuda.flatten import unsupported
-from pto_jit.targets.cuda.nests import touches_tiles
+from pto_jit.targets.cuda.nests import PARALLEL, touches_tiles
 from pto_jit.targets.cuda.values import Site
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers
 from pto_jit.targets.source.recipes import RecipeFunctions
@@ -148,8 +149,7 @@ class FunctionWriter:
                 self.loop(stmt)
             case While():
                 self.text.place(stmt.loc)
-                self.meet_around(stmt.body)
-                with self.text.block("for (;;)"):
+                with self.text.block("for (;;)"), self.repeated((*stmt.before, *stmt.body), None):
                     self.block(stmt.before)
                     self.text.line(f"if (!({self.scalar(stmt.cond)})) break;")
                     self.block(stmt.body)
@@ -182,7 +182,6 @@ class FunctionWriter:
             raise unsupported("a parallel loop with a negative step", loop.loc, "count upwards")
         dimension = len(self.chain) - 1 - depth if depth is not None else len(DIMENSIONS)
         if dimension >= len(DIMENSIONS):
-            self.meet_around(loop.body)
             if id(loop) in self.folds:
                 self._folding_loop(loop, var, start, stop, step)
             else:
@@ -223,7 +222,8 @@ class FunctionWriter:
         with self.text.block(f"for (int64_t {inner} = {start}; {test}; {move})"):
             if inner != var:
                 self.text.line(f"{var} = {inner};")
-            self.block(loop.body)
+            with self.repeated(loop.body, loop):
+                self.block(loop.body)
 
     def _folding_loop(self, loop: For, var: str, start: str, stop: str, step: str) -> None:
         """Every thread folds iterations of its own, then the block what its threads have."""
@@ -238,6 +238,7 @@ class FunctionWriter:
         first, stride = ("threadIdx.x", "TC") if step == "1" else (f"threadIdx.x * {step}", f"TC * {step}")
         begin = first if start == "0" else f"{start} + {first}"
         self.text.line("PTO_UNROLL_BY_4")
+        self.meet_before(loop.body)
         with self.text.block(f"for (int64_t {var} = {begin}; {var} < {stop}; {var} += {stride})"):
             self.block(loop.body)
         for name, before, rule in folds:
@@ -252,13 +253,49 @@ class FunctionWriter:
         self.read.clear()
         self.written.clear()
 
-    def meet_around(self, body: Block) -> None:
-        """Before a loop body that reads in one iteration what another one wrote."""
+    def meet_before(self, body: Block) -> None:
+        """Before what the threads do apart from each other, so that they cannot meet in it."""
         reads, writes = self._touched(body)
-        if (reads | self.read) & (writes | self.written):
+        if reads & self.written or writes & (self.read | self.written):
             self.meet()
 
+    @contextmanager
+    def repeated(self, body: Block, loop: For | None) -> Iterator[None]:
+        """Around the body of a loop of the block (None: one without an index): what an iteration reads another thread
+        may have written in the one before, and what it writes another thread may have read or written."""
+        before = set(self.read), set(self.written)
+        if loop is None or loop.kind not in PARALLEL:  # whose iterations are independent
+            reads, writes = self._touched(body)
+            self.read |= reads
+            self.written |= {root for root in writes if root in reads or not self._written_apart(root, body, loop)}
+        yield
+        self.read |= before[0]
+        self.written |= before[1]
+
+    def _written_apart(self, root: str, body: Block, loop: For | None) -> bool:
+        """Whether no two threads write one element of a tensor in different iterations.
+
+        So it is when one thread writes all elements, or the only store puts its tile always in the same place, or in
+        places that do not overlap.
+        """
+        stores = [s for s in statements(body) if isinstance(s, Op) and s.op in ("store", "setelem")
+                  and isinstance(s.args[1], Var) and self.facts.roots[s.args[1].name] == root]  # fmt: skip
+        if all(s.op == "setelem" for s in stores):
+            return True
+        if len(stores) != 1 or loop is None or stores[0] not in body or not isinstance(loop.step, Const):
+            return False
+        (store,) = stores
+        assert isinstance(store.args[0].type, TileType)
+        made = {d.name: s for s in statements(body) for d in defs(s)}
+        if store.args[1].name in made:  # type: ignore[union-attr]
+            return False
+        for offset, extent in zip(store.args[2:], store.args[0].type.shape, strict=True):
+            if offset == loop.var and extent is not None and abs(loop.step.value) >= extent:
+                return True
+        return not any(isinstance(o, Var) and (o == loop.var or o.name in made) for o in store.args[2:])
+
     def _touched(self, body: Block) -> tuple[set[str], set[str]]:
+        """The tensors that statements read and write."""
         reads: set[str] = set()
         writes: set[str] = set()
         for s in statements(body):

@@ -57,6 +57,7 @@ from pto_jit.slotted import replace
 from pto_jit.targets.cuda.bounds import bounded
 from pto_jit.targets.cuda.elements import fold_of
 from pto_jit.targets.cuda.flatten import unsupported
+from pto_jit.targets.cuda.shapes import shape_of
 from pto_jit.targets.cuda.valid import ValidExtents
 from pto_jit.targets.source.identifiers import RESERVED
 
@@ -360,38 +361,12 @@ class _Outliner:
         return memory
 
     def _extents(self, var: Var, body: Block) -> tuple[Operand, ...]:
-        assert isinstance(var.type, TileType)
-        found: list[Operand] = []
-        for axis, extent in enumerate(var.type.shape):
-            if extent is not None:
-                found.append(Const(extent, _INDEX))
-                continue
-            known = self._extent_of(var.name, axis, body)
-            if known is None:
-                raise unsupported(f"the tile `{var.name}` of run-time extents between two kernels", body[0].loc,
-                                  "give its extents in pl.load, or store it into a tensor")  # fmt: skip
-            found.append(known)
-        return tuple(found)
-
-    def _extent_of(self, name: str, axis: int, body: Block) -> Operand | None:
-        """A declared extent, from the operation that made the tile and what it is made of."""
-        made = next((s for s in body if isinstance(s, Op) and any(r.name == name for r in s.results)), None)
-        if made is None:
-            pending = self.shapes.get(name)
-            return None if pending is None else pending[axis]
-        typ = made.results[0].type
-        assert isinstance(typ, TileType)
-        if made.op == "load":
-            return made.args[1 + typ.rank + axis]
-        if made.op == "dot":
-            source = made.args[0] if axis == typ.rank - 2 else made.args[1]
-            return self._extent_of(source.name, axis, body) if isinstance(source, Var) else None
-        for arg in made.args:
-            if isinstance(arg, Var) and isinstance(arg.type, TileType):
-                at = axis - typ.rank + arg.type.rank
-                if at >= 0 and arg.type.shape[at] is None:
-                    return self._extent_of(arg.name, at, body)
-        return None
+        """The declared extents of a tile that a kernel makes."""
+        found = shape_of(body, var)
+        if found is None or any(isinstance(e, Var) and e.name in block_defs(body) for e in found):
+            raise unsupported(f"the tile `{var.name}` of run-time extents between two kernels", body[0].loc,
+                              "give its extents in pl.load, or store it into a tensor")  # fmt: skip
+        return found
 
 
 def _keeps_result(stmt: Stmt, run: Sequence[Stmt]) -> bool:

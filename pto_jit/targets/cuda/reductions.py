@@ -69,10 +69,10 @@ class ReductionWriter(TileWriter):
     def _take_index(self, op: Op, result: Var, kept: Tile, one: Any, scalar: bool) -> None:
         typ = register_type(kept.dtype)
         if scalar:
-            self.define(result, f"{typ}({one('0', '0')}.index)")
+            self.define(result, f"{typ}(pto::place_of({one('0', '0')}))")
             return
         rank = kept.rank if op.attr("keepdims") else max(kept.rank - 1, 1)
-        self.put(result, replace(kept, rank=rank, element=lambda i, j: f"{typ}({one(i, j)}.index)",
+        self.put(result, replace(kept, rank=rank, element=lambda i, j: f"{typ}(pto::place_of({one(i, j)}))",
                                  standing=rank == 1 and not kept.rows.unit))  # fmt: skip
 
     def _rule(self, op: Op, source: DType, dtype: DType) -> tuple[str, str]:

@@ -286,12 +286,15 @@ struct Indexed {
   T value;
   int index;
 };
+constexpr int NOWHERE = 0x7fffffff;  // the index of the extreme of nothing
+template <class T>
+PTO_FUNCTION int place_of(Indexed<T> x) { return x.index == NOWHERE ? 0 : x.index; }
 template <class T, bool MAXIMUM>
 struct FirstExtreme {
-  static PTO_FUNCTION Indexed<T> identity() { return {T(0), 0x7fffffff}; }
+  static PTO_FUNCTION Indexed<T> identity() { return {T(0), NOWHERE}; }
   static PTO_FUNCTION Indexed<T> combine(Indexed<T> x, Indexed<T> y) {
-    if (x.index == 0x7fffffff) return y;
-    if (y.index == 0x7fffffff) return x;
+    if (x.index == NOWHERE) return y;
+    if (y.index == NOWHERE) return x;
     const bool x_nan = x.value != x.value, y_nan = y.value != y.value;
     const bool better = x_nan || y_nan ? y_nan && !x_nan : MAXIMUM ? y.value > x.value : y.value < x.value;
     const bool equal = x_nan || y_nan ? x_nan && y_nan : x.value == y.value;

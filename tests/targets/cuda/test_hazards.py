@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: MIT
+"""What threads write and others read or write: in one iteration of a loop and the next, in one kernel and the next."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import pto_jit as pto
+import pto_jit.language as pl
+
+from .harness import emulated, needs_compiler
+
+pytestmark = needs_compiler
+
+
+@pto.jit
+def moved_down(x: pto.f32[9, 40]):
+    with pl.incore():
+        for _ in pl.range(3):
+            pl.store(pl.load(x, [0, 0], [8, 40]) + 1.0, [1, 0], x)
+
+
+def test_an_iteration_reads_what_other_threads_wrote_in_the_one_before() -> None:
+    x = np.repeat(np.arange(9, dtype=np.float32)[:, None] * 10, 40, axis=1)
+    _, (found,) = emulated(moved_down, x)
+    np.testing.assert_array_equal(found[:, 3], [0, 1, 2, 3, 13, 23, 33, 43, 53])
+
+
+@pto.jit
+def rows_over_rows(x: pto.f32[8, 40], y: pto.f32[24, 40]):
+    with pl.incore():
+        t = pl.load(x)
+        for k in pl.range(0, 6, 1):
+            pl.store(t + k, [k, 0], y)
+
+
+def test_an_iteration_writes_over_what_other_threads_wrote_in_the_one_before() -> None:
+    x, y = np.zeros((8, 40), np.float32), np.zeros((24, 40), np.float32)
+    _, (_, found) = emulated(rows_over_rows, x, y)
+    np.testing.assert_array_equal(found[:, 0], [*range(6), *[5] * 7, *[0] * 11])
+
+
+@pto.jit
+def apart(x: pto.f32[8, 40], y: pto.f32[24, 40]):
+    with pl.incore():
+        t = pl.load(x)
+        for k in pl.range(0, 24, 8):
+            pl.store(t + k, [k, 0], y)
+
+
+def test_stores_that_do_not_overlap_need_no_barrier() -> None:
+    compiled = apart.compile(pto.spec((8, 40), pl.f32), pto.spec((24, 40), pl.f32), target="cuda")
+    (kernel,) = [text for name, text in compiled.sources.items() if name.endswith(".cu")]
+    assert "synchronise" not in kernel
+    x, y = np.zeros((8, 40), np.float32), np.ones((24, 40), np.float32)
+    _, (_, found) = emulated(apart, x, y)
+    np.testing.assert_array_equal(found[:, 7], np.repeat([0, 8, 16], 8))
+
+
+@pto.jit
+def turned_between(x, y, z):
+    with pl.incore():
+        t = (pl.load(x) * 2.0).T
+        pl.store(pl.load(x) + 1.0, [0, 0], y)
+    with pl.incore():
+        pl.store(t, [0, 0], z)
+
+
+def test_a_turned_tile_keeps_its_extents_from_one_kernel_to_the_next() -> None:
+    x = np.arange(15, dtype=np.float32).reshape(3, 5)
+    y, z = np.zeros((3, 5), np.float32), np.zeros((5, 3), np.float32)
+    _, (_, _, found) = emulated(turned_between, x, y, z)
+    np.testing.assert_array_equal(found, 2 * x.T)
+
+
+@pto.jit
+def places(x, y):
+    t = pl.load(x)
+    pl.store(pl.argmax(t, axis=0, keepdims=True).to(pl.i32), [0], y)
+    pl.store(pl.argmin(t, axis=0, keepdims=True).to(pl.i32), [1], y)
+
+
+def test_the_place_of_the_extreme_of_nothing_is_zero() -> None:
+    for values, wanted in ([], [0, 0]), ([2, -1, 7, 7], [2, 1]):
+        y = np.full(2, 9, np.int32)
+        _, (_, found) = emulated(places, np.array(values, np.float32), y)
+        np.testing.assert_array_equal(found, wanted)
