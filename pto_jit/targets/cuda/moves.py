@@ -49,10 +49,14 @@ class MoveWriter(ReductionWriter):
 
     def _take(self, result: Var, tile: Tile, memory: str, at: tuple[str, str]) -> None:
         """Give a tile variable the elements of shared memory from (row, column) on."""
-        target = self.new_array(result, replace(tile, array=None))
         typ = register_type(tile.dtype)
+        strides = f"{_pitch(memory, typ)}, 1"
+        if tile.standing and result.name in self.declared:  # whose array lies
+            strides = f"0, {_pitch(memory, typ)}"
+            tile = replace(tile, rows=UNIT, columns=tile.rows, standing=False)
+        target = self.new_array(result, replace(tile, array=None))
         self.text.line(f"pto::load_tile<{self._access(tile)}>({target.array}, {_place(memory, typ, at)}, "
-                       f"{_pitch(memory, typ)}, 1, {tile.rows.valid}, {tile.columns.valid}, {typ}(0));")  # fmt: skip
+                       f"{strides}, {tile.rows.valid}, {tile.columns.valid}, {typ}(0));")  # fmt: skip
         self._given(result, target, tile)
 
     def _given(self, result: Var, target: Tile, tile: Tile) -> None:
@@ -81,6 +85,20 @@ class MoveWriter(ReductionWriter):
         )
         self._given(result, target, turned)
 
+    def turned(self, tile: Tile) -> Tile:
+        source = self.materialised(tile)
+        memory = self._exchange_memory(source)
+        name = self.names.fresh("turned")
+        out = replace(tile, rows=tile.columns, columns=tile.rows, standing=tile.rank == 1 and not tile.standing)
+        nr, nc = self.slots(out)
+        self.text.line(f"{register_type(tile.dtype)} {name}[{nr}][{nc}];")
+        self.text.line("Spread::synchronise();")
+        self.text.line(
+            f"pto::transpose_tile<{self._access(source)}, {source.rows.capacity}, {source.columns.capacity}>"
+            f"({name}, {memory}, {source.array});"
+        )
+        return out.with_element(name)
+
     def _concat(self, op: Op) -> None:
         joined, at = self._joined_memory(op, None)
         self._take(op.results[0], joined, at, ("0", "0"))
@@ -92,8 +110,10 @@ class MoveWriter(ReductionWriter):
         """
         tiles = [self.tile(a) for a in op.args]
         axis = int(op.attr("axis"))  # type: ignore[call-overload]
+        if any(t.standing for t in tiles) and not all(t.standing for t in tiles):
+            tiles = [self.turned(t) if t.standing else t for t in tiles]
         standing = tiles[0].standing
-        if any(t.standing != standing or len(t.axes) != len(tiles[0].axes) for t in tiles):
+        if any(len(t.axes) != len(tiles[0].axes) for t in tiles):
             raise unsupported("`concat` of a row and a column", op.loc, "reshape one of them")
         axis -= op.args[0].type.rank - len(tiles[0].axes)  # type: ignore[union-attr]
         if axis < 0:

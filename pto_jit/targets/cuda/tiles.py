@@ -143,6 +143,7 @@ class TileWriter(FunctionWriter):
         """Give a tile variable a value; `stable`: what the value is made of does not change later."""
         if var.name in self.declared:
             known = self.tiles[var.name]
+            tile = self.turned(tile) if tile.standing else tile
             self.assign(known.array or "", tile)
             self.set_valid(known, tile)
         elif stable and self._written_at_reader(var, tile):
@@ -325,7 +326,7 @@ class TileWriter(FunctionWriter):
     def _stands(self, result: Var) -> bool:
         """Whether a tile of rank 1 is only read as a column."""
         assert isinstance(result.type, TileType)
-        if result.type.rank != 1 or result.name not in self.readers:
+        if result.type.rank != 1 or result.name not in self.readers or result.name in self.facts.mutable:
             return False
         reader, _ = self.readers[result.name]
         if self.facts.uses[result.name] != 1 or reader.op != "reshape":
@@ -409,16 +410,16 @@ class TileWriter(FunctionWriter):
                        source.rows.valid, "1")  # fmt: skip
         row_wanted = source.rows if not source.rows.unit else None
         rank, rows, columns = self.placed(axes, op.loc, standing=len(shape) == 1 and not source.rows.unit)
+        stable = self.stable(op.args)
         if (row_wanted is not None and rows.unit) or (rows is not UNIT and not rows.unit and source.rows.unit):
-            raise unsupported(
-                "a row turned into a column", op.loc, "load it as a column, or write x[:, None] of a load"
-            )
+            source, stable = self.turned(source), True
         self.put(op.results[0], replace(source, rank=rank, rows=rows, columns=columns,
                                         standing=len(shape) == 1 and not source.rows.unit),
-                 stable=self.stable(op.args))  # fmt: skip
+                 stable=stable)  # fmt: skip
 
     def _broadcast_to(self, op: Op) -> None:
         source = self.tile(op.args[0])
+        source = self.turned(source) if source.standing else source
         axes = [self.axis(e) for e in op.args[1:]]
         rank, rows, columns = self.placed(axes, op.loc)
         rows = rows if source.rows.unit else replace(rows, valid=source.rows.valid, fits=source.rows.fits)
@@ -443,12 +444,18 @@ class TileWriter(FunctionWriter):
     def _reduction(self, op: Op) -> None:
         raise NotImplementedError
 
+    def turned(self, tile: Tile) -> Tile:
+        """A tile with one row or one column, the other way round."""
+        raise NotImplementedError
+
     # -- elementwise ----------------------------------------------------------------------------------------------
 
     def _elementwise(self, op: Op) -> None:
         result = op.results[0]
         assert isinstance(result.type, TileType)
         operands = [self.tile(a) if isinstance(a.type, TileType) else self.scalar(a) for a in op.args]
+        if any(isinstance(t, Tile) and not t.standing and not t.is_unit for t in operands):
+            operands = [self.turned(t) if isinstance(t, Tile) and t.standing else t for t in operands]
         tiles = [t for t in operands if isinstance(t, Tile)]
         standing = any(t.standing for t in tiles)
         rows = self._joined([t.rows for t in tiles], op)

@@ -65,6 +65,11 @@ class Tile:
             return (self.rows,) if self.standing else (self.columns,)
         return (self.rows, self.columns)
 
+    @property
+    def is_unit(self) -> bool:
+        """Whether all threads hold the only element."""
+        return self.rows.unit and self.columns.unit
+
     def with_element(self, array: str) -> Tile:
         return replace(self, element=in_array(array, self.rows.unit, self.columns.unit), array=array)
 
