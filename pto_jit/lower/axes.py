@@ -9,7 +9,7 @@ one *inner* axis.  `Axial` grows that picture one operation at a time and says n
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 from pto_jit.ir.nodes import Block, For, Fuse, If, Op, Operand, Scope, Var, While
 from pto_jit.ir.types import TileType
@@ -109,7 +109,11 @@ class Axial:
         return axis
 
     def found(self, axes: Axes) -> Axes:
-        return tuple(None if a is None else self.find(a) for a in axes)
+        parent = self.parent
+        for a in axes:
+            if a is not None and parent[a] != a:
+                return tuple([None if a is None else self.find(a) for a in axes])
+        return axes
 
     def fresh(self, type: TileType) -> Axes:
         out: list[int | None] = []
@@ -129,8 +133,11 @@ class Axial:
             self.settled = None
         return self.found(known)
 
-    def unify(self, many: Sequence[Axes], rank: int) -> Axes:
-        """Line axes up from the right and make them one; None where all have extent 1."""
+    def unify(self, many: list[Axes], rank: int) -> Axes:
+        """Line axes up from the right and make them one; None where all have extent 1.  All were `found`."""
+        first = many[0]
+        if len(first) == rank and many.count(first) == len(many):
+            return first
         out: list[int | None] = [None] * rank
         for axes in many:
             for at, axis in enumerate(axes, rank - len(axes)):
@@ -150,7 +157,7 @@ class Axial:
 
     def admit(self, op: Op) -> bool:
         """Add `op`; False when it cannot be part of this group (the state is then of no further use)."""
-        if any(isinstance(a, Var) and a.name in self.late for a in op.args):
+        if self.late and any(isinstance(a, Var) and a.name in self.late for a in op.args):
             return False
         if not (self._scalar(op) if not touches_tiles(op) else self._tile(op)):
             return False
@@ -238,18 +245,21 @@ class Axial:
         result = op.results[0]
         if not isinstance(result.type, TileType):
             return False
-        tiles = [a for a in op.args if is_tile(a)]
-        known = [(a, self._operand_axes(a)) for a in tiles]
-        grounded = [axes for _, axes in known if axes is not None]
+        known = [self._operand_axes(a) for a in op.args if type(a.type) is TileType]
+        grounded = [axes for axes in known if axes is not None]
         if not grounded:
             self.floating.add(result.name)
             return True
-        axes = list(self.unify(grounded, result.type.rank))
-        for at, axis in enumerate(axes):
-            if axis is None and result.type.shape[at] != 1:  # the extent of a generated operand
-                self.parent.append(len(self.parent))
-                axes[at] = len(self.parent) - 1
-        self._define(result.name, tuple(axes))
+        shape = result.type.shape
+        axes = self.unify(grounded, len(shape))
+        if None in axes:
+            every = list(axes)
+            for at, axis in enumerate(axes):
+                if axis is None and shape[at] != 1:  # the extent of a generated operand
+                    self.parent.append(len(self.parent))
+                    every[at] = len(self.parent) - 1
+            axes = tuple(every)
+        self._define(result.name, axes)
         return True
 
     def _define(self, name: str, axes: Axes) -> None:
@@ -321,15 +331,15 @@ class Axial:
             return True  # no other axes than those that it was found for
         longest: tuple[int, ...] = ()
         every = []
-        tiles = dict.fromkeys(axes for name, axes in self.axes.items() if name not in self.idle)
+        tiles = dict.fromkeys([axes for name, axes in self.axes.items() if name not in self.idle])
         for axes in dict.fromkeys((*tiles, *self.stores)):  # many tiles, few different axes
-            mine = tuple(self.find(a) for a in axes if a is not None)
-            if len(set(mine)) != len(mine):
+            mine = tuple([a for a in self.found(axes) if a is not None])
+            if len(mine) > 1 and len(set(mine)) != len(mine):
                 return False  # one axis twice: an outer product of a tile with itself
             every.append(mine)
             if len(mine) > len(longest):
                 longest = mine
-        before = tuple(self.find(a) for a in self.space)
+        before = self.found(self.space)
         if len(set(before)) != len(before):
             return False
         for mine in every:
@@ -355,7 +365,7 @@ class Axial:
 
 def _is_subsequence(small: tuple[int | None, ...], large: tuple[int | None, ...]) -> bool:
     rest = iter(large)
-    return all(any(a == b for b in rest) for a in small)
+    return all(a in rest for a in small)  # looking for an axis uses up those before it
 
 
 def touches_tiles(op: Op) -> bool:
@@ -363,7 +373,7 @@ def touches_tiles(op: Op) -> bool:
     for operand in op.args:
         if type(operand.type) is TileType:
             return True
-    return any(is_tile(result) for result in op.results)
+    return any(type(result.type) is TileType for result in op.results)
 
 
 def fitting_tiles(block: Block) -> set[str]:
@@ -380,13 +390,17 @@ def fitting_tiles(block: Block) -> set[str]:
 _KEEP_FITTING = frozenset(["reshape", "broadcast_to", "transpose", "flip", "concat", "stack", "tile_slice"])
 
 
-def gives_fitting(op: Op, fitting: Container[str]) -> bool:
+def gives_fitting(op: Op, fitting: Collection[str]) -> bool:
     """Whether the tile that an operation gives fits any extents: it is generated, or computed from such tiles alone."""
     if op.op in GENERATED:
         return True
-    tiles = [a for a in op.args if is_tile(a)]
-    follows = op.op in _KEEP_FITTING or is_elementwise(op)
-    return follows and bool(tiles) and all(isinstance(a, Var) and a.name in fitting for a in tiles)
+    some = False
+    for operand in op.args if fitting else ():
+        if type(operand.type) is TileType:
+            if operand.name not in fitting:  # pyright: ignore[reportAttributeAccessIssue]  # tiles are variables
+                return False
+            some = True
+    return some and (op.op in _KEEP_FITTING or is_elementwise(op))
 
 
 def _mark(block: Block, out: set[str]) -> None:

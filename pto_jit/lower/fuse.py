@@ -89,10 +89,9 @@ class _Grouper:
             stmt = block[at]
             if isinstance(stmt, Op) and touches_tiles(stmt):
                 group = self._group(block, at)
-                if group:
-                    ops = tuple(s for s in block[at : at + group] if isinstance(s, Op))
-                    out.append(Fuse(ops, self._keep(ops), ops[0].loc))
-                    at += group
+                if group is not None:
+                    out.append(group)
+                    at += len(group.body)
                     changed = True
                     continue
             inner = self._inside(stmt)
@@ -117,40 +116,47 @@ class _Grouper:
             case _:
                 return stmt
 
-    def _group(self, block: Block, start: int) -> int:
-        """How many statements from `start` on form a group; 0 for none."""
+    def _group(self, block: Block, start: int) -> Fuse | None:
+        """The longest group of statements from `start` on."""
         state = Axial()
         best = 0
-        states: list[Axial] = []
         ops: list[Op] = []
+        made: set[str] = set()
         reduced: set[str] = set()  # variables whose value from before the group is reduced in it
+        admitted = True
         for stmt in block[start : start + _LIMIT]:
-            if not isinstance(stmt, Op) or stmt.regions or any(r.name in reduced for r in stmt.results):
+            if not isinstance(stmt, Op) or stmt.regions or (reduced and any(r.name in reduced for r in stmt.results)):
                 break
-            following = state.clone()
-            if not following.admit(stmt):
+            admitted = state.admit(stmt)
+            if not admitted:
                 break
-            state = following
-            states.append(state)
             ops.append(stmt)
+            made.update([r.name for r in stmt.results])
             if stmt.op in REDUCTIONS and len(stmt.args) == 1:
-                made = {r.name for op in ops for r in op.results}
-                reduced.update(v.name for v in walk.uses(stmt) if v.name not in made)
+                reduced.update([v.name for v in walk.uses(stmt) if v.name not in made])
             if _works(stmt) and not state.pending:
                 best = len(ops)
         if not any(_works(op) and op.op not in GENERATED for op in ops):
             best = 0  # nothing but views
+        states: list[Axial] = []
         while best:
-            last = states[best - 1]
-            if last.work and not last.pending and self._sound(ops[:best], last):
-                return best
+            if best == len(ops) and admitted:
+                last = state
+            else:  # operations were admitted that are not part of it: what was before them is made again
+                states = states or _states(ops[:best])
+                last = states[best - 1]
+            if last.work and not last.pending:
+                body = tuple(ops[:best])
+                keep = self._keep(body)
+                if self._sound(body, last, set(keep)):
+                    return Fuse(body, keep, body[0].loc)
             best -= 1
             while best and not _works(ops[best - 1]):
                 best -= 1
-        return self._lone_generated(block[start])
-
-    def _lone_generated(self, stmt: Stmt) -> int:
-        return 1 if isinstance(stmt, Op) and stmt.op in GENERATED else 0
+        first = block[start]
+        if isinstance(first, Op) and first.op in GENERATED:
+            return Fuse((first,), self._keep((first,)), first.loc)
+        return None
 
     def _keep(self, ops: Sequence[Op]) -> tuple[str, ...]:
         """Results read outside of the group, or assigned elsewhere too."""
@@ -162,12 +168,11 @@ class _Grouper:
                     out[r.name] = None
         return tuple(out)
 
-    def _sound(self, ops: Sequence[Op], state: Axial) -> bool:
+    def _sound(self, ops: Sequence[Op], state: Axial, keep: set[str]) -> bool:
         """Whether every store and result that needs memory is of each row (else an empty nest would miss it)."""
         rows = {state.find(a) for a in state.space[:-1]}
         if not all(rows <= {state.find(a) for a in axes if a is not None} for axes in state.stores):
             return False
-        keep = set(self._keep(ops))
         if self._narrows(ops, state, keep):
             return False
         loads = {op.results[0].name for op in ops if op.op == "load"}
@@ -201,6 +206,15 @@ class _Grouper:
         left += [axes for name, axes in state.axes.items() if name in keep and name in fitting]
         others = {a for name, axes in state.axes.items() if name not in fitting for a in state.found(axes)}
         return any(a is not None and a in others for axes in left for a in state.found(tuple(axes)))
+
+
+def _states(ops: Sequence[Op]) -> list[Axial]:
+    """What is known of the axes after each of operations that were admitted."""
+    states = [Axial()]
+    for op in ops:
+        states.append(states[-1].clone())
+        states[-1].admit(op)
+    return states[1:]
 
 
 def _works(op: Op) -> bool:
