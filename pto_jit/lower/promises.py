@@ -5,7 +5,8 @@ Two iterations that write one place, or one that reads what another one writes, 
 It is a ScheduleError when that happens whatever the arguments are (`dependence.violations` says what is supposed), also
 when equal values are written: the order of the iterations must not matter, and a place that is written more than once
 belongs after the loop.  What depends on arguments or data is believed; atomic operations are exempt, and reductions are
-gone by now.  Every such loop gets a `Decision` that says whether its promise is proven.
+gone by now.  Every such loop gets a `Decision` that says whether its promise is proven.  Loops that a front end made of
+something that it has proven (`For.proof`: the planes of a wavefront) are not examined again.
 """
 
 from __future__ import annotations
@@ -16,16 +17,22 @@ from pto_jit.ir.walk import statements
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.dependence import Access, Dependences, Loop, conflict, pairs
 from pto_jit.lower.dependence.conflicts import DIVIDED
+from pto_jit.lower.names import source_name
 
 
 def refuse_races(module: Module, decisions: list[Decision]) -> Module:
     """Check all parallel loops of `module`, which is not changed. Raises ScheduleError."""
     for func in module.funcs:
-        if not any(isinstance(s, For) and s.kind in DIVIDED for s in statements(func.body)):
+        divided = [s for s in statements(func.body) if isinstance(s, For) and s.kind in DIVIDED]
+        if all(s.proof for s in divided):
+            decisions += map(_proven, divided)
             continue
         dependences = Dependences(func, module)
         for loop in dependences.found.loops:
             if isinstance(loop.stmt, For) and loop.stmt.kind in DIVIDED:
+                if loop.stmt.proof:
+                    decisions.append(_proven(loop.stmt))
+                    continue
                 _check(dependences, loop)
                 if loop.stmt.kind == "parallel":
                     decisions.append(_decision(dependences, loop))
@@ -78,6 +85,10 @@ def _error(dependences: Dependences, loop: Loop, a: Access, b: Access, first: st
         hint = "make the loop sequential, or read from a tensor that the loop does not write"
     notes = [Note(example), Note("the loop is here", loop.stmt.loc)]
     return ScheduleError(message, b.loc, code=code, hint=hint, notes=(*([here] if here else []), *notes))
+
+
+def _proven(stmt: For) -> Decision:
+    return Decision("parallel", (source_name(stmt.var.name),), True, f"proven: {stmt.proof}", stmt.loc)
 
 
 def _decision(dependences: Dependences, loop: Loop) -> Decision:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pto_jit.fractal.compile.wavefront import Planes, Wavefront
 
 Chain = tuple[Sequence[ReadLeaf], Sequence[Op]]
+OWN_ROWS = "each iteration writes rows of its own"
 BLOCK = 256  # rows of inputs that one iteration of a parallel loop multiplies
 
 
@@ -195,7 +196,8 @@ def _compute(
 
     def level(w: Writer, k: int) -> None:
         if k < len(array.dims):
-            with_loop(w, array.dims[k], lambda w: level(w, k + 1), kind="parallel" if k == 0 else "sequential")
+            kind = "sequential" if k else "parallel"
+            with_loop(w, array.dims[k], lambda w: level(w, k + 1), kind=kind, proof=OWN_ROWS)
             return
         tile = plain.value_of(source, leaf, w)
         assert isinstance(tile, Tile)
@@ -221,7 +223,8 @@ def _compute(
         number_ = e.fresh("block", blocks.type)
         with e.block() as body:
             multiply(writer, writer.op("mul", number_, index(BLOCK)))  # type: ignore[arg-type]
-        e.append(For("parallel", number_, index(0), blocks, index(1), tuple(body), loc=plan.nest.loops[0].loc))
+        loc = plan.nest.loops[0].loc
+        e.append(For("parallel", number_, index(0), blocks, index(1), tuple(body), loc=loc, proof=OWN_ROWS))
     ok = None
     for condition in exists:
         holds = writer.condition(condition)

@@ -113,14 +113,16 @@ def _starts(writer: Writer, dims: tuple[Dim, ...], folded: frozenset[int], prefi
     return table, of(Fetch(table, (prefix.rows,)))
 
 
-def with_loop(writer: Writer, dim: Dim, body, *, length: Expr | None = None, kind: str = "sequential") -> None:
+def with_loop(
+    writer: Writer, dim: Dim, body, *, length: Expr | None = None, kind: str = "sequential", proof: str = ""
+) -> None:
     """A counted loop over a dimension around what `body` writes with a writer that knows its index."""
     e = writer.e
     stop = writer.expr(dim.length if length is None else length)
     var = e.fresh(dim.symbol.name, I64)
     with e.block() as block:
         body(writer.but({dim.symbol: var}))
-    e.append(For(kind, var, index(0), stop, index(1), tuple(block), loc=e.loc))  # type: ignore[arg-type]
+    e.append(For(kind, var, index(0), stop, index(1), tuple(block), loc=e.loc, proof=proof))  # type: ignore[arg-type]
 
 
 def allocate(g: Generator, writer: Writer, array: Array, layout: Layout | None = None) -> None:

@@ -76,9 +76,11 @@ class Nest:
                 index = ", ".join(map(str, item.index))
                 lines.append(f"{inner}write {item.array.root.name}[{index}]")
         names = ", ".join(str(s) for s in self.symbols)
-        found = sorted({f"({', '.join(map(str, d))})" for ds in self.exact.values() for d in ds})
-        lines.append(f"distances over ({names}): {', '.join(found) or 'none'}")
+        lines.append(f"distances over ({names}): {', '.join(self.drawn_distances()) or 'none'}")
         return "\n".join(lines)
+
+    def drawn_distances(self) -> list[str]:
+        return sorted({f"({', '.join(map(str, d))})" for ds in self.exact.values() for d in ds})
 
 
 def drawn(loop: Loop, depth: int = 0) -> str:

@@ -39,11 +39,13 @@ from pto_jit.fractal.compile.session import part_of
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import For, If, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
+from pto_jit.semantic.table import effects
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
 
 RECORDS = (Loop, ReadLeaf, WriteLeaf, Compute, Check)
+NO_STATE = "no state goes from one iteration to the next, and each writes elements of its own"
 
 
 def variable_of(value: Scalar | Tile) -> Operand:
@@ -128,7 +130,8 @@ class Sequential:
         with e.block() as block:
             self.iteration(loop, writer.but({loop.symbol: var}))
         kind = "parallel" if loop.kind == "parallel" else "sequential"
-        e.append(For(kind, var, index(0), stop, index(1), tuple(block), loc=loop.loc))
+        proof = NO_STATE if kind == "parallel" and not has_effects(loop.body) else ""
+        e.append(For(kind, var, index(0), stop, index(1), tuple(block), loc=loop.loc, proof=proof))
 
     def chains(self, loop: Loop, d: Expr, writer: Writer) -> None:
         """A loop over the chains, whose iterations do not depend on each other, around one over those of a chain."""
@@ -143,7 +146,8 @@ class Sequential:
                 at = e.scalar("add", [e.scalar("mul", [k, writer.expr(d)]).operand, chain]).operand
                 self.iteration(loop, writer.but({loop.symbol: at}))
             e.append(For("sequential", k, index(0), stop, index(1), tuple(inner), loc=loop.loc))
-        e.append(For("parallel", chain, index(0), chains, index(1), tuple(outer), loc=loop.loc))
+        proof = "" if has_effects(loop.body) else f"by the distance {d}: the parts of a list do not read each other"
+        e.append(For("parallel", chain, index(0), chains, index(1), tuple(outer), loc=loop.loc, proof=proof))
 
     def carried(self, loop: Loop, writer: Writer) -> None:
         for item in loop.body:
@@ -276,6 +280,19 @@ def records(items: Sequence[Any]) -> Iterator[Any]:
         elif not isinstance(item, Op):
             for block in walk.blocks(item):
                 yield from records(block)
+
+
+def has_effects(items: Sequence[Any]) -> bool:
+    """Whether operations of the user's program, or checks, act on something besides their results."""
+    for item in items:
+        if isinstance(item, (Check, Loop)):
+            if isinstance(item, Check) or has_effects(item.body):
+                return True
+        elif not isinstance(item, RECORDS) and (
+            (isinstance(item, Op) and effects(item.op) == "writes") or any(has_effects(b) for b in walk.blocks(item))
+        ):
+            return True
+    return False
 
 
 def transposed(items: Sequence[Any]) -> set[str]:

@@ -33,7 +33,7 @@ from pto_jit.fractal.compile.lists import (
     replaced,
 )
 from pto_jit.fractal.compile.nest import Nest, depends_on
-from pto_jit.fractal.compile.sequential import Sequential, transposed, variable_of
+from pto_jit.fractal.compile.sequential import NO_STATE, Sequential, has_effects, transposed, variable_of
 from pto_jit.ir.nodes import For, If, Operand, Var
 from pto_jit.slotted import frozen, mutable
 
@@ -238,7 +238,16 @@ class Wavefront:
         var = e.fresh(symbol.name, I64)
         with e.block() as block:
             body(writer.but({symbol: var}))
-        e.append(For(kind, var, start or index(0), stop, index(1), tuple(block), loc=self.nest.loops[0].loc))  # type: ignore[arg-type]
+        proof, loc = self.proof if kind == "parallel" else "", self.nest.loops[0].loc
+        e.append(For(kind, var, start or index(0), stop, index(1), tuple(block), loc=loc, proof=proof))  # type: ignore[arg-type]
+
+    @property
+    def proof(self) -> str:
+        """Why the cells of a plane are independent."""
+        if has_effects(self.nest.cell):
+            return ""
+        found = ", ".join(self.nest.drawn_distances())
+        return f"by the distances {found}: no cell of a plane reads another one" if found else NO_STATE
 
     def guarded(self, cond: Operand, body: Callable[[], None]) -> None:
         with self.e.block() as block:

@@ -369,3 +369,30 @@ def test_a_nest_that_is_not_perfect_is_drawn_as_it_is() -> None:
     (decision,) = [d for d in pto.jit(program).compile(jagged(2, 1)).decisions if d.kind == "schedule"]
     assert "there is more than one loop, or work between loops" in decision.reason
     assert "\n    k < %x_offsets_0[i + 1] - %x_offsets_0[i]: carry\n" in decision.reason
+
+
+def test_parallel_loops_of_nests_are_proven_by_what_made_them() -> None:
+    def layer(xs: Any, u: Any) -> Any:
+        return ft.scan(cell, xs, initializer=ft.zeros(1, H), w=u)
+
+    def reasons(plan: str) -> list[str]:
+        program = lambda x, w: ft.map(lambda xs: ft.fold(layer, w, initializer=xs), x, schedule=plan)  # noqa: E731
+        kernel = pto.jit(program).compile(jagged(2, 1), weights(2))
+        return [d.reason for d in kernel.decisions if d.kind == "parallel"]
+
+    assert set(reasons("sequential")) == {
+        "proven: no state goes from one iteration to the next, and each writes elements of its own"
+    }
+    assert "proven: by the distances (0, 0, 1), (0, 1, 0): no cell of a plane reads another one" in reasons("wavefront")
+
+
+def test_what_bodies_write_themselves_is_not_proven_by_their_loop() -> None:
+    def once(e: Any, out: Any) -> Any:
+        out[0:1, :] = e
+        return e * 2
+
+    def program(x: Any, out: pl.Tensor) -> Any:
+        return ft.map(once, x, out=out)
+
+    with pytest.raises(ScheduleError, match="two iterations of the parallel loop over `i` write `out"):
+        pto.jit(program).compile(jagged(3)[0], np.zeros((2, H), np.float32))
