@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from pto_jit.errors import NOWHERE, Loc
+from pto_jit.errors import NOWHERE, Loc, TargetError
 from pto_jit.ir.nodes import Func, Module, Op
 from pto_jit.ir.verify import verify
 from pto_jit.ir.walk import statements
@@ -15,6 +15,7 @@ from pto_jit.targets.ascend.accesses import walk
 from pto_jit.targets.ascend.alone import without_thread
 from pto_jit.targets.ascend.cube import CubeWriter, has_products
 from pto_jit.targets.ascend.elements import take_elements
+from pto_jit.targets.ascend.extents import known_extents
 from pto_jit.targets.ascend.few import is_on_vector_cores
 from pto_jit.targets.ascend.form import (
     RELAY,
@@ -35,9 +36,10 @@ from pto_jit.targets.ascend.machine import CAPACITY
 from pto_jit.targets.ascend.placing import place
 from pto_jit.targets.ascend.plans import needs_group
 from pto_jit.targets.ascend.printing import print_body, print_kernel
-from pto_jit.targets.ascend.refusals import too_large, unsupported
+from pto_jit.targets.ascend.refusals import TOO_LARGE, too_large, unsupported
 from pto_jit.targets.ascend.rows import block_rows, hoist_loads
 from pto_jit.targets.ascend.separate import separate
+from pto_jit.targets.ascend.strips import in_strips
 from pto_jit.targets.ascend.synchronise import synchronise
 from pto_jit.targets.ascend.vector import VectorWriter
 from pto_jit.targets.cuda.elements import share_elements
@@ -70,6 +72,7 @@ def compile_module(module: Module) -> AscendProgram:
         split = separate(outline_kernels(share_elements(tile_products(flatten(module), _DEPTH), module), module.name))
     except Unsupported as error:
         raise unsupported(error.what, error.loc or NOWHERE, error.hint or "") from None
+    split = known_extents(split)
     verify(split, infer)
     entry = split.func(split.entry)
     lean = replace(entry, body=without_idle(entry.body))  # of what was divided, the host need not know all
@@ -104,6 +107,25 @@ def write_kernel(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
     """The kernel of an in-core function, with room for the largest run-time extents that fit."""
     func = known_lengths(without_thread(func), dims)
     whole = func if has_products(func) else hoist_loads(func)
+    try:
+        form = _fitting(whole, dims)
+    except TargetError as error:
+        thinner = _in_strips(whole, dims) if error.code == TOO_LARGE else None
+        if thinner is None:
+            raise
+        form = thinner
+    form = _without_unused(form)
+    form.alone = _is_for_one_core(form)
+    synchronise(form.body)
+    if form.partner is not None:
+        synchronise(form.partner.body)
+    check_legal(form)
+    return form
+
+
+def _fitting(whole: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
+    """With blocks of as many rows and lines of as many elements as fit; TargetError where its own tiles do not."""
+    func, form, used = whole, None, {}
     for size in (16 * 1024, 8 * 1024, 4 * 1024, 2 * 1024):  # of a tile of several rows
         func = whole if has_products(whole) else block_rows(take_elements(whole, size), size)
         facts = gather(func, dims)
@@ -112,19 +134,30 @@ def write_kernel(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
             form, used = _largest(func, facts, used)
         if _fits(used) or func is whole:
             break
+    assert form is not None
     for space, size in used.items():
         if size > CAPACITY[space]:
             raise too_large(
                 f"{func.name}: its tiles take {size} bytes of {CAPACITY[space]} in {_MEMORIES[space]}",
                 _loc(func), "use smaller tiles",
             )  # fmt: skip
-    form = _without_unused(form)
-    form.alone = _is_for_one_core(form)
-    synchronise(form.body)
-    if form.partner is not None:
-        synchronise(form.partner.body)
-    check_legal(form)
     return form
+
+
+def _in_strips(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm | None:
+    """In strips of rows, the largest that fit; None where there are none."""
+    if has_products(func):
+        return None
+    for thin in in_strips(func, gather(func, dims)):
+        try:
+            form, used = _attempt(thin, gather(thin, dims), _TRIAL)
+        except TargetError as error:
+            if error.code != TOO_LARGE:
+                raise
+            continue
+        if _fits(used) and not form.limits:
+            return form
+    return None
 
 
 def _attempt(func: Func, facts: object, bound: int) -> tuple[KernelForm, dict]:  # type: ignore[type-arg]

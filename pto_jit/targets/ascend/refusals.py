@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from pto_jit.errors import Loc, TargetError
 
+TOO_LARGE = "PTO-X211"
+"""The code of what does not fit."""
+
 
 def unsupported(what: str, loc: Loc, instead: str) -> TargetError:
     """A program that this target cannot take: what, where, and the nearest thing that works."""
@@ -15,4 +18,4 @@ def unsupported(what: str, loc: Loc, instead: str) -> TargetError:
 def too_large(what: str, loc: Loc, instead: str) -> TargetError:
     """A program whose tiles do not fit the memories of a core."""
     place = loc if loc.lineno else None
-    return TargetError(what, place, code="PTO-X211", hint=instead)
+    return TargetError(what, place, code=TOO_LARGE, hint=instead)

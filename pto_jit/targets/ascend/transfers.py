@@ -118,6 +118,11 @@ class TransferWriter(TileWriter):
             if other != limit:
                 self.fits(valid, other, limit, at)
             return valid
+        last = self._last(offset)
+        if clip is not None and isinstance(clip[0], int) and isinstance(limit, int) and last is not None and (
+            last + clip[0] <= limit
+        ):  # fmt: skip
+            return valid
         return least(valid, total(limit, at, "-"))
 
     def _store(

@@ -13,7 +13,7 @@ import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
-from pto_jit.bench.kernels import attention, elementwise, grids, loops, matrix, rows
+from pto_jit.bench.kernels import attention, elementwise, grids, loops, matrix, reductions, rows
 from pto_jit.errors import TargetError
 from pto_jit.targets.ascend.form import (
     SLOT,
@@ -56,6 +56,7 @@ WRITTEN: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "softmax_f16": (rows.softmax, (HALF,) * 2),
     "layer_norm": (rows.layer_norm, (MATRIX, VECTOR, VECTOR, MATRIX)),
     "cross_entropy": (rows.cross_entropy, (MATRIX, pto.spec((None,), pl.i32), VECTOR)),
+    "column_softmax": (reductions.column_softmax, (MATRIX,) * 2),
     "small_rows_sequential": (loops.small_rows_sequential, (MATRIX,) * 2),
     "attention": (attention.attention, (CUBE,) * 4),
     "attention_causal": (attention.attention_causal, (pto.spec((None, None, 64), pl.f32),) * 4),
@@ -290,7 +291,9 @@ def doubled(x: pl.Tensor, y: pl.Tensor):
 
 @pto.jit
 def large(x: pl.Tensor, y: pl.Tensor):
-    pl.store(pl.load(x, [0, 0], [512, 512]) * 2.0, [0, 0], y)
+    """Which looks across rows: it cannot be done in strips of them."""
+    t = pl.load(x, [0, 0], [512, 512])
+    pl.store(t - pl.max(t, axis=0, keepdims=True), [0, 0], y)
 
 
 def test_a_launch_is_refused() -> None:

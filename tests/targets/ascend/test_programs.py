@@ -11,7 +11,7 @@ import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
-from pto_jit.bench.kernels import attention, elementwise, grids, matrix, rows
+from pto_jit.bench.kernels import attention, elementwise, grids, matrix, reductions, rows
 
 from .harness import SEEDS, Programs, needs_compiler, written
 
@@ -153,6 +153,18 @@ def some_rows(x: pl.Tensor, y: pl.Tensor):
     pl.store(total, [1, 0], y)
 
 
+@pto.jit
+def tall(x: pl.Tensor, weight: pl.Tensor, out: pl.Tensor):
+    """Rows in tiles that are too large for the unified buffer, but for strips of them."""
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 48, parallel=True):
+            best = pl.full([48, 1], -3e38, pl.f32)
+            for c in pl.range(0, x.shape[1], 1024):
+                t = pl.load(x, [r, c], [48, 1024]) * pl.load(weight, [0, c], [1, 1024])
+                best = pl.maximum(best, pl.max(t, axis=1, keepdims=True))
+            pl.store(best, [r, 0], out)
+
+
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "some_rows": (some_rows, (MATRIX,) * 2),
     "vector_add": (elementwise.vector_add, (VECTOR,) * 3),
@@ -168,6 +180,8 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "matmul_bf16": (matrix.matmul_bf16, (pto.spec((None, None), pl.bf16),) * 3),
     "attention": (attention.attention_causal, (pto.spec((None, None, 64), pl.f32),) * 4),
     "turned": (attention.attention_causal_turned, (pto.spec((None, None, 64), pl.f32),) * 4),
+    "column_softmax": (reductions.column_softmax, (MATRIX,) * 2),
+    "tall": (tall, (MATRIX,) * 3),
     "weighted": (weighted, (pto.spec((None, 48), pl.f16), pto.spec((64, 48), pl.f16), MATRIX, MATRIX)),
     "stencil5": (grids.stencil5, (MATRIX,) * 2),
     "counted": (counted, (WIDTH, pto.spec((32, 64), pl.f32), pto.spec((64, 32), pl.f32), WIDTH)),
@@ -321,6 +335,19 @@ def test_attention_on_groups_of_cores(programs: Programs, name: str, heads: int,
     weights = np.exp(scores - scores.max(-1, keepdims=True)) * np.tril(np.ones((length, length)))
     wanted = weights / weights.sum(-1, keepdims=True) @ v
     check(programs, name, {"out": wanted}, q=q, k=k, v=v, out=q)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(9, 2 * 16384 + 77), (70, 100)])
+def test_a_reduction_in_chunks_of_columns(programs: Programs, rows: int, columns: int) -> None:
+    """Three kernels that pass their state through memory: partial results, a tree of sums, the softmax."""
+    x = numbers(rows, columns)
+    wanted = np.exp(x - x.max(1, keepdims=True).astype(np.float64))
+    check(programs, "column_softmax", {"y": wanted / wanted.sum(1, keepdims=True)}, rtol=1e-5, x=x, y=x)
+
+
+def test_tiles_in_strips(programs: Programs) -> None:
+    x, weight = numbers(55, 1030), numbers(1, 1030)
+    check(programs, "tall", {"out": (x * weight).max(1, keepdims=True)}, x=x, weight=weight, out=numbers(55, 1))
 
 
 def test_products_between_other_work(programs: Programs) -> None:
