@@ -71,7 +71,7 @@ from pto_jit.ir.nodes import (
 from pto_jit.ir.text import to_text
 from pto_jit.ir.type_text import fits
 from pto_jit.ir.types import ScalarType, TensorType, TileType, Type
-from pto_jit.ir.walk import block_defs, free_reads, statements, uses
+from pto_jit.ir.walk import block_defs, free_reads, statements, use_counts
 
 Infer = Callable[[str, tuple[Operand, ...], dict[str, Attr], tuple[Region, ...]], tuple[Type, ...]]
 
@@ -133,7 +133,6 @@ class _Verifier:
         self.loops: list[str] = []  # kinds of the loops around here, up to a scope or region
         self.region = False
         self.regional: set[str] = set()  # names that regions bind
-        self.counted: dict[str, int] | None = None
 
     def wrong(self, message: str, stmt: Stmt | None = None, cause: Exception | None = None) -> NoReturn:
         raise _Violation(message, self.func, stmt, cause)
@@ -155,7 +154,7 @@ class _Verifier:
     def function(self, func: Func) -> None:
         self.func = func
         self.types, self.homes, self.scope, self.scopes, self.loops = {}, {}, 0, 0, []
-        self.regional, self.counted = set(), None
+        self.regional = set()
         if func.loc is NOWHERE or func.loc == NOWHERE:
             self.wrong("the function has no location")
         for param in func.params:
@@ -291,8 +290,14 @@ class _Verifier:
             self.wrong(f"the condition is {operand.type}, not bool_", stmt)
 
     def op(self, op: Op) -> None:
+        types, homes, scope = self.types, self.homes, self.scope
         for arg in op.args:
-            self.read(arg, op)
+            kind = arg.type
+            seen = type(arg) is Var and types.get(arg.name) is kind
+            if seen and type(kind) is TileType:
+                seen = homes.get(arg.name) == scope  # pyright: ignore[reportAttributeAccessIssue]
+            if not seen:  # what was found right where it was assigned is right
+                self.read(arg, op)
         if op.regions:
             self.regions(op)
         if op.attrs:
@@ -305,7 +310,7 @@ class _Verifier:
             if len(types) != len(op.results):
                 self.wrong(f"the operation has {len(types)} results, {len(op.results)} are assigned", op)
             for inferred, result in zip(types, op.results, strict=True):
-                if inferred != result.type and not fits(inferred, result.type):
+                if inferred is not result.type and inferred != result.type and not fits(inferred, result.type):
                     self.wrong(f"the operation gives {inferred}, %{result.name} is {result.type}", op)
         for result in op.results:
             self.define(result, op)
@@ -454,34 +459,22 @@ class _Verifier:
         assert self.func is not None
         if self.region:
             self.wrong("a FUSE group stands in a region", group)
-        inside: dict[str, int] = {}
         for stmt in group.body:
             if not isinstance(stmt, Op):
                 self.wrong(f"a FUSE group holds a {type(stmt).__name__}", stmt)
-        for stmt in statements(group.body):  # those of regions too
-            for var in uses(stmt):
-                inside[var.name] = inside.get(var.name, 0) + 1
+        inside = use_counts(group.body)  # those of regions too
         results = {var.name for stmt in group.body if isinstance(stmt, Op) for var in stmt.results}
         for name in group.keep:
             if name not in results:
                 self.wrong(f"the group keeps %{name}, which it does not assign", group)
         self.block(group.body)
-        everywhere = self.reads()
+        assert self.func is not None
+        everywhere = use_counts(self.func.body)
         for name in sorted(results.difference(group.keep)):
             if everywhere.get(name, 0) > inside.get(name, 0):
                 self.wrong(f"%{name} is read outside the group but not kept", group)
         if "fused" in self.properties and (not group.body or self.func.kind != "incore"):
             self.wrong("the group is empty" if not group.body else "a group stands in orchestration", group)
-
-    def reads(self) -> dict[str, int]:
-        """How often each variable of the function is read, counted when the first group asks."""
-        assert self.func is not None
-        if self.counted is None:
-            self.counted = {}
-            for stmt in statements(self.func.body):
-                for var in uses(stmt):
-                    self.counted[var.name] = self.counted.get(var.name, 0) + 1
-        return self.counted
 
     def call(self, call: Call) -> None:
         assert self.func is not None

@@ -7,7 +7,9 @@ pass found nothing to do.  "Direct" below means of the statement itself, not of 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from operator import is_
 from typing import TypeVar
 
 from pto_jit.ir.nodes import (
@@ -31,7 +33,7 @@ from pto_jit.ir.nodes import (
     Var,
     While,
 )
-from pto_jit.slotted import replace
+from pto_jit.slotted import mutable, replace
 
 T = TypeVar("T")
 
@@ -61,13 +63,59 @@ def combines(loop: For) -> tuple[Region, ...]:
 
 def statements(block: Block) -> Iterator[Stmt]:
     """All statements of a block, nested ones too, in the order of the text."""
-    rest = list(block)[::-1]  # a stack: generators inside generators would pass every statement up all levels
+    return iter(_told(block).flat)
+
+
+def use_counts(block: Block) -> Counter[str]:
+    """How often each variable is read in a block.  Not to be changed: all who ask about the block are given it."""
+    told = _told(block)
+    if told.uses is None:
+        told.uses = Counter([var.name for stmt in told.flat for var in uses(stmt)])
+    return told.uses
+
+
+def def_counts(block: Block) -> Counter[str]:
+    """How often each variable is assigned or bound in a block, as `defs` tells.  Not to be changed."""
+    told = _told(block)
+    if told.defs is None:
+        told.defs = Counter([var.name for stmt in told.flat for var in defs(stmt)])
+    return told.defs
+
+
+@mutable(eq=False)
+class _Told:
+    """What was told of a block."""
+
+    block: Block
+    flat: list[Stmt]
+    uses: Counter[str] | None = None
+    defs: Counter[str] | None = None
+
+
+_LARGE = 32
+_recent: dict[int, _Told] = {}
+"""The last large blocks that somebody asked about: passes ask the same about the same body, over and over.  The key is
+the block's identity, which nobody else gets while it is kept here; a block never changes."""
+
+
+def _told(block: Block) -> _Told:
+    known = _recent.get(id(block))
+    if known is not None and known.block is block:
+        return known
+    flat: list[Stmt] = []
+    rest = list(block)[::-1]
     while rest:
         stmt = rest.pop()
-        yield stmt
+        flat.append(stmt)
         if type(stmt) is not Op or stmt.regions:
             for inner in blocks(stmt)[::-1]:
                 rest += inner[::-1]
+    told = _Told(block, flat)
+    if len(flat) >= _LARGE and type(block) is tuple:
+        if len(_recent) >= 16:
+            _recent.clear()
+        _recent[id(block)] = told
+    return told
 
 
 def operands(stmt: Stmt) -> tuple[Operand, ...]:
@@ -99,12 +147,13 @@ def operands(stmt: Stmt) -> tuple[Operand, ...]:
 
 def uses(stmt: Stmt) -> tuple[Var, ...]:
     """The variables a statement reads directly."""
-    return tuple([operand for operand in operands(stmt) if type(operand) is Var])
+    found = stmt.args if type(stmt) is Op and not stmt.regions else operands(stmt)
+    return tuple([operand for operand in found if type(operand) is Var])
 
 
 def defs(stmt: Stmt) -> tuple[Var, ...]:
     """The variables a statement assigns or binds directly: results, the loop variable, parameters of regions."""
-    if isinstance(stmt, Op):
+    if type(stmt) is Op:
         if stmt.regions:
             return stmt.results + tuple(param for region in stmt.regions for param in region.params)
         return stmt.results
@@ -119,12 +168,12 @@ def defs(stmt: Stmt) -> tuple[Var, ...]:
 
 def block_uses(block: Block) -> set[str]:
     """Names read anywhere in a block."""
-    return {var.name for stmt in statements(block) for var in uses(stmt)}
+    return {var.name for stmt in _told(block).flat for var in uses(stmt)}
 
 
 def block_defs(block: Block) -> set[str]:
     """Names assigned or bound anywhere in a block."""
-    return {var.name for stmt in statements(block) for var in defs(stmt)}
+    return {var.name for stmt in _told(block).flat for var in defs(stmt)}
 
 
 def variables(block: Block) -> Iterator[Var]:
@@ -165,12 +214,16 @@ class _Flow:
     def block(self, block: Block, known: set[str]) -> set[str] | None:
         """What is assigned at the end of a block (`known` is updated for it), None when the end is not reached."""
         for stmt in block:
+            if type(stmt) is Op:
+                for arg in stmt.args:
+                    if type(arg) is Var and arg.name not in known:
+                        self.free.setdefault(arg.name, (arg, stmt))
+                for region in stmt.regions:
+                    self.region(region, known, stmt)
+                for result in stmt.results:
+                    known.add(result.name)
+                continue
             match stmt:
-                case Op():
-                    self.read(stmt.args, known, stmt)
-                    for region in stmt.regions:
-                        self.region(region, known, stmt)
-                    known.update([result.name for result in stmt.results])
                 case Call():
                     self.read(stmt.args, known, stmt)
                     known.update([result.name for result in stmt.results])
@@ -272,8 +325,8 @@ def rewrite_block(block: Block, visit: Visit) -> Block:
     """
     result: list[Stmt] | None = None
     for position, stmt in enumerate(block):
-        inner = blocks(stmt)
-        current = with_blocks(stmt, tuple(rewrite_block(b, visit) for b in inner)) if inner else stmt
+        inner = () if type(stmt) is Op and not stmt.regions else blocks(stmt)
+        current = with_blocks(stmt, tuple([rewrite_block(b, visit) for b in inner])) if inner else stmt
         replacement = visit(current)
         if replacement is None:
             replacement = current
@@ -326,6 +379,8 @@ def substitute(block: Block, mapping: Mapping[str, Operand]) -> Block:
     """
 
     def chase(operand: Operand) -> Operand:
+        if type(operand) is not Var or operand.name not in mapping:
+            return operand
         seen = 0
         while isinstance(operand, Var) and operand.name in mapping and seen <= len(mapping):
             operand = mapping[operand.name]
@@ -358,8 +413,9 @@ def with_operands(stmt: Stmt, read: Callable[[Operand], Operand], define: Callab
     """A statement with each operand read through `read` and each variable it assigns through `define`."""
     match stmt:
         case Op():
-            args, results = _each(stmt.args, read), _each(stmt.results, define)
-            regions = _each(stmt.regions, lambda region: _with_region(region, read, define))
+            args, results, regions = _each(stmt.args, read), _each(stmt.results, define), stmt.regions
+            if regions:
+                regions = _each(regions, lambda region: _with_region(region, read, define))
             if args is stmt.args and results is stmt.results and regions is stmt.regions:
                 return stmt
             return replace(stmt, args=args, results=results, regions=regions)
@@ -410,5 +466,5 @@ def _with_reduction(
 def _each(items: tuple[T, ...], fn: Callable[[T], T] | None) -> tuple[T, ...]:
     if fn is None or not items:
         return items
-    new = tuple(fn(item) for item in items)
-    return items if all(a is b for a, b in zip(items, new, strict=True)) else new
+    new = tuple(map(fn, items))
+    return items if all(map(is_, items, new)) else new

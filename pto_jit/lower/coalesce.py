@@ -39,7 +39,7 @@ from collections import Counter
 
 from pto_jit.ir.nodes import Block, Break, Continue, Func, Module, Op, Stmt, Var
 from pto_jit.ir.types import TileType
-from pto_jit.ir.walk import block_defs, block_uses, defs, map_blocks, map_funcs, operands, statements
+from pto_jit.ir.walk import block_defs, block_uses, def_counts, map_blocks, map_funcs, statements, use_counts
 from pto_jit.slotted import replace
 
 
@@ -49,8 +49,7 @@ def coalesce(module: Module) -> Module:
 
 
 def _func(func: Func) -> Func:
-    uses = Counter(o.name for s in statements(func.body) for o in operands(s) if isinstance(o, Var))
-    counts = Counter(v.name for s in statements(func.body) for v in defs(s))
+    uses, counts = use_counts(func.body), def_counts(func.body)
     body = map_blocks(func.body, lambda block: _accumulate(_chain(_copies(block, uses, counts), uses, counts), uses))
     return func if body is func.body else replace(func, body=body)
 

@@ -50,7 +50,6 @@ from collections.abc import Sequence
 
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import Block, For, Func, Fuse, If, Module, Op, Scope, Stmt, Var, While
-from pto_jit.ir.walk import statements
 from pto_jit.lower.axes import GENERATED, Axial, fitting_tiles, gives_fitting, touches_tiles, unit_reshape
 from pto_jit.lower.maps import expand_maps
 from pto_jit.semantic.table import REDUCTIONS
@@ -69,9 +68,8 @@ def fuse(module: Module) -> Module:
 
 
 def _function(func: Func) -> Func:
-    uses = Counter(v.name for s in statements(func.body) for v in walk.uses(s))
-    assigned = Counter(v.name for s in statements(func.body) for v in walk.defs(s))
-    body = _Grouper(uses, {n for n, k in assigned.items() if k > 1}, fitting_tiles(func.body)).block(func.body)
+    mutable = {name for name, count in walk.def_counts(func.body).items() if count > 1}
+    body = _Grouper(walk.use_counts(func.body), mutable, fitting_tiles(func.body)).block(func.body)
     return func if body is func.body else replace(func, body=body)
 
 

@@ -44,7 +44,18 @@ from collections import Counter
 
 from pto_jit.ir.nodes import Block, Break, Const, For, Func, Fuse, Module, Op, Return, Scope, Stmt, Var, While
 from pto_jit.ir.types import TileType
-from pto_jit.ir.walk import block_defs, blocks, defs, free_vars, map_funcs, statements, uses, with_blocks
+from pto_jit.ir.walk import (
+    block_defs,
+    blocks,
+    def_counts,
+    defs,
+    free_vars,
+    map_funcs,
+    statements,
+    use_counts,
+    uses,
+    with_blocks,
+)
 from pto_jit.lower.chunk import take_apart
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.dependence import Access, Dependences, Loop
@@ -118,7 +129,7 @@ class _Interchange:
 
     def _assigned(self) -> Counter[str]:
         if not self.assigned:
-            self.assigned = Counter(v.name for s in statements(self.func.body) for v in defs(s))
+            self.assigned = def_counts(self.func.body)
         return self.assigned
 
     def _bound(self, loop: For) -> None:
@@ -216,8 +227,8 @@ class _Interchange:
         if _is_left(band.body):
             return "the nest is left by break or return"
         if not self.uses:
-            self.uses = Counter(v.name for s in statements(self.func.body) for v in uses(s))
-        mine = Counter(v.name for s in statements((band.loops[0],)) for v in uses(s))
+            self.uses = use_counts(self.func.body)
+        mine = use_counts((band.loops[0],))
         assigned = inside | {r.name for op in band.between for r in op.results}
         for name in sorted(assigned):
             if self.uses[name] > mine[name]:

@@ -37,7 +37,7 @@ from collections import Counter
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Call, Func, Module, Op, Operand, Return, Scope, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
-from pto_jit.ir.walk import block_defs, defs, free_vars, operands, rename, rewrite_func, statements, variables
+from pto_jit.ir.walk import block_defs, def_counts, free_vars, rename, rewrite_func, use_counts, variables
 from pto_jit.semantic.table import effects
 from pto_jit.slotted import field, mutable, replace
 
@@ -61,8 +61,8 @@ class _Outliner:
     """Places in `made` of functions that are called from several places of the source."""
 
     def outline(self, func: Func) -> Func:
-        uses = _use_counts(func.body)
-        assigned = Counter(v.name for s in statements(func.body) for v in defs(s))
+        uses = use_counts(func.body)
+        assigned = def_counts(func.body)
 
         def visit(stmt: Stmt) -> Block | None:
             if not isinstance(stmt, Scope):
@@ -77,7 +77,7 @@ class _Outliner:
         return rewrite_func(func, visit)
 
     def _call(self, scope: Scope, uses: dict[str, int]) -> Call:
-        inside = _use_counts(scope.body)
+        inside = use_counts(scope.body)
         own = block_defs(scope.body)
         assigned = {v.name: v for v in variables(scope.body) if v.name in own}
         carried = {v.name for v in free_vars(scope.body)} & set(assigned)  # read again when the scope runs again
@@ -145,7 +145,7 @@ def _uncalled(func: Func) -> Func:
 
 def _made_before(scope: Scope, uses: dict[str, int], assigned: Counter[str]) -> tuple[Op, ...]:
     """The operations that make the tensors and views of a scope that are used outside, with all they need."""
-    inside = _use_counts(scope.body)
+    inside = use_counts(scope.body)
     makers = {v.name: s for s in scope.body if isinstance(s, Op) for v in s.results}
     own = block_defs(scope.body)
     work = [
@@ -168,15 +168,6 @@ def _made_before(scope: Scope, uses: dict[str, int], assigned: Counter[str]) -> 
 
 def _is_tile(operand: Operand) -> bool:
     return isinstance(operand.type, TileType)
-
-
-def _use_counts(body: Block) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for stmt in statements(body):
-        for operand in operands(stmt):
-            if isinstance(operand, Var):
-                counts[operand.name] = counts.get(operand.name, 0) + 1
-    return counts
 
 
 def _canonical(func: Func) -> Func:

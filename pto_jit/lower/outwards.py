@@ -11,7 +11,7 @@ from collections import Counter
 
 from pto_jit.ir.nodes import Block, For, Func, Op, Stmt, Var
 from pto_jit.ir.types import TileType
-from pto_jit.ir.walk import block_defs, block_uses, defs, free_vars, statements, uses
+from pto_jit.ir.walk import block_defs, block_uses, def_counts, free_vars, statements, use_counts, uses
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.dependence import Dependences
 from pto_jit.lower.names import source_name
@@ -99,7 +99,7 @@ class Mover:
     def _depends(self, head: Block, loop: For, sunk: Block) -> bool:
         """Whether what a chunk begins with cannot stand outside of `loop`."""
         if not self.assigned:
-            self.assigned = Counter(v.name for s in statements(self.func.body) for v in defs(s))
+            self.assigned = def_counts(self.func.body)
         used = block_uses(head)
         return loop.var.name in used or bool(used & block_defs(sunk)) or any(
             self.assigned[name] > 1 for name in block_defs(head)
@@ -114,8 +114,8 @@ class Mover:
             if var.name in assigned:
                 return False, f"`{source_name(var.name)}` is carried from one iteration of `{name}` to the next"
         if not self.uses:
-            self.uses = Counter(v.name for s in statements(self.func.body) for v in uses(s))
-        mine = Counter(v.name for s in statements((loop,)) for v in uses(s))
+            self.uses = use_counts(self.func.body)
+        mine = use_counts((loop,))
         for variable in sorted(assigned):
             if self.uses[variable] > mine[variable]:
                 return False, f"`{source_name(variable)}` is used after the loop over `{name}`"

@@ -28,7 +28,7 @@ from collections import Counter
 from pto_jit.dtypes import i64
 from pto_jit.ir.nodes import Block, Const, For, Func, Fuse, If, Module, Op, Operand, Scope, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
-from pto_jit.ir.walk import block_defs, defs, map_funcs, operands, rewrite_func, statements, substitute
+from pto_jit.ir.walk import block_defs, def_counts, map_funcs, rewrite_func, statements, substitute, use_counts
 from pto_jit.lower.names import fold, index
 from pto_jit.semantic.table import effects
 from pto_jit.slotted import replace
@@ -54,11 +54,11 @@ def _simplify(func: Func) -> Func:
 
 def _fold(func: Func) -> Func:
     """Replace values known at compile time, and copies of values assigned once, by what they are."""
-    counts = Counter(v.name for s in statements(func.body) for v in (*defs(s), *_reduced(s)))
+    counts = _with_reduced(def_counts(func.body), func.body)
     params = {p.name for p in func.params}
     known: dict[str, Operand] = {}
     for stmt in statements(func.body):
-        if isinstance(stmt, Op) and len(stmt.results) == 1 and counts[stmt.results[0].name] == 1:
+        if type(stmt) is Op and len(stmt.results) == 1 and counts[stmt.results[0].name] == 1:
             value = _value(stmt, counts, params, known)
             if value is not None:
                 known[stmt.results[0].name] = value
@@ -98,12 +98,13 @@ def _value(op: Op, counts: Counter[str], params: set[str], known: dict[str, Oper
 
 
 def _drop_dead(func: Func) -> Func:
-    read = (o for s in statements(func.body) for o in (*operands(s), *_reduced(s)))
-    used = Counter(o.name for o in read if isinstance(o, Var))
+    used = _with_reduced(use_counts(func.body), func.body)
 
     def visit(stmt: Stmt) -> Block | None:
-        if isinstance(stmt, Op) and stmt.results and not any(used[v.name] for v in stmt.results) and is_pure(stmt):
-            return ()
+        if type(stmt) is Op:
+            if stmt.results and not any(v.name in used for v in stmt.results) and is_pure(stmt):
+                return ()
+            return None
         if isinstance(stmt, Scope) and not stmt.body:  # nobody wanted what it computed
             return ()
         if isinstance(stmt, Fuse):  # a group read from text
@@ -116,9 +117,10 @@ def _drop_dead(func: Func) -> Func:
     return rewrite_func(func, visit)
 
 
-def _reduced(stmt: Stmt) -> tuple[Var, ...]:
-    """The variables that a loop reduces: it reads and assigns them, even if its body does not (any more)."""
-    return tuple(v for r in stmt.reductions for v in r.state) if isinstance(stmt, For) else ()
+def _with_reduced(counts: Counter[str], body: Block) -> Counter[str]:
+    """Counts with the variables that loops reduce: they read and assign them, even if their bodies do not any more."""
+    reduced = [v.name for s in statements(body) if type(s) is For for r in s.reductions for v in r.state]
+    return counts + Counter(reduced) if reduced else counts
 
 
 def is_pure(op: Op) -> bool:

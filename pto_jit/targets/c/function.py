@@ -8,7 +8,6 @@ What tiles are, where they lie, when a store must wait, what has to be checked: 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from pto_jit.dtypes import DType
 from pto_jit.errors import NOWHERE, Loc, TargetError
 from pto_jit.ir.nodes import Block, Call, For, Func, Fuse, If, Op, Operand, Return, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType
-from pto_jit.ir.walk import defs, statements, uses
+from pto_jit.ir.walk import def_counts, use_counts
 from pto_jit.lower.axes import fitting_tiles
 from pto_jit.semantic import failures
 from pto_jit.slotted import replace
@@ -93,9 +92,8 @@ class CFunctionWriter(FunctionWriter):
         self.parallel = parallel
         self.recording = False
         self._roots = None
-        counts = Counter(v.name for s in statements(func.body) for v in defs(s))
-        self.mutable = {n for n, k in counts.items() if k > 1}
-        self.uses = Counter(v.name for s in statements(func.body) for v in uses(s))
+        self.mutable = {n for n, k in def_counts(func.body).items() if k > 1}
+        self.uses = use_counts(func.body)
         self.generated = fitting_tiles(func.body)
         self.arena = Arena()
         self.memory = ""  # the name of the static scratch block, when there is one

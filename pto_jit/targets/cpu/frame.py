@@ -7,7 +7,6 @@ statements.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,7 +17,7 @@ from pto_jit.dtypes import DType
 from pto_jit.errors import InternalError
 from pto_jit.ir.nodes import Const, Func, Operand, Var
 from pto_jit.ir.types import ScalarType
-from pto_jit.ir.walk import defs, statements, uses
+from pto_jit.ir.walk import def_counts, use_counts
 from pto_jit.lower.axes import fitting_tiles
 from pto_jit.targets.cpu.arena import ALIGN, Arena
 from pto_jit.targets.cpu.code import I32, I64, PTR, VOID, Code, Index, Text, Value, number, register_type, zero
@@ -40,9 +39,8 @@ class Frame:
         self.ops = Elementwise(lambda: self.code.b, module.host.scalef, module.fast)
         self.env: dict[str, Any] = {}
         self.parallel = parallel  # already on a worker: nothing below is divided again
-        counts = Counter(v.name for s in statements(func.body) for v in defs(s))
-        self.mutable = {n for n, k in counts.items() if k > 1}
-        self.uses = Counter(v.name for s in statements(func.body) for v in uses(s))
+        self.mutable = {n for n, k in def_counts(func.body).items() if k > 1}
+        self.uses = use_counts(func.body)
         self.generated = fitting_tiles(func.body)
         self.arena = Arena()
         self._base: Value | None = None

@@ -9,7 +9,7 @@ from collections.abc import Collection, Container
 from pto_jit.dtypes import i64
 from pto_jit.ir.nodes import Const, For, Func, If, Op, Operand, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
-from pto_jit.ir.walk import defs, statements, uses
+from pto_jit.ir.walk import def_counts, defs, statements, use_counts, uses
 from pto_jit.lower.axes import fitting_tiles
 from pto_jit.slotted import frozen
 
@@ -57,7 +57,7 @@ def gather(func: Func, dims: dict[str, tuple[str, int]], fitting: Container[str]
     """`dims`: which parameters are extents of which tensor parameters; `fitting`: tiles that another kernel made so
     that they fit any valid extent."""
     body = func.body
-    counts = Counter([*(v.name for s in statements(body) for v in defs(s)), *(p.name for p in func.params)])
+    counts = def_counts(body) + Counter([p.name for p in func.params])
     mutable = frozenset(n for n, k in counts.items() if k > 1)
     known = {name: frozenset([place]) for name, place in dims.items()}
     roots = {p.name: p.name for p in func.params if isinstance(p.type, TensorType)}
@@ -73,7 +73,7 @@ def gather(func: Func, dims: dict[str, tuple[str, int]], fitting: Container[str]
             roots[s.results[0].name] = roots[s.args[0].name]
     varying = _varying(func, mutable)
     return Facts(
-        mutable, Counter(v.name for s in statements(body) for v in uses(s)), _indices(func),
+        mutable, use_counts(body), _indices(func),
         _natural(func, known, mutable), _limits(func, mutable), known, varying,
         frozenset(fitting_tiles(body)) | {n for n in counts if n in fitting}, roots, ceilings(func, mutable, varying),
     )  # fmt: skip
@@ -81,7 +81,7 @@ def gather(func: Func, dims: dict[str, tuple[str, int]], fitting: Container[str]
 
 def changing(func: Func) -> tuple[frozenset[str], frozenset[str]]:
     """Variables that are assigned more than once, and numbers that are not the same in all iterations of loops."""
-    counts = Counter([*(v.name for s in statements(func.body) for v in defs(s)), *(p.name for p in func.params)])
+    counts = def_counts(func.body) + Counter([p.name for p in func.params])
     mutable = frozenset(n for n, k in counts.items() if k > 1)
     return mutable, _varying(func, mutable)
 
