@@ -63,6 +63,8 @@ def combines(loop: For) -> tuple[Region, ...]:
 
 def statements(block: Block) -> Iterator[Stmt]:
     """All statements of a block, nested ones too, in the order of the text."""
+    if len(block) == 1 and type(block[0]) is Op and not block[0].regions:
+        return iter(block)
     return iter(_told(block).flat)
 
 

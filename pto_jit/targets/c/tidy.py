@@ -88,10 +88,7 @@ def tidy(lines: Sequence[Line]) -> list[Line]:
             return _without_empty(kept)
 
 
-def _removable(line: Line) -> bool:
-    return line.kind in ("pure", "read", "variable")
-
-
+_REMOVABLE = frozenset(["pure", "read", "variable"])
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*) = ([^;]*);$")
 
 
@@ -103,15 +100,21 @@ def _without_unused(lines: Sequence[Line]) -> list[Line]:
     made: dict[str, list[int]] = {}
     assigned: list[str] = []
     for k, line in enumerate(lines):
-        assigned.append("" if line.name else line.assigns)
-        name = line.name if _removable(line) else assigned[-1]
-        if name:
-            made.setdefault(name, []).append(k)
+        name = line.name
+        assigns = "" if name or line.kind != "line" else line.assigns
+        assigned.append(assigns)
+        if name and line.kind not in _REMOVABLE:
+            continue
+        if name or assigns:
+            made.setdefault(name or assigns, []).append(k)
     read = dict.fromkeys(made, 0)
+    is_made = read.__contains__
     reads: list[list[str]] = []
     for line, first in zip(lines, assigned, strict=True):
-        own = line.name
-        line.names = names = [w for w in _words(line.text) if w in read and w != own]
+        names = list(filter(is_made, _words(line.text)))
+        if line.name in names:
+            names = [w for w in names if w != line.name]
+        line.names = names
         if first:
             names = names[1:]
         reads.append(names)
@@ -150,10 +153,9 @@ def _inlined(lines: list[Line]) -> list[Line]:
             if name in where:
                 where[name].append(k)
     gone: set[int] = set()
-    for k in range(len(lines) - 1, -1, -1):
+    may_go = [k for k, line in enumerate(lines) if line.kind in ("pure", "read") and not line.keep]
+    for k in reversed(may_go):
         line = lines[k]
-        if line.keep or line.kind not in ("pure", "read"):
-            continue
         places = where[line.name]
         if len(places) != 1:
             continue

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from pto_jit.dtypes import DType
@@ -190,21 +191,24 @@ def times(x: Polynomial, y: Polynomial) -> Polynomial:
 
 def polynomial_text(poly: Polynomial) -> tuple[str, int]:
     """A polynomial as C and the level of its operator."""
-    if not poly:
+    return _sum(tuple(poly.items()))
+
+
+@lru_cache(maxsize=1024)
+def _sum(terms: tuple[tuple[Monomial, int], ...]) -> tuple[str, int]:
+    """`polynomial_text` of these terms, of which it is a function alone; a kernel asks for few different ones."""
+    if not terms:
         return "0", ATOM
-    if len(poly) == 1:
-        ((names, factor),) = poly.items()
-        if factor == 1 and len(names) == 1:
-            return names[0], _level_of_name(names[0])
+    if len(terms) == 1:
+        ((names, factor),) = terms
         if not names:
             return integer_text(factor), ATOM if factor >= 0 else UNARY
         return _first_term(names, factor)
-    terms = [(m, c) for m, c in poly.items() if m and c > 0]  # what is added comes first
-    if () in poly:
-        terms.append(((), poly[()]))
-    terms += [(m, c) for m, c in poly.items() if c < 0 and m]
-    text = _first_term(*terms[0])[0]
-    for names, factor in terms[1:]:
+    ordered = [term for term in terms if term[0] and term[1] > 0]  # what is added comes first
+    ordered += [term for term in terms if not term[0]]
+    ordered += [term for term in terms if term[0] and term[1] < 0]
+    text = _first_term(*ordered[0])[0]
+    for names, factor in ordered[1:]:
         text += f" - {_product(names, -factor)}" if factor < 0 else f" + {_product(names, factor)}"
     return text, ADD
 
