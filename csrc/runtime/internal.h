@@ -62,6 +62,23 @@ void pto__scratch_trim(pto_scratch *s, const pto_allocator *a, size_t keep); /* 
 
 typedef struct pto_race pto_race;
 
+/* ---- kept.c: packed matrices that a launch keeps ---- */
+
+#define PTO_FIXED_RANGES 16u
+
+typedef struct pto_kept_table pto_kept_table;
+
+typedef struct pto_kept {
+    pto_kept_table *table; /* made at the first use, kept for the next launch */
+    uint32_t num_fixed;
+    struct {
+        uintptr_t low, high;
+    } fixed[PTO_FIXED_RANGES]; /* memory that does not change in this launch */
+} pto_kept;
+
+void pto__kept_clear(pto_kept *kept); /* the launch has ended */
+void pto__kept_destroy(pto_kept *kept, const pto_allocator *a);
+
 /* ---- launches and workers ---- */
 
 typedef struct pto_launch_state {
@@ -69,6 +86,7 @@ typedef struct pto_launch_state {
     void *user;
     int32_t max_threads;
     pto_block *buffers; /* what the launch owns; the pool's lock guards the list */
+    pto_kept kept;
 } pto_launch_state;
 
 struct pto_worker {

@@ -214,6 +214,34 @@ void *pto_buffer_alloc(pto_worker *w, int64_t bytes);
  */
 void pto_buffer_free(pto_worker *w, void *p);
 
+/* A matrix in memory; strides in bytes.  `form` stands for the way of packing it: any value, the same for the same way. */
+typedef struct pto_matrix {
+    const void *data;
+    int64_t rows;
+    int64_t columns;
+    int64_t row_stride;
+    int64_t column_stride;
+    const void *form;
+} pto_matrix;
+
+/*
+ * The bytes from `low` to before `high` do not change while the launch runs, so that packed copies of matrices in them
+ * may be kept until it ends.  A launch remembers 16 ranges; of others nothing is kept.
+ * The worker that launched, before anything runs in parallel.  Does not block.
+ */
+void pto_fixed(pto_worker *w, const void *low, const void *high);
+
+/*
+ * The packed copy of a matrix, when the launch has one.  Otherwise NULL, and *room is either NULL: pack it elsewhere (the
+ * matrix may change, it was not met before, there is no memory, or another thread packs it now); or where a pointer to
+ * `bytes` bytes is, aligned to 64: the caller packs it into these, calls pto_kept_done, and others find it.
+ * Copies are given back at the end of the launch.  The worker.  Does not block.
+ */
+void *pto_kept_find(pto_worker *w, const pto_matrix *m, int64_t bytes, void **room);
+
+/* What pto_kept_find gave as *room has been packed.  The worker that packed it. */
+void pto_kept_done(void *room);
+
 /* Records a failure in the worker, replacing an earlier one, and returns PTO_FAILED.  The worker.  Does not block. */
 int32_t pto_fail(pto_worker *w, int32_t site, int64_t v0, int64_t v1, int64_t v2);
 

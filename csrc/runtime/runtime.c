@@ -63,6 +63,7 @@ pto_worker *pto__worker_create(pto_runtime *rt, int32_t index) {
 void pto__worker_destroy(pto_worker *w) {
     pto_allocator allocator = w->rt->allocator;
     pto__scratch_trim(&w->scratch, &allocator, 0);
+    pto__kept_destroy(&w->own.kept, &allocator);
     pto__release(&allocator, w, sizeof *w);
 }
 
@@ -149,6 +150,9 @@ int32_t pto_launch(pto_runtime *rt, pto_entry_fn entry, const int64_t *args, int
 
     int32_t status = entry(w, args, results);
 
+    if (PTO_UNLIKELY(w->own.kept.num_fixed != 0)) {
+        pto__kept_clear(&w->own.kept);
+    }
     if (PTO_UNLIKELY(status != PTO_OK)) {
         if (w->failure.status == PTO_OK) {
             pto__record(w, status, PTO_SITE_UNRECORDED, status, 0, 0);
@@ -334,6 +338,7 @@ const pto_symbol *pto_symbols(int32_t *count) {
         SYMBOL(pto_runtime_trim),    SYMBOL(pto_runtime_num_threads), SYMBOL(pto_runtime_statistics),
         SYMBOL(pto_launch),          SYMBOL(pto_parallel_for),        SYMBOL(pto_scratch_push),
         SYMBOL(pto_scratch_pop),     SYMBOL(pto_buffer_alloc),        SYMBOL(pto_buffer_free),
+        SYMBOL(pto_fixed),           SYMBOL(pto_kept_find),           SYMBOL(pto_kept_done),
         SYMBOL(pto_fail),            SYMBOL(pto_print),               SYMBOL(pto_worker_index),
         SYMBOL(pto_race_enter),      SYMBOL(pto_race_inside),         SYMBOL(pto_race_iteration),
         SYMBOL(pto_race_leave),      SYMBOL(pto_race_access),         SYMBOL(pto_race_element),

@@ -29,7 +29,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return sorted(folder.glob("*.o"))
 
 
-PROGRAMS = ["loops", "buffers", "allocator", "race", "tasks", "boxes", "corners", "steps", "windows", "forks"]
+PROGRAMS = ["loops", "buffers", "allocator", "race", "tasks", "boxes", "corners", "steps", "windows", "forks", "kept"]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -19,7 +19,7 @@ import pytest
 
 from pto_jit.targets.cpu.matmul.blocking import Caches, blocking_of, host_caches
 from pto_jit.targets.cpu.matmul.library import Library, Processor, compile_object, module_ir, symbols
-from pto_jit.targets.cpu.matmul.shape import Combo, Machine, scheme_of
+from pto_jit.targets.cpu.matmul.shape import FIXED_A, FIXED_B, Combo, Machine, scheme_of
 
 Array = np.ndarray
 DTYPES = {
@@ -80,7 +80,7 @@ def standin(tmp_path_factory: pytest.TempPathFactory) -> StandIn:
     subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", str(target), str(source), "-lpthread"], check=True)
     dll = ctypes.CDLL(str(target))
     dll.standin_worker.restype = ctypes.c_void_p
-    dll.standin_live.restype = dll.standin_pushes.restype = ctypes.c_int64
+    dll.standin_live.restype = dll.standin_pushes.restype = dll.standin_found.restype = ctypes.c_int64
     dll.standin_fail_after.argtypes = [ctypes.c_int64]
     return StandIn(dll, dll.standin_worker())
 
@@ -158,12 +158,12 @@ INPUTS = ("rows", "columns", "inner", "strided", "reversed", "same row", "same c
 OUTPUTS = ("rows", "columns", "inner", "strided")
 
 
-def call(standin: StandIn, address: int, a: Array, b: Array, c: Array, accumulate: bool) -> int:
+def call(standin: StandIn, address: int, a: Array, b: Array, c: Array, accumulate: bool, fixed: int = 0) -> int:
     def steps(x: Array) -> tuple[int, int, int]:
         return x.ctypes.data, x.strides[0] // x.itemsize, x.strides[1] // x.itemsize
 
     sizes = (a.shape[0], b.shape[1], a.shape[1])
-    return ENTRY(address)(standin.worker, *sizes, *steps(a), *steps(b), *steps(c), int(accumulate))
+    return ENTRY(address)(standin.worker, *sizes, *steps(a), *steps(b), *steps(c), int(accumulate) | fixed)
 
 
 def expected(a: Array, b: Array, c: Array, accumulate: bool) -> tuple[Array, Array | None]:
@@ -265,6 +265,56 @@ def test_every_blocking_loop_agrees_with_numpy_and_any_number_of_workers_gives_t
             for b in ("rows", "columns"):
                 one_product(standin, library, combo, rng, sizes, (a, b, "rows"), True, workers=(1, 2, 4))
     one_product(standin, library, combo, rng, (600, 300, 90), ("rows", "strided", "strided"), True, workers=(1, 2, 4))
+
+
+KEPT = [(*case, None) for case in CASES] + [("host", COMBOS[i], TINY) for i in (0, 3, 6)]
+
+
+@pytest.mark.parametrize(("variant", "combo", "caches"), KEPT)
+def test_an_operand_that_is_kept_packed_changes_no_bit(
+    standin: StandIn, libraries: Callable[..., Library], variant: str, combo: Combo, caches: Caches | None
+) -> None:
+    """The second product of a fixed operand packs it, those after it find it; the operand is not read any more."""
+    rng = np.random.default_rng([5, *combo.symbol.encode()])
+    entries = libraries(variant, caches).ensure(combo)
+    for m, n, k, layout in ((60, 70, 90, "rows"), (150, 33, 20, "columns"), (12, 100, 130, "strided"), (97, 64, 7, "rows")):
+        a = laid_out(rng, m, k, DTYPES[combo.a], "rows")
+        b = laid_out(rng, k, n, DTYPES[combo.b], layout)
+        before = raw(rng, (m, n), DTYPES[combo.c])
+        for accumulate in (False, True):
+            for address, threads in ((entries.single, 1), (entries.parallel, 3)):
+                standin.dll.standin_threads(threads)
+                plain = before.copy()
+                assert call(standin, address, a, b, plain, accumulate) == 0
+                standin.dll.standin_forget()
+                found, seen = standin.dll.standin_found(), b.copy("K")
+                for time in range(4):
+                    if time == 3:
+                        b[...] = 0  # packed long ago
+                    c = before.copy()
+                    assert call(standin, address, a, b, c, accumulate, FIXED_B) == 0
+                    if time < 3 or standin.dll.standin_found() > found:
+                        np.testing.assert_array_equal(c.view(np.uint8), plain.view(np.uint8), err_msg=f"{m}x{n}x{k}")
+                repaid = m > 48 or (m > 8 and layout != "rows")
+                assert standin.dll.standin_found() - found == (2 if repaid else 0)
+                b[...] = seen
+                assert standin.dll.standin_live() == 0
+    standin.dll.standin_forget()
+
+
+def test_the_left_operand_of_a_product_that_is_written_in_columns_can_be_kept(
+    standin: StandIn, libraries: Callable[..., Library]
+) -> None:
+    rng = np.random.default_rng(8)
+    entries = libraries("host").ensure(COMBOS[0])
+    a, b = raw(rng, (70, 40), np.dtype("f4")), raw(rng, (40, 90), np.dtype("f4"))
+    found = standin.dll.standin_found()
+    for _ in range(4):
+        c = np.asfortranarray(raw(rng, (70, 90), np.dtype("f4")))
+        assert call(standin, entries.single, a, b, c, False, FIXED_A | FIXED_B) == 0
+        np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
+    assert standin.dll.standin_found() - found == 2
+    standin.dll.standin_forget()
 
 
 @pytest.mark.parametrize("combo", COMBOS, ids=lambda c: c.symbol[7:])

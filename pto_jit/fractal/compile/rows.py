@@ -115,15 +115,16 @@ class Rows(Placing):
             if fixed or pieces is None:
                 self.counted(w, symbol, stop, lambda w: level(w, rest, fixed | {first}), start=start, kind="parallel")
                 return
-            each = pieces
+            # First the first pieces of all batches: workers, who begin with equal shares of the units, get equal rows
+            # of each batch, whatever a batch costs, and the same rows in the next plane.
+            width = w.op("sub", stop, start)
 
             def one(w: Writer) -> None:
                 unit = w.values[piece]
-                chosen = {symbol: w.op("floordiv", unit, each), piece: w.op("mod", unit, each)}
+                chosen = {symbol: w.op("add", start, w.op("mod", unit, width)), piece: w.op("floordiv", unit, width)}
                 level(w.but(chosen), rest, fixed | {first})
 
-            start, stop = (w.op("mul", bound, each) for bound in (start, stop))
-            self.counted(w, piece, stop, one, start=start, kind="parallel")
+            self.counted(w, piece, w.op("mul", width, pieces), one, start=index(0), kind="parallel")
 
         self.planes(planes, writer, lambda w: level(w, planes.group, set()))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pto_jit.ir.nodes import Module
 from pto_jit.slotted import frozen
 from pto_jit.targets.c.recipes import CRecipes
 from pto_jit.targets.c.values import CValue
@@ -32,8 +33,8 @@ class CModule(ModuleWriter):
 
     globals: dict[str, str] = {"llvm.memset.p0.i64": "llvm.memset.p0.i64"}  # noqa: RUF012
 
-    def __init__(self, *, debug: bool, fast: bool, dialect: Any) -> None:
-        super().__init__(None, None, debug, fast)  # pyright: ignore[reportArgumentType]
+    def __init__(self, program: Module, *, debug: bool, fast: bool, dialect: Any) -> None:
+        super().__init__(None, None, debug, fast, program)  # pyright: ignore[reportArgumentType]
         self.recipes = CRecipes()
         self.dialect = dialect
         self.calls: set[str] = set()

@@ -116,7 +116,7 @@ def write_source(
 
     suffix: of the names that a linker sees; tasks: the named in-core functions, when calls become tasks.
     """
-    out = CModule(debug=debug, fast=False, dialect=dialect)
+    out = CModule(module, debug=debug, fast=False, dialect=dialect)
     parallel = called_in_parallel(module) if tasks is None else {f.name for f in module.funcs}
     callees = {f.name: f for f in module.funcs}
     entry = module.func(module.entry)

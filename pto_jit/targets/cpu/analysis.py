@@ -1,14 +1,104 @@
 # SPDX-License-Identifier: MIT
-"""What the CPU target asks about a block before it writes it: which tiles may be views."""
+"""What the CPU target asks before it writes: which tiles may be views, which products are repeated."""
 
 from __future__ import annotations
 
-from pto_jit.ir.nodes import Block, Call, For, Fuse, If, Op, Scope, Stmt, Var, While
-from pto_jit.ir.types import TileType
-from pto_jit.ir.walk import statements, uses
+from collections.abc import Callable
+
+from pto_jit.ir.nodes import Block, Call, For, Func, Fuse, If, Module, Op, Scope, Stmt, Var, While
+from pto_jit.ir.types import TensorType, TileType
+from pto_jit.ir.walk import defs, statements, uses
+
+Root = tuple[str | None, ...]
+"""Where memory comes from, once for every way in which a function is reached: the allocation, `ARGUMENT` for what the
+arguments of the program are made of, None for what is not known."""
+
+ARGUMENT = ""
 
 
-def loads_to_copy(block: Block) -> set[str]:
+class Aliasing:
+    """Which tensors may share memory: one that the program allocated shares with its views only.
+
+    Arguments of the program may overlap.  Parameters of other functions are what their calls give them.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self._calls: dict[str, list[tuple[Func, Call]]] = {}
+        for func in module.funcs:
+            for stmt in statements(func.body):
+                if isinstance(stmt, Call):
+                    self._calls.setdefault(stmt.callee, []).append((func, stmt))
+        self._known: dict[str, tuple[int, dict[str, Root]]] = {}
+
+    def of(self, func: Func) -> dict[str, Root]:
+        """The roots of the tensors of a function, and of the tiles that are loads of them; of others it has none."""
+        return self._function(func)[1]
+
+    def _function(self, func: Func) -> tuple[int, dict[str, Root]]:
+        """The number of ways to the function, and its roots."""
+        if func.name in self._known:
+            return self._known[func.name]
+        ways, roots = self._parameters(func)
+        seen = set(roots)
+        for stmt in statements(func.body):
+            for var in defs(stmt):
+                if not isinstance(var.type, (TensorType, TileType)):
+                    continue
+                root = None if var.name in seen else self._made(func, stmt, ways, roots)
+                seen.add(var.name)
+                if root is None:
+                    roots.pop(var.name, None)
+                else:
+                    roots[var.name] = root
+        self._known[func.name] = ways, roots
+        return ways, roots
+
+    def _parameters(self, func: Func) -> tuple[int, dict[str, Root]]:
+        if func.name == self.module.entry:
+            return 1, {p.name: (ARGUMENT,) for p in func.params}
+        ways = 0
+        roots: dict[str, Root] = {p.name: () for p in func.params}
+        for caller, call in self._calls.get(func.name, ()):
+            more, outer = self._function(caller)
+            ways += more
+            for param, arg in zip(func.params, call.args, strict=True):
+                known = outer.get(arg.name) if isinstance(arg, Var) else None
+                roots[param.name] += known or (None,) * more
+        return ways, roots
+
+    @staticmethod
+    def _made(func: Func, stmt: Stmt, ways: int, roots: dict[str, Root]) -> Root | None:
+        if not isinstance(stmt, Op):
+            return None
+        if stmt.op == "alloc":
+            return (f"{func.name}:{stmt.results[0].name}",) * ways
+        if stmt.op in ("load", "view", "tensor_reshape", "tensor_transpose", *_VIEWS):
+            source = stmt.args[0]
+            return roots.get(source.name) if isinstance(source, Var) else None
+        return None
+
+
+def may_share(one: Root | None, other: Root | None) -> bool:
+    """Whether two roots of a function may be the same memory."""
+    if one is None or other is None:
+        return True
+    return any(a == b or a is None or b is None for a, b in zip(one, other, strict=True))
+
+
+def _written(stmt: Stmt, roots: dict[str, Root]) -> set[Root | None]:
+    """The memory that a statement may write."""
+    out: set[Root | None] = set()
+    for inner in statements((stmt,)):
+        if isinstance(inner, Op) and inner.op in WRITES:
+            targets = (inner.args[WRITES[inner.op]],)
+        else:
+            targets = inner.args if isinstance(inner, Call) else ()
+        out |= {roots.get(a.name) for a in targets if isinstance(a, Var) and isinstance(a.type, TensorType)}
+    return out
+
+
+def loads_to_copy(block: Block, find_roots: Callable[[], dict[str, Root]]) -> set[str]:
     """Loads (and views made of them) whose memory may be written before their last use: these cannot be views."""
     defined: dict[str, int] = {}
     for k, stmt in enumerate(block):
@@ -27,6 +117,8 @@ def loads_to_copy(block: Block) -> set[str]:
                 source = op.args[0].name
                 last[source] = max(last.get(source, 0), *(last.get(r.name, 0) for r in op.results))
     out: set[str] = set()
+    written: dict[int, set[Root | None]] = {}
+    roots: dict[str, Root] = {}
     for name, at in defined.items():
         end = last.get(name, at)
         for k in writes:
@@ -35,9 +127,18 @@ def loads_to_copy(block: Block) -> set[str]:
             # a group sees to its own stores, a single operation reads before it writes
             if (k == end and isinstance(block[k], (Op, Fuse))) or (k == at and not isinstance(block[k], Fuse)):
                 continue
-            out.add(name)
+            if not written:
+                roots = find_roots()
+            if k not in written:
+                written[k] = _written(block[k], roots)
+            if any(may_share(roots.get(name), other) for other in written[k]):
+                out.add(name)
+                break
     return out
 
+
+WRITES = {"store": 1, "setelem": 1, "atomic_add": 1, "atomic_max": 1, "atomic_min": 1, "put": 2}
+"""Operations that write a tensor, with its place among their operands."""
 
 _VIEWS = ("tile_slice", "reshape", "transpose", "flip", "copy")
 
@@ -46,7 +147,7 @@ def writes_memory(stmt: Stmt) -> bool:
     """Whether a statement may write global memory."""
     match stmt:
         case Op():
-            return stmt.op in ("store", "setelem", "put", "atomic_add", "atomic_max", "atomic_min")
+            return stmt.op in WRITES
         case For() | Scope() | Fuse():
             return any(writes_memory(s) for s in stmt.body)
         case While():
@@ -57,3 +158,45 @@ def writes_memory(stmt: Stmt) -> bool:
             return True
         case _:
             return False
+
+
+def repeated_products(module: Module) -> dict[int, Op]:
+    """The products in loops, and in functions that are called in loops or from several places, by identity."""
+    products: dict[str, list[Op]] = {}
+    repeated: dict[int, Op] = {}
+    calls: list[tuple[str, str, bool]] = []  # caller, callee, in a loop
+
+    def walk(func: str, block: Block, loop: bool) -> None:
+        for stmt in block:
+            match stmt:
+                case Op():
+                    if stmt.op == "dot":
+                        products.setdefault(func, []).append(stmt)
+                        if loop:
+                            repeated[id(stmt)] = stmt
+                case Call():
+                    calls.append((func, stmt.callee, loop))
+                case For():
+                    walk(func, stmt.body, True)
+                case While():
+                    walk(func, (*stmt.before, *stmt.body), True)
+                case If():
+                    walk(func, stmt.then, loop)
+                    walk(func, stmt.orelse, loop)
+                case Scope() | Fuse():
+                    walk(func, stmt.body, loop)
+                case _:
+                    pass
+
+    for func in module.funcs:
+        walk(func.name, func.body, False)
+    if not products:
+        return {}
+    often: set[str] = set()
+    pending = [callee for k, (_, callee, loop) in enumerate(calls) if loop or callee in {c for _, c, _ in calls[:k]}]
+    while pending:
+        name = pending.pop()
+        if name not in often:
+            often.add(name)
+            pending += [callee for caller, callee, _ in calls if caller == name]
+    return repeated | {id(op): op for name in often for op in products.get(name, ())}

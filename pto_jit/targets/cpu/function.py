@@ -104,7 +104,7 @@ class FunctionWriter(Frame):
         for name, k in last.items():
             if name in mine and name not in self.mutable:
                 dead.setdefault(k, set()).add(name)
-        self.hazards |= loads_to_copy(block)
+        self.hazards |= loads_to_copy(block, lambda: self.module.aliasing.of(self.func))
         self.scopes.append([])
         stored = False  # with the statement before
         for k, stmt in enumerate(block):

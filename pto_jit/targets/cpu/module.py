@@ -6,7 +6,9 @@ from __future__ import annotations
 from llvmlite import ir
 
 from pto_jit.errors import NOWHERE, BoundsError, KernelAssertionError, LaunchError, Loc
+from pto_jit.ir.nodes import Module, Op
 from pto_jit.slotted import field, frozen, mutable
+from pto_jit.targets.cpu.analysis import Aliasing
 from pto_jit.targets.cpu.code import I8, I64, PTR, VOID, Code, number
 from pto_jit.targets.cpu.loading import Host, PrintSite, TaskSite
 from pto_jit.targets.cpu.optimising import with_scalar_loops
@@ -32,6 +34,7 @@ class ModuleWriter:
     host: Host
     debug: bool
     fast: bool
+    program: Module
     sites: list[Site] = field(default_factory=list)
     print_sites: list[PrintSite] = field(default_factory=list)
     task_sites: list[TaskSite] = field(default_factory=list)
@@ -41,7 +44,17 @@ class ModuleWriter:
     """Names of functions with loops over i64 alone: beside tiles, these are tables of where something lies."""
     tiles: bool = False
     """Whether a function works on tiles."""
+    repeated: dict[int, Op] = field(default_factory=dict)
+    """Matrix products that are computed again and again, by identity: packed operands may be worth keeping."""
     _known: dict[tuple[ErrorClass, str, Loc], int] = field(default_factory=dict)
+    _aliasing: Aliasing | None = None
+
+    @property
+    def aliasing(self) -> Aliasing:
+        """Which tensors of the program may share memory."""
+        if self._aliasing is None:
+            self._aliasing = Aliasing(self.program)
+        return self._aliasing
 
     def site(self, error: ErrorClass, message: str, loc: Loc) -> int:
         """The number of a place of failure."""

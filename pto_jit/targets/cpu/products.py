@@ -8,7 +8,7 @@ where it is kept.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from pto_jit.dtypes import DType, f32, i32
@@ -20,7 +20,7 @@ from pto_jit.targets.cpu.code import I32, PTR, VOID, Index, Value, i64, number
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.groups import write_group
 from pto_jit.targets.cpu.matmul.library import Library, Processor
-from pto_jit.targets.cpu.matmul.shape import Combo, Machine, scheme_of
+from pto_jit.targets.cpu.matmul.shape import ACCUMULATE, FIXED_A, FIXED_B, Combo, Machine, scheme_of
 from pto_jit.targets.cpu.stores import address_range
 from pto_jit.targets.cpu.tensors import region
 from pto_jit.targets.cpu.tiles import (
@@ -32,7 +32,7 @@ from pto_jit.targets.cpu.tiles import (
     set_valid,
     tile_slot,
 )
-from pto_jit.targets.cpu.values import Tile, TileSlot
+from pto_jit.targets.cpu.values import Tensor, Tile, TileSlot
 
 _LOCK = threading.Lock()
 _LIBRARIES: dict[tuple[tuple[str, int], ...], Library] = {}
@@ -92,7 +92,10 @@ def write_dot(w: FunctionWriter, op: Op) -> None:
             acc = Var(result.name + ".acc", TileType(summed, result.type.shape))
             w.op(Op("cast", (acc,), (op.args[2],), (("dtype", summed),), (), op.loc))
             args = (*args, acc)
-        w.op(Op("dot", (wide,), args, (), (), op.loc))
+        inner = Op("dot", (wide,), args, (), (), op.loc)
+        if id(op) in w.module.repeated:
+            w.module.repeated[id(inner)] = inner
+        w.op(inner)
         w.op(Op("cast", (result,), (wide,), (("dtype", dtype),), (), op.loc))
         return
     if _combo(a.dtype, b.dtype, dtype) is None:
@@ -114,6 +117,25 @@ def write_stored_dot(w: FunctionWriter, op: Op, fused: Fuse) -> bool:
         return False
     _Product(w, op, a, b, dtype).write_stored(fused, store)
     return True
+
+
+def promise_fixed(w: FunctionWriter, tensors: Sequence[Tensor], written: Collection[int]) -> None:
+    """Tell the runtime which tensors do not change in this launch: those that the program does not write, where none
+    that it writes overlaps them.  `written`: places in `tensors`."""
+    code = w.code
+
+    def range_of(tensor: Tensor) -> tuple[Value, Value]:
+        return address_range(code, tensor.pointer, tensor.strides, tensor.extents, tensor.dtype.bytes)
+
+    changing = [range_of(tensors[k]) for k in sorted(written)]
+    for k, tensor in enumerate(tensors):
+        if k in written:
+            continue
+        low, high = range_of(tensor)
+        changes = code.any_of([code.b.and_(code.b.icmp_unsigned("<", low, end), code.b.icmp_unsigned("<", start, high))
+                               for start, end in changing])  # fmt: skip
+        pointers = [code.b.inttoptr(v, PTR) for v in (low, i64(code.pick(changes, low, high)))]
+        code.call("pto_fixed", VOID, [code.worker, *pointers])
 
 
 class _Product:
@@ -270,6 +292,9 @@ class _Product:
         b, b_strides = self._elements(self.b, names[1])
         c, c_strides = self._elements(target, self.result.name)
         name = f"pto_mm_{a.dtype}_{b.dtype}_{self.dtype}" + ("" if w.parallel else "_mt")
+        how = ACCUMULATE if accumulate else 0
+        if id(self.op) in w.module.repeated:
+            how |= (FIXED_A if a.view else 0) | (FIXED_B if b.view else 0)
         types = [self.op.args[0].type, self.op.args[1].type]
 
         def product(indices: Sequence[Index]) -> None:
@@ -284,7 +309,7 @@ class _Product:
                 pointers.append(code.offset(tile.pointer, distance))
             values: list[Value] = [
                 code.worker, i64(valid[-2]), i64(valid[-1]), i64(k), pointers[0], *map(i64, a_strides), pointers[1],
-                *map(i64, b_strides), pointers[2], *map(i64, c_strides), number(I32, int(accumulate)),
+                *map(i64, b_strides), pointers[2], *map(i64, c_strides), number(I32, how),
             ]  # fmt: skip
             code.check_status(code.call(name, I32, values))
 

@@ -12,6 +12,7 @@ from pto_jit.config import config
 from pto_jit.dtypes import f64
 from pto_jit.ir.nodes import Block, Call, For, Func, Fuse, If, Module, Op, Operand, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, Type
+from pto_jit.targets.cpu.analysis import WRITES, repeated_products
 from pto_jit.targets.cpu.code import F64, I32, I64, PTR, Index, Value, i64, number, register_type, zero
 from pto_jit.targets.cpu.elementwise import cast
 from pto_jit.targets.cpu.function import FunctionWriter
@@ -137,6 +138,11 @@ def _write_entry(
                 else:
                     w.define(p, raw if dtype.bits == 64 else w.b.trunc(raw, register_type(dtype)))
         w.parameter(p)
+    if module.repeated:
+        from pto_jit.targets.cpu.products import promise_fixed  # few kernels have products
+
+        tensors = [w.env[p.name] for p in func.params if isinstance(p.type, TensorType)]
+        promise_fixed(w, tensors, written_tensors(program))
 
     def give(values: Sequence[Operand]) -> None:
         k = 0
@@ -211,7 +217,7 @@ def written_tensors(module: Module) -> frozenset[int]:
                 match stmt:
                     case Op():
                         views = stmt.op in ("view", "tensor_reshape", "tensor_transpose")
-                        target = 0 if views else _WRITTEN.get(stmt.op)
+                        target = 0 if views else WRITES.get(stmt.op)
                         operand = None if target is None else stmt.args[target]
                         if isinstance(operand, Var) and operand.name in roots:
                             if views:
@@ -243,9 +249,6 @@ def written_tensors(module: Module) -> frozenset[int]:
     return frozenset(tensors.index(k) for k in of(entry))
 
 
-_WRITTEN = {"store": 1, "setelem": 1, "atomic_add": 1, "atomic_max": 1, "atomic_min": 1, "put": 2}
-
-
 def write_module(
     module: Module, here: Host, *, debug: bool, fastmath: bool, tasks: Tasks | None = None
 ) -> tuple[ModuleWriter, str, Any]:
@@ -259,7 +262,8 @@ def write_module(
         from pto_jit.targets.cpu.lines import Lines
 
         llvm.lines = Lines(llvm, module.func(module.entry).loc.filename)
-    writer = ModuleWriter(llvm, here, debug, fastmath)
+    writer = ModuleWriter(llvm, here, debug, fastmath, module)
+    writer.repeated = repeated_products(module)
     parallel = called_in_parallel(module) if tasks is None else {f.name for f in module.funcs}
     recorded: set[str] = set()
     if debug:

@@ -251,7 +251,7 @@ def host_files(module: Module, kernels: Sequence[Kernel]) -> tuple[dict[str, str
     """The host side of a module divided into kernels: files, name -> text, and how each kernel has to be compiled."""
     versions = {k.name: version_of(k) for k in kernels}
     entry = module.func(module.entry)
-    out = CModule(debug=False, fast=False, dialect=None)
+    out = CModule(module, debug=False, fast=False, dialect=None)
     name = out.function_names[entry.name] = out.names.fresh(entry.name)
     writer = HostWriter(out, entry, name, Identifiers(RESERVED | out.taken()), versions)
     prototype, body = write_with(writer, entry)

@@ -9,6 +9,7 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.errors import LaunchError
+from pto_jit.runtime import default_runtime
 from pto_jit.targets.cpu import products
 from pto_jit.targets.cpu.matmul import library
 from pto_jit.targets.cpu.matmul.blocking import Caches, blocking_of
@@ -137,3 +138,70 @@ def test_a_product_may_replace_its_operand_in_a_loop() -> None:
     repeated(a, b, y)
     np.testing.assert_allclose(y, a @ np.linalg.matrix_power(b, 4), rtol=1e-4, atol=1e-5)
     assert repeated.compile(a, b, y, target="c").sources
+
+
+# -- right operands that are kept packed ---------------------------------------------------------------------------------
+
+
+@pto.jit(cache=False)
+def by_rows(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor):
+    for i in pl.range(0, x.shape[0], 64):
+        pl.store(pl.load(x, [i, 0], [64, 40]) @ pl.load(y), [i, 0], out)
+
+
+@pto.jit(cache=False)
+def in_parallel(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor):
+    for i in pl.range(0, x.shape[0], 64, parallel=True, chunk=1):
+        with pl.incore():
+            pl.store(pl.load(x, [i, 0], [64, 40]) @ pl.load(y), [i, 0], out)
+
+
+@pto.jit(cache=False)
+def changed_between(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor):
+    for i in pl.range(0, x.shape[0], 64):
+        pl.store(pl.load(x, [i, 0], [64, 40]) @ pl.load(y), [i, 0], out)
+        pl.store(pl.load(y) + 1, [0, 0], y)
+
+
+@pytest.mark.parametrize("kernel", [by_rows, in_parallel])
+def test_a_repeated_right_operand_is_packed_once_for_each_launch(kernel) -> None:
+    x, y, out = matrix(640, 40), matrix(40, 100), matrix(640, 100)
+    for _ in range(3):
+        kernel(x, y, out)
+        np.testing.assert_allclose(out, x @ y, rtol=1e-4, atol=1e-4)
+        y += 1  # the launches after this one see it
+
+
+def test_what_the_program_writes_is_not_kept() -> None:
+    x, y, out = matrix(640, 40), matrix(40, 100), matrix(640, 100)
+    wanted = np.concatenate([x[i : i + 64] @ (y + i // 64) for i in range(0, 640, 64)])
+    before = y.copy()
+    changed_between(x, y, out)
+    np.testing.assert_allclose(out, wanted, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(y, before + 10, rtol=1e-5)
+
+
+def test_an_operand_that_overlaps_a_result_is_not_kept() -> None:
+    """The rows of the results are written over the right operand while it is in use: the program's order counts."""
+    memory = matrix(700, 100)
+    x, y, out = matrix(640, 40), memory[:40], memory[10:650]
+    now = memory.copy()
+    for i in range(0, 640, 64):
+        now[10 + i : 74 + i] = x[i : i + 64] @ now[:40]
+    by_rows(x, y, out)
+    np.testing.assert_allclose(memory, now, rtol=1e-3, atol=1e-3)
+    turned = np.asfortranarray(y)
+    by_rows(x, turned, out)
+    np.testing.assert_allclose(out, x @ turned, rtol=1e-4, atol=1e-4)
+
+
+def test_kept_memory_is_given_back() -> None:
+    x, y, out = matrix(640, 40), matrix(40, 100), matrix(640, 100)
+    kernel = pto.jit(cache=False, num_threads=1)(by_rows.__wrapped__)
+    runtime = default_runtime(1)
+    kernel(x, y, out)
+    live = runtime.statistics().buffers_live
+    runtime.trim()
+    kernel(x, y, out)
+    assert runtime.statistics().buffers_cached == 1  # the packed copy
+    assert runtime.statistics().buffers_live == live

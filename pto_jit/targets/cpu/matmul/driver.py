@@ -8,13 +8,16 @@ Three ways to walk a product, chosen from m, n, k and the strides alone:
 * *near*: m fits one block of rows, or few and B is large: B is packed block by block into L2 and used at once;
 * *far*: a slab of B (all of k) is packed first, then tiles of C are computed from it; both steps split over workers.
 
+B that does not change in a launch and was met before is packed as in *far* into memory that the launch keeps, and
+the products after that begin with the tiles (`kept`).
+
 k is never split between workers and its blocking depends on sizes and strides alone, so results do not depend on their
 number.
 """
 
 from __future__ import annotations
 
-from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Value
+from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Value
 from pto_jit.targets.cpu.matmul.parts import CONTEXT, ROWS, Fields, Parts
 
 FAR: Fields = (
@@ -31,11 +34,12 @@ FAR: Fields = (
 
 
 def add_driver(parts: Parts) -> None:
-    """Define ``near`` and ``far``."""
+    """Define ``near``, ``far`` and ``kept``."""
     _near(parts)
     _far_pack(parts)
     _far_tiles(parts)
     _far(parts)
+    _kept(parts)
 
 
 def _near(parts: Parts) -> None:
@@ -47,7 +51,8 @@ def _near(parts: Parts) -> None:
     # B larger than L2 passes by in blocks of few rows, prefetched along the rows; the more rows C has, the deeper the
     # blocks, so that C is not read and written too often.  Yet the rows of B that a panel crosses must stay in the
     # caches until all rows of A have met them: where they are 4 KiB or a multiple apart, they fall into few sets.
-    streams = here & (n * k > plan.near_bytes // s.unit) & (n >= 8 * s.tile_columns)
+    large = (n * k > plan.near_bytes // s.unit) & (n >= 8 * s.tile_columns)
+    streams = here & large & (m <= plan.stream_rows)  # with more rows k is divided as when B is packed
     most = f.select(m <= 8, plan.stream_depth, plan.stream_depth * 2)
     most = f.select(m <= 16, most, plan.stream_depth * 3)
     most = f.select(streams, f.minimum(most, plan.depth), plan.depth)
@@ -174,20 +179,22 @@ def _far_tiles(parts: Parts) -> None:
 
 
 def _far(parts: Parts) -> None:
-    """``far(operands, keep, mt)``: pack a slab of B, then compute from it, slab by slab."""
+    """``far(operands, keep, mt, given, is_packed)``: pack a slab of B, then compute from it, slab by slab.
+
+    given: null, or memory for all of B as one slab, in which it is already packed if is_packed is not 0.
+    """
     s, plan = parts.scheme, parts.blocking
-    f = parts.module.function("far", I32, [*CONTEXT, (I64, "mt")])
-    w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, mt = f.parameters
+    f = parts.module.function("far", I32, [*CONTEXT, (I64, "mt"), (PTR, "given"), (I64, "is_packed")])
+    w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, mt, given, is_packed = f.parameters
     many = mt.differs(0)
-    depth = parts.depth(f, k, plan.depth)
-    groups = f.ceil_div(depth, s.group)
-    panel = groups * (s.tile_columns * s.unit) + s.header
-    blocks = f.ceil_div(k, depth)
-    panels = f.ceil_div(n, s.tile_columns)
+    depth, panel, blocks, panels = _layout(parts, f, n, k)
     most = f.maximum(f.const(plan.far_bytes) // (panel * blocks), 4)
-    slabs = f.ceil_div(panels, most)
+    slabs = f.select(given.equals(0), f.ceil_div(panels, most), 1)
     slab_panels = f.ceil_div(panels, slabs)
-    room = parts.push(f, w, slab_panels * panel * blocks)
+    own = f.variable(given)
+    with f.when(given.equals(0)):
+        own.set(parts.push(f, w, slab_panels * panel * blocks))
+    room = own.get()
     status = f.variable(f.const(0, I32))
     how = parts.how_a(f, m, n, k, a_rs, a_cs)
     slab_columns = slab_panels * s.tile_columns
@@ -212,10 +219,46 @@ def _far(parts: Parts) -> None:
         operands = [w, m, columns, k, a, a_rs, a_cs, b_slab, b_rs, b_cs, c_slab, c_rs, keep]
         layout = [room, depth, panel, task_panels, rows, task_columns, across, how]
         context = parts.save(f, [*operands, *layout])
-        for name, count in (("far_pack", f.ceil_div(here, task_panels)), ("far_tiles", rows_blocks * across)):
+        packing = f.select(is_packed.equals(0), f.ceil_div(here, task_panels), 0)
+        for name, count in (("far_pack", packing), ("far_tiles", rows_blocks * across)):
             with f.when(status.get().equals(0)), f.either(many) as side:
                 status.set(parts.share(f, name, w, context, count))
                 side.otherwise()
                 status.set(f.call(name, I32, [w, context, f.const(0), count]))
-    f.call("pto_scratch_pop", VOID, [w, room])
+    with f.when(given.equals(0)):
+        f.call("pto_scratch_pop", VOID, [w, room])
     f.give(status.get())
+
+
+def _layout(parts: Parts, f: Function, n: Value, k: Value) -> tuple[Value, Value, Value, Value]:
+    """KC, bytes of a panel of so many rows, parts of k, panels across: how `far` lays B out."""
+    s = parts.scheme
+    depth = parts.depth(f, k, parts.blocking.depth)
+    panel = f.ceil_div(depth, s.group) * (s.tile_columns * s.unit) + s.header
+    return depth, panel, f.ceil_div(k, depth), f.ceil_div(n, s.tile_columns)
+
+
+def _kept(parts: Parts) -> None:
+    """``kept(operands, keep, mt)``: -1, or the product from a copy of B that the launch keeps.
+
+    The bits are those of the other ways: k is divided alike.
+    """
+    plan = parts.blocking
+    f = parts.module.function("kept", I32, [*CONTEXT, (I64, "mt")])
+    w, _, n, k, _, _, _, b, b_rs, b_cs, _, _, _, _ = f.parameters
+    _, panel, blocks, panels = _layout(parts, f, n, k)
+    size = panels * panel * blocks
+    with f.when(size > plan.far_bytes):
+        f.give(-1)
+    form = Value(f, PTR, "@kept")  # panels differ from dtype to dtype
+    matrix = parts.save(f, [b, k, n, b_rs, b_cs, form])
+    room = parts.save(f, [f.const(0)])
+    copy = f.call("pto_kept_find", PTR, [w, matrix, size, room])
+    with f.when(copy.differs(0)):
+        f.give(f.call("far", I32, [*f.parameters, copy, f.const(1)]))
+    made = f.load(PTR, room, 8)
+    with f.when(made.equals(0)):
+        f.give(-1)
+    status = f.call("far", I32, [*f.parameters, f.load(PTR, made, 8), f.const(0)])
+    f.call("pto_kept_done", VOID, [made])
+    f.give(status)

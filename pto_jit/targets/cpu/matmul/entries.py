@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Value
 from pto_jit.targets.cpu.matmul.parts import CONTEXT, OPERANDS, Parts
+from pto_jit.targets.cpu.matmul.shape import ACCUMULATE, FIXED_A, FIXED_B
 
 
 def add_entries(parts: Parts) -> None:
@@ -44,7 +45,7 @@ def _single(parts: Parts) -> None:
             f.give(f.call("near", I32, [*f.parameters, f.const(1)]))
     with f.when(parts.near(f, m, n, k)):
         f.give(f.call("near", I32, [*f.parameters, f.const(0)]))
-    f.give(f.call("far", I32, [*f.parameters, f.const(0)]))
+    f.give(f.call("far", I32, [*f.parameters, f.const(0), f.null(), f.const(0)]))
 
 
 def _columns_task(parts: Parts) -> None:
@@ -98,7 +99,7 @@ def _split(parts: Parts) -> None:
         task = f.round_up(f.maximum(f.ceil_div(n, 32), least), s.tile_columns)
         context = parts.save(f, [*f.parameters, task])
         f.give(parts.share(f, "columns_task", w, context, f.ceil_div(n, task)))
-    f.give(f.call("far", I32, [*f.parameters, f.const(1)]))
+    f.give(f.call("far", I32, [*f.parameters, f.const(1), f.null(), f.const(0)]))
 
 
 def _clear(parts: Parts) -> None:
@@ -115,11 +116,22 @@ def _clear(parts: Parts) -> None:
 
 
 def _walk(parts: Parts) -> None:
-    """``walk(operands, keep, mt)``: single or split."""
-    f = parts.module.function("walk", I32, [*CONTEXT, (I64, "mt")])
-    with f.when(f.parameters[-1].differs(0)):
-        f.give(f.call("split", I32, f.parameters[:-1]))
-    f.give(f.call("single", I32, f.parameters[:-1]))
+    """``walk(operands, keep, mt, fixed)``: from a kept copy of B, if one is repaid; or single, or split."""
+    s, plan = parts.scheme, parts.blocking
+    f = parts.module.function("walk", I32, [*CONTEXT, (I64, "mt"), (I64, "fixed")])
+    *product, mt, fixed = f.parameters
+    _, m, n, k, _, _, _, _, _, b_cs, *_ = product
+    # Few rows read B where it lies as fast; fewer are products of another kind.
+    in_place = b_cs.equals(s.element_b) if s.raw_b else f.const(0).differs(0)
+    repaid = (m > plan.stream_rows) | ((m > 2 * plan.dot_rows) & (in_place.equals(0)))
+    with f.when(fixed.differs(0) & repaid):
+        many = f.select(m * n * k < plan.split_work, 0, mt)
+        status = f.call("kept", I32, [*product, many])
+        with f.when(status.differs(-1)):
+            f.give(status)
+    with f.when(mt.differs(0)):
+        f.give(f.call("split", I32, product))
+    f.give(f.call("single", I32, product))
 
 
 def _strided(parts: Parts) -> None:
@@ -136,7 +148,7 @@ def _strided(parts: Parts) -> None:
         with f.when(status.get().equals(0)):
             a_part, b_part = f.offset(a, top.index * a_rs), f.offset(b, left.index * b_cs)
             part = [w, rows, columns, k, a_part, a_rs, a_cs, b_part, b_rs, b_cs, room, row, f.const(0), mt]
-            status.set(f.call("walk", I32, part))
+            status.set(f.call("walk", I32, [*part, f.const(0)]))
             with f.when(status.get().equals(0)):
                 target = f.offset(c, top.index * c_rs + left.index * c_cs)
                 with f.loop(0, rows) as i, f.loop(0, columns) as j:
@@ -147,16 +159,17 @@ def _strided(parts: Parts) -> None:
 
 
 def _product(parts: Parts) -> None:
-    """``product(operands, c_cs, accumulate, mt)``: element strides, degenerate sizes, the orientation of C."""
+    """``product(operands, c_cs, how, mt)``: element strides, degenerate sizes, the orientation of C."""
     s = parts.scheme
-    f = parts.module.function("product", I32, [*OPERANDS, (I64, "c_cs"), (I32, "accumulate"), (I64, "mt")])
-    w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, c_cs, accumulate, mt = f.parameters
+    f = parts.module.function("product", I32, [*OPERANDS, (I64, "c_cs"), (I32, "how"), (I64, "mt")])
+    w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, c_cs, how, mt = f.parameters
+    fixed_a, fixed_b = (f.widen(how & bit) for bit in (FIXED_A, FIXED_B))
     with f.when((m <= 0) | (n <= 0)):
         f.give(0)
     a_rs, a_cs = a_rs * s.element_a, a_cs * s.element_a
     b_rs, b_cs = b_rs * s.element_b, b_cs * s.element_b
     c_rs, c_cs = c_rs * s.element_c, c_cs * s.element_c
-    adds = accumulate.differs(0)
+    adds = (how & ACCUMULATE).differs(0)
     with f.when(k <= 0):
         with f.when(adds.equals(0)):
             f.call("clear", VOID, [m, n, c, c_rs, c_cs])
@@ -168,13 +181,14 @@ def _product(parts: Parts) -> None:
         stands = c_rs.equals(s.element_c) | m.equals(1)
         turned = stands & (n.equals(1) | lies.equals(0))
         with f.when(turned):
-            f.give(f.call("walk", I32, [w, n, m, k, b, b_cs, b_rs, a, a_cs, a_rs, c, c_cs, keep, mt]))
+            f.give(f.call("walk", I32, [w, n, m, k, b, b_cs, b_rs, a, a_cs, a_rs, c, c_cs, keep, mt, fixed_a]))
     with f.when(lies):
-        f.give(f.call("walk", I32, [w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, mt]))
+        product = [w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep]
+        f.give(f.call("walk", I32, [*product, mt, fixed_b]))
     f.give(f.call("strided", I32, [w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, c_cs, keep, mt]))
 
 
 def _entry(parts: Parts, name: str, mt: int) -> None:
     """A public function."""
-    f = parts.module.function(name, I32, [*OPERANDS, (I64, "c_cs"), (I32, "accumulate")], public=True)
+    f = parts.module.function(name, I32, [*OPERANDS, (I64, "c_cs"), (I32, "how")], public=True)
     f.give(f.call("product", I32, [*f.parameters, f.const(mt)]))

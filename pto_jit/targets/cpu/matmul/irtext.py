@@ -164,6 +164,14 @@ class Function:
         """An integer constant."""
         return Value(self, type_, str(value))
 
+    def null(self) -> Value:
+        """The null pointer."""
+        return Value(self, PTR, "null")
+
+    def widen(self, value: Value) -> Value:
+        """An i32 that is not negative as an i64."""
+        return self.emit(I64, f"zext i32 {value.ref} to i64")
+
     def lift(self, value: Value | int, type_: str = I64) -> Value:
         """A Python integer as a value; a value as it is."""
         return self.const(value, type_) if isinstance(value, int) else value

@@ -2,13 +2,14 @@
 """Compiled matrix products, one LLVM module per combo of dtypes.
 
 ``Library(externals).ensure(combo)`` compiles (or takes object code from a store), links against the run-time functions
-``pto_scratch_push``, ``pto_scratch_pop`` and ``pto_parallel_for``, and gives the addresses of
+of `Library.EXTERNALS`, and gives the addresses of
 
 ``int32_t pto_mm_<a>_<b>_<c>[_mt](pto_worker *w, int64_t m, int64_t n, int64_t k,
 const void *a, int64_t a_rs, int64_t a_cs, const void *b, int64_t b_rs, int64_t b_cs,
-void *c, int64_t c_rs, int64_t c_cs, int32_t accumulate)``
+void *c, int64_t c_rs, int64_t c_cs, int32_t how)``
 
-with strides in elements (any sign; 0 repeats an input).  accumulate 0 writes C, 1 adds to it.  C must not overlap A
+with strides in elements (any sign; 0 repeats an input).  how is 0 or a sum of `shape.ACCUMULATE` (C is added to, not
+written), `FIXED_A` and `FIXED_B` (a packed copy may be kept for later products).  C must not overlap A
 or B.  The result is 0, or non-zero when scratch memory could not be had (what was pushed has been popped then).
 ``_mt`` splits C over the workers; the bits of the result do not depend on their number.
 """
@@ -85,6 +86,8 @@ def module_ir(combo: Combo, features: str, triple: str = "", caches: Caches | No
         add_gemv(module, scheme)
     module.declare("pto_scratch_push", "declare noalias ptr @pto_scratch_push(ptr, i64)")
     module.declare("pto_scratch_pop", "declare void @pto_scratch_pop(ptr, ptr)")
+    module.declare("pto_kept_find", "declare ptr @pto_kept_find(ptr, ptr, i64, ptr)")
+    module.declare("pto_kept_done", "declare void @pto_kept_done(ptr)")
     module.declare("pto_parallel_for", "declare i32 @pto_parallel_for(ptr, ptr, ptr, i64, i64, i64)")
     parts = Parts(module, scheme, blocking_of(scheme, caches or host_caches()))
     add_macro(parts)
@@ -163,11 +166,11 @@ def object_key(combo: Combo, processor: Processor, caches: Caches) -> str:
 class Library:
     """The loaded products of one processor description; thread-safe, alive as long as this object is.
 
-    externals: addresses of the three run-time functions.  load and store, when given, keep object code under a key that
+    externals: addresses of the run-time functions.  load and store, when given, keep object code under a key that
     covers the generator, the processor, the cache sizes and LLVM's version; they may be called from any thread.
     """
 
-    EXTERNALS = ("pto_scratch_push", "pto_scratch_pop", "pto_parallel_for")
+    EXTERNALS = ("pto_scratch_push", "pto_scratch_pop", "pto_parallel_for", "pto_kept_find", "pto_kept_done")
 
     def __init__(
         self,

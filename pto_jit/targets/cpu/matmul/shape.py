@@ -18,6 +18,10 @@ STORAGE = {"f16": "half", "bf16": "i16", "f32": "float", "f64": "double"} | {
     n: f"i{8 * s}" for n, s in INTEGERS.items()
 }
 
+ACCUMULATE, FIXED_A, FIXED_B = 1, 2, 4
+"""How a product is asked for, added up: C is added to; A, or B, does not change while the launch runs (as `pto_fixed`
+says of memory), and other products of it may follow."""
+
 
 @frozen
 class Machine:
