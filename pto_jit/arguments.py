@@ -56,14 +56,16 @@ class Parameters:
     def __init__(self, fn: Callable[..., Any], around: Mapping[str, Any]) -> None:
         """`around`: the names where the function is defined, for annotations that are text."""
         self.fn = fn
-        self.signature = inspect.signature(fn)
+        self.signature = inspect.signature(fn, follow_wrapped=False)  # of the code that is compiled
         self.annotations = _annotations(fn, around)
         every = list(self.signature.parameters.values())
         for parameter in every:
             if parameter.kind is parameter.VAR_KEYWORD:
+                hint = "name its keyword-only parameters, or pass a dict"
+                if hasattr(fn, "__wrapped__"):
+                    hint = f"a decorator made this function of `{fn.__name__}`: write `@pto.jit` below that decorator"
                 raise ArgumentError(
-                    f"PTO-A000: {fn.__name__}: a kernel cannot take `**{parameter.name}`\n"
-                    "help: name its keyword-only parameters, or pass a dict"
+                    f"PTO-A000: {fn.__name__}: a kernel cannot take `**{parameter.name}`\nhelp: {hint}"
                 )
         self.positional = [p for p in every if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         self.named = [*self.positional, *(p for p in every if p.kind is p.KEYWORD_ONLY)]

@@ -117,11 +117,18 @@ class Reader:
             plan = None
         else:
             what, key, plan = self._top(value)
-            if annotation is Tensor and plan in ("int", "float", "scalar"):
-                self._refuse("PTO-A002", f"must be a tensor, got {kind_of(value)}", "pass an array")
+            if annotation is Tensor and not isinstance(what, TensorParam) and self._is_no_tensor(what, value, plan):
+                several = isinstance(value, (list, tuple))
+                hint = "pass an array: `np.asarray(...)` makes one of a list" if several else "pass an array"
+                self._refuse("PTO-A002", f"must be a tensor, got {kind_of(value)}", hint)
         self.call.params.append(Param(name, what))
         self.call.plan.append(plan)
         self.keys.append(key)
+
+    @staticmethod
+    def _is_no_tensor(what: ParamKind, value: Any, plan: str | None) -> bool:
+        """Whether a value for a parameter annotated `pl.Tensor` is of no use there: None may stand for "no tensor"."""
+        return plan in ("int", "float", "scalar") or (isinstance(what, StaticParam) and value is not None)
 
     def _top(self, value: Any) -> tuple[ParamKind, Any, str | None]:
         """An argument without a telling annotation: numbers are run-time values here."""

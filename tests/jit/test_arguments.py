@@ -7,6 +7,7 @@ import array
 import ctypes
 import enum
 import fractions
+import functools
 import mmap
 import operator
 import types
@@ -508,3 +509,47 @@ def test_a_spec_is_not_an_argument_of_a_call() -> None:
         pto.spec(3, pl.f32)  # type: ignore[arg-type]
     shape = pto.spec((np.int64(3), (1 << 63) - 1), pl.f32).shape
     assert shape == (3, (1 << 63) - 1) and type(shape[0]) is int
+
+
+@pto.jit
+def biased(x: pl.Tensor, bias: pl.Tensor = None):  # type: ignore[assignment]
+    return x[:] if bias is None else x[:] + bias[:]
+
+
+@pytest.mark.parametrize("value", ["x", [1.0, 2.0], {}, True, len, pl.f32])
+def test_what_is_no_tensor_is_refused_where_one_is_annotated(value: Any) -> None:
+    with pytest.raises(pto.ArgumentError, match="argument `x` must be a tensor, got") as caught:
+        biased(value)
+    assert str(caught.value).startswith("PTO-A002")
+    assert ("np.asarray" in str(caught.value)) == isinstance(value, list)
+
+
+def test_none_stands_for_no_tensor() -> None:
+    x = np.ones(3, np.float32)
+    np.testing.assert_array_equal(biased(x), x)
+    np.testing.assert_array_equal(biased(x, None), x)
+    np.testing.assert_array_equal(biased(x, x), x + x)
+
+
+def test_a_function_that_wraps_another_is_compiled_as_it_is_written() -> None:
+    def plainly(fn: Any) -> Any:
+        @functools.wraps(fn)
+        def inner(*args: Any) -> Any:
+            return fn(*args)
+
+        return inner
+
+    def with_keywords(fn: Any) -> Any:
+        @functools.wraps(fn)
+        def inner(*args: Any, **kwargs: Any) -> Any:
+            return fn(*args, **kwargs)
+
+        return inner
+
+    def twice(x: Any) -> Any:
+        return x[:] * 2
+
+    x = np.ones(3, np.float32)
+    np.testing.assert_array_equal(pto.jit(plainly(twice))(x), x * 2)
+    with pytest.raises(pto.ArgumentError, match=r"(?s)PTO-A000.*write `@pto.jit` below that decorator"):
+        pto.jit(with_keywords(twice))
