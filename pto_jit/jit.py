@@ -89,8 +89,8 @@ class JitFunction(Dispatcher, Generic[P, R]):
             return _interpret.inside(self.__pto_jit__, args, kwargs or {}, self._has_scopes())
         if config.interpret:
             return self.interpret(*args, **(kwargs or {}))
-        if self._flattened is not None and not kwargs:
-            found = self._flattened.call(args)
+        if self._flattened is not None:
+            found = self._flattened.call(args, kwargs)
             if found is not NotImplemented:
                 return found
         before = _settings[0]
@@ -157,7 +157,7 @@ class JitFunction(Dispatcher, Generic[P, R]):
         if self._flattened is None:
             from pto_jit.flattened import Flattened  # by kernels with lists
 
-            self._flattened = Flattened()
+            self._flattened = Flattened(self._parameters.signature)
             _alive.add(self._flattened)
         self._flattened.register(values, call, kernel, guards, kernel.converter(call))
         if _settings[0] != before:

@@ -76,11 +76,73 @@ def test_other_kinds_are_described(described: list[str]) -> None:
     run(ft.from_flat(turned, [[0, 2]]), w, 1.0)
     run(ft.from_flat(turned, [[0, 2]]), w, 1.0)
     assert len(described) == 5, "leaves that have to be copied first"
+    run(lists([1]), w, 1.0)
+    run(lists([2], 2), np.eye(2, dtype=np.float32), 1.0)
     check(run(lists([2]), w), lists([2]), w)
     check(run(lists([2]), w=w, k=2.0), lists([2]), w, 2.0)
-    assert len(described) == 7, "defaults and keywords are bound in Python"
+    assert len(described) == 5, "defaults and keywords decide nothing"
+    with pytest.raises(pto.ArgumentError, match="PTO-A001"):
+        run(lists([2]), w, 1.0, w=w)
+    with pytest.raises(pto.ArgumentError, match="PTO-A001"):
+        run(lists([2]), w, wide=1)
     check(run(lists([3]), w, 1.0), lists([3]), w)
-    assert len(described) == 7, "what was known is still known"
+    assert len(described) == 5, "what was known is still known"
+
+
+def test_lists_in_tuples_are_described_once(described: list[str]) -> None:
+    @pto.jit(cache=False)
+    def run(pair, k):
+        x, w = pair
+        return ft.map(lambda row: ft.map(lambda v: v * pl.sum(w) * k * SCALE, row), x)
+
+    w = np.eye(3, dtype=np.float32)
+    for lengths in ([2, 0, 1], [4], [], [0, 3]):
+        check(run((lists(lengths), w), 1.0), lists(lengths), w)
+        check(run(pair=(lists(lengths), w * 3), k=0.5), lists(lengths), w * 3, 0.5)
+    assert len(described) == 1
+    wide = np.ones((3, 2), np.float32)
+    check(run((lists([2]), wide), 1.0), lists([2]), wide)
+    assert len(described) == 2, "a kernel is made for the extents of weights"
+
+
+def test_an_array_in_a_tuple_is_no_list_of_its_rows() -> None:
+    @pto.jit(cache=False)
+    def run(pair):
+        return ft.map(lambda v: v * 2, pair[0]) if ft.depth(pair[0]) else pair[0] * 3
+
+    rows = np.ones((3, 2), np.float32)
+    for _ in range(2):
+        assert run((ft.from_flat(rows), rows)).leaves[0, 0] == 2
+        assert run((rows, rows))[0, 0] == 3
+
+
+def test_what_is_written_in_a_tuple_is_checked() -> None:
+    @pto.jit(cache=False)
+    def summed(pair):
+        pair[1][0] = ft.fold(lambda s, v: s + v, pair[0], initializer=np.float32(0))
+
+    x, out = ft.from_flat(np.arange(4, dtype=np.float32)), np.zeros(1, np.float32)
+    for _ in range(2):
+        summed((x, out))
+        assert out[0] == 6
+    out.flags.writeable = False
+    with pytest.raises(pto.ArgumentError, match="PTO-A011"):
+        summed((x, out))
+
+
+def test_a_row_meets_the_kernel_that_adds_it_to_each(described: list[str]) -> None:
+    """An extent of 1 is known when a kernel is made: the one for four rows would not take it."""
+
+    @pto.jit(cache=False)
+    def added(x, b):
+        return ft.map(lambda e: e + b, x)
+
+    x = ft.from_flat(np.ones((3, 4, 5), np.float32))
+    for _ in range(2):
+        for n in (4, 1):
+            b = np.ones((n, 5), np.float32)
+            np.testing.assert_array_equal(added(x, b).leaves, x.leaves + b)
+    assert len(described) == 2
 
 
 def test_a_kernel_is_forgotten_when_a_global_or_a_setting_changes(
