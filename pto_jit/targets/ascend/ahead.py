@@ -16,7 +16,7 @@ from collections.abc import Container
 
 from pto_jit.ir.nodes import Const, For, Op, Stmt, Var
 from pto_jit.ir.walk import statements, uses
-from pto_jit.targets.cuda.nests import PARALLEL, touches_tiles
+from pto_jit.targets.cuda.loops import PARALLEL, touches_tiles
 
 Parts = tuple[tuple[Stmt, ...], tuple[Stmt, ...], frozenset[str]]
 """What goes ahead, the rest, and the names of the products that go ahead."""

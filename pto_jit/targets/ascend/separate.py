@@ -37,7 +37,7 @@ from pto_jit.lower.axes import is_elementwise
 from pto_jit.lower.names import unused
 from pto_jit.slotted import frozen, replace
 from pto_jit.targets.ascend.few import is_on_vector_cores
-from pto_jit.targets.cuda.nests import chain_of, touches_tiles
+from pto_jit.targets.cuda.loops import chain_of, touches_tiles
 
 _INDEX = ScalarType(i64)
 _BYTES = 16 * 1024

@@ -15,7 +15,7 @@ from pto_jit.targets.ascend.memory import Memory
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.sizes import text
 from pto_jit.targets.cuda.facts import Facts
-from pto_jit.targets.cuda.nests import PARALLEL, touches_tiles
+from pto_jit.targets.cuda.loops import PARALLEL, touches_tiles
 
 
 class KernelWriter(Memory):

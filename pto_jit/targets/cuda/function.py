@@ -31,7 +31,7 @@ from pto_jit.semantic.failures import assertion
 from pto_jit.targets.cuda.elements import Fold
 from pto_jit.targets.cuda.facts import Facts
 from pto_jit.targets.cuda.flatten import unsupported
-from pto_jit.targets.cuda.nests import PARALLEL, touches_tiles
+from pto_jit.targets.cuda.loops import PARALLEL, touches_tiles
 from pto_jit.targets.cuda.values import Site
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers
 from pto_jit.targets.source.recipes import RecipeFunctions

@@ -24,7 +24,7 @@ from pto_jit.slotted import frozen, mutable
 from pto_jit.targets.cuda.devices import Device, FailureSlot
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import Kernel
-from pto_jit.targets.cuda.nests import touches_tiles
+from pto_jit.targets.cuda.loops import touches_tiles
 from pto_jit.targets.cuda.spreads import fit, grid
 
 

@@ -15,7 +15,7 @@ from pto_jit.slotted import frozen
 from pto_jit.targets.cuda.elements import Fold, fold_of, read_outside
 from pto_jit.targets.cuda.facts import Facts, gather
 from pto_jit.targets.cuda.function import FunctionWriter
-from pto_jit.targets.cuda.nests import chain_of, touches_tiles
+from pto_jit.targets.cuda.loops import chain_of, touches_tiles
 from pto_jit.targets.cuda.parts import in_parts
 from pto_jit.targets.cuda.roles import in_shared_alone
 from pto_jit.targets.cuda.thin import is_thin, streamed_loads, without_thin_products

@@ -29,7 +29,7 @@ from pto_jit.ir.walk import block_defs, map_blocks, statements, uses
 from pto_jit.lower.names import unused
 from pto_jit.semantic.failures import RESHAPE
 from pto_jit.slotted import replace
-from pto_jit.targets.cuda.nests import writes
+from pto_jit.targets.cuda.loops import writes
 
 _INDEX = ScalarType(i64)
 _ZERO = Const(0, _INDEX)

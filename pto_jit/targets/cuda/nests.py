@@ -28,6 +28,7 @@ makes and another reads goes through a tensor of its own.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from pto_jit.dtypes import i64
@@ -53,15 +54,15 @@ from pto_jit.ir.nodes import (
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, block_uses, blocks, defs, free_vars, map_blocks, statements, uses, with_blocks
 from pto_jit.lower.names import unused
-from pto_jit.slotted import replace
+from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cuda.bounds import bounded
 from pto_jit.targets.cuda.elements import fold_of
 from pto_jit.targets.cuda.flatten import unsupported
+from pto_jit.targets.cuda.loops import at_innermost, is_parallel, touches_tiles, writes
 from pto_jit.targets.cuda.shapes import shape_of
 from pto_jit.targets.cuda.valid import ValidExtents
 from pto_jit.targets.source.identifiers import RESERVED
 
-PARALLEL = ("parallel", "chunk", "in_chunk")
 _REPEATABLE = ("load", "full", "arange")
 _INDEX = ScalarType(i64)
 
@@ -74,15 +75,6 @@ def outline_kernels(func: Func, module_name: str, *, bounds: bool = False) -> Mo
     outliner = _Outliner(func, bounds)
     body = outliner.block(func.body, incore=False, name=func.name, after=())
     return Module(module_name, (replace(func, body=tuple(body)), *outliner.kernels), func.name)
-
-
-def touches_tiles(stmt: Stmt) -> bool:
-    """Whether a statement makes or reads tiles, in any of its parts."""
-    return any(isinstance(v.type, TileType) for s in statements((stmt,)) for v in (*uses(s), *defs(s)))
-
-
-def is_parallel(stmt: Stmt) -> bool:
-    return isinstance(stmt, For) and stmt.kind in PARALLEL
 
 
 def _makes_table(loop: For) -> bool:
@@ -101,8 +93,14 @@ def _makes_table(loop: For) -> bool:
     )
 
 
-def writes(stmt: Stmt) -> bool:
-    return isinstance(stmt, Op) and stmt.op in ("store", "setelem", "put", "atomic_add", "atomic_max", "atomic_min")
+@frozen
+class _Kept:
+    """Where a tile is between two kernels: its memory, its declared extents, and where a kernel said how much is valid.
+    """
+
+    memory: Var
+    extents: tuple[Operand, ...]
+    marks: Var | None
 
 
 class _Outliner:
@@ -115,7 +113,12 @@ class _Outliner:
         self.dims = {s.results[0].name: (s.args[0].name, int(s.attr("axis"))) for s in statements(func.body)  # type: ignore
                      if isinstance(s, Op) and s.op == "dim" and isinstance(s.args[0], Var)}  # fmt: skip
         self.pending: dict[str, Op] = {}  # tiles that can be made again where they are read
-        self.spilled: dict[str, tuple[Var, tuple[Operand, ...], Var | None]] = {}  # memory, extents, what is valid
+        self.spilled: dict[str, _Kept] = {}
+        self.places = 0
+        self.path: tuple[int, ...] = ()  # the host's loops and branches around what is being written
+        self.paths: dict[str, tuple[int, ...]] = {}  # where tiles got their memory, or their place in `pending`
+        made = Counter(v.name for s in statements(func.body) for v in defs(s) if isinstance(v.type, TileType))
+        self.changing = {name for name, count in made.items() if count > 1}
         self.shapes: dict[str, tuple[Operand, ...]] = {}  # declared extents of tiles at this level
 
     def block(self, block: Block, *, incore: bool, name: str, after: tuple[Block, ...]) -> list[Stmt]:
@@ -131,10 +134,12 @@ class _Outliner:
         for position, stmt in enumerate(block):
             rest = block[position + 1 :]
             if isinstance(stmt, Op) and touches_tiles(stmt):
-                if stmt.op in _REPEATABLE and not self._read_by(run, stmt):
+                name_ = stmt.results[0].name if stmt.results else ""
+                if stmt.op in _REPEATABLE and not self._read_by(run, stmt) and not self._has_memory(name_):
                     close((stmt, *rest))
                     self._declare(stmt)
-                    self.pending[stmt.results[0].name] = stmt
+                    self.pending[name_] = stmt
+                    self.paths[name_] = self.path
                 else:
                     run.append(stmt)
                 continue
@@ -175,22 +180,45 @@ class _Outliner:
                 self._kernel((self._one_thread(stmt),), name, (*after, rest), out)
             case For():
                 self._no_elements(stmt, incore)
+                self._enter(stmt, out)
                 body = self.block(stmt.body, incore=incore, name=name, after=(*after, rest, stmt.body))
+                self.path = self.path[:-1]
                 out.append(replace(stmt, body=tuple(body), kind="sequential"))
             case While():
                 self._no_elements(stmt, incore)
                 later = (*after, rest, stmt.before, stmt.body)
+                self._enter(stmt, out)
                 before = self.block(stmt.before, incore=incore, name=name, after=later)
                 body = self.block(stmt.body, incore=incore, name=name, after=later)
+                self.path = self.path[:-1]
                 out.append(replace(stmt, before=tuple(before), body=tuple(body)))
             case If():
+                self._enter(stmt, out)
                 then = self.block(stmt.then, incore=incore, name=name, after=(*after, rest))
+                self.path = (*self.path[:-1], self._place())
                 orelse = self.block(stmt.orelse, incore=incore, name=name, after=(*after, rest))
+                self.path = self.path[:-1]
                 out.append(replace(stmt, then=tuple(then), orelse=tuple(orelse)))
             case Return() if any(isinstance(v.type, TileType) for v in stmt.values):
                 raise unsupported("a tile as a result", stmt.loc, "store it into a tensor")
             case _:
                 out.append(stmt)
+
+    def _enter(self, stmt: Stmt, out: list[Stmt]) -> None:
+        """Go on inside a loop or branch of the host: tiles that it changes are in memory from here on."""
+        inside = {d.name for block in blocks(stmt) for s in statements(block) for d in defs(s)}
+        for name in sorted(inside & self.changing & set(self.pending)):
+            self._settle(self.pending[name], out)
+        self.path = (*self.path, self._place())
+
+    def _place(self) -> int:
+        """A number for a block of host code."""
+        self.places += 1
+        return self.places
+
+    def _has_memory(self, name: str) -> bool:
+        """Whether a tile that changes was given its memory outside of this loop or branch, and stays there."""
+        return name in self.changing and name in self.spilled and self.paths[name] != self.path
 
     def _one_thread(self, loop: For) -> For:
         """A parallel loop of one iteration around a sequential one: one thread takes its steps."""
@@ -223,10 +251,12 @@ class _Outliner:
         leave = _leaves(body)
         if leave is not None:
             raise unsupported("leaving a loop of the host from a kernel", leave.loc, "leave it where no tiles are used")
+        made = {v.name: v for s in statements(body) for v in defs(s)}
         body = self._with_inputs(body)
+        for name_ in made:  # whatever the kernel begins with
+            self.pending.pop(name_, None)
         if self.bounds:
             body = bounded(body, self.func, self._fresh, self._launch, out)
-        made = {v.name: v for s in statements(body) for v in defs(s)}
         later = {v.name for block in after for v in free_vars(block)}
         answers: list[Stmt] = []
         for var in made.values():
@@ -294,6 +324,10 @@ class _Outliner:
         wanted = [v for v in free_vars(body) if isinstance(v.type, TileType)]
         before: list[Stmt] = []
         for var in wanted:
+            path = self.paths.get(var.name, ())
+            if self.path[: len(path)] != path:
+                raise unsupported(f"the tile `{var.name}`, made in a loop or branch and read after it", body[0].loc,
+                                  "store it into a tensor, and load it there")  # fmt: skip
             if var.name in self.spilled:
                 before += self._reloaded(var, body[0].loc)
             elif var.name in self.pending:
@@ -301,32 +335,49 @@ class _Outliner:
             else:
                 raise unsupported(f"the tile `{var.name}`, made in another part of the program", body[0].loc,
                                   "make it in the same in-core function")  # fmt: skip
-        return _at_innermost(body, tuple(before)) if before else body
+        return at_innermost(body, tuple(before)) if before else body
 
     def _spill(self, var: Var, body: Block, out: list[Stmt]) -> Block:
         assert isinstance(var.type, TileType)
         if len([s for s in body if var in defs(s)]) == 0:
             raise unsupported(f"the tile `{var.name}`, made in a loop and read after it", body[0].loc,
                               "store it into a tensor, and load it there")  # fmt: skip
-        extents = self._extents(var, body)
-        loc, zeros = body[0].loc, tuple(Const(0, _INDEX) for _ in extents)
-        valid = ValidExtents(body, self.dims, self._fresh, out).of(var)
+        return (*body, *self._kept(var, self._extents(var, body), body, out))
+
+    def _kept(self, var: Var, extents: tuple[Operand, ...], body: Block, out: list[Stmt]) -> list[Stmt]:
+        """What the kernel that makes a tile in `body` does to keep it."""
+        loc = body[0].loc
+        known = self.spilled.get(var.name)
+        if known is None or not self._has_memory(var.name):
+            known = self._new_memory(var, extents, body, out)
+        elif known.extents != extents:
+            raise unsupported(f"the tile `{var.name}`, whose extents change in a loop or branch", loc,
+                              "store it into a tensor, and load it there")  # fmt: skip
+        zeros = tuple(Const(0, _INDEX) for _ in extents)
+        kept: list[Stmt] = [Op("store", (), (var, known.memory, *zeros), (), (), loc)]
+        for axis in range(len(extents)) if known.marks is not None else ():
+            count = Var(self._fresh(f"{var.name}.count"), _INDEX)
+            kept.append(Op("valid", (count,), (var,), (("axis", axis),), (), loc))
+            kept.append(Op("setelem", (), (count, known.marks, Const(axis, _INDEX)), (), (), loc))  # type: ignore[arg-type]
+        return kept
+
+    def _new_memory(self, var: Var, extents: tuple[Operand, ...], body: Block, out: list[Stmt]) -> _Kept:
+        """Memory for a tile of `body`; where the host does not know how much is valid, or that changes, marks."""
+        loc = body[0].loc
+        valid = None if var.name in self.changing else ValidExtents(body, self.dims, self._fresh, out).of(var)
         memory = self._memory(var, extents if valid is None else valid, loc, out)
-        kept: list[Stmt] = [Op("store", (), (var, memory, *zeros), (), (), loc)]
         marks: Var | None = None
         if valid is None:  # the kernel says how much there is
             marks = Var(self._fresh(f"{var.name}.valid"), TensorType(i64, (len(extents),), "c"))
             out.append(Op("alloc", (marks,), (Const(len(extents), _INDEX),), (("dtype", i64),), (), loc))
-            for axis in range(len(extents)):
-                count = Var(self._fresh(f"{var.name}.count"), _INDEX)
-                kept.append(Op("valid", (count,), (var,), (("axis", axis),), (), loc))
-                kept.append(Op("setelem", (), (count, marks, Const(axis, _INDEX)), (), (), loc))
-        self.spilled[var.name] = (memory, extents, marks)
-        return (*body, *kept)
+        known = self.spilled[var.name] = _Kept(memory, extents, marks)
+        self.paths[var.name] = self.path
+        return known
 
     def _reloaded(self, var: Var, loc: Loc) -> list[Stmt]:
         """The statements that get a tile from where another kernel has put it."""
-        memory, extents, marks = self.spilled[var.name]
+        known = self.spilled[var.name]
+        memory, extents, marks = known.memory, known.extents, known.marks
         if marks is None:
             return [_load(var, memory, extents, loc)]
         assert isinstance(memory.type, TensorType)
@@ -340,17 +391,11 @@ class _Outliner:
         return [*out, _load(var, part, extents, loc)]
 
     def _settle(self, op: Op, out: list[Stmt]) -> None:
-        """Put a tile that was loaded into memory of its own before a kernel may overwrite what it was loaded from."""
+        """Put a tile that can be made again into memory of its own: what it was loaded from may be overwritten."""
         var = op.results[0]
         del self.pending[var.name]
-        extents = self.shapes[var.name]
-        valid = ValidExtents((op,), self.dims, self._fresh, out).of(var)
-        assert valid is not None, "the host has loaded it"
-        memory = self._memory(var, valid, op.loc, out)
-        zeros = tuple(Const(0, _INDEX) for _ in extents)
-        body: Block = (op, Op("store", (), (var, memory, *zeros), (), (), op.loc))
+        body: Block = (op, *self._kept(var, self.shapes[var.name], (op,), out))
         self._launch(body, f"{self.func.name}_copy", out)
-        self.spilled[var.name] = (memory, extents, None)
 
     def _memory(self, var: Var, extents: tuple[Operand, ...], loc: Loc, out: list[Stmt]) -> Var:
         """A new tensor for a tile."""
@@ -415,41 +460,3 @@ def _without_scopes(stmt: Stmt) -> Stmt:
         return tuple(inner for s in block for inner in (s.body if isinstance(s, Scope) else (s,)))
 
     return with_blocks(stmt, tuple(map_blocks(b, dissolve) for b in blocks(stmt)))
-
-
-def chain_of(body: Block) -> tuple[For, ...]:
-    """The parallel loops of a kernel from the outermost in: each stands in its parent's body with scalars only.
-
-    A loop whose bounds are read from memory is none of them: the host does not know how often it runs.
-    """
-    out: list[For] = []
-    read: set[str] = set()  # what depends on elements
-    while True:
-        loops = [s for s in body if is_parallel(s)]
-        others = [s for s in body if not is_parallel(s)]
-        plain = all(
-            isinstance(s, Return) or (isinstance(s, Op) and not touches_tiles(s) and not writes(s)) for s in others
-        )
-        if len(loops) != 1 or not plain:
-            return tuple(out)
-        loop = loops[0]
-        assert isinstance(loop, For)
-        for s in others:
-            if (isinstance(s, Op) and s.op == "getelem") or any(v.name in read for v in uses(s)):
-                read |= {v.name for v in defs(s)}
-        if any(isinstance(o, Var) and o.name in read for o in (loop.start, loop.stop, loop.step)):
-            return tuple(out)
-        out.append(loop)
-        body = loop.body
-
-
-def _at_innermost(body: Block, before: tuple[Stmt, ...]) -> Block:
-    """Statements at the start of the innermost parallel loop's body."""
-    chain = chain_of(body)
-    if not chain:
-        return (*before, *body)
-    inner: Stmt = replace(chain[-1], body=(*before, *chain[-1].body))
-    for old, around in zip(chain[:0:-1], chain[-2::-1], strict=True):
-        new = inner
-        inner = replace(around, body=tuple(new if s is old else s for s in around.body))
-    return tuple(inner if s is chain[0] else s for s in body)

@@ -28,7 +28,7 @@ from pto_jit.ir.walk import block_defs, defs, rewrite_block, statements, uses
 from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes, touches_tiles, unit_reshape
 from pto_jit.lower.names import unused
 from pto_jit.slotted import replace
-from pto_jit.targets.cuda.nests import chain_of
+from pto_jit.targets.cuda.loops import chain_of
 
 MOST = 16384
 """Elements of a tile that a block is to hold at most: 16 for each of 1024 threads."""

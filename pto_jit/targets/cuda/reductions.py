@@ -26,8 +26,9 @@ class ReductionWriter(TileWriter):
         axes = source.axes
         lead = len(op.args[0].type.shape) - len(axes)  # type: ignore[union-attr]
         over = tuple(a - lead for a in over if a >= lead)
-        over_rows = any(axes[a] is source.rows for a in over)
-        over_columns = any(axes[a] is source.columns for a in over)
+        row = 0 if len(axes) == 2 or source.standing else None  # both axes may be one: those of x @ x.T
+        over_rows = row in over
+        over_columns = any(a != row for a in over)
         dtype = result.type.dtype  # type: ignore[union-attr]
         index = op.op in ("argmax", "argmin")
         typ, rule = self._rule(op, source.dtype, dtype)

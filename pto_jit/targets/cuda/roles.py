@@ -9,7 +9,7 @@ from pto_jit.ir.nodes import Block, Op, Operand, Var
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import blocks, statements, uses
 from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
-from pto_jit.targets.cuda.nests import touches_tiles
+from pto_jit.targets.cuda.loops import touches_tiles
 from pto_jit.targets.cuda.thin import is_thin
 
 Role = tuple[str, str]

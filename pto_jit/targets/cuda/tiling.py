@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pto_jit.dtypes import DType, i64
+from pto_jit.dtypes import i64
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Operand, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
@@ -37,16 +37,12 @@ from pto_jit.ir.walk import block_defs, block_uses, statements, uses
 from pto_jit.lower.axes import is_elementwise, unit_reshape
 from pto_jit.lower.names import unused
 from pto_jit.slotted import replace
-from pto_jit.targets.cuda.nests import PARALLEL, touches_tiles
+from pto_jit.targets.cuda.loops import PARALLEL, touches_tiles
+from pto_jit.targets.cuda.slices import in_slices, reads_of, slice_of, views_of
 
 TILE = 128
 _INDEX = ScalarType(i64)
 _ZERO = Const(0, _INDEX)
-
-
-def slice_of(dtype: DType) -> int:
-    """How much of a contraction is staged at a time: 128 bytes of a row."""
-    return max(16, min(64, 128 // dtype.bytes))
 
 
 def tile_products(func: Func, depth: int | None = None) -> Func:
@@ -62,6 +58,8 @@ class _Tiler:
     def __init__(self, func: Func, depth: int | None) -> None:
         self.depth = depth
         self.taken = block_defs(func.body) | {p.name for p in func.params}
+        self.views = views_of(func.body)
+        self.reads = reads_of(func.body)
         self.dims = {s.results[0].name: (s.args[0], s.attr("axis")) for s in statements(func.body)
                      if isinstance(s, Op) and s.op == "dim"}  # fmt: skip
 
@@ -109,9 +107,9 @@ class _Tiler:
     # -- slices ---------------------------------------------------------------------------------------------------
 
     def sliced(self, block: Block) -> Block:
-        """Loops that do nothing but accumulate a product take thinner tiles."""
+        """Loops that do nothing but accumulate a product take thinner tiles; large operands are read in slices."""
         out: list[Stmt] = []
-        for stmt in block:
+        for stmt in in_slices(block, self.views, self.reads, self.fresh) if not self.depth else block:
             if isinstance(stmt, For):
                 thin = self._thinner(stmt)
                 out += thin if thin is not None else (replace(stmt, body=self.sliced(stmt.body)),)

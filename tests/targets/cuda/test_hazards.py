@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
@@ -85,3 +88,52 @@ def test_the_place_of_the_extreme_of_nothing_is_zero() -> None:
         y = np.full(2, 9, np.int32)
         _, (_, found) = emulated(places, np.array(values, np.float32), y)
         np.testing.assert_array_equal(found, wanted)
+
+
+@pto.jit
+def grown(x, y, n):
+    v = pl.load(x, [0, 0], [8, 40])
+    for _ in pl.range(0, n):
+        v = v + 1.0
+    w = pl.load(x, [8, 0], [8, 40])
+    pl.store(v + w, [0, 0], y)
+
+
+@pto.jit
+def grown_in_kernels(x, y, n):
+    v = pl.load(x, [0, 0], [8, 40])
+    for _ in pl.range(0, n):
+        with pl.incore():
+            v = v + 1.0
+    w = pl.load(x, [8, 0], [8, 40])
+    pl.store(v + w, [0, 0], y)
+
+
+@pto.jit
+def chosen(x, y, n):
+    v = pl.load(x, [0, 0], [8, 40])
+    if n > 0:
+        with pl.incore():
+            v = pl.load(x, [0, 0], [8, 40]) + n
+    w = pl.load(x, [8, 0], [8, 40])
+    pl.store(v + w, [0, 0], y)
+
+
+@pytest.mark.parametrize("kernel", [grown, grown_in_kernels, chosen])
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_a_tile_that_a_loop_or_branch_changes_before_another_kernel_reads_it(kernel: Any, n: int) -> None:
+    x = np.repeat(np.arange(16, dtype=np.float32)[:, None], 40, axis=1)
+    _, (_, found, _) = emulated(kernel, x, np.zeros((8, 40), np.float32), n)
+    np.testing.assert_array_equal(found, x[:8] + x[8:] + n)
+
+
+@pto.jit
+def gram(x, y):
+    t = pl.load(x, [0, 0], [8, 40])
+    pl.store(pl.sum(t @ t.T, axis=1), [0], y)
+
+
+def test_both_axes_of_a_tile_may_be_the_same() -> None:
+    x = np.arange(320, dtype=np.float32).reshape(8, 40) % 7
+    _, (_, found) = emulated(gram, x, np.zeros(8, np.float32))
+    np.testing.assert_array_equal(found, (x @ x.T).sum(1))

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: MIT
+"""The parallel loops of a kernel, and which statements touch tiles and memory."""
+
+from __future__ import annotations
+
+from pto_jit.ir.nodes import Block, For, Op, Return, Stmt, Var
+from pto_jit.ir.types import TileType
+from pto_jit.ir.walk import defs, statements, uses
+from pto_jit.slotted import replace
+
+PARALLEL = ("parallel", "chunk", "in_chunk")
+
+
+def touches_tiles(stmt: Stmt) -> bool:
+    """Whether a statement makes or reads tiles, in any of its parts."""
+    return any(isinstance(v.type, TileType) for s in statements((stmt,)) for v in (*uses(s), *defs(s)))
+
+
+def is_parallel(stmt: Stmt) -> bool:
+    return isinstance(stmt, For) and stmt.kind in PARALLEL
+
+
+def writes(stmt: Stmt) -> bool:
+    return isinstance(stmt, Op) and stmt.op in ("store", "setelem", "put", "atomic_add", "atomic_max", "atomic_min")
+
+
+def chain_of(body: Block) -> tuple[For, ...]:
+    """The parallel loops of a kernel from the outermost in: each stands in its parent's body with scalars only.
+
+    A loop whose bounds are read from memory is none of them: the host does not know how often it runs.
+    """
+    out: list[For] = []
+    read: set[str] = set()  # what depends on elements
+    while True:
+        loops = [s for s in body if is_parallel(s)]
+        others = [s for s in body if not is_parallel(s)]
+        plain = all(
+            isinstance(s, Return) or (isinstance(s, Op) and not touches_tiles(s) and not writes(s)) for s in others
+        )
+        if len(loops) != 1 or not plain:
+            return tuple(out)
+        loop = loops[0]
+        assert isinstance(loop, For)
+        for s in others:
+            if (isinstance(s, Op) and s.op == "getelem") or any(v.name in read for v in uses(s)):
+                read |= {v.name for v in defs(s)}
+        if any(isinstance(o, Var) and o.name in read for o in (loop.start, loop.stop, loop.step)):
+            return tuple(out)
+        out.append(loop)
+        body = loop.body
+
+
+def at_innermost(body: Block, before: tuple[Stmt, ...]) -> Block:
+    """Statements at the start of the innermost parallel loop's body."""
+    chain = chain_of(body)
+    if not chain:
+        return (*before, *body)
+    inner: Stmt = replace(chain[-1], body=(*before, *chain[-1].body))
+    for old, around in zip(chain[:0:-1], chain[-2::-1], strict=True):
+        new = inner
+        inner = replace(around, body=tuple(new if s is old else s for s in around.body))
+    return tuple(inner if s is chain[0] else s for s in body)
