@@ -33,7 +33,7 @@ from pto_jit.targets.ascend.machine import IN_ORDER, PIPES
 
 NUMBER = {pipe: k for k, pipe in enumerate(PIPES)}
 _UNIT = NUMBER["S"]
-_SILENT = frozenset([Declaration, Require, CrossSet, CrossWait, Flush])
+_SILENT = frozenset([Declaration, Require, Flush])
 _CHOICES = (0b1111, 0b0000, 0b0101, 0b1010, 0b0110, 0b1001)
 _ORDERED = tuple(pipe in IN_ORDER for pipe in PIPES)
 _NOTHING = (0,) * len(PIPES)
@@ -161,6 +161,7 @@ class Run:
         self.time = 0
         self.flags: dict[tuple[str, str, int], list[Sequence[int]]] = {}
         self.seen: dict[tuple[str, str, int], Done] = {}
+        self.told: dict[int, list[int]] = {}  # with flags between cores
         self.turns: dict[int, int] = {}
         regions = len(facts.overlaps)
         self.writes: list[dict[int, Done]] = [{} for _ in range(regions)]  # by pipe
@@ -187,6 +188,13 @@ class Run:
                 if told:
                     _learn(self.clocks[NUMBER[node.target]], told.pop(0))
                 self._see(node, at)
+            elif isinstance(node, CrossSet):
+                pipe = NUMBER[node.pipe]
+                _learn(self.clocks[pipe], self.clocks[_UNIT])
+                self.told[node.flag] = [*self.clocks[pipe]]
+                self.told[node.flag][pipe] = self.count[pipe]
+            elif isinstance(node, CrossWait):  # who tells so has heard what was told with the other flag of the slot
+                _learn(self.clocks[_UNIT], self.told.get(node.flag ^ 1, _NOTHING))
             elif isinstance(node, Barrier):
                 if node.pipe == "ALL":
                     self.clocks = [list(self.count) for _ in PIPES]

@@ -11,8 +11,9 @@ before without knowing it done, that is a hazard, which gets
   loop around it and waited for once after.
 
 The same is done where a flag might be raised again before its pipe has seen it.  In a loop whose buffers take turns,
-there is a flag for each turn.  Where the eight flags between two pipes are used up,
-a barrier of all pipes takes their place.  This is repeated until there are no hazards.
+there is a flag for each turn.  Where the flags between two pipes are used up, the last of the eight is raised and
+waited for right before the second, which then waits for all that the other pipe was given; and if that flag may not be
+down yet, for all pipes.  This is repeated until there are no hazards.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from pto_jit.targets.ascend.machine import EVENTS, PIPES, TAKEN, Pipe
 from pto_jit.targets.ascend.runs import Done, Facts, Hazard, Run
 
 _ROUNDS = 60
+_SPARE = EVENTS - 1
+"""The flag of each pair of pipes that is raised and waited for at one place, where others are used up."""
 _PATTERNS = ((3, 3, 9, 3), (2, 0, 9, 2), (2, 1, 9, 2), (2, 2, 1, 2), (2, 2, 2, 2))
 """How often outer and innermost loops run in thought, at most, from which depth on they do not run at all, and how
 often those run that are neither, inside of a loop in which buffers take turns.  Twice is enough where nothing takes
@@ -35,11 +38,29 @@ _AROUND = ((3, 0, 9, 3), (3, 1, 9, 3), (3, 1, 9, 1), (3, 3, 9, 0))
 
 def synchronise(nodes: list[Node]) -> None:
     """Insert what orders the pipes, in place."""
-    inserter = _Inserter(nodes)
-    for _ in range(_ROUNDS):
-        if not inserter.round():
+    scarce: set[tuple[Pipe, Pipe]] = set()
+    while True:
+        inserter = _Inserter(nodes, frozenset(scarce))
+        for _ in range(_ROUNDS):
+            if not inserter.round():
+                break
+        else:
+            raise InternalError("the pipes of a kernel cannot be ordered")
+        if not inserter.scarce - scarce:
             return
-    raise InternalError("the pipes of a kernel cannot be ordered")
+        scarce |= inserter.scarce
+        _clear(nodes)
+
+
+def _clear(nodes: list[Node]) -> None:
+    """Without what orders the pipes."""
+    nodes[:] = [n for n in nodes if not isinstance(n, (SetFlag, WaitFlag, Barrier))]
+    for node in nodes:
+        if isinstance(node, Loop):
+            _clear(node.body)
+        elif isinstance(node, Branch):
+            _clear(node.then)
+            _clear(node.orelse)
 
 
 @frozen(eq=False)
@@ -91,8 +112,12 @@ def _needed(plans: list[_Plan]) -> list[_Plan]:
 
 
 class _Inserter:
-    def __init__(self, nodes: list[Node]) -> None:
+    """scarce: pairs of pipes whose flags are known to be used up; found to be, in the end."""
+
+    def __init__(self, nodes: list[Node], scarce: frozenset[tuple[Pipe, Pipe]]) -> None:
         self.nodes = nodes
+        self.spare, self.scarce = scarce, set[tuple[Pipe, Pipe]]()
+        self.answered: set[int] = set()  # flags that might not be down when they are raised, and those that tell so
         self.where: dict[int, _Where] = {}
         self.next_event: dict[tuple[Pipe, Pipe], int] = {}
         self.facts = Facts(nodes)
@@ -161,7 +186,16 @@ class _Inserter:
         source, target, turning, outermost = plan.source, plan.target, plan.turning, plan.carried
         event = self._event(source, target, 2 if turning else 1)
         if event is None or (outermost is None and plan.first is plan.second):
-            self._before(plan.node, Barrier("ALL"))
+            again = id(plan.node) in self.answered
+            if again or (source, target) not in self.spare:
+                self.scarce.add((source, target))
+                self._before(plan.node, Barrier("ALL"))
+                return
+            told = SetFlag(source, target, _SPARE)
+            if isinstance(plan.node, SetFlag):
+                self.answered |= {id(plan.node), id(told)}
+            self._before(plan.node, told)
+            self._before(plan.node, WaitFlag(source, target, _SPARE))
             return
         _insert_after(plan.block, plan.left, plan.first, SetFlag(source, target, event, turning))
         _insert_before(plan.block, plan.right, plan.second, WaitFlag(source, target, event, turning))
@@ -177,7 +211,7 @@ class _Inserter:
 
     def _event(self, source: Pipe, target: Pipe, count: int) -> int | None:
         known = self.next_event.get((source, target), int((source, target) in TAKEN))
-        if known + count > EVENTS:
+        if known + count > EVENTS - ((source, target) in self.spare):
             return None
         self.next_event[source, target] = known + count
         return known

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from pto_jit.bench.kernels import attention, elementwise, grids, loops, matrix, 
 from pto_jit.errors import TargetError
 from pto_jit.targets.ascend.form import (
     SLOT,
+    Barrier,
     Branch,
     CrossSet,
     CrossWait,
@@ -25,6 +27,7 @@ from pto_jit.targets.ascend.form import (
     Instruction,
     KernelForm,
     Loop,
+    SetFlag,
     Tile,
     WaitFlag,
 )
@@ -94,6 +97,31 @@ def test_without_a_flag_or_barrier_a_kernel_is_not_ordered(name: str) -> None:
             assert races(kernel, first=True), f"{kernel.name}: nobody misses it: {what}"
         assert races(kernel) == []
     assert count > 10
+
+
+def test_without_a_flag_or_barrier_a_group_is_not_ordered() -> None:
+    """All of them are found, of which every ninth is taken here."""
+    (kernel,) = forms("attention")
+    assert kernel.partner is not None
+    sides = [without_one(side, (SetFlag, WaitFlag, Barrier)) for side in (kernel, kernel.partner)]
+    for at, what in enumerate(what for side in sides for what in side):
+        assert at % 9 or races(kernel, first=True), f"nobody misses it: {what}"
+    assert at > 80 and races(kernel) == []
+
+
+@pytest.mark.parametrize("name", ["attention_causal", "column_softmax"])
+def test_where_flags_are_used_up_two_pipes_wait_for_each_other_not_all(name: str) -> None:
+    """The last flag of the pair is raised and waited for at one place."""
+    spare = 0
+    for kernel in forms(name):
+        for side in (kernel, kernel.partner or kernel):
+            for block in blocks(side.body):
+                assert not any(isinstance(n, Barrier) and n.pipe == "ALL" for n in block)
+                spare += sum(
+                    isinstance(a, SetFlag) and isinstance(b, WaitFlag) and a.event == b.event == 7
+                    for a, b in itertools.pairwise(block)
+                )
+    assert spare > 0
 
 
 def test_without_a_flag_between_cores_a_group_is_not_in_step() -> None:
