@@ -26,6 +26,7 @@ _EXPENSIVE = frozenset(
     """div floordiv mod pow fmod atan2 exp exp2 log log2 log1p expm1 sqrt rsqrt reciprocal sin cos tan tanh erf sigmoid
     silu gelu rand_at randn_at""".split()
 )
+_PATIENCE = 16  # so many operations on tiles that share no axis with the group's are looked at, for one that joins them
 Axes = tuple[int | None, ...]
 
 
@@ -78,6 +79,8 @@ class Axial:
 
     `axes[name]` gives per axis of a tile its class (an int; look up with `find`), or None for an axis of extent 1,
     which follows any other.  A *floating* value was generated in the group and takes the axes of what it meets.
+
+    Of `x + y + 2 * z` the product has axes of its own until the second sum: the group is *apart*, and cannot end.
     """
 
     parent: list[int] = field(default_factory=list)
@@ -94,6 +97,8 @@ class Axial:
     space: tuple[int, ...] = ()
     work: int = 0
     costly: bool = False
+    apart: int = 0  # operations since the axes of all tiles were one sequence
+    costly_apart: tuple[str, ...] = ()  # results of theirs that had better be computed once
     settled: frozenset[Axes] | None = None  # the different axes of tiles when `space` was found; None: look again
 
     def clone(self) -> Axial:
@@ -177,9 +182,9 @@ class Axial:
 
     @property
     def pending(self) -> bool:
-        """Whether a tile was loaded whose axes are not known to be axes of the space: no group can end here."""
-        if not self.idle:
-            return False
+        """Whether there are tiles whose axes are not known to be axes of the space: no group can end here."""
+        if self.apart or not self.idle:
+            return bool(self.apart)
         space = self.found(self.space)
         return any(
             not _is_subsequence(tuple(a for a in self.found(self.axes[name]) if a is not None), space)
@@ -325,6 +330,15 @@ class Axial:
 
     # -- the whole ------------------------------------------------------------------------------------------------
 
+    def _falls_apart(self, op: Op) -> bool:
+        """Whether an operation after which tiles have unrelated axes may be followed by one that relates them."""
+        self.apart += 1
+        if touches_tiles(op) and op.op != "load" and not is_elementwise(op) and op.op not in GENERATED:
+            return False
+        if op.op in _EXPENSIVE:
+            self.costly_apart += tuple(r.name for r in op.results)
+        return self.apart <= _PATIENCE
+
     def _settle(self, op: Op) -> bool:
         """Recompute the common space; False when the axes no longer form one sequence."""
         if self.settled is not None:
@@ -344,7 +358,11 @@ class Axial:
             return False
         for mine in every:
             if mine != longest and not _is_subsequence(mine, longest):
-                return False
+                return self._falls_apart(op)
+        if self.apart:
+            if any(sum(a is not None for a in self.axes[name]) < len(longest) for name in self.costly_apart):
+                return False  # it would be computed again in each row
+            self.apart, self.costly_apart = 0, ()
         grows = len(longest) > len(before) > 0
         own = len(self.reduced) == 1 and bool(op.results) and self.reduced[0][0] == op.results[0].name
         if grows and not own and (self.reduced or self.stores or self.costly):

@@ -35,12 +35,26 @@ from pto_jit.targets.cpu.arena import Arena
 ROWS = 64
 _M, _V = pto.spec((None, 256), pl.f32), pto.spec((256,), pl.f32)
 _HEADS = pto.spec((None, None, 64), pl.f32)
+
+
+@pto.jit
+def mlp(x: pl.Tensor, a: pl.Tensor, b: pl.Tensor, c: pl.Tensor, y: pl.Tensor):
+    """Three products of 64 rows at a time, each of what the one before gave."""
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 64, parallel=True):
+            t = pl.relu(pl.load(x, [r, 0], [64, 256]) @ pl.load(a, [0, 0], [256, 256]))
+            t = pl.relu(t @ pl.load(b, [0, 0], [256, 256]))
+            pl.store(t @ pl.load(c, [0, 0], [256, 256]), [r, 0], y)
+
+
+_W = pto.spec((256, 256), pl.f32)
 KERNELS: dict[str, tuple[Any, tuple[Any, ...], tuple[tuple[int, ...], ...]]] = {  # with the shapes that are run
     "softmax": (rows.softmax, (_M, _M), ((ROWS, 256),) * 2),
     "layer_norm": (rows.layer_norm, (_M, _V, _V, _M), ((ROWS, 256), (256,), (256,), (ROWS, 256))),
     "silu_mul": (elementwise.silu_mul, (_M,) * 3, ((ROWS, 256),) * 3),
-    "matmul_bias_gelu": (matrix.matmul_bias_gelu_tiled, (_M, pto.spec((256, 256), pl.f32), _V, _M),
+    "matmul_bias_gelu": (matrix.matmul_bias_gelu_tiled, (_M, _W, _V, _M),
                          ((128, 256), (256, 256), (256,), (128, 256))),
+    "mlp": (mlp, (_M, _W, _W, _W, _M), ((ROWS, 256), *((256, 256),) * 3, (ROWS, 256))),
     "attention": (attention.attention, (_HEADS,) * 4, ((1, 256, 64),) * 4),
 }  # fmt: skip
 PASSES = ("fused", "coalesced", "reuse")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
@@ -70,3 +71,93 @@ def test_a_sum_over_rows_does_not_count_them_again_for_each_of_another_axis() ->
     np.testing.assert_array_equal(y[0], x.sum(0))
     assert y[1, 0] == x.sum()
     np.testing.assert_array_equal(y[2], z.sum(0).max(0))
+
+
+@pto.jit(cache=False)
+def joined(x: pl.Tensor, y: pl.Tensor, z: pl.Tensor, out: pl.Tensor):
+    """The product has axes of its own until the last sum."""
+    rows, cols = x.shape
+    a = pl.load(x, [0, 0], [rows, cols]) + pl.load(y, [0, 0], [rows, cols])
+    pl.store(a + 2 * pl.load(z, [0, 0], [rows, cols]), [0, 0], out)
+
+
+@pto.jit(cache=False)
+def never_joined(x: pl.Tensor, w: pl.Tensor, y: pl.Tensor, z: pl.Tensor):
+    rows, cols = x.shape
+    a = pl.load(x, [0, 0], [rows, cols]) * 2
+    b = pl.load(w, [0], [cols]) + 1
+    c = pl.load(w, [0], [cols]) - 1
+    pl.store(a + 1, [0, 0], y)
+    pl.store(b * c, [0], z)
+
+
+@pto.jit(cache=False)
+def costly(x: pl.Tensor, w: pl.Tensor, y: pl.Tensor):
+    """The exponentials of a row are the same for all rows."""
+    rows, cols = x.shape
+    a = pl.load(x, [0, 0], [rows, cols]) + pl.load(x, [0, 0], [rows, cols])
+    pl.store(a * pl.exp(pl.load(w, [0], [cols])), [0, 0], y)
+
+
+def test_tiles_meet_after_both_were_computed() -> None:
+    y = np.empty_like(X)
+    assert groups(joined, X, X, X, y) == 1
+    joined(X, X * 3, X * 5, y)
+    np.testing.assert_allclose(y, X * 14, rtol=1e-6)
+    joined.compile(X, X, X, y, target="c")(X, X * 3, X * 5, y)
+    np.testing.assert_allclose(y, X * 14, rtol=1e-6)
+
+
+def test_tiles_of_different_extents_are_refused_in_a_group() -> None:
+    with pytest.raises(pto.LaunchError):
+        joined(X, X, X[:, :20].copy(), np.empty_like(X))
+
+
+def test_tiles_that_never_meet_stay_apart() -> None:
+    y, z = np.empty_like(X), np.empty_like(W)
+    never_joined(X, W, y, z)
+    np.testing.assert_allclose(y, X * 2 + 1, rtol=1e-6)
+    np.testing.assert_allclose(z, (W + 1) * (W - 1), rtol=1e-6)
+
+
+def test_what_is_costly_is_not_computed_again_in_each_row() -> None:
+    y = np.empty_like(X)
+    text = costly.compile(X, W, y).ir("fused")
+    assert "texp" not in text.split("FUSE")[-1].split("ENDFUSE")[0]
+    costly(X, W, y)
+    np.testing.assert_allclose(y, 2 * X * np.exp(W), rtol=1e-5)
+
+
+@pto.jit(cache=False)
+def stencil(x: pl.Tensor, y: pl.Tensor):
+    """Slices are made between the sums: all of it is one loop, in which only the halo is read twice."""
+    n, m = x.shape
+    for i in pl.range(1, n - 1, 4):
+        with pl.incore():
+            k = min(4, n - 1 - i)
+            c = x[i : i + k, 1 : m - 1]
+            d = x[i - 1 : i - 1 + k, 1 : m - 1] + x[i + 1 : i + 1 + k, 1 : m - 1] + x[i : i + k, 0 : m - 2]
+            pl.store(c + 0.5 * (d + x[i : i + k, 2:m] - 4.0 * c), y[i : i + k, 1 : m - 1])
+
+
+def test_slices_do_not_end_a_group() -> None:
+    y = np.zeros((21, 33), np.float32)
+    x = np.random.default_rng(2).standard_normal(y.shape).astype(np.float32)
+    assert groups(stencil, x, y) == 1
+    stencil(x, y)
+    c = x[1:-1, 1:-1]
+    want = c + 0.5 * (x[:-2, 1:-1] + x[2:, 1:-1] + x[1:-1, :-2] + x[1:-1, 2:] - 4 * c)
+    np.testing.assert_allclose(y[1:-1, 1:-1], want, rtol=1e-5, atol=1e-5)
+    assert not y[0].any() and not y[:, -1].any()
+
+
+def test_a_stencil_in_place_is_that_of_its_order() -> None:
+    """Rows of a block are read before any of them is written, those of the block before as they were left."""
+    x = np.random.default_rng(3).standard_normal((21, 33)).astype(np.float32)
+    want = x.copy()
+    for i in range(1, 20, 4):
+        k = min(4, 20 - i)
+        c, d = want[i : i + k, 1:-1], want[i - 1 : i - 1 + k, 1:-1] + want[i + 1 : i + 1 + k, 1:-1]
+        want[i : i + k, 1:-1] = c + 0.5 * (d + want[i : i + k, :-2] + want[i : i + k, 2:] - 4 * c)
+    stencil(x, x)
+    np.testing.assert_allclose(x, want, rtol=1e-5, atol=1e-5)

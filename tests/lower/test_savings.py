@@ -21,7 +21,7 @@ from tests.lower.savings import (
 @pytest.mark.parametrize(
     ("kernel", "without"),
     [("softmax", "fused"), ("silu_mul", "fused"), ("matmul_bias_gelu", "fused"), ("matmul_bias_gelu", "coalesced"),
-     ("attention", "coalesced"), ("attention", "reuse")],
+     ("attention", "coalesced"), ("mlp", "reuse")],
 )  # fmt: skip
 def test_a_pass_saves_scratch_memory(kernel: str, without: str) -> None:
     assert without in PASSES
