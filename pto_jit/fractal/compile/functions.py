@@ -434,6 +434,7 @@ def _keep(
         isinstance(view.read, Access)
         and made is not None
         and made.argument is None
+        and made.tensor is None
         and made not in states
         and len(made.dims) == len(array.dims)
         and view.read.index == at

@@ -69,6 +69,8 @@ def _found(array: Array, view: View, around: Index) -> Mirror | None:
     made = read.array.root if isinstance(read, Access) else None
     if not isinstance(read, Access) or made is None or made is array or made.argument is not None or made.folded:
         return None
+    if made.tensor is not None:  # it was computed before the nest
+        return None
     if len(made.dims) != len(array.dims) or read.index[:depth] != around:
         return None
     if of(made.dims[depth - 1].symbol) != around[-1]:

@@ -3,9 +3,9 @@
 an element of a flattened list is.
 
 A length that the data decide is an element of such a table, as that of an argument's list is a difference of offsets,
-so nothing else has to know of it.  What decides it has to be there before the nest.  The loops around are therefore
-those of `map`, and what the table needs of their bodies goes along: reads and operations are made again, lists that
-are computed as a whole are computed there.
+so nothing else has to know of it.  What decides it has to be there before the nest.  So the table is made for all
+iterations of the loops around, and what it needs of their bodies goes along: reads and operations are made again, lists
+that are computed as a whole are computed there.  Of a loop with a state that is all but the state.
 """
 
 from __future__ import annotations
@@ -47,12 +47,14 @@ if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
 
 
+OF_A_STATE = "would let the state of a function around it decide lengths"
+
+
 def filter_(g: Generator, body: Any, x: Any, **kwargs: Any) -> Any:
     """The elements for which `body` is true: one table has their positions, another one their number."""
     session = session_of(g)
     asked = asked_of(g, "filter", body, kwargs)
     lists = session.lists(x, "ft.filter")
-    _within_maps(session, "ft.filter")
     symbol = session.symbol(session.loop_name())
     loop = Loop(symbol, lists.length, "parallel", g.e.loc, [], "sequential")
     around = session.around()
@@ -122,7 +124,6 @@ def _number(per_list: Layout | None, at: tuple[Expr, ...]) -> Expr:
 
 def flattened(session: Session, lists: Lists) -> Lists:
     """A list of jagged lists with one level less: a table says of which of them each element is."""
-    _within_maps(session, "ft.flatten")
     outer, inner = lists.first.dims[:2]
     dims = (*_loops(session), outer, inner)
     around = session.around()
@@ -161,19 +162,13 @@ def _loops(session: Session) -> tuple[Dim, ...]:
     return tuple(Dim(loop.symbol, loop.length) for loop in session.loops)
 
 
-def _within_maps(session: Session, what: str) -> None:
-    """Raises CompilationError (PTO-F106) inside of a loop with a state."""
-    if any(loop.kind != "parallel" for loop in session.loops):
-        raise _refused(session, f"{what} decides lengths by data inside of a function with a state")
-
-
 def _refused(session: Session, message: str) -> CompilationError:
     return session.g.error(
         CompilationError,
         message,
         code="PTO-F106",
-        hint="a kernel knows all lengths before a nest begins: do it before, or eagerly; or keep all elements and use "
-        "`pl.where` on what they give",
+        hint="a kernel knows all lengths before a nest begins: let elements and lists alone decide them, or do it "
+        "eagerly; or keep all elements and use `pl.where` on what they give",
     )
 
 
@@ -214,6 +209,8 @@ def _brought(session: Session, made: Sequence[Any], what: str) -> list[Any]:
             )
             if not needed and not behind:
                 continue
+            if isinstance(other, ReadLeaf) and other.state is not None:
+                raise _refused(session, f"{what} {OF_A_STATE}")
             if not isinstance(other, RECORDS) and not (isinstance(other, Op) and is_pure(other)):
                 raise _refused(session, f"{what} needs what an `if` or a loop of the function around it computes")
             if isinstance(other, (Loop, WriteLeaf)) and not behind:  # a list, which is computed here and not again
@@ -236,8 +233,10 @@ def _known(session: Session, items: Sequence[Any], needs: set[str], outside: lis
     blocks = session.g.e.inside_of(outside)
     there = {name for block in blocks for item in block for name in defined(item)}
     written = {id(r.array.root) for r in records(items) if isinstance(r, WriteLeaf)}
-    if (set().union(needs, *map(uses, items)) & there) - _defined(items) or _read(items) - written:
+    if (set().union(needs, *map(uses, items)) & there) - _defined(items):
         raise _refused(session, f"{what} needs what the functions around it compute")
+    if _read(items) - written:  # lists that are not made yet: those of earlier iterations
+        raise _refused(session, f"{what} {OF_A_STATE}")
 
 
 def _defined(items: Sequence[Any]) -> set[str]:
