@@ -57,9 +57,12 @@ class Aliasing:
     def _parameters(self, func: Func) -> tuple[int, dict[str, Root]]:
         if func.name == self.module.entry:
             return 1, {p.name: (ARGUMENT,) for p in func.params}
+        calls = self._calls.get(func.name)
+        if calls is None:  # called from elsewhere
+            return 1, {}
         ways = 0
         roots: dict[str, Root] = {p.name: () for p in func.params}
-        for caller, call in self._calls.get(func.name, ()):
+        for caller, call in calls:
             more, outer = self._function(caller)
             ways += more
             for param, arg in zip(func.params, call.args, strict=True):
