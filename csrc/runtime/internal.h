@@ -64,7 +64,7 @@ typedef struct pto_race pto_race;
 
 /* ---- kept.c: packed matrices that a launch keeps ---- */
 
-#define PTO_FIXED_RANGES 16u
+#define PTO_FIXED_RANGES 32u
 
 typedef struct pto_kept_table pto_kept_table;
 

@@ -226,7 +226,7 @@ typedef struct pto_matrix {
 
 /*
  * The bytes from `low` to before `high` do not change while the launch runs, so that packed copies of matrices in them
- * may be kept until it ends.  A launch remembers 16 ranges; of others nothing is kept.
+ * may be kept until it ends.  A launch remembers 32 ranges; of others nothing is kept.
  * The worker that launched, before anything runs in parallel.  Does not block.
  */
 void pto_fixed(pto_worker *w, const void *low, const void *high);

@@ -128,7 +128,8 @@ def promise_fixed(w: FunctionWriter, tensors: Sequence[Tensor], written: Collect
         return address_range(code, tensor.pointer, tensor.strides, tensor.extents, tensor.dtype.bytes)
 
     changing = [range_of(tensors[k]) for k in sorted(written)]
-    for k, tensor in enumerate(tensors):
+    matrices_first = sorted(enumerate(tensors), key=lambda item: len(item[1].extents) < 2)  # few are remembered
+    for k, tensor in matrices_first:
         if k in written:
             continue
         low, high = range_of(tensor)
