@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pto_jit.dtypes import i64
+from pto_jit.dtypes import bool_, i64
 from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Operand, Return, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import block_defs, rewrite_block, statements
@@ -157,13 +157,30 @@ def _divided(func: Func, block: Block, rows: int, size: int) -> Block | None:
         head.append(op)
         return (), new
 
+    def alike(load: Op) -> Block:
+        """A check that a tile has as many valid rows as the first one: of strips, all but the last have."""
+        rank, place = load.args[0].type.rank, load.loc  # type: ignore[union-attr]
+        there, left, count = (fresh(n) for n in ("rows", "below", "end"))
+        same = Var(unused("same", taken, "."), ScalarType(bool_))
+        return (
+            Op("dim", (there,), (load.args[0],), (("axis", rank - 2),), (), place),
+            Op("sub", (left,), (there, load.args[rank - 1]), (), (), place),
+            Op("min", (count,), (left, Const(rows, _INDEX)), (), (), place),
+            Op("eq", (same,), (count, end), (), (), place),
+            Op("assert", (), (same,), (("core", True),), (), place),
+        )
+
     def visit(stmt: Stmt) -> Block | None:
         if not isinstance(stmt, Op) or not any(_height(v) == rows for v in _tiles(stmt)):
             return None
-        args, out = list(stmt.args), ()
+        args = list(stmt.args)
+        out: Block = ()
         if stmt.op == "load":
+            if stmt.args[0] != first.args[0] or stmt.args[rank - 1] != first.args[rank - 1]:
+                out = alike(stmt)
             at = stmt.args[0].type.rank - 1  # type: ignore[union-attr]
-            out, args[at] = shift(args[at])
+            moved, args[at] = shift(args[at])
+            out = (*out, *moved)
             args[at + stmt.args[0].type.rank] = Const(size, _INDEX)  # type: ignore[union-attr]
         elif writes(stmt):
             out, args[-2] = shift(args[-2])

@@ -10,7 +10,7 @@ from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Return, Stmt, Var,
 from pto_jit.ir.types import ScalarType
 from pto_jit.ir.walk import defs, statements, uses
 from pto_jit.lower.axes import is_elementwise
-from pto_jit.targets.ascend.form import Branch, KernelForm, Loop
+from pto_jit.targets.ascend.form import Branch, KernelForm, Loop, Require
 from pto_jit.targets.ascend.memory import Memory
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.sizes import text
@@ -55,6 +55,8 @@ class KernelWriter(Memory):
                 self.set_element(stmt)
             case Op() if is_elementwise(stmt):
                 self.scalars.operation(stmt)
+            case Op(op="assert") if stmt.attr("core"):  # of this target's own passes
+                self.nodes.append(Require(self.number(stmt.args[0]), stmt.loc))
             case Op(op="print" | "assert"):
                 raise unsupported(f"`pl.{stmt.op}`", stmt.loc, "use the cpu target to look at values")
             case Op():

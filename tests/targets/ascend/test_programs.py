@@ -165,6 +165,14 @@ def tall(x: pl.Tensor, weight: pl.Tensor, out: pl.Tensor):
             pl.store(best, [r, 0], out)
 
 
+@pto.jit
+def onto_first(x: pl.Tensor, out: pl.Tensor):
+    """Tiles of other rows of one tensor, in strips."""
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 64, parallel=True):
+            pl.store(pl.load(x, [r, 0], [64, 1000]) + pl.load(x, [0, 0], [64, 1000]), [r, 0], out)
+
+
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "some_rows": (some_rows, (MATRIX,) * 2),
     "vector_add": (elementwise.vector_add, (VECTOR,) * 3),
@@ -182,6 +190,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "turned": (attention.attention_causal_turned, (pto.spec((None, None, 64), pl.f32),) * 4),
     "column_softmax": (reductions.column_softmax, (MATRIX,) * 2),
     "tall": (tall, (MATRIX,) * 3),
+    "onto_first": (onto_first, (MATRIX,) * 2),
     "weighted": (weighted, (pto.spec((None, 48), pl.f16), pto.spec((64, 48), pl.f16), MATRIX, MATRIX)),
     "stencil5": (grids.stencil5, (MATRIX,) * 2),
     "counted": (counted, (WIDTH, pto.spec((32, 64), pl.f32), pto.spec((64, 32), pl.f32), WIDTH)),
@@ -348,6 +357,15 @@ def test_a_reduction_in_chunks_of_columns(programs: Programs, rows: int, columns
 def test_tiles_in_strips(programs: Programs) -> None:
     x, weight = numbers(55, 1030), numbers(1, 1030)
     check(programs, "tall", {"out": (x * weight).max(1, keepdims=True)}, x=x, weight=weight, out=numbers(55, 1))
+
+
+def test_strips_are_of_tiles_of_as_many_valid_rows(programs: Programs) -> None:
+    """Though 16 rows and 64 are whole strips."""
+    x = numbers(128, 24)
+    wanted = np.concatenate([x[:64] + x[:64], x[64:] + x[:64]])
+    check(programs, "onto_first", {"out": wanted}, x=x, out=x)
+    with pytest.raises(RuntimeError, match="trap"):
+        programs.run("onto_first", x=numbers(80, 24), out=numbers(80, 24))
 
 
 def test_products_between_other_work(programs: Programs) -> None:
