@@ -160,7 +160,9 @@ def select(condition: Any, x: Any, y: Any) -> Any:
     values = [value_of(v, "an argument of where") for v in (x, y)]
     dtype = common_dtype(values)
     result = tiles.elementwise("select", which, *(to_dtype(v, dtype) for v in values))
-    return present(result, (condition, x, y))
+    if isinstance(result, TileValue):
+        return present(result, (condition, x, y))
+    return present(result, (x, y))  # whichever element the condition is, of two Python numbers it gives one
 
 
 def cast(x: Any, dtype: Any) -> Any:

@@ -318,3 +318,19 @@ def test_an_integer_to_a_negative_run_time_power_is_rounded_towards_zero_compile
         for b in (-3, -2, -1, 0, 3):
             expected = a**b if b >= 0 else {1: 1, -1: -1 if b % 2 else 1}.get(a, 0)
             assert power(a, b) == power.interpret(a, b) == expected
+
+
+def test_where_of_python_numbers_is_one() -> None:
+    """As in compiled code, where it takes the dtype of what it meets."""
+
+    def kernel(x):
+        return pl.load(x, [0], [4]) + pl.where(x[0] > 0, 2.0, -1.0), pl.load(x, [0], [4]) * pl.where(x[0] > 0, 1, 3)
+
+    x = np.arange(4, dtype=np.float32) - 1
+    found = pto.jit(kernel)
+    for results in (found(x), found.interpret(x)):
+        assert [r.dtype for r in results] == [np.float32, np.float32]
+        np.testing.assert_array_equal(results[0], x - 1)
+        np.testing.assert_array_equal(results[1], x * 3)
+    assert type(pl.where(x[0] > 0, 2.0, -1.0)) is float and type(pl.where(np.bool_(True), 1, 2)) is int
+    assert pl.where(x > 0, 2.0, -1.0).dtype == np.float64
