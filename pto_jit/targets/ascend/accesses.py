@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 from pto_jit.slotted import frozen
 from pto_jit.targets.ascend.form import (
@@ -42,37 +43,47 @@ def pipe_of(node: Node) -> Pipe | None:
 
 
 def accesses(node: Node) -> tuple[Access, ...]:
+    if type(node) is not Instruction:
+        return _of_scalar_unit(node)
+    roles, numbers, scratch = _operands(node.name)
+    if [type(a) is str for a in node.args] != numbers:
+        roles = _roles(roles, node.args)
+    found: list[Access] = []
+    for role, arg in zip(roles, node.args, strict=True):
+        if type(arg) is str:
+            continue
+        what = arg.root if type(arg) is Global else arg.buffer  # pyright: ignore[reportAttributeAccessIssue]
+        if role in "dt":
+            found.append(Access(what, True))
+        if role in "st":
+            found.append(Access(what, False))
+    if scratch:
+        found.append(Access(RESERVED, True))
+    return tuple(found)
+
+
+def _of_scalar_unit(node: Node) -> tuple[Access, ...]:
     if isinstance(node, ElementStore):
         return (Access(node.root, True),)
     if isinstance(node, Assignment):
         out = () if node.reads is None else (Access(node.reads.buffer, False),)
         return out if node.memory is None else (*out, Access(node.memory, False))
-    if not isinstance(node, Instruction):
-        return ()
-    row = ROWS[node.name]
-    found: list[Access] = []
-    roles = _roles(row.operands, node.args)
-    for role, arg in zip(roles, node.args, strict=True):
-        if isinstance(arg, str):
-            continue
-        what = arg.root if isinstance(arg, Global) else arg.buffer
-        if role in "dt":
-            found.append(Access(what, True))
-        if role in "st":
-            found.append(Access(what, False))
-    if row.scratch:
-        found.append(Access(RESERVED, True))
-    return tuple(found)
+    return ()
 
 
-def _roles(operands: tuple[str, ...], args: tuple[Tile | Global | str, ...]) -> list[str]:
-    """The role of each argument; a scalar may stand before the tile that it is divided by."""
-    roles = [o[0] for o in operands]
-    scalars = [isinstance(a, str) for a in args]
-    if [r == "x" for r in roles] != scalars:
-        rest = iter(r for r in roles if r != "x")
-        roles = ["x" if s else next(rest) for s in scalars]
-    return roles
+@cache
+def _operands(name: str) -> tuple[list[str], list[bool], bool]:
+    """Of an instruction of the table: the role of each operand, whether it is a number, and whether there is scratch
+    memory besides."""
+    row = ROWS[name]
+    roles = [o[0] for o in row.operands]
+    return roles, [role == "x" for role in roles], row.scratch
+
+
+def _roles(roles: list[str], args: tuple[Tile | Global | str, ...]) -> list[str]:
+    """The roles of arguments among which a number stands before the tile that it is divided by."""
+    rest = iter(r for r in roles if r != "x")
+    return ["x" if isinstance(a, str) else next(rest) for a in args]
 
 
 def walk(nodes: list[Node]) -> Iterator[Node]:

@@ -31,13 +31,14 @@ def place(nodes: list[Node]) -> dict[Space, int]:
     """Give every buffer its address; how many bytes of each memory are used (more than there are: it does not fit)."""
     while True:  # one copy may come after another
         places: dict[int, int] = {}
-        spans = {buffer: (life.first, life.last) for buffer, life in _lives(nodes, False, places).items()}
+        together = _lives(nodes, False, places)
+        spans = {buffer: (life.first, life.last) for buffer, life in together.items()}
         if not coalesce(nodes, spans, places):
             break
     ahead = any(isinstance(n, Loop) and n.ahead for n in walk(nodes))
     used: dict[Space, int] = {}
     for apart in (True, False) if ahead else (False,):
-        lives = _lives(nodes, apart)
+        lives = _lives(nodes, True) if apart else together
         doubled = _doubled(nodes, lives)
         inner = {buffer: loop for buffer, loop in doubled.items() if _is_innermost(loop)}
         for chosen in (doubled, inner, {}):
@@ -120,11 +121,12 @@ def _touch(
 ) -> None:
     life = lives.get(buffer)
     if life is None:
-        life = lives[buffer] = _Life(at, at, list(around), carried=not write)
+        life = lives[buffer] = _Life(at, at, around, carried=not write)
     life.last = at
     life.transferred |= pipe in _TRANSFERS
     assert life.loops is not None
-    life.loops = [a for a, b in zip(life.loops, around, strict=False) if a is b]
+    if life.loops is not around:  # which is one list for all of a block
+        life.loops = [a for a, b in zip(life.loops, around, strict=False) if a is b]
 
 
 def _doubled(nodes: list[Node], lives: dict[Buffer, _Life]) -> dict[Buffer, Loop]:

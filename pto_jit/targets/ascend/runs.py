@@ -70,11 +70,12 @@ class _Touch:
 
 @frozen(eq=False)
 class _Fact:
-    """Of a node that does work: its pipe, what it touches on chip, and which tensors."""
+    """Of a node that does work: its pipe, what it touches on chip, in which regions, and which tensors."""
 
     pipe: int
     touches: tuple[_Touch, ...]
     tensors: tuple[Access, ...]
+    fixed: list[tuple[int, bool, Access]] | None  # region, whether it is written, and access, if nothing takes turns
 
 
 class Facts:
@@ -112,7 +113,9 @@ class Facts:
                 other = self._region(what.space, low + what.size, low + 2 * what.size)
             loop = None if what.loop is None else id(what.loop)
             touches.append(_Touch((one, other), loop, access, access.write))
-        return _Fact(NUMBER[pipe], tuple(touches), tuple(tensors))
+        turning = any(t.loop is not None for t in touches)
+        fixed = None if turning else [(t.regions[0], t.write, t.access) for t in touches]
+        return _Fact(NUMBER[pipe], tuple(touches), tuple(tensors), fixed)
 
     def _region(self, space: str, low: int, high: int) -> int:
         key = (space, low, high)
@@ -157,6 +160,7 @@ class Run:
         self.facts = facts
         count = len(PIPES)
         self.clocks = [[0] * count for _ in PIPES]
+        self.learnt = [[0] * count for _ in PIPES]  # what the scalar unit knew when a pipe learnt it last
         self.count = [0] * count
         self.time = 0
         self.flags: dict[tuple[str, str, int], list[Sequence[int]]] = {}
@@ -265,12 +269,16 @@ class Run:
     def _work(self, node: Node, fact: _Fact, at: tuple[int, ...]) -> None:
         pipe = fact.pipe
         mine = self.clocks[pipe]
-        if pipe != _UNIT:
-            _learn(mine, self.clocks[_UNIT])  # the scalar unit hands the instructions out
+        unit = self.clocks[_UNIT]
+        if self.learnt[pipe] != unit and pipe != _UNIT:
+            _learn(mine, unit)  # the scalar unit hands the instructions out
+            self.learnt[pipe] = list(unit)
         self.time += 1
         self.count[pipe] = number = self.count[pipe] + 1
         turns = self.turns
-        touched = [(t.regions[0 if t.loop is None else turns.get(t.loop, 0)], t.write, t.access) for t in fact.touches]
+        touched = fact.fixed
+        if touched is None:
+            touched = [(t.regions[turns.get(t.loop, 0)], t.write, t.access) for t in fact.touches]  # pyright: ignore
         found = self._unknown(mine, pipe, touched)
         for access in fact.tensors:
             found += self._unknown_in_memory(mine, pipe, access, at)
