@@ -45,6 +45,22 @@ def test_tiled_products_of_every_kind(dtype: type) -> None:
     np.testing.assert_allclose(c, a.astype(np.float64) @ b.astype(np.float64), rtol=2e-5, atol=2e-4)
 
 
+@pto.jit
+def large_operands(a: pto.f32[40, 96], b: pto.f32[96, 64], c: pto.f32[40, 64]):
+    for i in pl.range(0, 40, 16, parallel=True):
+        pl.store(pl.load(a, [i, 0], [16, 96]) @ pl.load(b, [0, 0], [96, 64]) + 1.0, [i, 0], c)
+
+
+def test_large_operands_of_a_kernel_are_read_in_slices() -> None:
+    a, b = normal(40, 96), normal(96, 64)
+    given = a, b, np.zeros((40, 64), np.float32)
+    specs = [pto.spec(x.shape, pl.f32) for x in given]
+    (kernel,) = [t for n, t in large_operands.compile(*specs, target="cuda").sources.items() if n.endswith(".cu")]
+    assert "< 96; p += 32" in kernel and "wait_for_stage" in kernel
+    _, (*_, c) = emulated(large_operands, *given, orders=(0, 5))
+    np.testing.assert_allclose(c, a @ b + 1, rtol=2e-5, atol=2e-4)
+
+
 def test_operands_of_any_layout() -> None:
     a, b = normal(50, 45), normal(71, 50)
     _, (*_, c) = emulated(tiled, a.T, b.T[:, 1:], np.zeros((45, 70), np.float32), orders=(0, 1))
