@@ -11,8 +11,9 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.compiler import lower
+from pto_jit.ir.parse import parse
 from pto_jit.options import Options
-from pto_jit.targets.cpu.analysis import Aliasing, loads_to_copy
+from pto_jit.targets.cpu.analysis import Aliasing, loads_to_copy, may_share
 
 RNG = np.random.default_rng(1)
 
@@ -82,3 +83,52 @@ def test_memory_of_its_own_is_not_copied() -> None:
     assert _copies(allocated) == 0 < _copies(allocated, known=False)
     assert _copies(same) == 1
     assert _copies(argument) == 1
+
+
+CALLS = """
+// Entry: @main
+
+// Function Type: InCore
+func @step(%x: !pto.memref<gm,8x8,f32>, %y: !pto.memref<gm,8x8,f32>) {
+  %t = tload %x[0, 0] [8, 8] : !pto.tile<8x8xf32>
+  %own = talloc [8, 8] {dtype=f32} : !pto.memref<gm,8x8,f32>
+  tstore %t, %own[0, 0]
+  tstore %t, %y[0, 0]
+  tstore %t, %own[0, 0]
+  return
+}
+
+// Function Type: Orchestration
+func @main(%p: !pto.memref<gm,8x8,f32>, %q: !pto.memref<gm,8x8,f32>) {
+  %a = talloc [8, 8] {dtype=f32} : !pto.memref<gm,8x8,f32>
+  %b = talloc [8, 8] {dtype=f32} : !pto.memref<gm,8x8,f32>
+CALLED
+  return
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "calls, shares",
+    [
+        (["a", "b"], False),
+        (["p", "a"], False),
+        (["p", "q"], True),  # arguments of the program may overlap
+        (["a", "b", "b", "a"], False),  # each way by itself
+        (["a", "b", "a", "a"], True),
+    ],
+)
+def test_parameters_share_memory_if_those_of_some_call_do(calls: list[str], shares: bool) -> None:
+    pairs = zip(calls[::2], calls[1::2], strict=True)
+    called = "\n".join(f"  CALL @step(%x -> %{x}, %y -> %{y})" for x, y in pairs)
+    module = parse(CALLS.replace("CALLED", called))
+    roots = Aliasing(module).of(module.func("step"))
+    assert may_share(roots["x"], roots["y"]) is may_share(roots["t"], roots["y"]) is shares
+    assert not may_share(roots["own"], roots["x"]) and may_share(roots["own"], roots["own"])
+    assert len(roots["x"]) == len(calls) // 2
+
+
+def test_of_a_function_that_nothing_calls_nothing_is_known() -> None:
+    module = parse(CALLS.replace("CALLED\n", ""))
+    roots = Aliasing(module).of(module.func("step"))
+    assert may_share(roots.get("x"), roots.get("y")) and may_share(roots.get("x"), roots["own"])
