@@ -16,6 +16,7 @@ from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime
 from pto_jit.dtypes import DType, f32, i64
 from pto_jit.errors import CompilationError
 from pto_jit.ir.nodes import Const, Op
+from pto_jit.ir.walk import TENSOR_VIEWS
 from pto_jit.language._indices import Axis
 from pto_jit.slotted import frozen
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from pto_jit.comprehensions.inline import Inlined, Surroundings
     from pto_jit.comprehensions.lowering.checks import Check
 
-_VIEWS = ("view", "tensor_reshape", "tensor_transpose")
 
 
 @builtin("axis")
@@ -247,7 +247,7 @@ def _memory(g: Generator, tensor: Tensor) -> Any:
     from pto_jit.comprehensions.program import Memory
 
     base = tensor.var.name
-    while (op := g.e.definitions.get(base)) is not None and op.op in _VIEWS:
+    while (op := g.e.definitions.get(base)) is not None and op.op in TENSOR_VIEWS:
         base = op.args[0].name  # type: ignore[union-attr]
     return Memory(base, base in g.e.allocated)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from pto_jit.ir.nodes import Call, Const, Func, Op, Operand, Var
 from pto_jit.ir.types import TensorType, TileType
-from pto_jit.ir.walk import statements
+from pto_jit.ir.walk import TENSOR_VIEWS, WRITES, statements
 from pto_jit.slotted import frozen
 
 Extent = int | None
@@ -31,8 +31,6 @@ class Footprint:
         return self.rows is not None and self.cols is not None and bool(self.widths)
 
 
-_WRITES = {"store": 1, "setelem": 1, "atomic_add": 1, "atomic_max": 1, "atomic_min": 1, "put": 2}
-_VIEWS = ("view", "tensor_reshape", "tensor_transpose")
 
 
 def footprint(func: Func, position: int, funcs: Mapping[str, Func]) -> Footprint:
@@ -93,11 +91,11 @@ class _Accesses:
 def _op(op: Op, param: Var, accesses: _Accesses) -> None:
     if op.op == "dim":
         return
-    if op.op in _VIEWS or op.op in ("take", "put"):
+    if op.op in TENSOR_VIEWS or op.op in ("take", "put"):
         accesses.reads = accesses.writes = True
         accesses.extend(None, None)
         return
-    target = _WRITES.get(op.op)
+    target = WRITES.get(op.op)
     written = target is not None and op.args[target] is not None and _is(op.args[target], param)
     accesses.writes |= written
     accesses.reads |= not written or op.op.startswith("atomic")

@@ -45,6 +45,7 @@ from collections import Counter
 from pto_jit.ir.nodes import Block, Break, Const, For, Func, Fuse, Module, Op, Return, Scope, Stmt, Var, While
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import (
+    TENSOR_VIEWS,
     block_defs,
     blocks,
     def_counts,
@@ -272,7 +273,7 @@ def band_of(loop: For, assigned: Counter[str]) -> Band | None:
         dependent = _dependent(level, dependent)
         bounds = {v.name for v in uses(inner)}
         made = {r.name for op in level for r in op.results}
-        if bounds & dependent or (bounds & made and any(op.op != "dim" and op.op in _VIEWS for op in level)):
+        if bounds & dependent or (bounds & made and any(op.op != "dim" and op.op in TENSOR_VIEWS for op in level)):
             break
         between += level
         loops.append(inner)
@@ -290,7 +291,6 @@ def _dependent(level: list[Op], names: set[str]) -> set[str]:
     return out
 
 
-_VIEWS = ("view", "tensor_reshape", "tensor_transpose")
 
 
 def rebuilt(band: Band, order: list[For]) -> Block:
@@ -300,7 +300,7 @@ def rebuilt(band: Band, order: list[For]) -> Block:
     levels: list[list[Stmt]] = [[] for _ in range(len(order) + 1)]
     for op in band.between:
         at = max((depth[name] for name in _reads(op) if name in depth), default=0)
-        if op.op in _VIEWS:
+        if op.op in TENSOR_VIEWS:
             at = len(order)
         depth.update({r.name: at for r in op.results})
         levels[at].append(op)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from pto_jit.ir.nodes import Block, For, Op, Var
-from pto_jit.ir.walk import statements
+from pto_jit.ir.walk import TENSOR_VIEWS, statements
 from pto_jit.language import _memory_ops as memory
 from pto_jit.language._race_error import Access, Verb, race_error
 from pto_jit.language._tile_ops import check_indices
@@ -25,7 +25,6 @@ from pto_jit.language._tile_value import fitted, joint
 from pto_jit.semantic.table import effects, tensor_arg
 from pto_jit.slotted import mutable
 
-_VIEWS = ("view", "tensor_reshape", "tensor_transpose")
 _ORDER: tuple[Verb, ...] = ("writes", "updates", "reads")
 _CONTRADICTS: dict[Verb, tuple[Verb, ...]] = {
     "reads": ("writes", "updates"), "writes": _ORDER, "updates": ("writes", "reads"),
@@ -44,7 +43,7 @@ def roots(body: Block) -> dict[str, str]:
     """View -> the tensor of the function (a parameter, or allocated) that it looks at."""
     found: dict[str, str] = {}
     for stmt in statements(body):
-        if isinstance(stmt, Op) and stmt.op in _VIEWS and isinstance(stmt.args[0], Var):
+        if isinstance(stmt, Op) and stmt.op in TENSOR_VIEWS and isinstance(stmt.args[0], Var):
             name = stmt.args[0].name
             found[stmt.results[0].name] = found.get(name, name)
     return found

@@ -21,7 +21,6 @@ from pto_jit.slotted import field, frozen, mutable
 if TYPE_CHECKING:
     from pto_jit.lower.dependence.conflicts import Conflict
 
-VIEWS = ("view", "tensor_reshape", "tensor_transpose")
 ATOMIC = ("atomic_add", "atomic_max", "atomic_min")
 
 

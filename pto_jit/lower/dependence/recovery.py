@@ -12,8 +12,8 @@ from collections.abc import Hashable
 
 from pto_jit.ir.nodes import Block, Break, Call, Continue, For, Func, If, Module, Op, Operand, Return, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
-from pto_jit.ir.walk import block_defs, blocks, defs, statements
-from pto_jit.lower.dependence.accesses import ANYWHERE, ATOMIC, VIEWS, Access, Accesses, Loop, Root, Space, Span, View
+from pto_jit.ir.walk import TENSOR_VIEWS, block_defs, blocks, defs, statements
+from pto_jit.lower.dependence.accesses import ANYWHERE, ATOMIC, Access, Accesses, Loop, Root, Space, Span, View
 from pto_jit.lower.dependence.linear import ONE, ZERO, Linear, atom
 from pto_jit.lower.dependence.values import I64, NONE, Atom, Conditions, Loops
 from pto_jit.lower.names import source_name
@@ -173,7 +173,7 @@ class _Collector:
         for region in op.regions:
             self._region(region.params, region.body)
         name = op.op
-        if name in VIEWS:
+        if name in TENSOR_VIEWS:
             self._view(op)
             return
         if name == "dim":

@@ -12,12 +12,11 @@ from typing import Any
 
 from pto_jit.ir.nodes import Call, Const, For, Op, Operand, Var
 from pto_jit.ir.types import TensorType, TileType, Type
-from pto_jit.ir.walk import defs
+from pto_jit.ir.walk import TENSOR_VIEWS, defs
 from pto_jit.lower.reductions.accumulate import Accumulation, NoReduction, direct, follow
 from pto_jit.semantic.table import effects, tensor_arg
 from pto_jit.slotted import frozen
 
-VIEWS = ("view", "tensor_reshape", "tensor_transpose")
 Key = Any  # nested tuples that spell an operand, a tensor or a place; None: it may differ from iteration to iteration
 
 
@@ -95,7 +94,7 @@ class Subscripts:
         """View -> the tensor it looks at, for the views of the body."""
         bases: dict[str, str] = {}
         for op in self.flat:
-            if isinstance(op, Op) and op.op in VIEWS and isinstance(op.args[0], Var):
+            if isinstance(op, Op) and op.op in TENSOR_VIEWS and isinstance(op.args[0], Var):
                 name = op.args[0].name
                 bases[op.results[0].name] = bases.get(name, name)
         return bases

@@ -71,7 +71,7 @@ from pto_jit.ir.nodes import (
     While,
 )
 from pto_jit.ir.types import TileType
-from pto_jit.ir.walk import defs, free_vars, map_funcs, rename, rewrite_block, statements, uses
+from pto_jit.ir.walk import TENSOR_VIEWS, defs, free_vars, map_funcs, rename, rewrite_block, statements, uses
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.names import Names, Scalars, index, source_name
 from pto_jit.lower.reductions.arrays import Array, Copies, copies_of, extents_of, find_arrays
@@ -85,7 +85,6 @@ from pto_jit.lower.reductions.nest import (
     take_nest_apart,
 )
 from pto_jit.lower.reductions.partials import FALSE, TRUE, Emit, Partials, State, allocate, fold, slots_of, when
-from pto_jit.lower.reductions.places import VIEWS
 from pto_jit.lower.reductions.recognise import states_of
 from pto_jit.lower.reductions.spread import is_read_by_loops, spread
 from pto_jit.lower.simplify import simplify
@@ -134,7 +133,7 @@ class _Splitter:
             for var in defs(stmt):
                 made = isinstance(stmt, Op) and is_generator(stmt.op) and var.name not in self.generators
                 self.generators[var.name] = stmt if made else None  # pyright: ignore[reportArgumentType]
-            if isinstance(stmt, Op) and stmt.op in VIEWS and isinstance(stmt.args[0], Var):
+            if isinstance(stmt, Op) and stmt.op in TENSOR_VIEWS and isinstance(stmt.args[0], Var):
                 source = stmt.args[0].name
                 self.views[stmt.results[0].name] = self.views.get(source, source)
         body = self.block(func.body, frozenset(), divided=False)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pto_jit.ir.nodes import Block, Call, For, Func, Fuse, If, Module, Op, Scope, Stmt, Var, While
 from pto_jit.ir.types import TensorType, TileType
-from pto_jit.ir.walk import defs, statements, uses
+from pto_jit.ir.walk import TENSOR_VIEWS, WRITES, defs, statements, uses
 
 Root = tuple[str | None, ...]
 """Where memory comes from, once for every way in which a function is reached: the allocation, `ARGUMENT` for what the
@@ -76,7 +76,7 @@ class Aliasing:
             return None
         if stmt.op == "alloc":
             return (f"{func.name}:{stmt.results[0].name}",) * ways
-        if stmt.op in ("load", "view", "tensor_reshape", "tensor_transpose", *_VIEWS):
+        if stmt.op in ("load", *TENSOR_VIEWS, *_VIEWS):
             source = stmt.args[0]
             return roots.get(source.name) if isinstance(source, Var) else None
         return None
@@ -139,9 +139,6 @@ def loads_to_copy(block: Block, find_roots: Callable[[], dict[str, Root]]) -> se
                 break
     return out
 
-
-WRITES = {"store": 1, "setelem": 1, "atomic_add": 1, "atomic_max": 1, "atomic_min": 1, "put": 2}
-"""Operations that write a tensor, with its place among their operands."""
 
 _VIEWS = ("tile_slice", "reshape", "transpose", "flip", "copy")
 

@@ -12,7 +12,8 @@ from pto_jit.config import config
 from pto_jit.dtypes import f64
 from pto_jit.ir.nodes import Block, Call, For, Func, Fuse, If, Module, Op, Operand, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, Type
-from pto_jit.targets.cpu.analysis import WRITES, repeated_products
+from pto_jit.ir.walk import TENSOR_VIEWS, WRITES
+from pto_jit.targets.cpu.analysis import repeated_products
 from pto_jit.targets.cpu.code import F64, I32, I64, PTR, Index, Value, i64, number, register_type, zero
 from pto_jit.targets.cpu.elementwise import cast
 from pto_jit.targets.cpu.function import FunctionWriter
@@ -216,7 +217,7 @@ def written_tensors(module: Module) -> frozenset[int]:
             for stmt in block:
                 match stmt:
                     case Op():
-                        views = stmt.op in ("view", "tensor_reshape", "tensor_transpose")
+                        views = stmt.op in TENSOR_VIEWS
                         target = 0 if views else WRITES.get(stmt.op)
                         operand = None if target is None else stmt.args[target]
                         if isinstance(operand, Var) and operand.name in roots:

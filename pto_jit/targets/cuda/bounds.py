@@ -28,6 +28,7 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Operand, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType
 from pto_jit.ir.walk import (
+    TENSOR_VIEWS,
     block_defs,
     blocks,
     defs,
@@ -44,7 +45,6 @@ from pto_jit.targets.cuda.facts import ceilings, changing
 
 _INDEX = ScalarType(i64)
 _ZERO, _ONE = Const(0, _INDEX), Const(1, _INDEX)
-_VIEWS = ("view", "tensor_reshape", "tensor_transpose")
 Launch = Callable[[Block, str, list[Stmt]], None]
 
 
@@ -112,7 +112,7 @@ class _Finder:
     def _root(self, tensor: Operand) -> str:
         assert isinstance(tensor, Var)
         made = self.made.get(tensor.name)
-        return self._root(made.args[0]) if made is not None and made.op in _VIEWS else tensor.name
+        return self._root(made.args[0]) if made is not None and made.op in TENSOR_VIEWS else tensor.name
 
     def want(self, extent: Var) -> bool:
         """Keep what a number is made of; False, and nothing is kept, where that is more than numbers and elements that
@@ -142,7 +142,7 @@ class _Finder:
             return self._root(op.args[0]) not in self.written
         numbers = isinstance(op.results[0].type, ScalarType) and all(
             isinstance(a.type, ScalarType) for a in op.args) and is_elementwise(op)  # fmt: skip
-        return op.op == "dim" or op.op in _VIEWS or numbers
+        return op.op == "dim" or op.op in TENSOR_VIEWS or numbers
 
     def slice(self, block: Block, after: dict[str, Stmt]) -> Block:
         """The kept part of a block; `after`: a statement to put behind the one that makes a name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pto_jit.ir.nodes import Block, For, Op, Return, Stmt, Var
 from pto_jit.ir.types import TileType
-from pto_jit.ir.walk import defs, statements, uses
+from pto_jit.ir.walk import WRITES, defs, statements, uses
 from pto_jit.slotted import replace
 
 PARALLEL = ("parallel", "chunk", "in_chunk")
@@ -21,7 +21,7 @@ def is_parallel(stmt: Stmt) -> bool:
 
 
 def writes(stmt: Stmt) -> bool:
-    return isinstance(stmt, Op) and stmt.op in ("store", "setelem", "put", "atomic_add", "atomic_max", "atomic_min")
+    return isinstance(stmt, Op) and stmt.op in WRITES
 
 
 def chain_of(body: Block) -> tuple[For, ...]:

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from pto_jit.dtypes import DType, i64
 from pto_jit.ir.nodes import Block, Const, For, Op, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
-from pto_jit.ir.walk import statements, uses
+from pto_jit.ir.walk import TENSOR_VIEWS, statements, uses
 from pto_jit.slotted import replace
 
 LARGE = 16 * 1024
@@ -33,7 +33,6 @@ LARGE = 16 * 1024
 STAGE = 64 * 1024  # bytes of a slice of it at most, while slices have more than `LEAST` of the contraction
 LEAST = 16
 _INDEX = ScalarType(i64)
-_VIEWS = ("view", "tensor_reshape", "tensor_transpose")
 _ZERO = Const(0, _INDEX)
 
 
@@ -45,7 +44,7 @@ def slice_of(dtype: DType) -> int:
 def views_of(body: Block) -> dict[str, str]:
     """What each view of a tensor is a view of."""
     return {s.results[0].name: s.args[0].name for s in statements(body)
-            if isinstance(s, Op) and s.op in _VIEWS and isinstance(s.args[0], Var)}  # fmt: skip
+            if isinstance(s, Op) and s.op in TENSOR_VIEWS and isinstance(s.args[0], Var)}  # fmt: skip
 
 
 def reads_of(body: Block) -> Counter[str]:

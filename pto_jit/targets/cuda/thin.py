@@ -24,13 +24,12 @@ from pto_jit.dtypes import DType
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Attr, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import TileType
-from pto_jit.ir.walk import block_defs, defs, rewrite_block, statements, uses
+from pto_jit.ir.walk import TENSOR_VIEWS, block_defs, defs, rewrite_block, statements, uses
 from pto_jit.lower.names import unused
 from pto_jit.semantic.matrix import product_dtype
 from pto_jit.slotted import replace
 
 Shape = tuple[int | None, ...]
-_VIEWS = ("view", "tensor_reshape", "tensor_transpose")
 
 
 def streamed_loads(func: Func) -> frozenset[str]:
@@ -39,7 +38,7 @@ def streamed_loads(func: Func) -> frozenset[str]:
     body = list(statements(func.body))
     counts = Counter(v.name for s in body for v in defs(s))
     views = {s.results[0].name: s.args[0].name for s in body
-             if isinstance(s, Op) and s.op in _VIEWS and isinstance(s.args[0], Var)}  # fmt: skip
+             if isinstance(s, Op) and s.op in TENSOR_VIEWS and isinstance(s.args[0], Var)}  # fmt: skip
     written = {_root(s.args[1], views) for s in body if isinstance(s, Op) and s.op in ("store", "setelem")}
     readers: dict[str, list[Stmt]] = {}
     for s in body:
