@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from pto_jit.dtypes import f32
 from pto_jit.ir.nodes import Func, Op, Var
 from pto_jit.ir.types import TileType
-from pto_jit.ir.walk import statements, uses
+from pto_jit.ir.walk import TENSOR_VIEWS, statements, uses
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.values import Value, physical
 from pto_jit.targets.cuda.nests import writes
@@ -122,7 +122,7 @@ def _height(dot: Op) -> int | None:
 def _loads_what_it_stores(ops: list[Op]) -> bool:
     roots: dict[str, str] = {}
     for s in ops:
-        if s.op in ("view", "tensor_reshape", "tensor_transpose") and isinstance(s.args[0], Var):
+        if s.op in TENSOR_VIEWS and isinstance(s.args[0], Var):
             roots[s.results[0].name] = roots.get(s.args[0].name, s.args[0].name)
 
     def of(operand: object) -> str:

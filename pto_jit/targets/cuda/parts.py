@@ -24,7 +24,7 @@ from pto_jit.dtypes import i64
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Return, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
-from pto_jit.ir.walk import block_defs, defs, rewrite_block, statements, uses
+from pto_jit.ir.walk import TENSOR_VIEWS, block_defs, defs, rewrite_block, statements, uses
 from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes, touches_tiles, unit_reshape
 from pto_jit.lower.names import unused
 from pto_jit.slotted import replace
@@ -72,7 +72,7 @@ class _Axes:
                 self._note(s)
         self.bound = {self.find(a) for a in self.fixed}
         views = {s.results[0].name: s.args[0] for s in statements(body)
-                 if isinstance(s, Op) and s.op in ("view", "tensor_reshape", "tensor_transpose")}  # fmt: skip
+                 if isinstance(s, Op) and s.op in TENSOR_VIEWS}  # fmt: skip
         read = {_root(s.args[0], views) for s in statements(body)
                 if isinstance(s, Op) and s.op in ("load", "getelem")}  # fmt: skip
         self.alone = not read & {_root(s.args[1], views) for s in self.writes}

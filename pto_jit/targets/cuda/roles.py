@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping
 
 from pto_jit.ir.nodes import Block, Op, Operand, Var
 from pto_jit.ir.types import TensorType, TileType
-from pto_jit.ir.walk import blocks, statements, uses
+from pto_jit.ir.walk import TENSOR_VIEWS, blocks, statements, uses
 from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
 from pto_jit.targets.cuda.loops import touches_tiles
 from pto_jit.targets.cuda.thin import is_thin
@@ -123,7 +123,7 @@ def place_of_load(load: Op, made: dict[str, Op], changing: Container[str], body:
         op = made.get(operand.name)
         if op is None or id(op) in wanted:
             continue
-        views = op.op in ("view", "tensor_reshape", "tensor_transpose", "dim")
+        views = op.op in (*TENSOR_VIEWS, "dim")
         if touches_tiles(op) or not (views or (is_elementwise(op) and not isinstance(op.results[0].type, TensorType))):
             return None
         wanted.add(id(op))
