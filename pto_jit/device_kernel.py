@@ -18,16 +18,24 @@ from pto_jit.compiled import Compiled
 from pto_jit.compiler import Stages, lower
 from pto_jit.errors import ArgumentError, TargetError
 from pto_jit.kernel import Kernel, Specialization
-from pto_jit.options import Options
+from pto_jit.options import OPTION_NAMES, Options
 from pto_jit.reading import Arguments
 from pto_jit.results import arrange, is_arranged, result_plan
-from pto_jit.slotted import field, mutable
+from pto_jit.slotted import field, frozen, mutable
 from pto_jit.targets.cuda import program as cuda
 from pto_jit.targets.cuda.devices import Device, EmulatedDevice
 from pto_jit.targets.cuda.host import DeviceTensor, raise_failure
+from pto_jit.targets.cuda.spreads import LARGEST, SMALLEST
 
 _LEGACY = 1
 """What the CUDA array interface calls the default stream, whose handle is 0."""
+
+
+@frozen
+class InOrder(Options):
+    """Options of a program whose nests on lists run in order; in_order: why the kernels of planes were refused."""
+
+    in_order: str = ""
 
 
 @mutable(eq=False)
@@ -158,15 +166,31 @@ class DeviceCompiled(Compiled):
 def make(function: Callable[..., Any], call: Arguments, options: Options, signature: str, reason: str) -> DeviceKernel:
     """Compile for a device: sources now, machine code when a launch knows the sizes of its tiles."""
     start = time.perf_counter()
-    stages = lower(function, call.params, options)
-    before = time.perf_counter()
-    store = disk_cache() if options.cache else None
-    program = cuda.compile_module(stages.last, fastmath=options.fastmath, store=store)
-    stages.modules["kernels"] = program.module
-    stages.timings["kernels"] = time.perf_counter() - before
+    stages, program = _written(function, call.params, options)
     built = DeviceBuilt(program, stages.results, stages, time.perf_counter() - start)
     info = Specialization(signature, "compiled", reason, built.seconds)
     return DeviceKernel(info, built, function, call.params, call.key, options)
+
+
+def _written(function: Callable[..., Any], params: list[Param], options: Options) -> tuple[Stages, cuda.CudaProgram]:
+    """The kernels of a program.  Where those of planes that the compiler chose are refused, or would be for some
+    device, nests run in order."""
+    stages = lower(function, params, options, quiet=isinstance(options, InOrder))
+    planes = any(d.kind == "schedule" and d.reason.startswith("wavefront") for d in stages.decisions)
+    tried = planes and not isinstance(options, InOrder)
+    start = time.perf_counter()
+    try:
+        store = disk_cache() if options.cache else None
+        program = cuda.compile_module(stages.last, fastmath=options.fastmath, store=store,
+                                      shared_limit=SMALLEST if tried else LARGEST)  # fmt: skip
+    except TargetError as refusal:
+        if not tried:
+            raise
+        given = {name: getattr(options, name) for name in OPTION_NAMES}
+        return _written(function, params, InOrder(**given, in_order=str(refusal).split("\n")[0]))
+    stages.modules["kernels"] = program.module
+    stages.timings["kernels"] = time.perf_counter() - start
+    return stages, program
 
 
 def emulate(compiled: Any, *args: Any, order: int = 0, **kwargs: Any) -> Any:

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 Chain = tuple[Sequence[ReadLeaf], Sequence[Op]]
 OWN_ROWS = "each iteration writes rows of its own"
-BLOCK = 256  # rows of inputs that one iteration of a parallel loop multiplies
 
 
 @frozen(eq=False)
@@ -191,6 +190,7 @@ def _compute(
     plain = Sequential(g, set())
     rows = writer.expr(array.layout.rows)
     inner = row_extents(leaf.extents)
+    size = plan.inputs_at_once(array.leaf)
     (var,) = e.op("alloc", [rows, *inner], {"dtype": leaf.dtype}, hint="input_rows")
     gathered = Tensor(var, (rows, *inner), e.loc)
 
@@ -206,7 +206,7 @@ def _compute(
         e.op("store", [row, gathered.var, at, index(0)])
 
     def multiply(w: Writer, start: Var) -> None:
-        count = w.op("min", index(BLOCK), w.op("sub", rows, start))
+        count = w.op("min", index(size), w.op("sub", rows, start))
         part = view_of(g, gathered, [start, index(0)], [count, *inner])
         reads, ops, right = weight
         once = {_name(r): variable_of(plain.value_of(r.read, r.leaf, w)) for r in reads}
@@ -219,10 +219,10 @@ def _compute(
 
     with e.block() as block:
         level(writer, 0)
-        blocks = writer.expr(binary("floordiv", array.layout.rows + (BLOCK - 1), number(BLOCK)))
+        blocks = writer.expr(binary("floordiv", array.layout.rows + (size - 1), number(size)))
         number_ = e.fresh("block", blocks.type)
         with e.block() as body:
-            multiply(writer, writer.op("mul", number_, index(BLOCK)))  # type: ignore[arg-type]
+            multiply(writer, writer.op("mul", number_, index(size)))  # type: ignore[arg-type]
         loc = plan.nest.loops[0].loc
         e.append(For("parallel", number_, index(0), blocks, index(1), tuple(body), loc=loc, proof=OWN_ROWS))
     ok = None

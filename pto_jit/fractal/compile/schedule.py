@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from pto_jit.fractal.compile.wavefront import Planes
 
 
-ON_DEVICES = ("cuda", "ascend")  # targets that have the plan "sequential" alone: others are work of their hosts
+WITHOUT_TASKS = ("cuda", "ascend")  # targets whose launches run one after the other
+IN_ORDER = ("ascend",)  # targets that have the plan "sequential" alone: planes are work of their hosts
 
 
 def write_pending(session: Session) -> None:
@@ -209,10 +210,11 @@ def planned(session: Session, loop: Loop, later: Sequence[Any]) -> Callable[[Wri
     if asked == "sequential":
         return decided(session, loop, "sequential", "asked for", None)
     target = session.g.options.target
-    if target in ON_DEVICES and asked != "auto":
-        what = "tasks: its launches run one after the other" if asked == "tasks" else "planes: each would be launched"
-        raise _unavailable(session, asked, f"the {target} target has no {what}")
-    if target in ON_DEVICES:
+    if target in WITHOUT_TASKS and asked == "tasks":
+        raise _unavailable(session, asked, f"the {target} target has no tasks: its launches run one after the other")
+    if target in IN_ORDER and asked != "auto":
+        raise _unavailable(session, asked, f"the {target} target has no planes: each would be launched")
+    if target in IN_ORDER:
         return decided(session, loop, "sequential", f"the {target} target divides the iterations of maps", None)
     try:
         nest = perfect(loop)
@@ -228,6 +230,8 @@ def planned(session: Session, loop: Loop, later: Sequence[Any]) -> Callable[[Wri
     def escaping(array: Array) -> bool:
         return not array.temporary or id(array) in reads
 
+    if target == "cuda" and asked == "auto":
+        return on_device(session, nest, escaping)
     try:
         if asked == "tasks":
             return tasks(session, nest, escaping)
@@ -273,10 +277,41 @@ def cheapest(
     return decided(session, nest.loops[0], "sequential", f"{reason}\n{figures}", nest)
 
 
+def on_device(
+    session: Session, nest: Nest, escaping: Callable[[Array], bool]
+) -> Callable[[Writer], None] | None:  # fmt: skip
+    """The plan "auto" of a target whose planes are launches: planes where the products of their cells can be those of
+    rows.
+
+    In order a block has a cell at a time, and reads the right operands of its products for that one row; without
+    products a launch per plane has nothing to win that its gathering does not take.  `in_order` of the options: why
+    the kernels of planes were refused, when they were tried before.
+    """
+    from pto_jit.fractal.compile.devices import needs_planes
+
+    try:
+        refused = getattr(session.g.options, "in_order", "") or needs_planes(nest)
+        if refused:
+            raise NoSchedule(refused)
+        rows, planes = batches(session, nest, escaping)
+    except (NoSchedule, NotBatchable) as problem:
+        return decided(session, nest.loops[0], "sequential", f"iterations of maps are divided: {problem}", nest)
+    return by_planes(session, rows, planes, "", "")
+
+
+def rows_of(session: Session) -> type[Rows]:
+    """What writes planes for the target."""
+    if session.g.options.target != "cuda":
+        return Rows
+    from pto_jit.fractal.compile.devices import DeviceRows
+
+    return DeviceRows
+
+
 def batches(session: Session, nest: Nest, escaping: Callable[[Array], bool]) -> tuple[Rows, Planes]:
     """The nest by planes whose cells are rows.  Raises NoSchedule, NotBatchable."""
     g = session.g
-    rows = Rows(g, nest, escaping)
+    rows = rows_of(session)(g, nest, escaping)
     planes = rows.prepare(session.symbol, batched=True)
     block = g.e.push()  # whether the body of a cell can be batched shows when it is written
     try:
@@ -293,7 +328,7 @@ def wavefront(session: Session, nest: Nest, escaping: Callable[[Array], bool]) -
     try:
         rows, planes = batches(session, nest, escaping)
     except NotBatchable as problem:
-        rows = Rows(session.g, nest, escaping)
+        rows = rows_of(session)(session.g, nest, escaping)
         return by_planes(session, rows, rows.prepare(session.symbol, batched=False), str(problem), "")
     return by_planes(session, rows, planes, "", "")
 

@@ -222,6 +222,10 @@ class Wavefront:
         (var,) = self.e.op("alloc", shape, {"dtype": root.leaf.dtype}, hint=root.name)
         root.tensor = Tensor(var, tuple(shape), self.e.loc)
 
+    def inputs_at_once(self, leaf: Leaf) -> int:
+        """Rows of inputs that one iteration of a parallel loop multiplies before the nest; `leaf`: of the products."""
+        return 256
+
     # -- loops -----------------------------------------------------------------------------------------------------
 
     def counted(

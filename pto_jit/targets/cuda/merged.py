@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Loads of blocks of rank 3 that are tiles of rank 2 once their leading axes are one: loaded as those.
+"""Loads of blocks of rank 3 that are tiles of rank 2 once their leading axes are one, and stores of tiles of rank 2 as
+rows of such a block: of a tensor of rank 2 over the same memory.
 
 Before::
 
@@ -15,21 +16,34 @@ After::
     %wanted = smul %n, 4
     sassert %wanted == %m
     %y = tload %flat[%at, 0] [%m, 8]
+
+Before::
+
+    %y = treshape %x, [%n, 1, 8]                   // %x has %n rows of 8
+    tstore %y, %list[%i, 0, 0]                     // rows of a contiguous tensor
+
+After::
+
+    %d = sdim %list {axis=0}
+    %flat = treshape %list, [%d, 8]
+    tstore %x, %flat[%i, 0]
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from math import prod
 
 from pto_jit.dtypes import bool_, i64
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Attr, Block, Const, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
-from pto_jit.ir.walk import block_defs, map_blocks, statements, uses
+from pto_jit.ir.walk import block_defs, defs, map_blocks, statements, uses
 from pto_jit.lower.names import unused
 from pto_jit.semantic.failures import RESHAPE
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.loops import writes
+from pto_jit.targets.cuda.shapes import shape_of
 
 _INDEX = ScalarType(i64)
 _ZERO = Const(0, _INDEX)
@@ -37,14 +51,14 @@ OTHER_SIZE = f"{RESHAPE.code}: reshape to another number of elements"
 
 
 def merge_leading_axes(func: Func) -> Func:
-    """Rewrite the loads of a flat function that a reshape alone reads."""
-    if not any(_is_high(s) for s in statements(func.body)):
+    """Rewrite the loads of a flat function that a reshape alone reads, and the reshapes that a store alone reads."""
+    if not any(_is_high(s) or _is_row_by_row(s) for s in statements(func.body)):
         return func
     readers: dict[str, int] = {}
     for s in statements(func.body):
         for v in uses(s):
             readers[v.name] = readers.get(v.name, 0) + 1
-    merger = _Merger(block_defs(func.body) | {p.name for p in func.params}, readers)
+    merger = _Merger(func.body, block_defs(func.body) | {p.name for p in func.params}, readers)
     return replace(func, body=map_blocks(func.body, merger.block))
 
 
@@ -53,8 +67,19 @@ def _is_high(stmt: Stmt) -> bool:
     return isinstance(stmt, Op) and stmt.op == "load" and not stmt.attr("pad") and stmt.results[0].type.rank > 2  # type: ignore[union-attr]
 
 
+def _is_row_by_row(stmt: Stmt) -> bool:
+    """A reshape of a tile of several rows that gives each row axes of extent 1."""
+    if not isinstance(stmt, Op) or stmt.op != "reshape" or not isinstance(stmt.args[0].type, TileType):
+        return False
+    old, new = stmt.args[0].type.shape, stmt.results[0].type.shape  # type: ignore[union-attr]
+    return len(old) == 2 < len(new) and old[0] != 1 != old[1] and [n for n in new[1:] if n != 1] == [old[1]] != [None]
+
+
 class _Merger:
-    def __init__(self, taken: set[str], readers: dict[str, int]) -> None:
+    def __init__(self, body: Block, taken: set[str], readers: dict[str, int]) -> None:
+        made = [v.name for s in statements(body) for v in defs(s)]
+        self.body = body
+        self.changing = {name for name, times in Counter(made).items() if times > 1}
         self.taken = taken
         self.readers = readers
 
@@ -76,6 +101,18 @@ class _Merger:
                     out[reader : reader + 1] = new
                     del out[at]
                     changed = True
+        for reshape in [s for s in block if _is_row_by_row(s)]:
+            assert isinstance(reshape, Op)
+            result = reshape.results[0]
+            store = next((s for s in out if isinstance(s, Op) and s.op == "store" and s.args[0] == result), None)
+            if store is None or self.readers[result.name] != 1 or reshape.args[0].name in self.changing:  # type: ignore
+                continue
+            new = self._stored(reshape, store)
+            if new is not None:
+                at = out.index(store)
+                out[at : at + 1] = new
+                out.remove(reshape)
+                changed = True
         return tuple(out) if changed else block
 
     def _merged(self, load: Op, reshape: Op) -> list[Stmt] | None:
@@ -108,6 +145,27 @@ class _Merger:
         first = offsets[0] if offsets[0] == _ZERO else out.number("mul", offsets[0], count)
         places = (first, _ZERO)[: len(shape)]
         out.statements.append(Op("load", (result,), (flat, *places, *reshape.args[1:]), (), (), reshape.loc))
+        return out.statements
+
+    def _stored(self, reshape: Op, store: Op) -> list[Stmt] | None:
+        """The statements that take the place of both; None where a row of the tile is no row of the tensor."""
+        tile, tensor = reshape.args[0], store.args[1]
+        assert isinstance(tile, Var) and isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
+        shape = reshape.results[0].type.shape  # type: ignore[union-attr]
+        known = shape_of(self.body, tile)
+        if (
+            tensor.type.layout != "c"
+            or tensor.type.shape[1:] != shape[1:]
+            or any(o != _ZERO for o in store.args[3:])
+            or known is None
+            or known[0] != reshape.args[1]
+        ):
+            return None
+        out = _Statements(self, store.loc)
+        rows, width = out.number("dim", tensor, attrs=(("axis", 0),)), prod(n for n in shape[1:] if n is not None)
+        flat = Var(self.fresh(f"{tensor.name}.flat"), TensorType(tensor.type.dtype, (tensor.type.shape[0], width), "c"))
+        out.append("tensor_reshape", flat, tensor, rows, Const(width, _INDEX))
+        out.append("store", None, tile, flat, store.args[2], _ZERO)
         return out.statements
 
     def fresh(self, wish: str) -> str:

@@ -20,7 +20,7 @@ from pto_jit.targets.cuda.host import HostProgram
 from pto_jit.targets.cuda.kernels import Kernel, write_kernel
 from pto_jit.targets.cuda.merged import merge_leading_axes
 from pto_jit.targets.cuda.nests import outline_kernels
-from pto_jit.targets.cuda.spreads import refuse_misfits
+from pto_jit.targets.cuda.spreads import LARGEST, refuse_misfits
 from pto_jit.targets.cuda.tiling import tile_products
 from pto_jit.targets.source.text import file_name
 
@@ -56,8 +56,11 @@ class CudaProgram:
         return {**files, **host, "README.md": readme}
 
 
-def compile_module(module: Module, *, fastmath: bool = False, store: Any = None) -> CudaProgram:
-    """Write the kernels of a lowered module; `store`: where machine code is kept, if anywhere.
+def compile_module(
+    module: Module, *, fastmath: bool = False, store: Any = None, shared_limit: int = LARGEST
+) -> CudaProgram:
+    """Write the kernels of a lowered module; `store`: where machine code is kept, if anywhere; `shared_limit`: bytes
+    of shared memory that a block may have.
 
     Raises TargetError for what this target does not do.
     """
@@ -73,7 +76,7 @@ def compile_module(module: Module, *, fastmath: bool = False, store: Any = None)
     for func in split.funcs:
         if func is not entry:
             kernels.append(replace(write_kernel(func, dims, file, fastmath, first, fitting), store=store))
-            refuse_misfits(kernels[-1])
+            refuse_misfits(kernels[-1], shared_limit)
             first += len(kernels[-1].sites)
     return CudaProgram(split, HostProgram(entry, kernels), frozenset(written_tensors(module)))
 

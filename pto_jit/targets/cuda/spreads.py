@@ -18,6 +18,8 @@ MOST_SLOTS = 128  # and what it can hold at all
 MOST_THREADS = 1024
 LARGEST = 227 * 1024
 """Bytes of shared memory that a block has at most on any device: those of compute capability 9.0."""
+SMALLEST = 163 * 1024
+"""What a block has on devices of compute capability 8.0: what is written for any device takes no more."""
 _RESERVED = 1024  # bytes of shared memory that each block takes for the system
 _MANY = 512  # iterations that fill a device in blocks of a usual size
 _STREAMING = 512  # threads of a block that multiplies rows by matrices in memory: enough to keep it busy
@@ -63,9 +65,9 @@ def fit(
     return best if resident(best) else alone
 
 
-def refuse_misfits(kernel: Kernel) -> None:
+def refuse_misfits(kernel: Kernel, shared_limit: int = LARGEST) -> None:
     """Raise TargetError for a kernel that no launch could run: its host code cannot know the extents of its tiles, or
-    they do not fit a block, whatever extents are only known when it runs."""
+    they do not fit a block with so many bytes of shared memory, whatever extents are only known when it runs."""
     known = {p.name for p in kernel.func.params}
     for stmt in kernel.first_iteration(known):
         known |= {stmt.var.name} if isinstance(stmt, For) else {d.name for d in defs(stmt)}
@@ -75,8 +77,9 @@ def refuse_misfits(kernel: Kernel) -> None:
                               "give the tile a constant extent: pl.load clips it")  # fmt: skip
     least = [tuple(int(e.value) if isinstance(e, Const) else 1 for e in shape) for shape in kernel.shapes]
     try:
-        _, shared = fit(kernel, {macro: 1 for macro, _ in kernel.capacities}, least, [1] * len(kernel.chain), LARGEST)
-        check_shared(kernel, shared, LARGEST)
+        _, shared = fit(kernel, {macro: 1 for macro, _ in kernel.capacities}, least, [1] * len(kernel.chain),
+                        shared_limit)  # fmt: skip
+        check_shared(kernel, shared, shared_limit)
     except LaunchError as error:
         code, _, said = str(error).partition(": ")
         message, _, hint = said.partition("\nhelp: ")

@@ -120,8 +120,49 @@ def test_the_table_of_targets_is_the_truth() -> None:
             assert "help: " in str(caught.value) and f"{name}.py:" in str(caught.value)
 
 
-@pytest.mark.parametrize("target", ["cuda", "ascend"])
-@pytest.mark.parametrize("plan", ["wavefront", "tasks"])
+@needs_cpp
+def test_planes_for_cuda_agree_in_the_emulation() -> None:
+    module = load("stacked_lstm")
+    given = module.arguments(lengths=(3, 0, 1, *[2] * 15), depth=2)  # more sequences than a block has rows
+    compiled = pto.jit(module.program).compile(*given, target="cuda")
+    (decision,) = [d for d in compiled.decisions if d.kind == "schedule"]
+    assert decision.reason.startswith("wavefront: planes of hyperplane (0, 1, 1)")
+    same(emulate(compiled, *given, order=5), module.program(*given))
+
+
+@needs_cpp
+def test_planes_without_layers_for_cuda_agree_in_the_emulation() -> None:
+    x, w = jagged(*[2, 0, 3] * 7), np.eye(H, dtype=np.float32) * 0.5
+
+    def program(x: Any, w: Any) -> Any:
+        return ft.map(lambda xs: ft.scan(lambda s, e: s @ w + e, xs, initializer=ft.zeros(1, H)), x)
+
+    compiled = pto.jit(program).compile(x, pto.spec((H, H), pl.f32), target="cuda")
+    assert [d.reason[:9] for d in compiled.decisions if d.kind == "schedule"] == ["wavefront"]
+    equal(emulate(compiled, x, w), program(x, w))
+
+
+def planes_or_not(width: int, cell: Any) -> list[str]:
+    """What is decided for a scan of rows of so many columns on cuda; `cell`: of state, element and weights."""
+    w = pto.spec((width, None if width == 8 else width), pl.f32)
+    x = ft.from_flat(np.zeros((3, 1, width), np.float32), [np.array([0, 2, 3])])
+
+    def program(x: Any, w: Any) -> Any:
+        return ft.map(lambda xs: ft.scan(lambda s, e: cell(s, e, w), xs, initializer=ft.zeros(1, width)), x)
+
+    decisions = pto.jit(program).compile(x, w, target="cuda").decisions
+    return [d.reason.splitlines()[0] for d in decisions if d.kind == "schedule"]
+
+
+def test_cuda_runs_in_order_what_has_nothing_to_win_from_planes_or_does_not_fit_as_rows() -> None:
+    assert planes_or_not(64, lambda s, e, w: s @ w + e)[0].startswith("wavefront: ")
+    assert "the cell has no product" in planes_or_not(64, lambda s, e, w: s + e)[0]
+    assert "extents of tiles are known when the program runs" in planes_or_not(8, lambda s, e, w: s @ w + e)[0]
+    (reason,) = planes_or_not(4096, lambda s, e, w: s @ w + e)
+    assert reason.startswith("sequential: ") and "PTO-X144: " in reason
+
+
+@pytest.mark.parametrize(("target", "plan"), [("cuda", "tasks"), ("ascend", "tasks"), ("ascend", "wavefront")])
 def test_plans_that_devices_do_not_have(target: str, plan: str) -> None:
     program, given = random_program(0)
     with pytest.raises(ScheduleError, match=f"PTO-F150: schedule='{plan}' cannot be had: the {target} target has no"):

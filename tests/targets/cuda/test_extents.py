@@ -72,6 +72,24 @@ def test_an_extent_below_a_number_of_the_program_needs_no_kernel_before() -> Non
 
 
 @pto.jit
+def rows_of_blocks(x: pl.Tensor, start, y: pl.Tensor):
+    n = x.shape[0]
+    for _ in pl.range(1, parallel=True):
+        tile = pl.load(x, [start, 0], [n, 16]) * 2.0
+        pl.store(pl.reshape(tile, [n, 1, 16, 1]), [start, 0, 0, 0], y)
+
+
+def test_rows_of_a_tile_that_are_blocks() -> None:
+    x = normal(5, 16)
+    specs = pto.spec((None, 16), pl.f32), 0, pto.spec((None, 1, 16, 1), pl.f32)
+    compiled = rows_of_blocks.compile(*specs, target="cuda")
+    for start, wanted in ((0, 2 * x), (2, np.concatenate([np.zeros((2, 16)), 2 * x[2:]]))):  # the rest is clipped
+        y = np.zeros((5, 1, 16, 1), np.float32)
+        emulate(compiled, x, start, y)
+        np.testing.assert_array_equal(y[:, 0, :, 0], wanted)
+
+
+@pto.jit
 def blocks(x: pl.Tensor, y: pl.Tensor, rows):
     n = x.shape[0]
     for _ in pl.range(1, parallel=True):

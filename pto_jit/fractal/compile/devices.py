@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: MIT
+"""The plan "wavefront" for a GPU: a plane is one launch, whose blocks have pieces of a few rows.
+
+A piece is as many rows as a block multiplies at a time, so that the extents of its tiles have a bound that is known
+when the kernel is written, and so that a plane of some hundred cells keeps a device busy.  Where a piece begins does
+not depend on the number of rows.  The next plane is the next launch: the order of a stream is the barrier between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pto_jit.codegen.emit import index
+from pto_jit.codegen.values import Tensor, static_extent
+from pto_jit.fractal.compile.copies import Buffer, Segment
+from pto_jit.fractal.compile.expr import Expr, Symbol, Writer, binary, number
+from pto_jit.fractal.compile.hyperplane import NoSchedule
+from pto_jit.fractal.compile.lists import Leaf, Read
+from pto_jit.fractal.compile.nest import Nest
+from pto_jit.fractal.compile.packing import Window
+from pto_jit.fractal.compile.rows import Rows
+from pto_jit.fractal.compile.wavefront import Planes
+from pto_jit.ir.nodes import Op, Operand
+from pto_jit.ir.types import TileType
+
+PIECE = 16
+"""Rows of a piece: those of the fragments of a warp, so that the columns of a product are divided among the warps."""
+
+MOST = 64 * 256
+"""Sums of a product that a block keeps in registers without running short of them."""
+
+
+def needs_planes(nest: Nest) -> str:
+    """Why the cells of a nest are better in order; "" where they are better as rows.
+
+    Tiles whose extents are known only when the program runs are not given more rows: they might not fit a block then.
+    """
+    ops = [item for item in nest.cell if isinstance(item, Op)]
+    if all(op.op != "dot" for op in ops):
+        return "the cell has no product"
+    tiles = [v.type for op in ops for v in (*op.args, *op.results) if isinstance(v.type, TileType)]
+    if any(None in tile.shape for tile in tiles):
+        return "extents of tiles are known when the program runs"
+    return ""
+
+
+class DeviceRows(Rows):
+    """A nest whose cells are rows, for a device whose launches are the planes."""
+
+    measuring = False
+
+    def prepare(self, symbol: Callable[[str], Symbol], *, batched: bool) -> Planes:
+        if any(len(self.around(k)) > 1 for k in range(len(self.nest.loops))):
+            raise NoSchedule("the host would look for the longest list of lists of lists")
+        if any(loop.chains is not None for loop in self.nest.loops):
+            raise NoSchedule("the host would look for the largest dilation")
+        return super().prepare(symbol, batched=batched)
+
+    def lengths(self, planes: Planes, writer: Writer) -> None:
+        self.measuring = True
+        super().lengths(planes, writer)
+        self.measuring = False
+
+    def counted(
+        self,
+        writer: Writer,
+        symbol: Symbol,
+        stop: Operand,
+        body: Callable[[Writer], None],
+        *,
+        start: Operand | None = None,
+        kind: str = "sequential",
+    ) -> None:
+        kind = "combine" if self.measuring else kind  # the threads of a block share it
+        super().counted(writer, symbol, stop, body, start=start, kind=kind)
+
+    def pieces(self) -> Expr:
+        return binary("max", number(1), binary("floordiv", self.room + (PIECE - 1), number(PIECE)))
+
+    def inputs_at_once(self, leaf: Leaf) -> int:
+        width = static_extent(leaf.extents[-1]) or MOST
+        return max(PIECE, min(4 * PIECE, MOST // width // PIECE * PIECE))
+
+    def batch(self, planes: Planes, writer: Writer, shared: set[str], fixed: set[int], pieces: Operand | None) -> None:
+        """A piece of a batch: the rows from its number times `PIECE` on."""
+        e = self.e
+        if pieces is None:  # there is one batch
+
+            def one(w: Writer) -> None:
+                self.batch(planes, w, shared, fixed, w.values[planes.piece])
+
+            self.counted(writer, planes.piece, writer.expr(self.pieces()), one, kind="parallel")
+            return
+        self.window = None
+        rows = self.each_segment(planes, writer, fixed, lambda w, segment: None)
+        own = self.own(planes)
+        piece = writer.values[planes.piece]
+
+        def counted() -> None:
+            for depth, (_, counts) in self.tables.items():
+                e.op("setelem", [rows, counts, writer.expr(self.batch_number(planes, depth, own))])
+
+        self.guarded(writer.op("eq", piece, index(0)), counted)
+        start = e.op("mul", [piece, index(PIECE)])[0]
+        count = e.op("min", [index(PIECE), e.op("sub", [rows, start])[0]])[0]
+        stop = e.op("add", [start, count])[0]
+        self.window = Window(start, stop, count, rows)
+        self.guarded(writer.op("lt", start, rows), lambda: self.group(planes, writer, shared, fixed))
+
+    # -- copies of at most a piece ---------------------------------------------------------------------------------
+
+    def copy_at_once(
+        self, planes: Planes, writer: Writer, segment: Segment, read: Read, leaf: Leaf, buffer: Buffer
+    ) -> bool:
+        return super().copy_at_once(planes, writer, _bounded(segment), read, leaf, buffer)
+
+    def copy_out(
+        self, planes: Planes, writer: Writer, segment: Segment, buffer: Buffer, tensor: Tensor, where: Expr, leaf: Leaf
+    ) -> None:
+        super().copy_out(planes, writer, _bounded(segment), buffer, tensor, where, leaf)
+
+
+def _bounded(segment: Segment) -> Segment:
+    """The same cells, in expressions that say that they are at most as many as a piece has."""
+    count = binary("min", number(PIECE), segment.high - segment.low)
+    return segment.part(segment.low, segment.low + count)
