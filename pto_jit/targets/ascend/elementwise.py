@@ -28,6 +28,8 @@ _COMMUTE = ("ADD", "MUL", "MAX", "MIN")
 _EXACT_IN_HALF = frozenset("add sub mul max min maximum minimum neg abs relu copy select".split())
 _COMPARE = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE"}
 _ROUNDINGS = {"floor": "FLOOR", "ceil": "CEIL", "round": "RINT", "trunc": "TRUNC"}
+REPEATED = frozenset(["f16", "f32", "i16", "i32"])
+"""What the core has instructions to repeat along an axis for."""
 _SQRT_2_OVER_PI, _CUBIC = 0.7978845608028654, 0.044715
 
 Operand = Value | str
@@ -293,6 +295,9 @@ class Elementwise:
             ones = self.select(x, "1", "0", f32, w.temp, loc)
             wide = self.broadcast(ones, span, capacity, valid, free, w.temp, loc)
             return self.compare("NE", wide, "0", to=to, loc=loc)
+        if x.dtype.name not in REPEATED:
+            wide = self.broadcast(self.converted(x, f32, w.temp, loc), span, capacity, valid, free, w.temp, loc)
+            return self.converted(wide, x.dtype, to, loc)
         if x.span == "one" and span == "full":
             x = self.broadcast(x, "row", (1, capacity[1]), (1, valid[1]), free, w.temp, loc)
         out = to(x.dtype, span, capacity, valid, free)
@@ -326,7 +331,8 @@ class Elementwise:
         if names not in direct or names in (("i32", "i16"), ("i16", "i32")):
             if (x.dtype == f32 and dtype.name in ("i8", "u8")) or (dtype == f32 and x.dtype.name in ("i8", "u8")):
                 return self.converted(self.converted(x, f16, w.temp, loc), dtype, to, loc)
-            if f32 in (x.dtype, dtype) or (x.dtype.is_integer and dtype.is_integer):
+            wraps = x.dtype.is_integer and dtype.is_integer and (dtype.bits <= x.dtype.bits or dtype.kind == "u")
+            if f32 in (x.dtype, dtype) or wraps:
                 raise unsupported(
                     f"a conversion from {x.dtype} to {dtype}", loc, "convert between f32, f16, bf16 and i32"
                 )

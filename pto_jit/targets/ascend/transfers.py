@@ -8,6 +8,7 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Const, Op, Operand
 from pto_jit.ir.types import TileType
 from pto_jit.targets.ascend.accesses import walk
+from pto_jit.targets.ascend.elementwise import REPEATED
 from pto_jit.targets.ascend.form import Branch, ElementStore, Flush, KernelForm, Require
 from pto_jit.targets.ascend.machine import CAPACITY, MOST_ROWS, element_type
 from pto_jit.targets.ascend.refusals import too_large, unsupported
@@ -147,20 +148,28 @@ class TransferWriter(TileWriter):
             memory = self.rectangle(tensor, f"{tensor.root}_here", pointer, extents, stride, loc)
             self.emit("TSTORE", memory, tile, loc=loc) if store else self.emit("TLOAD", tile, memory, loc=loc)
             return
-        wide = self.temp(value.dtype, "full", (value.capacity[0], 32 // value.dtype.bytes), (value.valid[0], 1))
-        if store:
-            self.emit("TROWEXPAND", self.tile(wide, loc=loc), self.tile(value, "column", loc=loc), loc=loc)
+        dtype = value.dtype if value.dtype.name in REPEATED else f32
+        width = 32 // min(dtype.bytes, value.dtype.bytes)
+        shape = ("full", (value.capacity[0], width), (value.valid[0], 1))
         memory = self.rectangle(tensor, f"{tensor.root}_here", pointer,
                                 (self.named(value.valid[0], "rows", loc), 1), stride, loc)  # fmt: skip
-        tile = self.tile(wide, loc=loc)
         if store:
-            self.emit("TSTORE", memory, tile, loc=loc)
+            column = self.elementwise.converted(value, dtype, self.temp, loc)
+            wide = self.temp(dtype, *shape)
+            self.emit("TROWEXPAND", self.tile(wide, loc=loc), self.tile(column, "column", loc=loc), loc=loc)
+            wide = self.elementwise.converted(wide, value.dtype, self.temp, loc)
+            self.emit("TSTORE", memory, self.tile(wide, loc=loc), loc=loc)
             return
-        if value.dtype not in (f32, i32):
-            raise unsupported(f"a column of {value.dtype} with gaps in memory", loc, "convert it first")
-        self.emit("TLOAD", tile, memory, loc=loc)
-        scratch = self.temp(value.dtype, "full", wide.capacity, wide.valid)
-        self.emit("TROWMAX", self.tile(value, "column", loc=loc), tile, self.tile(scratch, loc=loc), loc=loc)
+        wide = self.temp(value.dtype, *shape)
+        self.emit("TLOAD", self.tile(wide, loc=loc), memory, loc=loc)
+        reduced = value.dtype if value.dtype in (f32, i32) else f32
+        wide = self.elementwise.converted(wide, reduced, self.temp, loc)
+        column = value if reduced == value.dtype else self.temp(reduced, "column", value.capacity, value.valid)
+        scratch = self.temp(reduced, "full", wide.capacity, wide.valid)
+        self.emit("TROWMAX", self.tile(column, "column", loc=loc), self.tile(wide, loc=loc),
+                  self.tile(scratch, loc=loc), loc=loc)  # fmt: skip
+        if column is not value:
+            self.elementwise.converted(column, value.dtype, lambda *_: value, loc)
 
     # -- elements ---------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -72,6 +73,19 @@ def joined(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor, parts: pl.Tensor):
             pl.store(line, [r, 16], parts)
 
 
+@pto.jit
+def columns(x: pl.Tensor, m: pl.Tensor, h: pl.Tensor, k: pl.Tensor, out: pl.Tensor, kept: pl.Tensor, halves: pl.Tensor):
+    """Columns with gaps in memory, of elements that the core cannot repeat or take the maximum of."""
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            t, b = pl.load(x, [r, 0], [8, 24]), pl.load(m, [r, 1], [8, 1])
+            half, small = pl.load(h, [r, 2], [8, 1]), pl.load(k, [r, 0], [8, 1])
+            pl.store(pl.where(b, t, half.to(pl.f32)) + small.to(pl.i32).to(pl.f32), [r, 0], out)
+            pl.store(pl.any(t > 1.5, axis=1, keepdims=True) ^ b, [r, 1], kept)
+            pl.store(half + pl.max(t, axis=1, keepdims=True).to(pl.bf16), [r, 2], halves)
+            pl.store(pl.broadcast_to(half, [8, 24]), [r, 3], halves)
+
+
 MATRIX, INTEGERS = pto.spec((None, None), pl.f32), pto.spec((None,), pl.i64)
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "tables": (tables, (INTEGERS, pto.spec((None, 40), pl.f32), INTEGERS, INTEGERS, pto.spec((None,), pl.bool_),
@@ -81,6 +95,9 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
                   pto.spec((None, 20), pl.f32))),
     "joined": (joined, (pto.spec((16, 24), pl.f32), pto.spec((16, 5), pl.f32), pto.spec((16, 34), pl.f32),
                         pto.spec((16, 22), pl.f32))),
+    "columns": (columns, (pto.spec((None, 24), pl.f32), pto.spec((None, 3), pl.bool_), pto.spec((None, 3), pl.bf16),
+                          pto.spec((None, 2), pl.i8), pto.spec((None, 24), pl.f32), pto.spec((None, 3), pl.bool_),
+                          pto.spec((None, 27), pl.bf16))),
 }  # fmt: skip
 
 
@@ -163,6 +180,20 @@ def test_products_of_few_rows(programs: Programs, seed: int) -> None:
     programs.run("few", seed, a=a, b=b, c=c, out=out)
     halves = (a[:3] * np.float32(0.5)).astype(np.float16).astype(np.float64) @ b.astype(np.float16).astype(np.float64)
     np.testing.assert_allclose(out, a @ b + a @ c.T + halves.sum(0), rtol=1e-4, atol=1e-4)
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", SEEDS)
+def test_columns_of_any_type_with_gaps_in_memory(programs: Programs, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    x, h = random.standard_normal((13, 24)).astype(np.float32), random.standard_normal((13, 3)).astype(ml_dtypes.bfloat16)
+    m, k = random.random((13, 3)) < 0.5, random.integers(-128, 128, (13, 2)).astype(np.int8)
+    given = [np.zeros((13, 24), np.float32), np.zeros((13, 3), bool), np.zeros((13, 27), ml_dtypes.bfloat16)]
+    wanted = [g.copy() for g in given]
+    columns.interpret(x, m, h, k, *wanted)
+    programs.run("columns", seed, x=x, m=m, h=h, k=k, out=given[0], kept=given[1], halves=given[2])
+    for got, want in zip(given, wanted, strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 @needs_compiler
