@@ -15,7 +15,7 @@ from pto_jit.targets.c.program import CSource
 from pto_jit.targets.c.written import launcher_of
 from pto_jit.targets.cpu import Tasks
 from pto_jit.targets.cpu.library import compile_objects
-from pto_jit.targets.source.identifiers import RESERVED, Identifiers
+from pto_jit.targets.source.identifiers import stem_of
 
 
 def cpu_library(
@@ -26,7 +26,7 @@ def cpu_library(
     tools = Tools.of(None)
     tasks = None if stages.tasks is None else Tasks(stages.tasks)
     objects = compile_objects(module, debug=options.debug or config.debug, fastmath=options.fastmath, tasks=tasks)
-    name, entry = Identifiers(RESERVED).fresh(module.name), module.func(module.entry)
+    name, entry = stem_of(module.name), module.func(module.entry)
     header = launch_header(name, objects.entry, entry.params, entry.results, written, objects.sites)
     return write_library(directory, name, objects.files, header, kind, tools, _store(options))
 

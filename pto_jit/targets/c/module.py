@@ -38,7 +38,7 @@ class CModule(ModuleWriter):
         self.recipes = CRecipes()
         self.dialect = dialect
         self.calls: set[str] = set()
-        self.names = Identifiers(RESERVED | _TAKEN | LIBRARY)  # of functions
+        self.names = Identifiers(RESERVED | _TAKEN | LIBRARY | {"slots"})  # of functions; tasks get slots
         self.function_names: dict[str, str] = {}
         self.functions: list[tuple[str, str]] = []
         """What parallel loops and tasks became, with the name of the IR function that they are of."""

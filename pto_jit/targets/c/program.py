@@ -20,7 +20,7 @@ from pto_jit.targets.cpu.code import I64, register_type
 from pto_jit.targets.cpu.loading import PrintSite, TaskSite
 from pto_jit.targets.cpu.values import Tensor
 from pto_jit.targets.cpu.writing import called_in_parallel, result_kind, written_tensors
-from pto_jit.targets.source.identifiers import RESERVED, Identifiers
+from pto_jit.targets.source.identifiers import RESERVED, Identifiers, stem_of
 
 INCLUDE = Path(__file__).parent / "include"
 RUNTIME = Path(__file__).parent / "runtime"
@@ -88,7 +88,7 @@ class CSource:
     @property
     def stem(self) -> str:
         """The name as an identifier: of files and of functions for programs that call this one."""
-        return Identifiers(RESERVED).fresh(self.name)
+        return stem_of(self.name)
 
     @property
     def headers(self) -> dict[str, str]:

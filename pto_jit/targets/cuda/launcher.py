@@ -29,7 +29,7 @@ from pto_jit.targets.cpu.values import Tensor
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import Kernel
 from pto_jit.targets.cuda.spreads import Spread, check_shared, fit
-from pto_jit.targets.source.identifiers import RESERVED, Identifiers
+from pto_jit.targets.source.identifiers import RESERVED, Identifiers, stem_of
 from pto_jit.targets.source.text import file_name, text_of
 
 HOST_HEADER = Path(__file__).parent / "host_include" / "pto_cuda_host.h"
@@ -252,7 +252,7 @@ def host_files(module: Module, kernels: Sequence[Kernel]) -> tuple[dict[str, str
     versions = {k.name: version_of(k) for k in kernels}
     entry = module.func(module.entry)
     out = CModule(module, debug=False, fast=False, dialect=None)
-    name = out.function_names[entry.name] = out.names.fresh(entry.name)
+    name = out.function_names[entry.name] = out.names.fresh(stem_of(entry.name))
     writer = HostWriter(out, entry, name, Identifiers(RESERVED | out.taken()), versions)
     prototype, body = write_with(writer, entry)
     divided = "\n\n".join(text for _, text in out.functions)

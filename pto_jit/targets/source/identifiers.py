@@ -12,10 +12,26 @@ RESERVED = frozenset(
     else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not
     not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires restrict return short
     signed sizeof static static_assert static_cast struct switch template this thread_local throw true try typedef
-    typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq main ri ci pto
+    typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq main ri ci pto outer
+    errno NULL EOF I complex imaginary assert linux unix stdin stdout stderr
     threadIdx blockIdx blockDim gridDim warpSize failure lane INFINITY NAN int8_t int16_t int32_t int64_t uint8_t
     uint16_t uint32_t uint64_t size_t uintptr_t half bfloat16""".split()
 )
+
+# Names that belong to the run-time library, to the C implementation, and to macros of its headers.
+_FOREIGN = re.compile(
+    r"(?:pto|PTO)_\w*|__\w*|U?(?:INT|LONG|LLONG|CHAR|SHRT)\w*_(?:MAX|MIN|C|BIT|WIDTH)|(?:SIZE|PTRDIFF|RAND)_MAX"
+    r"|(?:FLT|DBL|LDBL|HUGE|SCHAR)_[A-Z0-9_]+|M_(?:E|PI|LN|LOG|SQRT|1|2)[A-Z0-9_]*",
+    re.ASCII,
+)
+# What `PTO_..._H` of the library's own headers is made of.
+_HEADERS = frozenset("RUNTIME ELEMENTS NEON HOST CUDA_HOST TASKS DISPATCH INTERNAL PLATFORM".split())
+
+
+def stem_of(name: str) -> str:
+    """A program's name in the names of its files, of their guards, and of the functions that other programs call."""
+    stem = Identifiers(RESERVED).fresh(name)
+    return f"{stem}_2" if stem.upper() in _HEADERS else stem
 
 
 class Identifiers:
@@ -35,7 +51,10 @@ class Identifiers:
     def fresh(self, wish: str) -> str:
         """An identifier nobody has so far."""
         known = self._bases.get(wish)
-        base, count = known if known is not None else (_base(wish), 1)
+        if known is None:
+            base = _base(wish)
+            known = f"v_{base}" if _FOREIGN.fullmatch(base) else base, 1
+        base, count = known
         taken = self._taken
         name = base if count == 1 else f"{base}_{count}"
         while name in taken:

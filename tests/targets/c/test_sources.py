@@ -142,6 +142,24 @@ def test_a_written_directory_is_complete(tmp_path: Path) -> None:
         assert path.suffix == ".o" or path.is_dir() or str(Path.home()) not in path.read_text()
 
 
+@pto.jit
+def runtime(NULL, outer, pto_min, linux, complex: float, M_PI):
+    for r in pl.range(0, NULL.shape[0], chunk=4):
+        e = pl.exp(pl.load(NULL, [r, 0], [1, 64]) * complex)
+        pl.store(e + outer + linux, [r, 0], pto_min)
+        M_PI[r, 0] = pl.sum(e)
+
+
+@needs_compiler
+def test_names_of_macros_and_of_the_library_may_be_used(tmp_path: Path) -> None:
+    runtime.compile(MATRIX, 2, MATRIX, 3, 1.0, MATRIX, target="c").write(tmp_path)
+    includes = "".join(f"#include <{name}.h>\n" for name in ("complex", "math", "stdio", "stdlib"))
+    (tmp_path / "program.c").write_text(f'{includes}#include "runtime_2.h"\nint main(void) {{ return 0; }}\n')
+    sources = [path.name for path in tmp_path.glob("*.c")]
+    command = ["cc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-fsyntax-only", "-I.", "-Iruntime"]
+    subprocess.run([*command, *sources], cwd=tmp_path, check=True)
+
+
 def test_what_tidy_puts_where() -> None:
     lines = [
         Line(1, "a + b", name="sum", ctype="int64_t", level=13, kind="pure"),
