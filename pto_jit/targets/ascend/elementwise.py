@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pto_jit.dtypes import DType, bf16, bool_, f16, f32, i16, i32
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Const, Op
+from pto_jit.ir.types import ScalarType
 from pto_jit.targets.ascend import functions
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.values import Size, Span, Value, joint
@@ -69,6 +70,10 @@ class Elementwise:
             self.compare(_COMPARE[op.op], *(self._wide(a, op.loc) for a in args), to=to, loc=op.loc)
             return
         if dtype.kind == "b":
+            mixed = any(isinstance(a, str) for a in args) and isinstance(var.type, ScalarType)
+            if mixed and op.op in ("and", "or") and var.name not in w.facts.mutable:
+                w.scalars.operation(op)  # a condition: what is made of tiles is read by the scalar unit, too
+                return
             self.logic(op, args, to)
             return
         if dtype.bits == 8 and op.op != "copy":

@@ -23,8 +23,6 @@ Each vector core takes half of the rows where `halves` allows it.  Sums of produ
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from contextlib import nullcontext
 from typing import Any
 
@@ -34,7 +32,6 @@ from pto_jit.ir.nodes import For, Func, If, Op, Operand, Stmt, Var, While
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import defs, statements, uses
 from pto_jit.slotted import frozen
-from pto_jit.targets.ascend.accesses import walk
 from pto_jit.targets.ascend.cube import CubeWriter, Matrix, Sum
 from pto_jit.targets.ascend.form import (
     Assignment,
@@ -52,16 +49,15 @@ from pto_jit.targets.ascend.form import (
 from pto_jit.targets.ascend.halves import can_halve
 from pto_jit.targets.ascend.machine import element_type
 from pto_jit.targets.ascend.plans import TILE_IS_READY, TILE_IS_TAKEN, Plan, check, look_ahead, plan_of
-from pto_jit.targets.ascend.printing import print_body
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.sizes import Tensor, names, product, text, total
+from pto_jit.targets.ascend.unread import without_unread
 from pto_jit.targets.ascend.values import Expr, Size, Value
 from pto_jit.targets.ascend.vector import VectorWriter
 from pto_jit.targets.ascend.writer import KernelWriter
 from pto_jit.targets.cuda.facts import Facts
 from pto_jit.targets.cuda.nests import touches_tiles, writes
 
-_WORD = re.compile(r"[A-Za-z_]\w*")
 _OPERANDS = frozenset(["f16", "bf16", "f32"])
 
 
@@ -85,7 +81,7 @@ def write_group(func: Func, facts: Facts, sizes: dict[str, int]) -> KernelForm:
     _enclosed(one.body, vector.receives, tiles)
     _enclosed(other.body, tiles, vector.receives)
     for form in (one, other):
-        form.body[:] = _without_idle(form.body, _unread(form.body))
+        form.body[:] = without_unread(form.body)
     parameters = {p.name: p for p in (*one.parameters, *other.parameters)}
     for name, (rows, columns, dtype) in plan.slots.items():
         parameters[name] = Parameter(name, dtype, True, ("slot", rows * columns * (4 if dtype == "float" else 2)))
@@ -100,43 +96,6 @@ def _enclosed(body: list[Node], takes: set[int], gives: set[int]) -> None:
     """All slots are free at first, which those who take from them tell, and again at the end, for which givers wait."""
     body[:0] = [CrossSet("MTE2", flag) for flag in sorted(takes)]
     body += [CrossWait(flag) for flag in sorted(gives)]
-
-
-def _unread(body: list[Node]) -> set[str]:
-    """Numbers that are computed for the other side only."""
-    made = [n for n in walk(body) if isinstance(n, Assignment) and n.constant]
-    times = Counter(n.name for n in made)  # those that both parts of a loop need are computed in both
-    inputs: dict[str, list[str]] = {name: [] for name in times}
-    for n in made:
-        inputs[n.name] += _WORD.findall(n.expression)
-    counts = Counter(_WORD.findall(print_body(body)))
-    out: set[str] = set()
-    while True:
-        new = {name for name in inputs if counts[name] == times[name]} - out
-        if not new:
-            return out
-        out |= new
-        for name in new:
-            counts.subtract(inputs[name])
-
-
-def _without_idle(nodes: list[Node], unread: set[str]) -> list[Node]:
-    """Without unread numbers and what then is an empty loop or branch."""
-    out: list[Node] = []
-    for node in nodes:
-        if isinstance(node, Assignment) and node.name in unread:
-            continue
-        if isinstance(node, Loop):
-            node.body[:] = _without_idle(node.body, unread)
-            if not node.body:
-                continue
-        elif isinstance(node, Branch):
-            node.then[:] = _without_idle(node.then, unread)
-            node.orelse[:] = _without_idle(node.orelse, unread)
-            if not node.then and not node.orelse:
-                continue
-        out.append(node)
-    return out
 
 
 class _Side(KernelWriter):
@@ -228,7 +187,7 @@ class VectorSide(VectorWriter, _Side):
         known = next((h for h in self.halves.values() if h.all == rows and self.visible(h.rows)), None)
         if known is not None:
             return known.rows
-        whole = self.named(rows, "rows", loc)
+        whole = self.named_early(rows, "rows", loc)
         if isinstance(rows, int) and rows % 2 == 0:
             mine: Size = rows // 2
             start: Size = Expr(f"get_subblockid() * {rows // 2}", frozenset())
@@ -236,7 +195,7 @@ class VectorSide(VectorWriter, _Side):
             seen = names(rows) | {str(whole)}
             begin = Expr(f"get_subblockid() == 0 || {whole} == 1 ? 0 : ({whole} + 1) / 2", seen)
             count = Expr(f"get_subblockid() == 0 ? ({whole} + 1) / 2 : larger(1, {whole} / 2)", seen)
-            parts = (self.named(begin, "first_row", loc), self.named(count, "own_rows", loc))
+            parts = (self.named_early(begin, "first_row", loc), self.named_early(count, "own_rows", loc))
             start, mine = (Expr(str(n), frozenset([str(n)])) for n in parts)
             clip = self.clips.get(text(rows))
             if clip is not None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from math import sqrt
 
 from pto_jit.errors import NOWHERE, Loc, TargetError
 from pto_jit.ir.nodes import Func, Module, Op
@@ -41,6 +42,7 @@ from pto_jit.targets.ascend.rows import block_rows, hoist_loads
 from pto_jit.targets.ascend.separate import separate
 from pto_jit.targets.ascend.strips import in_strips
 from pto_jit.targets.ascend.synchronise import synchronise
+from pto_jit.targets.ascend.unread import reads_elements, without_unread
 from pto_jit.targets.ascend.vector import VectorWriter
 from pto_jit.targets.cuda.elements import share_elements
 from pto_jit.targets.cuda.facts import gather
@@ -114,6 +116,8 @@ def write_kernel(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
         if thinner is None:
             raise
         form = thinner
+    if form.partner is None and reads_elements(form.body):
+        form.body[:] = without_unread(form.body)
     form = _without_unused(form)
     form.alone = _is_for_one_core(form)
     synchronise(form.body)
@@ -221,8 +225,16 @@ def _fits(used: dict) -> bool:  # type: ignore[type-arg]
 
 
 def _largest(func: Func, facts: object, used: dict) -> tuple[KernelForm, dict]:  # type: ignore[type-arg]
-    """The form with the largest bound for which its tiles fit: a guess from the trial, corrected downwards."""
+    """The form with the largest bound for which its tiles fit: a guess from the trial, corrected downwards.
+
+    Tiles grow with one run-time extent, or with the product of two.
+    """
     size = max(size / CAPACITY[space] for space, size in used.items())
+    square = int(0.95 * _TRIAL / sqrt(size)) // _SMALLEST * _SMALLEST
+    if size > 1 and square > _SMALLEST:
+        form, used = _attempt(func, facts, square)
+        if _fits(used):
+            return form, used
     bound = max(_SMALLEST, int(_TRIAL / size) // 64 * 64 or _SMALLEST)
     while True:
         form, used = _attempt(func, facts, bound)

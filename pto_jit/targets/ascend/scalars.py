@@ -98,6 +98,10 @@ class Scalars:
             return f"{'smaller' if name == 'min' else 'larger'}({a[0]}, {a[1]})"
         if name in ("floordiv", "mod") and dtype.is_integer:
             return f"{'floor_divide' if name == 'floordiv' else 'modulo'}({a[0]}, {a[1]})"
+        if name in ("min", "max") and dtype.is_float:  # of NaNs, a NaN
+            return f"{a[0]} {'<' if name == 'min' else '>'} {a[1]} || {a[0]} != {a[0]} ? {a[0]} : {a[1]}"
+        if name == "abs" and dtype.kind != "b":
+            return f"{a[0]} < 0 ? -{a[0]} : {a[0]}" if dtype.is_integer else f"__builtin_fabsf({a[0]})"
         if name == "neg":
             return f"-{a[0]}"
         if name == "not" and dtype.kind == "b":

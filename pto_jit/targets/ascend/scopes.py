@@ -40,6 +40,7 @@ class Scopes:
         self.func, self.facts, self.sizes = func, facts, sizes
         self.names = Identifiers(RESERVED | _NAMES)
         self.nodes: list[Node] = []
+        self.around: list[list[Node]] = []  # the blocks around this one, which end with what this one is a part of
         self.scopes: list[dict[str, str]] = [{}]  # C++ names that are visible, and expressions that have a name
         self.loops: list[Loop] = []
         self.buffers: list[Buffer] = []
@@ -116,11 +117,12 @@ class Scopes:
 
     @contextmanager
     def inside(self, nodes: list[Node]) -> Any:
-        outer, self.nodes = self.nodes, nodes
+        self.around.append(self.nodes)
+        self.nodes = nodes
         self.scopes.append({})
         yield
         self.scopes.pop()
-        self.nodes = outer
+        self.nodes = self.around.pop()
 
     def visible(self, size: Size) -> bool:
         return all(any(n in scope for scope in self.scopes) for n in names(size))
@@ -132,10 +134,26 @@ class Scopes:
         for scope in self.scopes:
             if size.text in scope:
                 return scope[size.text]
+        if not self.visible(size):
+            raise unsupported("a tile whose valid extents change in a loop, used after it", loc,
+                              "give it constant extents that divide the tensor's")  # fmt: skip
         name = self.names.fresh(wish)
         self.nodes.append(Assignment("int64_t", name, size.text, loc))
         self.scopes[-1][size.text] = name
         self.scopes[-1][name] = name
+        return name
+
+    def named_early(self, size: Size, wish: str, loc: Loc) -> int | str:
+        """The same, but the name is given as early as it can be: what is made in a loop is read after it."""
+        fixed = [name for name in names(size) if name not in {self.names.of(m) for m in self.facts.mutable}]
+        if isinstance(size, int) or any(size.text in scope for scope in self.scopes) or len(fixed) < len(names(size)):
+            return self.named(size, wish, loc)
+        depth = max((min(k for k, scope in enumerate(self.scopes) if n in scope) for n in fixed), default=0)
+        if depth == len(self.scopes) - 1:
+            return self.named(size, wish, loc)
+        name = self.names.fresh(wish)
+        self.around[depth].insert(-1, Assignment("int64_t", name, size.text, loc))
+        self.scopes[depth] |= {size.text: name, name: name}
         return name
 
     def size(self, operand: Operand) -> Size:
@@ -172,7 +190,7 @@ class Scopes:
         if operand.name not in self.sizes:
             raise unsupported(
                 f"a tile of a run-time extent `{operand.name}` that is computed in the kernel", loc,
-                "give tiles constant extents, or extents of tensors",
+                "give it a bound, as in `pl.minimum(n, 64)`, constant extents, or those of tensors",
             )  # fmt: skip
         self.limited[self.names.of(operand.name)] = self.sizes[operand.name]
         return self.sizes[operand.name]

@@ -68,8 +68,11 @@ class VectorWriter(TransferWriter):
     def spread(self, op: Op) -> None:
         """A number that the scalar unit has, as a tile of one element: what a loop goes on with on the vector core."""
         var = op.results[0]
-        expression = self.scalars.computed(op)
         dtype = var.type.dtype  # type: ignore[union-attr]
+        if dtype.kind == "b" and var.name not in self.facts.mutable:
+            self.scalars.operation(op)
+            return
+        expression = self.scalars.computed(op)
         if dtype.kind == "b":
             raise unsupported(f"the truth value `{var.name}`, made of a tile in one place and not in another", op.loc,
                               "use a number")  # fmt: skip

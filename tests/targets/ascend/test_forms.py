@@ -304,6 +304,22 @@ def test_small_kernels_read_as_expected(name: str, golden: Callable[[str, str], 
         golden(f"{name}_orchestration.cpp", sources[f"{name}_orchestration.cpp"])
 
 
+@pto.jit
+def half_used(x: pl.Tensor, n: pl.Tensor, out: pl.Tensor):
+    for i in pl.range(x.shape[0]):
+        total, count = 0.0, 0
+        for j in pl.range(x.shape[1]):
+            total = pl.maximum(total, pl.abs(x[i, j]))
+            count += n[i, j]
+        out[i] = total
+
+
+def test_elements_that_nobody_needs_are_not_read() -> None:
+    sources = written(half_used, MATRIX, pto.spec((None, None), pl.i32), VECTOR).sources
+    text = sources["half_used_incore_0.cpp"]
+    assert "n[" not in text and "int32_t *n" not in text and "__builtin_fabsf" in text
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_written_is_refused_by_name(name: str) -> None:
     fn, specs, what = REFUSED[name]

@@ -34,6 +34,9 @@ def halved(x: pl.Tensor, out: pl.Tensor, counts: pl.Tensor):
             while k > 10:
                 t = t + 1.0
                 k = k // 2
+            while n < 40 and pl.min(t) < 0.5 or n < 2:
+                t = t + 0.25
+                n += 1
             pl.store(t, [r, 0], out)
             counts[r // 8] = n
 

@@ -102,6 +102,23 @@ def counted(x: pl.Tensor, w1: pl.Tensor, w2: pl.Tensor, out: pl.Tensor):
 
 
 @pto.jit
+def summed(a: pl.Tensor, b: pl.Tensor, out: pl.Tensor):
+    """Products that are added up in a loop, and what is done with the sum after it."""
+    with pl.incore():
+        for i in pl.range(0, a.shape[0], 16, parallel=True):
+            acc = pl.zeros([16, 48], pl.f32)
+            for k in pl.range(0, a.shape[1], 16):
+                acc = pl.dot(pl.load(a, [i, k], [16, 16]), pl.load(b, [k, 0], [16, 48]), acc)
+            pl.store(acc * 0.5, [i, 0], out)
+
+
+@pto.jit
+def positive(x: pl.Tensor, out: pl.Tensor):
+    """Whole tensors."""
+    out[:, :] = x[:, :] > 1.0
+
+
+@pto.jit
 def scans(x: pl.Tensor, along: pl.Tensor, down: pl.Tensor, lines: pl.Tensor):
     with pl.incore():
         for r in pl.range(0, x.shape[0], parallel=True):
@@ -197,6 +214,8 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "scans": (scans, (pto.spec((None, 80), pl.f32),) * 4),
     "reduced": (reduced, (pto.spec((None, 64), pl.f32),) * 2 + (pto.spec((2, None, 64), pl.f32),)),
     "functions": (functions, (pto.spec((None, 64), pl.f32),) * 2 + (pto.spec((9, None, 64), pl.f32),)),
+    "summed": (summed, (HALF, HALF, MATRIX)),
+    "positive": (positive, (MATRIX, pto.spec((None, None), pl.bool_))),
     "bias_gelu": (matrix.matmul_bias_gelu, (MATRIX, MATRIX, VECTOR, MATRIX)),
 }  # fmt: skip
 
@@ -376,6 +395,21 @@ def test_products_between_other_work(programs: Programs) -> None:
     wanted = 2 * np.concatenate([weights[:32].T @ a[:32], weights[32:].T @ a[32:]])
     check(programs, "weighted", {"out": weights @ b / weights.sum(1, keepdims=True), "sums": wanted}, rtol=2e-3,
           a=a, b=b, out=out, sums=sums)  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [1, 16, 37])
+def test_a_sum_of_products_is_used_after_its_loop(programs: Programs, rows: int) -> None:
+    """By vector cores that take half of the rows each, as many as the loop around the products says."""
+    a, b = numbers(rows, 70, dtype=np.float16), numbers(70, 48, dtype=np.float16)
+    wanted = 0.5 * (a.astype(np.float64) @ b.astype(np.float64))
+    check(programs, "summed", {"out": wanted}, rtol=1e-5, a=a, b=b, out=numbers(rows, 48))
+
+
+def test_tiles_of_two_run_time_extents_are_as_large_as_fit(programs: Programs) -> None:
+    x = numbers(90, 100)
+    check(programs, "positive", {"out": x > 1}, x=x, out=x > 0)
+    with pytest.raises(RuntimeError, match="x_d1 is at most"):
+        programs.run("positive", x=numbers(3, 400), out=numbers(3, 400) > 0)
 
 
 def test_rows_that_are_counted_early(programs: Programs) -> None:

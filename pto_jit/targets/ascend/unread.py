@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: MIT
+"""Numbers that nobody reads, and loops and branches in which then nothing is left.
+
+Before::
+
+    for j:
+      const int32_t t5 = n[i * n_d1 + j];    // of a sum that is not stored
+      t = t + x[i * x_d1 + j];
+
+After::
+
+    for j:
+      t = t + x[i * x_d1 + j];
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from pto_jit.targets.ascend.accesses import walk
+from pto_jit.targets.ascend.form import Assignment, Branch, Loop, Node
+from pto_jit.targets.ascend.printing import print_body
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+def without_unread(body: list[Node]) -> list[Node]:
+    """The body without numbers that are computed and not read."""
+    return _without_idle(body, _unread(body))
+
+
+def reads_elements(body: list[Node]) -> bool:
+    """Whether there are numbers that are read from memory: others that are not read are gone before a form is made."""
+    return any(isinstance(n, Assignment) and n.memory is not None for n in walk(body))
+
+
+def _unread(body: list[Node]) -> set[str]:
+    """Names of numbers that only other such numbers are made of."""
+    made = [n for n in walk(body) if isinstance(n, Assignment) and n.constant]
+    times = Counter(n.name for n in made)  # those that both parts of a loop need are computed in both
+    inputs: dict[str, list[str]] = {name: [] for name in times}
+    for n in made:
+        inputs[n.name] += _WORD.findall(n.expression)
+    counts = Counter(_WORD.findall(print_body(body)))
+    out: set[str] = set()
+    while True:
+        new = {name for name in inputs if counts[name] == times[name]} - out
+        if not new:
+            return out
+        out |= new
+        for name in new:
+            counts.subtract(inputs[name])
+
+
+def _without_idle(nodes: list[Node], unread: set[str]) -> list[Node]:
+    """Without unread numbers and what then is an empty loop or branch."""
+    out: list[Node] = []
+    for node in nodes:
+        if isinstance(node, Assignment) and node.name in unread:
+            continue
+        if isinstance(node, Loop):
+            node.body[:] = _without_idle(node.body, unread)
+            if not node.body:
+                continue
+        elif isinstance(node, Branch):
+            node.then[:] = _without_idle(node.then, unread)
+            node.orelse[:] = _without_idle(node.orelse, unread)
+            if not node.then and not node.orelse:
+                continue
+        out.append(node)
+    return out
