@@ -39,7 +39,7 @@ def from_list(items: Sequence[Any], *, leaf: Any = None) -> FractalTensor:
     offsets: list[Array] = []
     for _ in range(depth):
         for item, path in zip(level, paths, strict=True):
-            _is_list(item, path, depth)
+            _is_list(item, path, depth, items)
         offsets.append(from_counts(np.array([len(item) for item in level], np.int64)))
         paths = [(*path, i) for item, path in zip(level, paths, strict=True) for i in range(len(item))]
         level = [inner for item in level for inner in item]
@@ -128,18 +128,27 @@ def _depth(items: Any) -> int | None:
     return deepest + 1
 
 
-def _is_list(item: Any, path: tuple[int, ...], depth: int) -> None:
+def _is_list(item: Any, path: tuple[int, ...], depth: int, items: Any) -> None:
     if isinstance(item, tuple):
         raise failure(TypeMismatchError, "PTO-F013", f"a tuple stands at {show_path(path)}, which is no list",
                       "write lists with [...]; a list of pairs is `ft.zip` of two lists")  # fmt: skip
     if not isinstance(item, (list, FractalTensor)):
-        _different_depth(path, depth)
+        at, other = len(path), _deepest(items, depth)
+        as_one = f", as {show_path(other)}" if other else ""
+        raise failure(TypeMismatchError, "PTO-F012", f"{show_path(path)} is a leaf at depth {at}, others are at depth "
+                      f"{depth}{as_one}", "put all tensors at one depth: wrap the single ones in lists")  # fmt: skip
 
 
-def _different_depth(path: tuple[int, ...], depth: int) -> None:
-    at = len(path)
-    raise failure(TypeMismatchError, "PTO-F012", f"{show_path(path)} is a leaf at depth {at}, others are at depth "
-                  f"{depth}", "put all tensors at one depth: wrap the single ones in lists")  # fmt: skip
+def _deepest(items: Any, depth: int) -> tuple[int, ...]:
+    """The path of the first leaf under `depth` levels of lists; () where there is none, or it is in a FractalTensor."""
+    if not depth:
+        return ()
+    for k, item in enumerate(items if isinstance(items, list) else ()):
+        if depth == 1 and not isinstance(item, (list, FractalTensor)):
+            return (k,)
+        if depth > 1 and (inner := _deepest(item, depth - 1)):
+            return (k, *inner)
+    return ()
 
 
 def _leaf(item: Any, path: tuple[int, ...]) -> Array | np.generic:

@@ -120,7 +120,16 @@ def _load(op: Op, args: list[Value], context: Context) -> Value:
     return memory.load(x, offsets, extents, args[-1] if op.attr("pad") else None)
 
 
+def _promised(op: Op, shape: Sequence[int], offsets: Sequence[int], extents: Sequence[int]) -> None:
+    """What `inside` promises of a region."""
+    if any(at < 0 or n < 0 or at + n > size for at, n, size in zip(offsets, extents, shape, strict=True)):
+        where = f"`{op.op}`: the region at {tuple(offsets)} of {tuple(extents)} elements"
+        raise errors.LaunchError(f"{where} is not inside the tensor of shape {tuple(shape)}, as its attribute says")
+
+
 def _store(op: Op, args: list[Value], context: Context) -> None:
+    if op.attr("inside"):
+        _promised(op, args[1].shape, _ints(args[2:]), args[0].valid)
     memory.store(args[0], args[1], _ints(args[2:]))
 
 
@@ -157,6 +166,8 @@ def _dim(op: Op, args: list[Value], context: Context) -> Value:
 
 def _view(op: Op, args: list[Value], context: Context) -> Value:
     offsets, extents = _halves(args[1:], args[0].ndim)
+    if op.attr("inside"):
+        _promised(op, args[0].shape, offsets, extents)
     return memory.view(args[0], offsets, extents, _axes(op, "drop"))
 
 

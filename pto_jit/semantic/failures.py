@@ -100,7 +100,8 @@ DECLARED = Failure(
     "PTO-H202",
     LaunchError,
     "the declared extents of the tiles differ along axis {axis}: {{0}} and {{1}}",
-    "an axis broadcasts when its declared extent is the constant 1; otherwise they must be equal",
+    "an axis broadcasts when its declared extent is the constant 1, as of a parameter "
+    "`y: pl.Tensor[[1, None], pl.f32]` or of a row (`y[0]`); otherwise they must be equal",
 )
 EXTENT = Failure("PTO-H203", LaunchError, "the extent {{0}} along axis {axis} is negative", "extents are at least 0")
 RESHAPE = Failure(

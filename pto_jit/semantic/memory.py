@@ -48,6 +48,8 @@ def store(op: str, args: Args, attrs: Attrs, regions: Regions) -> Types:
     checks.value_dtype(op, value, x, "a tensor")
     checks.count(op, value.rank, x.rank, "axes of the tile")
     checks.count(op, len(args) - 2, x.rank, "offsets")
+    checks.flag(op, attrs, "inside")
+    checks.flag(op, attrs, "reused")
     checks.offsets(op, args[2:])
     return ()
 
@@ -112,8 +114,9 @@ ROWS: tuple[OpRow, ...] = (
     OpRow("load", "memory", "load(x, *offsets, *extents[, pad]) {pad}", "a rectangle of a tensor; its valid extents "
           "are clipped at the bounds, or filled with the pad value when pad is True", load, 1, None, optional=("pad",),
           effect="reads", tensor=0),
-    OpRow("store", "memory", "store(tile, x, *offsets)", "writes the valid part, clipped at the bounds", store, 2, None,
-          effect="writes", tensor=1),
+    OpRow("store", "memory", "store(tile, x, *offsets) {inside, reused}", "writes the valid part, clipped at the "
+          "bounds; inside promises that it lies in the tensor, reused says that it is read again soon", store, 2, None,
+          optional=("inside", "reused"), effect="writes", tensor=1),
     OpRow("atomic_add", "memory", "atomic_add(tile, x, *offsets)", "adds the valid part to a tensor, each element "
           "atomically", atomic, 2, None, effect="writes", tensor=1),
     OpRow("atomic_max", "memory", "atomic_max(tile, x, *offsets)", "the maximum of tensor and tile, each element "

@@ -26,6 +26,7 @@ def view(op: str, args: Args, attrs: Attrs, regions: Regions) -> Types:
     checks.offsets(op, args[1 : 1 + x.rank])
     shape = checks.extents(op, args[1 + x.rank :])
     drop = dropped(op, attrs, shape)
+    checks.flag(op, attrs, "inside")
     whole = tuple(checks.constant(o) == 0 and e == n for o, e, n in zip(args[1:], shape, x.shape, strict=False))
     kept = tuple(e if whole[axis] else None for axis, e in enumerate(shape) if axis not in drop)
     layout: Layout = "strided"
@@ -89,8 +90,9 @@ def alloc(op: str, args: Args, attrs: Attrs, regions: Regions) -> Types:
 
 ROWS: tuple[OpRow, ...] = (
     OpRow("dim", "tensor", "dim(x) {axis}", "the extent of an axis", dim, 1, 1, required=("axis",), tensor=0),
-    OpRow("view", "tensor", "view(x, *offsets, *extents) {drop}", "a rectangle of a tensor, clipped at its bounds, "
-          "without the axes in drop (extent 1)", view, 1, None, optional=("drop",), tensor=0),
+    OpRow("view", "tensor", "view(x, *offsets, *extents) {drop, inside}", "a rectangle of a tensor, clipped at its "
+          "bounds, without the axes in drop (extent 1); inside promises that it lies in the tensor, so nothing is "
+          "clipped", view, 1, None, optional=("drop", "inside"), tensor=0),
     OpRow("tensor_reshape", "tensor", "tensor_reshape(x, *extents)", "a C-contiguous tensor with other extents",
           reshape,
           2, None, tensor=0),

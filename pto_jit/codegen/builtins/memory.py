@@ -13,7 +13,7 @@ from pto_jit.codegen.emit import index
 from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
 from pto_jit.dtypes import f32
 from pto_jit.errors import ShapeError, TypeMismatchError
-from pto_jit.ir.nodes import Const, Operand, Var
+from pto_jit.ir.nodes import Attr, Const, Operand, Var
 from pto_jit.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -122,9 +122,10 @@ def full(cg: Generator, shape: Any, value: Any, dtype: Any = None) -> Tensor | T
 
 
 def view(cg: Generator, x: Tensor, offsets: Sequence[Operand], extents: Sequence[Operand],
-         drop: tuple[int, ...] = ()) -> Tensor:  # fmt: skip
-    """A view of `x`; axes in `drop` (of extent 1) are removed."""
-    (var,) = cg.e.op("view", [x.var, *offsets, *extents], {"drop": drop}, hint=f"{x.var.name}_view")
+         drop: tuple[int, ...] = (), *, inside: bool = False) -> Tensor:  # fmt: skip
+    """A view of `x`; axes in `drop` (of extent 1) are removed.  inside: it is known to lie in the tensor."""
+    attrs: dict[str, Attr] = {"drop": drop, "inside": True} if inside else {"drop": drop}
+    (var,) = cg.e.op("view", [x.var, *offsets, *extents], attrs, hint=f"{x.var.name}_view")
     kept = tuple(e for axis, e in enumerate(extents) if axis not in drop)
     return Tensor(var, kept, cg.e.loc)
 

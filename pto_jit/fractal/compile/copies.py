@@ -51,6 +51,10 @@ class Buffer:
         """The offsets of a row of the batch."""
         return [self.absolute(e, row), *([index(0)] * (self.tensor.rank - 2)), self.column]
 
+    def store(self, e: Emitter, rows: Operand, row: Operand) -> None:
+        """Store rows from a row of the batch on: these are there, and are read by the batch or in the next plane."""
+        e.op("store", [rows, self.tensor.var, *self.at(e, row)], {"inside": True, "reused": True})
+
 
 @frozen(eq=False)
 class Segment:
@@ -145,7 +149,7 @@ class Copies(Wavefront):
             return
         extents = row_extents(leaf.extents)
         (tile,) = e.op("reshape", [var, index(1), *extents])
-        e.op("store", [tile, buffer.tensor.var, *buffer.at(e, row)])
+        buffer.store(e, tile, row)
 
     def copy_at_once(
         self, planes: Planes, writer: Writer, segment: Segment, read: Read, leaf: Leaf, buffer: Buffer
@@ -157,13 +161,13 @@ class Copies(Wavefront):
         target = writer.expr(operand(segment.row) + segment.low - segment.first)
         if isinstance(read, Filled):
             rows = e.op("full", [constant(read.value, leaf.dtype), count, *extents])[0]
-            e.op("store", [rows, buffer.tensor.var, *buffer.at(e, target)])
+            buffer.store(e, rows, target)
             return True
         if isinstance(read, Computed):
             assert isinstance(read.value, Tile)
             (one,) = e.op("reshape", [read.value.var, index(1), *extents])
             rows = e.op("broadcast_to", [one, count, *extents])[0]
-            e.op("store", [rows, buffer.tensor.var, *buffer.at(e, target)])
+            buffer.store(e, rows, target)
             return True
         assert isinstance(read, Access)
         ring = planes.rings.get(id(read.array.root))
@@ -181,7 +185,7 @@ class Copies(Wavefront):
         rows = load_all(self.g, part).var
         if tuple(tensor.extents[1:]) != extents:
             (rows,) = e.op("reshape", [rows, count, *extents])
-        e.op("store", [rows, buffer.tensor.var, *buffer.at(e, target)])
+        buffer.store(e, rows, target)
         return True
 
     def source(self, planes: Planes, writer: Writer, read: Access) -> tuple[Tensor, Operand]:
@@ -229,11 +233,11 @@ class Copies(Wavefront):
             own = buffer.tensor
             zeros = [index(0)] * (own.rank - 1)
             source = writer.expr(operand(segment.row) + segment.low - segment.first)
-            part = view_of(self.g, own, [buffer.absolute(e, source), *zeros], [count, *own.extents[1:]])
+            part = view_of(self.g, own, [buffer.absolute(e, source), *zeros], [count, *own.extents[1:]], inside=True)
             rows = load_all(self.g, part).var
             if tuple(own.extents[1:]) != tuple(tensor.extents[1:]):
                 (rows,) = e.op("reshape", [rows, count, *tensor.extents[1:]])
-            e.op("store", [rows, tensor.var, row, *([index(0)] * (tensor.rank - 1))])
+            e.op("store", [rows, tensor.var, row, *([index(0)] * (tensor.rank - 1))], {"inside": True})
             return
         self.row_by_row(planes, writer, segment, lambda w, row: self.copy_row(buffer, row, tensor, w.expr(where), leaf))
 
@@ -243,7 +247,7 @@ class Copies(Wavefront):
             (value,) = e.op("getelem", [buffer.tensor.var, *buffer.at(e, row)])
             e.op("setelem", [value, tensor.var, where])
             return
-        tile = load_all(self.g, leaf_of(self.g, buffer.tensor, buffer.absolute(e, row)))
+        tile = load_all(self.g, leaf_of(self.g, buffer.tensor, buffer.absolute(e, row), inside=True))
         (shaped,) = e.op("reshape", [tile.var, *leaf.extents])
         self.store(tensor, where, shaped, leaf)
 

@@ -179,7 +179,9 @@ class Expr:
 def _canonical(terms: Mapping[Atom, int], const: int) -> Expr:
     kept = [(a, c) for a, c in terms.items() if c]
     if len(kept) > 1:
-        kept.sort(key=lambda item: (type(item[0]).__name__, str(item[0]), repr(item[0])))
+        keys = {a: (type(a).__name__, str(a)) for a, _ in kept}
+        alike = len(set(keys.values())) < len(keys)  # symbols of one name, by their numbers
+        kept.sort(key=lambda item: (*keys[item[0]], repr(item[0]) if alike else ""))
     return Expr(tuple(kept), const)
 
 

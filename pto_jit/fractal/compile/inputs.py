@@ -203,11 +203,11 @@ def _compute(
         assert isinstance(tile, Tile)
         (row,) = e.op("reshape", [tile.var, index(1), *inner])
         at = w.expr(array.layout.row(tuple(of(d.symbol) for d in array.dims)))
-        e.op("store", [row, gathered.var, at, index(0)])
+        e.op("store", [row, gathered.var, at, index(0)], {"inside": True})
 
     def multiply(w: Writer, start: Var) -> None:
         count = w.op("min", index(size), w.op("sub", rows, start))
-        part = view_of(g, gathered, [start, index(0)], [count, *inner])
+        part = view_of(g, gathered, [start, index(0)], [count, *inner], inside=True)
         reads, ops, right = weight
         once = {_name(r): variable_of(plain.value_of(r.read, r.leaf, w)) for r in reads}
         batch = Batch(e, index(1), {}, once)
@@ -215,7 +215,7 @@ def _compute(
         if isinstance(right, Var):
             right = batch.shared.get(right.name, right)
         (found,) = e.op("dot", [load_all(g, part).var, right])
-        e.op("store", [found, array.tensor.var, start, index(0)])
+        e.op("store", [found, array.tensor.var, start, index(0)], {"inside": True})
 
     with e.block() as block:
         level(writer, 0)

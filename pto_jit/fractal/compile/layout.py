@@ -144,7 +144,7 @@ def place(g: Generator, writer: Writer, array: Array, at: tuple[Expr, ...]) -> t
     return root.tensor, writer.expr(root.layout.row(at))
 
 
-def leaf_of(g: Generator, tensor: Tensor, row: Operand) -> Tensor:
-    """A row as a tensor of its own."""
+def leaf_of(g: Generator, tensor: Tensor, row: Operand, *, inside: bool = False) -> Tensor:
+    """A row as a tensor of its own.  inside: there is such a row, whatever the program computes."""
     zeros = [index(0)] * (tensor.rank - 1)
-    return view_of(g, tensor, [row, *zeros], [index(1), *tensor.extents[1:]], (0,))
+    return view_of(g, tensor, [row, *zeros], [index(1), *tensor.extents[1:]], (0,), inside=inside)

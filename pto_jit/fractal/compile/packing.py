@@ -20,7 +20,7 @@ from pto_jit.fractal.compile.copies import Buffer, Copies, Segment
 from pto_jit.fractal.compile.expr import Expr, Fetch, Writer, binary, number, of, operand
 from pto_jit.fractal.compile.lists import Access, Array, Choose, Leaf, Read
 from pto_jit.fractal.compile.wavefront import Planes, Wavefront
-from pto_jit.ir.nodes import Operand, Var
+from pto_jit.ir.nodes import Op, Operand, Var
 from pto_jit.slotted import frozen
 
 
@@ -153,11 +153,11 @@ class Packing(Copies):
             return None
         return read.array.root, read.index
 
-    def rows_of(self, buffer: Buffer, count: Operand) -> Var:
-        """The rows of a buffer that one batch has, as a tile."""
+    def rows_of(self, buffer: Buffer, count: Operand, *, inside: bool = False) -> Var:
+        """The rows of a buffer that one batch has, as a tile.  inside: there are such rows, whatever is computed."""
         tensor = buffer.tensor
         zeros = [index(0)] * (tensor.rank - 1)
-        part = view_of(self.g, tensor, [buffer.base, *zeros], [count, *tensor.extents[1:]])
+        part = view_of(self.g, tensor, [buffer.base, *zeros], [count, *tensor.extents[1:]], inside=inside)
         return load_all(self.g, part).var
 
     # -- segments --------------------------------------------------------------------------------------------------
@@ -178,11 +178,12 @@ class Packing(Copies):
         window = self.window if self.window is not None and self.window.is_part else None
 
         def one(w: Writer) -> None:
-            single = Segment(planes.single, number(0), number(1), row, number(0))
+            here = self.now(row)
+            single = Segment(planes.single, number(0), number(1), here, number(0))
             if window is None:
                 body(w, single)
             else:
-                inside = e.op("and", [e.op("ge", [row, window.start])[0], e.op("lt", [row, window.stop])[0]])[0]
+                inside = e.op("and", [e.op("ge", [here, window.start])[0], e.op("lt", [here, window.stop])[0]])[0]
                 self.guarded(inside, lambda: body(w, single))
             advance(index(1))
 
@@ -207,12 +208,13 @@ class Packing(Copies):
                     some = e.op("and", [some, inside])[0]
 
                 def segment() -> None:
+                    here = self.now(row)
                     if window is None:
-                        body(w, Segment(symbol, low, high, row, low))
+                        body(w, Segment(symbol, low, high, here, low))
                     else:
-                        from_start, to_stop = (low - operand(row) + operand(x) for x in (window.start, window.stop))
+                        from_start, to_stop = (low - operand(here) + operand(x) for x in (window.start, window.stop))
                         first, last = binary("max", low, from_start), binary("min", high, to_stop)
-                        cut = Segment(symbol, first, last, row, low)
+                        cut = Segment(symbol, first, last, here, low)
                         self.if_any(w, first, last, lambda: body(w, cut))
                     advance(span)
 
@@ -222,6 +224,12 @@ class Packing(Copies):
 
         level(writer, planes.batch, fixed)
         return row
+
+    def now(self, counter: Var) -> Var:
+        """What a variable that is counted up is here, assigned once: arithmetic on it is written once."""
+        value = self.e.fresh(f"{counter.name}_here", I64)
+        self.e.append(Op("copy", (value,), (counter,), (), (), self.e.loc))
+        return value
 
     def is_exact(self, planes: Planes, k: int) -> bool:
         """Whether the bounds of loop k, chosen last, leave no cell outside of the nest."""

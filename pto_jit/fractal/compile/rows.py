@@ -287,7 +287,7 @@ class Rows(Placing):
         own = self.own(planes)
         mapping = self.eliminated(planes)
         inside = {name for parts in self.joined.values() for name in parts}
-        tiles = {name: self.rows_of(self.local[name], count) for name in self.joined}
+        tiles = {name: self.rows_of(self.local[name], count, inside=True) for name in self.joined}
         rings: dict[str, Tensor] = {}  # the reads of rows in rings
         for item in reads:
             name = name_of(item.value)
@@ -297,7 +297,7 @@ class Rows(Placing):
             choice = self.lent.get(name)
             at = self.in_place(planes, choice.otherwise if choice is not None else item.read, own)
             if at is None:
-                tiles[name] = self.rows_of(self.local[name], count)
+                tiles[name] = self.rows_of(self.local[name], count, inside=True)
                 continue
             ring = planes.rings[id(at[0])]
             rings[name] = ring.tensor
@@ -323,7 +323,7 @@ class Rows(Placing):
             product = self.products.get(op.results[0].name) if isinstance(op, Op) and op.results else None
             if product is not None and self.is_there(product, known):
                 name = op.results[0].name  # type: ignore[union-attr]
-                batch.rows[name] = self.rows_of(self.local[name], count)
+                batch.rows[name] = self.rows_of(self.local[name], count, inside=True)
             elif op is not None:
                 batch.run([op])
             for item in due.get(k, ()):
@@ -362,7 +362,7 @@ class Rows(Placing):
     def keep(self, batch: Batch, item: WriteLeaf) -> None:
         """Store the rows of a result."""
         buffer = self.local[target_of(item)]
-        self.e.op("store", [batch.value(item.value), buffer.tensor.var, *buffer.at(self.e, index(0))])
+        buffer.store(self.e, batch.value(item.value), index(0))
 
     def either(self, condition: Operand, then: Operand, otherwise: Operand) -> Var:
         """One of two integers."""
@@ -416,7 +416,7 @@ class Rows(Placing):
         extents = row_extents(item.leaf.extents)
         if isinstance(read, Filled):
             rows = e.op("full", [constant(read.value, item.leaf.dtype), window.count, *extents])[0]
-            e.op("store", [rows, buffer.tensor.var, *buffer.at(e, index(0))])
+            buffer.store(e, rows, index(0))
             return
         assert isinstance(read, Access)
         ring = planes.rings[id(read.array.root)]
@@ -425,7 +425,7 @@ class Rows(Placing):
         with e.block() as then:
             there = self.part_of(Buffer(ring.tensor, index(0), writer.expr(ring.base(read.index))))
             rows = self.rows_of(there, window.count)
-            e.op("store", [rows, buffer.tensor.var, *buffer.at(e, index(0))])
+            buffer.store(e, rows, index(0))
         with e.block() as otherwise:
             one = replace(item, read=read)
             self.each_segment(planes, writer, fixed, lambda w, s: self.gather(planes, w, s, [one]))

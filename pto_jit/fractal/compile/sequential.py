@@ -238,7 +238,8 @@ class Sequential:
             case Computed():
                 return e.cast(read.value, leaf.dtype).operand if isinstance(read.value, Scalar) else read.value.var
             case Part():
-                part = part_of(self.g, read, [writer.expr(x) for x in read.starts], leaf.extents)
+                starts = [writer.expr(x) for x in read.starts]
+                part = part_of(self.g, read, starts, leaf.extents, self.is_inside(read))
                 tile = part if isinstance(part, Tile) else load_all(self.g, part)
                 if tile.extents != leaf.extents:
                     tile = e.tile("reshape", [tile.var, *leaf.extents], extents=leaf.extents)
@@ -249,6 +250,10 @@ class Sequential:
                     return number
                 return e.tile("full", [number, *leaf.extents], extents=leaf.extents).var
         raise AssertionError(read)
+
+    def is_inside(self, part: Part) -> bool:
+        """Whether a part is known to lie in its tensor: what knows the loops around it says so."""
+        return False
 
     def write(self, item: WriteLeaf, writer: Writer) -> None:
         tensor, row = place(self.g, writer, item.array, item.index)

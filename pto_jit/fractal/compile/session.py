@@ -124,6 +124,7 @@ class Session:
         self.names: dict[str, int] = {}
         self.arrays: list[Array] = []
         self.given: set[str] = set()  # tensors that are returned
+        self.zeros: set[Expr] = set()  # what has been checked to be 0
 
     @property
     def g(self) -> Generator:
@@ -159,6 +160,8 @@ class Session:
         """Let the program stop here unless the condition holds; the message has a place {} for each number."""
         e = self.g.e
         path = tuple(of(loop.symbol) if loop.element is None else loop.element for loop in self.loops)
+        if condition.kind == "zero" and e.depth == 1:  # what follows runs only where it holds
+            self.zeros |= {condition.value, -condition.value}
         e.append(Check(condition, message, hint, e.loc, numbers, path, error=error))  # type: ignore[arg-type]
 
     # -- integers --------------------------------------------------------------------------------------------------
@@ -194,6 +197,10 @@ class Session:
             )
         op = "extract" if isinstance(value, Tile) else "getelem"
         return self.g.e.scalar(op, [value.var, *(index(0) for _ in value.extents)])
+
+    def is_zero(self, expr: Expr) -> bool:
+        """Whether a number is known to be 0, of itself or because the function has checked it (or two that add up)."""
+        return expr.constant == 0 or expr in self.zeros or any(expr - z in self.zeros for z in self.zeros)
 
     def operand(self, value: Operand) -> Expr:
         if isinstance(value, Const):
@@ -462,12 +469,15 @@ class Session:
 
 
 def part_of(
-    g: Generator, part: Part, starts: list[Operand], extents: tuple[Operand, ...] | None = None
+    g: Generator, part: Part, starts: list[Operand], extents: tuple[Operand, ...] | None = None, inside: bool = False
 ) -> Tensor | Tile:
-    """The rectangle, where it is read; without axes of extent 1 where the `extents` that are wanted have none."""
+    """The rectangle, where it is read; without axes of extent 1 where the `extents` that are wanted have none.
+
+    inside: it is known to lie in the tensor.
+    """
     drop = _left_out(part.extents, part.extents if extents is None else extents)
     if isinstance(part.source, Tensor):
-        return view_of(g, part.source, starts, part.extents, drop)
+        return view_of(g, part.source, starts, part.extents, drop, inside=inside)
     from pto_jit.codegen.builtins.memory import tile_view
 
     return tile_view(g, part.source, starts, part.extents, drop)

@@ -10,7 +10,7 @@ from pto_jit.codegen.values import Scalar
 from pto_jit.errors import CompilationError, TypeMismatchError
 from pto_jit.fractal.compile.lists import Computed, Leaf, View
 from pto_jit.fractal.compile.session import Session
-from pto_jit.fractal.compile.structure import Structure, taken_apart
+from pto_jit.fractal.compile.structure import Structure, taken_apart, told
 from pto_jit.ir.nodes import Const
 
 if TYPE_CHECKING:
@@ -20,13 +20,9 @@ if TYPE_CHECKING:
 def can_associate(session: Session, structure: Structure, initial: list[View], item: Any) -> None:
     """Elements and state of `reduce` are of one type: with others no body is associative.  Raises PTO-F128."""
     found, views = taken_apart(session, item, "an element")
-    if found == structure:
-        wrong = next(((a, b) for a, b in zip(initial, views, strict=True) if not _alike(a.leaf, b.leaf)), None)
-        if wrong is None:
-            return
-        state, element = (str(v.leaf) for v in wrong)
-    else:
-        state, element = str(structure), str(found)
+    if found == structure and all(_alike(a.leaf, b.leaf) for a, b in zip(initial, views, strict=True)):
+        return
+    state, element = told(structure, initial), told(found, views)
     raise session.g.error(
         TypeMismatchError,
         f"ft.reduce of elements of type {element} with a state of type {state}: no body of these is associative",
@@ -48,7 +44,7 @@ def agreement(
     """Check that the new state is like the old one; other initial values when numbers have to take a type."""
     g = session.g
     if structure != found:
-        raise _changed(g, name, str(structure), str(found))
+        raise _changed(g, name, told(structure, initial), told(found, views))
     typed: list[View] = []
     changed = False
     for old, new in zip(initial, views, strict=True):
@@ -57,13 +53,13 @@ def agreement(
             number_ = to_dtype(g, g.e.to_scalar(value), new.leaf.dtype)
             fits = new.leaf.dtype.is_float or _kind(new.leaf) == _kind(old.leaf)
             if not fits or not isinstance(number_, Scalar) or not isinstance(number_.operand, Const):
-                raise _changed(g, name, str(old.leaf), str(new.leaf))
+                raise _changed(g, name, told(structure, initial), told(found, views))
             typed.append(View((), Computed(number_, len(session.loops) - 1), Leaf((), new.leaf.dtype)))
             changed = True
             continue
         typed.append(old)
         if not old.leaf.same(new.leaf):
-            raise _changed(g, name, str(old.leaf), str(new.leaf))
+            raise _changed(g, name, told(structure, initial), told(found, views))
     return typed if changed else None
 
 

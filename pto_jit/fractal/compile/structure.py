@@ -20,9 +20,6 @@ class Single:
 
     depth: int
 
-    def __str__(self) -> str:
-        return "a tensor or number" if self.depth == 0 else f"a list of depth {self.depth}"
-
 
 @frozen
 class Group:
@@ -32,12 +29,24 @@ class Group:
     items: tuple[Structure, ...]
     around: int = 0
 
-    def __str__(self) -> str:
-        inner = f"({', '.join(map(str, self.items))})"
-        return f"a list of {inner}" if self.around else inner
-
 
 Structure = Single | Group
+
+
+def told(structure: Structure, views: Sequence[View]) -> str:
+    """The type of what was taken apart, as an error names it; the same as for values outside of kernels."""
+    return _told(structure, iter(views), 0)
+
+
+def _told(structure: Structure, views: Iterator[View], around: int) -> str:
+    """`around`: how many dimensions of the views belong to lists that are told already."""
+    if isinstance(structure, Single):
+        inner, depth = str(next(views).leaf), structure.depth - around
+    else:
+        items = [_told(item, views, around + structure.around) for item in structure.items]
+        inner, depth = f"({', '.join(items)}{',' if len(items) == 1 else ''})", structure.around
+        inner = inner if structure.kind is tuple else structure.kind.__name__ + inner
+    return f"{'FractalTensor[' * depth}{inner}{']' * depth}"
 
 
 def taken_apart(session: Session, value: Any, what: str) -> tuple[Structure, list[View]]:

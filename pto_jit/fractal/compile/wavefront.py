@@ -27,6 +27,7 @@ from pto_jit.fractal.compile.lists import (
     Array,
     Compute,
     Leaf,
+    Part,
     Read,
     ReadLeaf,
     WriteLeaf,
@@ -34,7 +35,8 @@ from pto_jit.fractal.compile.lists import (
 )
 from pto_jit.fractal.compile.nest import Nest, depends_on
 from pto_jit.fractal.compile.sequential import NO_STATE, Sequential, has_effects, transposed, variable_of
-from pto_jit.ir.nodes import For, If, Operand, Var
+from pto_jit.fractal.compile.session import session_of
+from pto_jit.ir.nodes import Const, For, If, Operand, Var
 from pto_jit.slotted import frozen, mutable
 
 if TYPE_CHECKING:
@@ -379,8 +381,8 @@ class Wavefront:
         if not leaf.extents:
             self.e.op("setelem", [value, tensor.var, row])
             return
-        target = leaf_of(self.g, tensor, row)
-        self.e.op("store", [value, target.var, *([index(0)] * target.rank)])
+        target = leaf_of(self.g, tensor, row, inside=True)
+        self.e.op("store", [value, target.var, *([index(0)] * target.rank)], {"inside": True})
 
 
 class Cells(Sequential):
@@ -403,3 +405,21 @@ class Cells(Sequential):
                     return self.e.op("reshape", [tile.var, *leaf.extents])[0]
                 return tile.var
         return Sequential.value(self, read, leaf, writer)
+
+    def is_inside(self, part: Part) -> bool:
+        """Whether a part is whole along each axis, or the element of a loop that is as long as the tensor."""
+        if not isinstance(part.source, Tensor):
+            return False
+        session = session_of(self.g)
+        lengths = {loop.symbol: loop.length for loop in self.planes.nest.loops}
+
+        def along(start: Expr, extent: Operand, size: Operand) -> bool:
+            if start.constant == 0 and session.is_zero(session.operand(extent) - session.operand(size)):
+                return True
+            symbol = next(iter(start.symbols()), None)
+            length = lengths.get(symbol) if symbol is not None and start == of(symbol) else None
+            if length is None or length.symbols() or not (isinstance(extent, Const) and extent.value == 1):
+                return False
+            return session.is_zero(length - session.operand(size))
+
+        return all(map(along, part.starts, part.extents, part.source.extents))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -88,6 +89,7 @@ class NestWriter:
         self.values: dict[int, Value] = {}  # of row level, in the current row
         self.rows: dict[Any, Value] = {}  # pointers to the current row
         self.count: Index = 0  # elements of the current row
+        self.divisor = 1  # a number that divides them, whatever they are
         self.inner = nest.rank - 1
         self.buffers = {b: scratch(self._row_bytes(b.dtype)) for b in nest.buffers}
         self.packs: dict[Any, Value] = {}
@@ -153,7 +155,8 @@ class NestWriter:
         self.indices = indices
         self.values = {}
         self.rows = {}
-        self.count = inputs.extents[-1] if inputs.extents else 0
+        self.count = inner = inputs.extents[-1] if inputs.extents else 0
+        self.divisor = math.gcd(inner, _FLAT) if isinstance(inner, int) else 1
         if inputs.flat is not False and row is not None:
             left = code.sub(inputs.total, code.mul(row, _FLAT))
             self.count = code.pick(inputs.flat, code.min(_FLAT, left), self.count)

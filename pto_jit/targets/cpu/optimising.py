@@ -18,6 +18,10 @@ _HEADING = ";scalar loops: "
 _FUNCTION = r"(?ms)^define [^\n]*\n\{\n.*?^\}\n"
 _NAME, _LABEL, _TARGET, _NODE = r'.*?@"?([^"(]+)"?\(', r'"?([^"\s;]+)"?:', r'label %"?([^",]+)"?', r"!(\d+) = "
 _EXPORTED = r"(?m)^@[^\n=]* = (?!internal|private)"
+_ENTRY = r"(?ms)^define (?!internal|hidden)[^\n]*\n\{\n.*?^\}\n"
+_VECTOR = r"<\d+ x "
+_ONCE = 200  # lines of an entry without loops, from which on it is not worth the optimiser's time
+_ALIKE = 8  # functions, from which on some may be the same code
 _LINES = 300  # of functions without scalar loops, from which on these are worth a module of their own
 
 
@@ -29,6 +33,7 @@ def with_scalar_loops(text: str, names: Sequence[str]) -> str:
 def optimised(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
     """A module made by `with_scalar_loops`, parsed and optimised.  The caller holds `LLVM_LOCK`."""
     text, _, names = text.partition(_HEADING)
+    text = _straight(text)
     scalar = set(names.split())
     if not scalar:
         ref = llvm.parse_assembly(text)
@@ -50,6 +55,23 @@ def optimised(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
         if body.startswith("define internal"):
             ref.get_function(name).linkage = "internal"
     return ref
+
+
+def _straight(text: str) -> str:
+    """An entry that is long and has no loops takes a microsecond of a launch: its code is selected without delay."""
+    if text.count("\n") < _ONCE or "!dbg" in text:
+        return text
+    entry = re.search(_ENTRY, text)
+    if entry is None or entry[0].count("\n") < _ONCE or re.search(_VECTOR, entry[0]):
+        return text
+    label_of, target, above = re.compile(_LABEL), re.compile(_TARGET), set[str]()
+    for line in entry[0].split("\n"):
+        if label := label_of.match(line):
+            above.add(label[1])
+        elif line.startswith("  br ") and not above.isdisjoint(target.findall(line)):
+            return text
+    first, rest = entry[0].split("\n", 1)
+    return f"{text[: entry.start()]}{first} noinline optnone\n{rest}{text[entry.end() :]}"
 
 
 def _name(body: str) -> str:
@@ -90,6 +112,8 @@ def _clean(ref: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
     passes.add_sroa_pass()
     passes.add_instruction_combine_pass()
     passes.add_simplify_cfg_pass()
+    if len(list(ref.functions)) > _ALIKE:
+        passes.add_merge_functions_pass()
     passes.run(ref, builder)
 
 

@@ -78,7 +78,8 @@ class StageWriter:
         known = count if isinstance(count, int) else None
         body_end = code.floor(count, self.wide)
         stream = self._stream()
-        masked = known is None or known % self.wide != 0 or stream is not False
+        whole = known if known is not None else 1 if self.folds else n.divisor
+        masked = whole % self.wide != 0 or stream is not False
         self._prepare(self.wide)
         if masked:
             self._prepare(self.lanes)

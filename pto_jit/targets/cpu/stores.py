@@ -14,6 +14,7 @@ from typing import Any
 from pto_jit.dtypes import DType
 from pto_jit.ir.nodes import Op, Var
 from pto_jit.slotted import mutable
+from pto_jit.targets.cpu.analysis import may_share
 from pto_jit.targets.cpu.code import I64, PTR, VOID, Code, Index, Value, i64
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.nest import STREAM, Strided
@@ -81,7 +82,8 @@ class Stores:
         store = next(s for s in self.nest.stores if s.op is op)
         unit = self.code.pick(self.alive, 1, 0)
         valid = tuple(unit if a is None else self.extents[a] for a in store.axes)
-        pointer, inside = region(w, tensor, [w.index(a) for a in offsets], valid, op.loc)
+        at = [w.index(a) for a in offsets]
+        pointer, inside = region(w, tensor, at, valid, op.loc, promised=bool(op.attr("inside")))
         w.record(op, tensor, pointer, inside, tensor.strides)
         return _Region(tensor, pointer, tensor.strides, inside)
 
@@ -98,7 +100,7 @@ class Stores:
         for number_, (store, reg) in enumerate(zip(nest.stores, regions, strict=True)):
             for source in nest.sources:
                 tile = self.tiles[source.name]
-                if tile.view and source.until >= 0:
+                if tile.view and source.until >= 0 and self._may_meet(source.name, store.op):
                     shape = [1 if a is None else self.extents[a] for a in source.axes]
                     same = source.axes == store.axes and source.until <= store.time
                     reasons.append(self._clash(tile.dtype, tile.pointer, tile.strides, shape, store.axes, reg, same))
@@ -141,6 +143,13 @@ class Stores:
             self.diverted.append((pointer, strides))
         return memory
 
+    def _may_meet(self, name: str, store: Op) -> bool:
+        """Whether a tile that is read may lie in memory that the tensor of a store has a part in."""
+        target = store.args[1]
+        assert isinstance(target, Var)
+        roots = self.w.module.aliasing.of(self.w.func)
+        return may_share(roots.get(name), roots.get(target.name))
+
     def _clash(
         self, dtype: DType, pointer: Value, strides: Sequence[Index], shape: Sequence[Index], store_axes: Places,
         reg: _Region, same: bool,
@@ -182,12 +191,13 @@ class Stores:
                 code.call("pto_scratch_pop", VOID, [code.worker, pointer])
 
     def streams(self) -> dict[int, Any]:
-        """Per store whether it goes past the caches: when its tensor is too large for them."""
+        """Per store whether it goes past the caches: when its tensor is too large for them, and nobody says that what
+        is stored is read again soon."""
         code, divert = self.code, self.divert
         out: dict[int, Any] = {}
         for k, reg in enumerate(self.regions):
             size = code.mul(reg.tensor.dtype.bytes, *reg.tensor.extents)
-            large = code.compare(">", size, STREAM)
+            large = code.compare(">", size, STREAM) if not self.nest.stores[k].op.attr("reused") else False
             if divert is not False and large is not False:
                 large = code.all_of([large, code.b.not_(divert) if divert is not True else False])
             if large is not False:

@@ -22,6 +22,9 @@ from pto_jit.targets.cpu.values import Tensor
 if TYPE_CHECKING:
     from pto_jit.targets.cpu.function import FunctionWriter
 
+BROKEN = "a region is said to lie inside of its tensor and does not: axis {axis}, {{1}} of {{2}} elements from {{0}} on"
+
+
 def _dim(w: FunctionWriter, op: Op) -> None:
     axis = op.attr("axis")
     assert isinstance(axis, int)
@@ -43,12 +46,21 @@ def _setelem(w: FunctionWriter, op: Op) -> None:
     w.b.store(to_memory(w.b, w.scalar(op.args[0]), tensor.dtype), address, align=tensor.dtype.bytes)
 
 
-def region(w: FunctionWriter, tensor: Tensor, offsets: Sequence[Index], extents: Sequence[Index], loc: Loc) -> tuple[
-    Value, tuple[Index, ...]
-]:
-    """The part of a tensor from `offsets` on: its address and how much of `extents` lies inside."""
+def region(
+    w: FunctionWriter, tensor: Tensor, offsets: Sequence[Index], extents: Sequence[Index], loc: Loc, *,
+    promised: bool = False,
+) -> tuple[Value, tuple[Index, ...]]:  # fmt: skip
+    """The part of a tensor from `offsets` on: its address and how much of `extents` lies inside.
+
+    promised: all of it does, which is believed; when the program is debugged it is looked at.
+    """
     code = w.code
     distance: Index = 0
+    if promised and not w.module.debug:
+        terms = [code.wrapping("mul", at, stride) for at, stride in zip(offsets, tensor.strides, strict=True)]
+        for term in terms:
+            distance = code.wrapping("add", distance, term)
+        return code.offset(tensor.pointer, distance, inbounds=False), tuple(extents)
     inside: list[Index] = []
     for axis, (at, extent, size, stride) in enumerate(
         zip(offsets, extents, tensor.extents, tensor.strides, strict=True)
@@ -61,6 +73,9 @@ def region(w: FunctionWriter, tensor: Tensor, offsets: Sequence[Index], extents:
             inside.append(extent)
         else:
             inside.append(code.max(code.min(extent, code.sub(size, at)), 0))
+            if promised:
+                site = w.module.site(KernelAssertionError, BROKEN.format(axis=axis), loc)
+                code.check(code.compare("==", inside[-1], extent), site, at, extent, size)
     return code.offset(tensor.pointer, distance, inbounds=False), tuple(inside)
 
 
@@ -69,7 +84,7 @@ def _view(w: FunctionWriter, op: Op) -> None:
     rank = len(tensor.extents)
     offsets = [w.index(a) for a in op.args[1 : 1 + rank]]
     extents = [w.index(a) for a in op.args[1 + rank : 1 + 2 * rank]]
-    pointer, inside = region(w, tensor, offsets, extents, op.loc)
+    pointer, inside = region(w, tensor, offsets, extents, op.loc, promised=bool(op.attr("inside")))
     drop = op.attr("drop") or ()
     kept = [k for k in range(rank) if k not in drop]  # pyright: ignore[reportOperatorIssue]
     w.env[op.results[0].name] = Tensor(

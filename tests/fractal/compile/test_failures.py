@@ -94,13 +94,17 @@ def test_deep_paths_share_the_words_of_a_failure() -> None:
 
 REFUSED: list[tuple[Callable[..., Any], str, str, str]] = [
     (lambda x: ft.map(lambda r: ft.fold(lambda s, e: (s, e), r, init=0.0), x), "F124",
-     "gives (a tensor or number, a tensor or number), its state is a tensor or number", "ft.fold(lambda s, e: (s, e), r, init=0.0)"),
+     "gives (f64 number, f64 number), its state is f64 number", "ft.fold(lambda s, e: (s, e), r, init=0.0)"),
+    (lambda x: ft.map(lambda r: ft.scan(lambda s, e: (s[0], e > s[1]), r, init=(0.0, 0.0)), x), "F124",
+     "gives (f64 number, bool_ number), its state is (f64 number, f64 number)", ""),
+    (lambda x: ft.map(lambda r: ft.fold(lambda s, e: ft.repeat(s, 2), r, init=r), x), "F124",
+     "gives FractalTensor[FractalTensor[f64 number]], its state is FractalTensor[f64 number]", ""),
     (lambda x: ft.map(lambda r: ft.scan(lambda s, e: ft.cat(s, s), r, init=ft.zeros(2)), x), "F124",
      "gives Tensor[[4], f32], its state is Tensor[[2], f32]", "ft.scan(lambda s, e: ft.cat(s, s), r, init=ft.zeros(2))"),
     (lambda x: ft.map(lambda r: ft.reduce(lambda s, e: s, r, init=np.float32(0)), x), "F128",
      "elements of type f64 number with a state of type f32 number", "ft.reduce(lambda s, e: s, r, init=np.float32(0))"),
     (lambda x: ft.map(lambda r: ft.reduce(lambda s, e: s, ft.enumerate(r), init=0), x), "F128",
-     "elements of type (a tensor or number, a tensor or number)", ""),
+     "elements of type (i64 number, f64 number) with a state of type i64 number", ""),
     (lambda x: ft.map(lambda r: ft.reduce(lambda s, e: s > e, r, init=0.0), x), "F128",
      "makes bool_ number of two of f64 number, so it is not associative", ""),
     (lambda x: ft.map(lambda r: ft.map("r", r), x), "F120", "ft.map of str, which cannot be called", 'ft.map("r", r)'),  # type: ignore[arg-type]
@@ -125,7 +129,8 @@ def test_types_that_do_not_fit_are_told_at_their_line(case: Any) -> None:
 
 def test_types_of_arguments_are_told_with_the_path() -> None:
     for lists, code, place in [
-        ([[[1.0]], [2.0]], "F012", "[1][0] is a leaf at depth 2, others are at depth 3"),
+        ([[[1.0]], [2.0]], "F012", "[1][0] is a leaf at depth 2, others are at depth 3, as [0][0][0]"),
+        ([[1.0, [2.0]], [[3.0]]], "F012", "[0][0] is a leaf at depth 2, others are at depth 3, as [0][1][0]"),
         ([[np.zeros(2)], [np.zeros(2), np.zeros(3)]], "F010", "the leaf [1][1] has shape [3]"),
     ]:
         with pytest.raises(PtoError, match=f"PTO-{code}") as caught:
