@@ -19,6 +19,10 @@ from pto_jit.targets.ascend.sizes import product, text, total
 from pto_jit.targets.ascend.transfers import TransferWriter
 from pto_jit.targets.ascend.values import Size, Span, Value, lying, span_of
 
+_LARGEST = 'take the largest with `pl.max` and `pl.argmax` in a loop (docs/ascend.md), or target="cpu"'
+_INSTEAD = dict.fromkeys(("sort", "argsort", "topk"), _LARGEST)
+"""By operation: what does the same here."""
+
 
 class VectorWriter(TransferWriter):
     """Writes a kernel without matrix products."""
@@ -62,8 +66,8 @@ class VectorWriter(TransferWriter):
             case _ if is_elementwise(op):
                 self.elementwise.operation(op)
             case _:
-                raise unsupported(f"`{op.op}` of tiles", op.loc,
-                                  "use the operations in docs/ascend.md, or target=\"cpu\"")  # fmt: skip
+                raise unsupported(f"`{op.op}` of tiles", op.loc, _INSTEAD.get(
+                    op.op, "use the operations in docs/ascend.md, or target=\"cpu\""))  # fmt: skip
 
     def spread(self, op: Op) -> None:
         """A number that the scalar unit has, as a tile of one element: what a loop goes on with on the vector core."""

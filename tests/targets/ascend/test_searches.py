@@ -82,6 +82,20 @@ def chosen(x: pl.Tensor, out: pl.Tensor, picked: pl.Tensor):
 
 
 @pto.jit
+def largest(x: pl.Tensor, values: pl.Tensor, indices: pl.Tensor):
+    """What stands in for `pl.topk`: the largest element of each row, and then those that are left."""
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            t = pl.load(x, [r, 0], [8, 40])
+            place = pl.reshape(pl.arange(0, 40), [1, 40])
+            for k in pl.range(5):
+                pl.store(pl.max(t, axis=1, keepdims=True), [r, k], values)
+                at = pl.argmax(t, axis=1, keepdims=True).to(pl.i32)
+                pl.store(at, [r, k], indices)
+                t = pl.where(place == at, -3e38, t)
+
+
+@pto.jit
 def in_place(x: pl.Tensor):
     """Iterations that touch each other: for one core."""
     with pl.incore():
@@ -98,6 +112,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
                         pto.spec((None, 1), pl.f32), pto.spec((None, 40), pl.bool_))),
     "steered": (steered, (pto.spec((None, 40), pl.f32),) * 2),
     "chosen": (chosen, (pto.spec((None, 40), pl.f32), pto.spec((None, 40), pl.f32), pto.spec((None, 3), pl.f32))),
+    "largest": (largest, (pto.spec((None, 40), pl.f32), pto.spec((None, 5), pl.f32), pto.spec((None, 5), I32))),
     "in_place": (in_place, (pto.spec((None, 64), pl.f32),)),
     "vector_sum": (reductions.vector_sum, (VECTOR,) * 2),
     "column_first_kept": (loops.column_first_kept, (MATRIX,) * 2),
@@ -132,6 +147,16 @@ def test_truth_values(programs: Programs, rows: int) -> None:
     x[:, 5], x[2], m[6] = 1, 0, False
     outputs = {"out": np.zeros_like(x), "rows": np.zeros((rows, 1), np.float32), "kept": np.zeros((rows, 40), bool)}
     check(programs, "truths", {"x": x, "m": m}, outputs)
+
+
+def test_the_largest_elements_without_a_sort(programs: Programs) -> None:
+    x = np.random.default_rng(8).integers(-9, 9, (13, 40)).astype(np.float32)
+    places = np.argsort(-x, axis=1, kind="stable")[:, :5].astype(np.int32)
+    for seed in SEEDS:
+        values, indices = np.zeros((13, 5), np.float32), np.zeros((13, 5), np.int32)
+        programs.run("largest", seed, x=x, values=values, indices=indices)
+        np.testing.assert_array_equal(indices, places)
+        np.testing.assert_array_equal(values, np.take_along_axis(x, places, 1))
 
 
 def test_conditions_that_are_made_of_tiles(programs: Programs) -> None:
