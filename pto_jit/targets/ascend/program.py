@@ -33,7 +33,7 @@ from pto_jit.targets.ascend.groups import write_group
 from pto_jit.targets.ascend.host import HostWriter
 from pto_jit.targets.ascend.legality import check_legal
 from pto_jit.targets.ascend.lengths import known_lengths
-from pto_jit.targets.ascend.machine import CAPACITY
+from pto_jit.targets.ascend.machine import CAPACITY, MOST_ROWS
 from pto_jit.targets.ascend.placing import place
 from pto_jit.targets.ascend.plans import needs_group
 from pto_jit.targets.ascend.printing import print_body, print_kernel
@@ -237,7 +237,13 @@ def _largest(func: Func, facts: object, used: dict) -> tuple[KernelForm, dict]: 
             return form, used
     bound = max(_SMALLEST, int(_TRIAL / size) // 64 * 64 or _SMALLEST)
     while True:
-        form, used = _attempt(func, facts, bound)
+        try:
+            form, used = _attempt(func, facts, bound)
+        except TargetError as error:
+            if error.code != TOO_LARGE or bound <= MOST_ROWS:
+                raise
+            bound = MOST_ROWS // _SMALLEST * _SMALLEST  # of narrow tiles no more are transferred
+            continue
         if _fits(used) or bound <= _SMALLEST:
             return form, used
         bound = max(_SMALLEST, bound * 7 // 8 // 16 * 16)

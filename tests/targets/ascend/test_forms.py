@@ -361,6 +361,16 @@ def test_a_launch_is_refused() -> None:
         doubled(x, x.copy())
 
 
+@pto.jit
+def narrow(x: pl.Tensor, y: pl.Tensor):
+    y[:, :] = x[:, :] * 2.0
+
+
+def test_tiles_of_few_columns_have_as_many_rows_as_one_transfer_takes() -> None:
+    (kernel,) = kernels_of(written(narrow, *(pto.spec((None, 8), pl.f32),) * 2))
+    assert kernel.limits == {"x_d0": 4080} and violations(kernel) == []
+
+
 def test_tiles_that_do_not_fit() -> None:
     with pytest.raises(TargetError, match=r"PTO-X211: .* 1048576 bytes of 188416 in the unified buffer"):
         written(large, MATRIX, MATRIX)
