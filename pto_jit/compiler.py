@@ -140,7 +140,8 @@ def lower_module(module: Module, options: Options) -> Stages:
 def run_passes(stages: Stages, passes: Sequence[tuple[str, Pass]], options: Options) -> None:
     """Transform the last stage by one pass after the other; each result is a stage."""
     module = stages.last
-    verify(module, infer)
+    typed: dict[int, Any] = {}
+    verify(module, infer, typed=typed)
     for name, transform in with_checks(passes) if _debug(options) else passes:
         start = time.perf_counter()
         before = module
@@ -149,9 +150,9 @@ def run_passes(stages: Stages, passes: Sequence[tuple[str, Pass]], options: Opti
             f"the pass that makes stage `{name}` failed on `{module.name}`",
         )
         if module is not before and _debug(options):
-            verify(module, infer)
+            verify(module, infer, typed=typed)
         _record(stages, name, module, start)
-    verify(module, infer)
+    verify(module, infer, typed=typed)
     stages.tasks = task_functions(stages.modules[PLACED], stages.decisions, debug=_debug(options))
 
 

@@ -80,10 +80,16 @@ I64 = ScalarType(i64)
 BOOL = ScalarType(bool_)
 
 
-def verify(module: Module, infer: Infer | None = None, *, properties: Iterable[str] = ()) -> None:
-    """Raise InternalError for the first thing that is wrong, with the function's text and a mark at the place."""
+def verify(
+    module: Module, infer: Infer | None = None, *, properties: Iterable[str] = (), typed: dict[int, Op] | None = None
+) -> None:
+    """Raise InternalError for the first thing that is wrong, with the function's text and a mark at the place.
+
+    typed: operations whose attributes and types are known to be right, by identity; those of the module are added.
+    What an operation is never changes, and most are the same objects before and after the passes.
+    """
     try:
-        _Verifier(module, frozenset(properties), infer).module_()
+        _Verifier(module, frozenset(properties), infer, typed).module_()
     except _Violation as wrong:
         raise InternalError(_report(wrong)) from wrong.cause
 
@@ -91,7 +97,7 @@ def verify(module: Module, infer: Infer | None = None, *, properties: Iterable[s
 def check(module: Module, infer: Infer | None = None) -> None:
     """The same for a program that a user wrote as text: CompilationError at the place in the text."""
     try:
-        _Verifier(module, frozenset(), infer).module_()
+        _Verifier(module, frozenset(), infer, None).module_()
     except _Violation as wrong:
         loc = NOWHERE if wrong.func is None else wrong.func.loc if wrong.stmt is None else wrong.stmt.loc
         if isinstance(wrong.cause, CompilationError):
@@ -117,7 +123,9 @@ def _report(wrong: _Violation) -> str:
 
 
 class _Verifier:
-    def __init__(self, module: Module, properties: frozenset[str], infer: Infer | None) -> None:
+    def __init__(
+        self, module: Module, properties: frozenset[str], infer: Infer | None, typed: dict[int, Op] | None
+    ) -> None:
         unknown = properties - set(PROPERTIES)
         if unknown or ("typed" in properties and infer is None):
             raise ValueError(f"unknown properties {sorted(unknown)}" if unknown else "`typed` needs `infer`")
@@ -125,6 +133,7 @@ class _Verifier:
         self.funcs = {func.name: func for func in module.funcs}
         self.properties = properties
         self.infer = infer
+        self.typed: dict[int, Op] = {} if typed is None else typed
         self.func: Func | None = None
         self.types: dict[str, Type] = {}
         self.homes: dict[str, int] = {}  # the scope each tile lives in; 0: none
@@ -300,6 +309,18 @@ class _Verifier:
                 self.read(arg, op)
         if op.regions:
             self.regions(op)
+        if self.typed.get(id(op)) is not op:
+            self.typing(op)
+            self.typed[id(op)] = op
+        for result in op.results:
+            self.define(result, op)
+        if op.op == "alloc" and "buffers" in self.properties:
+            assert self.func is not None
+            if self.scope or self.func.kind != "orchestration":
+                self.wrong("a tensor is allocated in in-core code", op)
+
+    def typing(self, op: Op) -> None:
+        """What only the operation itself decides: its attributes and its types."""
         if op.attrs:
             self.attributes(op)
         if self.infer is not None:
@@ -312,12 +333,6 @@ class _Verifier:
             for inferred, result in zip(types, op.results, strict=True):
                 if inferred is not result.type and inferred != result.type and not fits(inferred, result.type):
                     self.wrong(f"the operation gives {inferred}, %{result.name} is {result.type}", op)
-        for result in op.results:
-            self.define(result, op)
-        if op.op == "alloc" and "buffers" in self.properties:
-            assert self.func is not None
-            if self.scope or self.func.kind != "orchestration":
-                self.wrong("a tensor is allocated in in-core code", op)
 
     def attributes(self, op: Op) -> None:
         names = [name for name, _ in op.attrs]

@@ -100,12 +100,14 @@ class Axial:
     apart: int = 0  # operations since the axes of all tiles were one sequence
     costly_apart: tuple[str, ...] = ()  # results of theirs that had better be computed once
     settled: frozenset[Axes] | None = None  # the different axes of tiles when `space` was found; None: look again
+    given: list[Axes | None] = field(default_factory=list)  # of each operation: the axes that its result had after it
 
     def clone(self) -> Axial:
         return replace(
             self, parent=list(self.parent), axes=dict(self.axes), floating=set(self.floating),
             outside=dict(self.outside), inside=set(self.inside), hoisted=set(self.hoisted), late=set(self.late),
             measured=set(self.measured), stores=list(self.stores), reduced=list(self.reduced), idle=set(self.idle),
+            given=list(self.given),
         )  # fmt: skip
 
     def find(self, axis: int) -> int:
@@ -168,6 +170,7 @@ class Axial:
             return False
         for result in op.results:
             self.inside.add(result.name)
+        self.given.append(self.axes.get(op.results[0].name) if op.results else None)
         self._use(op)
         return self._settle(op)
 
@@ -379,6 +382,32 @@ class Axial:
                 self.late.add(name)
         self.settled = frozenset(tiles)
         return True
+
+
+_GROUPS = 256
+_of_groups: dict[int, tuple[Block, Axial]] = {}
+"""The axes of the last groups that were formed, for those who ask about them: nearly all are looked at again, as they
+are.  The key is the identity of the body, which nobody else gets while it is kept here; a body never changes."""
+
+
+def remember_axes(body: Block, state: Axial) -> None:
+    """Keep what is known after all operations of a group."""
+    if len(_of_groups) >= _GROUPS:
+        _of_groups.clear()
+    _of_groups[id(body)] = body, state
+
+
+def axes_of_group(body: Block) -> Axial:
+    """What is known after all operations of a group; ValueError when it is none."""
+    known = _of_groups.get(id(body))
+    if known is not None and known[0] is body:
+        return known[1]
+    state = Axial()
+    for op in body:
+        if isinstance(op, Op) and not state.admit(op):
+            raise ValueError(f"not a group: {op}")
+    remember_axes(body, state)
+    return state
 
 
 def _is_subsequence(small: tuple[int | None, ...], large: tuple[int | None, ...]) -> bool:

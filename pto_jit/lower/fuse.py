@@ -53,7 +53,15 @@ from pto_jit.dtypes import i64
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import Block, For, Func, Fuse, If, Module, Op, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType
-from pto_jit.lower.axes import GENERATED, Axial, fitting_tiles, gives_fitting, touches_tiles, unit_reshape
+from pto_jit.lower.axes import (
+    GENERATED,
+    Axial,
+    fitting_tiles,
+    gives_fitting,
+    remember_axes,
+    touches_tiles,
+    unit_reshape,
+)
 from pto_jit.lower.maps import expand_maps
 from pto_jit.semantic.table import REDUCTIONS, effects
 from pto_jit.slotted import replace
@@ -188,6 +196,7 @@ class _Grouper:
                 body = tuple(ops[:best])
                 keep = self._keep(body)
                 if self._sound(body, last, set(keep)):
+                    remember_axes(body, last)
                     return Fuse(body, keep, body[0].loc)
             best -= 1
             while best and not _works(ops[best - 1]):

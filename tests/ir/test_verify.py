@@ -211,6 +211,24 @@ def test_a_tile_has_at_least_one_axis() -> None:
         verify(incore("%t = tcopy %f : !pto.tile<f32>"))
 
 
+def test_operations_known_to_be_right_are_typed_once_and_all_others_still() -> None:
+    good, bad = scalar("add", N, ONE), Op("add", (Var("q", F32),), (N, ONE), (), (), HERE)
+    typed: dict[int, Op] = {}
+    asked: list[str] = []
+
+    def counting(op, args, attrs, regions):
+        asked.append(op)
+        return infer(op, args, attrs, regions)
+
+    for _ in range(2):
+        verify(built(good, params=(N,)), counting, typed=typed)
+    assert asked == ["add"]
+    with pytest.raises(InternalError, match="the operation gives i64, %q is f32"):
+        verify(built(good, bad, params=(N,)), infer, typed=typed)
+    with pytest.raises(InternalError, match="%n is never assigned before this"):
+        verify(built(good), infer, typed=typed)
+
+
 def test_loops_may_be_left_where_that_is_sound() -> None:
     verify(incore(f"{FOR} {{kind=parallel}}\nCONTINUE\nENDFOR"), infer)
     verify(incore(f"{FOR}\n{FOR.replace('%i', '%j')} {{kind=parallel}}\nENDFOR\nBREAK\nENDFOR"), infer)

@@ -39,8 +39,9 @@ _AROUND = ((3, 0, 9, 3), (3, 1, 9, 3), (3, 1, 9, 1), (3, 3, 9, 0))
 def synchronise(nodes: list[Node]) -> None:
     """Insert what orders the pipes, in place."""
     scarce: set[tuple[Pipe, Pipe]] = set()
+    facts = Facts(nodes)
     while True:
-        inserter = _Inserter(nodes, frozenset(scarce))
+        inserter = _Inserter(nodes, facts, frozenset(scarce))
         for _ in range(_ROUNDS):
             if not inserter.round():
                 break
@@ -112,15 +113,14 @@ def _needed(plans: list[_Plan]) -> list[_Plan]:
 
 
 class _Inserter:
-    """scarce: pairs of pipes whose flags are known to be used up; found to be, in the end."""
+    """facts: of the nodes; scarce: pairs of pipes whose flags are known to be used up; found to be, in the end."""
 
-    def __init__(self, nodes: list[Node], scarce: frozenset[tuple[Pipe, Pipe]]) -> None:
-        self.nodes = nodes
+    def __init__(self, nodes: list[Node], facts: Facts, scarce: frozenset[tuple[Pipe, Pipe]]) -> None:
+        self.nodes, self.facts = nodes, facts
         self.spare, self.scarce = scarce, set[tuple[Pipe, Pipe]]()
         self.answered: set[int] = set()  # flags that might not be down when they are raised, and those that tell so
         self.where: dict[int, _Where] = {}
         self.next_event: dict[tuple[Pipe, Pipe], int] = {}
-        self.facts = Facts(nodes)
         depth = _depth(nodes)
         patterns = [p for k, p in enumerate(_PATTERNS) if k == 0 or (depth and (p[2] == 9 or p[2] < depth - 1))]
         turning = [n for n in walk(nodes) if isinstance(n, Loop) and n.turning]
@@ -134,8 +134,6 @@ class _Inserter:
 
     def round(self) -> bool:
         """Look for hazards and remove them; whether there were any."""
-        self.where.clear()
-        self._locate(self.nodes, (), (self.nodes,), ())
         hazards: list[Hazard] = []
         for _ in self.runs:
             run = Run(*self.runs[0], self.facts)
@@ -144,6 +142,10 @@ class _Inserter:
             if hazards:
                 break
             self.runs.append(self.runs.pop(0))  # the next round begins with the run that had hazards
+        if not hazards:
+            return False
+        self.where.clear()
+        self._locate(self.nodes, (), (self.nodes,), ())
         barriers: dict[int, Done] = {}
         plans: list[_Plan] = []
         for before, after, access in hazards:
@@ -151,11 +153,11 @@ class _Inserter:
                 barriers[id(after.node)] = after
             else:
                 plans.append(self._plan(before, after, access))
-        for after in barriers.values():
+        for after in reversed(barriers.values()):  # the last first: those before them are still where they were
             self._before(after.node, Barrier(PIPES[after.pipe]))
         for plan in _needed(plans):
             self._apply(plan)
-        return bool(hazards)
+        return True
 
     def _locate(
         self, block: list[Node], loops: tuple[Loop, ...], blocks: tuple[list[Node], ...], places: tuple[int, ...]

@@ -8,7 +8,7 @@ from typing import Any
 
 from pto_jit.targets.c.tidy import without_unread
 from pto_jit.targets.c.values import c_float
-from pto_jit.targets.source.recipes import CEmitter, FloatName, RecipeFunctions
+from pto_jit.targets.source.recipes import CEmitter, FloatName, RecipeFunctions, add_function
 from pto_jit.targets.vecmath import RECIPES
 
 _HEAD = "static inline"
@@ -29,14 +29,18 @@ class CRecipes(RecipeFunctions):
     def function(self, name: str, body: Callable[..., Any], dtype: FloatName, arity: int) -> str:
         full = f"pto_{name}_{dtype}"
         if full not in self.texts:
-            emitter = C11Emitter(self, dtype)
-            names = ["x", "y", "z", "w"][:arity]
-            result = body(emitter, *names)
-            typ = "float" if dtype == "f32" else "double"
-            lines = [f"{_HEAD} {typ} {full}({', '.join(f'{typ} {n}' for n in names)}) {{"]
-            lines += [f"  {line}" for line in [*without_unread(emitter.lines, result), f"return {result};"]]
-            self.texts[full] = [*lines, "}"]
+            add_function(self.texts, (CRecipes, self.head, full), lambda: self._alone(full, body, dtype, arity))
         return full
+
+    def _alone(self, full: str, body: Callable[..., Any], dtype: FloatName, arity: int) -> dict[str, list[str]]:
+        file = CRecipes()
+        emitter = C11Emitter(file, dtype)
+        names = ["x", "y", "z", "w"][:arity]
+        result = body(emitter, *names)
+        typ = "float" if dtype == "f32" else "double"
+        lines = [f"{_HEAD} {typ} {full}({', '.join(f'{typ} {n}' for n in names)}) {{"]
+        lines += [f"  {line}" for line in [*without_unread(emitter.lines, result), f"return {result};"]]
+        return {**file.texts, full: [*lines, "}"]}
 
 
 class C11Emitter(CEmitter):

@@ -67,9 +67,14 @@ def wrapped(text: str, indent: int) -> str:
     return "\n".join([*lines, text])
 
 
+def words_of(text: str) -> list[str]:
+    """The identifiers of a piece of C, and its numbers; `v.val` is one."""
+    return text.translate(_WORDS).split()
+
+
 def _words(text: str) -> list[str]:
     """The identifiers of a piece of C, and its numbers; of `v.val` only `v`."""
-    words = text.translate(_WORDS).split()
+    words = words_of(text)
     return [w.partition(".")[0] for w in words] if "." in text else words
 
 

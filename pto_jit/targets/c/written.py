@@ -8,11 +8,12 @@ launch the whole.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from pto_jit.targets.c.header import Launch, launch_header
 from pto_jit.targets.c.native import STANDARD, headers
 from pto_jit.targets.c.program import RUNTIME, CSource, file_text
-from pto_jit.targets.c.tidy import names_in, wrapped
+from pto_jit.targets.c.tidy import words_of, wrapped
 from pto_jit.targets.source.identifiers import Identifiers
 from pto_jit.targets.source.text import files_in, text_of
 
@@ -97,10 +98,15 @@ def _shared(source: CSource, file: str) -> str:
 
 def _needed(source: CSource, parts: Iterable[str]) -> list[str]:
     """The helpers that some functions need, each after those that it needs itself."""
-    names = {name for part in parts for name in names_in(part)}
+    words = {word for part in parts for word in words_of(part)}
     out: list[str] = []
     for name, text in reversed(source.helpers):
-        if name in names:
-            names.update(names_in(text))
+        if name in words:
+            words |= _words_of_helper(text)
             out.append(text)
     return out[::-1]
+
+
+@lru_cache(256)  # there are few, which most programs need
+def _words_of_helper(text: str) -> frozenset[str]:
+    return frozenset(words_of(text))

@@ -15,7 +15,7 @@ from typing import Any
 from pto_jit.dtypes import DType, f32, i64
 from pto_jit.ir.nodes import Const, Fuse, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TileType
-from pto_jit.lower.axes import Axes, Axial, is_reduction, reduced_axes, touches_tiles, unit_reshape
+from pto_jit.lower.axes import Axes, axes_of_group, is_reduction, reduced_axes, touches_tiles, unit_reshape
 from pto_jit.slotted import frozen
 from pto_jit.targets.loops.form import (
     Arg,
@@ -64,12 +64,7 @@ class _Planner:
         self.ops = [s for s in fused.body if isinstance(s, Op)]
         self.keep = set(fused.keep)
         self.loc = fused.loc  # of the operation being planned
-        self.axial = Axial()
-        self.axes_at: list[dict[str, Axes]] = []
-        for op in self.ops:
-            if not self.axial.admit(op):
-                raise ValueError(f"not a group: {op}")
-            self.axes_at.append({r.name: self.axial.axes[r.name] for r in op.results if r.name in self.axial.axes})
+        self.axial = axes_of_group(fused.body)
         self._ground()
         self.place_of = {self.axial.find(a): k for k, a in enumerate(self.axial.space)}
         self.known_places: dict[Axes, Places] = {}
@@ -208,11 +203,11 @@ class _Planner:
     # -- operations -----------------------------------------------------------------------------------------------
 
     def _walk(self) -> None:
-        for op, axes in zip(self.ops, self.axes_at, strict=True):
+        for op, axes in zip(self.ops, self.axial.given, strict=True):
             self.loc = op.loc
             self._op(op, axes)
 
-    def _op(self, op: Op, axes: dict[str, Axes]) -> None:
+    def _op(self, op: Op, axes: Axes | None) -> None:
         name = op.op
         if not touches_tiles(op):
             self._scalar(op)
@@ -267,10 +262,10 @@ class _Planner:
         self.graph.writes[result.name] = (axes, ref, dtype)
         self.results[result.name] = Result(result.name, axes, dtype)
 
-    def _tile(self, op: Op, axes: dict[str, Axes]) -> None:
+    def _tile(self, op: Op, axes: Axes | None) -> None:
         result = op.results[0]
-        assert isinstance(result.type, TileType)
-        context = self.places(axes[result.name])
+        assert isinstance(result.type, TileType) and axes is not None
+        context = self.places(axes)
         dtype = result.type.dtype
         if op.op in ("reshape", "broadcast_to"):
             ref = self._value(op.args[0], None, None)

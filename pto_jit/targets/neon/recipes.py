@@ -9,7 +9,7 @@ from typing import Any
 from pto_jit.targets.c.recipes import CRecipes
 from pto_jit.targets.c.tidy import without_unread
 from pto_jit.targets.c.values import c_float
-from pto_jit.targets.source.recipes import FloatName
+from pto_jit.targets.source.recipes import FloatName, add_function
 from pto_jit.targets.vecmath import RECIPES
 from pto_jit.targets.vecmath.emitter import ldexp_by_parts
 
@@ -39,14 +39,19 @@ class NeonRecipes(Names):
     def function(self, name: str, body: Callable[..., Any], arity: int, dtype: FloatName) -> str:
         full = f"pto_{name}_{dtype}x{_LANES[dtype]}"
         if full not in self.texts:
-            emitter = NeonEmitter(self, dtype)
-            names = ["x", "y", "z", "w"][:arity]
-            result = body(emitter, *names)
-            parameters = ", ".join(f"{emitter.float} {n}" for n in names)
-            lines = [f"static inline {emitter.float} {full}({parameters}) {{"]
-            lines += [f"  {line}" for line in [*without_unread(emitter.lines, result), f"return {result};"]]
-            self.texts[full] = [*lines, "}"]
+            add_function(self.texts, (NeonRecipes, "", full), lambda: self._alone(full, body, arity, dtype))
         return full
+
+    def _alone(self, full: str, body: Callable[..., Any], arity: int, dtype: FloatName) -> dict[str, list[str]]:
+        """The function in a file of its own."""
+        file = NeonRecipes(CRecipes())
+        emitter = NeonEmitter(file, dtype)
+        names = ["x", "y", "z", "w"][:arity]
+        result = body(emitter, *names)
+        parameters = ", ".join(f"{emitter.float} {n}" for n in names)
+        lines = [f"static inline {emitter.float} {full}({parameters}) {{"]
+        lines += [f"  {line}" for line in [*without_unread(emitter.lines, result), f"return {result};"]]
+        return {**file.texts, full: [*lines, "}"]}
 
 
 class NeonEmitter:

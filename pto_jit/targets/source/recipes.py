@@ -36,6 +36,22 @@ def float_literal(value: float, dtype: str) -> str:
     return digits + ("f" if single else "")
 
 
+_written: dict[tuple[type, str, str], dict[str, list[str]]] = {}
+"""The functions that were ever written, each after those that it calls.  A function depends on the recipe, the dtype
+and the spelling alone, which are the key: there are only so many."""
+
+
+def add_function(
+    texts: dict[str, list[str]], key: tuple[type, str, str], write: Callable[[], dict[str, list[str]]]
+) -> None:
+    """Add a function, and those it calls, to the functions of a file; `write`: what it is in a file of its own."""
+    known = _written.get(key)
+    if known is None:
+        known = _written[key] = write()
+    for name, lines in known.items():
+        texts.setdefault(name, lines)
+
+
 class RecipeFunctions:
     """The functions of one source file, in an order in which each is defined before its callers.
 
@@ -58,15 +74,20 @@ class RecipeFunctions:
     def function(self, name: str, body: Callable[..., Any], dtype: FloatName, arity: int) -> str:
         full = f"{name}_{dtype}"
         if full not in self.texts:
-            emitter = CEmitter(self, dtype)
-            names = ["x", "y", "z", "w"][:arity]
-            result = body(emitter, *names)
-            typ = "float" if dtype == "f32" else "double"
-            params = ", ".join(f"{typ} {n}" for n in names)
-            lines = [f"{self.head} {typ} {full}({params}) {{"]
-            lines += [f"  {line}" for line in [*emitter.lines, f"return {result};"]]
-            self.texts[full] = [*lines, "}"]
+            add_function(self.texts, (type(self), self.head, full), lambda: self._alone(full, body, dtype, arity))
         return full
+
+    def _alone(self, full: str, body: Callable[..., Any], dtype: FloatName, arity: int) -> dict[str, list[str]]:
+        """The function in a file of its own."""
+        file = RecipeFunctions(self.head, self.instead)
+        emitter = CEmitter(file, dtype)
+        names = ["x", "y", "z", "w"][:arity]
+        result = body(emitter, *names)
+        typ = "float" if dtype == "f32" else "double"
+        params = ", ".join(f"{typ} {n}" for n in names)
+        lines = [f"{self.head} {typ} {full}({params}) {{"]
+        lines += [f"  {line}" for line in [*emitter.lines, f"return {result};"]]
+        return {**file.texts, full: [*lines, "}"]}
 
 
 class CEmitter:
