@@ -167,3 +167,23 @@ def test_a_compilation_error_says_what_was_compiled_to_people_and_to_tools() -> 
 
 def _shifted(tile: Any) -> Any:
     return tile + nothing_at_all  # noqa: F821  # pyright: ignore[reportUndefinedVariable]
+
+
+OUTSIDE = np.ones(4, np.float32)
+
+
+@pto.jit
+def adds_an_array_from_outside(x):
+    return x + OUTSIDE
+
+
+@pto.jit
+def loads_an_array_from_outside(x):
+    return pl.load(OUTSIDE) + x
+
+
+@pytest.mark.parametrize("kernel", [adds_an_array_from_outside, loads_an_array_from_outside])
+def test_an_array_that_is_no_argument(kernel: Any) -> None:
+    with pytest.raises(pto.CompilationError, match=r"an array of float32 with shape \(4,\)") as info:
+        kernel(OUTSIDE)
+    assert info.value.hint == "an array is a tensor where it is an argument: pass it to the kernel"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.builtins.elementwise import dtype_of
-from pto_jit.codegen.builtins.promote import describe, shape_text, tile_of, to_dtype, value_of
+from pto_jit.codegen.builtins.promote import describe, shape_text, tile_of, to_dtype, value_of, way_out
 from pto_jit.codegen.builtins.registry import builtin
 from pto_jit.codegen.emit import index
 from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
@@ -66,8 +66,8 @@ def offsets_of(cg: Generator, offsets: Any, tensor: Tensor, what: str) -> tuple[
 def tensor_of(cg: Generator, x: Any, what: str) -> Tensor:
     if isinstance(x, Tensor):
         return x
-    raise cg.error(TypeMismatchError, f"{what} takes a tensor, got {describe(x)}", code="PTO-T031",
-                   hint="tiles are values; only tensors can be loaded from, stored to and viewed")  # fmt: skip
+    hint = way_out(x, "tiles are values; only tensors can be loaded from, stored to and viewed")
+    raise cg.error(TypeMismatchError, f"{what} takes a tensor, got {describe(x)}", code="PTO-T031", hint=hint)
 
 
 # -- creation ---------------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ def value_of(cg: Generator, value: Any, what: str = "operand") -> Value:
         TypeMismatchError,
         f"{what} is {describe(value)}, which is not a number, a tile or a tensor",
         code="PTO-T010",
-        hint="pass a number, a tile or a tensor; other Python objects exist at compile time only",
+        hint=way_out(value, "pass a number, a tile or a tensor; other Python objects exist at compile time only"),
     )
 
 
@@ -66,6 +66,16 @@ def tile_of(cg: Generator, value: Any, what: str) -> Tile:
     )
 
 
+def _is_array(value: object) -> bool:
+    """Whether a value is an array of the surrounding code; arguments are tensors."""
+    return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def way_out(value: object, otherwise: str) -> str:
+    """The hint where a tensor or tile is wanted."""
+    return "an array is a tensor where it is an argument: pass it to the kernel" if _is_array(value) else otherwise
+
+
 def describe(value: object) -> str:
     """A value as an error message names it."""
     if isinstance(value, Scalar):
@@ -76,6 +86,8 @@ def describe(value: object) -> str:
         return f"a tensor of {value.dtype} with shape {shape_text(value.extents)}"
     if value is None:
         return "None"
+    if _is_array(value):
+        return f"an array of {value.dtype} with shape {tuple(value.shape)}"  # pyright: ignore[reportAttributeAccessIssue]
     return f"the {type(value).__name__} {value!r:.60}"
 
 
