@@ -49,7 +49,7 @@ class SharedTile:
     """A tile in shared memory, of elements of a C type with a size; its extents are numbers or macros.
 
     role: what rows and columns are to a product (m, n or k; "" to none), which says how they are padded, "1" for the
-    only row; copies: a number or macro.
+    only row; copies: a number or macro; over: the tile whose memory it takes, when that is done with it.
     """
 
     name: str
@@ -59,9 +59,12 @@ class SharedTile:
     rows: str
     columns: str
     copies: str
+    over: str = ""
 
     def bytes(self, defines: dict[str, int]) -> int:
-        """Its size in a version with these macros."""
+        """Its size in a version with these macros, 0 where it takes the memory of another one."""
+        if self.over:
+            return 0
 
         def padded(text: str, role: str) -> int:
             if role == _ONE_ROW:

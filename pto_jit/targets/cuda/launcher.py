@@ -28,15 +28,13 @@ from pto_jit.targets.cpu.code import I64, storage_type
 from pto_jit.targets.cpu.values import Tensor
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import Kernel
-from pto_jit.targets.cuda.spreads import Spread, check_shared, fit
+from pto_jit.targets.cuda.spreads import LARGEST, SMALLEST, Spread, check_shared, fit
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers, stem_of
 from pto_jit.targets.source.text import file_name, text_of
 
 HOST_HEADER = Path(__file__).parent / "host_include" / "pto_cuda_host.h"
 BOUND = 1024
 """What extents known when the program runs are at most, in a written program; less where tiles are too large."""
-SHARED = 163 * 1024
-"""Bytes of shared memory that a block of a written program has at most: what compute capability 8.0 gives."""
 
 
 @frozen
@@ -52,14 +50,21 @@ class Version:
 
 
 def version_of(kernel: Kernel) -> Version:
-    """The largest bound up to `BOUND` for which the tiles of a kernel fit a block."""
+    """The largest bound up to `BOUND` for which the tiles of a kernel fit a block of any device, or else of some."""
+    try:
+        return _version(kernel, SMALLEST)
+    except LaunchError:
+        return _version(kernel, LARGEST)
+
+
+def _version(kernel: Kernel, limit: int) -> Version:
     bound = BOUND
     while True:
         extents = {macro: bound for macro, _ in kernel.capacities}
         shapes = [tuple(int(e.value) if isinstance(e, Const) else bound for e in shape) for shape in kernel.shapes]
         try:
-            spread, shared = fit(kernel, extents, shapes, [bound] * len(kernel.chain), SHARED)
-            check_shared(kernel, shared, SHARED)
+            spread, shared = fit(kernel, extents, shapes, [bound] * len(kernel.chain), limit)
+            check_shared(kernel, shared, limit)
             return Version(kernel, spread, shared)
         except LaunchError:
             if bound <= 16 or not kernel.capacities:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Tiles that are too large for the registers of a block, divided along an axis whose lines do not depend on each other.
+"""Tiles that are too large for a block, divided along an axis whose lines do not depend on each other.
+
+Without products a block has as much of them as its registers hold (`in_parts`); with products, whose operands are in
+shared memory, they are divided where they do not fit as they are (`in_smaller_parts`).
 
 Before::
 
@@ -18,6 +21,7 @@ After::
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 
 from pto_jit.dtypes import i64
@@ -33,17 +37,55 @@ from pto_jit.targets.cuda.loops import chain_of
 MOST = 16384
 """Elements of a tile that a block is to hold at most: 16 for each of 1024 threads."""
 LEAST = 4  # lines of a part
+LEAST_OF_PRODUCTS = 16  # and of one whose kernel multiplies: those of a warp's fragments
 _INDEX = ScalarType(i64)
 Axis = tuple[str, int]
 
 
 def in_parts(func: Func) -> Func:
     """A kernel without products whose largest tile is divided; the same where its lines depend on each other."""
-    names = [v for s in statements(func.body) for v in (*defs(s), *uses(s))]
-    tiles = {v.name: v.type for v in names if isinstance(v.type, TileType)}
-    sizes = {n: prod(t.shape) for n, t in tiles.items() if None not in t.shape}  # type: ignore[arg-type]
+    tiles = _tiles(func)
+    sizes = _sizes(tiles)
     if max(sizes.values(), default=0) <= MOST:
         return func
+    found = _independent(func, tiles, sizes)
+    if found is None:
+        return func
+    axes, line, extent, largest = found
+    part = extent
+    while part % 2 == 0 and part > LEAST and largest // extent * part > MOST:
+        part //= 2
+    return _Divider(func, axes, line, extent, part).divided() if part < extent else func
+
+
+def in_smaller_parts(func: Func) -> Iterator[Func]:
+    """A kernel in parts of half as many lines, a quarter and so on; nothing where lines depend on each other."""
+    tiles = _tiles(func)
+    found = _independent(func, tiles, _sizes(tiles))
+    if found is None:
+        return
+    axes, line, extent, _ = found
+    part = extent
+    while part % 2 == 0 and part > LEAST_OF_PRODUCTS:
+        part //= 2
+        yield _Divider(func, axes, line, extent, part).divided()
+
+
+def _tiles(func: Func) -> dict[str, TileType]:
+    names = [v for s in statements(func.body) for v in (*defs(s), *uses(s))]
+    return {v.name: v.type for v in names if isinstance(v.type, TileType)}
+
+
+def _sizes(tiles: dict[str, TileType]) -> dict[str, int]:
+    return {n: prod(t.shape) for n, t in tiles.items() if None not in t.shape}  # type: ignore[arg-type]
+
+
+def _independent(
+    func: Func, tiles: dict[str, TileType], sizes: dict[str, int]
+) -> tuple[_Axes, Axis, int, int] | None:
+    """The axis of the largest tile whose lines do not depend on each other, its extent, and the size of the tile."""
+    if not sizes:
+        return None
     largest = max(sizes, key=lambda n: sizes[n])
     axes = _Axes(func.body)
     for axis in range(len(tiles[largest].shape)):
@@ -52,11 +94,8 @@ def in_parts(func: Func) -> Func:
                    and axes.find((n, k)) == line}  # fmt: skip
         extent = extents.pop() if len(extents) == 1 else None
         if extent is not None and line not in axes.bound and axes.divides(line):
-            part = extent
-            while part % 2 == 0 and part > LEAST and sizes[largest] // extent * part > MOST:
-                part //= 2
-            return _Divider(func, axes, line, extent, part).divided() if part < extent else func
-    return func
+            return axes, line, extent, sizes[largest]
+    return None
 
 
 class _Axes:
@@ -124,7 +163,16 @@ class _Axes:
             for at, k in enumerate(unit_reshape(op) or ()):
                 if k is not None:
                     self.join((tiles[0][0], k), (result.name, at))
-        elif op.op not in ("load", "full") or op.attr("pad"):  # what is not looked at more closely
+        elif op.op == "transpose" and result is not None:
+            for at, k in enumerate(op.attr("axes")):  # type: ignore[arg-type]
+                self.join((tiles[0][0], k), (result.name, at))
+        elif op.op == "dot" and result is not None and all(t.rank == 2 for _, t in tiles):
+            left, right, *start = (name for name, _ in tiles)
+            self.join((left, 1), (right, 0))
+            self.fixed.append((left, 1))
+            for name, k in ((left, 0), (right, 1), *((s, k) for s in start for k in range(2))):
+                self.join((name, k), (result.name, k))
+        elif op.op not in ("load", "full", "arange") or op.attr("pad"):  # what is not looked at more closely
             everything = tiles + ([(result.name, result.type)] if result is not None and shape is not None else [])
             self.fixed += [(n, k) for n, t in everything for k in range(t.rank)]  # type: ignore[union-attr]
 
@@ -155,7 +203,7 @@ class _Divider:
         before: list[Stmt] = []
         args = tuple(self._tile(a) for a in s.args)
         results = tuple(self._tile(r) for r in s.results)
-        tile = s.results[0] if s.op in ("load", "full", "reshape", "broadcast_to") else s.args[0]
+        tile = s.results[0] if s.op in ("load", "full", "arange", "reshape", "broadcast_to") else s.args[0]
         assert isinstance(tile, Var)
         for k in range(tile.type.rank if isinstance(tile.type, TileType) else 0):
             if not self._has(tile, k):
@@ -165,6 +213,8 @@ class _Divider:
             if s.op in ("load", "store"):
                 place = 1 + k if s.op == "load" else 2 + k
                 args = _put(args, place, self._moved(s.args[place], before, s.loc))
+            if s.op == "arange":
+                args = (self._later(s, before), s.args[1], Const(self.part, _INDEX))
             if s.op in ("load", "full", "reshape", "broadcast_to"):
                 args = _put(args, 1 + rank + k if s.op == "load" else 1 + k, Const(self.part, _INDEX))
         return (*before, replace(s, args=args, results=results))  # type: ignore[arg-type]
@@ -176,6 +226,16 @@ class _Divider:
         wish = f"{offset.name}_at" if isinstance(offset, Var) else "at"
         result = Var(self._fresh(wish), _INDEX)
         before.append(Op("add", (result,), (offset, self.at), (), (), loc))
+        return result
+
+    def _later(self, op: Op, before: list[Stmt]) -> Operand:
+        """The first number of an `arange` in a part."""
+        start, step = op.args[:2]
+        typ = step.type
+        at, far, result = (Var(self._fresh(wish), typ) for wish in ("at", "far", "start"))
+        before.append(Op("cast", (at,), (self.at,), (("dtype", typ.dtype),), (), op.loc))  # type: ignore[union-attr]
+        before.append(Op("mul", (far,), (at, step), (), (), op.loc))
+        before.append(Op("add", (result,), (start, far), (), (), op.loc))
         return result
 
     def _has(self, tile: Var, axis: int) -> bool:

@@ -17,7 +17,14 @@ from pto_jit.ir.walk import statements
 from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import SharedTile
-from pto_jit.targets.cuda.roles import Role, place_of_load, read_in_inner_blocks, roles_of, wants_whole_rows
+from pto_jit.targets.cuda.roles import (
+    Role,
+    place_of_load,
+    read_in_inner_blocks,
+    roles_of,
+    turned_operands,
+    wants_whole_rows,
+)
 from pto_jit.targets.cuda.values import Axis, Tile
 from pto_jit.targets.cuda.vectors import VectorWriter
 from pto_jit.targets.source.scalars import memory_type
@@ -51,6 +58,7 @@ class ProductWriter(VectorWriter):
         super().prepare()
         self.staged = {}
         self.roles = roles_of(self.func.body, self.facts.mutable)
+        self.stored_turned = turned_operands(self.func.body, self.facts.mutable)
         self.pipelined: dict[str, str] = {}  # staged loads of a loop, with the number of the buffer in use
         self.shared_names: dict[tuple[str, Role, str, str, str], str] = {}
         self.whole_rows = wants_whole_rows(self.func.body, self.roles)
@@ -72,15 +80,31 @@ class ProductWriter(VectorWriter):
         """The name of shared memory for a tile; `passing` ones, read by the next product alone, share it."""
         key = (dtype.name, role, rows.capacity, columns.capacity, copies)
         known = self.shared_names.get(key)
-        if known is not None and (passing or copies != "1") and known not in self.pipelined.values():
+        shares = passing or copies != "1"
+        if known is not None and shares and self._is_left(known):
             return known  # loops that follow each other take over what the one before has left
         name = self.names.fresh(("left" if "m" in role else "right") if passing else f"{wish}_shared")
+        over = self._larger(key) if shares else ""
         self.shared.append(
-            SharedTile(name, memory_type(dtype), dtype.bytes, role, rows.capacity, columns.capacity, copies)
+            SharedTile(name, memory_type(dtype), dtype.bytes, role, rows.capacity, columns.capacity, copies, over)
         )
-        if passing or copies != "1":
+        if shares:
             self.shared_names[key] = name
         return name
+
+    def _is_left(self, name: str) -> bool:
+        """Whether no loop around has tiles in this memory."""
+        over = {t.name: t.over or t.name for t in self.shared}
+        return over[name] not in {over[n] for n in self.pipelined.values()}
+
+    def _larger(self, key: tuple[str, Role, str, str, str]) -> str:
+        """The memory of a tile of the same kind with more rows that is left; "" without any."""
+        over = {t.name: t.over for t in self.shared}
+        for (*kind, rows, columns, copies), name in self.shared_names.items():
+            same = (*kind, columns, copies) == (*key[:2], *key[3:]) and not over[name] and self._is_left(name)
+            if same and rows.isdigit() and key[2].isdigit() and int(rows) > int(key[2]):
+                return name
+        return ""
 
     def prologue(self) -> list[str]:
         """Declarations of shared memory, for the start of the kernel."""
@@ -98,6 +122,9 @@ class ProductWriter(VectorWriter):
             lines.append(
                 f"constexpr int {tile.name}_size = {tile.name}_rows * pto::pitch<{tile.type}>({tile.name}_columns);"
             )
+            if tile.over:
+                lines.append(f"{tile.type}* const {tile.name} = {tile.over};")
+                continue
             lines.append(f"{tile.type}* const {tile.name} = reinterpret_cast<{tile.type}*>({before});")
             before = f"{tile.name} + {tile.copies} * {tile.name}_size" if tile.copies != "1" else (
                 f"{tile.name} + {tile.name}_size")  # fmt: skip
@@ -139,6 +166,12 @@ class ProductWriter(VectorWriter):
         alone = self.facts.uses[name] == 1 and where == self.current_block
         return alone and reader.op == "dot" and self._next_product_is(reader)
 
+    def _passes_turned(self, op: Op) -> bool:
+        """Whether the next product of the block is the only one to read a transpose."""
+        reader, where = self.readers[op.results[0].name]
+        alone = self.facts.uses[op.results[0].name] == 1 and where == self.current_block
+        return alone and reader.op == "dot" and self._next_product_is(reader)
+
     def _next_product_is(self, product: Op) -> bool:
         """Whether, from the current statement on, `product` comes before any other product of the block."""
         for s in self.following:
@@ -158,6 +191,10 @@ class ProductWriter(VectorWriter):
         source = op.args[0]
         assert isinstance(source, Var)
         known = self.staged.get(source.name)
+        role = self.stored_turned.get(op.results[0].name) if known is None else None
+        if role is not None:  # products read it as it stands
+            passing = self._passes_turned(op)
+            known = self._in_shared(self.tiles[source.name], source, role, passing=passing)
         if known is None or op.attr("axes") != (1, 0):
             super()._transpose(op)
         else:

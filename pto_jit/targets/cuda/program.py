@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pto_jit.ir.nodes import Block, Module, Op, Var
+from pto_jit.errors import TargetError
+from pto_jit.ir.nodes import Block, Func, Module, Op, Var
 from pto_jit.ir.verify import verify
 from pto_jit.ir.walk import statements
 from pto_jit.lower.axes import fitting_tiles
@@ -20,7 +23,8 @@ from pto_jit.targets.cuda.host import HostProgram
 from pto_jit.targets.cuda.kernels import Kernel, write_kernel
 from pto_jit.targets.cuda.merged import merge_leading_axes
 from pto_jit.targets.cuda.nests import outline_kernels
-from pto_jit.targets.cuda.spreads import LARGEST, refuse_misfits
+from pto_jit.targets.cuda.parts import in_smaller_parts
+from pto_jit.targets.cuda.spreads import LARGEST, SMALLEST, refuse_misfits
 from pto_jit.targets.cuda.tiling import tile_products
 from pto_jit.targets.source.text import file_name
 
@@ -75,10 +79,26 @@ def compile_module(
     first = 0
     for func in split.funcs:
         if func is not entry:
-            kernels.append(replace(write_kernel(func, dims, file, fastmath, first, fitting), store=store))
-            refuse_misfits(kernels[-1], shared_limit)
+            write = partial(write_kernel, dims=dims, file=file, fastmath=fastmath, first_site=first, fitting=fitting)
+            kernels.append(replace(_fitting(func, write, shared_limit), store=store))
             first += len(kernels[-1].sites)
     return CudaProgram(split, HostProgram(entry, kernels), frozenset(written_tensors(module)))
+
+
+def _fitting(func: Func, write: Callable[[Func], Kernel], shared_limit: int) -> Kernel:
+    """The kernel of a function, divided where its tiles do not fit a block.  TargetError where that does not help."""
+    kernel = write(func)
+    try:
+        refuse_misfits(kernel, shared_limit)
+    except TargetError as refusal:
+        parts = [write(part) for part in in_smaller_parts(func)] if kernel.kind == "fragments" else []
+        for limit in (min(shared_limit, SMALLEST), shared_limit):
+            for part in parts:
+                with suppress(TargetError):
+                    refuse_misfits(part, limit)
+                    return part
+        raise refusal
+    return kernel
 
 
 def extents_of(body: Block) -> dict[str, tuple[str, int]]:
@@ -90,6 +110,12 @@ def extents_of(body: Block) -> dict[str, tuple[str, int]]:
     return out
 
 
+def _architectures(versions: Sequence[Version]) -> str:
+    if all(v.shared <= SMALLEST for v in versions):
+        return "For compute capability 8.0 or later (`sm_80`, `sm_90`, ...)"
+    return "For compute capability 9.0 or later (`sm_90`, ...), whose blocks have the shared memory that this takes"
+
+
 def _readme(name: str, versions: Sequence[Version]) -> str:
     """How the written program is compiled."""
     lines = [f"# {name}, as CUDA", "", "| file | what |", "|---|---|"]
@@ -99,7 +125,7 @@ def _readme(name: str, versions: Sequence[Version]) -> str:
         "| `*.cuh`, `pto_elements.h` | what kernels are made of |",
         "| `pto_cuda_host.h`, `pto_host.h` | what host code is made of |",
         f"| `{name}.pto` | the program that these files were written from |", "",
-        "For compute capability 8.0 or later (`sm_80`, `sm_90`, ...):", "", "```",
+        f"{_architectures(versions)}:", "", "```",
     ]  # fmt: skip
     for v in versions:
         defines = "".join(f" -D{macro}={value}" for macro, value in v.spread.defines)

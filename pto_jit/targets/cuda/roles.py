@@ -20,10 +20,7 @@ def roles_of(whole: Block, mutable: Container[str]) -> dict[str, Role]:
     """Loads (and transposes of them) that nothing but products reads."""
     body = list(statements(whole))
     found: dict[str, Role] = {}
-    readers: dict[str, list[Op | None]] = {}
-    for s in body:
-        for v in uses(s):
-            readers.setdefault(v.name, []).append(s if isinstance(s, Op) else None)
+    readers = _readers(whole)
     for s in body:
         if not (isinstance(s, Op) and s.op == "load") or s.attr("pad"):
             continue
@@ -35,6 +32,27 @@ def roles_of(whole: Block, mutable: Container[str]) -> dict[str, Role]:
         if role is not None:
             found[name] = role
     return found
+
+
+def turned_operands(whole: Block, mutable: Container[str]) -> dict[str, Role]:
+    """Transposes that nothing but products reads: what the rows and columns of the tile that is turned are to them."""
+    readers = _readers(whole)
+    found: dict[str, Role] = {}
+    for s in statements(whole):
+        if isinstance(s, Op) and s.op == "transpose" and s.attr("axes") == (1, 0) and s.results[0].name not in mutable:
+            role = _role(s.results[0].name, readers, mutable, turned=True)
+            if role is not None:
+                found[s.results[0].name] = role
+    return found
+
+
+def _readers(whole: Block) -> dict[str, list[Op | None]]:
+    """The operations that read each name; None for a statement that is no operation."""
+    readers: dict[str, list[Op | None]] = {}
+    for s in statements(whole):
+        for v in uses(s):
+            readers.setdefault(v.name, []).append(s if isinstance(s, Op) else None)
+    return readers
 
 
 def _role(name: str, readers: dict[str, list[Op | None]], mutable: Container[str], *, turned: bool) -> Role | None:

@@ -12,6 +12,7 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.bench.kernels import attention, grids, matrix
+from pto_jit.device_kernel import emulate
 from pto_jit.targets.cuda import devices
 from pto_jit.targets.cuda.spreads import fit
 
@@ -104,6 +105,34 @@ def test_attention(causal: bool) -> None:
     fn = attention.attention_causal if causal else attention.attention
     _, (*_, out) = emulated(fn, q, k, v, np.zeros_like(q), orders=(0, 5))
     np.testing.assert_allclose(out, reference(q, k, v, causal), rtol=2e-5, atol=2e-6)
+
+
+def test_queries_that_do_not_depend_on_each_other_are_divided_among_blocks() -> None:
+    q, k, v = (normal(1, 256, 64) for _ in range(3))
+    fn, specs = attention.attention_causal_turned, [pto.spec((None, None, 64), pl.f32)] * 4
+    compiled = fn.compile(*specs, target="cuda")
+    sources = compiled.sources
+    assert "For compute capability 9.0" in sources["README.md"]
+    assert "part < 128" in sources["attention_incore_0.cu"] and "* 64; part" in sources["attention_incore_0.cu"]
+    out = np.zeros_like(q)
+    emulate(compiled, q, k, v, out, order=5)
+    np.testing.assert_allclose(out, reference(q, k, v, True), rtol=2e-5, atol=2e-6)
+
+
+@pto.jit
+def turned_twice(a: pto.f32[40, 24], b: pto.f32[24, 48], y: pto.f32[48, 20], z: pto.f32[20, 40]):
+    with pl.incore():
+        t = pl.exp(pl.load(a, [0, 0], [40, 24]) @ pl.load(b, [0, 0], [24, 48]) * 0.1)
+        pl.store(t.T @ pl.load(z, [0, 0], [20, 40]).T, [0, 0], y)
+        pl.store(pl.load(y, [0, 0], [48, 20]).T @ t.T, [0, 0], z)
+
+
+def test_computed_tiles_are_operands_on_either_side_as_they_stand() -> None:
+    a, b, z = normal(40, 24), normal(24, 48), normal(20, 40)
+    _, (_, _, y, out) = emulated(turned_twice, a, b, np.zeros((48, 20), np.float32), z, orders=(0, 1, 5))
+    t = np.exp(a @ b * 0.1)
+    np.testing.assert_allclose(y, t.T @ z.T, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(out, y.T @ t.T, rtol=1e-4, atol=1e-3)
 
 
 @pto.jit

@@ -48,7 +48,8 @@ def huge(x: pl.Tensor, y: pl.Tensor):
 
 def wide(x: pl.Tensor, y: pl.Tensor):
     for r in pl.range(0, x.shape[0], 128, parallel=True):
-        pl.store(pl.load(x, [r, 0], [128, 256]) @ pl.load(x, [0, 0], [256, 128]), [r, 0], y)
+        product = pl.load(x, [r, 0], [128, 256]) @ pl.load(x, [0, 0], [256, 128])
+        pl.store(pl.sum(pl.sum(product, axis=1, keepdims=True), axis=0, keepdims=True), [r, 0], y)  # lines meet
 
 
 @pytest.mark.parametrize(("fn", "words"), [(huge, "PTO-X130: .*512 x 1024"), (wide, "PTO-X144: .*shared memory")])
