@@ -27,7 +27,16 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 def without_unread(body: list[Node]) -> list[Node]:
     """The body without numbers that are computed and not read."""
-    return _without_idle(body, _unread(body))
+    body = _without_idle(body, set())
+    while True:
+        blocks = _blocks(body)
+        body = _without_idle(body, _unread(body))
+        if _blocks(body) == blocks:  # else their conditions and bounds may be read no more
+            return body
+
+
+def _blocks(body: list[Node]) -> int:
+    return sum(isinstance(n, (Loop, Branch)) for n in walk(body))
 
 
 def reads_elements(body: list[Node]) -> bool:

@@ -20,7 +20,7 @@ from pto_jit.targets.ascend.transfers import TransferWriter
 from pto_jit.targets.ascend.values import Size, Span, Value, lying, span_of
 
 _LARGEST = 'take the largest with `pl.max` and `pl.argmax` in a loop (docs/ascend.md), or target="cpu"'
-_INSTEAD = dict.fromkeys(("sort", "argsort", "topk"), _LARGEST)
+_INSTEAD: dict[str, str] = {"sort": _LARGEST, "argsort": _LARGEST, "topk": _LARGEST}
 """By operation: what does the same here."""
 
 
