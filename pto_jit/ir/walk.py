@@ -78,7 +78,7 @@ def use_counts(block: Block) -> Counter[str]:
     """How often each variable is read in a block.  Not to be changed: all who ask about the block are given it."""
     told = _told(block)
     if told.uses is None:
-        told.uses = Counter([var.name for stmt in told.flat for var in uses(stmt)])
+        told.uses = Counter(_names_read(told.flat))
     return told.uses
 
 
@@ -98,6 +98,7 @@ class _Told:
     flat: list[Stmt]
     uses: Counter[str] | None = None
     defs: Counter[str] | None = None
+    free: dict[str, tuple[Var, Stmt]] | None = None
 
 
 _LARGE = 32
@@ -159,6 +160,16 @@ def uses(stmt: Stmt) -> tuple[Var, ...]:
     return tuple([operand for operand in found if type(operand) is Var])
 
 
+def _names_read(flat: list[Stmt]) -> list[str]:
+    """The names that statements read directly, as `uses` tells: without a call for each, nearly all are operations."""
+    return [
+        operand.name
+        for stmt in flat
+        for operand in (stmt.args if type(stmt) is Op and not stmt.regions else operands(stmt))
+        if type(operand) is Var
+    ]
+
+
 def defs(stmt: Stmt) -> tuple[Var, ...]:
     """The variables a statement assigns or binds directly: results, the loop variable, parameters of regions."""
     if type(stmt) is Op:
@@ -176,7 +187,7 @@ def defs(stmt: Stmt) -> tuple[Var, ...]:
 
 def block_uses(block: Block) -> set[str]:
     """Names read anywhere in a block."""
-    return {var.name for stmt in _told(block).flat for var in uses(stmt)}
+    return set(_names_read(_told(block).flat))
 
 
 def block_defs(block: Block) -> set[str]:
@@ -201,9 +212,16 @@ def free_vars(block: Block) -> tuple[Var, ...]:
 
 
 def free_reads(block: Block) -> dict[str, tuple[Var, Stmt]]:
-    """The free variables of a block by name, each with the first statement that may read it from before the block."""
+    """The free variables of a block by name, each with the first statement that may read it from before the block.  Not
+    to be changed."""
+    known = _recent.get(id(block))
+    told = known if known is not None and known.block is block else None
+    if told is not None and told.free is not None:
+        return told.free
     flow = _Flow()
     flow.block(block, set())
+    if told is not None:
+        told.free = flow.free
     return flow.free
 
 

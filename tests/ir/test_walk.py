@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from pto_jit.dtypes import i64
@@ -14,6 +16,7 @@ from pto_jit.ir.walk import (
     block_defs,
     block_uses,
     blocks,
+    def_counts,
     defs,
     free_vars,
     map_blocks,
@@ -25,6 +28,7 @@ from pto_jit.ir.walk import (
     rewrite_module,
     statements,
     substitute,
+    use_counts,
     uses,
     variables,
 )
@@ -112,6 +116,18 @@ def test_the_uses_and_defs_of_a_block_are_those_of_all_its_statements() -> None:
 def test_free_variables_are_those_that_may_be_read_before_they_are_assigned(text: str, free: list[str]) -> None:
     block = body(text, "%n: i64, %c: bool_, %x: !pto.memref<gm,?,f32>, %a: i64, %i: i64, %acc: i64")
     assert [v.name for v in free_vars(block)] == free
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_told_of_a_block_again_is_what_was_told_first(seed: int) -> None:
+    for func in random_module(seed).funcs:
+        body, copy = func.body, (*func.body,)  # of a copy nobody has asked
+        inner = list(statements(copy))
+        for _ in range(2):
+            assert use_counts(body) == Counter(v.name for stmt in inner for v in uses(stmt))
+            assert def_counts(body) == Counter(v.name for stmt in inner for v in defs(stmt))
+            assert block_uses(body) == set(use_counts(body))
+            assert free_vars(body) == free_vars(copy)
 
 
 def test_a_region_reads_the_enclosing_function_but_not_its_own_variables() -> None:

@@ -151,7 +151,8 @@ class _Splitter:
             after.append(live)
             if isinstance(stmt, Op):
                 live -= {v.name for v in stmt.results}
-            live |= {v.name for v in free_vars((stmt,))}
+            plain = isinstance(stmt, Op) and not stmt.regions  # which reads nothing that it assigned itself
+            live |= {v.name for v in (uses(stmt) if plain else free_vars((stmt,)))}
         result: list[Stmt] = []
         pending = list(zip(block, reversed(after), strict=True))
         while pending:

@@ -37,6 +37,30 @@ class Function:
         self.name = name
 
 
+class Braces:
+    """A block of lines; what is known of pointers and conditions inside is forgotten at its end."""
+
+    __slots__ = ("checked", "code", "head", "known", "tail")
+
+    def __init__(self, code: CCode, head: str, tail: str) -> None:
+        self.code, self.head, self.tail = code, head, tail
+
+    def __enter__(self) -> None:
+        code = self.code
+        code.line(f"{self.head} {{".lstrip())
+        code.depth += 1
+        self.known, self.checked = dict(code._typed), code._checked
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        if kind is not None:
+            return
+        code = self.code
+        code._typed, code._checked = self.known, self.checked
+        code.depth -= 1
+        code.line(self.tail)
+        code.ended = False
+
+
 class CCode(Code):
     """The lines of one C function that returns a status and takes the worker first."""
 
@@ -88,17 +112,9 @@ class CCode(Code):
             return  # which is how variables begin
         self._out.append(Line(self.depth, text))
 
-    @contextmanager
-    def braces(self, head: str, tail: str = "}") -> Iterator[None]:
+    def braces(self, head: str, tail: str = "}") -> Braces:
         """`head {`, the lines written inside, `}`."""
-        self.line(f"{head} {{".lstrip())
-        self.depth += 1
-        known, checked = dict(self._typed), self._checked
-        yield
-        self._typed, self._checked = known, checked
-        self.depth -= 1
-        self.line(tail)
-        self.ended = False
+        return Braces(self, head, tail)
 
     def declare(self, wish: str, ctype: str, expression: str, level: int = ATOM, *, kind: str = "pure",
                 keep: bool = False) -> str:  # fmt: skip

@@ -32,6 +32,7 @@ from pto_jit.targets.vecmath import RECIPES
 _COMPARE = {"eq": ("==", EQUALITY), "ne": ("!=", EQUALITY), "lt": ("<", RELATION), "le": ("<=", RELATION),
             "gt": (">", RELATION), "ge": (">=", RELATION)}  # fmt: skip
 _SIGNS = {"add": ("+", ADD), "sub": ("-", ADD), "mul": ("*", MUL)}
+_EXTREMES = {"maximum": "max", "minimum": "min"}
 _BITS = {"and": ("&", BIT_AND), "or": ("|", BIT_OR), "xor": ("^", BIT_XOR)}
 _BOOLS = {"and": ("&&", AND), "mul": ("&&", AND), "min": ("&&", AND), "or": ("||", OR), "add": ("||", OR),
           "max": ("||", OR), "xor": ("!=", EQUALITY)}  # fmt: skip
@@ -49,7 +50,7 @@ class Operations:
 
     def apply(self, op: str, args: Sequence[Any], dtype: DType, attrs: dict[str, Any], result: DType) -> CValue:
         """`op` on operands of `dtype` (the type of the first data operand), giving `result`."""
-        op = {"maximum": "max", "minimum": "min"}.get(op, op)
+        op = _EXTREMES.get(op, op)
         values = [lift(a) for a in args]
         if op == "copy":
             return values[0]
@@ -86,7 +87,7 @@ class Operations:
 
     def _made(self, dtype: DType, text: str, level: int) -> CValue:
         typ, ctype = register_type(dtype), register_ctype(dtype)
-        if typ == I64:
+        if typ is I64:
             value = CValue(I64, text, level, ctype=ctype)
             return self.code.named(value, text=text) if level < UNARY else value
         return CValue(typ, text, level, ctype=ctype)
@@ -131,12 +132,12 @@ class Operations:
     # -- floats ---------------------------------------------------------------------------------------------------
 
     def _float(self, op: str, a: Sequence[CValue], dtype: DType, attrs: dict[str, Any], result: DType) -> CValue:
-        name = "f64" if dtype == f64 else "f32"
-        texts = [x.text for x in a]
-        arguments = ", ".join(texts)
         if op in _SIGNS:
             sign, level = _SIGNS[op]
             return self._made(result, f"{a[0].at(level)} {sign} {a[1].at(level + 1)}", level)
+        name = "f64" if dtype == f64 else "f32"
+        texts = [x.text for x in a]
+        arguments = ", ".join(texts)
         if op == "div":
             return self._made(result, f"{a[0].at(MUL)} / {a[1].at(MUL + 1)}", MUL)
         if op == "neg":

@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 
 _WORDS = "".join(chr(i) if chr(i).isalnum() or chr(i) in "_." else " " for i in range(128))
+_WORDS_AND_LINES = _WORDS[:10] + "\n" + _WORDS[11:]
 _WIDTH = 112
 _LINE = 118
 
@@ -78,6 +79,14 @@ def _words(text: str) -> list[str]:
     return [w.partition(".")[0] for w in words] if "." in text else words
 
 
+def _words_by_line(lines: Sequence[Line]) -> list[list[str]]:
+    """`_words` of every line, all translated at once."""
+    texts = "\n".join([line.text for line in lines]).translate(_WORDS_AND_LINES).split("\n")
+    if len(texts) != len(lines):  # one has several
+        return [_words(line.text) for line in lines]
+    return [[w.partition(".")[0] for w in text.split()] if "." in text else text.split() for text in texts]
+
+
 def names_in(text: str) -> list[str]:
     """The identifiers of a piece of C."""
     return [w for w in _words(text) if w.isidentifier()]
@@ -115,8 +124,8 @@ def _without_unused(lines: Sequence[Line]) -> list[Line]:
     read = dict.fromkeys(made, 0)
     is_made = read.__contains__
     reads: list[list[str]] = []
-    for line, first in zip(lines, assigned, strict=True):
-        names = list(filter(is_made, _words(line.text)))
+    for line, words, first in zip(lines, _words_by_line(lines), assigned, strict=True):
+        names = list(filter(is_made, words))
         if line.name in names:
             names = [w for w in names if w != line.name]
         line.names = names

@@ -191,11 +191,11 @@ def times(x: Polynomial, y: Polynomial) -> Polynomial:
 
 def polynomial_text(poly: Polynomial) -> tuple[str, int]:
     """A polynomial as C and the level of its operator."""
-    return _sum(tuple(poly.items()))
+    return sum_text(tuple(poly.items()))
 
 
 @lru_cache(maxsize=1024)
-def _sum(terms: tuple[tuple[Monomial, int], ...]) -> tuple[str, int]:
+def sum_text(terms: tuple[tuple[Monomial, int], ...]) -> tuple[str, int]:
     """`polynomial_text` of these terms, of which it is a function alone; a kernel asks for few different ones."""
     if not terms:
         return "0", ATOM

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from pto_jit.targets.loops.form import (
 from pto_jit.targets.loops.schedule import arguments
 from pto_jit.targets.neon import products, vectors
 from pto_jit.targets.neon.recipes import Names, NeonRecipes
+from pto_jit.targets.source.recipes import FloatName
 from pto_jit.targets.source.text import files_in, text_of
 from pto_jit.targets.vecmath import RECIPES
 
@@ -101,7 +103,6 @@ class VectorStage:
         """Whether every step has a vector form."""
         if not self.possible or not any(isinstance(s, (Compute, Fold, Write, Accumulate)) for s in self.steps):
             return False
-        trial = vectors.Vectors(self.v.bits, Names())
         for step in self.steps:
             match step:
                 case Read() | Write() | Accumulate():
@@ -114,8 +115,10 @@ class VectorStage:
                     if step.axis != self.n.inner or self.v.indices(step.dtype, "0") is None:
                         return False
                 case Compute():
-                    names = tuple("xyzw"[: len(step.args)])
-                    if trial.apply(step.op, names, step.operand, dict(step.attrs), step.dtype) is None:
+                    form, _ = _form_of(
+                        self.v.bits, step.op, len(step.args), step.operand.name, step.attrs, step.dtype.name
+                    )
+                    if form is None:
                         return False
                 case Fold():
                     if self.v.reduced(step.op, step.operand, "x") is None or step.operand != step.dtype:
@@ -157,11 +160,10 @@ class VectorStage:
         width = self.v.lanes * self.unroll
         j = code.variable("j", "int64_t", "0", here=True).variable
         with code.braces(f"for (; {j} + {width} <= {lift(count).text}; {j} += {width})"):
-            envs: list[dict[int, str]] = [{} for _ in range(self.unroll)]
+            envs: list[dict[Any, str]] = [dict(self.splats) for _ in range(self.unroll)]
+            at = [CValue(I64, poly={(j,): 1, **({(): self.v.lanes * u} if u else {})}) for u in range(self.unroll)]
             for step in self.steps:  # the same step of all vectors side by side: they do not wait for each other
-                for u in range(self.unroll):
-                    at = CValue(I64, poly={(j,): 1, **({(): self.v.lanes * u} if u else {})})
-                    self._step(step, envs[u], at, folds, u)
+                self._step(step, envs, at, folds)
         return j, {fold: self._joined(fold, names) for fold, names in folds.items()}
 
     def _prepare(self) -> None:
@@ -185,38 +187,48 @@ class VectorStage:
         start = self.v.splat(fold.operand, first)
         return [self.code.variable(f"{fold.op}_{u}", ctype, start, here=True).variable for u in range(self.unroll)]
 
-    def _step(self, step: Any, env: dict[int, str], j: CValue, folds: dict[Fold, list[str]], u: int) -> None:
+    def _step(self, step: Any, envs: list[dict[Any, str]], at: list[CValue], folds: dict[Fold, list[str]]) -> None:
+        """A step of all vectors; `envs`: of each of them, the names of what is known; `at`: where they begin."""
         code = self.code
-
-        def get(arg: Arg) -> str:
-            return env[arg] if isinstance(arg, int) and arg in env else self.splats[arg]
-
         match step:
             case Read():
-                text = self.v.load(step.dtype, self._address(step.place, step.axes, step.dtype, j))
-                env[step.dst] = self._let("v", self.v.type(step.dtype), text, "read")
+                ctype = self.v.type(step.dtype)
+                for env, j in zip(envs, at, strict=True):
+                    text = self.v.load(step.dtype, self._address(step.place, step.axes, step.dtype, j))
+                    env[step.dst] = self._let("v", ctype, text, "read")
             case Position():
-                text = self.v.indices(step.dtype, j.text)
-                assert text is not None
-                env[step.dst] = self._let("at", self.v.type(step.dtype), text, "read")
+                ctype = self.v.type(step.dtype)
+                for env, j in zip(envs, at, strict=True):
+                    text = self.v.indices(step.dtype, j.text)
+                    assert text is not None
+                    env[step.dst] = self._let("at", ctype, text, "read")
             case Compute():
-                args = [get(a) for a in step.args]
-                text = self.v.apply(step.op, args, step.operand, dict(step.attrs), step.dtype)
-                assert text is not None
-                env[step.dst] = self._let(step.op, self.v.type(step.dtype), text)
+                ctype, form = self.v.type(step.dtype), self._form(step)
+                assert form is not None
+                for env in envs:
+                    env[step.dst] = self._let(step.op, ctype, form.format(*[env[a] for a in step.args]))
             case Fold():
-                name = folds[step][u]
-                text = self.v.fold(step.op, step.operand, name, get(step.arg))
-                assert text is not None
-                code.line(f"{name} = {text};")
+                for env, name in zip(envs, folds[step], strict=True):
+                    text = self.v.fold(step.op, step.operand, name, env[step.arg])
+                    assert text is not None
+                    code.line(f"{name} = {text};")
             case Write():
-                place = self._address(step.place, step.axes, step.dtype, j)
-                code.line(f"{self.v.store(step.dtype, place, get(step.arg))};")
+                for env, j in zip(envs, at, strict=True):
+                    place = self._address(step.place, step.axes, step.dtype, j)
+                    code.line(f"{self.v.store(step.dtype, place, env[step.arg])};")
             case Accumulate():
-                place = self._address(Kept(step.name), step.axes, step.dtype, j)
-                out = self._combined(step.op, step.dtype, self.v.load(step.dtype, place), get(step.arg))
-                assert out is not None
-                code.line(f"{self.v.store(step.dtype, place, out)};")
+                for env, j in zip(envs, at, strict=True):
+                    place = self._address(Kept(step.name), step.axes, step.dtype, j)
+                    out = self._combined(step.op, step.dtype, self.v.load(step.dtype, place), env[step.arg])
+                    assert out is not None
+                    code.line(f"{self.v.store(step.dtype, place, out)};")
+
+    def _form(self, step: Compute) -> str | None:
+        """An operation as an expression with holes for its operands; the functions that it calls are written."""
+        form, calls = _form_of(self.v.bits, step.op, len(step.args), step.operand.name, step.attrs, step.dtype.name)
+        for name, dtype in calls if form is not None else ():
+            self.v.recipes.call(name, ("",), dtype)
+        return form
 
     def _address(self, place: Place, axes: Places, dtype: DType, j: CValue) -> str:
         address = self.n._typed(self.n._address(place, axes, j), dtype)
@@ -232,3 +244,25 @@ class VectorStage:
         first = self.v.reduced(fold.op, fold.operand, names[0])
         assert first is not None
         return [self.code.variable(fold.op, register_ctype(fold.operand), first, here=True)]
+
+
+class _Called(Names):
+    """Names of vector functions, and which were asked for."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, FloatName]] = []
+
+    def call(self, name: str, arguments: Sequence[str], dtype: FloatName) -> str:
+        self.calls.append((name, dtype))
+        return super().call(name, arguments, dtype)
+
+
+@lru_cache(1024)  # an expression depends on these alone, and programs have few different ones
+def _form_of(
+    bits: int, op: str, count: int, operand: str, attrs: tuple[tuple[str, Any], ...], dtype: str
+) -> tuple[str | None, tuple[tuple[str, FloatName], ...]]:
+    """`Vectors.apply` with holes for `count` operands, and the vector functions that it calls."""
+    called = _Called()
+    holes = [f"{{{k}}}" for k in range(count)]
+    form = vectors.Vectors(bits, called).apply(op, holes, BY_NAME[operand], dict(attrs), BY_NAME[dtype])
+    return form, tuple(called.calls)
