@@ -547,6 +547,25 @@ def test_the_inner_loop_of_the_largest_tile_keeps_its_sums_in_registers() -> Non
             assert not spills, spills[:4]
 
 
+def test_multiply_adds_of_packed_operands_take_elements_of_memory() -> None:
+    """The inner loop of `panels` has one more instruction for a vector of B and next to nothing else."""
+    from pto_jit.targets.cpu.matmul.library import assembly
+
+    host = Processor.host()
+    if not scheme_of(COMBOS[0], Machine.of(host.features, host.triple)).broadcasts:
+        pytest.skip("no broadcasts from memory on this processor")
+    for combo, lanes in ((COMBOS[0], 16), (COMBOS[1], 8)):
+        text = assembly(combo, host)
+        body = text[text.index("\npanels_2:") :]
+        body = body[: body.index(".Lfunc_end")]
+        assert not [line for line in body.splitlines() if "(%rsp)" in line and "%zmm" in line]
+        loop = max(body.split("\n.LBB"), key=lambda part: part.count("vfmadd"))
+        instructions = [line.split()[0] for line in loop.splitlines()[1:] if line[:1] == "\t" and line[1:2] not in ".#"]
+        multiply_adds = loop.count("vfmadd")
+        assert multiply_adds == loop.count(f"{{1to{lanes}}}") == 4 * 12 * 2
+        assert multiply_adds / len(instructions) > 0.85, loop
+
+
 def test_block_sizes_follow_the_caches(tmp_path: Path) -> None:
     host = Processor.host()
     scheme = scheme_of(COMBOS[0], Machine.of(host.features, host.triple))

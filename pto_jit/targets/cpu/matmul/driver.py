@@ -18,7 +18,8 @@ number.
 from __future__ import annotations
 
 from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Value
-from pto_jit.targets.cpu.matmul.parts import CONTEXT, ROWS, Fields, Parts
+from pto_jit.targets.cpu.matmul.panels import row_bytes
+from pto_jit.targets.cpu.matmul.parts import CONTEXT, PANELS, ROWS, Fields, Parts
 
 FAR: Fields = (
     *CONTEXT,
@@ -43,10 +44,13 @@ def add_driver(parts: Parts) -> None:
 
 
 def _near(parts: Parts) -> None:
-    """``near(operands, keep, in_place)``: m fits one block; B packed block by block, or read in place."""
+    """``near(operands, keep, in_place, given)``: m fits one block; B packed block by block, or read in place.
+
+    given: null, or A packed as `block_of_a` says, of a product with packed B.
+    """
     s, plan = parts.scheme, parts.blocking
-    f = parts.module.function("near", I32, [*CONTEXT, (I64, "in_place")])
-    w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, in_place = f.parameters
+    f = parts.module.function("near", I32, [*CONTEXT, (I64, "in_place"), (PTR, "given")])
+    w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, in_place, given = f.parameters
     here = in_place.differs(0)
     # B larger than L2 passes by in blocks of few rows, prefetched along the rows; the more rows C has, the deeper the
     # blocks, so that C is not read and written too often.  Yet the rows of B that a panel crosses must stay in the
@@ -60,23 +64,25 @@ def _near(parts: Parts) -> None:
     how = parts.how_a(f, m, n, k, a_rs, a_cs)
     if s.raw_a and s.group == 1:
         how = f.select(streams & (m <= 8), 0, how)
+    if s.broadcasts:
+        how = f.select(here, how, PANELS)
     groups = f.ceil_div(depth, s.group)
-    row = parts.row_bytes(f, depth)
-    block_a = f.round_up(m, s.tile_rows) * row
+    row, block_a = block_of_a(parts, f, m, depth)
     blocks = f.ceil_div(k, depth)
-    bytes_a = f.select(how.equals(0), 0, block_a * blocks)
-    panel = groups * (s.tile_columns * s.unit) + s.header
+    packs = how.differs(0) & given.equals(0)
+    bytes_a = f.select(packs, block_a * blocks, 0)
+    panel = groups * (s.panel_columns * s.unit) + s.header
     # more rows than one block: A takes more of L2, B less
     half = max(plan.near_columns // 2 // s.tile_columns, 1) * s.tile_columns
     wide = f.select(here, n, f.minimum(n, f.select(m <= plan.rows, f.const(plan.near_columns), half)))
-    bytes_b = f.select(here, 0, f.ceil_div(wide, s.tile_columns) * panel)
+    bytes_b = f.select(here, 0, f.ceil_div(wide, s.panel_columns) * panel)
     total = bytes_a + bytes_b
     room = f.variable(Value(f, PTR, "null"))
     with f.when(total > 0):
         room.set(parts.push(f, w, total))
-    to_a = room.get()
-    to_b = f.offset(f.offset(to_a, bytes_a), s.header)
-    with f.when(how.differs(0)), f.loop(0, blocks) as part:
+    to_b = f.offset(f.offset(room.get(), bytes_a), s.header)
+    to_a = f.select(given.equals(0), room.get(), given)
+    with f.when(packs), f.loop(0, blocks) as part:
         first = part.index * depth
         deep = f.minimum(k - first, depth)
         at, put = f.offset(a, first * a_cs), f.offset(to_a, part.index * block_a)
@@ -104,16 +110,35 @@ def _near(parts: Parts) -> None:
             of_a = (f.offset(base, at), a_row, a_step, a_panel)
             of_b = (b_at, b_step, b_panel, packed)
             product = [m, columns, now, *of_a, *of_b, c_slab, c_rs, kept, ahead, f.const(0)]
-            if s.tall_tile is None:
-                f.call("macro", VOID, product)
-            else:
-                with f.either(streams & (how.equals(0) | how.equals(ROWS))) as side:
-                    f.call("macro_tall", VOID, product)
+            tall = streams & (how.equals(0) | how.equals(ROWS))
+            if s.broadcasts:
+                with f.either(here) as side:
+                    _strided(parts, f, product, tall)
                     side.otherwise()
-                    f.call("macro", VOID, product)
+                    of_c = (c_slab, c_rs, kept, f.const(0))
+                    f.call("macro_panels", VOID, [m, columns, now, of_a[0], to_b, panel, *of_c])
+            else:
+                _strided(parts, f, product, tall)
     with f.when(total > 0):
-        f.call("pto_scratch_pop", VOID, [w, to_a])
+        f.call("pto_scratch_pop", VOID, [w, room.get()])
     f.give(0)
+
+
+def block_of_a(parts: Parts, f: Function, m: Value, depth: Value) -> tuple[Value, Value]:
+    """Bytes of a packed row, and of a block of A of KC = depth; the blocks of all parts of k lie one after another."""
+    row = parts.row_bytes(f, depth)
+    return row, f.round_up(m, parts.scheme.panel_rows) * row
+
+
+def _strided(parts: Parts, f: Function, product: list[Value], tall: Value) -> None:
+    """A block by the micro-kernels for all strides, the taller one if `tall`."""
+    if parts.scheme.tall_tile is None:
+        f.call("macro", VOID, product)
+        return
+    with f.either(tall) as side:
+        f.call("macro_tall", VOID, product)
+        side.otherwise()
+        f.call("macro", VOID, product)
 
 
 def _far_pack(parts: Parts) -> None:
@@ -122,10 +147,10 @@ def _far_pack(parts: Parts) -> None:
     f, _, begin, end, fields = parts.task("far_pack", FAR)
     _, _, n, k, _, _, _, b, b_rs, b_cs, _, _, _, room, depth, panel, task_panels, *_ = fields
     first = begin * task_panels
-    columns = f.minimum(n, end * task_panels * s.tile_columns) - first * s.tile_columns
-    block = f.ceil_div(n, s.tile_columns) * panel
+    columns = f.minimum(n, end * task_panels * s.panel_columns) - first * s.panel_columns
+    block = f.ceil_div(n, s.panel_columns) * panel
     to = f.offset(room, first * panel + s.header)
-    at = f.offset(b, first * s.tile_columns * b_cs)
+    at = f.offset(b, first * s.panel_columns * b_cs)
     with f.loop(0, k, depth, [to, at]) as part:
         put, here = part.carried
         f.call("pack_b", VOID, [f.minimum(k - part.index, depth), columns, here, b_rs, b_cs, put, panel])
@@ -142,15 +167,15 @@ def _far_tiles(parts: Parts) -> None:
     packs = how.differs(0)
     to_a = f.variable(Value(f, PTR, "null"))
     with f.when(packs):
-        to_a.set(parts.push(f, w, f.round_up(rows, s.tile_rows) * row))
+        to_a.set(parts.push(f, w, f.round_up(rows, s.panel_rows) * row))
     mine = to_a.get()
-    block = f.ceil_div(n, s.tile_columns) * panel
+    block = f.ceil_div(n, s.panel_columns) * panel
     # A slab beyond L2 comes from L3, whose latency the prefetch along a panel is too short for.
     following = f.select(block * f.ceil_div(k, depth) > parts.blocking.near_bytes, panel, 0)
     with f.loop(begin, end) as task:
         top, left = (task.index // across) * rows, (task.index % across) * columns
         high, wide = f.minimum(m - top, rows), f.minimum(n - left, columns)
-        b_left = f.offset(room, (left // s.tile_columns) * panel + s.header)
+        b_left = f.offset(room, (left // s.panel_columns) * panel + s.header)
         a_top = f.offset(a, top * a_rs)
         c_tile = f.offset(c, top * c_rs + left * s.element_c)
         with f.loop(0, k, depth, [b_left]) as part:
@@ -160,18 +185,23 @@ def _far_tiles(parts: Parts) -> None:
             with f.when(packs):
                 f.call("pack_a", VOID, [deep, high, a_part, a_rs, a_cs, mine, how, row])
             a_row, a_step, a_panel = parts.a_strides(f, how, now, row, a_rs, a_cs)
+            if s.broadcasts:
+                a_panel = row_bytes(f, s, now) * s.panel_rows
             kept = f.select(part.index > 0, -1, keep)
             # With little k, C is what memory sees: walk along its rows, so that it is written in long runs.
-            stripe = f.select(k <= parts.blocking.shallow * s.group, s.tile_rows, high)
+            stripe = f.select(k <= parts.blocking.shallow * s.group, s.panel_rows, high)
             stripe_panel = f.select(k <= parts.blocking.shallow * s.group, a_panel, 0)
             with f.loop(0, high, stripe, [f.select(packs, mine, a_part), c_tile]) as stripes:
                 a_at, c_at = stripes.carried
                 now_high = f.minimum(high - stripes.index, stripe)
-                of_b = (part.carried[0], f.const(s.tile_columns * s.unit), panel, f.const(1))
-                ahead = f.const(parts.blocking.panel_ahead)
-                of_a = (a_at, a_row, a_step, a_panel)
-                f.call("macro", VOID, [now_high, wide, now, *of_a, *of_b, c_at, c_rs, kept, ahead, following])
-                stripes.carry(f.offset(a_at, stripe_panel), f.offset(c_at, c_rs * s.tile_rows))
+                b_at, of_c = part.carried[0], (c_at, c_rs, kept)
+                if s.broadcasts:
+                    f.call("macro_panels", VOID, [now_high, wide, now, a_at, b_at, panel, *of_c, following])
+                else:
+                    of_b = (b_at, f.const(s.panel_columns * s.unit), panel, f.const(1))
+                    of_a, ahead = (a_at, a_row, a_step, a_panel), f.const(parts.blocking.panel_ahead)
+                    f.call("macro", VOID, [now_high, wide, now, *of_a, *of_b, *of_c, ahead, following])
+                stripes.carry(f.offset(a_at, stripe_panel), f.offset(c_at, c_rs * s.panel_rows))
             part.carry(f.offset(part.carried[0], block))
     with f.when(packs):
         f.call("pto_scratch_pop", VOID, [w, mine])
@@ -196,23 +226,24 @@ def _far(parts: Parts) -> None:
         own.set(parts.push(f, w, slab_panels * panel * blocks))
     room = own.get()
     status = f.variable(f.const(0, I32))
-    how = parts.how_a(f, m, n, k, a_rs, a_cs)
-    slab_columns = slab_panels * s.tile_columns
+    how = f.const(PANELS) if s.broadcasts else parts.how_a(f, m, n, k, a_rs, a_cs)
+    slab_columns = slab_panels * s.panel_columns
     with f.loop(0, n, slab_columns) as slab:
         columns = f.minimum(n - slab.index, slab_columns)
-        here = f.ceil_div(columns, s.tile_columns)
+        here = f.ceil_div(columns, s.panel_columns)
         # Tiles of C: whole width and MC rows alone; shared, about 32 tiles of at least task_work each.
         work = columns * k
         least = f.maximum(f.const(plan.task_work) // work, 1)
         shared_rows = f.minimum(f.maximum(f.ceil_div(m, plan.tasks // 2), least), plan.rows)
         rows_blocks = f.ceil_div(m, f.select(many, shared_rows, plan.rows))
-        rows = f.round_up(f.ceil_div(m, rows_blocks), s.tile_rows)
+        rows = f.round_up(f.ceil_div(m, rows_blocks), s.panel_rows)
         rows_blocks = f.ceil_div(m, rows)
-        across = f.minimum(f.maximum(f.const(plan.tasks) // rows_blocks, 1), f.ceil_div(here, 8))
+        widest = f.ceil_div(here, 8 * s.tile_columns // s.panel_columns)
+        across = f.minimum(f.maximum(f.const(plan.tasks) // rows_blocks, 1), widest)
         across = f.select(many, across, 1)
         shallow = f.ceil_div(here * panel, plan.near_bytes)
         across = f.select(k <= plan.shallow * s.group, f.maximum(across, shallow), across)
-        task_columns = f.ceil_div(here, across) * s.tile_columns
+        task_columns = f.ceil_div(here, across) * s.panel_columns
         across = f.ceil_div(columns, task_columns)
         task_panels = f.select(many, f.maximum(f.ceil_div(here, 16), 4), here)
         b_slab, c_slab = f.offset(b, slab.index * b_cs), f.offset(c, slab.index * s.element_c)
@@ -234,8 +265,8 @@ def _layout(parts: Parts, f: Function, n: Value, k: Value) -> tuple[Value, Value
     """KC, bytes of a panel of so many rows, parts of k, panels across: how `far` lays B out."""
     s = parts.scheme
     depth = parts.depth(f, k, parts.blocking.depth)
-    panel = f.ceil_div(depth, s.group) * (s.tile_columns * s.unit) + s.header
-    return depth, panel, f.ceil_div(k, depth), f.ceil_div(n, s.tile_columns)
+    panel = f.ceil_div(depth, s.group) * (s.panel_columns * s.unit) + s.header
+    return depth, panel, f.ceil_div(k, depth), f.ceil_div(n, s.panel_columns)
 
 
 def _kept(parts: Parts) -> None:

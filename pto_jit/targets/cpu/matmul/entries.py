@@ -3,15 +3,22 @@
 
 from __future__ import annotations
 
-from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Value
+from pto_jit.targets.cpu.matmul.driver import block_of_a
+from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Value
+from pto_jit.targets.cpu.matmul.panels import row_bytes
 from pto_jit.targets.cpu.matmul.parts import CONTEXT, OPERANDS, Parts
 from pto_jit.targets.cpu.matmul.shape import ACCUMULATE, FIXED_A, FIXED_B
+
+PACKED_PANELS = 4
+"""Panels of A that a worker packs at once."""
 
 
 def add_entries(parts: Parts) -> None:
     """Define everything above `driver`'s two ways, the public functions included."""
     _single(parts)
     _columns_task(parts)
+    if parts.scheme.broadcasts:
+        _pack_task(parts)
     _rows_task(parts)
     _split(parts)
     _clear(parts)
@@ -42,24 +49,44 @@ def _single(parts: Parts) -> None:
         if not s.machine.masks:
             place = place & (n % s.lanes).equals(0)
         with f.when(place):
-            f.give(f.call("near", I32, [*f.parameters, f.const(1)]))
+            f.give(f.call("near", I32, [*f.parameters, f.const(1), f.null()]))
     with f.when(parts.near(f, m, n, k)):
-        f.give(f.call("near", I32, [*f.parameters, f.const(0)]))
+        f.give(f.call("near", I32, [*f.parameters, f.const(0), f.null()]))
     f.give(f.call("far", I32, [*f.parameters, f.const(0), f.null(), f.const(0)]))
 
 
 def _columns_task(parts: Parts) -> None:
-    """Range function: columns of C, ``task`` wide each, as products of their own."""
+    """Range function: columns of C, ``task`` wide each, as products of their own; of the packed A if it is there."""
     s = parts.scheme
-    f, w, begin, end, fields = parts.task("columns_task", (*CONTEXT, (I64, "task")))
-    _, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, task = fields
+    f, w, begin, end, fields = parts.task("columns_task", (*CONTEXT, (I64, "task"), (PTR, "packed")))
+    _, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, task, packed = fields
     left = begin * task
     wide = f.minimum(n, end * task) - left
     b, c = f.offset(b, left * b_cs), f.offset(c, left * s.element_c)
     part = [w, m, wide, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep]
-    with f.when(m > parts.blocking.rows):  # near for all columns, not for so few
-        f.give(f.call("near", I32, [*part, f.const(0)]))
+    # near for all columns, if not for so few
+    with f.when((m > parts.blocking.rows) | packed.differs(0)):
+        f.give(f.call("near", I32, [*part, f.const(0), packed]))
     f.give(f.call("single", I32, part))
+
+
+def _pack_task(parts: Parts) -> None:
+    """Range function: panels of rows of A, ``begin * PACKED_PANELS ...``, all of k, as `near` takes them."""
+    s, plan = parts.scheme, parts.blocking
+    f, _, begin, end, fields = parts.task("pack_task", (*CONTEXT, (I64, "task"), (PTR, "packed")))
+    _, m, _, k, a, a_rs, a_cs, *_, to = fields
+    depth = parts.depth(f, k, plan.depth)
+    _, block = block_of_a(parts, f, m, depth)
+    share = PACKED_PANELS * s.panel_rows
+    top = begin * share
+    high = f.minimum(m, end * share) - top
+    with f.loop(0, k, depth, [f.offset(a, top * a_rs), to]) as part:
+        at, put = part.carried
+        deep = f.minimum(k - part.index, depth)
+        mine = f.offset(put, top * row_bytes(f, s, deep))
+        f.call("pack_a_panels", VOID, [deep, high, at, a_rs, a_cs, mine])
+        part.carry(f.offset(at, depth * a_cs), f.offset(put, block))
+    f.give(0)
 
 
 def _rows_task(parts: Parts) -> None:
@@ -69,7 +96,7 @@ def _rows_task(parts: Parts) -> None:
     top = begin * task
     high = f.minimum(m, end * task) - top
     a, c = f.offset(a, top * a_rs), f.offset(c, top * c_rs)
-    f.give(f.call("near", I32, [w, high, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, f.const(1)]))
+    f.give(f.call("near", I32, [w, high, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, f.const(1), f.null()]))
 
 
 def _split(parts: Parts) -> None:
@@ -97,9 +124,33 @@ def _split(parts: Parts) -> None:
         streams = (m <= plan.stream_rows) & b_cs.equals(s.element_b)
         least = f.select(streams, f.maximum(least, plan.long_columns), least)
         task = f.round_up(f.maximum(f.ceil_div(n, 32), least), s.tile_columns)
-        context = parts.save(f, [*f.parameters, task])
-        f.give(parts.share(f, "columns_task", w, context, f.ceil_div(n, task)))
+        columns = f.ceil_div(n, task)
+        if not s.broadcasts:
+            context = parts.save(f, [*f.parameters, task, f.null()])
+            f.give(parts.share(f, "columns_task", w, context, columns))
+        else:
+            _split_packed(parts, f, task, columns, streams)
     f.give(f.call("far", I32, [*f.parameters, f.const(1), f.null(), f.const(0)]))
+
+
+def _split_packed(parts: Parts, f: Function, task: Value, columns: Value, streams: Value) -> None:
+    """Columns over the workers; A, which all of them need packed, is packed once."""
+    s, plan = parts.scheme, parts.blocking
+    w, m, _, k, *_ = f.parameters
+    depth = parts.depth(f, k, plan.depth)
+    _, block = block_of_a(parts, f, m, depth)
+    packed = f.variable(f.null())
+    with f.when(streams.equals(0)):
+        packed.set(parts.push(f, w, block * f.ceil_div(k, depth)))
+    context = parts.save(f, [*f.parameters, task, packed.get()])
+    status = f.variable(f.const(0, I32))
+    with f.when(streams.equals(0)):
+        status.set(parts.share(f, "pack_task", w, context, f.ceil_div(m, PACKED_PANELS * s.panel_rows)))
+    with f.when(status.get().equals(0)):
+        status.set(parts.share(f, "columns_task", w, context, columns))
+    with f.when(streams.equals(0)):
+        f.call("pto_scratch_pop", VOID, [w, packed.get()])
+    f.give(status.get())
 
 
 def _clear(parts: Parts) -> None:

@@ -114,7 +114,7 @@ def add_column(module: Module, scheme: Scheme, name: str, rows: int, vectors: in
     """Define one micro-kernel: a column of register tiles of so many rows and vectors."""
     f = module.function(name, VOID, PARAMETERS)
     m, _, a, _, _, a_panel, _, _, c, c_row, _, _, _, _ = f.parameters
-    tile = _Tile(f, scheme, rows, vectors)
+    tile = _Strided(f, scheme, rows, vectors)
     with f.loop(0, m - (rows - 1), rows, [a, c, f.const(0)]) as loop:
         at, to, asked = loop.carried
         tile.whole(at, to, asked)
@@ -131,22 +131,67 @@ def add_column(module: Module, scheme: Scheme, name: str, rows: int, vectors: in
     f.give()
 
 
-class _Tile:
-    """Emits one register tile at a time into a column function."""
+class Tile:
+    """What register tiles of all kinds share: masks of lanes, rows of C, the end of a tile."""
 
-    def __init__(self, f: Function, scheme: Scheme, rows: int, vectors: int) -> None:
+    def __init__(
+        self, f: Function, scheme: Scheme, rows: int, vectors: int, *, c_row: Value, lanes: Value, keep: Value
+    ) -> None:
         self.f, self.scheme, self.rows, self.vectors = f, scheme, rows, vectors
-        _, self.groups, _, self.a_row, self.a_step, _, self.b, self.b_step, _, self.c_row, lanes, keep, *far = (
-            f.parameters
-        )
-        self.ahead, self.following = far
         self.math = Arithmetic(f, scheme)
-        self.a_two, self.a_three = self.a_row + self.a_row, self.a_row + self.a_row + self.a_row
-        self.masks, self.keep = scheme.machine.masks, keep
+        self.c_row, self.keep, self.masks = c_row, keep, scheme.machine.masks
         if self.masks:
             self.last = lane_mask(f, lanes, scheme.lanes)
             self.kept = lane_mask(f, keep, scheme.lanes)
             self.last_kept = f.emit(self.last.type, f"and {self.last.type} {self.last.ref}, {self.kept.ref}")
+
+    def places(self, rows: int, c: Value) -> list[Value]:
+        """Where the rows of a tile of C begin."""
+        out = [c]
+        for _ in range(1, rows):
+            out.append(self.f.offset(out[-1], self.c_row))
+        return out
+
+    def ask(self, row: Value) -> None:
+        """Prefetch the tile's part of a row of C, to be written."""
+        for v in range(0, self.vectors * self.scheme.machine.vector_bytes, 64):
+            prefetch(self.f, self.f.offset(row, v), write=True)
+
+    def finish(self, sums: list[Value], c_rows: list[Value]) -> None:
+        """Add to C or write it; whole tiles branch, so that writing does not wait for C to be read."""
+        f, width = self.f, self.scheme.machine.vector_bytes
+        places = [f.offset(row, v * width) for row in c_rows for v in range(self.vectors)]
+        pairs = list(zip(sums, places, strict=True))
+        if self.masks and len(c_rows) < self.rows:
+            for i, (total, place) in enumerate(pairs):
+                last = (i + 1) % self.vectors == 0
+                old = masked_load(f, total.type, place, self.last_kept if last else self.kept)
+                self._put(self.math.add(old, total), place, last)
+            return
+        with f.either(self.keep.differs(0)) as side:
+            for i, (total, place) in enumerate(pairs):
+                last = (i + 1) % self.vectors == 0
+                masked = last and self.masks
+                old = masked_load(f, total.type, place, self.last) if masked else f.load(total.type, place)
+                self._put(self.math.add(old, total), place, last)
+            side.otherwise()
+            for i, (total, place) in enumerate(pairs):
+                self._put(total, place, (i + 1) % self.vectors == 0)
+
+    def _put(self, value: Value, place: Value, last: bool) -> None:
+        if last and self.masks:
+            masked_store(self.f, value, place, self.last)
+        else:
+            self.f.store(value, place)
+
+class _Strided(Tile):
+    """Emits one register tile at a time into a column function; A and B lie anywhere."""
+
+    def __init__(self, f: Function, scheme: Scheme, rows: int, vectors: int) -> None:
+        _, self.groups, _, self.a_row, self.a_step, _, self.b, self.b_step, _, c_row, lanes, keep, *far = f.parameters
+        super().__init__(f, scheme, rows, vectors, c_row=c_row, lanes=lanes, keep=keep)
+        self.ahead, self.following = far
+        self.a_two, self.a_three = self.a_row + self.a_row, self.a_row + self.a_row + self.a_row
 
     def whole(self, a: Value, c: Value, asked: Value) -> None:
         """``C[MR, vectors] (+)= A B``; meanwhile the following panel comes nearer, from its byte ``asked`` on."""
@@ -156,7 +201,7 @@ class _Tile:
         following = f.offset(self.b, self.following)
         with f.loop(0, rows, 1, [*start, c, asked]) as row:
             *state, here, asked = row.carried
-            self._ask(here)
+            self.ask(here)
             with f.when(asked < self.following):
                 for line in range(ASKED):
                     prefetch(f, f.offset(following, asked + 64 * line), level=2)
@@ -164,15 +209,15 @@ class _Tile:
             state = self._loop(begin, begin + share, unroll, state, rows)
             row.carry(*state, f.offset(here, self.c_row), asked + 64 * ASKED)
         state = self._loop(share * rows, self.groups, 1, row.after[:-2], rows)
-        self._finish(state[: rows * self.vectors], self._rows(rows, c))
+        self.finish(state[: rows * self.vectors], self.places(rows, c))
 
     def partial(self, rows: int, a: Value, c: Value) -> None:
         """``C[rows, vectors] (+)= A B`` for fewer rows than a whole tile has."""
-        c_rows = self._rows(rows, c)
+        c_rows = self.places(rows, c)
         for row in c_rows:
-            self._ask(row)
+            self.ask(row)
         state = self._loop(0, self.groups, 1, [*self._start(rows), *self._bases(rows, a), self.b], rows)
-        self._finish(state[: rows * self.vectors], c_rows)
+        self.finish(state[: rows * self.vectors], c_rows)
 
     def _bases(self, rows: int, a: Value) -> list[Value]:
         """Every third row of A: the rows between are reached with scaled indices."""
@@ -180,17 +225,6 @@ class _Tile:
         for _ in range(3, rows, 3):
             bases.append(self.f.offset(bases[-1], self.a_three))
         return bases
-
-    def _rows(self, rows: int, c: Value) -> list[Value]:
-        out = [c]
-        for _ in range(1, rows):
-            out.append(self.f.offset(out[-1], self.c_row))
-        return out
-
-    def _ask(self, row: Value) -> None:
-        """Prefetch the tile's part of a row of C, to be written."""
-        for v in range(0, self.vectors * self.scheme.machine.vector_bytes, 64):
-            prefetch(self.f, self.f.offset(row, v), write=True)
 
     def _start(self, rows: int) -> list[Value]:
         f = self.f
@@ -232,30 +266,3 @@ class _Tile:
                 i = r * self.vectors + v
                 sums[i] = self.math.step(sums[i], unit, columns[v])
         return [*sums, *(f.offset(p, self.a_step) for p in bases), f.offset(b, self.b_step)]
-
-    def _finish(self, sums: list[Value], c_rows: list[Value]) -> None:
-        """Add to C or write it; whole tiles branch, so that writing does not wait for C to be read."""
-        f, width = self.f, self.scheme.machine.vector_bytes
-        places = [f.offset(row, v * width) for row in c_rows for v in range(self.vectors)]
-        pairs = list(zip(sums, places, strict=True))
-        if self.masks and len(c_rows) < self.rows:
-            for i, (total, place) in enumerate(pairs):
-                last = (i + 1) % self.vectors == 0
-                old = masked_load(f, total.type, place, self.last_kept if last else self.kept)
-                self._put(self.math.add(old, total), place, last)
-            return
-        with f.either(self.keep.differs(0)) as side:
-            for i, (total, place) in enumerate(pairs):
-                last = (i + 1) % self.vectors == 0
-                masked = last and self.masks
-                old = masked_load(f, total.type, place, self.last) if masked else f.load(total.type, place)
-                self._put(self.math.add(old, total), place, last)
-            side.otherwise()
-            for i, (total, place) in enumerate(pairs):
-                self._put(total, place, (i + 1) % self.vectors == 0)
-
-    def _put(self, value: Value, place: Value, last: bool) -> None:
-        if last and self.masks:
-            masked_store(self.f, value, place, self.last)
-        else:
-            self.f.store(value, place)

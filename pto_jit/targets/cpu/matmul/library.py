@@ -34,6 +34,7 @@ from pto_jit.targets.cpu.matmul.irtext import Module
 from pto_jit.targets.cpu.matmul.kernel import add_kernels
 from pto_jit.targets.cpu.matmul.macro import add_macro
 from pto_jit.targets.cpu.matmul.pack import add_packing
+from pto_jit.targets.cpu.matmul.panels import add_panels
 from pto_jit.targets.cpu.matmul.parts import Parts
 from pto_jit.targets.cpu.matmul.shape import Combo, Machine, scheme_of
 
@@ -91,6 +92,8 @@ def module_ir(combo: Combo, features: str, triple: str = "", caches: Caches | No
     module.declare("pto_parallel_for", "declare i32 @pto_parallel_for(ptr, ptr, ptr, i64, i64, i64)")
     parts = Parts(module, scheme, blocking_of(scheme, caches or host_caches()))
     add_macro(parts)
+    if scheme.broadcasts:
+        add_panels(parts)
     add_driver(parts)
     add_entries(parts)
     width = 8 * scheme.machine.vector_bytes

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pto_jit.targets.cpu.matmul.irtext import I64, PTR, VOID, Function, Value
-from pto_jit.targets.cpu.matmul.parts import ACROSS, ANY, ROWS, Fields, Parts
+from pto_jit.targets.cpu.matmul.parts import ACROSS, ANY, PANELS, ROWS, Fields, Parts
 from pto_jit.targets.cpu.matmul.vectors import low_bits
 
 
@@ -34,6 +34,9 @@ def _pack_a(parts: Parts) -> None:
             f.call("pack_a_across", VOID, [k, m, a, cs, to, panel])
     with f.when(how.equals(ANY)):
         f.call("pack_a_any", VOID, [k, m, a, cs, rs, to, panel])
+    if s.broadcasts:
+        with f.when(how.equals(PANELS)):
+            f.call("pack_a_panels", VOID, [k, m, a, rs, cs, to])
     f.give()
 
 

@@ -10,7 +10,8 @@ by vpdpbusd a panel of B starts with its correction, minus 128 times the sum of 
 * ``pack_b_along(k, n, b, n_stride, to, panel)``: k contiguous in memory, transposed in registers;
 * ``pack_b_any(k, n, b, k_stride, n_stride, to, panel)``: no unit stride;
 * ``pack_a_across``, ``pack_a_any``: the same into panels of MR rows;
-* ``pack_a_rows(k, m, a, m_stride, to, row)``: k contiguous in memory: rows copied (and converted), ``row`` bytes apart.
+* ``pack_a_rows(k, m, a, m_stride, to, row)``: k contiguous in memory: rows copied (and converted), ``row`` bytes apart;
+* ``panels_a_<layout>``, ``low_a_<layout>``, ``rows_a_any``: A for `panels`.
 
 k, n, m count elements; strides, panel and row are bytes; ``to`` is the first panel's first unit (behind its header).
 """
@@ -20,7 +21,7 @@ from __future__ import annotations
 from pto_jit.targets.cpu.matmul.convert import converted, read
 from pto_jit.targets.cpu.matmul.irtext import I64, PTR, VOID, Function, Module, Value, vector
 from pto_jit.targets.cpu.matmul.kernel import Arithmetic
-from pto_jit.targets.cpu.matmul.shape import SIZES, STORAGE, Scheme
+from pto_jit.targets.cpu.matmul.shape import CHUNK, LOW, SIZES, STORAGE, Scheme
 from pto_jit.targets.cpu.matmul.vectors import clamp, prefetch, splat
 
 GROUPS_AHEAD = 8  # rows of B are short and far apart: the prefetchers do not see them coming
@@ -28,7 +29,7 @@ GROUPS_AHEAD = 8  # rows of B are short and far apart: the prefetchers do not se
 
 def add_packing(module: Module, scheme: Scheme) -> None:
     """Define all packing functions of a scheme."""
-    lanes, vectors = scheme.lanes, scheme.tile_vectors
+    lanes, vectors = scheme.lanes, scheme.panel_vectors
     _across(module, scheme, "pack_b_across", scheme.combo.b, lanes, vectors, narrow_tail=True)
     _along(module, scheme)
     _any(module, scheme, "pack_b_any", scheme.combo.b, lanes, vectors, narrow_tail=True)
@@ -37,6 +38,13 @@ def add_packing(module: Module, scheme: Scheme) -> None:
     side_by_side = 1 if scheme.tiles else scheme.tile_rows  # with tiles each row is a panel
     _any(module, scheme, "pack_a_any", scheme.combo.a, side_by_side, 1, narrow_tail=False)
     _rows(module, scheme)
+    if scheme.broadcasts:
+        of_a = scheme.combo.a
+        for name, width in (("panels", scheme.panel_rows), ("low", LOW)):
+            _chunks(module, scheme, f"{name}_a_along", width)
+            _any(module, scheme, f"{name}_a_any", of_a, width, 1, narrow_tail=False, group=CHUNK)
+        _across(module, scheme, "panels_a_across", of_a, scheme.panel_rows, 1, narrow_tail=False, group=CHUNK)
+        _any(module, scheme, "rows_a_any", of_a, 1, 1, narrow_tail=False)
     if scheme.offset_a:
         _correction(module, scheme)
 
@@ -57,18 +65,26 @@ def interleave(f: Function, rows: list[Value]) -> Value:
 
 
 def _across(
-    module: Module, scheme: Scheme, name: str, dtype: str, lanes: int, vectors: int, *, narrow_tail: bool
+    module: Module,
+    scheme: Scheme,
+    name: str,
+    dtype: str,
+    lanes: int,
+    vectors: int,
+    *,
+    narrow_tail: bool,
+    group: int = 0,
 ) -> None:
     f = module.function(
         name, VOID, [(I64, "k"), (I64, "n"), (PTR, "from"), (I64, "k_stride"), (PTR, "to"), (I64, "panel")]
     )
     k, n, source, k_stride, to, panel = f.parameters
-    width, group, size = lanes * vectors, scheme.group, SIZES[dtype]
-    machine = scheme.machine
+    width, group, size = lanes * vectors, group or scheme.group, SIZES[dtype]
+    machine, unit = scheme.machine, scheme.element_packed * group
     whole_panels = n // width
     tail = n % width
     tail_vectors = f.ceil_div(tail, lanes)
-    tail_row = tail_vectors * (lanes * scheme.unit) if narrow_tail else f.const(width * scheme.unit)
+    tail_row = tail_vectors * (lanes * unit) if narrow_tail else f.const(width * unit)
     tail_source = f.offset(source, whole_panels * (width * size))
     tail_to = f.offset(to, whole_panels * panel)
 
@@ -88,7 +104,7 @@ def _across(
                 return interleave(f, got)
 
             row = f.offset(source, skip)
-            place = f.offset(to, each.index * (width * scheme.unit))
+            place = f.offset(to, each.index * (width * unit))
             with f.loop(0, whole_panels, 1, [row, place]) as every:
                 at, put = every.carried
                 if narrow_tail:
@@ -97,7 +113,7 @@ def _across(
                         for spot in range(0, width * size, 64):
                             prefetch(f, f.offset(later, spot))
                 for v in range(vectors):
-                    f.store(unit_vector(f.offset(at, v * lanes * size), None), f.offset(put, v * lanes * scheme.unit))
+                    f.store(unit_vector(f.offset(at, v * lanes * size), None), f.offset(put, v * lanes * unit))
                 every.carry(f.offset(at, width * size), f.offset(put, panel))
             with f.when(tail > 0):
                 row = f.offset(tail_source, skip)
@@ -105,7 +121,7 @@ def _across(
                 with f.loop(0, tail_vectors) as every:
                     count = f.minimum(tail - every.index * lanes, lanes)
                     value = unit_vector(f.offset(row, every.index * (lanes * size)), count)
-                    f.store(value, f.offset(place, every.index * (lanes * scheme.unit)))
+                    f.store(value, f.offset(place, every.index * (lanes * unit)))
 
     groups(0, k // group, None)
     if group > 1:
@@ -136,7 +152,47 @@ def _rows(module: Module, scheme: Scheme) -> None:
     f.give()
 
 
-def _any(module: Module, scheme: Scheme, name: str, dtype: str, lanes: int, vectors: int, *, narrow_tail: bool) -> None:
+def _chunks(module: Module, scheme: Scheme, name: str, width: int) -> None:
+    """Whole panels of chunks from rows along k: a chunk of each row in turn."""
+    f = module.function(
+        name, VOID, [(I64, "k"), (I64, "m"), (PTR, "a"), (I64, "m_stride"), (PTR, "to"), (I64, "panel")]
+    )
+    k, m, a, m_stride, to, panel = f.parameters
+    dtype, machine, size = scheme.combo.a, scheme.machine, SIZES[scheme.combo.a]
+    unit = scheme.element_packed * CHUNK
+
+    def chunk(rows: list[Value], skip: Value, put: Value, count: Value | None) -> None:
+        for r, row in enumerate(rows):
+            raw = read(f, machine, dtype, CHUNK, f.offset(row, skip), count)
+            f.store(converted(f, machine, dtype, scheme.packed, raw), f.offset(put, r * unit))
+
+    with f.loop(0, m - (width - 1), width, [a, to]) as each:
+        at, put = each.carried
+        rows = [at]
+        for _ in range(1, width):
+            rows.append(f.offset(rows[-1], m_stride))
+        with f.loop(0, k - (CHUNK - 1), CHUNK, [put]) as loop:
+            chunk(rows, loop.index * size, loop.carried[0], None)
+            loop.carry(f.offset(loop.carried[0], width * unit))
+        rest = k % CHUNK
+        with f.when(rest > 0):
+            done = k - rest
+            chunk(rows, done * size, f.offset(put, done * (width * scheme.element_packed)), rest)
+        each.carry(f.offset(at, m_stride * width), f.offset(put, panel))
+    f.give()
+
+
+def _any(
+    module: Module,
+    scheme: Scheme,
+    name: str,
+    dtype: str,
+    lanes: int,
+    vectors: int,
+    *,
+    narrow_tail: bool,
+    group: int = 0,
+) -> None:
     f = module.function(
         name,
         VOID,
@@ -144,7 +200,8 @@ def _any(module: Module, scheme: Scheme, name: str, dtype: str, lanes: int, vect
         hot=False,
     )
     k, n, source, k_stride, n_stride, to, panel = f.parameters
-    width, group = lanes * vectors, scheme.group
+    width, group = lanes * vectors, group or scheme.group
+    unit = scheme.element_packed * group
     panels, padded = f.ceil_div(n, width), f.round_up(k, group)
     with f.loop(0, panels) as each:
         first = each.index * width
@@ -153,17 +210,17 @@ def _any(module: Module, scheme: Scheme, name: str, dtype: str, lanes: int, vect
         base = f.offset(to, each.index * panel)
         column_source = f.offset(source, first * n_stride)
         with f.loop(0, padded) as step:
-            row = f.offset(base, (step.index // group) * columns * scheme.unit)
+            row = f.offset(base, (step.index // group) * columns * unit)
             row = f.offset(row, (step.index % group) * scheme.element_packed)
             there = f.select(step.index < k, valid, 0)
             at = f.offset(column_source, step.index * k_stride)
             with f.loop(0, there) as column:
                 value = f.load(STORAGE[dtype], f.offset(at, column.index * n_stride))
                 value = converted(f, scheme.machine, dtype, scheme.packed, value)
-                f.store(value, f.offset(row, column.index * scheme.unit))
+                f.store(value, f.offset(row, column.index * unit))
             with f.loop(there, columns) as column:
                 zero = Value(f, scheme.packed, "0" if scheme.packed.startswith("i") else "0.0")
-                f.store(zero, f.offset(row, column.index * scheme.unit))
+                f.store(zero, f.offset(row, column.index * unit))
     f.give()
 
 
@@ -250,7 +307,7 @@ def _along(module: Module, scheme: Scheme) -> None:
         "pack_b_along", VOID, [(I64, "k"), (I64, "n"), (PTR, "b"), (I64, "n_stride"), (PTR, "to"), (I64, "panel")]
     )
     k, n, b, n_stride, to, panel = f.parameters
-    width = scheme.tile_columns
+    width = scheme.panel_columns
     room = f.alloca(lanes * lanes * unit)
     groups = f.ceil_div(k, group)
     with f.loop(0, f.ceil_div(n, width)) as each:
@@ -297,7 +354,7 @@ def _correction(module: Module, scheme: Scheme) -> None:
     f = module.function("correct_b", VOID, [(I64, "groups"), (I64, "n"), (PTR, "to"), (I64, "panel")])
     groups, n, to, panel = f.parameters
     math = Arithmetic(f, scheme)
-    lanes, unit, width = scheme.lanes, scheme.unit, scheme.tile_columns
+    lanes, unit, width = scheme.lanes, scheme.unit, scheme.panel_columns
     half = splat(f, Value(f, "i32", str(0x80808080 - (1 << 32))), lanes)
     with f.loop(0, f.ceil_div(n, width)) as each:
         row = f.ceil_div(f.minimum(n - each.index * width, width), lanes) * (lanes * unit)

@@ -29,8 +29,8 @@ OPERANDS: Fields = (
 CONTEXT: Fields = (*OPERANDS, (I64, "keep"))
 
 _REPAID = 96  # rows of A from which on packing B costs less than reading vectors across cache lines
-ROWS, ACROSS, ANY = 1, 2, 3
-"""How A is packed: rows copied, panels from contiguous columns, panels from any strides; 0 is in place."""
+ROWS, ACROSS, ANY, PANELS = 1, 2, 3, 4
+"""How A is packed: rows copied, panels from contiguous columns or from any strides, panels of `panels`; 0: not."""
 
 
 @frozen

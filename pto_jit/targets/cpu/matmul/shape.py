@@ -22,6 +22,12 @@ ACCUMULATE, FIXED_A, FIXED_B = 1, 2, 4
 """How a product is asked for, added up: C is added to; A, or B, does not change while the launch runs (as `pto_fixed`
 says of memory), and other products of it may follow."""
 
+CHUNK = 4
+"""Elements of a row of A side by side in a panel for products of packed operands: rows are packed by copying them."""
+
+LOW = 4
+"""Rows of the low panels behind the last whole one."""
+
 
 @frozen
 class Machine:
@@ -142,6 +148,32 @@ class Scheme:
     def tile_columns(self) -> int:
         """NR."""
         return self.tile_vectors * self.lanes
+
+    @property
+    def broadcasts(self) -> bool:
+        """Whether a multiply-add takes one element of memory for all lanes as an operand: then products of packed
+        operands have micro-kernels of their own (`panels`)."""
+        return self.arithmetic == "fma" and self.machine.masks
+
+    @property
+    def panel_rows(self) -> int:
+        """MR of products of packed operands."""
+        return self._panel[0]
+
+    @property
+    def panel_vectors(self) -> int:
+        """NR of products of packed operands, in vectors."""
+        return self._panel[1]
+
+    @property
+    def panel_columns(self) -> int:
+        """NR of products of packed operands."""
+        return self.panel_vectors * self.lanes
+
+    @property
+    def _panel(self) -> tuple[int, int]:
+        """Without broadcasts as instructions of their own tall tiles cost least, and a panel of B stays in L1."""
+        return (12, 2) if self.broadcasts else (self.tile_rows, self.tile_vectors)
 
     @property
     def element_a(self) -> int:
