@@ -184,6 +184,7 @@ class Tile:
         else:
             self.f.store(value, place)
 
+
 class _Strided(Tile):
     """Emits one register tile at a time into a column function; A and B lie anywhere."""
 
