@@ -34,6 +34,7 @@ from pto_jit.targets.ascend.host import HostWriter
 from pto_jit.targets.ascend.legality import check_legal
 from pto_jit.targets.ascend.lengths import known_lengths
 from pto_jit.targets.ascend.machine import CAPACITY, MOST_ROWS
+from pto_jit.targets.ascend.numbers import numbers_before_loops
 from pto_jit.targets.ascend.placing import place
 from pto_jit.targets.ascend.plans import needs_group
 from pto_jit.targets.ascend.printing import print_body, print_kernel
@@ -71,7 +72,8 @@ class AscendProgram:
 def compile_module(module: Module) -> AscendProgram:
     """Write a lowered module; TargetError for what this target does not do."""
     try:
-        split = separate(outline_kernels(share_elements(tile_products(flatten(module), _DEPTH), module), module.name))
+        flat = numbers_before_loops(share_elements(tile_products(flatten(module), _DEPTH), module))
+        split = separate(outline_kernels(flat, module.name))
     except Unsupported as error:
         raise unsupported(error.what, error.loc or NOWHERE, error.hint or "") from None
     split = known_extents(split)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pto_jit.dtypes import DType, i64
+from pto_jit.dtypes import DType, f64, i64
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Const, Op, Operand, Var
 from pto_jit.ir.types import ScalarType
@@ -92,6 +92,9 @@ class Scalars:
             return a[0]
         if name == "select":
             return f"{a[0]} ? {a[1]} : {a[2]}"
+        if dtype == f64:
+            raise unsupported(f"`{op.op}` of numbers of f64 in a kernel, whose scalar unit computes in f32", op.loc,
+                              "convert them to f32 first, or compute it outside of `pl.incore()`")  # fmt: skip
         if name in _SIGNS:
             return f"{a[0]} {_SIGNS[name]} {a[1]}"
         if name in ("min", "max") and dtype.is_integer:

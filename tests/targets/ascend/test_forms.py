@@ -70,8 +70,16 @@ WRITTEN: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "matmul_bias_gelu_tiled": (matrix.matmul_bias_gelu_tiled, (MATRIX, MATRIX, VECTOR, MATRIX)),
     "swiglu": (matrix.swiglu, (MATRIX,) * 5),
 }
+@pto.jit
+def wide(x: pl.Tensor, s: float, out: pl.Tensor):
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            pl.store(pl.load(x, [r, 0], [8, 64]) * (s * pl.cast(r, pl.f64)), [r, 0], out)
+
+
 REFUSED: dict[str, tuple[Any, tuple[Any, ...], str]] = {
     "sorted_rows": (sorted_rows, (MATRIX, MATRIX), "`sort` of tiles"),
+    "wide": (wide, (MATRIX, 1.5, MATRIX), "`mul` of numbers of f64"),
 }
 
 

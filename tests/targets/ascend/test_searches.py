@@ -103,6 +103,18 @@ def in_place(x: pl.Tensor):
             pl.store(pl.load(x, [k * 8, 0], [16, 64]) * 2.0, [k * 8, 0], x)
 
 
+@pto.jit
+def stretched(x: pl.Tensor, out: pl.Tensor):
+    """Numbers of f64, of which nothing would be left in f32."""
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            t = pl.load(x, [r, 0], [8, 40])
+            little = 1.0 + x.shape[0] * 1e-9 - 1.0
+            if x[r, 0] > 0.0:
+                t = t * (1.0 / x.shape[0])
+            pl.store(t * little, [r, 0], out)
+
+
 I32 = pl.i32
 VECTOR, MATRIX = pto.spec((None,), pl.f32), pto.spec((None, None), pl.f32)
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
@@ -113,6 +125,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "steered": (steered, (pto.spec((None, 40), pl.f32),) * 2),
     "chosen": (chosen, (pto.spec((None, 40), pl.f32), pto.spec((None, 40), pl.f32), pto.spec((None, 3), pl.f32))),
     "largest": (largest, (pto.spec((None, 40), pl.f32), pto.spec((None, 5), pl.f32), pto.spec((None, 5), I32))),
+    "stretched": (stretched, (pto.spec((None, 40), pl.f32),) * 2),
     "in_place": (in_place, (pto.spec((None, 64), pl.f32),)),
     "vector_sum": (reductions.vector_sum, (VECTOR,) * 2),
     "column_first_kept": (loops.column_first_kept, (MATRIX,) * 2),
@@ -186,3 +199,8 @@ def test_elements_are_folded_in_lines(programs: Programs, length: int) -> None:
 def test_sequential_loops_over_elements_that_do_not_meet(programs: Programs) -> None:
     x = np.random.default_rng(7).standard_normal((9, 130)).astype(np.float32)
     check(programs, "column_first_kept", {"x": x}, {"out": np.zeros_like(x)})
+
+
+def test_numbers_of_f64_are_computed_by_the_host(programs: Programs) -> None:
+    x = np.random.default_rng(5).standard_normal((32, 40)).astype(np.float32)
+    check(programs, "stretched", {"x": x}, {"out": np.zeros_like(x)})

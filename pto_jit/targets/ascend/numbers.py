@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: MIT
+"""Arithmetic on numbers of f64, which cores do not have: the host does what no loop of a kernel changes."""
+
+from __future__ import annotations
+
+from pto_jit.dtypes import f64
+from pto_jit.ir.nodes import Block, For, Func, If, Op, Scope, Stmt, Var, While
+from pto_jit.ir.types import ScalarType
+from pto_jit.ir.walk import block_defs, blocks, def_counts, rewrite_func, statements, with_blocks
+from pto_jit.lower.outwards import is_host
+
+
+def numbers_before_loops(func: Func) -> Func:
+    """Move such operations, and the extents they are made of, in front of the loops and branches they stand in.
+
+    Python floats are numbers of f64: of `x * (1.0 - s)` in a loop the host computes `1.0 - s`, and the kernel is given
+    the result as f32, once rounded.  None of these operations fails, so it does no harm where a loop has no iterations.
+    """
+    if not any(isinstance(s, Op) and _is_wide(s) for s in statements(func.body)):
+        return func
+    assigned = def_counts(func.body)
+
+    def visit(stmt: Stmt) -> Block | None:
+        if not isinstance(stmt, (For, While, If, Scope)):
+            return None
+        inside = block_defs((stmt,))
+        before: list[Op] = []
+        rest: list[Block] = []
+        for block in blocks(stmt):
+            kept: list[Stmt] = []
+            for inner in block:
+                if (
+                    isinstance(inner, Op)
+                    and (_is_wide(inner) or inner.op == "dim")
+                    and assigned[inner.results[0].name] == 1
+                    and not any(isinstance(a, Var) and a.name in inside for a in inner.args)
+                ):
+                    inside = inside - {inner.results[0].name}
+                    before.append(inner)
+                else:
+                    kept.append(inner)
+            rest.append(tuple(kept))
+        return (*before, with_blocks(stmt, tuple(rest))) if before else None
+
+    return rewrite_func(func, visit)
+
+
+def _is_wide(op: Op) -> bool:
+    """Whether an operation on numbers reads or makes one of f64."""
+    if op.op == "assert" or len(op.results) != 1 or not is_host(op):
+        return False
+    types = [op.results[0].type, *(a.type for a in op.args)]
+    return all(isinstance(t, ScalarType) for t in types) and any(t.dtype == f64 for t in types)
