@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pto_jit.comprehensions.lowering.checks import Check
 
 
-
 @builtin("axis")
 def _axis(g: Generator, low: Any = None, high: Any = None) -> Axis:
     g.indexed = True

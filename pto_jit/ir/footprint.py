@@ -31,8 +31,6 @@ class Footprint:
         return self.rows is not None and self.cols is not None and bool(self.widths)
 
 
-
-
 def footprint(func: Func, position: int, funcs: Mapping[str, Func]) -> Footprint:
     """The footprint of a parameter of two axes; declared extents count as used."""
     return _Reader(funcs).parameter(func, position)

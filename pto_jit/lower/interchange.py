@@ -291,8 +291,6 @@ def _dependent(level: list[Op], names: set[str]) -> set[str]:
     return out
 
 
-
-
 def rebuilt(band: Band, order: list[For]) -> Block:
     """The nest with its loops in another order; each pure statement stands as far out as its operands allow, views
     (which are checked) inside all loops."""

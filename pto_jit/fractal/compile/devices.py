@@ -61,18 +61,8 @@ class DeviceRows(Rows):
         super().lengths(planes, writer)
         self.measuring = False
 
-    def counted(
-        self,
-        writer: Writer,
-        symbol: Symbol,
-        stop: Operand,
-        body: Callable[[Writer], None],
-        *,
-        start: Operand | None = None,
-        kind: str = "sequential",
-    ) -> None:
-        kind = "combine" if self.measuring else kind  # the threads of a block share it
-        super().counted(writer, symbol, stop, body, start=start, kind=kind)
+    def kind_of_loop(self, kind: str) -> str:
+        return "combine" if self.measuring else kind  # the threads of a block share it
 
     def pieces(self) -> Expr:
         return binary("max", number(1), binary("floordiv", self.room + (PIECE - 1), number(PIECE)))

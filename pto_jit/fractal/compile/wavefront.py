@@ -241,11 +241,16 @@ class Wavefront:
         kind: str = "sequential",
     ) -> None:
         e = self.e
+        kind = self.kind_of_loop(kind)
         var = e.fresh(symbol.name, I64)
         with e.block() as block:
             body(writer.but({symbol: var}))
         proof, loc = self.proof if kind == "parallel" else "", self.nest.loops[0].loc
         e.append(For(kind, var, start or index(0), stop, index(1), tuple(block), loc=loc, proof=proof))  # type: ignore[arg-type]
+
+    def kind_of_loop(self, kind: str) -> str:
+        """The kind of a loop that is asked for as `kind`."""
+        return kind
 
     @property
     def proof(self) -> str:

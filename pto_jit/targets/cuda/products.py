@@ -166,12 +166,6 @@ class ProductWriter(VectorWriter):
         alone = self.facts.uses[name] == 1 and where == self.current_block
         return alone and reader.op == "dot" and self._next_product_is(reader)
 
-    def _passes_turned(self, op: Op) -> bool:
-        """Whether the next product of the block is the only one to read a transpose."""
-        reader, where = self.readers[op.results[0].name]
-        alone = self.facts.uses[op.results[0].name] == 1 and where == self.current_block
-        return alone and reader.op == "dot" and self._next_product_is(reader)
-
     def _next_product_is(self, product: Op) -> bool:
         """Whether, from the current statement on, `product` comes before any other product of the block."""
         for s in self.following:
@@ -193,7 +187,7 @@ class ProductWriter(VectorWriter):
         known = self.staged.get(source.name)
         role = self.stored_turned.get(op.results[0].name) if known is None else None
         if role is not None:  # products read it as it stands
-            passing = self._passes_turned(op)
+            passing = self._passes(op.results[0].name)
             known = self._in_shared(self.tiles[source.name], source, role, passing=passing)
         if known is None or op.attr("axes") != (1, 0):
             super()._transpose(op)
