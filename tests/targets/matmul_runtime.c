@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The run-time functions a matrix product calls, as the tests need them: a scratch stack per worker that can be told to fail,
- * counts of what is live, a parallel loop that takes its ranges in a shuffled order on a settable number of threads, and
+ * counts of what is live and of the bytes held, a parallel loop that takes its ranges in a shuffled order on a settable number of threads, and
  * packed matrices that are kept until they are forgotten. */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -22,12 +22,14 @@ typedef struct {
 } job;
 
 static int threads = 1;
-static _Atomic int64_t live, pushes, fail_after = -1;
+static _Atomic int64_t live, pushes, fail_after = -1, held, most_held;
 
 void standin_threads(int n) { threads = n; }
 void standin_fail_after(int64_t n) { fail_after = n; pushes = 0; }
 int64_t standin_live(void) { return live; }
 int64_t standin_pushes(void) { return pushes; }
+int64_t standin_most_held(void) { return most_held; }
+void standin_forget_most(void) { most_held = held; }
 pto_worker *standin_worker(void) { return calloc(1, sizeof(pto_worker)); }
 
 void *pto_scratch_push(pto_worker *w, int64_t bytes)
@@ -38,6 +40,10 @@ void *pto_scratch_push(pto_worker *w, int64_t bytes)
     pushes++;
     if (posix_memalign((void **)&room, 64, (size_t)(bytes + 64)))
         return NULL;
+    *(int64_t *)room = bytes;
+    int64_t now = (held += bytes);
+    for (int64_t most = most_held; most < now && !atomic_compare_exchange_weak(&most_held, &most, now);)
+        ;
     for (int64_t i = 0; i < bytes; i++)
         room[i + 64] = (char)0xFF; /* NaN: what is read before it is written shows */
     w->depth++;
@@ -47,7 +53,9 @@ void *pto_scratch_push(pto_worker *w, int64_t bytes)
 
 void pto_scratch_pop(pto_worker *w, void *block)
 {
-    free((char *)block - 64);
+    char *room = (char *)block - 64;
+    held -= *(int64_t *)room;
+    free(room);
     w->depth--;
     live--;
 }

@@ -80,7 +80,8 @@ def standin(tmp_path_factory: pytest.TempPathFactory) -> StandIn:
     subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", str(target), str(source), "-lpthread"], check=True)
     dll = ctypes.CDLL(str(target))
     dll.standin_worker.restype = ctypes.c_void_p
-    dll.standin_live.restype = dll.standin_pushes.restype = dll.standin_found.restype = ctypes.c_int64
+    for count in (dll.standin_live, dll.standin_pushes, dll.standin_found, dll.standin_most_held):
+        count.restype = ctypes.c_int64
     dll.standin_fail_after.argtypes = [ctypes.c_int64]
     return StandIn(dll, dll.standin_worker())
 
@@ -449,6 +450,27 @@ def test_nothing_outside_the_operands_is_read_or_written(
                 truth = expected(a, b, c, True)
                 assert call(standin, entries.single, a, b, c, True) == 0
                 check(c, truth, (variant, combo, m, n, k, transposed))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("rows", (24, 72))  # one block of rows, and a few
+def test_scratch_does_not_grow_with_k(
+    standin: StandIn, libraries: Callable[..., Library], variant: str, rows: int
+) -> None:
+    """Products of few rows, whose B is packed block by block: neither operand is copied whole."""
+    rng = np.random.default_rng(11)
+    f32, k = np.dtype("f4"), 60001
+    entries = libraries(variant, TINY).ensure(COMBOS[0])
+    a, b = laid_out(rng, rows, k, f32, "strided"), raw(rng, (k, 100), f32)
+    results = []
+    for address, threads in ((entries.single, 1), (entries.parallel, 1), (entries.parallel, 3)):
+        standin.dll.standin_threads(threads)
+        standin.dll.standin_forget_most()
+        results.append(np.zeros((rows, 100), f32))
+        assert call(standin, address, a, b, results[-1], False) == 0
+        assert standin.dll.standin_most_held() < (5 << 20) // 4  # what `far` may take with TINY, and blocks of B
+        np.testing.assert_allclose(results[-1], a.astype("f8") @ b.astype("f8"), rtol=0, atol=0.02)
+    np.testing.assert_array_equal(results[1].view(np.uint8), results[2].view(np.uint8))
 
 
 def test_missing_scratch_is_a_status_and_leaks_nothing(standin: StandIn, libraries: Callable[..., Library]) -> None:

@@ -44,13 +44,13 @@ def add_driver(parts: Parts) -> None:
 
 
 def _near(parts: Parts) -> None:
-    """``near(operands, keep, in_place, given)``: m fits one block; B packed block by block, or read in place.
+    """``near(operands, keep, in_place, given, given_depth)``: m fits one block; B packed block by block, or in place.
 
-    given: null, or A packed as `block_of_a` says, of a product with packed B.
+    given: null, or A packed as `block_of_a` says for this KC, of a product with packed B.
     """
     s, plan = parts.scheme, parts.blocking
-    f = parts.module.function("near", I32, [*CONTEXT, (I64, "in_place"), (PTR, "given")])
-    w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, in_place, given = f.parameters
+    f = parts.module.function("near", I32, [*CONTEXT, (I64, "in_place"), (PTR, "given"), (I64, "given_depth")])
+    w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, in_place, given, given_depth = f.parameters
     here = in_place.differs(0)
     # B larger than L2 passes by in blocks of few rows, prefetched along the rows; the more rows C has, the deeper the
     # blocks, so that C is not read and written too often.  Yet the rows of B that a panel crosses must stay in the
@@ -60,7 +60,8 @@ def _near(parts: Parts) -> None:
     most = f.select(m <= 8, plan.stream_depth, plan.stream_depth * 2)
     most = f.select(m <= 16, most, plan.stream_depth * 3)
     most = f.select(streams, f.minimum(most, plan.depth), plan.depth)
-    depth = parts.depth(f, k, most)
+    own = given.equals(0)
+    depth = f.select(own, parts.depth(f, k, most), given_depth)
     how = parts.how_a(f, m, n, k, a_rs, a_cs)
     if s.raw_a and s.group == 1:
         how = f.select(streams & (m <= 8), 0, how)
@@ -69,8 +70,11 @@ def _near(parts: Parts) -> None:
     groups = f.ceil_div(depth, s.group)
     row, block_a = block_of_a(parts, f, m, depth)
     blocks = f.ceil_div(k, depth)
-    packs = how.differs(0) & given.equals(0)
-    bytes_a = f.select(packs, block_a * blocks, 0)
+    packs = how.differs(0) & own
+    # Packed once for all slabs of B, unless k is so large that it is packed again for each.
+    once = block_a * blocks <= plan.far_bytes
+    next_a = f.select(once | own.equals(0), block_a, 0)
+    bytes_a = f.select(packs, f.select(once, block_a * blocks, block_a), 0)
     panel = groups * (s.panel_columns * s.unit) + s.header
     # more rows than one block: A takes more of L2, B less
     half = max(plan.near_columns // 2 // s.tile_columns, 1) * s.tile_columns
@@ -81,12 +85,7 @@ def _near(parts: Parts) -> None:
     with f.when(total > 0):
         room.set(parts.push(f, w, total))
     to_b = f.offset(f.offset(room.get(), bytes_a), s.header)
-    to_a = f.select(given.equals(0), room.get(), given)
-    with f.when(packs), f.loop(0, blocks) as part:
-        first = part.index * depth
-        deep = f.minimum(k - first, depth)
-        at, put = f.offset(a, first * a_cs), f.offset(to_a, part.index * block_a)
-        f.call("pack_a", VOID, [deep, m, at, a_rs, a_cs, put, how, row])
+    to_a = f.select(own, room.get(), given)
     with f.loop(0, n, wide) as slab:
         columns = f.minimum(n - slab.index, wide)
         b_slab, c_slab = f.offset(b, slab.index * b_cs), f.offset(c, slab.index * s.element_c)
@@ -95,10 +94,13 @@ def _near(parts: Parts) -> None:
             deep = f.minimum(k - first, depth)
             now = f.ceil_div(deep, s.group)
             b_part = f.offset(b_slab, first * b_rs)
+            with f.when(packs & (slab.index.equals(0) | once.equals(0))):
+                a_part = f.offset(a, first * a_cs)
+                f.call("pack_a", VOID, [deep, m, a_part, a_rs, a_cs, f.offset(to_a, part.index * next_a), how, row])
             with f.when(in_place.equals(0)):
                 f.call("pack_b", VOID, [deep, columns, b_part, b_rs, b_cs, to_b, panel])
             a_row, a_step, a_panel = parts.a_strides(f, how, now, row, a_rs, a_cs)
-            at = f.select(how.equals(0), first * a_cs, part.index * block_a)
+            at = f.select(how.equals(0), first * a_cs, part.index * next_a)
             base = f.select(how.equals(0), a, to_a)
             kept = f.select(part.index > 0, -1, keep)
             b_at = f.select(here, b_part, to_b)
@@ -218,6 +220,9 @@ def _far(parts: Parts) -> None:
     w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, mt, given, is_packed = f.parameters
     many = mt.differs(0)
     depth, panel, blocks, panels = _layout(parts, f, n, k)
+    # A slab is four panels at least; where k is too long for that, C is computed from one part of k after another.
+    fits = f.maximum(f.const(plan.far_bytes) // (panel * 4), 1)
+    blocks = f.select(given.equals(0), f.minimum(blocks, fits), blocks)
     most = f.maximum(f.const(plan.far_bytes) // (panel * blocks), 4)
     slabs = f.select(given.equals(0), f.ceil_div(panels, most), 1)
     slab_panels = f.ceil_div(panels, slabs)
@@ -228,12 +233,12 @@ def _far(parts: Parts) -> None:
     status = f.variable(f.const(0, I32))
     how = f.const(PANELS) if s.broadcasts else parts.how_a(f, m, n, k, a_rs, a_cs)
     slab_columns = slab_panels * s.panel_columns
-    with f.loop(0, n, slab_columns) as slab:
-        columns = f.minimum(n - slab.index, slab_columns)
+    with f.loop(0, n, slab_columns) as slab, f.loop(0, k, blocks * depth) as part:
+        columns, first = f.minimum(n - slab.index, slab_columns), part.index
+        deep, kept = f.minimum(k - first, blocks * depth), f.select(first > 0, -1, keep)
         here = f.ceil_div(columns, s.panel_columns)
         # Tiles of C: whole width and MC rows alone; shared, about 32 tiles of at least task_work each.
-        work = columns * k
-        least = f.maximum(f.const(plan.task_work) // work, 1)
+        least = f.maximum(f.const(plan.task_work) // (columns * deep), 1)
         shared_rows = f.minimum(f.maximum(f.ceil_div(m, plan.tasks // 2), least), plan.rows)
         rows_blocks = f.ceil_div(m, f.select(many, shared_rows, plan.rows))
         rows = f.round_up(f.ceil_div(m, rows_blocks), s.panel_rows)
@@ -246,8 +251,9 @@ def _far(parts: Parts) -> None:
         task_columns = f.ceil_div(here, across) * s.panel_columns
         across = f.ceil_div(columns, task_columns)
         task_panels = f.select(many, f.maximum(f.ceil_div(here, 16), 4), here)
-        b_slab, c_slab = f.offset(b, slab.index * b_cs), f.offset(c, slab.index * s.element_c)
-        operands = [w, m, columns, k, a, a_rs, a_cs, b_slab, b_rs, b_cs, c_slab, c_rs, keep]
+        of_a, of_c = (f.offset(a, first * a_cs), a_rs, a_cs), (f.offset(c, slab.index * s.element_c), c_rs)
+        of_b = (f.offset(b, slab.index * b_cs + first * b_rs), b_rs, b_cs)
+        operands = [w, m, columns, deep, *of_a, *of_b, *of_c, kept]
         layout = [room, depth, panel, task_panels, rows, task_columns, across, how]
         context = parts.save(f, [*operands, *layout])
         packing = f.select(is_packed.equals(0), f.ceil_div(here, task_panels), 0)

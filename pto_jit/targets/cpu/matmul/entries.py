@@ -6,11 +6,14 @@ from __future__ import annotations
 from pto_jit.targets.cpu.matmul.driver import block_of_a
 from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Value
 from pto_jit.targets.cpu.matmul.panels import row_bytes
-from pto_jit.targets.cpu.matmul.parts import CONTEXT, OPERANDS, Parts
+from pto_jit.targets.cpu.matmul.parts import CONTEXT, OPERANDS, Fields, Parts
 from pto_jit.targets.cpu.matmul.shape import ACCUMULATE, FIXED_A, FIXED_B
 
 PACKED_PANELS = 4
 """Panels of A that a worker packs at once."""
+
+COLUMNS: Fields = (*CONTEXT, (I64, "task"), (PTR, "packed"), (I64, "depth"))
+"""Columns of a task, and A packed with this KC, or null."""
 
 
 def add_entries(parts: Parts) -> None:
@@ -49,33 +52,32 @@ def _single(parts: Parts) -> None:
         if not s.machine.masks:
             place = place & (n % s.lanes).equals(0)
         with f.when(place):
-            f.give(f.call("near", I32, [*f.parameters, f.const(1), f.null()]))
+            f.give(f.call("near", I32, [*f.parameters, f.const(1), f.null(), f.const(0)]))
     with f.when(parts.near(f, m, n, k)):
-        f.give(f.call("near", I32, [*f.parameters, f.const(0), f.null()]))
+        f.give(f.call("near", I32, [*f.parameters, f.const(0), f.null(), f.const(0)]))
     f.give(f.call("far", I32, [*f.parameters, f.const(0), f.null(), f.const(0)]))
 
 
 def _columns_task(parts: Parts) -> None:
     """Range function: columns of C, ``task`` wide each, as products of their own; of the packed A if it is there."""
     s = parts.scheme
-    f, w, begin, end, fields = parts.task("columns_task", (*CONTEXT, (I64, "task"), (PTR, "packed")))
-    _, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, task, packed = fields
+    f, w, begin, end, fields = parts.task("columns_task", COLUMNS)
+    _, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, task, packed, depth = fields
     left = begin * task
     wide = f.minimum(n, end * task) - left
     b, c = f.offset(b, left * b_cs), f.offset(c, left * s.element_c)
     part = [w, m, wide, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep]
     # near for all columns, if not for so few
     with f.when((m > parts.blocking.rows) | packed.differs(0)):
-        f.give(f.call("near", I32, [*part, f.const(0), packed]))
+        f.give(f.call("near", I32, [*part, f.const(0), packed, depth]))
     f.give(f.call("single", I32, part))
 
 
 def _pack_task(parts: Parts) -> None:
     """Range function: panels of rows of A, ``begin * PACKED_PANELS ...``, all of k, as `near` takes them."""
-    s, plan = parts.scheme, parts.blocking
-    f, _, begin, end, fields = parts.task("pack_task", (*CONTEXT, (I64, "task"), (PTR, "packed")))
-    _, m, _, k, a, a_rs, a_cs, *_, to = fields
-    depth = parts.depth(f, k, plan.depth)
+    s = parts.scheme
+    f, _, begin, end, fields = parts.task("pack_task", COLUMNS)
+    _, m, _, k, a, a_rs, a_cs, *_, to, depth = fields
     _, block = block_of_a(parts, f, m, depth)
     share = PACKED_PANELS * s.panel_rows
     top = begin * share
@@ -96,7 +98,8 @@ def _rows_task(parts: Parts) -> None:
     top = begin * task
     high = f.minimum(m, end * task) - top
     a, c = f.offset(a, top * a_rs), f.offset(c, top * c_rs)
-    f.give(f.call("near", I32, [w, high, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, f.const(1), f.null()]))
+    product = [w, high, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep]
+    f.give(f.call("near", I32, [*product, f.const(1), f.null(), f.const(0)]))
 
 
 def _split(parts: Parts) -> None:
@@ -126,7 +129,7 @@ def _split(parts: Parts) -> None:
         task = f.round_up(f.maximum(f.ceil_div(n, 32), least), s.tile_columns)
         columns = f.ceil_div(n, task)
         if not s.broadcasts:
-            context = parts.save(f, [*f.parameters, task, f.null()])
+            context = parts.save(f, [*f.parameters, task, f.null(), f.const(0)])
             f.give(parts.share(f, "columns_task", w, context, columns))
         else:
             _split_packed(parts, f, task, columns, streams)
@@ -134,22 +137,26 @@ def _split(parts: Parts) -> None:
 
 
 def _split_packed(parts: Parts, f: Function, task: Value, columns: Value, streams: Value) -> None:
-    """Columns over the workers; A, which all of them need packed, is packed once."""
+    """Columns over the workers; A, which all of them need packed, is packed once: all of k, or as much as L3 keeps."""
     s, plan = parts.scheme, parts.blocking
-    w, m, _, k, *_ = f.parameters
+    w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep = f.parameters
+    with f.when(streams):
+        context = parts.save(f, [*f.parameters, task, f.null(), f.const(0)])
+        f.give(parts.share(f, "columns_task", w, context, columns))
     depth = parts.depth(f, k, plan.depth)
     _, block = block_of_a(parts, f, m, depth)
-    packed = f.variable(f.null())
-    with f.when(streams.equals(0)):
-        packed.set(parts.push(f, w, block * f.ceil_div(k, depth)))
-    context = parts.save(f, [*f.parameters, task, packed.get()])
+    blocks = f.minimum(f.maximum(f.const(plan.far_bytes) // block, 1), f.ceil_div(k, depth))
+    packed = parts.push(f, w, block * blocks)
     status = f.variable(f.const(0, I32))
-    with f.when(streams.equals(0)):
-        status.set(parts.share(f, "pack_task", w, context, f.ceil_div(m, PACKED_PANELS * s.panel_rows)))
-    with f.when(status.get().equals(0)):
-        status.set(parts.share(f, "columns_task", w, context, columns))
-    with f.when(streams.equals(0)):
-        f.call("pto_scratch_pop", VOID, [w, packed.get()])
+    with f.loop(0, k, blocks * depth) as part:
+        first = part.index
+        deep, kept = f.minimum(k - first, blocks * depth), f.select(first > 0, -1, keep)
+        of_a, of_b = (f.offset(a, first * a_cs), a_rs, a_cs), (f.offset(b, first * b_rs), b_rs, b_cs)
+        context = parts.save(f, [w, m, n, deep, *of_a, *of_b, c, c_rs, kept, task, packed, depth])
+        for name, count in (("pack_task", f.ceil_div(m, PACKED_PANELS * s.panel_rows)), ("columns_task", columns)):
+            with f.when(status.get().equals(0)):
+                status.set(parts.share(f, name, w, context, count))
+    f.call("pto_scratch_pop", VOID, [w, packed])
     f.give(status.get())
 
 
