@@ -38,6 +38,7 @@ class Machine:
     registers: int
     masks: bool  # masked loads and stores of every element size at full speed (AVX-512 BW/VL)
     fma: bool
+    embeds: bool  # a number that two vectors are multiplied by is read twice: instructions are scarcer than loads
     half: bool  # conversion f16 -> f32 in hardware
     bf16_dot: bool  # vdpbf16ps at the full width, faster than multiplying the widened numbers
     bf16_tiles: bool  # AMX
@@ -57,6 +58,9 @@ class Machine:
                 registers=32 if wide else 16,
                 masks=wide,
                 fma=wide or "fma" in on,
+                # AMD's processors (they alone have SSE4a) issue eight instructions a cycle, two of them loads; Intel's
+                # lose more by instructions, half of which go to the other thread of the core.
+                embeds=wide and "sse4a" not in on,
                 half=wide or "f16c" in on,
                 # Processors with AMX (Sapphire Rapids and later) do vdpbf16ps at half the rate of f32 arithmetic.
                 bf16_dot=wide and "avx512bf16" in on and "amx-tile" not in on,
@@ -71,6 +75,7 @@ class Machine:
             registers=32 if arm else 16,
             masks=False,
             fma=arm,
+            embeds=False,
             half=arm,
             bf16_dot=False,
             bf16_tiles=False,
