@@ -18,7 +18,7 @@ number.
 from __future__ import annotations
 
 from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Value
-from pto_jit.targets.cpu.matmul.panels import row_bytes
+from pto_jit.targets.cpu.matmul.panels import chunked_bytes
 from pto_jit.targets.cpu.matmul.parts import CONTEXT, PANELS, ROWS, Fields, Parts
 
 FAR: Fields = (
@@ -188,7 +188,7 @@ def _far_tiles(parts: Parts) -> None:
                 f.call("pack_a", VOID, [deep, high, a_part, a_rs, a_cs, mine, how, row])
             a_row, a_step, a_panel = parts.a_strides(f, how, now, row, a_rs, a_cs)
             if s.broadcasts:
-                a_panel = row_bytes(f, s, now) * s.panel_rows
+                a_panel = chunked_bytes(f, s, now) * s.panel_rows
             kept = f.select(part.index > 0, -1, keep)
             # With little k, C is what memory sees: walk along its rows, so that it is written in long runs.
             stripe = f.select(k <= parts.blocking.shallow * s.group, s.panel_rows, high)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pto_jit.targets.cpu.matmul.driver import block_of_a
 from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Value
-from pto_jit.targets.cpu.matmul.panels import row_bytes
+from pto_jit.targets.cpu.matmul.panels import chunked_bytes
 from pto_jit.targets.cpu.matmul.parts import CONTEXT, OPERANDS, Fields, Parts
 from pto_jit.targets.cpu.matmul.shape import ACCUMULATE, FIXED_A, FIXED_B
 
@@ -85,7 +85,7 @@ def _pack_task(parts: Parts) -> None:
     with f.loop(0, k, depth, [f.offset(a, top * a_rs), to]) as part:
         at, put = part.carried
         deep = f.minimum(k - part.index, depth)
-        mine = f.offset(put, top * row_bytes(f, s, deep))
+        mine = f.offset(put, top * chunked_bytes(f, s, deep))
         f.call("pack_a_panels", VOID, [deep, high, at, a_rs, a_cs, mine])
         part.carry(f.offset(at, depth * a_cs), f.offset(put, block))
     f.give(0)

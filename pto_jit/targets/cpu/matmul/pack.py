@@ -18,6 +18,7 @@ k, n, m count elements; strides, panel and row are bytes; ``to`` is the first pa
 
 from __future__ import annotations
 
+from pto_jit.slotted import frozen
 from pto_jit.targets.cpu.matmul.convert import converted, read
 from pto_jit.targets.cpu.matmul.irtext import I64, PTR, VOID, Function, Module, Value, vector
 from pto_jit.targets.cpu.matmul.kernel import Arithmetic
@@ -27,24 +28,35 @@ from pto_jit.targets.cpu.matmul.vectors import clamp, prefetch, splat
 GROUPS_AHEAD = 8  # rows of B are short and far apart: the prefetchers do not see them coming
 
 
+@frozen
+class Layout:
+    """Panels of one operand: what is side by side in a panel, and how deep."""
+
+    dtype: str
+    lanes: int  # rows of A or columns of B in a vector
+    group: int  # elements along k side by side
+    vectors: int = 1  # of a panel
+    narrow_tail: bool = False  # the last panel has no more vectors than it needs
+
+
 def add_packing(module: Module, scheme: Scheme) -> None:
     """Define all packing functions of a scheme."""
-    lanes, vectors = scheme.lanes, scheme.panel_vectors
-    _across(module, scheme, "pack_b_across", scheme.combo.b, lanes, vectors, narrow_tail=True)
+    of_a, of_b, group = scheme.combo.a, scheme.combo.b, scheme.group
+    panels_b = Layout(of_b, scheme.lanes, group, scheme.panel_vectors, narrow_tail=True)
+    _across(module, scheme, "pack_b_across", panels_b)
     _along(module, scheme)
-    _any(module, scheme, "pack_b_any", scheme.combo.b, lanes, vectors, narrow_tail=True)
+    _any(module, scheme, "pack_b_any", panels_b)
     if not scheme.tiles:
-        _across(module, scheme, "pack_a_across", scheme.combo.a, scheme.tile_rows, 1, narrow_tail=False)
-    side_by_side = 1 if scheme.tiles else scheme.tile_rows  # with tiles each row is a panel
-    _any(module, scheme, "pack_a_any", scheme.combo.a, side_by_side, 1, narrow_tail=False)
+        _across(module, scheme, "pack_a_across", Layout(of_a, scheme.tile_rows, group))
+    # With tiles each row is a panel.
+    _any(module, scheme, "pack_a_any", Layout(of_a, 1 if scheme.tiles else scheme.tile_rows, group))
     _rows(module, scheme)
     if scheme.broadcasts:
-        of_a = scheme.combo.a
         for name, width in (("panels", scheme.panel_rows), ("low", LOW)):
             _chunks(module, scheme, f"{name}_a_along", width)
-            _any(module, scheme, f"{name}_a_any", of_a, width, 1, narrow_tail=False, group=CHUNK)
-        _across(module, scheme, "panels_a_across", of_a, scheme.panel_rows, 1, narrow_tail=False, group=CHUNK)
-        _any(module, scheme, "rows_a_any", of_a, 1, 1, narrow_tail=False)
+            _any(module, scheme, f"{name}_a_any", Layout(of_a, width, CHUNK))
+        _across(module, scheme, "panels_a_across", Layout(of_a, scheme.panel_rows, CHUNK))
+        _any(module, scheme, "rows_a_any", Layout(of_a, 1, group))
     if scheme.offset_a:
         _correction(module, scheme)
 
@@ -64,27 +76,18 @@ def interleave(f: Function, rows: list[Value]) -> Value:
     )
 
 
-def _across(
-    module: Module,
-    scheme: Scheme,
-    name: str,
-    dtype: str,
-    lanes: int,
-    vectors: int,
-    *,
-    narrow_tail: bool,
-    group: int = 0,
-) -> None:
+def _across(module: Module, scheme: Scheme, name: str, layout: Layout) -> None:
     f = module.function(
         name, VOID, [(I64, "k"), (I64, "n"), (PTR, "from"), (I64, "k_stride"), (PTR, "to"), (I64, "panel")]
     )
     k, n, source, k_stride, to, panel = f.parameters
-    width, group, size = lanes * vectors, group or scheme.group, SIZES[dtype]
+    dtype, lanes, vectors, group = layout.dtype, layout.lanes, layout.vectors, layout.group
+    width, size = lanes * vectors, SIZES[dtype]
     machine, unit = scheme.machine, scheme.element_packed * group
     whole_panels = n // width
     tail = n % width
     tail_vectors = f.ceil_div(tail, lanes)
-    tail_row = tail_vectors * (lanes * unit) if narrow_tail else f.const(width * unit)
+    tail_row = tail_vectors * (lanes * unit) if layout.narrow_tail else f.const(width * unit)
     tail_source = f.offset(source, whole_panels * (width * size))
     tail_to = f.offset(to, whole_panels * panel)
 
@@ -107,7 +110,7 @@ def _across(
             place = f.offset(to, each.index * (width * unit))
             with f.loop(0, whole_panels, 1, [row, place]) as every:
                 at, put = every.carried
-                if narrow_tail:
+                if layout.narrow_tail:
                     for i in range(group):
                         later = f.offset(at, k_stride * (GROUPS_AHEAD * group + i))
                         for spot in range(0, width * size, 64):
@@ -182,17 +185,7 @@ def _chunks(module: Module, scheme: Scheme, name: str, width: int) -> None:
     f.give()
 
 
-def _any(
-    module: Module,
-    scheme: Scheme,
-    name: str,
-    dtype: str,
-    lanes: int,
-    vectors: int,
-    *,
-    narrow_tail: bool,
-    group: int = 0,
-) -> None:
+def _any(module: Module, scheme: Scheme, name: str, layout: Layout) -> None:
     f = module.function(
         name,
         VOID,
@@ -200,13 +193,14 @@ def _any(
         hot=False,
     )
     k, n, source, k_stride, n_stride, to, panel = f.parameters
-    width, group = lanes * vectors, group or scheme.group
+    dtype, lanes, group = layout.dtype, layout.lanes, layout.group
+    width = lanes * layout.vectors
     unit = scheme.element_packed * group
     panels, padded = f.ceil_div(n, width), f.round_up(k, group)
     with f.loop(0, panels) as each:
         first = each.index * width
         valid = f.minimum(n - first, width)
-        columns = f.select(valid >= width, width, f.round_up(valid, lanes)) if narrow_tail else f.const(width)
+        columns = f.select(valid >= width, width, f.round_up(valid, lanes)) if layout.narrow_tail else f.const(width)
         base = f.offset(to, each.index * panel)
         column_source = f.offset(source, first * n_stride)
         with f.loop(0, padded) as step:

@@ -48,7 +48,7 @@ def _column(module: Module, scheme: Scheme, vectors: int) -> None:
     """A column of register tiles: whole panels, low ones, and the last rows, packed as rows, by ``tiles_<v>``."""
     f = module.function(f"panels_{vectors}", VOID, _TILE)
     m, groups, a, b, c, c_row, lanes, keep, following = f.parameters
-    rows, row, none = scheme.panel_rows, row_bytes(f, scheme, groups), f.const(0)
+    rows, row, none = scheme.panel_rows, chunked_bytes(f, scheme, groups), f.const(0)
     whole, low = (_Panel(f, scheme, n, vectors, c_row=c_row, lanes=lanes, keep=keep) for n in (rows, LOW))
     with f.loop(0, m - (rows - 1), rows, [a, c, none]) as loop:
         at, to, asked = loop.carried
@@ -69,7 +69,7 @@ def _column(module: Module, scheme: Scheme, vectors: int) -> None:
     f.give()
 
 
-def row_bytes(f: Function, scheme: Scheme, groups: Value) -> Value:
+def chunked_bytes(f: Function, scheme: Scheme, groups: Value) -> Value:
     """Bytes of a row of a panel of A of so much k: whole chunks."""
     return f.round_up(groups, CHUNK) * scheme.unit
 
@@ -126,7 +126,7 @@ def _pack_a(parts: Parts) -> None:
     f = parts.module.function("pack_a_panels", VOID, fields)
     k, m, a, rs, cs, to = f.parameters
     s = parts.scheme
-    row = row_bytes(f, s, k)
+    row = chunked_bytes(f, s, k)
     last, rest = m % LOW, m % s.panel_rows
     whole, low = m - rest, rest - last
     middle, put_middle = f.offset(a, whole * rs), f.offset(to, whole * row)
