@@ -156,31 +156,43 @@ def _rows(module: Module, scheme: Scheme) -> None:
 
 
 def _chunks(module: Module, scheme: Scheme, name: str, width: int) -> None:
-    """Whole panels of chunks from rows along k: a chunk of each row in turn."""
+    """Whole panels of chunks from rows along k: a chunk of each row in turn.
+
+    As many rows as a vector has chunks are read a vector each and turned, so that whole vectors are written.
+    """
     f = module.function(
         name, VOID, [(I64, "k"), (I64, "m"), (PTR, "a"), (I64, "m_stride"), (PTR, "to"), (I64, "panel")]
     )
     k, m, a, m_stride, to, panel = f.parameters
     dtype, machine, size = scheme.combo.a, scheme.machine, SIZES[scheme.combo.a]
-    unit = scheme.element_packed * CHUNK
+    lanes, unit = scheme.lanes, scheme.element_packed * CHUNK
+    together = lanes // CHUNK
 
-    def chunk(rows: list[Value], skip: Value, put: Value, count: Value | None) -> None:
+    def part(row: Value, skip: Value, elements: int, count: Value | None) -> Value:
+        raw = read(f, machine, dtype, elements, f.offset(row, skip), count)
+        return converted(f, machine, dtype, scheme.packed, raw)
+
+    def chunk(rows: list[Value], done: Value, put: Value, count: Value | None) -> None:
         for r, row in enumerate(rows):
-            raw = read(f, machine, dtype, CHUNK, f.offset(row, skip), count)
-            f.store(converted(f, machine, dtype, scheme.packed, raw), f.offset(put, r * unit))
+            f.store(part(row, done * size, CHUNK, count), f.offset(put, r * unit))
 
     with f.loop(0, m - (width - 1), width, [a, to]) as each:
         at, put = each.carried
         rows = [at]
         for _ in range(1, width):
             rows.append(f.offset(rows[-1], m_stride))
-        with f.loop(0, k - (CHUNK - 1), CHUNK, [put]) as loop:
-            chunk(rows, loop.index * size, loop.carried[0], None)
-            loop.carry(f.offset(loop.carried[0], width * unit))
+        with f.loop(0, k - (lanes - 1), lanes, [put]) as loop:
+            for top in range(0, width, together):
+                vectors = [part(row, loop.index * size, lanes, None) for row in rows[top : top + together]]
+                for c, value in enumerate(_turned(f, vectors, CHUNK)):
+                    f.store(value, f.offset(loop.carried[0], (c * width + top) * unit))
+            loop.carry(f.offset(loop.carried[0], width * unit * together))
         rest = k % CHUNK
+        with f.loop(k - k % lanes, k - (CHUNK - 1), CHUNK, loop.after) as loop:
+            chunk(rows, loop.index, loop.carried[0], None)
+            loop.carry(f.offset(loop.carried[0], width * unit))
         with f.when(rest > 0):
-            done = k - rest
-            chunk(rows, done * size, f.offset(put, done * (width * scheme.element_packed)), rest)
+            chunk(rows, k - rest, loop.after[0], rest)
         each.carry(f.offset(at, m_stride * width), f.offset(put, panel))
     f.give()
 
@@ -249,23 +261,30 @@ def transposed(f: Function, rows: list[Value], unit: int) -> list[Value]:
             part = [unpack(part[0], part[1], 1, False), unpack(part[0], part[1], 1, True)]
         squares.append(part)
 
-    def lanes_of(x: Value, y: Value, picks: list[int]) -> Value:
-        return shuffle(x, y, [p * per_lane + u for p in picks for u in range(per_lane)])
-
     result: list[Value] = [rows[0]] * count
     for j in range(per_lane):
-        r = [square[j] for square in squares]
-        if crossings == 1:
-            outs = r
-        elif crossings == 2:
-            outs = [lanes_of(r[0], r[1], [0, 2]), lanes_of(r[0], r[1], [1, 3])]
-        else:
-            low = (lanes_of(r[0], r[1], [0, 1, 4, 5]), lanes_of(r[2], r[3], [0, 1, 4, 5]))
-            high = (lanes_of(r[0], r[1], [2, 3, 6, 7]), lanes_of(r[2], r[3], [2, 3, 6, 7]))
-            outs = [lanes_of(x, y, picks) for x, y in (low, high) for picks in ([0, 2, 4, 6], [1, 3, 5, 7])]
-        for lane, value in enumerate(outs):
+        for lane, value in enumerate(_turned(f, [square[j] for square in squares], per_lane)):
             result[per_lane * lane + j] = value
     return result
+
+
+def _turned(f: Function, rows: list[Value], width: int) -> list[Value]:
+    """A square of V vectors (1, 2 or 4) of V pieces of `width` elements, transposed as one of pieces."""
+
+    def pieces(x: Value, y: Value, picks: list[int]) -> Value:
+        order = ", ".join(f"i32 {p * width + u}" for p in picks for u in range(width))
+        return f.emit(
+            x.type, f"shufflevector {x.type} {x.ref}, {y.type} {y.ref}, <{len(rows) * width} x i32> <{order}>"
+        )
+
+    if len(rows) == 1:
+        return rows
+    if len(rows) == 2:
+        return [pieces(rows[0], rows[1], picks) for picks in ([0, 2], [1, 3])]
+    first, second, third, fourth = rows
+    low = (pieces(first, second, [0, 1, 4, 5]), pieces(third, fourth, [0, 1, 4, 5]))
+    high = (pieces(first, second, [2, 3, 6, 7]), pieces(third, fourth, [2, 3, 6, 7]))
+    return [pieces(x, y, picks) for x, y in (low, high) for picks in ([0, 2, 4, 6], [1, 3, 5, 7])]
 
 
 def _along(module: Module, scheme: Scheme) -> None:
