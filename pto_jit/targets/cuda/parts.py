@@ -83,7 +83,10 @@ def _sizes(tiles: dict[str, TileType]) -> dict[str, int]:
 def _independent(
     func: Func, tiles: dict[str, TileType], sizes: dict[str, int]
 ) -> tuple[_Axes, Axis, int, int] | None:
-    """The axis of the largest tile whose lines do not depend on each other, its extent, and the size of the tile."""
+    """The axis of the largest tile whose lines do not depend on each other, its extent, and the size of the tile.
+
+    No tile has it twice, as the product of a tile and its transpose would: parts of both are blocks of its diagonal.
+    """
     if not sizes:
         return None
     largest = max(sizes, key=lambda n: sizes[n])
@@ -93,7 +96,9 @@ def _independent(
         extents = {t.shape[k] for n, t in tiles.items() for k in range(t.rank) if t.shape[k] != 1
                    and axes.find((n, k)) == line}  # fmt: skip
         extent = extents.pop() if len(extents) == 1 else None
-        if extent is not None and line not in axes.bound and axes.divides(line):
+        once = all([axes.find((n, k)) for k in range(t.rank) if t.shape[k] != 1].count(line) <= 1
+                   for n, t in tiles.items())  # fmt: skip
+        if extent is not None and once and line not in axes.bound and axes.divides(line):
             return axes, line, extent, sizes[largest]
     return None
 

@@ -289,6 +289,19 @@ def test_tiles_too_large_for_a_block_are_divided_where_lines_are_independent() -
     assert len(kernel.chain) == 2 and "Spread::rows(32)" in kernel.source
 
 
+@pto.jit
+def symmetric(x: pl.Tensor, y: pl.Tensor):
+    t = pl.load(x, [0, 0], [160, 160])
+    pl.store(t + pl.transpose(t), [0, 0], y)
+
+
+def test_a_tile_that_meets_its_transpose_is_not_divided() -> None:
+    """Its rows and columns are one axis: parts of both would be blocks of the diagonal."""
+    x = normal(160, 160)
+    _, (_, y) = emulated(symmetric, x, np.zeros_like(x), orders=(0, 1))
+    np.testing.assert_array_equal(y, x + x.T)
+
+
 def test_tiles_whose_lines_depend_on_each_other_are_not_divided() -> None:
     @pto.jit
     def both(x: pl.Tensor, y: pl.Tensor):
