@@ -114,5 +114,5 @@ def test_statements_in_kernels_are_sources_for_ascend_whose_host_code_checks_siz
     given = pto.spec((None, None), pl.f32)
     assert "TROWSUM" in "".join(rows.compile(given, given, target="ascend").sources.values())
     assert "TMATMUL" in "".join(product.compile(given, given, given, target="ascend").sources.values())
-    host = unequal.compile(given, given, target="ascend").sources["unequal_orchestration.cpp"]
+    host = unequal.compile(given, given, target="ascend").sources["unequal_orchestration.c"]
     assert 'return "PTO-R024: `m` in 0:A.shape[0] of `out` lies in 0:out.shape[0]' in host

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The host side of a program: C++ that computes its scalars and enqueues its kernels on an ACL stream."""
+"""The host side of a program: C11 that computes its scalars and enqueues its kernels on an ACL stream."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from string import Formatter
 
-from pto_jit.dtypes import DType, i64
+from pto_jit.dtypes import DType, f64, i64
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Break, Call, Const, Continue, For, Func, If, Op, Operand, Return, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType
@@ -28,9 +28,12 @@ from pto_jit.targets.source.text import SourceText
 _TYPES = {"f16": "uint16_t", "bf16": "uint16_t", "f64": "double", "bool_": "bool", "u64": "uint64_t"}
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
           "ge": ">=", "and": "&", "or": "|", "xor": "^"}  # fmt: skip
-_MATH = {"pow": "std::pow", "sqrt": "std::sqrt", "exp": "std::exp", "log": "std::log", "floor": "std::floor",
-         "ceil": "std::ceil", "abs": "std::abs", "exp2": "std::exp2", "log2": "std::log2"}  # fmt: skip
-_NAMES = frozenset("stream memory acl std smaller larger floor_divide modulo VECTOR_CORES CUBE_CORES at".split())
+_MATH = {"pow": "pow", "sqrt": "sqrt", "exp": "exp", "log": "log", "floor": "floor", "ceil": "ceil", "abs": "fabs",
+         "exp2": "exp2", "log2": "log2"}  # fmt: skip
+_MATH_NAMES = frozenset(name + suffix for name in _MATH.values() for suffix in ("", "f"))
+_NAMES = _MATH_NAMES | frozenset("""stream memory acl take give release smaller larger floor_divide modulo snprintf
+                                    Memory Result VECTOR_CORES CUBE_CORES""".split())  # fmt: skip
+_MATH_CALL = re.compile(rf"\b({'|'.join(sorted(_MATH_NAMES))})\(|\b(INFINITY|NAN)\b")
 
 
 @frozen
@@ -42,7 +45,7 @@ class _Tensor:
 
 
 class HostWriter:
-    """The entry of a divided module as a C++ function."""
+    """The entry of a divided module as a C function."""
 
     def __init__(self, entry: Func, kernels: Sequence[KernelForm]) -> None:
         self.entry = entry
@@ -73,9 +76,9 @@ class HostWriter:
         head = SourceText()
         head.line("// SPDX-License-Identifier: MIT")
         head.line(f"// Host code of `{self.entry.name}` of {file}, written by pto_jit.")
-        head.line("#include <algorithm>")
-        head.line("#include <cmath>")
-        head.line("#include <cstdint>")
+        head.line("#include <stdbool.h>")
+        head.line("#include <stddef.h>")
+        head.line("#include <stdint.h>")
         head.line()
         head.line("#include <acl/acl.h>")
         head.line()
@@ -90,19 +93,21 @@ class HostWriter:
         self._variables()
         self.block(self.entry.body)
         written = str(body)
-        if "std::snprintf(" in written:
-            head.lines.insert(head.lines.index("#include <cstdint>") + 1, "#include <cstdio>")
+        if "snprintf(" in written:
+            head.lines.insert(head.lines.index("#include <stdint.h>") + 1, "#include <stdio.h>")
+        if _MATH_CALL.search(written):
+            head.lines.insert(head.lines.index("#include <stdbool.h>"), "#include <math.h>")
         helpers = [h for n, h in HELPERS.items() if f"{n}(" in written]
         if helpers or self.allocates:
             head.line()
-            head.line("namespace {")
             for helper in helpers:
                 for line in helper.splitlines():
                     head.line(line)
             if self.allocates:
+                if helpers:
+                    head.line()
                 for line in (MEMORY if self.gives else MEMORY.replace(GIVE, "")).splitlines():
                     head.line(line)
-            head.line("}  // namespace")
         head.line()
         if any("Result *" in p.type for p in self.parameters):
             for line in RESULT.splitlines():
@@ -113,13 +118,13 @@ class HostWriter:
         )
         head.line("// or says why not everything was enqueued.")
         parameters = ", ".join(f"{p.type}{p.name}" for p in self.parameters)
-        head.line(wrapped(f'extern "C" const char *{name}(aclrtStream stream, {parameters}) {{', 4))
+        head.line(wrapped(f'const char *{name}(aclrtStream stream, {parameters}) {{', 4))
         if self.allocates:
-            head.line("  Memory memory{stream};")
+            head.line("  Memory memory = {.stream = stream};")
         for name, size in self.slots.values():
-            head.line(f"  void *{name} = memory.take({size}, false);")
-            head.line(f'  if ({name} == nullptr) return "there is no memory between the cores";')
-        tail = f"  return {'memory.done()' if self.allocates and not self.gives else 'nullptr'};\n}}\n"
+            head.line(f"  void *{name} = take(&memory, {size}, false);")
+            head.line(f"  if ({name} == NULL) {self.leave('there is no memory between the cores')}")
+        tail = f"  return {'release(&memory, NULL)' if self.allocates else 'NULL'};\n}}\n"
         return f"{head}{written}{tail}"
 
     def _parameter(self, p: Var) -> None:
@@ -203,7 +208,7 @@ class HostWriter:
         """The results, through pointers that the caller passes; tensors are its own from then on."""
         self.gives = True
         if self.allocates:
-            self.text.line("if (const char *problem = memory.done()) return problem;")
+            self.checked("aclrtSynchronizeStream(stream)", "a kernel failed")
         given: set[str] = set()
         for k, value in enumerate(values):
             out = self.names.fresh(f"result_{k}")
@@ -219,7 +224,7 @@ class HostWriter:
             given.add(tensor.pointer)
             self.parameters.append(Parameter(out, "Result *"))
             extents = ", ".join(tensor.extents)
-            self.text.line(wrapped(f"*{out} = {{memory.give({tensor.pointer}), {{{extents}}}}};", 6))
+            self.text.line(wrapped(f"*{out} = (Result){{give(&memory, {tensor.pointer}), {{{extents}}}}};", 6))
 
     def read(self, operand: Operand) -> str:
         if isinstance(operand, Const):
@@ -280,19 +285,23 @@ class HostWriter:
                 which, _, part = number.partition(".")
                 value = self._atom(self.read(op.args[1 + int(which)]))
                 value = {"": value, "high": f"{value} >> 32", "low": f"{value} & 0xffffffff"}[part]
-                numbers.append(f"static_cast<long long>({value})")
+                numbers.append(f"(long long){self._atom(value)}")
                 words += "%lld"
         if not numbers:
-            self.text.line(f'return "{words.replace("%%", "%")}";')
+            self.text.line(self.leave(words.replace("%%", "%")))
             return
-        self.text.line(f"static thread_local char message[{len(words) + 20 * len(numbers)}];")
+        self.text.line(f"static _Thread_local char message[{len(words) + 20 * len(numbers)}];")
         self.text.line(f'const char *const format = "{words}";')
-        self.text.line(wrapped(f"std::snprintf(message, sizeof message, format, {', '.join(numbers)});", 6))
-        self.text.line("return message;")
+        self.text.line(wrapped(f"snprintf(message, sizeof message, format, {', '.join(numbers)});", 6))
+        self.text.line("return release(&memory, message);" if self.allocates else "return message;")
+
+    def leave(self, problem: str) -> str:
+        """The statement that ends the program with a problem: words of a C string."""
+        return f'return release(&memory, "{problem}");' if self.allocates else f'return "{problem}";'
 
     def checked(self, call: str, otherwise: str) -> None:
         """A call of ACL, whose failure ends the program."""
-        self.text.line(wrapped(f'if ({call} != ACL_SUCCESS) return "{otherwise}";', 6))
+        self.text.line(wrapped(f"if ({call} != ACL_SUCCESS) {self.leave(otherwise)}", 6))
 
     def _memory_type(self, tensor: _Tensor, loc: Loc) -> str:
         if tensor.dtype.name in ("f16", "bf16"):
@@ -306,7 +315,7 @@ class HostWriter:
             if isinstance(index, Const) and index.value < 0:
                 at = f"({extent} - {-int(index.value)})"
             parts.append(f"{at} * {stride}" if " " not in at or at.startswith("(") else f"({at}) * {stride}")
-        return f"static_cast<{typ} *>({tensor.pointer}) + {' + '.join(parts)}"
+        return f"({typ} *){tensor.pointer} + {' + '.join(parts)}"
 
     def expression(self, op: Op) -> str:
         a = [self._atom(self.read(x)) for x in op.args]
@@ -319,7 +328,7 @@ class HostWriter:
             target = op.results[0].type.dtype  # type: ignore[union-attr]
             if target.kind == "b":
                 return f"{a[0]} != 0"
-            return f"{self.type_of(target)}({self.read(op.args[0])})"
+            return f"({self.type_of(target)}){a[0]}"
         if name == "select":
             return f"{a[0]} ? {a[1]} : {a[2]}"
         if name in _SIGNS and not (name == "div" and not dtype.is_float):
@@ -327,15 +336,20 @@ class HostWriter:
         if name in ("floordiv", "mod") and dtype.is_integer:
             return f"{'floor_divide' if name == 'floordiv' else 'modulo'}({a[0]}, {a[1]})"
         if name in ("min", "max"):
-            return f"std::{name}<{self.type_of(dtype)}>({a[0]}, {a[1]})"
+            if self.type_of(dtype) == "int64_t":
+                return f"{'larger' if name == 'max' else 'smaller'}({a[0]}, {a[1]})"
+            first = f"{a[0]} {'>' if name == 'max' else '<'} {a[1]}"
+            return f"{first} || {a[0]} != {a[0]} ? {a[0]} : {a[1]}" if dtype.is_float else f"{first} ? {a[0]} : {a[1]}"
         if name == "neg":
             return f"-{a[0]}"
         if name == "not":
             return f"{'!' if dtype.kind == 'b' else '~'}{a[0]}"
         if name == "rsqrt":
-            return f"1 / std::sqrt({a[0]})"
-        if name in _MATH and (dtype.is_float or name == "abs"):
-            return f"{_MATH[name]}({', '.join(a)})"
+            return f"1 / sqrt{'' if dtype == f64 else 'f'}({a[0]})"
+        if name == "abs" and not dtype.is_float:
+            return f"{a[0]} < 0 ? -{a[0]} : {a[0]}"
+        if name in _MATH and dtype.is_float:
+            return f"{_MATH[name]}{'' if dtype == f64 else 'f'}({', '.join(a)})"
         raise unsupported(f"`{op.op}` of numbers of {dtype} on the host", op.loc, "pass the number as an argument")
 
     def _atom(self, text: str) -> str:
@@ -356,7 +370,7 @@ class HostWriter:
                      if not (isinstance(o, Const) and o.value == 0)]  # fmt: skip
             if parts:
                 self.text.line(
-                    f"void *{name} = static_cast<char *>({x.pointer}) + ({' + '.join(parts)}) * {x.dtype.bytes};"
+                    f"void *{name} = (char *){x.pointer} + ({' + '.join(parts)}) * {x.dtype.bytes};"
                 )
                 pointer = name
             shape = [self._clipped(name, a, x.extents[a], offsets[a], extents[a]) for a in kept]
@@ -389,8 +403,8 @@ class HostWriter:
         extents = [self.read(a) for a in (op.args[:-1] if filled else op.args)]
         name = self.names.of(op.results[0].name)
         size = " * ".join([*(self._atom(e) for e in extents), str(dtype.bytes)])
-        self.text.line(f"void *{name} = memory.take({size}, {'true' if filled else 'false'});")
-        self.text.line(f'if ({name} == nullptr) return "there is no memory for `{op.results[0].name}`";')
+        self.text.line(f"void *{name} = take(&memory, {size}, {'true' if filled else 'false'});")
+        self.text.line(f"if ({name} == NULL) {self.leave(f'there is no memory for `{op.results[0].name}`')}")
         self.tensors[op.results[0].name] = _Tensor(name, dtype, tuple(extents), tuple(_packed(extents)))
         self.made.add(name)
 
@@ -426,7 +440,7 @@ class HostWriter:
         arguments = ", ".join([cores, "stream", *(given[p.name] for p in kernel.parameters)])
         line = f"launch_{kernel.name}({arguments})"
         if kernel.partner is not None:
-            line = f'if ({line} != 0) return "{kernel.name}: there are no flags between cores"'
+            line = f"if ({line} != 0) {self.leave(f'{kernel.name}: there are no flags between cores')[:-1]}"
         self.text.line(wrapped(f"{line};", 6))
 
     def _slots(self, kernel: KernelForm, parameter: Parameter, size: int, cores: str) -> str:
@@ -438,7 +452,7 @@ class HostWriter:
 
     def _check(self, kernel: KernelForm, condition: str, meaning: str) -> None:
         with self.text.block(f"if (!({condition}))"):
-            self.text.line(f'return "{kernel.name}: {meaning}";')
+            self.text.line(self.leave(f"{kernel.name}: {meaning}"))
 
     def _in_terms(self, condition: str, given: dict[str, str]) -> str:
         return re.sub(r"[A-Za-z_]\w*", lambda m: given.get(m[0], m[0]), condition)

@@ -93,7 +93,7 @@ def print_kernel(kernel: KernelForm, file: str) -> str:
     if kernel.partner is not None:
         arguments = f"flags, {arguments}"
         text.line('extern "C" int32_t rtGetC2cCtrlAddr(uint64_t *address, uint32_t *length);')
-    with text.block(wrapped(launch_head(kernel), 4)):
+    with text.block(wrapped(f'extern "C" {launch_head(kernel)}', 4)):
         if kernel.partner is not None:
             text.line("uint64_t flags = 0;  // where the flags between cores are")
             text.line("uint32_t length = 0;")
@@ -127,10 +127,10 @@ def print_body(nodes: Iterable[Node]) -> str:
 
 
 def launch_head(kernel: KernelForm) -> str:
-    """The function that launches a kernel; one for groups of cores says whether there are flags between them (0)."""
+    """The C function that launches a kernel; one for groups of cores says whether there are flags between them (0)."""
     own = [f"void *{p.name}" if p.tensor else f"{p.type} {p.name}" for p in kernel.parameters]
     result = "void" if kernel.partner is None else "int32_t"
-    return f'extern "C" {result} launch_{kernel.name}({", ".join(["uint32_t cores", "void *stream", *own])})'
+    return f"{result} launch_{kernel.name}({', '.join(['uint32_t cores', 'void *stream', *own])})"
 
 
 def _parameter(p: Parameter) -> str:

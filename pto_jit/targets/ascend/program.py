@@ -86,7 +86,7 @@ def compile_module(module: Module) -> AscendProgram:
     file = file_name(entry.loc.filename)
     kernels = [write_kernel(func, dims) for func in split.funcs if func is not entry]
     sources = {f"{k.name}.cpp": print_kernel(k, file) for k in kernels}
-    sources[f"{module.name}_orchestration.cpp"] = HostWriter(entry, kernels).source(file)
+    sources[f"{module.name}_orchestration.c"] = HostWriter(entry, kernels).source(file)
     sources["README.md"] = _readme(module.name, kernels)
     return AscendProgram(split, kernels, sources)
 
@@ -270,7 +270,7 @@ def _readme(name: str, kernels: list[KernelForm]) -> str:
     ]
     lines = [
         f"# {name}, for the Ascend 910B", "", "| file | what |", "|---|---|", *rows,
-        f"| `{name}_orchestration.cpp` | host code: `{name}` enqueues the program on a stream |",
+        f"| `{name}_orchestration.c` | host code: `{name}` enqueues the program on a stream |",
         f"| `{name}.pto` | the program as it was divided into host code and kernels |", "",
         "Needs CANN (the compiler `bisheng` and ACL) and the headers of pto-isa in `$PTO_ISA/include`:", "", "```",
     ]  # fmt: skip
@@ -280,7 +280,7 @@ def _readme(name: str, kernels: list[KernelForm]) -> str:
             f"bisheng -xcce --cce-aicore-arch={arch} -std=c++17 -O2 -fPIC -I$PTO_ISA/include "
             f"-c {k.name}.cpp -o {k.name}.o"
         )
-    lines.append(f"g++ -std=c++17 -O2 -fPIC -I$ASCEND_HOME_PATH/include -c {name}_orchestration.cpp")
+    lines.append(f"cc -std=c11 -O2 -fwrapv -fPIC -I$ASCEND_HOME_PATH/include -c {name}_orchestration.c")
     objects = " ".join(f"{k.name}.o" for k in kernels)
     lines += [
         f"bisheng --cce-fatobj-link -shared -o lib{name}.so {name}_orchestration.o {objects} "

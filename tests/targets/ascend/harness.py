@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Running programs written for an Ascend on the CPU: kernels and host code, against headers that stand for the device.
 
-All programs of a test module are one translation unit, as that compiles fastest.
+The kernels of all programs of a test module are one translation unit of C++, as that compiles fastest; the host code is C.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class Programs:
     def __init__(self, compiled: dict[str, Any], directory: Path) -> None:
         parts = [f"#include <{name}>" for name in _STANDARD]
         self.prototypes: dict[str, list[tuple[str, str]]] = {}
+        hosts: list[Path] = []
         for name, program in compiled.items():
             parts.append(f"namespace program_{name} {{")
             sources = program.sources
@@ -40,32 +41,38 @@ class Programs:
                 if file.endswith(".cpp"):
                     parts += [f"namespace file_{count} {{", _on_cpu(text, name), "}", f"using namespace file_{count};"]
             parts.append("}")
-            parts.append(self._runner(name, program))
+            runner, host = self._runner(name, program)
+            parts.append(runner)
+            hosts.append(directory / f"{name}_host.c")
+            hosts[-1].write_text(host)
         source = directory / "programs.cpp"
         source.write_text("\n".join(parts) + '\nextern "C" void seed(unsigned s) { emulation::seed = s; }\n'
                           'extern "C" void free_result(void *memory) { aclrtFree(memory); }\n')
         library = directory / "programs.so"
-        command = ["g++", "-std=c++17", "-O0", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter",
-                   "-Wno-unused-function", "-pthread", "-I", str(HEADERS), str(source), "-o", str(library)]  # fmt: skip
-        subprocess.run(command, check=True)
+        flags = ["-O0", "-fPIC", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-I", str(HEADERS)]
+        c = ["gcc", "-std=c11", "-fexceptions", "-Wno-missing-braces", *flags, "-c", *(str(h) for h in hosts)]
+        subprocess.run(c, check=True, cwd=directory)
+        objects = [str(h.with_suffix(".o")) for h in hosts]
+        command = ["g++", "-std=c++17", *flags, "-Wno-unused-function", "-pthread", "-shared", str(source), *objects]
+        subprocess.run([*command, "-o", str(library)], check=True)
         self.library = ctypes.CDLL(str(library))
 
-    def _runner(self, name: str, program: Any) -> str:
-        host = next(text for file, text in program.sources.items() if file.endswith("_orchestration.cpp"))
+    def _runner(self, name: str, program: Any) -> tuple[str, str]:
+        """C++ that calls a program, and its host code with names of its own."""
+        host = next(text for file, text in program.sources.items() if file.endswith("_orchestration.c"))
         host = re.sub(r",\n +", ", ", host)
         match = re.search(r"const char \*(\w+)\(aclrtStream stream, (.*)\) \{", host)
         assert match is not None
+        host = host.replace("launch_", f"{name}_launch_").replace(f"*{match[1]}(aclrtStream", f"*{name}_entry(aclrtStream")
         parameters = [tuple(p.replace("*", "* ").rsplit(" ", 1)) for p in match[2].split(", ")]
         self.prototypes[name] = [(typ.replace(" ", ""), p) for typ, p in parameters]
-        given = []
-        for typ, _ in self.prototypes[name]:
-            own = f"program_{name}::{typ}" if typ == "Result*" else typ
-            given.append(f"{'reinterpret' if typ.endswith('*') else 'static'}_cast<{own}>(slots[{{}}])")
-        arguments = ", ".join(g.format(k) for k, g in enumerate(given))
-        return (f"extern \"C\" const char *run_{name}(const int64_t *slots) {{\n  static std::string message;\n  try {{\n"
-                f"    return program_{name}::{match[1]}(nullptr, {arguments});\n"
+        types = ["void *" if typ.endswith("*") else typ for typ, _ in self.prototypes[name]]
+        given = [f"{'reinterpret' if typ == 'void *' else 'static'}_cast<{typ}>(slots[{k}])" for k, typ in enumerate(types)]
+        return (f"extern \"C\" const char *{name}_entry({', '.join(['void *', *types])});\n"
+                f"extern \"C\" const char *run_{name}(const int64_t *slots) {{\n  static std::string message;\n  try {{\n"
+                f"    return {name}_entry({', '.join(['nullptr', *given])});\n"
                 "  } catch (const std::exception &error) {\n    message = error.what();\n    return message.c_str();\n"
-                "  }\n}")  # fmt: skip
+                "  }\n}"), host  # fmt: skip
 
     def run(self, name: str, seed: int = 0, **arguments: Any) -> None:
         """Run a program; arrays are changed in place. RuntimeError with what the program or the device says.
@@ -104,7 +111,7 @@ class Programs:
 
 
 def _on_cpu(text: str, program: str) -> str:
-    """A written file inside a namespace, its launches as calls; of C are only the functions that launch."""
+    """A kernel's file inside a namespace, its launches as calls; of C are only the functions that launch."""
     text = re.sub(r",\n +", ", ", text)  # long lines were wrapped
     text = re.sub(r"#include <.*>\n", "", text).replace('extern "C" ', "").replace("launch_", f"{program}_launch_")
     text = re.sub(r"^(void|int32_t) (\w+_launch_)", r'extern "C" \1 \2', text, flags=re.MULTILINE)

@@ -324,7 +324,7 @@ def test_small_kernels_read_as_expected(name: str, golden: Callable[[str, str], 
     sources = written(fn, *specs).sources
     golden(f"{name}.cpp", next(text for file, text in sources.items() if "incore" in file))
     if name == "softmax":
-        golden(f"{name}_orchestration.cpp", sources[f"{name}_orchestration.cpp"])
+        golden(f"{name}_orchestration.c", sources[f"{name}_orchestration.c"])
 
 
 @pto.jit
@@ -390,7 +390,7 @@ def test_a_written_directory_is_complete_and_says_nothing_of_this_machine(tmp_pa
     compiled = written(matrix.matmul_bias_gelu, MATRIX, MATRIX, VECTOR, MATRIX)
     names = {p.name for p in compiled.write(tmp_path)}
     assert names == {
-        "README.md", "matmul_bias_gelu.pto", "matmul_bias_gelu_orchestration.cpp",
+        "README.md", "matmul_bias_gelu.pto", "matmul_bias_gelu_orchestration.c",
         "matmul_bias_gelu_incore_0_cube.cpp", "matmul_bias_gelu_incore_0_vector.cpp",
     }  # fmt: skip
     readme = (tmp_path / "README.md").read_text()

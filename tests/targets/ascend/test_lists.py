@@ -48,6 +48,20 @@ def results(x: pl.Tensor, n: pl.Tensor):
 
 
 @pto.jit
+def exp(x: pl.Tensor, n: pl.Tensor, out: pl.Tensor, s: float, k: int):
+    """Numbers of the host, in a function that has the name of one of C."""
+    first = pl.exp(s) + pl.maximum(s, n[0] * 0.5) + abs(-s) + pl.rsqrt(s) * pl.sqrt(s)
+    floor = pl.minimum(k, 7) // 3 + abs(-k) % 5
+    n[1] = n[0] - k
+    take = pl.zeros([x.shape[0], 40], pl.f32)
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            pl.store(pl.load(x, [r, 0], [8, 40]) * pl.cast(first, pl.f32), [r, 0], take)
+            pl.store(pl.load(x, [r, 0], [8, 40]) + pl.cast(floor, pl.f32), [r, 0], out)
+    return take, floor
+
+
+@pto.jit
 def few(a: pl.Tensor, b: pl.Tensor, c: pl.Tensor, out: pl.Tensor):
     """Products of one row, of three, with a transposed side, added to another one, in 16 bits."""
     with pl.incore():
@@ -91,6 +105,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "tables": (tables, (INTEGERS, pto.spec((None, 40), pl.f32), INTEGERS, INTEGERS, pto.spec((None,), pl.bool_),
                         pto.spec((None,), pl.u16))),
     "results": (results, (pto.spec((None, 40), pl.f32), INTEGERS)),
+    "exp": (exp, (pto.spec((None, 40), pl.f32), pto.spec((None,), pl.i32), pto.spec((None, 40), pl.f32), 2.0, 9)),
     "few": (few, (pto.spec((None, 24), pl.f32), pto.spec((24, 20), pl.f32), pto.spec((20, 24), pl.f32),
                   pto.spec((None, 20), pl.f32))),
     "joined": (joined, (pto.spec((16, 24), pl.f32), pto.spec((16, 5), pl.f32), pto.spec((16, 34), pl.f32),
@@ -170,6 +185,18 @@ def test_results_are_given_to_the_caller(programs: Programs) -> None:
     programs.run("results", 0, x=x, n=np.zeros(1, np.int64), results=found)
     np.testing.assert_array_equal(programs.taken(found[0], 2, np.float32), x * 2)
     assert found[1] == 55
+
+
+@needs_compiler
+def test_numbers_of_the_host(programs: Programs) -> None:
+    x = np.random.default_rng(0).standard_normal((13, 40)).astype(np.float32)
+    n, out = np.array([7, 0], np.int32), x * 0
+    found: list[Any] = []
+    programs.run("exp", 0, x=x, n=n, out=out, s=2, k=9, results=found)
+    first = np.float32(np.exp(2.0) + 3.5 + 2 + 1)
+    np.testing.assert_allclose(programs.taken(found[0], 2, np.float32), x * first, rtol=1e-6)
+    np.testing.assert_array_equal(out, x + np.float32(6))
+    assert found[1] == 6 and n[1] == -2
 
 
 @needs_compiler
