@@ -34,7 +34,7 @@ from pto_jit.ir.nodes import If, Op, Operand, Var
 from pto_jit.ir.types import TileType
 from pto_jit.slotted import replace
 
-PIECE_ROWS = 256
+PIECE_ROWS = 128
 """Rows that a piece of a batch has at least: with fewer, reading the right operand of a product would show."""
 PIECES = 8
 TILE_ROWS = 12

@@ -172,8 +172,11 @@ def _far_tiles(parts: Parts) -> None:
         to_a.set(parts.push(f, w, f.round_up(rows, s.panel_rows) * row))
     mine = to_a.get()
     block = f.ceil_div(n, s.panel_columns) * panel
-    # A slab beyond L2 comes from L3, whose latency the prefetch along a panel is too short for.
-    following = f.select(block * f.ceil_div(k, depth) > parts.blocking.near_bytes, panel, 0)
+    shallow = k <= parts.blocking.shallow * s.group
+    # Panels may come from L3, whose latency the prefetch along a panel is too short for: the slab is beyond L2, or it
+    # is a kept copy, met after others.  Shallow tiles pass by each panel too often to ask for the next each time.
+    beyond = block * f.ceil_div(k, depth) > parts.blocking.near_bytes
+    following = f.select(shallow, f.select(beyond, panel, 0), panel)
     with f.loop(begin, end) as task:
         top, left = (task.index // across) * rows, (task.index % across) * columns
         high, wide = f.minimum(m - top, rows), f.minimum(n - left, columns)
@@ -191,8 +194,8 @@ def _far_tiles(parts: Parts) -> None:
                 a_panel = chunked_bytes(f, s, now) * s.panel_rows
             kept = f.select(part.index > 0, -1, keep)
             # With little k, C is what memory sees: walk along its rows, so that it is written in long runs.
-            stripe = f.select(k <= parts.blocking.shallow * s.group, s.panel_rows, high)
-            stripe_panel = f.select(k <= parts.blocking.shallow * s.group, a_panel, 0)
+            stripe = f.select(shallow, s.panel_rows, high)
+            stripe_panel = f.select(shallow, a_panel, 0)
             with f.loop(0, high, stripe, [f.select(packs, mine, a_part), c_tile]) as stripes:
                 a_at, c_at = stripes.carried
                 now_high = f.minimum(high - stripes.index, stripe)
