@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from math import isfinite, isnan
 from string import Formatter
 
 from pto_jit.dtypes import DType, f64, i64
@@ -227,9 +228,14 @@ class HostWriter:
             self.text.line(wrapped(f"*{out} = (Result){{give(&memory, {tensor.pointer}), {{{extents}}}}};", 6))
 
     def read(self, operand: Operand) -> str:
-        if isinstance(operand, Const):
-            return literal(operand.value, operand.type.dtype)
-        return self.names.of(operand.name)
+        if not isinstance(operand, Const):
+            return self.names.of(operand.name)
+        dtype = operand.type.dtype
+        if dtype.is_integer and dtype.bits < 32:  # C computes with `int`
+            return str(int(operand.value))
+        if dtype.is_float and not isfinite(operand.value):
+            return "NAN" if isnan(operand.value) else "INFINITY" if operand.value > 0 else "-INFINITY"
+        return literal(operand.value, dtype)
 
     def define(self, var: Var, expression: str) -> None:
         assert isinstance(var.type, ScalarType)

@@ -7,6 +7,7 @@
 * what is copied has the shape of its copy;
 * operands have the layout, the memory and the element type that the instruction takes; only row reductions and row
   broadcasts see columns;
+* several rows are filled with a number over all of their columns, if how many is a constant;
 * row reductions have room to fold pairs of 64 elements;
 * i32 are compared for equality only;
 * flag 0 between the vector core and the scalar unit is used by no one but instructions themselves;
@@ -137,6 +138,9 @@ def _instruction(node: Instruction) -> list[str]:
         shapes = [(t.rows, t.columns) for t in tiles if isinstance(t, Tile)]
         if shapes[0] != shapes[1]:
             out.append(f"TMOV: {shapes[0][0]} x {shapes[0][1]} from {shapes[1][0]} x {shapes[1][1]}")
+    if node.name == "TEXPANDS" and isinstance(first, Tile) and first.rows > 1:
+        if isinstance(first.valid[1], int) and first.valid[1] != first.columns:
+            out.append(f"TEXPANDS: {first.valid[1]} of {first.columns} columns in several rows")
     if node.name.startswith("TROW") and "v" in row.operands[0]:
         target, source = tiles[0], tiles[1]
         assert isinstance(target, Tile) and isinstance(source, Tile)

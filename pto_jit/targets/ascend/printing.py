@@ -202,7 +202,7 @@ def _loop(text: SourceText, loop: Loop) -> None:
     start, step = loop.start, loop.step
     if loop.grid:
         mine = "get_block_idx()" if step == "1" else f"get_block_idx() * {step}"
-        start = mine if start == "0" else f"{start} + {mine}"
+        start = mine if start == "0" else f"{start} + (int64_t){mine}"  # numbers of cores may be unsigned
         step = "get_block_num()" if step == "1" else f"get_block_num() * {step}"
     test = "<"
     move = f"++{loop.var}" if step == "1" else f"{loop.var} += {step}"

@@ -325,7 +325,12 @@ class TileWriter(KernelWriter):
         self.fill(out, self.number(op.args[0]), op.loc)
 
     def fill(self, value: Value, number: str, loc: Loc) -> None:
-        self.emit("TEXPANDS", self.tile(value, loc=loc), self.scalar(number, value.dtype), loc=loc)
+        """All columns there is memory for: the library writes fewer as if the rows lay one after the other."""
+        rows, columns = value.valid
+        if value.span == "full" and isinstance(columns, int):
+            columns = physical(value.dtype, value.span, value.capacity)[1]
+        tile = self.tile(value, valid=(rows, columns), loc=loc)
+        self.emit("TEXPANDS", tile, self.scalar(number, value.dtype), loc=loc)
 
     def scalar(self, number: str, dtype: DType) -> str:
         """A number as an instruction on tiles of a dtype takes it."""

@@ -42,17 +42,19 @@ def results(x: pl.Tensor, n: pl.Tensor):
     """A new tensor and a number."""
     rows, cols = x.shape
     out = pl.zeros([rows, cols], pl.f32)
-    for r in pl.range(rows, parallel=True):
-        out[r, :] = x[r, :] * 2.0
+    for r in pl.range(-2, rows - 2, parallel=True):
+        out[r + 2, :] = x[r + 2, :] * 2.0
     return out, rows * 3 + cols
 
 
 @pto.jit
-def exp(x: pl.Tensor, n: pl.Tensor, out: pl.Tensor, s: float, k: int):
+def exp(x: pl.Tensor, n: pl.Tensor, small: pl.Tensor, out: pl.Tensor, s: float, k: int):
     """Numbers of the host, in a function that has the name of one of C."""
     first = pl.exp(s) + pl.maximum(s, n[0] * 0.5) + abs(-s) + pl.rsqrt(s) * pl.sqrt(s)
+    first = pl.minimum(first, float("inf"))
     floor = pl.minimum(k, 7) // 3 + abs(-k) % 5
     n[1] = n[0] - k
+    small[1] = small[0] * 2 - 300
     take = pl.zeros([x.shape[0], 40], pl.f32)
     with pl.incore():
         for r in pl.range(0, x.shape[0], 8, parallel=True):
@@ -79,7 +81,7 @@ def joined(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor, parts: pl.Tensor):
     with pl.incore():
         for r in pl.range(0, x.shape[0], 8, parallel=True):
             t, u = pl.load(x, [r, 0], [8, 24]), pl.load(y, [r, 0], [8, 5])
-            wide = pl.concat([u, t, u * 2.0], axis=1)
+            wide = pl.concat([u, t, pl.where(u > 0.5, u, 0.5)], axis=1)
             pl.store(wide + pl.sum(wide, axis=1, keepdims=True), [r, 0], out)
             tall = pl.concat([t[2:5], t[0:8, :]], axis=0)
             pl.store(tall[3:11, 3:19] + pl.reshape(tall[0:8, 8:24], [8, 16]), [r, 0], parts)
@@ -105,7 +107,8 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "tables": (tables, (INTEGERS, pto.spec((None, 40), pl.f32), INTEGERS, INTEGERS, pto.spec((None,), pl.bool_),
                         pto.spec((None,), pl.u16))),
     "results": (results, (pto.spec((None, 40), pl.f32), INTEGERS)),
-    "exp": (exp, (pto.spec((None, 40), pl.f32), pto.spec((None,), pl.i32), pto.spec((None, 40), pl.f32), 2.0, 9)),
+    "exp": (exp, (pto.spec((None, 40), pl.f32), pto.spec((None,), pl.i32), pto.spec((2,), pl.i16),
+                  pto.spec((None, 40), pl.f32), 2.0, 9)),
     "few": (few, (pto.spec((None, 24), pl.f32), pto.spec((24, 20), pl.f32), pto.spec((20, 24), pl.f32),
                   pto.spec((None, 20), pl.f32))),
     "joined": (joined, (pto.spec((16, 24), pl.f32), pto.spec((16, 5), pl.f32), pto.spec((16, 34), pl.f32),
@@ -190,13 +193,13 @@ def test_results_are_given_to_the_caller(programs: Programs) -> None:
 @needs_compiler
 def test_numbers_of_the_host(programs: Programs) -> None:
     x = np.random.default_rng(0).standard_normal((13, 40)).astype(np.float32)
-    n, out = np.array([7, 0], np.int32), x * 0
+    n, small, out = np.array([7, 0], np.int32), np.array([20000, 0], np.int16), x * 0
     found: list[Any] = []
-    programs.run("exp", 0, x=x, n=n, out=out, s=2, k=9, results=found)
+    programs.run("exp", 0, x=x, n=n, small=small, out=out, s=2, k=9, results=found)
     first = np.float32(np.exp(2.0) + 3.5 + 2 + 1)
     np.testing.assert_allclose(programs.taken(found[0], 2, np.float32), x * first, rtol=1e-6)
     np.testing.assert_array_equal(out, x + np.float32(6))
-    assert found[1] == 6 and n[1] == -2
+    assert found[1] == 6 and n[1] == -2 and small[1] == 40000 - 300 - 2**16
 
 
 @needs_compiler

@@ -196,9 +196,9 @@ void launch_groups(uint32_t cores, Cube cube, Vector vector) {
 }
 }  // namespace emulation
 
-inline int64_t get_block_idx() { return emulation::block; }
-inline int64_t get_block_num() { return emulation::blocks; }
-inline int64_t get_subblockid() { return emulation::core->number; }
+inline uint32_t get_block_idx() { return emulation::block; }
+inline uint32_t get_block_num() { return emulation::blocks; }
+inline uint32_t get_subblockid() { return uint32_t(emulation::core->number); }
 inline void set_mask_norm() {}
 inline void set_vector_mask(uint64_t, uint64_t) {}
 struct cache_line_t {
@@ -299,7 +299,7 @@ template <TileType Loc, typename T, int R, int C, BLayout B, int VR, int VC, SLa
 struct Tile {
   using DType = T;
   static constexpr TileType loc = Loc;
-  static constexpr int Rows = R, Cols = C;
+  static constexpr int Rows = R, Cols = C, ValidCol = VC;
   static constexpr bool rowMajor = B == BLayout::RowMajor && S == SLayout::NoneBox, boxed = S != SLayout::NoneBox;
   static_assert(VR <= R && VC <= C, "valid extents");
   static_assert(boxed || (B == BLayout::RowMajor ? C : R) * sizeof(T) % 32 == 0, "whole blocks");
@@ -536,6 +536,7 @@ void TCVT(D d, A x, RoundMode mode) {
 template <typename D>
 void TEXPANDS(D d, typename D::DType value) {
   static_assert(row_tile<D>, "row-major tiles");
+  static_assert(D::Rows == 1 || D::ValidCol < 0 || D::ValidCol == D::Cols, "rows as if one lay after the other");
   each<Second>(d.view(), d.view(), value);
 }
 template <typename D, typename S>
