@@ -138,9 +138,10 @@ def _instruction(node: Instruction) -> list[str]:
         shapes = [(t.rows, t.columns) for t in tiles if isinstance(t, Tile)]
         if shapes[0] != shapes[1]:
             out.append(f"TMOV: {shapes[0][0]} x {shapes[0][1]} from {shapes[1][0]} x {shapes[1][1]}")
-    if node.name == "TEXPANDS" and isinstance(first, Tile) and first.rows > 1:
-        if isinstance(first.valid[1], int) and first.valid[1] != first.columns:
-            out.append(f"TEXPANDS: {first.valid[1]} of {first.columns} columns in several rows")
+    if node.name == "TEXPANDS" and isinstance(first, Tile):
+        given = first.valid[1]
+        if first.rows > 1 and isinstance(given, int) and given != first.columns:
+            out.append(f"TEXPANDS: {given} of {first.columns} columns in several rows")
     if node.name.startswith("TROW") and "v" in row.operands[0]:
         target, source = tiles[0], tiles[1]
         assert isinstance(target, Tile) and isinstance(source, Tile)
