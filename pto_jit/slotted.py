@@ -109,15 +109,9 @@ class _Fields:
 
 
 def _compare(namespace: dict[str, Any], layout: dict[str, Any], hashable: bool) -> None:
-    """Equality and hash of the tuple of the fields that are compared."""
+    """Equality and hash of the tuple of the fields that are compared, or of the only one."""
     compared = tuple(name for name, default in layout.items() if default.__class__ is not Field or default.compare)
-    if len(compared) > 1:
-        key: Callable[[Any], Any] = attrgetter(*compared)
-    elif compared:
-        only = attrgetter(*compared)
-        key = lambda self: (only(self),)  # noqa: E731
-    else:
-        key = lambda self: ()  # noqa: E731
+    key: Callable[[Any], Any] = attrgetter(*compared) if compared else lambda self: ()
 
     def __eq__(self: Any, other: Any) -> Any:
         if self is other:

@@ -142,18 +142,27 @@ class CNest:
 
     def _address(self, place: Place, axes: Places, j: Any) -> Any:
         """Where the element at the current indices lies."""
-        if isinstance(place, RowBuffer):
-            return self.code.offset(self.buffers[place], self.code.mul(j, place.dtype.bytes))
+        if isinstance(place, RowBuffer) or (j is not None and self.inner in axes):
+            return self.along(*self.row_of(place, axes), j)
         memory = self.inputs.memory[place]
-        if j is not None and self.inner in axes:
-            stride = memory.strides[axes.index(self.inner)]
-            return self.code.offset(self.rows[place, axes], self.code.mul(j, stride))
         distance: Any = 0
         for axis, stride in zip(axes, memory.strides, strict=True):
             if axis is not None:
                 distance = self.code.add(distance, self.code.mul(self.indices[axis], stride))
         pointer = memory.pointer
         return pointer if isinstance(pointer, CSlot) else self.code.offset(pointer, distance)
+
+    def row_of(self, place: Place, axes: Places) -> tuple[CPointer, Any]:
+        """Where the row begins in a place that has the inner axis, and how many bytes apart its elements are."""
+        if isinstance(place, RowBuffer):
+            return self.buffers[place], place.dtype.bytes
+        return self.rows[place, axes], self.inputs.memory[place].strides[axes.index(self.inner)]
+
+    def along(self, row: CPointer, stride: Any, j: CValue) -> Any:
+        """The place of element `j` of a row."""
+        if isinstance(stride, int):
+            return row.stepped(j.poly or {}, stride) if stride else row
+        return self.code.offset(row, self.code.mul(j, stride))
 
     def _typed(self, address: Any, dtype: DType) -> Any:
         if isinstance(address, CSlot) or address.element == memory_ctype(dtype) or address.place:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pto_jit.ir.nodes import For, Fuse, Op
 from pto_jit.ir.walk import block_defs, block_uses
-from pto_jit.targets.c.tidy import names_in, tidy
+from pto_jit.targets.c.tidy import tidy, words_by_line
 from pto_jit.targets.c.values import CSlot, CValue, lift
 from pto_jit.targets.cpu.code import I64, Index, register_type
 from pto_jit.targets.cpu.tiles import assign_tile
@@ -88,11 +88,9 @@ def _finish(w: CFunctionWriter, inner: CFunctionWriter, name: str, begin: str, e
     """The text of a range function, and what it captures."""
     body = tidy(inner.finished())
     used: dict[str, None] = {}
-    own: set[str] = set(inner.code.declared) | {"worker"}
-    for line in body:
-        for n in names_in(line.text):
-            if n in w.code.declared and n not in own:
-                used.setdefault(n)
+    outer = w.code.declared.keys() - inner.code.declared.keys() - {"worker"}
+    for words in words_by_line(body):
+        used.update(dict.fromkeys(filter(outer.__contains__, words)))
     inner.captured = list(used)
     out: list[str] = []
     if used:
@@ -104,7 +102,7 @@ def _finish(w: CFunctionWriter, inner: CFunctionWriter, name: str, begin: str, e
         out += [f"  {_declaration(w.code.declared[n], n)} = outer->{n};" for n in used]
     else:
         out.append("  (void)context;")
-    out += [str(line) for line in body]
+    out += map(str, body)
     out.append("}")
     w.module.functions.append((w.func.name, "\n".join(out)))
 

@@ -275,7 +275,7 @@ def write_with(w: CFunctionWriter, func: Func) -> tuple[str, str]:
     w.results = give
     w.begin()
     w.write(func.body)
-    body = "\n".join(str(line) for line in tidy(w.finished()))
+    body = "\n".join(map(str, tidy(w.finished())))
     prototype = f"int32_t {w.module.function_names[func.name]}({', '.join(parameters)})"
     return prototype, w.wrapping(parameters, body)
 

@@ -20,7 +20,7 @@ _LINE = 118
 class Line:
     """A line of C; one that declares a constant has a name, a C type and an expression (its text)."""
 
-    __slots__ = ("ctype", "depth", "keep", "kind", "level", "name", "names", "text")
+    __slots__ = ("ctype", "depth", "keep", "kind", "level", "name", "text")
 
     def __init__(
         self, depth: int, text: str, *, name: str = "", ctype: str = "", level: int = 0, kind: str = "line",
@@ -28,7 +28,6 @@ class Line:
     ) -> None:  # fmt: skip
         self.depth, self.text, self.name, self.ctype = depth, text, name, ctype
         self.level, self.kind, self.keep = level, kind, keep
-        self.names: list[str] = []  # those in the text that `tidy` asks for, but for the one that it declares
 
     @property
     def assigns(self) -> str:
@@ -79,8 +78,8 @@ def _words(text: str) -> list[str]:
     return [w.partition(".")[0] for w in words] if "." in text else words
 
 
-def _words_by_line(lines: Sequence[Line]) -> list[list[str]]:
-    """`_words` of every line, all translated at once."""
+def words_by_line(lines: Sequence[Line]) -> list[list[str]]:
+    """The identifiers of every line, and its numbers, of `v.val` only `v`; all are translated at once."""
     texts = "\n".join([line.text for line in lines]).translate(_WORDS_AND_LINES).split("\n")
     if len(texts) != len(lines):  # one has several
         return [_words(line.text) for line in lines]
@@ -94,56 +93,96 @@ def names_in(text: str) -> list[str]:
 
 def tidy(lines: Sequence[Line]) -> list[Line]:
     """The lines of a function without what is not needed."""
-    kept = _without_unused(lines)
-    while True:
-        before = len(kept)
-        kept = _inlined(kept)
-        if len(kept) == before:
-            return _without_empty(kept)
+    names = _Names(lines)
+    names.drop_unused()
+    names.put_in_place()
+    gone = names.gone
+    return _without_empty([line for k, line in enumerate(lines) if k not in gone])
 
 
 _REMOVABLE = frozenset(["pure", "read", "variable"])
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*) = ([^;]*);$")
 
 
-def _without_unused(lines: Sequence[Line]) -> list[Line]:
-    """Names that nothing reads, and assignments of variables that nothing reads.
+class _Names:
+    """Which lines make a name and which read it.
 
-    `names` of the lines are set here: those that a line declares or only assigns.
+    made: the lines that declare a name, or do nothing but assign it, by name; reads: the names of `made` that a line
+    reads, by line; where: the lines that read a name, once for each appearance; gone: the lines that are not needed.
     """
-    made: dict[str, list[int]] = {}
-    assigned: list[str] = []
-    for k, line in enumerate(lines):
-        name = line.name
-        assigns = "" if name or line.kind != "line" else line.assigns
-        assigned.append(assigns)
-        if name and line.kind not in _REMOVABLE:
-            continue
-        if name or assigns:
-            made.setdefault(name or assigns, []).append(k)
-    read = dict.fromkeys(made, 0)
-    is_made = read.__contains__
-    reads: list[list[str]] = []
-    for line, words, first in zip(lines, _words_by_line(lines), assigned, strict=True):
-        names = list(filter(is_made, words))
-        if line.name in names:
-            names = [w for w in names if w != line.name]
-        line.names = names
-        if first:
-            names = names[1:]
-        reads.append(names)
-        for name in names:
-            read[name] += 1
-    gone: set[int] = set()
-    work = [name for name in made if not read[name]]
-    while work:
-        for k in made[work.pop()]:
-            gone.add(k)
-            for name in reads[k]:
-                read[name] -= 1
-                if not read[name]:
-                    work.append(name)
-    return [line for k, line in enumerate(lines) if k not in gone]
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self.lines = lines
+        self.gone: set[int] = set()
+        self.made: dict[str, list[int]] = {}
+        assigning: set[int] = set()
+        for k, line in enumerate(lines):
+            name = line.name
+            if line.kind not in _REMOVABLE:
+                name = line.assigns
+                if not name:
+                    continue
+                assigning.add(k)
+            if name in self.made:
+                self.made[name].append(k)
+            else:
+                self.made[name] = [k]
+        where = self.where = {name: [] for name in self.made}
+        is_made = where.__contains__
+        self.reads: list[list[str]] = []
+        for k, words in enumerate(words_by_line(lines)):
+            names = list(filter(is_made, words))
+            if k in assigning:
+                del names[0]
+            elif lines[k].name in names:
+                names = [name for name in names if name != lines[k].name]
+            self.reads.append(names)
+            for name in names:
+                where[name].append(k)
+
+    def drop_unused(self) -> None:
+        """Names that nothing reads, and assignments of variables that nothing reads."""
+        work = [name for name, places in self.where.items() if not places]
+        while work:
+            for k in self.made[work.pop()]:
+                self.gone.add(k)
+                for name in self.reads[k]:
+                    self.where[name].remove(k)
+                    if not self.where[name]:
+                        work.append(name)
+
+    def put_in_place(self) -> None:
+        """Constants that are read once go to where that is, the last ones first: each knows by then where it goes."""
+        for k in range(len(self.lines) - 1, -1, -1):
+            line = self.lines[k]
+            if line.keep or line.kind not in ("pure", "read") or k in self.gone:
+                continue
+            places = self.where[line.name]
+            if len(places) == 1 and self._may_move(k, places[0]):
+                self._move(k, places[0])
+
+    def _may_move(self, k: int, at: int) -> bool:
+        line, target = self.lines[k], self.lines[at]
+        repeats = target.text.startswith(("for (", "while ("))
+        if line.kind == "read":
+            following = k + 1
+            while following in self.gone:
+                following += 1
+            if at != following or repeats:
+                return False
+        if target.length + len(line.text) > _WIDTH or target.text.startswith("#"):
+            return False
+        return not (repeats or target.depth > line.depth) or _is_simple(line)  # what a loop repeats stays outside
+
+    def _move(self, k: int, at: int) -> None:
+        line, target = self.lines[k], self.lines[at]
+        target.text = _put(target.text, line, target)
+        if line.kind == "read" and target.kind == "pure":
+            target.kind = "read"
+        for name in self.reads[k]:
+            places = self.where[name]
+            places[places.index(k)] = at
+        self.gone.add(k)
 
 
 def without_unread(lines: Sequence[str], result: str) -> list[str]:
@@ -160,50 +199,9 @@ def without_unread(lines: Sequence[str], result: str) -> list[str]:
     return out[::-1]
 
 
-def _inlined(lines: list[Line]) -> list[Line]:
-    where: dict[str, list[int]] = {line.name: [] for line in lines if line.kind in ("pure", "read")}
-    for k, line in enumerate(lines):
-        for name in line.names:
-            if name in where:
-                where[name].append(k)
-    gone: set[int] = set()
-    may_go = [k for k, line in enumerate(lines) if line.kind in ("pure", "read") and not line.keep]
-    for k in reversed(may_go):
-        line = lines[k]
-        places = where[line.name]
-        if len(places) != 1:
-            continue
-        at = places[0]
-        target = lines[at]
-        if line.kind == "read":
-            following = k + 1
-            while following in gone:
-                following += 1
-            if at != following or _repeats(target.text):
-                continue
-        if target.length + len(line.text) > _WIDTH or target.text.startswith("#"):
-            continue
-        if (target.depth > line.depth or _repeats(target.text)) and not _is_simple(line):
-            continue  # what a loop repeats stays outside
-        target.text = _put(target.text, line, target)
-        if line.kind == "read" and target.kind == "pure":
-            target.kind = "read"
-        target.names = [name for name in target.names if name != line.name] + line.names
-        for name in line.names:
-            if name in where:
-                places = where[name]
-                places[places.index(k)] = at
-        gone.add(k)
-    return [line for k, line in enumerate(lines) if k not in gone]
-
-
 def _is_simple(line: Line) -> bool:
     """Whether an expression is short and made of names and additions."""
     return line.level >= 13 and len(line.text) <= 24 and "(" not in line.text
-
-
-def _repeats(text: str) -> bool:
-    return text.startswith(("for (", "while ("))
 
 
 def _put(text: str, line: Line, target: Line) -> str:

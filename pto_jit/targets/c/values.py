@@ -137,6 +137,14 @@ class CPointer(CValue):
         start = {m: c * size for m, c in self.place.items()}
         return CPointer(self.base, "", plus(start, distance))
 
+    def stepped(self, count: Polynomial, stride: int) -> CPointer:
+        """Moved by `count` times so many bytes."""
+        elements, rest = divmod(stride, SIZES[self.element] if self.element else 1)
+        if rest:
+            return self.moved({m: c * stride for m, c in count.items()})
+        step = count if elements == 1 else {m: c * elements for m, c in count.items()}
+        return CPointer(self.base, self.element, plus(self.place, step) if self.place else step)
+
     def element_text(self, ctype: str) -> str:
         """The element of a C type that lies here, as something to read or assign."""
         if self.element == ctype:

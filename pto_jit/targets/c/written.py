@@ -98,7 +98,7 @@ def _shared(source: CSource, file: str) -> str:
 
 def _needed(source: CSource, parts: Iterable[str]) -> list[str]:
     """The helpers that some functions need, each after those that it needs itself."""
-    words = {word for part in parts for word in words_of(part)}
+    words = set(words_of(" ".join(parts)))
     out: list[str] = []
     for name, text in reversed(source.helpers):
         if name in words:

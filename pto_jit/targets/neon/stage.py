@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pto_jit.dtypes import BY_NAME, DType
 from pto_jit.ir.nodes import Const
-from pto_jit.targets.c.values import CPointer, CSlot, CValue, lift, memory_ctype, register_ctype
+from pto_jit.targets.c.values import CSlot, CValue, lift, memory_ctype, register_ctype
 from pto_jit.targets.cpu.code import I64, register_type
 from pto_jit.targets.cpu.folds import reduce_identity
 from pto_jit.targets.loops.form import (
@@ -193,9 +193,8 @@ class VectorStage:
         match step:
             case Read():
                 ctype = self.v.type(step.dtype)
-                for env, j in zip(envs, at, strict=True):
-                    text = self.v.load(step.dtype, self._address(step.place, step.axes, step.dtype, j))
-                    env[step.dst] = self._let("v", ctype, text, "read")
+                for env, place in zip(envs, self._addresses(step.place, step.axes, step.dtype, at), strict=True):
+                    env[step.dst] = self._let("v", ctype, self.v.load(step.dtype, place), "read")
             case Position():
                 ctype = self.v.type(step.dtype)
                 for env, j in zip(envs, at, strict=True):
@@ -213,12 +212,11 @@ class VectorStage:
                     assert text is not None
                     code.line(f"{name} = {text};")
             case Write():
-                for env, j in zip(envs, at, strict=True):
-                    place = self._address(step.place, step.axes, step.dtype, j)
+                for env, place in zip(envs, self._addresses(step.place, step.axes, step.dtype, at), strict=True):
                     code.line(f"{self.v.store(step.dtype, place, env[step.arg])};")
             case Accumulate():
-                for env, j in zip(envs, at, strict=True):
-                    place = self._address(Kept(step.name), step.axes, step.dtype, j)
+                places = self._addresses(Kept(step.name), step.axes, step.dtype, at)
+                for env, place in zip(envs, places, strict=True):
                     out = self._combined(step.op, step.dtype, self.v.load(step.dtype, place), env[step.arg])
                     assert out is not None
                     code.line(f"{self.v.store(step.dtype, place, out)};")
@@ -230,11 +228,12 @@ class VectorStage:
             self.v.recipes.call(name, ("",), dtype)
         return form
 
-    def _address(self, place: Place, axes: Places, dtype: DType, j: CValue) -> str:
-        address = self.n._typed(self.n._address(place, axes, j), dtype)
-        assert isinstance(address, CPointer)
+    def _addresses(self, place: Place, axes: Places, dtype: DType, at: list[CValue]) -> list[str]:
+        """Where the vectors that begin at these elements of the row lie."""
+        row, stride = self.n.row_of(place, axes)
         element = memory_ctype(dtype)
-        return address.text if address.element == element else f"({element} *)({address.text})"
+        found = [self.n._typed(self.n.along(row, stride, j), dtype) for j in at]
+        return [p.text if p.element == element else f"({element} *)({p.text})" for p in found]
 
     def _joined(self, fold: Fold, names: list[str]) -> list[CSlot]:
         """The accumulators of the main loop as one number, which the loop over the rest goes on from."""
