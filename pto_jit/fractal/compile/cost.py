@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 from math import ceil, prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pto_jit.fractal.compile.hyperplane import NoSchedule
 from pto_jit.fractal.compile.lists import Choose, Leaf, ReadLeaf, WriteLeaf
@@ -30,6 +30,7 @@ from pto_jit.lower.cost import factor
 from pto_jit.slotted import frozen
 
 if TYPE_CHECKING:
+    from pto_jit.fractal.compile.expr import Symbol
     from pto_jit.fractal.compile.wavefront import Planes
 
 FEW, MANY, STEPS, THREADS = 1, 16, 32, 4
@@ -88,13 +89,14 @@ class Cell:
         return self.work() + self.bytes * READ + inside + (TASK + REGION * self.leaves) / cells
 
 
-def cell_of(nest: Nest) -> Cell:
+def cell_of(items: Sequence[Any], innermost: Symbol) -> Cell:
+    """What the records and operations of a cell do; `innermost`: the index of the loop that they are in."""
     products: list[tuple[int, int]] = []
     elements = operations = reads = chosen = written = leaves = 0
-    for item in nest.cell:
+    for item in items:
         if isinstance(item, ReadLeaf):
             size = _bytes(item.leaf)
-            if depends_on(item.read, nest.symbols[-1:]) or isinstance(item.read, Choose):
+            if depends_on(item.read, (innermost,)) or isinstance(item.read, Choose):
                 reads += size
                 leaves += 1
                 chosen += size if isinstance(item.read, Choose) or item.state is not None else 0
@@ -132,7 +134,7 @@ def lengths(nest: Nest, many: int) -> tuple[int, ...]:
 
 def is_batched(nest: Nest, planes: Planes) -> tuple[bool, str]:
     """Whether the cells of planes are better computed together, on one thread as on several; the figures."""
-    cell = cell_of(nest)
+    cell = cell_of(nest.cell, nest.symbols[-1])
     times: list[tuple[float, float]] = []
     said: list[str] = []
     for many in situations(nest):
@@ -150,7 +152,7 @@ def is_batched(nest: Nest, planes: Planes) -> tuple[bool, str]:
 
 def as_tasks(nest: Nest) -> tuple[tuple[int, ...] | None, str]:
     """The tile of cells that tasks should have; None: cells in order are as good.  The figures."""
-    cell = cell_of(nest)
+    cell = cell_of(nest.cell, nest.symbols[-1])
     try:
         h = nest.hyperplane()
     except NoSchedule:

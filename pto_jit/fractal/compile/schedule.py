@@ -12,6 +12,7 @@ from pto_jit.errors import CompilationError, ScheduleError
 from pto_jit.fractal.compile.batching import NotBatchable
 from pto_jit.fractal.compile.checks import outside_of
 from pto_jit.fractal.compile.expr import Expr, Known, Writer
+from pto_jit.fractal.compile.fusion import fuse
 from pto_jit.fractal.compile.hyperplane import NoSchedule
 from pto_jit.fractal.compile.layout import allocate
 from pto_jit.fractal.compile.lists import (
@@ -57,13 +58,11 @@ def write_pending(session: Session) -> None:
     block.clear()
     first = next(k for k, item in enumerate(items) if isinstance(item, RECORDS))
     block.extend(items[:first])
-    pending = [
-        part
-        for item in pruned(items[first:])
-        for checked in hoisted(item)
-        for whole in apart(checked)
-        for part in distributed(whole)
+    wholes = [
+        whole for item in pruned(items[first:]) for checked in hoisted(item) for whole in apart(checked)
     ]
+    fuse(session, wholes)
+    pending = [part for whole in wholes for part in distributed(whole)]
     writer = Writer(g.e)
     run: list[Any] = []
     for k, item in enumerate(pending):

@@ -52,6 +52,12 @@ def variable_of(value: Scalar | Tile) -> Operand:
     return value.operand if isinstance(value, Scalar) else value.var
 
 
+def _name(value: Scalar | Tile) -> str:
+    var = variable_of(value)
+    assert isinstance(var, Var)
+    return var.name
+
+
 class Sequential:
     """Writes records as IR; `kept`: arrays that are read from memory; `local`: see `local_arrays`."""
 
@@ -69,12 +75,14 @@ class Sequential:
     def block(self, items: Sequence[Any], writer: Writer) -> None:
         pending: list[tuple[Var, Operand]] = []
         self.turned |= transposed(items)
+        start, states = len(self.e.current), self.states(items)
         for item in items:
             match item:
                 case Loop():
                     self.loop(item, writer)
                 case ReadLeaf():
-                    self.read_leaf(item, writer)
+                    if _name(item.value) not in states:
+                        self.read_leaf(item, writer)
                 case WriteLeaf():
                     carrier = self.carriers.get(id(item.array))
                     if carrier is not None:
@@ -87,7 +95,20 @@ class Sequential:
                     write_check(self.g, item, writer, alone=self.checking)
                 case _:
                     self.e.append(self.inside(item, writer))
-        self.together(pending)
+        self.together([(var, states.get(getattr(value, "name", ""), value)) for var, value in pending])
+        if states:
+            self.e.current[start:] = walk.substitute(tuple(self.e.current[start:]), states)
+
+    def states(self, items: Sequence[Any]) -> dict[str, Operand]:
+        """The tensors that are states, with the variables that hold them: until these are assigned, behind all else."""
+        if any(isinstance(i, Loop) for i in items):  # which may run beside each other, each with states of its own
+            return {}
+        return {
+            _name(i.value): self.carriers[id(i.state)]
+            for i in items
+            if isinstance(i, ReadLeaf) and i.leaf.extents and id(i.state) in self.carriers
+            if _name(i.value) not in self.turned
+        }
 
     def inside(self, stmt: Stmt, writer: Writer) -> Stmt:
         """A statement of the user's program whose blocks may have records."""
@@ -150,7 +171,7 @@ class Sequential:
         e.append(For("parallel", chain, index(0), chains, index(1), tuple(outer), loc=loop.loc, proof=proof))
 
     def carried(self, loop: Loop, writer: Writer) -> None:
-        for item in loop.body:
+        for item in own_records(loop.body):
             if isinstance(item, ReadLeaf) and item.state is not None:
                 self.carry(item, writer)
 
@@ -285,6 +306,16 @@ def records(items: Sequence[Any]) -> Iterator[Any]:
         elif not isinstance(item, Op):
             for block in walk.blocks(item):
                 yield from records(block)
+
+
+def own_records(items: Sequence[Any]) -> Iterator[Any]:
+    """The records of one loop, those in branches, too."""
+    for item in items:
+        if isinstance(item, RECORDS):
+            yield item
+        elif not isinstance(item, Op):
+            for block in walk.blocks(item):
+                yield from own_records(block)
 
 
 def has_effects(items: Sequence[Any]) -> bool:

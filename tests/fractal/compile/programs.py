@@ -82,7 +82,9 @@ def nest(rng: np.random.Generator, depth: int, fuel: int, asked: dict[str, Any] 
         return getattr(ft, state)(lambda s, e: cell(s, leaf(e, ws, w), w), x, initializer=zero(), **kw)
 
     def pairs(x: Any, ws: Any, w: Any) -> Any:
-        both = ft.scan(lambda s, e: (cell(s[0], leaf(e, ws, w), w), mixed(s[1], s[0])), x, initializer=(zero(), one()), **kw)
+        both = ft.scan(
+            lambda s, e: (cell(s[0], leaf(e, ws, w), w), mixed(s[1], s[0])), x, initializer=(zero(), one()), **kw
+        )
         return both[1]
 
     def dilated(x: Any, ws: Any, w: Any) -> Any:
@@ -101,6 +103,27 @@ def nest(rng: np.random.Generator, depth: int, fuel: int, asked: dict[str, Any] 
             return ft.scan(lambda s, e: cell(s, e, u), xs, initializer=zero())
 
         return ft.fold(layer, ws, initializer=ft.map(lambda e: leaf(e, ws, w), x), **kw)
+
+    def started(x: Any, ws: Any, w: Any) -> Any:
+        """The state starts as the first of what a map gives."""
+        y = ft.join(ft.map(lambda e: leaf(e, ws, w), x), ft.repeat(one(), 1))
+        made = ft.map(lambda e: (mixed(e, e), cell(e, one(), w)), ft.reverse(y) if ways == "scan" else y)
+        body = lambda s, e: (cell(s[0], e[0], w), other(s[1], e[1] + s[0], w))  # noqa: E731
+        return (ft.foldr if ways == "fold" else ft.reduce)(body, ft.zip(*made), **kw)[1]
+
+    def with_maps(x: Any, ws: Any, w: Any) -> Any:
+        """Layers that are a scan between maps."""
+
+        def layer(xs: Any, u: Any) -> Any:
+            before = ft.map(lambda e: other(e, e, u), xs)
+            states = getattr(ft, turns)(lambda s, e: cell(s, e, u), before, initializer=zero())
+            return ft.map(lambda e: mixed(e, zero()), states)
+
+        return ft.fold(layer, ws, initializer=ft.map(lambda e: leaf(e, ws, w), x), **kw)
+
+    def chained(x: Any, ws: Any, w: Any) -> Any:
+        made = ft.map(lambda e: (mixed(e, e), e), ft.map(lambda e: leaf(e, ws, w), x))
+        return ft.map(lambda e: cell(e[0], e[1], w), ft.slice(ft.zip(*made), None, None, 1 + fuel % 2), **kw)
 
     def two_states(x: Any, ws: Any, w: Any) -> Any:
         def layer(xs: Any, u: Any) -> Any:
@@ -142,8 +165,10 @@ def nest(rng: np.random.Generator, depth: int, fuel: int, asked: dict[str, Any] 
         return ft.fold(lambda s, u: over_pairs(s, {}, xs, u), ws, initializer=ft.product(xs, xs), **kw)[0]
 
     ways = "fold" if fuel % 2 else "scan"
+    turns = str(rng.choice(["scan", "scan", "scanr"]))
     scheduled: list[Made] = [
         (layers, 1, "layers"),
+        (with_maps, 1, f"layers of maps and a {turns}"),
         (two_states, 1, "two states"),
         (grid, 2, "grid"),
         (grids, 2, "grids"),
@@ -157,6 +182,8 @@ def nest(rng: np.random.Generator, depth: int, fuel: int, asked: dict[str, Any] 
         (dilated, 1, "dilated"),
         (reduced, 0, "reduce"),
         (zipped, 1, "map of pairs"),
+        (chained, 1, "maps of maps"),
+        (started, 0, "reduce from the first"),
         *scheduled,
     ]
     among = scheduled if asked is not None and rng.random() < 0.6 else kinds

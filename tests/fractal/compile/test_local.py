@@ -24,7 +24,11 @@ def squares(row: Any) -> Any:
 
 
 def reduced(x: Any) -> Any:
-    return ft.map(lambda row: ft.reduce(lambda a, b: a + b, squares(row), initializer=ft.zeros(2, 3)), x)
+    def one(row: Any) -> Any:
+        made = squares(row)
+        return ft.reduce(lambda a, b: a + b, ft.join(made, made), initializer=ft.zeros(2, 3))
+
+    return ft.map(one, x)
 
 
 def pairs(x: Any) -> Any:
@@ -32,7 +36,7 @@ def pairs(x: Any) -> Any:
 
     def one(v: Any, row: Any) -> Any:
         near = ft.map(lambda w: pl.exp(v - w), row)
-        return ft.fold(lambda s, w: s * 0.5 + w, near, initializer=ft.zeros(2, 3))
+        return ft.fold(lambda s, w: s * 0.5 + w, ft.join(near, ft.reverse(near)), initializer=ft.zeros(2, 3))
 
     return ft.map(lambda row: ft.map(one, row, row=row), x)
 
@@ -78,9 +82,7 @@ def same(got: Any, want: Any) -> None:
     np.testing.assert_allclose(got.leaves, want.leaves, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("program", "local"), [(reduced, [1]), (pairs, [2]), (joined, [1]), (twice, [1]), (kept, [])]
-)
+@pytest.mark.parametrize(("program", "local"), [(reduced, [1]), (pairs, [2]), (joined, [1]), (twice, [1]), (kept, [])])
 def test_lists_between_parallel_functions(program: Callable[[Any], Any], local: list[int]) -> None:
     run = pto.jit(program, cache=False, num_threads=2)
     x = lists(3, 1, 4)

@@ -396,3 +396,40 @@ def test_what_bodies_write_themselves_is_not_proven_by_their_loop() -> None:
 
     with pytest.raises(ScheduleError, match="two iterations of the parallel loop over `i` write `out"):
         pto.jit(program).compile(jagged(3)[0], np.zeros((2, H), np.float32))
+
+
+def test_states_are_read_where_they_are_kept() -> None:
+    """Bodies that read parts of the state, its axes exchanged, or two states that change places."""
+    bodies: list[Callable[[Any, Any], Any]] = [
+        lambda s, e: ft.cat(s[:, 1:], e[:, :1]),
+        lambda s, e: ft.cat(s[:, 2:], s[:, :2]) + e,
+        lambda s, e: s @ (pl.transpose(e) @ e) + s,
+        lambda s, e: pl.transpose(pl.transpose(s) * 2.0) + e,
+        lambda s, e: pl.maximum(s, pl.sum(s, axis=1, keepdims=True)) - e,
+        lambda s, e: s if pl.max(e) > 0.5 else e - s,
+    ]
+    x = jagged(4, 1, 3)
+    for body in bodies:
+
+        def program(x: Any, body: Any = body) -> Any:
+            return ft.map(lambda xs: ft.fold(body, xs, initializer=ft.zeros(1, H)), x)
+
+        same(pto.jit(lambda x, program=program: program(x), cache=False)(x), program(x))
+
+    def exchanged(x: Any) -> Any:
+        def body(s: Any, e: Any) -> Any:
+            return s[1], s[0] + e
+
+        return ft.map(lambda xs: ft.fold(body, xs, initializer=(ft.zeros(1, H), ft.zeros(1, H))), x)
+
+    kernel = pto.jit(exchanged, cache=False)
+    same(kernel(x), exchanged(x))
+
+
+def test_a_state_is_not_copied_before_it_is_used() -> None:
+    def program(x: Any) -> Any:
+        return ft.map(lambda xs: ft.fold(lambda s, e: s * 0.5 + e, xs, initializer=ft.zeros(1, H)), x)
+
+    text = pto.jit(program).compile(jagged(2, 1)).ir("fused")
+    inside = text.split("FOR %j")[1].split("ENDFOR")[0]
+    assert "tcopy" not in inside

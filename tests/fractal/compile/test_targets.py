@@ -15,6 +15,7 @@ import pto_jit.fractal as ft
 import pto_jit.language as pl
 from pto_jit.device_kernel import emulate
 from pto_jit.errors import ScheduleError, TargetError
+from tests.fractal.compile import test_fusion
 from tests.fractal.compile.test_nests import H, jagged
 from tests.fractal.compile.test_nests import same as equal
 from tests.fractal.compile.test_programs import PROGRAMS, load, same
@@ -64,6 +65,26 @@ def test_filters_in_c_agree() -> None:
         batch.add(pto.jit(program), x)
     for found, program in zip(batch.run(), programs, strict=True):
         equal(found, program(x))
+
+
+ONE_LOOP = [test_fusion.sums, test_fusion.partly_from_the_first, test_fusion.attention, test_fusion.maps]
+
+
+@needs_compiler
+def test_one_loop_of_two_in_c_agrees() -> None:
+    x, batch = test_fusion.rows(3, 1, 4), Batch()
+    for program in ONE_LOOP:
+        batch.add(pto.jit(program), x)
+    for found, program in zip(batch.run(), ONE_LOOP, strict=True):
+        test_fusion.same(found, program(x))
+
+
+@needs_cpp
+def test_one_loop_of_two_for_cuda_agrees_in_the_emulation() -> None:
+    x = test_fusion.rows(3, 1, 4)
+    compiled = pto.jit(test_fusion.partly_from_the_first).compile(x, target="cuda")
+    assert [d.applied for d in compiled.decisions if d.kind == "fusion"] == [True]
+    test_fusion.same(emulate(compiled, x), test_fusion.partly_from_the_first(x))
 
 
 def flat(value: Any) -> list[np.ndarray]:

@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: MIT
+"""One loop of two: a list that a parallel function makes for the next one is computed where that one reads it.
+
+`ft.reduce` of a `ft.map`, a layer that is a `ft.scan` of a `ft.map` or a `ft.map` of a `ft.scan`: two loops beside each
+other, with a list between them that nothing else reads.  Where the second one reads of it what an iteration of the
+first one writes, the body of the first one stands in that iteration of the second one, and there is no list (loop
+fusion, and the contraction of the array to a variable: A. Darte, On the complexity of loop fusion, 2000).
+
+A loop whose state starts as the first element of the list has an iteration more then, which only sets the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pto_jit.codegen.emit import I64, index
+from pto_jit.codegen.values import Tile
+from pto_jit.dtypes import bool_
+from pto_jit.fractal.compile.batching import demanded
+from pto_jit.fractal.compile.expr import Condition, Expr, Known, binary, number, of
+from pto_jit.fractal.compile.lists import (
+    CHECKS,
+    Access,
+    Array,
+    Choose,
+    Compute,
+    Computed,
+    Dim,
+    Filled,
+    Loop,
+    Part,
+    Read,
+    ReadLeaf,
+    WriteLeaf,
+    expressions,
+    replaced,
+    rewritten,
+)
+from pto_jit.fractal.compile.local import made
+from pto_jit.fractal.compile.nest import depends_on, is_pure
+from pto_jit.fractal.compile.sequential import RECORDS, accessed, has_effects, records, variable_of
+from pto_jit.ir import walk
+from pto_jit.ir.nodes import If, Op, Var
+from pto_jit.ir.types import ScalarType
+from pto_jit.lower.decisions import Decision
+from pto_jit.slotted import frozen, replace
+
+if TYPE_CHECKING:
+    from pto_jit.fractal.compile.expr import Symbol
+    from pto_jit.fractal.compile.session import Session
+
+Symbols = Mapping["Symbol", Expr]
+
+
+@frozen(eq=False)
+class Pair:
+    """Two loops of `body`, that of `around`, and how the second one reads what the first one writes.
+
+    reads: of the arrays of `first`, in `then`; at: the iteration of `first` that they are of.  starts: the states of
+    `then` that start as an element; empty where each has an initializer.
+    """
+
+    around: tuple[Loop, ...]
+    first: Loop
+    then: Loop
+    reads: tuple[ReadLeaf, ...]
+    at: Expr
+    starts: tuple[ReadLeaf, ...] = ()
+
+    @property
+    def names(self) -> str:
+        return ", ".join(dict.fromkeys(f"`{a.name}`" for r in self.reads for a in accessed(r.read)))
+
+
+def fuse(session: Session, items: Sequence[Any]) -> None:
+    """Make one loop of two inside of these loops, wherever that is good; decisions of kind "fusion" say where."""
+    refused: list[Loop] = []
+    for item in items:
+        while isinstance(item, Loop) and any(_fused(session, p, refused) for p in _pairs(session, items, (item,))):
+            pass
+
+
+def _fused(session: Session, pair: Pair, refused: list[Loop]) -> bool:
+    """Fuse the pair unless that costs more than it saves, which is recorded once."""
+    reason = _loss(session, pair)
+    if not any(pair.first is loop for loop in refused):
+        what = f"the list {pair.names} is computed where the loop over `{pair.then.symbol}` reads it"
+        said = what if reason is None else f"{what[: -len(' reads it')]} could read it, but {reason}"
+        names = (str(pair.first.symbol), str(pair.then.symbol))
+        session.g.decisions.append(Decision("fusion", names, reason is None, said, pair.then.loc))
+    if reason is not None:
+        refused.append(pair.first)
+        return False
+    made = _started(session, pair) if pair.starts else _merged(pair)
+    body = pair.around[-1].body
+    body[body.index(pair.then)] = made
+    body.remove(pair.first)
+    return True
+
+
+# -- which loops ---------------------------------------------------------------------------------------------------
+
+
+def _pairs(session: Session, items: Sequence[Any], around: tuple[Loop, ...]) -> Iterator[Pair]:
+    """The pairs inside of a loop that can be one, inner ones first."""
+    body = around[-1].body
+    loops = [i for i in body if isinstance(i, Loop)]
+    for loop in loops:
+        yield from _pairs(session, items, (*around, loop))
+    if len(loops) < 2 or any(loop.schedule == CHECKS for loop in around):
+        return
+    readers = _readers(items)
+    for k, first in enumerate(loops):
+        if _is_simple(first) and all(isinstance(i, (Op, *RECORDS)) for i in first.body):
+            for then in loops[k + 1 :]:
+                pair = _pair(session, around, first, then, readers)
+                if pair is not None:
+                    yield pair
+
+
+def _readers(items: Sequence[Any]) -> dict[int, list[ReadLeaf]]:
+    """What reads an array, by the identity of its root."""
+    found: dict[int, list[ReadLeaf]] = {}
+    for item in records(items):
+        if isinstance(item, ReadLeaf):
+            for array in {id(a): a for a in accessed(item.read)}.values():
+                found.setdefault(id(array), []).append(item)
+    return found
+
+
+def _is_simple(loop: Loop) -> bool:
+    """A loop around no other, that asks for nothing, and whose body acts on nothing but lists."""
+    asks = loop.schedule != "auto" or loop.tile is not None
+    inner = any(isinstance(i, Loop) for i in records(loop.body))
+    return not asks and not inner and loop.chains is None and not has_effects(loop.body)
+
+
+def _pair(
+    session: Session, around: tuple[Loop, ...], first: Loop, then: Loop, readers: dict[int, list[ReadLeaf]]
+) -> Pair | None:
+    if not _is_simple(then):
+        return None
+    direct = [i for i in then.body if isinstance(i, ReadLeaf) and i.state is None]
+    states = {id(i): i for i in then.body if isinstance(i, ReadLeaf) and i.state is not None}
+    own = {id(i) for i in first.body}
+    reads: list[ReadLeaf] = []
+    starts: list[ReadLeaf] = []
+    finals: list[ReadLeaf] = []
+    for array in _written(first):
+        if not _is_between(session, array.root, len(around)):
+            return None
+        for item in readers.get(id(array.root), ()):
+            if any(item is d for d in direct):
+                reads.append(item)
+            elif id(item) in states:
+                starts.append(item)
+            elif item.final is not None and any(item.final is s.state for s in states.values()):
+                finals.append(item)
+            elif id(item) not in own:
+                return None
+    at = _iteration_read(around, first, then, reads)
+    if at is None or not _may_move(around[-1].body, first, then):
+        return None
+    pair = Pair(around, first, then, tuple(reads), at)
+    if not starts:
+        return pair if not finals and (not _carries(first) or _in_step(pair)) else None
+    return _starting(replace(pair, starts=tuple(states.values())), finals)
+
+
+def _written(loop: Loop) -> list[Array]:
+    return [i.array for i in records(loop.body) if isinstance(i, WriteLeaf)]
+
+
+def _is_between(session: Session, root: Array, depth: int) -> bool:
+    """Whether nothing outside of the loops around reads an array."""
+    given = root.argument is not None or root.tensor is not None or len(root.dims) != depth + 1
+    return not given and all(a.loops >= depth for a in session.arrays if a.root is root)
+
+
+def _in_step(pair: Pair) -> bool:
+    """Whether the second loop goes along with the first one, which has states; the last ones are not read behind it."""
+    first, then = pair.first, pair.then
+    states = {id(i.state) for i in first.body if isinstance(i, ReadLeaf) and i.state is not None}
+    left = any(isinstance(i, ReadLeaf) and id(i.final) in states for i in records(pair.around[-1].body))
+    own = all(a.root is a for a in _written(first))
+    return own and not left and pair.at == of(then.symbol) and first.length == then.length
+
+
+def _iteration_read(
+    around: tuple[Loop, ...], first: Loop, then: Loop, reads: Sequence[ReadLeaf]
+) -> Expr | None:  # fmt: skip
+    """The iteration of the first loop of which everything is that one of the second one reads; None where that is not
+    one, or where others read it, too."""
+    outer = tuple(of(loop.symbol) for loop in around)
+    own = (*outer, of(first.symbol))
+    if not reads or any(i.index != own for i in first.body if isinstance(i, WriteLeaf)):
+        return None
+    found: set[Expr] = set()
+    for item in reads:
+        if not isinstance(item.read, Access) or item.read.index[:-1] != outer:
+            return None
+        found.add(item.read.index[-1])
+    if len(found) != 1:
+        return None
+    at = found.pop()
+    known = {a.var.name for a in at.atoms() if isinstance(a, Known)}
+    inside = set().union(*map(made, then.body))
+    return at if at.coefficient(then.symbol) and not known & inside else None
+
+
+def _may_move(body: Sequence[Any], first: Loop, then: Loop) -> bool:
+    """Whether the first loop may stand where the second one does: nothing between them changes memory."""
+    between = body[body.index(first) + 1 : body.index(then)]
+    loops = [i for i in between if isinstance(i, Loop)]
+    ops = [i for i in between if not isinstance(i, RECORDS)]
+    return not has_effects(loops) and all(isinstance(i, Op) and is_pure(i) for i in ops)
+
+
+def _starting(pair: Pair, finals: Sequence[ReadLeaf]) -> Pair | None:
+    """The pair, when its second loop starts with the element before the one that its first iteration reads."""
+    first, then = pair.first, pair.then
+    before = pair.at.replace({then.symbol: number(-1)})
+    n = first.length
+    shorter = binary("max", n - 1, number(0)) if n.constant is None else number(max(n.constant - 1, 0))
+    if _carries(first) or then.length != shorter:
+        return None
+    written = _written(then)
+    if not all(a.temporary and a.root is a for a in written):
+        return None
+    if {id(a) for a in written} != {id(s.state) for s in pair.starts}:
+        return None
+    if not all(_is_start(s.read, then.symbol, pair, before) for s in pair.starts):
+        return None
+    return pair if all(loop.schedule in ("auto", "sequential") and loop.tile is None for loop in pair.around) else None
+
+
+def _is_start(read: Read, symbol: Symbol, pair: Pair, before: Expr) -> bool:
+    """Whether the first state is a leaf, or the element of the list at `before`."""
+    if not isinstance(read, Choose) or read.condition != Condition("zero", of(symbol)):
+        return False
+    roots = {id(a.root) for a in _written(pair.first)}
+    if not any(id(a) in roots for a in accessed(read.then)):
+        return not any(symbol in e.symbols() for e in expressions(read.then))
+    return isinstance(read.then, Access) and read.then.index[-1] == before
+
+
+# -- whether that is good ------------------------------------------------------------------------------------------
+
+
+def _loss(session: Session, pair: Pair) -> str | None:
+    """Why two loops are better than one; None where they are not."""
+    from pto_jit.fractal.compile.cost import COPY, READ, cell_of
+
+    first, then = pair.first, pair.then
+    if pair.starts and session.g.options.target == "ascend":
+        return "the ascend target has no tiles that two branches lay out"
+    free = next((loop for loop in (first, then) if not _carries(loop)), None)
+    if free is not None and _carries(first) != _carries(then):
+        if not any(a.leaf.extents for a in _written(free)):
+            return "a loop over numbers that carries no state is one of vectors"
+        cell = cell_of(free.body, free.symbol)
+        if all(map(_carries, pair.around)) and not _is_perfect(pair) and cell.work() > cell.written * (READ + COPY):
+            return "its elements are divided over the workers, those of a state are not"
+    for loop, other in ((first, then), (then, first)):
+        if _carries(loop) and True in _shared(loop) and (pair.starts or False in _shared(other)):
+            return f"the cells over `{loop.symbol}` would be no rows of batches any more"
+    return None
+
+
+def _carries(loop: Loop) -> bool:
+    return loop.kind != "parallel"
+
+
+def _is_perfect(pair: Pair) -> bool:
+    """Whether the loops around and the two, as one, are a nest with nothing between its loops."""
+    between = [i for loop in pair.around for i in loop.body if not isinstance(i, Loop)]
+    loops = sum(isinstance(i, Loop) for loop in pair.around for i in loop.body)
+    plain = all(isinstance(i, (ReadLeaf, Compute)) or (isinstance(i, Op) and is_pure(i)) for i in between)
+    left = any(isinstance(i, ReadLeaf) and i.final is not None for i in between)
+    return plain and not left and not pair.starts and loops == len(pair.around) + 1
+
+
+def _shared(loop: Loop) -> set[bool]:
+    """Whether right operands of products are the same in all iterations, which makes rows of these."""
+    names = demanded(loop.body)
+    reads = [i for i in loop.body if isinstance(i, ReadLeaf) and _name(i) in names]
+    return {i.state is None and not depends_on(i.read, (loop.symbol,)) for i in reads}
+
+
+# -- one loop ------------------------------------------------------------------------------------------------------
+
+
+def _merged(pair: Pair) -> Loop:
+    """Both bodies in one iteration."""
+    first, then = pair.first, pair.then
+    if not _carries(first):
+        head, tail = _bodies(pair, {first.symbol: pair.at}, {})
+        return replace(then, body=[*head, *tail])
+    symbol = {then.symbol: of(first.symbol)}
+    for array in _written(first):  # only its own loop reads it from now on
+        array.temporary, array.folded = True, (len(pair.around),)
+    for array in _written(then):
+        array.dims = tuple(
+            Dim(first.symbol if d.symbol == then.symbol else d.symbol, d.length.replace(symbol)) for d in array.dims
+        )
+    _, tail = _bodies(pair, {}, symbol)
+    return replace(first, body=[*first.body, *tail], loc=then.loc)
+
+
+def _started(session: Session, pair: Pair) -> Loop:
+    """A loop over all elements, the first of which is the state, or part of it."""
+    e = session.g.e
+    first, then = pair.first, pair.then
+    k = session.symbol(then.symbol.name)
+    earlier = {then.symbol: of(k) - 1}
+    head, rest = _bodies(pair, {first.symbol: pair.at.replace(earlier)}, earlier)
+    around, values = tuple(of(loop.symbol) for loop in pair.around), _values(pair)
+    start: list[Any] = []
+    for item in pair.starts:
+        assert item.state is not None and isinstance(item.read, Choose)
+        read = item.read.then
+        found = next((values[id(a)] for a in accessed(read) if id(a) in values), None)
+        if found is None:
+            found = session.variable(item.leaf, "x")
+            start.append(ReadLeaf(found, read, item.leaf, item.loc))
+        start.append(WriteLeaf(item.state, (*around, of(k)), found, item.loc))
+    for item in rest:
+        if isinstance(item, ReadLeaf) and item.state is not None:
+            item.read = Choose(Condition("zero", of(k)), Filled(0), Access(item.state, (*around, of(k) - 1)))
+        elif isinstance(item, WriteLeaf):
+            item.index = (*around, of(k))
+    for array in _written(then):
+        array.dims = (*array.dims[:-1], Dim(k, first.length))
+    for item in records(pair.around[-1].body):
+        if isinstance(item, ReadLeaf) and item.final is not None and any(item.final is i.state for i in pair.starts):
+            item.read = Access(item.final, (*around, first.length - 1))
+    at = e.fresh("at", I64)
+    is_first = e.fresh("first", ScalarType(bool_))
+    test = Op("eq", (is_first,), (at, index(0)), (), (), then.loc)
+    branch = If(is_first, tuple(start), tuple(rest), then.loc)
+    element = None if then.element is None else then.element.replace(earlier)
+    element = None if element == of(k) else element
+    body = [*head, Compute(at, of(k)), test, branch]
+    return replace(then, symbol=k, length=first.length, element=element, body=body)
+
+
+def _values(pair: Pair) -> dict[int, Any]:
+    """What the first loop writes, by the identity of the array's root."""
+    return {id(i.array.root): i.value for i in pair.first.body if isinstance(i, WriteLeaf)}
+
+
+def _bodies(pair: Pair, first: Symbols, then: Symbols) -> tuple[list[Any], list[Any]]:
+    """Both bodies with other symbols; the first one without what it writes, the second one with that for its reads."""
+    values = _values(pair)
+    tiles: dict[str, Tile] = {}
+    numbers: list[Any] = []
+    for item in pair.reads:
+        (array,) = accessed(item.read)
+        value = values[id(array)]
+        if isinstance(value, Tile):
+            tiles[_name(item)] = value
+        else:  # which indices may be made from by its name
+            var = variable_of(item.value)
+            assert isinstance(var, Var)
+            numbers.append(Op("copy", (var,), (variable_of(value),), (), (), item.loc))
+    head = [i for i in pair.first.body if not isinstance(i, WriteLeaf)]
+    tail = [i for i in pair.then.body if not any(i is r for r in pair.reads)]
+    return [_moved(i, first, {}) for i in head], [*numbers, *(_moved(i, then, tiles) for i in tail)]
+
+
+def _moved(item: Any, symbols: Symbols, tiles: Mapping[str, Tile]) -> Any:
+    """A record or statement with expressions for symbols, and with other tiles for some."""
+    match item:
+        case ReadLeaf():
+            return replace(item, read=rewritten(replaced(item.read, symbols), lambda read: _of_tile(read, tiles)))
+        case WriteLeaf():
+            index = tuple(e.replace(symbols) for e in item.index)
+            return replace(item, index=index, value=tiles.get(_name(item), item.value))
+        case Compute():
+            return replace(item, expr=item.expr.replace(symbols))
+    vars = {name: tile.var for name, tile in tiles.items()}
+    item = walk.with_operands(item, lambda o: vars.get(o.name, o) if isinstance(o, Var) else o, None)
+    inner = (tuple(_moved(i, symbols, tiles) for i in block) for block in walk.blocks(item))
+    return walk.with_blocks(item, tuple(inner))
+
+
+def _of_tile(read: Read, tiles: Mapping[str, Tile]) -> Read | None:
+    """What reads one of these tiles, reading the other one."""
+    if isinstance(read, Computed) and isinstance(read.value, Tile) and read.value.var.name in tiles:
+        return Computed(tiles[read.value.var.name], read.depth)
+    if isinstance(read, Part) and read.source.var.name in tiles:
+        return Part(tiles[read.source.var.name], read.starts, read.extents, read.depth)
+    return None
+
+
+def _name(item: ReadLeaf | WriteLeaf) -> str:
+    var = variable_of(item.value)
+    return var.name if isinstance(var, Var) else ""
