@@ -15,7 +15,7 @@ from pto_jit.ir.nodes import Block, Call, For, If, Module, Scope, Stmt, While
 from pto_jit.ir.text import to_text as print_module
 from pto_jit.ir.walk import statements
 from pto_jit.lower.decisions import Decision
-from pto_jit.lower.names import source_name
+from pto_jit.lower.names import chunks_inside, kind_in_source, source_name
 from pto_jit.lower.pipeline import PLACED
 from pto_jit.reading import Arguments, Spec
 from pto_jit.slotted import field, frozen
@@ -136,7 +136,7 @@ class Compiled:
     def loop_nest(self) -> list[LoopNode]:
         """Loops, branches, in-core scopes and calls after placement, as a forest."""
         module = self._lowered().modules[PLACED]
-        return _nest(module.func(module.entry).body, module)
+        return _nest(module.func(module.entry).body)
 
     @property
     def decisions(self) -> list[Decision]:
@@ -206,28 +206,29 @@ def _source_lines(module: Module) -> dict[int, str]:
     return found
 
 
-def _nest(body: Block, module: Module) -> list[LoopNode]:
+def _nest(body: Block, chunks: frozenset[str] = frozenset()) -> list[LoopNode]:
+    """The loops of a block; `chunks` are the chunk loops around it whose in_chunk loop is still to come."""
     nodes: list[LoopNode] = []
     for stmt in body:
-        nodes += _node(stmt, module)
+        nodes += _node(stmt, chunks)
     return nodes
 
 
-def _node(stmt: Stmt, module: Module) -> list[LoopNode]:
+def _node(stmt: Stmt, chunks: frozenset[str]) -> list[LoopNode]:
     match stmt:
         case For():
-            var, inner = source_name(stmt.var.name), _nest(stmt.body, module)
+            var, kind = source_name(stmt.var.name), kind_in_source(stmt, chunks)
+            inner = _nest(stmt.body, chunks_inside(stmt, chunks))
             if stmt.kind == "combine" and stmt.combine == "loop":  # a combine that is a loop over the partial results
                 inner = [LoopNode("sequential", var, inner)]
-            return [LoopNode(stmt.kind, var, inner)]
+            return [LoopNode(kind, var, inner)]
         case While():
-            return [LoopNode("while", "", _nest((*stmt.before, *stmt.body), module))]
+            return [LoopNode("while", "", _nest((*stmt.before, *stmt.body), chunks))]
         case If():
-            inner = _nest((*stmt.then, *stmt.orelse), module)
+            inner = _nest((*stmt.then, *stmt.orelse), chunks)
             return [LoopNode("if", "", inner)] if inner else []
         case Scope():
-            kind: LoopNodeKind = "call" if stmt.named else "incore"
-            return [LoopNode(kind, stmt.name, _nest(stmt.body, module))]
+            return [LoopNode("call" if stmt.named else "incore", stmt.name, _nest(stmt.body, chunks))]
         case Call():
             return [LoopNode("call", stmt.callee)]
         case _:

@@ -20,7 +20,7 @@ from pto_jit.compiler import Stages, lower
 from pto_jit.errors import Loc, shown_file
 from pto_jit.ir.nodes import Block, Const, For, If, Module, Op, Operand, Scope, Stmt, Var, While
 from pto_jit.lower.decisions import Decision
-from pto_jit.lower.names import source_name
+from pto_jit.lower.names import chunks_inside, kind_in_source, source_name
 from pto_jit.lower.pipeline import PLACED
 from pto_jit.options import Options
 from pto_jit.slotted import field, frozen, mutable
@@ -211,32 +211,32 @@ class _Code:
         self.phases: dict[tuple[str, int], set[str]] = defaultdict(set)
         self.kinds: dict[tuple[str, int], list[str]] = defaultdict(list)
         for func in module.funcs:
-            self._block(func.body, IN_CORE if func.kind == "incore" else HOST, module)
+            self._block(func.body, IN_CORE if func.kind == "incore" else HOST, frozenset())
 
-    def _block(self, body: Block, phase: str, module: Module) -> None:
+    def _block(self, body: Block, phase: str, chunks: frozenset[str]) -> None:
         for stmt in body:
-            self._statement(stmt, phase, module)
+            self._statement(stmt, phase, chunks)
 
-    def _statement(self, stmt: Stmt, phase: str, module: Module) -> None:
+    def _statement(self, stmt: Stmt, phase: str, chunks: frozenset[str]) -> None:
         match stmt:
             case Scope():
                 place = self._mark(stmt.loc, IN_CORE)
                 self._note(place, f"in-core function {stmt.name}")
-                self._block(stmt.body, IN_CORE, module)
+                self._block(stmt.body, IN_CORE, chunks)
             case For():
                 place = self._mark(stmt.loc, phase)
-                self._note(place, f"{stmt.kind} loop over {source_name(stmt.var.name)} ({phase})")
-                self._block(stmt.body, phase, module)
+                self._note(place, f"{kind_in_source(stmt, chunks)} loop over {source_name(stmt.var.name)} ({phase})")
+                self._block(stmt.body, phase, chunks_inside(stmt, chunks))
             case While():
                 self._note(self._mark(stmt.loc, phase), "run-time loop")
-                self._block((*stmt.before, *stmt.body), phase, module)
+                self._block((*stmt.before, *stmt.body), phase, chunks)
             case If():
                 self._note(self._mark(stmt.loc, phase), "run-time branch")
-                self._block((*stmt.then, *stmt.orelse), phase, module)
+                self._block((*stmt.then, *stmt.orelse), phase, chunks)
             case Op():
                 self._mark(stmt.loc, phase)
                 for region in stmt.regions:
-                    self._block(region.body, phase, module)
+                    self._block(region.body, phase, chunks)
             case _:
                 self._mark(stmt.loc, phase)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pto_jit.dtypes import bool_, i64
 from pto_jit.errors import Loc
-from pto_jit.ir.nodes import Block, Const, Func, Op, Operand, Stmt, Var
+from pto_jit.ir.nodes import Block, Const, For, Func, LoopKind, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, Type
 from pto_jit.ir.walk import defs, statements
 
@@ -21,6 +21,20 @@ def source_name(name: str) -> str:
     """The user's variable behind a name: `i.2` and `i_chunk` are `i`."""
     head = name.split(".", 1)[0]
     return head.removesuffix("_chunk")
+
+
+def kind_in_source(loop: For, chunks: frozenset[str]) -> LoopKind:
+    """The kind that a loop has to the user; `chunks` are the chunk loops around it without an in_chunk loop so far.
+
+    The in_chunk loop of a loop that accumulates into copies of a tensor runs in order: its iterations share the copy.
+    """
+    return "in_chunk" if loop.kind == "sequential" and source_name(loop.var.name) in chunks else loop.kind
+
+
+def chunks_inside(loop: For, chunks: frozenset[str]) -> frozenset[str]:
+    """The chunk loops without an in_chunk loop so far, seen from the body of a loop."""
+    name = frozenset({source_name(loop.var.name)})
+    return chunks | name if loop.kind == "chunk" else chunks - name
 
 
 def unused(wish: str, taken: set[str], separator: str = "") -> str:

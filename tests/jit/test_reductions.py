@@ -335,6 +335,34 @@ def test_the_columns_of_a_matrix_are_summed_in_a_loop_over_its_rows(combine: str
         assert np.array_equal(y[1], 1 + x.sum(0)) and (y[0] == 1).all() and np.array_equal(z, np.maximum(x.max(0), 0))
 
 
+@pytest.mark.parametrize("combine", COMBINE)
+@pytest.mark.parametrize("shape", [(9, 50), (3, 1000), (1, 1), (5, 64)])
+def test_rows_are_reduced_element_by_element_in_a_loop_over_their_columns(combine: str, shape: tuple[int, int]) -> None:
+    """Section 8 of the loop specification; the loops are exchanged, and the iterations of a chunk share its copies."""
+
+    @pto.jit
+    def softmax(x, y, high, total):
+        with pl.incore():
+            for j in pl.range(0, x.shape[1], chunk=24, combine=combine):
+                for r in pl.range(x.shape[0]):
+                    high[r] = pl.maximum(high[r], x[r, j])
+            for j in pl.range(0, x.shape[1], chunk=24, combine=combine):
+                for r in pl.range(x.shape[0]):
+                    total[r] += pl.exp(x[r, j] - high[r])
+            for j in pl.range(0, x.shape[1], chunk=24):
+                for r in pl.range(x.shape[0]):
+                    y[r, j] = pl.exp(x[r, j] - high[r]) / total[r]
+
+    x = np.random.default_rng(8).standard_normal(shape).astype(np.float32)
+    y, high, total = np.zeros_like(x), np.full(shape[0], -np.inf, np.float32), np.zeros(shape[0], np.float32)
+    softmax(x, y, high, total)
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    assert np.array_equal(high, x.max(axis=1))
+    assert np.allclose(y, e / e.sum(axis=1, keepdims=True), rtol=1e-5, atol=0)
+    nest = softmax.compile(x, y, high, total).loop_nest()[0]
+    assert str(nest) == "chunk j\n└─ incore softmax_incore_0\n   └─ sequential r\n      └─ in_chunk j"
+
+
 def test_the_check_of_the_promise_knows_reductions() -> None:
     @pto.jit(debug=True)
     def kernel(x, y, z):

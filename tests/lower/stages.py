@@ -22,4 +22,4 @@ def stages_of(kernel: Any, args: Sequence[Any]) -> Stages:
 def nest_of(stages: Stages) -> list[LoopNode]:
     """The loops after placement, as `compiled.loop_nest()` gives them."""
     module = stages.modules["trimmed"]
-    return _nest(module.func(module.entry).body, module)
+    return _nest(module.func(module.entry).body)

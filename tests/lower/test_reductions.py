@@ -326,7 +326,7 @@ def columns(outer: str = "kind=parallel", stop: str = "%m") -> str:
 @pytest.mark.parametrize("stop", ["%m", "%i"])
 def test_an_array_that_all_iterations_accumulate_into_has_a_copy_per_chunk(stop: str, combine: str) -> None:
     after, decisions = split(columns(f"kind=parallel, chunk=2, combine={combine}", stop))
-    assert {"chunk", "in_chunk", "parallel", "combine"} == {one.kind for one in loops(after)}
+    assert {"chunk", "sequential", "parallel", "combine"} == {one.kind for one in loops(after)}  # one copy for a chunk
     assert [d.applied for d in decisions if d.kind == "reduction"] == [True]
     x = np.arange(35, dtype=np.float32).reshape(5, 7)
     for n in (0, 1, 5):

@@ -273,6 +273,8 @@ class _Splitter:
             one.start(inner, pieces.slot)
         reductions = tuple(r for one in partials for r in _reduction(one))
         run = pieces.in_chunks(body, reductions)
+        if copies:  # the iterations of a chunk share its copies: they are not independent of each other
+            run = replace(run, kind="sequential", reductions=())
         end = Emit(names, loc)
         for one in partials:
             one.save(end, pieces.slot)
