@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pto_jit.codegen.emit import I64, Emitter, index
 from pto_jit.codegen.remaking import remake_generated
+from pto_jit.codegen.valid_extents import ValidExtents
 from pto_jit.errors import CompilationError, Loc
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import Block, Break, Continue, For, If, Op, Operand, Return, Scope, Stmt, Var, While
@@ -204,7 +205,10 @@ class _Crossings:
                 if name not in made and (counts[name] > 1 or isinstance(stmt, Scope) or self._meets_here(stmt, name)):
                     self._make(crossing[name], out, body, stmt.loc)
                     made.add(name)
-            out.append(self._statement(stmt, crossing, made))
+            if isinstance(stmt, Scope):
+                out += self._scope(stmt, crossing)
+            else:
+                out.append(self._statement(stmt, crossing, made))
         return tuple(out)
 
     def _meets_here(self, stmt: Stmt, name: str) -> bool:
@@ -217,8 +221,6 @@ class _Crossings:
         return any(name == v.name for block in inner for v in walk.free_vars(block))
 
     def _statement(self, stmt: Stmt, crossing: dict[str, Var], made: set[str]) -> Stmt:
-        if isinstance(stmt, Scope):
-            return self._scope(stmt, crossing)
         if isinstance(stmt, For):
             return replace(stmt, body=self._block(stmt.body, crossing, made))
         if isinstance(stmt, While):
@@ -280,8 +282,11 @@ class _Crossings:
 
         return tuple(moved(x) for x in extents)
 
-    def _scope(self, scope: Scope, crossing: dict[str, Var]) -> Scope:
-        """Load what comes from outside at the start; store what goes out where it is computed."""
+    def _scope(self, scope: Scope, crossing: dict[str, Var]) -> Block:
+        """Load what comes from outside at the start; store what goes out where it is computed.
+
+        Valid extents of what goes out are computed after the scope, where that can be done outside.
+        """
         assigned = _defined(scope.body)
         needed = [v for v in walk.free_vars(scope.body) if v.name in self.temporaries] if self.temporaries else []
         written = [v for v in assigned if v.name in self.temporaries]
@@ -293,14 +298,29 @@ class _Crossings:
         nested = {v.name for v in written if v.name not in top}
         body = self._stores_inside(scope.body, nested) if nested else scope.body
         tail: list[Stmt] = []
+        after: list[Stmt] = []
         for var in at_end:
-            tail += self._store(var, scope.loc)
+            outside = self._valid_outside(var, scope) if self.temporaries[var.name].valid else ()
+            tail += self._store(var, scope.loc, valid_too=outside is None)
+            after += outside or ()
         mine = {v.name: v for v in (*needed, *assigned)}
         names = {n: self.e.fresh(n.split(".")[0], v.type).name for n, v in mine.items() if n in self.placed}
         self.placed.update(mine)  # a tile of one name lives in one scope
         if not (names or head or tail or nested):
-            return scope
-        return replace(scope, body=walk.rename((*head, *body, *tail), names))
+            return (scope,)
+        return (replace(scope, body=walk.rename((*head, *body, *tail), names)), *after)
+
+    def _valid_outside(self, var: Var, scope: Scope) -> Block | None:
+        """The valid extents of a temporary's tile, assigned outside of the scope that computes it."""
+        with self.e.block() as block:
+            extents = ValidExtents(self.e, scope.body, self._known_extents, is_pure).outside(var)
+            for valid, extent in zip(self.temporaries[var.name].valid, extents or (), strict=False):
+                self.e.append(Op("copy", (valid,), (extent,), (), (), scope.loc))
+        return None if extents is None else tuple(_located(block, scope.loc))
+
+    def _known_extents(self, name: str) -> tuple[Operand, ...] | None:
+        temporary = self.temporaries.get(name)
+        return None if temporary is None else temporary.valid or temporary.extents
 
     def _stores_inside(self, body: Block, names: set[str]) -> Block:
         out: list[Stmt] = []
@@ -322,12 +342,12 @@ class _Crossings:
             e.append(Op("load", (var,), (source, *zeros, *temporary.extents), (), (), loc))
         return _located(block, loc)
 
-    def _store(self, var: Var, loc: Loc) -> list[Stmt]:
+    def _store(self, var: Var, loc: Loc, valid_too: bool = True) -> list[Stmt]:
         temporary = self.temporaries[var.name]
         e = self.e
         with e.block() as block:
             e.op("store", [var, temporary.tensor, *([index(0)] * len(temporary.extents))])
-            for axis, valid in enumerate(temporary.valid):
+            for axis, valid in enumerate(temporary.valid if valid_too else ()):
                 (now,) = e.op("valid", [var], {"axis": axis})
                 e.append(Op("copy", (valid,), (now,), (), (), loc))
         return _located(block, loc)

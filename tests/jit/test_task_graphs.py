@@ -135,6 +135,67 @@ def steps(x, y, limits):
     return k
 
 
+@pto.incore
+def highest_of(t):
+    return pl.max(t, axis=1, keepdims=True)
+
+
+@pto.incore
+def powers_of(t, m):
+    return pl.exp(t - m)
+
+
+@pto.incore
+def shares_of(e):
+    return e / pl.sum(e, axis=1, keepdims=True)
+
+
+@pto.incore
+def doubled(t):
+    return t * 2.0
+
+
+@pytest.mark.parametrize("shape", [(9, 5), (8, 7), (1, 1), (3, 4)])
+def test_calls_that_return_partial_tiles_are_tasks(shape: tuple[int, int]) -> None:
+    """Orchestration computes the valid extents of the tiles itself: it waits for no call."""
+
+    @pto.jit
+    def softmax(x, y, rows, cols):
+        for r in pl.range(0, x.shape[0], rows):
+            t = x[r : r + rows, 0:cols]
+            e = powers_of(t, highest_of(t))
+            y[r : r + rows, 0:cols] = shares_of(e)
+
+    x = rng.standard_normal(shape)
+    y = np.zeros_like(x)
+    graph = softmax.task_graph(x, y, 4, 7)
+    blocks = -(-shape[0] // 4)
+    assert graph.num_tasks == 4 * blocks and graph.critical_path == 4 and graph.max_width == blocks
+    assert not y.any(), "recording runs nothing"
+    x[:] = rng.standard_normal(shape)
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    graph.run()
+    assert np.allclose(y, e / e.sum(axis=1, keepdims=True))
+    y[:] = 0
+    softmax(x, y, 4, 7)
+    assert np.allclose(y, e / e.sum(axis=1, keepdims=True))
+
+
+def test_the_valid_extents_of_a_tile_that_a_loop_of_calls_changes() -> None:
+    @pto.jit
+    def kernel(x, y, n, where):
+        t = doubled(pl.load(x, [where, 0], [8, 4]))
+        for _ in pl.range(n):
+            t = doubled(t)
+        pl.store(t, [0, 0], y)
+
+    x = rng.standard_normal((5, 4))
+    for n, where in ((0, 0), (3, 2), (2, 5)):
+        y = np.zeros((9, 4))
+        kernel(x, y, n, where)
+        assert np.array_equal(y[: 5 - where], x[where:] * 2.0 ** (n + 1)) and not y[5 - where :].any()
+
+
 def test_the_host_waits_for_the_elements_that_it_reads() -> None:
     x, y = np.ones((4, 4), np.float32), np.zeros((4, 4), np.float32)
     assert steps(x, y, np.array([5.0], np.float32)) == 5
