@@ -15,6 +15,7 @@ from pto_jit.codegen.frames import KernelFunction
 from pto_jit.codegen.values import Scalar, Tensor, Tile
 from pto_jit.errors import CompilationError, TypeMismatchError
 from pto_jit.fractal.compile.expr import Condition, Expr, Known, Symbol, binary, number, of
+from pto_jit.fractal.compile.extents import made_inside
 from pto_jit.fractal.compile.lists import (
     Access,
     Array,
@@ -156,8 +157,9 @@ def closed(session: Session, view: View) -> View:
     depth = len(session.loops)
     unknown = _unknown(session, view, depth)
     local = [s for s in sources(view.read) if isinstance(s, (Computed, Part)) and s.depth >= depth]
+    sized = made_inside(view.leaf, session.loops[-1].body) and not isinstance(view.read, Access)
     if not view.dims:
-        return stored(session, view) if local or unknown else view
+        return stored(session, view) if local or unknown or sized else view
     if unknown is not None and any(_mentions(d.length, unknown) for d in view.dims):
         raise session.g.error(
             CompilationError,
@@ -165,7 +167,7 @@ def closed(session: Session, view: View) -> View:
             code="PTO-F105",
             hint="lengths come from `len` of lists: data may not decide them in a kernel; do it outside, eagerly",
         )
-    if unknown is not None or any(isinstance(s, Part) for s in local):
+    if unknown is not None or sized or any(isinstance(s, Part) for s in local):
         return copied(session, view)
     made: dict[int, Read] = {}
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from pto_jit.codegen.values import Scalar
 from pto_jit.errors import CompilationError, ScheduleError
 from pto_jit.fractal.compile.batching import NotBatchable
 from pto_jit.fractal.compile.checks import outside_of
-from pto_jit.fractal.compile.expr import Expr, Known, Writer
+from pto_jit.fractal.compile.expr import Writer
+from pto_jit.fractal.compile.extents import computed_inside, known_before, made_inside, settled, sizes_first
 from pto_jit.fractal.compile.fusion import fuse
 from pto_jit.fractal.compile.hyperplane import NoSchedule
 from pto_jit.fractal.compile.layout import allocate
@@ -20,21 +20,16 @@ from pto_jit.fractal.compile.lists import (
     Array,
     Check,
     Compute,
-    Computed,
     Loop,
-    Part,
-    Read,
     ReadLeaf,
     WriteLeaf,
-    expressions,
-    sources,
 )
 from pto_jit.fractal.compile.local import local_arrays
+from pto_jit.fractal.compile.names import defined, uses
 from pto_jit.fractal.compile.nest import Nest, drawn, is_pure, outside, perfect
 from pto_jit.fractal.compile.rows import Rows
 from pto_jit.fractal.compile.sequential import RECORDS, Sequential, accessed, records, variable_of
 from pto_jit.fractal.compile.tasks import MOST_CASES, Tasks
-from pto_jit.ir import walk
 from pto_jit.ir.nodes import Op, Var
 from pto_jit.lower.decisions import Decision
 from pto_jit.slotted import replace
@@ -59,7 +54,11 @@ def write_pending(session: Session) -> None:
     first = next(k for k, item in enumerate(items) if isinstance(item, RECORDS))
     block.extend(items[:first])
     wholes = [
-        whole for item in pruned(items[first:]) for checked in hoisted(item) for whole in apart(checked)
+        whole
+        for item in pruned(items[first:])
+        for sized in settled(item)
+        for checked in hoisted(sized)
+        for whole in apart(checked)
     ]
     fuse(session, wholes)
     pending = [part for whole in wholes for part in distributed(whole)]
@@ -164,35 +163,28 @@ def _carries(loop: Loop) -> bool:
     return loop.kind != "parallel" or any(isinstance(i, Loop) and _carries(i) for i in loop.body)
 
 
-def defined(item: Any) -> set[str]:
-    """The names of the variables that a statement or record defines for those behind it."""
-    if isinstance(item, Compute):
-        return {item.var.name}
-    if isinstance(item, ReadLeaf):
-        var = variable_of(item.value)
-        return {var.name} if isinstance(var, Var) else set()
-    if isinstance(item, (WriteLeaf, Check, Loop)):
-        return set()
-    return {v.name for v in walk.defs(item)} | {name for b in walk.blocks(item) for name in walk.block_defs(b)}
-
-
 def in_order(session: Session, items: Sequence[Any], later: Sequence[Any], writer: Writer) -> None:
     """The plan "sequential" for records one after the other."""
-    first = next((k for k, item in enumerate(items) if not isinstance(item, (Check, Compute))), len(items))
-    Sequential(session.g, set()).block(items[:first], writer)  # checks come before memory of sizes that they check
-    items = items[first:]
+    start = next((k for k, item in enumerate(items) if not isinstance(item, (Check, Compute))), len(items))
+    sizes, rest = sizes_first(items[start:])
+    Sequential(session.g, set()).block([*items[:start], *sizes], writer)  # checks: before memory of sizes they check
+    items = rest
     if not items:
         return
     kept = in_memory(items) | {
         id(a) for item in records(later) if isinstance(item, ReadLeaf) for a in accessed(item.read)
     }
-    local = local_arrays(session, items, later, kept)
+    bodies = {id(loop): loop.body for loop in records(items) if isinstance(loop, Loop)}
+    local = {
+        key: [(array, outer) for array, outer in arrays if not made_inside(array.root.leaf, bodies[key])]
+        for key, arrays in local_arrays(session, items, later, kept).items()
+    }
     inside = {id(array) for arrays in local.values() for array, _ in arrays}
-    for item in records(items):
-        if isinstance(item, WriteLeaf):
-            root = item.array.root
-            if root.tensor is None and id(root) in kept - inside:
-                allocate(session.g, writer, root)
+    outer = {id(i.array.root): i.array.root for i in records(items) if isinstance(i, WriteLeaf)}
+    wanted = [root for key, root in outer.items() if root.tensor is None and key in kept - inside]
+    known_before(items, wanted)
+    for root in wanted:
+        allocate(session.g, writer, root)
     Sequential(session.g, kept, local).block(items, writer)
 
 
@@ -220,8 +212,13 @@ def planned(session: Session, loop: Loop, later: Sequence[Any]) -> Callable[[Wri
         reason = outside(nest)
         if reason is not None:
             raise NoSchedule(reason)
-        if not nest.carries:
-            raise NoSchedule("no loop carries a state: its iterations are divided over the workers as they are")
+        if computed_inside([loop]):
+            raise NoSchedule("a cell computes the extents of a tensor that it writes")
+        if not nest.carries and asked != "tasks":
+            plan = "wavefront" if asked == "wavefront" else "sequential"
+            one = "one plane of all cells, as " if asked == "wavefront" else ""
+            reason = f"{one}no loop carries a state: its iterations are divided over the workers as they are"
+            return decided(session, loop, plan, reason, nest)
     except NoSchedule as problem:
         return in_program_order(session, loop, asked, str(problem), None)
     reads = {id(a) for item in records(later) if isinstance(item, ReadLeaf) for a in accessed(item.read)}
@@ -450,40 +447,3 @@ def _loop(loop: Loop) -> Loop | None:
         return None
     loop.body = body
     return loop
-
-
-def uses(item: Any) -> set[str]:
-    """The names of the IR variables that a statement or record reads."""
-    match item:
-        case Loop():
-            chains = set() if item.chains is None else _in(item.chains)
-            return _in(item.length).union(chains, *(uses(i) for i in item.body))
-        case ReadLeaf():
-            return _read(item.read) | {x.name for x in item.leaf.extents if isinstance(x, Var)}
-        case WriteLeaf():
-            value = variable_of(item.value)
-            return ({value.name} if isinstance(value, Var) else set()).union(*map(_in, item.index))
-        case Compute():
-            return _in(item.expr)
-        case Check():
-            return _in(item.condition.value).union(*map(_in, (*item.loops, *item.numbers, *item.path)))
-    found = {v.name for v in walk.uses(item)}
-    for block in walk.blocks(item):
-        found = found.union(*(uses(i) for i in block))
-    return found
-
-
-def _in(expr: Expr) -> set[str]:
-    return {a.var.name for a in expr.atoms() if isinstance(a, Known)}
-
-
-def _read(read: Read) -> set[str]:
-    found = set().union(*map(_in, expressions(read)))
-    for source in sources(read):
-        if isinstance(source, Computed):
-            value = source.value.operand if isinstance(source.value, Scalar) else source.value.var
-            if isinstance(value, Var):
-                found.add(value.name)
-        elif isinstance(source, Part):
-            found.add(source.source.var.name)
-    return found

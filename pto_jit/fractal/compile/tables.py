@@ -36,8 +36,9 @@ from pto_jit.fractal.compile.lists import (
     WriteLeaf,
     map_views,
 )
+from pto_jit.fractal.compile.names import defined, uses
 from pto_jit.fractal.compile.nest import is_pure
-from pto_jit.fractal.compile.schedule import decided, defined, in_memory, pruned, uses
+from pto_jit.fractal.compile.schedule import decided, in_memory, pruned
 from pto_jit.fractal.compile.sequential import RECORDS, Sequential, accessed, records
 from pto_jit.fractal.compile.session import Session, session_of
 from pto_jit.ir import walk

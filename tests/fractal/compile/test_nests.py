@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -257,10 +258,42 @@ def test_a_fold_over_time_leaves_its_last_state() -> None:
 
 def test_an_unknown_schedule_and_one_that_cannot_be_had() -> None:
     x = jagged(2, 1)
-    with pytest.raises(ScheduleError, match=r"PTO-F150.*no loop carries a state"):
-        pto.jit(lambda x: ft.map(lambda r: ft.map(lambda e: e + 1, r), x, schedule="wavefront"))(x)
+    with pytest.raises(ScheduleError, match=r"PTO-F150.*there is more than one loop, or work between loops"):
+        pto.jit(lambda x: ft.map(lambda r: ft.fold(operator.add, r) + 1, x, schedule="wavefront"))(x)
     with pytest.raises(CompilationError, match="PTO-F121"):
         pto.jit(lambda x: ft.map(lambda r: r, x, schedule="fastest"))(x)
+
+
+@pytest.mark.parametrize("plan", ["wavefront", "tasks"])
+def test_without_states_there_is_one_plane_and_tasks_do_not_wait(plan: str) -> None:
+    program = lambda x: ft.map(lambda r: ft.map(lambda e: e + 1, r), x, schedule=plan)  # noqa: E731
+    x = jagged(2, 0, 3)
+    check(program, x)
+    compiled = pto.jit(program).compile(x)
+    assert [d.reason.split(":")[0] for d in compiled.decisions if d.kind == "schedule"] == [plan]
+    if plan == "tasks":
+        graph = pto.jit(program).task_graph(x)
+        assert (graph.num_tasks, graph.num_edges, graph.critical_path) == (5, 0, 1)
+
+
+def test_extents_that_no_element_decides_are_computed_before_the_nest() -> None:
+    x, w = jagged(2, 0, 3), np.ones((3, 4), np.float32)
+    check(lambda x, w: ft.map(lambda r: pl.full([w.shape[0] * 2, 4], 2.0, pl.f32), x), x, w)
+    check(lambda x, w: ft.map(lambda r: ft.map(lambda e: pl.zeros([w.shape[0] - 1, 1], pl.f32) + e[0, 0], r), x), x, w)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: ft.map(lambda r: ft.stack(r), x),
+        lambda x: ft.map(lambda r: pl.zeros([len(r), 4], pl.f32), x),
+        lambda x: ft.map(lambda e: pl.zeros([e[0] + 1, 4], pl.f32), ft.enumerate(x)),
+        lambda x: ft.map(lambda r: ft.fold(operator.add, r, init=pl.zeros([len(r), H], pl.f32)), x),
+    ],
+)
+def test_elements_whose_extents_differ_are_refused(program: Any) -> None:
+    with pytest.raises(CompilationError, match="PTO-F109: the extents of a tensor in a list are computed in the loop"):
+        pto.jit(program)(jagged(2, 0, 3))
 
 
 def branching(e: Any, others: Any) -> Any:
