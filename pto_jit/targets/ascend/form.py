@@ -36,7 +36,8 @@ class Tile:
     """A C++ tile variable: a shape and layout over a buffer.
 
     rows, columns: the physical extents; valid: of what is computed with.  layout: "row" (row-major), "column"
-    (column-major), "nz" and "zn" (L1), "left", "right", "acc".  offset: bytes of the buffer before it.
+    (column-major), "nz" and "zn" (L1), "left", "right", "acc".  offset: bytes of the buffer before it; moves: the
+    variable of a loop, and how many more bytes are before it in each of its iterations.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Tile:
     layout: str
     buffer: Buffer
     offset: int = 0
+    moves: tuple[str, int] | None = None
 
     @property
     def space(self) -> Space:

@@ -70,6 +70,13 @@ ROWS: dict[str, Row] = {
         *_rows("TCI", "S", "dr x", frozenset(["i16", "i32"])),
         *_rows("SetValue", "S", "dr x x", _MOVED),  # a function of the tile: of which element, and what
         *_rows("TTRANS", "V", "dr sr tr", _ANY),
+        *_rows("TSORT32", "V", "dr sr sr", frozenset(["f32"])),
+        *_rows("TMRGSORT", "V", "dr sr x", frozenset(["f32"])),  # runs of one length
+        *_rows("TMRGSORT_2", "V", "dr sr sr tr", frozenset(["f32"])),
+        *_rows("TMRGSORT_3", "V", "dr sr sr sr tr", frozenset(["f32"])),
+        *_rows("TMRGSORT_4", "V", "dr sr sr sr sr tr", frozenset(["f32"])),
+        *_rows("TGATHER", "V", "dr sr sr tr", frozenset(["f32", "i32"])),
+        *_rows("TODD", "V", "dr sr", frozenset(["i32"])),  # TGATHER of every second element
         *_rows("TLOAD_L1", "MTE2", "dm sg", frozenset(["f16", "bf16", "f32", "i8"])),
         *_rows("TEXTRACT_LEFT", "MTE1", "da sm x x", frozenset(["f16", "bf16", "f32", "i8"])),
         *_rows("TEXTRACT_RIGHT", "MTE1", "db sm x x", frozenset(["f16", "bf16", "f32", "i8"])),
@@ -82,7 +89,7 @@ ROWS: dict[str, Row] = {
 
 def spelling(name: str) -> str:
     """The name in C++: instructions that differ in their operands' memories share one."""
-    for prefix in ("TLOAD", "TSTORE", "TEXTRACT"):
+    for prefix in ("TLOAD", "TSTORE", "TEXTRACT", "TMRGSORT"):
         if name.startswith(prefix):
             return prefix
     return name

@@ -10,6 +10,8 @@
 * several rows are filled with a number over all of their columns, if how many is a constant;
 * row reductions have room to fold pairs of 64 elements;
 * i32 are compared for equality only;
+* pairs of keys and numbers are sorted in rows of whole runs of 32, and merged from runs of one length, or lists that
+  fill the result;
 * flag 0 between the vector core and the scalar unit is used by no one but instructions themselves;
 * transfers take fewer than 4096 rows;
 * what the scalar unit writes into global memory is for one core alone, no transfer touches it, and the kernel ends with
@@ -46,7 +48,8 @@ _LAYOUTS = {
     "b": ("right",),
     "l": ("acc",),
 }
-_MIXED = frozenset(["TCVT", "TCMP", "TCMPS", "TSEL", "TSTORE_ACC", "TMATMUL", "TMATMUL_ACC"])
+_MIXED = frozenset(["TCVT", "TCMP", "TCMPS", "TSEL", "TSTORE_ACC", "TMATMUL", "TMATMUL_ACC", "TSORT32", "TGATHER",
+                    "TODD"])  # fmt: skip
 
 
 def violations(kernel: KernelForm) -> list[str]:
@@ -108,6 +111,8 @@ def _tile(tile: Tile) -> list[str]:
         out.append(f"{tile.name}: ends behind the {CAPACITY[buffer.space]} bytes of {buffer.space}")
     if tile.offset % BLOCK:
         out.append(f"{tile.name}: begins {tile.offset} bytes after its buffer, not a multiple of {BLOCK}")
+    if tile.moves is not None and tile.moves[1] % BLOCK:
+        out.append(f"{tile.name}: moves by {tile.moves[1]} bytes, not a multiple of {BLOCK}")
     if tile.offset + tile.rows * tile.columns * size > buffer.size:
         out.append(f"{tile.name}: {tile.rows * tile.columns * size} bytes in a buffer of {buffer.size}")
     return out
@@ -152,6 +157,8 @@ def _instruction(node: Instruction) -> list[str]:
         room = min(source.columns, 64 * max(1, source.columns // 128))
         if scratch.rows < source.rows or scratch.columns < room:
             out.append(f"{node.name}: works in {scratch.rows} x {scratch.columns} elements of {source.rows} x {room}")
+    if node.name.startswith(("TSORT32", "TMRGSORT", "TGATHER", "TODD")):
+        out += _sorting(node.name, [t for t in tiles if isinstance(t, Tile)], node.args[-1])
     if node.name in ("TCMP", "TCMPS"):
         source = tiles[1]
         if source.dtype == i32 and node.args[-1] not in ("CmpMode::EQ", "CmpMode::NE"):
@@ -161,4 +168,26 @@ def _instruction(node: Instruction) -> list[str]:
             isinstance(t, Tile) and t.space == "Vec" for t in tiles) else 0  # fmt: skip
         if rows > MOST_ROWS:
             out.append(f"{node.name}: {rows} rows at once")
+    return out
+
+
+def _sorting(name: str, tiles: list[Tile], length: object) -> list[str]:
+    """Rows of keys, of pairs and of places."""
+    out = [f"{name}: {t.name} has {t.rows} rows" for t in tiles if t.rows != 1]
+    if name == "TGATHER":
+        return out
+    whole = [t.valid[1] for t in tiles]
+    if any(v != t.columns for v, t in zip(whole, tiles, strict=True)):
+        return [*out, f"{name}: not all columns are valid"]
+    target, *given = (t.columns for t in tiles)
+    if name in ("TSORT32", "TODD"):
+        ratio = (given[0], target) if name == "TODD" else (target, given[0])
+        if ratio[0] != 2 * ratio[1] or ratio[1] % 32 or (name == "TSORT32" and given[0] != given[1]):
+            out.append(f"{name}: {target} columns from {given}")
+    elif name == "TMRGSORT":
+        run = int(str(length))
+        if target != given[0] or run % 64 or target % (4 * run) or target // (4 * run) > 255:
+            out.append(f"TMRGSORT: {target} columns from {given[0]} in runs of {run}")
+    elif sum(given[:-1]) != target or given[-1] < target or max(given[:-1]) > 2 * 4095:
+        out.append(f"{name}: {target} columns from {given[:-1]}, in {given[-1]}")
     return out

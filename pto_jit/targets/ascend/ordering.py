@@ -53,7 +53,7 @@ _RUNS = ((3, 3, 3), (2, 2, 0), (1, 3, 1), (2, 3, 2), (0, 0, 0))
 """Iterations of the loops at each depth; the last number is for all deeper ones."""
 _CHOICES = (0b0000, 0b1111, 0b0101, 0b1010, 0b0011, 0b0110, 0b1100, 0b1001)
 """Which branches are taken: of four in a row."""
-_SCRATCH = ("TROWSUM", "TROWMAX", "TROWMIN", "TROWPROD", "TSEL", "TTRANS")
+_SCRATCH = ("TROWSUM", "TROWMAX", "TROWMIN", "TROWPROD", "TSEL", "TTRANS", "TGATHER", "TMRGSORT_")
 """Instructions whose last operand is memory that they work in."""
 _IN_PLACE = ("TMULADDDST", "TFUSEDMULADD", "TAXPY")
 """Instructions that read their target."""

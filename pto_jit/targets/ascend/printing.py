@@ -145,6 +145,8 @@ def _nodes(text: SourceText, nodes: Iterable[Node]) -> None:
         match node:
             case Instruction(name="SetValue", args=(tile, *given)):
                 text.line(f"{tile.name}.SetValue({', '.join(map(str, given))});")  # type: ignore[union-attr]
+            case Instruction(name=name) if name.startswith("TMRGSORT_"):
+                _merge(text, node)
             case Instruction():
                 text.line(f"{_call(node)}({', '.join(a if isinstance(a, str) else a.name for a in node.args)});")
             case Assignment():
@@ -182,11 +184,23 @@ def _nodes(text: SourceText, nodes: Iterable[Node]) -> None:
                         _nodes(text, node.orelse)
 
 
+def _merge(text: SourceText, node: Instruction) -> None:
+    """Lists of their own are merged; how much of each was taken is told, but only of merges that stop early."""
+    target, *lists, scratch = (a.name for a in node.args if not isinstance(a, str))
+    told = f"{target}_lists"
+    text.line(f"MrgSortExecutedNumList {told};")
+    types = ", ".join(f"decltype({name})" for name in (target, scratch, *lists))
+    text.line(wrapped(f"TMRGSORT<{types}, false>({', '.join((target, told, scratch, *lists))});", 6))
+
+
 def _call(node: Instruction) -> str:
     """The name of an instruction, with the template arguments that C++ cannot deduce."""
     target = node.args[0]
     if node.name == "TCI" and isinstance(target, Tile):
         return f"TCI<decltype({target.name}), {element_type(target.dtype)}, 0>"
+    if node.name == "TODD":
+        types = ", ".join(f"decltype({a.name})" for a in node.args if not isinstance(a, str))
+        return f"TGATHER<{types}, MaskPattern::P1010>"
     return spelling(node.name)
 
 
@@ -242,6 +256,8 @@ def _declare_tile(text: SourceText, tile: Tile) -> None:
     if tile.buffer.copies == 2:
         assert tile.buffer.loop is not None
         address = f"{address} + {tile.buffer.loop.turn} * {tile.buffer.size:#x}"
+    if tile.moves is not None:
+        address = f"{address} + {tile.moves[0]} * {tile.moves[1]:#x}"
     text.line(f"TASSIGN({tile.name}, {address});")
 
 

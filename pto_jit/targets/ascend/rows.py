@@ -38,6 +38,7 @@ from pto_jit.targets.cuda.nests import is_parallel, writes
 
 _INDEX = ScalarType(i64)
 _MOST = 128
+_ORDERS = ("sort", "argsort", "topk")
 
 
 def hoist_loads(func: Func) -> Func:
@@ -153,11 +154,13 @@ def _is_row_wise(op: Op, var: Var, varying: set[str]) -> bool:
     elif op.op in ("cumsum", "cumprod"):
         if op.attr("axis") not in (-1, op.args[0].type.rank - 1):  # type: ignore[union-attr]
             return False
-    elif not is_elementwise(op) or any(a.type.rank != 2 for a in op.args if isinstance(a.type, TileType)):
-        return False
+    else:
+        known = is_elementwise(op) or (op.op in _ORDERS and op.attr("k") != 1)  # of which `sorts` takes single rows
+        if not known or any(a.type.rank != 2 for a in op.args if isinstance(a.type, TileType)):
+            return False
     if op.results[0].type.rank != 2:  # type: ignore[union-attr]
         return False
-    varying.add(op.results[0].name)
+    varying.update(r.name for r in op.results)
     return True
 
 
@@ -184,14 +187,12 @@ def _blocked(loop: For, rows: int, taken: set[str]) -> Stmt:
             rank = s.args[0].type.rank  # type: ignore[union-attr]
             at = 1 + rank + rank - 2
             args = (*args[:at], extent, *args[at + 1 :])
-        results = s.results
-        if results and results[0].name in varying:
-            typ = results[0].type
-            assert isinstance(typ, TileType)
-            new = Var(
-                results[0].name, TileType(typ.dtype, (*typ.shape[:-2], None if not whole else rows, typ.shape[-1]))
-            )
-            grown[new.name] = new
-            results = (new,)
+        for result in s.results:
+            if result.name in varying:
+                typ = result.type
+                assert isinstance(typ, TileType)
+                shape = (*typ.shape[:-2], rows if whole else None, typ.shape[-1])
+                grown[result.name] = Var(result.name, TileType(typ.dtype, shape))
+        results = tuple(grown.get(r.name, r) for r in s.results)
         body.append(replace(s, args=args, results=results))
     return replace(loop, step=size, body=tuple(body))

@@ -13,15 +13,11 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Op, Var
 from pto_jit.ir.types import TileType
 from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
-from pto_jit.targets.ascend import few, moves, scans, searches
+from pto_jit.targets.ascend import few, moves, scans, searches, sorts
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.sizes import product, text, total
 from pto_jit.targets.ascend.transfers import TransferWriter
 from pto_jit.targets.ascend.values import Size, Span, Value, lying, span_of
-
-_LARGEST = 'take the largest with `pl.max` and `pl.argmax` in a loop (docs/ascend.md), or target="cpu"'
-_INSTEAD: dict[str, str] = {"sort": _LARGEST, "argsort": _LARGEST, "topk": _LARGEST}
-"""By operation: what does the same here."""
 
 
 class VectorWriter(TransferWriter):
@@ -61,13 +57,15 @@ class VectorWriter(TransferWriter):
                 searches.write_truth(self, op)
             case "cumsum" | "cumprod":
                 scans.write_scan(self, op)
+            case "sort" | "argsort" | "topk":
+                sorts.write_order(self, op)
             case _ if is_elementwise(op) and not any(isinstance(self.value(a), Value) for a in op.args):
                 self.spread(op)
             case _ if is_elementwise(op):
                 self.elementwise.operation(op)
             case _:
-                raise unsupported(f"`{op.op}` of tiles", op.loc, _INSTEAD.get(
-                    op.op, "use the operations in docs/ascend.md, or target=\"cpu\""))  # fmt: skip
+                raise unsupported(f"`{op.op}` of tiles", op.loc,
+                                  "use the operations in docs/ascend.md, or target=\"cpu\"")  # fmt: skip
 
     def spread(self, op: Op) -> None:
         """A number that the scalar unit has, as a tile of one element: what a loop goes on with on the vector core."""

@@ -83,7 +83,7 @@ def chosen(x: pl.Tensor, out: pl.Tensor, picked: pl.Tensor):
 
 @pto.jit
 def largest(x: pl.Tensor, values: pl.Tensor, indices: pl.Tensor):
-    """What stands in for `pl.topk`: the largest element of each row, and then those that are left."""
+    """`pl.topk` by hand: the largest element of each row, and then those that are left."""
     with pl.incore():
         for r in pl.range(0, x.shape[0], 8, parallel=True):
             t = pl.load(x, [r, 0], [8, 40])

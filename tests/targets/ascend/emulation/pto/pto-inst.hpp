@@ -5,6 +5,7 @@
 // only flags hold a pipe back. A missing flag gives other numbers, a flag too many an error. Memory on chip is full of
 // NaNs before a block runs, transfers write what is valid and nothing else, and scratch memory is overwritten.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <condition_variable>
 #include <cstdint>
@@ -612,6 +613,86 @@ template <typename D, typename M, typename A, typename B, typename S>
 void TSEL(D d, M mask, A x, B y, S scratch) {
   static_assert(row_tile<D> && row_tile<M> && row_tile<A> && row_tile<B>, "row-major tiles");
   choose(d.view(), mask.view(), x.view(), y.view(), scratch.view());
+}
+
+// Pairs of a key and a number, largest keys first; equal keys stay in order. NaNs have no place.
+struct MrgSortExecutedNumList {};
+enum class MaskPattern { P0101, P1010 };
+struct Pair {
+  float key, number;
+};
+inline void sort_pairs(Pair *first, Pair *last) {
+  for (Pair *p = first; p < last; ++p)
+    if (p->key != p->key) emulation::fail("a NaN is sorted");
+  std::stable_sort(first, last, [](const Pair &a, const Pair &b) { return a.key > b.key; });
+}
+inline Pair *pairs_of(const View<float> &view) { return reinterpret_cast<Pair *>(view.data()); }
+inline void check_sorted(const Pair *first, const Pair *last) {
+  for (const Pair *p = first; p + 1 < last; ++p)
+    if (!(p[0].key >= p[1].key)) emulation::fail("what is merged is not sorted");
+}
+template <typename D, typename K, typename N>
+void TSORT32(D d, K keys, N numbers) {
+  static_assert(row_tile<D> && K::Cols % 32 == 0 && D::Cols == 2 * K::Cols && N::Cols == K::Cols, "runs of 32");
+  static_assert(std::is_same_v<typename D::DType, float> && std::is_same_v<typename N::DType, uint32_t>, "types");
+  queue(PIPE_V, [to = d.view(), from = keys.view(), with = numbers.view()] {
+    Pair *out = pairs_of(to);
+    for (int64_t c = 0; c < from.columns; ++c) {
+      out[c].key = from.at(0, c);
+      std::memcpy(&out[c].number, &with.at(0, c), 4);
+    }
+    for (int64_t c = 0; c < from.columns; c += 32) sort_pairs(out + c, out + c + 32);
+  });
+}
+template <typename D, typename S>
+void TMRGSORT(D d, S s, uint32_t length) {
+  static_assert(D::Rows == 1 && D::Cols == S::Cols, "one row");
+  if (length % 64 || D::Cols % (4 * length)) emulation::fail("runs that are merged");
+  queue(PIPE_V, [to = d.view(), from = s.view(), length] {
+    const int64_t run = length / 2, count = from.columns / 2;
+    for (int64_t c = 0; c < count; c += run) check_sorted(pairs_of(from) + c, pairs_of(from) + c + run);
+    std::memcpy(to.data(), from.data(), count * sizeof(Pair));
+    for (int64_t c = 0; c < count; c += 4 * run) sort_pairs(pairs_of(to) + c, pairs_of(to) + c + 4 * run);
+  });
+}
+template <typename D, typename T, typename... S>
+void merge(D d, T scratch, S... lists) {
+  static_assert(D::Rows == 1 && T::Cols >= D::Cols && (S::Cols + ...) == D::Cols, "lists");
+  queue(PIPE_V, [to = d.view(), work = scratch.view(), from = std::vector<View<float>>{lists.view()...}] {
+    work.ruin();
+    Pair *out = pairs_of(to);
+    for (const View<float> &one : from) {
+      check_sorted(pairs_of(one), pairs_of(one) + one.columns / 2);
+      out = std::copy(pairs_of(one), pairs_of(one) + one.columns / 2, out);
+    }
+    sort_pairs(pairs_of(to), out);
+  });
+}
+template <typename D, typename T, typename A, typename B, bool E>
+void TMRGSORT(D &d, MrgSortExecutedNumList &, T &t, A &a, B &b) { merge(d, t, a, b); }
+template <typename D, typename T, typename A, typename B, typename C, bool E>
+void TMRGSORT(D &d, MrgSortExecutedNumList &, T &t, A &a, B &b, C &c) { merge(d, t, a, b, c); }
+template <typename D, typename T, typename A, typename B, typename C, typename F, bool E>
+void TMRGSORT(D &d, MrgSortExecutedNumList &, T &t, A &a, B &b, C &c, F &f) {
+  merge(d, t, a, b, c, f);
+}
+template <typename D, typename S, typename I, typename T>
+void TGATHER(D d, S s, I places, T scratch) {
+  static_assert(D::Rows == 1 && std::is_same_v<typename I::DType, typename T::DType>, "a row");
+  queue(PIPE_V, [to = d.view(), from = s.view(), at = places.view(), work = scratch.view()] {
+    work.ruin();
+    for (int64_t c = 0; c < to.columns; ++c) {
+      if (at.at(0, c) < 0 || at.at(0, c) >= from.size) emulation::fail("a place outside");
+      to.at(0, c) = from.at(0, at.at(0, c));
+    }
+  });
+}
+template <typename D, typename S, MaskPattern P>
+void TGATHER(D d, S s) {
+  static_assert(P == MaskPattern::P1010 && D::Rows == 1 && 2 * D::Cols == S::Cols && D::ValidCol == D::Cols, "odd ones");
+  queue(PIPE_V, [to = d.view(), from = s.view()] {
+    for (int64_t c = 0; c < to.columns; ++c) std::memcpy(&to.at(0, c), &from.at(0, 2 * c + 1), 4);
+  });
 }
 
 template <typename F, typename T>
