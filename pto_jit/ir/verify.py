@@ -71,7 +71,7 @@ from pto_jit.ir.nodes import (
 from pto_jit.ir.text import to_text
 from pto_jit.ir.type_text import fits
 from pto_jit.ir.types import ScalarType, TensorType, TileType, Type
-from pto_jit.ir.walk import block_defs, free_reads, statements, use_counts
+from pto_jit.ir.walk import block_defs, def_counts, free_reads, statements, use_counts
 
 Infer = Callable[[str, tuple[Operand, ...], dict[str, Attr], tuple[Region, ...]], tuple[Type, ...]]
 
@@ -210,7 +210,7 @@ class _Verifier:
         for stmt in block:
             if ended and "normalised" in self.properties:
                 self.wrong("the statement is never reached", stmt)
-            if stmt.loc is NOWHERE or stmt.loc == NOWHERE:
+            if not stmt.loc.lineno and stmt.loc == NOWHERE:
                 self.wrong("the statement has no location", stmt)
             if type(stmt) is Op:
                 self.op(stmt)
@@ -390,8 +390,9 @@ class _Verifier:
         if loop.checked and loop.kind not in ("parallel", "chunk", "in_chunk"):
             self.wrong(f"a {loop.kind} loop makes no promise that could be checked", loop)
         self.define(loop.var, loop)
-        if any(var.name == loop.var.name for stmt in loop.body for var in _assigned(stmt)):
-            self.wrong(f"the body assigns the loop variable %{loop.var.name}", loop)
+        name = loop.var.name
+        if name in def_counts(loop.body) and any(var.name == name for s in loop.body for var in _assigned(s)):
+            self.wrong(f"the body assigns the loop variable %{name}", loop)
         for reduction in loop.reductions:
             self.reduction(reduction, loop)
         self.loops.append(loop.kind)

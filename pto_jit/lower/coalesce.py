@@ -50,7 +50,13 @@ def coalesce(module: Module) -> Module:
 
 def _func(func: Func) -> Func:
     uses, counts = use_counts(func.body), def_counts(func.body)
-    body = map_blocks(func.body, lambda block: _accumulate(_chain(_copies(block, uses, counts), uses, counts), uses))
+    ops = {stmt.op for stmt in statements(func.body) if type(stmt) is Op}
+
+    def block(block: Block) -> Block:
+        block = _chain(_copies(block, uses, counts) if "copy" in ops else block, uses, counts)
+        return _accumulate(block, uses) if "dot" in ops else block
+
+    body = map_blocks(func.body, block)
     return func if body is func.body else replace(func, body=body)
 
 
@@ -100,7 +106,9 @@ def _chain(block: Block, uses: Counter[str], counts: Counter[str]) -> Block:
             continue
         target = stmt.results[0]
         for position, arg in enumerate(stmt.args):
-            if not isinstance(arg, Var) or arg.type != target.type or arg.name == target.name:
+            if not isinstance(arg, Var) or uses[arg.name] != 1 or counts[arg.name] != 1:
+                continue
+            if arg.type != target.type or arg.name == target.name:
                 continue
             at = next((j for j in range(k - 1, -1, -1) if _single(stmts[j], uses, counts) == arg.name), None)
             if at is None or _touches(stmts[at + 1 : k], target.name):

@@ -33,7 +33,7 @@ from collections import Counter
 
 from pto_jit.ir.nodes import Block, Func, Module, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
-from pto_jit.ir.walk import map_blocks, map_funcs
+from pto_jit.ir.walk import map_blocks, map_funcs, statements
 from pto_jit.lower.axes import is_elementwise
 from pto_jit.slotted import replace
 
@@ -57,6 +57,8 @@ def expand_maps(module: Module) -> Module:
         return tuple(out) if len(out) != len(body) or any(a is not b for a, b in zip(out, body, strict=True)) else body
 
     def function(func: Func) -> Func:
+        if not any(type(stmt) is Op and stmt.op == "map" for stmt in statements(func.body)):
+            return func
         body = map_blocks(func.body, block)
         return func if body is func.body else replace(func, body=body)
 

@@ -25,11 +25,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pto_jit.dtypes import i64
 from pto_jit.ir.nodes import Block, Const, For, Func, Fuse, If, Module, Op, Operand, Scope, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import block_defs, def_counts, map_funcs, rewrite_func, statements, substitute, use_counts
-from pto_jit.lower.names import fold, index
+from pto_jit.lower.names import I64, fold, index
 from pto_jit.semantic.table import effects
 from pto_jit.slotted import replace
 
@@ -74,22 +73,24 @@ def _fold(func: Func) -> Func:
 
 
 def _value(op: Op, counts: Counter[str], params: set[str], known: dict[str, Operand]) -> Operand | None:
-    args = [known.get(a.name, a) if isinstance(a, Var) else a for a in op.args]
     result = op.results[0]
+    if type(result.type) is TileType:
+        return None
+    args = [known.get(a.name, a) if isinstance(a, Var) else a for a in op.args]
     if op.op == "copy":
         source = args[0]
         if isinstance(source, Const):
             return source
         # a copy stands for its source only if neither is ever assigned again
         once = counts[source.name] == 1 or (source.name in params and counts[source.name] == 0)
-        return source if once and not isinstance(source.type, TileType) else None
-    if result.type == ScalarType(i64) and len(args) == 2:
+        return source if once else None
+    if result.type == I64 and len(args) == 2:
         a, b = args
         if isinstance(a, Const) and isinstance(b, Const):
             folded = fold(op.op, int(a.value), int(b.value))
             return None if folded is None else index(folded)
         return None
-    if op.op in _COMPARE and all(isinstance(a, Const) and a.type == ScalarType(i64) for a in args):
+    if op.op in _COMPARE and all(isinstance(a, Const) and a.type == I64 for a in args):
         assert isinstance(result.type, ScalarType)
         a, b = args
         assert isinstance(a, Const) and isinstance(b, Const)

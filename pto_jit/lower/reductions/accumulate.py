@@ -53,21 +53,25 @@ def identity(kind: str, dtype: DType) -> Const:
     return Const(value, ScalarType(dtype))
 
 
-def direct(block: Block) -> Iterator[Stmt]:
+def direct(block: Block) -> list[Stmt]:
     """All statements of a block, nested ones too, but not those of regions."""
-    for stmt in block:
-        yield stmt
+    found: list[Stmt] = []
+    rest = [*block[::-1]]
+    while rest:
+        stmt = rest.pop()
+        found.append(stmt)
         match stmt:
+            case Op():
+                pass
             case For() | Scope() | Fuse():
-                yield from direct(stmt.body)
+                rest += stmt.body[::-1]
             case While():
-                yield from direct(stmt.before)
-                yield from direct(stmt.body)
+                rest += (*stmt.body[::-1], *stmt.before[::-1])
             case If():
-                yield from direct(stmt.then)
-                yield from direct(stmt.orelse)
+                rest += (*stmt.orelse[::-1], *stmt.then[::-1])
             case _:
                 pass
+    return found
 
 
 def follow(
@@ -82,7 +86,7 @@ def follow(
     For a place in memory `reads` and `writes` tell the operations that read it (their results are the seeds) and that
     write it (only followers may be written).  Raises NoReduction with the first statement that does something else.
     """
-    flat = list(direct(body))
+    flat = direct(body)
     followers = set(seeds)
     while True:
         before = len(followers)

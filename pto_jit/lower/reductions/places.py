@@ -55,7 +55,7 @@ class Subscripts:
 
     def __init__(self, loop: For) -> None:
         self.loop = loop
-        self.flat = list(direct(loop.body))
+        self.flat = direct(loop.body)
         self.made: dict[str, Op | None] = {loop.var.name: None}
         for stmt in self.flat:
             for var in defs(stmt):

@@ -40,6 +40,8 @@ def states_of(loop: For, live: Set[str], views: dict[str, str]) -> list[State]:
             "the loop sequential",
             notes=(Note("the place is written here", write.loc), Note("the loop is parallel", loop.loc)),
         )
+    if not places:
+        return found
     subscripts = Subscripts(loop)
     for place in places:
         init = identity(place.found.kind, place.type.dtype)

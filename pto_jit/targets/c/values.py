@@ -48,7 +48,7 @@ def ctype_of(typ: Any) -> str:
     width = getattr(typ, "width", None)
     if width is not None:
         return "bool" if width == 1 else f"int{width}_t"
-    return "void *" if typ == PTR else "float" if typ == F32 else "double" if typ == F64 else "uint16_t"
+    return "float" if typ is F32 else "double" if typ is F64 else "void *" if typ == PTR else "uint16_t"
 
 
 class CValue:
@@ -261,24 +261,24 @@ def lift(value: Any) -> CValue:
         return CValue(I64, poly={(): value} if value else {})
     assert isinstance(value, Text), value
     typ, text = value.type, value.text
-    if typ == I1:
+    if typ is I1:
         return CValue(I1, text)
     if typ == PTR:
         return CPointer("NULL", "")
-    if typ in (F32, F64):
+    if typ is F32 or typ is F64:
         number = struct.unpack("<d", struct.pack("<Q", int(text, 16)))[0] if text.startswith("0x") else float(text)
         return float_constant(number, typ)
     number = int(text)
-    if typ == I64:
+    if typ is I64:
         return CValue(I64, poly={(): number} if number else {})
-    if typ == I32 and number == -(2**31):
+    if typ is I32 and number == -(2**31):
         return CValue(I32, "(-0x7fffffff - 1)")
     return CValue(typ, str(number), ATOM if number >= 0 else UNARY)
 
 
 def float_constant(number: float, typ: Any) -> CValue:
     """A constant of type float or double."""
-    text = c_float(number, "f64" if typ == F64 else "f32")
+    text = c_float(number, "f64" if typ is F64 else "f32")
     return CValue(typ, text, UNARY if text.startswith("-") else ATOM)
 
 

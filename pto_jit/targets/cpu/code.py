@@ -238,7 +238,7 @@ class Code:
                 return x
             if y == 0:
                 return 0
-        return getattr(self.b, op)(i64(x), i64(y))
+        return getattr(self.b, op)(self.constant(x), self.constant(y))
 
     def bytes(self, size: int, extents: Sequence[Index]) -> Index:
         """The bytes of an array of elements of `size` bytes; what no memory can hold is the largest number."""
@@ -324,7 +324,7 @@ class Code:
             return x if condition else y
         if x is y or (isinstance(x, int) and isinstance(y, int) and x == y):
             return x
-        return self.b.select(condition, i64(x), i64(y))
+        return self.b.select(condition, self.constant(x), self.constant(y))
 
     def offset(self, pointer: Value, distance: Index, inbounds: bool = True) -> Value:
         """`pointer` moved by a number of bytes; `inbounds`: to a place in the same memory."""

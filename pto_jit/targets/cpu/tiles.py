@@ -50,7 +50,7 @@ def _padded(
     fill = to_memory(w.b, w.scalar(op.args[-1]), tensor.dtype)
 
     def in_place() -> Sequence[Value]:
-        return (pointer, *(i64(s) for s in tensor.strides))
+        return (pointer, *map(code.constant, tensor.strides))
 
     def copied() -> Sequence[Value]:
         count = code.mul(*declared)
@@ -62,7 +62,7 @@ def _padded(
 
         code.loop(0, count, body=body, name="pad")
         copy_region(w, tensor.dtype, memory, strides, pointer, tensor.strides, inside)
-        return (memory, *(i64(s) for s in strides))
+        return (memory, *map(code.constant, strides))
 
     got = code.choose(whole, in_place, copied)
     out = tuple(s if isinstance(s, int) and s == t else g
@@ -76,7 +76,7 @@ def copy_region(
 ) -> None:  # fmt: skip
     """Copy a strided region; what cold paths use."""
     function = w.module.copy_function(len(extents))
-    rest = [i64(v) for v in (*extents, *to_strides, *source_strides)]
+    rest = [w.code.constant(v) for v in (*extents, *to_strides, *source_strides)]
     w.b.call(function, [to, source, number(I64, dtype.bytes), *rest])
 
 
@@ -144,9 +144,9 @@ def tile_slot(w: FunctionWriter, var: Var, declared: tuple[Index, ...]) -> TileS
 
 def set_valid(w: FunctionWriter, slot: TileSlot, tile: Tile) -> None:
     for place, valid in zip(slot.valid, tile.valid, strict=True):
-        w.b.store(i64(valid), place)
+        w.b.store(w.code.constant(valid), place)
     if slot.fits is not None:
-        w.b.store(i64(tile.fits), slot.fits)
+        w.b.store(w.code.constant(tile.fits), slot.fits)
 
 
 def may_fit(tile: Tile) -> bool:

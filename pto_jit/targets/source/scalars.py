@@ -61,6 +61,8 @@ def constant(operand: Const) -> str:
 
 def _atom(text: str) -> str:
     """`text`, in parentheses unless it is a name, a literal, a call or an element."""
+    if text.isidentifier():
+        return text
     depth = 0
     for at, ch in enumerate(text):
         depth += (ch in "([") - (ch in ")]")
