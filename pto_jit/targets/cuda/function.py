@@ -372,7 +372,8 @@ class FunctionWriter:
                 error = str(op.attr("error") or "KernelAssertionError")
                 self.check(self.scalar(op.args[0]), error, message, op.loc, numbers[0], numbers[1])
             case "print" | "assert":
-                raise unsupported(f"`pl.{op.op}`", op.loc, "use the cpu target to look at values")
+                user_name = {"assert": "assert_"}.get(op.op, op.op)
+                raise unsupported(f"`pl.{user_name}`", op.loc, "use the cpu target to look at values")
             case _ if is_elementwise(op):
                 data = op.args[1] if op.op == "select" else op.args[0]
                 index = op.results[0].name in self.facts.indices

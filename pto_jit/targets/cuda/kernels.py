@@ -151,7 +151,7 @@ def write_kernel(
     streamed = streamed_loads(func)
     func = without_thin_products(func, streamed)
     if not any(isinstance(s, Op) and s.op == "dot" for s in statements(func.body)):
-        func = in_parts(func)
+        func = in_parts(func, fitting)
     facts = gather(func, dims, fitting)
     chain = chain_of(func.body)
     tiled = any(touches_tiles(s) for s in func.body)

@@ -21,7 +21,7 @@ After::
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from math import prod
 
 from pto_jit.dtypes import i64
@@ -29,10 +29,11 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Return, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import TENSOR_VIEWS, block_defs, defs, rewrite_block, statements, uses
-from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes, touches_tiles, unit_reshape
+from pto_jit.lower.axes import fitting_tiles, is_elementwise, is_reduction, reduced_axes, touches_tiles, unit_reshape
 from pto_jit.lower.names import unused
-from pto_jit.slotted import replace
+from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cuda.loops import chain_of
+from pto_jit.targets.cuda.wholes import Wholes
 
 MOST = 16384
 """Elements of a tile that a block is to hold at most: 16 for each of 1024 threads."""
@@ -42,33 +43,32 @@ _INDEX = ScalarType(i64)
 Axis = tuple[str, int]
 
 
-def in_parts(func: Func) -> Func:
-    """A kernel without products whose largest tile is divided; the same where its lines depend on each other."""
+def in_parts(func: Func, fitting: Container[str] = ()) -> Func:
+    """A kernel without products whose largest tile is divided; the same where its lines depend on each other.
+
+    fitting: tiles of other kernels that fit any valid extent.
+    """
     tiles = _tiles(func)
     sizes = _sizes(tiles)
     if max(sizes.values(), default=0) <= MOST:
         return func
-    found = _independent(func, tiles, sizes)
+    found = _independent(func, tiles, sizes, fitting)
     if found is None:
         return func
-    axes, line, extent, largest = found
-    part = extent
-    while part % 2 == 0 and part > LEAST and largest // extent * part > MOST:
+    part, lines = found.extent, max(sizes.values()) // found.extent
+    while part % 2 == 0 and part > LEAST and lines * part > MOST:
         part //= 2
-    return _Divider(func, axes, line, extent, part).divided() if part < extent else func
+    return _Divider(func, found, part).divided() if part < found.extent else func
 
 
 def in_smaller_parts(func: Func) -> Iterator[Func]:
     """A kernel in parts of half as many lines, a quarter and so on; nothing where lines depend on each other."""
     tiles = _tiles(func)
-    found = _independent(func, tiles, _sizes(tiles))
-    if found is None:
-        return
-    axes, line, extent, _ = found
-    part = extent
-    while part % 2 == 0 and part > LEAST_OF_PRODUCTS:
+    found = _independent(func, tiles, _sizes(tiles), ())
+    part = found.extent if found is not None else 0
+    while found is not None and part % 2 == 0 and part > LEAST_OF_PRODUCTS:
         part //= 2
-        yield _Divider(func, axes, line, extent, part).divided()
+        yield _Divider(func, found, part).divided()
 
 
 def _tiles(func: Func) -> dict[str, TileType]:
@@ -80,10 +80,27 @@ def _sizes(tiles: dict[str, TileType]) -> dict[str, int]:
     return {n: prod(t.shape) for n, t in tiles.items() if None not in t.shape}  # type: ignore[arg-type]
 
 
+@frozen
+class _Line:
+    """The axis that is divided, of all tiles that have it; fitting: tiles that fit any valid extent."""
+
+    axes: _Axes
+    axis: Axis
+    extent: int
+    fitting: frozenset[str]
+
+    def of(self, tile: Operand) -> int | None:
+        """Which axis of a tile it is."""
+        if not isinstance(tile, Var) or not isinstance(tile.type, TileType):
+            return None
+        of_tile = (k for k, n in enumerate(tile.type.shape) if n != 1 and self.axes.find((tile.name, k)) == self.axis)
+        return next(of_tile, None)
+
+
 def _independent(
-    func: Func, tiles: dict[str, TileType], sizes: dict[str, int]
-) -> tuple[_Axes, Axis, int, int] | None:
-    """The axis of the largest tile whose lines do not depend on each other, its extent, and the size of the tile.
+    func: Func, tiles: dict[str, TileType], sizes: dict[str, int], fitting: Container[str]
+) -> _Line | None:
+    """The axis of the largest tile whose lines do not depend on each other.
 
     No tile has it twice, as the product of a tile and its transpose would: parts of both are blocks of its diagonal.
     """
@@ -91,6 +108,7 @@ def _independent(
         return None
     largest = max(sizes, key=lambda n: sizes[n])
     axes = _Axes(func.body)
+    all_fitting = frozenset(fitting_tiles(func.body)) | {n for n in tiles if n in fitting}
     for axis in range(len(tiles[largest].shape)):
         line = axes.find((largest, axis))
         extents = {t.shape[k] for n, t in tiles.items() for k in range(t.rank) if t.shape[k] != 1
@@ -98,8 +116,11 @@ def _independent(
         extent = extents.pop() if len(extents) == 1 else None
         once = all([axes.find((n, k)) for k in range(t.rank) if t.shape[k] != 1].count(line) <= 1
                    for n, t in tiles.items())  # fmt: skip
-        if extent is not None and once and line not in axes.bound and axes.divides(line):
-            return axes, line, extent, sizes[largest]
+        if extent is None or not once or line in axes.bound or not axes.divides(line):
+            continue
+        found = _Line(axes, line, extent, all_fitting)
+        if _Divider(func, found, extent).wholes.known:
+            return found
     return None
 
 
@@ -119,7 +140,7 @@ class _Axes:
                  if isinstance(s, Op) and s.op in TENSOR_VIEWS}  # fmt: skip
         read = {_root(s.args[0], views) for s in statements(body)
                 if isinstance(s, Op) and s.op in ("load", "getelem")}  # fmt: skip
-        self.alone = not read & {_root(s.args[1], views) for s in self.writes}
+        self.alone = not read & {_root(s.args[1], views) for s in self.writes if s.op in ("store", "setelem")}
 
     def find(self, axis: Axis) -> Axis:
         while axis in self.parents:
@@ -132,11 +153,15 @@ class _Axes:
             self.parents[a] = b
 
     def divides(self, line: Axis) -> bool:
-        """Whether all that is written has this axis, and nothing that is written is read."""
+        """Whether all tiles that are written have this axis, and nothing that is written is read.
+
+        Elements do not depend on its lines, or it would be bound: all parts write the same one.
+        """
         return self.alone and all(
-            s.op == "store" and any(self.find((s.args[0].name, k)) == line for k in range(s.args[0].type.rank))  # type: ignore[union-attr]
+            s.op == "setelem" or (
+                s.op == "store" and any(self.find((s.args[0].name, k)) == line for k in range(s.args[0].type.rank)))  # type: ignore[union-attr]
             for s in self.writes
-        )
+        )  # fmt: skip
 
     def _note(self, op: Op) -> None:
         if op.op in ("store", "setelem"):
@@ -177,17 +202,17 @@ class _Axes:
             self.fixed.append((left, 1))
             for name, k in ((left, 0), (right, 1), *((s, k) for s in start for k in range(2))):
                 self.join((name, k), (result.name, k))
-        elif op.op not in ("load", "full", "arange") or op.attr("pad"):  # what is not looked at more closely
+        elif op.op not in ("load", "full", "arange", "valid") or op.attr("pad"):  # what is not looked at more closely
             everything = tiles + ([(result.name, result.type)] if result is not None and shape is not None else [])
             self.fixed += [(n, k) for n, t in everything for k in range(t.rank)]  # type: ignore[union-attr]
 
 
 class _Divider:
-    def __init__(self, func: Func, axes: _Axes, line: Axis, extent: int, part: int) -> None:
-        self.func, self.axes, self.line = func, axes, line
-        self.extent, self.part = extent, part
+    def __init__(self, func: Func, line: _Line, part: int) -> None:
+        self.func, self.line, self.part = func, line, part
         self.taken = block_defs(func.body) | {p.name for p in func.params}
         self.at = Var(self._fresh("part"), _INDEX)
+        self.wholes = Wholes(func.body, line.of, line.extent, line.fitting, self._fresh)
 
     def divided(self) -> Func:
         chain = chain_of(self.func.body)
@@ -199,21 +224,22 @@ class _Divider:
         return replace(self.func, body=(*self._loop(rest, self.func.loc), *body[len(rest) :]))
 
     def _loop(self, body: Block, loc: Loc) -> Block:
-        stop, step, zero = (Const(n, _INDEX) for n in (self.extent, self.part, 0))
+        stop, step, zero = (Const(n, _INDEX) for n in (self.line.extent, self.part, 0))
         return (For("parallel", self.at, zero, stop, step, rewrite_block(body, self._smaller), loc=loc),)
 
     def _smaller(self, s: Stmt) -> Stmt | Block | None:
         if not isinstance(s, Op) or not touches_tiles(s):
             return None
+        if self.wholes.asks(s):
+            return self.wholes.answer(s)
         before: list[Stmt] = []
         args = tuple(self._tile(a) for a in s.args)
         results = tuple(self._tile(r) for r in s.results)
         tile = s.results[0] if s.op in ("load", "full", "arange", "reshape", "broadcast_to") else s.args[0]
-        assert isinstance(tile, Var)
-        for k in range(tile.type.rank if isinstance(tile.type, TileType) else 0):
+        for k in range(tile.type.rank if isinstance(tile, Var) and isinstance(tile.type, TileType) else 0):
+            assert isinstance(tile, Var) and isinstance(tile.type, TileType)
             if not self._has(tile, k):
                 continue
-            assert isinstance(tile.type, TileType)
             rank = tile.type.rank
             if s.op in ("load", "store"):
                 place = 1 + k if s.op == "load" else 2 + k
@@ -222,7 +248,7 @@ class _Divider:
                 args = (self._later(s, before), s.args[1], Const(self.part, _INDEX))
             if s.op in ("load", "full", "reshape", "broadcast_to"):
                 args = _put(args, 1 + rank + k if s.op == "load" else 1 + k, Const(self.part, _INDEX))
-        return (*before, replace(s, args=args, results=results))  # type: ignore[arg-type]
+        return (*before, replace(s, args=args, results=results), *self.wholes.after(s))  # type: ignore[arg-type]
 
     def _moved(self, offset: Operand, before: list[Stmt], loc: Loc) -> Operand:
         """An offset further on by what comes before the part."""
@@ -244,7 +270,7 @@ class _Divider:
         return result
 
     def _has(self, tile: Var, axis: int) -> bool:
-        return tile.type.shape[axis] != 1 and self.axes.find((tile.name, axis)) == self.line  # type: ignore[union-attr]
+        return self.line.of(tile) == axis
 
     def _tile(self, operand: Operand) -> Operand:
         if not isinstance(operand, Var) or not isinstance(operand.type, TileType):

@@ -64,9 +64,21 @@ def printed(x: pl.Tensor, y: pl.Tensor):
         y[r, 0] = x[r, 0]
 
 
+def large_and_random(x: pl.Tensor, y: pl.Tensor):
+    for r in pl.range(0, x.shape[0], 256, parallel=True):
+        pl.store(pl.load(x, [r, 0], [256, 128]) + pl.randn(7, 3, [1, 128]), [r, 0], y)
+
+
+def large_and_checked(x: pl.Tensor, y: pl.Tensor):
+    for r in pl.range(0, x.shape[0], 256, parallel=True):
+        pl.assert_(r >= 0, "a row")
+        pl.store(pl.load(x, [r, 0], [256, 128]) + 1.0, [r, 0], y)
+
+
 @pytest.mark.parametrize(
     ("fn", "second", "words"),
     [
+        (large_and_random, F32, "`randn` of tiles"), (large_and_checked, F32, "`pl.assert_`"),
         (sorted_rows, F32, "`sort` of tiles"),
         (element_loop, F32, "a sequential loop over elements"), (growing, F32, "changes while the kernel runs"),
         (deep, pto.spec((None, None, None), pl.f32), "a tile of rank 3"), (printed, F32, "`pl.print`"),

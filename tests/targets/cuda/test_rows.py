@@ -290,6 +290,28 @@ def test_tiles_too_large_for_a_block_are_divided_where_lines_are_independent() -
 
 
 @pto.jit
+def top_rows(x: pl.Tensor, y: pl.Tensor, m: pl.Tensor):
+    """What is folded over the columns, for as many rows as there are: how many is a question to the whole tile."""
+    for r in pl.range(0, x.shape[0], 64):
+        state = pl.reduction(init=pl.zeros([64, 1], pl.f32), combine=pl.maximum)
+        for c in pl.range(0, x.shape[1], 300, chunk=1):
+            state.update(pl.max(pl.load(x, [r, c], [64, 300]), axis=1, keepdims=True))
+        pl.store(state.value, [r, 0], m)
+        pl.store(pl.load(x, [r, 0], [64, 300]) - state.value, [r, 0], y)
+
+
+def test_parts_know_how_much_of_the_whole_tile_is_valid() -> None:
+    x = normal(105, 700)
+    y, m = np.zeros((105, 300), np.float32), np.zeros((110, 1), np.float32)
+    _, (_, y, m) = emulated(top_rows, x, y, m, orders=(0, 1))
+    wanted = np.maximum(x.max(axis=1, keepdims=True), 0)
+    np.testing.assert_array_equal(m, np.concatenate([wanted, np.zeros((5, 1), np.float32)]))
+    np.testing.assert_array_equal(y, x[:, :300] - wanted)
+    first = top_rows.compile(x, y, m, target="cuda").sources["top_rows_incore_0.cu"]
+    assert "Spread::rows(32)" in first and "_whole = 64" in first
+
+
+@pto.jit
 def symmetric(x: pl.Tensor, y: pl.Tensor):
     t = pl.load(x, [0, 0], [160, 160])
     pl.store(t + pl.transpose(t), [0, 0], y)
