@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from math import sqrt
 
 from pto_jit.errors import NOWHERE, Loc, TargetError
@@ -52,7 +51,7 @@ from pto_jit.targets.cuda.nests import outline_kernels
 from pto_jit.targets.cuda.program import extents_of
 from pto_jit.targets.cuda.tiling import tile_products
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers
-from pto_jit.targets.source.text import file_name
+from pto_jit.targets.source.text import file_name, words_of
 
 _DEPTH = 128
 """Of a product of whole tensors: how much of the contraction is in L1 at a time."""
@@ -198,9 +197,9 @@ def _declared(body: list[Node]) -> frozenset[str]:
 def _without_unused(form: KernelForm) -> KernelForm:
     """A kernel without parameters that neither its text nor its checks name."""
     both = [form.body] if form.partner is None else [form.body, form.partner.body]
-    used = set(_WORD.findall("".join(print_body(body) for body in both)))
+    used = set(words_of("".join(print_body(body) for body in both)))
     limits = {name: bound for name, bound in form.limits.items() if name in used}
-    wanted = used.union(*(set(_WORD.findall(c)) for c, _ in form.checks), limits)
+    wanted = used.union(*(words_of(c) for c, _ in form.checks), limits)
     kept = [p for p in form.parameters if p.name in wanted]
     partner = form.partner
     if partner is not None:
@@ -251,7 +250,6 @@ def _largest(func: Func, facts: object, used: dict) -> tuple[KernelForm, dict]: 
         bound = max(_SMALLEST, bound * 7 // 8 // 16 * 16)
 
 
-_WORD = re.compile(r"[A-Za-z_]\w*")
 _MEMORIES = {"Vec": "the unified buffer", "Mat": "L1", "Left": "L0A", "Right": "L0B", "Acc": "L0C"}
 
 

@@ -147,15 +147,34 @@ def enough(loop: Loop) -> int:
     return 1 if alone else 3 if loop.turning or loop.ahead else 2
 
 
+def trips_of(
+    nodes: list[Node], pattern: tuple[int, int, int, int], depth: int = 0, turning: bool = False
+) -> dict[int, int]:
+    """How often the loops of a block run, by their ids.
+
+    pattern: how often outer and innermost ones do at most, from which depth on they do not run at all, and how often
+    others do at most inside of a loop in which buffers take turns; turning: these are inside of one.
+    """
+    out: dict[int, int] = {}
+    for node in nodes:
+        if isinstance(node, Branch):
+            out |= trips_of(node.then, pattern, depth, turning) | trips_of(node.orelse, pattern, depth, turning)
+        elif isinstance(node, Loop):
+            innermost = depth > 0 and not any(isinstance(n, Loop) for n in node.body)
+            most = pattern[1 if innermost else 3 if turning else 0]
+            out[id(node)] = min(enough(node), most) + node.ahead if depth < pattern[2] else 0
+            out |= trips_of(node.body, pattern, depth + 1, turning or node.turning)
+    return out
+
+
 class Run:
     """One run.
 
-    trips: how often outer and innermost loops run at most, from which depth on they do not run at all, and how often
-    others inside of a loop in which buffers take turns run at most; branch: which branches are taken (0: the first
-    ones, 1: the others, 2 and 3: in turns, 4 and 5: two and two).
+    trips: how often each loop runs, by its id; branch: which branches are taken (0: the first ones, 1: the others, 2
+    and 3: in turns, 4 and 5: two and two).
     """
 
-    def __init__(self, trips: tuple[int, int, int, int], branch: int, facts: Facts) -> None:
+    def __init__(self, trips: dict[int, int], branch: int, facts: Facts) -> None:
         self.trips, self.branch, self.choices = trips, branch, 0
         self.facts = facts
         count = len(PIPES)
@@ -172,7 +191,6 @@ class Run:
         self.reads: list[dict[int, Done]] = [{} for _ in range(regions)]
         self.tensors: dict[str, list[tuple[Done, bool]]] = {}
         self.independent: list[bool] = []  # of the loops around, from the outermost
-        self.turning = 0  # loops around in which buffers take turns
         self.at_end: list[tuple[bool, bool]] = []  # of the loops around: whether this is the first, the last iteration
         self.hazards: list[Hazard] = []
         self.reuses: list[Hazard] = []
@@ -216,13 +234,8 @@ class Run:
                 self.block(node.then if taken else node.orelse, at)
 
     def _loop(self, loop: Loop, at: tuple[int, ...]) -> None:
-        if len(at) >= self.trips[2]:
-            return
-        innermost = at and not any(isinstance(n, Loop) for n in loop.body)
+        count = self.trips[id(loop)]
         self.independent.append(loop.independent)
-        between = not innermost and self.turning > 0
-        count = min(enough(loop), self.trips[1 if innermost else 3 if between else 0]) + loop.ahead
-        self.turning += loop.turning
         for k in range(count):
             self.at_end.append((k == 0, k == count - 1))
             self.block(loop.body, (*at, k))
@@ -230,7 +243,6 @@ class Run:
             if loop.turning:
                 self.turns[id(loop)] = 1 - self.turns.get(id(loop), 0)
         self.independent.pop()
-        self.turning -= loop.turning
 
     # -- flags ----------------------------------------------------------------------------------------------------
 
@@ -282,7 +294,7 @@ class Run:
         found = self._unknown(mine, pipe, touched)
         for access in fact.tensors:
             found += self._unknown_in_memory(mine, pipe, access, at)
-        if found:
+        if len(found) > 1:
             found.sort(key=lambda pair: -pair[0].time)  # what is known of later work says most
         for done, access in found:
             if mine[done.pipe] < done.number:
@@ -295,8 +307,10 @@ class Run:
         for region, write, _ in touched:
             if write:  # what it overwrites was looked at
                 for inner in inside[region]:
-                    writes[inner].clear()
-                    reads[inner].clear()
+                    if writes[inner]:
+                        writes[inner].clear()
+                    if reads[inner]:
+                        reads[inner].clear()
                 writes[region][pipe] = new
             else:
                 reads[region][pipe] = new
@@ -315,10 +329,11 @@ class Run:
         own = pipe if _ORDERED[pipe] else -1  # a pipe that works in order knows what it did itself
         for region, write, access in touched:
             for other in overlaps[region]:
-                for by, done in writes[other].items():
-                    if by != own and mine[by] < done.number:
-                        found.append((done, access))
-                if write:
+                if writes[other]:
+                    for by, done in writes[other].items():
+                        if by != own and mine[by] < done.number:
+                            found.append((done, access))
+                if write and reads[other]:
                     for by, done in reads[other].items():
                         # what the scalar unit reads it has read before it hands out what follows
                         if by != own and by != _UNIT and mine[by] < done.number:

@@ -23,7 +23,7 @@ from pto_jit.slotted import frozen
 from pto_jit.targets.ascend.accesses import Access, walk
 from pto_jit.targets.ascend.form import Barrier, Branch, Buffer, Loop, Node, SetFlag, WaitFlag
 from pto_jit.targets.ascend.machine import EVENTS, PIPES, TAKEN, Pipe
-from pto_jit.targets.ascend.runs import Done, Facts, Hazard, Run
+from pto_jit.targets.ascend.runs import Done, Facts, Hazard, Run, trips_of
 
 _ROUNDS = 60
 _SPARE = EVENTS - 1
@@ -130,7 +130,12 @@ class _Inserter:
         branches = (0,)
         if any(isinstance(n, Branch) and not n.when for n in walk(nodes)):
             branches = (0, 1, 2, 3, 4, 5) if turning else (0, 1, 2)
-        self.runs = [(trips, b) for trips in patterns for b in branches if trips[0] == 3 or b < 2]
+        runs: dict[tuple[object, ...], tuple[dict[int, int], int]] = {}
+        for pattern in patterns:
+            trips = trips_of(nodes, pattern)
+            for branch in branches if pattern[0] == 3 else branches[:2]:
+                runs.setdefault((*trips.values(), branch), (trips, branch))  # several patterns may be one run
+        self.runs = list(runs.values())
 
     def round(self) -> bool:
         """Look for hazards and remove them; whether there were any."""

@@ -15,14 +15,12 @@ After::
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 
 from pto_jit.targets.ascend.accesses import walk
 from pto_jit.targets.ascend.form import Assignment, Branch, Loop, Node
 from pto_jit.targets.ascend.printing import print_body
-
-_WORD = re.compile(r"[A-Za-z_]\w*")
+from pto_jit.targets.source.text import words_of
 
 
 def without_unread(body: list[Node]) -> list[Node]:
@@ -50,8 +48,8 @@ def _unread(body: list[Node]) -> set[str]:
     times = Counter(n.name for n in made)  # those that both parts of a loop need are computed in both
     inputs: dict[str, list[str]] = {name: [] for name in times}
     for n in made:
-        inputs[n.name] += _WORD.findall(n.expression)
-    counts = Counter(_WORD.findall(print_body(body)))
+        inputs[n.name] += words_of(n.expression)
+    counts = Counter(words_of(print_body(body)))
     out: set[str] = set()
     while True:
         new = {name for name in inputs if counts[name] == times[name]} - out

@@ -21,7 +21,7 @@ from pto_jit.targets.cuda.roles import in_shared_alone
 from pto_jit.targets.cuda.thin import is_thin, streamed_loads, without_thin_products
 from pto_jit.targets.cuda.values import Site
 from pto_jit.targets.source.scalars import memory_type, register_type
-from pto_jit.targets.source.text import SourceText
+from pto_jit.targets.source.text import SourceText, words_of
 
 STAGES = 3
 """Copies of a tile in shared memory that a loop works through: two are under way while one is read."""
@@ -197,7 +197,7 @@ def _kernel(
     text.line(f'#include "{"pto_products.cuh" if kind == "fragments" or streams else "pto_cuda.cuh"}"')
     text.line()
     body = [*writer.prologue(), *str(writer.text).splitlines()]
-    used = set(re.findall(r"\w+", "\n".join(body)))
+    used = set(words_of("\n".join(body)))
     capacities = {macro: extent for macro, extent in capacities.items() if macro in used}
     _macros(text, kind, writer.teamed, run, tuple(capacities), writer.whole_rows)
     if writer.recipes.texts:
@@ -325,13 +325,16 @@ _DECLARATION = re.compile(r"\s*(?:const|constexpr) [\w:<>, ]+? (\w+) = .*;$")
 
 def without_unused(lines: list[str]) -> list[str]:
     """Lines without declarations of constants that nobody reads; what makes a constant has no effect."""
-    while True:
-        text = "\n".join(lines)
-        words = Counter(re.findall(r"\w+", text))
-        kept = [line for line in lines if not ((m := _DECLARATION.match(line)) and words[m.group(1)] == 1)]
-        if len(kept) == len(lines):
-            return [line for k, line in enumerate(lines) if not _idle_comment(lines, k)]
-        lines = kept
+    words = Counter(words_of("\n".join(lines)))
+    declared = {k: m.group(1) for k, line in enumerate(lines) if (m := _DECLARATION.match(line))}
+    gone: set[int] = set()
+    while unread := [k for k, name in declared.items() if words[name] == 1]:
+        gone.update(unread)
+        for k in unread:
+            del declared[k]
+            words.subtract(words_of(lines[k]))
+    kept = [line for k, line in enumerate(lines) if k not in gone] if gone else lines
+    return [line for k, line in enumerate(kept) if not _idle_comment(kept, k)]
 
 
 def _idle_comment(lines: list[str], k: int) -> bool:

@@ -166,7 +166,10 @@ class TileWriter(FunctionWriter):
 
     def _written_at_reader(self, var: Var, tile: Tile) -> bool:
         """Whether the only reader is an operation of this block that looks at each element once."""
-        if tile.array is not None or (tile.element("ri", "ci").count("(") == 0 and " " not in tile.element("ri", "ci")):
+        if tile.array is not None:
+            return True
+        element = tile.element("ri", "ci")
+        if "(" not in element and " " not in element:
             return True
         if self.facts.uses[var.name] != 1 or var.name not in self.readers:
             return False

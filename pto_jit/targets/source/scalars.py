@@ -21,6 +21,7 @@ _MEMORY = {**_INTEGERS, "f16": "pto::half", "bf16": "pto::bfloat16", "f32": "flo
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _SIGNS = {"add": "+", "sub": "-", "mul": "*"}
 _BITS = {"and": "&", "or": "|", "xor": "^"}
+_UNARY = ("-", "+", "*", "/", "!", "~")
 
 
 def memory_type(dtype: DType) -> str:
@@ -61,12 +62,14 @@ def constant(operand: Const) -> str:
 
 def _atom(text: str) -> str:
     """`text`, in parentheses unless it is a name, a literal, a call or an element."""
-    if text.isidentifier():
+    if text.startswith(_UNARY):
+        return f"({text})"
+    if " " not in text and "?" not in text:
         return text
     depth = 0
-    for at, ch in enumerate(text):
+    for ch in text:
         depth += (ch in "([") - (ch in ")]")
-        if depth == 0 and (ch in " ?" or (ch in "-+*/!~" and at == 0)):
+        if depth == 0 and ch in " ?":
             return f"({text})"
     return text
 

@@ -11,6 +11,12 @@ from pathlib import Path, PurePath
 from pto_jit.errors import NOWHERE, Loc, shown_file
 
 INDENT = "  "
+_WORDS = "".join(chr(i) if chr(i).isalnum() or chr(i) == "_" else " " for i in range(128))
+
+
+def words_of(text: str) -> list[str]:
+    """The identifiers of a source, and the digits and letters of its numbers, in order."""
+    return text.translate(_WORDS).split()
 
 
 @cache
