@@ -198,6 +198,10 @@ class Emitter:
             self.prologue.append(Op("dim", (var,), (tensor,), (("axis", axis),), (), self.loc))
         return self._dims[key]
 
+    def is_extent(self, value: Operand) -> bool:
+        """Whether a number is known to be no less than 0: a constant, or an extent of an argument."""
+        return value.value >= 0 if isinstance(value, Const) else value in self._dims.values()
+
     def note(self, value: Any) -> Any:
         """Remember the declared extents of the tiles of a value; gives the value."""
         for item in value if isinstance(value, tuple) else (value,):

@@ -98,6 +98,7 @@ ROWS: tuple[OpRow, ...] = (
           2, None, tensor=0),
     OpRow("tensor_transpose", "tensor", "tensor_transpose(x) {axes}", "the axes in another order", transpose, 1, 1,
           required=("axes",), tensor=0),
-    OpRow("alloc", "tensor", "alloc(*extents[, value]) {dtype, filled}", "a new C-contiguous tensor, of one value when "
-          "filled is True", alloc, 1, None, required=("dtype",), optional=("filled",), unique=True),
+    OpRow("alloc", "tensor", "alloc(*extents[, value]) {dtype, filled, checked}", "a new C-contiguous tensor, of one "
+          "value when filled is True; when checked is True a negative extent is an error, else there are no elements",
+          alloc, 1, None, required=("dtype",), optional=("filled", "checked"), unique=True),
 )  # fmt: skip

@@ -11,6 +11,7 @@ import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
+from pto_jit.errors import LaunchError, PtoError
 from pto_jit.results import decode, encode
 
 Parts = namedtuple("Parts", "low high")
@@ -162,3 +163,26 @@ def test_tensors_may_have_as_many_axes_as_arrays_may() -> None:
     np.testing.assert_array_equal(y, x + 1)
     packed = x.reshape((2,) + (1,) * 31)
     assert pto.jit(lambda t: t * 2)(packed).shape == packed.shape
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_new_tensor_of_a_negative_extent_is_an_error(debug: bool) -> None:
+    def made(n: pl.i64, m: pl.i64) -> Any:
+        return pl.empty([n, 3]), pl.zeros([2, m])
+
+    run = pto.jit(made, cache=False, debug=debug)
+    assert [t.shape for t in run(0, 2)] == [(0, 3), (2, 2)]
+    for given, axis in (((-2, 1), 0), ((2, -1), 1), ((-1, -1), 0)):
+        with pytest.raises(LaunchError, match=f"^PTO-H203: made: the extent {given[axis]} along axis {axis} is negative"):
+            run(*given)
+        with pytest.raises(PtoError, match="negative"):
+            run.interpret(*given)
+
+
+def test_extents_that_cannot_be_negative_are_not_checked() -> None:
+    @pto.jit
+    def made(x: pl.Tensor, n: pl.i64) -> Any:
+        return pl.empty([x.shape[0], 3]), pl.empty([n])
+
+    checked = [line for line in made.compile(X, 2).ir("source").splitlines() if "checked=true" in line]
+    assert len(checked) == 1 and "talloc [%n]" in checked[0]

@@ -92,6 +92,8 @@ def _create(cg: Generator, shape: Any, dtype: Any, value: Any, what: str) -> Ten
     if value is not None:
         args.append(fill.operand)
         attrs["filled"] = True
+    if not all(map(cg.e.is_extent, extents)):
+        attrs["checked"] = True
     (var,) = cg.e.op("alloc", args, attrs, hint=cg.wanted.get(cg.node, "tmp"))  # type: ignore[arg-type]
     return Tensor(var, extents, cg.e.loc)
 

@@ -407,6 +407,11 @@ class HostWriter:
         if value is not None and not (isinstance(value, Const) and float(value.value) == 0.0):
             raise unsupported("a new tensor that is filled with another number than 0", op.loc, "fill it in a loop")
         extents = [self.read(a) for a in (op.args[:-1] if filled else op.args)]
+        for axis, extent in enumerate(extents):
+            if not op.attr("checked") or isinstance(op.args[axis], Const):
+                continue
+            problem = f"PTO-H203: the extent along axis {axis} is negative; extents are at least 0"
+            self.text.line(f"if ({self._atom(extent)} < 0) {self.leave(problem)}")
         name = self.names.of(op.results[0].name)
         size = " * ".join([*(self._atom(e) for e in extents), str(dtype.bytes)])
         self.text.line(f"void *{name} = take(&memory, {size}, {'true' if filled else 'false'});")

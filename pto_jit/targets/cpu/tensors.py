@@ -110,13 +110,23 @@ def _tensor_transpose(w: FunctionWriter, op: Op) -> None:
     )
 
 
+def new_extents(w: FunctionWriter, op: Op) -> tuple[Index, ...]:
+    """The extents of a new tensor, which fail where they are negative and the operation is checked, and are 0 else."""
+    values = [w.index(a) for a in (op.args[:-1] if op.attr("filled") else op.args)]
+    if not op.attr("checked"):
+        return tuple(w.code.max(value, 0) for value in values)
+    for axis, value in enumerate(values):
+        w.code.check(w.code.compare(">=", value, 0), w.module.site(*failures.EXTENT.at(axis=axis), op.loc), value)
+    return tuple(values)
+
+
 def _alloc(w: FunctionWriter, op: Op) -> None:
     code = w.code
     result = op.results[0]
     assert isinstance(result.type, TensorType)
     dtype = result.type.dtype
     filled = bool(op.attr("filled"))
-    extents = tuple(code.max(w.index(a), 0) for a in (op.args[:-1] if filled else op.args))
+    extents = new_extents(w, op)
     size = code.bytes(dtype.bytes, extents)
     pointer = w.tensor_memory(result.name, size)
     w.record_new(pointer, size)

@@ -25,6 +25,7 @@ from pto_jit.targets.c.program import file_text, write_with
 from pto_jit.targets.c.tidy import wrapped
 from pto_jit.targets.c.values import CSlot, CValue, lift, memory_ctype, register_ctype
 from pto_jit.targets.cpu.code import I64, storage_type
+from pto_jit.targets.cpu.tensors import new_extents
 from pto_jit.targets.cpu.values import Tensor
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import Kernel
@@ -224,7 +225,7 @@ class HostWriter(CFunctionWriter):
         code, result = self.code, op.results[0]
         assert isinstance(result.type, TensorType)
         dtype, filled = result.type.dtype, bool(op.attr("filled"))
-        extents = tuple(code.max(self.index(a), 0) for a in (op.args[:-1] if filled else op.args))
+        extents = new_extents(self, op)
         size = code.bytes(dtype.bytes, extents)
         pointer = self.tensor_memory(result.name, size)
         self.env[result.name] = Tensor(dtype, pointer, extents, self.strides(dtype, extents))

@@ -274,3 +274,16 @@ def test_lists_that_do_not_fit_each_other_are_named(programs: Programs) -> None:
     given["k_offsets_1"][1] += 1
     with pytest.raises(RuntimeError, match=r"PTO-F190: .*different lengths: \d+, \d+, at element \[0\]\[0\]"):
         programs.run("attention", 0, results=[], **given)
+
+
+def test_extents_of_new_tensors_are_not_negative() -> None:
+    @pto.jit
+    def made(x: pl.Tensor, n: pl.i64) -> Any:
+        t = pl.zeros([n, 64])
+        for r in pl.range(0, n, parallel=True):
+            pl.store(pl.load(x, [r, 0], [1, 64]), [r, 0], t)
+        return t
+
+    text = written(made, pto.spec((None, 64), pl.f32), 3).sources["made_orchestration.c"]
+    checks = [line.strip() for line in text.splitlines() if "PTO-H203" in line]
+    assert len(checks) == 1 and checks[0].startswith("if (n < 0) return release(&memory, ")

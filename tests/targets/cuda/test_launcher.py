@@ -122,6 +122,24 @@ def test_host_code_makes_tensors_loops_and_accesses_elements(tmp_path: Path) -> 
     program.library.glue_free(program.worker, result)
 
 
+@pto.jit
+def repeated(x, y, n: pl.i64):
+    t = pl.full([n, 64], 1.0, pl.f64)
+    for r in pl.range(0, n, chunk=4):
+        pl.store(pl.load(x, [r, 0], [1, 64]) + pl.load(t, [r, 0], [1, 64]), [r, 0], y)
+
+
+@needs_compilers
+def test_a_new_tensor_of_a_negative_extent_is_a_failure(tmp_path: Path) -> None:
+    x = np.random.default_rng(1).standard_normal((9, 64))
+    y = np.zeros_like(x)
+    program = Program(repeated.compile(x, y, 3, target="cuda"), tmp_path)
+    assert program(x, 9, 64, y, 9, 64, 9) == 0
+    np.testing.assert_array_equal(y, x + 1)
+    assert program(x, 9, 64, y, 9, 64, -3) == 1
+    assert "PTO-H203: the extent -3 along axis 0 is negative" in program.said()
+
+
 @pytest.mark.skipif(not TOOLKIT, reason="needs the CUDA toolkit")
 def test_host_code_compiles_with_nvidias_headers(tmp_path: Path) -> None:
     half = pto.spec((None, None), pl.bf16)
