@@ -461,7 +461,7 @@ def test_scratch_does_not_grow_with_k(
 ) -> None:
     """Products of few rows, whose B is packed block by block: neither operand is copied whole."""
     rng = np.random.default_rng(11)
-    f32, k = np.dtype("f4"), 60001
+    f32, k = np.dtype("f4"), 30001
     entries = libraries(variant, TINY).ensure(COMBOS[0])
     a, b = laid_out(rng, rows, k, f32, "strided"), raw(rng, (k, 100), f32)
     results = []

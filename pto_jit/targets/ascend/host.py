@@ -14,7 +14,7 @@ from pto_jit.ir.nodes import Block, Break, Call, Const, Continue, For, Func, If,
 from pto_jit.ir.types import ScalarType, TensorType
 from pto_jit.ir.walk import defs, statements
 from pto_jit.lower.axes import is_elementwise
-from pto_jit.semantic.failures import assertion
+from pto_jit.semantic.failures import EXTENT, assertion
 from pto_jit.slotted import frozen
 from pto_jit.targets.ascend.form import KernelForm, Parameter
 from pto_jit.targets.ascend.host_parts import GIVE, HELPERS, MEMORY, RESULT
@@ -410,7 +410,7 @@ class HostWriter:
         for axis, extent in enumerate(extents):
             if not op.attr("checked") or isinstance(op.args[axis], Const):
                 continue
-            problem = f"PTO-H203: the extent along axis {axis} is negative; extents are at least 0"
+            problem = EXTENT.text(axis=axis).format(extent)  # by its name, for words of C are not formatted here
             self.text.line(f"if ({self._atom(extent)} < 0) {self.leave(problem)}")
         name = self.names.of(op.results[0].name)
         size = " * ".join([*(self._atom(e) for e in extents), str(dtype.bytes)])
