@@ -11,6 +11,7 @@ from typing import Any
 from pto_jit.ir.nodes import Block, For, Func, Op, Operand, Var
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import defs, statements, uses
+from pto_jit.lower.axes import is_reduction, reduced_axes
 from pto_jit.slotted import frozen
 from pto_jit.targets.cuda.elements import Fold, fold_of, read_outside
 from pto_jit.targets.cuda.facts import Facts, gather
@@ -25,6 +26,8 @@ from pto_jit.targets.source.text import SourceText, words_of
 
 STAGES = 3
 """Copies of a tile in shared memory that a loop works through: two are under way while one is read."""
+SLOTS = 16
+"""Elements of a tile that a thread should hold: some registers are left when the next ones are computed."""
 THREADS = 256
 """Threads of a block that runs elements; at most this many, and what a kernel of tiles starts from."""
 
@@ -89,7 +92,8 @@ class Kernel:
     threads takes iterations of its own; chain: the loops that are the grid, outermost first; capacities: macros that
     bound run-time extents of tiles; shapes: the extents of all tiles, rows and columns; run: columns that a thread
     takes at a time; sites: what can fail, numbered from `first_site + 1`; whole_rows: every warp has whole rows of
-    fragments; fastmath: contraction is allowed;
+    fragments, or as few as can be share a row that is reduced; slots: elements of a row that a thread
+    should hold; fastmath: contraction is allowed;
     tensor_cores: products run on them;
     stages, shared: how many copies of tiles in shared memory there are, and what they are; store: where its machine
     code is kept, an object with `load(key)` and `store(key, metadata, code)`; streams: rows are multiplied by matrices
@@ -115,6 +119,7 @@ class Kernel:
     shared: tuple[SharedTile, ...] = ()
     store: Any = None
     streams: bool = False
+    slots: int = SLOTS
 
     def first_iteration(self, known: Container[str]) -> Iterator[Op | For]:
         """What the host does to learn how often the loops of the chain run: scalar operations, and each loop.
@@ -173,6 +178,8 @@ def write_kernel(
     tile_writer.prepare()
     tile_writer.block(func.body)
     kind = "fragments" if products else "rows"
+    if not products:
+        tile_writer.whole_rows = _reduces_rows_alone(func.body)
     run = 2 if products else _run(func.body)
     if products:  # what stays in shared memory takes no registers
         shapes = tile_shapes(func.body, in_shared_alone(func.body, tile_writer.roles) | streamed)
@@ -219,7 +226,7 @@ def _kernel(
     return Kernel(func.name, func, str(text), kind, writer.teamed, writer.chain, tuple(capacities.items()), shapes, run,
                   tuple(writer.sites), writer.first_site, tuple(_overlaps(func, facts)), fastmath,
                   writer.whole_rows, writer.tensor_cores, STAGES,
-                  tuple(writer.shared), streams=streams)  # fmt: skip
+                  tuple(writer.shared), streams=streams, slots=_slots(func.body))  # fmt: skip
 
 
 def _macros(text: SourceText, kind: str, teamed: bool, run: int, capacities: tuple[str, ...], whole_rows: bool) -> None:
@@ -276,6 +283,22 @@ def _ceiling(extent: Operand, facts: Facts) -> Operand:
 
 def _one_row(shape: tuple[Operand, ...]) -> bool:
     return len(shape) == 1 or getattr(shape[0], "value", None) == 1
+
+
+def _reduces_rows_alone(body: Block) -> bool:
+    """Whether tiles of several rows are reduced, and only along their columns."""
+    over = {axis - s.args[0].type.rank for s in statements(body)  # type: ignore[union-attr]
+            if isinstance(s, Op) and is_reduction(s) for axis in reduced_axes(s)
+            if s.args[0].type.rank > 1}  # type: ignore[union-attr]  # fmt: skip
+    return over == {-1}
+
+
+def _slots(body: Block) -> int:
+    """Elements of a row that a thread should hold: half as many where several rows are read at once and nothing is
+    reduced, so that no threads have to meet."""
+    ops = [s for s in statements(body) if isinstance(s, Op)]
+    wide = [s for s in ops if s.op == "load" and s.results[0].type.shape[-1] != 1]  # type: ignore[union-attr]
+    return SLOTS // 2 if len(wide) > 1 and not any(is_reduction(s) for s in ops) else SLOTS
 
 
 def _run(body: Block) -> int:

@@ -35,8 +35,8 @@ from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cuda.loops import chain_of
 from pto_jit.targets.cuda.wholes import Wholes
 
-MOST = 16384
-"""Elements of a tile that a block is to hold at most: 16 for each of 1024 threads."""
+MOST = 8192
+"""Elements of a tile that a block is to hold at most: 16 for each of 512 threads."""
 LEAST = 4  # lines of a part
 LEAST_OF_PRODUCTS = 16  # and of one whose kernel multiplies: those of a warp's fragments
 _INDEX = ScalarType(i64)

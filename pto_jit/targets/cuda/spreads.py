@@ -11,10 +11,9 @@ from pto_jit.ir.nodes import Const, For, Var
 from pto_jit.ir.walk import defs
 from pto_jit.slotted import frozen
 from pto_jit.targets.cuda.flatten import unsupported
-from pto_jit.targets.cuda.kernels import THREADS, Kernel
+from pto_jit.targets.cuda.kernels import SLOTS, THREADS, Kernel
 
-SLOTS = 16  # elements of a tile that a thread should hold
-MOST_SLOTS = 128  # and what it can hold at all
+MOST_SLOTS = 128  # elements of a tile that a thread can hold at all
 MOST_THREADS = 1024
 LARGEST = 227 * 1024
 """Bytes of shared memory that a block has at most on any device: those of compute capability 9.0."""
@@ -118,17 +117,19 @@ def choose(
     while run > 1 and columns < 16 * run:
         run //= 2
     if kernel.teamed:
-        if columns <= 32 * run * max(1, SLOTS // run):
+        slots = kernel.slots
+        if columns <= 32 * run * max(1, slots // run):
             teams, threads = THREADS // 32, 32
         else:
-            wanted = SLOTS if columns <= SLOTS * THREADS else 2 * SLOTS if columns <= 1024 * SLOTS else 4 * SLOTS
+            wanted = slots if columns <= SLOTS * THREADS else 2 * SLOTS if columns <= 1024 * SLOTS else 4 * SLOTS
             teams, threads = 1, min(MOST_THREADS, max(64, power_of_two(-(-columns // wanted))))
         held = -(-columns // (threads * run)) * run
     else:
-        threads = min(THREADS, max(32, power_of_two(-(-columns // run))))
-        teams = max(1, min(THREADS // threads, power_of_two(rows)))
-        while -(-rows // teams) * -(-columns // (threads * run)) * run > 4 * SLOTS and threads * teams < MOST_THREADS:
-            if teams < rows:
+        teams, threads = _teams(kernel.whole_rows, rows, -(-columns // run))
+        while (held := -(-rows // teams) * -(-columns // (threads * run)) * run) > SLOTS:
+            if threads * teams >= (MOST_THREADS if held > 2 * SLOTS else 2 * THREADS):
+                break
+            if teams < rows and not (kernel.whole_rows and threads * run < columns):
                 teams *= 2
             else:
                 threads *= 2
@@ -143,6 +144,18 @@ def choose(
         slots = power_of_two(-(-extent // step))
         defines.append((macro, max(1, slots) * step if extent > step else power_of_two(max(extent, 1))))
     return Spread(tuple(defines), (threads, teams, 1), teams if kernel.teamed else 1)
+
+
+def _teams(whole_rows: bool, rows: int, runs: int) -> tuple[int, int]:
+    """Teams that share the rows of a tile, and the threads of each that share its columns: `runs` for each row.
+
+    Where rows are reduced, a row is of as few warps as can be: those of one warp meet without waiting for others.
+    """
+    if whole_rows:
+        teams = min(THREADS // 32, power_of_two(rows))
+        return teams, min(THREADS // teams, max(32, power_of_two(runs)))
+    threads = min(THREADS, max(32, power_of_two(runs)))
+    return max(1, min(THREADS // threads, power_of_two(rows))), threads
 
 
 def _elements(trips: Sequence[int]) -> Spread:

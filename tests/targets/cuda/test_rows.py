@@ -9,6 +9,7 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.bench.kernels import elementwise, rows
+from pto_jit.targets.cuda.spreads import choose
 
 from .harness import emulated, needs_compiler
 
@@ -286,7 +287,7 @@ def test_tiles_too_large_for_a_block_are_divided_where_lines_are_independent() -
     np.testing.assert_allclose(y, np.exp(t - t.max(axis=1, keepdims=True)), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(m, t.sum(axis=1), rtol=1e-4, atol=1e-4)
     [kernel] = shifted.compile(x, scale, y, m, target="cuda")._kernel.built.program.host.kernels.values()
-    assert len(kernel.chain) == 2 and "Spread::rows(32)" in kernel.source
+    assert len(kernel.chain) == 2 and "Spread::rows(16)" in kernel.source
 
 
 @pto.jit
@@ -308,7 +309,20 @@ def test_parts_know_how_much_of_the_whole_tile_is_valid() -> None:
     np.testing.assert_array_equal(m, np.concatenate([wanted, np.zeros((5, 1), np.float32)]))
     np.testing.assert_array_equal(y, x[:, :300] - wanted)
     first = top_rows.compile(x, y, m, target="cuda").sources["top_rows_incore_0.cu"]
-    assert "Spread::rows(32)" in first and "_whole = 64" in first
+    assert "Spread::rows(16)" in first and "_whole = 64" in first
+
+
+def test_a_thread_holds_fewer_elements_of_each_where_several_rows_are_read() -> None:
+    spec = pto.spec((None, None), pl.f32)
+    for fn, count, macros in (
+        (elementwise.silu_mul, 3, {"TR": 1, "TC": 512, "V": 4}),
+        (elementwise.gelu_tanh, 2, {"TR": 1, "TC": 256, "V": 4}),
+        (top_rows, 3, {"TR": 4, "TC": 128, "V": 4}),  # one warp after the other has the columns of a row
+    ):
+        kernel = next(iter(fn.compile(*[spec] * count, target="cuda")._kernel.built.program.host.kernels.values()))
+        bounds = {macro: 4096 for macro, _ in kernel.capacities}
+        chosen = dict(choose(kernel, bounds, [(4, 2048) if fn is top_rows else (1, 4096)], [99, 99]).defines)
+        assert {macro: chosen[macro] for macro in macros} == macros
 
 
 @pto.jit
