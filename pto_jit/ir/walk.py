@@ -86,7 +86,7 @@ def def_counts(block: Block) -> Counter[str]:
     """How often each variable is assigned or bound in a block, as `defs` tells.  Not to be changed."""
     told = _told(block)
     if told.defs is None:
-        told.defs = Counter([var.name for stmt in told.flat for var in defs(stmt)])
+        told.defs = Counter(_names_made(told.flat))
     return told.defs
 
 
@@ -185,6 +185,13 @@ def defs(stmt: Stmt) -> tuple[Var, ...]:
     return ()
 
 
+def _names_made(flat: list[Stmt]) -> list[str]:
+    """The names that statements assign or bind directly, as `defs` tells."""
+    return [
+        var.name for stmt in flat for var in (stmt.results if type(stmt) is Op and not stmt.regions else defs(stmt))
+    ]
+
+
 def block_uses(block: Block) -> set[str]:
     """Names read anywhere in a block."""
     return set(_names_read(_told(block).flat))
@@ -192,7 +199,7 @@ def block_uses(block: Block) -> set[str]:
 
 def block_defs(block: Block) -> set[str]:
     """Names assigned or bound anywhere in a block."""
-    return {var.name for stmt in _told(block).flat for var in defs(stmt)}
+    return set(_names_made(_told(block).flat))
 
 
 def variables(block: Block) -> Iterator[Var]:

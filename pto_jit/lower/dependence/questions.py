@@ -149,6 +149,8 @@ class Dependences:
         found, same = self.found, [outer.number for outer in around]
         possible: Witness | None = None
         for a, b in pairs(found.inside(loop)):
+            if possible is not None and a.root != b.root:
+                continue  # of different tensors nothing is certain
             if self._commute(a, b, atomics=atomics):
                 continue
             for order in orders if a is b else (*orders, *(_reversed(o) for o in orders)):

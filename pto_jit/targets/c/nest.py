@@ -205,21 +205,21 @@ class CNest:
         """One loop over the inner axis."""
         code = self.code
         dialect = self.w.module.dialect
-        vectors = dialect.stage(self, steps) if dialect is not None and _is_simd(steps, self.inner) else None
+        simd = _is_simd(steps, self.inner)
+        vectors = dialect.stage(self, steps) if dialect is not None and simd else None
         start, folds = vectors or ("", {s: self._accumulator(s) for s in steps if isinstance(s, Fold)})
         with ExitStack() as stack:
-            simd = _is_simd(steps, self.inner) and not start
-            if simd and not (isinstance(self.count, int) and self.count == 1):
+            if simd and not start and not (isinstance(self.count, int) and self.count == 1):
                 clauses = [c for f, v in folds.items() for c in self._clauses(f, v)]
                 if not isinstance(self.count, int):
                     self.count = code.named(lift(self.count))  # before the pragma, which belongs to the loop
                 code.line(" ".join(["#pragma omp simd", *clauses]))
-            j = self._axis(self.count, "j", stack, start)
+            j = lift(self._axis(self.count, "j", stack, start))
             for step in steps:
                 if isinstance(step, Fold):
-                    self._fold(step, folds[step], lift(j))
+                    self._fold(step, folds[step], j)
                 else:
-                    self._step(step, lift(j))
+                    self._step(step, j)
         for fold, slots in folds.items():
             self.values[fold.dst] = self._folded(fold, slots)
 
