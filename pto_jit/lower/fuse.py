@@ -190,14 +190,14 @@ class _Grouper:
             if best == len(ops) and admitted:
                 last = state
             else:  # operations were admitted that are not part of it: what was before them is made again
-                states = states or _states(ops[:best])
-                last = states[best - 1]
+                last = states[best - 1] if states else _after(ops[:best])
             if last.work and not last.pending:
                 body = tuple(ops[:best])
                 keep = self._keep(body)
                 if self._sound(body, last, set(keep)):
                     remember_axes(body, last)
                     return Fuse(body, keep, body[0].loc)
+            states = states or _states(ops[:best])
             best -= 1
             while best and not _works(ops[best - 1]):
                 best -= 1
@@ -256,8 +256,16 @@ class _Grouper:
         return any(a is not None and a in others for axes in left for a in state.found(tuple(axes)))
 
 
+def _after(ops: Sequence[Op]) -> Axial:
+    """What is known of the axes after operations that were admitted."""
+    state = Axial()
+    for op in ops:
+        state.admit(op)
+    return state
+
+
 def _states(ops: Sequence[Op]) -> list[Axial]:
-    """What is known of the axes after each of operations that were admitted."""
+    """The same after each of them."""
     states = [Axial()]
     for op in ops:
         states.append(states[-1].clone())
