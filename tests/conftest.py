@@ -7,6 +7,7 @@ Golden text is expected output kept in files, rewritten with `pytest --update-go
 from __future__ import annotations
 
 import difflib
+import gc
 import os
 import zlib
 from collections.abc import Callable, Iterator
@@ -25,6 +26,11 @@ def pytest_configure(config: pytest.Config) -> None:
     count = config.getoption("--programs")
     if count is not None:  # read by tests.differential.rounds, in the processes of xdist too
         os.environ["PTO_TEST_PROGRAMS"] = str(count)
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()  # what was collected lives to the end: half of the objects that tests would look through for garbage
 
 
 @pytest.fixture
