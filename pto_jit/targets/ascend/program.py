@@ -42,6 +42,7 @@ from pto_jit.targets.ascend.rows import block_rows, hoist_loads
 from pto_jit.targets.ascend.separate import separate
 from pto_jit.targets.ascend.strips import in_strips
 from pto_jit.targets.ascend.synchronise import synchronise
+from pto_jit.targets.ascend.together import together
 from pto_jit.targets.ascend.unread import reads_elements, without_unread
 from pto_jit.targets.ascend.vector import VectorWriter
 from pto_jit.targets.cuda.elements import share_elements
@@ -77,11 +78,10 @@ def compile_module(module: Module) -> AscendProgram:
         raise unsupported(error.what, error.loc or NOWHERE, error.hint or "") from None
     split = known_extents(split)
     verify(split, infer)
+    split = _lean(split)
+    dims = extents_of(split.func(split.entry).body)
+    split = _lean(together(split, lambda func: _can_be_written(func, dims)))
     entry = split.func(split.entry)
-    lean = replace(entry, body=without_idle(entry.body))  # of what was divided, the host need not know all
-    split = replace(split, funcs=tuple(lean if func is entry else func for func in split.funcs))
-    entry = lean
-    dims = extents_of(entry.body)
     file = file_name(entry.loc.filename)
     kernels = [write_kernel(func, dims) for func in split.funcs if func is not entry]
     sources = {f"{k.name}.cpp": print_kernel(k, file) for k in kernels}
@@ -104,6 +104,21 @@ class _Sizes(dict[str, int]):
 
     def __missing__(self, name: str) -> int:
         return self.bound
+
+
+def _lean(module: Module) -> Module:
+    """Of what was divided, the host need not know all."""
+    entry = module.func(module.entry)
+    lean = replace(entry, body=without_idle(entry.body))
+    return replace(module, funcs=tuple(lean if func is entry else func for func in module.funcs))
+
+
+def _can_be_written(func: Func, dims: dict[str, tuple[str, int]]) -> bool:
+    try:
+        write_kernel(func, dims)
+    except TargetError:
+        return False
+    return True
 
 
 def write_kernel(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
