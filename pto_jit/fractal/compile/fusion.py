@@ -37,7 +37,7 @@ from pto_jit.fractal.compile.lists import (
     replaced,
     rewritten,
 )
-from pto_jit.fractal.compile.local import made
+from pto_jit.fractal.compile.names import defined
 from pto_jit.fractal.compile.nest import depends_on, is_pure
 from pto_jit.fractal.compile.sequential import RECORDS, accessed, has_effects, records, variable_of
 from pto_jit.ir import walk
@@ -85,8 +85,8 @@ def _fused(session: Session, pair: Pair, refused: list[Loop]) -> bool:
     """Fuse the pair unless that costs more than it saves, which is recorded once."""
     reason = _loss(session, pair)
     if not any(pair.first is loop for loop in refused):
-        what = f"the list {pair.names} is computed where the loop over `{pair.then.symbol}` reads it"
-        said = what if reason is None else f"{what[: -len(' reads it')]} could read it, but {reason}"
+        what, loop = f"what it reads of {pair.names}", f"the loop over `{pair.then.symbol}`"
+        said = f"{loop} computes {what}" if reason is None else f"{loop} could compute {what}, but {reason}"
         names = (str(pair.first.symbol), str(pair.then.symbol))
         session.g.decisions.append(Decision("fusion", names, reason is None, said, pair.then.loc))
     if reason is not None:
@@ -160,7 +160,7 @@ def _pair(
             elif id(item) not in own:
                 return None
     at = _iteration_read(around, first, then, reads)
-    if at is None or not _may_move(around[-1].body, first, then):
+    if at is None or _sizes_inside(first) or not _may_move(around[-1].body, first, then):
         return None
     pair = Pair(around, first, then, tuple(reads), at)
     if not starts:
@@ -205,8 +205,14 @@ def _iteration_read(
         return None
     at = found.pop()
     known = {a.var.name for a in at.atoms() if isinstance(a, Known)}
-    inside = set().union(*map(made, then.body))
+    inside = set().union(*map(defined, then.body))
     return at if at.coefficient(then.symbol) and not known & inside else None
+
+
+def _sizes_inside(loop: Loop) -> bool:
+    """Whether a loop computes the extents of what it writes: `extents` says what is wrong with that."""
+    extents = {e.name for a in _written(loop) for e in a.leaf.extents if isinstance(e, Var)}
+    return bool(extents) and any(extents & defined(i) for i in loop.body)
 
 
 def _may_move(body: Sequence[Any], first: Loop, then: Loop) -> bool:
@@ -261,7 +267,7 @@ def _loss(session: Session, pair: Pair) -> str | None:
             return "a loop over numbers that carries no state is one of vectors"
         cell = cell_of(free.body, free.symbol)
         if all(map(_carries, pair.around)) and not _is_perfect(pair) and cell.work() > cell.written * (READ + COPY):
-            return "its elements are divided over the workers, those of a state are not"
+            return f"the iterations over `{free.symbol}` are divided over the workers as they are"
     for loop, other in ((first, then), (then, first)):
         if _carries(loop) and True in _shared(loop) and (pair.starts or False in _shared(other)):
             return f"the cells over `{loop.symbol}` would be no rows of batches any more"

@@ -72,9 +72,9 @@ def local_arrays(
         roots[id(root)] = root
         outer[id(root)] = min(outer.get(id(root), array.loops), array.loops)
     places: dict[int, list[tuple[Loop, ...]]] = {}
-    names: set[str] = set()
+    made: set[str] = set()
     for path, item in _walk(items, ()):
-        names |= made(item)
+        made |= _made(item)
         for array, at in _accessed(item):
             root = array.root
             same = 0
@@ -93,7 +93,7 @@ def local_arrays(
         count = outer[key]
         while count and any(path[count - 1] is not paths[0][count - 1] for path in paths):
             count -= 1
-        if count and min(root.folded, default=count) >= count and not _known(root, count) & names:
+        if count and min(root.folded, default=count) >= count and not _known(root, count) & made:
             found.setdefault(id(paths[0][count - 1]), []).append((root, count))
     return found
 
@@ -109,8 +109,7 @@ def _known(array: Array, outer: int) -> set[str]:
     return {a.var.name for d in array.dims[outer:] for a in d.length.atoms() if isinstance(a, Known)}
 
 
-def made(item: Any) -> set[str]:
-    """The variables that a record or operation makes."""
+def _made(item: Any) -> set[str]:
     match item:
         case Compute():
             return {item.var.name}

@@ -279,3 +279,18 @@ def test_lists_that_others_read_stay(program: Callable[[Any], Any]) -> None:
     for g, w in zip(got, want, strict=True) if isinstance(want, tuple) else [(got, want)]:
         same(g, w)
     assert fusions(run, rows(3)) == []
+
+
+def test_extents_that_the_first_loop_computes_are_told() -> None:
+    def program(x: Any) -> Any:
+        return ft.map(lambda r: ft.map(lambda p: pl.sum(p), ft.map(lambda k: pl.zeros([k, 4]), r)), x)
+
+    with pytest.raises(pto.errors.CompilationError, match="PTO-F109"):
+        pto.jit(program, cache=False)(ft.from_flat(np.arange(1, 4), [np.array([0, 2, 3])]))
+
+    def before(x: Any, n: pl.i64) -> Any:
+        made = lambda r: ft.map(lambda k: pl.zeros([n * 2, 4]) + pl.cast(k, pl.f32), r)  # noqa: E731
+        return ft.map(lambda r: ft.reduce(plus, made(r)), x)
+
+    x = ft.from_flat(np.arange(1, 4), [np.array([0, 2, 3])])
+    same(pto.jit(before, cache=False)(x, 3), before(x, 3))
