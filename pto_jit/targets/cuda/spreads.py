@@ -174,7 +174,8 @@ def _folds(trips: Sequence[int]) -> Spread:
 def _fragments(kernel: Kernel, extents: Mapping[str, int], shapes: Sequence[tuple[int, ...]]) -> Spread:
     """Warps so that a thread holds at most 128 elements of the largest tile; rows of a tile stay in one warp when the
     kernel reduces them."""
-    rows, columns = max((s for s in shapes if len(s) == 2), key=lambda s: s[0] * s[1], default=(16, 16))
+    covered = {(-(-s[0] // 16) * 16, -(-s[1] // 8) * 8): s for s in shapes if len(s) == 2}  # by fragments of 16 x 8
+    rows, columns = max(covered, key=prod, default=(16, 16))
     size = rows * columns
     # On tensor cores a warp with 64 x 64 sums reads least from shared memory, so that the products wait least.
     slots = MOST_SLOTS if kernel.tensor_cores and not kernel.whole_rows else MOST_SLOTS // 2
@@ -184,8 +185,12 @@ def _fragments(kernel: Kernel, extents: Mapping[str, int], shapes: Sequence[tupl
     down, across = 1 << (min(warps, max(1, -(-rows // 16))).bit_length() - 1), 1
     if not kernel.whole_rows:
         down, across = _layout(kernel.tensor_cores, warps, rows, columns)
-    if size > down * across * 32 * MOST_SLOTS:
-        raise _too_large(kernel, rows, size // max(rows, 1))
+    elif not kernel.tensor_cores:  # rows may meet in shared memory: rather that than elements that no register holds
+        while size > down * across * 32 * MOST_SLOTS // 2 and down * across < 32 and 8 * across < columns:
+            across *= 2
+    largest = covered.get((rows, columns), (rows, columns))
+    if prod(largest) > down * across * 32 * MOST_SLOTS:
+        raise _too_large(kernel, *largest)
     defines = [("WM", down), ("WN", across), ("STAGES", kernel.stages)]
     defines += [(macro, max(16, -(-extent // 16) * 16)) for macro, extent in extents.items()]
     return Spread(tuple(defines), (32 * down * across, 1, 1), 1)

@@ -219,3 +219,23 @@ def test_a_convolution_as_products_of_run_time_extents() -> None:
     _, (*_, out) = emulated(grids.conv3x3, x, weight, np.zeros((4, 7, 24), np.float32), orders=(0, 1))
     expected = sum(x[dy : dy + 4, dx : dx + 7] @ weight[dy, dx] for dy in range(3) for dx in range(3))
     np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
+
+
+@pto.jit
+def few_queries(q: pl.Tensor, k: pl.Tensor, out: pl.Tensor):
+    """Attention of 4 rows to 512 others, whose scores are more than one warp has registers for."""
+    for r in pl.range(0, q.shape[0], 4, parallel=True):
+        keys = pl.load(k, [0, 0], [512, 16])
+        scores = pl.dot(pl.load(q, [r, 0], [4, 16]), pl.transpose(keys))
+        e = pl.exp(scores - pl.max(scores, axis=1, keepdims=True))
+        pl.store(pl.dot(e, keys) / pl.sum(e, axis=1, keepdims=True), [r, 0], out)
+
+
+def test_rows_of_exact_products_are_shared_by_warps_where_one_has_too_few_registers() -> None:
+    q, k = normal(6, 16), normal(500, 16)
+    _, (_, _, out) = emulated(few_queries, q, k, np.zeros_like(q), orders=(0, 1))
+    e = np.exp((q @ k.T).astype(np.float64))
+    np.testing.assert_allclose(out, e / e.sum(axis=1, keepdims=True) @ k, rtol=1e-4, atol=1e-5)
+    [kernel] = few_queries.compile(q, k, out, target="cuda")._kernel.built.program.host.kernels.values()
+    spread, _ = fit(kernel, {}, [(4, 512)], [2], 1 << 20)
+    assert kernel.whole_rows and dict(spread.defines)["WN"] == 4
