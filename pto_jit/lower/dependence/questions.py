@@ -225,8 +225,10 @@ def _is_exact(op: Op) -> bool:
 def _reductions(found: Accesses) -> list[Reduction]:
     """The updates `place = place op value` of a function."""
     writes = [a for a in found.accesses if a.write and isinstance(a.op, Op) and a.op.op in ("setelem", "store")]
-    reads = {a.op.results[0].name: a for a in found.accesses if not a.write and isinstance(a.op, Op) and a.op.results}
-    if not writes or not reads:
+    written = {a.root for a in writes}
+    reads = {a.op.results[0].name: a for a in found.accesses
+             if not a.write and isinstance(a.op, Op) and a.op.results and a.root in written}  # fmt: skip
+    if not reads:
         return []
     made: dict[str, Op] = {}
     uses: dict[str, int] = {}
