@@ -361,6 +361,7 @@ def views_of(items: Any) -> Iterator[View]:
 # -- statements of a nest that are not yet IR ----------------------------------------------------------------------
 
 CHECKS = "checks"  # the schedule of loops around checks alone, of which no decision speaks
+BEHIND = "behind"  # the schedule of a map over the last states of folds, which are nests of their own
 
 
 @mutable(eq=False)

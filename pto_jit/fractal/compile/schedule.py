@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pto_jit.errors import CompilationError, ScheduleError
 from pto_jit.fractal.compile.batching import NotBatchable
+from pto_jit.fractal.compile.behind import folds_apart
 from pto_jit.fractal.compile.checks import outside_of
 from pto_jit.fractal.compile.expr import Writer
 from pto_jit.fractal.compile.extents import computed_inside, known_before, made_inside, settled, sizes_first
@@ -16,6 +17,7 @@ from pto_jit.fractal.compile.fusion import fuse
 from pto_jit.fractal.compile.hyperplane import NoSchedule
 from pto_jit.fractal.compile.layout import allocate
 from pto_jit.fractal.compile.lists import (
+    BEHIND,
     CHECKS,
     Array,
     Check,
@@ -64,15 +66,42 @@ def write_pending(session: Session) -> None:
     pending = [part for whole in wholes for part in distributed(whole)]
     writer = Writer(g.e)
     run: list[Any] = []
-    for k, item in enumerate(pending):
-        nest = planned(session, item, pending[k + 1 :]) if isinstance(item, Loop) else None
-        if nest is None:
-            run.append(item)
-            continue
-        in_order(session, run, pending[k:], writer)
-        run = []
-        nest(writer)
+    while pending:
+        item, *later = pending
+        parts = folds_planned(session, item, later) if isinstance(item, Loop) else None
+        if parts is None:
+            parts = [(item, planned(session, item, later) if isinstance(item, Loop) else None)]
+        for k, (part, nest) in enumerate(parts):
+            if nest is None:
+                run.append(part)
+                continue
+            in_order(session, run, [*(p for p, _ in parts[k:]), *later], writer)
+            run = []
+            nest(writer)
+        pending = later
     in_order(session, run, [], writer)
+
+
+Plan = Callable[[Writer], None] | None
+
+
+def folds_planned(session: Session, loop: Loop, later: Sequence[Any]) -> list[tuple[Any, Plan]] | None:
+    """The parts of a map of folds with what writes them, where one of them runs by another plan than in order."""
+    if _asked(loop)[0] in ("sequential", CHECKS):
+        return None
+    parts = folds_apart(loop)
+    if parts is None:
+        return None
+    decisions = session.g.decisions
+    mark = len(decisions)
+    found = [
+        (part, planned(session, part, [*parts[k + 1 :], *later]) if isinstance(part, Loop) else None)
+        for k, part in enumerate(parts)
+    ]
+    if all(nest is None for _, nest in found):
+        del decisions[mark:]
+        return None
+    return found
 
 
 def hoisted(item: Any) -> list[Any]:
@@ -191,7 +220,7 @@ def in_order(session: Session, items: Sequence[Any], later: Sequence[Any], write
 def planned(session: Session, loop: Loop, later: Sequence[Any]) -> Callable[[Writer], None] | None:
     """What writes a nest by another plan than in order; None when it runs in order.  Records the decision."""
     asked, tiled = _asked(loop)
-    if asked == CHECKS:
+    if asked in (CHECKS, BEHIND):
         return None
     if tiled and asked in ("sequential", "wavefront"):
         reason = f"`tile=` makes tasks of several cells, which schedule={asked!r} has none of"

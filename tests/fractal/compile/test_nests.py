@@ -259,7 +259,8 @@ def test_a_fold_over_time_leaves_its_last_state() -> None:
 def test_an_unknown_schedule_and_one_that_cannot_be_had() -> None:
     x = jagged(2, 1)
     with pytest.raises(ScheduleError, match=r"PTO-F150.*there is more than one loop, or work between loops"):
-        pto.jit(lambda x: ft.map(lambda r: ft.fold(operator.add, r) + 1, x, schedule="wavefront"))(x)
+        total = lambda s, r: s + ft.reduce(pl.maximum, r)  # noqa: E731
+        pto.jit(lambda x: ft.fold(total, x, init=ft.zeros(1, H), schedule="wavefront"))(x)
     with pytest.raises(CompilationError, match="PTO-F121"):
         pto.jit(lambda x: ft.map(lambda r: r, x, schedule="fastest"))(x)
 
@@ -274,6 +275,45 @@ def test_without_states_there_is_one_plane_and_tasks_do_not_wait(plan: str) -> N
     if plan == "tasks":
         graph = pto.jit(program).task_graph(x)
         assert (graph.num_tasks, graph.num_edges, graph.critical_path) == (5, 0, 1)
+
+
+FOLDS: dict[str, Callable[[Any, Any, str], Any]] = {
+    "last states": lambda x, w, plan: ft.map(
+        lambda xs: ft.fold(cell, xs, init=ft.zeros(1, H), w=w), x, schedule=plan
+    ),
+    "used further": lambda x, w, plan: ft.map(
+        lambda xs: ft.fold(cell, xs, init=ft.zeros(1, H), w=w) @ w + len(xs), x, schedule=plan
+    ),
+    "of both ends": lambda x, w, plan: ft.map(
+        lambda xs: ft.cat(*(f(cell, xs, init=ft.zeros(1, H), w=w) for f in (ft.fold, ft.foldr))), x, schedule=plan
+    ),
+    "a pair of states": lambda x, w, plan: ft.map(
+        lambda xs: ft.fold(lambda s, e: (s[0] + e, s[1] * s[0]), xs, init=(ft.zeros(1, H), 1.0 + ft.zeros(1, H))),
+        x,
+        schedule=plan,
+    ),
+    "without an initializer": lambda x, w, plan: ft.map(
+        lambda xs: ft.fold(lambda s, e: s @ w + e, ft.join(xs, xs)), ft.filter(lambda r: len(r) > 0, x), schedule=plan
+    ),
+}
+
+
+@pytest.mark.parametrize("plan", ["sequential", "wavefront", "tasks", "auto"])
+@pytest.mark.parametrize("name", FOLDS)
+def test_folds_of_many_lists_are_a_nest_whatever_is_done_with_their_last_states(name: str, plan: str) -> None:
+    x, w = jagged(3, 0, 1, 4), RNG.standard_normal((H, H)).astype(np.float32) / 2
+    program = lambda x, w: FOLDS[name](x, w, plan)  # noqa: E731
+    check(program, x, w)
+    made = [d.reason.split(":")[0] for d in pto.jit(program).compile(x, w).decisions if d.kind == "schedule"]
+    assert plan in ("auto", *made)
+
+
+def test_many_folds_with_products_are_rows() -> None:
+    x, w = ft.from_flat(np.ones((8, 1, 64), np.float32), [[0, 3, 3, 4, 8]]), np.ones((64, 64), np.float32)
+    encoder = lambda x, w: ft.map(lambda xs: ft.fold(cell, xs, init=ft.zeros(1, 64), w=w), x)  # noqa: E731
+    compiled = pto.jit(encoder).compile(x, w)
+    (decision,) = (d for d in compiled.decisions if d.kind == "schedule")
+    assert decision.reason.startswith("wavefront: planes of hyperplane (0, 1) over (i, j), cells over i as rows")
 
 
 def test_extents_that_no_element_decides_are_computed_before_the_nest() -> None:
