@@ -57,6 +57,17 @@ class DType:
         """The same: NumPy compares `x.dtype == pl.f32` through this name."""
         return _numpy_dtype(self.name)
 
+    def __eq__(self, other: object) -> bool:
+        """Equal to the NumPy dtype of the same values, too, and to its scalar type: `x.dtype == np.float32`."""
+        if isinstance(other, DType):
+            return self.name == other.name
+        if isinstance(other, np.dtype) or (isinstance(other, type) and issubclass(other, np.generic)):
+            return self.numpy == other
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     def __repr__(self) -> str:
         return f"pl.{self.name}"
 

@@ -78,6 +78,7 @@ class RunTimeLoop:
         self.reductions: tuple[Reduction, ...] = ()
         self.outs: list[tuple[Key, Any, ast.AST | None]] = []
         self.results: list[tuple[Key, Any, ast.AST | None]] = []
+        self.broken_results: list[tuple[Key, Any, ast.AST | None]] = []  # of a loop with `else`, where it was left
 
     # -- the body --
 
@@ -405,14 +406,10 @@ class RunTimeLoop:
                     item.kind == "test" if tested else item.kind == "next" and not self.forever
                 ):
                     at.append(k + 1)
-            made: list[Phi] = []
-            value = g.control.meet(name, [paths[k] for k in at], made, holder, inner=True) if at else MISSING
-            for phi in made:
-                sources: list[Any] = [None] * (len(exits) + 1)
-                for k, source in zip(at, phi.sources, strict=True):
-                    sources[k] = source
-                phi.sources = sources
-            phis += made
+            value = self._meeting(key, paths, at, phis)
+            if isinstance(value, Unusable) and value.unset and self.node.orelse:
+                ways = [k + 1 for k, item in enumerate(exits) if item.kind == "break"]
+                self.broken_results.append((key, self._meeting(key, paths, ways, phis), place))
             if isinstance(value, Unusable) and value.unset and not value.notes:
                 value = _unset(name, self.loc, "assigned in this loop, which may not run")
             self.results.append((key, value, place))
@@ -424,6 +421,23 @@ class RunTimeLoop:
         for phi in phis:
             self._drop_unchanged(phi)
         return phis
+
+    def _meeting(
+        self, key: Key, paths: Sequence[tuple[Any, ast.AST | None, Status]], at: Sequence[int], phis: list[Phi]
+    ) -> Any:
+        """The value of a name where the paths `at` meet; `phis` get the variables that it takes."""
+        if not at:
+            return MISSING
+        made: list[Phi] = []
+        holder, name = key
+        value = self.g.control.meet(name, [paths[k] for k in at], made, holder, inner=True)
+        for phi in made:
+            sources: list[Any] = [None] * len(paths)
+            for k, source in zip(at, phi.sources, strict=True):
+                sources[k] = source
+            phi.sources = sources
+        phis += made
+        return value
 
     def _drop_unchanged(self, phi: Phi) -> None:
         """No copies at the end of iterations that would only set the value from before the loop again."""
@@ -470,8 +484,15 @@ class RunTimeLoop:
 
     def after(self) -> None:
         """Bind the names to what they are after the loop."""
+        self._bind(self.results)
+
+    def after_break(self) -> None:
+        """Bind the names that have a value where the loop was left by `break`, and maybe none where it ended."""
+        self._bind(self.broken_results)
+
+    def _bind(self, results: Sequence[tuple[Key, Any, ast.AST | None]]) -> None:
         g = self.g
-        for (holder, name), value, place in self.results:
+        for (holder, name), value, place in results:
             if value is MISSING:
                 g.unbind(holder, name)
             else:

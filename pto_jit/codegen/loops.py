@@ -178,6 +178,7 @@ class Loops:
         if broken is False:
             return g.statements.block(node.orelse)
         if broken is True:
+            loop.after_break()
             return None
         cond = g.control.negated(broken)
 
@@ -187,7 +188,7 @@ class Loops:
                     g.bind(target, "left", False)
             return g.statements.block(node.orelse)
 
-        return g.control.run_if(cond, ended, lambda: None, node, None)
+        return g.control.run_if(cond, ended, loop.after_break, node, None)
 
     # -- while --------------------------------------------------------------------------------------------------
 

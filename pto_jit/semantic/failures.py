@@ -113,4 +113,5 @@ VIEW = Failure(
     "a tensor of {{0}} elements cannot be reshaped to {{1}} elements",
     "the numbers of elements must be equal",
 )
+TOPK = Failure("PTO-H207", LaunchError, "topk: k = {k} of {{0}} elements", "k is at most the last extent")
 SCATTER = Failure("PTO-H206", LaunchError, "scatter: {{0}} elements into {{1}} along axis {axis}", _PAD)

@@ -442,3 +442,17 @@ def test_an_object_made_in_the_kernel_may_change_its_attributes():
         y[1] = b.n
 
     check(f, X, out())
+
+
+def test_the_dtype_of_a_tensor_is_that_of_numpy_too():
+    def kernel(x, y):
+        if x.dtype == np.float32 and np.dtype("float32") == x.dtype and x.dtype != np.float64:
+            y[0] = 1.0
+        if x.dtype in (np.int32, np.float16):
+            y[1] = 1.0
+
+    y = out()
+    check(kernel, X, y)
+    module = ir(kernel, X, y)
+    assert count(module, If) == 0 and count(module, "setelem") == 1
+    assert pl.f32 == np.float32 and pl.bf16 != np.float16 and pl.i8 != "i8"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pto_jit.language as pl
+from pto_jit.errors import CompilationError
 from pto_jit.ir.nodes import Break, For, If, While
 from tests.codegen.harness import Static, check, count, ir
 
@@ -49,6 +50,48 @@ def test_break_continue_and_else():
     for n in (0, 3, 8):
         for limit in (5.0, 100.0):
             check(scan, X, out(), n, limit)
+
+
+@pytest.mark.parametrize("n", [0, 2, 9, 25, 97])
+def test_a_variable_set_before_every_break_and_in_else(n):
+    def divisor(y, n):
+        for d in range(2, n):
+            if n % d == 0:
+                r = d
+                break
+        else:
+            r = -1
+        k = 0
+        while k < min(n, 6):
+            if k * k > n:
+                kind = 1
+                break
+            if y[k] > 0:
+                kind = 2
+                break
+            k += 1
+        else:
+            kind = 3
+        y[7] = r
+        y[6] = kind
+
+    check(divisor, out(), n)
+
+
+def test_a_variable_not_set_before_every_break_is_refused():
+    def divisor(y, n):
+        for d in range(2, n):
+            if n % d == 0:
+                r = d
+                break
+            if d > 5:
+                break
+        else:
+            r = -1
+        y[7] = r
+
+    with pytest.raises(CompilationError, match="`r` may be unset here"):
+        ir(divisor, out(), 9)
 
 
 def test_break_out_of_the_inner_of_two_loops():

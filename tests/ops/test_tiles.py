@@ -231,6 +231,21 @@ def test_topk_and_histogram() -> None:
     np.testing.assert_array_equal(pto.jit(lambda t: pl.histogram(t, 4))(n), [1, 0, 3, 2])
 
 
+@pytest.mark.parametrize("target", ["cpu", "c"])
+def test_topk_takes_at_most_the_declared_extent(target: str) -> None:
+    @pto.jit(target=target)
+    def largest(x, y, n):
+        for c in pl.range(0, x.shape[0], n):
+            pl.store(pl.topk(pl.load(x, [c], [n]), 3)[0], [c], y)
+
+    x = np.arange(6.0)
+    y = np.zeros(6)
+    largest(x, y, 4)
+    np.testing.assert_array_equal(y, [3, 2, 1, 0, 5, 4])  # an incomplete tile gives what it has
+    with pytest.raises(pto.LaunchError, match="topk: k = 3 of 2 elements"):
+        largest(x, y, 2)
+
+
 def test_histogram_counts_along_the_last_axis() -> None:
     @pto.jit
     def counts(x: pl.Tensor, y: pl.Tensor):

@@ -34,7 +34,7 @@ _MOST_AXES = 8
 
 def write_sort(w: CFunctionWriter, op: Op) -> None:
     """`sort`, `argsort` and `topk`: the order of a row's elements first, then what it picks."""
-    from pto_jit.targets.cpu.elements import address, each, give, new_tile, read, write
+    from pto_jit.targets.cpu.elements import address, each, give, new_tile, read, topk_count, write
     from pto_jit.targets.cpu.values import Tile
 
     code = w.code
@@ -43,7 +43,7 @@ def write_sort(w: CFunctionWriter, op: Op) -> None:
     descending = bool(op.attr("descending")) or op.op == "topk"
     if op.op == "topk":
         k: Any = op.attr("k")
-        count = code.min(n, k)
+        count = topk_count(w, op, tile)
         outs = [new_tile(w, r, (*tile.declared[:-1], k), (*tile.valid[:-1], count)) for r in op.results]
     else:
         count = n

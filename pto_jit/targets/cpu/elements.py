@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
-from pto_jit.ir.nodes import Var
+from pto_jit.ir.nodes import Op, Var
 from pto_jit.ir.types import TileType
+from pto_jit.semantic import failures
 from pto_jit.targets.cpu.code import Index, Value, storage_type
 from pto_jit.targets.cpu.elementwise import from_memory, to_memory
 from pto_jit.targets.cpu.function import FunctionWriter
@@ -59,6 +61,13 @@ def new_tile(
     name = var.name if var.name not in w.mutable else var.name + ".new"
     pointer, strides = w.buffer(name, var.type.dtype, declared)
     return Tile(var.type.dtype, pointer, tuple(declared), tuple(valid), strides, fits=fits)
+
+
+def topk_count(w: FunctionWriter, op: Op, tile: Tile) -> Index:
+    """How many elements `topk` gives: k, fewer of an incomplete tile; a k beyond the declared extent is an error."""
+    code, k, declared = w.code, cast(int, op.attr("k")), tile.declared[-1]
+    code.check(code.compare("<=", k, declared), w.module.site(*failures.TOPK.at(k=k), op.loc), declared)
+    return code.min(tile.valid[-1], k)
 
 
 def give(w: FunctionWriter, var: Var, tile: Tile) -> None:

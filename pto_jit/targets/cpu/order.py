@@ -29,7 +29,7 @@ from pto_jit.targets.cpu.code import (
     storage_type,
     zero,
 )
-from pto_jit.targets.cpu.elements import address, each, give, new_tile, read, write
+from pto_jit.targets.cpu.elements import address, each, give, new_tile, read, topk_count, write
 from pto_jit.targets.cpu.elementwise import Elementwise, cast, from_memory
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.values import Tile
@@ -164,9 +164,8 @@ def write_sort(w: FunctionWriter, op: Op) -> None:
 
 def write_topk(w: FunctionWriter, op: Op) -> None:
     k: Any = op.attr("k")
-    code = w.code
     tile = w.tile(op.args[0])
-    count = code.min(tile.valid[-1], k)
+    count = topk_count(w, op, tile)
     outs = [new_tile(w, r, (*tile.declared[:-1], k), (*tile.valid[:-1], count)) for r in op.results]
 
     def use(i: list[Index], order: Tile) -> None:
