@@ -58,6 +58,32 @@ def test_index_arithmetic_beside_tiles_is_not_for_the_vectoriser() -> None:
     assert _scalar(offsets.compile(lengths, starts, x, y).ir("llvm")) == []
 
 
+@pto.jit
+def life(a, b):
+    height, width = a.shape
+    for i in pl.range(1, height - 1, parallel=True):
+        for j in pl.range(1, width - 1):
+            n = a[i - 1, j - 1] + a[i - 1, j] + a[i - 1, j + 1] + a[i, j - 1] + a[i, j + 1]
+            n += a[i + 1, j - 1] + a[i + 1, j] + a[i + 1, j + 1]
+            if n == 3:
+                b[i, j] = 1
+            elif n == 2:
+                b[i, j] = a[i, j]
+            else:
+                b[i, j] = 0
+
+
+def test_rows_with_branches_are_for_the_vectoriser_and_not_for_lanes_across_them() -> None:
+    a = np.random.default_rng(0).integers(0, 2, (40, 70)).astype(np.uint8)
+    b = np.zeros_like(a)
+    life(a, b)
+    n = sum(np.roll(a, (i, j), (0, 1)) for i in (-1, 0, 1) for j in (-1, 0, 1)) - a
+    expected = (n == 3) | ((a == 1) & (n == 2))
+    np.testing.assert_array_equal(b[1:-1, 1:-1], expected[1:-1, 1:-1])
+    text = life.compile(a, b).ir("llvm")
+    assert _scalar(text) and not re.search(r"<\d+ x i8>", text), "lanes across rows collect every element on its own"
+
+
 _MODULE = """
 define internal i32 @"sum"(ptr %"x", i64 %"n") nounwind
 {

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pto_jit.ir.nodes import Const, For, Func, Op, Operand, Var
+from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Var, While
 from pto_jit.ir.walk import block_defs, statements
 from pto_jit.slotted import frozen
 from pto_jit.targets.cpu.code import Index, Value
@@ -50,7 +50,26 @@ def plan(w: FunctionWriter, loop: For) -> Plan | None:
     step = int(loop.step.value) if isinstance(loop.step, Const) else None
     names = frozenset(v.name for v in kept)
     variance = Variance(form, {loop.var.name, *names}, {loop.var.name: step}, names).settle()
+    traits = variance.traits()
+    if traits.apart_inside and not traits.math and _along_inside(loop.body) >= traits.apart_inside:
+        return None  # only lanes lie apart: the loop vectoriser goes along the rows
     return _choose(w, form, variance, _most(w.func, loop))
+
+
+def _along_inside(body: Block) -> int:
+    """How many accesses of innermost loops that carry nothing run along consecutive elements, as all of theirs do."""
+    along = 0
+    for inner in statements(body):
+        if not isinstance(inner, For) or any(isinstance(s, (For, While)) for s in statements(inner.body)):
+            continue
+        try:
+            form = build(inner.body, [inner.var])
+        except Unfit:  # it carries something, for one
+            continue
+        step = int(inner.step.value) if isinstance(inner.step, Const) else None
+        traits = Variance(form, {inner.var.name}, {inner.var.name: step}).settle().traits()
+        along += 0 if traits.apart else traits.unit
+    return along
 
 
 def _choose(w: FunctionWriter, form: Form, variance: Variance, most: int | None) -> Plan | None:
