@@ -363,6 +363,22 @@ def test_rows_are_reduced_element_by_element_in_a_loop_over_their_columns(combin
     assert str(nest) == "chunk j\n└─ incore softmax_incore_0\n   └─ sequential r\n      └─ in_chunk j"
 
 
+@pytest.mark.parametrize("combine", COMBINE)
+def test_the_inner_of_two_loops_that_reduce_the_same_accumulates_into_an_array_of_its_own(combine: str) -> None:
+    @pto.jit
+    def kernel(x, columns, total):
+        for j in pl.range(0, x.shape[1], chunk=3, combine=combine):
+            for i in pl.range(0, x.shape[0], chunk=2, combine=combine):
+                for k in pl.range(x.shape[2]):
+                    columns[k, j] += x[i, j, k]
+                    total[0] = pl.maximum(total[0], x[i, j, k])
+
+    x = np.random.default_rng(3).integers(-9, 9, (5, 7, 4)).astype(np.float32)
+    make = lambda: [x.copy(), np.ones((4, 7), np.float32), np.zeros(1, np.float32)]  # noqa: E731
+    for _, columns, total in (on_all(kernel, make), interpreted(kernel, make)):
+        assert np.array_equal(columns, 1 + x.sum(axis=0).T) and total[0] == x.max()
+
+
 def test_the_check_of_the_promise_knows_reductions() -> None:
     @pto.jit(debug=True)
     def kernel(x, y, z):

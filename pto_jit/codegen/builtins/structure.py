@@ -153,7 +153,8 @@ def split(cg: Generator, x: Any, n: Any, axis: Any = -1) -> tuple[Tile, ...]:
     extent = static_extent(tile.extents[along])
     if extent is None or not isinstance(parts, int) or parts < 1 or extent % parts:
         raise cg.error(ShapeError, f"pl.split: an axis of extent {extent or '?'} into {parts} parts",
-                       code="PTO-H026", hint="the extent must be a constant that the parts divide")  # fmt: skip
+                       code="PTO-H026", hint="the extent must be a constant that the parts divide; slices like "
+                       "`t[:, :n // 2]` may have run-time bounds")  # fmt: skip
     size = extent // parts
     shape = (*tile.extents[:along], index(size), *tile.extents[along + 1 :])
     return tuple(

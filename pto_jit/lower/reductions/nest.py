@@ -19,6 +19,7 @@ from pto_jit.ir.walk import defs, free_vars, statements
 from pto_jit.lower.chunk import Expansion, take_apart
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.names import BOOL, Names, Scalars, index, source_name
+from pto_jit.lower.reductions.arrays import find_arrays
 from pto_jit.lower.reductions.partials import State
 from pto_jit.lower.reductions.recognise import states_of
 from pto_jit.semantic.failures import STEP
@@ -85,6 +86,8 @@ def _inner(nest: Nest, live: frozenset[str], views: dict[str, str]) -> Nest | No
     if inner.checked:  # runs in the source's order
         return None
     if inner.kind != "parallel" or any(isinstance(b, Var) and b.name in made for b in bounds):
+        return None
+    if find_arrays(inner, views):  # which it accumulates into alone: inside the outer loop it does so in order
         return None
     following = live | {v.name for v in free_vars(body)} | {v.name for v in free_vars(body[at + 1 :])}
     found = states_of(inner, following, views)
