@@ -72,7 +72,7 @@ def test_print_gives_scalars_and_tiles_to_the_format() -> None:
     text = """
 func @f(%x: !pto.memref<gm,?x?,f16>, %n: i64, %f: f32, %b: bool_) {
   %t = tload %x[0, 0] [2, 3] : !pto.tile<2x3xf16>
-  tprint %t, %n, %f, %b {fmt="{} | {} | {:.2f} | {}"}
+  tprint %t, %n, %f, %b {fmt="{} | {!r} | {:.2f} | {!r}"}
   return
 }
 """

@@ -59,7 +59,9 @@ class PrintSite:
             name, _, rank = kind.partition(":")
             dtype = BY_NAME[name]
             if not rank:
-                out.append(_numbers(values[at : at + 1], dtype)[0])
+                number = _numbers(values[at : at + 1], dtype)[0]
+                # a Python number, as the user wrote; a short float prints its own digits as one of NumPy only
+                out.append(number if dtype.is_float and dtype.bits < 64 else number.item())
                 at += 1
                 continue
             shape = tuple(values[at : at + int(rank)])
