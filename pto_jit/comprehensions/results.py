@@ -11,7 +11,7 @@ from pto_jit.comprehensions.nodes import Parameter
 from pto_jit.comprehensions.program import Analysis
 from pto_jit.comprehensions.symbolic import Expr, Sym
 from pto_jit.errors import ArgumentError, CompilationError, Loc, Note, ShapeError
-from pto_jit.slotted import frozen
+from pto_jit.slotted import field, frozen
 
 Bound = Expr | int
 
@@ -23,7 +23,7 @@ class StatementInference:
     target: str
     ranges: dict[str, tuple[Bound, Bound]]
     rounds: list[Round]
-    inferred: Inferred
+    inferred: Inferred = field(repr=False)
 
 
 @frozen(eq=False)

@@ -65,6 +65,8 @@ def test_sizes_make_numbers() -> None:
     found = comprehension("float(M, K) X, float(K, N) Y", "A(m, n) +=! X(m, k) * Y(k, n)").infer(X=(3, 4), Y=(4, 5))
     assert found.ranges == {"m": (0, 3), "n": (0, 5), "k": (0, 4)}
     assert found.shapes == {"A": (3, 5)} and found.origins == {"A": (0, 0)} and not found.preconditions
+    (only,) = found.statements
+    assert only.ranges == found.ranges and "Expr" not in repr(only) and "Scope" not in repr(only)
 
 
 def test_each_statement_has_its_own_ranges_and_rounds() -> None:
