@@ -105,6 +105,10 @@ def scattered(x, n):
     pl.scatter(t, pl.zeros([4, n + 6], pl.i32), 0, x)  # here
 
 
+def most(x, n):
+    pl.store(pl.topk(pl.load(x, [0, 0], [4, n]), 3)[0], [0, 0], x)  # here
+
+
 def asserted(x, n):
     assert n != 2, "two; {0} is not allowed"  # here
     x[0, 0] = n
@@ -115,7 +119,8 @@ CASES: dict[Callable[..., Any], Failure | None] = {
     tile_slice: failures.SLICE, tile_element: failures.ELEMENT, hole: failures.HOLE, empty_unit: failures.UNIT,
     empty_fold: failures.EMPTY, step: failures.STEP, parallel_step: failures.STEP, chunk: failures.CHUNK,
     far: failures.FAR, valid: failures.VALID, declared: failures.DECLARED, extent: failures.EXTENT,
-    reshaped: failures.RESHAPE, view: failures.VIEW, scattered: failures.SCATTER, asserted: None,
+    reshaped: failures.RESHAPE, view: failures.VIEW, scattered: failures.SCATTER, most: failures.TOPK,
+    asserted: None,
 }  # fmt: skip
 ARGUMENT = {tile_slice: 1}
 DEBUG = (element_index, asserted)
