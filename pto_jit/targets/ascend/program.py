@@ -85,8 +85,8 @@ def compile_module(module: Module) -> AscendProgram:
     file = file_name(entry.loc.filename)
     kernels = [write_kernel(func, dims) for func in split.funcs if func is not entry]
     sources = {f"{k.name}.cpp": print_kernel(k, file) for k in kernels}
-    sources[f"{module.name}_orchestration.c"] = HostWriter(entry, kernels).source(file)
-    sources["README.md"] = _readme(module.name, kernels)
+    sources[f"{entry.name}_orchestration.c"] = HostWriter(entry, kernels).source(file)
+    sources["README.md"] = _readme(module.name, entry.name, kernels)
     return AscendProgram(split, kernels, sources)
 
 
@@ -276,14 +276,14 @@ def _cores(kernel: KernelForm) -> str:
     return f"{kernel.core} cores, which work with the cube" if kernel.partner else kernel.core
 
 
-def _readme(name: str, kernels: list[KernelForm]) -> str:
-    """How the written sources are built."""
+def _readme(name: str, entry: str, kernels: list[KernelForm]) -> str:
+    """How the written sources are built: those of a module whose host code is of the function `entry`."""
     rows = [
         f"| `{k.name}.cpp` | a kernel of the {_cores(k)} cores, and the function that launches it |" for k in kernels
     ]
     lines = [
         f"# {name}, for the Ascend 910B", "", "| file | what |", "|---|---|", *rows,
-        f"| `{name}_orchestration.c` | host code: `{name}` enqueues the program on a stream |",
+        f"| `{entry}_orchestration.c` | host code: `{entry}` enqueues the program on a stream |",
         f"| `{name}.pto` | the program as it was divided into host code and kernels |", "",
         "Needs CANN (the compiler `bisheng` and ACL) and the headers of pto-isa in `$PTO_ISA/include`:", "", "```",
     ]  # fmt: skip
@@ -293,10 +293,10 @@ def _readme(name: str, kernels: list[KernelForm]) -> str:
             f"bisheng -xcce --cce-aicore-arch={arch} -std=c++17 -O2 -fPIC -I$PTO_ISA/include "
             f"-c {k.name}.cpp -o {k.name}.o"
         )
-    lines.append(f"cc -std=c11 -O2 -fwrapv -fPIC -I$ASCEND_HOME_PATH/include -c {name}_orchestration.c")
+    lines.append(f"cc -std=c11 -O2 -fwrapv -fPIC -I$ASCEND_HOME_PATH/include -c {entry}_orchestration.c")
     objects = " ".join(f"{k.name}.o" for k in kernels)
     lines += [
-        f"bisheng --cce-fatobj-link -shared -o lib{name}.so {name}_orchestration.o {objects} "
+        f"bisheng --cce-fatobj-link -shared -o lib{name}.so {entry}_orchestration.o {objects} "
         "-L$ASCEND_HOME_PATH/lib64 -lascendcl -lruntime", "```", "",
         "`-DVECTOR_CORES=48 -DCUBE_CORES=24` for a device with that many cores.",
     ]  # fmt: skip

@@ -14,6 +14,7 @@ import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
+from pto_jit import ElementType, MemorySpace, PTOFunctionBuilder, PTOModule
 from pto_jit.bench.kernels import attention, elementwise, grids, loops, matrix, reductions, rows
 from pto_jit.errors import TargetError
 from pto_jit.targets.ascend.form import (
@@ -384,6 +385,22 @@ def test_tiles_of_few_columns_have_as_many_rows_as_one_transfer_takes() -> None:
 def test_tiles_that_do_not_fit() -> None:
     with pytest.raises(TargetError, match=r"PTO-X211: .* 1048576 bytes of 188416 in the unified buffer"):
         written(large, MATRIX, MATRIX)
+
+
+def test_files_of_a_module_are_named_after_its_functions() -> None:
+    module = PTOModule("several")
+    for name in ("copied", "entered"):
+        build = PTOFunctionBuilder(name, module=module)
+        build = build.in_core() if name == "copied" else build.not_in_core()
+        for memref in ("a", "b"):
+            build = build.memref(memref, MemorySpace.GLOBAL, ElementType.F32, (8, 8))
+        if name == "copied":
+            build.tile("x", 8, 8, ElementType.F32).load("x", "a").exp("y", "x").store("b", "y").build()
+        else:
+            build.call("copied", {"a": "a", "b": "b"}).build()
+    sources = module.compile(target="ascend").sources
+    assert set(sources) == {"README.md", "several.pto", "copied.cpp", "entered_orchestration.c"}
+    assert "`entered_orchestration.c` | host code: `entered` enqueues" in sources["README.md"]
 
 
 def test_a_written_directory_is_complete_and_says_nothing_of_this_machine(tmp_path: Path) -> None:
