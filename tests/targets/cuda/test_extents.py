@@ -105,3 +105,30 @@ def test_blocks_that_are_rows_of_a_tile() -> None:
     np.testing.assert_allclose(y, flat @ flat.T, rtol=1e-4, atol=1e-5)
     with pytest.raises(pto.LaunchError, match="PTO-H204: reshape to another number of elements: 20 rows to 24"):
         emulate(compiled, x, y, 24)
+
+
+@pto.incore
+def scaled(t, k):
+    return t * k
+
+
+@pto.jit
+def clipped_again(x: pl.Tensor, y: pl.Tensor, n):
+    """A tile that a loop of the host changes is kept in a tensor, whose valid part the next kernel reads."""
+    t = pl.clip(pl.load(x, [0, 2], [4, 8]), -4, 4)
+    more = pl.tan(pl.clip(t, -1, 1))
+    for i in range(1, n):
+        step = scaled(more, 0.5)
+        if i == 2:
+            t = pl.clip(t - step, -8, 8)
+            continue
+        t = pl.clip(t + step, -8, 8)
+    pl.store(t, [0, 0], y)
+
+
+def test_a_kernel_reads_the_valid_part_of_the_tile_that_it_writes() -> None:
+    x = normal(4, 7)  # five columns of eight are valid
+    _, (_, y, _) = emulated(clipped_again, x, np.zeros((4, 8), np.float32), 4, orders=(0, 1))
+    first = np.clip(x[:, 2:], -4, 4)
+    want = first + np.tan(np.clip(first, -1, 1)) / 2
+    np.testing.assert_allclose(y, np.concatenate([want, np.zeros((4, 3), np.float32)], axis=1), rtol=1e-5, atol=1e-6)
