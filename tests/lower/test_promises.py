@@ -51,6 +51,10 @@ LOOPS = ["parallel=True", "chunk=4", 'chunk=3, chunk_policy="aligned"']
         ("for j in pl.range(m):\n        y[j, 0] = 1.0", "PTO-L020", 4, 4),
         ("y[0:1, :] = x[i:i + 1, :]", "PTO-L020", 3, 3),
         ("pl.store(pl.full([1, 4], 1.0, pl.f32), [m, 0], y)", "PTO-L020", 3, 3),
+        ("y[i:i + 2, :] = 1.0", "PTO-L020", 3, 3),
+        ("pl.store(pl.full([2, 4], 1.0, pl.f32), [i, m], y)", "PTO-L020", 3, 3),
+        ("pl.store(pl.load(x, [i, 0], [2, 16]), [i, 0], y)", "PTO-L020", 3, 3),
+        ("y[i + 1:i + 3, :] = x[i:i + 2, :] * 2.0 + y[i + 1:i + 3, :]", "PTO-L021", 3, 3),
         ("v = y[2:6, :]\n    v[0, m] = 1.0\n    y[2, m] = 3.0", "PTO-L020", 4, 4),
         ("y.T[i, 0] = y[1, i]\n    y.T[i + 1, 1] = 1.0", "PTO-L021", 3, 4),
     ],
@@ -92,7 +96,9 @@ def test_the_error_shows_the_iterations_and_both_places() -> None:
         "for j in pl.range(m):\n        y[i + j, 0] = 1.0",  # if m is 1
         "for j in pl.range(4):\n        y[4 * i + j, 0] = 1.0",
         "pl.store(pl.load(x, [i, 0], [1, 16]), [i, 0], y)",
-        "pl.store(pl.load(x, [i, 0], [2, 16]), [i, 0], y)",  # the load decides how much is stored
+        "pl.store(pl.load(x, [0, 0], [2, 16]), [i, 0], y)",  # the load decides how much is stored
+        "y[i:i + 2, :] = x[2 * i:2 * i + 2, :]",
+        "pl.store(pl.load(x, [2 * i, 0], [2, 16]), [2 * i, 0], y)",
         "pl.atomic_add(y, [0, 0], pl.full([1, 4], 1.0, pl.f32))",
         "t = pl.zeros([4], pl.f32)\n    y[i, 0] = pl.sum(t)",
         "y[i, 0] = y[0, 1]",

@@ -113,6 +113,7 @@ class Access:
     order: int
     certain: bool  # touches the first element of its rectangle, if that lies inside the tensor
     whole: bool  # and all other elements inside the tensor, too
+    aligned: bool = False  # a store of a tile loaded at a constant distance: what the tensors there have, it has
 
     @property
     def root(self) -> Root:

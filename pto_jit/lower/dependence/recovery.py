@@ -18,6 +18,7 @@ from pto_jit.lower.dependence.linear import ONE, ZERO, Linear, atom
 from pto_jit.lower.dependence.values import I64, NONE, Atom, Conditions, Loops
 from pto_jit.lower.names import source_name
 from pto_jit.semantic.table import effects, is_elementwise, is_generator, tensor_arg
+from pto_jit.slotted import replace
 
 
 def collect(func: Func, module: Module | None = None) -> Accesses:
@@ -37,6 +38,7 @@ class _Collector:
         self.assigned: list[set[str]] = []  # per loop around: what its body assigns of the mutable variables
         self.views: dict[str, View] = {}
         self.whole: set[str] = set()  # tiles that are valid in their whole declared shape
+        self.loaded: dict[str, tuple[Linear, ...]] = {}  # where tiles were loaded from, along their axes
         self.extents: dict[str, tuple[Linear, ...]] = {}  # declared extents of tiles where one is a run-time value
         self.stack: tuple[int, ...] = ()
         self.here: Loops = NONE
@@ -219,6 +221,11 @@ class _Collector:
         tiles = [a for a in op.args if isinstance(a, Var) and isinstance(a.type, TileType)]
         if is_generator(op.op) or op.attr("pad") or (follows and all(t.name in self.whole for t in tiles)):
             self.whole.add(result.name)
+        elif follows:
+            places = {self.loaded.get(t.name) for t in tiles if t.name not in self.whole}
+            place = places.pop()
+            if place is not None and not places:
+                self.loaded[result.name] = place
         if None not in result.type.shape:
             return
         rank = result.type.rank
@@ -374,21 +381,29 @@ class _Collector:
         view = self._tensor(op.args[at])
         rank = len(view.order)
         numbers = op.args[at + 1 :]
-        certain = whole = True
+        certain, whole, aligned = True, True, False
         if op.op in ("getelem", "setelem"):
             spans = self._placed(view, [self._index(a) for a in numbers], [ONE] * rank)
         elif op.op == "load":
             places = [self._index(a) for a in numbers[: 2 * rank]]
             spans = self._placed(view, places[:rank], places[rank:])
+            place = _place(view, spans)
+            if place is not None and op.results[0].name not in self.mutable:
+                self.loaded[op.results[0].name] = place
         elif op.op == "store" or op.op in ATOMIC:
             tile = op.args[0].type
             shape = [self._tile_extent(op.args[0], k, e) for k, e in enumerate(tile.shape)]  # pyright: ignore
             spans = self._placed(view, [self._index(a) for a in numbers], shape)
             certain = op.op == "store"
-            whole = certain and isinstance(op.args[0], Var) and op.args[0].name in self.whole
+            name = op.args[0].name if isinstance(op.args[0], Var) else ""
+            whole = certain and name in self.whole
+            there, here = self.loaded.get(name), _place(view, spans)
+            if certain and there is not None and here is not None and len(there) == len(here):
+                aligned = all(not (t - h).terms for t, h in zip(there, here, strict=True))
         else:  # take, put: anywhere in the view
             spans, certain = view.spans, False
-        self.out.accesses.append(self._made(op, view, spans, write, certain, whole))
+        made = self._made(op, view, spans, write, certain, whole)
+        self.out.accesses.append(replace(made, aligned=True) if aligned and made.certain else made)
 
     def _tile_extent(self, tile: Operand, axis: int, extent: int | None) -> Linear:
         if extent is not None:
@@ -441,6 +456,12 @@ class _Collector:
         order = len(self.out.accesses)
         certain = certain and all(s.low is not None for s in spans)
         return Access(op, op.loc, view.space, spans, write, self.stack, conditions, order, certain, certain and whole)
+
+
+def _place(view: View, spans: tuple[Span, ...]) -> tuple[Linear, ...] | None:
+    """The first position along each axis of a view."""
+    lows = [spans[axis].low for axis in view.order]
+    return None if None in lows else tuple(low for low in lows if low is not None)
 
 
 def _is_chunk(stmt: For) -> bool:

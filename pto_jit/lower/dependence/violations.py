@@ -200,7 +200,8 @@ class _Proof:
         """Ways in which the rectangles can have an element in common: along each axis the first position of one of the
         two lies in the other."""
         choices: list[list[tuple[list[Row], list[Row]]]] = []
-        for one, other in zip(self.pair[0].spans, self.pair[1].spans, strict=True):
+        a, b = self.pair
+        for one, other, extent in zip(a.spans, b.spans, a.space.extents, strict=True):
             if one.low is None or other.low is None:
                 return
             equal = self.row((other.low, 1, 1), (one.low, 0, -1))
@@ -209,19 +210,21 @@ class _Proof:
                 continue
             ways: list[tuple[list[Row], list[Row]]] = [([equal], [])]
             for first, second, side in ((one, other, 0), (other, one, 1)):
-                if self.pair[side].whole:  # else only the first element is sure to be there
-                    ways.append(([], self._within(first, second, side)))
+                # Else only the first element is sure to be there.  A tile loaded from beside has what is stored first
+                # in the other iteration, as that loads it too.
+                if self.pair[side].whole or (a is b and a.aligned):
+                    ways.append(([], self._within(first, second, side, extent)))
             choices.append(ways)
         if sum(len(c) > 1 for c in choices) > 4:
             return
         for chosen in product(*choices):
             yield [r for e, _ in chosen for r in e], [r for _, i in chosen for r in i]
 
-    def _within(self, one: Span, other: Span, side: int) -> list[Row]:
-        """The first position of `other` lies in `one`, which is of `side`."""
+    def _within(self, one: Span, other: Span, side: int, extent: Linear) -> list[Row]:
+        """The first position of `other`, which is inside the tensor, lies in `one`, which is of `side`."""
         assert one.low is not None and other.low is not None
         rows = [self.row((other.low, 1 - side, 1), (one.low, side, -1))]
-        rows += [self.row((high.plus(-1), side, 1), (other.low, 1 - side, -1)) for high in one.highs]
+        rows += [self.row((high.plus(-1), side, 1), (other.low, 1 - side, -1)) for high in one.highs if high != extent]
         return rows
 
     # -- the answer -----------------------------------------------------------------------------------------------
