@@ -17,7 +17,7 @@ BATCH = 15
 EVERYTHING = 5
 
 
-@pytest.mark.parametrize("batch", range(share(120) // BATCH))
+@pytest.mark.parametrize("batch", range(share(150) // BATCH))
 def test_every_evaluation_of_a_random_nest_agrees(batch: int) -> None:
     for seed in range(batch * BATCH, (batch + 1) * BATCH):
         kernel = generate(seed)

@@ -347,7 +347,7 @@ def test_tiles_whose_lines_depend_on_each_other_are_not_divided() -> None:
 
     @pto.jit
     def read_again(x: pl.Tensor, y: pl.Tensor):
-        for r in pl.range(0, x.shape[0], 64, parallel=True):
+        for r in pl.range(0, x.shape[0], 128, parallel=True):
             pl.store(pl.load(x, [r, 0], [64, 300]), [r, 0], y)
             pl.store(pl.load(y, [r + 1, 0], [64, 300]), [r, 0], x)
 
