@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pto_jit.codegen.emit import index
 from pto_jit.codegen.values import static_extent
 from pto_jit.fractal.compile.lists import Compute, ReadLeaf, WriteLeaf
-from pto_jit.fractal.compile.sequential import variable_of
+from pto_jit.fractal.compile.sequential import name_of, variable_of
 from pto_jit.ir.nodes import Const, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.semantic.table import REDUCTIONS, is_elementwise
@@ -32,7 +32,7 @@ def demanded(cell: Sequence[Any]) -> set[str]:
     found: set[str] = set()
     for item in cell:
         if isinstance(item, ReadLeaf):
-            name = _name(item.value)
+            name = name_of(item.value)
             roots[name] = {name}
         elif isinstance(item, Compute):
             roots[item.var.name] = {item.var.name}
@@ -44,12 +44,6 @@ def demanded(cell: Sequence[Any]) -> set[str]:
             if item.op == "dot":
                 found |= sources[1]
     return found
-
-
-def _name(value: Any) -> str:
-    var = variable_of(value)
-    assert isinstance(var, Var)
-    return var.name
 
 
 class Batch:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pto_jit.codegen.builtins.memory import view as view_of
 from pto_jit.codegen.builtins.promote import load_all
 from pto_jit.codegen.emit import constant, index
-from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
+from pto_jit.codegen.values import Tensor, Tile, static_extent
 from pto_jit.fractal.compile.batching import row_extents
 from pto_jit.fractal.compile.expr import Binary, Expr, Symbol, Writer, binary, of, operand
 from pto_jit.fractal.compile.layout import leaf_of, place
@@ -23,9 +23,9 @@ from pto_jit.fractal.compile.lists import (
     ReadLeaf,
     WriteLeaf,
 )
-from pto_jit.fractal.compile.sequential import variable_of
+from pto_jit.fractal.compile.sequential import name_of
 from pto_jit.fractal.compile.wavefront import Cells, Planes, Wavefront
-from pto_jit.ir.nodes import If, Operand, Var
+from pto_jit.ir.nodes import If, Operand
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.slotted import field, frozen, replace
 
@@ -278,12 +278,6 @@ def variable_of_type(leaf: Leaf) -> Any:
     return (
         TileType(leaf.dtype, tuple(static_extent(x) for x in leaf.extents)) if leaf.extents else ScalarType(leaf.dtype)
     )
-
-
-def name_of(value: Scalar | Tile) -> str:
-    var = variable_of(value)
-    assert isinstance(var, Var)
-    return var.name
 
 
 def target_of(item: WriteLeaf) -> str:

@@ -19,6 +19,7 @@ from pto_jit.codegen.values import Tile
 from pto_jit.dtypes import bool_
 from pto_jit.fractal.compile.batching import demanded
 from pto_jit.fractal.compile.expr import Condition, Expr, Known, binary, number, of
+from pto_jit.fractal.compile.extents import computed_inside
 from pto_jit.fractal.compile.lists import (
     CHECKS,
     Access,
@@ -39,7 +40,7 @@ from pto_jit.fractal.compile.lists import (
 )
 from pto_jit.fractal.compile.names import defined
 from pto_jit.fractal.compile.nest import depends_on, is_pure
-from pto_jit.fractal.compile.sequential import RECORDS, accessed, has_effects, records, variable_of
+from pto_jit.fractal.compile.sequential import RECORDS, accessed, has_effects, name_of, records, variable_of
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import If, Op, Var
 from pto_jit.ir.types import ScalarType
@@ -160,7 +161,7 @@ def _pair(
             elif id(item) not in own:
                 return None
     at = _iteration_read(around, first, then, reads)
-    if at is None or _sizes_inside(first) or not _may_move(around[-1].body, first, then):
+    if at is None or computed_inside(first.body) or not _may_move(around[-1].body, first, then):
         return None
     pair = Pair(around, first, then, tuple(reads), at)
     if not starts:
@@ -187,9 +188,7 @@ def _in_step(pair: Pair) -> bool:
     return own and not left and pair.at == of(then.symbol) and first.length == then.length
 
 
-def _iteration_read(
-    around: tuple[Loop, ...], first: Loop, then: Loop, reads: Sequence[ReadLeaf]
-) -> Expr | None:  # fmt: skip
+def _iteration_read(around: tuple[Loop, ...], first: Loop, then: Loop, reads: Sequence[ReadLeaf]) -> Expr | None:
     """The iteration of the first loop of which everything is that one of the second one reads; None where that is not
     one, or where others read it, too."""
     outer = tuple(of(loop.symbol) for loop in around)
@@ -207,12 +206,6 @@ def _iteration_read(
     known = {a.var.name for a in at.atoms() if isinstance(a, Known)}
     inside = set().union(*map(defined, then.body))
     return at if at.coefficient(then.symbol) and not known & inside else None
-
-
-def _sizes_inside(loop: Loop) -> bool:
-    """Whether a loop computes the extents of what it writes: `extents` says what is wrong with that."""
-    extents = {e.name for a in _written(loop) for e in a.leaf.extents if isinstance(e, Var)}
-    return bool(extents) and any(extents & defined(i) for i in loop.body)
 
 
 def _may_move(body: Sequence[Any], first: Loop, then: Loop) -> bool:
@@ -290,7 +283,7 @@ def _is_perfect(pair: Pair) -> bool:
 def _shared(loop: Loop) -> set[bool]:
     """Whether right operands of products are the same in all iterations, which makes rows of these."""
     names = demanded(loop.body)
-    reads = [i for i in loop.body if isinstance(i, ReadLeaf) and _name(i) in names]
+    reads = [i for i in loop.body if isinstance(i, ReadLeaf) and name_of(i.value) in names]
     return {i.state is None and not depends_on(i.read, (loop.symbol,)) for i in reads}
 
 
@@ -365,7 +358,7 @@ def _bodies(pair: Pair, first: Symbols, then: Symbols) -> tuple[list[Any], list[
         (array,) = accessed(item.read)
         value = values[id(array)]
         if isinstance(value, Tile):
-            tiles[_name(item)] = value
+            tiles[name_of(item.value)] = value
         else:  # which indices may be made from by its name
             var = variable_of(item.value)
             assert isinstance(var, Var)
@@ -382,7 +375,8 @@ def _moved(item: Any, symbols: Symbols, tiles: Mapping[str, Tile]) -> Any:
             return replace(item, read=rewritten(replaced(item.read, symbols), lambda read: _of_tile(read, tiles)))
         case WriteLeaf():
             index = tuple(e.replace(symbols) for e in item.index)
-            return replace(item, index=index, value=tiles.get(_name(item), item.value))
+            value = tiles.get(name_of(item.value), item.value) if isinstance(item.value, Tile) else item.value
+            return replace(item, index=index, value=value)
         case Compute():
             return replace(item, expr=item.expr.replace(symbols))
     vars = {name: tile.var for name, tile in tiles.items()}
@@ -398,8 +392,3 @@ def _of_tile(read: Read, tiles: Mapping[str, Tile]) -> Read | None:
     if isinstance(read, Part) and read.source.var.name in tiles:
         return Part(tiles[read.source.var.name], read.starts, read.extents, read.depth)
     return None
-
-
-def _name(item: ReadLeaf | WriteLeaf) -> str:
-    var = variable_of(item.value)
-    return var.name if isinstance(var, Var) else ""

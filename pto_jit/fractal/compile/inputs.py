@@ -35,7 +35,7 @@ from pto_jit.fractal.compile.lists import (
     sources,
 )
 from pto_jit.fractal.compile.nest import depends_on
-from pto_jit.fractal.compile.sequential import Sequential, variable_of
+from pto_jit.fractal.compile.sequential import Sequential, name_of, variable_of
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import For, If, Op, Operand, Var
 from pto_jit.slotted import frozen, replace
@@ -64,7 +64,7 @@ class Product:
 def products(plan: Wavefront, planes: Planes, writer: Writer, shared: set[str]) -> dict[str, Product]:
     """The products of inputs, by their results; they are computed here."""
     nest = plan.nest
-    reads = {_name(i): i for i in nest.cell if isinstance(i, ReadLeaf)}
+    reads = {name_of(i.value): i for i in nest.cell if isinstance(i, ReadLeaf)}
     uses = Counter(a.name for i in nest.cell if isinstance(i, Op) for a in i.args if isinstance(a, Var))
     written = [variable_of(i.value) for i in nest.cell if isinstance(i, WriteLeaf)]
     uses.update(v.name for v in written if isinstance(v, Var))
@@ -74,7 +74,9 @@ def products(plan: Wavefront, planes: Planes, writer: Writer, shared: set[str]) 
             continue
         left = reads.get(op.args[0].name) if isinstance(op.args[0], Var) else None
         right = _chain(nest.cell, op.args[1], reads)
-        if left is None or right is None or _name(left) in shared or any(_name(r) not in shared for r in right[0]):
+        if left is None or right is None or name_of(left.value) in shared:
+            continue
+        if any(name_of(r.value) not in shared for r in right[0]):
             continue
         if len(row_extents(left.leaf.extents)) == 1:
             among = [p.condition for p in found.values() if p.condition is not None]
@@ -82,7 +84,8 @@ def products(plan: Wavefront, planes: Planes, writer: Writer, shared: set[str]) 
             if made is not None:
                 condition, array = made
                 at = Access(array, tuple(of(d.symbol) for d in array.dims))
-                found[op.results[0].name] = Product(condition, array, at, _name(left), uses[_name(left)] == 1)
+                name = name_of(left.value)
+                found[op.results[0].name] = Product(condition, array, at, name, uses[name] == 1)
     return found
 
 
@@ -209,7 +212,7 @@ def _compute(
         count = w.op("min", index(size), w.op("sub", rows, start))
         part = view_of(g, gathered, [start, index(0)], [count, *inner], inside=True)
         reads, ops, right = weight
-        once = {_name(r): variable_of(plain.value_of(r.read, r.leaf, w)) for r in reads}
+        once = {name_of(r.value): variable_of(plain.value_of(r.read, r.leaf, w)) for r in reads}
         batch = Batch(e, index(1), {}, once)
         batch.run(ops)
         if isinstance(right, Var):
@@ -233,9 +236,3 @@ def _compute(
         e.current.extend(block)
     else:
         e.append(If(ok, tuple(block), (), e.loc))
-
-
-def _name(item: ReadLeaf) -> str:
-    var = variable_of(item.value)
-    assert isinstance(var, Var)
-    return var.name

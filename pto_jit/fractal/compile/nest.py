@@ -24,7 +24,7 @@ from pto_jit.fractal.compile.lists import (
     show,
     sources,
 )
-from pto_jit.fractal.compile.sequential import RECORDS, variable_of
+from pto_jit.fractal.compile.sequential import RECORDS, name_of, variable_of
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import Op, Var
 from pto_jit.semantic.table import effects
@@ -145,7 +145,7 @@ def invariant(items: Sequence[Any]) -> tuple[tuple[Op, ...], tuple[Any, ...]]:
             continue
         rest.append(item)
         if isinstance(item, ReadLeaf):
-            inside.add(_name(item.value))
+            inside.add(name_of(item.value))
         elif isinstance(item, Compute):
             inside.add(item.var.name)
         elif isinstance(item, Op):
@@ -212,7 +212,7 @@ def outside(nest: Nest) -> str | None:
     made |= {item.var.name for item in nest.cell if isinstance(item, Compute)}
     for item in nest.cell:
         if isinstance(item, ReadLeaf):
-            made.add(_name(item.value))
+            made.add(name_of(item.value))
     exprs = [e for item in nest.cell if isinstance(item, ReadLeaf) for e in expressions(item.read)]
     exprs += [loop.length for loop in nest.loops]
     for e in exprs:
@@ -228,12 +228,6 @@ def outside(nest: Nest) -> str | None:
                 if isinstance(part, Part) and part.source.var.name in made:
                     return "a cell reads a part of a tensor that it computes"
     return None
-
-
-def _name(value: Any) -> str:
-    var = variable_of(value)
-    assert isinstance(var, Var)
-    return var.name
 
 
 def root_of(item: WriteLeaf) -> Array:

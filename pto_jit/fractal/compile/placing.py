@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pto_jit.fractal.compile.batching import row_extents
-from pto_jit.fractal.compile.copies import name_of
 from pto_jit.fractal.compile.expr import Expr
 from pto_jit.fractal.compile.inputs import Product, first
 from pto_jit.fractal.compile.lists import Access, Choose, Filled, ReadLeaf, WriteLeaf, replaced
 from pto_jit.fractal.compile.nest import depends_on
 from pto_jit.fractal.compile.packing import Packed, Packing
-from pto_jit.fractal.compile.sequential import variable_of
+from pto_jit.fractal.compile.sequential import name_of, variable_of
 from pto_jit.fractal.compile.wavefront import Planes
 from pto_jit.ir.nodes import Op, Var
 

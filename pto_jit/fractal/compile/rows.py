@@ -14,7 +14,7 @@ from typing import Any
 from pto_jit.codegen.emit import I64, constant, index
 from pto_jit.codegen.values import Tensor, Tile, static_extent
 from pto_jit.fractal.compile.batching import Batch, row_extents
-from pto_jit.fractal.compile.copies import Buffer, Segment, name_of, target_of
+from pto_jit.fractal.compile.copies import Buffer, Segment, target_of
 from pto_jit.fractal.compile.expr import Condition, Expr, Writer, binary, number, of, operand
 from pto_jit.fractal.compile.inputs import Product, products
 from pto_jit.fractal.compile.lists import (
@@ -28,7 +28,7 @@ from pto_jit.fractal.compile.lists import (
 )
 from pto_jit.fractal.compile.packing import Packed, Window
 from pto_jit.fractal.compile.placing import Placing
-from pto_jit.fractal.compile.sequential import variable_of
+from pto_jit.fractal.compile.sequential import name_of, variable_of
 from pto_jit.fractal.compile.wavefront import Cells, Planes
 from pto_jit.ir.nodes import If, Op, Operand, Var
 from pto_jit.ir.types import TileType

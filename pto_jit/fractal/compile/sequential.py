@@ -52,7 +52,8 @@ def variable_of(value: Scalar | Tile) -> Operand:
     return value.operand if isinstance(value, Scalar) else value.var
 
 
-def _name(value: Scalar | Tile) -> str:
+def name_of(value: Scalar | Tile) -> str:
+    """The name of the variable of a value that is no constant."""
     var = variable_of(value)
     assert isinstance(var, Var)
     return var.name
@@ -81,7 +82,7 @@ class Sequential:
                 case Loop():
                     self.loop(item, writer)
                 case ReadLeaf():
-                    if _name(item.value) not in states:
+                    if name_of(item.value) not in states:
                         self.read_leaf(item, writer)
                 case WriteLeaf():
                     carrier = self.carriers.get(id(item.array))
@@ -104,10 +105,10 @@ class Sequential:
         if any(isinstance(i, Loop) for i in items):  # which may run beside each other, each with states of its own
             return {}
         return {
-            _name(i.value): self.carriers[id(i.state)]
+            name_of(i.value): self.carriers[id(i.state)]
             for i in items
             if isinstance(i, ReadLeaf) and i.leaf.extents and id(i.state) in self.carriers
-            if _name(i.value) not in self.turned
+            if name_of(i.value) not in self.turned
         }
 
     def inside(self, stmt: Stmt, writer: Writer) -> Stmt:
