@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.dtypes import DType
+from pto_jit.errors import InternalError
 from pto_jit.targets.c.values import (
     ADD,
     AND,
@@ -222,7 +223,7 @@ class CBuilder:
             return CValue(I64, f"pto_bits_f64({x.text})")
         if x.type == typ:
             return x
-        raise NotImplementedError(f"{x.ctype} as {typ}")
+        raise InternalError(f"the bits of a {x.ctype} as {typ}")
 
     def ptrtoint(self, x: Any, typ: Any) -> CValue:
         return CValue(I64, f"(int64_t)(uintptr_t){lift(x).at(UNARY)}", UNARY)
