@@ -174,6 +174,20 @@ class Compiled:
         return f"<compiled {self._kernel.name}({self._kernel.info.signature})>"
 
 
+class WrittenCompiled(Compiled):
+    """`Compiled` for targets whose programs are sources: the last stage is the one that they were written from."""
+
+    @property
+    def stages(self) -> list[str]:
+        return [*self._lowered().modules]
+
+    def ir(self, stage: str, *, source: bool = False) -> str:
+        """The program after `stage` as `.pto` text; `source`: with the user's lines as comments."""
+        if stage in ("llvm", "assembly"):
+            raise ValueError(f"there is no stage {stage!r}; the stages are {', '.join(self.stages)}")
+        return super().ir(stage, source=source)
+
+
 def own_files(name: str, program: str, llvm: str) -> dict[str, str]:
     """The files of a program of the cpu target."""
     readme = _README.format(name=name, stem=re.sub(r"\W", "_", name))

@@ -14,7 +14,7 @@ import numpy as np
 from pto_jit import dtypes
 from pto_jit.cache import disk_cache
 from pto_jit.codegen.params import Param, TensorParam, leaves
-from pto_jit.compiled import Compiled
+from pto_jit.compiled import WrittenCompiled
 from pto_jit.compiler import Stages, lower
 from pto_jit.errors import ArgumentError, TargetError
 from pto_jit.kernel import Kernel, Specialization
@@ -132,20 +132,10 @@ class DeviceKernel:
         return _planned(plan)
 
 
-class DeviceCompiled(Compiled):
+class DeviceCompiled(WrittenCompiled):
     """`Compiled` for a device: the last stage is the host code and one in-core function per kernel."""
 
     _device = True
-
-    @property
-    def stages(self) -> list[str]:
-        return [*self._lowered().modules]
-
-    def ir(self, stage: str, *, source: bool = False) -> str:
-        """The program after `stage` as `.pto` text; `source`: with the user's lines as comments."""
-        if stage in ("llvm", "assembly"):
-            raise ValueError(f"there is no stage {stage!r}; the stages are {', '.join(self.stages)}")
-        return super().ir(stage, source=source)
 
     @property
     def sources(self) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pto_jit.building import collector_paused
 from pto_jit.cache import disk_cache
 from pto_jit.codegen.params import Param
-from pto_jit.compiled import Compiled
+from pto_jit.compiled import WrittenCompiled
 from pto_jit.compiler import Stages, lower
 from pto_jit.config import config
 from pto_jit.errors import TargetError
@@ -95,18 +95,8 @@ class SourceKernel:
         return source_library(self.built.source, self.options, directory, kind)
 
 
-class SourceCompiled(Compiled):
-    """`Compiled` for sources: the last stage is the one that they were written from."""
-
-    @property
-    def stages(self) -> list[str]:
-        return [*self._lowered().modules]
-
-    def ir(self, stage: str, *, source: bool = False) -> str:
-        """The program after `stage` as `.pto` text; `source`: with the user's lines as comments."""
-        if stage in ("llvm", "assembly"):
-            raise ValueError(f"there is no stage {stage!r}; the stages are {', '.join(self.stages)}")
-        return super().ir(stage, source=source)
+class SourceCompiled(WrittenCompiled):
+    """`Compiled` for sources in C, that a compiler makes machine code of when they are launched."""
 
     @property
     def sources(self) -> dict[str, str]:

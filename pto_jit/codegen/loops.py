@@ -9,7 +9,7 @@ names are known at compile time and not assigned by the loop; following loops in
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from pto_jit.codegen import builtins
@@ -80,31 +80,41 @@ class Loops:
     def unrolled(self, node: ast.For, items: Iterable[Any]) -> Status:
         """A loop over compile-time items: the body once per item."""
         g = self.g
+        iterator = iter(items)
+
+        def advance() -> bool:
+            g.node = node.iter
+            item = g.python(next, iterator, _END)
+            if item is not _END:
+                g.assignments.assign(node.target, item)
+            return item is not _END
+
+        return self._repeated(node, advance)
+
+    def _repeated(self, node: ast.For | ast.While, advance: Callable[[], bool | None]) -> Status:
+        """The body as often as `advance()` is True; when it is None, what is left of a `while` runs at run time."""
+        g = self.g
         names = g.frame.names.loops[node]
         leave = self._target("break")
         mark = len(g.control.pending)
-        iterator = iter(items)
         count = 0
         status: Status = None
         g.static_loops += 1
-        while True:
-            g.node = node.iter
-            item = g.python(next, iterator, _END)
-            if item is _END:
-                break
+        while status is None and (more := advance()) is not False:
+            if more is None:
+                assert isinstance(node, ast.While)
+                g.static_loops -= 1
+                return self._left(leave, g.control.close_pending(mark, self.runtime_while(node), live=names.live_after))
             count += 1
             self._check_limit(node, count)
             again = self._target("continue")
             inner = len(g.control.pending)
             g.loop_stack.append((leave, again))
-            g.assignments.assign(node.target, item)
             status = g.statements.block(node.body)
             g.loop_stack.pop()
             status = self._left(again, g.control.close_pending(inner, status, live=names.exposed | names.live_after))
             if status is None:
                 status = g.control.after_statement(node)
-            if status is not None:
-                break
         g.static_loops -= 1
         if status is None and node.orelse:
             status = g.statements.block(node.orelse)
@@ -193,36 +203,7 @@ class Loops:
     # -- while --------------------------------------------------------------------------------------------------
 
     def while_(self, node: ast.While) -> Status:
-        g = self.g
-        names = g.frame.names.loops[node]
-        leave = self._target("break")
-        mark = len(g.control.pending)
-        status: Status = None
-        count = 0
-        g.static_loops += 1
-        while True:
-            decided = self._decided(node)
-            if decided is None:
-                g.static_loops -= 1
-                return self._left(leave, g.control.close_pending(mark, self.runtime_while(node), live=names.live_after))
-            if not decided:
-                break
-            count += 1
-            self._check_limit(node, count)
-            again = self._target("continue")
-            inner = len(g.control.pending)
-            g.loop_stack.append((leave, again))
-            status = g.statements.block(node.body)
-            g.loop_stack.pop()
-            status = self._left(again, g.control.close_pending(inner, status, live=names.exposed | names.live_after))
-            if status is None:
-                status = g.control.after_statement(node)
-            if status is not None:
-                break
-        g.static_loops -= 1
-        if status is None and node.orelse:
-            status = g.statements.block(node.orelse)
-        return self._left(leave, g.control.close_pending(mark, status, live=names.live_after))
+        return self._repeated(node, lambda: self._decided(node))
 
     def _decided(self, node: ast.While) -> bool | None:
         """The truth of the condition at compile time; None when the loop runs at run time."""
