@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pto_jit.dtypes import i64
+from pto_jit.dtypes import DType, i64
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Operand, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
@@ -41,6 +41,10 @@ from pto_jit.targets.cuda.loops import PARALLEL, touches_tiles
 from pto_jit.targets.cuda.slices import in_slices, reads_of, slice_of, views_of
 
 TILE = 128
+WIDE = 256
+"""Columns of a tile of a product on tensor cores: they wait for what a multiprocessor reads, and such a tile
+takes a quarter less for each sum than one of 128 x 128."""
+BLOCKS = 96  # tiles that are wide only if there are so many: others would leave multiprocessors idle
 _INDEX = ScalarType(i64)
 _ZERO = Const(0, _INDEX)
 
@@ -57,6 +61,7 @@ def tile_products(func: Func, depth: int | None = None) -> Func:
 class _Tiler:
     def __init__(self, func: Func, depth: int | None) -> None:
         self.depth = depth
+        self.tile = (TILE, TILE)  # of the product that is rewritten
         self.taken = block_defs(func.body) | {p.name for p in func.params}
         self.views = views_of(func.body)
         self.reads = reads_of(func.body)
@@ -188,6 +193,7 @@ class _Tiler:
         tail, rest = self._epilogue(result, rest, loads, out)
         kind = result.type
         assert isinstance(kind, TileType)
+        self.tile = (TILE, self._columns(left.results[0].type.dtype, rows, columns))  # type: ignore[union-attr]
         made = [result, *(s.results[0] for s in tail if s.results)]
         later = {n for block in (tuple(rest), *after) for n in block_uses(block)}
         kept = [v for v in made if v.name in later]
@@ -210,6 +216,16 @@ class _Tiler:
             loads[var.name] = load
             out.append(load)
         return rest
+
+    def _columns(self, operand: DType, rows: Operand, columns: Operand) -> int:
+        """Of a tile of a product with so many rows and columns."""
+        if self.depth or operand.kind != "f" or operand.bits != 16:
+            return TILE
+        if isinstance(columns, Const) and (columns.value <= TILE or (isinstance(rows, Const) and (
+            -(-int(rows.value) // TILE) * -(-int(columns.value) // WIDE) < BLOCKS
+        ))):  # fmt: skip
+            return TILE
+        return WIDE
 
     def _epilogue(
         self, result: Var, rest: list[Stmt], loads: dict[str, Op], out: list[Stmt]
@@ -270,12 +286,13 @@ class _Tiler:
         operand = left.results[0].type.dtype  # type: ignore[union-attr]
         assert isinstance(kind, TileType)
         thin = self.depth or slice_of(operand)
-        acc = Var(dot.results[0].name, TileType(kind.dtype, (TILE, TILE)))
+        acc = Var(dot.results[0].name, TileType(kind.dtype, self.tile))
         body: list[Stmt] = []
-        a, b = self._tile_load(left, (i, p), (TILE, thin), body), self._tile_load(right, (p, j), (thin, TILE), body)
+        a = self._tile_load(left, (i, p), (self.tile[0], thin), body)
+        b = self._tile_load(right, (p, j), (thin, self.tile[1]), body)
         product = Op("dot", (acc,), (a.results[0], b.results[0], acc), dot.attrs, (), loc)
         zero = Const(0.0 if kind.dtype.is_float else 0, ScalarType(kind.dtype))
-        sides = (Const(TILE, _INDEX), Const(TILE, _INDEX))
+        sides = tuple(Const(n, _INDEX) for n in self.tile)
         loop = For("sequential", p, _ZERO, depth, Const(thin, _INDEX), (a, b, product), loc=loc)
         body += [Op("full", (acc,), (zero, *sides), (), (), loc), loop]
         names = {acc.name: acc}
@@ -285,8 +302,8 @@ class _Tiler:
             tile = names[var.name]
             at = tuple(o if n != 1 else _ZERO for o, n in zip((i, j), tile.type.shape, strict=True))  # type: ignore
             body.append(Op("store", (), (tile, memory, *at), (), (), loc))
-        inner = For("parallel", j, _ZERO, columns, Const(TILE, _INDEX), tuple(body), loc=loc)
-        return For("parallel", i, _ZERO, rows, Const(TILE, _INDEX), (inner,), loc=loc)
+        inner = For("parallel", j, _ZERO, columns, sides[1], tuple(body), loc=loc)
+        return For("parallel", i, _ZERO, rows, sides[0], (inner,), loc=loc)
 
     def _tile_load(self, load: Op, at: tuple[Var, Var], size: tuple[int, int], before: list[Stmt]) -> Op:
         """A part of what `load` loads."""
@@ -342,11 +359,11 @@ class _Tiler:
             return
         if op.op == "full":
             shape = op.results[0].type.shape  # type: ignore[union-attr]
-            new = tuple(1 if n == 1 else TILE for n in shape)
+            new = tuple(1 if n == 1 else side for n, side in zip(shape, self.tile, strict=True))
             args = [op.args[0], *(Const(n, _INDEX) for n in new)]
             result = Var(op.results[0].name, TileType(op.results[0].type.dtype, new))  # type: ignore[union-attr]
         else:
-            result = _tile_of(op.results[0])
+            result = self._tile_of(op.results[0])
         names[result.name] = result
         body.append(replace(op, results=(result,), args=tuple(args)))
 
@@ -359,18 +376,24 @@ class _Tiler:
         tensor = self._region(load, body)
         dtype = load.results[0].type.dtype  # type: ignore[union-attr]
         if rank == 2:
-            size = tuple(TILE if k in places else 1 for k in range(2))
+            size = tuple(self.tile[k] if k in places else 1 for k in range(2))
             offsets = tuple(at[k] if k in places else _ZERO for k in range(2))
             var = self.fresh(f"{load.results[0].name}.part", TileType(dtype, size))
             body.append(Op("load", (var,), (tensor, *offsets, *(Const(n, _INDEX) for n in size)), (), (), load.loc))
             return var
-        part = self.fresh(f"{load.results[0].name}.part", TileType(dtype, (TILE,)))
-        body.append(Op("load", (part,), (tensor, at[places[0]], Const(TILE, _INDEX)), (), (), load.loc))
-        size = tuple(TILE if k in places else 1 for k in range(2))
+        side = self.tile[places[0]]
+        part = self.fresh(f"{load.results[0].name}.part", TileType(dtype, (side,)))
+        body.append(Op("load", (part,), (tensor, at[places[0]], Const(side, _INDEX)), (), (), load.loc))
+        size = tuple(self.tile[k] if k in places else 1 for k in range(2))
         var = self.fresh(f"{load.results[0].name}.tile", TileType(dtype, size))
         loc = reshape.loc if reshape is not None else load.loc
         body.append(Op("reshape", (var,), (part, *(Const(n, _INDEX) for n in size)), (), (), loc))
         return var
+
+    def _tile_of(self, var: Var) -> Var:
+        assert isinstance(var.type, TileType)
+        shape = tuple(1 if n == 1 else side for n, side in zip(var.type.shape, self.tile, strict=True))
+        return Var(var.name, TileType(var.type.dtype, shape))
 
     def _sum(self, a: Operand, b: Var, body: list[Stmt], loc: Loc) -> Operand:
         if a == _ZERO:
@@ -384,8 +407,3 @@ def _resized(var: Operand, shape: tuple[int | None, ...]) -> Var:
     """A tile variable with some extents replaced."""
     assert isinstance(var, Var) and isinstance(var.type, TileType)
     return Var(var.name, TileType(var.type.dtype, tuple(n or m for n, m in zip(shape, var.type.shape, strict=True))))
-
-
-def _tile_of(var: Var) -> Var:
-    assert isinstance(var.type, TileType)
-    return Var(var.name, TileType(var.type.dtype, tuple(1 if n == 1 else TILE for n in var.type.shape)))

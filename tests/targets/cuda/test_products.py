@@ -183,11 +183,15 @@ def test_without_room_for_two_copies_of_a_tile_it_is_waited_for(monkeypatch: pyt
 
 def test_warps_share_a_result_so_that_they_read_least() -> None:
     """64 x 64 sums for a warp on tensor cores; where rows are reduced a warp has whole rows."""
-    half = pto.spec((None, None), pl.bf16)
-    for fn, size, expected in ((matrix.matmul_bf16, (128, 128), (2, 2)), (matrix.matmul_bf16_tiled, (128, 256), (2, 4)),
-                               (attention_16, (64, 64), (4, 1))):  # fmt: skip
-        args = (half,) * 3 if fn is not attention_16 else (pto.spec((None, None, 64), pl.f16),) * 4
+    half, small = pto.spec((None, None), pl.bf16), pto.spec((1024, 1024), pl.bf16)
+    heads = pto.spec((None, None, 64), pl.f16)
+    for fn, spec, size, expected in (
+        (matrix.matmul_bf16, small, (128, 128), (2, 2)), (matrix.matmul_bf16, half, (128, 256), (2, 4)),
+        (matrix.matmul_bf16_tiled, half, (128, 256), (2, 4)), (attention_16, heads, (64, 64), (4, 1)),
+    ):  # fmt: skip
+        args = (spec,) * (3 if fn is not attention_16 else 4)
         (kernel,) = fn.compile(*args, target="cuda")._kernel.built.program.host.kernels.values()
+        assert fn is attention_16 or max(tuple(e.value for e in s) for s in kernel.shapes) == size
         defines = dict(fit(kernel, {m: 64 for m, _ in kernel.capacities}, [size], [9, 9], 227 * 1024)[0].defines)
         assert (defines["WM"], defines["WN"], defines["STAGES"]) == (*expected, 3)
 

@@ -21,29 +21,29 @@ extern "C" __global__ void __launch_bounds__(32 * WM * WN, 1) matmul_bf16_incore
   constexpr int a_1_part_shared_size = a_1_part_shared_rows * pto::pitch<pto::bfloat16>(a_1_part_shared_columns);
   pto::bfloat16* const a_1_part_shared = reinterpret_cast<pto::bfloat16*>(memory);
   constexpr int b_1_part_shared_rows = Spread::padded_depth(64);
-  constexpr int b_1_part_shared_columns = Spread::padded_columns(128);
+  constexpr int b_1_part_shared_columns = Spread::padded_columns(256);
   constexpr int b_1_part_shared_size = b_1_part_shared_rows * pto::pitch<pto::bfloat16>(b_1_part_shared_columns);
   pto::bfloat16* const b_1_part_shared = reinterpret_cast<pto::bfloat16*>(a_1_part_shared + STAGES * a_1_part_shared_size);
   // matrix.py:21
   for (int64_t i = int64_t(blockIdx.y) * 128; i < a_d0; i += gridDim.y * 128) {
-    for (int64_t j = int64_t(blockIdx.x) * 128; j < b_d1; j += gridDim.x * 128) {
-      float t0[Spread::rows(128)][Spread::columns(128)];
+    for (int64_t j = int64_t(blockIdx.x) * 256; j < b_d1; j += gridDim.x * 256) {
+      float t0[Spread::rows(128)][Spread::columns(256)];
       int t0_rows, t0_columns;
       PTO_UNROLL
       for (int ri = 0; ri < Spread::rows(128); ++ri) {
         PTO_UNROLL
-        for (int ci = 0; ci < Spread::columns(128); ++ci) {
+        for (int ci = 0; ci < Spread::columns(256); ++ci) {
           t0[ri][ci] = 0.0f;
         }
       }
       t0_rows = 128;
-      t0_columns = 128;
+      t0_columns = 256;
       const auto stage_p = [&](const int64_t p, const int into) {
         const int a_1_part_rows = pto::clipped(128, a.shape[0], i);
         const int a_1_part_columns = pto::clipped(64, a.shape[1], p);
         pto::stage_tile<a_1_part_shared_rows, a_1_part_shared_columns, Spread::THREADS>(a_1_part_shared + into * a_1_part_shared_size, a.data + i * a.stride[0] + p, a.stride[0], 1, a_1_part_rows, a_1_part_columns);
         const int b_1_part_rows = pto::clipped(64, b.shape[0], p);
-        const int b_1_part_columns = pto::clipped(128, b.shape[1], j);
+        const int b_1_part_columns = pto::clipped(256, b.shape[1], j);
         pto::stage_tile<b_1_part_shared_rows, b_1_part_shared_columns, Spread::THREADS>(b_1_part_shared + into * b_1_part_shared_size, b.data + p * b.stride[0] + j, b.stride[0], 1, b_1_part_rows, b_1_part_columns);
       };
       Spread::synchronise();  // nobody reads what an earlier loop staged
@@ -60,19 +60,19 @@ extern "C" __global__ void __launch_bounds__(32 * WM * WN, 1) matmul_bf16_incore
         const int a_1_part_rows_2 = pto::clipped(128, a.shape[0], i);
         const int a_1_part_columns_2 = pto::clipped(64, a.shape[1], p);
         const int b_1_part_rows_2 = pto::clipped(64, b.shape[0], p);
-        const int b_1_part_columns_2 = pto::clipped(128, b.shape[1], j);
+        const int b_1_part_columns_2 = pto::clipped(256, b.shape[1], j);
         if (!(a_1_part_columns_2 == b_1_part_rows_2)) pto::fail(failure, 1, a_1_part_columns_2, b_1_part_rows_2);
         if (!(a_1_part_rows_2 == t0_rows || t0_rows == 128)) pto::fail(failure, 2, t0_rows, a_1_part_rows_2);
-        if (!(b_1_part_columns_2 == t0_columns || t0_columns == 128)) pto::fail(failure, 3, t0_columns, b_1_part_columns_2);
+        if (!(b_1_part_columns_2 == t0_columns || t0_columns == 256)) pto::fail(failure, 3, t0_columns, b_1_part_columns_2);
         t0_rows = a_1_part_rows_2;
         t0_columns = b_1_part_columns_2;
         pto::multiply_on_tensor_cores<Spread, Spread::padded_depth(64), pto::pitch<pto::bfloat16>(a_1_part_shared_columns), false, pto::pitch<pto::bfloat16>(b_1_part_shared_columns), false>(t0, a_1_part_shared + buffer * a_1_part_shared_size, b_1_part_shared + buffer * b_1_part_shared_size);
       }
-      float t1[Spread::rows(128)][Spread::columns(128)];
+      float t1[Spread::rows(128)][Spread::columns(256)];
       PTO_UNROLL
       for (int ri = 0; ri < Spread::rows(128); ++ri) {
         PTO_UNROLL
-        for (int ci = 0; ci < Spread::columns(128); ++ci) {
+        for (int ci = 0; ci < Spread::columns(256); ++ci) {
           t1[ri][ci] = pto::rounded_to_bfloat16(t0[ri][ci]);
         }
       }
