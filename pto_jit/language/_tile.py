@@ -50,8 +50,8 @@ def _ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, A
 class Tile(Operators):
     """A value of in-core code: a declared `shape` and a valid part, which `numpy()` gives.
 
-    Made by `pl.load`, `pl.arange` and the operations on tiles; operators, slices `t[1:3, 2:]` and elements `t[i, j]`
-    mean what NumPy means on the valid part.
+    Made by `pl.load`, `pl.arange` and the operations on tiles; operators, slices `t[1:3, 2:]`, new axes `t[:, None]`
+    and elements `t[i, j]` mean what NumPy means on the valid part.
     """
 
     __slots__ = ("_value",)
@@ -317,11 +317,10 @@ class Tensor(Operators, np.ndarray):
         found = base[tuple(b.start if b.dropped else slice(b.start, b.start + b.extent) for b in bounds)]
         if not isinstance(found, np.ndarray):
             races.access("read", _one(base, bounds), element=True)
-            return shown(found)
-        declared = [b.extent for b in bounds if not b.dropped]
-        for axis in sorted(new_axes):
-            declared.insert(axis, 1)
-        view = view_as(np.expand_dims(found, tuple(new_axes)), declared)
+            return Tile(tiles.full(found, (1,) * len(new_axes))) if new_axes else shown(found)
+        view = view_as(found, [b.extent for b in bounds if not b.dropped])
+        if new_axes:
+            return Tile(tiles.expand_dims(eager.tile_of(view, "an index with None"), new_axes))
         if interpreting.get():
             here = site()
             view._target = here.augmented
@@ -346,6 +345,9 @@ class Tensor(Operators, np.ndarray):
         if subscript.has_tile(key, (Tile,)):
             raise TypeMismatchError("an assignment through an index tile", code="PTO-T039",
                                     hint="use `pl.scatter(tile, index, axis, x)`")  # fmt: skip
+        if any(i is None for i in (key if isinstance(key, tuple) else (key,))):
+            raise ShapeError("an assignment through a new axis", code="PTO-H016",
+                             hint="leave None out: what is assigned broadcasts")  # fmt: skip
         place = self[key] if isinstance(value, (Tile, Tensor)) else None
         dtype = dtypes.from_numpy(base.dtype)
         if dtype is None or not isinstance(value, (Tile, Tensor, np.generic, bool, int, float)):

@@ -197,6 +197,14 @@ def test_structure_operations_move_elements_like_numpy(dtype: str) -> None:
         "part": (lambda t, u: pl.load(t)[1:3, 2:], x[1:3, 2:]),
         "row": (lambda t, u: pl.load(t)[2], x[2]),
         "expand": (lambda t, u: pl.expand_dims(pl.load(t), 1), x[:, None]),
+        "expand twice": (lambda t, u: pl.expand_dims(pl.load(t), (3, 0)), x[None, :, :, None]),
+        "new axis": (lambda t, u: pl.load(t)[:, None], x[:, None]),
+        "new axes": (lambda t, u: pl.load(t)[None, 1:3, None, ..., None], x[None, 1:3, None, ..., None]),
+        "new axis, row": (lambda t, u: pl.load(t)[2, None], x[2, None]),
+        "new axis, element": (lambda t, u: pl.load(t)[2, None, 3], x[2, None, 3]),
+        "new axis of a tensor": (lambda t, u: t[1:, np.newaxis, 2], x[1:, None, 2]),
+        "new axis of a transposed view": (lambda t, u: t.T[..., None], x.T[..., None]),
+        "new axis, element of a tensor": (lambda t, u: t[None, 2, 3, None], x[None, 2, 3, None]),
         "split": (lambda t, u: pl.split(pl.load(t, [0, 0], [6, 10]), 2)[1], x[:, 5:]),
         "broadcast": (
             lambda t, u: pl.broadcast_to(pl.load(t, [0, 0], [1, 10]), (4, 10)),
@@ -205,6 +213,31 @@ def test_structure_operations_move_elements_like_numpy(dtype: str) -> None:
     }
     for name, (function, expected) in cases.items():
         np.testing.assert_array_equal(pto.jit(function)(x, y), expected, err_msg=name)
+        np.testing.assert_array_equal(pto.jit(function).interpret(x, y), expected, err_msg=f"interpreted {name}")
+
+
+def test_new_axes_broadcast_tiles_at_the_border_and_are_refused_where_they_mean_nothing() -> None:
+    @pto.jit
+    def scaled(x: pl.Tensor, v: pl.Tensor, y: pl.Tensor) -> None:
+        for i in pl.range(0, x.shape[0], 4, chunk=2):
+            t, s = pl.load(x, [i, 0], [4, 5]), pl.load(v, [i], [4])
+            pl.store(t * s[:, None] + pl.arange(0, 5)[None, :] + v[i : i + 4][:, None], [i, 0], y)
+
+    x, v, y = array("float32", (10, 5)), array("float32", (10,), 1), np.zeros((10, 5), np.float32)
+    scaled(x, v, y)
+    close(y, x * v[:, None] + np.arange(5) + v[:, None], "float32")
+
+    def assigned(x: pl.Tensor, y: pl.Tensor) -> None:
+        y[None, :] = x
+
+    def mixed(x: pl.Tensor, y: pl.Tensor) -> None:
+        pl.store(x[pl.arange(0, 2), None], [0, 0, 0], y)
+
+    for function, code in ((assigned, "PTO-H016"), (mixed, "PTO-H011")):
+        for call in (pto.jit(function), pto.jit(function).interpret):
+            with pytest.raises(pto.ShapeError) as caught:
+                call(x, y)
+            assert caught.value.code == code
 
 
 @pytest.mark.parametrize("descending", [False, True])

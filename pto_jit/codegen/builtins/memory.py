@@ -7,12 +7,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.builtins.elementwise import dtype_of
-from pto_jit.codegen.builtins.promote import describe, shape_text, tile_of, to_dtype, value_of, way_out
+from pto_jit.codegen.builtins.promote import (
+    describe,
+    shape_text,
+    tile_of,
+    to_dtype,
+    value_of,
+    way_out,
+    with_extents,
+)
 from pto_jit.codegen.builtins.registry import builtin
 from pto_jit.codegen.emit import index
 from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
 from pto_jit.dtypes import f32
-from pto_jit.errors import ShapeError, TypeMismatchError
+from pto_jit.errors import CompilationError, ShapeError, TypeMismatchError
 from pto_jit.ir.nodes import Attr, Const, Operand, Var
 from pto_jit.ir.types import TensorType
 
@@ -272,10 +280,16 @@ def _check_constant(cg: Generator, start: Operand, extent: Operand, item: Any) -
 
 
 def subscript(cg: Generator, value: Any, item: Any) -> Any:
-    """`value[item]` of a tensor (an element, a view, or indirect access) or a tile (an element or a part)."""
+    """`value[item]` of a tensor (an element, a view, or indirect access) or a tile (an element or a part).
+
+    None is a new axis, as in NumPy: with one, what a tensor holds there is loaded, as no view has such axes.
+    """
     if isinstance(value, Scalar):
         raise cg.error(TypeMismatchError, "a number cannot be indexed", code="PTO-T035",
                        hint="index the tensor or tile it came from")  # fmt: skip
+    places = item if isinstance(item, tuple) else (item,)
+    if any(i is None for i in places):
+        return _with_new_axes(cg, value, places)
     items = _expand_index(cg, item, value.rank, "a tensor" if isinstance(value, Tensor) else "a tile")
     if any(isinstance(i, (Tile, Tensor)) for i in items):
         return _take(cg, value, items)
@@ -292,6 +306,37 @@ def subscript(cg: Generator, value: Any, item: Any) -> Any:
     return view(cg, value, starts, extents, drop)
 
 
+def _with_new_axes(cg: Generator, value: Tensor | Tile, places: tuple[Any, ...]) -> Tile:
+    """`value[places]`, of which some are None; an index tile goes with none of them."""
+    old = tuple(i for i in places if i is not None)
+    items = _expand_index(cg, old, value.rank, "a tensor" if isinstance(value, Tensor) else "a tile")
+    if any(isinstance(i, (Tile, Tensor)) for i in items):
+        raise _mixed_indices(cg)
+    dots = next((k for k, i in enumerate(places) if i is Ellipsis), len(places))
+    filled = len(items) - sum(i is not Ellipsis for i in old)
+    spread = (*places[:dots], *[slice(None)] * filled, *places[dots + 1 :])
+    kept = [i for i in spread if i is None or isinstance(i, slice)]
+    part = subscript(cg, value, old)
+    if isinstance(part, Scalar):
+        ones_ = [index(1)] * len(kept)
+        return cg.e.tile("full", [part.operand, *ones_], extents=tuple(ones_), generated=True)
+    part = tile_of(cg, part, "an index with None")
+    return with_axes(cg, part, [axis for axis, i in enumerate(kept) if i is None])
+
+
+def with_axes(cg: Generator, tile: Tile, axes: Sequence[int]) -> Tile:
+    """New axes of extent 1 at the sorted positions `axes` of the result."""
+    extents = list(tile.extents)
+    for axis in axes:
+        extents.insert(axis, index(1))
+    return with_extents(cg, tile, extents)
+
+
+def _mixed_indices(cg: Generator) -> CompilationError:
+    return cg.error(ShapeError, "an index tile together with other indices", code="PTO-H011",
+                    hint="index one axis with a tile and take the others whole: `x[index, :]`")  # fmt: skip
+
+
 def _whole(start: Operand, extent: Operand, full_extent: Operand) -> bool:
     return start == index(0) and extent == full_extent
 
@@ -301,8 +346,7 @@ def _take(cg: Generator, value: Any, items: list[Any]) -> Tile:
     axes = [axis for axis, i in enumerate(items) if isinstance(i, (Tile, Tensor))]
     others = [i for i in items if not isinstance(i, (Tile, Tensor))]
     if len(axes) != 1 or any(i != slice(None) for i in others):
-        raise cg.error(ShapeError, "an index tile together with other indices", code="PTO-H011",
-                       hint="index one axis with a tile and take the others whole: `x[index, :]`")  # fmt: skip
+        raise _mixed_indices(cg)
     if isinstance(value, Tile):
         raise cg.error(TypeMismatchError, "a tile indexed with a tile", code="PTO-T036",
                        hint="use `pl.gather(t, index, axis)`")  # fmt: skip
@@ -322,6 +366,9 @@ def store_subscript(cg: Generator, value: Any, item: Any, rhs: Any) -> None:
         raise cg.error(TypeMismatchError, "an element of a tile cannot be assigned: tiles are values",
                        code="PTO-T038", hint="build the new tile with `pl.where`, or write to a tensor")  # fmt: skip
     tensor = tensor_of(cg, value, "an indexed assignment")
+    if any(i is None for i in (item if isinstance(item, tuple) else (item,))):
+        raise cg.error(ShapeError, "an assignment through a new axis", code="PTO-H016",
+                       hint="leave None out: what is assigned broadcasts")  # fmt: skip
     items = _expand_index(cg, item, tensor.rank, "a tensor")
     if any(isinstance(i, (Tile, Tensor)) for i in items):
         raise cg.error(TypeMismatchError, "an assignment through an index tile", code="PTO-T039",
@@ -344,8 +391,6 @@ def store_subscript(cg: Generator, value: Any, item: Any, rhs: Any) -> None:
 
 def _spread(cg: Generator, value: Scalar | Tile, extents: tuple[Operand, ...]) -> Tile:
     """`value` broadcast to a region, as NumPy's assignment does."""
-    from pto_jit.codegen.builtins.promote import with_extents
-
     if isinstance(value, Scalar):
         return cg.e.tile("full", [value.operand, *extents], extents=extents, generated=True)
     if value.rank < len(extents):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.builtins.elementwise import dtype_of
-from pto_jit.codegen.builtins.memory import axis_of, index_of, layout_is_contiguous, shape_of, tile_view
+from pto_jit.codegen.builtins.memory import axis_of, index_of, layout_is_contiguous, shape_of, tile_view, with_axes
 from pto_jit.codegen.builtins.promote import (
     common_dtype,
     describe,
@@ -177,8 +177,12 @@ def broadcast_to(cg: Generator, x: Any, shape: Any) -> Tile:
 @builtin("expand_dims")
 def expand_dims(cg: Generator, x: Any, axis: Any) -> Tile:
     tile = tile_of(cg, x, "pl.expand_dims")
-    at = axis_of(cg, axis, tile.rank + 1, "pl.expand_dims")
-    return with_extents(cg, tile, (*tile.extents[:at], index(1), *tile.extents[at:]))
+    given = axis if isinstance(axis, (tuple, list)) else [axis]
+    axes = sorted(axis_of(cg, a, tile.rank + len(given), "pl.expand_dims") for a in given)
+    if len(set(axes)) != len(axes):
+        raise cg.error(ShapeError, "pl.expand_dims: an axis is named twice", code="PTO-H030",
+                       hint="name each axis once")  # fmt: skip
+    return with_axes(cg, tile, axes)
 
 
 @builtin("squeeze")
