@@ -15,7 +15,7 @@ from typing import Any
 
 from pto_jit import dtypes
 from pto_jit.dtypes import DType
-from pto_jit.errors import ArgumentError, CompilationError, Loc, excerpt, similar
+from pto_jit.errors import ArgumentError, CompilationError, Loc, excerpt, similar_keyword
 from pto_jit.language import constexpr
 from pto_jit.reading import Arguments, Reader, Spec
 from pto_jit.source import locate
@@ -102,8 +102,7 @@ class Parameters:
             except TypeError as misplaced:  # a wrong name explains more than what is missing because of it
                 problem = str(misplaced)
             reason = problem.replace("'", "`").replace("a required argument: ", "the argument ")
-            _, found, word = problem.partition("unexpected keyword argument ")
-            meant = similar(word.strip("'"), (p.name for p in self.named)) if found else ""
+            meant = similar_keyword(problem, (p.name for p in self.named))
             raise self.error("PTO-A001", reason, f"{meant}call it as `{self}`", self.place()) from None
         bound.apply_defaults()
         names: list[str] = []

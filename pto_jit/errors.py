@@ -100,6 +100,12 @@ def similar(word: str, known: Iterable[str]) -> str:
     return f"did you mean `{found[0]}`? " if found else ""
 
 
+def similar_keyword(problem: str, known: Iterable[str]) -> str:
+    """The same for the keyword that the text of a TypeError calls unexpected; "" where that is not the problem."""
+    _, found, word = problem.partition("unexpected keyword argument ")
+    return similar(word.split("'")[1], known) if found else ""
+
+
 def callers(loc: Loc | None) -> list[str]:
     """The chain of calls that led to `loc`, a line for each; a recursion is one line."""
     lines: list[str] = []

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,7 +22,7 @@ from pto_jit.compiled import own_files, write_files
 from pto_jit.compiler import Stages, compile_stages, lower_module, places_of_failure
 from pto_jit.config import config
 from pto_jit.dtypes import DType
-from pto_jit.errors import ArgumentError, Loc, ShapeError
+from pto_jit.errors import ArgumentError, Loc, ShapeError, similar
 from pto_jit.failures import fail
 from pto_jit.ir.instances import Instances
 from pto_jit.ir.nodes import Call, Func, Module, Return, Var
@@ -93,8 +92,8 @@ class CompiledModule:
         return self[name]
 
     def _similar(self, name: str) -> str:
-        found = get_close_matches(str(name), self.functions, n=1)
-        return f"; did you mean `{found[0]}`?" if found else f"; its functions are {', '.join(self.functions)}"
+        meant = similar(str(name), self.functions).strip()
+        return f"; {meant or 'its functions are ' + ', '.join(self.functions)}"
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.functions)

@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from pto_jit.errors import CompilationError, Loc, TypeMismatchError
+from pto_jit.errors import CompilationError, Loc, TypeMismatchError, similar
 from pto_jit.ir.instances import Instances
 from pto_jit.ir.nodes import Func, Module
 from pto_jit.ir.splice import reachable
@@ -115,9 +114,9 @@ class PTOModule:
         """The functions, to be called with arguments of any fitting types."""
         return Instances(tuple(self._funcs.values()), infer)
 
-    def similar(self, name: str) -> str | None:
-        found = get_close_matches(str(name), list(self._funcs), n=1)
-        return f"did you mean `{found[0]}`?" if found else None
+    def similar(self, name: str) -> str:
+        """A hint that names the function that was perhaps meant, else ""."""
+        return similar(str(name), self._funcs).strip()
 
     # -- as a program -------------------------------------------------------------------------------------------
 

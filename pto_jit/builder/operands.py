@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from difflib import get_close_matches
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from pto_jit.dtypes import DType, i64
-from pto_jit.errors import CompilationError, Loc, TypeMismatchError
+from pto_jit.errors import CompilationError, Loc, TypeMismatchError, similar
 from pto_jit.ir.isa.expansion import constant
 from pto_jit.ir.nodes import Const, Op, Operand, Stmt, Var
 from pto_jit.ir.tile_calls import TileArgument
@@ -110,7 +109,7 @@ class Names:
         kind = self.types.get(name)
         if kind is None or name in self.temporaries:
             wrong(CompilationError, f"there is no {word} `{name}`", loc, "PTO-N062",
-                  similar(name, self.types) or f"declare it: `.{word}({name!r}, ...)`")  # fmt: skip
+                  similar(name, self.types).strip() or f"declare it: `.{word}({name!r}, ...)`")  # fmt: skip
         if not isinstance(kind, wanted):
             wrong(TypeMismatchError, f"`{name}` is a {_WORDS[type(kind)]}, a {word} is wanted", loc, "PTO-T217",
                   f"give the name of a {word}")  # fmt: skip
@@ -202,12 +201,6 @@ class Names:
             wrong(TypeMismatchError, f"`{formal.name}` holds {formal.type.dtype}, `{name}` {found.type.dtype}", loc,
                   "PTO-T235", "give a memref of that element type")  # fmt: skip
         return found
-
-
-def similar(name: str, known: Iterable[str]) -> str | None:
-    """A hint that names what was perhaps meant."""
-    found = get_close_matches(name, list(known), n=1)
-    return f"did you mean `{found[0]}`?" if found else None
 
 
 def wrong(error: type[CompilationError], message: str, loc: Loc, code: str, hint: str) -> NoReturn:

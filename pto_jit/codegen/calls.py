@@ -23,7 +23,15 @@ from pto_jit.codegen.regions import Status, Target
 from pto_jit.codegen.results import Results
 from pto_jit.codegen.values import is_runtime
 from pto_jit.dtypes import DType
-from pto_jit.errors import CompilationError, Note, PtoError, TypeMismatchError, UnsupportedSyntaxError, similar
+from pto_jit.errors import (
+    CompilationError,
+    Note,
+    PtoError,
+    TypeMismatchError,
+    UnsupportedSyntaxError,
+    similar,
+    similar_keyword,
+)
 from pto_jit.ir.nodes import Operand
 from pto_jit.source import FunctionNode, SourceFile, locate
 
@@ -494,13 +502,12 @@ def _meant(fn: Callable[..., Any], error: TypeError) -> str:
     """What an unknown keyword was perhaps meant to be."""
     import inspect
 
-    _, found, word = str(error).partition("unexpected keyword argument ")
     try:
-        return similar(word.strip("'"), inspect.signature(fn).parameters) if found else ""
+        return similar_keyword(str(error), inspect.signature(fn).parameters)
     except (TypeError, ValueError):  # a function in C without a signature
         return ""
 
 
 def _reworded(error: TypeError) -> str:
-    text = str(error)
+    text, _, _ = str(error).partition(". Did you mean")  # Python 3.14 says so itself
     return text.split("() ", 1)[-1] if "() " in text else text

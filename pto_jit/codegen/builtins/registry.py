@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pto_jit.errors import CompilationError, TypeMismatchError, similar
+from pto_jit.errors import CompilationError, TypeMismatchError, similar_keyword
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
@@ -68,8 +68,7 @@ def _binding_problem(handler: Handler, cg: Generator, args: tuple[Any, ...], kwa
 
 def _meant(handler: Handler, problem: str) -> str:
     """What an unknown keyword was perhaps meant to be."""
-    _, found, word = problem.partition("unexpected keyword argument ")
-    return similar(word.strip("'"), list(inspect.signature(handler).parameters)[1:]) if found else ""
+    return similar_keyword(problem, list(inspect.signature(handler).parameters)[1:])
 
 
 def _signature(handler: Handler) -> str:
