@@ -79,7 +79,8 @@ def test_an_integer_function_keeps_the_dtype_and_wraps(name: str, dtype: pl.DTyp
     limits = np.iinfo(dtype.numpy)
     x = np.append(values(dtype, (20,)), np.array([limits.min, limits.max, 0], dtype.numpy))
     with np.errstate(all="ignore"):
-        expected = UNARY[name](x).astype(dtype.numpy)
+        # NumPy before 2.1 rounds integers as f64, which has not all of them
+        expected = x if name in ("floor", "ceil", "trunc") else UNARY[name](x).astype(dtype.numpy)
     result = getattr(pl, name)(x)
     assert result.dtype == dtype.numpy
     np.testing.assert_array_equal(result, expected)
