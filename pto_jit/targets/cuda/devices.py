@@ -58,6 +58,11 @@ class Device(Protocol):
         """Bytes of shared memory that a block can have."""
         ...
 
+    @property
+    def warpgroups(self) -> bool:
+        """Whether whole warpgroups multiply."""
+        ...
+
     def prepare(self, kernel: Kernel, spread: Spread, shared: int) -> Any:
         """A version of a kernel, compiled and loaded; LaunchError when it wants too much shared memory."""
         ...
@@ -104,6 +109,7 @@ class EmulatedDevice:
     """
 
     shared_limit = LARGEST
+    warpgroups = False
 
     def __init__(self, order: int = 0) -> None:
         self.order = order

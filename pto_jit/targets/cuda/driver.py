@@ -174,6 +174,7 @@ class CudaDevice:
             found = f"{self.capability / 10:.1f}"
             raise TargetError(f"the cuda target needs compute capability 8.0, this device has {found}",
                               code="PTO-X143", hint="run on an A100 or later")  # fmt: skip
+        self.warpgroups = self.capability == 90  # later devices have other instructions
         self.shared_limit: int = self._attribute(handle, _SHARED_LIMIT)
         self._versions: dict[str, Any] = {}
         self._free: list[FailureSlot] = []
@@ -207,7 +208,8 @@ class CudaDevice:
         key = hashlib.sha256(repr((kernel.source, spread.defines)).encode()).hexdigest()
         known = self._versions.get(key)
         if known is None:
-            code = compile_kernel(kernel, spread, f"sm_{self.capability}")
+            own = "a" if dict(spread.defines).get("WARPGROUPS") else ""  # what no later device has
+            code = compile_kernel(kernel, spread, f"sm_{self.capability}{own}")
             module, function = ctypes.c_void_p(), ctypes.c_void_p()
             self.call("cuModuleLoadData", ctypes.byref(module), code)
             self.call("cuModuleGetFunction", ctypes.byref(function), module, kernel.name.encode())

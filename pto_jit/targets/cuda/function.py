@@ -71,6 +71,7 @@ class FunctionWriter:
         self.folds: dict[int, tuple[Fold, ...]] = {}  # loops that the threads of a block share, by identity
         self.whole_rows = False
         self.tensor_cores = False
+        self.warpgroups = False
         self.shared: list[Any] = []
         self.declared: set[str] = set()  # scalars and tiles that exist as C variables
         self.hoisted: dict[int, list[Var]] = {}  # by id of a block: what has to be declared at its start

@@ -235,7 +235,7 @@ class _Run:
             return
         known = {macro: int(_evaluated(extent, inner, kernel)) for macro, extent in kernel.capacities}
         shapes = [tuple(int(_evaluated(e, inner, kernel)) for e in shape) for shape in kernel.shapes]
-        spread, shared = fit(kernel, known, shapes, trips, self.device.shared_limit)
+        spread, shared = fit(kernel, known, shapes, trips, self.device.shared_limit, self.device.warpgroups)
         version = self.device.prepare(kernel, spread, shared)
         values = [_as_argument(frame[p.name], p.type, kernel) for p in kernel.func.params]
         values.append(ctypes.c_void_p(self.program.failures(self.device).address))

@@ -63,6 +63,7 @@ class SharedTile:
     columns: str
     copies: str
     over: str = ""
+    panels: bool = False  # with WARPGROUPS it is whole panels, without bytes between rows
 
     def bytes(self, defines: dict[str, int]) -> int:
         """Its size in a version with these macros, 0 where it takes the memory of another one."""
@@ -80,7 +81,8 @@ class SharedTile:
         rows, columns = padded(self.rows, self.role[0]), padded(self.columns, self.role[1])
         if self.role[0] == "m":
             rows = -(-rows // (16 * defines["WM"])) * 16 * defines["WM"]
-        return rows * (columns * self.size + 16) * copies
+        between = 0 if self.panels and defines["WARPGROUPS"] else 16
+        return rows * (columns * self.size + between) * copies
 
 
 @frozen(eq=False)
@@ -94,7 +96,7 @@ class Kernel:
     takes at a time; sites: what can fail, numbered from `first_site + 1`; whole_rows: every warp has whole rows of
     fragments, or as few as can be share a row that is reduced; slots: elements of a row that a thread
     should hold; fastmath: contraction is allowed;
-    tensor_cores: products run on them;
+    tensor_cores: products run on them; warpgroups: those of whole warpgroups may be used, with the macro WARPGROUPS;
     stages, shared: how many copies of tiles in shared memory there are, and what they are; store: where its machine
     code is kept, an object with `load(key)` and `store(key, metadata, code)`; streams: rows are multiplied by matrices
     in memory.
@@ -115,6 +117,7 @@ class Kernel:
     fastmath: bool = False
     whole_rows: bool = False
     tensor_cores: bool = False
+    warpgroups: bool = False
     stages: int = STAGES
     shared: tuple[SharedTile, ...] = ()
     store: Any = None
@@ -201,12 +204,13 @@ def _kernel(
     text = SourceText()
     text.line("// SPDX-License-Identifier: MIT")
     text.line(f"// Kernel `{func.name}` of {file}, written by pto_jit for CUDA.")
-    text.line(f'#include "{"pto_products.cuh" if kind == "fragments" or streams else "pto_cuda.cuh"}"')
+    header = "pto_products" if kind == "fragments" or streams else "pto_cuda"
+    text.line(f'#include "{"pto_warpgroups" if writer.warpgroups else header}.cuh"')
     text.line()
     body = [*writer.prologue(), *str(writer.text).splitlines()]
     used = set(words_of("\n".join(body)))
     capacities = {macro: extent for macro, extent in capacities.items() if macro in used}
-    _macros(text, kind, writer.teamed, run, tuple(capacities), writer.whole_rows)
+    _macros(text, kind, writer, run, tuple(capacities))
     if writer.recipes.texts:
         text.line("namespace pto {")
         for function in writer.recipes.texts.values():
@@ -225,18 +229,20 @@ def _kernel(
             text.line(line)
     return Kernel(func.name, func, str(text), kind, writer.teamed, writer.chain, tuple(capacities.items()), shapes, run,
                   tuple(writer.sites), writer.first_site, tuple(_overlaps(func, facts)), fastmath,
-                  writer.whole_rows, writer.tensor_cores, STAGES,
+                  writer.whole_rows, writer.tensor_cores, writer.warpgroups, STAGES,
                   tuple(writer.shared), streams=streams, slots=_slots(func.body))  # fmt: skip
 
 
-def _macros(text: SourceText, kind: str, teamed: bool, run: int, capacities: tuple[str, ...], whole_rows: bool) -> None:
+def _macros(text: SourceText, kind: str, writer: FunctionWriter, run: int, capacities: tuple[str, ...]) -> None:
     if kind == "elements":
         return
+    teamed = writer.teamed
     defaults = [("TR", "8" if not teamed else "1"), ("TC", "32" if not teamed else "256"), ("V", str(run))]
     if kind == "folds":
         defaults = [("TR", "1"), ("TC", "256"), ("V", "1")]
     if kind == "fragments":
-        defaults = [("WM", "4"), ("WN", "1" if whole_rows else "2"), ("STAGES", str(STAGES))]
+        defaults = [("WM", "4"), ("WN", "1" if writer.whole_rows else "2"), ("STAGES", str(STAGES))]
+        defaults += [("WARPGROUPS", "0")] if writer.warpgroups else []
     text.line("// Chosen for each launch; a version of the kernel is compiled for every choice that is met.")
     for name, value in (*defaults, *((c, "128") for c in capacities)):
         text.line(f"#if !defined({name})")

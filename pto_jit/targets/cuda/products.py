@@ -19,9 +19,11 @@ from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import SharedTile
 from pto_jit.targets.cuda.roles import (
     Role,
+    accumulated,
     place_of_load,
     read_in_inner_blocks,
     roles_of,
+    suits_warpgroups,
     turned_operands,
     wants_whole_rows,
 )
@@ -62,6 +64,8 @@ class ProductWriter(VectorWriter):
         self.pipelined: dict[str, str] = {}  # staged loads of a loop, with the number of the buffer in use
         self.shared_names: dict[tuple[str, Role, str, str, str], str] = {}
         self.whole_rows = wants_whole_rows(self.func.body, self.roles)
+        self.warpgroups = suits_warpgroups(self.func.body, self.roles)
+        self.unfinished = False  # whether products go on while the loop that adds them up copies operands
         self.kept_early = read_in_inner_blocks(self.func.body, self.roles, self.facts.mutable, self.whole_rows)
 
     def made(self, var: Var) -> None:
@@ -85,9 +89,8 @@ class ProductWriter(VectorWriter):
             return known  # loops that follow each other take over what the one before has left
         name = self.names.fresh(("left" if "m" in role else "right") if passing else f"{wish}_shared")
         over = self._larger(key) if shares else ""
-        self.shared.append(
-            SharedTile(name, memory_type(dtype), dtype.bytes, role, rows.capacity, columns.capacity, copies, over)
-        )
+        self.shared.append(SharedTile(name, memory_type(dtype), dtype.bytes, role, rows.capacity, columns.capacity,
+                                      copies, over, self.warpgroups))  # fmt: skip
         if shares:
             self.shared_names[key] = name
         return name
@@ -110,7 +113,7 @@ class ProductWriter(VectorWriter):
         """Declarations of shared memory, for the start of the kernel."""
         if not self.shared:
             return []
-        lines = ["PTO_SHARED_MEMORY(memory);"]
+        lines = [f"PTO_SHARED_{'PANELS' if self.warpgroups else 'MEMORY'}(memory);"]
         before = "memory"
         for tile in self.shared:
             rows, columns = (
@@ -119,9 +122,10 @@ class ProductWriter(VectorWriter):
             )
             lines.append(f"constexpr int {tile.name}_rows = {rows};")
             lines.append(f"constexpr int {tile.name}_columns = {columns};")
-            lines.append(
-                f"constexpr int {tile.name}_size = {tile.name}_rows * pto::pitch<{tile.type}>({tile.name}_columns);"
-            )
+            size = f"{tile.name}_rows * pto::pitch<{tile.type}>({tile.name}_columns)"
+            if tile.panels:
+                size = f"pto::stored_size<WARPGROUPS, {tile.type}>({tile.name}_rows, {tile.name}_columns)"
+            lines.append(f"constexpr int {tile.name}_size = {size};")
             if tile.over:
                 lines.append(f"{tile.type}* const {tile.name} = {tile.over};")
                 continue
@@ -151,11 +155,17 @@ class ProductWriter(VectorWriter):
         self._stage(memory, memory, tile, at, strides)
         self.text.line("pto::commit_copies();")
         self.text.line("pto::wait_for_copies<0>();")
+        self._meet()
+        self.staged[name] = Staged(dtype, memory, tile.rows, tile.columns, memory)
+        return True
+
+    def _meet(self) -> None:
+        """The threads meet when copies are done, so that all see them."""
+        if self.warpgroups:
+            self.text.line("pto::show_copies<WARPGROUPS>();")
         self.text.line("Spread::synchronise();")
         self.read.clear()
         self.written.clear()
-        self.staged[name] = Staged(dtype, memory, tile.rows, tile.columns, memory)
-        return True
 
     def _passes(self, name: str) -> bool:
         """Whether the next product of the block is the only one to read a staged tile."""
@@ -176,8 +186,9 @@ class ProductWriter(VectorWriter):
         return False
 
     def _stage(self, memory: str, to: str, tile: Tile, at: str, strides: tuple[str, str]) -> None:
+        layout = ", WARPGROUPS" if self.warpgroups else ""
         self.text.line(
-            f"pto::stage_tile<{memory}_rows, {memory}_columns, Spread::THREADS>({to}, {at}, {strides[0]}, "
+            f"pto::stage_tile<{memory}_rows, {memory}_columns, Spread::THREADS{layout}>({to}, {at}, {strides[0]}, "
             f"{strides[1]}, {tile.rows.valid}, {tile.columns.valid});"
         )
 
@@ -213,8 +224,11 @@ class ProductWriter(VectorWriter):
         stage = self.names.fresh(f"stage_{var}")
         with self.text.block(f"const auto {stage} = [&](const int64_t {var}, const int into)", "};"):
             self._stage_all(loads)
-        ahead = "STAGES - 1"
-        later = ahead if step == "1" else f"(STAGES - 1) * {step}"
+        summed = accumulated(loop, self.roles)
+        names = {op.results[0].name for op, _ in loads}
+        unfinished = self.warpgroups and summed is not None and names >= self._loaded(summed)
+        ahead = "STAGES - 1 - WARPGROUPS" if unfinished else "STAGES - 1"
+        later = f"({ahead})" if step == "1" else f"({ahead}) * {step}"
         self.text.line("Spread::synchronise();  // nobody reads what an earlier loop staged")
         with self.text.block(f"for (int ahead = 0; ahead < {ahead}; ++ahead)"):
             first = f"{start} + ahead" if step == "1" else f"{start} + ahead * {step}"
@@ -224,19 +238,38 @@ class ProductWriter(VectorWriter):
         outer, self.buffer = self.buffer, self.names.fresh("buffer")
         buffer = self.buffer
         self.text.line(f"int {buffer} = 0;")
+        copy = f"{stage}({var} + {later}, ({buffer} + {ahead}) % STAGES);"
         with self.text.block(
             f"for (int64_t {var} = {start}; {var} < {stop}; {var} += {step}, {buffer} = ({buffer} + 1) % STAGES)"
         ):
-            self.text.line("pto::wait_for_stage<STAGES>();")
-            self.text.line("Spread::synchronise();")
-            self.text.line(f"if ({var} + {later} < {stop}) {stage}({var} + {later}, ({buffer} + STAGES - 1) % STAGES);")
-            self.text.line("pto::commit_stage<Spread, STAGES>();")
-            self.read.clear()
-            self.written.clear()
+            self.text.line(f"pto::wait_for_stage<STAGES{' - WARPGROUPS' if unfinished else ''}>();")
+            self._meet()
+            before = "!WARPGROUPS && " if unfinished else ""
+            self.text.line(f"if ({before}{var} + {later} < {stop}) {copy}")
+            self.text.line(f"{'if (!WARPGROUPS) ' if unfinished else ''}pto::commit_stage<Spread, STAGES>();")
+            self.unfinished = unfinished
             self.block(loop.body)
+            self.unfinished = False
+            if unfinished:  # over what the product before the previous one read: all threads have waited for that
+                self.text.line(f"if (WARPGROUPS && {var} + {later} < {stop}) {copy}")
+                self.text.line("if (WARPGROUPS) pto::commit_copies();")
+                self.text.line("pto::wait_for_products<WARPGROUPS, 1>();")
+        if unfinished:
+            assert summed is not None
+            self._complete(self.tiles[summed.results[0].name].array)
         self.buffer = outer
         for op, _ in loads:
             del self.pipelined[op.results[0].name]
+
+    def _loaded(self, dot: Op) -> set[str]:
+        """The loads of a product's operands, which may be turned."""
+        made = {r.name: s for s in statements(self.func.body) if isinstance(s, Op) for r in s.results}
+        sources = [made[a.name] for a in dot.args[:2] if isinstance(a, Var)]
+        sources = [made[s.args[0].name] if s.op == "transpose" and isinstance(s.args[0], Var) else s for s in sources]
+        return {s.results[0].name for s in sources}
+
+    def _complete(self, array: str | None) -> None:
+        self.text.line(f"pto::complete_products<WARPGROUPS>({array});")
 
     def _prefetched(self, loop: For) -> list[tuple[Op, list[Op]]]:
         """The staged loads directly in a loop that can be issued ahead, with what their places are made of."""
@@ -305,11 +338,23 @@ class ProductWriter(VectorWriter):
             )
         else:
             left, right = self._in_shared(left, a, ("m", "k")), self._in_shared(right, b, ("k", "n"))
+            if self.warpgroups:
+                self._multiply_staged(padded, left, right, target)
+                return
             function = "multiply_on_tensor_cores" if tensor_cores else "multiply"
             self.text.line(
                 f"pto::{function}<Spread, {padded}, {self._pitch(left)}, {_bool(left.turned)}, {self._pitch(right)}, "
                 f"{_bool(right.turned)}>({target}, {left.at}, {right.at});"
             )
+
+    def _multiply_staged(self, depth: str, left: Staged, right: Staged, target: str) -> None:
+        """A product by warpgroups, where a version of the kernel has them."""
+        sides = ", ".join(f"{s.name}_rows, {s.name}_columns, {_bool(s.turned)}" for s in (left, right))
+        self.text.line(
+            f"pto::multiply_staged<Spread, WARPGROUPS, {depth}, {sides}>({target}, {left.at}, {right.at});"
+        )
+        if not self.unfinished:
+            self._complete(target)
 
     def _operand(self, operand: Var) -> Tile | Staged:
         return self.staged.get(operand.name) or self.tiles[operand.name]

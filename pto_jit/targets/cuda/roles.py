@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 
-from pto_jit.ir.nodes import Block, Op, Operand, Var
+from pto_jit.ir.nodes import Block, For, Op, Operand, Var
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import TENSOR_VIEWS, blocks, statements, uses
 from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
@@ -82,6 +82,38 @@ def in_shared_alone(body: Block, roles: Mapping[str, Role]) -> set[str]:
     turned = {s.results[0].name for s in statements(body)
               if isinstance(s, Op) and s.op == "transpose" and _name(s.args[0]) in roles}  # fmt: skip
     return turned | set(roles)
+
+
+def suits_warpgroups(body: Block, roles: Mapping[str, Role]) -> bool:
+    """Whether every product can be one of warpgroups: of 16-bit floats, added up by a loop that does nothing else with
+    tiles than to load them for it, with constant extents that are multiples of 64."""
+    products = [s for s in statements(body) if isinstance(s, Op) and s.op == "dot" and not is_thin(s)]
+    summed = [d for s in statements(body) if isinstance(s, For) and (d := accumulated(s, roles)) is not None]
+    return bool(products) and all(any(p is d for d in summed) and _in_panels(p) for p in products)
+
+
+def accumulated(loop: For, roles: Mapping[str, Role]) -> Op | None:
+    """The product that a loop does nothing but add up, of tiles that it loads."""
+    tiled = [s for s in loop.body if touches_tiles(s)]
+    dots = [s for s in tiled if isinstance(s, Op) and s.op == "dot"]
+    others = [s for s in tiled if not any(s is d for d in dots)]
+    loaded = {s.results[0].name for s in others if isinstance(s, Op) and s.op == "load"} & set(roles)
+    turned = {s.results[0].name for s in others
+              if isinstance(s, Op) and s.op == "transpose" and _name(s.args[0]) in loaded}  # fmt: skip
+    if loop.kind != "sequential" or len(dots) != 1 or len(others) != len(loaded) + len(turned):
+        return None
+    (dot,) = dots
+    adds = len(dot.args) == 3 and dot.results[0] == dot.args[2]
+    return dot if adds and {_name(a) for a in dot.args[:2]} <= loaded | turned else None
+
+
+def _in_panels(dot: Op) -> bool:
+    kinds = [a.type for a in dot.args[:2]]
+    if not all(isinstance(k, TileType) and k.rank == 2 and k.dtype.kind == "f" and k.dtype.bits == 16 for k in kinds):
+        return False
+    extents = [e for k in kinds for e in k.shape]  # type: ignore[union-attr]
+    same = kinds[0].dtype == kinds[1].dtype  # type: ignore[union-attr]
+    return same and all(e is not None and e % 64 == 0 for e in extents)
 
 
 def wants_whole_rows(body: Block, roles: Mapping[str, Role]) -> bool:

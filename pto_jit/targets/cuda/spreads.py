@@ -41,14 +41,20 @@ def with_stages(spread: Spread, stages: int) -> Spread:
 
 
 def fit(
-    kernel: Kernel, extents: Mapping[str, int], shapes: Sequence[tuple[int, ...]], trips: Sequence[int], limit: int
-) -> tuple[Spread, int]:
+    kernel: Kernel, extents: Mapping[str, int], shapes: Sequence[tuple[int, ...]], trips: Sequence[int], limit: int,
+    warpgroups: bool = False,
+) -> tuple[Spread, int]:  # fmt: skip
     """`choose` with as many stages as pay, and the bytes of shared memory that a block takes.
 
-    limit: the bytes that a block can have.  A multiprocessor has a little more, which blocks share: fewer stages are
-    taken where that lets more blocks run at a time, until there are two warps for each of its four schedulers.
+    warpgroups: the device multiplies by warpgroups.  limit: the bytes that a block can have.  A multiprocessor has a
+    little more, which blocks share: fewer stages are taken where that lets more blocks run at a time, until there are
+    two warps for each of its four schedulers.
     Without room for two stages there is one, and copies are waited for.
     """
+    if warpgroups and kernel.warpgroups:
+        found = _of_warpgroups(kernel, extents, shapes, limit)
+        if found is not None:
+            return found
     spread = choose(kernel, extents, shapes, trips)
     versions: list[tuple[Spread, int]] = []
     for stages in range(kernel.stages, 0, -1):
@@ -62,6 +68,25 @@ def fit(
     ahead, alone = versions[:-1], versions[-1]
     best = max(ahead, key=resident)  # of equals the first, which has most stages
     return best if resident(best) else alone
+
+
+def _of_warpgroups(
+    kernel: Kernel, extents: Mapping[str, int], shapes: Sequence[tuple[int, ...]], limit: int
+) -> tuple[Spread, int] | None:
+    """A warpgroup for 64 rows of a result, and as many stages as there is room for: at least three, of which one is
+    copied to, one is read, and one belongs to the product that goes on.  None where that does not fit a block."""
+    rows, columns = max((s for s in shapes if len(s) == 2), key=prod)
+    groups = next((n for n in (4, 2) if rows % (64 * n) == 0), 1)
+    if rows * columns > 128 * groups * MOST_SLOTS:
+        return None
+    versions: list[tuple[Spread, int]] = []
+    for stages in (4, 3):
+        defines = [("WM", 4 * groups), ("WN", 1), ("STAGES", stages), ("WARPGROUPS", 1), *_capacities(extents)]
+        version = Spread(tuple(defines), (128 * groups, 1, 1), 1)
+        versions.append((version, kernel.shared_bytes(dict(defines))))
+    fitting = [v for v in versions if v[1] <= limit]
+    # Of two blocks on a multiprocessor one multiplies while the other begins or ends.
+    return max(fitting, key=lambda v: min(2, (limit + _RESERVED) // (v[1] + _RESERVED)), default=None)
 
 
 def refuse_misfits(kernel: Kernel, shared_limit: int = LARGEST) -> None:
@@ -192,8 +217,13 @@ def _fragments(kernel: Kernel, extents: Mapping[str, int], shapes: Sequence[tupl
     if prod(largest) > down * across * 32 * MOST_SLOTS:
         raise _too_large(kernel, *largest)
     defines = [("WM", down), ("WN", across), ("STAGES", kernel.stages)]
-    defines += [(macro, max(16, -(-extent // 16) * 16)) for macro, extent in extents.items()]
+    defines += [("WARPGROUPS", 0)] if kernel.warpgroups else []
+    defines += _capacities(extents)
     return Spread(tuple(defines), (32 * down * across, 1, 1), 1)
+
+
+def _capacities(extents: Mapping[str, int]) -> list[tuple[str, int]]:
+    return [(macro, max(16, -(-extent // 16) * 16)) for macro, extent in extents.items()]
 
 
 def _layout(tensor_cores: bool, warps: int, rows: int, columns: int) -> tuple[int, int]:

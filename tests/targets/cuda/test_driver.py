@@ -23,6 +23,8 @@ from pto_jit.targets import toolchain
 from pto_jit.targets.cuda import devices, driver
 from pto_jit.targets.cuda.launcher import version_of
 
+from .test_warpgroups import turned_product
+
 pytestmark = pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("g++")), reason="needs gcc and g++")
 
 
@@ -47,13 +49,15 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
     subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-Werror", "-o", path, source, "-ldl"], check=True)
     loaded = ctypes.CDLL(str(path))
     loaded.fake_record.restype = ctypes.c_char_p
+    loaded.architectures = []
     return loaded
 
 
 @pytest.fixture
 def fake(library: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
     def compile_kernel(kernel: Any, spread: Any, arch: str) -> bytes:
-        assert arch == "sm_90"
+        assert arch == ("sm_90a" if dict(spread.defines).get("WARPGROUPS") else "sm_90")
+        library.architectures.append(arch)
         defines = [f"-D{name}={value}" for name, value in spread.defines]
         files = {**devices.headers(), "kernel.cu": kernel.source, "launch.cpp": devices._launcher(kernel)}
         command = ["g++", "-std=c++17", "-O0", "-ffp-contract=off", "-fPIC", "-shared", "-w", *defines, "launch.cpp",
@@ -100,6 +104,15 @@ def test_large_shared_memory_is_asked_for_and_temporaries_are_freed(fake: Any) -
     gc.collect()
     said = fake.fake_record().decode()
     assert "shared 1" in said and said.count("allocate 400;") == said.count("free 1;") == 2
+
+
+def test_a_product_of_warpgroups_is_compiled_for_the_very_device(fake: Any) -> None:
+    rng = np.random.default_rng(1)
+    a, b = (rng.standard_normal((64, 64)).astype(np.float16) for _ in range(2))
+    c, product = np.zeros((64, 64), np.float32), turned_product(64, 64, False, False)
+    product.compile(*map(OnDevice, (a, b, c)), target="cuda")(*map(OnDevice, (a, b, c)))
+    np.testing.assert_allclose(c, a.astype(np.float32) @ b.astype(np.float32), rtol=1e-5, atol=1e-4)
+    assert fake.architectures[-1] == "sm_90a"
 
 
 @pto.jit(target="cuda")

@@ -23,6 +23,9 @@
 #include <string.h>
 #include <ucontext.h>
 
+#include <functional>
+#include <vector>
+
 struct dim3 {
   unsigned x, y, z;
 };
@@ -60,7 +63,11 @@ struct Copies {
   Copy list[512];
   int groups[64];  // where each group ends
   int count, group_count;
+  bool hidden;  // some are done that the tensor cores of warpgroups would not see
 };
+
+// Products of a warpgroup that are under way for a thread, in groups; the last group is open.
+using Products = std::vector<std::vector<std::function<void()>>>;
 
 struct Block {
   dim3 grid, block, index;
@@ -68,6 +75,7 @@ struct Block {
   Fiber* current;
   Warp* warps;
   Copies* copies;
+  std::vector<Products> products;
   int count, alive, arrived, generation;
   ucontext_t scheduler;
   void (*body)(void*);
@@ -78,6 +86,13 @@ struct Block {
 inline Block& block() {
   static Block instance;
   return instance;
+}
+
+// What hardware would make undefined ends the process.
+inline void require(bool condition, const char* otherwise) {
+  if (condition) return;
+  fprintf(stderr, "pto emulation: %s\n", otherwise);
+  abort();
 }
 
 inline int linear() {
@@ -116,6 +131,7 @@ inline void block_barrier() {
 inline void enter() {
   Block& b = block();
   b.body(b.arguments);
+  require(b.products[size_t(linear())].size() == 1, "sums that are read before they are complete");
   Fiber* self = b.current;
   self->done = true;
   Warp& w = b.warps[linear() / 32];
@@ -162,7 +178,11 @@ inline bool run_block(unsigned seed) {
     b.warps[w].arrived = b.warps[w].generation = 0;
     b.warps[w].alive = count - 32 * w < 32 ? count - 32 * w : 32;
   }
-  for (int k = 0; k < count; ++k) b.copies[k].count = b.copies[k].group_count = 0;
+  for (int k = 0; k < count; ++k) {
+    b.copies[k].count = b.copies[k].group_count = 0;
+    b.copies[k].hidden = false;
+  }
+  b.products.assign(size_t(count), Products(1));
   b.alive = count;
   b.arrived = b.generation = 0;
   bool progress = true;
@@ -245,10 +265,7 @@ inline float widened(bfloat16 x);
 
 inline void copy_async(void* shared, const void* global, bool inside) {
   emulation::Copies& c = emulation::block().copies[emulation::linear()];
-  if (c.count == 512) {
-    fprintf(stderr, "pto emulation: more than 512 copies under way in one thread\n");
-    abort();
-  }
+  emulation::require(c.count < 512, "more than 512 copies under way in one thread");
   emulation::Copy& copy = c.list[c.count++];
   copy.to = shared;
   memset(copy.data, 0, 16);
@@ -264,6 +281,7 @@ inline void wait_for_copies() {
   const int ready = c.group_count > PENDING ? c.group_count - PENDING : 0;
   if (ready == 0) return;
   const int end = c.groups[ready - 1];
+  c.hidden = c.hidden || end > 0;
   for (int k = 0; k < end; ++k) memcpy(c.list[k].to, c.list[k].data, 16);
   memmove(c.list, c.list + end, sizeof(emulation::Copy) * size_t(c.count - end));
   c.count -= end;
@@ -305,6 +323,68 @@ inline void multiply_fragments(float (&d)[4], const uint32_t (&a)[4], uint32_t b
     }
   }
   emulation::warp_barrier();
+}
+
+// Products of warpgroups: operands must be the same from when a product begins until it is waited for, and sums change only
+// then.
+inline void show_to_tensor_cores() { emulation::block().copies[emulation::linear()].hidden = false; }
+inline uint32_t shared_address(const void* shared) {
+  return uint32_t(static_cast<const unsigned char*>(shared) - emulation::block().dynamic_shared);
+}
+inline void begin_products() {
+  const emulation::Block& b = emulation::block();
+  for (int k = 0; k < b.count; ++k) emulation::require(!b.copies[k].hidden, "copies that the tensor cores do not see");
+}
+inline emulation::Products& products() { return emulation::block().products[size_t(emulation::linear())]; }
+inline void commit_products() { products().emplace_back(); }
+template <int PENDING>
+inline void wait_for_groups() {
+  emulation::Products& groups = products();
+  while (groups.size() > PENDING + 1) {
+    for (const auto& product : groups.front()) product();
+    groups.erase(groups.begin());
+  }
+}
+inline void hold(float&) {}
+
+// Element k of what is contracted in row or column `at` of the result: by the fields of a descriptor in shared memory
+// (PTX ISA, "Matrix Descriptor Format" and "Strides").
+template <class T>
+inline float described_element(uint64_t descriptor, bool along, int at, int k) {
+  const auto field = [&](int first) { return uint32_t(descriptor >> first & 0x3fff) << 4; };
+  emulation::require(descriptor >> 62 == 1, "a descriptor of another layout");
+  const uint32_t leading = field(16), stride = field(32), mn = uint32_t(at), depth = uint32_t(k);
+  const uint32_t offset = along ? mn / 64 * leading + depth / 8 * stride + depth % 8 * 128 + mn % 64 * 2
+                                : mn / 8 * stride + mn % 8 * 128 + depth * 2;
+  const uint32_t plain = field(0) + offset, swizzled = plain ^ (plain >> 7 & 7) << 4;
+  uint16_t raw;
+  memcpy(&raw, emulation::block().dynamic_shared + swizzled, 2);
+  return widened(T{raw});
+}
+
+template <int N, int J, bool A_ALONG, bool B_ALONG, int NC, class T>
+inline void multiply_by_warpgroup(float (&x)[NC], float (&y)[NC], uint64_t a, uint64_t b, T) {
+  const auto sums = [a, b] {
+    const int lane = emulation::linear() % 32, warp = emulation::linear() / 32 % 4;
+    std::vector<float> out(N / 2);
+    for (int j = 0; j < N / 2; ++j) {
+      const int slot = j % (N / 4), row = warp * 16 + j / (N / 4) * 8 + lane / 4;
+      const int column = slot / 2 * 8 + lane % 4 * 2 + slot % 2;
+      for (int k = 0; k < 16; ++k) {
+        out[size_t(j)] += described_element<T>(a, A_ALONG, row, k) * described_element<T>(b, B_ALONG, column, k);
+      }
+    }
+    return out;
+  };
+  products().back().push_back([&x, &y, sums, before = sums()] {
+    const std::vector<float> now = sums();
+    emulation::require(memcmp(now.data(), before.data(), sizeof(float) * (N / 2)) == 0,
+                       "an operand that changes while it is multiplied");
+    for (int j = 0; j < N / 4; ++j) {
+      x[J + j] += now[size_t(j)];
+      y[J + j] += now[size_t(j + N / 4)];
+    }
+  });
 }
 
 }  // namespace pto

@@ -67,13 +67,21 @@ PTO_FUNCTION void commit_stage() {
 // The largest power of two that divides n, up to `most`.
 PTO_CONSTANT int power_in(int n, int most) { return n % 2 == 0 && most > 1 ? 2 * power_in(n / 2, most / 2) : 1; }
 
+// Where an element of a tile in shared memory is; SWIZZLED: as warpgroups read it (pto_warpgroups.cuh).
+template <int ROWS, int COLUMNS, bool SWIZZLED, class T>
+PTO_CONSTANT int place(int row, int column) {
+  return SWIZZLED ? (column / 64 * ROWS + row) * 64 + (column % 64 / 8 ^ row % 8) * 8 + column % 8
+                  : row * pitch<T>(COLUMNS) + column;
+}
+
 // A tile from global to shared memory, zeros outside its valid part. Complete when the copies of all threads are waited
 // for and the threads have met. Where whole pieces of 16 bytes can be copied, a thread keeps its column and goes down the
 // rows, so that a copy is an addition, a comparison and the copy.
-template <int ROWS, int COLUMNS, int THREADS, class T>
+template <int ROWS, int COLUMNS, int THREADS, bool SWIZZLED = false, class T>
 PTO_FUNCTION void stage_tile(T* shared, const T* at, int64_t row_stride, int64_t column_stride, int rows, int columns) {
   constexpr int chunk = 16 / int(sizeof(T)), chunks = COLUMNS / chunk;
   static_assert(COLUMNS % chunk == 0, "rows are copied in pieces of 16 bytes");
+  static_assert(!SWIZZLED || (sizeof(T) == 2 && COLUMNS % 64 == 0 && ROWS % 8 == 0), "a swizzled tile is whole panels");
   constexpr int across = power_in(chunks, THREADS), down = THREADS / across;
   const bool whole = column_stride == 1 && columns % chunk == 0 && reinterpret_cast<uintptr_t>(at) % 16 == 0 &&
                      (rows <= 1 || row_stride * int64_t(sizeof(T)) % 16 == 0);
@@ -84,10 +92,10 @@ PTO_FUNCTION void stage_tile(T* shared, const T* at, int64_t row_stride, int64_t
     for (int piece = 0; piece < chunks; piece += across) {
       const int column = (piece + int(threadIdx.x) % across) * chunk, valid = column < columns ? rows : 0;
       const T* from = at + first * row_stride + column;
-      T* const to = shared + first * pitch<T>(COLUMNS) + column;
       PTO_UNROLL
       for (int row = 0; row < ROWS; row += down) {
-        if (ROWS % down == 0 || first + row < ROWS) copy_async(to + row * pitch<T>(COLUMNS), from, first + row < valid);
+        T* const to = shared + place<ROWS, COLUMNS, SWIZZLED, T>(first + row, column);
+        if (ROWS % down == 0 || first + row < ROWS) copy_async(to, from, first + row < valid);
         from += step;
       }
     }
@@ -95,7 +103,8 @@ PTO_FUNCTION void stage_tile(T* shared, const T* at, int64_t row_stride, int64_t
     for (int k = int(threadIdx.x); k < ROWS * COLUMNS; k += THREADS) {
       const int row = k / COLUMNS, column = k % COLUMNS;
       const bool inside = row < rows && column < columns;
-      shared[row * pitch<T>(COLUMNS) + column] = inside ? at[row * row_stride + column * column_stride] : T{};
+      shared[place<ROWS, COLUMNS, SWIZZLED, T>(row, column)] =
+          inside ? at[row * row_stride + column * column_stride] : T{};
     }
   }
 }

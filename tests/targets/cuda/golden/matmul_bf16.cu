@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Kernel `matmul_bf16_incore_0` of matrix.py, written by pto_jit for CUDA.
-#include "pto_products.cuh"
+#include "pto_warpgroups.cuh"
 
 // Chosen for each launch; a version of the kernel is compiled for every choice that is met.
 #if !defined(WM)
@@ -12,17 +12,20 @@
 #if !defined(STAGES)
 #define STAGES 3
 #endif
+#if !defined(WARPGROUPS)
+#define WARPGROUPS 0
+#endif
 using Spread = pto::Fragments<WM, WN>;
 
 extern "C" __global__ void __launch_bounds__(32 * WM * WN, 1) matmul_bf16_incore_0(const pto::Tensor<pto::bfloat16, 2> a, const pto::Tensor<pto::bfloat16, 2> b, const pto::Tensor<pto::bfloat16, 2> c, const int64_t a_d0, const int64_t b_d1, const int64_t a_d1, pto::Failure* failure) {
-  PTO_SHARED_MEMORY(memory);
+  PTO_SHARED_PANELS(memory);
   constexpr int a_1_part_shared_rows = Spread::padded_rows(128);
   constexpr int a_1_part_shared_columns = Spread::padded_depth(64);
-  constexpr int a_1_part_shared_size = a_1_part_shared_rows * pto::pitch<pto::bfloat16>(a_1_part_shared_columns);
+  constexpr int a_1_part_shared_size = pto::stored_size<WARPGROUPS, pto::bfloat16>(a_1_part_shared_rows, a_1_part_shared_columns);
   pto::bfloat16* const a_1_part_shared = reinterpret_cast<pto::bfloat16*>(memory);
   constexpr int b_1_part_shared_rows = Spread::padded_depth(64);
   constexpr int b_1_part_shared_columns = Spread::padded_columns(256);
-  constexpr int b_1_part_shared_size = b_1_part_shared_rows * pto::pitch<pto::bfloat16>(b_1_part_shared_columns);
+  constexpr int b_1_part_shared_size = pto::stored_size<WARPGROUPS, pto::bfloat16>(b_1_part_shared_rows, b_1_part_shared_columns);
   pto::bfloat16* const b_1_part_shared = reinterpret_cast<pto::bfloat16*>(a_1_part_shared + STAGES * a_1_part_shared_size);
   // matrix.py:21
   for (int64_t i = int64_t(blockIdx.y) * 128; i < a_d0; i += gridDim.y * 128) {
@@ -41,22 +44,23 @@ extern "C" __global__ void __launch_bounds__(32 * WM * WN, 1) matmul_bf16_incore
       const auto stage_p = [&](const int64_t p, const int into) {
         const int a_1_part_rows = pto::clipped(128, a.shape[0], i);
         const int a_1_part_columns = pto::clipped(64, a.shape[1], p);
-        pto::stage_tile<a_1_part_shared_rows, a_1_part_shared_columns, Spread::THREADS>(a_1_part_shared + into * a_1_part_shared_size, a.data + i * a.stride[0] + p, a.stride[0], 1, a_1_part_rows, a_1_part_columns);
+        pto::stage_tile<a_1_part_shared_rows, a_1_part_shared_columns, Spread::THREADS, WARPGROUPS>(a_1_part_shared + into * a_1_part_shared_size, a.data + i * a.stride[0] + p, a.stride[0], 1, a_1_part_rows, a_1_part_columns);
         const int b_1_part_rows = pto::clipped(64, b.shape[0], p);
         const int b_1_part_columns = pto::clipped(256, b.shape[1], j);
-        pto::stage_tile<b_1_part_shared_rows, b_1_part_shared_columns, Spread::THREADS>(b_1_part_shared + into * b_1_part_shared_size, b.data + p * b.stride[0] + j, b.stride[0], 1, b_1_part_rows, b_1_part_columns);
+        pto::stage_tile<b_1_part_shared_rows, b_1_part_shared_columns, Spread::THREADS, WARPGROUPS>(b_1_part_shared + into * b_1_part_shared_size, b.data + p * b.stride[0] + j, b.stride[0], 1, b_1_part_rows, b_1_part_columns);
       };
       Spread::synchronise();  // nobody reads what an earlier loop staged
-      for (int ahead = 0; ahead < STAGES - 1; ++ahead) {
+      for (int ahead = 0; ahead < STAGES - 1 - WARPGROUPS; ++ahead) {
         if (ahead * 64 < a_d1) stage_p(ahead * 64, ahead);
         pto::commit_copies();
       }
       int buffer = 0;
       for (int64_t p = 0; p < a_d1; p += 64, buffer = (buffer + 1) % STAGES) {
-        pto::wait_for_stage<STAGES>();
+        pto::wait_for_stage<STAGES - WARPGROUPS>();
+        pto::show_copies<WARPGROUPS>();
         Spread::synchronise();
-        if (p + (STAGES - 1) * 64 < a_d1) stage_p(p + (STAGES - 1) * 64, (buffer + STAGES - 1) % STAGES);
-        pto::commit_stage<Spread, STAGES>();
+        if (!WARPGROUPS && p + (STAGES - 1 - WARPGROUPS) * 64 < a_d1) stage_p(p + (STAGES - 1 - WARPGROUPS) * 64, (buffer + STAGES - 1 - WARPGROUPS) % STAGES);
+        if (!WARPGROUPS) pto::commit_stage<Spread, STAGES>();
         const int a_1_part_rows_2 = pto::clipped(128, a.shape[0], i);
         const int a_1_part_columns_2 = pto::clipped(64, a.shape[1], p);
         const int b_1_part_rows_2 = pto::clipped(64, b.shape[0], p);
@@ -66,8 +70,12 @@ extern "C" __global__ void __launch_bounds__(32 * WM * WN, 1) matmul_bf16_incore
         if (!(b_1_part_columns_2 == t0_columns || t0_columns == 256)) pto::fail(failure, 3, t0_columns, b_1_part_columns_2);
         t0_rows = a_1_part_rows_2;
         t0_columns = b_1_part_columns_2;
-        pto::multiply_on_tensor_cores<Spread, Spread::padded_depth(64), pto::pitch<pto::bfloat16>(a_1_part_shared_columns), false, pto::pitch<pto::bfloat16>(b_1_part_shared_columns), false>(t0, a_1_part_shared + buffer * a_1_part_shared_size, b_1_part_shared + buffer * b_1_part_shared_size);
+        pto::multiply_staged<Spread, WARPGROUPS, Spread::padded_depth(64), a_1_part_shared_rows, a_1_part_shared_columns, false, b_1_part_shared_rows, b_1_part_shared_columns, false>(t0, a_1_part_shared + buffer * a_1_part_shared_size, b_1_part_shared + buffer * b_1_part_shared_size);
+        if (WARPGROUPS && p + (STAGES - 1 - WARPGROUPS) * 64 < a_d1) stage_p(p + (STAGES - 1 - WARPGROUPS) * 64, (buffer + STAGES - 1 - WARPGROUPS) % STAGES);
+        if (WARPGROUPS) pto::commit_copies();
+        pto::wait_for_products<WARPGROUPS, 1>();
       }
+      pto::complete_products<WARPGROUPS>(t0);
       float t1[Spread::rows(128)][Spread::columns(256)];
       PTO_UNROLL
       for (int ri = 0; ri < Spread::rows(128); ++ri) {
