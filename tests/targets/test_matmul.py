@@ -7,6 +7,7 @@ import ctypes
 import mmap
 import shutil
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -650,3 +651,45 @@ def test_the_parallel_product_gives_the_same_bits_on_pools_of_any_size() -> None
             found.append(c)
         for other in found[1:]:
             np.testing.assert_array_equal(found[0], other)
+
+
+_AMONG_HOLES = """
+import ctypes
+import numpy as np
+import pto_jit as pto
+import pto_jit.language as pl
+
+@pto.jit
+def product(a, b, c):
+    c[...] = pl.load(a) @ pl.load(b)
+
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+FAILED = ctypes.c_void_p(-1).value
+
+def mapped(size):
+    return libc.mmap(None, size, 0, 0x4022, -1, 0)  # private, anonymous, nothing reserved, no access
+
+mapped(64 << 20)  # what is free above
+for page in [mapped(8192) for _ in range(4000)]:
+    libc.munmap(page + 4096, 4096)
+large = mapped(16 << 30)
+assert large != FAILED
+while large < mapped(32768) != FAILED:
+    pass
+a = np.ones((8, 8), np.float32)
+c = np.zeros_like(a)
+product(a, a, c)
+assert (c == 8).all()
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="numbers of Linux's mmap")
+def test_code_and_constants_lie_together_where_only_holes_between_large_arrays_are_free(tmp_path: Path) -> None:
+    """Holes of a page above 16 GiB of memory: a kernel's small sections fit there, its code does not."""
+    script = tmp_path / "holes.py"
+    script.write_text(_AMONG_HOLES)
+    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False)
+    assert run.returncode == 0, run.stderr

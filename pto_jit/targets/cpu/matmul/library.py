@@ -217,7 +217,11 @@ class Library:
     def _link(self, combo: Combo, code: bytes) -> tuple[Addresses, llvm.ResourceTracker]:
         if self._jit is None:
             initialise()
-            self._jit = llvm.create_lljit_compiler(target_machine(self.processor), suppress_errors=True)
+            # This linker places the sections of an object side by side.  The other one maps each apart; in a process
+            # with large arrays they come to lie further apart than code can reach, and LLVM ends the process.
+            self._jit = llvm.create_lljit_compiler(
+                target_machine(self.processor), use_jit_link=True, suppress_errors=True
+            )
         builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
         for name, address in self._externals.items():
             builder.import_symbol(name, address)
