@@ -20,7 +20,7 @@ QUERIES, KEYS = 128, 256
 def attend(state, scores, v, axis=1):
     """One step of the running softmax: a tile of scores and the values that belong to it.
 
-    The keys of the scores lie along `axis`.
+    The keys of the scores lie along `axis`. Weights are rounded to the type of the values, as devices multiply them.
     """
     top, total, acc = state
     new_top = pl.maximum(top, pl.max(scores, axis=axis, keepdims=True))
@@ -28,8 +28,8 @@ def attend(state, scores, v, axis=1):
     weights = pl.exp(scores - new_top)
     total = total * shrink + pl.sum(weights, axis=axis, keepdims=True)
     if axis == 0:
-        return new_top, total, pl.dot(weights.T, v, acc * shrink.T)
-    return new_top, total, pl.dot(weights, v, acc * shrink)
+        return new_top, total, pl.dot(weights.to(v.dtype).T, v, acc * shrink.T)
+    return new_top, total, pl.dot(weights.to(v.dtype), v, acc * shrink)
 
 
 @pto.jit

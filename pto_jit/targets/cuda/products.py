@@ -13,7 +13,7 @@ from pto_jit.dtypes import DType
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Const, For, Op, Var
 from pto_jit.ir.types import TileType
-from pto_jit.ir.walk import statements
+from pto_jit.ir.walk import statements, uses
 from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import SharedTile
@@ -27,6 +27,7 @@ from pto_jit.targets.cuda.roles import (
     turned_operands,
     wants_whole_rows,
 )
+from pto_jit.targets.cuda.thin import is_thin
 from pto_jit.targets.cuda.values import Axis, Tile
 from pto_jit.targets.cuda.vectors import VectorWriter
 from pto_jit.targets.source.scalars import memory_type
@@ -64,6 +65,7 @@ class ProductWriter(VectorWriter):
         self.pipelined: dict[str, str] = {}  # staged loads of a loop, with the number of the buffer in use
         self.shared_names: dict[tuple[str, Role, str, str, str], str] = {}
         self.whole_rows = wants_whole_rows(self.func.body, self.roles)
+        self.fragments = any(isinstance(s, Op) and s.op == "dot" and not is_thin(s) for s in statements(self.func.body))
         self.warpgroups = suits_warpgroups(self.func.body, self.roles)
         self.unfinished = False  # whether products go on while the loop that adds them up copies operands
         self.kept_early = read_in_inner_blocks(self.func.body, self.roles, self.facts.mutable, self.whole_rows)
@@ -355,6 +357,27 @@ class ProductWriter(VectorWriter):
         )
         if not self.unfinished:
             self._complete(target)
+
+    def _elementwise(self, op: Op) -> None:
+        if not self._rounded_by_products(op):
+            super()._elementwise(op)
+            return
+        self.put(op.results[0], replace(self.tile(op.args[0]), dtype=op.results[0].type.dtype))  # type: ignore
+
+    def _rounded_by_products(self, op: Op) -> bool:
+        """Whether products alone read what a cast to 16 bits makes, as left operands in registers: they round it."""
+        source, result = op.args[0], op.results[0]
+        if op.op != "cast" or not self.whole_rows or not isinstance(source, Var) or source.name in self.facts.mutable:
+            return False
+        kind, wide = result.type.dtype, source.type.dtype  # type: ignore[union-attr]
+        if kind.kind != "f" or kind.bits != 16 or wide.kind != "f" or wide.bits != 32:
+            return False
+        readers = [s for s in statements(self.func.body) if any(v.name == result.name for v in uses(s))]
+        return result.name not in self.facts.mutable and all(
+            isinstance(s, Op) and s.op == "dot" and not is_thin(s) and s.args[1].type.dtype == kind  # type: ignore
+            and [k for k, a in enumerate(s.args) if a == result] == [0]
+            for s in readers
+        )  # fmt: skip
 
     def _operand(self, operand: Var) -> Tile | Staged:
         return self.staged.get(operand.name) or self.tiles[operand.name]

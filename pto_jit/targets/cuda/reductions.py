@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pto_jit.dtypes import DType
@@ -18,7 +19,9 @@ _RULES = {"sum": "Sum", "prod": "Product", "max": "Maximum", "min": "Minimum"}
 
 
 class ReductionWriter(TileWriter):
-    """Writes reductions, too."""
+    """Writes reductions, too; `fragments`: of tiles that lie as products make them."""
+
+    fragments = False
 
     def _reduction(self, op: Op) -> None:
         source, result = self.tile(op.args[0]), op.results[0]
@@ -121,16 +124,34 @@ class ReductionWriter(TileWriter):
                    for what, gone, axis in (("columns", over_columns, source.columns), ("rows", over_rows, source.rows))
                    if gone and not axis.unit]  # fmt: skip
 
+        filled = [f"Spread::fills_{what}({axis.valid}, {slots})"
+                  for what, gone, axis, slots in (("columns", over_columns, source.columns, nc),
+                                                  ("rows", over_rows, source.rows, nr)) if gone]  # fmt: skip
+        if (over_columns and source.columns.unit) or (over_rows and source.rows.unit):
+            filled = []
+
         def body() -> None:
             self.text.line(f"{target} = {rule}::identity();")
-            value = element
             if masks:  # a choice of values, not of statements: no thread leaves the others
-                value = f"{' && '.join(masks)} ? {element} : {rule}::identity()"
-            self._loops(inner, [f"{target} = {rule}::combine({target}, {value});"])
+                some = f"{' && '.join(masks)} ? {element} : {rule}::identity()"
+                each = [f"{target} = {rule}::combine({target}, {v});" for v in (element, some)]
+                self._fold_valid(filled, inner, *each)
+            else:
+                self._loops(inner, [f"{target} = {rule}::combine({target}, {element});"])
             for line in crosses:
                 self.text.line(line)
 
         self._around(outer, body)
+
+    def _fold_valid(self, filled: Sequence[str], loops: list[tuple[str, str]], whole: str, some: str) -> None:
+        """Fold the valid slots: `some` looks at each; `whole` folds all, for tiles that are valid as a whole."""
+        if not (self.fragments and filled):
+            self._loops(loops, [some])
+            return
+        with self.text.block(f"if ({' && '.join(filled)})"):
+            self._loops(loops, [whole])
+        with self.text.block("else"):
+            self._loops(loops, [some])
 
     def _around(self, loops: list[tuple[str, str]], body: Any) -> None:
         if not loops:

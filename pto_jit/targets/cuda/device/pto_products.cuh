@@ -296,25 +296,42 @@ PTO_FUNCTION uint32_t packed(float low, float high, T) {
 }
 #endif
 
-// acc += a @ b for 16-bit floats, a in registers: where a warp has whole rows, the fragments of a result are those of a
-// left operand. `columns`: how many of a are valid.
-template <class Spread, int DEPTH, int B_PITCH, bool B_TURNED, int NR, int NC, int NK, class R, class T>
-PTO_FUNCTION void multiply_from_registers(float (&acc)[NR][NC], const R (&a)[NR][NK], int columns, const T* b) {
-  static_assert(Spread::ACROSS_WARPS == 1, "each warp has whole rows");
+// The fragments of a left operand in registers, 16 of its columns from k on; WHOLE: all are valid.
+template <class Spread, class T, bool WHOLE, int NR, int NK, class R>
+PTO_FUNCTION void pack_fragments(uint32_t (&x)[NR / 2][4], const R (&a)[NR][NK], int columns, int k) {
+  PTO_UNROLL
+  for (int m = 0; m < NR / 2; ++m) {
+    PTO_UNROLL
+    for (int part = 0; part < 4; ++part) {
+      const int i = 2 * m + part % 2, j = k / 4 + part / 2 * 2;
+      const int column = k + part / 2 * 8 + Spread::lane() % 4 * 2;
+      const float low = WHOLE || column < columns ? a[i][j < NK ? j : 0] : 0;
+      const float high = WHOLE || column + 1 < columns ? a[i][j + 1 < NK ? j + 1 : 0] : 0;
+      x[m][part] = j + 1 < NK ? packed(low, high, T{}) : 0u;
+    }
+  }
+}
+
+template <class Spread, int DEPTH, int B_PITCH, bool B_TURNED, bool WHOLE, int NR, int NC, int NK, class R, class T>
+PTO_FUNCTION void multiply_fragments_of(float (&acc)[NR][NC], const R (&a)[NR][NK], int columns, const T* b) {
   PTO_UNROLL
   for (int k = 0; k < DEPTH; k += 16) {
     uint32_t x[NR / 2][4];
-    PTO_UNROLL
-    for (int m = 0; m < NR / 2; ++m) {
-      PTO_UNROLL
-      for (int part = 0; part < 4; ++part) {
-        const int i = 2 * m + part % 2, j = k / 4 + part / 2 * 2;
-        const int column = k + part / 2 * 8 + Spread::lane() % 4 * 2;
-        x[m][part] = j + 1 < NK ? packed(column < columns ? a[i][j < NK ? j : 0] : 0,
-                                         column + 1 < columns ? a[i][j + 1 < NK ? j + 1 : 0] : 0, T{}) : 0u;
-      }
-    }
+    pack_fragments<Spread, T, WHOLE>(x, a, columns, k);
     multiply_step<Spread, B_PITCH, B_TURNED>(acc, x, b, k);
+  }
+}
+
+// acc += a @ b for 16-bit floats, a in registers: where a warp has whole rows, the fragments of a result are those of a
+// left operand. `columns`: how many of a are valid; tiles that are valid as a whole, as nearly all are, are packed without
+// a look at each element.
+template <class Spread, int DEPTH, int B_PITCH, bool B_TURNED, int NR, int NC, int NK, class R, class T>
+PTO_FUNCTION void multiply_from_registers(float (&acc)[NR][NC], const R (&a)[NR][NK], int columns, const T* b) {
+  static_assert(Spread::ACROSS_WARPS == 1, "each warp has whole rows");
+  if (NK * 4 == DEPTH && columns == DEPTH) {
+    multiply_fragments_of<Spread, DEPTH, B_PITCH, B_TURNED, true>(acc, a, columns, b);
+  } else {
+    multiply_fragments_of<Spread, DEPTH, B_PITCH, B_TURNED, false>(acc, a, columns, b);
   }
 }
 
