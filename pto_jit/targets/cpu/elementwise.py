@@ -236,10 +236,14 @@ class Elementwise:
         return RECIPES[op].function(self.math(dtype, lane_count(typ)), *args)
 
     def float_extreme(self, op: str, x: Value, y: Value) -> Value:
-        """np.maximum, np.minimum: NaN when either operand is."""
+        """np.maximum, np.minimum: NaN when either operand is, x when they are equal.
+
+        One instruction of x86 gives x for NaN.  So only y is asked whether it is NaN, which is known early where x is
+        what a loop carries.  The NaN is a constant, as LLVM would make one comparison of both and lose the instruction.
+        """
         b = self.b
-        picked = b.select(b.fcmp_ordered(">" if op == "max" else "<", x, y), x, y)
-        return b.select(b.fcmp_unordered("uno", x, x), x, picked)
+        picked = b.select(b.fcmp_ordered(">" if op == "max" else "<", y, x), y, x)
+        return b.select(b.fcmp_unordered("uno", y, y), number(y.type, float("nan")), picked)
 
     def _float_mod(self, args: Sequence[Value], dtype: DType) -> Value:
         """The remainder with the sign of the divisor, as Python and NumPy define it."""

@@ -13,7 +13,7 @@ from pto_jit.targets.cpu.loading import LLVM_LOCK, Tasks, host
 from pto_jit.targets.cpu.matmul.blocking import host_caches
 from pto_jit.targets.cpu.matmul.library import Processor, compile_object
 from pto_jit.targets.cpu.matmul.shape import Combo
-from pto_jit.targets.cpu.optimising import optimised
+from pto_jit.targets.cpu.optimising import object_code, optimised
 from pto_jit.targets.cpu.writing import write_module
 
 
@@ -37,7 +37,7 @@ def compile_objects(
             variable.linkage = "internal"
     with LLVM_LOCK:
         machine = _machine()
-        files = {f"{module.name}.o": machine.emit_object(optimised(writer.text(), machine))}
+        files = {f"{module.name}.o": object_code(optimised(writer.text(), machine), machine)}
     declared = (f.name for f in writer.llvm.functions if f.is_declaration)
     products = {n.removesuffix("_mt") for n in declared if n.startswith("pto_mm_")}
     for product in sorted(products):

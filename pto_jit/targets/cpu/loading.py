@@ -135,11 +135,11 @@ class CpuProgram:
     def assembly(self) -> str:
         """The machine code as text."""
         if self._assembly is None:
-            from pto_jit.targets.cpu.optimising import optimised
+            from pto_jit.targets.cpu.optimising import assembly, optimised
 
             with LLVM_LOCK:
                 machine = target_machine(2)
-                self._assembly = machine.emit_assembly(optimised(self.llvm_ir, machine))
+                self._assembly = assembly(optimised(self.llvm_ir, machine), machine)
         return self._assembly
 
     def task_site(self, kind: int) -> TaskSite | None:

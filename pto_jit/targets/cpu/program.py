@@ -12,7 +12,7 @@ import llvmlite.binding as llvm
 from pto_jit.config import config
 from pto_jit.ir.nodes import Module
 from pto_jit.targets.cpu.loading import LLVM_LOCK, CpuProgram, Tasks, host, load_object, target_machine
-from pto_jit.targets.cpu.optimising import optimised
+from pto_jit.targets.cpu.optimising import object_code, optimised
 from pto_jit.targets.cpu.writing import write_module, written_tensors
 
 
@@ -38,7 +38,7 @@ def compile_module(
         machine = target_machine(2)
         ref = optimised(text, machine)
         done = time.perf_counter()
-        data = machine.emit_object(ref)
+        data = object_code(ref, machine)
         emitted = time.perf_counter()
     used = tuple(sorted(g.name for g in writer.llvm.functions if g.is_declaration and not g.name.startswith("llvm.")))
     program = load_object(

@@ -127,3 +127,45 @@ def test_scalar_loops_are_optimised_apart_when_the_rest_is_large(lines: int) -> 
     assert "x i32>" in whole  # vectors
     assert ("define internal i32 @sum" in whole) == (lines > 0), "else it is inlined"
     assert "hidden" not in whole
+
+
+@pytest.mark.skipif(not host().triple.startswith("x86"), reason="looks for conditional moves of x86")
+def test_choices_that_a_loop_waits_for_are_no_branches() -> None:
+    @pto.jit(cache=False)
+    def places(a: pl.Tensor, q: pl.Tensor, y: pl.Tensor):
+        for i in range(q.shape[0]):
+            low = 0
+            high = a.shape[0]
+            while low < high:
+                middle = (low + high) // 2
+                if a[middle] < q[i]:
+                    low = middle + 1
+                else:
+                    high = middle
+            y[i] = low
+
+    a, q = np.arange(0, 100, 3), np.arange(-2, 104, 5)
+    y = np.empty_like(q)
+    places(a, q, y)
+    np.testing.assert_array_equal(y, np.searchsorted(a, q))
+    assert places.compile(a, q, y).ir("assembly").count("cmov") >= 2
+
+
+@pytest.mark.skipif(not host().triple.startswith("x86"), reason="looks for minima of x86")
+def test_minima_of_floats_keep_the_instruction_and_nan() -> None:
+    @pto.jit(cache=False)
+    def least(x: pl.Tensor, y: pl.Tensor, z: pl.Tensor):
+        for i in range(1, x.shape[0]):
+            z[i] = min(z[i - 1], x[i]) + min(y[i], x[i])
+
+    nan = np.float32("nan")
+    x = np.array([0, 3, nan, 1, -0.0, 2], np.float32)
+    y = np.array([0, nan, 1, 2, 0.0, 1], np.float32)
+    for first in (5, nan):
+        z = np.full(6, first, np.float32)
+        expected = z.copy()
+        for i in range(1, 6):
+            expected[i] = np.minimum(expected[i - 1], x[i]) + np.minimum(y[i], x[i])
+        least(x, y, z)
+        np.testing.assert_array_equal(z, expected)
+    assert "minss" in least.compile(x, y, z).ir("assembly")
