@@ -173,8 +173,10 @@ class _Crossings:
         self.complete = complete
         self.temporaries: dict[str, _Temporary] = {}
         self.placed: set[str] = set()
+        self.whole: Block = ()
 
     def block(self, body: Block) -> Block:
+        self.whole = body
         body = self._views(body)
         if not any(isinstance(s, Scope) for s in walk.statements(body)):
             return body
@@ -268,7 +270,7 @@ class _Crossings:
             if operand.name in copies:
                 return copies[operand.name]
             stmt = inside[operand.name]
-            if not (isinstance(stmt, Op) and is_pure(stmt) and len(stmt.results) == 1):
+            if not (isinstance(stmt, Op) and len(stmt.results) == 1 and (is_pure(stmt) or self._gives_the_same(stmt))):
                 raise CompilationError(
                     f"the tile `{_spoken(var)}` leaves its in-core scope, and its extents are computed inside",
                     loc, code="PTO-N047",
@@ -281,6 +283,17 @@ class _Crossings:
             return result
 
         return tuple(moved(x) for x in extents)
+
+    def _gives_the_same(self, op: Op) -> bool:
+        """Whether an operation gives the same wherever its operands are known: it copies a number to a variable that is
+        assigned once, or reads an element of a tensor of which nothing but elements and extents is ever read."""
+        if op.op == "copy":
+            return walk.def_counts(self.whole)[op.results[0].name] == 1
+        if op.op != "getelem" or not isinstance(op.args[0], Var):
+            return False
+        name = op.args[0].name
+        using = [s for s in walk.statements(self.whole) if any(v.name == name for v in walk.uses(s))]
+        return all(isinstance(s, Op) and s.op in ("getelem", "dim") for s in using)
 
     def _scope(self, scope: Scope, crossing: dict[str, Var]) -> Block:
         """Load what comes from outside at the start; store what goes out where it is computed.

@@ -200,3 +200,17 @@ def test_a_padding_has_the_type_of_the_leaves() -> None:
         kernel(NUMBERS)
     with pytest.raises(pto.CompilationError, match="PTO-F138: a list of lists is padded"):
         pto.jit(lambda x: ft.map(lambda w: w[0], ft.slide(x, 2, padding=1)))(JAGGED)
+
+
+def test_lists_of_a_list_are_returned_as_tensors() -> None:
+    x = rows(3, 0, 2)
+
+    def first(x: Any) -> Any:
+        return ft.stack(x[0])
+
+    def doubled(x: Any) -> Any:
+        return ft.stack(ft.map(lambda e: e * 2, x[2])), ft.cat(x[0], axis=0), ft.stack(x[1])
+
+    np.testing.assert_array_equal(pto.jit(first)(x), first(x))
+    for got, want in zip(pto.jit(doubled)(x), doubled(x), strict=True):
+        np.testing.assert_array_equal(got, want)
