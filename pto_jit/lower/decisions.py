@@ -9,7 +9,8 @@ from pto_jit.errors import Loc
 from pto_jit.slotted import frozen
 
 DecisionKind = Literal[
-    "chunk", "interchange", "placement", "reduction", "parallel", "grain", "fusion", "buffer", "dispatch", "schedule"
+    "chunk", "interchange", "placement", "reduction", "parallel", "grain", "fusion", "buffer", "dispatch", "schedule",
+    "hoist",
 ]
 
 

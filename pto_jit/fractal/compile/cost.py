@@ -20,9 +20,11 @@ from itertools import product
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
+from pto_jit.fractal.compile.blocks import AT_ONCE, UNKNOWN
 from pto_jit.fractal.compile.hyperplane import NoSchedule
 from pto_jit.fractal.compile.lists import Choose, Leaf, ReadLeaf, WriteLeaf
 from pto_jit.fractal.compile.nest import Nest, depends_on
+from pto_jit.fractal.compile.rows import PIECE_ROWS
 from pto_jit.fractal.compile.tiled import refused
 from pto_jit.ir.nodes import Const, Op
 from pto_jit.ir.types import TileType
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from pto_jit.fractal.compile.wavefront import Planes
 
 FEW, MANY, STEPS, THREADS = 1, 16, 32, 4
-UNKNOWN = 64  # elements along an axis whose extent is a run-time value
 PEAK, ROWS = 100.0, 3.0  # a product of m rows: PEAK * m / (m + ROWS) flops per ns
 PRODUCT, OPERATION, ELEMENT = 40.0, 8.0, 0.02  # the call of a product; a loop of other operations; an element of it
 READ, COPY = 0.03, 0.06  # per byte
@@ -139,14 +140,32 @@ def is_batched(nest: Nest, planes: Planes) -> tuple[bool, str]:
     said: list[str] = []
     for many in situations(nest):
         extents = lengths(nest, many)
-        steps = {k: c * (n - 1) for k, (c, n) in enumerate(zip(planes.h, extents, strict=True))}
-        batch = prod(n for k, n in enumerate(extents) if k not in planes.group)
-        rows = batch / (1 + sum(n for k, n in steps.items() if k not in planes.group))
+        rows = _batch(nest, planes, extents)
         times.append((cell.in_order(), cell.in_batch(rows)))
-        number = f"{1 + sum(steps.values())} planes, {rows:.0f} {'row' if round(rows) == 1 else 'rows'} a batch"
+        count = 1 + sum(c * (n - 1) for c, n in zip(planes.h, extents, strict=True))
+        number = f"{count} planes, {_rows(rows)} a batch"
         said.append(f"{_time(times[-1][1])} ({number})")
     text = f"{_figures(cell)}; in order {_time(cell.in_order())} each, as rows {' or '.join(said)}"
     in_order, together = multiples(times)
+    return NEARLY * together <= in_order, text
+
+
+def are_blocks(nest: Nest) -> tuple[bool, str]:
+    """Whether the cells of a nest that carries nothing are better as rows of blocks; the figures.
+
+    Without a product they are not: what is done element by element takes a row as long alone as among others.
+    """
+    cell = cell_of(nest.cell, nest.symbols[-1])
+    if not cell.products:
+        return False, ""
+    most = max(AT_ONCE // max(m for m, _ in cell.products), 1)
+    rows = [min(most, prod(lengths(nest, many))) for many in situations(nest)]
+    if len(nest.loops) == 1 and nest.loops[0].length.constant is None:
+        rows = [min(most, STEPS)]
+    times = [(cell.in_order(), cell.in_batch(n)) for n in rows]
+    said = " or ".join(f"{_time(t)} ({_rows(n)} a block)" for (_, t), n in zip(times, rows, strict=True))
+    in_order, together = multiples(times)
+    text = f"{_figures(cell)}; in order {_time(cell.in_order())} each, as rows {said}"
     return NEARLY * together <= in_order, text
 
 
@@ -174,13 +193,71 @@ def as_tasks(nest: Nest) -> tuple[tuple[int, ...] | None, str]:
     tile = tiles[best - 1]
     what = "tasks of one cell" if max(tile) == 1 else f"tasks of {tile} cells"
     said = [
-        f"{_case(threads, many, len(cases) > 2)}: {_time(row[0])}, {_time(row[best])}"
+        f"{_case(threads, many, threads > 1 and len(cases) > 2)}: {_time(row[0])}, {_time(row[best])}"
         for (threads, many), row in zip(cases, times, strict=True)
     ]
     overhead = TASK + REGION * cell.leaves
     text = f"{_figures(cell)}; each in order and as {what} ({_time(overhead)} of the runtime's each): {'; '.join(said)}"
     good = cell.in_order() >= LEAST_TASK and means[0] >= WORTH * means[best]
     return (tile if good else None), text
+
+
+def is_worth_storing(items: Sequence[Any], leaf: Leaf, innermost: Symbol, *, fewer: bool) -> bool:
+    """Whether what items compute could be better read from memory: it is computed among many there, or by several
+    workers, or (`fewer`) not as often."""
+    cell = cell_of(items, innermost)
+    again = 0.0 if fewer else cell.work(AT_ONCE) if cell.products else cell.work() / THREADS
+    return cell.work() - again > 2 * READ * _bytes(leaf)
+
+
+def is_better_apart(
+    whole: Nest, rest: Nest, maps: Sequence[tuple[Nest, bool]], planes: tuple[Planes | None, Planes | None]
+) -> tuple[bool, str]:
+    """Whether a nest is worth being taken apart in maps, with whether their cells can be rows, and the rest; figures.
+
+    planes: of the whole and of the rest, where their cells will be rows.
+    """
+    cases = [(threads, many) for threads in (1, THREADS) for many in situations(whole)]
+    times: list[tuple[float, float]] = []
+    for threads, many in cases:
+        before = sum(_of_map(nest, rows, threads, many) for nest, rows in maps)
+        together, behind = (_of_nest(n, p, threads, many) for n, p in zip((whole, rest), planes, strict=True))
+        times.append((together, before + behind))
+    first, second = multiples(times)
+    said = [
+        f"{_case(threads, many, True)}: {_time(row[0])}, {_time(row[1])}"
+        for (threads, many), row in zip(cases, times, strict=True)
+    ]
+    return NEARLY * second <= first, "; ".join(said)
+
+
+def _of_map(nest: Nest, rows: bool, threads: int, many: int) -> float:
+    """The time of a nest that carries nothing, in order or by blocks of rows."""
+    cell = cell_of(nest.cell, nest.symbols[-1])
+    extents = lengths(nest, many)
+    count = prod(extents)
+    if rows and cell.products:
+        return count * cell.in_batch(min(AT_ONCE, count)) / min(threads, ceil(count / AT_ONCE))
+    return count * cell.in_order() / min(threads, count)
+
+
+def _of_nest(nest: Nest, planes: Planes | None, threads: int, many: int) -> float:
+    """The time of a nest that carries something, in order or as rows of planes."""
+    cell = cell_of(nest.cell, nest.symbols[-1])
+    extents = lengths(nest, many)
+    if planes is None:
+        around = extents[0] if nest.loops[0].kind == "parallel" else 1
+        return prod(extents) * cell.in_order() / min(threads, around)
+    rows = _batch(nest, planes, extents)
+    groups = prod(extents[k] for k in planes.group)
+    return prod(extents) * cell.in_batch(rows) / min(threads, groups * max(1.0, rows / PIECE_ROWS))
+
+
+def _batch(nest: Nest, planes: Planes, extents: Sequence[int]) -> float:
+    """How many rows a batch of planes has."""
+    steps = {k: c * (n - 1) for k, (c, n) in enumerate(zip(planes.h, extents, strict=True))}
+    cells = prod(n for k, n in enumerate(extents) if k not in planes.group)
+    return cells / (1 + sum(n for k, n in steps.items() if k not in planes.group))
 
 
 def situations(nest: Nest) -> tuple[int, ...]:
@@ -207,13 +284,16 @@ def _tiles(nest: Nest) -> list[tuple[int, ...]]:
 
 
 def _case(threads: int, many: int, several: bool) -> str:
-    if threads == 1:
-        return "one thread"
-    return f"{threads} threads, {many} in the map" if several else f"{threads} threads"
+    said = "one thread" if threads == 1 else f"{threads} threads"
+    return f"{said}, {many} in the map" if several else said
 
 
 def _figures(cell: Cell) -> str:
     return f"a cell has {_count(cell.flops)} operations on {_count(cell.bytes)} bytes"
+
+
+def _rows(n: float) -> str:
+    return f"{n:.0f} {'row' if round(n) == 1 else 'rows'}"
 
 
 def _count(n: float) -> str:

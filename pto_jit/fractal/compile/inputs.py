@@ -12,13 +12,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pto_jit.codegen.builtins.memory import view as view_of
-from pto_jit.codegen.builtins.promote import load_all
-from pto_jit.codegen.emit import index
-from pto_jit.codegen.values import Tensor, Tile
-from pto_jit.fractal.compile.batching import Batch, row_extents
-from pto_jit.fractal.compile.expr import Condition, Symbol, Writer, binary, number, of
-from pto_jit.fractal.compile.layout import allocate, laid_out, with_loop
+from pto_jit.codegen.values import Tile
+from pto_jit.fractal.compile.batching import row_extents
+from pto_jit.fractal.compile.blocks import Blocks, Work
+from pto_jit.fractal.compile.expr import Condition, Symbol, Writer, number, of
 from pto_jit.fractal.compile.lists import (
     Access,
     Array,
@@ -35,16 +32,15 @@ from pto_jit.fractal.compile.lists import (
     sources,
 )
 from pto_jit.fractal.compile.nest import depends_on
-from pto_jit.fractal.compile.sequential import Sequential, name_of, variable_of
+from pto_jit.fractal.compile.sequential import name_of, variable_of
 from pto_jit.ir import walk
-from pto_jit.ir.nodes import For, If, Op, Operand, Var
+from pto_jit.ir.nodes import If, Op, Operand, Var
 from pto_jit.slotted import frozen, replace
 
 if TYPE_CHECKING:
     from pto_jit.fractal.compile.wavefront import Planes, Wavefront
 
 Chain = tuple[Sequence[ReadLeaf], Sequence[Op]]
-OWN_ROWS = "each iteration writes rows of its own"
 
 
 @frozen(eq=False)
@@ -139,9 +135,10 @@ def _product(
     extents = row_extents(plan.e.extents_of(result) or ())
     dims = tuple(Dim(symbols[k], nest.loops[k].length) for k in sorted(needed))
     array = Array("inputs", dims, Leaf(tuple(extents), result.type.dtype))  # type: ignore[union-attr]
-    allocate(plan.g, writer, array, laid_out(writer, dims, frozenset()))
     exists = [Condition("positive", nest.loops[symbols.index(s)].length - 1 - v) for s, v in fixed.items()]
-    _compute(plan, writer, array, source, left.leaf, (weights, right[1], op.args[1]), exists)
+    body = (replace(left, read=source), *weights, *right[1], op)
+    work = Work(dims, body, ((Tile(result, extents), array),), at_once=plan.inputs_at_once(array.leaf))
+    _compute(plan, writer, Blocks(plan.g, work), exists)
     return (choice.condition if choice is not None else None), array
 
 
@@ -179,55 +176,12 @@ def _value(condition: Condition) -> dict[Symbol, int] | None:
     return {atom: at} if isinstance(atom, Symbol) and times in (1, -1) and at >= 0 else None
 
 
-def _compute(
-    plan: Wavefront,
-    writer: Writer,
-    array: Array,
-    source: Read,
-    leaf: Leaf,
-    weight: tuple[Sequence[ReadLeaf], Sequence[Op], Operand],
-    exists: Sequence[Condition],
-) -> None:
-    """Gather the inputs to rows, and multiply them block by block."""
-    e, g = plan.e, plan.g
-    plain = Sequential(g, set())
-    rows = writer.expr(array.layout.rows)
-    inner = row_extents(leaf.extents)
-    size = plan.inputs_at_once(array.leaf)
-    (var,) = e.op("alloc", [rows, *inner], {"dtype": leaf.dtype}, hint="input_rows")
-    gathered = Tensor(var, (rows, *inner), e.loc)
-
-    def level(w: Writer, k: int) -> None:
-        if k < len(array.dims):
-            kind = "sequential" if k else "parallel"
-            with_loop(w, array.dims[k], lambda w: level(w, k + 1), kind=kind, proof=OWN_ROWS)
-            return
-        tile = plain.value_of(source, leaf, w)
-        assert isinstance(tile, Tile)
-        (row,) = e.op("reshape", [tile.var, index(1), *inner])
-        at = w.expr(array.layout.row(tuple(of(d.symbol) for d in array.dims)))
-        e.op("store", [row, gathered.var, at, index(0)], {"inside": True})
-
-    def multiply(w: Writer, start: Var) -> None:
-        count = w.op("min", index(size), w.op("sub", rows, start))
-        part = view_of(g, gathered, [start, index(0)], [count, *inner], inside=True)
-        reads, ops, right = weight
-        once = {name_of(r.value): variable_of(plain.value_of(r.read, r.leaf, w)) for r in reads}
-        batch = Batch(e, index(1), {}, once)
-        batch.run(ops)
-        if isinstance(right, Var):
-            right = batch.shared.get(right.name, right)
-        (found,) = e.op("dot", [load_all(g, part).var, right])
-        e.op("store", [found, array.tensor.var, start, index(0)], {"inside": True})
-
+def _compute(plan: Wavefront, writer: Writer, blocks: Blocks, exists: Sequence[Condition]) -> None:
+    """Compute what is there, block by block, where all of these conditions hold."""
+    e = plan.e
+    blocks.prepare(writer)
     with e.block() as block:
-        level(writer, 0)
-        blocks = writer.expr(binary("floordiv", array.layout.rows + (size - 1), number(size)))
-        number_ = e.fresh("block", blocks.type)
-        with e.block() as body:
-            multiply(writer, writer.op("mul", number_, index(size)))  # type: ignore[arg-type]
-        loc = plan.nest.loops[0].loc
-        e.append(For("parallel", number_, index(0), blocks, index(1), tuple(body), loc=loc, proof=OWN_ROWS))
+        blocks.write(writer)
     ok = None
     for condition in exists:
         holds = writer.condition(condition)

@@ -55,6 +55,10 @@ class Nest:
         return tuple(k for k, loop in enumerate(self.loops) if loop.kind != "parallel")
 
     @property
+    def writes(self) -> tuple[WriteLeaf, ...]:
+        return tuple(item for item in self.cell if isinstance(item, WriteLeaf))
+
+    @property
     def all_distances(self) -> tuple[Vector, ...]:
         return tuple(dict.fromkeys(d for found in self.distances.values() for d in found))
 

@@ -8,9 +8,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.errors import CompilationError, ScheduleError
+from pto_jit.fractal.compile.arranging import checks_apart, checks_first, distributed, pruned
 from pto_jit.fractal.compile.batching import NotBatchable
 from pto_jit.fractal.compile.behind import folds_apart
-from pto_jit.fractal.compile.checks import outside_of
+from pto_jit.fractal.compile.blocks import Blocks, work_of
 from pto_jit.fractal.compile.expr import Writer
 from pto_jit.fractal.compile.extents import computed_inside, known_before, made_inside, settled, sizes_first
 from pto_jit.fractal.compile.fusion import fuse
@@ -27,14 +28,11 @@ from pto_jit.fractal.compile.lists import (
     WriteLeaf,
 )
 from pto_jit.fractal.compile.local import local_arrays
-from pto_jit.fractal.compile.names import defined, uses
-from pto_jit.fractal.compile.nest import Nest, drawn, is_pure, outside, perfect
+from pto_jit.fractal.compile.nest import Nest, drawn, outside, perfect
 from pto_jit.fractal.compile.rows import Rows
-from pto_jit.fractal.compile.sequential import RECORDS, Sequential, accessed, records, variable_of
+from pto_jit.fractal.compile.sequential import RECORDS, Sequential, accessed, records
 from pto_jit.fractal.compile.tasks import MOST_CASES, Tasks
-from pto_jit.ir.nodes import Op, Var
 from pto_jit.lower.decisions import Decision
-from pto_jit.slotted import replace
 
 if TYPE_CHECKING:
     from pto_jit.fractal.compile.session import Session
@@ -59,8 +57,8 @@ def write_pending(session: Session) -> None:
         whole
         for item in pruned(items[first:])
         for sized in settled(item)
-        for checked in hoisted(sized)
-        for whole in apart(checked)
+        for checked in checks_first(sized)
+        for whole in checks_apart(checked)
     ]
     fuse(session, wholes)
     pending = [part for whole in wholes for part in distributed(whole)]
@@ -70,7 +68,7 @@ def write_pending(session: Session) -> None:
         item, *later = pending
         parts = folds_planned(session, item, later) if isinstance(item, Loop) else None
         if parts is None:
-            parts = [(item, planned(session, item, later) if isinstance(item, Loop) else None)]
+            parts = planned_apart(session, item, later) if isinstance(item, Loop) else [(item, None)]
         for k, (part, nest) in enumerate(parts):
             if nest is None:
                 run.append(part)
@@ -94,102 +92,65 @@ def folds_planned(session: Session, loop: Loop, later: Sequence[Any]) -> list[tu
         return None
     decisions = session.g.decisions
     mark = len(decisions)
-    found = [
-        (part, planned(session, part, [*parts[k + 1 :], *later]) if isinstance(part, Loop) else None)
-        for k, part in enumerate(parts)
-    ]
-    if all(nest is None for _, nest in found):
+    found: list[tuple[Any, Plan]] = []
+    for k, part in enumerate(parts):
+        behind = [*parts[k + 1 :], *later]
+        found += planned_apart(session, part, behind) if isinstance(part, Loop) else [(part, None)]
+    if all(nest is None for _, nest in found) and len(found) == len(parts):
         del decisions[mark:]
         return None
     return found
 
 
-def hoisted(item: Any) -> list[Any]:
-    """A loop after the checks in it that are the same in every iteration."""
-    if not isinstance(item, Loop):
-        return [item]
-    before: list[Any] = []
-    body: list[Any] = []
-    made = {name for i in item.body if not isinstance(i, Loop) for name in defined(i)}
-    for part in (p for i in item.body for p in hoisted(i)):
-        moved = outside_of(item, part) if isinstance(part, Check) and not uses(part) & made else None
-        (body if moved is None else before).append(moved or part)
-    item.body = body
-    return [*before, item]
+def planned_apart(session: Session, loop: Loop, later: Sequence[Any]) -> list[tuple[Any, Plan]]:
+    """A loop with what writes it; behind the maps of what is computed before it, where that is better."""
+    parts = without_inputs(session, loop)
+    return [(part, planned(session, part, [*parts[k + 1 :], *later])) for k, part in enumerate(parts)]
 
 
-def apart(item: Any) -> list[Any]:
-    """A loop after one of its checks alone, which runs in order, so that the first element that is wrong is told."""
-    if not isinstance(item, Loop):
-        return [item]
-    rest, checks = _parted(item)
-    return [loop for loop in (checks, rest) if loop is not None]
+def without_inputs(session: Session, loop: Loop) -> list[Loop]:
+    """The maps of what a nest computes of its inputs alone, and the nest that reads it; the loop where that is not
+    better.  Records the decision."""
+    from pto_jit.fractal.compile.cost import is_better_apart
+    from pto_jit.fractal.compile.hoist import taken_apart
+
+    asked, tiled = _asked(loop)
+    if asked not in ("auto", "wavefront") or tiled or session.g.options.target in WITHOUT_TASKS:
+        return [loop]
+    try:
+        nest = perfect(loop)
+        if not nest.carries or outside(nest) is not None or computed_inside([loop]):
+            return [loop]
+        found = taken_apart(session, loop, nest)
+        if found is None:
+            return [loop]
+        maps, rest = [perfect(m) for m in found.maps], perfect(found.rest)
+    except NoSchedule:
+        return [loop]
+    rows = [(m, blocks_of(session, m)[0] is not None) for m in maps]
+    planes = rows_planes(session, nest, asked), rows_planes(session, rest, asked)
+    good, figures = is_better_apart(nest, rest, rows, planes)
+    what = f"{', '.join(f'`{o}`' for o in found.ops)} of inputs"
+    verb = "is computed before the nest" if good else "could be computed before the nest, which costs more"
+    names = tuple(map(str, nest.symbols))
+    session.g.decisions.append(Decision("hoist", names, good, f"{what} {verb}: {figures}", loop.loc))
+    return [*found.maps, found.rest] if good else [loop]
 
 
-def _parted(loop: Loop) -> tuple[Loop | None, Loop | None]:
-    """A loop without the checks that lengths alone decide, and a loop with nothing else; None for nothing."""
-    made = {name for i in loop.body if not isinstance(i, Loop) for name in defined(i)}
-    rest: list[Any] = []
-    checks: list[Any] = []
-    for item in loop.body:
-        if isinstance(item, Check) and not uses(item) & made:
-            checks.append(item)
-            continue
-        if isinstance(item, Loop):
-            inside, found = _parted(item)
-            if found is not None and not uses(found) & made:
-                checks.append(found)
-                rest += [] if inside is None else [inside]
-                continue
-        rest.append(item)
-    if not checks:
-        return loop, None
-    found = Loop(loop.symbol, loop.length, "carry", loop.loc, checks, CHECKS)
-    return (replace(loop, body=rest) if rest else None), found
+def rows_planes(session: Session, nest: Nest, asked: str) -> Planes | None:
+    """The planes of a nest whose cells will be rows; None where they will not."""
+    from pto_jit.fractal.compile.cost import is_batched
 
-
-def distributed(item: Any) -> list[Any]:
-    """A parallel loop around several loops as one around each: they communicate through arrays alone.
-
-    A read or operation between them goes along with the loop that uses it; where several do, the loop stays whole.
-    """
-    if not isinstance(item, Loop) or item.kind != "parallel":
-        return [item]
-    inner = [i for i in item.body if isinstance(i, Loop)]
-    rest = [i for i in item.body if not isinstance(i, Loop)]
-    if any(isinstance(i, ReadLeaf) and i.final is not None for i in rest):
-        return [item]
-    if len(inner) < 2 or not all(
-        isinstance(i, (ReadLeaf, Compute)) or (isinstance(i, Op) and is_pure(i)) for i in rest
-    ):
-        return [item]
-    found: list[Any] = []
-    taken: set[int] = set()
-    for loop in inner:
-        wanted = uses(loop)
-        mine: list[Any] = []
-        for other in reversed(rest):
-            if defined(other) & wanted:
-                mine.append(other)
-                wanted |= uses(other)
-        if any(id(i) in taken for i in mine):
-            return [item]
-        taken |= {id(i) for i in mine}
-        found.append(Loop(item.symbol, item.length, item.kind, item.loc, [*mine[::-1], loop], item.schedule, item.tile))
-    if any(map(_carries, found)):  # a plan was asked for these; the other loops run as they are
-        for loop in found:
-            if not _carries(loop):
-                loop.schedule, loop.tile = "auto", None
-    return found
+    try:
+        planes = batches(session, nest, lambda array: True)[1]
+    except (NoSchedule, NotBatchable):
+        return None
+    return planes if asked == "wavefront" or is_batched(nest, planes)[0] else None
 
 
 def _computes(item: Any) -> bool:
     """Whether a loop does more than copies and checks."""
     return isinstance(item, Loop) and any(not isinstance(i, RECORDS) or _computes(i) for i in item.body)
-
-
-def _carries(loop: Loop) -> bool:
-    return loop.kind != "parallel" or any(isinstance(i, Loop) and _carries(i) for i in loop.body)
 
 
 def in_order(session: Session, items: Sequence[Any], later: Sequence[Any], writer: Writer) -> None:
@@ -244,10 +205,7 @@ def planned(session: Session, loop: Loop, later: Sequence[Any]) -> Callable[[Wri
         if computed_inside([loop]):
             raise NoSchedule("a cell computes the extents of a tensor that it writes")
         if not nest.carries and asked != "tasks":
-            plan = "wavefront" if asked == "wavefront" else "sequential"
-            one = "one plane of all cells, as " if asked == "wavefront" else ""
-            reason = f"{one}no loop carries a state: its iterations are divided over the workers as they are"
-            return decided(session, loop, plan, reason, nest)
+            return of_map(session, nest, asked)
     except NoSchedule as problem:
         return in_program_order(session, loop, asked, str(problem), None)
     reads = {id(a) for item in records(later) if isinstance(item, ReadLeaf) for a in accessed(item.read)}
@@ -300,6 +258,40 @@ def cheapest(
         with suppress(NoSchedule):
             return tasks(session, nest, escaping, tile, f"no rows: {reason}\n{figures}")
     return decided(session, nest.loops[0], "sequential", f"{reason}\n{figures}", nest)
+
+
+def of_map(session: Session, nest: Nest, asked: str) -> Callable[[Writer], None] | None:
+    """A nest that carries nothing, as one plane: blocks of rows where these are better, or were asked for."""
+    from pto_jit.fractal.compile.cost import are_blocks
+
+    plan = "wavefront" if asked == "wavefront" else "sequential"
+    one = "one plane of all cells, as " if asked == "wavefront" else ""
+    reason = f"{one}no loop carries a state: its iterations are divided over the workers as they are"
+    good, figures = are_blocks(nest)
+    if session.g.options.target in WITHOUT_TASKS or not good:
+        return decided(session, nest.loops[0], plan, reason, nest)
+    blocks, problem = blocks_of(session, nest)
+    if blocks is None:
+        return decided(session, nest.loops[0], plan, f"{reason}: {problem}", nest)
+
+    def write(writer: Writer) -> None:
+        session.g.e.current.extend(nest.before)
+        blocks.prepare(writer)
+        blocks.write(writer)
+
+    text = f"one plane of all cells, so many at a time as rows\n{figures}"
+    decided(session, nest.loops[0], "wavefront", text, nest)
+    return write
+
+
+def blocks_of(session: Session, nest: Nest) -> tuple[Blocks | None, str]:
+    """What writes the cells of a map as rows of blocks, or why they cannot be."""
+    try:
+        blocks = Blocks(session.g, work_of(nest))
+        blocks.trial()
+    except NotBatchable as problem:
+        return None, str(problem)
+    return blocks, ""
 
 
 def on_device(
@@ -443,36 +435,3 @@ def in_memory(items: Sequence[Any]) -> set[int]:
     return found | {
         id(item.array.root) for item in records(items) if isinstance(item, WriteLeaf) and id(item.array) not in carried
     }
-
-
-# -- what nobody reads ---------------------------------------------------------------------------------------------
-
-
-def pruned(items: Sequence[Any]) -> list[Any]:
-    """Without reads and integers inside of loops that nobody uses, and without loops that then do nothing."""
-    return [new for item in items for new in [_loop(item) if isinstance(item, Loop) else item] if new is not None]
-
-
-def _loop(loop: Loop) -> Loop | None:
-    used: set[str] = set()
-    kept: list[Any] = []
-    for item in reversed(loop.body):
-        if isinstance(item, Loop):
-            new = _loop(item)
-            if new is None:
-                continue
-            item = new
-        elif isinstance(item, (ReadLeaf, Compute)):
-            var = item.var if isinstance(item, Compute) else variable_of(item.value)
-            carried = isinstance(item, ReadLeaf) and item.state is not None and item.state.temporary
-            if isinstance(var, Var) and var.name not in used and not carried:
-                continue
-        kept.append(item)
-        used |= uses(item)
-    body = kept[::-1]
-    if not any(isinstance(i, (Loop, WriteLeaf, Check)) or not isinstance(i, (*RECORDS, Op)) for i in body) and not any(
-        isinstance(i, Op) and not i.results for i in body
-    ):
-        return None
-    loop.body = body
-    return loop

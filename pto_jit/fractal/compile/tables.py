@@ -20,6 +20,7 @@ from pto_jit.codegen.values import Scalar
 from pto_jit.dtypes import i64
 from pto_jit.errors import CompilationError, TypeMismatchError
 from pto_jit.fractal.compile.access import reindexed
+from pto_jit.fractal.compile.arranging import pruned
 from pto_jit.fractal.compile.expr import Expr, Fetch, Symbol, Writer, number, of
 from pto_jit.fractal.compile.functions import asked_of, write
 from pto_jit.fractal.compile.layout import Layout, allocate, laid_out, with_loop
@@ -38,7 +39,7 @@ from pto_jit.fractal.compile.lists import (
 )
 from pto_jit.fractal.compile.names import defined, uses
 from pto_jit.fractal.compile.nest import is_pure
-from pto_jit.fractal.compile.schedule import decided, in_memory, pruned
+from pto_jit.fractal.compile.schedule import decided, in_memory
 from pto_jit.fractal.compile.sequential import RECORDS, Sequential, accessed, records
 from pto_jit.fractal.compile.session import Session, session_of
 from pto_jit.ir import walk

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: MIT
+"""Cells that do not read each other, so many at a time as the rows of tiles: those of a map, and what is computed of
+the inputs of a nest before it.
+
+The results lie in the order of the loops, and so do the rows.  A block of rows is an iteration of a parallel loop.
+What it reads is read where it lies if that is in the same order; else it is gathered to rows of memory first.  The
+first loops may choose operands that the rows of a block share; then blocks end where one of these loops goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pto_jit.codegen.builtins.memory import view as view_of
+from pto_jit.codegen.builtins.promote import load_all
+from pto_jit.codegen.emit import index
+from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
+from pto_jit.fractal.compile.batching import Batch, NotBatchable, demanded, row_extents
+from pto_jit.fractal.compile.expr import Expr, Symbol, Writer, binary, number, of
+from pto_jit.fractal.compile.layout import Layout, allocate, laid_out, with_loop
+from pto_jit.fractal.compile.lists import Access, Array, Compute, Dim, ReadLeaf, WriteLeaf
+from pto_jit.fractal.compile.nest import Nest, depends_on
+from pto_jit.fractal.compile.sequential import Sequential, name_of, variable_of
+from pto_jit.ir.nodes import For, Op, Operand, Var
+from pto_jit.ir.types import TileType
+from pto_jit.slotted import frozen
+
+if TYPE_CHECKING:
+    from pto_jit.codegen.generator import Generator
+
+OWN_ROWS = "each iteration writes rows of its own"
+UNKNOWN = 64  # elements along an axis whose extent is a run-time value
+AT_ONCE = 256
+"""Rows of products of a block: so many read the right operand once, and stay in caches with what becomes of them."""
+
+
+@frozen(eq=False)
+class Work:
+    """What each index of `dims` computes of what it reads.
+
+    body: reads, integers and operations; results: values, and the arrays over `dims` that they are elements of; chosen:
+    how many of the loops choose operands that the cells of a block share; at_once: the rows of a block.
+    """
+
+    dims: tuple[Dim, ...]
+    body: tuple[Any, ...]
+    results: tuple[tuple[Scalar | Tile, Array], ...]
+    chosen: int = 0
+    at_once: int = AT_ONCE
+
+    @property
+    def reads(self) -> list[ReadLeaf]:
+        return [i for i in self.body if isinstance(i, ReadLeaf)]
+
+    def shares(self, item: ReadLeaf) -> bool:
+        """Whether the cells of a block all read the same."""
+        return not depends_on(item.read, [d.symbol for d in self.dims[self.chosen :]])
+
+
+def work_of(nest: Nest) -> Work:
+    """The cells of a nest that carries nothing.  Raises NotBatchable when they cannot be rows of blocks."""
+    symbols = nest.symbols
+    dims = tuple(Dim(loop.symbol, loop.length) for loop in nest.loops)
+    own = tuple(map(of, symbols))
+    writes = nest.writes
+    if any(w.index != own or w.array.root is not w.array or w.array.folded for w in writes):
+        raise NotBatchable("results lie in another order than that of the loops")
+    wanted = demanded(nest.cell)
+    shared = [i.read for i in nest.cell if isinstance(i, ReadLeaf) and name_of(i.value) in wanted]
+    choosing = set().union(*(depends_on(read, symbols) for read in shared))
+    choosing |= {s for i in nest.cell if isinstance(i, Compute) for s in i.expr.symbols() if s in symbols}
+    chosen = 1 + max((symbols.index(s) for s in choosing), default=-1)
+    inner = set(symbols[chosen:])
+    if not inner:
+        raise NotBatchable("every loop chooses shared operands")
+    if chosen and any(loop.length.symbols() & inner for loop in nest.loops):
+        raise NotBatchable("the length of a loop depends on one whose cells would be rows")
+    body = tuple(i for i in nest.cell if not isinstance(i, WriteLeaf))
+    high = max((rows_of_product(i) for i in nest.cell if isinstance(i, Op) and i.op == "dot"), default=1)
+    return Work(dims, body, tuple((w.value, w.array) for w in writes), chosen, max(AT_ONCE // high, 1))
+
+
+def rows_of_product(op: Op) -> int:
+    """How many rows the left operand of a product has in one cell, as far as it is known."""
+    kind = op.args[0].type
+    shape = kind.shape if isinstance(kind, TileType) else ()
+    return 1 if len(shape) < 2 else UNKNOWN if shape[-2] is None else shape[-2]
+
+
+class Blocks:
+    """Writes the cells of `work`: `prepare`, then `write`."""
+
+    def __init__(self, g: Generator, work: Work) -> None:
+        self.g = g
+        self.e = g.e
+        self.work = work
+        self.plain = Sequential(g, set())
+        self.starts: dict[str, tuple[Tensor, Expr]] = {}  # by a read: its memory, and where the rows of a group begin
+
+    @property
+    def layout(self) -> Layout:
+        return self.work.results[0][1].layout
+
+    def prepare(self, writer: Writer) -> None:
+        """Memory for the results, and for the rows of what does not lie in their order."""
+        work = self.work
+        layout = laid_out(writer, work.dims, frozenset())
+        for _, array in work.results:
+            allocate(self.g, writer, array, layout)
+        zeros = {d.symbol: number(0) for d in work.dims[work.chosen :]}
+        for item in work.reads:
+            if work.shares(item):
+                continue
+            found = self._in_place(item)
+            if found is None:
+                shape = [writer.expr(layout.rows), *row_extents(item.leaf.extents)]
+                (var,) = self.e.op("alloc", shape, {"dtype": item.leaf.dtype}, hint="input_rows")
+                found = Tensor(var, tuple(shape), self.e.loc), self._own_row
+            self.starts[name_of(item.value)] = found[0], found[1].replace(zeros)
+
+    def write(self, writer: Writer) -> None:
+        for item in self.work.reads:
+            if not self.work.shares(item) and self._in_place(item) is None:
+                self._gather(writer, item)
+        self._level(writer, 0)
+
+    def trial(self) -> None:
+        """Write the operations of a block, to see whether they can be.  Raises NotBatchable."""
+        rows: dict[str, Var] = {}
+        once: dict[str, Operand] = {}
+        block = self.e.push()
+        try:
+            for item in self.work.reads:
+                name = name_of(item.value)
+                if self.work.shares(item):
+                    once[name] = variable_of(item.value)
+                else:
+                    shape = (None, *map(static_extent, row_extents(item.leaf.extents)))
+                    rows[name] = self.e.fresh(name, TileType(item.leaf.dtype, shape))
+            batch = Batch(self.e, self.e.fresh("cells", index(0).type), rows, once)
+            batch.run(self.work.body)
+            for value, _ in self.work.results:
+                batch.value(value)
+        finally:
+            self.e.pop(block)
+
+    # -- rows ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _own_row(self) -> Expr:
+        return self.layout.row(tuple(of(d.symbol) for d in self.work.dims))
+
+    def _in_place(self, item: ReadLeaf) -> tuple[Tensor, Expr] | None:
+        """The memory of a read and the row in it, where the rows of a group lie one after the other."""
+        if not isinstance(item.read, Access):
+            return None
+        root = item.read.array.root
+        row = item.read.index[0] if root.argument is not None else root.layout.row(item.read.index)
+        inner = self.work.dims[self.work.chosen :]
+        beside = not (row - self._own_row).symbols() & {d.symbol for d in inner}
+        if not beside and not in_order(row, inner):
+            return None
+        return (root.argument[0] if root.argument is not None else root.tensor), row
+
+    def _gather(self, writer: Writer, item: ReadLeaf) -> None:
+        """Put the leaves of a read in the order of the loops."""
+        dims = self.work.dims
+        tensor = self.starts[name_of(item.value)][0]
+        inner = tensor.extents[1:]
+
+        def level(w: Writer, k: int) -> None:
+            if k < len(dims):
+                kind = "sequential" if k else "parallel"
+                with_loop(w, dims[k], lambda w: level(w, k + 1), kind=kind, proof=OWN_ROWS)
+                return
+            value = self.plain.value_of(item.read, item.leaf, w)
+            at = w.expr(self._own_row)
+            if isinstance(value, Scalar):
+                self.e.op("setelem", [value.operand, tensor.var, at, index(0)])
+                return
+            (row,) = self.e.op("reshape", [value.var, index(1), *inner])
+            self.e.op("store", [row, tensor.var, at, *(index(0) for _ in inner)], {"inside": True})
+
+        level(writer, 0)
+
+    # -- blocks ----------------------------------------------------------------------------------------------------
+
+    def _level(self, writer: Writer, k: int) -> None:
+        """The loops that choose shared operands, around the blocks."""
+        work = self.work
+        if k < work.chosen:
+            kind = "sequential" if k else "parallel"
+            with_loop(writer, work.dims[k], lambda w: self._level(w, k + 1), kind=kind, proof=OWN_ROWS)
+            return
+        rows = self.layout.rows
+        if work.chosen:
+            rows = number(1)
+            for dim in work.dims[work.chosen :]:
+                rows = rows * dim.length
+        e, size = self.e, work.at_once
+        count = writer.expr(rows)
+        blocks = writer.expr(binary("floordiv", rows + (size - 1), number(size)))
+        block = e.fresh("block", index(0).type)
+        with e.block() as body:
+            start = writer.op("mul", block, index(size))
+            self._block(writer, start, writer.op("min", index(size), writer.op("sub", count, start)))
+        kind = "sequential" if work.chosen else "parallel"
+        proof = OWN_ROWS if kind == "parallel" else ""
+        e.append(For(kind, block, index(0), blocks, index(1), tuple(body), loc=e.loc, proof=proof))
+
+    def _block(self, writer: Writer, start: Operand, count: Operand) -> None:
+        """Rows [start, start + count) of a group."""
+        e, work = self.e, self.work
+        rows: dict[str, Var] = {}
+        once: dict[str, Operand] = {}
+        for item in work.body:
+            if isinstance(item, Compute):
+                self.plain.assign(item.var, writer.expr(item.expr))
+            elif isinstance(item, ReadLeaf) and work.shares(item):
+                once[name_of(item.value)] = variable_of(self.plain.value_of(item.read, item.leaf, writer))
+            elif isinstance(item, ReadLeaf):
+                rows[name_of(item.value)] = self._rows(writer, item, start, count)
+        batch = Batch(e, count, rows, once)
+        batch.run(work.body)
+        zeros = {d.symbol: number(0) for d in work.dims[work.chosen :]}
+        first = writer.op("add", writer.expr(self._own_row.replace(zeros)), start)
+        for value, array in work.results:
+            tile = batch.value(value)
+            inner = array.leaf.extents
+            if inner != row_extents(inner):
+                (tile,) = e.op("reshape", [tile, count, *inner])
+            e.op("store", [tile, array.tensor.var, first, *(index(0) for _ in inner)], {"inside": True})
+
+    def _rows(self, writer: Writer, item: ReadLeaf, start: Operand, count: Operand) -> Var:
+        """What the cells of a block read, as a tile."""
+        tensor, begin = self.starts[name_of(item.value)]
+        first = writer.op("add", writer.expr(begin), start)
+        zeros = [index(0)] * (tensor.rank - 1)
+        part = view_of(self.g, tensor, [first, *zeros], [count, *tensor.extents[1:]], inside=True)
+        rows = load_all(self.g, part).var
+        inner = row_extents(item.leaf.extents)
+        return rows if tuple(tensor.extents[1:]) == inner else self.e.op("reshape", [rows, count, *inner])[0]
+
+
+def in_order(row: Expr, dims: Sequence[Dim]) -> bool:
+    """Whether the rows over all indices of `dims`, in their order, are one after the other.
+
+    So it is when the last index goes on by 1, and the first row of the next index of a loop is the one behind the last
+    row of this one, which shows in the expressions: `o[i] + j` for `j < o[i + 1] - o[i]`.
+    """
+    zeros: dict[Symbol, Expr] = {}
+    behind: Expr | None = None
+    for dim in reversed(dims):
+        here = row.replace(zeros)
+        if here.replace({dim.symbol: of(dim.symbol) + 1}) != (here + 1 if behind is None else behind):
+            return False
+        behind = here.replace({dim.symbol: dim.length})
+        zeros[dim.symbol] = number(0)
+    return True

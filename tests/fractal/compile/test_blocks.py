@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: MIT
+"""The cells of a map as rows of blocks: one product of many rows instead of many of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.fractal as ft
+import pto_jit.language as pl
+from pto_jit.dtypes import i64
+from pto_jit.fractal.compile.blocks import in_order
+from pto_jit.fractal.compile.expr import Fetch, Symbol, number, of
+from pto_jit.fractal.compile.lists import Dim
+from pto_jit.ir.nodes import Var
+from pto_jit.ir.types import TensorType
+from tests.fractal.compile.test_nests import H, jagged, same, weights
+
+AS_ROWS = "wavefront: one plane of all cells, so many at a time as rows"
+
+
+def planned(program: Callable[..., Any], *given: Any) -> tuple[Any, str]:
+    """The compiled program, checked against itself run eagerly with one thread and two, and its plans."""
+    want = program(*given)
+    compiled = pto.jit(program).compile(*given)
+    same(compiled(*given), want)
+    one, two = (pto.jit(num_threads=n)(program)(*given) for n in (1, 2))
+    for a, b in zip(*([r] if not isinstance(r, tuple) else r for r in (one, two)), strict=True):
+        np.testing.assert_array_equal(a.leaves, b.leaves)
+    return compiled, " ".join(d.reason for d in compiled.decisions if d.kind == "schedule")
+
+
+def projected(x: Any, w: Any) -> Any:
+    return ft.map(lambda xs: ft.map(lambda e: pl.tanh(e @ w + 0.5) + e, xs), x)
+
+
+@pytest.mark.parametrize("lengths", [(2, 3, 0, 1), (300, 0, 257), ()])
+def test_a_map_of_products_reads_lists_where_they_lie(lengths: tuple[int, ...]) -> None:
+    compiled, plans = planned(projected, jagged(*lengths), weights(1)[0])
+    assert AS_ROWS in plans
+    text = compiled.ir("source")
+    assert "input_rows" not in text and text.count(" tdot ") == 1
+
+
+def test_what_lies_in_another_order_is_gathered() -> None:
+    def backwards(x: Any, w: Any) -> Any:
+        return ft.map(lambda xs: ft.map(lambda e: e[0] @ w + e[1], ft.zip(ft.reverse(xs), xs)), x)
+
+    compiled, plans = planned(backwards, jagged(2, 3, 0, 1), weights(1)[0])
+    text = compiled.ir("source")
+    assert AS_ROWS in plans and text.count("%input_rows = ") == 1
+
+
+def test_outer_loops_may_choose_the_right_operand() -> None:
+    def heads(x: Any, w: Any) -> Any:
+        """By each of the weights all words: a leaf, a number and a place in the list of each."""
+
+        def one(u: Any) -> Any:
+            return ft.map(lambda e: (e[1] @ u + pl.f32(e[0]), pl.sum(e[1])), ft.enumerate(ft.flatten(x)))
+
+        return ft.map(one, w)
+
+    def parts(x: Any, w: Any) -> Any:
+        return ft.map(lambda p: ft.map(lambda e: e @ p[1], p[0]), ft.zip(x, w))
+
+    compiled, plans = planned(parts, jagged(2, 300, 0, 1), weights(4))
+    assert AS_ROWS in plans and "input_rows" not in compiled.ir("source")
+    planned(heads, jagged(2, 3, 0, 1), weights(2))
+
+
+def test_lists_of_other_lists_and_numbers_are_rows() -> None:
+    def twice(x: Any, w: Any) -> Any:
+        once = ft.map(lambda xs: ft.map(lambda e: (e @ w, pl.max(e)), xs), x)
+        return ft.map(lambda p: ft.map(lambda e: pl.maximum(e[0] @ w, 0.0) * e[1], ft.zip(*p)), ft.zip(*once))
+
+    compiled, plans = planned(twice, jagged(2, 3, 0, 1), weights(1)[0])
+    assert plans.count(AS_ROWS) == 2 and "input_rows" not in compiled.ir("source")
+
+
+def test_leaves_of_several_rows_are_rows_where_that_pays() -> None:
+    rng = np.random.default_rng(0)
+    x = ft.from_flat(rng.standard_normal((70, 4, H)).astype(np.float32), [[0, 0, 70]])
+    _, plans = planned(projected, x, weights(1)[0])
+    assert AS_ROWS in plans
+
+
+def test_a_product_of_two_values_of_a_cell_is_no_row() -> None:
+    def own(x: Any, w: Any) -> Any:
+        return ft.map(lambda xs: ft.map(lambda e: (e @ pl.transpose(e)) * e @ w, xs), x)
+
+    _, plans = planned(own, jagged(2, 3, 0, 1), weights(1)[0])
+    assert plans.startswith("sequential: ") and "every loop chooses shared operands" in plans
+
+
+def test_the_order_of_leaves_shows_in_their_expressions() -> None:
+    i, j = Symbol("i", 1), Symbol("j", 2)
+    table = Var("o", TensorType(i64, (None,)))
+    start = of(Fetch(table, (of(i),)))
+    dims = (Dim(i, number(3)), Dim(j, of(Fetch(table, (of(i) + 1,))) - start))
+    assert in_order(start + of(j), dims) and in_order(start + of(j) + 7, dims)
+    assert not in_order(start - of(j), dims) and not in_order(start + of(j) * 2, dims) and not in_order(start, dims)
+    square = (Dim(i, number(3)), Dim(j, number(4)))
+    assert in_order(of(i) * 4 + of(j), square) and not in_order(of(i) * 5 + of(j), square)
+    assert not in_order(of(i) + of(j) * 3, square)
