@@ -359,25 +359,31 @@ class ProductWriter(VectorWriter):
             self._complete(target)
 
     def _elementwise(self, op: Op) -> None:
-        if not self._rounded_by_products(op):
+        if self._rounded_by_readers(op):
+            wide = replace(self.tile(op.args[0]), dtype=op.results[0].type.dtype)  # type: ignore[union-attr]
+            self.put(op.results[0], wide, stable=self.stable(op.args))
+        else:
             super()._elementwise(op)
-            return
-        self.put(op.results[0], replace(self.tile(op.args[0]), dtype=op.results[0].type.dtype))  # type: ignore
 
-    def _rounded_by_products(self, op: Op) -> bool:
-        """Whether products alone read what a cast to 16 bits makes, as left operands in registers: they round it."""
+    def _rounded_by_readers(self, op: Op) -> bool:
+        """Whether a cast to 16 bits is left to what reads its result: stores, and products that it is the left operand
+        of, in registers."""
         source, result = op.args[0], op.results[0]
-        if op.op != "cast" or not self.whole_rows or not isinstance(source, Var) or source.name in self.facts.mutable:
+        if op.op != "cast" or not isinstance(source, Var) or result.name in self.facts.mutable:
             return False
         kind, wide = result.type.dtype, source.type.dtype  # type: ignore[union-attr]
         if kind.kind != "f" or kind.bits != 16 or wide.kind != "f" or wide.bits != 32:
             return False
-        readers = [s for s in statements(self.func.body) if any(v.name == result.name for v in uses(s))]
-        return result.name not in self.facts.mutable and all(
-            isinstance(s, Op) and s.op == "dot" and not is_thin(s) and s.args[1].type.dtype == kind  # type: ignore
-            and [k for k, a in enumerate(s.args) if a == result] == [0]
-            for s in readers
-        )  # fmt: skip
+        readers = [s for s in statements(self.func.body) if result in uses(s)]
+        return all(isinstance(s, Op) and self._rounds(s, result, kind) for s in readers)
+
+    def _rounds(self, reader: Op, tile: Var, kind: DType) -> bool:
+        """Whether an operation rounds the elements of a tile that it reads to the type that they should have."""
+        if [k for k, a in enumerate(reader.args) if a == tile] != [0]:
+            return False
+        if reader.op == "dot":
+            return self.whole_rows and not is_thin(reader) and reader.args[1].type.dtype == kind  # type: ignore
+        return reader.op == "store" and reader.args[1].type.dtype == kind  # type: ignore[union-attr]
 
     def _operand(self, operand: Var) -> Tile | Staged:
         return self.staged.get(operand.name) or self.tiles[operand.name]

@@ -251,7 +251,7 @@ def test_attention_in_f16_is_all_on_tensor_cores() -> None:
     compiled = attention.attention_causal.compile(q, k, v, q, target="cuda")
     source = compiled.sources["attention_causal_incore_0.cu"]
     assert "pto::multiply<" not in source and source.count("pto::multiply_from_registers<") == 4
-    assert source.count("rounded_to_half") == 2  # of queries that were scaled, and of the result
+    assert "] = pto::rounded_to_half(" not in source  # products and stores round
     assert source.count("if (Spread::fills_columns(") == 4
     _, (*_, out) = emulated(attention.attention_causal, q, k, v, np.zeros_like(q), orders=(0, 5))
     np.testing.assert_allclose(out.astype(np.float64), reference(q, k, v, True), rtol=4e-3, atol=4e-3)

@@ -81,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(32 * WM * WN, 1) matmul_bf16_incore
       for (int ri = 0; ri < Spread::rows(128); ++ri) {
         PTO_UNROLL
         for (int ci = 0; ci < Spread::columns(256); ++ci) {
-          t1[ri][ci] = pto::rounded_to_bfloat16(t0[ri][ci]);
+          t1[ri][ci] = t0[ri][ci];
         }
       }
       pto::store_tile<Spread, false, false>(c.data + i * c.stride[0] + j, c.stride[0], 1, pto::clipped(t0_rows, c.shape[0], i), pto::clipped(t0_columns, c.shape[1], j), t1);
