@@ -254,6 +254,33 @@ def test_sorting_is_stable_and_puts_nan_last(dtype: str, descending: bool) -> No
     np.testing.assert_array_equal(ordered, np.take_along_axis(x, expected, -1))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int16", "uint32", "int64", "bool"])
+def test_rows_of_any_length_are_sorted_by_bits_as_by_value(dtype: str) -> None:
+    rng = np.random.default_rng(5)
+    up, down = pto.jit(lambda t: pl.argsort(t)), pto.jit(lambda t: pl.argsort(t, descending=True))
+    some, most = pto.jit(lambda t: pl.topk(t, 2)), pto.jit(lambda t: pl.topk(t, 65))
+    for n in (1, 7, 40, 90, 300, 2000):
+        if dtype == "bool":
+            x = rng.random((2, n)) < 0.5
+        elif dtype.startswith("float"):
+            x = np.round(rng.standard_normal((2, n)) * 100).astype(dtype)
+            if n > 5:
+                x[:, :5] = [np.nan, 0.0, -0.0, -np.inf, np.inf]
+        else:
+            x = rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, (2, n), dtype=dtype, endpoint=True)
+            x[1] = x[1] % 3
+        order = np.argsort(x, axis=-1, kind="stable")
+        backwards = n - 1 - np.argsort(x[:, ::-1], axis=-1, kind="stable")[:, ::-1]  # NaN first, ties in their order
+        np.testing.assert_array_equal(up(x), order)
+        np.testing.assert_array_equal(down(x[:, ::-1]), down(x[:, ::-1].copy()))
+        np.testing.assert_array_equal(down(x), backwards)
+        for k, function in ((2, some), (65, most)):
+            if k <= n:
+                values, places = function(x)
+                np.testing.assert_array_equal(places, backwards[:, :k])
+                np.testing.assert_array_equal(values, np.take_along_axis(x, backwards[:, :k], -1))
+
+
 def test_topk_and_histogram() -> None:
     x = array("float32", (3, 29))
     values, indices = pto.jit(lambda t: pl.topk(t, 4))(x)

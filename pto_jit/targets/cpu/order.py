@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: MIT
 """Sorting, the k largest, and counting, along the last axis.
 
-A row is sorted as an array of indices by a bottom-up merge sort, which is stable: runs of 1, 2, 4, ... elements are
-merged from one index array into another.  NaN comes last (first when descending), as `np.sort` has it.
+Every element gets a rank, an unsigned integer that orders as the elements are to stand; what is sorted are pairs of a
+rank and an index.  Short rows are sorted by insertion, others by counting digits of 8 bits from the lowest on (a radix
+sort), a few largest are kept in a short sorted row.  All of these are stable.  NaN comes last (first when descending),
+as `np.sort` has it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -15,6 +17,7 @@ from llvmlite import ir
 from pto_jit.dtypes import DType, i32
 from pto_jit.ir.nodes import Op
 from pto_jit.ir.types import TileType
+from pto_jit.slotted import frozen
 from pto_jit.targets.cpu.code import (
     I32,
     I64,
@@ -30,114 +33,253 @@ from pto_jit.targets.cpu.code import (
     zero,
 )
 from pto_jit.targets.cpu.elements import address, each, give, new_tile, read, topk_count, write
-from pto_jit.targets.cpu.elementwise import Elementwise, cast, from_memory
+from pto_jit.targets.cpu.elementwise import cast, from_memory
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.values import Tile
 
+_FEW = 64  # the most elements of `topk` that are kept in a sorted row
+_DIGIT = 8  # bits
+_COUNTS = 4 << _DIGIT  # bytes of the counters of one digit
 
-def _sorter(w: FunctionWriter, dtype: DType, descending: bool) -> ir.Function:
-    """`void sort(keys, stride in bytes, n, order, spare)`: the order of a row's elements, as i32 indices."""
-    name = f"pto.argsort.{dtype}.{'down' if descending else 'up'}"
-    known = w.module.llvm.globals.get(name)
-    if known is not None:
-        return known
-    function = ir.Function(w.module.llvm, ir.FunctionType(VOID, [PTR, I64, I64, PTR, PTR]), name)
+
+def _rank_bits(dtype: DType) -> tuple[int, int]:
+    """The bits of a rank that say something, and those of the integer that holds it."""
+    said = max(dtype.bits, 32 if dtype.kind == "f" else _DIGIT)
+    return said, max(said, 32)
+
+
+def _rank(b: Any, x: Value, dtype: DType, descending: bool) -> Value:
+    """An element as an unsigned integer: smaller ones come first."""
+    said, bits = _rank_bits(dtype)
+    typ = ir.IntType(bits)
+    every = number(typ, (1 << said) - 1)
+    if dtype.kind == "f":
+        x = b.fadd(x, number(x.type, 0.0))  # -0.0 and 0.0 are equal
+        raw = b.bitcast(x, typ)
+        turned = b.or_(b.ashr(raw, number(typ, bits - 1)), number(typ, 1 << (bits - 1)))
+        rank = b.select(b.fcmp_unordered("uno", x, x), every, b.xor(raw, turned))
+    else:
+        rank = x if x.type.width == bits else b.zext(x, typ)
+        if dtype.kind == "i":
+            rank = b.xor(rank, number(typ, 1 << (said - 1)))
+    return b.xor(rank, every) if descending else rank
+
+
+@frozen(eq=False)
+class _Ranked:
+    """A row of ranks and the indices of their elements, in memory."""
+
+    ranks: Value
+    order: Value
+    typ: ir.IntType
+
+    @property
+    def size(self) -> int:
+        return self.typ.width // 8
+
+    def rank(self, code: Code, at: Index) -> Value:
+        return code.b.load(code.offset(self.ranks, code.mul(at, self.size)), typ=self.typ, align=self.size)
+
+    def index(self, code: Code, at: Index) -> Value:
+        return code.b.load(code.offset(self.order, code.mul(at, 4)), typ=I32, align=4)
+
+    def put(self, code: Code, at: Index, rank: Value, index: Value) -> None:
+        code.b.store(rank, code.offset(self.ranks, code.mul(at, self.size)), align=self.size)
+        code.b.store(index, code.offset(self.order, code.mul(at, 4)), align=4)
+
+    def insert(self, code: Code, at: Value, rank: Value, index: Value) -> None:
+        """Put an element behind those of the first `at` that do not come after it; the others of them move on."""
+        before = code.b.block
+        head, look, move, done = (code.block(name) for name in ("insert", "look", "move", "found"))
+        code.b.branch(head)
+        code.at(head)
+        place = code.b.phi(I64)
+        code.b.cbranch(code.b.icmp_signed(">", place, number(I64, 0)), look, done)
+        code.at(look)
+        left = code.b.sub(place, number(I64, 1))
+        above = self.rank(code, left)
+        code.b.cbranch(code.b.icmp_unsigned(">", above, rank), move, done)
+        code.at(move)
+        self.put(code, place, above, self.index(code, left))
+        code.b.branch(head)
+        place.add_incoming(at, before)
+        place.add_incoming(left, move)
+        code.at(done)
+        self.put(code, place, rank, index)
+
+
+def _function(w: FunctionWriter, name: str, arguments: list[ir.Type]) -> Code | None:
+    """The writer of a function of the module that gives nothing; None where it is there already."""
+    if name in w.module.llvm.globals:
+        return None
+    function = ir.Function(w.module.llvm, ir.FunctionType(VOID, arguments), name)
     function.linkage = "internal"
     function.attributes.add("nounwind")
     function.attributes.add("noinline")
-    keys, stride, n, order, spare = function.args
-    code = Code(function, zero(PTR))
-    ops = Elementwise(lambda: code.b, False, False)
+    return Code(function, zero(PTR))
 
-    def key(index: Value) -> Value:
-        wide = code.b.sext(index, I64)
-        raw = code.b.load(code.offset(keys, code.mul(wide, stride)), typ=storage_type(dtype), align=dtype.bytes)
-        return from_memory(code.b, raw, dtype)
 
-    def before(x: Value, y: Value) -> Value:
-        """Whether y must come before x (strictly, so that equal keys keep their order)."""
-        b = code.b
-        if dtype.kind == "b":
-            return b.and_(y, b.not_(x)) if descending else b.and_(x, b.not_(y))
-        if dtype.kind != "f":
-            return ops.apply("gt" if descending else "lt", (y, x), dtype, {}, dtype)
-        less = b.fcmp_ordered(">" if descending else "<", y, x)
-        first, second = (y, x) if descending else (x, y)
-        return b.or_(less, b.and_(b.fcmp_unordered("uno", first, first), b.fcmp_ordered("ord", second, second)))
-
-    def start(i: Value, _: list[Value]) -> Sequence[Value]:
-        code.b.store(code.b.trunc(i, I32), code.offset(order, code.mul(i, 4)), align=4)
-        return ()
-
-    code.loop(0, n, body=start, name="identity")
-    entry = code.b.block
-    head, again, done = code.block("width"), code.block("wider"), code.block("sorted")
-    code.b.cbranch(code.b.icmp_signed("<", number(I64, 1), n), head, done)
-    code.at(head)
-    width, source, target = code.b.phi(I64), code.b.phi(PTR), code.b.phi(PTR)
-    double = code.b.shl(width, number(I64, 1))
-
-    def merge(left: Value, _: list[Value]) -> Sequence[Value]:
-        middle = code.min(code.add(left, width), n)
-        right = code.min(code.add(left, double), n)
-
-        def pick(k: Value, state: list[Value]) -> Sequence[Value]:
-            a, c = state
-            b = code.b
-            a_in, c_in = b.icmp_signed("<", a, middle), b.icmp_signed("<", c, right)
-            safe_a, safe_c = b.select(a_in, a, number(I64, 0)), b.select(c_in, c, number(I64, 0))
-            ia = b.load(code.offset(source, code.mul(safe_a, 4)), typ=I32, align=4)
-            ic = b.load(code.offset(source, code.mul(safe_c, 4)), typ=I32, align=4)
-            second_first = before(key(ia), key(ic))
-            b = code.b
-            take_c = b.and_(c_in, b.or_(b.not_(a_in), second_first))
-            b.store(b.select(take_c, ic, ia), code.offset(target, code.mul(k, 4)), align=4)
-            return (b.add(a, b.zext(b.not_(take_c), I64)), b.add(c, b.zext(take_c, I64)))
-
-        code.loop(left, right, init=[left, i64(middle)], body=pick, name="merge")
-        return ()
-
-    # a loop over the runs whose step is a run-time value
-    code.loop(0, n, step=double, body=merge, name="runs")
-    code.b.branch(again)
-    code.at(again)
-    for phi, first, following in ((width, number(I64, 1), double), (source, order, target), (target, spare, source)):
-        phi.add_incoming(first, entry if entry is not head else head)
-        phi.add_incoming(following, again)
-    code.b.cbranch(code.b.icmp_signed("<", double, n), head, done)
-    code.at(done)
-    last = code.b.phi(PTR)
-    last.add_incoming(order, entry)
-    last.add_incoming(target, again)
-
-    def move(i: Value, _: list[Value]) -> Sequence[Value]:
-        value = code.b.load(code.offset(last, code.mul(i, 4)), typ=I32, align=4)
-        code.b.store(value, code.offset(order, code.mul(i, 4)), align=4)
-        return ()
-
-    with code.when(code.b.icmp_unsigned("!=", last, order)):
-        code.loop(0, n, body=move, name="move")
+def _end(code: Code) -> None:
     code.b.branch(code.leave)
     code.at(code.leave)
     code.b.ret_void()
     code.finish()
-    return function
 
 
-def _rows(w: FunctionWriter, op: Op, descending: bool, use: Any) -> None:
-    """For each row of the operand its order, in scratch memory: `use(indices, order)`."""
+def _rank_at(code: Code, keys: Value, stride: Value, i: Value, dtype: DType, descending: bool) -> Value:
+    raw = code.b.load(code.offset(keys, code.mul(i, stride)), typ=storage_type(dtype), align=dtype.bytes)
+    return _rank(code.b, from_memory(code.b, raw, dtype), dtype, descending)
+
+
+def _sorter(w: FunctionWriter, dtype: DType, descending: bool) -> str:
+    """`void sort(keys, stride in bytes, n, block)`: the order of a row's elements, as i32 indices at `block`."""
+    name = f"pto.argsort.{dtype}.{'down' if descending else 'up'}"
+    code = _function(w, name, [PTR, I64, I64, PTR])
+    if code is None:
+        return name
+    keys, stride, n, block = code.function.args
+    said, bits = _rank_bits(dtype)
+    spare = code.offset(block, code.mul(n, 4))
+    ranks = code.offset(block, code.mul(n, 8))
+    others = code.offset(ranks, code.mul(n, bits // 8))
+    row = _Ranked(ranks, block, ir.IntType(bits))
+
+    def put(i: Value, _: list[Value]) -> Sequence[Value]:
+        row.put(code, i, _rank_at(code, keys, stride, i, dtype, descending), code.b.trunc(i, I32))
+        return ()
+
+    def insert(i: Value, _: list[Value]) -> Sequence[Value]:
+        rank = _rank_at(code, keys, stride, i, dtype, descending)
+        row.insert(code, i, rank, code.b.trunc(i, I32))
+        return ()
+
+    short = code.b.icmp_signed("<=", n, number(I64, _short(said)))
+    with code.when(short):
+        code.loop(0, n, body=insert, name="element")
+    with code.when(code.b.not_(short)):
+        code.loop(0, n, body=put, name="rank")
+        counts = code.offset(others, code.mul(n, bits // 8))
+        _by_digits(code, row, _Ranked(others, spare, row.typ), n, counts, said // _DIGIT)
+    _end(code)
+    return name
+
+
+def _short(said: int) -> int:
+    """The longest row that insertion sorts faster than counting of so many bits."""
+    return 24 + said
+
+
+def _by_digits(code: Code, row: _Ranked, other: _Ranked, n: Value, counts: Value, digits: int) -> None:
+    """Sort `row`; `other` is memory for as many, `counts` for the counters of all digits."""
+
+    def counter(rank: Value, digit: Index) -> Value:
+        shift = i64(code.mul(digit, _DIGIT))
+        shifted = code.b.lshr(rank, shift if row.typ.width == 64 else code.b.trunc(shift, row.typ))
+        masked = code.b.and_(shifted, number(row.typ, (1 << _DIGIT) - 1))
+        wide = masked if row.typ.width == 64 else code.b.zext(masked, I64)
+        return code.offset(counts, code.add(code.mul(wide, 4), code.mul(digit, _COUNTS)))
+
+    def clear(i: Value, _: list[Value]) -> Sequence[Value]:
+        code.b.store(number(I64, 0), code.offset(counts, code.mul(i, 8)), align=4)
+        return ()
+
+    def count(i: Value, _: list[Value]) -> Sequence[Value]:
+        rank = row.rank(code, i)
+        for digit in range(digits):
+            place = counter(rank, digit)
+            code.b.store(code.b.add(code.b.load(place, typ=I32, align=4), number(I32, 1)), place, align=4)
+        return ()
+
+    def order(digit: Value, state: list[Value]) -> Sequence[Value]:
+        here, there = _Ranked(state[0], state[1], row.typ), _Ranked(state[2], state[3], row.typ)
+        alike = code.b.load(counter(here.rank(code, 0), digit), typ=I32, align=4)  # as many have the digit of the first
+        apart = code.b.icmp_unsigned("!=", alike, code.b.trunc(n, I32))
+        with code.when(apart):
+            mine = code.offset(counts, code.mul(digit, _COUNTS))
+            _move(code, here, there, n, mine, lambda rank: counter(rank, digit))
+        return [code.b.select(apart, x, y) for x, y in zip((*state[2:], *state[:2]), state, strict=True)]
+
+    def back(i: Value, _: list[Value]) -> Sequence[Value]:
+        code.b.store(last.index(code, i), code.offset(row.order, code.mul(i, 4)), align=4)
+        return ()
+
+    code.loop(0, digits * _COUNTS // 8, body=clear, name="clear")
+    code.loop(0, n, body=count, name="count")
+    state = [row.ranks, row.order, other.ranks, other.order]
+    state = code.loop(0, digits, init=state, body=order, name="digit")
+    last = _Ranked(state[0], state[1], row.typ)
+    with code.when(code.b.icmp_unsigned("!=", last.order, row.order)):
+        code.loop(0, n, body=back, name="back")
+
+
+def _move(
+    code: Code, here: _Ranked, there: _Ranked, n: Value, counts: Value, counter: Callable[[Value], Value]
+) -> None:
+    """Elements to where those of smaller digits, and those before them of the same, leave room."""
+
+    def sum_up(i: Value, state: list[Value]) -> Sequence[Value]:
+        place = code.offset(counts, code.mul(i, 4))
+        many = code.b.load(place, typ=I32, align=4)
+        code.b.store(state[0], place, align=4)
+        return (code.b.add(state[0], many),)
+
+    def move(i: Value, _: list[Value]) -> Sequence[Value]:
+        rank, index = here.rank(code, i), here.index(code, i)
+        place = counter(rank)
+        at = code.b.load(place, typ=I32, align=4)
+        code.b.store(code.b.add(at, number(I32, 1)), place, align=4)
+        there.put(code, code.b.zext(at, I64), rank, index)
+        return ()
+
+    code.loop(0, 1 << _DIGIT, init=[number(I32, 0)], body=sum_up, name="places")
+    code.loop(0, n, body=move, name="move")
+
+
+def _selector(w: FunctionWriter, dtype: DType) -> str:
+    """`void select(keys, stride in bytes, n, k, block)`: the order of the k largest, as i32 indices at `block`."""
+    name = f"pto.topk.{dtype}"
+    code = _function(w, name, [PTR, I64, I64, I64, PTR])
+    if code is None:
+        return name
+    keys, stride, n, k, block = code.function.args
+    typ = ir.IntType(_rank_bits(dtype)[1])
+    row = _Ranked(code.offset(block, 4 * _FEW), block, typ)
+    last = code.sub(k, 1)
+
+    def element(i: Value, _: list[Value]) -> Sequence[Value]:
+        rank = _rank_at(code, keys, stride, i, dtype, True)
+        b = code.b
+        room = b.icmp_signed("<", i, k)
+        with code.when(b.or_(room, b.icmp_unsigned("<", rank, row.rank(code, last)))):
+            row.insert(code, b.select(room, i, i64(last)), rank, b.trunc(i, I32))
+        return ()
+
+    with code.when(code.b.icmp_signed(">", k, number(I64, 0))):
+        code.loop(0, n, body=element, name="element")
+    _end(code)
+    return name
+
+
+def _rows(w: FunctionWriter, op: Op, descending: bool, use: Any, few: Index | None = None) -> None:
+    """For each row of the operand its order (`few`: the start of it), in scratch memory: `use(indices, order)`."""
     code = w.code
     tile = w.tile(op.args[0])
     n = tile.valid[-1]
-    sorter = _sorter(w, tile.dtype, descending)
-    size = code.max(code.mul(n, 8), 64)
+    said, bits = _rank_bits(tile.dtype)
+    if few is None:
+        name = _sorter(w, tile.dtype, descending)
+        size = code.add(code.mul(n, 8 + 2 * (bits // 8)), said // _DIGIT * _COUNTS)
+    else:
+        name = _selector(w, tile.dtype)
+        size = _FEW * (4 + bits // 8)
+    function = w.module.llvm.globals[name]
     block = code.call("pto_scratch_push", PTR, [code.worker, i64(size)])
     w.got_memory(block)
-    spare = code.offset(block, code.mul(n, 4))
 
     def row(i: list[Index]) -> None:
         keys = address(w, tile, [*i, 0])
-        code.b.call(sorter, [keys, i64(tile.strides[-1]), i64(n), block, spare])
+        places = [] if few is None else [i64(few)]
+        code.b.call(function, [keys, i64(tile.strides[-1]), i64(n), *places, block])
         use(i, Tile(i32, block, (n,), (n,), (4,)))
 
     each(w, tile.valid[:-1], row)
@@ -176,7 +318,7 @@ def write_topk(w: FunctionWriter, op: Op) -> None:
 
         each(w, [count], element)
 
-    _rows(w, op, True, use)
+    _rows(w, op, True, use, count if k <= _FEW else None)
     for r, out in zip(op.results, outs, strict=True):
         give(w, r, out)
 
