@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+import pto_jit as pto
 import pto_jit.language as pl
 from tests.differential.compare import agree
 
@@ -280,3 +282,24 @@ def test_a_parallel_loop_of_orchestration_updates_tensors_in_the_scopes_inside_i
 
     for kernel in (elements, tiles):
         agree(kernel, X, np.ones((3, 4), np.float32), 3, threads=(1, 2))
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_view_of_a_row_that_is_not_there_is_refused(debug: bool) -> None:
+    def row(x, n):
+        return pl.load(x[n, :]) + 1
+
+    def column(x, n):
+        s = 0.0
+        for v in (x[:, n], x[1:, n]):
+            s += pl.sum(pl.load(v))
+        return s
+
+    for fn, inside, outside, axis in ((row, 2, 3, 0), (column, 3, 4, 1)):
+        kernel = pto.jit(fn, debug=debug)
+        np.testing.assert_array_equal(kernel(X, inside), kernel.interpret(X, inside))
+        for at in (outside, 1 << 40):
+            with pytest.raises(pto.BoundsError, match=f"index {at} is outside axis {axis} of {X.shape[axis]} elements"):
+                kernel(X, at)
+            with pytest.raises(pto.BoundsError):
+                kernel.interpret(X, at)

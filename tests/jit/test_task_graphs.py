@@ -418,3 +418,41 @@ def test_a_child_forked_while_a_graph_is_compiled_compiles(monkeypatch: pytest.M
         pytest.fail("the child waits for ever")
     assert os.waitstatus_to_exitcode(ended[1]) == 0
     assert graphs[0].num_tasks == 2
+
+
+@pto.jit
+def staircase(x, y, n):
+    for k in range(n):
+        scale_into(x[2 * k : 2 * k + 2, 3 * k :], y[2 * k : 2 * k + 2, 3 * k :], 2.0)
+        add_into(x.T[3 * k : 3 * k + 3, 2 * k : 2 * k + 2], y.T[3 * k : 3 * k + 3, 2 * k : 2 * k + 2])
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 40])
+def test_parts_that_begin_behind_the_end_of_a_tensor_are_tasks_without_elements(n: int) -> None:
+    x = rng.standard_normal((5, 7)).astype(np.float32)
+    y, expected = np.zeros_like(x), np.zeros_like(x)
+    staircase(x, y, n)
+    staircase.interpret(x, expected, n)
+    np.testing.assert_array_equal(y, expected)
+    graph = staircase.task_graph(x, y, n)
+    assert graph.num_tasks == 2 * n
+    assert graph.num_edges == min(n, 3)
+
+
+@pto.jit
+def rows_as_tasks(x, y, n):
+    for k in range(n):
+        copy_row(x[2 * k, :], y[2 * k, :])
+
+
+@pto.incore
+def copy_row(x, y):
+    y[...] = pl.load(x) + 0.0
+
+
+def test_a_row_behind_the_end_of_a_tensor_is_no_task() -> None:
+    x = np.ones((5, 4), np.float32)
+    rows_as_tasks(x, np.zeros_like(x), 3)
+    for run in (rows_as_tasks, rows_as_tasks.task_graph, rows_as_tasks.interpret):
+        with pytest.raises(pto.BoundsError, match=r"index 6"):
+            run(x, np.zeros_like(x), 4)

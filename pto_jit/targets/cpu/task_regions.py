@@ -204,8 +204,9 @@ class TaskRegions:
             low: Index = 0 if low_operand is None else code.max(self.index(low_operand), 0)
             high: Index = extent if high_operand is None else code.min(self.index(high_operand), extent)
             size = code.max(code.wrapping("sub", high, low), 0)
-            inside = code.pick(code.compare(">", size, 0), low, 0)
-            lows[axis] = code.wrapping("add", root.offsets[axis], inside)
+            # what is empty may begin behind the end, as a view may
+            at = code.wrapping("add", root.offsets[axis], low)
+            lows[axis] = code.pick(code.compare(">", size, 0), at, 0)
             sizes[axis] = size
         return [root.number, *lows, *sizes]
 

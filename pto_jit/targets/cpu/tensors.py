@@ -84,9 +84,13 @@ def _view(w: FunctionWriter, op: Op) -> None:
     rank = len(tensor.extents)
     offsets = [w.index(a) for a in op.args[1 : 1 + rank]]
     extents = [w.index(a) for a in op.args[1 + rank : 1 + 2 * rank]]
-    pointer, inside = region(w, tensor, offsets, extents, op.loc, promised=bool(op.attr("inside")))
-    drop = op.attr("drop") or ()
-    kept = [k for k in range(rank) if k not in drop]  # pyright: ignore[reportOperatorIssue]
+    promised = bool(op.attr("inside"))
+    pointer, inside = region(w, tensor, offsets, extents, op.loc, promised=promised)
+    drop: Any = op.attr("drop") or ()
+    for axis in () if promised else drop:  # an index: there is no valid part of it that would be nothing
+        ok = w.code.compare("<", offsets[axis], tensor.extents[axis])
+        w.code.check(ok, w.module.site(*failures.INDEX.at(axis=axis), op.loc), offsets[axis], tensor.extents[axis])
+    kept = [k for k in range(rank) if k not in drop]
     w.env[op.results[0].name] = Tensor(
         tensor.dtype, pointer, tuple(inside[k] for k in kept), tuple(tensor.strides[k] for k in kept)
     )
