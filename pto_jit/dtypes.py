@@ -78,6 +78,8 @@ class DType:
         """Outside a kernel: `value` as a NumPy scalar of this type; inside one, a cast."""
         if type(value).__module__.startswith("pto_jit.language"):  # tiles, and run-time numbers of interpret mode
             return value.to(self)
+        if isinstance(value, (str, bytes)):  # NumPy reads numbers in text, ml_dtypes crashes
+            raise TypeError(f"pl.{self.name} converts numbers, not text")
         return self.numpy.type(value)
 
     def __getitem__(self, sizes: Any) -> Annotated:

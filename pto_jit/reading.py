@@ -147,7 +147,8 @@ class Reader:
             self.call.slots.append(float(value))
             return ScalarParam(f64, True), "float", "float" if kind is float else None
         if not -(2**63) <= value < 2**63:
-            self._refuse("PTO-A003", f"is {value}, which does not fit 64 bits",
+            said = value if value.bit_length() <= 128 else f"an integer of {value.bit_length()} bits"
+            self._refuse("PTO-A003", f"is {said}, which does not fit 64 bits",
                          "pass a float, or an integer from -2**63 to 2**63 - 1")  # fmt: skip
         self.call.slots.append(int(value))
         return ScalarParam(i64, True), "int", "int" if kind is int else None

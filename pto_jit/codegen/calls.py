@@ -44,6 +44,7 @@ _MUTATING = frozenset(
     "symmetric_difference_update".split()
 )
 _CONTAINERS = (list, dict, set, bytearray)
+_LANGUAGE = ("pto_jit.language", "pto_jit.dtypes", "pto_jit.types")
 _GENERATOR, _ASYNCHRONOUS = 0x20, 0x280  # flags of code objects (`inspect` takes long to import)
 
 
@@ -148,6 +149,8 @@ class Calls:
             return self._of_python(fn, args, kwargs)
         if not self._compiled(fn, (args, kwargs)):
             return self._own(g.python(fn, *args, **kwargs))
+        if (fn.__module__ or "").startswith(_LANGUAGE) and (found := g.find_runtime((args, kwargs))) is not None:
+            raise self._of_known(f"pl.{fn.__name__}", found)
         return self.python_function(fn, args, kwargs)
 
     def _of_python(self, fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -207,6 +210,8 @@ class Calls:
         replaced = REPLACED.get(cls)
         if replaced is not None:
             return replaced(g, *args, **kwargs)
+        if found is not None and cls.__module__.startswith(_LANGUAGE):
+            raise self._of_known(f"pl.{cls.__name__}", found)
         if found is not None or _holds_code((args, kwargs)):
             return construct(g, cls, args, kwargs)
         return self._own(g.python(cls, *args, **kwargs))
@@ -250,6 +255,16 @@ class Calls:
             notes=self.g.origin(self.g.find_runtime((args, kwargs))),
         )
 
+    def _of_known(self, name: str, found: Any) -> CompilationError:
+        """The error for what describes kernels (`pl.dynamic`, `pl.TensorSpec`) and is given a run-time value."""
+        return self.g.error(
+            TypeMismatchError,
+            f"`{name}` of a run-time value",
+            code="PTO-T016",
+            hint=f"`{name}` describes what is known while the kernel is compiled: use it outside of kernels",
+            notes=self.g.origin(found),
+        )
+
     def _convert(self, dtype: DType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         g = self.g
         if len(args) == 1 and not kwargs and is_runtime(args[0]):
@@ -277,9 +292,7 @@ class Calls:
             if isinstance(error, PtoError) or (error.__traceback__ and error.__traceback__.tb_next and _deep(error)):
                 raise
             name = name or str(getattr(fn, "name", "this"))
-            raise self._misfit(
-                name, _reworded(error), f"{_meant(fn, error)}check the arguments of the call"
-            ) from None
+            raise self._misfit(name, _reworded(error), f"{_meant(fn, error)}check the arguments of the call") from None
 
     def _misfit(self, name: str, why: str, hint: str) -> CompilationError:
         """The error for arguments that do not fit a function."""

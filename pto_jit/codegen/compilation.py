@@ -13,6 +13,7 @@ from typing import Any
 from pto_jit.codegen.boundaries import place_scopes
 from pto_jit.codegen.frames import Frame, cells_of, names_of
 from pto_jit.codegen.generator import Generator, Options, Watch
+from pto_jit.codegen.intrinsics import left_debugger
 from pto_jit.codegen.params import ContainerParam, Param, ParamKind, ScalarParam, StaticParam, TensorParam
 from pto_jit.codegen.presence import has_scopes
 from pto_jit.codegen.regions import Target
@@ -124,6 +125,8 @@ class _Compilation:
                 raise g.recovery.summary() from None
             if isinstance(error, RunTimeValueUsed):
                 raise g.misused(error) from None
+            if left_debugger(error):
+                raise
             raise InternalError(f"{type(error).__name__} while compiling {g.e.loc}: {error}") from error
         returned = g.calls.returned
         func = Func(name, "orchestration", tuple(self.params), returned.types or (), _used_dims(body), loc)

@@ -222,6 +222,8 @@ class Emitter:
     def cast(self, value: Scalar | Tile | int | float | bool, dtype: DType) -> Any:
         """`value` in `dtype`; constants fold, equal dtypes cost nothing. A Python number gives a Scalar constant."""
         if isinstance(value, (bool, int, float)):
+            if dtype.is_float:
+                self.to_scalar(value)  # which refuses integers that are too large
             return Scalar(constant(value, dtype), False, self.loc)
         if value.dtype == dtype:
             return Scalar(value.operand, False, value.origin) if isinstance(value, Scalar) else value
@@ -239,7 +241,8 @@ class Emitter:
             return Scalar(Const(value, ScalarType(bool_)), True, self.loc)
         if isinstance(value, int):
             if not -(2**63) <= value < 2**63:
-                raise CompilationError(f"the integer {value} does not fit 64 bits", self.loc, code="PTO-N001",
+                said = value if value.bit_length() <= 128 else f"of {value.bit_length()} bits"
+                raise CompilationError(f"the integer {said} does not fit 64 bits", self.loc, code="PTO-N001",
                                        hint="run-time integers have 64 bits: compute with smaller ones")  # fmt: skip
             return Scalar(index(value), True, self.loc)
         if isinstance(value, float):

@@ -212,7 +212,7 @@ class Generator:
                 return found
         return None
 
-    def python(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def python(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Let Python compute with compile-time values; what the user's code raises becomes an error at this place."""
         node, frame = self.node, self.frame
         try:

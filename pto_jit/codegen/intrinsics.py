@@ -103,6 +103,11 @@ def _breakpoint_static(g: Generator) -> None:
     python.breakpoint()
 
 
+def left_debugger(error: Exception) -> bool:
+    """Whether the user quit the debugger that `pl.breakpoint_static` started (`bdb` takes long to import)."""
+    return type(error).__name__ == "BdbQuit"
+
+
 def _incore(g: Generator, *args: Any, **kwargs: Any) -> Any:
     raise g.error(UnsupportedSyntaxError, "`pl.incore(...)` outside a `with` statement", code="PTO-S034",
                   hint="write `with pl.incore():`, or decorate a function with `@pto.incore`")  # fmt: skip

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen import builtins
 from pto_jit.codegen.indices import comprehension, is_comprehension
+from pto_jit.codegen.intrinsics import left_debugger
 from pto_jit.codegen.patterns import matches
 from pto_jit.codegen.regions import Status, Target
 from pto_jit.codegen.syntax import refuse
@@ -90,6 +91,8 @@ class Statements:
         except RunTimeValueUsed as error:
             raise g.misused(error) from None
         except Exception as error:
+            if left_debugger(error):
+                raise
             place = g.e.loc
             raise InternalError(f"{type(error).__name__} while compiling {place}: {error}") from error
         if g.watch is not None:
@@ -290,4 +293,3 @@ class Statements:
         if kind.startswith("leave "):
             return g.control.leave_loop(kind.split()[1], node)
         return status
-

@@ -13,14 +13,16 @@ from pto_jit.language._builtin import Operand, builtin
 
 
 @builtin
-def print(fmt: str, *values: Operand) -> None:
-    """Print at run time, as `str.format`.
+def print(fmt: str | Operand, *values: Operand) -> None:
+    """Print at run time, as `str.format`; without a format the values, as Python's `print` does.
 
     >>> import pto_jit.language as pl
     >>> pl.print("{} and {:.2f}", 1, 0.5)
     1 and 0.50
+    >>> pl.print(1, 0.5)
+    1 0.5
     """
-    builtins.print(fmt.format(*values))
+    builtins.print(fmt.format(*values) if isinstance(fmt, str) else " ".join(map(str, (fmt, *values))))
 
 
 @builtin

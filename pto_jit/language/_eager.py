@@ -53,7 +53,8 @@ def value_of(x: Any, what: str = "an operand") -> Any:
         return tile(array, x.declared, x.generated) if x.ndim else array[()]
     if isinstance(x, _NUMBERS) and not isinstance(x, np.generic):
         if isinstance(x, int) and not -(2**63) <= x < 2**64:
-            raise ArgumentError(f"PTO-A003: {what} is the integer {x}, which does not fit 64 bits")
+            said = x if x.bit_length() <= 128 else f"of {x.bit_length()} bits"
+            raise ArgumentError(f"PTO-A003: {what} is the integer {said}, which does not fit 64 bits")
         return x
     if not isinstance(x, (np.ndarray, np.generic)) and hasattr(x, "__array__"):
         x = np.asarray(x)

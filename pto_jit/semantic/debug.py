@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from pto_jit.dtypes import bool_, i64
 from pto_jit.errors import TypeMismatchError
-from pto_jit.ir.nodes import Attr
-from pto_jit.ir.types import TensorType
+from pto_jit.ir.nodes import Attr, Operand
+from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.semantic import checks
 from pto_jit.semantic.row import Args, Attrs, OpRow, Regions, Types
 
@@ -22,7 +26,26 @@ def print_(op: str, args: Args, attrs: Attrs, regions: Regions) -> Types:
         if isinstance(arg.type, TensorType):
             message = "`print` takes scalars and tiles, not a tensor"
             raise TypeMismatchError(message, code="PTO-T171", hint="load it first")
+    text = str(attrs["fmt"])
+    try:
+        text.format(*map(_example, args))
+    except Exception as error:  # whatever the mini-languages of str.format and of NumPy's types raise
+        counted = f"{len(args)} value{'s' * (len(args) != 1)}"
+        raise TypeMismatchError(
+            f"`print`: {text!r:.60} does not format its {counted}: {error}", code="PTO-T172",
+            hint='one `{}` per value, as for `str.format`; a tile has no formats, its elements do: `"{:.2f}", t[0, 0]`',
+        ) from None  # fmt: skip
     return ()
+
+
+def _example(arg: Operand) -> Any:
+    """A value as `print` formats it: what a format takes depends on its kind alone."""
+    assert isinstance(arg.type, (ScalarType, TileType))
+    dtype = arg.type.dtype
+    if isinstance(arg.type, TileType):
+        return np.ones((1,) * len(arg.type.shape), dtype.numpy)
+    one = dtype.numpy.type(1)
+    return one if dtype.is_float and dtype.bits < 64 else one.item()
 
 
 def assert_(op: str, args: Args, attrs: Attrs, regions: Regions) -> Types:

@@ -303,6 +303,84 @@ def a_tile_as_the_seed(x, y, n):
     pl.store(pl.rand(pl.load(x), 0, [4]), [0], y)  # error: PTO-T042: pl.rand: the seed is a tile
 
 
+@case()
+def an_initial_number_beyond_64_bits(x, y, n):
+    s = 10**400
+    for i in range(n):  # error: PTO-N001: the integer of 1329 bits does not fit 64 bits
+        s += x[i]
+    y[0] = s
+
+
+@case()
+def a_range_of_more_than_64_bits(x, y, n):
+    y[0] = pl.sum(pl.arange(2**70))  # error: PTO-N001: the integer 1180591620717411303424 does not fit 64 bits
+
+
+@case(TypeMismatchError)
+def an_endless_range(x, y, n):
+    y[0] = pl.sum(pl.arange(0.0, float("inf")))  # error: PTO-T030: pl.arange from 0.0 to inf has no length
+
+
+@case(TypeMismatchError)
+def tiles_that_are_not_in_a_list(x, y, n):
+    pl.store(pl.stack(pl.load(x), pl.load(x)), [0], y)  # error: PTO-T011: pl.stack takes a list of tiles, got a tile of f32
+
+
+@case(TypeMismatchError)
+def a_function_as_tiles(x, y, n):
+    pl.store(pl.concat(max), [0], y)  # error: PTO-T011: pl.concat takes a list of tiles, got the function `max`
+
+
+@case(TypeMismatchError)
+def a_reduction_of_no_tiles(x, y, n):
+    y[0] = pl.reduce([], 0, max)  # error: PTO-H024: pl.reduce of no tiles
+
+
+@case(TypeMismatchError)
+def a_scan_of_no_tiles(x, y, n):
+    y[0] = pl.associative_scan((), 0, max)  # error: PTO-H024: pl.associative_scan of no tiles
+
+
+@case(TypeMismatchError)
+def a_function_as_a_dtype(x, y, n):
+    pl.store(pl.cast(pl.load(x), pl.sum), [0], y)  # error: PTO-T028: the function `sum` is not a dtype
+
+
+@case(TypeMismatchError)
+def a_list_with_run_time_values_as_a_number(x, y, n):
+    y[0] = pl.exp([n, 1])  # error: PTO-T010: the argument of exp is a list with run-time values, which is not a number
+
+
+@case(TypeMismatchError)
+def a_symbol_of_a_run_time_value(x, y, n):
+    y[0] = pl.dynamic(n)  # error: PTO-T016: `pl.dynamic` of a run-time value
+
+
+@case(TypeMismatchError)
+def a_description_of_a_run_time_value(x, y, n):
+    y[0] = pl.Symbol(n)  # error: PTO-T016: `pl.Symbol` of a run-time value
+
+
+@case()
+def an_argument_that_a_dtype_does_not_know(x, y, n):
+    y[0] = pl.i32(n, fn=3)  # error: PTO-N004: evaluating this at compile time raised TypeError: DType.__call__() got an
+
+
+@case()
+def text_as_a_number(x, y, n):
+    y[0] = pl.bf16("1.5")  # error: PTO-N004: evaluating this at compile time raised TypeError: pl.bf16 converts numbers
+
+
+@case(TypeMismatchError)
+def more_places_than_values_in_a_format(x, y, n):
+    pl.print("{} {}", n)  # error: PTO-T172: `print`: '{} {}' does not format its 1 value: Replacement index 1 out of
+
+
+@case(TypeMismatchError)
+def a_number_format_for_a_tile(x, y, n):
+    pl.print("{:.2f}", pl.load(x))  # error: PTO-T172: `print`: '{:.2f}' does not format its 1 value: unsupported
+
+
 @case(TypeMismatchError)
 def a_list_as_a_dtype(x, y, n):
     pl.store(pl.bitcast(pl.load(x), [8]), [0], y)  # error: PTO-T028: [8] is not a dtype
@@ -313,9 +391,9 @@ def a_range_of_a_tile(x, y, n):
     pl.store(pl.arange(pl.load(x), 4, 1, pl.f32), [0], y)  # error: PTO-T030: pl.arange takes integers
 
 
-@case()
+@case(TypeMismatchError)
 def a_tile_where_a_list_is_wanted(x, y, n):
-    y[...] = pl.concat(pl.load(x))  # error: PTO-N003: needs a compile-time value here, but got a tile
+    y[...] = pl.concat(pl.load(x))  # error: PTO-T011: pl.concat takes a list of tiles, got a tile of f32
 
 
 @case(TypeMismatchError)

@@ -4,6 +4,7 @@ compiler shows while it compiles."""
 
 from __future__ import annotations
 
+import bdb
 import io
 import pdb
 import sys
@@ -227,6 +228,34 @@ def test_breakpoint_static_stops_the_compiler_with_the_variables(
     for part in ("block = 16", "t: ", "n: ", "x: "):
         assert part in out, out
     assert kernel.interpret(np.ones(3, np.float32), 2).tolist() == [18, 18, 18], "nothing to see when interpreted"
+
+
+def test_leaving_the_debugger_at_breakpoint_static_leaves_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def quits() -> None:
+        raise bdb.BdbQuit
+
+    monkeypatch.setattr(sys, "breakpointhook", quits)
+
+    @pto.jit
+    def kernel(x):
+        pl.breakpoint_static()
+        return pl.load(x) + 1
+
+    with pytest.raises(bdb.BdbQuit):
+        kernel(np.ones(3, np.float32))
+    monkeypatch.setattr(sys, "breakpointhook", lambda: None)
+    assert kernel(np.ones(3, np.float32)).tolist() == [2, 2, 2]
+
+
+def test_pl_print_without_a_format_prints_its_values(capfd: pytest.CaptureFixture[str]) -> None:
+    @pto.jit
+    def kernel(x, n):
+        pl.print(n, x[0], 2.5)
+        pl.print(x[1])
+
+    for run in (kernel, kernel.interpret):
+        run(np.array([1.5, -2.0], np.float32), 3)
+        assert capfd.readouterr().out.split() == ["3", "1.5", "2.5", "-2.0"]
 
 
 def test_the_ir_is_shown_with_source_lines_as_comments() -> None:

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 @builtin("print")
 def print_(cg: Generator, fmt: Any, *values: Any) -> None:
-    text = cg.static(fmt, "the format of pl.print")
+    text = fmt
     if not isinstance(text, str):
-        text, values = "{}", (fmt, *values)
+        values = (fmt, *values)
+        text = " ".join("{}" for _ in values)
     operands: list[Operand] = []
     for value in values:
         item = (

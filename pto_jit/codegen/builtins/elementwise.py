@@ -303,6 +303,6 @@ def dtype_of(cg: Generator, dtype: Any) -> DType:
         found = None
     if found is None:
         names = ", ".join(f"pl.{t.name}" for t in dtypes.ALL)
-        raise cg.error(TypeMismatchError, f"{value!r} is not a dtype", code="PTO-T028",
+        raise cg.error(TypeMismatchError, f"{describe(value)} is not a dtype", code="PTO-T028",
                        hint=f"{similar(str(value), (t.name for t in dtypes.ALL))}use one of {names}")  # fmt: skip
     return found

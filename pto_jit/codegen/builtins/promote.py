@@ -14,7 +14,7 @@ import numpy as np
 
 from pto_jit import dtypes
 from pto_jit.codegen.emit import constant, index
-from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
+from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime, static_extent
 from pto_jit.dtypes import DType, bool_, f64, i64
 from pto_jit.errors import ShapeError, TypeMismatchError
 from pto_jit.ir.nodes import Const, Operand
@@ -88,7 +88,21 @@ def describe(value: object) -> str:
         return "None"
     if _is_array(value):
         return f"an array of {value.dtype} with shape {tuple(value.shape)}"  # pyright: ignore[reportAttributeAccessIssue]
-    return f"the {type(value).__name__} {value!r:.60}"
+    kind = type(value).__name__
+    if isinstance(value, type):
+        return f"the class `{value.__name__}`"
+    if callable(value) and isinstance(name := getattr(value, "__name__", None), str):
+        return f"the function `{name}`"
+    if _holds_runtime(value):
+        return f"a {kind} with run-time values"
+    text = repr(value)
+    return f"an object of the class `{kind}`" if " at 0x" in text else f"the {kind} {text:.60}"
+
+
+def _holds_runtime(value: object) -> bool:
+    """Whether run-time values are among the items of a container."""
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list, set)) else ()
+    return any(is_runtime(v) or _holds_runtime(v) for v in items)
 
 
 def shape_text(extents: Sequence[Operand]) -> str:

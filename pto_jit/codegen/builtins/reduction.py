@@ -130,6 +130,8 @@ def cumprod(cg: Generator, x: Any, axis: Any = -1, reverse: Any = False) -> Tile
 
 def _tiles(cg: Generator, x: Any, what: str) -> tuple[list[Tile], bool]:
     if isinstance(x, (tuple, list)):
+        if not x:
+            raise cg.error(TypeMismatchError, f"{what} of no tiles", code="PTO-H024", hint="give at least one tile")
         return [tile_of(cg, t, what) for t in x], True
     return [tile_of(cg, x, what)], False
 

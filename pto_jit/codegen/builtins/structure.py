@@ -109,6 +109,9 @@ def transpose(cg: Generator, x: Any, axes: Any = None) -> Tile | Tensor:
 
 
 def _same(cg: Generator, tiles: Any, what: str) -> list[Tile]:
+    if not isinstance(tiles, (tuple, list)):
+        raise cg.error(TypeMismatchError, f"{what} takes a list of tiles, got {describe(tiles)}", code="PTO-T011",
+                       hint=f"write `{what}([a, b])`")  # fmt: skip
     items = [tile_of(cg, t, what) for t in tiles]
     if not items:
         raise cg.error(ShapeError, f"{what} of no tiles", code="PTO-H024", hint="give at least one tile")
@@ -229,7 +232,12 @@ def arange(cg: Generator, start: Any, stop: Any = None, step: Any = 1, dtype: An
     if len(static) == 3:
         if step == 0:
             raise cg.error(ShapeError, "pl.arange with step 0", code="PTO-H028", hint="use a step other than 0")
-        count: Operand = index(max(0, -int((start - stop) // step)))
+        try:
+            length = max(0, -int((start - stop) // step))
+        except (OverflowError, ValueError):  # infinities, NaN
+            raise cg.error(TypeMismatchError, f"pl.arange from {start} to {stop} has no length", code="PTO-T030",
+                           hint="use finite numbers") from None  # fmt: skip
+        count = index_of(cg, length, "the extent of pl.arange")
     else:
         lo, hi, by = (index_of(cg, v, "pl.arange") for v in (start, stop, step))
         span = cg.e.scalar("sub", [lo, hi]).operand
