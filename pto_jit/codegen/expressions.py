@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pto_jit.codegen import builtins
 from pto_jit.codegen.frames import MISSING, Frame, Items, KernelFunction
 from pto_jit.codegen.iteration import LoopSpec, as_items
+from pto_jit.codegen.merging import is_number
 from pto_jit.codegen.names import FunctionNames, stores
 from pto_jit.codegen.syntax import refuse
 from pto_jit.codegen.values import Scalar, Tile, is_runtime
@@ -149,7 +150,8 @@ class Expressions:
     def compare_values(self, op: type[ast.cmpop], left: Any, right: Any) -> Any:
         g = self.g
         if op in (ast.Is, ast.IsNot):  # identity with None and other compile-time objects is decided now
-            if isinstance(left, (Scalar, Tile)) and isinstance(right, (Scalar, Tile)):
+            values = [v for v in (left, right) if isinstance(v, (Scalar, Tile)) or is_number(v)]
+            if len(values) == 2 and any(map(is_runtime, values)):
                 return builtins.compare(op, g, left, right)
             return (left is right) == (op is ast.Is)
         if op in (ast.In, ast.NotIn):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.builtins.promote import value_of
 from pto_jit.codegen.emit import index
-from pto_jit.codegen.frames import Unusable
+from pto_jit.codegen.frames import Items, Unusable
 from pto_jit.codegen.leaf import Leaf
 from pto_jit.codegen.merging import is_number
 from pto_jit.codegen.values import Scalar, Tensor, Tile
@@ -87,8 +87,10 @@ class Results:
             return type(value)(self._flatten(v, leaves) for v in value)
         if isinstance(value, dict):
             return {k: self._flatten(v, leaves) for k, v in value.items()}
-        if self.g.find_runtime(value) is not None:
-            raise self.g.error(CompilationError, f"a {type(value).__name__} with run-time values is returned",
+        generated = isinstance(value, Items)
+        if generated or self.g.find_runtime(value) is not None:
+            what = "generator" if generated else f"{type(value).__name__} with run-time values"
+            raise self.g.error(CompilationError, f"a {what} is returned",
                                code="PTO-N040", hint="return a tuple, a list or a dict of them")  # fmt: skip
         return value
 

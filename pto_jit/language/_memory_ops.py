@@ -62,18 +62,20 @@ def _meeting(t: TileValue, x: np.ndarray, offsets: Sequence[int], what: str) -> 
     return place, t.data[tuple(slice(0, s.stop - s.start) for s in place)]
 
 
-def assign(x: np.ndarray, declared: Shape, t: TileValue, update: str = "") -> None:
+def assign(x: np.ndarray, declared: Shape, t: TileValue, update: str = "", whole: Sequence[bool] = ()) -> None:
     """`view[...] = tile`: broadcast as NumPy's assignment does, then written like `store`.
 
     `declared` are the extents the view was asked for; they may reach beyond the tensor.  `update`: the reduction that
-    this is part of, "" to look at the source for it.
+    this is part of, "" to look at the source for it.  `whole`: the axes that the view takes whole; larger tiles end
+    where the tensor does.
     """
     if t.rank > x.ndim:
         raise ShapeError(f"a tile of rank {t.rank} assigned to a region of rank {x.ndim}", code="PTO-H012",
                          hint="use `pl.reshape`, or index the tile")  # fmt: skip
     lead = x.ndim - t.rank
     for axis, (n, v, one) in enumerate(zip(t.shape, t.valid, t.unit, strict=True), lead):
-        if not one and n != declared[axis] and v != x.shape[axis] and not (t.generated and n >= x.shape[axis]):
+        ends = n >= x.shape[axis] and (t.generated or (axis < len(whole) and whole[axis]))
+        if not one and n != declared[axis] and v != x.shape[axis] and not ends:
             raise ExtentError(
                 f"a tile of shape {t.shape} (valid {t.valid}) assigned to a region of shape {tuple(declared)}: "
                 f"axis {axis} differs",

@@ -355,7 +355,10 @@ class Tensor(Operators, np.ndarray):
             return
         item = eager.value_of(eager.cast(value, dtype))
         if isinstance(place, Tensor) and isinstance(item, TileValue):
-            memory.assign(place.view(np.ndarray), place.declared, item)
+            kept = [n for i, n in zip(subscript.expand(key, self.ndim, "a tensor")[0], base.shape, strict=True)
+                    if isinstance(i, slice)]  # fmt: skip
+            whole = [n == m for n, m in zip(place.shape, kept, strict=True)] if len(kept) == place.ndim else []
+            memory.assign(place.view(np.ndarray), place.declared, item, whole=whole)
             return
         if isinstance(item, TileValue):
             raise TypeMismatchError("a tile assigned to one element", code="PTO-T040",

@@ -303,6 +303,17 @@ def a_tile_as_the_seed(x, y, n):
     pl.store(pl.rand(pl.load(x), 0, [4]), [0], y)  # error: PTO-T042: pl.rand: the seed is a tile
 
 
+@case(TypeMismatchError)
+def the_identity_of_a_number(x, y, n):
+    one = 1
+    y[0] = 1.0 if n is one else x[0]  # error: PTO-T025: `is` of a run-time value
+
+
+@case()
+def a_generator_that_is_returned(x, y, n):
+    return (v for v in range(3))  # error: PTO-N040: a generator is returned
+
+
 @case()
 def an_initial_number_beyond_64_bits(x, y, n):
     s = 10**400

@@ -303,3 +303,12 @@ def test_a_view_of_a_row_that_is_not_there_is_refused(debug: bool) -> None:
                 kernel(X, at)
             with pytest.raises(pto.BoundsError):
                 kernel.interpret(X, at)
+
+
+def test_a_padded_tile_assigned_to_whole_rows_ends_where_they_do() -> None:
+    def kernel(x, y):
+        for i in pl.range(0, x.shape[0], chunk=2):
+            with pl.incore():
+                y[i : i + 1, :] = pl.load(x, [i, 0], [1, 16], pad=0.0) + 1.0
+
+    agree(kernel, X, np.zeros_like(X))

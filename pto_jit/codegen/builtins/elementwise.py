@@ -188,7 +188,7 @@ def compare(op: type[ast.cmpop], cg: Generator, a: Any, b: Any) -> Any:
     if op not in AST_COMPARE:
         raise cg.error(
             TypeMismatchError,
-            f"`{'is' if op is ast.Is else 'is not'}` of two run-time values",
+            f"`{'is' if op is ast.Is else 'is not'}` of a run-time value",
             code="PTO-T025",
             hint="run-time values have no identity: compare with `==`",
         )
