@@ -197,8 +197,12 @@ def _dump(stages: Stages, name: str, text: str) -> None:
         stages.dumped = Path(str(config.dump_dir), kernel if _dumps[kernel] == 1 else f"{kernel}.{_dumps[kernel]}"), []
     directory, names = stages.dumped
     names.append(name)
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / f"{len(names):02d}_{name}").write_text(text, encoding="utf-8")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / f"{len(names):02d}_{name}").write_text(text, encoding="utf-8")
+    except OSError as error:
+        warnings.warn(f"the dump directory {config.dump_dir} cannot be used ({error.strerror or error}); nothing is "
+                      "dumped. Set PTO_DUMP_DIR to a writable directory.", RuntimeWarning, stacklevel=2)  # fmt: skip
 
 
 _dumps: dict[str, int] = {}

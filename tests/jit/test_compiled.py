@@ -193,6 +193,18 @@ def test_specializations_say_what_was_made_and_why(caplog: pytest.LogCaptureFixt
     assert len([r for r in caplog.records if "<lambda>: compiled" in r.getMessage()]) == 3
 
 
+def test_a_dump_dir_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    pto.config.dump_dir = tmp_path / "file"
+    x, y = arrays()
+    kernel = pto.jit(scale.__pto_jit__)
+    with pytest.warns(RuntimeWarning, match=r"the dump directory .*file cannot be used \(Not a directory\)"):
+        kernel(x, y)
+    expected = arrays()[1]
+    scale.interpret(x, expected)
+    np.testing.assert_array_equal(y, expected)
+
+
 def test_dump_dir_gets_every_stage(tmp_path: Path) -> None:
     pto.config.dump_dir = tmp_path
     x, y = arrays()
