@@ -42,13 +42,13 @@ def specialised(params: Sequence[Param], shapes: Sequence[tuple[int, ...]]) -> t
     rest = iter(shapes)
     known: list[tuple[int | None, ...]] = []
 
-    def fixed(what: ParamKind) -> ParamKind:
+    def fixed(what: ParamKind, listed: bool = False) -> ParamKind:
         if isinstance(what, TensorParam):
             shape = next(rest, None)  # `pto.spec` arguments have no data
             if shape is None or len(shape) != what.type.rank or what.type.rank < 2:
                 return what
-            axes = tuple(
-                n if k or n == 1 or m is not None else m
+            axes = tuple(  # the number of leaves of a list is never known, not even that it is 1
+                n if k or (n == 1 and not listed) or m is not None else m
                 for k, (n, m) in enumerate(zip(shape, what.type.shape, strict=True))
             )
             known.append(axes)
@@ -56,7 +56,8 @@ def specialised(params: Sequence[Param], shapes: Sequence[tuple[int, ...]]) -> t
                 return what
             return TensorParam(replace(what.type, shape=axes), what.symbols)
         if isinstance(what, ContainerParam):
-            items = tuple((key, fixed(item)) for key, item in what.items)
+            inside = listed or isinstance(what.value, Argument)
+            items = tuple((key, fixed(item, inside)) for key, item in what.items)
             if all(new is old for (_, new), (_, old) in zip(items, what.items, strict=True)):
                 return what
             return ContainerParam(what.kind, items, what.value)

@@ -213,3 +213,21 @@ def test_arguments_that_have_to_be_named_stay_so() -> None:
         np.testing.assert_allclose(scaled(x, k=2.0).leaves, x.leaves * 2)
         with pytest.raises(pto.ArgumentError, match="too many positional arguments"):
             scaled(x, 2.0)
+
+
+def test_a_kernel_that_first_had_a_single_leaf_takes_lists_of_any_length() -> None:
+    @pto.jit(cache=False)
+    def stacked(x):
+        return pl.sum(ft.stack(x), axis=0)
+
+    @pto.jit(cache=False)
+    def mirrored(pair):
+        x, y = pair
+        return ft.scan(lambda s, v: s + v[0] - v[1], ft.zip(x, ft.reverse(y)), initializer=ft.zeros(1, 3))
+
+    for count in (1, 3, 2, 1):
+        x = lists([count])[0]
+        np.testing.assert_array_equal(stacked(x), x.leaves.sum(axis=0))
+        got, expected = mirrored((x, x)), mirrored.interpret((x, x))
+        np.testing.assert_array_equal(got.leaves, expected.leaves)
+    assert len(stacked.specializations()) == 1, "kernels are not made for lengths"
