@@ -6,6 +6,8 @@ This form is printed one to one by `printing`; `legality` and `ordering` judge i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pto_jit.dtypes import DType
 from pto_jit.errors import NOWHERE, Loc
 from pto_jit.slotted import field, mutable
@@ -207,6 +209,30 @@ Node = (
     Instruction | Assignment | ElementStore | Flush | Declaration | SetFlag | WaitFlag | CrossSet | CrossWait | Barrier
     | Require | Loop | Branch
 )  # fmt: skip
+
+
+def texts_of(node: Node) -> Iterator[str]:
+    """The C++ of a node but for the names of tiles and rectangles: what may name parameters."""
+    match node:
+        case Instruction(args=args):
+            yield from (a for a in args if isinstance(a, str))
+        case Declaration(what=Tile(valid=valid)):
+            yield from (v for v in valid if isinstance(v, str))
+        case Declaration(what=Global() as memory):
+            yield memory.pointer
+            yield from (str(e) for e in (*memory.extents, *memory.strides))
+        case Assignment():
+            yield from (node.name, node.expression)
+        case ElementStore():
+            yield from (node.place, node.value)
+        case Flush():
+            yield node.pointer
+        case Loop():
+            yield from (node.start, node.stop, node.step, node.condition)
+        case Branch() | Require():
+            yield node.condition
+
+
 SLOT = "slot "
 """What the roots of slots begin with: global memory that the cores of a group pass values through."""
 RELAY = "relay "

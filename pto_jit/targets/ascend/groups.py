@@ -317,14 +317,18 @@ class CubeSide(CubeWriter, _Side):
         super().statement(stmt)
 
     def loop(self, loop: For) -> None:
-        """In a loop with products that go ahead there is one more iteration: each part has its own numbers."""
+        """In a loop with products that go ahead there is one more iteration, if any: each part has its own numbers."""
         parts = self.plan.ahead.get(id(loop))
         if parts is None:
             super().loop(loop)
             return
         var, ahead = self.names.of(loop.var.name), self.names.fresh(f"{loop.var.name}.ahead")
         start, stop, step = (self.size(o) for o in (loop.start, loop.stop, loop.step))
-        node = Loop(ahead, text(start), text(total(stop, step)), text(step), [], loc=loop.loc, ahead=True)
+        end = text(total(stop, step))
+        if not (isinstance(start, int) and isinstance(stop, int) and start < stop):
+            first, last, end = text(start), end, self.names.fresh(f"{loop.var.name}.end")
+            self.nodes.append(Assignment("int64_t", end, f"{first} < {text(stop)} ? {last} : {first}", loop.loc))
+        node = Loop(ahead, text(start), end, text(step), [], loc=loop.loc, ahead=True)
         self.loop_of[loop.var.name] = loop
         self.nodes.append(node)
         self.loops.append(node)

@@ -149,7 +149,8 @@ class _Trace:
         """Work through a block; yields while it waits for another core."""
         for node in nodes:
             if isinstance(node, Loop):
-                count = self.trips[min(depth, len(self.trips) - 1)] + node.ahead
+                count = self.trips[min(depth, len(self.trips) - 1)]
+                count += node.ahead and count > 0
                 for k in range(count):
                     self.around.append((node, k))
                     self.ends[id(node)] = k == 0, k == count - 1

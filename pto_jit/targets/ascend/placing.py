@@ -9,12 +9,15 @@ transfers of one iteration then run beside the computation of another.
 
 from __future__ import annotations
 
+from bisect import insort
+
 from pto_jit.slotted import mutable
 from pto_jit.targets.ascend.accesses import accesses, pipe_of, walk
 from pto_jit.targets.ascend.copies import coalesce
 from pto_jit.targets.ascend.form import Branch, Buffer, Loop, Node
 from pto_jit.targets.ascend.machine import CAPACITY, Space
 
+_FOREVER = 1 << 62
 _TRANSFERS = ("MTE1", "MTE2", "MTE3", "FIX")
 
 
@@ -54,24 +57,23 @@ def place(nodes: list[Node]) -> dict[Space, int]:
 
 def _assign(lives: dict[Buffer, _Life]) -> dict[Space, int]:
     used: dict[Space, int] = {}
-    placed: dict[Space, list[tuple[Buffer, _Life]]] = {}
+    placed: dict[Space, list[tuple[int, int, int]]] = {}  # from where to where, and until when; in order
     order = sorted(lives, key=lambda b: (b.copies == 1, lives[b].first, -b.size))
     for buffer in order:
         life = lives[buffer]
         size = buffer.size * buffer.copies
-        others = placed.setdefault(buffer.space, [])
-        taken = sorted([
-            (other.address or 0, (other.address or 0) + other.size * other.copies)
-            for other, span in others
-            if (span.first <= life.last and life.first <= span.last) or other.copies == 2 or buffer.copies == 2
-        ])
+        taken = placed.get(buffer.space, [])
+        if buffer.copies == 1:  # those to come begin to live later
+            taken = placed[buffer.space] = [entry for entry in taken if entry[2] >= life.first]
         at = 0
-        for low, high in taken:
+        for low, high, _ in taken:
             if at + size <= low:
                 break
             at = max(at, high)
         buffer.address = at
-        others.append((buffer, life))
+        until = life.last if buffer.copies == 1 else _FOREVER
+        placed.setdefault(buffer.space, taken)
+        insort(taken, (at, at + size, until))
         used[buffer.space] = max(used.get(buffer.space, 0), at + size)
     return used
 

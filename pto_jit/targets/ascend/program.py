@@ -27,6 +27,7 @@ from pto_jit.targets.ascend.form import (
     KernelForm,
     Loop,
     Node,
+    texts_of,
 )
 from pto_jit.targets.ascend.groups import write_group
 from pto_jit.targets.ascend.host import HostWriter
@@ -36,7 +37,7 @@ from pto_jit.targets.ascend.machine import CAPACITY, MOST_ROWS
 from pto_jit.targets.ascend.numbers import numbers_before_loops
 from pto_jit.targets.ascend.placing import place
 from pto_jit.targets.ascend.plans import needs_group
-from pto_jit.targets.ascend.printing import print_body, print_kernel
+from pto_jit.targets.ascend.printing import print_kernel
 from pto_jit.targets.ascend.refusals import TOO_LARGE, too_large, unsupported
 from pto_jit.targets.ascend.rows import block_rows, hoist_loads
 from pto_jit.targets.ascend.separate import separate
@@ -212,7 +213,7 @@ def _declared(body: list[Node]) -> frozenset[str]:
 def _without_unused(form: KernelForm) -> KernelForm:
     """A kernel without parameters that neither its text nor its checks name."""
     both = [form.body] if form.partner is None else [form.body, form.partner.body]
-    used = set(words_of("".join(print_body(body) for body in both)))
+    used = set(words_of(" ".join(text for body in both for node in walk(body) for text in texts_of(node))))
     limits = {name: bound for name, bound in form.limits.items() if name in used}
     wanted = used.union(*(words_of(c) for c, _ in form.checks), limits)
     kept = [p for p in form.parameters if p.name in wanted]

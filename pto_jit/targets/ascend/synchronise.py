@@ -1,47 +1,42 @@
 # SPDX-License-Identifier: MIT
 """Flags and barriers between the pipes.
 
-The kernel is run in thought (`runs`), every loop a few times; where an instruction touches what another one touched
-before without knowing it done, that is a hazard, which gets
+Where an instruction may start before one is done that touched what it touches, that is a hazard (`flow`), which gets
 
 * a barrier of the pipe, when both are of one pipe;
 * a flag from one pipe to the other in the innermost block around both: set after the first, waited for before the
   second;
-* when the second is of a later iteration, the same in the body of the loop, with the flag set once before the outermost
-  loop around it and waited for once after.
+* when the second is of a later iteration, the same, with the flag set once before the outermost loop around it and
+  waited for once after.
 
 The same is done where a flag might be raised again before its pipe has seen it.  In a loop whose buffers take turns,
-there is a flag for each turn.  Where the flags between two pipes are used up, the last of the eight is raised and
-waited for right before the second, which then waits for all that the other pipe was given; and if that flag may not be
-down yet, for all pipes.  This is repeated until there are no hazards.
+there is a flag for each turn.  Where the flags between two pipes are used up, one that was waited for earlier in the
+block is raised again; where there is none, the last of the eight is raised and waited for right before the second,
+which then waits for all that the other pipe was given; and if that flag may not be down yet, for all pipes.  This is
+repeated until there are no hazards, first as if loops ran and branches were taken: that finds the flags with which most
+others need none.
 """
 
 from __future__ import annotations
 
 from pto_jit.errors import InternalError
 from pto_jit.slotted import frozen
-from pto_jit.targets.ascend.accesses import Access, walk
-from pto_jit.targets.ascend.form import Barrier, Branch, Buffer, Loop, Node, SetFlag, WaitFlag
+from pto_jit.targets.ascend.events import Event, Events
+from pto_jit.targets.ascend.flow import Flow, Hazard
+from pto_jit.targets.ascend.form import Barrier, Branch, Loop, Node, SetFlag, WaitFlag
 from pto_jit.targets.ascend.machine import EVENTS, PIPES, TAKEN, Pipe
-from pto_jit.targets.ascend.runs import Done, Facts, Hazard, Run, trips_of
 
 _ROUNDS = 60
 _SPARE = EVENTS - 1
 """The flag of each pair of pipes that is raised and waited for at one place, where others are used up."""
-_PATTERNS = ((3, 3, 9, 3), (2, 0, 9, 2), (2, 1, 9, 2), (2, 2, 1, 2), (2, 2, 2, 2))
-"""How often outer and innermost loops run in thought, at most, from which depth on they do not run at all, and how
-often those run that are neither, inside of a loop in which buffers take turns.  Twice is enough where nothing takes
-turns, and once where a loop has nothing but another loop in it."""
-_AROUND = ((3, 0, 9, 3), (3, 1, 9, 3), (3, 1, 9, 1), (3, 3, 9, 0))
-"""Where buffers take turns in a loop around others, which may run once or not at all; in two, with loops between."""
 
 
 def synchronise(nodes: list[Node]) -> None:
     """Insert what orders the pipes, in place."""
     scarce: set[tuple[Pipe, Pipe]] = set()
-    facts = Facts(nodes)
+    events = Events(nodes)
     while True:
-        inserter = _Inserter(nodes, facts, frozenset(scarce))
+        inserter = _Inserter(nodes, events, frozenset(scarce))
         for _ in range(_ROUNDS):
             if not inserter.round():
                 break
@@ -113,56 +108,55 @@ def _needed(plans: list[_Plan]) -> list[_Plan]:
 
 
 class _Inserter:
-    """facts: of the nodes; scarce: pairs of pipes whose flags are known to be used up; found to be, in the end."""
+    """events: of the nodes; scarce: pairs of pipes whose flags are known to be used up; found to be, in the end;
+    spare: those whose last flag is raised and waited for at one place."""
 
-    def __init__(self, nodes: list[Node], facts: Facts, scarce: frozenset[tuple[Pipe, Pipe]]) -> None:
-        self.nodes, self.facts = nodes, facts
-        self.spare, self.scarce = scarce, set[tuple[Pipe, Pipe]]()
+    def __init__(self, nodes: list[Node], events: Events, scarce: frozenset[tuple[Pipe, Pipe]]) -> None:
+        self.nodes, self.events = nodes, events
+        self.spare, self.scarce = set(scarce), set[tuple[Pipe, Pipe]]()
+        self.usual = True
         self.answered: set[int] = set()  # flags that might not be down when they are raised, and those that tell so
         self.where: dict[int, _Where] = {}
         self.next_event: dict[tuple[Pipe, Pipe], int] = {}
-        depth = _depth(nodes)
-        patterns = [p for k, p in enumerate(_PATTERNS) if k == 0 or (depth and (p[2] == 9 or p[2] < depth - 1))]
-        turning = [n for n in walk(nodes) if isinstance(n, Loop) and n.turning]
-        inner = max((_depth(loop.body) for loop in turning), default=0)
-        if inner:
-            patterns += _AROUND[: 2 if inner == 1 else 4]
-        branches = (0,)
-        if any(isinstance(n, Branch) and not n.when for n in walk(nodes)):
-            branches = (0, 1, 2, 3, 4, 5) if turning else (0, 1, 2)
-        runs: dict[tuple[object, ...], tuple[dict[int, int], int]] = {}
-        for pattern in patterns:
-            trips = trips_of(nodes, pattern)
-            for branch in branches if pattern[0] == 3 else branches[:2]:
-                runs.setdefault((*trips.values(), branch), (trips, branch))  # several patterns may be one run
-        self.runs = list(runs.values())
+        self.down: list[tuple[WaitFlag, list[Node]]] = []  # flags that are down behind their waits, and the blocks
 
     def round(self) -> bool:
         """Look for hazards and remove them; whether there were any."""
-        hazards: list[Hazard] = []
-        for _ in self.runs:
-            run = Run(*self.runs[0], self.facts)
-            run.block(self.nodes, ())
-            hazards = run.hazards or run.reuses
-            if hazards:
-                break
-            self.runs.append(self.runs.pop(0))  # the next round begins with the run that had hazards
+        hazards = Flow(self.nodes, self.events, usual=self.usual).hazards()
+        if hazards and not self.usual:  # what was inserted since may have made others, which come first
+            hazards = Flow(self.nodes, self.events, usual=True).hazards() or hazards
+        self.usual = False
         if not hazards:
             return False
         self.where.clear()
         self._locate(self.nodes, (), (self.nodes,), ())
-        barriers: dict[int, Done] = {}
+        barriers: dict[int, Event] = {}
         plans: list[_Plan] = []
-        for before, after, access in hazards:
-            if before.pipe == after.pipe:
-                barriers[id(after.node)] = after
+        for hazard in hazards:
+            if hazard.before.pipe == hazard.after.pipe:
+                barriers[id(hazard.after)] = hazard.after
             else:
-                plans.append(self._plan(before, after, access))
-        for after in reversed(barriers.values()):  # the last first: those before them are still where they were
-            self._before(after.node, Barrier(PIPES[after.pipe]))
-        for plan in _needed(plans):
+                plans.append(self._plan(hazard))
+        plans = _needed(plans)
+        if not any("S" in (plan.source, plan.target) for plan in plans):  # behind such flags fewer barriers are needed
+            for after in reversed(barriers.values()):  # the last first: those before them are still where they were
+                self._before(after.node, Barrier(PIPES[after.pipe]))
+        self._reserve(plans)
+        for plan in plans:
             self._apply(plan)
         return True
+
+    def _reserve(self, plans: list[_Plan]) -> None:
+        """Keep the last flag where those that nothing else can be told with will not do."""
+        wanted: dict[tuple[Pipe, Pipe], int] = {}
+        for plan in plans:
+            if plan.turning or plan.carried:
+                pair = plan.source, plan.target
+                wanted[pair] = wanted.get(pair, 0) + (2 if plan.turning else 1)
+        for pair, count in wanted.items():
+            given = self.next_event.get(pair, int(pair in TAKEN))
+            if given < EVENTS < given + count:
+                self.spare.add(pair)
 
     def _locate(
         self, block: list[Node], loops: tuple[Loop, ...], blocks: tuple[list[Node], ...], places: tuple[int, ...]
@@ -176,22 +170,26 @@ class _Inserter:
                 self._locate(node.then, loops, (*blocks, node.then), here)
                 self._locate(node.orelse, loops, (*blocks, node.orelse), here)
 
-    def _plan(self, before: Done, after: Done, access: Access) -> _Plan:
+    def _plan(self, hazard: Hazard) -> _Plan:
+        before, after = hazard.before, hazard.after
         a, b = self.where[id(before.node)], self.where[id(after.node)]
         depth = 0
         while depth < min(len(a.blocks), len(b.blocks)) and a.blocks[depth] is b.blocks[depth]:
             depth += 1
         loops = [loop for loop, other in zip(a.loops, b.loops, strict=False) if loop is other]
-        same = before.at[: len(loops)] == after.at[: len(loops)]
-        if not same and loops:  # one of them may be in a branch of the loop: they meet in the loop's body
-            depth = 1 + next(k for k, block in enumerate(a.blocks) if block is loops[-1].body)
+        carried = a.places[depth - 1] >= b.places[depth - 1]
         common, left, right = a.blocks[depth - 1], a.places[depth - 1], b.places[depth - 1]
+        turning = hazard.turning if any(loop is hazard.turning for loop in loops) else None
+        if not carried and turning is None:  # a flag for each turn is down earlier
+            turning = next((loop for loop in reversed(loops) if loop.turning), None)
         return _Plan(PIPES[before.pipe], PIPES[after.pipe], common, common[left], common[right], left, right,
-                     None if same else loops[0], _turning(loops, access), after.node)  # fmt: skip
+                     loops[0] if carried and loops else None, turning, after.node)  # fmt: skip
 
     def _apply(self, plan: _Plan) -> None:
         source, target, turning, outermost = plan.source, plan.target, plan.turning, plan.carried
         event = self._event(source, target, 2 if turning else 1)
+        if event is None and turning is None and outermost is None:
+            event = self._again(plan)
         if event is None or (outermost is None and plan.first is plan.second):
             again = id(plan.node) in self.answered
             if again or (source, target) not in self.spare:
@@ -205,8 +203,11 @@ class _Inserter:
             self._before(plan.node, WaitFlag(source, target, _SPARE))
             return
         _insert_after(plan.block, plan.left, plan.first, SetFlag(source, target, event, turning))
-        _insert_before(plan.block, plan.right, plan.second, WaitFlag(source, target, event, turning))
+        wait = WaitFlag(source, target, event, turning)
+        _insert_before(plan.block, plan.right, plan.second, wait)
         if outermost is None:
+            if turning is None:
+                self.down.append((wait, plan.block))
             return
         for which in (0, 1) if turning else (None,):
             _insert_before(self.nodes, 0, outermost, SetFlag(source, target, event, turning, which))
@@ -223,21 +224,16 @@ class _Inserter:
         self.next_event[source, target] = known + count
         return known
 
-
-def _depth(nodes: list[Node]) -> int:
-    """How many loops there are inside each other."""
-    inner = [n.body for n in nodes if isinstance(n, Loop)]
-    inner += [block for n in nodes if isinstance(n, Branch) for block in (n.then, n.orelse)]
-    deepest = max((_depth(block) for block in inner), default=0)
-    return deepest + any(isinstance(n, Loop) for n in nodes)
-
-
-def _turning(loops: list[Loop], access: Access) -> Loop | None:
-    """The loop whose turns a flag follows: that of the buffer, or the innermost one around both places."""
-    own = access.what.loop if isinstance(access.what, Buffer) else None
-    if own is not None and any(loop is own for loop in loops):
-        return own
-    return next((loop for loop in reversed(loops) if loop.turning), None)
+    def _again(self, plan: _Plan) -> int | None:
+        """A flag that was waited for earlier in the same block: of those, the first."""
+        at = plan.block.index(plan.first, plan.left)
+        for wait, block in self.down:
+            if block is plan.block and (wait.source, wait.target) == (plan.source, plan.target) and (
+                block.index(wait) <= at
+            ):  # fmt: skip
+                self.down = [entry for entry in self.down if entry[0] is not wait]
+                return wait.event
+        return None
 
 
 def _insert_before(block: list[Node], place: int, node: Node, new: Node) -> None:

@@ -13,9 +13,12 @@ import pytest
 import pto_jit as pto
 import pto_jit.fractal as ft
 import pto_jit.language as pl
+from pto_jit.targets.ascend.accesses import pipe_of, walk
+from pto_jit.targets.ascend.flow import Flow
 from pto_jit.targets.ascend.form import Flush, Instruction
 from pto_jit.targets.ascend.legality import violations
 from pto_jit.targets.ascend.ordering import races
+from tests.fractal.compile.programs import random_program
 from tests.fractal.compile.test_programs import load
 
 from .harness import SEEDS, Programs, blocks, kernels_of, mutants, needs_compiler, written
@@ -145,6 +148,22 @@ def test_without_a_flag_or_barrier_a_kernel_is_not_ordered(compiled: dict[str, A
     for kernel in kernels_of(compiled[name]):
         for what in mutants(kernel):
             assert races(kernel, first=True), f"{kernel.name}: nobody misses it: {what}"
+
+
+def test_loops_inside_each_other_are_ordered_in_a_few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for every number of iterations of each, which took 2000 looks at each piece of work."""
+    program, _, given = random_program(42005, "auto")
+    looked, work = 0, Flow._work
+
+    def counted(flow: Flow, event: Any) -> None:
+        nonlocal looked
+        looked += 1
+        work(flow, event)
+
+    monkeypatch.setattr(Flow, "_work", counted)
+    kernels = kernels_of(written(pto.jit(program, cache=False), *given))
+    works = sum(pipe_of(node) is not None for kernel in kernels for node in walk(kernel.body))
+    assert works > 1500 and looked < 60 * works
 
 
 def test_tables_are_written_by_one_core_and_the_cache_is_written_back(compiled: dict[str, Any]) -> None:

@@ -57,8 +57,8 @@ extern "C" __global__ AICORE void matmul_incore_0(__gm__ half *a, __gm__ half *b
         set_flag(PIPE_MTE1, PIPE_MTE2, (event_t)(EVENT_ID0 + turn_2));
         wait_flag(PIPE_MTE2, PIPE_MTE1, (event_t)(EVENT_ID2 + turn_2));
         TEXTRACT(b_1_part_right, b_1_part, 0, 0);
-        set_flag(PIPE_MTE1, PIPE_MTE2, (event_t)(EVENT_ID2 + turn_2));
         set_flag(PIPE_MTE1, PIPE_M, (event_t)(EVENT_ID0 + turn_2));
+        set_flag(PIPE_MTE1, PIPE_MTE2, (event_t)(EVENT_ID2 + turn_2));
         TileAccCompact<float, 128, 128, DYNAMIC, DYNAMIC> t0_2(a_1_part_rows, b_1_part_columns);
         TASSIGN(t0_2, 0x0 + turn * 0x10000);
         wait_flag(PIPE_MTE1, PIPE_M, (event_t)(EVENT_ID0 + turn_2));

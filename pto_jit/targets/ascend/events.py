@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: MIT
+"""The work of a kernel in numbered bits: sets of work are integers, and what a piece of work conflicts with is one.
+
+Bits are numbered in the order of the text.  A piece of work has
+
+* one bit for what it touches on chip;
+* for each loop whose turns choose what it touches, two: it touched what is the copy of this turn, of the other turn;
+* for a tensor, one more than there are independent loops around it: it is of this iteration of all of them, or of an
+  earlier one of the innermost, of the one around that, and so on; such loops' iterations do not meet in memory.
+
+At the end of an iteration bits move: this turn's become the other's, and those of this iteration become old.
+"""
+
+from __future__ import annotations
+
+from pto_jit.slotted import field, mutable
+from pto_jit.targets.ascend.accesses import accesses, pipe_of
+from pto_jit.targets.ascend.form import RELAY, SLOT, Branch, Buffer, Loop, Node
+from pto_jit.targets.ascend.machine import IN_ORDER, PIPES, Space
+
+NUMBER = {pipe: k for k, pipe in enumerate(PIPES)}
+UNIT = NUMBER["S"]
+Moves = dict[int, int]
+"""What happens to bits at the end of an iteration: how far up (below 0: down), and which."""
+
+
+def moved(bits: int, moves: Moves) -> int:
+    """Bits after the end of an iteration."""
+    if not bits or not moves:
+        return bits
+    out, rest = 0, bits
+    for by, mask in moves.items():
+        some = bits & mask
+        if some:
+            rest ^= some
+            out |= some << by if by > 0 else some >> -by
+    return rest | out
+
+
+@mutable(eq=False)
+class Event:
+    """A piece of work, or a wait for a flag: the node, its pipe, and the loops around it.
+
+    first, end: how many bits of works come before it, and with it; flag, past: how many of waits; bits: those that are
+    set when it starts; conflicts: those of what it must not meet; unknown: those of what its pipe did not know to be
+    done when it started; meets: what it does meet, with the loop whose turns tell so.
+    """
+
+    node: Node
+    pipe: int
+    loops: tuple[Loop, ...]
+    number: int = 0
+    first: int = 0
+    end: int = 0
+    flag: int = 0
+    past: int = 0
+    bits: int = 0
+    conflicts: int = 0
+    unknown: int = 0
+    meets: list[tuple[Event, Loop | None]] | None = None
+
+
+@mutable(eq=False)
+class _Region:
+    """Bytes on chip, of both copies of a buffer if they take turns, and the bits of who touches them.
+
+    now: of those that touched what is the copy of this turn, reading and writing; ever: of either turn; meets: what a
+    reader and what a writer conflicts with.
+    """
+
+    space: Space
+    low: int
+    high: int
+    loop: Loop | None
+    now: list[int]
+    ever: list[int]
+    meets: tuple[int, int] = (0, 0)
+
+
+@mutable(eq=False)
+class _OfTensor:
+    """Who touches a tensor: the first of its bits, and the independent loops around it, from the outermost."""
+
+    event: Event
+    write: bool
+    bit: int | None
+    loops: tuple[Loop, ...]
+
+
+@mutable(eq=False)
+class _Touches:
+    """What a piece of work touches."""
+
+    event: Event
+    regions: list[tuple[_Region, bool]] = field(default_factory=list)
+    tensors: list[tuple[str, bool]] = field(default_factory=list)
+
+
+class Events:
+    """The work of a kernel.
+
+    works: by the ids of nodes; before: the bits that the works before each one set, and all of them at the end;
+    owner, turning: of each bit, whose it is, and the loop whose turns it tells of; of_pipe: the bits of each pipe's
+    work; moves: of loops, by their ids; count: how many bits there are.
+    """
+
+    def __init__(self, nodes: list[Node]) -> None:
+        self.works: dict[int, Event] = {}
+        self.before: list[int] = [0]
+        self.owner: list[Event] = []
+        self.turning: list[Loop | None] = []
+        self.of_pipe = [0] * len(PIPES)
+        self.moves: dict[int, Moves] = {}
+        self._regions: dict[tuple[Space, int, int, int], _Region] = {}
+        self._tensors: dict[str, list[_OfTensor]] = {}
+        touched: list[_Touches] = []
+        self._number(nodes, (), touched)
+        self.count = len(self.owner)
+        self._meet()
+        for touches in touched:
+            touches.event.conflicts = self._conflicts(touches)
+
+    # -- numbers --------------------------------------------------------------------------------------------------
+
+    def _number(self, nodes: list[Node], loops: tuple[Loop, ...], touched: list[_Touches]) -> None:
+        for node in nodes:
+            if isinstance(node, Loop):
+                self._number(node.body, (*loops, node), touched)
+            elif isinstance(node, Branch):
+                self._number(node.then, loops, touched)
+                self._number(node.orelse, loops, touched)
+            else:
+                pipe = pipe_of(node)
+                if pipe is not None:
+                    touched.append(self._work(node, NUMBER[pipe], loops))
+
+    def _work(self, node: Node, pipe: int, loops: tuple[Loop, ...]) -> _Touches:
+        event = Event(node, pipe, loops, len(self.works), len(self.owner))
+        out = _Touches(event)
+        bits: dict[int, int] = {}  # by the loop whose turns they tell of
+        for access in accesses(node):
+            write = access.write
+            leaves = write or pipe != UNIT  # what the scalar unit reads it has read before it hands out what follows
+            what = access.what
+            if not isinstance(what, Buffer):
+                if not what.startswith(SLOT):  # flags between the cores keep accesses to slots apart
+                    self._touch_tensor(event, what, write, leaves)
+                    out.tensors.append((what, write))
+                continue
+            region = self._region(what)
+            out.regions.append((region, write))
+            if leaves:
+                key = id(region.loop)
+                bit = bits.get(key)
+                if bit is None:
+                    bit = bits[key] = self._new(event, region.loop)
+                region.now[write] |= bit
+                region.ever[write] |= bit if region.loop is None else 3 * bit
+        event.end = len(self.owner)
+        self.works[id(node)] = event
+        self.before.append(self.before[-1] | event.bits)
+        self.of_pipe[pipe] |= (1 << event.end) - (1 << event.first)
+        return out
+
+    def _new(self, event: Event, loop: Loop | None) -> int:
+        """A bit for what is touched on chip; with one for the other turn."""
+        at = len(self.owner)
+        bit = 1 << at
+        event.bits |= bit
+        self.owner.append(event)
+        self.turning.append(loop)
+        if loop is not None:
+            self.owner.append(event)
+            self.turning.append(loop)
+            self._moves(loop, 1, bit)
+            self._moves(loop, -1, 2 * bit)
+        return bit
+
+    def _touch_tensor(self, event: Event, name: str, write: bool, leaves: bool) -> None:
+        shared = not name.startswith(RELAY)
+        loops = tuple(loop for loop in event.loops if shared and loop.independent)
+        at = len(self.owner)
+        if leaves:
+            event.bits |= 1 << at
+            self.owner += [event] * (len(loops) + 1)
+            self.turning += [None] * (len(loops) + 1)
+            for inner, loop in enumerate(reversed(loops), 1):
+                for age in range(inner):
+                    self._moves(loop, inner - age, 1 << at + age)
+        self._tensors.setdefault(name, []).append(_OfTensor(event, write, at if leaves else None, loops))
+
+    def _moves(self, loop: Loop, by: int, bits: int) -> None:
+        moves = self.moves.setdefault(id(loop), {})
+        moves[by] = moves.get(by, 0) | bits
+
+    def _region(self, buffer: Buffer) -> _Region:
+        low, loop = buffer.address or 0, buffer.loop
+        high = low + buffer.size * (1 if loop is None else 2)
+        key = buffer.space, low, high, id(loop)
+        known = self._regions.get(key)
+        if known is None:
+            known = self._regions[key] = _Region(buffer.space, low, high, loop, [0, 0], [0, 0])
+        return known
+
+    # -- conflicts ------------------------------------------------------------------------------------------------
+
+    def _meet(self) -> None:
+        """Regions meet others that share bytes with them, and of themselves the copy of this turn."""
+        spaces: dict[Space, list[_Region]] = {}
+        for region in self._regions.values():
+            spaces.setdefault(region.space, []).append(region)
+        for regions in spaces.values():
+            for region in regions:
+                reads, writes = region.now
+                low, high = region.low, region.high
+                for other in regions:
+                    if other.low < high and low < other.high and other is not region:
+                        reads |= other.ever[0]
+                        writes |= other.ever[1]
+                region.meets = writes, reads | writes
+
+    def _conflicts(self, touches: _Touches) -> int:
+        out = 0
+        event = touches.event
+        for region, write in touches.regions:
+            out |= region.meets[write]
+        for name, write in touches.tensors:
+            for other in self._tensors[name]:
+                if other.bit is not None and (write or other.write):
+                    out |= _in_memory(other, event)
+        if PIPES[event.pipe] in IN_ORDER:
+            out &= ~self.of_pipe[event.pipe]
+        return out
+
+
+def _in_memory(other: _OfTensor, event: Event) -> int:
+    """The bits of other work that touched a tensor where an event meets it: of the same iterations of all independent
+    loops around both."""
+    assert other.bit is not None
+    bits = 1 << other.bit
+    for age, loop in enumerate(reversed(other.loops), 1):
+        if all(own is not loop for own in event.loops):
+            bits |= 1 << other.bit + age
+    return bits
