@@ -12,10 +12,9 @@ from pto_jit.dtypes import DType
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Var
 from pto_jit.ir.types import ScalarType, TensorType, Type
-from pto_jit.targets.c.tidy import wrapped
 from pto_jit.targets.c.values import memory_ctype, register_ctype
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers
-from pto_jit.targets.source.text import file_name
+from pto_jit.targets.source.text import file_name, wrapped
 
 _OWN = frozenset("runtime failure arguments results status bits memcpy".split())
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from pto_jit.dtypes import BY_NAME, DType
-from pto_jit.targets.c.tidy import wrapped
 from pto_jit.targets.c.values import SIZES, memory_ctype, register_ctype
+from pto_jit.targets.source.text import wrapped
 
 _BLOCKS = {64: (12, 2), 32: (6, 2)}
 """Rows and vectors of the block in registers, by the bytes of a vector: 32 registers with AVX-512, 16 else."""

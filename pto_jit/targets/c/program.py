@@ -14,13 +14,14 @@ from pto_jit.ir.types import ScalarType, TensorType, Type
 from pto_jit.slotted import frozen
 from pto_jit.targets.c.function import CFunctionWriter
 from pto_jit.targets.c.module import CModule
-from pto_jit.targets.c.tidy import tidy, wrapped
+from pto_jit.targets.c.tidy import tidy
 from pto_jit.targets.c.values import CPointer, CValue, lift, memory_ctype, register_ctype
 from pto_jit.targets.cpu.code import I64, register_type
 from pto_jit.targets.cpu.loading import PrintSite, TaskSite
 from pto_jit.targets.cpu.values import Tensor
 from pto_jit.targets.cpu.writing import called_in_parallel, result_kind, written_tensors
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers, stem_of
+from pto_jit.targets.source.text import wrapped
 
 INCLUDE = Path(__file__).parent / "include"
 RUNTIME = Path(__file__).parent / "runtime"

@@ -17,7 +17,7 @@ from pto_jit.lower.names import source_name
 from pto_jit.slotted import replace
 from pto_jit.targets.c.function import CFunctionWriter
 from pto_jit.targets.c.module import CModule
-from pto_jit.targets.c.tidy import Line, names_in, tidy, wrapped
+from pto_jit.targets.c.tidy import Line, names_in, tidy
 from pto_jit.targets.c.values import CSlot, CValue, lift
 from pto_jit.targets.cpu.code import I64, Index
 from pto_jit.targets.cpu.loading import TaskSite
@@ -25,6 +25,7 @@ from pto_jit.targets.cpu.task_kinds import tile_bytes
 from pto_jit.targets.cpu.task_regions import Root, TaskRegions
 from pto_jit.targets.cpu.values import Tensor
 from pto_jit.targets.source.identifiers import Identifiers
+from pto_jit.targets.source.text import wrapped
 
 _ACCESS = {0: "0", 1: "PTO_READ", 2: "PTO_WRITE", 3: "PTO_READ_WRITE"}
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from pto_jit.targets.source.text import LIMIT, wrapped
+
 _WORDS = "".join(chr(i) if chr(i).isalnum() or chr(i) in "_." else " " for i in range(128))
 _WORDS_AND_LINES = _WORDS[:10] + "\n" + _WORDS[11:]
 _WIDTH = 112
-_LINE = 118
 
 
 class Line:
@@ -51,20 +52,7 @@ class Line:
         if text.startswith("#"):
             return text
         text = "  " * self.depth + text
-        return text if len(text) <= _LINE else wrapped(text, 2 * self.depth + 4)
-
-
-def wrapped(text: str, indent: int) -> str:
-    """A long line of C on several, broken behind commas and before operators."""
-    lines: list[str] = []
-    while len(text) > _LINE:
-        breaks = [text.rfind(sign, indent, _LINE) for sign in (" || ", " && ", " ? ", " : ")]
-        cut = max(text.rfind(", ", indent, _LINE) + 1, *breaks)
-        if cut <= indent:
-            break
-        lines.append(text[:cut])
-        text = " " * indent + text[cut + 1 :]
-    return "\n".join([*lines, text])
+        return text if len(text) <= LIMIT else wrapped(text, 2 * self.depth + 4)
 
 
 def words_of(text: str) -> list[str]:

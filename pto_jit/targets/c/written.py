@@ -13,9 +13,9 @@ from functools import lru_cache
 from pto_jit.targets.c.header import Launch, launch_header
 from pto_jit.targets.c.native import STANDARD, headers
 from pto_jit.targets.c.program import RUNTIME, CSource, file_text
-from pto_jit.targets.c.tidy import words_of, wrapped
+from pto_jit.targets.c.tidy import words_of
 from pto_jit.targets.source.identifiers import Identifiers
-from pto_jit.targets.source.text import files_in, text_of
+from pto_jit.targets.source.text import files_in, text_of, wrapped
 
 _README = """\
 # {name}, as C

@@ -170,7 +170,7 @@ def _open(data: bytes) -> Any:
 def _launcher(kernel: Kernel) -> str:
     """C++ that runs a kernel for all threads of a grid; its arguments are pointers to values, as for a real launch."""
     inner = kernel.source[kernel.source.index(f"{kernel.name}(") + len(kernel.name) + 1 :]
-    parameters = inner[: inner.index(") {")].split(", ")
+    parameters = " ".join(inner[: inner.index(") {")].split()).split(", ")
     types: list[str] = []
     pending = ""
     for part in parameters:  # a template's comma is not the end of a parameter

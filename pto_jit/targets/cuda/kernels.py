@@ -227,8 +227,8 @@ def _kernel(
             text.line("(void)failure;")
         for line in without_unused(body):
             text.line(line)
-    return Kernel(func.name, func, str(text), kind, writer.teamed, writer.chain, tuple(capacities.items()), shapes, run,
-                  tuple(writer.sites), writer.first_site, tuple(_overlaps(func, facts)), fastmath,
+    return Kernel(func.name, func, text.wrapped(), kind, writer.teamed, writer.chain, tuple(capacities.items()), shapes,
+                  run, tuple(writer.sites), writer.first_site, tuple(_overlaps(func, facts)), fastmath,
                   writer.whole_rows, writer.tensor_cores, writer.warpgroups, STAGES,
                   tuple(writer.shared), streams=streams, slots=_slots(func.body))  # fmt: skip
 

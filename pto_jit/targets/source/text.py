@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -71,5 +72,60 @@ class SourceText:
         self._depth -= 1
         self.line(tail)
 
+    def wrapped(self) -> str:
+        """The text, long lines broken."""
+        lines = [wrapped(s, len(s) - len(s.lstrip()) + 2 * len(INDENT)) if len(s) > LIMIT else s for s in self.lines]
+        return "\n".join(lines) + "\n"
+
     def __str__(self) -> str:
         return "\n".join(self.lines) + "\n"
+
+
+
+LIMIT = 120
+"""Columns of a line of generated sources, where it can be broken."""
+_PLACES = re.compile(
+    r'''"(?:\\.|[^"\\])*(?:"|$)|'(?:\\.|[^'\\])+'|//'''  # strings, comments
+    r"|[([{]|[\])}]|(?<=\w)<+(?=\S)|(?<=[\w)*])>+"  # brackets
+    r"|, |; | = | [-+*/?:] | && | \|\| "
+)
+_OPENING, _CLOSING, _ENDING = frozenset("([{<"), frozenset(")]}>"), frozenset((", ", "; ", " = "))
+
+
+def wrapped(text: str, indent: int) -> str:
+    """A long line of C on several: broken behind commas and before operators, in as few brackets as can be, or where
+    the arguments of a call begin.  Comments, directives and lines without such a place stay as they are."""
+    if text.lstrip().startswith(("//", "#")) or text.endswith("\\"):
+        return text
+    lines: list[str] = []
+    while len(text) > LIMIT:
+        cut = _place(text, indent if lines else len(text) - len(text.lstrip()) + 2)
+        if not cut:
+            break
+        lines.append(text[:cut].rstrip())
+        text = " " * indent + text[cut:].lstrip()
+    return "\n".join([*lines, text])
+
+
+def _place(line: str, first: int) -> int:
+    """Where to break a line: as late as can be in the second half of what fits, or else of the whole; 0 for nowhere."""
+    depth = 0
+    best = (False, 0.0, 0)
+    conditional = line.lstrip().startswith(("if (", "while ("))
+    for found in _PLACES.finditer(line, 0, LIMIT + 3):
+        sign, start, inside, at = found[0], found.start(), float(depth), 0
+        if sign == "//":
+            break
+        if sign[0] in _OPENING:
+            depth += 1
+            if sign == "(" and (line[start - 1].isalnum() or line[start - 1] in "_>"):
+                inside, at = inside + 0.5, start + 1
+        elif sign[0] in _CLOSING:
+            depth -= 1
+            if conditional and depth == 0:
+                inside, at, conditional = 0.0, 0 if line.endswith("{") else start + 2, False
+        elif sign[0] not in "\"'":
+            at = found.end() if sign in _ENDING else start + 1
+        if first < at <= LIMIT:
+            best = max(best, (2 * at >= LIMIT, -inside, at))
+    return best[2]

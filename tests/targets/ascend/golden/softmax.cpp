@@ -71,8 +71,8 @@ extern "C" __global__ AICORE void softmax_incore_0(__gm__ float *x, __gm__ float
 }
 
 #if !defined(__CPU_SIM)
-extern "C" void launch_softmax_incore_0(uint32_t cores, void *stream, void *x, void *y, int64_t r_chunks,
-    int64_t x_d0, int64_t y_d0) {
+extern "C" void launch_softmax_incore_0(uint32_t cores, void *stream, void *x, void *y, int64_t r_chunks, int64_t x_d0,
+    int64_t y_d0) {
   softmax_incore_0<<<cores, nullptr, stream>>>(static_cast<float *>(x), static_cast<float *>(y), r_chunks, x_d0, y_d0);
 }
 #endif

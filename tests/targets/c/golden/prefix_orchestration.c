@@ -99,8 +99,8 @@ static int32_t prefix_tasks(pto_worker *worker, pto_graph *graph, float *x, int6
     const int64_t n_12 = pto_max(pto_min(4, pto_max(pto_min(4, y_n0 - t4), 0)), 0);
     const int64_t n_13 = n_12 > 0 ? t4 : 0;
     if ((status = pto_task(graph, &prefix_add_into_kind, (const int64_t[]){(int64_t)(uintptr_t)frame, k_1},
-        (const int64_t[]){y_tensor, n_11, 0, n_10, pto_max(y_n1, 0), y_tensor, n_13, 0, n_12, pto_max(y_n1,
-        0)})) != PTO_OK) return status;
+        (const int64_t[]){y_tensor, n_11, 0, n_10, pto_max(y_n1, 0), y_tensor, n_13, 0, n_12,
+        pto_max(y_n1, 0)})) != PTO_OK) return status;
   }
   return PTO_OK;
 }
@@ -116,6 +116,6 @@ int32_t prefix(pto_worker *worker, float *x, int64_t x_n0, int64_t x_n1, float *
 
 int32_t pto_entry_prefix(pto_worker *worker, const int64_t *arguments, int64_t *results) {
   (void)results;
-  return prefix(worker, (float *)(uintptr_t)arguments[0], arguments[1], arguments[2],
-      (float *)(uintptr_t)arguments[5], arguments[6], arguments[7], arguments[10], pto_from_bits_f64(arguments[11]));
+  return prefix(worker, (float *)(uintptr_t)arguments[0], arguments[1], arguments[2], (float *)(uintptr_t)arguments[5],
+      arguments[6], arguments[7], arguments[10], pto_from_bits_f64(arguments[11]));
 }

@@ -38,6 +38,6 @@ int32_t scale(pto_worker *worker, float *x, int64_t x_n0, float *y, int64_t y_n0
 
 int32_t pto_entry_scale(pto_worker *worker, const int64_t *arguments, int64_t *results) {
   (void)results;
-  return scale(worker, (float *)(uintptr_t)arguments[0], arguments[1], (float *)(uintptr_t)arguments[3],
-      arguments[4], pto_from_bits_f64(arguments[6]));
+  return scale(worker, (float *)(uintptr_t)arguments[0], arguments[1], (float *)(uintptr_t)arguments[3], arguments[4],
+      pto_from_bits_f64(arguments[6]));
 }

@@ -17,16 +17,22 @@
 #endif
 using Spread = pto::Fragments<WM, WN>;
 
-extern "C" __global__ void __launch_bounds__(32 * WM * WN, 1) matmul_bf16_incore_0(const pto::Tensor<pto::bfloat16, 2> a, const pto::Tensor<pto::bfloat16, 2> b, const pto::Tensor<pto::bfloat16, 2> c, const int64_t a_d0, const int64_t b_d1, const int64_t a_d1, pto::Failure* failure) {
+extern "C" __global__ void __launch_bounds__(32 * WM * WN, 1) matmul_bf16_incore_0(
+    const pto::Tensor<pto::bfloat16, 2> a, const pto::Tensor<pto::bfloat16, 2> b,
+    const pto::Tensor<pto::bfloat16, 2> c, const int64_t a_d0, const int64_t b_d1, const int64_t a_d1,
+    pto::Failure* failure) {
   PTO_SHARED_PANELS(memory);
   constexpr int a_1_part_shared_rows = Spread::padded_rows(128);
   constexpr int a_1_part_shared_columns = Spread::padded_depth(64);
-  constexpr int a_1_part_shared_size = pto::stored_size<WARPGROUPS, pto::bfloat16>(a_1_part_shared_rows, a_1_part_shared_columns);
+  constexpr int a_1_part_shared_size = pto::stored_size<WARPGROUPS, pto::bfloat16>(
+      a_1_part_shared_rows, a_1_part_shared_columns);
   pto::bfloat16* const a_1_part_shared = reinterpret_cast<pto::bfloat16*>(memory);
   constexpr int b_1_part_shared_rows = Spread::padded_depth(64);
   constexpr int b_1_part_shared_columns = Spread::padded_columns(256);
-  constexpr int b_1_part_shared_size = pto::stored_size<WARPGROUPS, pto::bfloat16>(b_1_part_shared_rows, b_1_part_shared_columns);
-  pto::bfloat16* const b_1_part_shared = reinterpret_cast<pto::bfloat16*>(a_1_part_shared + STAGES * a_1_part_shared_size);
+  constexpr int b_1_part_shared_size = pto::stored_size<WARPGROUPS, pto::bfloat16>(
+      b_1_part_shared_rows, b_1_part_shared_columns);
+  pto::bfloat16* const b_1_part_shared = reinterpret_cast<pto::bfloat16*>(
+      a_1_part_shared + STAGES * a_1_part_shared_size);
   // matrix.py:21
   for (int64_t i = int64_t(blockIdx.y) * 128; i < a_d0; i += gridDim.y * 128) {
     for (int64_t j = int64_t(blockIdx.x) * 256; j < b_d1; j += gridDim.x * 256) {
@@ -44,10 +50,14 @@ extern "C" __global__ void __launch_bounds__(32 * WM * WN, 1) matmul_bf16_incore
       const auto stage_p = [&](const int64_t p, const int into) {
         const int a_1_part_rows = pto::clipped(128, a.shape[0], i);
         const int a_1_part_columns = pto::clipped(64, a.shape[1], p);
-        pto::stage_tile<a_1_part_shared_rows, a_1_part_shared_columns, Spread::THREADS, WARPGROUPS>(a_1_part_shared + into * a_1_part_shared_size, a.data + i * a.stride[0] + p, a.stride[0], 1, a_1_part_rows, a_1_part_columns);
+        pto::stage_tile<a_1_part_shared_rows, a_1_part_shared_columns, Spread::THREADS, WARPGROUPS>(
+            a_1_part_shared + into * a_1_part_shared_size, a.data + i * a.stride[0] + p, a.stride[0], 1, a_1_part_rows,
+            a_1_part_columns);
         const int b_1_part_rows = pto::clipped(64, b.shape[0], p);
         const int b_1_part_columns = pto::clipped(256, b.shape[1], j);
-        pto::stage_tile<b_1_part_shared_rows, b_1_part_shared_columns, Spread::THREADS, WARPGROUPS>(b_1_part_shared + into * b_1_part_shared_size, b.data + p * b.stride[0] + j, b.stride[0], 1, b_1_part_rows, b_1_part_columns);
+        pto::stage_tile<b_1_part_shared_rows, b_1_part_shared_columns, Spread::THREADS, WARPGROUPS>(
+            b_1_part_shared + into * b_1_part_shared_size, b.data + p * b.stride[0] + j, b.stride[0], 1, b_1_part_rows,
+            b_1_part_columns);
       };
       Spread::synchronise();  // nobody reads what an earlier loop staged
       for (int ahead = 0; ahead < STAGES - 1 - WARPGROUPS; ++ahead) {
@@ -59,7 +69,8 @@ extern "C" __global__ void __launch_bounds__(32 * WM * WN, 1) matmul_bf16_incore
         pto::wait_for_stage<STAGES - WARPGROUPS>();
         pto::show_copies<WARPGROUPS>();
         Spread::synchronise();
-        if (!WARPGROUPS && p + (STAGES - 1 - WARPGROUPS) * 64 < a_d1) stage_p(p + (STAGES - 1 - WARPGROUPS) * 64, (buffer + STAGES - 1 - WARPGROUPS) % STAGES);
+        if (!WARPGROUPS && p + (STAGES - 1 - WARPGROUPS) * 64 < a_d1)
+            stage_p(p + (STAGES - 1 - WARPGROUPS) * 64, (buffer + STAGES - 1 - WARPGROUPS) % STAGES);
         if (!WARPGROUPS) pto::commit_stage<Spread, STAGES>();
         const int a_1_part_rows_2 = pto::clipped(128, a.shape[0], i);
         const int a_1_part_columns_2 = pto::clipped(64, a.shape[1], p);
@@ -67,11 +78,15 @@ extern "C" __global__ void __launch_bounds__(32 * WM * WN, 1) matmul_bf16_incore
         const int b_1_part_columns_2 = pto::clipped(256, b.shape[1], j);
         if (!(a_1_part_columns_2 == b_1_part_rows_2)) pto::fail(failure, 1, a_1_part_columns_2, b_1_part_rows_2);
         if (!(a_1_part_rows_2 == t0_rows || t0_rows == 128)) pto::fail(failure, 2, t0_rows, a_1_part_rows_2);
-        if (!(b_1_part_columns_2 == t0_columns || t0_columns == 256)) pto::fail(failure, 3, t0_columns, b_1_part_columns_2);
+        if (!(b_1_part_columns_2 == t0_columns || t0_columns == 256))
+            pto::fail(failure, 3, t0_columns, b_1_part_columns_2);
         t0_rows = a_1_part_rows_2;
         t0_columns = b_1_part_columns_2;
-        pto::multiply_staged<Spread, WARPGROUPS, Spread::padded_depth(64), a_1_part_shared_rows, a_1_part_shared_columns, false, b_1_part_shared_rows, b_1_part_shared_columns, false>(t0, a_1_part_shared + buffer * a_1_part_shared_size, b_1_part_shared + buffer * b_1_part_shared_size);
-        if (WARPGROUPS && p + (STAGES - 1 - WARPGROUPS) * 64 < a_d1) stage_p(p + (STAGES - 1 - WARPGROUPS) * 64, (buffer + STAGES - 1 - WARPGROUPS) % STAGES);
+        pto::multiply_staged<Spread, WARPGROUPS, Spread::padded_depth(64), a_1_part_shared_rows,
+            a_1_part_shared_columns, false, b_1_part_shared_rows, b_1_part_shared_columns, false>(
+            t0, a_1_part_shared + buffer * a_1_part_shared_size, b_1_part_shared + buffer * b_1_part_shared_size);
+        if (WARPGROUPS && p + (STAGES - 1 - WARPGROUPS) * 64 < a_d1)
+            stage_p(p + (STAGES - 1 - WARPGROUPS) * 64, (buffer + STAGES - 1 - WARPGROUPS) % STAGES);
         if (WARPGROUPS) pto::commit_copies();
         pto::wait_for_products<WARPGROUPS, 1>();
       }
@@ -84,7 +99,8 @@ extern "C" __global__ void __launch_bounds__(32 * WM * WN, 1) matmul_bf16_incore
           t1[ri][ci] = t0[ri][ci];
         }
       }
-      pto::store_tile<Spread, false, false>(c.data + i * c.stride[0] + j, c.stride[0], 1, pto::clipped(t0_rows, c.shape[0], i), pto::clipped(t0_columns, c.shape[1], j), t1);
+      pto::store_tile<Spread, false, false>(c.data + i * c.stride[0] + j, c.stride[0], 1,
+          pto::clipped(t0_rows, c.shape[0], i), pto::clipped(t0_columns, c.shape[1], j), t1);
     }
   }
 }

@@ -17,7 +17,9 @@
 #endif
 using Spread = pto::Rows<TR, TC, V, true>;
 
-extern "C" __global__ void __launch_bounds__(TR * TC) softmax_incore_0(const pto::Tensor<float, 2> x, const pto::Tensor<float, 2> y, const int64_t r_chunks, const int64_t x_d0, const int64_t x_d1, pto::Failure* failure) {
+extern "C" __global__ void __launch_bounds__(TR * TC) softmax_incore_0(
+    const pto::Tensor<float, 2> x, const pto::Tensor<float, 2> y, const int64_t r_chunks, const int64_t x_d0,
+    const int64_t x_d1, pto::Failure* failure) {
   (void)failure;
   // rows.py:17
   for (int64_t r_chunk = int64_t(blockIdx.y); r_chunk < r_chunks; r_chunk += gridDim.y) {
@@ -33,7 +35,8 @@ extern "C" __global__ void __launch_bounds__(TR * TC) softmax_incore_0(const pto
       max[0][0] = pto::Maximum<float>::identity();
       PTO_UNROLL
       for (int ci = 0; ci < Spread::columns(MOST_X_D1); ++ci) {
-        max[0][0] = pto::Maximum<float>::combine(max[0][0], Spread::column(ci) < int(x_d1) ? x_1[0][ci] : pto::Maximum<float>::identity());
+        max[0][0] = pto::Maximum<float>::combine(max[0][0], Spread::column(ci) < int(x_d1) ? x_1[0][ci]
+            : pto::Maximum<float>::identity());
       }
       max[0][0] = Spread::reduce_columns<pto::Maximum<float>>(max[0][0]);
       float t1[1][Spread::columns(MOST_X_D1)];
@@ -46,7 +49,8 @@ extern "C" __global__ void __launch_bounds__(TR * TC) softmax_incore_0(const pto
       sum[0][0] = pto::Sum<float>::identity();
       PTO_UNROLL
       for (int ci = 0; ci < Spread::columns(MOST_X_D1); ++ci) {
-        sum[0][0] = pto::Sum<float>::combine(sum[0][0], Spread::column(ci) < int(x_d1) ? t1[0][ci] : pto::Sum<float>::identity());
+        sum[0][0] = pto::Sum<float>::combine(sum[0][0], Spread::column(ci) < int(x_d1) ? t1[0][ci]
+            : pto::Sum<float>::identity());
       }
       sum[0][0] = Spread::reduce_columns<pto::Sum<float>>(sum[0][0]);
       float t2[1][Spread::columns(MOST_X_D1)];
@@ -54,7 +58,8 @@ extern "C" __global__ void __launch_bounds__(TR * TC) softmax_incore_0(const pto
       for (int ci = 0; ci < Spread::columns(MOST_X_D1); ++ci) {
         t2[0][ci] = t1[0][ci] / sum[0][0];
       }
-      pto::store_tile<Spread, true, false>(y.data + r * y.stride[0], y.stride[0], 1, pto::clipped(1, y.shape[0], r), pto::clipped(int(x_d1), y.shape[1], 0), t2);
+      pto::store_tile<Spread, true, false>(y.data + r * y.stride[0], y.stride[0], 1, pto::clipped(1, y.shape[0], r),
+          pto::clipped(int(x_d1), y.shape[1], 0), t2);
     }
   }
 }

@@ -16,15 +16,15 @@ static int32_t softmax_enqueue(pto_worker *worker, float *x, int64_t x_n0, int64
     int64_t r_chunks_word = r_chunks;
     int64_t x_d0_word = x_n0;
     int64_t x_d1_word = x_n1;
-    if (pto_clash(&(pto_region){x, 4, 2, {x_n0, x_n1}, {4 * x_n1, 4}}, &(pto_region){y, 4, 2, {y_n0, y_n1},
-        {4 * y_n1, 4}})) return pto_fail(worker, 1, 0, 0, 0);
+    if (pto_clash(&(pto_region){x, 4, 2, {x_n0, x_n1}, {4 * x_n1, 4}},
+        &(pto_region){y, 4, 2, {y_n0, y_n1}, {4 * y_n1, 4}})) return pto_fail(worker, 1, 0, 0, 0);
     const int64_t r_chunk_trips = pto_trip_count(0, r_chunks, 1);
     const int64_t r_hi = pto_min(64, x_n0);
     const int64_t r_trips = pto_trip_count(0, r_hi, 1);
     if (x_n1 > 1024) return pto_fail(worker, 2, x_n1, 1024, 0);
     if (r_chunk_trips > 0) {
-      if ((status = pto_cuda_launch(worker, 0, (const int64_t[]){r_trips, r_chunk_trips, 1}, (const unsigned[]){64,
-          1, 1}, 0, (void *[]){x_words, y_words, &r_chunks_word, &x_d0_word, &x_d1_word,
+      if ((status = pto_cuda_launch(worker, 0, (const int64_t[]){r_trips, r_chunk_trips, 1},
+          (const unsigned[]){64, 1, 1}, 0, (void *[]){x_words, y_words, &r_chunks_word, &x_d0_word, &x_d1_word,
           &worker->record_address})) != PTO_OK) return status;
     }
   }

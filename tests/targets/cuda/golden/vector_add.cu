@@ -14,7 +14,9 @@
 #endif
 using Spread = pto::Rows<TR, TC, V, true>;
 
-extern "C" __global__ void __launch_bounds__(TR * TC) vector_add_incore_0(const pto::Tensor<float, 1> a, const pto::Tensor<float, 1> b, const pto::Tensor<float, 1> out, const int64_t a_d0, pto::Failure* failure) {
+extern "C" __global__ void __launch_bounds__(TR * TC) vector_add_incore_0(
+    const pto::Tensor<float, 1> a, const pto::Tensor<float, 1> b, const pto::Tensor<float, 1> out, const int64_t a_d0,
+    pto::Failure* failure) {
   // elementwise.py:20
   for (int64_t i = (int64_t(blockIdx.x) * TR + threadIdx.y) * 4096; i < a_d0; i += int64_t(gridDim.x) * TR * 4096) {
     // elementwise.py:21

@@ -194,9 +194,8 @@ static int32_t pto_mm_f32_f32_f32_mt(pto_worker *worker, int64_t m, int64_t n, i
   return pto_parallel_for(worker, pto_mm_f32_f32_f32_piece, &operands, 0, (most + piece - 1) / piece, 1);
 }
 
-int32_t matmul_incore_0(pto_worker *worker, float *a, int64_t a_n0, int64_t a_n1, int64_t a_d0, int64_t a_d1,
-                        float *b, int64_t b_n0, int64_t b_n1, int64_t b_d0, int64_t b_d1, float *c, int64_t c_n0,
-                        int64_t c_n1) {
+int32_t matmul_incore_0(pto_worker *worker, float *a, int64_t a_n0, int64_t a_n1, int64_t a_d0, int64_t a_d1, float *b,
+                        int64_t b_n0, int64_t b_n1, int64_t b_d0, int64_t b_d1, float *c, int64_t c_n0, int64_t c_n1) {
   int32_t status;
   // matrix.py:15
   if (a_d0 < 0) return pto_fail(worker, 0, a_d0, 0, 0);
@@ -216,11 +215,11 @@ int32_t matmul_incore_0(pto_worker *worker, float *a, int64_t a_n0, int64_t a_n1
       : (int64_t)(uintptr_t)a + pto_max(4 * a_n1 * n - 4 * a_n1, 0) + 4 * n_2;
   const int64_t n_9 = n_3 == 0 || n_4 == 0 ? (int64_t)(uintptr_t)b + pto_min(4 * b_n1 * n_3 - 4 * b_n1, 0)
       : (int64_t)(uintptr_t)b + pto_max(4 * b_n1 * n_3 - 4 * b_n1, 0) + 4 * n_4;
-  const bool apart = n_5 != n || n_6 != n_4 || ((uint64_t)((int64_t)(uintptr_t)c + pto_min(4 * c_n1 * n_5 - 4 * c_n1,
-      0)) < (uint64_t)n_8 && (uint64_t)((int64_t)(uintptr_t)a + pto_min(4 * a_n1 * n - 4 * a_n1,
-      0)) < (uint64_t)n_7) || ((uint64_t)((int64_t)(uintptr_t)c + pto_min(4 * c_n1 * n_5 - 4 * c_n1,
-      0)) < (uint64_t)n_9 && (uint64_t)((int64_t)(uintptr_t)b + pto_min(4 * b_n1 * n_3 - 4 * b_n1,
-      0)) < (uint64_t)n_7);
+  const bool apart = n_5 != n || n_6 != n_4 || ((uint64_t)((int64_t)(uintptr_t)c
+      + pto_min(4 * c_n1 * n_5 - 4 * c_n1, 0)) < (uint64_t)n_8
+      && (uint64_t)((int64_t)(uintptr_t)a + pto_min(4 * a_n1 * n - 4 * a_n1, 0)) < (uint64_t)n_7)
+      || ((uint64_t)((int64_t)(uintptr_t)c + pto_min(4 * c_n1 * n_5 - 4 * c_n1, 0)) < (uint64_t)n_9
+      && (uint64_t)((int64_t)(uintptr_t)b + pto_min(4 * b_n1 * n_3 - 4 * b_n1, 0)) < (uint64_t)n_7);
   float *c_at;
   int64_t stride;
   if (apart) {
@@ -235,8 +234,8 @@ int32_t matmul_incore_0(pto_worker *worker, float *a, int64_t a_n0, int64_t a_n1
   const int64_t n_10 = 4 * a_n1 >> 2;
   const int64_t n_11 = 4 * b_n1 >> 2;
   const int64_t n_12 = 4 * stride >> 2;
-  if ((status = pto_mm_f32_f32_f32_mt(worker, n, n_4, n_2, a, n_10, 1, b, n_11, 1, c_at, n_12, 1,
-      0)) != PTO_OK) return status;
+  if ((status = pto_mm_f32_f32_f32_mt(worker, n, n_4, n_2, a, n_10, 1, b, n_11, 1, c_at, n_12, 1, 0)) != PTO_OK)
+      return status;
   if (apart) {
     const int64_t n_13 = pto_max(pto_min(n, c_n0), 0);
     const int64_t n_14 = pto_max(pto_min(n_4, c_n1), 0);

@@ -94,8 +94,8 @@ int32_t softmax_incore_0(pto_worker *worker, int64_t r_chunk, int64_t x_d0, floa
     const int64_t n_5 = pto_max(pto_min(n == 1 ? 1 : 0, y_n0 - r), 0);
     const int64_t n_6 = pto_max(pto_min(n_3, y_n1), 0);
     const int64_t n_7 = n == 1 ? 1 : 0;
-    const bool apart = n_5 != n_7 || n_6 != n_3 || pto_clash(&(pto_region){x_1, 4, 2, {1, n_3}, {4 * x_n1, 4}},
-        &(pto_region){y + r * y_n1, 4, 2, {1, n_3}, {4 * y_n1, 4}});
+    const bool apart = n_5 != n_7 || n_6 != n_3 || pto_clash(
+        &(pto_region){x_1, 4, 2, {1, n_3}, {4 * x_n1, 4}}, &(pto_region){y + r * y_n1, 4, 2, {1, n_3}, {4 * y_n1, 4}});
     float *y_at;
     if (apart) {
       void *const block = pto_scratch_push(worker, pto_max(4 * n_3, 64));
