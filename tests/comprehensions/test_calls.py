@@ -482,3 +482,26 @@ def test_updates_and_several_names_at_once() -> None:
         def mean(X: pl.f32["N", "D"]):
             Y[n] = pl.mean(X[n, d])
             return Y
+
+
+def test_local_tensors_that_nothing_reads_are_not_computed() -> None:
+    unread = pto.comprehension("""def f(int32(N) X) -> (A) {
+        T(i, j) = X(i) where j in 0:3
+        A(i) = X(i)
+        U(i, j) +=! T(i, j) * X(k)
+        V(i, j, l) = U(i, j) where l in 0:2
+    }""")
+    x = np.arange(5, dtype=np.int32)
+    np.testing.assert_array_equal(unread(x), x)
+    assert not any(name in unread.loops() for name in ("T_", "U_", "V_", "T[", "U[", "V[", "T ="))
+    updated = pto.comprehension("""def f(int32(N) X) -> (A) {
+        T(i) = X(i)
+        T(i) += X(i) * X(k)
+        A(i) = T(i)
+    }
+    def g(int32(N) X) -> (A) {
+        T = f(X)
+        A = f(X)
+    }""")
+    np.testing.assert_array_equal(updated.f(x), x + x * x.sum())
+    np.testing.assert_array_equal(updated.g(x), x + x * x.sum())

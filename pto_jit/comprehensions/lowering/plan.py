@@ -41,7 +41,7 @@ class Group:
 def groups(analysis: Analysis, device: bool = False) -> list[Group]:
     """The statements in groups, in order; `device`: tiles have two axes at most."""
     found: list[Group] = []
-    for inferred in analysis.statements:
+    for inferred in _needed(analysis):
         product = product_of(inferred, analysis.typing(inferred.scope))
         if product is not None:
             found.append(Group("product", len(inferred.statement.indices), [inferred], product))
@@ -62,6 +62,18 @@ def groups(analysis: Analysis, device: bool = False) -> list[Group]:
         if group.form == "loops" and not wide and _as_rows(group, analysis):
             group.form = "rows"
     return found
+
+
+def _needed(analysis: Analysis) -> list[Inferred]:
+    """The statements without those that write a local tensor which nothing behind them reads."""
+    needed: list[Inferred] = []
+    read: set[str] = set()
+    for m in reversed(analysis.statements):
+        target = m.scope.tensors[m.statement.target]
+        if target.role != "local" or target.name in read:
+            needed.append(m)
+            read |= {m.scope.tensors[e.tensor].name for e in walk(m.statement.value) if isinstance(e, Read)}
+    return needed[::-1]
 
 
 def _shared(group: Group, new: Inferred, memory: Mapping[str, Memory]) -> int:
