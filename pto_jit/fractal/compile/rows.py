@@ -20,6 +20,7 @@ from pto_jit.fractal.compile.inputs import Product, products
 from pto_jit.fractal.compile.lists import (
     Access,
     Choose,
+    Compute,
     Filled,
     Read,
     ReadLeaf,
@@ -316,8 +317,10 @@ class Rows(Placing):
                     e.extents[var.name] = item.leaf.extents
                 cells.read(replaced(item.read, mapping), item.leaf, var, writer)
                 once[name_of(item.value)] = var
+            elif isinstance(item, Compute):  # of loops that all cells of the batch share
+                self.plain.assign(item.var, writer.expr(item.expr.replace(mapping)))
         batch = Batch(e, count, tiles, once)
-        ops = [i for i in self.nest.cell if not isinstance(i, (ReadLeaf, WriteLeaf)) and not _is(i, self.joined)]
+        ops = [i for i in self.nest.cell if isinstance(i, Op) and not _is(i, self.joined)]
         due = self.due(ops, rings)
         for k, op in enumerate([None, *ops]):
             product = self.products.get(op.results[0].name) if isinstance(op, Op) and op.results else None

@@ -12,6 +12,7 @@ import pytest
 import pto_jit as pto
 import pto_jit.fractal as ft
 import pto_jit.language as pl
+from tests.fractal.compile.test_nests import jagged, same, weights
 
 LISTS = ft.from_list([[np.float32(v) for v in row] for row in ([1, 2, 3], [4], [], [5, 6])])
 
@@ -52,3 +53,20 @@ def test_a_body_that_fails_on_zeros() -> None:
     with pytest.raises(pto.TypeMismatchError) as caught:
         ft.map(lambda x: ft.fold(step, x, initializer=0.0), ft.from_list([[np.float32(1)], []]))
     assert caught.value.code == "PTO-F026"
+
+
+@pytest.mark.parametrize("plan", ["sequential", "wavefront", "tasks"])
+def test_a_layer_computes_with_its_number(plan: str) -> None:
+    """The index of a loop that chooses the weights of rows, as a number and as an index of a tensor."""
+
+    def program(x: Any, w: Any, t: Any) -> Any:
+        def layer(xs: Any, e: Any) -> Any:
+            k, u = e
+            body = lambda s, c: pl.tanh(c @ u + s * 0.5 + t[k, 1] + pl.f32(k))  # noqa: E731
+            return ft.scan(body, xs, initializer=ft.zeros(1, 4))
+
+        return ft.map(lambda xs: ft.fold(layer, ft.enumerate(w), initializer=xs), x, schedule=plan)
+
+    given = jagged(2, 0, 3), weights(3), np.arange(12, dtype=np.float32).reshape(3, 4) / 8
+    for debug in (False, True):
+        same(pto.jit(debug=debug)(program)(*given), program(*given))
