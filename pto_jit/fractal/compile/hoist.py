@@ -10,7 +10,7 @@ from; where one is not, what it is made of may be.  `cost.is_better_apart` says 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.emit import index
@@ -21,6 +21,7 @@ from pto_jit.fractal.compile.expr import Expr, Fetch, Symbol, number, of, operan
 from pto_jit.fractal.compile.lists import (
     Access,
     Compute,
+    Computed,
     Dim,
     Filled,
     Leaf,
@@ -30,6 +31,7 @@ from pto_jit.fractal.compile.lists import (
     ReadLeaf,
     WriteLeaf,
     replaced,
+    rewritten,
     sources,
 )
 from pto_jit.fractal.compile.names import defined, uses
@@ -62,20 +64,49 @@ def taken_apart(session: Session, loop: Loop, nest: Nest) -> Apart | None:
     Nothing is changed: the maps and the rest have records of their own.
     """
     cell = Cell(session, nest)
-    chosen: dict[tuple[Symbol, ...], list[Op]] = {}
+    chosen: dict[tuple[Symbol, ...], list[Var]] = {}
     for op in cell.frontier():
-        chosen.setdefault(cell.loops_of(op.results[0].name), []).append(op)
-    if not chosen:
-        return None
+        chosen.setdefault(cell.loops_of(op.results[0].name), []).append(op.results[0])
+    return _apart(session, loop, cell, chosen)
+
+
+def starts_in_memory(session: Session, loop: Loop, nest: Nest) -> Apart | None:
+    """A loop whose states start from values that it computes under some of its loops, with these computed before it;
+    None where there are none, or where they are made of states.
+
+    What cells read is in memory then, whatever the order in which they run.
+    """
+    cell = Cell(session, nest)
+    chosen: dict[tuple[Symbol, ...], list[Var]] = {}
+    for name in dict.fromkeys(n for item in cell.items if isinstance(item, ReadLeaf) for n in _started(item)):
+        if name not in cell.made:
+            continue
+        around = cell.around(name)
+        if name not in cell.inputs or any(cell.leaf(v) is None for i in cell.cone([name]) for v in _tiles(i)):
+            return None
+        chosen.setdefault(around, []).append(cell.variables[name])
+    return _apart(session, loop, cell, chosen)
+
+
+def _started(item: ReadLeaf) -> list[str]:
+    """The variables that a read gives as they are."""
+    values = [variable_of(part.value) for part in sources(item.read) if isinstance(part, Computed)]
+    return [v.name for v in values if isinstance(v, Var)]
+
+
+def _apart(
+    session: Session, loop: Loop, cell: Cell, chosen: Mapping[tuple[Symbol, ...], Sequence[Var]]
+) -> Apart | None:  # fmt: skip
+    """The loop and the maps of values by the loops of these."""
     maps: list[Loop] = []
     reads: dict[str, ReadLeaf] = {}
-    for symbols, ops in chosen.items():
-        made, found = _map(session, cell, symbols, ops)
+    for symbols, values in chosen.items():
+        made, found = _map(session, cell, symbols, values)
         maps.append(made)
         reads |= found
-    done = [i for ops in chosen.values() for i in cell.cone(ops)]
+    done = [i for values in chosen.values() for i in cell.cone([v.name for v in values])]
     names = dict.fromkeys(i.op for i in done if isinstance(i, Op) and is_pure(i))
-    return Apart(tuple(maps), _without(loop, reads, cell), tuple(names))
+    return Apart(tuple(maps), _without(loop, reads, cell), tuple(names)) if maps else None
 
 
 class Cell:
@@ -86,6 +117,7 @@ class Cell:
         self.nest = nest
         self.items: list[Item] = [*nest.before, *nest.cell]
         self.made = {name: item for item in self.items for name in defined(item)}
+        self.variables = {v.name: v for item in self.items for v in _variables(item)}
         self.quiet = not has_effects(nest.cell)  # nothing that is read from memory changes while the nest runs
         own = {id(w.array.root) for w in nest.writes}
         self.inputs: dict[str, set[Symbol]] = {}  # the values that are, and the loops that they depend on
@@ -128,9 +160,14 @@ class Cell:
                 todo += uses(op)
         return [op for op in self.items if isinstance(op, Op) and any(found.get(v.name) is op for v in op.results)]
 
-    def cone(self, ops: Sequence[Op]) -> list[Item]:
-        """What these operations compute, and what they need for it, in the order of the body."""
-        wanted = {op.results[0].name for op in ops}
+    def around(self, name: str) -> tuple[Symbol, ...]:
+        """The loops in whose iterations a value is computed."""
+        own = next(k for k, loop in enumerate(self.nest.loops) if any(i is self.made[name] for i in loop.body))
+        return self.nest.symbols[: own + 1]
+
+    def cone(self, names: Iterable[str]) -> list[Item]:
+        """What computes these values, and what it needs for that, in the order of the body."""
+        wanted = set(names)
         found: list[Item] = []
         for item in reversed(self.items):
             if defined(item) & wanted:
@@ -154,7 +191,7 @@ class Cell:
         leaf = self.leaf(result)
         if not symbols or leaf is None:
             return False
-        cone = self.cone([op])
+        cone = self.cone([result.name])
         reads = [i for i in cone if not isinstance(i, Compute)]
         if any(self.leaf(v) is None for i in cone for v in _tiles(i)):
             return False
@@ -209,10 +246,17 @@ class Cell:
         return in_order(row, dims) and first in begins and behind in ends
 
 
+def _variables(item: Item) -> list[Var]:
+    """The variables that an item of a cell defines."""
+    if isinstance(item, Compute):
+        return [item.var]
+    made = item.results if isinstance(item, Op) else [variable_of(item.value)] if isinstance(item, ReadLeaf) else []
+    return [v for v in made if isinstance(v, Var)]
+
+
 def _tiles(item: Item) -> list[Var]:
     """The tensors that an item defines."""
-    made = item.results if isinstance(item, Op) else [variable_of(item.value)] if isinstance(item, ReadLeaf) else []
-    return [v for v in made if isinstance(v, Var) and isinstance(v.type, TileType)]
+    return [v for v in _variables(item) if isinstance(v.type, TileType)]
 
 
 def _symbols(dim: Dim) -> set[Symbol]:
@@ -238,7 +282,7 @@ def _is_of_each(read: Read, symbols: Sequence[Symbol]) -> bool:
 
 
 def _map(
-    session: Session, cell: Cell, symbols: Sequence[Symbol], ops: Sequence[Op]
+    session: Session, cell: Cell, symbols: Sequence[Symbol], values: Sequence[Var]
 ) -> tuple[Loop, dict[str, ReadLeaf]]:  # fmt: skip
     """The loops that compute values of a cell, and the reads of them for the rest."""
     loops = [loop for loop in cell.nest.loops if loop.symbol in symbols]
@@ -247,17 +291,16 @@ def _map(
     for loop in loops:
         dims.append(Dim(session.symbol(loop.symbol.name), loop.length.replace(mapping)))
         mapping[loop.symbol] = of(dims[-1].symbol)
-    body, names = _renamed(session, cell.cone(ops), mapping)
+    body, names = _renamed(session, cell.cone(v.name for v in values), mapping)
+    own, loc = tuple(of(loop.symbol) for loop in loops), loops[-1].loc
     reads: dict[str, ReadLeaf] = {}
-    for op in ops:
-        (result,) = op.results
-        leaf = cell.leaf(result)
+    for var in values:
+        leaf = cell.leaf(var)
         assert leaf is not None
         array = session.array("inputs", tuple(dims), leaf)
-        value = _value(Var(names[result.name], result.type), leaf)
-        body.append(WriteLeaf(array, tuple(of(d.symbol) for d in dims), value, op.loc))
-        own = tuple(of(loop.symbol) for loop in loops)
-        reads[result.name] = ReadLeaf(_value(result, leaf), Access(array, own), leaf, op.loc)
+        value = _value(Var(names[var.name], var.type), leaf)
+        body.append(WriteLeaf(array, tuple(of(d.symbol) for d in dims), value, loc))
+        reads[var.name] = ReadLeaf(_value(var, leaf), Access(array, own), leaf, loc)
     for loop, dim in zip(reversed(loops), reversed(dims), strict=True):
         body = [Loop(dim.symbol, dim.length, "parallel", loop.loc, body)]
     return body[0], reads
@@ -298,22 +341,30 @@ def _renamed(
 
 
 def _without(loop: Loop, reads: Mapping[str, ReadLeaf], cell: Cell) -> Loop:
-    """The loop with reads in place of operations, and without what nothing uses any more."""
+    """The loop with reads in place of what computes values, and without what nothing uses any more."""
+
+    def from_memory(read: Read) -> Read | None:
+        var = variable_of(read.value) if isinstance(read, Computed) else None
+        return reads[var.name].read if isinstance(var, Var) and var.name in reads else None
+
+    def new(item: Item) -> Item:
+        if isinstance(item, ReadLeaf) and any(name in reads for name in _started(item)):
+            return replace(item, read=rewritten(item.read, from_memory))
+        return item
+
     wanted: set[str] = set()
     for item in reversed(cell.items):
         names = defined(item)
-        if names & reads.keys():
-            continue
-        if not names or names & wanted or not names & cell.inputs.keys():
-            wanted |= uses(item)
+        if not names & reads.keys() and (names & wanted or not names & cell.inputs.keys()):
+            wanted |= uses(new(item))
 
     def left(item: Item) -> list[Item]:
         if isinstance(item, Loop):
-            return [replace(item, body=[new for i in item.body for new in left(i)])]
+            return [replace(item, body=[i for old in item.body for i in left(old)])]
         names = defined(item)
+        if names & cell.inputs.keys() and not names & wanted:
+            return []
         there = next((name for name in names if name in reads), None)
-        if there is not None:
-            return [reads[there]]
-        return [item] if not names & cell.inputs.keys() or names & wanted else []
+        return [new(item) if there is None else reads[there]]
 
     return left(loop)[0]

@@ -24,7 +24,7 @@ from pto_jit.fractal.compile.lists import (
     show,
     sources,
 )
-from pto_jit.fractal.compile.sequential import RECORDS, name_of, variable_of
+from pto_jit.fractal.compile.sequential import RECORDS, has_effects, name_of, variable_of
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import Op, Var
 from pto_jit.semantic.table import effects
@@ -105,16 +105,14 @@ def perfect(loop: Loop) -> Nest:
     """The nest that begins with a loop.  Raises NoSchedule when it is not perfect, or a dependence is not uniform."""
     loops: list[Loop] = []
     above: list[Any] = []
-    current = loop
+    current, quiet = loop, not has_effects(loop.body)
     while True:
         loops.append(current)
         inner = [i for i in current.body if isinstance(i, Loop)]
         if not inner:
             break
         rest = [i for i in current.body if not isinstance(i, Loop)]
-        if len(inner) > 1 or any(
-            not isinstance(i, (ReadLeaf, Compute)) and not (isinstance(i, Op) and is_pure(i)) for i in rest
-        ):
+        if len(inner) > 1 or not all(isinstance(i, (ReadLeaf, Compute)) or _can_move(i, quiet) for i in rest):
             why = next((f": {i.why}" for i in inner if i.why), "")
             raise NoSchedule(
                 f"there is more than one loop, or work between loops, inside the loop over `{current.symbol}`{why}"
@@ -127,6 +125,11 @@ def perfect(loop: Loop) -> Nest:
             raise NoSchedule("the body of a cell has a branch, loop or check that is decided while it runs")
     exact = _distances(tuple(loops), cell)
     return Nest(tuple(loops), before, cell, {key: _least(ds) for key, ds in exact.items()}, exact)
+
+
+def _can_move(item: Any, quiet: bool) -> bool:
+    """Whether an operation between loops may be one of their cells; `quiet`: nothing in the nest changes memory."""
+    return isinstance(item, Op) and (is_pure(item) or (quiet and effects(item.op) == "reads"))
 
 
 def is_pure(op: Op) -> bool:

@@ -35,6 +35,7 @@ from pto_jit.fractal.compile.tasks import MOST_CASES, Tasks
 from pto_jit.lower.decisions import Decision
 
 if TYPE_CHECKING:
+    from pto_jit.fractal.compile.hoist import Apart
     from pto_jit.fractal.compile.session import Session
     from pto_jit.fractal.compile.wavefront import Planes
 
@@ -104,8 +105,35 @@ def folds_planned(session: Session, loop: Loop, later: Sequence[Any]) -> list[tu
 
 def planned_apart(session: Session, loop: Loop, later: Sequence[Any]) -> list[tuple[Any, Plan]]:
     """A loop with what writes it; behind the maps of what is computed before it, where that is better."""
-    parts = without_inputs(session, loop)
-    return [(part, planned(session, part, [*parts[k + 1 :], *later])) for k, part in enumerate(parts)]
+
+    def each(parts: Sequence[Loop]) -> list[tuple[Any, Plan]]:
+        return [(part, planned(session, part, [*parts[k + 1 :], *later])) for k, part in enumerate(parts)]
+
+    started = with_starts(session, loop)
+    if started is not None:
+        decisions = session.g.decisions
+        mark = len(decisions)
+        found = each([*started.maps, *without_inputs(session, started.rest)])
+        if found[-1][1] is not None:
+            return found
+        reason = decisions[-1].reason.removeprefix("sequential: ").split(f"\n{loop.symbol} < ")[0]
+        del decisions[mark:]
+        return [(loop, decided(session, loop, "sequential", reason, None))]
+    return each(without_inputs(session, loop))
+
+
+def with_starts(session: Session, loop: Loop) -> Apart | None:
+    """The maps that compute what the states of a nest start from, and the nest, which could have another plan then than
+    in order."""
+    from pto_jit.fractal.compile.hoist import starts_in_memory
+
+    if _asked(loop)[0] in ("sequential", CHECKS, BEHIND) or session.g.options.target in IN_ORDER:
+        return None
+    try:
+        nest = perfect(loop)
+    except NoSchedule:
+        return None
+    return starts_in_memory(session, loop, nest) if nest.carries else None
 
 
 def without_inputs(session: Session, loop: Loop) -> list[Loop]:

@@ -143,3 +143,70 @@ def test_a_nest_that_costs_as_much_keeps_its_work_and_says_why() -> None:
     _, hoisted = checked(program, lists(*LENGTHS))
     assert all(not d.applied and "could be computed before the nest, which costs more: " in d.reason for d in hoisted)
     assert hoisted
+
+
+# -- states that start from computed values --------------------------------------------------------------------------
+
+
+def edit_distances(a: Any, b: Any, plan: str) -> Any:
+    """Of each pair of lists of numbers the last row: the first row and the first column are computed."""
+
+    def cell(state: Any, e: Any) -> Any:
+        left, corner = state
+        above, differs = e[0], pl.where(e[1] == e[2], 0.0, 1.0)
+        return pl.minimum(pl.minimum(left, above) + 1.0, corner + differs), above
+
+    def row(before: Any, e: Any, b: Any) -> Any:
+        i, x = e
+        others = ft.zip(before, ft.map(lambda _: x, b), b)
+        return ft.scan(cell, others, initializer=(pl.f32(i) + 1.0, pl.f32(i)))[0]
+
+    def one(pair: Any) -> Any:
+        first = ft.map(lambda e: pl.f32(e[0]) + 1.0, ft.enumerate(pair[1]))
+        return ft.fold(lambda s, e: row(s, e, pair[1]), ft.enumerate(pair[0]), initializer=first)
+
+    return ft.map(one, ft.zip(a, b), schedule=plan)
+
+
+@pytest.mark.parametrize("plan", ["auto", "wavefront", "tasks"])
+def test_edit_distances_are_planes_and_tasks(plan: str) -> None:
+    draw = np.random.default_rng(0)
+    a, b = (
+        ft.from_flat(draw.integers(0, 3, sum(n)).astype(np.float32), [np.cumsum([0, *n])])
+        for n in ((9, 0, 4, 1), (7, 3, 0, 1))
+    )
+
+    def program(a: Any, b: Any) -> Any:
+        return edit_distances(a, b, plan)
+
+    compiled, _ = checked(program, a, b)
+    plans = [d.reason for d in compiled.decisions if d.kind == "schedule" and "no loop carries" not in d.reason]
+    assert plans[0].startswith("wavefront" if plan == "auto" else plan), plans
+    assert "read inputs1[i, j] if k == 0 else " in plans[0]
+
+
+@pytest.mark.parametrize("plan", ["wavefront", "tasks", "auto"])
+def test_rows_may_start_from_products_of_what_lies_outside_of_them(plan: str) -> None:
+    def program(x: Any, y: Any, w: Any) -> Any:
+        def row(before: Any, e: Any) -> Any:
+            body = lambda s, c: pl.maximum(s * 0.5 + c[0] * 0.25, c[1])  # noqa: E731
+            return ft.scan(body, ft.zip(before, y), initializer=pl.tanh(e @ w))
+
+        return ft.fold(row, x, initializer=y, schedule=plan)
+
+    x, y = (ft.from_flat(matrix(n, n).reshape(n, 1, H)) for n in (6, 5))
+    compiled, _ = checked(program, x, y, matrix(1))
+    reason = next(d.reason for d in compiled.decisions if d.kind == "schedule" and "carry" in d.reason)
+    assert reason.startswith("sequential: cells cost less" if plan == "auto" else plan), reason
+
+
+def test_a_start_that_is_made_of_a_state_stays_in_the_nest() -> None:
+    def program(x: Any) -> Any:
+        def row(before: Any, e: Any) -> Any:
+            return ft.scan(lambda s, c: s * 0.5 + c, before, initializer=pl.tanh(ft.head(before)) + e)
+
+        return ft.fold(row, ft.slice(x, 0, 3), initializer=x)
+
+    compiled, _ = checked(program, ft.from_flat(matrix(0).reshape(H, 1, H)))
+    reasons = [d.reason for d in compiled.decisions if d.kind == "schedule"]
+    assert any("sequential: " in r and "carry" in r for r in reasons)
