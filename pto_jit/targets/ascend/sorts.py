@@ -13,6 +13,9 @@ gathered by the sorted places, as they were, with the signs of zeros.  Rows are 
 A NaN counts as the largest element.  How the core compares one is not documented, so its key is an infinity; where
 there is one, places are sorted by that first, so that a NaN stands on the right side of infinities that its key is
 equal to.
+
+Keys are f32.  An i32 is two, its lower and its upper 16 bits: places are sorted by the lower ones first, and as equal
+keys keep their order, then by the upper ones.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ _INFINITY, _LOWEST = "__builtin_inff()", "-__builtin_inff()"
 _NAMES = ("sorted", "order")
 _EXACT = frozenset(["f32", "f16", "bf16", "i16", "i8", "u8"])
 """Types whose elements f32 holds."""
+_HALF = "16"
 
 
 def write_order(w: VectorWriter, op: Op) -> None:
@@ -47,16 +51,16 @@ def write_order(w: VectorWriter, op: Op) -> None:
     assert isinstance(source, Value)
     if source.free != (False, False):
         raise unsupported(f"`{op.op}` of a generated tile", loc, "sort what was loaded or computed")
-    if source.dtype.name not in _EXACT:
-        raise unsupported(f"`{op.op}` of tiles of {source.dtype}", loc, "convert them to f32, if it holds them")
+    if source.dtype.name not in _EXACT and source.dtype != i32:
+        raise unsupported(f"`{op.op}` of tiles of {source.dtype}", loc, "convert them to f32 or i32, if it holds them")
     if source.span in ("column", "one"):
         _of_one(w, op, source)
         return
-    wide = w.elementwise.converted(source, f32, w.temp, loc)
+    wide = source if source.dtype == i32 else w.elementwise.converted(source, f32, w.temp, loc)
     if wide.capacity[1] > _MOST:
         raise unsupported(f"`{op.op}` of rows of {wide.capacity[1]} elements", loc, f"sort {_MOST} or fewer")
     first, wanted = _wanted(w, op, wide), _results(op)
-    kinds = (f32 if wanted[0] is not None else None, i32 if wanted[1] is not None else None)
+    kinds = (wide.dtype if wanted[0] is not None else None, i32 if wanted[1] is not None else None)
     places = _row(w, "places", i32, padded(wide.capacity[1], 1, _RUN))
     w.emit("TCI", w.tile(places, loc=loc), "(int32_t)0", loc=loc)
     sorts = _Sorts(w, places, op.op == "topk" or bool(op.attr("descending")), loc)
@@ -148,7 +152,7 @@ class _Sorts:
         w.loops.append(loop)
         with w.inside(loop.body):
             w.scopes[-1][loop.var] = loop.var
-            row = w.new(f"{source.name}_row", f32, "row", (1, source.capacity[1]), (1, source.valid[1]))
+            row = w.new(f"{source.name}_row", source.dtype, "row", (1, source.capacity[1]), (1, source.valid[1]))
             self.emit("TMOV", *self.tiles(row), self.moving(source, loop))
             for whole, made in zip(out, self.line(row, first, kinds), strict=True):
                 if whole is not None and made is not None:
@@ -180,6 +184,8 @@ class _Sorts:
 
     def order(self, row: Value) -> Value:
         """The places of all elements in order, and behind them those of what was added."""
+        if row.dtype == i32:
+            return self.by_halves(row)
         w, loc, down = self.w, self.loc, self.down
         width = self.places.capacity[1]
         unordered = w.elementwise.compare("NE", row, row, to=w.temp, loc=loc)
@@ -196,10 +202,34 @@ class _Sorts:
             moved = _row(w, "moved", f32, width)
             self.gather(moved, keys, divided)
             self.emit("TMOV", *self.tiles(keys, moved))
-        last = _row(w, "last", i32, width)
-        self.sort(keys, last)
-        self.gather(order, divided, last)
+        self.sort_divided(keys, divided, order)
         return order
+
+    def by_halves(self, row: Value) -> Value:
+        """The same for integers."""
+        w, loc = self.w, self.loc
+        upper = w.elementwise.scaled("TSHRS", row, _HALF, w.temp, loc)
+        lower = w.elementwise.binary("SUB", row, w.elementwise.scaled("TSHLS", upper, _HALF, w.temp, loc), w.temp, loc)
+        low, high = (self.filled(self.signed(half)) for half in (lower, upper))
+        width = self.places.capacity[1]
+        divided, order, moved = (
+            _row(w, n, d, width) for n, d in (("divided", i32), ("order", i32), ("moved", f32))
+        )  # fmt: skip
+        self.sort(low, divided)
+        self.gather(moved, high, divided)
+        self.sort_divided(moved, divided, order)
+        return order
+
+    def signed(self, half: Value) -> Value:
+        """Keys, the largest of which come first."""
+        keys = self.w.elementwise.converted(half, f32, self.w.temp, self.loc)
+        return keys if self.down else self.w.elementwise.scaled("TMULS", keys, "-1", self.w.temp, self.loc)
+
+    def sort_divided(self, keys: Value, places: Value, out: Value) -> None:
+        """Places in the order of their keys; equal ones keep theirs."""
+        last = _row(self.w, "last", i32, self.places.capacity[1])
+        self.sort(keys, last)
+        self.gather(out, places, last)
 
     def any(self, mask: Value) -> str:
         """Whether an element of a row's mask is true, for the scalar unit."""

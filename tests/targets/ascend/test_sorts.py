@@ -71,6 +71,8 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "small_f16": (small, (m(40, pl.f16), m(40, pl.f16), m(40, pl.i32))),
     "small_bf16": (small, (m(40, pl.bf16), m(40, pl.bf16), m(40, pl.i32))),
     "small_i16": (small, (m(40, pl.i16), m(40, pl.i16), m(40, pl.i32))),
+    "small_i32": (small, (m(40, pl.i32),) * 3),
+    "blocks_i32": (blocks_of_rows, (m(WIDE, pl.i32),) * 3 + (m(5, pl.i32),) * 2),
     "columns": (columns, (m(1), m(1), m(1, pl.i32))),
 }
 
@@ -130,6 +132,24 @@ def test_types_whose_elements_f32_holds(programs: Programs, dtype: Any) -> None:
 
 
 @needs_compiler
+@pytest.mark.parametrize("name", ["small_i32", "blocks_i32"])
+def test_integers_are_sorted_by_halves(programs: Programs, name: str) -> None:
+    """Whose upper halves are equal, or whose lower ones; of both signs; and what f32 does not hold."""
+    random = np.random.default_rng(3)
+    width = 40 if name == "small_i32" else WIDE
+    x = random.integers(-(2**31), 2**31, (19, width)).astype(np.int32)
+    x[1] = random.integers(-9, 9, width)
+    x[2] = 7 + 65536 * random.integers(-9, 9, width)
+    x[3] = 2**24 + random.integers(0, 4, width)
+    x[4, :6] = -(2**31), 2**31 - 1, -1, 0, -65536, 65535
+    if name == "small_i32":
+        check(programs, name, x, out=np.zeros_like(x), places=np.zeros_like(x))
+    else:
+        five = np.zeros((19, 5), np.int32)
+        check(programs, name, x, up=np.zeros_like(x), places=np.zeros_like(x), top=five, at=five.copy())
+
+
+@needs_compiler
 def test_rows_of_one_element(programs: Programs) -> None:
     x = np.array([[3], [1], [2]], np.float32)
     check(programs, "columns", x, out=np.zeros_like(x), places=np.ones((3, 1), np.int32))
@@ -173,7 +193,6 @@ def first(x: pl.Tensor, out: pl.Tensor):
 
 @pytest.mark.parametrize(("fn", "specs", "said"), [
     (generated, (pto.spec((64,), pl.f32),), "`sort` of a generated tile"),
-    (small, (m(40, pl.i32),) * 3, "`sort` of tiles of i32"),
     (first, (m(40), m(1)), "`topk` of one element of several rows"),
     (single_rows, (m(9000), m(9000), m(9000, pl.i32), m(1, pl.i32)), "of rows of 9000 elements"),
 ])  # fmt: skip
