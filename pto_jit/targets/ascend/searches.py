@@ -56,6 +56,24 @@ def write_index(w: VectorWriter, op: Op) -> None:
     give(w, op, places)
 
 
+def largest(w: VectorWriter, source: Value, loc: Loc) -> tuple[Value, Value]:
+    """The largest element of each row, the first of equal ones and NaNs before all others, and its place.
+
+    It is what is left when all others are the lowest number: the extreme itself may be the zero of the other sign.
+    """
+    chosen, _ = _along(w, "max", source, -1, loc)
+    floats = source.dtype == f32
+    places = _without_mark(w, chosen, loc) if floats else chosen
+    here = w.elementwise.compare("EQ", _counted(w, source, -1, "0", loc), places, to=w.temp, loc=loc)
+    lowest = "-__builtin_inff()" if floats else "(-2147483647 - 1)"
+    left = w.elementwise.select(here, source, lowest, source.dtype, w.temp, loc)
+    out = w.reduced("max", left, {-1}, 2, None, w.temp, loc)
+    if floats:
+        unordered = w.elementwise.compare("LT", chosen, "0", to=w.temp, loc=loc)
+        out = w.elementwise.select(unordered, '__builtin_nanf("")', out, f32, w.temp, loc)
+    return out, places
+
+
 def write_truth(w: VectorWriter, op: Op) -> None:
     """`any` and `all` of a mask."""
     source = w.value(op.args[0])

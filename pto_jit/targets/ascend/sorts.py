@@ -30,6 +30,7 @@ from pto_jit.slotted import frozen
 from pto_jit.targets.ascend.form import Assignment, Branch, Loop, Require, Tile
 from pto_jit.targets.ascend.machine import padded
 from pto_jit.targets.ascend.refusals import unsupported
+from pto_jit.targets.ascend.searches import largest
 from pto_jit.targets.ascend.values import Size, Span, Value, physical
 
 if TYPE_CHECKING:
@@ -59,12 +60,20 @@ def write_order(w: VectorWriter, op: Op) -> None:
     wide = source if source.dtype == i32 else w.elementwise.converted(source, f32, w.temp, loc)
     if wide.capacity[1] > _MOST:
         raise unsupported(f"`{op.op}` of rows of {wide.capacity[1]} elements", loc, f"sort {_MOST} or fewer")
-    first, wanted = _wanted(w, op, wide), _results(op)
+    wanted = _results(op)
+    if op.op == "topk" and wide.span == "full" and op.attr("k") == 1:
+        _give(w, wanted, largest(w, wide, loc), loc)
+        return
+    first = _wanted(w, op, wide)
     kinds = (wide.dtype if wanted[0] is not None else None, i32 if wanted[1] is not None else None)
     places = _row(w, "places", i32, padded(wide.capacity[1], 1, _RUN))
     w.emit("TCI", w.tile(places, loc=loc), "(int32_t)0", loc=loc)
     sorts = _Sorts(w, places, op.op == "topk" or bool(op.attr("descending")), loc)
     made = sorts.rows(wide, first, kinds) if wide.span == "full" else sorts.line(wide, first, kinds)
+    _give(w, wanted, made, loc)
+
+
+def _give(w: VectorWriter, wanted: tuple[Var | None, Var | None], made: _Made, loc: Loc) -> None:
     for var, value in zip(wanted, made, strict=True):
         if var is not None:
             assert value is not None
@@ -101,8 +110,6 @@ def _wanted(w: VectorWriter, op: Op, source: Value) -> _First:
         return "row", room, valid
     count, typ = int(op.attr("k")), op.results[0].type  # type: ignore[call-overload]
     assert isinstance(typ, TileType)
-    if count == 1 and source.span == "full":
-        raise unsupported("`topk` of one element of several rows", op.loc, "use `pl.max` and `pl.argmax`")
     if count > (valid if isinstance(valid, int) else room):
         raise unsupported(f"`topk` of {count} elements of {valid if isinstance(valid, int) else room}", op.loc,
                           "take fewer")  # fmt: skip

@@ -60,6 +60,15 @@ def columns(x: pl.Tensor, out: pl.Tensor, places: pl.Tensor):
         pl.store(pl.argsort(t), [0, 0], places)
 
 
+@pto.jit
+def first(x: pl.Tensor, top: pl.Tensor, places: pl.Tensor):
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            values, indices = pl.topk(pl.load(x, [r, 0], [8, 40]), 1)
+            pl.store(values, [r, 0], top)
+            pl.store(indices, [r, 0], places)
+
+
 def m(columns: int | None, dtype: Any = pl.f32) -> Any:
     return pto.spec((None, columns), dtype)
 
@@ -73,6 +82,9 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "small_i16": (small, (m(40, pl.i16), m(40, pl.i16), m(40, pl.i32))),
     "small_i32": (small, (m(40, pl.i32),) * 3),
     "blocks_i32": (blocks_of_rows, (m(WIDE, pl.i32),) * 3 + (m(5, pl.i32),) * 2),
+    "first": (first, (m(40), m(1), m(1, pl.i32))),
+    "first_f16": (first, (m(40, pl.f16), m(1, pl.f16), m(1, pl.i32))),
+    "first_i32": (first, (m(40, pl.i32), m(1, pl.i32), m(1, pl.i32))),
     "columns": (columns, (m(1), m(1), m(1, pl.i32))),
 }
 
@@ -150,6 +162,18 @@ def test_integers_are_sorted_by_halves(programs: Programs, name: str) -> None:
 
 
 @needs_compiler
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32])
+def test_the_largest_of_each_row(programs: Programs, dtype: Any) -> None:
+    x = special(19, 40)
+    if dtype == np.int32:
+        x = np.random.default_rng(0).integers(-(2**31), 2**31, (19, 40))
+        x[5] = -(2**31)
+    x = x.astype(dtype)
+    name = {np.float32: "first", np.float16: "first_f16", np.int32: "first_i32"}[dtype]
+    check(programs, name, x, top=np.ones((19, 1), dtype), places=np.ones((19, 1), np.int32))
+
+
+@needs_compiler
 def test_rows_of_one_element(programs: Programs) -> None:
     x = np.array([[3], [1], [2]], np.float32)
     check(programs, "columns", x, out=np.zeros_like(x), places=np.ones((3, 1), np.int32))
@@ -184,16 +208,8 @@ def generated(out: pl.Tensor):
     out[:] = pl.sort(pl.arange(0, 64).to(pl.f32))
 
 
-@pto.jit
-def first(x: pl.Tensor, out: pl.Tensor):
-    with pl.incore():
-        for r in pl.range(0, x.shape[0], 8, parallel=True):
-            pl.store(pl.topk(pl.load(x, [r, 0], [8, 40]), 1)[0], [r, 0], out)
-
-
 @pytest.mark.parametrize(("fn", "specs", "said"), [
     (generated, (pto.spec((64,), pl.f32),), "`sort` of a generated tile"),
-    (first, (m(40), m(1)), "`topk` of one element of several rows"),
     (single_rows, (m(9000), m(9000), m(9000, pl.i32), m(1, pl.i32)), "of rows of 9000 elements"),
 ])  # fmt: skip
 def test_refused(fn: Any, specs: tuple[Any, ...], said: str) -> None:
