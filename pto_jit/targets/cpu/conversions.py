@@ -57,10 +57,7 @@ def convert(builder: ir.IRBuilder, value: IrValue, source: DType, target: DType)
             return _resize(builder, value, source, target)
         if source.bits == 16:
             value = to_f32(builder, value, source)
-        element = value.type
-        name = "fptosi.sat" if target.is_signed else "fptoui.sat"
-        result = register_type(target, width)
-        return call_intrinsic(builder, name, result, value, overloads=(result, element))
+        return _saturated(builder, value, 53 if source.bits == 64 else 24, target)
     if source.is_integer:
         wide = register_type(target, width) if target.bits > 16 else vector_of(ir.FloatType(), width)
         value = builder.sitofp(value, wide) if source.is_signed else builder.uitofp(value, wide)
@@ -77,6 +74,36 @@ def convert(builder: ir.IRBuilder, value: IrValue, source: DType, target: DType)
     if source.bits == 16:
         value = to_f32(builder, value, source)
     return value if target.name == "f32" else from_f32(builder, value, target)
+
+
+def _saturated(builder: ir.IRBuilder, value: IrValue, digits: int, target: DType) -> IrValue:
+    """f32 or f64 lanes (of so many binary digits) as integers.
+
+    Not by LLVM's own saturating conversions: they take vectors apart.
+    """
+    width, floats = lane_count(value.type), lane_type(value.type)
+    bits, signed = target.bits, target.is_signed
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+    wide = ir.IntType(max(bits, 32))
+
+    def truncated(x: IrValue) -> IrValue:
+        whole = builder.fptosi if signed or bits < 32 else builder.fptoui
+        return whole(x, vector_of(wide, width))
+
+    least = splat(floats, width, float(low))
+    if signed:
+        value = builder.select(builder.fcmp_unordered("uno", value, value), splat(floats, width, 0.0), value)
+        below = builder.fcmp_ordered("<", value, least)
+    else:
+        below = builder.fcmp_unordered("<=", value, least)  # or NaN
+    value = builder.select(below, least, value)
+    if bits - signed <= digits:  # the highest integer is a float
+        most = splat(floats, width, float(high))
+        value = builder.select(builder.fcmp_ordered(">", value, most), most, value)
+        whole = truncated(value)
+        return whole if bits == wide.width else builder.trunc(whole, vector_of(ir.IntType(bits), width))
+    above = builder.fcmp_ordered(">=", value, splat(floats, width, float(high + 1)))
+    return builder.select(above, splat(wide, width, high), truncated(value))
 
 
 def _resize(builder: ir.IRBuilder, value: IrValue, source: DType, target: DType) -> IrValue:

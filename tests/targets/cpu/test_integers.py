@@ -13,6 +13,7 @@ import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.dtypes import BY_NAME
 from pto_jit.semantic import interpreter
+from pto_jit.targets.cpu.loading import host
 from tests.differential.compare import lowered
 
 WIDTHS = ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
@@ -243,3 +244,33 @@ def test_a_tile_too_large_for_any_memory_is_a_memory_error() -> None:
         for n in (2**31, 2**32, 2**40, 2**60):
             with pytest.raises(MemoryError):
                 run(n)
+
+
+@pytest.mark.parametrize("source", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("target", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
+def test_floats_at_the_limits_of_integers_saturate(source: str, target: str) -> None:
+    edges = [sign * (2.0**k + e) for k in (7, 8, 15, 16, 31, 32, 63, 64) for e in (-1, -0.5, 0, 1) for sign in (1, -1)]
+    edges += [sign * np.nextafter(np.dtype("f4").type(2.0**k), np.float32(0)) for k in (31, 32, 63, 64) for sign in (1, -1)]
+    edges += [sign * np.nextafter(2.0**k, 0) for k in (31, 63, 64) for sign in (1, -1)]
+    with np.errstate(over="ignore"):
+        x = np.array([*edges, np.nan, np.inf, -np.inf, 0.0, -0.0, 0.7, -0.7, 1e38], np.float64).astype(source)
+    low, high = int(np.iinfo(target).min), int(np.iinfo(target).max)
+    expected = [0 if v != v else low if v <= low else high if v >= high else int(v) for v in x.astype("f8").tolist()]
+    dtype = getattr(pl, target.replace("uint", "u").replace("int", "i"))
+
+    def elements(x: pl.Tensor, y: pl.Tensor) -> None:
+        for i in range(x.shape[0]):
+            y[i] = pl.cast(x[i], dtype)
+
+    y = np.empty(len(x), target)
+    pto.jit(elements)(x, y)
+    np.testing.assert_array_equal(y, np.array(expected, target))
+    np.testing.assert_array_equal(pto.jit(lambda t: t.to(dtype))(x), np.array(expected, target))
+
+
+@pytest.mark.skipif(not host().triple.startswith("x86"), reason="looks for instructions of x86")
+def test_floats_become_integers_by_vectors() -> None:
+    x = np.linspace(-300, 300, 1000, dtype=np.float32)
+    for dtype in (pl.i8, pl.u8, pl.i32):
+        text = pto.jit(lambda t: t.to(dtype)).compile(x).ir("assembly")
+        assert "cvttps2dq" in text and text.count("cvttss2si") <= 2
