@@ -476,6 +476,69 @@ def test_scratch_does_not_grow_with_k(
     np.testing.assert_array_equal(results[1].view(np.uint8), results[2].view(np.uint8))
 
 
+SUM = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 2,
+    ctypes.c_int32,
+)  # fmt: skip
+SUMMED = [(variant, combo, None) for variant, combo in CASES
+          if scheme_of(combo, Machine.of(VARIANTS[variant].features, VARIANTS[variant].triple)).sums]  # fmt: skip
+SUMMED += [(variant, combo, TINY) for variant, combo, _ in SUMMED[:1]]
+
+
+def call_sum(standin: StandIn, address: int, terms: list[tuple[Array, Array]], c: Array, how: int, fixed: int) -> int:
+    rows = [(a.ctypes.data, *a.strides, b.ctypes.data, *b.strides, a.shape[1], fixed) for a, b in terms]
+    steps = (c.strides[0] // c.itemsize, c.strides[1] // c.itemsize)
+    table = np.array(rows, np.int64)
+    return SUM(address)(standin.worker, *c.shape, len(rows), table.ctypes.data, c.ctypes.data, *steps, how)
+
+
+@pytest.mark.parametrize(("variant", "combo", "caches"), SUMMED)
+def test_a_sum_of_products_agrees_with_numpy_whoever_computes_it(
+    standin: StandIn, libraries: Callable[..., Library], variant: str, combo: Combo, caches: Caches | None
+) -> None:
+    """Together, and where that is not possible one after another; workers and kept operands change no bit."""
+    rng = np.random.default_rng(7)
+    entries = libraries(variant, caches).ensure(combo)
+    cases = [(m, n, ks, INPUTS[0], "rows") for m, n, ks in
+             ((49, 1, (1,)), (60, 33, (64, 64, 64)), (112, 64, (3, 16, 61, 17)), (250, 70, (100, 100, 90, 8)),
+              (63, 300, (20, 30)), (20, 40, (8, 9)), (57, 48, (8, 0, 9)), (70, 31, (600, 5)))]  # fmt: skip
+    cases += [(75, 40, (12, 33), a, c) for a in INPUTS for c in OUTPUTS]
+    for m, n, ks, layout, out in cases:
+        terms = [(laid_out(rng, m, k, DTYPES[combo.a], layout),
+                  laid_out(rng, k, n, DTYPES[combo.b], str(rng.choice(INPUTS)))) for k in ks]  # fmt: skip
+        c = laid_out(rng, m, n, DTYPES[combo.c], out)
+        before, what = c.copy(), (m, n, ks, layout, out)
+        a, b = np.concatenate([a for a, _ in terms], 1), np.concatenate([b for _, b in terms], 0)
+        for how in (0, 1):
+            results = []
+            for address, threads, fixed in (
+                *((entries.sum, 1, fixed) for fixed in (0, FIXED_B, FIXED_B, FIXED_B)),
+                *((entries.sum_parallel, threads, FIXED_B) for threads in (1, 3)),
+            ):
+                standin.dll.standin_threads(threads)
+                c[...] = before
+                assert call_sum(standin, address, terms, c, how, fixed) == 0
+                check(c, expected(a, b, before, bool(how)), what)
+                results.append(c.tobytes())
+                assert standin.dll.standin_live() == 0
+            assert len(set(results[:4])) == 1, what
+            assert len(set(results[4:])) == 1, what
+            standin.dll.standin_forget()
+
+
+def test_a_sum_without_scratch_is_a_status(standin: StandIn, libraries: Callable[..., Library]) -> None:
+    if not SUMMED:
+        pytest.skip("no sums of products on this processor")
+    rng, f32 = np.random.default_rng(3), np.dtype("f4")
+    entries = libraries("host").ensure(COMBOS[0])
+    terms = [(raw(rng, (60, 20), f32), raw(rng, (20, 40), f32)) for _ in range(2)]
+    standin.dll.standin_fail_after(0)
+    status = call_sum(standin, entries.sum, terms, np.zeros((60, 40), f32), 0, 0)
+    standin.dll.standin_fail_after(-1)
+    assert status != 0
+    assert standin.dll.standin_live() == 0
+
+
 def test_missing_scratch_is_a_status_and_leaks_nothing(standin: StandIn, libraries: Callable[..., Library]) -> None:
     rng = np.random.default_rng(6)
     for combo in (COMBOS[0], COMBOS[2], COMBOS[6]):
@@ -533,7 +596,7 @@ def test_symbols_and_definitions_match() -> None:
     for combo in COMBOS:
         module = llvm.parse_assembly(module_ir(combo, host.features))
         defined = {f.name for f in module.functions if not f.is_declaration and f.linkage.name == "external"}
-        assert defined == set(symbols(combo))
+        assert defined == set(symbols(combo, scheme_of(combo, Machine.of(host.features, host.triple))))
 
 
 @pytest.mark.parametrize("triple", ["aarch64-unknown-linux-gnu", "riscv64-unknown-linux-gnu"])

@@ -224,6 +224,11 @@ class CFunctionWriter(FunctionWriter):
 
     # -- statements -----------------------------------------------------------------------------------------------
 
+    def sums_of_products(self, block: Block) -> tuple[dict[int, tuple[int, ...]], dict[int, Op]]:
+        """Products one by one, each called for by itself."""
+        sums, _ = super().sums_of_products(block)
+        return {k: (k,) for k in sums}, {}
+
     def place(self, loc: Loc) -> None:
         """One comment per line of the user's source."""
         place = loc.filename, loc.lineno

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from pto_jit.ir.nodes import Block, Call, For, Func, Fuse, If, Module, Op, Scope, Stmt, Var, While
-from pto_jit.ir.types import TensorType, TileType
-from pto_jit.ir.walk import TENSOR_VIEWS, WRITES, defs, statements, uses
+from pto_jit.ir.nodes import Block, Call, Const, For, Func, Fuse, If, Module, Op, Scope, Stmt, Var, While
+from pto_jit.ir.types import ScalarType, TensorType, TileType
+from pto_jit.ir.walk import TENSOR_VIEWS, WRITES, defs, statements
+from pto_jit.ir.walk import uses as used
 
 Root = tuple[str | None, ...]
 """Where memory comes from, once for every way in which a function is reached: the allocation, `ARGUMENT` for what the
@@ -113,7 +114,7 @@ def loads_to_copy(block: Block, find_roots: Callable[[], dict[str, Root]]) -> se
         return set()
     last: dict[str, int] = {}
     for k, stmt in enumerate(block):
-        last.update((v.name, k) for s in statements((stmt,)) for v in uses(s) if v.name in defined)
+        last.update((v.name, k) for s in statements((stmt,)) for v in used(s) if v.name in defined)
     for stmt in reversed(block):  # memory is in use as long as any view of it
         for op in reversed(stmt.body) if isinstance(stmt, Fuse) else (stmt,):
             if isinstance(op, Op) and op.op in _VIEWS and isinstance(op.args[0], Var) and op.args[0].name in defined:
@@ -158,6 +159,51 @@ def writes_memory(stmt: Stmt) -> bool:
             return True
         case _:
             return False
+
+
+def added_products(block: Block, uses: Mapping[str, int], mutable: Collection[str]) -> list[tuple[int, ...]]:
+    """Chains of products, each accumulating on the one before as its only use, by their places; most are one long.
+
+    Between those of a chain are loads, views and scalars only, so that all may be computed where the last one stands.
+    """
+    chains: list[list[int]] = []
+    before: Var | None = None
+    for k, stmt in enumerate(block):
+        if isinstance(stmt, Op) and stmt.op == "dot":
+            result = stmt.results[0]
+            if before is None or stmt.args[2:] != (before,) or result.name in mutable or _any(stmt, mutable):
+                chains.append([])
+            chains[-1].append(k)
+            before = None if uses[result.name] != 1 or result.name in mutable or _any(stmt, mutable) else result
+        elif not (isinstance(stmt, Op) and (stmt.op in ("load", *_VIEWS, *TENSOR_VIEWS) or _gives_scalars(stmt))):
+            before = None
+    return [tuple(chain) for chain in chains]
+
+
+def _any(op: Op, names: Collection[str]) -> bool:
+    """Whether an operation reads one of the variables."""
+    return any(v.name in names for v in used(op))
+
+
+def zero_accumulators(
+    block: Block, chains: Sequence[Sequence[int]], uses: Mapping[str, int], mutable: Collection[str]
+) -> dict[int, Op]:
+    """By place the tiles of zeros that nothing reads but a chain of products that starts from them."""
+    firsts = [block[chain[0]] for chain in chains]
+    starts = {v.name for op in firsts if isinstance(op, Op) for v in op.args[2:] if isinstance(v, Var)}
+    out: dict[int, Op] = {}
+    for k, stmt in enumerate(block):
+        op = stmt.body[0] if isinstance(stmt, Fuse) and len(stmt.body) == 1 else stmt
+        if not isinstance(op, Op) or op.op != "full" or op.results[0].name not in starts:
+            continue
+        name, value = op.results[0].name, op.args[0]
+        if uses[name] == 1 and name not in mutable and isinstance(value, Const) and value.value == 0:
+            out[k] = op
+    return out
+
+
+def _gives_scalars(op: Op) -> bool:
+    return op.op not in WRITES and not op.regions and all(isinstance(r.type, ScalarType) for r in op.results)
 
 
 def repeated_products(module: Module) -> dict[int, Op]:

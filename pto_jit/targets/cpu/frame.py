@@ -49,6 +49,7 @@ class Frame:
         self.owned: dict[str, tuple[int, int]] = {}  # tile variables with a static buffer: offset and size
         self.buffers: set[str] = set()  # tile variables that alone know their memory
         self.dying: set[str] = set()  # tile variables that the current statement is the last to use
+        self.zeros: set[str] = set()  # tile variables without memory: zeros that products start from
         self.heap: list[Value] = []  # slots of buffers to be freed when the function returns
         self.streams = False
 

@@ -8,7 +8,7 @@ become functions of their own that the run-time library calls for ranges of iter
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from llvmlite import ir
@@ -36,7 +36,7 @@ from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import defs, statements, uses
 from pto_jit.lower.axes import is_elementwise
 from pto_jit.semantic import failures
-from pto_jit.targets.cpu.analysis import loads_to_copy
+from pto_jit.targets.cpu.analysis import added_products, loads_to_copy, zero_accumulators
 from pto_jit.targets.cpu.code import (
     I64,
     Index,
@@ -100,41 +100,73 @@ class FunctionWriter(Frame):
                     last[var.name] = k
                     if here:
                         mine.setdefault(var.name, k)
+        sums, zeros = self.sums_of_products(block)
+        for k, sum_ in sums.items():
+            for var in uses(block[k]):
+                last[var.name] = max(last[var.name], sum_[-1])  # computed with the last term
         dead: dict[int, set[str]] = {}
         for name, k in last.items():
             if name in mine and name not in self.mutable:
                 dead.setdefault(k, set()).add(name)
         self.hazards |= loads_to_copy(block, lambda: self.module.aliasing.of(self.func))
         self.scopes.append([])
+        terms: list[Any] = []
         stored = False  # with the statement before
         for k, stmt in enumerate(block):
             if self.code.terminated:
                 break
             self.dying = dead.get(k, set())
-            if not stored:
-                stored = self._stored_product(stmt, block[k + 1] if k + 1 < len(block) else None)
-                if not stored:
-                    self.statement(stmt)
-            else:
+            if k in sums:
+                assert isinstance(stmt, Op)
+                stored = self._term(stmt, terms, sums[k][-1] == k, block[k + 1] if k + 1 < len(block) else None)
+            elif k in zeros:
+                self._zeros(zeros[k])
+            elif stored:
                 stored = False
+            else:
+                self.statement(stmt)
             self._release(dead.get(k, set()))
         self._pop(self.scopes.pop())
 
-    def _stored_product(self, stmt: Stmt, fused: Stmt | None) -> bool:
-        """Write a product together with the store that follows as its only use."""
-        if not isinstance(stmt, Op) or stmt.op != "dot" or len(stmt.args) != 2 or stmt.results[0].name in self.mutable:
+    def sums_of_products(self, block: Block) -> tuple[dict[int, tuple[int, ...]], dict[int, Op]]:
+        """By the place of a product the places of all that are computed as one with it, alone or not; by place the
+        zeros that are made for such a sum to start from."""
+        found = added_products(block, self.uses, self.mutable)
+        if not found:
+            return {}, {}
+        from pto_jit.targets.cpu.products import may_sum
+
+        chains = [part for chain in found for part in ([chain] if may_sum(block, chain) else [(k,) for k in chain])
+                  if may_sum(block, part)]  # fmt: skip
+        return {k: chain for chain in chains for k in chain}, zero_accumulators(block, chains, self.uses, self.mutable)
+
+    def _zeros(self, op: Op) -> None:
+        from pto_jit.targets.cpu.products import write_zeros
+
+        with self.code.lines.statement(self.code, op.loc) if self.code.lines is not None else nullcontext():
+            write_zeros(self, op)
+
+    def _term(self, op: Op, terms: list[Any], last: bool, following: Stmt | None) -> bool:
+        """Collect a product; with the last of its sum write them all, and whether the store that follows, too."""
+        from pto_jit.targets.cpu.products import term_of, write_stored_sum, write_sum
+
+        with self.code.lines.statement(self.code, op.loc) if self.code.lines is not None else nullcontext():
+            terms.append(term_of(self, op, terms[-1] if terms else None))
+            if not last:
+                return False
+            sum_, terms[:] = tuple(terms), ()
+            store = following if isinstance(following, Fuse) and self._stores(op.results[0], following) else None
+            if store is not None and write_stored_sum(self, sum_, store):
+                return True
+            write_sum(self, sum_)
             return False
-        if not isinstance(fused, Fuse) or len(fused.body) != 1 or self.uses[stmt.results[0].name] != 1:
+
+    def _stores(self, value: Var, fused: Fuse) -> bool:
+        """Whether a group is nothing but the store of a tile that is not a variable, and its only use."""
+        if len(fused.body) != 1 or self.uses[value.name] != 1 or value.name in self.mutable:
             return False
         store = fused.body[0]
-        if not isinstance(store, Op) or store.op != "store" or store.args[0] != stmt.results[0]:
-            return False
-        from pto_jit.targets.cpu.products import write_stored_dot
-
-        if self.code.lines is None:
-            return write_stored_dot(self, stmt, fused)
-        with self.code.lines.statement(self.code, stmt.loc):
-            return write_stored_dot(self, stmt, fused)
+        return isinstance(store, Op) and store.op == "store" and store.args[0] == value
 
     def statement(self, stmt: Stmt) -> None:
         if self.code.lines is None:

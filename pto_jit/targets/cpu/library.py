@@ -11,8 +11,7 @@ from pto_jit.ir.nodes import Module
 from pto_jit.slotted import frozen
 from pto_jit.targets.cpu.loading import LLVM_LOCK, Tasks, host
 from pto_jit.targets.cpu.matmul.blocking import host_caches
-from pto_jit.targets.cpu.matmul.library import Processor, compile_object
-from pto_jit.targets.cpu.matmul.shape import Combo
+from pto_jit.targets.cpu.matmul.library import Processor, compile_object, entry_of
 from pto_jit.targets.cpu.optimising import object_code, optimised
 from pto_jit.targets.cpu.writing import write_module
 
@@ -39,10 +38,9 @@ def compile_objects(
         machine = _machine()
         files = {f"{module.name}.o": object_code(optimised(writer.text(), machine), machine)}
     declared = (f.name for f in writer.llvm.functions if f.is_declaration)
-    products = {n.removesuffix("_mt") for n in declared if n.startswith("pto_mm_")}
-    for product in sorted(products):
-        combo = Combo(*product.removeprefix("pto_mm_").split("_"))
-        files[f"{product}.o"] = compile_object(combo, Processor.host().without_tiles(), host_caches())
+    products = {entry_of(name)[0] for name in declared if name.startswith("pto_mm_")}
+    for combo in sorted(products, key=lambda c: c.symbol):
+        files[f"{combo.symbol}.o"] = compile_object(combo, Processor.host().without_tiles(), host_caches())
     return Objects(files, name, tuple((s.error.__name__, s.message, s.loc) for s in writer.sites))
 
 

@@ -13,14 +13,16 @@ from typing import Any
 
 from pto_jit.dtypes import DType, f32, i32
 from pto_jit.errors import InternalError
-from pto_jit.ir.nodes import Fuse, Op, Var
+from pto_jit.ir.nodes import Block, Fuse, Op, Operand, Var
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.semantic import failures
-from pto_jit.targets.cpu.code import I32, PTR, VOID, Index, Value, i64, number
+from pto_jit.slotted import frozen
+from pto_jit.targets.cpu.code import I32, I64, PTR, VOID, Index, Value, i64, number, zero
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.groups import write_group
-from pto_jit.targets.cpu.matmul.library import Library, Processor
-from pto_jit.targets.cpu.matmul.shape import ACCUMULATE, FIXED_A, FIXED_B, Combo, Machine, scheme_of
+from pto_jit.targets.cpu.matmul.library import Library, Processor, entry_of
+from pto_jit.targets.cpu.matmul.shape import ACCUMULATE, FIXED_A, FIXED_B, Combo, Machine, Scheme, scheme_of
+from pto_jit.targets.cpu.matmul.sums import TERM
 from pto_jit.targets.cpu.stores import address_range
 from pto_jit.targets.cpu.tensors import region
 from pto_jit.targets.cpu.tiles import (
@@ -29,6 +31,7 @@ from pto_jit.targets.cpu.tiles import (
     fits_anything,
     materialise,
     may_fit,
+    need_extent,
     set_valid,
     tile_slot,
 )
@@ -55,27 +58,24 @@ def _store(key: str, code: bytes) -> None:
 
 
 def product_address(name: str, runtime: Mapping[str, int]) -> int:
-    """The address of `pto_mm_<a>_<b>_<c>[_mt]`, compiled at its first use."""
-    plain = name.removesuffix("_mt")
-    combo = Combo(*plain.removeprefix("pto_mm_").split("_"))
+    """The address of `pto_mm_<a>_<b>_<c>[_sum][_mt]`, compiled at its first use."""
+    combo, suffix = entry_of(name)
     externals = {n: runtime[n] for n in Library.EXTERNALS}
     with _LOCK:
         key = tuple(sorted(externals.items()))
         library = _LIBRARIES.get(key)
         if library is None:
             library = _LIBRARIES[key] = Library(externals, load=_load, store=_store)
-    found = library.ensure(combo)
-    return found.parallel if name.endswith("_mt") else found.single
+    return library.ensure(combo).named(suffix)
 
 
-def _combo(a: DType, b: DType, c: DType) -> tuple[DType, DType, DType] | None:
-    """The dtypes of a product that exists on this machine."""
+def _scheme(a: DType, b: DType, c: DType) -> Scheme | None:
+    """How this machine computes a product of these dtypes; None where there is none."""
     here = Processor.host()
     try:
-        scheme_of(Combo(a.name, b.name, c.name), Machine.of(here.features, here.triple))
+        return scheme_of(Combo(a.name, b.name, c.name), Machine.of(here.features, here.triple))
     except ValueError:
         return None
-    return a, b, c
 
 
 def write_dot(w: FunctionWriter, op: Op) -> None:
@@ -98,25 +98,94 @@ def write_dot(w: FunctionWriter, op: Op) -> None:
         w.op(inner)
         w.op(Op("cast", (result,), (wide,), (("dtype", dtype),), (), op.loc))
         return
-    if _combo(a.dtype, b.dtype, dtype) is None:
+    if _scheme(a.dtype, b.dtype, dtype) is None:
         raise InternalError(f"the cpu target has no matrix product {a.dtype} x {b.dtype} -> {dtype}  ({op.loc})")
+    write_sum(w, [term_of(w, op)])
+
+
+def write_sum(w: FunctionWriter, terms: Sequence[Term]) -> None:
+    """Products, each added to the one before, as one; the first may have an accumulator."""
     with w.passing_results():  # a result that replaces an operand is made beside it
-        _Product(w, op, a, b, dtype).write()
+        _Product(w, terms).write()
 
 
-def write_stored_dot(w: FunctionWriter, op: Op, fused: Fuse) -> bool:
-    """Write `dot` with the group after it, when that group is nothing but the store of the product."""
-    store = fused.body[0]
-    result = op.results[0]
-    assert isinstance(store, Op) and isinstance(result.type, TileType)
-    a, b = w.tile(op.args[0]), w.tile(op.args[1])
-    dtype = result.type.dtype
+def write_stored_sum(w: FunctionWriter, terms: Sequence[Term], fused: Fuse) -> bool:
+    """Write a sum of products with the group after it, when that group is nothing but the store of the sum."""
+    op, store = terms[-1].op, fused.body[0]
+    assert isinstance(store, Op)
     tensor = store.args[1].type
     assert isinstance(tensor, TensorType)
-    if tensor.layout == "strided" or _combo(a.dtype, b.dtype, dtype) is None:
+    if tensor.layout == "strided" or terms[0].accumulates:
         return False
-    _Product(w, op, a, b, dtype).write_stored(fused, store)
+    if _scheme(terms[0].a.dtype, terms[0].b.dtype, tile_type(op).dtype) is None:
+        return False
+    _Product(w, terms).write_stored(fused, store)
     return True
+
+
+@frozen
+class Term:
+    """One product of a sum: its operands as they lie in memory, the extents of its result, and k.
+
+    accumulates: its accumulator is kept in memory; if not, there is none, or it is zero, or it is another term.
+    """
+
+    op: Op
+    a: Tile
+    b: Tile
+    declared: tuple[Index, ...]
+    valid: tuple[Index, ...]
+    k: Index
+    accumulates: bool
+
+
+def term_of(w: FunctionWriter, op: Op, before: Term | None = None) -> Term:
+    """A product that has passed its checks; `before`: the term that it is added to."""
+    a, b = w.tile(op.args[0]), w.tile(op.args[1])
+    declared, valid, k = _extents(w, op, a, b)
+    accumulates = len(op.args) > 2 and before is None
+    if before is not None:
+        sum_ = Tile(tile_type(op).dtype, a.pointer, before.declared, before.valid, ())
+        _check_accumulator(w, op, sum_, declared, valid)
+    elif accumulates:
+        name = _named(op.args[2])  # pyright: ignore[reportGeneralTypeIssues]  # there are three
+        _check_accumulator(w, op, w.tile_named(name), declared, valid)
+        accumulates = name not in w.zeros
+    return Term(op, a, b, declared, valid, k, accumulates)
+
+
+def may_sum(block: Block, places: Sequence[int]) -> bool:
+    """Whether this machine computes such products, each added to the one before, as one; one alone: as it is."""
+    ops = [block[k] for k in places]
+    types = [(tile_type(op, 0), tile_type(op, 1), tile_type(op)) for op in ops if isinstance(op, Op)]
+    dtypes = {(a.dtype, b.dtype, c.dtype) for a, b, c in types}
+    scheme = _scheme(*dtypes.pop())
+    if len(ops) == 1 or scheme is None:
+        return scheme is not None
+    return scheme.sums and not dtypes and all(t.rank == 2 for three in types for t in three)
+
+
+def write_zeros(w: FunctionWriter, op: Op) -> None:
+    """`full(0)` that is only the accumulator of a product: no memory, for no product reads it."""
+    name = op.results[0].name
+    extents = tuple(w.index(a) for a in op.args[1:])
+    for axis, extent in enumerate(extents):
+        need_extent(w, op, axis, extent)
+    dtype = tile_type(op).dtype
+    w.env[name] = Tile(dtype, zero(PTR), extents, extents, w.strides(dtype, extents), fits=int(name in w.generated))
+    w.zeros.add(name)
+
+
+def tile_type(op: Op, operand: int | None = None) -> TileType:
+    """The type of the result, or of an operand."""
+    found = op.results[0].type if operand is None else op.args[operand].type
+    assert isinstance(found, TileType)
+    return found
+
+
+def _named(operand: Operand) -> str:
+    assert isinstance(operand, Var)
+    return operand.name
 
 
 def promise_fixed(w: FunctionWriter, tensors: Sequence[Tensor], written: Collection[int]) -> None:
@@ -139,23 +208,77 @@ def promise_fixed(w: FunctionWriter, tensors: Sequence[Tensor], written: Collect
         code.call("pto_fixed", VOID, [code.worker, *pointers])
 
 
+def _extents(w: FunctionWriter, op: Op, a: Tile, b: Tile) -> tuple[tuple[Index, ...], tuple[Index, ...], Index]:
+    """The declared and the valid extents of a product, and k."""
+    code = w.code
+    site = w.module.site(*failures.VALID.at(axis="of the contraction"), op.loc)
+    k, other = a.valid[-1], b.valid[-2]
+    if k is not other:
+        if may_fit(a) or may_fit(b):
+            anything = [fits_anything(w, a, -1), fits_anything(w, b, -2)]
+            code.check(code.any_of([code.compare("==", k, other), *anything]), site, k, other)
+            k = code.min(k, other)
+        else:
+            code.check(code.compare("==", k, other), site, k, other)
+    rank = max(a.rank, b.rank)
+    declared: list[Index] = []
+    valid: list[Index] = []
+    types = [tile_type(op, 0), tile_type(op, 1)]
+    for axis in range(rank - 2):
+        picks: list[tuple[Index, Index]] = []
+        unit: list[Index] = []
+        for t, typ in zip((a, b), types, strict=True):
+            at = axis - (rank - t.rank)
+            if at < 0:
+                continue
+            if typ.shape[at] == 1:
+                unit.append(t.valid[at])
+            else:
+                picks.append((t.declared[at], t.valid[at]))
+        if len(picks) == 2:
+            site = w.module.site(*failures.VALID.at(axis=axis), op.loc)
+            code.check(code.compare("==", picks[0][1], picks[1][1]), site, picks[0][1], picks[1][1])
+        d, v = picks[0] if picks else (1, 1)
+        for u in unit:
+            v = code.pick(code.compare("==", u, 0), 0, v)
+        declared.append(d)
+        valid.append(v)
+    return (*declared, a.declared[-2], b.declared[-1]), (*valid, a.valid[-2], b.valid[-1]), k
+
+
+def _check_accumulator(
+    w: FunctionWriter, op: Op, acc: Tile, shape: tuple[Index, ...], valid: tuple[Index, ...]
+) -> None:  # fmt: skip
+    code = w.code
+    for axis, (declared, extent) in enumerate(zip(acc.declared, shape, strict=True)):
+        site = w.module.site(*failures.DECLARED.at(axis=axis), op.loc)
+        code.check(code.compare("==", declared, extent), site, declared, extent)
+    for axis, (have, wanted) in enumerate(zip(acc.valid, valid, strict=True)):
+        site = w.module.site(*failures.VALID.at(axis=axis), op.loc)
+        ok = code.any_of([code.compare("==", have, wanted), fits_anything(w, acc, axis)])
+        code.check(ok, site, have, wanted)
+
+
 class _Product:
-    def __init__(self, w: FunctionWriter, op: Op, a: Tile, b: Tile, dtype: DType) -> None:
-        self.w, self.op, self.a, self.b, self.dtype = w, op, a, b, dtype
+    """One product, or a sum of them."""
+
+    def __init__(self, w: FunctionWriter, terms: Sequence[Term]) -> None:
+        self.w, self.terms, self.first = w, terms, terms[0]
         self.code = w.code
-        self.result = op.results[0]
+        self.op = terms[-1].op
+        self.result = self.op.results[0]
+        self.dtype = tile_type(self.op).dtype
 
     def write_stored(self, fused: Fuse, store: Op) -> None:
-        """A product whose only use is one store: into the tensor itself where all of it fits there and the operands
+        """Products whose only use is one store: into the tensor itself where all of it fits there and the operands
         lie elsewhere (decided when it runs), else by way of a tile."""
-        w, code, dtype = self.w, self.code, self.dtype
-        declared, valid, k = self._extents()
+        w, code, dtype, declared, valid = self.w, self.code, self.dtype, self.first.declared, self.first.valid
         tensor = w.tensor(store.args[1])
         pointer, inside = region(w, tensor, [w.index(a) for a in store.args[2:]], valid, store.loc)
         w.record(store, tensor, pointer, inside, tensor.strides)
         reasons: list[bool | Value] = [code.compare("!=", a, b) for a, b in zip(inside, valid, strict=True)]
         low, high = address_range(code, pointer, tensor.strides, inside, dtype.bytes)
-        for tile in (self.a, self.b):
+        for tile in dict.fromkeys(tile for term in self.terms for tile in (term.a, term.b)):
             if tile.view:
                 low2, high2 = address_range(code, tile.pointer, tile.strides, tile.valid, tile.dtype.bytes)
                 below, above = code.b.icmp_unsigned("<", low, high2), code.b.icmp_unsigned("<", low2, high)
@@ -172,74 +295,34 @@ class _Product:
         got = code.choose(apart, scratch, lambda: [pointer, *(i64(s) for s in tensor.strides)])
         found = tuple(s if isinstance(s, int) and isinstance(t, int) and s == t else g
                       for s, t, g in zip(strides, tensor.strides, got[1:], strict=True))  # fmt: skip
-        self._multiply(Tile(dtype, got[0], declared, valid, found), valid, k, False)
+        self._multiply(Tile(dtype, got[0], declared, valid, found))
         with code.when(apart, likely=False), w.passing():
             w.env[self.result.name] = Tile(dtype, got[0], declared, valid, strides)
             write_group(w, fused)
             code.call("pto_scratch_pop", VOID, [code.worker, got[0]])
 
     def write(self) -> None:
-        declared, valid, k = self._extents()
-        accumulate = len(self.op.args) > 2
-        target, done = self._target(declared, valid, accumulate)
-        self._multiply(target, valid, k, accumulate)
+        target, done = self._target()
+        self._multiply(target)
         done()
 
-    def _names(self) -> list[str]:
-        return [x.name for x in self.op.args if isinstance(x, Var)]
-
-    def _extents(self) -> tuple[tuple[Index, ...], tuple[Index, ...], Index]:
-        code, w, a, b = self.code, self.w, self.a, self.b
-        site = w.module.site(*failures.VALID.at(axis="of the contraction"), self.op.loc)
-        k, other = a.valid[-1], b.valid[-2]
-        if k is not other:
-            if may_fit(a) or may_fit(b):
-                anything = [fits_anything(w, a, -1), fits_anything(w, b, -2)]
-                code.check(code.any_of([code.compare("==", k, other), *anything]), site, k, other)
-                k = code.min(k, other)
-            else:
-                code.check(code.compare("==", k, other), site, k, other)
-        rank = max(a.rank, b.rank)
-        declared: list[Index] = []
-        valid: list[Index] = []
-        types = [self.op.args[0].type, self.op.args[1].type]
-        for axis in range(rank - 2):
-            picks: list[tuple[Index, Index]] = []
-            unit: list[Index] = []
-            for t, typ in zip((a, b), types, strict=True):
-                at = axis - (rank - t.rank)
-                if at < 0:
-                    continue
-                assert isinstance(typ, TileType)
-                if typ.shape[at] == 1:
-                    unit.append(t.valid[at])
-                else:
-                    picks.append((t.declared[at], t.valid[at]))
-            if len(picks) == 2:
-                site = w.module.site(*failures.VALID.at(axis=axis), self.op.loc)
-                code.check(code.compare("==", picks[0][1], picks[1][1]), site, picks[0][1], picks[1][1])
-            d, v = picks[0] if picks else (1, 1)
-            for u in unit:
-                v = code.pick(code.compare("==", u, 0), 0, v)
-            declared.append(d)
-            valid.append(v)
-        return (*declared, a.declared[-2], b.declared[-1]), (*valid, a.valid[-2], b.valid[-1]), k
-
-    def _target(self, declared: tuple[Index, ...], valid: tuple[Index, ...], accumulate: bool) -> tuple[Tile, Any]:
+    def _target(self) -> tuple[Tile, Any]:
         """The memory of the result, holding the accumulator when there is one, and what to do afterwards."""
         w, code, result, dtype = self.w, self.code, self.result, self.dtype
-        names = self._names()
-        acc = w.tile(self.op.args[2]) if accumulate else None
+        declared, valid = self.first.declared, self.first.valid
+        operands = [_named(x) for term in self.terms for x in term.op.args[:2]]
+        start = _named(self.first.op.args[-1]) if self.first.accumulates else None
+        acc = None if start is None else w.tile_named(start)
         if acc is not None:
-            self._check_accumulator(acc, names[2], declared, valid)
+            assert start is not None
             slot = w.env.get(result.name)
-            if names[2] == result.name and isinstance(slot, TileSlot) and result.name not in names[:2]:
+            if start == result.name and isinstance(slot, TileSlot) and result.name not in operands:
                 target = Tile(dtype, acc.pointer, declared, valid, w.strides(dtype, acc.declared))
                 return target, lambda: set_valid(w, slot, target)
-            if result.name not in w.mutable and names[2] not in names[:2] and w.inherit(result.name, names[2]):
+            if result.name not in w.mutable and start not in operands and w.inherit(result.name, start):
                 target = Tile(dtype, acc.pointer, declared, valid, acc.strides)
                 return target, lambda: assign_tile(w, result, target)
-        in_slot = result.name in w.mutable and result.name not in names
+        in_slot = result.name in w.mutable and result.name not in (*operands, start)
         if in_slot:
             slot = tile_slot(w, result, declared)
             now = w.read_slot(slot)
@@ -261,18 +344,6 @@ class _Product:
 
         return target, done
 
-    def _check_accumulator(
-        self, acc: Tile, name: str, shape: tuple[Index, ...], valid: tuple[Index, ...]
-    ) -> None:  # fmt: skip
-        code, w = self.code, self.w
-        for axis, (declared, extent) in enumerate(zip(acc.declared, shape, strict=True)):
-            site = w.module.site(*failures.DECLARED.at(axis=axis), self.op.loc)
-            code.check(code.compare("==", declared, extent), site, declared, extent)
-        for axis, (have, wanted) in enumerate(zip(acc.valid, valid, strict=True)):
-            site = w.module.site(*failures.VALID.at(axis=axis), self.op.loc)
-            ok = code.any_of([code.compare("==", have, wanted), fits_anything(w, acc, axis)])
-            code.check(ok, site, have, wanted)
-
     def _elements(self, tile: Tile, name: str) -> tuple[Tile, list[Index]]:
         """A tile whose last two strides are whole elements, and these strides in elements."""
         size = tile.dtype.bytes
@@ -286,17 +357,47 @@ class _Product:
                 out.append(self.code.b.ashr(stride, number(stride.type, size.bit_length() - 1)) if size > 1 else stride)
         return tile, out
 
-    def _multiply(self, target: Tile, valid: tuple[Index, ...], k: Index, accumulate: bool) -> None:
-        code, w = self.code, self.w
-        names = self._names()
-        a, a_strides = self._elements(self.a, names[0])
-        b, b_strides = self._elements(self.b, names[1])
+    def _operands(self, term: Term) -> tuple[Tile, list[Index], Tile, list[Index], int]:
+        """A and B with their strides in elements, and what is known of them: `FIXED_A`, `FIXED_B`."""
+        a, a_strides = self._elements(term.a, _named(term.op.args[0]))
+        b, b_strides = self._elements(term.b, _named(term.op.args[1]))
+        fixed = 0
+        if id(term.op) in self.w.module.repeated:
+            fixed = (FIXED_A if a.view else 0) | (FIXED_B if b.view else 0)
+        return a, a_strides, b, b_strides, fixed
+
+    def _multiply(self, target: Tile) -> None:
+        if len(self.terms) > 1:
+            self._call_sum(target)
+        else:
+            self._call_product(target)
+
+    def _symbol(self, suffix: str) -> str:
+        name = f"pto_mm_{self.first.a.dtype}_{self.first.b.dtype}_{self.dtype}{suffix}"
+        return name if self.w.parallel else f"{name}_mt"
+
+    def _call_sum(self, target: Tile) -> None:
+        """One call for all terms, which are told in a table on the stack."""
+        code, words = self.code, len(TERM)
+        table = code.alloca(I64, "terms", len(self.terms) * words)
+        for i, term in enumerate(self.terms):
+            a, _, b, _, fixed = self._operands(term)
+            of_a, of_b = ((x.pointer, *map(i64, x.strides)) for x in (a, b))
+            values = [*of_a, *of_b, i64(term.k), i64(fixed)]
+            for j, value in enumerate(values):
+                code.b.store(value, code.offset(table, 8 * (i * words + j)), align=8)
         c, c_strides = self._elements(target, self.result.name)
-        name = f"pto_mm_{a.dtype}_{b.dtype}_{self.dtype}" + ("" if w.parallel else "_mt")
-        how = ACCUMULATE if accumulate else 0
-        if id(self.op) in w.module.repeated:
-            how |= (FIXED_A if a.view else 0) | (FIXED_B if b.view else 0)
-        types = [self.op.args[0].type, self.op.args[1].type]
+        how = number(I32, ACCUMULATE if self.first.accumulates else 0)
+        shape = [*map(i64, self.first.valid), i64(len(self.terms))]
+        values = [code.worker, *shape, table, c.pointer, *map(i64, c_strides), how]
+        code.check_status(code.call(self._symbol("_sum"), I32, values))
+
+    def _call_product(self, target: Tile) -> None:
+        code, valid = self.code, self.first.valid
+        a, a_strides, b, b_strides, how = self._operands(self.first)
+        c, c_strides = self._elements(target, self.result.name)
+        how |= ACCUMULATE if self.first.accumulates else 0
+        types = [tile_type(self.op, 0), tile_type(self.op, 1)]
 
         def product(indices: Sequence[Index]) -> None:
             pointers = []
@@ -304,15 +405,15 @@ class _Product:
                 lead = len(indices) - (tile.rank - 2)
                 distance: Index = 0
                 for at in range(tile.rank - 2):
-                    if isinstance(typ, TileType) and typ.shape[at] == 1:
+                    if typ is not None and typ.shape[at] == 1:
                         continue
                     distance = code.add(distance, code.mul(indices[lead + at], tile.strides[at]))
                 pointers.append(code.offset(tile.pointer, distance))
             values: list[Value] = [
-                code.worker, i64(valid[-2]), i64(valid[-1]), i64(k), pointers[0], *map(i64, a_strides), pointers[1],
-                *map(i64, b_strides), pointers[2], *map(i64, c_strides), number(I32, how),
+                code.worker, i64(valid[-2]), i64(valid[-1]), i64(self.first.k), pointers[0], *map(i64, a_strides),
+                pointers[1], *map(i64, b_strides), pointers[2], *map(i64, c_strides), number(I32, how),
             ]  # fmt: skip
-            code.check_status(code.call(name, I32, values))
+            code.check_status(code.call(self._symbol(""), I32, values))
 
         def nested(axis: int, indices: list[Index]) -> None:
             if axis == target.rank - 2:

@@ -62,7 +62,7 @@ def itself(x: pl.Tensor, out: pl.Tensor):
     pl.store(pl.dot(a, a, a), [0, 0], out)
 
 
-@pytest.mark.parametrize("m, n, k", [(5, 7, 3), (40, 33, 64), (1, 50, 20), (0, 4, 4)])
+@pytest.mark.parametrize("m, n, k", [(5, 7, 3), (40, 33, 64), (60, 33, 64), (1, 50, 20), (0, 4, 4)])
 def test_a_chain_of_products_adds_up(m: int, n: int, k: int) -> None:
     x, y, out = matrix(m, k), matrix(k, n), matrix(m, n)
     chain(x, y, out)
@@ -205,3 +205,76 @@ def test_kept_memory_is_given_back() -> None:
     kernel(x, y, out)
     assert runtime.statistics().buffers_cached == 1  # the packed copy
     assert runtime.statistics().buffers_live == live
+
+
+# -- sums of products --------------------------------------------------------------------------------------------------
+
+
+@pto.jit(cache=False)
+def convolution(x: pl.Tensor, weight: pl.Tensor, out: pl.Tensor):
+    height, width, channels = out.shape
+    with pl.incore():
+        for i in pl.range(0, height, parallel=True):
+            acc = pl.zeros([width, channels], pl.f32)
+            for dy in pl.static_range(2):
+                for dx in pl.static_range(2):
+                    acc = pl.dot(x[i + dy, dx : dx + width, :], weight[dy, dx], acc)
+            out[i, :, :] = acc
+
+
+@pto.jit(cache=False)
+def two(a, b, c, d, start, out):
+    """A sum that begins with a tensor, and an operand whose memory could be taken by what comes after it."""
+    doubled = pl.load(a) * 2
+    acc = pl.dot(doubled, pl.load(b), pl.load(start))
+    pl.store(pl.dot(pl.load(c), pl.load(d), acc), [0, 0], out)
+
+
+@pto.jit(cache=False)
+def into_tensor(a, b, c, d, out):
+    pl.store(pl.dot(pl.load(c), pl.load(d), pl.load(a) @ pl.load(b)), [0, 0], out)
+
+
+@pto.jit(cache=False)
+def from_zeros(a, b, out, rows: int, cols: int):
+    pl.store(pl.dot(pl.load(a), pl.load(b), pl.zeros([rows, cols], pl.f32)), [0, 0], out)
+
+
+@pytest.mark.parametrize("width, channels, deep", [(56, 64, 64), (112, 40, 17), (49, 3, 100), (12, 32, 8)])
+def test_a_convolution_is_a_sum_of_products_for_any_number_of_workers(width: int, channels: int, deep: int) -> None:
+    x, weight = matrix(8, width + 1, deep), matrix(2, 2, deep, channels)
+    wanted = sum(x[dy : dy + 7, dx : dx + width].astype("f8") @ weight[dy, dx] for dy in range(2) for dx in range(2))
+    results = []
+    for threads in (1, 2):
+        kernel = pto.jit(cache=False, num_threads=threads)(convolution.__wrapped__)
+        results.append(np.full((7, width, channels), np.nan, np.float32))
+        kernel(x, weight, results[-1])
+        np.testing.assert_allclose(results[-1], wanted, rtol=1e-4, atol=1e-3)
+    np.testing.assert_array_equal(results[0], results[1])
+
+
+@pytest.mark.parametrize("rows", [7, 60])
+def test_a_sum_begins_with_its_accumulator(rows: int) -> None:
+    a, b, c, d = matrix(rows, 30), matrix(30, 20), matrix(rows, 11), matrix(11, 20)
+    start, out = matrix(rows, 20), matrix(rows, 20)
+    two(a, b, c, d, start, out)
+    np.testing.assert_allclose(out, 2 * a @ b + c @ d + start, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_sum_that_is_stored_over_one_of_its_operands_reads_them_first(place: int) -> None:
+    operands = [matrix(60, 60) for _ in range(4)]
+    a, b, c, d = (x.copy() for x in operands)
+    into_tensor(*operands, operands[place])
+    np.testing.assert_allclose(operands[place], a @ b + c @ d, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("rows, cols", [(60, 33), (60, 32), (59, 33)])
+def test_zeros_that_a_product_starts_from_have_its_extents(rows: int, cols: int) -> None:
+    a, b, out = matrix(60, 9), matrix(9, 33), np.full((60, 33), np.nan, np.float32)
+    if (rows, cols) == out.shape:
+        from_zeros(a, b, out, rows, cols)
+        np.testing.assert_allclose(out, a @ b, rtol=1e-4, atol=1e-4)
+    else:
+        with pytest.raises(LaunchError, match="declared extents"):
+            from_zeros(a, b, out, rows, cols)

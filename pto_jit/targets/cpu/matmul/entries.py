@@ -179,6 +179,8 @@ def _walk(parts: Parts) -> None:
     f = parts.module.function("walk", I32, [*CONTEXT, (I64, "mt"), (I64, "fixed")])
     *product, mt, fixed = f.parameters
     _, m, n, k, _, _, _, _, _, b_cs, *_ = product
+    if s.sums:
+        _alone(parts, f)
     # Few rows read B where it lies as fast; fewer are products of another kind.
     in_place = b_cs.equals(s.element_b) if s.raw_b else f.const(0).differs(0)
     repaid = (m > plan.stream_rows) | ((m > 2 * plan.dot_rows) & (in_place.equals(0)))
@@ -190,6 +192,24 @@ def _walk(parts: Parts) -> None:
     with f.when(mt.differs(0)):
         f.give(f.call("split", I32, product))
     f.give(f.call("single", I32, product))
+
+
+def _alone(parts: Parts, f: Function) -> None:
+    """A product of so few columns that packing A is not repaid, as a sum of one; B is packed.
+
+    Small B that may change is read where it lies, unless A is to be kept in L2 from column to column.
+    """
+    s, plan = parts.scheme, parts.blocking
+    w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, mt, fixed = f.parameters
+    in_place = b_cs.equals(s.element_b) & fixed.equals(0) & parts.small(f, m, n, k, b, b_rs)
+    blocks = (n > s.tile_columns) & (m * k > plan.near_bytes // s.unit)
+    few = n <= f.select(k <= plan.shallow, 8 * s.panel_columns, 4 * s.panel_columns)
+    with f.when(few & (in_place.equals(0) | blocks)):
+        how = f.select(fixed.differs(0), FIXED_B, 0)
+        terms = parts.save(f, [a, a_rs, a_cs, b, b_rs, b_cs, k, how])
+        status = f.call("together", I32, [w, m, n, f.const(1), terms, c, c_rs, keep, mt])
+        with f.when(status.differs(-1)):
+            f.give(status)
 
 
 def _strided(parts: Parts) -> None:

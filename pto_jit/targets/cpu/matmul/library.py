@@ -11,6 +11,12 @@ void *c, int64_t c_rs, int64_t c_cs, int32_t how)``
 with strides in elements (any sign; 0 repeats an input).  how is 0 or a sum of `shape.ACCUMULATE` (C is added to, not
 written), `FIXED_A` and `FIXED_B` (a packed copy may be kept for later products).  C must not overlap A
 or B.  The result is 0, or non-zero when scratch memory could not be had (what was pushed has been popped then).
+Where the scheme has `sums`, there are besides
+
+``int32_t pto_mm_<a>_<b>_<c>_sum[_mt](pto_worker *w, int64_t m, int64_t n, int64_t count, const void *terms,
+void *c, int64_t c_rs, int64_t c_cs, int32_t how)``
+
+for the sum of so many products, each told in eight words as `sums.TERM` says.
 ``_mt`` splits C over the workers; the bits of the result do not depend on their number.
 """
 
@@ -36,7 +42,11 @@ from pto_jit.targets.cpu.matmul.macro import add_macro
 from pto_jit.targets.cpu.matmul.pack import add_packing
 from pto_jit.targets.cpu.matmul.panels import add_panels
 from pto_jit.targets.cpu.matmul.parts import Parts
-from pto_jit.targets.cpu.matmul.shape import Combo, Machine, scheme_of
+from pto_jit.targets.cpu.matmul.shape import Combo, Machine, Scheme, scheme_of
+from pto_jit.targets.cpu.matmul.sums import add_sums
+
+SUFFIXES = ("", "_mt", "_sum", "_sum_mt")
+"""Of the names of a combo's entries: one thread or all, one product or a sum of them."""
 
 Load = Callable[[str], bytes | None]
 Store = Callable[[str, bytes], None]
@@ -65,15 +75,27 @@ class Processor:
 
 @frozen
 class Addresses:
-    """The entries of a loaded combo."""
+    """The entries of a loaded combo; those of sums are 0 where there are none."""
 
     single: int
     parallel: int
+    sum: int = 0
+    sum_parallel: int = 0
+
+    def named(self, suffix: str) -> int:
+        """The entry of that suffix, one of `SUFFIXES`."""
+        return (self.single, self.parallel, self.sum, self.sum_parallel)[SUFFIXES.index(suffix)]
 
 
-def symbols(combo: Combo) -> tuple[str, str]:
-    """The single-threaded and the parallel entry."""
-    return combo.symbol, combo.symbol + "_mt"
+def entry_of(name: str) -> tuple[Combo, str]:
+    """The dtypes and the suffix in the name of an entry."""
+    plain = name.removesuffix("_mt").removesuffix("_sum")
+    return Combo(*plain.removeprefix("pto_mm_").split("_")), name.removeprefix(plain)
+
+
+def symbols(combo: Combo, scheme: Scheme) -> tuple[str, ...]:
+    """The single-threaded and the parallel entry, and those of sums where there are any."""
+    return tuple(combo.symbol + suffix for suffix in (SUFFIXES if scheme.sums else SUFFIXES[:2]))
 
 
 def module_ir(combo: Combo, features: str, triple: str = "", caches: Caches | None = None) -> str:
@@ -96,6 +118,8 @@ def module_ir(combo: Combo, features: str, triple: str = "", caches: Caches | No
         add_panels(parts)
     add_driver(parts)
     add_entries(parts)
+    if scheme.sums:
+        add_sums(parts)
     width = 8 * scheme.machine.vector_bytes
     wide = f'"min-legal-vector-width"="{width}" "prefer-vector-width"="{width}"'
     attributes = f"attributes #0 = {{ nounwind {wide} }}\nattributes #1 = {{ nounwind noinline {wide} }}\n"
@@ -225,7 +249,9 @@ class Library:
         builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
         for name, address in self._externals.items():
             builder.import_symbol(name, address)
-        single, parallel = symbols(combo)
-        builder.export_symbol(single).export_symbol(parallel)
+        scheme = scheme_of(combo, Machine.of(self.processor.features, self.processor.triple))
+        names = symbols(combo, scheme)
+        for name in names:
+            builder.export_symbol(name)
         tracker = builder.link(self._jit, combo.symbol)
-        return Addresses(tracker[single], tracker[parallel]), tracker
+        return Addresses(*(tracker[name] for name in names)), tracker

@@ -161,6 +161,11 @@ class Scheme:
         return self.arithmetic == "fma" and self.machine.masks
 
     @property
+    def sums(self) -> bool:
+        """Whether sums of products are computed as one (`sums`)."""
+        return self.broadcasts and self.raw_a
+
+    @property
     def panel_rows(self) -> int:
         """MR of products of packed operands."""
         return self._panel[0]

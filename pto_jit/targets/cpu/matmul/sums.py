@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: MIT
+"""Sums of products on processors with AVX-512: ``C (+)= A0 B0 + A1 B1 + ...`` with a tile of C in registers throughout.
+
+Products of little k spend their time on moving C and on packing A for a few columns only.  A sum of them is one product
+of much k whose parts lie anywhere: rows of A are read where they are, panels of B are packed (kept ones are found), and
+C is read and written once for as many parts as have the depth of a usual block.  This is the batch-reduced product of
+Georganas et al., "Harnessing Deep Learning via a Single Building Block" (2020).
+
+Every element is one chain of fused multiply-adds through the parts of a group; sizes and strides alone say which way
+is taken and what the groups are, so bits do not depend on workers, nor on what is kept.
+"""
+
+from __future__ import annotations
+
+from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Module, Value
+from pto_jit.targets.cpu.matmul.kernel import Tile
+from pto_jit.targets.cpu.matmul.parts import Fields, Parts
+from pto_jit.targets.cpu.matmul.shape import ACCUMULATE, FIXED_B, LOW, Scheme
+from pto_jit.targets.cpu.matmul.vectors import low_bits, prefetch
+
+TERM: Fields = (
+    *((PTR, "a"), (I64, "a_rs"), (I64, "a_cs"), (PTR, "b"), (I64, "b_rs"), (I64, "b_cs"), (I64, "k"), (I64, "how")),
+)
+"""A product of a sum as callers give it: strides in bytes; how: 0, `FIXED_A`, `FIXED_B` or both."""
+
+PART: Fields = ((PTR, "a"), (I64, "a_row"), (I64, "groups"), (PTR, "b"), (I64, "panel"))
+"""A part as the micro-kernels take it: strides in bytes, B packed."""
+
+UNROLL = 4
+
+WIDEST = 8
+"""Panels of columns up to which packing A is not repaid."""
+
+ALIKE = 4096
+"""Bytes: rows of A a multiple apart fall into the same sets of the caches, and are packed."""
+
+_SUM: Fields = (
+    *((PTR, "w"), (I64, "m"), (I64, "n"), (I64, "count"), (PTR, "terms"), (PTR, "c"), (I64, "c_rs"), (I64, "keep")),
+    (I64, "mt"),
+)
+
+
+def add_sums(parts: Parts) -> None:
+    """Define ``together``, what it is made of, and the public functions of sums."""
+    for vectors in range(1, parts.scheme.panel_vectors + 1):
+        _column(parts.module, parts.scheme, vectors)
+    _macro(parts)
+    _rows_task(parts)
+    _pack(parts)
+    _together(parts)
+    for suffix, mt in (("_sum", 0), ("_sum_mt", 1)):
+        _entry(parts, parts.scheme.combo.symbol + suffix, mt)
+
+
+_COLUMN: Fields = (
+    *((I64, "m"), (I64, "first"), (I64, "last"), (PTR, "parts"), (I64, "top"), (I64, "left")),
+    *((PTR, "c"), (I64, "c_row"), (I64, "lanes"), (I64, "keep")),
+)
+
+
+def _column(module: Module, scheme: Scheme, vectors: int) -> None:
+    """``sums_<v>``: a column of register tiles, rows from ``top`` of A, columns of panel ``left`` of B."""
+    f = module.function(f"sums_{vectors}", VOID, _COLUMN)
+    m, _, _, _, top, _, c, c_row, _, _ = f.parameters
+    at, to = f.const(0), c
+    for rows in (scheme.panel_rows, LOW):
+        tile = _Tile(f, scheme, rows, vectors)
+        with f.loop(at, m - (rows - 1), rows, [to]) as loop:
+            tile.write(top + loop.index, loop.carried[0])
+            loop.carry(f.offset(loop.carried[0], c_row * rows))
+        to = loop.after[0]
+        at = m // rows * rows
+    rest = m % LOW
+    for rows in range(1, LOW):
+        with f.when(rest.equals(rows)):
+            _Tile(f, scheme, rows, vectors).write(top + at, to)
+    f.give()
+
+
+class _Tile(Tile):
+    """Emits one register tile of a sum."""
+
+    def __init__(self, f: Function, scheme: Scheme, rows: int, vectors: int) -> None:
+        _, self.first, self.last_part, self.parts, _, self.left, _, c_row, lanes, keep = f.parameters
+        super().__init__(f, scheme, rows, vectors, c_row=c_row, lanes=lanes, keep=keep)
+        self.line = 64 // scheme.unit
+
+    def write(self, top: Value, c: Value) -> None:
+        """All parts from row ``top`` of A, to the rows of C at ``c``."""
+        f, count = self.f, self.rows * self.vectors
+        places = self.places(self.rows, c)
+        for row in places:
+            self.ask(row)
+        zero = Value(f, self.math.sum_type, "zeroinitializer")
+        with f.loop(self.first, self.last_part, 1, [zero] * count, at_least_once=True) as part:
+            a, a_row, groups, b, panel = _load(f, PART, self.parts, part.index)
+            at = f.offset(a, top * a_row)
+            state = [*part.carried, *self._bases(at, a_row), f.offset(b, self.left * panel)]
+            if self.rows == self.scheme.panel_rows:
+                state = self._lines(groups // self.line, a_row, f.offset(at, a_row * self.rows), state)
+                groups = groups % self.line
+            for steps, unroll in ((groups // UNROLL, UNROLL), (groups % UNROLL, 1)):
+                state = self._steps(steps, unroll, a_row, state)
+            part.carry(*state[:count])
+        self.finish(part.after, places)
+
+    def _lines(self, times: Value, a_row: Value, below: Value, state: list[Value]) -> list[Value]:
+        """Steps by whole cache lines of A; meanwhile the rows of the next tile, at ``below``, come nearer."""
+        f, quarters = self.f, self.line // UNROLL
+        with f.loop(0, times, 1, [*state, below]) as line:
+            *now, next_line = line.carried
+            with f.loop(0, quarters, 1, [*now, next_line], at_least_once=True) as quarter:
+                *now, row = quarter.carried
+                for _ in range(self.rows // quarters):
+                    prefetch(f, row, level=2)
+                    row = f.offset(row, a_row)
+                quarter.carry(*self._unrolled(UNROLL, a_row, now), row)
+            line.carry(*quarter.after[:-1], f.offset(next_line, 64))
+        return line.after[:-1]
+
+    def _bases(self, a: Value, a_row: Value) -> list[Value]:
+        """Every third row of A: the rows between are reached with scaled indices."""
+        out = [a]
+        for _ in range(3, self.rows, 3):
+            out.append(self.f.offset(out[-1], a_row * 3))
+        return out
+
+    def _steps(self, times: Value, unroll: int, a_row: Value, state: list[Value]) -> list[Value]:
+        with self.f.loop(0, times, 1, state) as loop:
+            loop.carry(*self._unrolled(unroll, a_row, loop.carried))
+        return loop.after
+
+    def _unrolled(self, unroll: int, a_row: Value, state: list[Value]) -> list[Value]:
+        f, unit, width = self.f, self.scheme.unit, self.scheme.machine.vector_bytes
+        count, between = self.rows * self.vectors, (f.const(0), a_row, a_row * 2)
+        sums, bases, b = state[:count], state[count:-1], state[-1]
+        for k in range(unroll):
+            columns = [f.load(self.math.vector_type, f.offset(b, (k * self.vectors + v) * width))
+                       for v in range(self.vectors)]  # fmt: skip
+            for r in range(self.rows):
+                unit_a = self.math.broadcast(f.offset(f.offset(bases[r // 3], between[r % 3]), k * unit))
+                for v, column in enumerate(columns):
+                    i = r * self.vectors + v
+                    sums[i] = self.math.step(sums[i], unit_a, column)
+        moved = [f.offset(p, unroll * unit) for p in bases]
+        return [*sums, *moved, f.offset(b, unroll * self.vectors * width)]
+
+
+def _macro(parts: Parts) -> None:
+    """``sum_block(m, n, first, last, parts, top, c, c_row, keep)``: some rows of C, all columns, some of the parts."""
+    s = parts.scheme
+    fields: Fields = (
+        *((I64, "m"), (I64, "n"), (I64, "first"), (I64, "last"), (PTR, "parts"), (I64, "top")),
+        *((PTR, "c"), (I64, "c_row"), (I64, "keep")),
+    )
+    f = parts.module.function("sum_block", VOID, fields)
+    m, n, first, last, of, top, c, c_row, keep = f.parameters
+    width = s.panel_columns
+
+    def column(vectors: int, left: Value, lanes: Value) -> None:
+        to = f.offset(c, left * (width * s.element_c))
+        f.call(f"sums_{vectors}", VOID, [m, first, last, of, top, left, to, c_row, lanes, keep])
+
+    with f.loop(0, n // width) as left:
+        column(s.panel_vectors, left.index, f.const(-1))
+    tail = n % width
+    with f.when(tail > 0):
+        vectors = f.ceil_div(tail, s.lanes)
+        lanes = low_bits(f, tail - (vectors - 1) * s.lanes, s.lanes)
+        for v in range(1, s.panel_vectors + 1):
+            with f.when(vectors.equals(v)):
+                column(v, n // width, lanes)
+    f.give()
+
+
+_ROWS: Fields = (
+    *((I64, "m"), (I64, "n"), (I64, "count"), (PTR, "parts"), (PTR, "c"), (I64, "c_row"), (I64, "keep"), (I64, "task")),
+)
+
+
+def _rows_task(parts: Parts) -> None:
+    """Range function: rows of C, ``task`` each: groups of parts as deep as a block, in blocks of rows."""
+    f, _, begin, end, fields = parts.task("sum_rows", _ROWS)
+    m, n, count, of, c, c_row, keep, task = fields
+    top, bottom = begin * task, f.minimum(m, end * task)
+    deepest, high = parts.blocking.depth, parts.blocking.rows
+    with f.loop(top, bottom, high) as block:
+        rows = f.minimum(bottom - block.index, high)
+        to = f.offset(c, block.index * c_row)
+
+        def group(first: Value, last: Value) -> None:
+            kept = f.select(first > 0, -1, keep)
+            f.call("sum_block", VOID, [rows, n, first, last, of, block.index, to, c_row, kept])
+
+        with f.loop(0, count, 1, [f.const(0), f.const(0)]) as each:
+            first, depth = each.carried
+            deep = _load(f, PART, of, each.index)[2]
+            full = (depth > 0) & (depth + deep > deepest)
+            with f.when(full):
+                group(first, each.index)
+            each.carry(f.select(full, each.index, first), f.select(full, deep, depth + deep))
+        group(each.after[0], count)
+    f.give(0)
+
+
+def _pack(parts: Parts) -> None:
+    """``sum_pack(w, n, count, terms, to, room)``: the parts of `TERM`s, B found packed or packed into the room."""
+    s = parts.scheme
+    fields: Fields = ((PTR, "w"), (I64, "n"), (I64, "count"), (PTR, "terms"), (PTR, "to"), (PTR, "room"))
+    f = parts.module.function("sum_pack", VOID, fields)
+    w, n, count, terms, to, room = f.parameters
+    form = Value(f, PTR, "@kept")
+    with f.loop(0, count, 1, [room]) as each:
+        a, a_rs, _, b, b_rs, b_cs, k, how = _load(f, TERM, terms, each.index)
+        panel = k * (s.panel_columns * s.unit)
+        size = f.ceil_div(n, s.panel_columns) * panel
+        made, packed = f.variable(f.null()), f.variable(f.null())
+        with f.when((how & FIXED_B).differs(0)):
+            matrix, found = parts.save(f, [b, k, n, b_rs, b_cs, form]), parts.save(f, [f.null()])
+            packed.set(f.call("pto_kept_find", PTR, [w, matrix, size, found]))
+            made.set(f.load(PTR, found, 8))
+        with f.when(packed.get().equals(0)):
+            keeps = made.get().differs(0)
+            packed.set(each.carried[0])
+            with f.when(keeps):
+                packed.set(f.load(PTR, made.get(), 8))
+            f.call("pack_b", VOID, [k, n, b, b_rs, b_cs, packed.get(), panel])
+            with f.when(keeps):
+                f.call("pto_kept_done", VOID, [made.get()])
+        _store(f, to, each.index, [a, a_rs, k, packed.get(), panel])
+        each.carry(f.offset(each.carried[0], size))
+    f.give()
+
+
+def _load(f: Function, fields: Fields, table: Value, index: Value) -> list[Value]:
+    spot = f.offset(table, index * (8 * len(fields)))
+    return [f.load(type_, f.offset(spot, 8 * i), 8) for i, (type_, _) in enumerate(fields)]
+
+
+def _store(f: Function, table: Value, index: Value, values: list[Value]) -> None:
+    spot = f.offset(table, index * (8 * len(values)))
+    for i, value in enumerate(values):
+        f.store(value, f.offset(spot, 8 * i), 8)
+
+
+def _together(parts: Parts) -> None:
+    """``together(w, m, n, count, terms, c, c_rs, keep, mt)``: a sum, columns of C contiguous; -1: not of that kind."""
+    s, plan = parts.scheme, parts.blocking
+    f = parts.module.function("together", I32, _SUM)
+    w, m, n, count, terms, c, c_rs, keep, mt = f.parameters
+    fine = (m > plan.stream_rows) & (n > 0) & (n <= WIDEST * s.panel_columns)
+    with f.loop(0, count, 1, [fine, f.const(0)]) as each:
+        good, total = each.carried
+        _, a_rs, a_cs, _, _, _, k, _ = _load(f, TERM, terms, each.index)
+        apart = (a_rs % ALIKE).differs(0)
+        each.carry(good & a_cs.equals(s.element_a) & (k > 0) & (k <= plan.depth) & apart, total + k)
+    fine, total = each.after
+    with f.when((fine & (total * n <= plan.far_bytes // s.unit)).equals(0)):
+        f.give(-1)
+    bytes_b, table = total * f.round_up(n, s.panel_columns) * s.unit, f.round_up(count * (8 * len(PART)), 64)
+    room = parts.push(f, w, bytes_b + table)
+    of = f.offset(room, bytes_b)
+    f.call("sum_pack", VOID, [w, n, count, terms, of, room])
+    shared = mt.differs(0) & (m * n * total >= plan.split_work)
+    least = f.ceil_div(f.const(plan.task_work), n * total)
+    task = f.round_up(f.maximum(f.ceil_div(m, plan.tasks), least), s.panel_rows)
+    task = f.select(shared, task, m)
+    context = parts.save(f, [m, n, count, of, c, c_rs, keep, task])
+    status = f.variable(f.const(0, I32))
+    with f.either(shared) as side:
+        status.set(parts.share(f, "sum_rows", w, context, f.ceil_div(m, task)))
+        side.otherwise()
+        status.set(f.call("sum_rows", I32, [w, context, f.const(0), f.const(1)]))
+    f.call("pto_scratch_pop", VOID, [w, room])
+    f.give(status.get())
+
+
+_ENTRY: Fields = (
+    *((PTR, "w"), (I64, "m"), (I64, "n"), (I64, "count"), (PTR, "terms"), (PTR, "c"), (I64, "c_rs")),
+    *((I64, "c_cs"), (I32, "how")),
+)
+
+
+def _entry(parts: Parts, name: str, mt: int) -> None:
+    """A public function: the terms together, or one product after another."""
+    s = parts.scheme
+    f = parts.module.function(name, I32, _ENTRY, public=True)
+    w, m, n, count, terms, c, c_rs, c_cs, how = f.parameters
+    with f.when(c_cs.equals(1)):
+        keep = f.select((how & ACCUMULATE).differs(0), -1, 0)
+        operands = [w, m, n, count, terms, c, c_rs * s.element_c, keep, f.const(mt)]
+        status = f.call("together", I32, operands)
+        with f.when(status.differs(-1)):
+            f.give(status)
+    with f.loop(0, count) as each:
+        a, a_rs, a_cs, b, b_rs, b_cs, k, fixed = _load(f, TERM, terms, each.index)
+        of_a = (a, *(_elements(f, x, s.element_a) for x in (a_rs, a_cs)))
+        of_b = (b, *(_elements(f, x, s.element_b) for x in (b_rs, b_cs)))
+        ways = f.emit(I32, f"trunc i64 {fixed.ref} to i32") | f.select(each.index > 0, f.const(ACCUMULATE, I32), how)
+        status = f.call("product", I32, [w, m, n, k, *of_a, *of_b, c, c_rs, c_cs, ways, f.const(mt)])
+        with f.when(status.differs(0)):
+            f.give(status)
+    f.give(0)
+
+
+def _elements(f: Function, stride: Value, size: int) -> Value:
+    """A stride in bytes, of any sign, in elements."""
+    return f.emit(I64, f"sdiv exact i64 {stride.ref}, {size}")
