@@ -14,6 +14,7 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.semantic import interpreter
+from pto_jit.targets.cpu.loading import host
 from tests.targets.cpu_programs import Compiled, check, module
 from tests.targets.scalar_programs import ScalarProgram, generate
 
@@ -804,3 +805,79 @@ def test_random_scalar_programs_agree_with_the_interpreter(batch: int) -> None:
         tolerance = 1e-4 if program.floats == "f32" else 1e-11
         np.testing.assert_allclose(actual[3][:, 1], expected[3][:, 1], rtol=tolerance, atol=tolerance, err_msg=note)
     assert lanes > BATCH // 2  # what the comparison is worth
+
+
+# -- stores past the caches ---------------------------------------------------------------------------------------------
+
+
+@pto.jit(cache=False)
+def shifted_sum(x, y):
+    with pl.incore():
+        for i in pl.range(0, y.shape[0], parallel=True):
+            for j in pl.range(0, y.shape[1], parallel=True):
+                y[i, j] = x[i, j] + x[i, j + 1]
+
+
+@pto.jit(cache=False)
+def shifted_exp(x, y):
+    with pl.incore():
+        for i in pl.range(0, y.shape[0], parallel=True):
+            for j in pl.range(0, y.shape[1], parallel=True):
+                y[i, j] = pl.exp(x[i, j]) - pl.exp(x[i, j + 1])
+
+
+@pto.jit(cache=False)
+def by_rows(x, y):
+    """Each row is read again at once."""
+    with pl.incore():
+        for i in pl.range(1, y.shape[0]):
+            for j in pl.range(0, y.shape[1], parallel=True):
+                y[i, j] = y[i - 1, j] + x[i, j]
+
+
+@pto.jit(cache=False)
+def halved(x, y):
+    """Half as many bytes are stored as are computed with."""
+    with pl.incore():
+        for j in pl.range(0, y.shape[0], parallel=True):
+            y[j] = pl.cast(x[j] * 2.0, pl.f16)
+
+
+@pytest.fixture
+def streaming(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every tensor is too large for the caches."""
+    monkeypatch.setattr("pto_jit.targets.cpu.spmd.streaming.STREAM", -1)
+
+
+@pytest.mark.skipif(not host().triple.startswith("x86_64"), reason="stores past the caches are for x86")
+@pytest.mark.usefixtures("streaming")
+@pytest.mark.parametrize("kernel, wanted", [(shifted_sum, lambda a, b: a + b),
+                                            (shifted_exp, lambda a, b: np.exp(a) - np.exp(b))])  # fmt: skip
+def test_lanes_store_past_the_caches_from_the_first_aligned_element_on(kernel, wanted) -> None:
+    """Rows begin at any place of a vector; nothing beside them is written."""
+    rng = np.random.default_rng(2)
+    for width in (1, 3, 15, 16, 17, 64, 80, 131, 300):
+        for at in (0, 1, 7, 15):
+            x = rng.standard_normal((3, width + 1)).astype("f4")
+            room = np.full((3, width + 40), 7, np.float32)
+            kernel(x, room[:, at : at + width])
+            np.testing.assert_allclose(room[:, at : at + width], wanted(x[:, :-1], x[:, 1:]), rtol=1e-5, atol=1e-5)
+            assert (room[:, :at] == 7).all()
+            assert (room[:, at + width :] == 7).all()
+    assert "nontemporal" in kernel.compile(x, room).ir("llvm")
+
+
+@pytest.mark.usefixtures("streaming")
+def test_what_is_read_again_is_stored_in_the_caches() -> None:
+    x, y = np.ones((5, 70), np.float32), np.zeros((5, 70), np.float32)
+    by_rows(x, y)
+    np.testing.assert_array_equal(y, np.arange(5, dtype="f4")[:, None] * np.ones(70, "f4"))
+    assert "nontemporal" not in by_rows.compile(x, y).ir("llvm")
+
+
+@pytest.mark.usefixtures("streaming")
+def test_parts_of_vectors_are_stored_in_the_caches() -> None:
+    x, y = np.arange(100, dtype=np.float32), np.zeros(100, np.float16)
+    halved(x, y)
+    np.testing.assert_array_equal(y, 2 * x)
+    assert "nontemporal" not in halved.compile(x, y).ir("llvm")

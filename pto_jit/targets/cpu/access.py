@@ -3,10 +3,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from llvmlite import ir
 
 from pto_jit.dtypes import DType
-from pto_jit.targets.cpu.code import I1, I32, PTR, VOID, Code, Value, number, storage_type, vector, zero
+from pto_jit.targets.cpu.code import (
+    I1,
+    I32,
+    I64,
+    PTR,
+    VOID,
+    Code,
+    Index,
+    Value,
+    i64,
+    number,
+    storage_type,
+    vector,
+    zero,
+)
 from pto_jit.targets.cpu.vector import lane_count
 
 
@@ -42,6 +58,27 @@ def save(
             ir.FunctionType(VOID, [typ, PTR, vector(I1, lane_count(typ))]), name,
         )  # fmt: skip
     code.b.call(function, [value, address, mask])
+
+
+def edges(
+    code: Code, head: Index, start: Index, count: Index, lanes: int, body: Callable[[Value, Index], object]
+) -> None:
+    """What a loop over the aligned part [head, start) of `count` elements leaves: `body(i, stop)`, lanes from i on of
+    those before stop, first below head, then from start on; one loop that jumps once."""
+    first = code.pick(code.compare(">", head, 0), 0, start)
+    before, loop, after = code.b.block, code.block("edges"), code.block("edges.end")
+    code.b.cbranch(code.compare("<", first, count), loop, after)
+    code.at(loop)
+    i = code.b.phi(I64)
+    i.add_incoming(i64(first), before)
+    early = code.compare("<", i, head)
+    body(i, code.pick(early, head, count))
+    following = code.add(i, lanes)
+    jump = code.all_of([early, code.compare(">=", following, head)])
+    following = i64(code.pick(jump, start, following))
+    i.add_incoming(following, code.b.block)
+    code.b.cbranch(code.compare("<", following, count), loop, after)
+    code.at(after)
 
 
 def _mangled(typ: ir.Type) -> str:

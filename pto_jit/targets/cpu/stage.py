@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from pto_jit.dtypes import DType, i32
 from pto_jit.ir.nodes import Const
-from pto_jit.targets.cpu.access import load, save
+from pto_jit.targets.cpu.access import edges, load, save
 from pto_jit.targets.cpu.code import I32, I64, VOID, Index, Value, i64, number, numbers, register_type, vector
 from pto_jit.targets.cpu.elementwise import from_memory, splat, to_memory
 from pto_jit.targets.loops.form import (
@@ -162,21 +162,7 @@ class StageWriter:
 
         if isinstance(head, int) and head == 0:
             return code.loop(start, count, lanes, state, lambda i, s: masked(i, count, s), name="tail")
-        # first the elements before the aligned part, then those after it: one loop that jumps once
-        first = code.pick(code.compare(">", head, 0), 0, start)
-        before, loop, after = self.b.block, code.block("edges"), code.block("edges.end")
-        self.b.cbranch(code.compare("<", first, count), loop, after)
-        code.at(loop)
-        i = self.b.phi(I64)
-        i.add_incoming(i64(first), before)
-        early = code.compare("<", i, head)
-        masked(i, code.pick(early, head, count), [])
-        following = code.add(i, lanes)
-        jump = code.all_of([early, code.compare(">=", following, head)])
-        following = i64(code.pick(jump, start, following))
-        i.add_incoming(following, self.b.block)
-        self.b.cbranch(code.compare("<", following, count), loop, after)
-        code.at(after)
+        edges(code, head, start, count, lanes, lambda i, stop: masked(i, stop, []))
         return state
 
     # -- one iteration --------------------------------------------------------------------------------------------

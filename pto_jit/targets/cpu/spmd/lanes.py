@@ -42,6 +42,11 @@ from pto_jit.targets.cpu.vector import call_intrinsic
 Mask = list[Value] | None
 
 
+_AHEAD = 4096
+"""Bytes in front of what is read: the hardware's prefetchers begin anew with each page, and loops over several rows are
+new to them oftener."""
+
+
 @frozen
 class Linear:
     """An index that grows by `step` from lane to lane."""
@@ -60,6 +65,7 @@ class Lanes:
         self.width = width
         self.parts = parts
         self.mask: Mask = None
+        self.streams = False  # whole vectors are stored past the caches, to aligned addresses
         self.values: dict[str, list[Value] | Linear] = {}
         self.slots: dict[str, list[Value]] = {}
 
@@ -337,11 +343,20 @@ class Lanes:
         at = self.code.wrapping("add", distance.base, p * self.width * tensor.dtype.bytes)
         return self.code.offset(tensor.pointer, at, inbounds=False)
 
+    def consecutive(self, tensor: Tensor, indices: Sequence[Operand]) -> Value | None:
+        """The address of the first of consecutive elements; None where they lie apart."""
+        distance, terms = self._distance(tensor, indices)
+        if terms or not isinstance(distance.step, int) or distance.step != tensor.dtype.bytes:
+            return None
+        return self._part(tensor, distance, 0)
+
     def _getelem(self, op: Op) -> list[Value]:
         tensor = self.w.tensor(op.args[0])
         distance, terms = self._distance(tensor, op.args[1:])
         dtype = tensor.dtype
         if not terms and isinstance(distance.step, int) and distance.step == dtype.bytes:
+            if self.streams:
+                self._prefetch(tensor, distance)
             raw = [
                 access.load(self.code, self._part(tensor, distance, p), dtype, self.width,
                             None if self.mask is None else self.mask[p])
@@ -353,6 +368,12 @@ class Lanes:
                 for p, pointers in enumerate(self._pointers(tensor, distance, terms))
             ]
         return [from_memory(self.code.b, r, dtype) for r in raw]
+
+    def _prefetch(self, tensor: Tensor, distance: Linear) -> None:
+        """Fetch what will be read soon, in a loop that streams."""
+        for p in range(self.parts):
+            at = self.code.offset(self._part(tensor, distance, p), _AHEAD, inbounds=False)
+            self.code.call("llvm.prefetch.p0", VOID, [at, number(I32, 0), number(I32, 3), number(I32, 1)])
 
     def _gather(self, pointers: Value, dtype: DType, mask: Value | None) -> Value:
         b = self.code.b
@@ -390,7 +411,8 @@ class Lanes:
         if not terms and isinstance(distance.step, int) and distance.step == dtype.bytes:
             for p, v in enumerate(values):
                 mask = None if self.mask is None else self.mask[p]
-                access.save(self.code, self._part(tensor, distance, p), v, dtype, mask)
+                stream = self.w.module.host.width if self.streams else 0
+                access.save(self.code, self._part(tensor, distance, p), v, dtype, mask, stream)
             return
         for p, pointers in enumerate(self._pointers(tensor, distance, terms)):
             call_intrinsic(

@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Var, While
 from pto_jit.ir.walk import block_defs, statements
 from pto_jit.slotted import frozen
-from pto_jit.targets.cpu.code import Index, Value
+from pto_jit.targets.cpu.access import edges
+from pto_jit.targets.cpu.code import Index, Value, i64
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.parallel import trip_count
 from pto_jit.targets.cpu.spmd.form import Form, Unfit, build, read_counts
 from pto_jit.targets.cpu.spmd.lanes import Linear
+from pto_jit.targets.cpu.spmd.streaming import Stream, stream_of
 from pto_jit.targets.cpu.spmd.variance import Traits, Variance
 from pto_jit.targets.cpu.spmd.writer import LaneWriter
 
@@ -138,24 +141,59 @@ def write(w: FunctionWriter, loop: For, plan: Plan, first: Index, count: Index, 
     w.module.loops.add(code.function.name)
     saved, w.mutable = w.mutable, w.mutable | plan.form.slots
 
-    def groups(start: Index, stop: Index, parts: int, masked: bool) -> None:
+    def group(lanes: LaneWriter, k: Value, stop: Index | None) -> None:
+        lanes.values[loop.var.name] = _lanes_at(w, first, k, step)
+        lanes.iteration(plan.form.nodes, None if stop is None else lanes.first(code.sub(stop, k)))
+
+    def groups(start: Index, stop: Index, parts: int, masked: bool, streams: bool = False) -> None:
         lanes = LaneWriter(w, plan.variance, plan.width, parts)
+        lanes.streams = streams
         for reduction in loop.reductions:
             lanes.start(reduction)
 
-        def group(k: Value, _: list[Value]) -> Sequence[Value]:
-            lanes.values[loop.var.name] = Linear(code.wrapping("add", first, code.wrapping("mul", k, step)), step)
-            lanes.iteration(plan.form.nodes, lanes.first(code.sub(stop, k)) if masked else None)
+        def body(k: Value, _: list[Value]) -> Sequence[Value]:
+            group(lanes, k, stop if masked else None)
             return ()
 
-        code.loop(start, stop, lanes.count, body=group, name="groups")
+        code.loop(start, stop, lanes.count, body=body, name="groups")
         for reduction in loop.reductions:
             lanes.finish(reduction)
 
-    if traits.control or traits.repeats or traits.math:  # long: written once
+    once = traits.control or traits.repeats  # long: written once
+    stream = None
+    if not (traits.control or traits.repeats or loop.reductions):
+        stream = stream_of(w, loop, plan.form, plan.variance, plan.width, _lanes_at(w, first, 0, step))
+    if stream is not None:
+        _streamed(w, stream, count, plan, once, groups, group)
+    elif once:
         groups(0, count, plan.parts, masked=True)
     else:
         whole = code.floor(count, plan.lanes)
         groups(0, whole, plan.parts, masked=False)
         groups(whole, count, 1, masked=True)
     w.mutable = saved
+
+
+def _lanes_at(w: FunctionWriter, first: Index, k: Index, step: Index) -> Linear:
+    """The loop's variable in the lanes of the group that begins with iteration `k`."""
+    return Linear(w.code.wrapping("add", first, w.code.wrapping("mul", k, step)), step)
+
+
+def _streamed(w: FunctionWriter, stream: Stream, count: Index, plan: Plan, once: bool, groups: Any, group: Any) -> None:
+    """The loop in two forms, the streaming one between the first and the last aligned store; the rest under masks."""
+    code = w.code
+
+    def streaming() -> Sequence[Value]:
+        ahead = code.min(stream.ahead, count)
+        stop = code.add(ahead, code.floor(code.sub(count, ahead), plan.lanes))
+        groups(ahead, stop, plan.parts, masked=False, streams=True)
+        return i64(ahead), i64(stop)
+
+    def plain() -> Sequence[Value]:
+        stop = 0 if once else code.floor(count, plan.lanes)
+        groups(0, stop, plan.parts, masked=False)
+        return i64(0), i64(stop)
+
+    head, start = code.choose(stream.large, streaming, plain)
+    lanes = LaneWriter(w, plan.variance, plan.width, plan.parts if once else 1)
+    edges(code, head, start, count, lanes.count, lambda k, stop: group(lanes, k, stop))
