@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 
 from pto_jit.arguments import Parameters
 from pto_jit.building import Built, build, making
-from pto_jit.codegen.fingerprint import MISSING_NAME, Guard, fingerprint
+from pto_jit.codegen.fingerprint import MISSING_NAME, Guard, Known, fingerprint
+from pto_jit.codegen.params import Param, hollow
 from pto_jit.config import config, log, on_change
 from pto_jit.errors import ArgumentError, CompilationError, TargetError
 from pto_jit.kernel import Kernel, Specialization, signature_text
@@ -62,6 +63,7 @@ class JitFunction(Dispatcher, Generic[P, R]):
             tuple(p.name for p in self._parameters.named), self._slow_call, **self._parameters.dispatcher_options()
         )
         self._kernels: dict[Any, Kernel | DeviceKernel | SourceKernel] = {}
+        self._prints: Known = {}
         self._specializations: list[Specialization] = []
         self._flattened: Flattened | None = None  # knows calls with lists
         functools.update_wrapper(self, fn)
@@ -133,7 +135,7 @@ class JitFunction(Dispatcher, Generic[P, R]):
         whole = len(plan) == len(call.plan)
         if not isinstance(kernel, Kernel) or not (whole or (call.lists and other is None)):
             return
-        prints = [fingerprint(self.__pto_jit__), *call.prints]
+        prints = [fingerprint(self.__pto_jit__, self._prints), *call.prints]
         if any(p.mutable for p in prints):
             return  # what it consulted can change without anything changing its identity
         guards = {(id(g[0]), g[1]): g for p in prints for g in map(_runtime_guard, p.guards)}
@@ -165,7 +167,7 @@ class JitFunction(Dispatcher, Generic[P, R]):
 
     def _kernel(self, call: Arguments, options: Options) -> Kernel | DeviceKernel | SourceKernel:
         __tracebackhide__ = True
-        own = fingerprint(self.__pto_jit__)
+        own = fingerprint(self.__pto_jit__, self._prints)
         key = (own.digest, call.key, options, str(config.cache_dir), config.debug, config.debug_info,
                config.num_threads)  # fmt: skip
         kernel = self._kernels.get(key)
@@ -186,6 +188,7 @@ class JitFunction(Dispatcher, Generic[P, R]):
     def _make(self, call: Arguments, options: Options, identity: str | None) -> Kernel | DeviceKernel | SourceKernel:
         signature = signature_text(call)
         reason = self._reason(signature)
+        call.params = [Param(p.name, hollow(p.what)) for p in call.params]
         kernel: Kernel | DeviceKernel | SourceKernel
         if options.target == "cpu":
             key = None if identity is None else hashlib.sha256(identity.encode()).hexdigest()

@@ -80,6 +80,8 @@ def class_print(cls: type, call: Arguments) -> Any:
     found = _classes.get(cls)
     now = _members(cls)
     if found is None or found[1].mutable or not _same(found[0], now) or not holds(found[1].guards):
+        if len(_classes) >= 256:
+            _classes.clear()
         found = _classes[cls] = now, fingerprint(cls)
     call.prints.append(found[1])
     call.local |= found[1].local

@@ -15,6 +15,7 @@ import ast
 import linecache
 import sys
 import time
+import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -88,7 +89,7 @@ _BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
 _LEAVES = frozenset({ast.Name, ast.Constant, ast.Pass, ast.Break, ast.Continue})
 _fields: dict[type, tuple[str, ...]] = {}  # of node classes: the fields that may hold nodes
 _files: dict[str, SourceFile] = {}
-_located: dict[CodeType, Located] = {}
+_located: weakref.WeakKeyDictionary[CodeType, Located] = weakref.WeakKeyDictionary()
 
 
 def children(node: ast.AST) -> list[ast.AST]:
@@ -131,8 +132,6 @@ def locate(fn: FunctionType) -> Located:
     found = _located.get(code)
     if found is None or not _is_of(found.file, code.co_filename):  # equal code may be in another file
         found = _locate(code, fn)
-        if len(_located) > 4096:
-            _located.clear()
         _located[code] = found
     return found
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 import sys
 from collections.abc import Sequence
 from types import FunctionType, MethodType
@@ -14,7 +13,7 @@ from pto_jit.codegen.boundaries import place_scopes
 from pto_jit.codegen.frames import Frame, cells_of, names_of
 from pto_jit.codegen.generator import Generator, Options, Watch
 from pto_jit.codegen.intrinsics import left_debugger
-from pto_jit.codegen.params import ContainerParam, Param, ParamKind, ScalarParam, StaticParam, TensorParam
+from pto_jit.codegen.params import Param, ParamKind, ScalarParam, StaticParam, TensorParam, filled
 from pto_jit.codegen.presence import has_scopes
 from pto_jit.codegen.regions import Target
 from pto_jit.codegen.syntax import refuse
@@ -196,7 +195,7 @@ class _Compilation:
             return Scalar(var, what.weak, self.g.e.loc)
         if isinstance(what, TensorParam):
             return self._tensor(what, path)
-        return _filled(what, {key: self.value(item, f"{path}_{key}") for key, item in what.items})
+        return filled(what, {key: self.value(item, f"{path}_{key}") for key, item in what.items})
 
     def _tensor(self, what: TensorParam, path: str) -> Tensor:
         e = self.g.e
@@ -213,24 +212,6 @@ class _Compilation:
                 extents.append(self.symbols[symbol])
         e.extents[var.name] = tuple(extents)
         return Tensor(var, tuple(extents), e.loc)
-
-
-def _filled(what: ContainerParam, items: dict[Any, Any]) -> Any:
-    """The container with its run-time items in place."""
-    if what.kind == "dict":
-        return {**(what.value or {}), **items}
-    if what.kind == "object":
-        clone = copy.copy(what.value)
-        for name, value in items.items():
-            object.__setattr__(clone, name, value)
-        return clone
-    values = list(what.value) if what.value is not None else [None] * len(items)
-    for key, value in items.items():
-        values[key] = value
-    if what.kind == "list":
-        return values
-    template = type(what.value)
-    return template(*values) if hasattr(template, "_fields") else tuple(values)
 
 
 def _identifier(name: str) -> str:

@@ -62,12 +62,18 @@ class _Missing:
 MISSING_NAME = _Missing()
 
 
-def fingerprint(fn: Any) -> Fingerprint:
+Known = dict[types.FunctionType, tuple[Fingerprint, Any, Any, Any]]
+"""Functions with their fingerprints, and what else has to be the same for those to hold."""
+
+
+def fingerprint(fn: Any, kept: Known | None = None) -> Fingerprint:
     """The identity of a callable (function, lambda, partial, bound method, instance with `__call__`, class).
 
-    Raises CompilationError when a function's source changed after its import (PTO-S002).
+    kept: where fingerprints of functions are looked for and kept, which keeps the functions alive, too; else among the
+    last few that were asked for.  Raises CompilationError when a function's source changed after its import (PTO-S002).
     """
-    known = _cached(fn)
+    kept = _recent if kept is None else kept
+    known = _cached(fn, kept)
     if known is not None:
         return known
     walk = _Walk()
@@ -75,9 +81,9 @@ def fingerprint(fn: Any) -> Fingerprint:
     digest = hashlib.sha256(repr(parts).encode()).hexdigest()
     result = Fingerprint(digest, tuple(walk.guards), walk.mutable, walk.local)
     if isinstance(fn, types.FunctionType) and not walk.mutable:
-        if len(_known) > 4096:
-            _known.clear()
-        _known[fn] = result, fn.__defaults__, _frozen(fn.__kwdefaults__), fn.__code__
+        if len(kept) >= _KEPT:
+            kept.clear()
+        kept[fn] = result, fn.__defaults__, _frozen(fn.__kwdefaults__), fn.__code__
     return result
 
 
@@ -102,13 +108,14 @@ def _contents(cell: types.CellType) -> Any:
         return MISSING_NAME
 
 
-_known: dict[types.FunctionType, tuple[Fingerprint, Any, Any, Any]] = {}
+_KEPT = 256
+_recent: Known = {}
 
 
-def _cached(fn: Any) -> Fingerprint | None:
+def _cached(fn: Any, kept: Known) -> Fingerprint | None:
     if type(fn) is not types.FunctionType:
         return None
-    found = _known.get(fn)
+    found = kept.get(fn)
     if found is None or found[3] is not fn.__code__ or found[1] is not fn.__defaults__:
         return None
     if found[2] != _frozen(fn.__kwdefaults__) or not holds(found[0].guards):
@@ -309,13 +316,10 @@ def _source(fn: types.FunctionType) -> FunctionNode | None:
         return None
 
 
-_contents_of: dict[FunctionNode, tuple[str, tuple[str, ...]]] = {}
-
-
 def _normalised(node: FunctionNode) -> tuple[str, tuple[str, ...]]:
     """A digest of the syntax tree without places, the function's name, its annotations and its docstring; and the
-    names it takes from around it."""
-    found = _contents_of.get(node)
+    names it takes from around it; kept with the node."""
+    found = node.__dict__.get("_normalised")
     if found is None:
         body = node.body if isinstance(node.body, list) else [node.body]
         first = body[0] if body else None
@@ -323,9 +327,7 @@ def _normalised(node: FunctionNode) -> tuple[str, tuple[str, ...]]:
             body = body[1:]
         parts = [type(node).__name__, ast.dump(_bare(node.args)), *(ast.dump(b) for b in body)]
         found = hashlib.sha256("\n".join(parts).encode()).hexdigest(), tuple(sorted(free_names(node)))
-        if len(_contents_of) > 8192:
-            _contents_of.clear()
-        _contents_of[node] = found
+        node.__dict__["_normalised"] = found
     return found
 
 

@@ -6,7 +6,8 @@ The run-time leaves of all parameters, in order, are the parameters of the compi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from pto_jit.dtypes import DType
@@ -45,7 +46,7 @@ class ContainerParam:
     """A tuple, list, dict, dataclass or other object with tensors inside.
 
     `items` are (index, key or attribute name, what stands there).  For an "object" (a dataclass instance, `self`)
-    `value` is the original; attributes not in `items` are read from it.
+    `value` is the original, or what `hollow` leaves of it; attributes not in `items` are read from it.
     """
 
     kind: Literal["tuple", "list", "dict", "object"]
@@ -71,3 +72,29 @@ def leaves(what: ParamKind) -> Iterator[TensorParam | ScalarParam]:
     elif isinstance(what, ContainerParam):
         for _, item in what.items:
             yield from leaves(item)
+
+
+def filled(what: ContainerParam, items: Mapping[Any, Any]) -> Any:
+    """The container with other run-time items."""
+    if what.kind == "dict":
+        return {**(what.value or {}), **items}
+    if what.kind == "object":
+        clone = copy.copy(what.value)
+        for name, value in items.items():
+            object.__setattr__(clone, name, value)
+        return clone
+    values = list(what.value) if what.value is not None else [None] * len(items)
+    for key, value in items.items():
+        values[key] = value
+    if what.kind == "list":
+        return values
+    template = type(what.value)
+    return template(*values) if hasattr(template, "_fields") else tuple(values)
+
+
+def hollow(what: ParamKind) -> ParamKind:
+    """The same without the tensors and numbers of a call, which a kernel that is kept has no use for."""
+    if not isinstance(what, ContainerParam):
+        return what
+    items = tuple((key, hollow(item)) for key, item in what.items)
+    return ContainerParam(what.kind, items, filled(what, dict.fromkeys(key for key, _ in items)))

@@ -18,7 +18,7 @@ X = np.arange(8, dtype=np.float32)
 
 
 def test_every_ast_class_has_one_entry():
-    classes = {n for n, v in vars(ast).items() if isinstance(v, type) and issubclass(v, ast.AST)}
+    classes = {n for n, v in vars(ast).items() if n[0] != "_" and isinstance(v, type) and issubclass(v, ast.AST)}
     tables = [set(SUPPORTED), set(REFUSED), set(ELSEWHERE)]
     assert classes <= set.union(*tables)
     for k, first in enumerate(tables):

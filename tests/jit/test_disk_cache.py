@@ -50,7 +50,7 @@ def failing(x, i: int):
 def load(directory: Path, text: str) -> types.ModuleType:
     """The module with this text, as another process would import it."""
     directory.mkdir(exist_ok=True)
-    path = directory / f"kernels_{len(list(directory.iterdir()))}.py"
+    path = directory / f"kernels_{len(list(directory.glob('*.py')))}.py"
     path.write_text(text)
     spec = importlib.util.spec_from_file_location("kernels_of_this_test", path)
     assert spec is not None and spec.loader is not None

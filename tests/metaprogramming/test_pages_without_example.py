@@ -79,7 +79,8 @@ def test_the_function_around_asynchronous_code_is_refused_first(body: str) -> No
 
 def test_all_syntax_has_a_name() -> None:
     known = {*SUPPORTED, *REFUSED, *ELSEWHERE}
-    assert all(n in known for n, v in vars(ast).items() if inspect.isclass(v) and issubclass(v, ast.AST))
+    classes = {n for n, v in vars(ast).items() if n[0] != "_" and inspect.isclass(v) and issubclass(v, ast.AST)}
+    assert classes <= known
 
 
 def test_every_operation_can_be_called_in_kernels() -> None:
