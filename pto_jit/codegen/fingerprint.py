@@ -263,6 +263,8 @@ class _Walk:
             return ("class", cls.__module__, cls.__qualname__)
         members: list[Any] = []
         for name, member in sorted(vars(cls).items()):
+            if name.startswith("__annotat"):  # Python 3.14 makes annotations by a function, which has no source
+                continue
             if isinstance(member, (types.FunctionType, staticmethod, classmethod, property)):
                 if _has_source(member):
                     members.append((name, self.value(member)))

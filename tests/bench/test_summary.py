@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pto_jit.bench.summary import median, paired_ratio, quantile, spread, unpaired_ratio
 
 TIMES = st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=20)
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 
 
+@unhurried
 @given(TIMES, st.floats(0.0, 1.0))
 def test_a_quantile_is_that_of_numpy(values: list[float], share: float) -> None:
     assert quantile(values, share) == pytest.approx(np.quantile(values, share), rel=1e-9)
@@ -47,6 +49,7 @@ def test_a_ratio_whose_bounds_hold_one_is_undecided() -> None:
     assert not paired_ratio([0.9, 1.0, 1.2], [1.0, 1.0, 1.0]).decided
 
 
+@unhurried
 @given(TIMES, TIMES)
 def test_the_bounds_of_an_unpaired_ratio_enclose_it(above: list[float], below: list[float]) -> None:
     ratio = unpaired_ratio(above, below)
