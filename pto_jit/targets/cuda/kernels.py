@@ -66,9 +66,7 @@ class SharedTile:
     panels: bool = False  # with WARPGROUPS it is whole panels, without bytes between rows
 
     def bytes(self, defines: dict[str, int]) -> int:
-        """Its size in a version with these macros, 0 where it takes the memory of another one."""
-        if self.over:
-            return 0
+        """Its size in a version with these macros."""
 
         def padded(text: str, role: str) -> int:
             if role == _ONE_ROW:
@@ -145,7 +143,11 @@ class Kernel:
 
     def shared_bytes(self, defines: dict[str, int]) -> int:
         """Bytes of dynamic shared memory for a version."""
-        return sum(t.bytes(defines) for t in self.shared)
+        room: dict[str, int] = {}
+        for tile in self.shared:
+            name = tile.over or tile.name
+            room[name] = max(room.get(name, 0), tile.bytes(defines))
+        return sum(room.values())
 
 
 def write_kernel(

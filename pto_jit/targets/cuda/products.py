@@ -91,6 +91,7 @@ class ProductWriter(VectorWriter):
             return known  # loops that follow each other take over what the one before has left
         name = self.names.fresh(("left" if "m" in role else "right") if passing else f"{wish}_shared")
         over = self._larger(key) if shares else ""
+        over = self._passed_on(key) if passing and not over else over
         self.shared.append(SharedTile(name, memory_type(dtype), dtype.bytes, role, rows.capacity, columns.capacity,
                                       copies, over, self.warpgroups))  # fmt: skip
         if shares:
@@ -111,6 +112,14 @@ class ProductWriter(VectorWriter):
                 return name
         return ""
 
+    def _passed_on(self, key: tuple[str, Role, str, str, str]) -> str:
+        """The memory of a tile of the same type and role, of any size, that an earlier product alone has read."""
+        over = {t.name: t.over for t in self.shared}
+        for (dtype, role, *_, copies), name in self.shared_names.items():
+            if (dtype, role, copies) == (*key[:2], "1") and not over[name] and self._is_left(name):
+                return name
+        return ""
+
     def prologue(self) -> list[str]:
         """Declarations of shared memory, for the start of the kernel."""
         if not self.shared:
@@ -118,23 +127,29 @@ class ProductWriter(VectorWriter):
         lines = [f"PTO_SHARED_{'PANELS' if self.warpgroups else 'MEMORY'}(memory);"]
         before = "memory"
         for tile in self.shared:
-            rows, columns = (
-                f"{_PADDING[r]}({c})" if r in _PADDING else r
-                for r, c in zip(tile.role, (tile.rows, tile.columns), strict=True)
-            )
-            lines.append(f"constexpr int {tile.name}_rows = {rows};")
-            lines.append(f"constexpr int {tile.name}_columns = {columns};")
-            size = f"{tile.name}_rows * pto::pitch<{tile.type}>({tile.name}_columns)"
-            if tile.panels:
-                size = f"pto::stored_size<WARPGROUPS, {tile.type}>({tile.name}_rows, {tile.name}_columns)"
-            lines.append(f"constexpr int {tile.name}_size = {size};")
             if tile.over:
-                lines.append(f"{tile.type}* const {tile.name} = {tile.over};")
                 continue
+            others = [t for t in self.shared if t.over == tile.name]
+            for one in (tile, *others):
+                lines += self._size_of(one)
+            room = f"{tile.name}_size"
+            for one in others:
+                room = f"pto::larger({room}, {one.name}_size)"
             lines.append(f"{tile.type}* const {tile.name} = reinterpret_cast<{tile.type}*>({before});")
-            before = f"{tile.name} + {tile.copies} * {tile.name}_size" if tile.copies != "1" else (
-                f"{tile.name} + {tile.name}_size")  # fmt: skip
+            lines += [f"{one.type}* const {one.name} = {tile.name};" for one in others]
+            before = f"{tile.name} + {room}" if tile.copies == "1" else f"{tile.name} + {tile.copies} * {room}"
         return lines
+
+    def _size_of(self, tile: SharedTile) -> list[str]:
+        rows, columns = (
+            f"{_PADDING[r]}({c})" if r in _PADDING else r
+            for r, c in zip(tile.role, (tile.rows, tile.columns), strict=True)
+        )
+        size = f"{tile.name}_rows * pto::pitch<{tile.type}>({tile.name}_columns)"
+        if tile.panels:
+            size = f"pto::stored_size<WARPGROUPS, {tile.type}>({tile.name}_rows, {tile.name}_columns)"
+        return [f"constexpr int {tile.name}_rows = {rows};", f"constexpr int {tile.name}_columns = {columns};",
+                f"constexpr int {tile.name}_size = {size};"]  # fmt: skip
 
     # -- loads ----------------------------------------------------------------------------------------------------
 

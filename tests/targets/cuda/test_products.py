@@ -255,3 +255,14 @@ def test_attention_in_f16_is_all_on_tensor_cores() -> None:
     assert source.count("if (Spread::fills_columns(") == 4
     _, (*_, out) = emulated(attention.attention_causal, q, k, v, np.zeros_like(q), orders=(0, 5))
     np.testing.assert_allclose(out.astype(np.float64), reference(q, k, v, True), rtol=4e-3, atol=4e-3)
+
+
+def test_operands_of_products_that_follow_each_other_have_one_memory() -> None:
+    """Of extents that only a launch knows, each with a bound of its own: the memory is that of the largest."""
+    args = [pto.spec(s, pl.f32) for s in ((None, None, 64), (3, 3, 64, 64), (None, None, 64))]
+    (kernel,) = grids.conv3x3.compile(*args, target="cuda")._kernel.built.program.host.kernels.values()
+    macros = [macro for macro, _ in kernel.capacities]
+    bounds = {macro: 16 * (k + 1) for k, macro in enumerate(macros)}
+    assert len(macros) > 1
+    row = 4 * (64 + 4)
+    assert kernel.shared_bytes({"WM": 1, "WN": 1, "STAGES": 3, **bounds}) == row * (max(bounds.values()) + 64)

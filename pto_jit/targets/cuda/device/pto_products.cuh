@@ -67,6 +67,8 @@ PTO_FUNCTION void commit_stage() {
 // The largest power of two that divides n, up to `most`.
 PTO_CONSTANT int power_in(int n, int most) { return n % 2 == 0 && most > 1 ? 2 * power_in(n / 2, most / 2) : 1; }
 
+PTO_CONSTANT int larger(int x, int y) { return x > y ? x : y; }
+
 // Where an element of a tile in shared memory is; SWIZZLED: as warpgroups read it (pto_warpgroups.cuh).
 template <int ROWS, int COLUMNS, bool SWIZZLED, class T>
 PTO_CONSTANT int place(int row, int column) {
