@@ -102,6 +102,7 @@ class CFunctionWriter(FunctionWriter):
         self.owned: dict[str, tuple[int, int]] = {}
         self.buffers: set[str] = set()
         self.dying: set[str] = set()
+        self.zeros: set[str] = set()
         self.heap: list[Any] = []
         self.streams = False
         self.results: Callable[[Sequence[Operand]], None] | None = None

@@ -197,12 +197,14 @@ def _walk(parts: Parts) -> None:
 def _alone(parts: Parts, f: Function) -> None:
     """A product of so few columns that packing A is not repaid, as a sum of one; B is packed.
 
-    Small B that may change is read where it lies, unless A is to be kept in L2 from column to column.
+    B that may change is read where it lies when it is small or workers share it, unless A is so large that blocks
+    of it have to stay in L2 for several panels of B.
     """
     s, plan = parts.scheme, parts.blocking
     w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, mt, fixed = f.parameters
-    in_place = b_cs.equals(s.element_b) & fixed.equals(0) & parts.small(f, m, n, k, b, b_rs)
-    blocks = (n > s.tile_columns) & (m * k > plan.near_bytes // s.unit)
+    shared = mt.differs(0) & (m * n * k >= plan.split_work)
+    in_place = b_cs.equals(s.element_b) & fixed.equals(0) & (shared | parts.small(f, m, n, k, b, b_rs))
+    blocks = (n > 2 * s.tile_columns) & (m * k > plan.near_bytes // s.unit)
     few = n <= f.select(k <= plan.shallow, 8 * s.panel_columns, 4 * s.panel_columns)
     with f.when(few & (in_place.equals(0) | blocks)):
         how = f.select(fixed.differs(0), FIXED_B, 0)
