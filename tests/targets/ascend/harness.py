@@ -60,7 +60,7 @@ class Programs:
     def _runner(self, name: str, program: Any) -> tuple[str, str]:
         """C++ that calls a program, and its host code with names of its own."""
         host = next(text for file, text in program.sources.items() if file.endswith("_orchestration.c"))
-        host = re.sub(r",\n +", ", ", host)
+        host = _on_one_line(host)
         match = re.search(r"const char \*(\w+)\(aclrtStream stream, (.*)\) \{", host)
         assert match is not None
         host = host.replace("launch_", f"{name}_launch_").replace(f"*{match[1]}(aclrtStream", f"*{name}_entry(aclrtStream")
@@ -110,9 +110,14 @@ class Programs:
         return out
 
 
+def _on_one_line(text: str) -> str:
+    """Long lines were broken, behind commas and opening brackets."""
+    return re.sub(r"\(\n +", "(", re.sub(r",\n +", ", ", text))
+
+
 def _on_cpu(text: str, program: str) -> str:
     """A kernel's file inside a namespace, its launches as calls; of C are only the functions that launch."""
-    text = re.sub(r",\n +", ", ", text)  # long lines were wrapped
+    text = _on_one_line(text)
     text = re.sub(r"#include <.*>\n", "", text).replace('extern "C" ', "").replace("launch_", f"{program}_launch_")
     text = re.sub(r"^(void|int32_t) (\w+_launch_)", r'extern "C" \1 \2', text, flags=re.MULTILINE)
     text = re.sub(r"^ +if \(const int32_t error = rtGetC2cCtrlAddr\(.*\n", "", text, flags=re.MULTILINE)
