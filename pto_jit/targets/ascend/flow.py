@@ -53,9 +53,9 @@ class _Repeat:
     """A loop.
 
     first, end: how many bits of works and of waits come before it, and with it; works: how many works with it; turns:
-    flags that change names with each turn; ahead: as in the form; inside: all bits in it; back: what is not known when
-    an iteration follows another; behind: what the pipes do not know behind it; settled: what was not known before the
-    loop, and then behind it, when nothing changed any more.
+    flags that change names with each turn; ahead: as in the form; runs: at least once; inside: all bits in it; back:
+    what is not known when an iteration follows another; behind: what the pipes do not know behind it; settled: what was
+    not known before the loop, and then behind it, when nothing changed any more.
     """
 
     steps: list[Any]
@@ -65,6 +65,7 @@ class _Repeat:
     moves: Moves
     turns: dict[tuple[str, str, int], tuple[_Key, _Key]]
     ahead: bool
+    runs: bool
     inside: int = 0
     back: _State | None = None
     behind: tuple[int, ...] = ()
@@ -125,7 +126,7 @@ class _Text:
     def _repeat(self, loop: Loop, loops: tuple[Loop, ...]) -> _Repeat:
         first = self._bit, len(self.owner)
         moves = dict(self.events.moves.get(id(loop), {}))
-        out = self.repeats[loop] = _Repeat([], first, first, 0, moves, {}, loop.ahead)
+        out = self.repeats[loop] = _Repeat([], first, first, 0, moves, {}, loop.ahead, _runs(loop))
         out.steps = self._block(loop.body, (*loops, loop))
         out.end, out.works = (self._bit, len(self.owner)), self._place
         out.inside = _span(first[0], out.end[0]) | _span(first[1], out.end[1])
@@ -299,7 +300,7 @@ class Flow(_Text):
         else:
             out = self._iteration(loop, entry if loop.back is None else _either(entry, loop.back), "", self.again)
             self._goes_on(loop, out)
-        out = out if self.usual else _either(entry, out)
+        out = out if self.usual or loop.runs else _either(entry, out)
         loop.settled, loop.behind = None if self.changed else (entry, out), out[0]
         self.changed |= changed
         self._start(out, loop.works)
@@ -382,6 +383,12 @@ class Flow(_Text):
         if turning is None:
             return out | moved(told, loop.moves)
         return out | told | loop.inside & ~(loop.moves[-1] >> 1)  # a whole iteration came between
+
+
+def _runs(loop: Loop) -> bool:
+    """Whether a loop has constant bounds that it runs between."""
+    bounds = (loop.start, loop.stop)
+    return not loop.grid and all(b.isdigit() for b in bounds) and int(loop.start) < int(loop.stop)
 
 
 def _forget(steps: list[Any]) -> None:

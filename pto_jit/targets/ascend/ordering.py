@@ -117,6 +117,12 @@ def _all(nodes: list[Node]) -> Iterator[Node]:
                 yield from _all(block)
 
 
+def _least(loop: Loop) -> int:
+    """How often a loop runs at least: one with constant bounds once, if it is not dealt to the cores."""
+    known = loop.start.isdigit() and loop.stop.isdigit() and loop.step.isdigit() and not loop.grid
+    return int(known and bool(range(int(loop.start), int(loop.stop), int(loop.step))))
+
+
 class _Group:
     """What the traces of a group of cores share: their work, by pipe, and the flags between them."""
 
@@ -149,7 +155,7 @@ class _Trace:
         """Work through a block; yields while it waits for another core."""
         for node in nodes:
             if isinstance(node, Loop):
-                count = self.trips[min(depth, len(self.trips) - 1)]
+                count = max(self.trips[min(depth, len(self.trips) - 1)], _least(node))
                 count += node.ahead and count > 0
                 for k in range(count):
                     self.around.append((node, k))

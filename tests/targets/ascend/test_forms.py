@@ -143,6 +143,17 @@ def test_flags_are_not_used_up(name: str) -> None:
             assert not any(isinstance(n, Barrier) and n.pipe == "ALL" for block in blocks(side.body) for n in block)
 
 
+def test_a_loop_of_constant_bounds_runs() -> None:
+    """So what it waits for needs no other flag: with bounds that are not constant it may run no time."""
+    counts = []
+    for width in (32, None):
+        images, weights = pto.spec((None, None, width), pl.f32), pto.spec((3, 3, width, 48), pl.f32)
+        (kernel,) = kernels_of(written(grids.conv3x3, images, weights, pto.spec((None, None, 48), pl.f32)))
+        assert races(kernel) == []
+        counts.append(sum(isinstance(n, SetFlag) for block in blocks(kernel.body) for n in block))
+    assert counts[0] < counts[1]
+
+
 def test_where_flags_are_used_up_two_pipes_wait_for_each_other() -> None:
     """The last flag of the pair is raised and waited for at one place."""
     (kernel,) = forms("attention_causal_turned")
