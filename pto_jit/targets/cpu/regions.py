@@ -17,7 +17,7 @@ from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import defs, statements
 from pto_jit.lower.axes import Axial, is_reduction, reduced_axes
 from pto_jit.semantic import failures
-from pto_jit.targets.cpu.code import I64, Index, Value, number, register_type
+from pto_jit.targets.cpu.code import I64, Index, Value, i64, number, register_type
 from pto_jit.targets.cpu.elements import each, give, new_tile, read, write
 from pto_jit.targets.cpu.elementwise import cast
 from pto_jit.targets.cpu.function import FunctionWriter
@@ -237,6 +237,15 @@ def write_arg_reduction(w: FunctionWriter, op: Op) -> None:
     write_reduction(w, op)
 
 
+def _may_be_better(w: FunctionWriter, sign: str, value: Value, have: Value, dtype: DType) -> Value:
+    """Whether a value comes before the one that was best so far, or one of them is NaN: a single comparison."""
+    if dtype.kind == "f":
+        return w.b.not_(w.b.fcmp_ordered("<=" if sign == "gt" else ">=", value, have))
+    if dtype.kind == "b":
+        return w.b.and_(value, w.b.not_(have)) if sign == "gt" else w.b.and_(w.b.not_(value), have)
+    return w.ops.apply(sign, (value, have), dtype, {}, dtype)
+
+
 def write_reduction(w: FunctionWriter, op: Op) -> None:
     """An index reduction along any axes: for each kept element the others in order."""
     if op.op not in ("argmax", "argmin") or not is_reduction(op):
@@ -269,17 +278,14 @@ def write_reduction(w: FunctionWriter, op: Op) -> None:
             for k in over:
                 flat = code.add(code.mul(flat, tile.declared[k]), at[k])
             have, was = w.b.load(best, typ=typ), w.b.load(place, typ=I64)
-            if tile.dtype.kind == "b":
-                better = w.b.and_(value, w.b.not_(have)) if sign == "gt" else w.b.and_(w.b.not_(value), have)
-            else:
-                better = w.ops.apply(sign, (value, have), tile.dtype, {}, tile.dtype)
-            if tile.dtype.kind == "f":
-                nan = w.b.and_(w.b.fcmp_unordered("uno", value, value), w.b.fcmp_ordered("ord", have, have))
-                better = w.b.or_(better, nan)
-            better = w.b.or_(better, w.b.icmp_signed("<", was, number(I64, 0)))
-            w.b.store(w.b.select(better, value, have), best)
-            w.b.store(w.b.select(better, code.b.add(flat, number(I64, 0)) if not isinstance(flat, int)
-                                 else number(I64, flat), was), place)  # fmt: skip
+            none = w.b.icmp_signed("<", was, number(I64, 0))
+            with code.when(w.b.or_(_may_be_better(w, sign, value, have, tile.dtype), none), likely=False):
+                place_now = i64(flat)
+                if tile.dtype.kind == "f":  # of two NaN the first
+                    better = w.b.or_(none, w.b.fcmp_ordered("ord", have, have))
+                    value, place_now = w.b.select(better, value, have), w.b.select(better, place_now, was)
+                w.b.store(value, best)
+                w.b.store(place_now, place)
 
         each(w, [tile.valid[k] for k in over], inner)
         found = code.max(w.b.load(place, typ=I64), 0)

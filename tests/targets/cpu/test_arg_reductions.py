@@ -21,3 +21,15 @@ def test_the_place_of_an_extreme_is_stored_returned_and_computed_with(dtype: typ
 
     x, out = np.array([3, 1, 4, 2, 9, 2], dtype), np.zeros(2, np.int64)
     assert kernel(x, out) == 1 and out.tolist() == [4, 11]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "bool"])
+def test_the_first_extreme_along_any_axes_is_found_and_nan_before_all(dtype: str) -> None:
+    rng = np.random.default_rng(3)
+    x = (rng.standard_normal((6, 5, 7)) * 3).round().astype(dtype)
+    if dtype.startswith("float"):
+        x[[2, 4], [0, 0], [3, 3]] = x[0, 4, 1] = np.nan
+    for axis in (None, 0, 1, 2):
+        for ours, theirs in ((pl.argmax, np.argmax), (pl.argmin, np.argmin)):
+            found = pto.jit(lambda t: ours(t, axis=axis))(x)
+            np.testing.assert_array_equal(found, theirs(x, axis=axis))
