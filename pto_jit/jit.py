@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 
 from pto_jit.arguments import Parameters
 from pto_jit.building import Built, build, making
-from pto_jit.codegen.fingerprint import MISSING_NAME, Guard, Known, fingerprint
+from pto_jit.codegen.fingerprint import MISSING_NAME, Fingerprint, Guard, Known, fingerprint, has_items
 from pto_jit.codegen.params import Param, hollow
 from pto_jit.config import config, log, on_change
 from pto_jit.errors import ArgumentError, CompilationError, TargetError
@@ -138,6 +138,8 @@ class JitFunction(Dispatcher, Generic[P, R]):
         prints = [fingerprint(self.__pto_jit__, self._prints), *call.prints]
         if any(p.mutable for p in prints):
             return  # what it consulted can change without anything changing its identity
+        if self._kernels.get(self._key(prints[0], call, self._options)) is not kernel:
+            return  # what it consulted changed meanwhile
         guards = {(id(g[0]), g[1]): g for p in prints for g in map(_runtime_guard, p.guards)}
         if not whole:
             self._register_lists(values, call, kernel, tuple(guards.values()), before)
@@ -165,11 +167,14 @@ class JitFunction(Dispatcher, Generic[P, R]):
         if _settings[0] != before:
             self._flattened.clear()
 
+    def _key(self, own: Fingerprint, call: Arguments, options: Options) -> tuple[Any, ...]:
+        return (own.digest, call.key, options, str(config.cache_dir), config.debug, config.debug_info,
+                config.num_threads)  # fmt: skip
+
     def _kernel(self, call: Arguments, options: Options) -> Kernel | DeviceKernel | SourceKernel:
         __tracebackhide__ = True
         own = fingerprint(self.__pto_jit__, self._prints)
-        key = (own.digest, call.key, options, str(config.cache_dir), config.debug, config.debug_info,
-               config.num_threads)  # fmt: skip
+        key = self._key(own, call, options)
         kernel = self._kernels.get(key)
         if kernel is None:
             with making:
@@ -376,6 +381,8 @@ class BoundKernel(Generic[P, R]):
 def _runtime_guard(guard: Guard) -> tuple[Any, Any, Any]:
     """A guard of the fingerprint as the dispatcher checks it."""
     kind, container, name, value = guard
+    if kind == "items":
+        return functools.partial(has_items, container, value), (), True
     return container, None if kind == "cell" else name, ABSENT if value is MISSING_NAME else value
 
 

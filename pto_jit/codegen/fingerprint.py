@@ -18,6 +18,8 @@ import functools
 import hashlib
 import sys
 import types
+from itertools import chain
+from operator import is_
 from typing import Any, Literal
 
 import numpy as np
@@ -29,7 +31,7 @@ from pto_jit.errors import CompilationError
 from pto_jit.slotted import frozen
 from pto_jit.source import FunctionNode, locate
 
-Guard = tuple[Literal["global", "cell", "function"], Any, str, Any]
+Guard = tuple[Literal["global", "cell", "function", "items"], Any, str, Any]
 
 # Modules whose functions are part of the language or of Python: identified by name, never looked into.
 _KNOWN_ROOTS = (frozenset({"pto_jit", "numpy", "ml_dtypes"}) | sys.stdlib_module_names) - {"test", "__main__"}
@@ -40,10 +42,11 @@ _HEAP_TYPE = 1 << 9
 @frozen
 class Fingerprint:
     """`digest` identifies content; `guards` are (kind, globals dict or cell or function, name, object) to compare by
-    identity: a function's `__code__` and defaults are replaced by tools that reload edited modules (a `__kwdefaults__`
-    dict that is changed in place is not noticed).
+    identity, or ("items", list or dict, "", what it holds) to compare item by item. A function's `__code__` and
+    defaults are replaced by tools that reload edited modules (a `__kwdefaults__` dict that is changed in place is not
+    noticed).
 
-    A guard whose name is not defined holds `MISSING_NAME`. `mutable`: something consulted (a list, a dict, an object)
+    A guard whose name is not defined holds `MISSING_NAME`. `mutable`: something consulted (a set, an array, an object)
     can change in place, which no guard notices; compute the fingerprint again at every launch then. `local`: something
     consulted has nothing to compare but its identity, so the digest means nothing to another process.
     """
@@ -96,9 +99,18 @@ def holds(guards: tuple[Guard, ...]) -> bool:
         elif kind == "function":
             if getattr(container, name) is not value:
                 return False
+        elif kind == "items":
+            if not has_items(container, value):
+                return False
         elif _contents(container) is not value:
             return False
     return True
+
+
+def has_items(container: list[Any] | dict[Any, Any], items: tuple[Any, ...]) -> bool:
+    """Whether a list or dict holds the same objects as it did, in the same order."""
+    now = container if isinstance(container, list) else tuple(chain.from_iterable(container.items()))
+    return len(now) == len(items) and all(map(is_, now, items))
 
 
 def _contents(cell: types.CellType) -> Any:
@@ -166,7 +178,12 @@ class _Walk:
         return self._instance(value, kind)
 
     def _container(self, value: Any, kind: type) -> Any:
-        self.mutable |= isinstance(value, (list, set, dict))
+        if kind is list or kind is dict:  # what they hold is looked at now, and at every launch
+            items = tuple(value) if kind is list else tuple(chain.from_iterable(value.items()))
+            self.guards.append(("items", value, "", items))
+            value = items if kind is list else dict(zip(items[::2], items[1::2], strict=True))
+        else:
+            self.mutable |= isinstance(value, (list, set, dict))
         if isinstance(value, (tuple, list)):
             return (kind.__qualname__, *(self.value(v) for v in value))
         if isinstance(value, (set, frozenset)):

@@ -174,6 +174,37 @@ def test_a_captured_list_that_changes_in_place_is_seen(monkeypatch: pytest.Monke
     np.testing.assert_array_equal(kernel(x), x * 6)
 
 
+def test_lists_and_dicts_are_compared_item_by_item_without_the_slow_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "TABLE", [1.0, [2.0], {"by": 3.0, "of": helper}])
+
+    @pto.jit
+    def kernel(x):
+        part = TABLE[2]
+        return part["of"](x) * TABLE[0] * TABLE[1][0] * part["by"] + len(part)
+
+    x = array(4)
+
+    def check(expected: np.ndarray) -> None:
+        for registered in (False, True):
+            assert is_registered(kernel, x) == registered
+            np.testing.assert_array_equal(kernel(x), expected)
+
+    check(x * 12 + 2)
+    TABLE[0] = 5.0
+    check(x * 60 + 2)
+    TABLE[1].insert(0, 7.0)
+    check(x * 210 + 2)
+    TABLE[2]["by"] = 1.0
+    check(x * 70 + 2)
+    TABLE[2]["more"] = 0
+    check(x * 70 + 3)
+    TABLE[2]["of"] = math.floor
+    TABLE[2]["of"] = abs
+    check(x * 35 + 3)
+    TABLE[:] = [TABLE[0], TABLE[1], {"of": helper, "by": 2}]
+    check(x * 140 + 2)
+
+
 def test_rebinding_back_finds_the_first_version_again() -> None:
     factor = 2.0
     kernel = pto.jit(lambda x: x * factor)
