@@ -7,14 +7,15 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.builtins.promote import value_of
-from pto_jit.codegen.emit import index
+from pto_jit.codegen.emit import constant, index
 from pto_jit.codegen.frames import Items, Unusable
 from pto_jit.codegen.leaf import Leaf
 from pto_jit.codegen.merging import is_number
 from pto_jit.codegen.values import Scalar, Tensor, Tile
+from pto_jit.dtypes import DType, promote
 from pto_jit.errors import CompilationError, Note, ShapeError, TypeMismatchError
 from pto_jit.ir.nodes import Const, If, Op, Operand, Return, Var
-from pto_jit.ir.types import TensorType, Type
+from pto_jit.ir.types import ScalarType, TensorType, Type
 from pto_jit.semantic.rules import is_elementwise
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Results:
             )  # fmt: skip
         leaves: list[Any] = []
         structure = self._flatten(value, leaves)
+        self._meet(leaves)
         tiles = [v for v in leaves if isinstance(v, Tile)]
         tensors = self._stored(tiles, leaves, structure, node) if tiles else {}
         operands = self._all(leaves, tensors)
@@ -53,13 +55,22 @@ class Results:
         self._agree(types, structure, node)
         return operands
 
+    def _meet(self, leaves: list[Any]) -> None:
+        """Give numbers the types that an earlier `return` has in their places, where that keeps what they are."""
+        for k, (leaf, earlier) in enumerate(zip(leaves, self.types or (), strict=False)):
+            if isinstance(earlier, ScalarType) and not isinstance(leaf, (Tile, Tensor)):
+                number = value_of(self.g, leaf, "a returned value")
+                assert isinstance(number, Scalar)
+                if number.dtype != earlier.dtype and _keeps(number, earlier.dtype):
+                    leaves[k] = self.g.e.cast(number, earlier.dtype)
+
     def _agree(self, types: tuple[Type, ...], structure: Any, node: ast.AST) -> None:
         g = self.g
         if self.types is None:
             self.types, self.structure, self.place = types, structure, node
             return
         joined = [_joined(a, b) for a, b in zip(self.types, types, strict=False)]
-        if len(self.types) != len(types) or None in joined or self.structure != structure:
+        if len(self.types) != len(types) or None in joined or _strong(self.structure) != _strong(structure):
             assert self.place is not None
             raise g.error(
                 TypeMismatchError,
@@ -208,6 +219,27 @@ class Results:
         return all(isinstance(o, Const) and o.value == 0 for o in offsets) and (
             extents is not None and all(a == b for a, b in zip(extents, shape, strict=True))
         )
+
+
+def _keeps(number: Scalar, dtype: DType) -> bool:
+    """Whether a number may be returned as one of `dtype`: literals round as where they meet it in an operation."""
+    if number.dtype.kind == "b" or dtype.kind == "b":
+        return False
+    if number.weak and isinstance(number.operand, Const):
+        value = number.operand.value
+        return dtype.is_float or (not number.dtype.is_float and constant(value, dtype).value == value)
+    return number.dtype.is_float == dtype.is_float and promote(number.dtype, dtype) == dtype
+
+
+def _strong(structure: Any) -> Any:
+    """A structure without saying which of its numbers are weak."""
+    if isinstance(structure, Leaf):
+        return Leaf(structure.number)
+    if isinstance(structure, dict):
+        return {k: _strong(v) for k, v in structure.items()}
+    if isinstance(structure, tuple) and hasattr(structure, "_make"):
+        return type(structure)(*map(_strong, structure))
+    return type(structure)(map(_strong, structure)) if isinstance(structure, (tuple, list)) else structure
 
 
 def _joined(a: Type, b: Type) -> Type | None:

@@ -186,3 +186,36 @@ def test_extents_that_cannot_be_negative_are_not_checked() -> None:
 
     checked = [line for line in made.compile(X, 2).ir("source").splitlines() if "checked=true" in line]
     assert len(checked) == 1 and "talloc [%n]" in checked[0]
+
+
+def test_literals_in_a_return_take_the_types_of_another_return() -> None:
+    def found(x, low):
+        for i in range(x.shape[0]):
+            if x[i] > low:
+                return i, x[i]
+        return -1, 0.0
+
+    def missing(x, low):
+        if x.shape[0] < 3:
+            return 0.5, {"at": -1}
+        for i in range(x.shape[0]):
+            if x[i] > low:
+                return x[i], {"at": i}
+        return 0, {"at": 7}
+
+    for dtype in (np.float32, np.float64, np.float16):
+        x = np.array([0.25, 1.5, -2.0, 3.0], dtype)
+        for fn in (found, missing):
+            kernel = pto.jit(fn)
+            for given, low in ((x, 1.0), (x, 2.0), (x, 9.0), (x[:2], 1.0)):
+                assert kernel(given, low) == kernel.interpret(given, low)
+
+    def integers(x, n):
+        if n > 0:
+            return x[n]
+        return -1
+
+    for dtype in (np.int8, np.int32, np.int64):
+        assert [pto.jit(integers)(np.array([3, 5], dtype), n) for n in (0, 1)] == [-1, 5]
+    with pytest.raises(pto.TypeMismatchError, match="PTO-T045"):
+        pto.jit(integers)(np.array([3, 5], np.uint8), 1)  # -1 is no u8
