@@ -2,7 +2,8 @@
 """Let values be computed where they are kept: copies into carried tiles go, products accumulate in place.
 
 `%t = op ...; ...; %acc = copy %t` becomes `%acc = op ...` when `%t` has no other reader, nothing touches `%acc`
-in between, and nothing leaves the loop there; `%acc = tadd %acc, (tdot %a, %b)` becomes `%acc = tdot %a, %b, %acc`.
+in between, and nothing leaves the loop there, also where each branch of an `IF` has a `%t = op ...`; `%acc = tadd
+%acc, (tdot %a, %b)` becomes `%acc = tdot %a, %b, %acc`.
 
 Before::
 
@@ -37,9 +38,18 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pto_jit.ir.nodes import Block, Break, Continue, Func, Module, Op, Stmt, Var
+from pto_jit.ir.nodes import Block, Break, Continue, Func, If, Module, Op, Stmt, Var
 from pto_jit.ir.types import TileType
-from pto_jit.ir.walk import block_defs, block_uses, def_counts, map_blocks, map_funcs, statements, use_counts
+from pto_jit.ir.walk import (
+    block_defs,
+    block_uses,
+    def_counts,
+    map_blocks,
+    map_funcs,
+    map_statements,
+    statements,
+    use_counts,
+)
 from pto_jit.slotted import replace
 
 
@@ -84,16 +94,60 @@ def _copies(block: Block, uses: Counter[str], counts: Counter[str]) -> Block:
         stmt = stmts[k]
         if isinstance(stmt, Op) and stmt.op == "copy" and isinstance(stmt.args[0], Var):
             source, target = stmt.args[0], stmt.results[0]
-            at = next((j for j in range(k - 1, -1, -1) if _single(stmts[j], uses, counts) == source.name), None)
-            if at is not None and not _touches(stmts[at + 1 : k], target.name) and source.type == target.type:
-                maker = stmts[at]
-                assert isinstance(maker, Op)
-                stmts[at] = replace(maker, results=(target,))
-                del stmts[k]
-                changed = True
-                continue
+            if isinstance(source.type, TileType) and source.type == target.type and uses[source.name] == 1:
+                at = _made_from(stmts[:k], source.name, counts[source.name])
+                made = None if at is None else tuple(stmts[at:k])
+                if made is not None and _after(made, source.name, target.name, False) is not None:
+                    stmts[at : k + 1] = _renamed(made, source.name, target)
+                    changed = True
+                    continue
         k += 1
     return tuple(stmts) if changed else block
+
+
+def _made_from(stmts: list[Stmt], name: str, count: int) -> int | None:
+    """The place of the first statement that assigns a tile, or has inside what does, when they make all `count`
+    assignments."""
+    for at in range(len(stmts) - 1, -1, -1):
+        makers = (s for s in statements((stmts[at],)) if isinstance(s, Op))
+        count -= sum(any(r.name == name for r in op.results) for op in makers)
+        if count == 0:
+            return at
+    return None
+
+
+def _after(block: Block, source: str, target: str, made: bool) -> bool | None:
+    """Whether `source` may be assigned when a block ends, if it may be when the block begins (`made`); None when it
+    cannot be assigned in the memory of `target`, which the block assigns, or reads or may be left with after that."""
+    for stmt in block:
+        match stmt:
+            case If():
+                ends = [_after(branch, source, target, made) for branch in (stmt.then, stmt.orelse)]
+                if None in ends:
+                    return None
+                made = any(ends)
+            case Break() | Continue():
+                if made:
+                    return None
+            case _:
+                names = block_defs((stmt,))
+                makes = source in names
+                again = makes and not isinstance(stmt, Op)  # what a loop does first may follow what it did last
+                if target in names or ((made or again) and target in block_uses((stmt,))):
+                    return None
+                made |= makes
+    return made
+
+
+def _renamed(block: Block, name: str, target: Var) -> Block:
+    """A block that assigns `target` where it assigned `name`."""
+
+    def visit(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, Op) or all(r.name != name for r in stmt.results):
+            return stmt
+        return replace(stmt, results=tuple(target if r.name == name else r for r in stmt.results))
+
+    return map_statements(block, visit)
 
 
 def _chain(block: Block, uses: Counter[str], counts: Counter[str]) -> Block:
