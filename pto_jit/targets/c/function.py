@@ -174,6 +174,11 @@ class CFunctionWriter(FunctionWriter):
         element = memory_ctype(dtype)
         return self.code.pointer(f"({element} *){lift(pointer).at(15)}", element, name, keep=True), strides
 
+    def variable_memory(self, name: str, dtype: DType, size: int) -> Any:
+        element, pointer = memory_ctype(dtype), super().variable_memory(name, dtype, size)
+        with self.code.at_entry():
+            return self.code.pointer(f"({element} *){lift(pointer).at(15)}", element, name, keep=True)
+
     def tensor_memory(self, name: str, size: Index) -> Any:
         code = self.code
         slot = code.variable(name, "void *", "NULL")

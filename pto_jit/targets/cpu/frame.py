@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 from llvmlite import ir
@@ -19,6 +20,7 @@ from pto_jit.ir.nodes import Const, Func, Operand, Var
 from pto_jit.ir.types import ScalarType
 from pto_jit.ir.walk import def_counts, use_counts
 from pto_jit.lower.axes import fitting_tiles
+from pto_jit.lower.complete import Complete, complete_axes
 from pto_jit.targets.cpu.arena import ALIGN, Arena
 from pto_jit.targets.cpu.code import I32, I64, PTR, VOID, Code, Index, Text, Value, number, register_type, zero
 from pto_jit.targets.cpu.code import i64 as as_i64
@@ -83,6 +85,11 @@ class Frame:
             code.b.ret(number(I32, 1))
             code._entry_builder.position_at_end(ready)
         code.finish()
+
+    @cached_property
+    def complete(self) -> Complete:
+        """Along which axes tile variables are always complete."""
+        return complete_axes(self.func.body)
 
     # -- memory of tiles ------------------------------------------------------------------------------------------
 
@@ -151,6 +158,10 @@ class Frame:
         else:
             pointer = self.push(size)
         return pointer, self.strides(dtype, declared)
+
+    def variable_memory(self, name: str, dtype: DType, size: int) -> Value:
+        """Memory for the tile variable `name`, which is assigned more than once and keeps its memory."""
+        return self.static(size)[0]
 
     def _release(self, names: set[str]) -> None:
         for name in names:
@@ -232,7 +243,7 @@ class Frame:
         if slot.capacity is not None:
             pointer = self.b.load(slot.pointer, typ=PTR)
         declared = tuple(d if isinstance(d, int) else self.b.load(d, typ=I64) for d in slot.declared)
-        valid = tuple(self.b.load(v, typ=I64) for v in slot.valid)
+        valid = tuple(v if isinstance(v, int) else self.b.load(v, typ=I64) for v in slot.valid)
         fits = 0 if slot.fits is None else self.b.load(slot.fits, typ=I64)
         return Tile(slot.dtype, pointer, declared, valid, self.strides(slot.dtype, declared), fits=fits)
 

@@ -108,14 +108,16 @@ def tile_slot(w: FunctionWriter, var: Var, declared: tuple[Index, ...]) -> TileS
     slot = w.env.get(var.name)
     fixed = all(isinstance(e, int) for e in var.type.shape)
     if not isinstance(slot, TileSlot):
-        valid = tuple(code.alloca(I64, f"{var.name}.valid") for _ in declared)
+        complete = w.complete.get(var.name) or (False,) * len(declared)
+        valid = tuple(e if known and e is not None else code.alloca(I64, f"{var.name}.valid")
+                      for e, known in zip(var.type.shape, complete, strict=True))  # fmt: skip
         fits = code.alloca(I64, f"{var.name}.fits") if var.name in w.generated else None
         if fixed:
             size = dtype.bytes
             for e in var.type.shape:
                 assert e is not None
                 size *= e
-            pointer, _ = w.static(max(size, 1))
+            pointer = w.variable_memory(var.name, dtype, max(size, 1))
             slot = TileSlot(dtype, pointer, tuple(int(e) for e in var.type.shape if e is not None), valid,
                             fits=fits)  # fmt: skip
         else:
@@ -143,8 +145,10 @@ def tile_slot(w: FunctionWriter, var: Var, declared: tuple[Index, ...]) -> TileS
 
 
 def set_valid(w: FunctionWriter, slot: TileSlot, tile: Tile) -> None:
+    """The variable has as much as the tile that was computed into its memory."""
     for place, valid in zip(slot.valid, tile.valid, strict=True):
-        w.b.store(w.code.constant(valid), place)
+        if not isinstance(place, int):
+            w.b.store(w.code.constant(valid), place)
     if slot.fits is not None:
         w.b.store(w.code.constant(tile.fits), slot.fits)
 

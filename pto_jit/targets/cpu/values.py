@@ -56,6 +56,7 @@ class Slot:
 class TileSlot:
     """A tile variable that is assigned more than once: stack slots for its pointer, declared and valid extents.
 
+    Valid extents are slots or, along axes where whatever it is assigned is complete, numbers.
     `pointer` is fixed memory when the declared extents are constants (`fixed`), else a slot that holds a pointer to
     memory of `capacity` bytes (a slot too), which grows on demand.  `fits`: a slot, or None when it never is.
     """
@@ -63,7 +64,7 @@ class TileSlot:
     dtype: DType
     pointer: Value
     declared: tuple[Index, ...]
-    valid: tuple[Value, ...]
+    valid: tuple[Index, ...]
     capacity: Value | None = None
     fits: Value | None = None
 

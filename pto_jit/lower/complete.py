@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: MIT
+"""Along which axes tiles are complete: all of their declared extent is valid, whenever they have a value.
+
+Of a variable that is assigned in several places, such as one that a loop carries, this has to be true of everything
+that it is assigned; the valid extents of others follow where they are computed.  In ::
+
+    %acc = tfull 0.0:f32, [16, 64] : !pto.tile<16x64xf32>
+    FOR %j:idx, 0:idx, %n:idx, 1:idx
+      FUSE %acc
+        %t = tload %x[%r, %j] [16, 64], 0.0:f32 {pad=true} : !pto.tile<16x64xf32>
+        %acc = tadd %acc, %t : !pto.tile<16x64xf32>
+      ENDFUSE
+    ENDFOR
+
+%acc is complete along both axes; without the pad value, along none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pto_jit.ir.nodes import Block, Const, Fuse, Op, Var
+from pto_jit.ir.types import TensorType, TileType
+from pto_jit.ir.walk import statements
+from pto_jit.lower.axes import axes_of_group, is_tile
+
+Complete = Mapping[str, tuple[bool, ...]]
+
+
+def complete_axes(body: Block) -> Complete:
+    """Per axis of the tiles of a function whose groups were formed, whether it is known to be complete."""
+    return _Search(body).found
+
+
+class _Search:
+    """The largest solution: what is found of a tile holds as long as nothing that it is assigned says otherwise."""
+
+    def __init__(self, body: Block) -> None:
+        self.found: dict[str, tuple[bool, ...]] = {}
+        makers = [s for s in statements(body) if isinstance(s, Op) and any(map(is_tile, s.results))]
+        for op in makers:
+            self.found.update((r.name, tuple(e is not None for e in r.type.shape)) for r in op.results
+                              if isinstance(r.type, TileType))  # fmt: skip
+        groups = [s for s in statements(body) if isinstance(s, Fuse)]
+        grouped = {id(s) for group in groups for s in group.body}
+        self.changed = True
+        while self.changed:
+            self.changed = False
+            for op in makers:
+                if id(op) not in grouped:
+                    self._alone(op)
+            for group in groups:
+                self._group(group)
+
+    def _assign(self, var: Var, axes: Sequence[bool]) -> None:
+        """A tile is assigned what is complete along these axes."""
+        both = tuple(a and b for a, b in zip(axes, self.found[var.name], strict=True))
+        if both != self.found[var.name]:
+            self.found[var.name] = both
+            self.changed = True
+
+    def _alone(self, op: Op) -> None:
+        """An operation outside of groups."""
+        tiles = [self.found.get(a.name) for a in op.args if isinstance(a, Var) and is_tile(a)]
+        for r in op.results:
+            if isinstance(r.type, TileType):
+                known = _loaded(op) if op.op == "load" else None if None in tiles else _computed(op, tiles)  # type: ignore[arg-type]
+                self._assign(r, known or (False,) * r.type.rank)
+
+    def _group(self, group: Fuse) -> None:
+        """A group computes as much along an axis as all tiles have that come from outside; nothing at all where one
+        has nothing along an axis of extent 1."""
+        ops = [s for s in group.body if isinstance(s, Op)]
+        state = axes_of_group(group.body)
+        sources = [(axes, self.found.get(name) or (False,) * len(axes)) for name, axes in state.outside.items()]
+        for op, axes in zip(ops, state.given, strict=True):
+            if op.op == "load" and axes is not None:
+                sources.append((axes, _loaded(op)))
+        short = {
+            None if axis is None else state.find(axis)
+            for axes, complete in sources
+            for axis, is_complete in zip(axes, complete, strict=True)
+            if not is_complete
+        }
+        for op in ops:
+            for r in op.results:
+                if not isinstance(r.type, TileType):
+                    continue
+                if op.op == "load":
+                    self._assign(r, _loaded(op))
+                    continue
+                axes = None if r.name in state.floating else state.axes.get(r.name)
+                known = (None,) * r.type.rank if axes is None else state.found(axes)
+                self._assign(r, tuple(
+                    None not in short and extent is not None and (axis is None or axis not in short)
+                    for extent, axis in zip(r.type.shape, known, strict=True)
+                ))  # fmt: skip
+
+
+def _loaded(op: Op) -> tuple[bool, ...]:
+    """Of a load: everything with a pad value, else what lies inside of a tensor of known extents."""
+    tensor, tile = op.args[0].type, op.results[0].type
+    assert isinstance(tensor, TensorType) and isinstance(tile, TileType)
+    if op.attr("pad"):
+        return tuple(e is not None for e in tile.shape)
+    return tuple(
+        extent is not None and size is not None and isinstance(at, Const) and 0 <= at.value <= size - extent
+        for extent, size, at in zip(tile.shape, tensor.shape, op.args[1 : 1 + tile.rank], strict=True)
+    )
+
+
+def _computed(op: Op, tiles: Sequence[tuple[bool, ...]]) -> tuple[bool, ...] | None:
+    """Of an operation outside of groups, from what is known of its operands; None: nobody knows."""
+    match op.op:
+        case "dot" if len(tiles[0]) == len(tiles[1]) == 2:
+            return tiles[0][0], tiles[1][1]
+        case "transpose":
+            axes = op.attr("axes")
+            assert isinstance(axes, tuple)
+            return tuple(tiles[0][int(k)] for k in axes)  # type: ignore[arg-type]
+        case "copy":
+            return tiles[0]
+        case _:
+            return None
