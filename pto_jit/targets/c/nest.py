@@ -15,6 +15,7 @@ from pto_jit.dtypes import DType, i32
 from pto_jit.ir.nodes import Const
 from pto_jit.targets.c.values import (
     EQUALITY,
+    UNARY,
     CPointer,
     CSlot,
     CValue,
@@ -25,6 +26,7 @@ from pto_jit.targets.c.values import (
 )
 from pto_jit.targets.cpu.code import F32, F64, I1, I32, I64, number, register_type
 from pto_jit.targets.cpu.folds import reduce_identity
+from pto_jit.targets.cpu.nest import row_bytes
 from pto_jit.targets.loops.form import (
     Accumulate,
     Arg,
@@ -64,8 +66,8 @@ class CNest:
         self.count: Any = inputs.total if self.flat else inputs.extents[-1] if inputs.extents else 0
         self.buffers: dict[RowBuffer, CPointer] = {}
         for b in nest.buffers:
-            size = self.code.add(self.code.mul(inputs.extents[self.inner], b.dtype.bytes), 64)
-            self.buffers[b] = self.code.typed(w.scratch(size), memory_ctype(b.dtype))
+            ctype, memory = memory_ctype(b.dtype), lift(w.scratch(row_bytes(self.code, inputs, b.dtype)))
+            self.buffers[b] = self.code.pointer(f"({ctype} *){memory.at(UNARY)}", ctype, "row", keep=True)
 
     def write(self) -> None:
         """All rows."""
@@ -96,7 +98,8 @@ class CNest:
                 self._stage(self.nest.stages[k])
 
     def _row_pointers(self) -> None:
-        """Where the current row begins in every place that the stages use."""
+        """Where the current row begins in every place that the stages use; those that are the same have one name."""
+        begun: dict[tuple[str, str], CPointer] = {}
         for stage in self.nest.stages:
             for step in stage:
                 place, axes = _place_of(step)
@@ -110,7 +113,10 @@ class CNest:
                 pointer = self._pointer(place, step)
                 moved = self.code.offset(pointer, distance)
                 if moved is not pointer:
-                    moved = self.code.pointer(moved.text, moved.element, f"{pointer.base}_row", keep=True)
+                    where = moved.text, moved.element
+                    if where not in begun:
+                        begun[where] = self.code.pointer(*where, f"{pointer.base}_row", keep=True)
+                    moved = begun[where]
                 self.rows[place, axes] = moved
 
     def _pointer(self, place: Place, step: Any) -> Any:
@@ -202,14 +208,21 @@ class CNest:
                 raise AssertionError(step)
 
     def _stage(self, steps: Segment) -> None:
-        """One loop over the inner axis."""
-        code = self.code
+        """One loop over the inner axis; with vector instructions also one over what they leave."""
         dialect = self.w.module.dialect
         simd = _is_simd(steps, self.inner)
         vectors = dialect.stage(self, steps) if dialect is not None and simd else None
         start, folds = vectors or ("", {s: self._accumulator(s) for s in steps if isinstance(s, Fold)})
+        if vectors is None or start:
+            self._loop(steps, start, folds, simd=simd and vectors is None)
+        for fold, slots in folds.items():
+            self.values[fold.dst] = self._folded(fold, slots)
+
+    def _loop(self, steps: Segment, start: str, folds: dict[Fold, list[CSlot]], *, simd: bool) -> None:
+        """The elements of a stage one by one, from the index in `start` on; `simd`: in any order."""
+        code = self.code
         with ExitStack() as stack:
-            if simd and not start and not (isinstance(self.count, int) and self.count == 1):
+            if simd and not (isinstance(self.count, int) and self.count == 1):
                 clauses = [c for f, v in folds.items() for c in self._clauses(f, v)]
                 if not isinstance(self.count, int):
                     self.count = code.named(lift(self.count))  # before the pragma, which belongs to the loop
@@ -220,8 +233,6 @@ class CNest:
                     self._fold(step, folds[step], j)
                 else:
                     self._step(step, j)
-        for fold, slots in folds.items():
-            self.values[fold.dst] = self._folded(fold, slots)
 
     def _accumulator(self, fold: Fold) -> list[CSlot]:
         """The variables of a fold; for the largest or smallest float also whether there was a NaN, which compilers

@@ -59,6 +59,10 @@ from pto_jit.targets.loops.form import (
 from pto_jit.targets.loops.plan import places_of, plan
 from pto_jit.targets.loops.schedule import arguments
 
+LONG_ROW = 4096
+"""Elements of a row up to which a buffer for it has room for all that is declared: memory of the function, which needs
+no calls to take it and give it back where the group runs."""
+
 
 def write_group(w: FunctionWriter, fused: Fuse) -> None:
     """Write a group formed by `lower.fuse`."""
@@ -76,6 +80,7 @@ class _Group:
         self.memory: dict[Any, Strided] = {}
         self.final: dict[str, Tile] = {}
         self.shapes: dict[int, tuple[Index, ...]] = {}
+        self.longest: Index = 0  # row, if there are rows
 
     # -- preparations ---------------------------------------------------------------------------------------------
 
@@ -173,6 +178,10 @@ class _Group:
                     code.check(same, site, first, other)
             self.given.append(self._extent(axis, sure[axis], maybe[axis]))
         self.extents = tuple(code.pick(self.alive, e, 0) for e in self.given)
+        if nest.rank:
+            inner = self.extents[-1]
+            declared = next((e for e, _ in said[-1] if isinstance(e, int) and e <= LONG_ROW), inner)
+            self.longest = inner if isinstance(inner, int) else declared
 
     def _check_broadcasts(self) -> None:
         """`broadcast_to` repeats axes whose declared extent is the constant 1; all others have the extent asked for."""
@@ -439,7 +448,7 @@ class _Group:
                 names.add(r.ref.name)
         scalars = {n: self.w.scalar(Var(n, self._scalar_type(n))) for n in sorted(names)}
         flat, total = self._flat()
-        return Inputs(self.extents, self.memory, scalars, streams, flat, total)
+        return Inputs(self.extents, self.memory, scalars, streams, flat, total, self.longest)
 
     def _scalar_type(self, name: str) -> ScalarType:
         for op in self.fused.body:

@@ -61,6 +61,8 @@ class Inputs:
     """Per store: whether it goes past the caches (a bool or an i1)."""
     flat: Any = False
     total: Index = 0
+    longest: Index = 0
+    """Elements that a row has at most: a number where that is known and not too many to keep room for."""
 
 
 def row_count(code: Code, inputs: Inputs) -> Index:
@@ -71,6 +73,11 @@ def row_count(code: Code, inputs: Inputs) -> Index:
     if inputs.flat is False:
         return rows
     return code.pick(inputs.flat, code.div(code.add(inputs.total, _FLAT - 1), _FLAT), rows)
+
+
+def row_bytes(code: Code, inputs: Inputs, dtype: DType) -> Index:
+    """Memory for a row, and a cache line behind it."""
+    return code.add(code.mul(inputs.longest, dtype.bytes), 64)
 
 
 class NestWriter:
@@ -91,19 +98,16 @@ class NestWriter:
         self.count: Index = 0  # elements of the current row
         self.divisor = 1  # a number that divides them, whatever they are
         self.inner = nest.rank - 1
-        self.buffers = {b: scratch(self._row_bytes(b.dtype)) for b in nest.buffers}
+        self.buffers = {b: scratch(row_bytes(code, inputs, b.dtype)) for b in nest.buffers}
         self.packs: dict[Any, Value] = {}
         for place, axes, dtype in self._places():
             if self._strided(place, axes, dtype):
-                self.packs[place, axes] = scratch(self._row_bytes(dtype))
+                self.packs[place, axes] = scratch(row_bytes(code, inputs, dtype))
 
     @property
     def b(self) -> Any:
         """The builder at the place of insertion."""
         return self.code.b
-
-    def _row_bytes(self, dtype: DType) -> Index:
-        return self.code.add(self.code.mul(self.inputs.extents[self.inner], dtype.bytes), 64)
 
     def _places(self) -> list[tuple[Place, Places, DType]]:
         """Every memory place used at inner level."""

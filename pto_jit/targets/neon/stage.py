@@ -60,7 +60,8 @@ class Neon:
         return products.inner(a, b, c)
 
     def stage(self, nest: CNest, steps: Segment) -> tuple[str, dict[Fold, list[CSlot]]] | None:
-        """Write the main loop of a stage; the index where the rest begins, and the accumulators so far.
+        """Write the main loop of a stage; the index where the rest begins ("" where nothing is left), and the
+        accumulators so far.
 
         None: the stage has no vector form.
         """
@@ -82,9 +83,15 @@ class VectorStage:
         heavy = sum(isinstance(s, Compute) and s.op in RECIPES for s in steps)
         computes = sum(isinstance(s, Compute) for s in steps)
         self.unroll = 4 if computes <= _LIGHT and not heavy else 2
-        while known is not None and self.unroll > 1 and known < self.v.lanes * self.unroll:
+        while known is not None and self.unroll > 1 and self._better_half(known, self.v.lanes * self.unroll):
             self.unroll //= 2
         self.possible = bits is not None and (known is None or known >= self.v.lanes)
+
+    @staticmethod
+    def _better_half(count: int, width: int) -> bool:
+        """Whether half as many vectors at a time are better for so many elements: all are too many, or leave a rest
+        that half of them do not."""
+        return count < width or (count % width != 0 and count % (width // 2) == 0)
 
     # -- whether --------------------------------------------------------------------------------------------------
 
@@ -158,13 +165,20 @@ class VectorStage:
         count = self.n.count if isinstance(self.n.count, int) else code.named(lift(self.n.count))
         self.n.count = count
         width = self.v.lanes * self.unroll
-        j = code.variable("j", "int64_t", "0", here=True).variable
-        with code.braces(f"for (; {j} + {width} <= {lift(count).text}; {j} += {width})"):
+        rest = not isinstance(count, int) or count % width != 0
+        if rest:
+            j = code.variable("j", "int64_t", "0", here=True).variable
+            head = f"for (; {j} + {width} <= {lift(count).text}; {j} += {width})"
+        else:
+            j = code.names.fresh("j")
+            code.declared[j] = "int64_t"
+            head = f"for (int64_t {j} = 0; {j} < {count}; {j} += {width})"
+        with code.braces(head):
             envs: list[dict[Any, str]] = [dict(self.splats) for _ in range(self.unroll)]
             at = [CValue(I64, poly={(j,): 1, **({(): self.v.lanes * u} if u else {})}) for u in range(self.unroll)]
             for step in self.steps:  # the same step of all vectors side by side: they do not wait for each other
                 self._step(step, envs, at, folds)
-        return j, {fold: self._joined(fold, names) for fold, names in folds.items()}
+        return j if rest else "", {fold: self._joined(fold, names) for fold, names in folds.items()}
 
     def _prepare(self) -> None:
         """What is the same in all lanes, before the loop."""

@@ -160,6 +160,32 @@ def test_names_of_macros_and_of_the_library_may_be_used(tmp_path: Path) -> None:
     subprocess.run([*command, *sources], cwd=tmp_path, check=True)
 
 
+@pto.jit
+def rows_of_tiles(x: pl.Tensor, y: pl.Tensor):
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 16):
+            for c in pl.range(0, x.shape[1], 64):
+                t = pl.exp(pl.load(x, [r, c], [16, 64]))
+                pl.store(t / pl.sum(t, axis=1, keepdims=True), [r, c], y)
+
+
+@pto.jit
+def long_rows(x: pl.Tensor, y: pl.Tensor):
+    with pl.incore():
+        for r in pl.range(x.shape[0]):
+            t = pl.exp(pl.load(x, [r, 0], [1, 100000]))
+            pl.store(t / pl.sum(t, axis=1, keepdims=True), [r, 0], y)
+
+
+def test_rows_of_known_length_have_room_in_the_memory_of_the_function() -> None:
+    x = pto.spec((None, None), pl.f32)
+    text = rows_of_tiles.compile(x, x, target="c").sources["rows_of_tiles_incore_0.c"]
+    assert "= pto_scratch_push(worker, 320);" in text
+    assert text.count("= pto_scratch_push(") == 2  # the other where a store has to wait
+    text = long_rows.compile(x, x, target="c").sources["long_rows_incore_0.c"]
+    assert text.count("= pto_scratch_push(") == 2 and "+ 64, 64));" in text
+
+
 def test_what_tidy_puts_where() -> None:
     lines = [
         Line(1, "a + b", name="sum", ctype="int64_t", level=13, kind="pure"),

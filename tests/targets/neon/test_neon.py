@@ -34,6 +34,18 @@ DTYPES = ("f16", "bf16", "f32", "f64", "i8", "u16", "i32", "u64")  # floats, and
 COMPILER = ("aarch64-linux-gnu-gcc", "-march=armv8.2-a", "-static")
 
 
+WIDTHS = (5, 12, 16, 20, 24, 64, 68)
+
+
+@pto.jit
+def known_widths(x: pl.Tensor[(3, 68), pl.f32], y: pl.Tensor[(len(WIDTHS), 3, 68), pl.f32]):
+    """Rows of known lengths, in vectors to their end or with elements left."""
+    for k, n in enumerate(WIDTHS):
+        t = pl.load(x, [0, 0], [3, n])
+        shifted = t - pl.max(t, axis=1, keepdims=True)
+        y[k, :, :n] = shifted + pl.sum(shifted * shifted, axis=1, keepdims=True)
+
+
 @needs_arm
 def test_everything_agrees_with_numpy_under_qemu(tmp_path: Path) -> None:
     """Operations, every kernel of the benchmarks, and tasks, in one executable."""
@@ -47,6 +59,11 @@ def test_everything_agrees_with_numpy_under_qemu(tmp_path: Path) -> None:
             kernel.interpret(*expected)  # type: ignore[attr-defined]
         programs.add(kernel, *args)
         operations.append((name, args, expected, tolerance))
+    args = [np.random.default_rng(0).standard_normal((3, 68), np.float32), np.zeros((len(WIDTHS), 3, 68), np.float32)]
+    expected = [a.copy() for a in args]
+    known_widths.interpret(*expected)
+    programs.add(known_widths, *args)
+    operations.append(("known widths", args, expected, 1e-6))
     for workload, path in CASES:
         size = tuple(21 + 7 * place for place in range(len(workload.axes)))
         inputs = workload.make(size, np.random.default_rng(0))
@@ -135,6 +152,16 @@ def test_loops_are_written_with_intrinsics() -> None:
     text = sources["softmax_incore_0.c"] + sources["softmax_functions.h"]
     for part in ("vld1q_f32", "vst1q_f32", "pto_exp_f32x4(vsubq_f32(", "vfmaq_f32", "#include \"pto_neon.h\""):
         assert part in text
+
+
+def test_a_loop_over_a_known_number_of_elements_has_no_rest_where_vectors_end_with_it() -> None:
+    types = pto.spec((3, 68), pl.f32), pto.spec((len(WIDTHS), 3, 68), pl.f32)
+    sources = known_widths.compile(*types, target="neon").sources
+    text = sources["known_widths_incore_0.c"]
+    ended = re.findall(r"for \(int64_t j\w* = 0; j\w* < (\d+); j\w* \+= \d+\)", text)
+    left = re.findall(r"for \(; j\w* < (\d+); \+\+j\w*\)", text)
+    assert {int(n) for n in ended} == {12, 16, 24, 64}
+    assert {int(n) for n in left} == {5, 20, 68}
 
 
 def test_the_text_of_a_loop(golden: Callable[[str, str], None]) -> None:

@@ -106,7 +106,7 @@ int32_t softmax_incore_0(pto_worker *worker, int64_t r_chunk, int64_t x_d0, floa
     }
     void *const block_2 = pto_scratch_push(worker, pto_max(4 * n_3 + 64, 64));
     if (block_2 == NULL) return PTO_NO_MEMORY;
-    float *const block_2_2 = (float *)block_2;
+    float *const row = (float *)block_2;
     float32x4_t max_0 = vdupq_n_f32(-INFINITY);
     float32x4_t max_1 = vdupq_n_f32(-INFINITY);
     float32x4_t max_2 = vdupq_n_f32(-INFINITY);
@@ -137,29 +137,29 @@ int32_t softmax_incore_0(pto_worker *worker, int64_t r_chunk, int64_t x_d0, floa
       const float32x4_t exp_3 = pto_exp_f32x4(vsubq_f32(v_8, max_4_4));
       sum_0 = vaddq_f32(sum_0, exp_2);
       sum_1 = vaddq_f32(sum_1, exp_3);
-      vst1q_f32(block_2_2 + j_2, exp_2);
-      vst1q_f32(block_2_2 + j_2 + 4, exp_3);
+      vst1q_f32(row + j_2, exp_2);
+      vst1q_f32(row + j_2 + 4, exp_3);
     }
     float sum = pto_sum_f32x4(vaddq_f32(sum_0, sum_1));
     for (; j_2 < n_3; ++j_2) {
       const float exp_4 = pto_exp_f32(x_1_at[j_2] - max_4);
       sum = sum + exp_4;
-      block_2_2[j_2] = exp_4;
+      row[j_2] = exp_4;
     }
     const float32x4_t sum_4 = vdupq_n_f32(sum);
     int64_t j_3 = 0;
     for (; j_3 + 16 <= n_3; j_3 += 16) {
-      const float32x4_t v_10 = vld1q_f32(block_2_2 + j_3);
-      const float32x4_t v_11 = vld1q_f32(block_2_2 + j_3 + 4);
-      const float32x4_t v_12 = vld1q_f32(block_2_2 + j_3 + 8);
-      const float32x4_t v_13 = vld1q_f32(block_2_2 + j_3 + 12);
+      const float32x4_t v_10 = vld1q_f32(row + j_3);
+      const float32x4_t v_11 = vld1q_f32(row + j_3 + 4);
+      const float32x4_t v_12 = vld1q_f32(row + j_3 + 8);
+      const float32x4_t v_13 = vld1q_f32(row + j_3 + 12);
       vst1q_f32(y_at + j_3, vdivq_f32(v_10, sum_4));
       vst1q_f32(y_at + j_3 + 4, vdivq_f32(v_11, sum_4));
       vst1q_f32(y_at + j_3 + 8, vdivq_f32(v_12, sum_4));
       vst1q_f32(y_at + j_3 + 12, vdivq_f32(v_13, sum_4));
     }
     for (; j_3 < n_3; ++j_3) {
-      y_at[j_3] = block_2_2[j_3] / sum;
+      y_at[j_3] = row[j_3] / sum;
     }
     if (apart) {
       pto_copy(2, y + r * y_n1, y_at, 4, (const int64_t[]){n_5, n_6, 4 * y_n1, 4, 4 * n_3, 4});
