@@ -53,8 +53,8 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
 
 
 def passes_for(target: str) -> tuple[tuple[str, Pass], ...]:
-    """The passes of a target: how programs that are written as sources divide their loops is decided when they run."""
-    return PIPELINE[:-1] if target in ("c", "neon", "ascend") else PIPELINE
+    """The passes of a target: others than the cpu's find their own way to divide loops, most when the program runs."""
+    return PIPELINE if target == "cpu" else PIPELINE[:-1]
 
 
 def with_checks(passes: Sequence[tuple[str, Pass]]) -> tuple[tuple[str, Pass], ...]:

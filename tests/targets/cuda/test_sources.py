@@ -71,6 +71,11 @@ def test_the_last_stage_is_the_program_divided_into_kernels() -> None:
     assert text.count("CALL @") == 1 and "tgelu" in text and "{kind=parallel}" in text
 
 
+def test_loops_are_not_cut_into_pieces_for_workers() -> None:
+    compiled = rows.softmax.compile(MATRIX, MATRIX, target="cuda")
+    assert "scheduled" not in compiled.stages and all(d.kind != "grain" for d in compiled.decisions)
+
+
 def test_loops_of_a_nest_are_one_launch() -> None:
     compiled = grids.mandelbrot.compile(*KERNELS["mandelbrot"][1], target="cuda")
     text = compiled.sources["mandelbrot_incore_0.cu"]
