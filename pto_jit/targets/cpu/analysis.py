@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from pto_jit.ir.nodes import Block, Call, Const, For, Func, Fuse, If, Module, Op, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
-from pto_jit.ir.walk import TENSOR_VIEWS, WRITES, defs, statements
+from pto_jit.ir.walk import TENSOR_VIEWS, WRITES, defs, statements, use_counts
 from pto_jit.ir.walk import uses as used
 
 Root = tuple[str | None, ...]
@@ -114,7 +114,8 @@ def loads_to_copy(block: Block, find_roots: Callable[[], dict[str, Root]]) -> se
         return set()
     last: dict[str, int] = {}
     for k, stmt in enumerate(block):
-        last.update((v.name, k) for s in statements((stmt,)) for v in used(s) if v.name in defined)
+        read = use_counts(stmt.body if isinstance(stmt, Fuse) else (stmt,))
+        last.update(dict.fromkeys(filter(defined.__contains__, read), k))
     for stmt in reversed(block):  # memory is in use as long as any view of it
         for op in reversed(stmt.body) if isinstance(stmt, Fuse) else (stmt,):
             if isinstance(op, Op) and op.op in _VIEWS and isinstance(op.args[0], Var) and op.args[0].name in defined:
@@ -146,19 +147,8 @@ _VIEWS = ("tile_slice", "reshape", "transpose", "flip", "copy")
 
 def writes_memory(stmt: Stmt) -> bool:
     """Whether a statement may write global memory."""
-    match stmt:
-        case Op():
-            return stmt.op in WRITES
-        case For() | Scope() | Fuse():
-            return any(writes_memory(s) for s in stmt.body)
-        case While():
-            return any(writes_memory(s) for s in (*stmt.before, *stmt.body))
-        case If():
-            return any(writes_memory(s) for s in (*stmt.then, *stmt.orelse))
-        case Call():
-            return True
-        case _:
-            return False
+    inner = statements(stmt.body if isinstance(stmt, Fuse) else (stmt,))
+    return any(isinstance(s, Call) or (isinstance(s, Op) and s.op in WRITES) for s in inner)
 
 
 def added_products(block: Block, uses: Mapping[str, int], mutable: Collection[str]) -> list[tuple[int, ...]]:

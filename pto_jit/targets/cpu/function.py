@@ -33,7 +33,7 @@ from pto_jit.ir.nodes import (
     While,
 )  # fmt: skip
 from pto_jit.ir.types import ScalarType, TensorType, TileType
-from pto_jit.ir.walk import defs, statements, uses
+from pto_jit.ir.walk import def_counts, statements, use_counts, uses
 from pto_jit.lower.axes import is_elementwise
 from pto_jit.semantic import failures
 from pto_jit.targets.cpu.analysis import added_products, loads_to_copy, zero_accumulators
@@ -92,14 +92,13 @@ class FunctionWriter(Frame):
         last: dict[str, int] = {}
         mine: dict[str, int] = {}
         for k, stmt in enumerate(block):
-            here = isinstance(stmt, (Op, Fuse, Call))
-            for inner in statements((stmt,)):
-                for var in uses(inner):
-                    last[var.name] = k
-                for var in defs(inner):
-                    last[var.name] = k
-                    if here:
-                        mine.setdefault(var.name, k)
+            inner = stmt.body if isinstance(stmt, Fuse) else (stmt,)
+            made = def_counts(inner)
+            last.update(dict.fromkeys(use_counts(inner), k))
+            last.update(dict.fromkeys(made, k))
+            if isinstance(stmt, (Op, Fuse, Call)):
+                for name in made:
+                    mine.setdefault(name, k)
         sums, zeros = self.sums_of_products(block)
         for k, sum_ in sums.items():
             for var in uses(block[k]):

@@ -259,6 +259,9 @@ class _Group:
 
     def _declared(self, name: str, before: int | None = None) -> tuple[Index, ...]:
         """The declared extents of a tile, as the group leaves it or before its operation number `before`."""
+        made = self.types.get(name)
+        if made is not None and isinstance(made.type, TileType) and None not in made.type.shape:
+            return made.type.shape  # pyright: ignore[reportReturnType]
         defined = [k for k, op in enumerate(self.fused.body[:before])
                    if isinstance(op, Op) and any(r.name == name for r in op.results)]  # fmt: skip
         if not defined:
@@ -268,8 +271,6 @@ class _Group:
         assert isinstance(op, Op)
         type = next(r.type for r in op.results if r.name == name)
         assert isinstance(type, TileType)
-        if all(e is not None for e in type.shape):
-            return tuple(int(e) for e in type.shape if e is not None)
         known = self.shapes.get(at)
         if known is None:
             known = self.shapes[at] = self._shape(op, at, type)
@@ -439,25 +440,13 @@ class _Group:
     # -- running --------------------------------------------------------------------------------------------------
 
     def _inputs(self, streams: dict[int, Any]) -> Inputs:
-        names: set[str] = set()
-        for segment in _segments(self.nest):
-            for step in segment:
-                names.update(a.name for a in arguments(step) if isinstance(a, Var))
-        for r in self.nest.results:
-            if isinstance(r.ref, Var):
-                names.add(r.ref.name)
-        scalars = {n: self.w.scalar(Var(n, self._scalar_type(n))) for n in sorted(names)}
+        """What the nest takes; the numbers among it in the order of their names."""
+        read = [a for segment in _segments(self.nest) for step in segment for a in arguments(step)]
+        read += [r.ref for r in self.nest.results if r.ref is not None]
+        numbers = {a.name: a for a in read if isinstance(a, Var)}
+        scalars = {name: self.w.scalar(numbers[name]) for name in sorted(numbers)}
         flat, total = self._flat()
         return Inputs(self.extents, self.memory, scalars, streams, flat, total, self.longest)
-
-    def _scalar_type(self, name: str) -> ScalarType:
-        for op in self.fused.body:
-            assert isinstance(op, Op)
-            for a in (*op.args, *op.results):
-                if isinstance(a, Var) and a.name == name:
-                    assert isinstance(a.type, ScalarType)
-                    return a.type
-        raise KeyError(name)
 
     def _flat(self) -> tuple[Any, Index]:
         """Whether the nest can run as one long row: nothing but elements, all of its memory contiguous."""
