@@ -28,8 +28,9 @@ def test_a_pass_saves_scratch_memory(kernel: str, without: str) -> None:
     assert scratch(source_of(kernel, None)) < scratch(source_of(kernel, without))
 
 
-def test_fused_rows_need_no_scratch_memory() -> None:
-    assert scratch(source_of("softmax", None)) == scratch(source_of("layer_norm", None)) == 0
+def test_fused_rows_need_scratch_memory_for_one_row_at_most() -> None:
+    assert scratch(source_of("layer_norm", None)) == 0
+    assert scratch(source_of("softmax", None)) == 4 * 256 + 64  # a row of exponentials, and a cache line behind it
 
 
 def test_calls_are_inlined() -> None:
