@@ -309,6 +309,11 @@ def the_identity_of_a_number(x, y, n):
     y[0] = 1.0 if n is one else x[0]  # error: PTO-T025: `is` of a run-time value
 
 
+@case(TypeMismatchError)
+def a_module_as_a_number(x, y, n):
+    y[0] = x[0] * np  # error: PTO-T010: an operand of `*` is the module <module 'numpy'
+
+
 @case()
 def a_generator_that_is_returned(x, y, n):
     return (v for v in range(3))  # error: PTO-N040: a generator is returned

@@ -68,7 +68,7 @@ def tile_of(cg: Generator, value: Any, what: str) -> Tile:
 
 def _is_array(value: object) -> bool:
     """Whether a value is an array of the surrounding code; arguments are tensors."""
-    return hasattr(value, "shape") and hasattr(value, "dtype")
+    return isinstance(getattr(value, "shape", None), tuple) and hasattr(value, "dtype")  # not the module `numpy`
 
 
 def way_out(value: object, otherwise: str) -> str:
