@@ -61,6 +61,7 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "debug_info": ("True or False", _is_flag),
     "log": ("a string of comma-separated topics", lambda v: isinstance(v, str)),
     "dump_dir": ("a path or None", lambda v: v is None or _is_path(v)),
+    "warpgroups": ("True or False", _is_flag),
 }
 
 
@@ -75,6 +76,8 @@ class Config:
     debug_info: machine code carries line tables, for gdb and perf; nothing is taken from the disk (`PTO_DEBUG_INFO`).
     log: comma-separated topics written to the `pto_jit` logger: `specialize`, `cache`, `passes` (`PTO_LOG`).
     dump_dir: every stage of every compilation is written there (`PTO_DUMP_DIR`).
+    warpgroups: products on GPUs of compute capability 9.0 run by `wgmma`, which has been tried in the emulation alone
+        (`PTO_WARPGROUPS`).
     """
 
     num_threads: int | None = field(default_factory=_num_threads)
@@ -84,6 +87,7 @@ class Config:
     debug_info: bool = field(default_factory=lambda: _flag("PTO_DEBUG_INFO"))
     log: str = field(default_factory=lambda: os.environ.get("PTO_LOG", ""))
     dump_dir: Path | str | None = field(default_factory=lambda: os.environ.get("PTO_DUMP_DIR") or None)
+    warpgroups: bool = field(default_factory=lambda: _flag("PTO_WARPGROUPS"))
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set a field; ValueError for a value that it cannot have."""

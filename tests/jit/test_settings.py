@@ -18,7 +18,7 @@ import pto_jit as pto
     ("name", "value"),
     [
         ("num_threads", 0), ("num_threads", True), ("num_threads", "2"), ("num_threads", 1025), ("cache_dir", None),
-        ("cache_dir", ""), ("debug", 1), ("interpret", "yes"), ("log", None), ("dump_dir", 3),
+        ("cache_dir", ""), ("debug", 1), ("interpret", "yes"), ("log", None), ("dump_dir", 3), ("warpgroups", 1),
     ],
 )  # fmt: skip
 def test_a_value_that_a_setting_cannot_have_is_refused(name: str, value: Any) -> None:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from pto_jit.config import config
 from pto_jit.errors import ArgumentError, LaunchError, TargetError
 from pto_jit.targets import toolchain
 from pto_jit.targets.cuda import nvrtc
@@ -174,10 +175,13 @@ class CudaDevice:
             found = f"{self.capability / 10:.1f}"
             raise TargetError(f"the cuda target needs compute capability 8.0, this device has {found}",
                               code="PTO-X143", hint="run on an A100 or later")  # fmt: skip
-        self.warpgroups = self.capability == 90  # later devices have other instructions
         self.shared_limit: int = self._attribute(handle, _SHARED_LIMIT)
         self._versions: dict[str, Any] = {}
         self._free: list[FailureSlot] = []
+
+    @property
+    def warpgroups(self) -> bool:
+        return config.warpgroups and self.capability == 90  # later devices have other instructions
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call a function of the driver; LaunchError when it fails."""

@@ -106,13 +106,17 @@ def test_large_shared_memory_is_asked_for_and_temporaries_are_freed(fake: Any) -
     assert "shared 1" in said and said.count("allocate 400;") == said.count("free 1;") == 2
 
 
-def test_a_product_of_warpgroups_is_compiled_for_the_very_device(fake: Any) -> None:
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_product_of_warpgroups_is_asked_for_and_compiled_for_the_very_device(
+    fake: Any, monkeypatch: pytest.MonkeyPatch, asked: bool
+) -> None:
+    monkeypatch.setattr(pto.config, "warpgroups", asked)
     rng = np.random.default_rng(1)
     a, b = (rng.standard_normal((64, 64)).astype(np.float16) for _ in range(2))
     c, product = np.zeros((64, 64), np.float32), turned_product(64, 64, False, False)
     product.compile(*map(OnDevice, (a, b, c)), target="cuda")(*map(OnDevice, (a, b, c)))
     np.testing.assert_allclose(c, a.astype(np.float32) @ b.astype(np.float32), rtol=1e-5, atol=1e-4)
-    assert fake.architectures[-1] == "sm_90a"
+    assert fake.architectures[-1] == ("sm_90a" if asked else "sm_90")
 
 
 @pto.jit(target="cuda")
