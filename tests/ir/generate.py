@@ -226,7 +226,8 @@ class Generator:
         results = tuple(self.fresh(r.type) for r in template.results)
         attrs = template.attrs
         if template.op == "print":
-            fmt = self.random.choice(["{} // {}", 'quoted "{}"\n', "\\", "\u2028é", "\x00"])
+            places = "{} // " * len(args)
+            fmt = self.random.choice([places, f'quoted "{places}"\n', "\\", "\u2028é", "\x00"])
             attrs = (("fmt", fmt),)
         op = Op(template.op, results, tuple(args), attrs, regions, self.loc())
         out.append(op)
