@@ -8,6 +8,7 @@ from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Val
 from pto_jit.targets.cpu.matmul.panels import chunked_bytes
 from pto_jit.targets.cpu.matmul.parts import CONTEXT, OPERANDS, Fields, Parts
 from pto_jit.targets.cpu.matmul.shape import ACCUMULATE, FIXED_A, FIXED_B
+from pto_jit.targets.cpu.matmul.sums import few_columns
 
 PACKED_PANELS = 4
 """Panels of A that a worker packs at once."""
@@ -205,8 +206,7 @@ def _alone(parts: Parts, f: Function) -> None:
     shared = mt.differs(0) & (m * n * k >= plan.split_work)
     in_place = b_cs.equals(s.element_b) & fixed.equals(0) & (shared | parts.small(f, m, n, k, b, b_rs))
     blocks = (n > 2 * s.tile_columns) & (m * k > plan.near_bytes // s.unit)
-    few = n <= f.select(k <= plan.shallow, 8 * s.panel_columns, 4 * s.panel_columns)
-    with f.when(few & (in_place.equals(0) | blocks)):
+    with f.when(few_columns(f, parts, n, k) & (in_place.equals(0) | blocks)):
         how = f.select(fixed.differs(0), FIXED_B, 0)
         terms = parts.save(f, [a, a_rs, a_cs, b, b_rs, b_cs, k, how])
         status = f.call("together", I32, [w, m, n, f.const(1), terms, c, c_rs, keep, mt])

@@ -28,8 +28,8 @@ PART: Fields = ((PTR, "a"), (I64, "a_row"), (I64, "groups"), (PTR, "b"), (I64, "
 
 UNROLL = 4
 
-WIDEST = 8
-"""Panels of columns up to which packing A is not repaid."""
+WIDE, WIDEST = 4, 8
+"""Panels of columns up to which packing A is not repaid, and where k is shallow."""
 
 ALIKE = 4096
 """Bytes: rows of A a multiple apart fall into the same sets of the caches, and are packed."""
@@ -243,16 +243,23 @@ def _store(f: Function, table: Value, index: Value, values: list[Value]) -> None
         f.store(value, f.offset(spot, 8 * i), 8)
 
 
+def few_columns(f: Function, parts: Parts, n: Value, k: Value) -> Value:
+    """Whether a product has so few columns that packing A is not repaid."""
+    s, plan = parts.scheme, parts.blocking
+    return n <= f.select(k <= plan.shallow, WIDEST * s.panel_columns, WIDE * s.panel_columns)
+
+
 def _together(parts: Parts) -> None:
     """``together(w, m, n, count, terms, c, c_rs, keep, mt)``: a sum, columns of C contiguous; -1: not of that kind."""
     s, plan = parts.scheme, parts.blocking
     f = parts.module.function("together", I32, _SUM)
     w, m, n, count, terms, c, c_rs, keep, mt = f.parameters
-    fine = (m > plan.stream_rows) & (n > 0) & (n <= WIDEST * s.panel_columns)
+    fine = (m > plan.stream_rows) & (n > 0)
     with f.loop(0, count, 1, [fine, f.const(0)]) as each:
         good, total = each.carried
         _, a_rs, a_cs, _, _, _, k, _ = _load(f, TERM, terms, each.index)
         apart = (a_rs % ALIKE).differs(0)
+        good = good & few_columns(f, parts, n, k)
         each.carry(good & a_cs.equals(s.element_a) & (k > 0) & (k <= plan.depth) & apart, total + k)
     fine, total = each.after
     with f.when((fine & (total * n <= plan.far_bytes // s.unit)).equals(0)):
