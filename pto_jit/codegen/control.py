@@ -191,7 +191,7 @@ class Control:
         self._define_before(phis, loc)
         if a.block or b.block:
             g.e.append(If(cond.operand, tuple(a.block), tuple(b.block), loc))
-        self._extents_after(merged, loc)
+        self._extents_after(merged)
         for (holder, name), value, place in merged:
             if value is MISSING:
                 g.unbind(holder, name)
@@ -222,7 +222,7 @@ class Control:
         if len(missing) == len(values):
             return values[missing[0]]
         present = [v for k, v in enumerate(values) if k not in missing]
-        if missing and not (isinstance(holder, Target) or all(_irrelevant(*paths[k]) for k in missing)):
+        if missing and not (isinstance(holder, Target) or all(_irrelevant(values[k], paths[k][2]) for k in missing)):
             known = next(p for k, (_, p, _) in enumerate(paths) if k not in missing)
             notes = (Note("assigned here, but not on every path", g.loc(known)),) if known is not None else ()
             return Unusable(f"`{name}` may be unset here", "PTO-N012", notes,
@@ -287,7 +287,7 @@ class Control:
                 extents = [index(1 if extent is None else extent) for extent in type_.shape]
                 e.append(Op("full", (phi.var,), (zero, *extents), (), (), loc))
 
-    def _extents_after(self, merged: list[tuple[Key, Any, ast.AST | None]], loc: Loc) -> None:
+    def _extents_after(self, merged: list[tuple[Key, Any, ast.AST | None]]) -> None:
         """Extents of merged tiles that the paths do not agree on are asked of the variable."""
         for k, (key, value, place) in enumerate(merged):
             merged[k] = (key, self.with_extents(value), place)
@@ -439,7 +439,7 @@ def restore(holder: Any, name: str, value: Any, place: ast.AST | None) -> None:
         holder.places[name] = place
 
 
-def _irrelevant(value: Any, place: ast.AST | None, status: Status) -> bool:
+def _irrelevant(value: Any, status: Status) -> bool:
     """Whether a path's lack of a value does not matter: its function is over, or nothing reads the name after it."""
     if isinstance(value, Unusable) and value.dead:
         return True

@@ -99,7 +99,7 @@ class Expressions:
         g = self.g
         if is_runtime(left) or is_runtime(right):
             if isinstance(left, (tuple, list, str)) or isinstance(right, (tuple, list, str)):
-                self._not_numbers(op, left, right)
+                self._not_numbers(left, right)
             return builtins.binary(op, g, left, right)
         if type(left) in _NUMBERS and type(right) in _NUMBERS:
             return g.python(BINARY[op], left, right)
@@ -115,7 +115,7 @@ class Expressions:
         result = g.python((IN_PLACE if in_place else BINARY)[op], left, right)
         return g.own(result) if isinstance(result, (list, set, dict)) and result is not left else result
 
-    def _not_numbers(self, op: type[ast.operator], left: Any, right: Any) -> None:
+    def _not_numbers(self, left: Any, right: Any) -> None:
         value, other = (left, right) if isinstance(left, (tuple, list, str)) else (right, left)
         raise self.g.error(
             TypeMismatchError,

@@ -224,7 +224,7 @@ class RunTimeLoop:
             body = rewriter.block(self.block)
         except Disagreement as problem:
             changed = next((c for c in self.carried if any(p.var.name in types for p in c.phis)), self.carried[0])
-            raise self._mismatch(changed, problem, None) from None
+            raise self._mismatch(changed, problem) from None
         return body
 
     def _value_at(self, key: Key, k: int) -> Any:
@@ -243,11 +243,11 @@ class RunTimeLoop:
                     try:
                         type_, weak = joined_type(values)
                     except Disagreement as problem:
-                        raise self._mismatch(item, problem, values) from None
+                        raise self._mismatch(item, problem) from None
                     if isinstance(type_, TileType) or isinstance(phi.var.type, TileType):
                         if type_ != phi.var.type:
                             raise self._mismatch(
-                                item, Disagreement(f"{phi.var.type} and {type_}", "keep one shape and dtype"), values
+                                item, Disagreement(f"{phi.var.type} and {type_}", "keep one shape and dtype")
                             )
                         continue
                     if ScalarType(type_.dtype) != types.get(phi.var.name, phi.var.type):
@@ -259,7 +259,7 @@ class RunTimeLoop:
                 types = self._followed(seeds)
             except Disagreement as problem:
                 item = next(c for c in self.carried if any(p.var.name in seeds for p in c.phis))
-                raise self._mismatch(item, problem, None) from None
+                raise self._mismatch(item, problem) from None
         for item in self.carried:
             for phi in item.phis:
                 new = types.get(phi.var.name)
@@ -312,7 +312,7 @@ class RunTimeLoop:
         try:
             combine([item.header, *values], leaf)
         except Disagreement as problem:
-            raise self._mismatch(item, problem, values) from None
+            raise self._mismatch(item, problem) from None
         for phi in item.phis:
             if len(phi.sources) == 1:
                 phi.sources += [None] * len(values)
@@ -332,10 +332,9 @@ class RunTimeLoop:
                             f"the extent of axis {axis} is computed anew in the loop",
                             "compute the extent once, before the loop, or give the tile a constant shape",
                         ),
-                        None,
                     )
 
-    def _mismatch(self, item: Carried, problem: Disagreement, values: Sequence[Any] | None) -> CompilationError:
+    def _mismatch(self, item: Carried, problem: Disagreement) -> CompilationError:
         g = self.g
         holder, name = item.key
         subject = "the state of a reduction" if isinstance(holder, Target) else f"`{name}`"
@@ -394,7 +393,7 @@ class RunTimeLoop:
                 self.results.append((key, _unset(name, self.loc, "assigned in this loop, which may not run"), place))
                 continue
             if self.kind == "parallel" and isinstance(holder, Frame):
-                self.results.append((key, self._parallel_out(name, place), place))
+                self.results.append((key, self._parallel_out(name), place))
                 continue
             paths: list[tuple[Any, ast.AST | None, Status]] = [(old, holder.places.get(name), None)]
             tested = any(e.kind == "test" and key in e.values for e in exits)
@@ -451,7 +450,7 @@ class RunTimeLoop:
             for k in ends:
                 phi.sources[k] = None
 
-    def _parallel_out(self, name: str, place: ast.AST | None) -> Unusable:
+    def _parallel_out(self, name: str) -> Unusable:
         notes = (Note("assigned in this parallel loop", self.loc),)
         return Unusable(f"`{name}` has the value of no particular iteration here", "PTO-L003", notes,
                         "the iterations of a parallel loop are independent: store the value to a tensor, or make the "

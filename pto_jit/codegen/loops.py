@@ -168,11 +168,11 @@ class Loops:
         )
         loop.after()
         if kind == "parallel":
-            self._last_index(node, loop, start, stop, step, count)
+            self._last_index(node, loop, start, step, count)
         return self._orelse(node, loop)
 
     def _last_index(
-        self, node: ast.For, loop: RunTimeLoop, start: Operand, stop: Operand, step: Operand, count: int | None
+        self, node: ast.For, loop: RunTimeLoop, start: Operand, step: Operand, count: int | None
     ) -> None:
         """The variable of a parallel loop after it: the last index, where it is known to exist."""
         g = self.g

@@ -79,9 +79,6 @@ class Tensor:
         return len(self.extents)
 
 
-RunTime = Scalar | Tile | Tensor
-
-
 class RunTimeValueUsed(TypeError):
     """Python itself tried to compute with a run-time value (in a function that cannot be compiled)."""
 

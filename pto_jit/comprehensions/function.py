@@ -171,7 +171,7 @@ class Comprehension(Dispatcher):
         rest = {n: v for n, v in given.items() if n not in self._special}
         if not rest:
             return inference(version.analysis, None)
-        return inference(version.analysis, checked_sizes(version.analysis, rest, complete=False))
+        return inference(version.analysis, checked_sizes(version.analysis, rest))
 
     def explain(self, **given: Any) -> str:
         """Each round of inference in words, with the source underlined."""

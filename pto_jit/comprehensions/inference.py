@@ -123,13 +123,13 @@ def infer(s: nodes.Statement, scope: Scope, typing: Typing) -> Inferred:
     own = [] if target is None or target.extents is None else _of_target(s, target, scope)
     state = _State(box, [])
     rounds: list[Round] = []
-    _admit(state, pending, scope)
+    _admit(state, pending)
     while len(state.box) < len(found):
         solved = _round(state, found, s, scope)
         if not solved:
             if not own:
                 raise _unsolved(s, scope, found, state)
-            _admit(state, own, scope)  # a tensor that exists already says where it can be written
+            _admit(state, own)  # a tensor that exists already says where it can be written
             pending, own = [*pending, *own], []
             continue
         for index, interval in solved.items():
@@ -275,13 +275,10 @@ def _is_element(e: Expression) -> bool:
     return isinstance(e, Read) or (isinstance(e, nodes.Cast) and e.dtype.bits >= 32 and _is_element(e.operand))
 
 
-def _admit(state: _State, inequalities: Sequence[_Inequality], scope: Scope) -> None:
-    """Those that indices can be solved from; what reads tensors is set aside, and what is provably false."""
+def _admit(state: _State, inequalities: Sequence[_Inequality]) -> None:
+    """Take up those that indices can be solved from; what reads tensors is set aside."""
     for inequality in inequalities:
-        if not inequality.form.known:
-            state.aside.append(inequality)
-            continue
-        state.pending.append(inequality)
+        (state.pending if inequality.form.known else state.aside).append(inequality)
 
 
 # -- rounds -------------------------------------------------------------------------------------------------------

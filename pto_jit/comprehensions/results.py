@@ -80,7 +80,7 @@ def _at(s: Solved, at: Any) -> Solved:
     return Solved(at(s.low), at(s.high), s.accesses, s.places)
 
 
-def checked_sizes(analysis: Analysis, given: Mapping[str, Any], complete: bool) -> dict[str, int]:
+def checked_sizes(analysis: Analysis, given: Mapping[str, Any]) -> dict[str, int]:
     """The value of every size and integer parameter, from shapes (and scalars) by name.
 
     Checks that sizes agree, that no range is empty and that the preconditions hold.  Raises ShapeError.

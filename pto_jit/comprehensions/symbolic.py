@@ -17,7 +17,7 @@ dropped.  `at_least_zero` proves an inequality for all non-negative sizes, or do
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from pto_jit.slotted import frozen
@@ -336,14 +336,9 @@ def extreme(kind: Literal["min", "max"], options: Iterable[Expr]) -> Expr:
 _EFFORT = 64  # case distinctions in one proof
 
 
-def at_least_zero(e: Expr, facts: Collection[Expr] = ()) -> bool:
-    """Whether `e >= 0` is certain for all sizes >= 0 and all signed names; False also means that it is not known.
-
-    `facts`: expressions that are known not to be negative.
-    """
-    if _proven(e, [_EFFORT]):
-        return True
-    return any(_proven(e - fact, [_EFFORT]) for fact in facts)
+def at_least_zero(e: Expr) -> bool:
+    """Whether `e >= 0` is certain for all sizes >= 0 and all signed names; False also means that it is not known."""
+    return _proven(e, [_EFFORT])
 
 
 def positive(e: Expr) -> Expr:

@@ -136,7 +136,7 @@ class Version:
         key = tuple(shapes.values())
         known = self._checked.get(key)
         if known is None:
-            known = inference(self.analysis, checked_sizes(self.analysis, shapes, complete=True))
+            known = inference(self.analysis, checked_sizes(self.analysis, shapes))
             if len(self._checked) > 1024:
                 self._checked.clear()
             self._checked[key] = known

@@ -28,16 +28,14 @@ _PROCESS = 1
 """Process and threads are counted from 1: Perfetto takes 0 for the idle task, whose rows it joins with others."""
 
 
-def to_trace_events(
-    events: Iterable[TaskEvent], title: str, edges: Iterable[tuple[int, int]] = ()
-) -> dict[str, Any]:
+def to_trace_events(events: Iterable[TaskEvent], edges: Iterable[tuple[int, int]]) -> dict[str, Any]:
     """The trace as the JSON object that viewers read: a row per worker, times in microseconds from the first event.
 
     Each of the `edges` between tasks that ran becomes a flow: an arrow from the end of one to the begin of the other.
     """
     listed = sorted(events, key=lambda event: (event.begin_ns, event.task))
     start = listed[0].begin_ns if listed else 0
-    rows: list[dict[str, Any]] = [{"ph": "M", "pid": _PROCESS, "name": "process_name", "args": {"name": title}}]
+    rows: list[dict[str, Any]] = [{"ph": "M", "pid": _PROCESS, "name": "process_name", "args": {"name": "task graph"}}]
     for worker in sorted({event.worker for event in listed}):
         name = "caller" if worker == 0 else f"worker {worker}"
         thread = {"ph": "M", "pid": _PROCESS, "tid": 1 + worker}
@@ -63,8 +61,6 @@ def to_trace_events(
     return {"displayTimeUnit": "ns", "traceEvents": rows}
 
 
-def write_trace(
-    events: Iterable[TaskEvent], path: str | Path, title: str = "task graph", edges: Iterable[tuple[int, int]] = ()
-) -> None:
+def write_trace(events: Iterable[TaskEvent], path: str | Path, edges: Iterable[tuple[int, int]]) -> None:
     """Write the trace to a .json file."""
-    write_text(path, json.dumps(to_trace_events(events, title, edges), separators=(",", ":")) + "\n")
+    write_text(path, json.dumps(to_trace_events(events, edges), separators=(",", ":")) + "\n")

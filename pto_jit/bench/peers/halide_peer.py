@@ -28,10 +28,10 @@ _PARTIALS = 4
 _ACCUMULATORS, _TILE_VECTORS = (24, 4) if _LANES == 16 else (12, 2)
 
 
-def _realized(function: Any, case: Case, note: str = "") -> Implementation:
+def _realized(function: Any, case: Case) -> Implementation:
     buffer = hl.Buffer(next(iter(case.outputs.values())))
     function.compile_jit()
-    return Implementation(lambda: function.realize(buffer), note=note)
+    return Implementation(lambda: function.realize(buffer))
 
 
 def _buffers(case: Case) -> list[Any]:

@@ -247,11 +247,11 @@ def _bounds(cg: Generator, item: Any, extent: Operand) -> tuple[Operand, Operand
         return start, stop, False
     if isinstance(start, Const) and isinstance(stop, Const):
         return start, index(max(int(stop.value) - int(start.value), 0)), False
-    length = _difference(cg, item, start, stop)
+    length = _difference(cg, start, stop)
     return start, length, False
 
 
-def _difference(cg: Generator, item: slice, start: Operand, stop: Operand) -> Operand:
+def _difference(cg: Generator, start: Operand, stop: Operand) -> Operand:
     """`stop - start`, a constant when the source says `r : r + C`."""
     known = cg.e.known_difference(stop, start)
     if known is not None:

@@ -59,7 +59,7 @@ def groups(analysis: Analysis, device: bool = False) -> list[Group]:
         found.append(Group("loops", len(inferred.statement.indices), [inferred]))
     for group in found:
         wide = device and any(len(inner_axes(m, group.outer) or ()) > 2 for m in group.statements)
-        if group.form == "loops" and not wide and _as_rows(group, analysis):
+        if group.form == "loops" and not wide and _as_rows(group):
             group.form = "rows"
     return found
 
@@ -159,7 +159,7 @@ def _one(m: Inferred, target: str, e: Read, memory: Mapping[str, Memory]) -> boo
 # -- tiles --------------------------------------------------------------------------------------------------------
 
 
-def _as_rows(group: Group, analysis: Analysis) -> bool:
+def _as_rows(group: Group) -> bool:
     """Whether the group is worth tiles, and every statement of it can be written with them."""
     if group.outer == 0 or not any(m.reduced for m in group.statements):
         return False

@@ -140,7 +140,7 @@ def is_batched(nest: Nest, planes: Planes) -> tuple[bool, str]:
     said: list[str] = []
     for many in situations(nest):
         extents = lengths(nest, many)
-        rows = _batch(nest, planes, extents)
+        rows = _batch(planes, extents)
         times.append((cell.in_order(), cell.in_batch(rows)))
         count = 1 + sum(c * (n - 1) for c, n in zip(planes.h, extents, strict=True))
         number = f"{count} planes, {_rows(rows)} a batch"
@@ -248,12 +248,12 @@ def _of_nest(nest: Nest, planes: Planes | None, threads: int, many: int) -> floa
     if planes is None:
         around = extents[0] if nest.loops[0].kind == "parallel" else 1
         return prod(extents) * cell.in_order() / min(threads, around)
-    rows = _batch(nest, planes, extents)
+    rows = _batch(planes, extents)
     groups = prod(extents[k] for k in planes.group)
     return prod(extents) * cell.in_batch(rows) / min(threads, groups * max(1.0, rows / PIECE_ROWS))
 
 
-def _batch(nest: Nest, planes: Planes, extents: Sequence[int]) -> float:
+def _batch(planes: Planes, extents: Sequence[int]) -> float:
     """How many rows a batch of planes has."""
     steps = {k: c * (n - 1) for k, (c, n) in enumerate(zip(planes.h, extents, strict=True))}
     cells = prod(n for k, n in enumerate(extents) if k not in planes.group)

@@ -279,7 +279,7 @@ def carried(
         if not every:
             message, hint = f"ft.{name} of an empty list without an initializer", "give `initializer=`, its value"
             _check(session, Condition("positive", n - 1), message, hint)
-        initial = _lazy_first(session, element)
+        initial = element(number(0))
         first, count = 1, binary("max", n - 1, number(0))
         known = n.constant
         count = number(max(known - 1, 0)) if known is not None else count
@@ -328,10 +328,6 @@ def carried(
     found = _put_last(session, structure, last, arrays)
     session.complete()
     return found
-
-
-def _lazy_first(session: Session, element: Callable[[Expr], Any]) -> Any:
-    return element(number(0))
 
 
 def _check(session: Session, condition: Condition, message: str, hint: str, *numbers: Expr) -> None:

@@ -166,7 +166,7 @@ def _pair(
     pair = Pair(around, first, then, tuple(reads), at)
     if not starts:
         return pair if not finals and (not _carries(first) or _in_step(pair)) else None
-    return _starting(replace(pair, starts=tuple(states.values())), finals)
+    return _starting(replace(pair, starts=tuple(states.values())))
 
 
 def _written(loop: Loop) -> list[Array]:
@@ -216,7 +216,7 @@ def _may_move(body: Sequence[Any], first: Loop, then: Loop) -> bool:
     return not has_effects(loops) and all(isinstance(i, Op) and is_pure(i) for i in ops)
 
 
-def _starting(pair: Pair, finals: Sequence[ReadLeaf]) -> Pair | None:
+def _starting(pair: Pair) -> Pair | None:
     """The pair, when its second loop starts with the element before the one that its first iteration reads."""
     first, then = pair.first, pair.then
     before = pair.at.replace({then.symbol: number(-1)})

@@ -10,7 +10,6 @@ from pto_jit.fractal.compile.expr import Expr, Known, Symbol, of
 from pto_jit.fractal.compile.hyperplane import NoSchedule, Vector, hyperplane
 from pto_jit.fractal.compile.lists import (
     Access,
-    Array,
     Check,
     Choose,
     Compute,
@@ -235,7 +234,3 @@ def outside(nest: Nest) -> str | None:
                 if isinstance(part, Part) and part.source.var.name in made:
                     return "a cell reads a part of a tensor that it computes"
     return None
-
-
-def root_of(item: WriteLeaf) -> Array:
-    return item.array.root

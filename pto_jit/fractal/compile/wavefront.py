@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The plan "wavefront": a sequential loop over hyperplanes, the cells of a plane together.
 
-With the schedule h the nest (x_1 ... x_n) becomes (m, x without x_e), m = h . x, by the unimodular completion of h;
-x_e, the innermost loop with h_e = 1, follows from the others.  A cell reads only cells of earlier planes, at most
+With the schedule h the nest (x_1 ... x_n) becomes (m, x without x_e), m = h . x; x_e, the innermost loop with
+h_e = 1, follows from the others.  A cell reads only cells of earlier planes, at most
 `depth` of them back, so that of every array only the last `depth` + 1 planes are kept, as a ring.
 
 Loops on which operands shared by cells depend (the layer, which chooses the weights) stay loops; the cells over all

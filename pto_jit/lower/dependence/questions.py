@@ -103,7 +103,7 @@ class Dependences:
         sure = witness.conflict.verdict == "yes"
         return Answer("no" if sure else "unknown", self._reason(witness), witness)
 
-    def may_run_parallel(self, loop: Loop, around: Sequence[Loop] | None = None) -> Answer:
+    def may_run_parallel(self, loop: Loop) -> Answer:
         """Whether the iterations of `loop` are independent: no variable and no element connects two of them."""
         stmt = loop.stmt
         if not isinstance(stmt, For):
@@ -115,8 +115,7 @@ class Dependences:
         effect = self._outside(loop)
         if effect is not None:
             return Answer("unknown", effect)
-        if around is None:
-            around = [self.found.loops[n] for n in loop.outer[:-1]]
+        around = [self.found.loops[n] for n in loop.outer[:-1]]
         witness = self._first(loop, around, [[(loop, "<")]], atomics=False)
         if witness is None:
             return Answer("yes", "no element connects two iterations")

@@ -184,14 +184,14 @@ class CubeWriter(KernelWriter):
         rows, columns = (-(-self.bound(e, op.loc) // 16) * 16 for e in op.args[-2:])
         known = self.sums.get(op.results[0].name)
         if known is None:
-            known = self.new_sum(op.results[0].name, typ.dtype, (rows, columns), op.loc)
+            known = self.new_sum(op.results[0].name, typ.dtype, (rows, columns))
             known.empty = self.names.fresh(f"{known.name}_is_zero")
             self.nodes.append(Assignment("bool", known.empty, "true", op.loc, constant=False))
         else:
             assert known.empty is not None
             self.nodes.append(Assignment("", known.empty, "true", op.loc))
 
-    def new_sum(self, name: str, dtype: DType, capacity: tuple[int, int], loc: Loc) -> Sum:
+    def new_sum(self, name: str, dtype: DType, capacity: tuple[int, int]) -> Sum:
         out = Sum(
             self.names.fresh(name), dtype, capacity, None, self.memory(name, "Acc", capacity[0] * capacity[1] * 4), None
         )
@@ -212,7 +212,7 @@ class CubeWriter(KernelWriter):
                               "start from pl.zeros(..., pl.f32), and add the rest to the result")  # fmt: skip
         alone = known is None
         if known is None:
-            known = self.new_sum(var.name, dtype, capacity, op.loc)
+            known = self.new_sum(var.name, dtype, capacity)
             if self.slice_of(left, right, op.loc) < left.capacity[1]:
                 known.empty = self.names.fresh(f"{known.name}_is_zero")
                 self.nodes.append(Assignment("bool", known.empty, "true", op.loc, constant=False))

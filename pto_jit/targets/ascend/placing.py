@@ -42,7 +42,7 @@ def place(nodes: list[Node]) -> dict[Space, int]:
     used: dict[Space, int] = {}
     for apart in (True, False) if ahead else (False,):
         lives = _lives(nodes, True) if apart else together
-        doubled = _doubled(nodes, lives)
+        doubled = _doubled(lives)
         inner = {buffer: loop for buffer, loop in doubled.items() if _is_innermost(loop)}
         for chosen in (doubled, inner, {}):
             for buffer in doubled:
@@ -131,7 +131,7 @@ def _touch(
         life.loops = [a for a, b in zip(life.loops, around, strict=False) if a is b]
 
 
-def _doubled(nodes: list[Node], lives: dict[Buffer, _Life]) -> dict[Buffer, Loop]:
+def _doubled(lives: dict[Buffer, _Life]) -> dict[Buffer, Loop]:
     """Buffers that can take turns, with the loop whose iterations they alternate in."""
     return {
         buffer: life.loops[-1] for buffer, life in lives.items() if life.transferred and life.loops and not life.carried

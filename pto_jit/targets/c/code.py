@@ -27,8 +27,6 @@ from pto_jit.targets.c.values import (
 from pto_jit.targets.cpu.code import I32, I64, PTR, Code, Index, storage_type
 from pto_jit.targets.source.identifiers import Identifiers
 
-_ALLOCATIONS = ("pto_scratch_push", "pto_buffer_alloc", "pto_graph_buffer")
-
 
 class Function:
     """The name of the function being written, as the shared writers ask for it."""
@@ -380,8 +378,3 @@ class CCode(Code):
 
     def finish(self) -> None:
         """Nothing is open."""
-
-
-def element_of(dtype: Any) -> str:
-    """The C type of an element of a tensor or tile."""
-    return memory_ctype(dtype)

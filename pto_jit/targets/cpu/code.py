@@ -27,8 +27,6 @@ VOID = ir.VoidType()
 _INTS = {8: I8, 16: ir.IntType(16), 32: I32, 64: I64}
 _VECTORS: dict[tuple[ir.Type, int], ir.Type] = {}
 
-COLD = ir.types.MetaDataType()
-
 
 def register_type(dtype: DType) -> ir.Type:
     """The LLVM type in which one element is computed with: f16 and bf16 as f32, bool_ as i1."""

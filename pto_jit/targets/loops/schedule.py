@@ -117,9 +117,6 @@ class Schedule:
             work += [a for a in arguments(self.nodes[ref].step) if isinstance(a, int)]
         return seen
 
-    def _is_inner(self, arg: Arg) -> bool:
-        return isinstance(arg, int) and self.nodes[arg].inner
-
     def _stage(self, stage: int) -> Segment:
         p = self.p
         inner = p.rank - 1

@@ -13,8 +13,7 @@ import pto_jit as pto
 import pto_jit.fractal as ft
 import pto_jit.language as pl
 from pto_jit.errors import ArgumentError, CompilationError, ScheduleError
-from pto_jit.fractal.compile.hyperplane import planes, width
-from tests.fractal.compile.test_nests import GRID_OF_TASKS, grid, jagged, weights
+from tests.fractal.compile.test_nests import GRID_OF_TASKS, grid, jagged, weights, widest_plane
 from tests.fractal.compile.test_random import flat, interpreted
 
 
@@ -42,7 +41,7 @@ def test_tiles_of_a_grid_are_the_closed_form_and_have_the_bits_of_cells(depth_ti
         extents = (-(-depth // depth_tile), -(-target // rows), -(-source // columns))
         assert graph.num_tasks == extents[0] * extents[1] * extents[2]
         assert graph.critical_path == sum(extents) - 2
-        assert graph.max_width == max(width(extents, p) for p in planes((1, 1, 1), extents))
+        assert graph.max_width == widest_plane(extents)
     given = jagged(3, 5, 1, 0), jagged(4, 2, 1, 3), weights(depth_tile + 1)
     for found, cells in zip(flat(kernel(*given)), flat(GRID_OF_TASKS(*given)), strict=True):
         np.testing.assert_array_equal(found, cells)

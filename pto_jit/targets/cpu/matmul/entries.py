@@ -54,7 +54,7 @@ def _single(parts: Parts) -> None:
             place = place & (n % s.lanes).equals(0)
         with f.when(place):
             f.give(f.call("near", I32, [*f.parameters, f.const(1), f.null(), f.const(0)]))
-    with f.when(parts.near(f, m, n, k)):
+    with f.when(parts.near(m, n, k)):
         f.give(f.call("near", I32, [*f.parameters, f.const(0), f.null(), f.const(0)]))
     f.give(f.call("far", I32, [*f.parameters, f.const(0), f.null(), f.const(0)]))
 
@@ -123,7 +123,7 @@ def _split(parts: Parts) -> None:
             task = f.round_up(f.maximum(f.ceil_div(m, 32), least), s.tile_rows)
             context = parts.save(f, [*f.parameters, task])
             f.give(parts.share(f, "rows_task", w, context, f.ceil_div(m, task)))
-    with f.when(parts.near(f, m, n, k) & (n > 4 * s.tile_columns)):
+    with f.when(parts.near(m, n, k) & (n > 4 * s.tile_columns)):
         least = f.ceil_div(f.const(plan.task_work), m * k)
         streams = (m <= plan.stream_rows) & b_cs.equals(s.element_b)
         least = f.select(streams, f.maximum(least, plan.long_columns), least)

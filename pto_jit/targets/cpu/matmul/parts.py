@@ -68,7 +68,7 @@ class Parts:
         fine = whole | (m < _REPAID)
         return ((bytes_ <= plan.small_bytes) | spread) & (k <= plan.depth * s.group) & fine
 
-    def near(self, f: Function, m: Value, n: Value, k: Value) -> Value:
+    def near(self, m: Value, n: Value, k: Value) -> Value:
         """Whether B is packed block by block: m fits one block of rows, or few of them where B is larger than a slab.
 
         A slab that is used two or three times does not repay being written to L3 and read from there, least of all

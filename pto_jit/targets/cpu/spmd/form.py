@@ -180,7 +180,6 @@ class _Builder:
 
     def _own_names(
         self,
-        stmt: Stmt,
         assigned: set[str],
         free: set[str],
         inside: Counter[str],
@@ -206,7 +205,7 @@ class _Builder:
         node = Repeat()
         free = {v.name for v in free_vars((stmt,))}
         assigned = block_defs((*stmt.before, *stmt.body))
-        names = self._own_names(stmt, assigned, free, read_counts((stmt,)), around, node, latest)
+        names = self._own_names(assigned, free, read_counts((stmt,)), around, node, latest)
         before, body = rename(stmt.before, names), rename(stmt.body, names)
         cond = stmt.cond
         if isinstance(cond, Var) and cond.name in names:
@@ -231,7 +230,7 @@ class _Builder:
         assigned = block_defs(stmt.body)
         if stmt.var.name in assigned:
             raise Unfit("a loop in it assigns its variable")
-        names = self._own_names(stmt, assigned, free, read_counts(stmt.body), around, node, latest)
+        names = self._own_names(assigned, free, read_counts(stmt.body), around, node, latest)
         body = rename(stmt.body, names)
         inner = _Container(read_counts(body), frozenset(names.values()))
         node.body = self.block(body, inner, node)
