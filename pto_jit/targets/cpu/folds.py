@@ -2,7 +2,8 @@
 """Reductions along the inner axis: accumulators of many lanes, and what they come to in the end.
 
 max and min of floats are a plain maximum, which ignores NaN, beside the greatest magnitude as a bit pattern, which
-remembers it: only those of NaN are above infinity's.  argmax and argmin carry the index of each lane's best.
+remembers it: only those of NaN are above infinity's.  argmax and argmin carry each lane's best and its index, and for
+floats beside them the index of its first NaN: what an element needs of the one before is a maximum only.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Any
 from llvmlite import ir
 
 from pto_jit.dtypes import DType, i32
-from pto_jit.targets.cpu.code import I8, I32, I64, Value, number, register_type, vector, zero
-from pto_jit.targets.cpu.elementwise import Elementwise, cast, halves
+from pto_jit.targets.cpu.code import I32, I64, Value, number, register_type, vector, zero
+from pto_jit.targets.cpu.elementwise import Elementwise, cast, halves, splat
 from pto_jit.targets.cpu.vector import call_intrinsic, lane_count
 from pto_jit.targets.loops.form import Fold
 
@@ -67,7 +68,8 @@ class Folds:
         typ = vector(register_type(fold.operand), lanes)
         first = reduce_identity(fold.op, fold.operand, typ)
         if fold.op in ("argmax", "argmin"):
-            return first, number(vector(I32, lanes), _NEVER)
+            never = number(vector(I32, lanes), _NEVER)
+            return (first, never, never) if fold.operand.kind == "f" else (first, never)
         if fold.op in ("max", "min") and fold.operand.kind == "f":
             return first, zero(vector(_bits(fold.operand), lanes))
         return (first,)
@@ -77,7 +79,7 @@ class Folds:
         b = self.b
         if fold.op in ("argmax", "argmin"):
             assert index is not None
-            return self._better(fold, (value, index), state)
+            return self._found(fold, state, value, index)
         if fold.op in ("max", "min") and fold.operand.kind == "f":
             sign = ">" if fold.op == "max" else "<"
             kept = b.select(b.fcmp_ordered(sign, value, state[0]), value, state[0])
@@ -86,25 +88,61 @@ class Folds:
             return kept, call_intrinsic(b, "umax", bits.type, state[1], magnitude)
         return (self.combine(fold.op, fold.operand, state[0], value),)
 
-    def _better(self, fold: Fold, x: Sequence[Value], y: Sequence[Value]) -> tuple[Value, Value]:
-        """The first of two (value, index) pairs in the order of argmax or argmin; NaN comes before everything."""
+    def _ahead(self, fold: Fold, x: Value, y: Value) -> Value:
+        """Whether x is greater than y for argmax, less for argmin; False where one is NaN."""
         b, dtype = self.b, fold.operand
-        sign = "gt" if fold.op == "argmax" else "lt"
-        if dtype.kind == "b":
-            x1, y1 = b.zext(x[0], vector(I8, lane_count(x[0].type))), b.zext(y[0], vector(I8, lane_count(y[0].type)))
-            ahead = b.icmp_unsigned(">" if sign == "gt" else "<", x1, y1)
-            same = b.icmp_unsigned("==", x1, y1)
-        else:
-            ahead = self.ops.apply(sign, (x[0], y[0]), dtype, {}, dtype)
-            same = self.ops.apply("eq", (x[0], y[0]), dtype, {}, dtype)
+        sign = ">" if fold.op == "argmax" else "<"
         if dtype.kind == "f":
-            x_nan, y_nan = b.fcmp_unordered("uno", x[0], x[0]), b.fcmp_unordered("uno", y[0], y[0])
-            y_number = b.fcmp_ordered("ord", y[0], y[0])
-            ahead = b.or_(ahead, b.and_(x_nan, y_number))
-            same = b.or_(same, b.and_(x_nan, y_nan))
-        earlier = b.icmp_signed("<", x[1], y[1])
-        pick = b.or_(ahead, b.and_(same, earlier))
-        return b.select(pick, x[0], y[0]), b.select(pick, x[1], y[1])
+            return b.fcmp_ordered(sign, x, y)
+        if dtype.kind == "b":
+            first, second = (x, y) if sign == ">" else (y, x)
+            return b.and_(first, b.not_(second))
+        return b.icmp_signed(sign, x, y) if dtype.is_signed else b.icmp_unsigned(sign, x, y)
+
+    def _least(self, x: Value, y: Value) -> Value:
+        return call_intrinsic(self.b, "smin", x.type, x, y)
+
+    def _found(self, fold: Fold, state: Sequence[Value], value: Value, index: Value) -> tuple[Value, ...]:
+        """One step of argmax or argmin.  A lane meets its elements in order: one that is not ahead is not first."""
+        b = self.b
+        best, place, *nan = state
+        pick = self._ahead(fold, value, best)
+        out = b.select(pick, value, best), b.select(pick, index, place)
+        if not nan:
+            return out
+        never = number(index.type, _NEVER)
+        return *out, self._least(nan[0], b.select(b.fcmp_unordered("uno", value, value), index, never))
+
+    def _better(self, fold: Fold, x: Sequence[Value], y: Sequence[Value]) -> tuple[Value, ...]:
+        """Two accumulators of argmax or argmin as one: of two equal elements the one with the lesser index."""
+        b = self.b
+        earlier = b.and_(b.not_(self._ahead(fold, y[0], x[0])), b.icmp_signed("<", x[1], y[1]))
+        pick = b.or_(self._ahead(fold, x[0], y[0]), earlier)
+        nan = [self._least(i, j) for i, j in zip(x[2:], y[2:], strict=True)]
+        return b.select(pick, x[0], y[0]), b.select(pick, x[1], y[1]), *nan
+
+    def _first(self, fold: Fold, state: Sequence[Value]) -> Value:
+        """The index that the lanes of argmax or argmin come to; `_NEVER` where no element is ahead of the identity."""
+        b = self.b
+        values, indices, *nan = state
+        best = values
+        while lane_count(best.type) > 1:
+            x, y = halves(b, best)
+            best = b.select(self._ahead(fold, x, y), x, y)
+        if values is not best:
+            every = splat(b, best, lane_count(values.type))
+            same = b.fcmp_ordered if fold.operand.kind == "f" else b.icmp_unsigned
+            indices = self._lowest(b.select(same("==", values, every), indices, number(indices.type, _NEVER)))
+        if not nan:
+            return indices
+        first = self._lowest(nan[0])
+        return b.select(b.icmp_signed("==", first, number(I32, _NEVER)), indices, first)
+
+    def _lowest(self, lanes: Value) -> Value:
+        """The least of all lanes."""
+        if lane_count(lanes.type) == 1:
+            return lanes
+        return call_intrinsic(self.b, "vector.reduce.smin", I32, lanes, overloads=(lanes.type,))
 
     def merge(self, fold: Fold, x: Sequence[Value], y: Sequence[Value]) -> tuple[Value, ...]:
         """Two accumulators of equal lanes as one."""
@@ -126,11 +164,12 @@ class Folds:
 
     def result(self, fold: Fold, state: Sequence[Value]) -> Value:
         """The number that accumulators of any lane count come to."""
-        out = self.narrow(fold, state, 1)
         b = self.b
         if fold.op in ("argmax", "argmin"):
-            value = b.select(b.icmp_signed("==", out[1], number(I32, _NEVER)), number(I32, 0), out[1])
-            return cast(b, value, i32, fold.dtype)
+            first = self._first(fold, state)
+            first = b.select(b.icmp_signed("==", first, number(I32, _NEVER)), number(I32, 0), first)
+            return cast(b, first, i32, fold.dtype)
+        out = self.narrow(fold, state, 1)
         if len(out) == 2:
             typ = _bits(fold.operand)
             infinity = number(typ, 0x7FF << 52 if typ.width == 64 else 0xFF << 23)

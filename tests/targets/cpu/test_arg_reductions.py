@@ -33,3 +33,21 @@ def test_the_first_extreme_along_any_axes_is_found_and_nan_before_all(dtype: str
         for ours, theirs in ((pl.argmax, np.argmax), (pl.argmin, np.argmin)):
             found = pto.jit(lambda t: ours(t, axis=axis))(x)
             np.testing.assert_array_equal(found, theirs(x, axis=axis))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "uint16", "int64", "bool"])
+@pytest.mark.parametrize("columns", [1, 17, 64, 300])
+def test_rows_of_equal_elements_infinities_and_nan_give_the_first(dtype: str, columns: int) -> None:
+    rng = np.random.default_rng(columns)
+    x = (rng.standard_normal((12, columns)) * 2).round().astype(dtype)
+    x[:3] = x.min() if dtype != "bool" else False
+    if dtype.startswith("float"):
+        x[0], x[1] = -np.inf, np.inf
+        x[3:6, columns // 2 :] = np.nan
+        x[6:9][rng.random((3, columns)) < 0.2] = np.nan
+        x[7:11][rng.random((4, columns)) < 0.2] = -np.inf
+        x[11] = -np.nan
+    elif dtype.startswith("int"):
+        x[0], x[1] = np.iinfo(dtype).min, np.iinfo(dtype).max
+    np.testing.assert_array_equal(pto.jit(lambda t: pl.argmax(t, axis=1))(x), np.argmax(x, axis=1))
+    np.testing.assert_array_equal(pto.jit(lambda t: pl.argmin(t, axis=1))(x), np.argmin(x, axis=1))
