@@ -235,10 +235,13 @@ class CubeWriter(KernelWriter):
             a, b = one[1], other[1]
         if isinstance(a, int) and isinstance(b, int) and a != b:
             raise unsupported(f"a product over {a} and {b} elements", loc, "load tiles of one extent")
-        if not (self.launch_time(a) and self.launch_time(b)):
+        if self.launch_time(a) and self.launch_time(b):
+            self.check(f"{text(a)} == {text(b)}", "the contracted extents of a product are equal")
+        elif self.visible(a) and self.visible(b):
+            self.nodes.append(Require(f"{text(a)} == {text(b)}", loc))
+        else:
             raise unsupported("a product whose contracted extents are not known to be equal", loc,
                               "take the extents from the same tensor")  # fmt: skip
-        self.check(f"{text(a)} == {text(b)}", "the contracted extents of a product are equal")
 
     def same_extent(self, a: Size, b: Size, loc: Loc) -> None:
         """The products of a sum have one shape: the launch knows it, or else the core."""

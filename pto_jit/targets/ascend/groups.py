@@ -47,7 +47,7 @@ from pto_jit.targets.ascend.form import (
     Tile,
 )
 from pto_jit.targets.ascend.halves import can_halve
-from pto_jit.targets.ascend.machine import element_type
+from pto_jit.targets.ascend.machine import element_type, padded
 from pto_jit.targets.ascend.plans import TILE_IS_READY, TILE_IS_TAKEN, Plan, check, look_ahead, plan_of
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.sizes import Tensor, names, product, text, total
@@ -260,7 +260,7 @@ class VectorSide(VectorWriter, _Side):
     def receive(self, op: Op) -> None:
         """The product of two tiles, from the cube core; added to what it is to be added to."""
         (left, rows), (right, columns) = self.of(op.args[0]), self.of(op.args[1])
-        shape, valid = (left[0], right[1]), (self.half(rows[0], op.loc), columns[1])
+        shape, valid = (padded(left[0], 4), right[1]), (self.half(rows[0], op.loc), columns[1])
         typ = op.results[0].type
         assert isinstance(typ, TileType)
         if typ.dtype != f32 or typ.rank != 2 or 1 in shape:

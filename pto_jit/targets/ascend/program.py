@@ -49,6 +49,7 @@ from pto_jit.targets.ascend.vector import VectorWriter
 from pto_jit.targets.cuda.elements import share_elements
 from pto_jit.targets.cuda.facts import gather
 from pto_jit.targets.cuda.flatten import Unsupported, flatten, without_idle
+from pto_jit.targets.cuda.merged import merge_leading_axes
 from pto_jit.targets.cuda.nests import outline_kernels
 from pto_jit.targets.cuda.program import extents_of
 from pto_jit.targets.cuda.tiling import tile_products
@@ -73,8 +74,8 @@ class AscendProgram:
 def compile_module(module: Module) -> AscendProgram:
     """Write a lowered module; TargetError for what this target does not do."""
     try:
-        flat = numbers_before_loops(share_elements(tile_products(flatten(module), _DEPTH), module))
-        split = separate(outline_kernels(flat, module.name))
+        flat = numbers_before_loops(share_elements(merge_leading_axes(tile_products(flatten(module), _DEPTH)), module))
+        split = separate(outline_kernels(flat, module.name, bounds=True))
     except Unsupported as error:
         raise unsupported(error.what, error.loc or NOWHERE, error.hint or "") from None
     split = known_extents(split)

@@ -12,7 +12,7 @@ from pto_jit.errors import NOWHERE, Loc
 from pto_jit.ir.nodes import Const, For, Func, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TensorType
 from pto_jit.ir.walk import statements
-from pto_jit.targets.ascend.form import Assignment, Buffer, Loop, Node, Parameter
+from pto_jit.targets.ascend.form import Assignment, Buffer, Loop, Node, Parameter, Require
 from pto_jit.targets.ascend.machine import element_type
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.scalars import Scalars
@@ -187,6 +187,10 @@ class Scopes:
         dims = [s for s in self._dims_of(operand.name) if isinstance(s, int)]
         if dims:
             return max(1, dims[0])
+        ceiling = self.facts.ceilings.get(operand.name)
+        if ceiling is not None:  # which the host knows
+            self._not_empty(operand, loc)
+            return self.bound(ceiling, loc)
         if operand.name not in self.sizes:
             raise unsupported(
                 f"a tile of a run-time extent `{operand.name}` that is computed in the kernel", loc,
@@ -194,6 +198,13 @@ class Scopes:
             )  # fmt: skip
         self.limited[self.names.of(operand.name)] = self.sizes[operand.name]
         return self.sizes[operand.name]
+
+    def _not_empty(self, extent: Var, loc: Loc) -> None:
+        """Stop the core where a tile would have no elements, of which instructions leave nothing that is defined."""
+        condition = f"{self.number(extent)} > 0"
+        if not any(condition in scope for scope in self.scopes):
+            self.scopes[-1][condition] = condition
+            self.nodes.append(Require(condition, loc))
 
     def upper(self, operand: Operand, depth: int = 0) -> int | None:
         """A constant that an integer does not exceed, where its definition says one."""

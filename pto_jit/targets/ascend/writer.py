@@ -16,6 +16,7 @@ from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.sizes import text
 from pto_jit.targets.cuda.facts import Facts
 from pto_jit.targets.cuda.loops import PARALLEL, touches_tiles
+from pto_jit.targets.cuda.merged import OTHER_SIZE
 
 
 class KernelWriter(Memory):
@@ -55,7 +56,7 @@ class KernelWriter(Memory):
                 self.set_element(stmt)
             case Op() if is_elementwise(stmt):
                 self.scalars.operation(stmt)
-            case Op(op="assert") if stmt.attr("core"):  # of this target's own passes
+            case Op(op="assert") if stmt.attr("core") or stmt.attr("message") == OTHER_SIZE:  # of passes, not of users
                 self.nodes.append(Require(self.number(stmt.args[0]), stmt.loc))
             case Op(op="print" | "assert"):
                 raise unsupported(f"`pl.{stmt.op}`", stmt.loc, "use the cpu target to look at values")

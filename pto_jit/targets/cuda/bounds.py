@@ -11,7 +11,7 @@ After::
 
     %table = talloc [%count] : i64
     CALL @find(%table, ...)                        // %table[%i] = %n, the largest in each iteration
-    CALL @most(%table, %found)                     // %found[0] = the largest of these
+    CALL @most(%table, %found)                     // %found[0] = the largest of these and 1
     %bound = sgetelem %found[0] : i64              // the host waits
     FOR %i:idx, 0:idx, %count:idx, 1:idx {kind=parallel}
       %n = sgetelem %lengths[%i] : i64
@@ -189,7 +189,7 @@ class _Prelude:
             element = Var(self.fresh("element"), _INDEX)
             inside.append(Op("getelem", (element,), (table, place), (), (), self.loc))
             inside.append(Op("max", (b,), (b, element), (), (), self.loc))
-        fold: list[Stmt] = [Op("copy", (b,), (_ZERO,), (), (), self.loc) for b in best]
+        fold: list[Stmt] = [Op("copy", (b,), (_ONE,), (), (), self.loc) for b in best]  # no tile is smaller
         fold.append(For("combine", at, _ZERO, count, _ONE, tuple(inside), loc=self.loc))
         fold += [Op("setelem", (), (b, found, Const(k, _INDEX)), (), (), self.loc) for k, b in enumerate(best)]
         launch(tuple(fold), f"{extents[0].name}_bound", self.out)

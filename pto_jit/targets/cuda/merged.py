@@ -14,7 +14,7 @@ After::
     %flat = treshape %list, [%rows, 8]
     %at = smul %i, 4
     %wanted = smul %n, 4
-    sassert %wanted == %m
+    sassert %wanted == %m                          // unless that is known: %n = a - b, %m = 4 * a - 4 * b
     %y = tload %flat[%at, 0] [%m, 8]
 
 Before::
@@ -36,9 +36,10 @@ from math import prod
 
 from pto_jit.dtypes import bool_, i64
 from pto_jit.errors import Loc
-from pto_jit.ir.nodes import Attr, Block, Const, Func, Op, Operand, Stmt, Var
+from pto_jit.ir.nodes import Attr, Block, Const, For, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, defs, map_blocks, statements, uses
+from pto_jit.lower.dependence.values import NONE, Values
 from pto_jit.lower.names import unused
 from pto_jit.semantic.failures import RESHAPE
 from pto_jit.slotted import replace
@@ -58,7 +59,7 @@ def merge_leading_axes(func: Func) -> Func:
     for s in statements(func.body):
         for v in uses(s):
             readers[v.name] = readers.get(v.name, 0) + 1
-    merger = _Merger(func.body, block_defs(func.body) | {p.name for p in func.params}, readers)
+    merger = _Merger(func, block_defs(func.body) | {p.name for p in func.params}, readers)
     return replace(func, body=map_blocks(func.body, merger.block))
 
 
@@ -76,10 +77,11 @@ def _is_row_by_row(stmt: Stmt) -> bool:
 
 
 class _Merger:
-    def __init__(self, body: Block, taken: set[str], readers: dict[str, int]) -> None:
-        made = [v.name for s in statements(body) for v in defs(s)]
-        self.body = body
+    def __init__(self, func: Func, taken: set[str], readers: dict[str, int]) -> None:
+        made = [v.name for s in statements(func.body) for v in defs(s)]
+        self.body = func.body
         self.changing = {name for name, times in Counter(made).items() if times > 1}
+        self.numbers = _numbers(func, self.changing)
         self.taken = taken
         self.readers = readers
 
@@ -137,7 +139,8 @@ class _Merger:
         flat = Var(self.fresh(f"{tensor.name}.flat"), kind)
         out.append("tensor_reshape", flat, tensor, *shape)
         wanted, given = out.number("mul", extents[0], count), reshape.args[1]
-        if wanted != given:
+        known = self.numbers.of(wanted)
+        if wanted != given and (known is None or known != self.numbers.of(given)):
             same = Var(self.fresh("same"), ScalarType(bool_))
             out.append("eq", same, wanted, given)
             attrs = (("always", True), ("error", "LaunchError"), ("message", OTHER_SIZE), ("told", ": {0} rows to {1}"))
@@ -172,6 +175,19 @@ class _Merger:
         return unused(wish, self.taken)
 
 
+def _numbers(func: Func, changing: set[str]) -> Values:
+    """The integers of a function that are assigned once, as sums of multiples of others."""
+    out = Values()
+    for name in (*(p.name for p in func.params), *(s.var.name for s in statements(func.body) if isinstance(s, For))):
+        if name not in changing:
+            out.known[name] = out.symbol(name)
+    for s in statements(func.body):
+        made = s.results if isinstance(s, Op) else ()
+        if len(made) == 1 and made[0].type == _INDEX and made[0].name not in changing:
+            out.record(s, NONE)  # type: ignore[arg-type]
+    return out
+
+
 class _Statements:
     def __init__(self, merger: _Merger, loc: Loc) -> None:
         self.merger = merger
@@ -179,7 +195,10 @@ class _Statements:
         self.statements: list[Stmt] = []
 
     def append(self, op: str, result: Var | None, *args: Operand, attrs: tuple[tuple[str, Attr], ...] = ()) -> None:
-        self.statements.append(Op(op, () if result is None else (result,), args, attrs, (), self.loc))
+        made = Op(op, () if result is None else (result,), args, attrs, (), self.loc)
+        if result is not None and result.type == _INDEX:
+            self.merger.numbers.record(made, NONE)
+        self.statements.append(made)
 
     def number(self, op: str, *args: Operand, attrs: tuple[tuple[str, Attr], ...] = ()) -> Operand:
         """A number of 64 bits; constants are folded."""

@@ -23,7 +23,7 @@ from tests.fractal.compile.test_programs import load
 
 from .harness import SEEDS, Programs, blocks, kernels_of, mutants, needs_compiler, written
 
-TUTORIALS = ("attention", "convolution", "products")
+TUTORIALS = ("attention", "bigbird", "convolution", "products")
 
 
 @pto.jit

@@ -107,6 +107,24 @@ def test_blocks_that_are_rows_of_a_tile() -> None:
         emulate(compiled, x, y, 24)
 
 
+@pto.jit
+def blocks_of_lists(starts: pl.Tensor, x: pl.Tensor, y: pl.Tensor):
+    """Blocks of 4 rows, as many as a list has: `4 * stop - 4 * start` rows."""
+    for i in pl.range(starts.shape[0] - 1, parallel=True):
+        start, stop = starts[i], starts[i + 1]
+        tile = pl.load(x, [start, 0, 0], [stop - start, 4, 16])
+        pl.store(pl.sum(pl.reshape(tile, [4 * stop - 4 * start, 16]), axis=0, keepdims=True), [i, 0], y)
+
+
+def test_blocks_of_lists_are_rows_without_a_check() -> None:
+    starts, x, y = np.array([0, 2, 5]), normal(5, 4, 16), np.zeros((2, 16), np.float32)
+    specs = pto.spec((None,), pl.i64), pto.spec((None, 4, 16), pl.f32), pto.spec((None, 16), pl.f32)
+    compiled = blocks_of_lists.compile(*specs, target="cuda")
+    assert "sassert" not in compiled.sources["blocks_of_lists.pto"]
+    emulate(compiled, starts, x, y)
+    np.testing.assert_allclose(y, [x[:2].sum((0, 1)), x[2:].sum((0, 1))], rtol=1e-4, atol=1e-5)
+
+
 @pto.incore
 def scaled(t, k):
     return t * k
