@@ -208,10 +208,13 @@ def _varying(func: Func, mutable: frozenset[str]) -> frozenset[str]:
             case For():
                 out.add(s.var.name)
             case Op():
-                from_memory = s.op in ("getelem", "extract", "valid")
-                from_tiles = s.op not in ("extent",) and any(isinstance(a.type, TileType) for a in s.args)
-                if from_memory or from_tiles or any(isinstance(a, Var) and a.name in out for a in s.args):
-                    out.update(r.name for r in s.results)
+                varies = s.op in ("getelem", "extract", "valid")
+                for a in s.args:
+                    if type(a) is Var and (a.name in out or (type(a.type) is TileType and s.op != "extent")):
+                        varies = True
+                        break
+                if varies:
+                    out.update([r.name for r in s.results])
             case If() | While():
                 pass
             case _:

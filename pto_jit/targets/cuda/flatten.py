@@ -10,7 +10,7 @@ from __future__ import annotations
 from pto_jit.errors import Loc, TargetError
 from pto_jit.ir.nodes import Block, Call, For, Func, Fuse, Module, Op, Operand, Return, Scope, Stmt, Var
 from pto_jit.ir.types import ScalarType
-from pto_jit.ir.walk import block_defs, rename, rewrite_block, statements, substitute, uses
+from pto_jit.ir.walk import block_defs, rewrite_block, statements, uses, with_operands
 from pto_jit.lower.axes import is_elementwise, touches_tiles
 from pto_jit.slotted import replace
 
@@ -94,9 +94,8 @@ class _Inliner:
                     new, count = f"{name}.{callee.name}{count}", count + 1
                 names[name] = new
             self.taken.add(names.get(name, name))
-        body = rename(body, names)
         mapping = {p.name: a for p, a in zip(callee.params, call.args, strict=True)}
-        body = _substituted(body, mapping)
+        body = _substituted(body, names, mapping)
         copies: list[Stmt] = []
         for result, value in zip(call.results, values, strict=True):
             if isinstance(value, Var):
@@ -106,11 +105,20 @@ class _Inliner:
         return (*body, *copies)
 
 
-def _substituted(body: Block, mapping: dict[str, Operand]) -> Block:
-    """Parameters replaced by arguments, at once: an argument may have the name of another parameter."""
-    marked = {name: f"{name}!" for name in mapping}
-    body = rename(body, marked)
-    return substitute(body, {marked[name]: operand for name, operand in mapping.items()})
+def _substituted(body: Block, names: dict[str, str], arguments: dict[str, Operand]) -> Block:
+    """Variables renamed and parameters replaced by arguments, at once: an argument may have the name of another."""
+
+    def define(var: Var) -> Var:
+        new = names.get(var.name)
+        return var if new is None else Var(new, var.type)
+
+    def read(operand: Operand) -> Operand:
+        if type(operand) is not Var:
+            return operand
+        argument = arguments.get(operand.name)
+        return define(operand) if argument is None else argument
+
+    return rewrite_block(body, lambda stmt: with_operands(stmt, read, define if names else None))
 
 
 class Unsupported(TargetError):

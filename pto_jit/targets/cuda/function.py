@@ -86,6 +86,11 @@ class FunctionWriter:
         where: dict[str, list[tuple[int, ...]]] = {}
         blocks: dict[int, Block] = {}
         variables: dict[str, Var] = {}
+        given = {p.name for p in self.func.params}
+        self.declared |= given & self.facts.mutable
+        mutable = self.facts.mutable - given
+        if not mutable:
+            return
 
         def walk(block: Block, path: tuple[int, ...]) -> None:
             path = (*path, id(block))
@@ -95,8 +100,9 @@ class FunctionWriter:
                 if isinstance(stmt, For):
                     variables.setdefault(stmt.var.name, stmt.var)
                 for v in (*uses(stmt), *(defs(stmt) if isinstance(stmt, Op) else ())):
-                    where.setdefault(v.name, []).append(own)
-                    variables.setdefault(v.name, v)
+                    if v.name in mutable:
+                        where.setdefault(v.name, []).append(own)
+                        variables.setdefault(v.name, v)
                 if isinstance(stmt, For):
                     walk(stmt.body, path)
                 elif isinstance(stmt, While):
@@ -107,9 +113,7 @@ class FunctionWriter:
                     walk(stmt.orelse, path)
 
         walk(body, ())
-        given = {p.name for p in self.func.params}
-        self.declared |= given & self.facts.mutable
-        for name in sorted((self.facts.mutable & set(where)) - given):
+        for name in sorted(where):
             paths = where[name]
             common = paths[0]
             for path in paths[1:]:

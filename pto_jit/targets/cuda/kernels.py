@@ -270,12 +270,18 @@ def tile_shapes(body: Block, without: Container[str] = ()) -> tuple[tuple[Operan
     from pto_jit.targets.cuda.shapes import shape_of
 
     out: dict[tuple[Operand, ...], None] = {}
+    asked: set[object] = set()  # shapes that are known, and names of tiles of others
     for s in statements(body):
         for v in (*defs(s), *uses(s)):
-            if isinstance(v.type, TileType) and v.name not in without:
-                shape = shape_of(body, v)
-                if shape is not None:
-                    out[shape[-2:]] = None
+            if type(v.type) is not TileType or v.name in without:
+                continue
+            asking = v.name if None in v.type.shape else v.type.shape
+            if asking in asked:
+                continue
+            asked.add(asking)
+            shape = shape_of(body, v)
+            if shape is not None:
+                out[shape[-2:]] = None
     return tuple(out)
 
 
@@ -357,7 +363,7 @@ _DECLARATION = re.compile(r"\s*(?:const|constexpr) [\w:<>, ]+? (\w+) = .*;$")
 def without_unused(lines: list[str]) -> list[str]:
     """Lines without declarations of constants that nobody reads; what makes a constant has no effect."""
     words = Counter(words_of("\n".join(lines)))
-    declared = {k: m.group(1) for k, line in enumerate(lines) if (m := _DECLARATION.match(line))}
+    declared = {k: m.group(1) for k, line in enumerate(lines) if "const" in line and (m := _DECLARATION.match(line))}
     gone: set[int] = set()
     while unread := [k for k, name in declared.items() if words[name] == 1]:
         gone.update(unread)
@@ -370,5 +376,7 @@ def without_unused(lines: list[str]) -> list[str]:
 
 def _idle_comment(lines: list[str], k: int) -> bool:
     """Whether a place is named that nothing follows."""
+    if "//" not in lines[k]:
+        return False
     following = lines[k + 1].strip() if k + 1 < len(lines) else "}"
     return lines[k].strip().startswith("// ") and (following.startswith("// ") or following in ("}", "};"))

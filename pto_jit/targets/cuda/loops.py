@@ -6,6 +6,7 @@ from __future__ import annotations
 from pto_jit.ir.nodes import Block, For, Op, Return, Stmt, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import WRITES, defs, statements, uses
+from pto_jit.lower import axes
 from pto_jit.slotted import replace
 
 PARALLEL = ("parallel", "chunk", "in_chunk")
@@ -13,6 +14,8 @@ PARALLEL = ("parallel", "chunk", "in_chunk")
 
 def touches_tiles(stmt: Stmt) -> bool:
     """Whether a statement makes or reads tiles, in any of its parts."""
+    if type(stmt) is Op and not stmt.regions:
+        return axes.touches_tiles(stmt)
     return any(isinstance(v.type, TileType) for s in statements((stmt,)) for v in (*uses(s), *defs(s)))
 
 

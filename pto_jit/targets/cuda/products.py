@@ -60,15 +60,17 @@ class ProductWriter(VectorWriter):
     def prepare(self) -> None:
         super().prepare()
         self.staged = {}
-        self.roles = roles_of(self.func.body, self.facts.mutable)
-        self.stored_turned = turned_operands(self.func.body, self.facts.mutable)
+        body, mutable = self.func.body, self.facts.mutable
+        products = [s for s in statements(body) if isinstance(s, Op) and s.op == "dot"]
+        self.roles = roles_of(body, mutable) if products else {}
+        self.stored_turned = turned_operands(body, mutable) if products else {}
         self.pipelined: dict[str, str] = {}  # staged loads of a loop, with the number of the buffer in use
         self.shared_names: dict[tuple[str, Role, str, str, str], str] = {}
-        self.whole_rows = wants_whole_rows(self.func.body, self.roles)
-        self.fragments = any(isinstance(s, Op) and s.op == "dot" and not is_thin(s) for s in statements(self.func.body))
-        self.warpgroups = suits_warpgroups(self.func.body, self.roles)
+        self.whole_rows = wants_whole_rows(body, self.roles)
+        self.fragments = not all(map(is_thin, products))
+        self.warpgroups = suits_warpgroups(body, self.roles) if products else False
         self.unfinished = False  # whether products go on while the loop that adds them up copies operands
-        self.kept_early = read_in_inner_blocks(self.func.body, self.roles, self.facts.mutable, self.whole_rows)
+        self.kept_early = read_in_inner_blocks(body, self.roles, mutable, self.whole_rows) if products else set()
 
     def made(self, var: Var) -> None:
         if var.name not in self.kept_early:
@@ -290,13 +292,16 @@ class ProductWriter(VectorWriter):
 
     def _prefetched(self, loop: For) -> list[tuple[Op, list[Op]]]:
         """The staged loads directly in a loop that can be issued ahead, with what their places are made of."""
-        if not isinstance(loop.step, Const) or loop.step.value <= 0 or loop.var.name in self.declared:
+        if not self.roles or not isinstance(loop.step, Const) or loop.step.value <= 0 or (
+            loop.var.name in self.declared
+        ):
             return []
         written = {self.facts.roots[s.args[1].name] for s in statements(loop.body)
                    if isinstance(s, Op) and s.op in ("store", "setelem") and isinstance(s.args[1], Var)}  # fmt: skip
         made = {r.name: s for s in loop.body if isinstance(s, Op) for r in s.results}
+        direct = {id(s) for s in loop.body}
         elsewhere = {
-            r.name for s in statements(loop.body) if isinstance(s, Op) and s not in loop.body for r in s.results
+            r.name for s in statements(loop.body) if isinstance(s, Op) and id(s) not in direct for r in s.results
         }
         out: list[tuple[Op, list[Op]]] = []
         for op in loop.body:

@@ -36,6 +36,8 @@ def streamed_loads(func: Func) -> frozenset[str]:
     """Loads of matrices that nothing but products of one row by them reads, from memory that the kernel does not write:
     their elements are read where they are multiplied."""
     body = list(statements(func.body))
+    if not any(isinstance(s, Op) and s.op == "dot" for s in body):
+        return frozenset()
     counts = Counter(v.name for s in body for v in defs(s))
     views = {s.results[0].name: s.args[0].name for s in body
              if isinstance(s, Op) and s.op in TENSOR_VIEWS and isinstance(s.args[0], Var)}  # fmt: skip

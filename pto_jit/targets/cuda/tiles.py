@@ -149,7 +149,9 @@ class TileWriter(FunctionWriter):
         elif stable and self._written_at_reader(var, tile):
             self.tiles[var.name] = tile
         else:
-            self.tiles[var.name] = self.materialised(replace(tile, array=None), self.name(var.name))
+            self.tiles[var.name] = self.materialised(
+                tile if tile.array is None else replace(tile, array=None), self.name(var.name)
+            )
             self.made(var)
 
     def made(self, var: Var) -> None:
@@ -466,10 +468,15 @@ class TileWriter(FunctionWriter):
         data = op.args[1] if op.op == "select" else op.args[0]
         dtype = result.type.dtype
 
+        texts: dict[tuple[str, str], str] = {}
+
         def element(i: str, j: str) -> str:
-            args = [t.element("0" if t.rows.unit else i, "0" if t.columns.unit else j) if isinstance(t, Tile) else t
-                    for t in operands]  # fmt: skip
-            return self.apply(op, args, data.type.dtype, dtype)  # type: ignore[union-attr]
+            text = texts.get((i, j))
+            if text is None:
+                args = [t.element("0" if t.rows.unit else i, "0" if t.columns.unit else j) if isinstance(t, Tile) else t
+                        for t in operands]  # fmt: skip
+                text = texts[i, j] = self.apply(op, args, data.type.dtype, dtype)  # type: ignore[union-attr]
+            return text
 
         self.put(
             result,

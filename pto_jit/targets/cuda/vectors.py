@@ -32,6 +32,8 @@ class VectorWriter(MoveWriter):
 
     def _multiplied(self) -> frozenset[str]:
         """Tiles that nothing but products of one row reads, as that row."""
+        if not self.rows_streamed:
+            return frozenset()
         out: set[str] = set()
         other: set[str] = set()
         for s in statements(self.func.body):

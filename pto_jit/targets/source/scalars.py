@@ -21,6 +21,34 @@ _MEMORY = {**_INTEGERS, "f16": "pto::half", "bf16": "pto::bfloat16", "f32": "flo
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _SIGNS = {"add": "+", "sub": "-", "mul": "*"}
 _BITS = {"and": "&", "or": "|", "xor": "^"}
+_OF_FLOATS = {
+    "div": "{} / {}", "neg": "-{}", "abs": "pto::absolute({})", "square": "{0} * {0}",
+    "fma": "pto::fma({}, {}, {})", "sqrt": "pto::square_root({})", "floor": "pto::round_down({})",
+    "ceil": "pto::round_up({})", "trunc": "pto::truncate({})", "round": "pto::round_even({})",
+    "max": "pto::maximum({}, {})", "min": "pto::minimum({}, {})", "relu": "pto::relu({})",
+    "sign": "pto::sign({})", "isnan": "{0} != {0}", "isinf": "pto::is_infinite({})",
+    "isfinite": "pto::is_finite({})",
+}  # fmt: skip
+"""What becomes of operations on floats, by name."""
+_OF_BOOLS = {
+    "and": "{} && {}", "mul": "{} && {}", "min": "{} && {}", "or": "{} || {}", "add": "{} || {}",
+    "max": "{} || {}", "xor": "{} != {}", "not": "!{}", "abs": "{}", "relu": "{}", "sign": "{}", "floor": "{}",
+    "ceil": "{}", "trunc": "{}", "round": "{}", "isnan": "false", "isinf": "false", "isfinite": "true",
+}  # fmt: skip
+"""What becomes of operations on truth values, by name."""
+_OF_INTEGERS = {
+    "square": "pto::wrapping_mul<{t}>({0}, {0})",
+    "fma": "pto::wrapping_add<{t}>(pto::wrapping_mul<{t}>({}, {}), {})",
+    "neg": "pto::wrapping_sub<{t}>(0, {})", "abs": "pto::integer_absolute<{t}>({})",
+    "relu": "pto::larger<{t}>({}, 0)", "sign": "pto::integer_sign<{t}>({})",
+    "max": "pto::larger<{t}>({}, {})", "min": "pto::smaller<{t}>({}, {})",
+    "not": "{t}(~{})", "shl": "pto::shift_left<{t}>({}, {})",
+    "shr": "pto::shift_right<{t}>({}, {})", "floordiv": "pto::integer_floordiv<{t}>({}, {})",
+    "mod": "pto::integer_mod<{t}>({}, {})", "fmod": "pto::integer_fmod<{t}>({}, {})",
+    "pow": "pto::integer_pow<{t}>({}, {})", "floor": "{}", "ceil": "{}", "trunc": "{}", "round": "{}",
+    "isnan": "false", "isinf": "false", "isfinite": "true",
+}  # fmt: skip
+"""What becomes of operations on integers, by name; `t` is their type."""
 _UNARY = ("-", "+", "*", "/", "!", "~")
 
 
@@ -67,9 +95,9 @@ def _atom(text: str) -> str:
     if " " not in text and "?" not in text:
         return text
     depth = 0
-    for ch in text:
-        depth += (ch in "([") - (ch in ")]")
-        if depth == 0 and ch in " ?":
+    for part in text.replace("?", " ").split(" ")[:-1]:
+        depth += part.count("(") + part.count("[") - part.count(")") - part.count("]")
+        if depth == 0:
             return f"({text})"
     return text
 
@@ -106,16 +134,8 @@ class Expressions:
     def _float(self, op: str, a: Sequence[str], dtype: DType, attrs: dict[str, Any]) -> str:
         if op in _SIGNS:
             return f"{a[0]} {_SIGNS[op]} {a[1]}"
-        simple = {
-            "div": "{} / {}", "neg": "-{}", "abs": "pto::absolute({})", "square": "{0} * {0}",
-            "fma": "pto::fma({}, {}, {})", "sqrt": "pto::square_root({})", "floor": "pto::round_down({})",
-            "ceil": "pto::round_up({})", "trunc": "pto::truncate({})", "round": "pto::round_even({})",
-            "max": "pto::maximum({}, {})", "min": "pto::minimum({}, {})", "relu": "pto::relu({})",
-            "sign": "pto::sign({})", "isnan": "{0} != {0}", "isinf": "pto::is_infinite({})",
-            "isfinite": "pto::is_finite({})",
-        }  # fmt: skip
-        if op in simple:
-            return simple[op].format(*a)
+        if op in _OF_FLOATS:
+            return _OF_FLOATS[op].format(*a)
         name = "f64" if dtype == f64 else "f32"
         if op in ("floordiv", "mod"):
             rest = self.functions.call("fmod", name, a)
@@ -150,12 +170,7 @@ def _bitcast(x: str, source: DType, target: DType) -> str:
 
 
 def _bool(op: str, a: Sequence[str]) -> str:
-    table = {
-        "and": "{} && {}", "mul": "{} && {}", "min": "{} && {}", "or": "{} || {}", "add": "{} || {}",
-        "max": "{} || {}", "xor": "{} != {}", "not": "!{}", "abs": "{}", "relu": "{}", "sign": "{}", "floor": "{}",
-        "ceil": "{}", "trunc": "{}", "round": "{}", "isnan": "false", "isinf": "false", "isfinite": "true",
-    }  # fmt: skip
-    return table[op].format(*a)
+    return _OF_BOOLS[op].format(*a)
 
 
 def _integer(op: str, a: Sequence[str], dtype: DType) -> str:
@@ -167,16 +182,4 @@ def _integer(op: str, a: Sequence[str], dtype: DType) -> str:
         return f"pto::wrapping_{op}<{typ}>({a[0]}, {a[1]})"
     if op in _BITS:
         return f"{typ}({a[0]} {_BITS[op]} {a[1]})"
-    table = {
-        "square": f"pto::wrapping_mul<{typ}>({{0}}, {{0}})",
-        "fma": f"pto::wrapping_add<{typ}>(pto::wrapping_mul<{typ}>({{}}, {{}}), {{}})",
-        "neg": f"pto::wrapping_sub<{typ}>(0, {{}})", "abs": f"pto::integer_absolute<{typ}>({{}})",
-        "relu": f"pto::larger<{typ}>({{}}, 0)", "sign": f"pto::integer_sign<{typ}>({{}})",
-        "max": f"pto::larger<{typ}>({{}}, {{}})", "min": f"pto::smaller<{typ}>({{}}, {{}})",
-        "not": f"{typ}(~{{}})", "shl": f"pto::shift_left<{typ}>({{}}, {{}})",
-        "shr": f"pto::shift_right<{typ}>({{}}, {{}})", "floordiv": f"pto::integer_floordiv<{typ}>({{}}, {{}})",
-        "mod": f"pto::integer_mod<{typ}>({{}}, {{}})", "fmod": f"pto::integer_fmod<{typ}>({{}}, {{}})",
-        "pow": f"pto::integer_pow<{typ}>({{}}, {{}})", "floor": "{}", "ceil": "{}", "trunc": "{}", "round": "{}",
-        "isnan": "false", "isinf": "false", "isfinite": "true",
-    }  # fmt: skip
-    return table[op].format(*a)
+    return _OF_INTEGERS[op].format(*a, t=typ)

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePath
 
@@ -42,6 +40,24 @@ def files_in(directory: Path, pattern: str) -> tuple[Path, ...]:
     return tuple(sorted(directory.glob(pattern)))
 
 
+class Braces:
+    """A block of lines."""
+
+    __slots__ = ("head", "tail", "text")
+
+    def __init__(self, text: SourceText, head: str, tail: str) -> None:
+        self.text, self.head, self.tail = text, head, tail
+
+    def __enter__(self) -> None:
+        self.text.line(f"{self.head} {{" if self.head else "{")
+        self.text._depth += 1
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        if kind is None:
+            self.text._depth -= 1
+            self.text.line(self.tail)
+
+
 class SourceText:
     """Indented lines; `place` puts one comment per line of the user's source."""
 
@@ -63,14 +79,9 @@ class SourceText:
         if loc.lineno != last[1] or name != file_name(last[0]):
             self.line(f"// {name}:{loc.lineno}")
 
-    @contextmanager
-    def block(self, head: str, tail: str = "}") -> Iterator[None]:
+    def block(self, head: str, tail: str = "}") -> Braces:
         """`head {`, the lines written inside, `}`."""
-        self.line(f"{head} {{" if head else "{")
-        self._depth += 1
-        yield
-        self._depth -= 1
-        self.line(tail)
+        return Braces(self, head, tail)
 
     def wrapped(self) -> str:
         """The text, long lines broken."""
@@ -113,19 +124,29 @@ def _place(line: str, first: int) -> int:
     best = (False, 0.0, 0)
     conditional = line.lstrip().startswith(("if (", "while ("))
     for found in _PLACES.finditer(line, 0, LIMIT + 3):
-        sign, start, inside, at = found[0], found.start(), float(depth), 0
-        if sign == "//":
-            break
-        if sign[0] in _OPENING:
+        sign, inside = found[0], float(depth)
+        if sign in _ENDING:
+            at = found.end()
+        elif sign[0] == " ":
+            at = found.start() + 1
+        elif sign[0] in _OPENING:
             depth += 1
-            if sign == "(" and (line[start - 1].isalnum() or line[start - 1] in "_>"):
-                inside, at = inside + 0.5, start + 1
+            at = found.start() + 1
+            if sign != "(" or not (line[at - 2].isalnum() or line[at - 2] in "_>"):
+                continue
+            inside += 0.5
         elif sign[0] in _CLOSING:
             depth -= 1
-            if conditional and depth == 0:
-                inside, at, conditional = 0.0, 0 if line.endswith("{") else start + 2, False
-        elif sign[0] not in "\"'":
-            at = found.end() if sign in _ENDING else start + 1
+            if not conditional or depth:
+                continue
+            conditional = False
+            if line.endswith("{"):
+                continue
+            inside, at = 0.0, found.start() + 2
+        elif sign == "//":
+            break
+        else:  # a string
+            continue
         if first < at <= LIMIT:
             best = max(best, (2 * at >= LIMIT, -inside, at))
     return best[2]
