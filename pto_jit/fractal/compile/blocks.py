@@ -22,7 +22,7 @@ from pto_jit.fractal.compile.layout import Layout, allocate, laid_out, with_loop
 from pto_jit.fractal.compile.lists import Access, Array, Compute, Dim, ReadLeaf, WriteLeaf
 from pto_jit.fractal.compile.nest import Nest, depends_on
 from pto_jit.fractal.compile.sequential import Sequential, name_of, variable_of
-from pto_jit.ir.nodes import For, Op, Operand, Var
+from pto_jit.ir.nodes import For, LoopKind, Op, Operand, Var
 from pto_jit.ir.types import TileType
 from pto_jit.slotted import frozen
 
@@ -40,7 +40,8 @@ class Work:
     """What each index of `dims` computes of what it reads.
 
     body: reads, integers and operations; results: values, and the arrays over `dims` that they are elements of; chosen:
-    how many of the loops choose operands that the cells of a block share; at_once: the rows of a block.
+    how many of the loops choose operands that the cells of a block share; at_once: the rows of a block; inner: the kind
+    of the loops inside of the outermost one.
     """
 
     dims: tuple[Dim, ...]
@@ -48,6 +49,7 @@ class Work:
     results: tuple[tuple[Scalar | Tile, Array], ...]
     chosen: int = 0
     at_once: int = AT_ONCE
+    inner: LoopKind = "sequential"
 
     @property
     def reads(self) -> list[ReadLeaf]:
@@ -171,7 +173,7 @@ class Blocks:
 
         def level(w: Writer, k: int) -> None:
             if k < len(dims):
-                kind = "sequential" if k else "parallel"
+                kind = self.work.inner if k else "parallel"
                 with_loop(w, dims[k], lambda w: level(w, k + 1), kind=kind, proof=OWN_ROWS)
                 return
             value = self.plain.value_of(item.read, item.leaf, w)
@@ -190,7 +192,7 @@ class Blocks:
         """The loops that choose shared operands, around the blocks."""
         work = self.work
         if k < work.chosen:
-            kind = "sequential" if k else "parallel"
+            kind = work.inner if k else "parallel"
             with_loop(writer, work.dims[k], lambda w: self._level(w, k + 1), kind=kind, proof=OWN_ROWS)
             return
         rows = self.layout.rows
@@ -205,7 +207,7 @@ class Blocks:
         with e.block() as body:
             start = writer.op("mul", block, index(size))
             self._block(writer, start, writer.op("min", index(size), writer.op("sub", count, start)))
-        kind = "sequential" if work.chosen else "parallel"
+        kind = work.inner if work.chosen else "parallel"
         proof = OWN_ROWS if kind == "parallel" else ""
         e.append(For(kind, block, index(0), blocks, index(1), tuple(body), loc=e.loc, proof=proof))
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The plan "wavefront" for a GPU: a plane is one launch, whose blocks have pieces of a few rows.
+"""The plan "wavefront" for a GPU: a plane is one launch, whose blocks have pieces of a few rows.  So are the cells of a
+map with products, which are one plane, and those that compute what a nest reads of its inputs alone.
 
 A piece is as many rows as a block multiplies at a time, so that the extents of its tiles have a bound that is known
 when the kernel is written, and so that a plane of some hundred cells keeps a device busy.  Where a piece begins does
@@ -8,10 +9,12 @@ not depend on the number of rows.  The next plane is the next launch: the order 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pto_jit.codegen.emit import index
-from pto_jit.codegen.values import Tensor, static_extent
+from pto_jit.codegen.values import Tensor
+from pto_jit.fractal.compile.batching import NotBatchable, row_extents
+from pto_jit.fractal.compile.blocks import Work
 from pto_jit.fractal.compile.copies import Buffer, Segment
 from pto_jit.fractal.compile.expr import Expr, Symbol, Writer, binary, number
 from pto_jit.fractal.compile.hyperplane import NoSchedule
@@ -22,9 +25,12 @@ from pto_jit.fractal.compile.rows import Rows
 from pto_jit.fractal.compile.wavefront import Planes
 from pto_jit.ir.nodes import Op, Operand
 from pto_jit.ir.types import TileType
+from pto_jit.slotted import replace
 
 PIECE = 16
 """Rows of a piece: those of the fragments of a warp, so that the columns of a product are divided among the warps."""
+
+NO_PRODUCT = "the cell has no product"
 
 MOST = 64 * 256
 """Sums of a product that a block keeps in registers without running short of them."""
@@ -37,11 +43,49 @@ def needs_planes(nest: Nest) -> str:
     """
     ops = [item for item in nest.cell if isinstance(item, Op)]
     if all(op.op != "dot" for op in ops):
-        return "the cell has no product"
-    tiles = [v.type for op in ops for v in (*op.args, *op.results) if isinstance(v.type, TileType)]
-    if any(None in tile.shape for tile in tiles):
+        return NO_PRODUCT
+    if any(None in tile.shape for op in ops for tile in _tiles(op)):
         return "extents of tiles are known when the program runs"
     return ""
+
+
+def in_blocks(nest: Nest, work: Work) -> Work:
+    """The cells of a map as rows of as many blocks as a device should have.  Raises NotBatchable where they are better
+    in order, a block each: the tiles of a cell that has several rows have work for the threads of a block.
+    """
+    reason = needs_planes(nest)
+    if reason:
+        raise NotBatchable(reason)
+    leaves = [i.leaf for i in work.reads if not work.shares(i)] + [array.leaf for _, array in work.results]
+    if any(len(row_extents(leaf.extents)) > 1 for leaf in leaves):
+        raise NotBatchable("a cell has several rows")
+    return for_device(work)
+
+
+def for_device(work: Work) -> Work:
+    """The same in blocks of so many rows as leave registers for the widest result of a product, and shared memory for
+    the widest operand, but no more than still keep a device busy; all loops are the grid."""
+    products = [item for item in work.body if isinstance(item, Op) and item.op == "dot"]
+    widths = [tile.shape[-1] or MOST for op in products for tile in _tiles(op)]
+    rows = max(PIECE, min(4 * PIECE, MOST // max(widths, default=1) // PIECE * PIECE))
+    return replace(work, at_once=rows, inner="parallel")
+
+
+def is_better_apart(maps: Sequence[tuple[Nest, bool]]) -> tuple[bool, str]:
+    """Whether a nest is better without what maps compute of its inputs, with whether their cells can be rows; why.
+
+    Steps that wait for each other are what a nest takes on a device.  A product that moves makes each of them shorter,
+    and is one launch of as many blocks as there are rows for, if its cells can be rows.
+    """
+    if all(needs_planes(nest) == NO_PRODUCT for nest, _ in maps):
+        return False, "no product is among it, and it would go through memory"
+    if any(not rows and needs_planes(nest) != NO_PRODUCT for nest, rows in maps):
+        return False, "its cells would not be rows of products, and go through memory"
+    return True, "rows of products, which no step of the nest waits for"
+
+
+def _tiles(op: Op) -> list[TileType]:
+    return [v.type for v in (*op.args, *op.results) if isinstance(v.type, TileType)]
 
 
 class DeviceRows(Rows):
@@ -67,9 +111,8 @@ class DeviceRows(Rows):
     def pieces(self) -> Expr:
         return binary("max", number(1), binary("floordiv", self.room + (PIECE - 1), number(PIECE)))
 
-    def inputs_at_once(self, leaf: Leaf) -> int:
-        width = static_extent(leaf.extents[-1]) or MOST
-        return max(PIECE, min(4 * PIECE, MOST // width // PIECE * PIECE))
+    def before(self, work: Work) -> Work:
+        return for_device(work)
 
     def batch(self, planes: Planes, writer: Writer, shared: set[str], fixed: set[int], pieces: Operand | None) -> None:
         """A piece of a batch: the rows from its number times `PIECE` on."""

@@ -137,8 +137,8 @@ def _product(
     array = Array("inputs", dims, Leaf(tuple(extents), result.type.dtype))  # type: ignore[union-attr]
     exists = [Condition("positive", nest.loops[symbols.index(s)].length - 1 - v) for s, v in fixed.items()]
     body = (replace(left, read=source), *weights, *right[1], op)
-    work = Work(dims, body, ((Tile(result, extents), array),), at_once=plan.inputs_at_once(array.leaf))
-    _compute(plan, writer, Blocks(plan.g, work), exists)
+    work = Work(dims, body, ((Tile(result, extents), array),))
+    _compute(plan, writer, Blocks(plan.g, plan.before(work)), exists)
     return (choice.condition if choice is not None else None), array
 
 

@@ -140,10 +140,11 @@ def without_inputs(session: Session, loop: Loop) -> list[Loop]:
     """The maps of what a nest computes of its inputs alone, and the nest that reads it; the loop where that is not
     better.  Records the decision."""
     from pto_jit.fractal.compile.cost import is_better_apart
+    from pto_jit.fractal.compile.devices import is_better_apart as is_better_apart_on_device
     from pto_jit.fractal.compile.hoist import taken_apart
 
     asked, tiled = _asked(loop)
-    if asked not in ("auto", "wavefront") or tiled or session.g.options.target in WITHOUT_TASKS:
+    if asked not in ("auto", "wavefront") or tiled or session.g.options.target in IN_ORDER or in_order_again(session):
         return [loop]
     try:
         nest = perfect(loop)
@@ -156,8 +157,11 @@ def without_inputs(session: Session, loop: Loop) -> list[Loop]:
     except NoSchedule:
         return [loop]
     rows = [(m, blocks_of(session, m)[0] is not None) for m in maps]
-    planes = rows_planes(session, nest, asked), rows_planes(session, rest, asked)
-    good, figures = is_better_apart(nest, rest, rows, planes)
+    if session.g.options.target == "cuda":
+        good, figures = is_better_apart_on_device(rows)
+    else:
+        planes = rows_planes(session, nest, asked), rows_planes(session, rest, asked)
+        good, figures = is_better_apart(nest, rest, rows, planes)
     what = f"{', '.join(f'`{o}`' for o in found.ops)} of inputs"
     verb = "is computed before the nest" if good else "could be computed before the nest, which costs more"
     names = tuple(map(str, nest.symbols))
@@ -295,8 +299,9 @@ def of_map(session: Session, nest: Nest, asked: str) -> Callable[[Writer], None]
     plan = "wavefront" if asked == "wavefront" else "sequential"
     one = "one plane of all cells, as " if asked == "wavefront" else ""
     reason = f"{one}no loop carries a state: its iterations are divided over the workers as they are"
-    good, figures = are_blocks(nest)
-    if session.g.options.target in WITHOUT_TASKS or not good:
+    target = session.g.options.target
+    good, figures = are_blocks(nest) if target != "cuda" else (not in_order_again(session), "")
+    if not good or target in IN_ORDER:
         return decided(session, nest.loops[0], plan, reason, nest)
     blocks, problem = blocks_of(session, nest)
     if blocks is None:
@@ -307,15 +312,18 @@ def of_map(session: Session, nest: Nest, asked: str) -> Callable[[Writer], None]
         blocks.prepare(writer)
         blocks.write(writer)
 
-    text = f"one plane of all cells, so many at a time as rows\n{figures}"
+    text = f"one plane of all cells, so many at a time as rows\n{figures}".rstrip()
     decided(session, nest.loops[0], "wavefront", text, nest)
     return write
 
 
 def blocks_of(session: Session, nest: Nest) -> tuple[Blocks | None, str]:
     """What writes the cells of a map as rows of blocks, or why they cannot be."""
+    from pto_jit.fractal.compile.devices import in_blocks
+
     try:
-        blocks = Blocks(session.g, work_of(nest))
+        work = work_of(nest)
+        blocks = Blocks(session.g, in_blocks(nest, work) if session.g.options.target == "cuda" else work)
         blocks.trial()
     except NotBatchable as problem:
         return None, str(problem)
@@ -329,19 +337,23 @@ def on_device(
     rows.
 
     In order a block has a cell at a time, and reads the right operands of its products for that one row; without
-    products a launch per plane has nothing to win that its gathering does not take.  `in_order` of the options: why
-    the kernels of planes were refused, when they were tried before.
+    products a launch per plane has nothing to win that its gathering does not take.
     """
     from pto_jit.fractal.compile.devices import needs_planes
 
     try:
-        refused = getattr(session.g.options, "in_order", "") or needs_planes(nest)
+        refused = in_order_again(session) or needs_planes(nest)
         if refused:
             raise NoSchedule(refused)
         rows, planes = batches(session, nest, escaping)
     except (NoSchedule, NotBatchable) as problem:
         return decided(session, nest.loops[0], "sequential", f"iterations of maps are divided: {problem}", nest)
     return by_planes(session, rows, planes, "", "")
+
+
+def in_order_again(session: Session) -> str:
+    """Why the kernels of rows were refused, when they were tried before; "" where they were not."""
+    return getattr(session.g.options, "in_order", "")
 
 
 def rows_of(session: Session) -> type[Rows]:

@@ -19,6 +19,7 @@ from pto_jit.codegen.builtins.promote import load_all
 from pto_jit.codegen.emit import I64, index
 from pto_jit.codegen.values import Tensor
 from pto_jit.fractal.compile.batching import NotBatchable, demanded
+from pto_jit.fractal.compile.blocks import Work
 from pto_jit.fractal.compile.expr import Expr, Symbol, Writer, binary, number, of, operand
 from pto_jit.fractal.compile.hyperplane import Vector
 from pto_jit.fractal.compile.layout import Layout, laid_out, leaf_of
@@ -224,9 +225,9 @@ class Wavefront:
         (var,) = self.e.op("alloc", shape, {"dtype": root.leaf.dtype}, hint=root.name)
         root.tensor = Tensor(var, tuple(shape), self.e.loc)
 
-    def inputs_at_once(self, leaf: Leaf) -> int:
-        """Rows of inputs that one iteration of a parallel loop multiplies before the nest; `leaf`: of the products."""
-        return 256
+    def before(self, work: Work) -> Work:
+        """The products of inputs, in blocks for the target."""
+        return work
 
     # -- loops -----------------------------------------------------------------------------------------------------
 

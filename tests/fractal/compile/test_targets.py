@@ -15,7 +15,7 @@ import pto_jit.fractal as ft
 import pto_jit.language as pl
 from pto_jit.device_kernel import emulate
 from pto_jit.errors import ScheduleError, TargetError
-from tests.fractal.compile import test_fusion
+from tests.fractal.compile import test_blocks, test_fusion, test_hoist
 from tests.fractal.compile.test_nests import H, jagged
 from tests.fractal.compile.test_nests import same as equal
 from tests.fractal.compile.test_programs import PROGRAMS, load, same
@@ -161,6 +161,53 @@ def test_planes_without_layers_for_cuda_agree_in_the_emulation() -> None:
     compiled = pto.jit(program).compile(x, pto.spec((H, H), pl.f32), target="cuda")
     assert [d.reason[:9] for d in compiled.decisions if d.kind == "schedule"] == ["wavefront"]
     equal(emulate(compiled, x, w), program(x, w))
+
+
+def reasons(compiled: Any, kind: str) -> list[str]:
+    return [d.reason for d in compiled.decisions if d.kind == kind]
+
+
+@needs_cpp
+def test_maps_of_products_for_cuda_are_blocks_of_rows() -> None:
+    given = jagged(70, 0, 3), test_blocks.weights(1)[0]
+    compiled = pto.jit(test_blocks.projected).compile(given[0], pto.spec((H, H), pl.f32), target="cuda")
+    (plan,) = reasons(compiled, "schedule")
+    assert plan.startswith(test_blocks.AS_ROWS)
+    assert " smin 64, " in compiled.ir("source")
+    equal(emulate(compiled, *given, order=3), test_blocks.projected(*given))
+
+
+@needs_cpp
+def test_weights_that_outer_loops_choose_for_cuda_are_read_by_blocks_of_rows() -> None:
+    def program(x: Any, w: Any) -> Any:
+        return ft.map(lambda p: ft.map(lambda e: e @ p[1], p[0]), ft.zip(x, w))
+
+    given = jagged(2, 70, 0, 1), test_blocks.weights(4)
+    compiled = pto.jit(program).compile(*given, target="cuda")
+    assert test_blocks.AS_ROWS in reasons(compiled, "schedule")[0]
+    equal(emulate(compiled, *given, order=3), program(*given))
+
+
+@needs_cpp
+def test_products_of_inputs_for_cuda_are_one_launch_before_the_nest() -> None:
+    given = test_hoist.lists(5, 0, 70, 1), test_hoist.matrix(0), test_hoist.matrix(1, 1)
+    specs = [pto.spec(w.shape, pl.f32) for w in given[1:]]
+    compiled = pto.jit(test_hoist.decayed).compile(given[0], *specs, target="cuda")
+    (reason,) = reasons(compiled, "hoist")
+    assert reason.startswith("`dot`, `add`, `tanh` of inputs is computed before the nest: rows of products")
+    rows, nest = reasons(compiled, "schedule")
+    assert rows.startswith(test_blocks.AS_ROWS) and "the cell has no product" in nest
+    equal(emulate(compiled, *given), test_hoist.decayed(*given))
+
+
+def test_cuda_computes_in_the_nest_what_is_no_product_of_inputs() -> None:
+    def program(x: Any) -> Any:
+        body = lambda s, e: s * 0.5 + pl.tanh(pl.exp(e))  # noqa: E731
+        return ft.map(lambda xs: ft.scan(body, xs, initializer=ft.zeros(1, 1024)), x)
+
+    x = ft.from_flat(np.zeros((3, 1, 1024), np.float32), [np.array([0, 2, 3])])
+    (reason,) = reasons(pto.jit(program).compile(x, target="cuda"), "hoist")
+    assert "could be computed before the nest, which costs more: no product is among it" in reason
 
 
 def planes_or_not(width: int, cell: Any) -> list[str]:
