@@ -97,7 +97,10 @@ def write_parallel(w: FunctionWriter, stmt: For) -> None:
         lanes = spmd.plan(inner, stmt)
         if lanes is not None:
             first = _at(inner.code, inner_start, begin, inner_step)
-            spmd.write(inner, stmt, lanes, first, inner.code.sub(end, begin), inner_step)
+            count = inner.code.sub(end, begin)
+            spmd.write(
+                inner, stmt, lanes, first, count, inner_step, lambda: _iterations(inner, stmt, begin, end, iteration)
+            )
     if lanes is None:
         _iterations(inner, stmt, begin, end, iteration)
     inner.code.go(inner.code.leave)

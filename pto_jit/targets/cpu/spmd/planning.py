@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Var, While
@@ -37,6 +38,11 @@ class Plan:
     def lanes(self) -> int:
         return self.width * self.parts
 
+    @property
+    def least(self) -> int:
+        """Fewer iterations than this are better written one by one: idle lanes cost as much as the others."""
+        return self.lanes // 2 if self.traits.loss_inside else 0
+
 
 def plan(w: FunctionWriter, loop: For) -> Plan | None:
     """How to write `loop` several iterations at a time; None when it is better (or has to be) written one by one."""
@@ -52,16 +58,17 @@ def plan(w: FunctionWriter, loop: For) -> Plan | None:
         return None
     step = int(loop.step.value) if isinstance(loop.step, Const) else None
     names = frozenset(v.name for v in kept)
-    variance = Variance(form, {loop.var.name, *names}, {loop.var.name: step}, names).settle()
+    along = _along_inside(loop.body)
+    variance = Variance(form, {loop.var.name, *names}, {loop.var.name: step}, names, frozenset(along)).settle()
     traits = variance.traits()
-    if traits.apart_inside and not traits.math and _along_inside(loop.body) >= traits.apart_inside:
+    if traits.apart_inside and not traits.math and along.total() >= traits.apart_inside:
         return None  # only lanes lie apart: the loop vectoriser goes along the rows
     return _choose(w, form, variance, _most(w.func, loop))
 
 
-def _along_inside(body: Block) -> int:
-    """How many accesses of innermost loops that carry nothing run along consecutive elements, as all of theirs do."""
-    along = 0
+def _along_inside(body: Block) -> Counter[str]:
+    """Innermost loops that carry nothing and run along consecutive elements, with how many accesses they have."""
+    along: Counter[str] = Counter()
     for inner in statements(body):
         if not isinstance(inner, For) or any(isinstance(s, (For, While)) for s in statements(inner.body)):
             continue
@@ -71,7 +78,8 @@ def _along_inside(body: Block) -> int:
             continue
         step = int(inner.step.value) if isinstance(inner.step, Const) else None
         traits = Variance(form, {inner.var.name}, {inner.var.name: step}).settle().traits()
-        along += 0 if traits.apart else traits.unit
+        if traits.unit and not traits.apart:
+            along[inner.var.name] += traits.unit
     return along
 
 
@@ -80,6 +88,8 @@ def _choose(w: FunctionWriter, form: Form, variance: Variance, most: int | None)
     # to collect elements from all over costs more than to load them one by one: something must make up for it
     light = not (traits.control and traits.operations_inside >= 4 * traits.apart_inside)
     if traits.apart_inside and light and not (traits.math or traits.branches_inside):
+        return None
+    if light and traits.loss_inside > traits.gain_inside:
         return None
     widest = traits.floats or traits.integers or 8
     simple = not (traits.control or traits.math or traits.repeats)
@@ -131,12 +141,30 @@ def write_loop(w: FunctionWriter, loop: For) -> bool:
     if found is None:
         return False
     start, stop = w.index(loop.start), w.index(loop.stop)
-    write(w, loop, found, start, trip_count(w.code, start, stop, int(step)), int(step))
+    count = trip_count(w.code, start, stop, int(step))
+    write(w, loop, found, start, count, int(step), lambda: w.sequential(loop, start, stop, int(step)))
     return True
 
 
-def write(w: FunctionWriter, loop: For, plan: Plan, first: Index, count: Index, step: Index) -> None:
-    """Write `count` iterations (any number), whose variable starts at `first` and moves by `step`."""
+def write(
+    w: FunctionWriter,
+    loop: For,
+    plan: Plan,
+    first: Index,
+    count: Index,
+    step: Index,
+    single: Callable[[], None] | None = None,
+) -> None:
+    """Write `count` iterations (any number), whose variable starts at `first` and moves by `step`; `single` writes them
+    one by one, for when there are few."""
+    if single is None or loop.reductions or not plan.least:
+        _write(w, loop, plan, first, count, step)
+        return
+    few = w.code.compare("<", count, plan.least)
+    w.code.choose(few, lambda: single() or (), lambda: _write(w, loop, plan, first, count, step) or ())
+
+
+def _write(w: FunctionWriter, loop: For, plan: Plan, first: Index, count: Index, step: Index) -> None:
     code, traits = w.code, plan.traits
     w.module.loops.add(code.function.name)
     saved, w.mutable = w.mutable, w.mutable | plan.form.slots

@@ -21,6 +21,11 @@ Step = int | None
 MATH = frozenset(RECIPES) - {"sqrt", "reciprocal"} | {"pow", "fmod", "gelu", "rand_at", "randn_at"}
 DIVISIONS = frozenset(["floordiv", "mod", "pow", "fmod"])
 
+_INSIDE = 8  # how often a loop inside is taken to run
+_MATH, _PARTED, _CARRIED = 9, 6, 3  # cycles that a lane saves: exp and the like, branches, waiting for the last result
+_COLLECTED, _SCATTERED = 1, 3  # cycles that it costs a lane to read and to write an element apart
+_SINGLE = frozenset("sin cos tan fmod".split())  # what the loop vectoriser does not take
+
 
 @mutable
 class Traits:
@@ -42,6 +47,9 @@ class Traits:
     operations_inside: int = 0
     """Operations, those in loops inside, and whether lanes part there."""
     branches_inside: bool = False
+    gain_inside: int = 0
+    """In loops inside: what lanes save and what their accesses apart cost, in cycles for a lane."""
+    loss_inside: int = 0
 
 
 @mutable
@@ -62,6 +70,8 @@ class Variance:
     steps: dict[str, Step] = field(default_factory=dict)
     kept: frozenset[str] = frozenset()
     """Variables that lanes keep from one group to the next: a lane without an iteration must not change them."""
+    along: frozenset[str] = frozenset()
+    """The variables of loops inside that the loop vectoriser takes where a single iteration is written."""
     root_leaves: bool = False
     _narrow: list[bool] = field(default_factory=list)
     _frames: list[_Frame] = field(default_factory=list)
@@ -180,25 +190,28 @@ class Variance:
         self._measure(self.form.nodes, out, 0)
         return out
 
-    def _measure(self, nodes: list[Node], out: Traits, depth: int) -> None:
+    def _measure(self, nodes: list[Node], out: Traits, depth: int, *, along: bool = False) -> None:
         for node in nodes:
             match node:
                 case Compute():
-                    self._measure_op(node.op, out, depth)
+                    self._measure_op(node.op, out, depth, along=along)
                 case Branch():
                     out.control |= node.varying
                     out.branches_inside |= node.varying and depth > 0
-                    self._measure(node.then, out, depth)
-                    self._measure(node.orelse, out, depth)
+                    out.gain_inside += _PARTED * _often(depth) * (node.varying and not along)
+                    self._measure(node.then, out, depth, along=along)
+                    self._measure(node.orelse, out, depth, along=along)
                 case Repeat():
                     out.repeats = True
                     out.control |= node.varying or node.leaves
-                    self._measure(node.before, out, depth + 1)
-                    self._measure(node.body, out, depth + 1)
+                    out.gain_inside += _CARRIED * _often(depth + 1) * bool(node.entries)
+                    inside = node.counter is not None and node.counter.name in self.along
+                    self._measure(node.before, out, depth + 1, along=inside)
+                    self._measure(node.body, out, depth + 1, along=inside)
                 case Leave():
                     out.control |= node.varying
 
-    def _measure_op(self, op: Op, out: Traits, depth: int) -> None:
+    def _measure_op(self, op: Op, out: Traits, depth: int, *, along: bool) -> None:
         if op.op in ("getelem", "setelem"):
             at = 1 if op.op == "getelem" else 2
             tensor = op.args[at - 1].type
@@ -209,10 +222,13 @@ class Variance:
                 out.unit += step == 1
                 out.apart += step not in (0, 1)
                 out.apart_inside += step not in (0, 1) and depth > 0
+                if step not in (0, 1):
+                    out.loss_inside += (_COLLECTED if op.op == "getelem" else _SCATTERED) * _often(depth)
         elif op.op != "dim" and not all(self.uniform(a) for a in op.args):
             out.operations += 1
             out.operations_inside += depth > 0
             out.math |= op.op in MATH
+            out.gain_inside += _MATH * _often(depth) * (op.op in MATH and not (along and op.op not in _SINGLE))
         for r in op.results:
             assert isinstance(r.type, ScalarType)
             if r.name not in self.varying:
@@ -255,6 +271,11 @@ class Variance:
         if tensor.layout == "strided" or any(s != 0 for s in steps[:-1]):
             return None
         return steps[-1]
+
+
+def _often(depth: int) -> int:
+    """How often what stands in so many loops inside is taken to run; 0 outside of them."""
+    return _INSIDE**depth if depth else 0
 
 
 def _flags(nodes: list[Node]) -> list[object]:
