@@ -13,6 +13,7 @@ from pto_jit.semantic.rules import infer
 from pto_jit.slotted import mutable, replace
 from pto_jit.targets.ascend.accesses import walk
 from pto_jit.targets.ascend.alone import without_thread
+from pto_jit.targets.ascend.apart import lists_before
 from pto_jit.targets.ascend.cube import CubeWriter, has_products
 from pto_jit.targets.ascend.elements import take_elements
 from pto_jit.targets.ascend.extents import known_extents
@@ -75,7 +76,7 @@ def compile_module(module: Module) -> AscendProgram:
     """Write a lowered module; TargetError for what this target does not do."""
     try:
         flat = numbers_before_loops(share_elements(merge_leading_axes(tile_products(flatten(module), _DEPTH)), module))
-        split = separate(outline_kernels(flat, module.name, bounds=True))
+        split = separate(lists_before(outline_kernels(flat, module.name, bounds=True)))
     except Unsupported as error:
         raise unsupported(error.what, error.loc or NOWHERE, error.hint or "") from None
     split = known_extents(split)

@@ -216,15 +216,15 @@ def _with_body(func: Func, name: str, chain: tuple[For, ...], body: Block) -> Fu
         for s in around:
             kept.append(loop if s is loops[depth] else s)
         inner = tuple(kept)
-    inner = _read(inner)
+    inner = without_unread_numbers(inner)
     params = tuple(sorted(free_vars(inner), key=lambda v: not isinstance(v.type, TensorType)))
     if not isinstance(inner[-1], Return):
         inner = (*inner, Return((), func.loc))
     return replace(func, name=name, params=params, body=inner)
 
 
-def _read(body: Block) -> Block:
-    """Without numbers that nobody reads."""
+def without_unread_numbers(body: Block) -> Block:
+    """Without numbers and views that nobody reads, but for elements."""
     read = block_uses(body)
 
     def visit(stmt: Stmt) -> Block | None:
@@ -232,4 +232,4 @@ def _read(body: Block) -> Block:
         return () if idle and not any(r.name in read for r in stmt.results) else None  # type: ignore[union-attr]
 
     kept = rewrite_block(body, visit)
-    return body if kept is body else _read(kept)
+    return body if kept is body else without_unread_numbers(kept)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -23,7 +24,20 @@ from tests.fractal.compile.test_programs import load
 
 from .harness import SEEDS, Programs, blocks, kernels_of, mutants, needs_compiler, written
 
-TUTORIALS = ("attention", "bigbird", "convolution", "products")
+TUTORIALS: dict[str, dict[str, Any]] = {
+    "attention": {}, "bigbird": {}, "convolution": {}, "products": {},
+    "bigbird of larger blocks": {"lengths": (4, 0, 2), "rows": 20, "size": 24},
+}  # fmt: skip
+
+
+def tutorial(name: str) -> tuple[Any, list[Any]]:
+    """The program, and its arguments."""
+    module = load(name.split()[0])
+    return module.program, module.arguments(**TUTORIALS[name])
+
+
+def key(name: str) -> str:
+    return name.replace(" ", "_")
 
 
 @pto.jit
@@ -126,8 +140,8 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
 def compiled() -> dict[str, Any]:
     found = {name: written(fn, *specs) for name, (fn, specs) in CASES.items()}
     for name in TUTORIALS:
-        module = load(name)
-        found[name] = written(pto.jit(module.program), *module.arguments())
+        program, given = tutorial(name)
+        found[key(name)] = written(pto.jit(program), *given)
     return found
 
 
@@ -136,7 +150,7 @@ def programs(compiled: dict[str, Any], tmp_path_factory: pytest.TempPathFactory)
     return Programs(compiled, tmp_path_factory.mktemp("ascend"))
 
 
-@pytest.mark.parametrize("name", [*CASES, *TUTORIALS])
+@pytest.mark.parametrize("name", [*CASES, *map(key, TUTORIALS)])
 def test_kernels_are_ordered_and_legal(compiled: dict[str, Any], name: str) -> None:
     for kernel in kernels_of(compiled[name]):
         assert races(kernel) == []
@@ -276,11 +290,11 @@ def given_to(program: Any, arguments: list[Any]) -> dict[str, np.ndarray]:
 @needs_compiler
 @pytest.mark.parametrize("name", TUTORIALS)
 def test_programs_on_lists(programs: Programs, name: str) -> None:
-    module = load(name)
-    wanted = flat(module.program(*module.arguments()))
+    program, given = tutorial(name)
+    wanted = flat(program(*given))
     for seed in SEEDS:
         found: list[Any] = []
-        programs.run(name, seed, results=found, **given_to(module.program, module.arguments()))
+        programs.run(key(name), seed, results=found, **given_to(program, given))
         for result, want in zip(found, wanted, strict=True):
             np.testing.assert_allclose(programs.taken(result, want.ndim, want.dtype), want, atol=2e-5)
 
@@ -293,6 +307,29 @@ def test_lists_that_do_not_fit_each_other_are_named(programs: Programs) -> None:
     given["k_offsets_1"][1] += 1
     with pytest.raises(RuntimeError, match=r"PTO-F190: .*different lengths: \d+, \d+, at element \[0\]\[0\]"):
         programs.run("attention", 0, results=[], **given)
+
+
+@pto.jit
+def passed_on(x: pl.Tensor, w: pl.Tensor, kept: pl.Tensor, out: pl.Tensor, before: bool) -> None:
+    """Rows that are stored, loaded, and multiplied; `before`: they are loaded before, too."""
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 32, parallel=True):
+            old = pl.load(kept if before else x, [r, 0], [32, 32])
+            pl.store(pl.load(x, [r, 0], [32, 32]) * 2.0, [r, 0], kept)
+            new = pl.load(kept, [r, 0], [32, 32])
+            pl.store(pl.dot(new, pl.load(w, [0, 0], [32, 32])) + pl.dot(old, pl.load(w, [0, 0], [32, 32])), [r, 0], out)
+
+
+def test_what_products_load_is_stored_by_a_kernel_before(tmp_path: Path) -> None:
+    specs = *[pto.spec((None, 32), pl.f32)] * 4, False
+    compiled = written(passed_on, *specs)
+    assert [kernel.name for kernel in kernels_of(compiled)] == ["passed_on_incore_0_lists", "passed_on_incore_0"]
+    x, w = (np.random.default_rng(0).standard_normal((64, 32)).astype(np.float32) for _ in range(2))
+    kept, out = np.zeros_like(x), np.zeros_like(x)
+    Programs({"passed": compiled}, tmp_path).run("passed", 0, x=x, w=w, kept=kept, out=out)
+    np.testing.assert_allclose(out, x @ w[:32] * 3, rtol=1e-4, atol=1e-4)
+    with pytest.raises(pto.TargetError, match="loads from and stores into `kept`"):
+        written(passed_on, *specs[:-1], True)
 
 
 def test_extents_of_new_tensors_are_not_negative() -> None:
