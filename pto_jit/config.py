@@ -2,7 +2,7 @@
 """Settings of the process: the only place that reads the environment.
 
 Each field has an environment variable that is read once, at import; assigning the field afterwards takes effect at
-the next call.
+the next call.  A value that a setting cannot have is a ValueError, in both places.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from pto_jit.slotted import field, mutable
 logger = logging.getLogger("pto_jit")
 
 MOST_THREADS = 1024  # that a runtime of the C library takes
+_FLAGS = {"": False, "0": False, "false": False, "1": True, "true": True}
+TOPICS = {"specialize", "cache", "passes"}  # of `log`
+_TOPICS_WANTED = f"a string of {', '.join(sorted(TOPICS))}, separated by commas,"
 
 
 def _cache_dir() -> Path:
@@ -39,11 +42,29 @@ def _num_threads() -> int | None:
 
 
 def _flag(name: str) -> bool:
-    return os.environ.get(name, "") not in ("", "0")
+    text = os.environ.get(name, "")
+    if text.lower() not in _FLAGS:
+        raise ValueError(f"{name}={text!r}: 1 or 0 is wanted")
+    return _FLAGS[text.lower()]
+
+
+def _log() -> str:
+    text = os.environ.get("PTO_LOG", "")
+    if not _are_topics(text):
+        raise ValueError(f"PTO_LOG={text!r}: {_TOPICS_WANTED} is wanted")
+    return text
 
 
 def _is_flag(value: Any) -> bool:
     return isinstance(value, bool)
+
+
+def _are_topics(value: Any) -> bool:
+    return isinstance(value, str) and _topics(value) <= TOPICS
+
+
+def _topics(text: str) -> set[str]:
+    return {topic.strip() for topic in text.split(",")} - {""}
 
 
 def _is_path(value: Any) -> bool:
@@ -59,7 +80,7 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "interpret": ("True or False", _is_flag),
     "debug": ("True or False", _is_flag),
     "debug_info": ("True or False", _is_flag),
-    "log": ("a string of comma-separated topics", lambda v: isinstance(v, str)),
+    "log": (_TOPICS_WANTED, _are_topics),
     "dump_dir": ("a path or None", lambda v: v is None or _is_path(v)),
     "warpgroups": ("True or False", _is_flag),
 }
@@ -85,7 +106,7 @@ class Config:
     interpret: bool = field(default_factory=lambda: _flag("PTO_INTERPRET"))
     debug: bool = field(default_factory=lambda: _flag("PTO_DEBUG"))
     debug_info: bool = field(default_factory=lambda: _flag("PTO_DEBUG_INFO"))
-    log: str = field(default_factory=lambda: os.environ.get("PTO_LOG", ""))
+    log: str = field(default_factory=_log)
     dump_dir: Path | str | None = field(default_factory=lambda: os.environ.get("PTO_DUMP_DIR") or None)
     warpgroups: bool = field(default_factory=lambda: _flag("PTO_WARPGROUPS"))
 
@@ -99,7 +120,7 @@ class Config:
             listener()
 
     def logs(self, topic: str) -> bool:
-        return bool(self.log) and topic in self.log.split(",")
+        return bool(self.log) and topic in _topics(self.log)
 
 
 _listeners: list[Callable[[], None]] = []

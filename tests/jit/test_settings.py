@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 import pto_jit as pto
+from pto_jit.config import Config
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
         ("num_threads", 0), ("num_threads", True), ("num_threads", "2"), ("num_threads", 1025), ("cache_dir", None),
-        ("cache_dir", ""), ("debug", 1), ("interpret", "yes"), ("log", None), ("dump_dir", 3), ("warpgroups", 1),
+        ("cache_dir", ""), ("debug", 1), ("interpret", "yes"), ("log", None), ("log", "specialise"),
+        ("dump_dir", 3), ("warpgroups", 1),
     ],
 )  # fmt: skip
 def test_a_value_that_a_setting_cannot_have_is_refused(name: str, value: Any) -> None:
@@ -42,6 +44,30 @@ def test_the_environment_gives_the_first_values(tmp_path: Path) -> None:
     run = [sys.executable, "-c", program]
     done = subprocess.run(run, env=variables, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["3", str(tmp_path), "True", "cache,passes", "None"], done.stderr
-    variables["PTO_NUM_THREADS"] = "many"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("PTO_NUM_THREADS", "many", "an integer from 1 to 1024"),
+        ("PTO_DEBUG", "no", "1 or 0"),
+        ("PTO_LOG", "specialize, all", "a string of cache, passes, specialize, separated by commas,"),
+    ],
+)
+def test_the_environment_gives_no_other_values(name: str, value: str, wanted: str) -> None:
+    variables = {**os.environ, "PYTHONPATH": str(Path(pto.__file__).parents[1]), name: value}
+    run = [sys.executable, "-c", "import pto_jit.config"]
     done = subprocess.run(run, env=variables, capture_output=True, text=True, check=False)
-    assert "PTO_NUM_THREADS='many': an integer from 1 to 1024 is wanted" in done.stderr
+    assert f"{name}={value!r}: {wanted} is wanted" in done.stderr
+
+
+def test_a_flag_that_is_false_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PTO_DEBUG", "False")
+    assert not Config().debug
+    monkeypatch.setenv("PTO_DEBUG", "true")
+    assert Config().debug
+
+
+def test_topics_may_have_spaces_around_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pto.config, "log", "cache, passes")
+    assert pto.config.logs("passes") and not pto.config.logs("specialize")
