@@ -44,6 +44,12 @@ def has_tile(key: Any, classes: tuple[type, ...]) -> bool:
     return any(isinstance(item, classes) and getattr(item, "ndim", 0) for item in _items(key))
 
 
+def for_masks(key: Any, otherwise: str) -> str:
+    """What to do instead of an index that is a tile: a mask among them is no list of places."""
+    masked = any(np.ndim(i) and np.asarray(i).dtype.kind == "b" for i in _items(key))
+    return "compute on all elements, and choose: `pl.where(mask, a, b)`" if masked else otherwise
+
+
 def has_index_tensor(key: Any, tensor: type) -> bool:
     """Whether one of the indices is a tensor of integers; one of booleans is a mask, which is NumPy's."""
     return any(isinstance(i, tensor) and i.ndim and i.dtype.kind in "iu" for i in _items(key))  # type: ignore[attr-defined]

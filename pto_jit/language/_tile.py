@@ -126,8 +126,9 @@ class Tile(Operators):
         t, key = self._value, subscript.without_numbers(key)
         if subscript.has_tile(key, (Tile, Tensor, np.ndarray)):
             raise TypeMismatchError(
-                "a tile indexed with a tile", code="PTO-T036", hint="use `pl.gather(t, index, axis)`"
-            )
+                "a tile indexed with a tile", code="PTO-T036",
+                hint=subscript.for_masks(key, "use `pl.gather(t, index, axis)`"),
+            )  # fmt: skip
         items, new_axes = subscript.expand(key, t.rank, "a tile")
         bounds = [subscript.bounds(item, n) for item, n in zip(items, t.shape, strict=True)]
         starts, extents = [b.start for b in bounds], [min(b.extent, max(0, n - b.start)) for b, n in zip(
@@ -343,8 +344,8 @@ class Tensor(Operators, np.ndarray):
             return
         base, key, value = self.view(np.ndarray), subscript.without_numbers(key), plain(value)
         if subscript.has_tile(key, (Tile,)):
-            raise TypeMismatchError("an assignment through an index tile", code="PTO-T039",
-                                    hint="use `pl.scatter(tile, index, axis, x)`")  # fmt: skip
+            instead = subscript.for_masks(key, "use `pl.scatter(tile, index, axis, x)`")
+            raise TypeMismatchError("an assignment through an index tile", code="PTO-T039", hint=instead)
         if any(i is None for i in (key if isinstance(key, tuple) else (key,))):
             raise ShapeError("an assignment through a new axis", code="PTO-H016",
                              hint="leave None out: what is assigned broadcasts")  # fmt: skip

@@ -17,6 +17,7 @@ from pto_jit.dtypes import DType
 from pto_jit.errors import ShapeError, TypeMismatchError
 from pto_jit.language import _numpy_axes as axes_ops
 from pto_jit.language import _numpy_ops as ops
+from pto_jit.language import _subscript as subscript
 from pto_jit.language._tile_value import (
     PAD_HELP,
     ExtentError,
@@ -402,7 +403,7 @@ def check_indices(index: Any, extent: int, what: str) -> Any:
     """Integer indices as i64, all within [0, extent)."""
     if index.dtype.kind not in "iu":
         raise TypeMismatchError(f"{what}: an index tile of {dtypes.from_numpy(index.dtype)}", code="PTO-T037",
-                                hint="cast it to pl.i32 or pl.i64")  # fmt: skip
+                                hint=subscript.for_masks(index, "cast it to pl.i32 or pl.i64"))  # fmt: skip
     wide = index.astype(np.int64)
     if wide.size and (wide.min() < 0 or wide.max() >= extent):
         worst = wide.min() if wide.min() < 0 else wide.max()

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit import codegen
 from pto_jit.errors import (
@@ -744,6 +745,27 @@ def test_every_code_is_used_for_one_message():
                     messages.setdefault(code.value, set()).add(ast.unparse(texts[0]))
     repeated = {code: found for code, found in messages.items() if len(found) > 1}
     assert not repeated, repeated
+
+
+def masked_read(x):
+    y = pl.sum(x[pl.load(x) > 3.0])
+
+
+def masked_tile(x):
+    t = pl.load(x)
+    y = t[t > 3.0]
+
+
+def masked_write(x):
+    x[pl.load(x) > 3.0] = 0.0
+
+
+@pytest.mark.parametrize("fn", [masked_read, masked_tile, masked_write])
+def test_instead_of_masks_as_indices_where_is_proposed(fn: Callable[..., Any]) -> None:
+    for run in (ir, lambda fn, x: pto.jit(fn).interpret(x)):
+        with pytest.raises(TypeMismatchError) as caught:
+            run(fn, X.copy())
+        assert caught.value.hint == "compute on all elements, and choose: `pl.where(mask, a, b)`"
 
 
 @pytest.mark.parametrize("value", [object(), 3 + 4j, b"bytes", {1, 2}, len, type, Ellipsis, slice(1)])

@@ -349,15 +349,21 @@ def _take(cg: Generator, value: Any, items: list[Any]) -> Tile:
         raise _mixed_indices(cg)
     if isinstance(value, Tile):
         raise cg.error(TypeMismatchError, "a tile indexed with a tile", code="PTO-T036",
-                       hint="use `pl.gather(t, index, axis)`")  # fmt: skip
+                       hint=_for_masks(items, "use `pl.gather(t, index, axis)`"))  # fmt: skip
     axis = axes[0]
     chosen = tile_of(cg, items[axis], "an index")
     if not chosen.dtype.is_integer:
         raise cg.error(TypeMismatchError, f"an index tile of {chosen.dtype}", code="PTO-T037",
-                       hint="cast it to pl.i32 or pl.i64")  # fmt: skip
+                       hint=_for_masks(items, "cast it to pl.i32 or pl.i64"))  # fmt: skip
     extents = (*value.extents[:axis], *chosen.extents, *value.extents[axis + 1 :])
     zeros_ = [index(0)] * value.rank
     return cg.e.tile("take", [value.var, chosen.var, *zeros_], {"axis": axis}, extents=extents)
+
+
+def _for_masks(items: list[Any], otherwise: str) -> str:
+    """What to do instead of an index that is a tile: a mask among them is no list of places."""
+    masked = any(isinstance(i, (Tile, Tensor)) and i.dtype.kind == "b" for i in items)
+    return "compute on all elements, and choose: `pl.where(mask, a, b)`" if masked else otherwise
 
 
 def store_subscript(cg: Generator, value: Any, item: Any, rhs: Any) -> None:
@@ -372,7 +378,7 @@ def store_subscript(cg: Generator, value: Any, item: Any, rhs: Any) -> None:
     items = _expand_index(cg, item, tensor.rank, "a tensor")
     if any(isinstance(i, (Tile, Tensor)) for i in items):
         raise cg.error(TypeMismatchError, "an assignment through an index tile", code="PTO-T039",
-                       hint="use `pl.scatter(tile, index, axis, x)`")  # fmt: skip
+                       hint=_for_masks(items, "use `pl.scatter(tile, index, axis, x)`"))  # fmt: skip
     bounds = [_bounds(cg, i, extent) for i, extent in zip(items, tensor.extents, strict=True)]
     starts, extents = [b[0] for b in bounds], [b[1] for b in bounds]
     drop = tuple(axis for axis, b in enumerate(bounds) if b[2])
