@@ -17,15 +17,16 @@ from pto_jit.targets.source.library_names import LIBRARY
 
 @frozen
 class CopyFunction:
-    """`pto_copy` of a rank, called as the CPU target calls its function of that rank."""
+    """`pto_copy` of a rank and of elements of so many bytes, called as the CPU target calls its function of these."""
 
     rank: int
+    size: int
 
     def text(self, args: Sequence[CValue]) -> str:
-        to, source, size, *rest = (a.text for a in args)
+        to, source, *rest = (a.text for a in args)
         if self.rank == 0:
-            return f"memcpy({to}, {source}, {size})"
-        return f"pto_copy({self.rank}, {to}, {source}, {size}, (const int64_t[]){{{', '.join(rest)}}})"
+            return f"memcpy({to}, {source}, {self.size})"
+        return f"pto_copy({self.rank}, {to}, {source}, {self.size}, (const int64_t[]){{{', '.join(rest)}}})"
 
 
 class CModule(ModuleWriter):
@@ -55,8 +56,12 @@ class CModule(ModuleWriter):
         """What the vector instructions of the target need."""
         return [] if self.dialect is None else list(self.dialect.headers)
 
-    def copy_function(self, rank: int) -> Any:
-        return CopyFunction(rank)
+    @property
+    def vector_bytes(self) -> int:
+        return 0
+
+    def copy_function(self, rank: int, size: int) -> Any:
+        return CopyFunction(rank, size)
 
     def reached(self, entry: str) -> set[str]:
         """The IR functions that the entry needs, itself included."""

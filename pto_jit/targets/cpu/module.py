@@ -56,6 +56,11 @@ class ModuleWriter:
             self._aliasing = Aliasing(self.program)
         return self._aliasing
 
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of a vector register; 0 where no vectors are written."""
+        return self.host.width
+
     def site(self, error: ErrorClass, message: str, loc: Loc) -> int:
         """The number of a place of failure."""
         key = (error, message, loc)
@@ -75,44 +80,47 @@ class ModuleWriter:
     def unique(self, name: str) -> str:
         return self.llvm.get_unique_name(name)
 
-    def copy_function(self, rank: int) -> ir.Function:
-        """`void copy(to, from, bytes of an element, extents..., strides to..., strides from...)`: a strided copy.
+    def copy_function(self, rank: int, size: int) -> ir.Function:
+        """`void copy(to, from, extents..., strides to..., strides from...)`: a strided copy, `size` bytes an element.
 
         A service of the module: regions that overlap or are clipped, values that are kept.  Runs of the last axis
         that lie side by side on both ends are moved at once.
         """
-        name = f"pto.copy.{rank}"
+        name = f"pto.copy.{rank}.{size}"
         known = self.llvm.globals.get(name)
         if known is not None:
             return known
-        function = ir.Function(self.llvm, ir.FunctionType(VOID, [PTR, PTR, I64] + [I64] * (3 * rank)), name)
+        function = ir.Function(self.llvm, ir.FunctionType(VOID, [PTR, PTR] + [I64] * (3 * rank)), name)
         function.linkage = "internal"
         for attribute in ("cold", "noinline", "nounwind"):
             function.attributes.add(attribute)
-        to, source, size, *rest = function.args
+        to, source, *rest = function.args
         extents, out, into = rest[:rank], rest[rank : 2 * rank], rest[2 * rank :]
         code = Code(function, number(I64, 0))
 
-        def move(target, origin, size) -> None:
+        def element(target, origin) -> None:
+            code.b.store(code.b.load(origin, typ=ir.IntType(8 * size), align=size), target, align=size)
+
+        def run(target, origin, count) -> None:
             memcpy = code.module.globals.get("llvm.memcpy.p0.p0.i64") or ir.Function(
                 code.module, ir.FunctionType(VOID, [PTR, PTR, I64, ir.IntType(1)]), "llvm.memcpy.p0.p0.i64"
             )
-            code.b.call(memcpy, [target, origin, size, number(ir.IntType(1), False)])
+            code.b.call(memcpy, [target, origin, code.mul(count, size), number(ir.IntType(1), False)])
 
         def axis(k: int, target, origin) -> None:
             if k == rank:
-                move(target, origin, size)
+                element(target, origin)
                 return
             if k == rank - 1:
                 dense = code.all_of([code.compare("==", out[k], size), code.compare("==", into[k], size)])
 
                 def runs() -> list:
-                    move(target, origin, code.mul(code.max(extents[k], 0), size))
+                    run(target, origin, code.max(extents[k], 0))
                     return []
 
                 def elements() -> list:
                     def body(i, _):
-                        move(code.offset(target, code.mul(i, out[k])), code.offset(origin, code.mul(i, into[k])), size)
+                        element(code.offset(target, code.mul(i, out[k])), code.offset(origin, code.mul(i, into[k])))
                         return ()
 
                     code.loop(0, extents[k], body=body, name=f"axis{k}")

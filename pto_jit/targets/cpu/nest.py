@@ -15,6 +15,7 @@ from pto_jit.targets.cpu.code import Code, Index, Value, number, register_type, 
 from pto_jit.targets.cpu.elementwise import Elementwise, from_memory, to_memory
 from pto_jit.targets.cpu.folds import Folds
 from pto_jit.targets.cpu.stage import StageWriter
+from pto_jit.targets.cpu.strided import MOST
 from pto_jit.targets.loops.form import (
     Accumulate,
     Arg,
@@ -99,9 +100,15 @@ class NestWriter:
         self.divisor = 1  # a number that divides them, whatever they are
         self.inner = nest.rank - 1
         self.buffers = {b: scratch(row_bytes(code, inputs, b.dtype)) for b in nest.buffers}
+        self.apart: dict[Any, int] = {}  # elements from one to the next, where vectors are shuffled for that
         self.packs: dict[Any, Value] = {}
         for place, axes, dtype in self._places():
-            if self._strided(place, axes, dtype):
+            if not self._strided(place, axes, dtype):
+                continue
+            step = self._step(place, axes, dtype)
+            if step:
+                self.apart[place, axes] = step
+            else:
                 self.packs[place, axes] = scratch(row_bytes(code, inputs, dtype))
 
     @property
@@ -128,6 +135,17 @@ class NestWriter:
     def _strided(self, place: Place, axes: Places, dtype: DType) -> bool:
         stride = self._stride(place, axes)
         return not (isinstance(stride, int) and stride == dtype.bytes)
+
+    def _step(self, place: Place, axes: Places, dtype: DType) -> int:
+        """How many elements lie from one element to the next; 0 where a row has to be packed.
+
+        Few processors but those of AVX-512 load and store lanes apart at once; results that are added to are packed.
+        """
+        stride = self._stride(place, axes)
+        if not isinstance(stride, int) or stride % dtype.bytes or self.width != 64 or isinstance(place, Kept):
+            return 0
+        step = stride // dtype.bytes
+        return step if 2 <= step <= MOST else 0
 
     # -- rows -----------------------------------------------------------------------------------------------------
 

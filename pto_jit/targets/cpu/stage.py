@@ -18,6 +18,7 @@ from pto_jit.ir.nodes import Const
 from pto_jit.targets.cpu.access import edges, load, save
 from pto_jit.targets.cpu.code import I32, I64, VOID, Index, Value, i64, number, numbers, register_type, vector
 from pto_jit.targets.cpu.elementwise import from_memory, splat, to_memory
+from pto_jit.targets.cpu.strided import load_apart, save_apart
 from pto_jit.targets.loops.form import (
     Accumulate,
     Arg,
@@ -64,9 +65,13 @@ class StageWriter:
 
     def _far(self, step: Read) -> bool:
         """Whether a nest that streams reads this from memory: each element once, in order."""
-        if not isinstance(step.place, Memory) or (step.place, step.axes) in self.n.packs:
+        if not isinstance(step.place, Memory) or not self._dense(step):
             return False
         return self.n.nest.stages[0] is self.steps and set(range(self.n.nest.rank)) <= set(step.axes)
+
+    def _dense(self, step: Read | Write) -> bool:
+        """Whether the elements lie side by side in memory."""
+        return (step.place, step.axes) not in self.n.packs and (step.place, step.axes) not in self.n.apart
 
     @property
     def b(self) -> Any:
@@ -115,7 +120,7 @@ class StageWriter:
             return False
         write = writes[0]
         assert isinstance(write.place, Stored)
-        if (write.place, write.axes) in self.n.packs or self.lanes * write.dtype.bytes != self.n.width:
+        if not self._dense(write) or self.lanes * write.dtype.bytes != self.n.width:
             return False
         return self.n.inputs.streams.get(write.place.number, False)
 
@@ -197,7 +202,11 @@ class StageWriter:
             match step:
                 case Read():
                     address = self._address(step.place, step.axes, step.dtype, i)
-                    raw = load(self.code, address, step.dtype, lanes, mask)
+                    apart = n.apart.get((step.place, step.axes))
+                    if apart is None:
+                        raw = load(self.code, address, step.dtype, lanes, mask)
+                    else:
+                        raw = load_apart(self.code, address, step.dtype, lanes, apart, mask)
                     if mask is None and step in self.ahead:  # the next row, which most often follows this one
                         self._prefetch(step, self.code.add(i, self.n.count), lanes)
                     elif mask is None and stream and self._far(step):
@@ -220,7 +229,11 @@ class StageWriter:
                 case Write():
                     value = to_memory(self.b, get(step.arg), step.dtype)
                     address = self._address(step.place, step.axes, step.dtype, i)
-                    save(self.code, address, value, step.dtype, mask, n.width if stream else 0)
+                    apart = n.apart.get((step.place, step.axes))
+                    if apart is None:
+                        save(self.code, address, value, step.dtype, mask, n.width if stream else 0)
+                    else:
+                        save_apart(self.code, address, value, step.dtype, apart, mask)
                 case Accumulate():
                     address = self._address(Kept(step.name), step.axes, step.dtype, i)
                     n.accumulate(step, address, get(step.arg), lanes, mask)
@@ -241,7 +254,7 @@ class StageWriter:
             base = n.buffers[place]
         else:
             base = n.packs.get((place, axes), n.rows[place, axes])
-        return self.code.offset(base, self.code.mul(i, dtype.bytes))
+        return self.code.offset(base, self.code.mul(i, dtype.bytes, n.apart.get((place, axes), 1)))
 
     def _position(self, step: Position, i: Value, lanes: int) -> Value:
         n = self.n
