@@ -119,13 +119,15 @@ class _Grains:
         return out.op("max", out.op("max", least, share), index(1), "grain")
 
     def tell(self, loops: tuple[For, ...], cost: Operand, grain: Operand, trips: Operand | None, more: str) -> None:
-        price = _time(int(cost.value)) if isinstance(cost, Const) else "what its run-time extents make it"
-        size = f"{grain.value} iterations" if isinstance(grain, Const) else "as many iterations as that takes"
-        reason = f"an iteration costs about {price}; a worker gets {size} at a time"
-        if isinstance(grain, Const) and isinstance(trips, Const) and grain.value >= trips.value:
-            reason = f"an iteration costs about {price}: {trips.value} of them are not worth another worker"
-        elif not isinstance(grain, Const):
-            reason += f", at least {_time(PIECE)} and at most {PIECES} pieces"
+        price = "what an iteration costs depends on extents"
+        if isinstance(cost, Const):
+            price = f"an iteration costs about {_time(int(cost.value))}"
+        if not isinstance(grain, Const):
+            reason = f"{price}; workers get pieces of at least {_time(PIECE)}, at most {PIECES} of them"
+        elif isinstance(trips, Const) and grain.value >= trips.value:
+            reason = f"{price}: {trips.value} of them are not worth another worker"
+        else:
+            reason = f"{price}; a worker gets {grain.value} iterations at a time"
         variables = tuple(source_name(loop.var.name) for loop in loops)
         self.decisions.append(Decision("grain", variables, True, reason + more, loops[0].loc))
 
