@@ -119,7 +119,7 @@ class _Grains:
         return out.op("max", out.op("max", least, share), index(1), "grain")
 
     def tell(self, loops: tuple[For, ...], cost: Operand, grain: Operand, trips: Operand | None, more: str) -> None:
-        price = "what an iteration costs depends on extents"
+        price = "what an iteration costs depends on run-time extents"
         if isinstance(cost, Const):
             price = f"an iteration costs about {_time(int(cost.value))}"
         if not isinstance(grain, Const):
