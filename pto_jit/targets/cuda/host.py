@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: MIT
 """The host side of a compiled program: its scalars are evaluated, its launches enqueued, in the program's order.
 
-Scalars are computed by the semantic table, as the reference interpreter does; a tensor is a pointer with extents and
-strides.  Nothing waits for the device, except an element of a tensor that the host reads.
+What it does is a function of Python's (`hostcode`), which calls the methods of `_Run`; a tensor is a pointer with
+extents and strides.  How a kernel is spread for a size is looked up once.  Nothing waits for the device, except an
+element of a tensor that the host reads.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,26 +18,27 @@ import numpy as np
 from pto_jit import errors
 from pto_jit.dtypes import DType
 from pto_jit.errors import ArgumentError, BoundsError, InternalError, LaunchError, excerpt
-from pto_jit.ir.nodes import Block, Break, Call, Const, Continue, For, Func, If, Op, Operand, Return, Stmt, While
+from pto_jit.ir.nodes import Call, Const, Func, Op
 from pto_jit.ir.types import TensorType
-from pto_jit.semantic.evaluation import Context, argument, evaluate, number
+from pto_jit.semantic.evaluation import argument, number
 from pto_jit.slotted import frozen, mutable
 from pto_jit.targets.cuda.devices import Device, FailureSlot
-from pto_jit.targets.cuda.flatten import unsupported
+from pto_jit.targets.cuda.hostcode import first_iteration, host_function, plain
 from pto_jit.targets.cuda.kernels import Kernel
-from pto_jit.targets.cuda.loops import touches_tiles
-from pto_jit.targets.cuda.spreads import fit, grid
+from pto_jit.targets.cuda.regions import apart_in
+from pto_jit.targets.cuda.spreads import BY_TRIPS, Spread, fit, grid
 
 
-@frozen(eq=False)
+@mutable(eq=False)
 class DeviceTensor:
-    """A tensor on the device: strides in bytes; `owner` keeps the memory alive."""
+    """A tensor on the device: strides in bytes; `owner` keeps the memory alive; `words`: what kernels get."""
 
     pointer: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: DType
     owner: Any = None
+    words: Any = None
 
     @property
     def span(self) -> tuple[int, int]:
@@ -48,12 +50,29 @@ class DeviceTensor:
         return self.pointer + low, self.pointer + high + self.dtype.bytes
 
 
-@mutable(eq=False)
-class _Leave:
-    values: tuple[Any, ...] = ()
+@frozen(eq=False)
+class Site:
+    """A call of a kernel.
+
+    overlaps: pairs of its arguments that must not share memory, as `Overlap`s; size: see `hostcode.first_iteration`.
+    """
+
+    kernel: str
+    overlaps: tuple[tuple[int, int, bool], ...]
+    size: Callable[..., tuple[Any, Any, Any]]
 
 
-_BREAK, _CONTINUE = _Leave(), _Leave()
+@frozen(eq=False)
+class _Version:
+    """A kernel as it was compiled for a launch."""
+
+    kernel: Kernel
+    spread: Spread
+    shared: int
+    compiled: Any
+
+
+_MOST_VERSIONS = 4096  # launches of different sizes that are remembered
 
 
 class HostProgram:
@@ -63,6 +82,9 @@ class HostProgram:
         self.entry = entry
         self.kernels = {k.name: k for k in kernels}
         self._failures: WeakKeyDictionary[Device, FailureSlot] = WeakKeyDictionary()
+        self._versions: WeakKeyDictionary[Device, dict[tuple[Any, ...], _Version]] = WeakKeyDictionary()
+        self._apart = apart_in(entry)
+        self._function: Callable[..., tuple[Any, ...]] | None = None
 
     def failures(self, device: Device) -> FailureSlot:
         """Where this program's kernels record failures on a device."""
@@ -76,98 +98,61 @@ class HostProgram:
 
         Returns the results: `DeviceTensor`s and Python numbers.
         """
-        frame: dict[str, Any] = {}
-        for param, value in zip(self.entry.params, arguments, strict=True):
-            frame[param.name] = value if isinstance(value, DeviceTensor) else argument(value, param.type.dtype)
-        leave = _Run(self, device, stream, frame).block(self.entry.body)
-        values = leave.values if leave is not None else ()
-        return tuple(v if isinstance(v, DeviceTensor) else number(v) for v in values)
+        if self._function is None:
+            self._function = host_function(self.entry, self._site)
+        given = [
+            value if isinstance(value, DeviceTensor) else plain(argument(value, param.type.dtype), param.type)
+            for param, value in zip(self.entry.params, arguments, strict=True)
+        ]
+        values = self._function(_Run(self, device, stream), *given)
+        return tuple(number(v) if isinstance(v, np.generic) else v for v in values)
+
+    def _site(self, call: Call) -> Site:
+        kernel = self.kernels[call.callee]
+        places = {p.name: k for k, p in enumerate(kernel.func.params)}
+        pairs = [(places[o.read], places[o.written], o.same) for o in kernel.overlaps]
+        overlaps = tuple(pair for pair in pairs if not self._apart(call.args[pair[0]], call.args[pair[1]]))
+        return Site(call.callee, overlaps, first_iteration(kernel))
+
+    def version(self, kernel: Kernel, size: tuple[Any, Any, Any], device: Device) -> _Version:
+        """The version of a kernel for a launch of a size, as `Site.size` tells it."""
+        trips, extents, shapes = size
+        known = self._versions.setdefault(device, {})
+        key = (kernel.name, device.warpgroups, extents, shapes, trips if kernel.kind in BY_TRIPS else ())
+        found = known.get(key)
+        if found is None or found.kernel is not kernel:
+            capacities = {macro: n for (macro, _), n in zip(kernel.capacities, extents, strict=True)}
+            spread, shared = fit(kernel, capacities, shapes, trips, device.shared_limit, device.warpgroups)
+            if len(known) >= _MOST_VERSIONS:
+                known.clear()
+            found = known[key] = _Version(kernel, spread, shared, device.prepare(kernel, spread, shared))
+        return found
 
 
 class _Run:
-    def __init__(self, program: HostProgram, device: Device, stream: int, frame: dict[str, Any]) -> None:
+    """What the code of `hostcode` calls: tensors of a device, and launches."""
+
+    def __init__(self, program: HostProgram, device: Device, stream: int) -> None:
         self.program = program
         self.device = device
         self.stream = stream
-        self.frame = frame
-
-    def block(self, block: Block) -> _Leave | None:
-        for stmt in block:
-            leave = self.statement(stmt)
-            if leave is not None:
-                return leave
-        return None
-
-    def statement(self, stmt: Stmt) -> _Leave | None:
-        match stmt:
-            case Op():
-                self.operation(stmt)
-            case Call():
-                self.launch(self.program.kernels[stmt.callee], [self.value(a) for a in stmt.args])
-            case For():
-                start, stop, step = (int(self.value(o)) for o in (stmt.start, stmt.stop, stmt.step))
-                if step == 0:
-                    raise LaunchError("the step of a loop is 0")
-                for index in range(start, stop, step):
-                    self.frame[stmt.var.name] = np.int64(index)
-                    leave = self.block(stmt.body)
-                    if leave is _BREAK:
-                        break
-                    if leave is not None and leave is not _CONTINUE:
-                        return leave
-            case While():
-                while True:
-                    leave = self.block(stmt.before)
-                    if leave is not None:
-                        return leave
-                    if not bool(self.value(stmt.cond)):
-                        return None
-                    leave = self.block(stmt.body)
-                    if leave is _BREAK:
-                        return None
-                    if leave is not None and leave is not _CONTINUE:
-                        return leave
-            case If():
-                return self.block(stmt.then if bool(self.value(stmt.cond)) else stmt.orelse)
-            case Return():
-                return _Leave(tuple(self.value(v) for v in stmt.values))
-            case Break():
-                return _BREAK
-            case Continue():
-                return _CONTINUE
-            case _:
-                raise InternalError(f"{type(stmt).__name__} in the host code of a cuda program")
-        return None
-
-    def value(self, operand: Operand) -> Any:
-        if isinstance(operand, Const):
-            return argument(operand.value, operand.type.dtype)
-        return self.frame[operand.name]
-
-    def operation(self, op: Op) -> None:
-        args = [self.value(a) for a in op.args]
-        handler = _HANDLERS.get(op.op)
-        if handler is not None:
-            results: tuple[Any, ...] = handler(self, op, args)
-        elif touches_tiles(op):
-            raise InternalError(f"`{op.op}` of tiles in host code")
-        else:
-            results = evaluate(op, args, Context(False, lambda region, arrays: []))
-        for var, result in zip(op.results, results, strict=True):
-            self.frame[var.name] = result
 
     # -- tensors --------------------------------------------------------------------------------------------------
 
-    def dim(self, op: Op, args: list[Any]) -> tuple[Any, ...]:
-        return (np.int64(args[0].shape[op.attr("axis")]),)
+    def dim(self, op: Op, args: Sequence[Any]) -> tuple[Any, ...]:
+        return (args[0].shape[op.attr("axis")],)
 
-    def view(self, op: Op, args: list[Any]) -> tuple[Any, ...]:
-        x: DeviceTensor = args[0]
-        rank = len(x.shape)
-        offsets, extents = [int(a) for a in args[1 : 1 + rank]], [int(a) for a in args[1 + rank :]]
-        for axis, offset in enumerate(offsets):
+    def offsets(self, op: Op, args: Sequence[int]) -> Sequence[int]:
+        """The offsets of a view, of which none is negative."""
+        for axis, offset in enumerate(args):
             if offset < 0:
                 raise BoundsError(f"a negative offset: {offset} along axis {axis}{_place(op)}")
+        return args
+
+    def view(self, op: Op, args: Sequence[Any]) -> tuple[Any, ...]:
+        x: DeviceTensor = args[0]
+        rank = len(x.shape)
+        offsets, extents = self.offsets(op, args[1 : 1 + rank]), args[1 + rank :]
         shape = [max(0, min(e, n - o)) for o, e, n in zip(offsets, extents, x.shape, strict=True)]
         pointer = x.pointer + sum(o * s for o, s in zip(offsets, x.strides, strict=True))
         drop = op.attr("drop") or ()
@@ -176,25 +161,25 @@ class _Run:
             DeviceTensor(pointer, tuple(shape[a] for a in kept), tuple(x.strides[a] for a in kept), x.dtype, x.owner),
         )
 
-    def reshape(self, op: Op, args: list[Any]) -> tuple[Any, ...]:
+    def tensor_reshape(self, op: Op, args: Sequence[Any]) -> tuple[Any, ...]:
         x: DeviceTensor = args[0]
-        shape = tuple(int(a) for a in args[1:])
+        shape = tuple(args[1:])
         if int(np.prod(shape)) != int(np.prod(x.shape)):
             raise LaunchError(f"a tensor of shape {x.shape} cannot get the shape {shape}{_place(op)}")
         return (DeviceTensor(x.pointer, shape, _packed(shape, x.dtype.bytes), x.dtype, x.owner),)
 
-    def transpose(self, op: Op, args: list[Any]) -> tuple[Any, ...]:
+    def tensor_transpose(self, op: Op, args: Sequence[Any]) -> tuple[Any, ...]:
         x: DeviceTensor = args[0]
         axes = op.attr("axes")
         assert isinstance(axes, tuple)
         return (DeviceTensor(x.pointer, tuple(x.shape[a] for a in axes), tuple(x.strides[a] for a in axes),  # type: ignore
                              x.dtype, x.owner),)  # fmt: skip
 
-    def alloc(self, op: Op, args: list[Any]) -> tuple[Any, ...]:
+    def alloc(self, op: Op, args: Sequence[Any]) -> tuple[Any, ...]:
         dtype = op.attr("dtype")
         assert isinstance(dtype, DType)
         filled = bool(op.attr("filled"))
-        shape = tuple(int(a) for a in (args[:-1] if filled else args))
+        shape = tuple(args[:-1] if filled else args)
         if any(n < 0 for n in shape):
             raise LaunchError(f"a tensor of shape {shape}{_place(op)}")
         count = int(np.prod(shape, dtype=np.int64))
@@ -206,64 +191,47 @@ class _Run:
     def _address(self, op: Op, x: DeviceTensor, indices: Sequence[Any]) -> int:
         out = x.pointer
         for axis, (index, extent, stride) in enumerate(zip(indices, x.shape, x.strides, strict=True)):
-            at = int(index)
+            at = index
             if at < 0 and isinstance(op.args[axis + (1 if op.op == "getelem" else 2)], Const):
                 at += extent
             if not 0 <= at < extent:
-                raise BoundsError(f"index {int(index)} is outside axis {axis} of extent {extent}{_place(op)}")
+                raise BoundsError(f"index {index} is outside axis {axis} of extent {extent}{_place(op)}")
             out += at * stride
         return out
 
-    def getelem(self, op: Op, args: list[Any]) -> tuple[Any, ...]:
+    def getelem(self, op: Op, args: Sequence[Any]) -> tuple[Any, ...]:
         x: DeviceTensor = args[0]
         raw = self.device.read(self._address(op, x, args[1:]), x.dtype.bytes, self.stream)
-        return (np.frombuffer(raw, x.dtype.numpy)[0],)
+        return (plain(np.frombuffer(raw, x.dtype.numpy)[0], op.results[0].type),)
 
-    def setelem(self, op: Op, args: list[Any]) -> tuple[Any, ...]:
+    def setelem(self, op: Op, args: Sequence[Any]) -> tuple[Any, ...]:
         x: DeviceTensor = args[1]
         self.device.write(self._address(op, x, args[2:]), np.asarray(args[0], x.dtype.numpy).tobytes(), self.stream)
         return ()
 
     # -- launches -------------------------------------------------------------------------------------------------
 
-    def launch(self, kernel: Kernel, args: list[Any]) -> None:
-        frame = dict(zip((p.name for p in kernel.func.params), args, strict=True))
-        for overlap in kernel.overlaps:
-            _check_overlap(kernel, overlap.read, overlap.written, overlap.same, frame)
-        trips, inner = self._first_iteration(kernel, frame)
+    def launch(self, site: Site, args: Sequence[Any]) -> None:
+        kernel = self.program.kernels[site.kernel]
+        for read, written, same in site.overlaps:
+            _check_overlap(kernel, read, written, same, args)
+        size = site.size(_Shapes(self.program, self.device, self.stream), *args)
+        trips = size[0]
         if trips and trips[0] == 0:  # loops inside may be empty in the first iteration of those around them alone
             return
-        known = {macro: int(_evaluated(extent, inner, kernel)) for macro, extent in kernel.capacities}
-        shapes = [tuple(int(_evaluated(e, inner, kernel)) for e in shape) for shape in kernel.shapes]
-        spread, shared = fit(kernel, known, shapes, trips, self.device.shared_limit, self.device.warpgroups)
-        version = self.device.prepare(kernel, spread, shared)
-        values = [_as_argument(frame[p.name], p.type, kernel) for p in kernel.func.params]
+        version = self.program.version(kernel, size, self.device)
+        values = [_as_argument(value, p.type, kernel) for value, p in zip(args, kernel.func.params, strict=True)]
         values.append(ctypes.c_void_p(self.program.failures(self.device).address))
-        self.device.launch(version, grid(kernel, spread, trips), spread.block, shared, values, self.stream)
-
-    def _first_iteration(self, kernel: Kernel, frame: dict[str, Any]) -> tuple[list[int], dict[str, Any]]:
-        """How often each loop of the chain runs when those around it are at their start, and the scalars there.
-
-        A grid made for these counts is right for others too, as the kernel's loops go on from where it ends.
-        """
-        inner = _Run(self.program, self.device, self.stream, dict(frame))
-        trips: list[int] = []
-        for stmt in kernel.first_iteration(inner.frame):
-            if isinstance(stmt, Op):
-                inner.operation(stmt)
-                continue
-            start, stop, step = (int(inner.value(o)) for o in (stmt.start, stmt.stop, stmt.step))
-            if step == 0:
-                raise LaunchError("the step of a loop is 0")
-            trips.append(max(0, -((start - stop) // step)) if step > 0 else 0)
-            inner.frame[stmt.var.name] = np.int64(start)
-        return trips, inner.frame
+        spread = version.spread
+        self.device.launch(version.compiled, grid(kernel, spread, trips), spread.block, version.shared, values,
+                           self.stream)  # fmt: skip
 
 
-_HANDLERS = {
-    "dim": _Run.dim, "view": _Run.view, "tensor_reshape": _Run.reshape, "tensor_transpose": _Run.transpose,
-    "alloc": _Run.alloc, "getelem": _Run.getelem, "setelem": _Run.setelem,
-}  # fmt: skip
+class _Shapes(_Run):
+    """Views for their extents alone, in the first iteration of loops that may have none."""
+
+    def offsets(self, op: Op, args: Sequence[int]) -> list[int]:
+        return [max(0, offset) for offset in args]
 
 
 def _packed(shape: Sequence[int], size: int) -> tuple[int, ...]:
@@ -274,19 +242,8 @@ def _packed(shape: Sequence[int], size: int) -> tuple[int, ...]:
     return tuple(reversed(out))
 
 
-def _evaluated(operand: Operand, frame: dict[str, Any], kernel: Kernel) -> Any:
-    if isinstance(operand, Const):
-        return operand.value
-    if operand.name not in frame:
-        raise unsupported(f"a tile whose extent `{operand.name}` is computed from tiles or elements", kernel.func.loc,
-                          "give the tile a constant extent")  # fmt: skip
-    return frame[operand.name]
-
-
-def _check_overlap(kernel: Kernel, read: str, written: str, same: bool, frame: dict[str, Any]) -> None:
-    a, b = frame.get(read), frame.get(written)
-    if not isinstance(a, DeviceTensor) or not isinstance(b, DeviceTensor):
-        return
+def _check_overlap(kernel: Kernel, read: int, written: int, same: bool, args: Sequence[Any]) -> None:
+    a, b = args[read], args[written]
     (low, high), (first, last) = a.span, b.span
     if low >= last or first >= high:
         return
@@ -294,8 +251,9 @@ def _check_overlap(kernel: Kernel, read: str, written: str, same: bool, frame: d
         n == 1 or s == t for n, s, t in zip(a.shape, a.strides, b.strides, strict=True)
     ):  # one may be a part of the other, as the valid part of a tile is: an element is where it is in both
         return
+    first_name, second = (kernel.func.params[k].name for k in (read, written))
     raise LaunchError(
-        f"PTO-X131: {kernel.name}: `{read}` and `{written}` share memory, and `{written}` is written\n"
+        f"PTO-X131: {kernel.name}: `{first_name}` and `{second}` share memory, and `{second}` is written\n"
         "help: pass tensors that do not overlap"
     )
 
@@ -303,16 +261,23 @@ def _check_overlap(kernel: Kernel, read: str, written: str, same: bool, frame: d
 def _as_argument(value: Any, kind: Any, kernel: Kernel) -> Any:
     """A kernel's argument as a C object."""
     if isinstance(kind, TensorType):
-        size = kind.dtype.bytes
-        if any(s % size for s in value.strides):
-            raise ArgumentError(f"PTO-X132: {kernel.name}: a tensor whose strides are not whole elements\n"
-                                "help: pass a copy of it")  # fmt: skip
-        words = (value.pointer, *value.shape, *(s // size for s in value.strides))
-        return (ctypes.c_int64 * len(words))(*words)
+        if value.words is None:
+            value.words = _words(value, kernel)
+        return value.words
     name = kind.dtype.name
     if name in ("f16", "bf16"):
         return ctypes.c_float(float(value))
-    return _SCALARS[name](value.item())
+    return _SCALARS[name](value if isinstance(value, (int, bool)) else value.item())
+
+
+def _words(value: DeviceTensor, kernel: Kernel) -> Any:
+    """`pto::Tensor`, which launches only read."""
+    size = value.dtype.bytes
+    if any(s % size for s in value.strides):
+        raise ArgumentError(f"PTO-X132: {kernel.name}: a tensor whose strides are not whole elements\n"
+                            "help: pass a copy of it")  # fmt: skip
+    words = (value.pointer, *value.shape, *(s // size for s in value.strides))
+    return (ctypes.c_int64 * len(words))(*words)
 
 
 _SCALARS: dict[str, Any] = {

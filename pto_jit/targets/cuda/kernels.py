@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from pto_jit.ir.nodes import Block, For, Func, Op, Operand, Var
@@ -95,6 +95,8 @@ class Kernel:
     fragments, or as few as can be share a row that is reduced; slots: elements of a row that a thread
     should hold; fastmath: contraction is allowed;
     tensor_cores: products run on them; warpgroups: those of whole warpgroups may be used, with the macro WARPGROUPS;
+    first_iteration: what the host does to learn how often the loops of the chain run, each loop taken at its start, and
+    what the extents of tiles are;
     stages, shared: how many copies of tiles in shared memory there are, and what they are; store: where its machine
     code is kept, an object with `load(key)` and `store(key, metadata, code)`; streams: rows are multiplied by matrices
     in memory.
@@ -121,25 +123,7 @@ class Kernel:
     store: Any = None
     streams: bool = False
     slots: int = SLOTS
-
-    def first_iteration(self, known: Container[str]) -> Iterator[Op | For]:
-        """What the host does to learn how often the loops of the chain run: scalar operations, and each loop.
-
-        Every loop is taken at its start.  `known`: names of the values there are; it grows as the caller does the
-        operations and enters the loops.
-        """
-        body = self.func.body
-        for loop in (*self.chain, None):
-            for stmt in body:
-                if stmt is loop:
-                    break
-                if not isinstance(stmt, Op) or stmt.op in ("getelem", "setelem") or touches_tiles(stmt):
-                    continue
-                if all(v.name in known for v in uses(stmt)) and all(d.name not in known for d in defs(stmt)):
-                    yield stmt
-            if loop is not None:
-                yield loop
-                body = loop.body
+    first_iteration: tuple[Op | For, ...] = ()
 
     def shared_bytes(self, defines: dict[str, int]) -> int:
         """Bytes of dynamic shared memory for a version."""
@@ -229,10 +213,12 @@ def _kernel(
             text.line("(void)failure;")
         for line in without_unused(body):
             text.line(line)
+    extents = (*capacities.values(), *(e for shape in shapes for e in shape))
     return Kernel(func.name, func, text.wrapped(), kind, writer.teamed, writer.chain, tuple(capacities.items()), shapes,
                   run, tuple(writer.sites), writer.first_site, tuple(_overlaps(func, facts)), fastmath,
                   writer.whole_rows, writer.tensor_cores, writer.warpgroups, STAGES,
-                  tuple(writer.shared), streams=streams, slots=_slots(func.body))  # fmt: skip
+                  tuple(writer.shared), streams=streams, slots=_slots(func.body),
+                  first_iteration=_first_iteration(func, writer.chain, extents))  # fmt: skip
 
 
 def _macros(text: SourceText, kind: str, writer: FunctionWriter, run: int, capacities: tuple[str, ...]) -> None:
@@ -355,6 +341,35 @@ def _overlaps(func: Func, facts: Facts) -> list[Overlap]:
             same = len(places) == 1 and mine == places and all(isinstance(p, tuple) for p in places)
             out.append(Overlap(source, target, same))
     return out
+
+
+def _first_iteration(func: Func, chain: tuple[For, ...], extents: Sequence[Operand]) -> tuple[Op | For, ...]:
+    """The loops of the chain, and the operations on scalars and shapes that their bounds and these extents need."""
+    known = {p.name for p in func.params}
+    found: list[Op | For] = []
+    body = func.body
+    for loop in (*chain, None):
+        for stmt in body:
+            if stmt is loop:
+                break
+            if not isinstance(stmt, Op) or stmt.op in ("getelem", "setelem") or touches_tiles(stmt):
+                continue
+            made = {d.name for d in defs(stmt)}
+            if made and not made & known and all(v.name in known for v in uses(stmt)):
+                known |= made
+                found.append(stmt)
+        if loop is not None:
+            known.add(loop.var.name)
+            found.append(loop)
+            body = loop.body
+    wanted = {e.name for e in extents if isinstance(e, Var)}
+    needed: list[Op | For] = []
+    for stmt in reversed(found):
+        bounds = (stmt.start, stmt.stop, stmt.step) if isinstance(stmt, For) else ()
+        if isinstance(stmt, For) or any(d.name in wanted for d in defs(stmt)):
+            needed.append(stmt)
+            wanted |= {v.name for v in (bounds or uses(stmt)) if isinstance(v, Var)}
+    return tuple(reversed(needed))
 
 
 _DECLARATION = re.compile(r"\s*(?:const|constexpr) [\w:<>, ]+? (\w+) = .*;$")

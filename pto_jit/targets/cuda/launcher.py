@@ -29,6 +29,7 @@ from pto_jit.targets.cpu.tensors import new_extents
 from pto_jit.targets.cpu.values import Tensor
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import Kernel
+from pto_jit.targets.cuda.regions import apart_in
 from pto_jit.targets.cuda.spreads import LARGEST, SMALLEST, Spread, check_shared, fit
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers, stem_of
 from pto_jit.targets.source.text import file_name, text_of
@@ -82,6 +83,7 @@ class HostWriter(CFunctionWriter):
         super().__init__(module, func, name, names, parallel=True)
         self.versions = versions
         self.numbers = {n: k for k, n in enumerate(versions)}
+        self.apart = apart_in(func)
 
     # -- launches -------------------------------------------------------------------------------------------------
 
@@ -93,7 +95,7 @@ class HostWriter(CFunctionWriter):
             saved, self.env = self.env, self._arguments(kernel, stmt)
             mutable, self.mutable = self.mutable, set()
             given = self._given(kernel)
-            self._check_overlaps(kernel)
+            self._check_overlaps(kernel, stmt)
             trips = self._trips(kernel)
             self._check_capacities(version)
             grid = ["1", "1", "1"]
@@ -145,7 +147,7 @@ class HostWriter(CFunctionWriter):
     def _trips(self, kernel: Kernel) -> list[str]:
         """How often each loop of the grid runs when those around it are at their start; the scalars there."""
         trips: list[str] = []
-        for stmt in kernel.first_iteration(self.env):
+        for stmt in kernel.first_iteration:
             if isinstance(stmt, Op):
                 self.statement(stmt)
                 continue
@@ -168,10 +170,13 @@ class HostWriter(CFunctionWriter):
             value, bound = self.index(extent), version.define(macro)
             self.code.check(self.code.compare("<=", value, bound), site, value, bound)
 
-    def _check_overlaps(self, kernel: Kernel) -> None:
+    def _check_overlaps(self, kernel: Kernel, stmt: Call) -> None:
         from pto_jit.targets.c.regions import region_text
 
+        given = dict(zip((p.name for p in kernel.func.params), stmt.args, strict=True))
         for overlap in kernel.overlaps:
+            if self.apart(given[overlap.read], given[overlap.written]):
+                continue
             parts = [self.env.get(n) for n in (overlap.read, overlap.written)]
             if not all(isinstance(t, Tensor) for t in parts):
                 continue

@@ -25,6 +25,10 @@ _STREAMING = 512  # threads of a block that multiplies rows by matrices in memor
 _ROWS = 65535  # blocks along the y and z of a grid
 
 
+BY_TRIPS = ("elements", "folds")
+"""Kinds of kernels whose spread depends on how often their loops run."""
+
+
 @frozen
 class Spread:
     """defines: macros of the version; block: threads along x and y; teams: iterations that a block takes at a time."""
@@ -93,7 +97,7 @@ def refuse_misfits(kernel: Kernel, shared_limit: int = LARGEST) -> None:
     """Raise TargetError for a kernel that no launch could run: its host code cannot know the extents of its tiles, or
     they do not fit a block with so many bytes of shared memory, whatever extents are only known when it runs."""
     known = {p.name for p in kernel.func.params}
-    for stmt in kernel.first_iteration(known):
+    for stmt in kernel.first_iteration:
         known |= {stmt.var.name} if isinstance(stmt, For) else {d.name for d in defs(stmt)}
     for extent in (*(e for _, e in kernel.capacities), *(e for shape in kernel.shapes for e in shape)):
         if isinstance(extent, Var) and extent.name not in known:
