@@ -23,7 +23,7 @@ from pto_jit.targets.cuda.devices import FailureRecord, FailureSlot, headers
 from pto_jit.targets.cuda.kernels import Kernel
 from pto_jit.targets.cuda.spreads import Spread, check_shared
 
-_SHARED_ATTRIBUTE = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_STATIC_SHARED, _DYNAMIC_SHARED = 1, 8  # CU_FUNC_ATTRIBUTE_[SHARED|MAX_DYNAMIC_SHARED]_SIZE_BYTES
 _SHARED_LIMIT, _MAJOR, _MINOR = 97, 75, 76  # CU_DEVICE_ATTRIBUTE_...
 _MAPPED = 2  # CU_MEMHOSTALLOC_DEVICEMAP
 _ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
@@ -84,9 +84,10 @@ def _library() -> Any:
 def _check(library: Any, status: int, what: str) -> None:
     if status == 0:
         return
-    text = ctypes.c_char_p()
+    text, name = ctypes.c_char_p(), ctypes.c_char_p()
     library.cuGetErrorString(status, ctypes.byref(text))
-    said = text.value.decode() if text.value else f"error {status}"
+    library.cuGetErrorName(status, ctypes.byref(name))
+    said = f"{text.value.decode()} ({(name.value or b'').decode()})" if text.value else f"error {status}"
     raise LaunchError(f"PTO-X146: {what} failed: {said}\nhelp: an earlier kernel on this device may have failed")
 
 
@@ -217,8 +218,11 @@ class CudaDevice:
             module, function = ctypes.c_void_p(), ctypes.c_void_p()
             self.call("cuModuleLoadData", ctypes.byref(module), code)
             self.call("cuModuleGetFunction", ctypes.byref(function), module, kernel.name.encode())
-            if shared > _PLAIN_SHARED:
-                self.call("cuFuncSetAttribute", function, _SHARED_ATTRIBUTE, shared)
+            static = ctypes.c_int()  # what reductions exchange, which counts, too
+            self.call("cuFuncGetAttribute", ctypes.byref(static), _STATIC_SHARED, function)
+            check_shared(kernel, shared + static.value, self.shared_limit)
+            if shared + static.value > _PLAIN_SHARED:
+                self.call("cuFuncSetAttribute", function, _DYNAMIC_SHARED, shared)
             known = self._versions[key] = function
         return known
 

@@ -13,6 +13,7 @@ static char contexts[4]; /* of the devices */
 static int devices = 1;
 static const char *failing = ""; /* the function that fails */
 static const void *placed; /* memory of the second device */
+static int statically; /* bytes of shared memory that each kernel has of its own */
 static char record[8192];
 #define CALL(name) if (strcmp(failing, name) == 0) return 719
 
@@ -20,7 +21,8 @@ static void note(const char *what, long long value) {
     snprintf(record + strlen(record), sizeof record - strlen(record), "%s %lld;", what, value);
 }
 const char *fake_record(void) { return record; }
-void fake_forget(void) { record[0] = 0; current = NULL; devices = 1; failing = ""; placed = NULL; }
+void fake_forget(void) { record[0] = 0; current = NULL; devices = 1; failing = ""; placed = NULL; statically = 0; }
+void fake_static(int bytes) { statically = bytes; }
 void fake_fail(const char *name) { static char kept[64]; strcpy(kept, name); failing = kept; }
 void fake_two_devices(const void *of_the_second) { devices = 2; placed = of_the_second; }
 static int ordinal(const void *context) {
@@ -29,6 +31,7 @@ static int ordinal(const void *context) {
 
 int cuInit(unsigned flags) { CALL("cuInit"); return strcmp(failing, "no device") == 0 ? 100 : flags != 0; }
 int cuGetErrorString(int status, const char **text) { *text = status == 700 ? "an illegal address" : "fake"; return 0; }
+int cuGetErrorName(int status, const char **text) { *text = status == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "FAKE"; return 0; }
 int cuDeviceGetCount(int *count) { CALL("cuDeviceGetCount"); *count = devices; return 0; }
 int cuDeviceGet(int *device, int ordinal) { CALL("cuDeviceGet"); *device = 40 + ordinal; return ordinal >= devices; }
 int cuDevicePrimaryCtxRetain(void **context, int device) {
@@ -68,6 +71,11 @@ int cuModuleGetFunction(void **function, void *module, const char *name) {
     note(name, 1);
     *function = dlsym(module, "pto_emulated_launch");
     return *function == NULL;
+}
+int cuFuncGetAttribute(int *value, int which, void *function) {
+    CALL("cuFuncGetAttribute");
+    *value = statically;
+    return function == NULL || which != 1;
 }
 int cuFuncSetAttribute(void *function, int which, int value) { CALL("cuFuncSetAttribute"); note("shared", value); return function == NULL || which != 8; }
 int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,

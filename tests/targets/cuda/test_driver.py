@@ -106,6 +106,22 @@ def test_large_shared_memory_is_asked_for_and_temporaries_are_freed(fake: Any) -
     assert "shared 1" in said and said.count("allocate 400;") == said.count("free 1;") == 2
 
 
+def test_shared_memory_that_a_kernel_has_of_its_own_counts(fake: Any) -> None:
+    x = np.ones((5, 40), np.float32)
+    compiled = rows.softmax.compile(OnDevice(x), OnDevice(x), target="cuda")
+
+    def said(own: int) -> str:
+        fake.fake_forget()
+        driver.device.cache_clear()
+        fake.fake_static(own)
+        compiled(OnDevice(x), OnDevice(x))
+        return fake.fake_record().decode()
+
+    assert "shared " not in said(48 * 1024) and "shared 0;" in said(48 * 1024 + 1)
+    with pytest.raises(pto.LaunchError, match=r"PTO-X144: .* 232449 bytes of shared memory of 232448"):
+        said(227 * 1024 + 1)
+
+
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_product_of_warpgroups_is_asked_for_and_compiled_for_the_very_device(
     fake: Any, monkeypatch: pytest.MonkeyPatch, asked: bool
@@ -143,7 +159,7 @@ def test_results_are_memory_of_the_device_and_numbers(fake: Any, monkeypatch: py
 
 def test_an_error_of_the_driver_is_a_launch_error(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_kernel, "_stream", lambda call, ordinal: 666)
-    with pytest.raises(pto.LaunchError, match="PTO-X146: cuLaunchKernel failed: an illegal address"):
+    with pytest.raises(pto.LaunchError, match=r"PTO-X146: cuLaunchKernel failed: an illegal address \(CUDA_ERROR_ILLEGAL_ADDRESS\)"):
         doubled(OnDevice(np.zeros((3, 4), np.float32)))
 
 
@@ -212,7 +228,7 @@ def test_arrays_of_the_cpu_are_copied_to_the_device_and_back(fake: Any) -> None:
 
 
 _CALLS = """cuInit cuDeviceGetCount cuDeviceGet cuDevicePrimaryCtxRetain cuPointerGetAttribute cuDeviceGetAttribute
-cuCtxGetCurrent cuCtxSetCurrent cuMemHostAlloc cuMemHostGetDevicePointer_v2 cuModuleLoadData cuModuleGetFunction
+cuCtxGetCurrent cuCtxSetCurrent cuMemHostAlloc cuMemHostGetDevicePointer_v2 cuModuleLoadData cuModuleGetFunction cuFuncGetAttribute
 cuLaunchKernel cuMemAllocAsync cuMemcpyDtoHAsync_v2 cuMemcpyHtoDAsync_v2 cuStreamSynchronize""".split()
 
 

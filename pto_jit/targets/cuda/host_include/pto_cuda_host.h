@@ -71,13 +71,15 @@ static inline int32_t pto_cuda_open(pto_worker *w, int32_t kernels) {
   return pto_cuda_error(w, cuMemHostGetDevicePointer(&w->record_address, memory, 0));
 }
 
-// Loads kernel k from `directory`/`name`.cubin; `shared`: bytes of shared memory that a launch takes.
+// Loads kernel k from `directory`/`name`.cubin; `shared`: bytes of shared memory that a launch takes besides the kernel's.
 static inline int32_t pto_cuda_load(pto_worker *w, int32_t k, const char *directory, const char *name, int32_t shared) {
   char path[4096];
   if (snprintf(path, sizeof path, "%s/%s.cubin", directory, name) >= (int)sizeof path) return PTO_NO_MEMORY;
   CUresult error = cuModuleLoad(&w->modules[k], path);
   if (error == CUDA_SUCCESS) error = cuModuleGetFunction(&w->functions[k], w->modules[k], name);
-  if (error == CUDA_SUCCESS && shared > 48 * 1024)
+  int own = 0;
+  if (error == CUDA_SUCCESS) error = cuFuncGetAttribute(&own, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, w->functions[k]);
+  if (error == CUDA_SUCCESS && own + shared > 48 * 1024)
     error = cuFuncSetAttribute(w->functions[k], CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared);
   return pto_cuda_error(w, error);
 }

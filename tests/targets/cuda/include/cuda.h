@@ -10,7 +10,8 @@ typedef unsigned long long CUdeviceptr;
 typedef struct CUstream_st *CUstream;
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
-enum { CUDA_SUCCESS = 0, CU_MEMHOSTALLOC_DEVICEMAP = 2, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8 };
+enum { CUDA_SUCCESS = 0, CU_MEMHOSTALLOC_DEVICEMAP = 2, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES = 1,
+       CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8 };
 #define cuMemHostGetDevicePointer cuMemHostGetDevicePointer_v2
 #define cuMemcpyDtoHAsync cuMemcpyDtoHAsync_v2
 #define cuMemcpyHtoDAsync cuMemcpyHtoDAsync_v2
@@ -21,6 +22,7 @@ CUresult cuMemHostGetDevicePointer(CUdeviceptr *address, void *memory, unsigned 
 CUresult cuModuleLoad(CUmodule *module, const char *path);
 CUresult cuModuleUnload(CUmodule module);
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
+CUresult cuFuncGetAttribute(int *value, int which, CUfunction function);
 CUresult cuFuncSetAttribute(CUfunction function, int which, int value);
 CUresult cuStreamSynchronize(CUstream stream);
 CUresult cuMemAllocAsync(CUdeviceptr *address, size_t size, CUstream stream);
