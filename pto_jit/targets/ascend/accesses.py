@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from pto_jit.slotted import frozen
 from pto_jit.targets.ascend.form import (
     Assignment,
     Branch,
@@ -16,7 +15,6 @@ from pto_jit.targets.ascend.form import (
     Instruction,
     Loop,
     Node,
-    Tile,
 )
 from pto_jit.targets.ascend.instructions import ROWS
 from pto_jit.targets.ascend.machine import SCRATCH, Pipe
@@ -25,12 +23,8 @@ RESERVED = Buffer("reserved", "Vec", SCRATCH[1], 1, SCRATCH[0])
 """What row broadcasts use as scratch memory."""
 
 
-@frozen(eq=False)
-class Access:
-    """A node reads or writes a buffer, or a tensor by its name."""
-
-    what: Buffer | str
-    write: bool
+Access = tuple[Buffer | str, bool]
+"""A buffer, or a tensor by its name, and whether it is written, or else read."""
 
 
 def pipe_of(node: Node) -> Pipe | None:
@@ -42,48 +36,45 @@ def pipe_of(node: Node) -> Pipe | None:
     return None
 
 
-def accesses(node: Node) -> tuple[Access, ...]:
+def accesses(node: Node) -> list[Access]:
     if type(node) is not Instruction:
         return _of_scalar_unit(node)
-    roles, numbers, scratch = _operands(node.name)
-    if [type(a) is str for a in node.args] != numbers:
-        roles = _roles(roles, node.args)
-    found: list[Access] = []
-    for role, arg in zip(roles, node.args, strict=True):
-        if type(arg) is str:
-            continue
-        what = arg.root if type(arg) is Global else arg.buffer  # pyright: ignore[reportAttributeAccessIssue]
-        if role in "dt":
-            found.append(Access(what, True))
-        if role in "st":
-            found.append(Access(what, False))
+    args = node.args
+    operands, scratch = _operands(node.name, tuple([type(a) is str for a in args]))
+    out: list[Access] = []
+    for at, write in operands:
+        arg = args[at]
+        out.append((arg.root if type(arg) is Global else arg.buffer, write))  # pyright: ignore[reportAttributeAccessIssue]
     if scratch:
-        found.append(Access(RESERVED, True))
-    return tuple(found)
+        out.append((RESERVED, True))
+    return out
 
 
-def _of_scalar_unit(node: Node) -> tuple[Access, ...]:
+def _of_scalar_unit(node: Node) -> list[Access]:
     if isinstance(node, ElementStore):
-        return (Access(node.root, True),)
+        return [(node.root, True)]
     if isinstance(node, Assignment):
-        out = () if node.reads is None else (Access(node.reads.buffer, False),)
-        return out if node.memory is None else (*out, Access(node.memory, False))
-    return ()
+        out: list[Access] = [] if node.reads is None else [(node.reads.buffer, False)]
+        return out if node.memory is None else [*out, (node.memory, False)]
+    return []
 
 
 @cache
-def _operands(name: str) -> tuple[list[str], list[bool], bool]:
-    """Of an instruction of the table: the role of each operand, whether it is a number, and whether there is scratch
-    memory besides."""
+def _operands(name: str, numbers: tuple[bool, ...]) -> tuple[tuple[tuple[int, bool], ...], bool]:
+    """Of an instruction of the table with numbers at these places: the operands that it writes and reads, in order, and
+    whether there is scratch memory besides."""
     row = ROWS[name]
     roles = [o[0] for o in row.operands]
-    return roles, [role == "x" for role in roles], row.scratch
-
-
-def _roles(roles: list[str], args: tuple[Tile | Global | str, ...]) -> list[str]:
-    """The roles of arguments among which a number stands before the tile that it is divided by."""
-    rest = iter(r for r in roles if r != "x")
-    return ["x" if isinstance(a, str) else next(rest) for a in args]
+    if list(numbers) != [role == "x" for role in roles]:  # a number stands before the tile that it is divided by
+        rest = iter(r for r in roles if r != "x")
+        roles = ["x" if number else next(rest) for number in numbers]
+    out: list[tuple[int, bool]] = []
+    for at, (role, number) in enumerate(zip(roles, numbers, strict=True)):
+        if role in "dt" and not number:
+            out.append((at, True))
+        if role in "st" and not number:
+            out.append((at, False))
+    return tuple(out), row.scratch
 
 
 def walk(nodes: list[Node]) -> Iterator[Node]:

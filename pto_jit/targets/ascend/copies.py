@@ -24,8 +24,10 @@ from pto_jit.targets.ascend.accesses import walk
 from pto_jit.targets.ascend.form import Branch, Buffer, Declaration, Instruction, Loop, Node, Tile
 
 
-def coalesce(nodes: list[Node], spans: Mapping[Buffer, tuple[int, int]], places: Mapping[int, int]) -> bool:
-    """Make one buffer of two where a copy hands a value on; whether there was such a copy.
+def coalesce(
+    nodes: list[Node], spans: Mapping[Buffer, tuple[int, int]], places: Mapping[int, int]
+) -> dict[Buffer, Buffer]:
+    """Make one buffer of two where a copy hands a value on: which goes on as which.
 
     spans: from where to where buffers live, loops that they live through included; places: of nodes, by id.
     """
@@ -50,7 +52,7 @@ def coalesce(nodes: list[Node], spans: Mapping[Buffer, tuple[int, int]], places:
             for tile in tiles:
                 if isinstance(tile, Tile):
                     tile.buffer = one.get(tile.buffer, tile.buffer)
-    return bool(one)
+    return one
 
 
 def _shape(tile: Tile) -> tuple[object, ...]:

@@ -138,10 +138,8 @@ class Events:
         event = Event(node, pipe, loops, len(self.works), len(self.owner))
         out = _Touches(event)
         bits: dict[int, int] = {}  # by the loop whose turns they tell of
-        for access in accesses(node):
-            write = access.write
+        for what, write in accesses(node):
             leaves = write or pipe != UNIT  # what the scalar unit reads it has read before it hands out what follows
-            what = access.what
             if not isinstance(what, Buffer):
                 if not what.startswith(SLOT):  # flags between the cores keep accesses to slots apart
                     self._touch_tensor(event, what, write, leaves)

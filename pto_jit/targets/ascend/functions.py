@@ -12,6 +12,7 @@ bytes to a tile of another element type; words are combined 16 bits at a time, a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -46,15 +47,16 @@ _FOLDED: dict[str, Callable[..., Any]] = {
 class Node:
     """One operation of a trace.
 
-    kind: "f" (f32), "i" (i32) or "m" (a mask); constant: the value, if it is one; last: when it is read last; slow: of
-    a way that is rarely taken, what it computes; columns: lookups in the columns of a table at this row.
+    kind: "f" (f32), "i" (i32) or "m" (a mask); constant, text: the value, if it is one, and that in C++; last: when it
+    is read last; slow: of a way that is rarely taken, what it computes; columns: lookups in the columns of a table at
+    this row.  Nothing changes when the recipe has run.
     """
 
     op: str
     kind: str
     args: tuple[Any, ...] = ()
     constant: Any = None
-    value: Value | None = None
+    text: str = ""
     last: int = -1
     slow: Callable[..., Node] | None = None
     columns: list[Node] = field(default_factory=list)
@@ -82,18 +84,25 @@ class Trace:
             self.nodes.append(found)
         return found
 
-    def operand(self, value: Value) -> Node:
-        node = Node("operand", "f", value=value)
+    def operand(self) -> Node:
+        node = Node("operand", "f")
         self.nodes.append(node)
         return node
 
     def const(self, value: float) -> Node:
         number = np.float32(value)
-        return self.known.setdefault(("f", number.view(np.int32).item()), Node("const", "f", constant=number))
+        key = "f", number.view(np.int32).item()
+        if key not in self.known:
+            self.known[key] = Node("const", "f", constant=number, text=literal(float(number), f32))
+        return self.known[key]
 
     def iconst(self, value: int) -> Node:
         number = np.uint32(value % 2**32).view(np.int32)
-        return self.known.setdefault(("i", number.item()), Node("const", "i", constant=number))
+        key = "i", number.item()
+        if key not in self.known:
+            text = str(int(number)) if number != -(2**31) else "INT32_MIN"
+            self.known[key] = Node("const", "i", constant=number, text=text)
+        return self.known[key]
 
     def __getattr__(self, name: str) -> Callable[..., Node]:
         """Operations that are taken down as they are."""
@@ -135,29 +144,37 @@ _KINDS = {
 }
 
 
+@cache
+def _recorded(recipe: Callable[..., Any], count: int) -> tuple[list[tuple[int, Node]], list[Node], Node]:
+    """What a recipe of so many operands does, in order and numbered, its operands, and the result."""
+    trace = Trace()
+    operands = [trace.operand() for _ in range(count)]
+    result = recipe(trace, *operands)
+    wanted = _needed(trace.nodes, result)
+    for at, node in enumerate(wanted):
+        for a in (a for a in node.args if isinstance(a, Node)):
+            _memory(a).last = at
+    _memory(result).last = len(wanted)
+    return [(at, node) for at, node in enumerate(wanted) if node.op != "operand"], operands, result
+
+
 class FunctionWriter:
     """Writes one elementary function of tiles of one shape."""
 
     def __init__(self, elementwise: Elementwise, like: Value, loc: Loc) -> None:
         self.e, self.w, self.like, self.loc = elementwise, elementwise.w, like, loc
+        self.values: dict[Node, Value] = {}
 
     def write(self, name: str, operands: list[Value], to: Any) -> Value:
         recipe = _OWN[name] if name in _OWN else RECIPES[name].function
         return self._written(recipe, operands, to)
 
     def _written(self, recipe: Callable[..., Any], operands: list[Value], to: Any) -> Value:
-        trace = Trace()
-        result = recipe(trace, *(trace.operand(v) for v in operands))
-        wanted = _needed(trace.nodes, result)
-        for at, node in enumerate(wanted):
-            for a in (a for a in node.args if isinstance(a, Node)):
-                _memory(a).last = at
-        _memory(result).last = len(wanted)
-        for at, node in enumerate(wanted):
-            if node.op != "operand":
-                node.value = self._operation(node, at, to if node is result else self.w.temp)
-        assert result.value is not None
-        return result.value
+        nodes, given, result = _recorded(recipe, len(operands))
+        self.values |= zip(given, operands, strict=True)
+        for at, node in nodes:
+            self.values[node] = self._operation(node, at, to if node is result else self.w.temp)
+        return self.values[result]
 
     # -- places ---------------------------------------------------------------------------------------------------
 
@@ -170,8 +187,7 @@ class FunctionWriter:
         if to == self.w.temp and kind != "m":
             for a in reusable:
                 if isinstance(a, Node) and a.constant is None and a.kind != "m" and self._is_used_up(a, at):
-                    assert a.value is not None
-                    return self._seen(a.value, dtype)
+                    return self._seen(self.values[a], dtype)
         return to(dtype, *self._shape())
 
     def _is_used_up(self, node: Node, at: int) -> bool:
@@ -199,16 +215,10 @@ class FunctionWriter:
     def _operand(self, node: Node) -> Value:
         """The tile of a node; a constant is written into one."""
         if node.constant is None:
-            assert node.value is not None
-            return node.value
+            return self.values[node]
         out = self.w.temp(_DTYPES[node.kind], *self._shape())
-        self.w.fill(out, self._number(node), self.loc)
+        self.w.fill(out, node.text, self.loc)
         return out
-
-    def _number(self, node: Node) -> str:
-        if node.kind == "i":
-            return str(int(node.constant)) if node.constant != -(2**31) else "INT32_MIN"
-        return literal(float(node.constant), f32)
 
     def _emit(self, name: str, *args: Any) -> None:
         self.w.emit(name, *args, loc=self.loc)
@@ -221,7 +231,7 @@ class FunctionWriter:
             seen = self._seen(self._operand(args[0]), _DTYPES[node.kind])
             return seen if to == self.w.temp else self.e.unary("TMOV", seen, to, self.loc)
         if op in _COMPARISONS:
-            a, b = (self._number(a) if a.constant is not None else self._operand(a) for a in args)
+            a, b = (a.text if a.constant is not None else self._operand(a) for a in args)
             return self.e.compare(op[-2:].upper(), a, b, to, self.loc)
         if op == "fma":
             return self._fma(args, at, to)
@@ -230,7 +240,7 @@ class FunctionWriter:
         if op == "lookup":
             return self._lookup(node)
         if op == "select":
-            x, y = (self._number(a) if a.constant is not None else self._operand(a) for a in args[1:])
+            x, y = (a.text if a.constant is not None else self._operand(a) for a in args[1:])
             return self.e.select(self._operand(args[0]), x, y, _DTYPES[node.kind], to, self.loc)
         if op.startswith("mask_"):
             return self._words(op[5:], [self._operand(a) for a in args], to(bool_, *self._shape()), masks=True)
@@ -241,7 +251,7 @@ class FunctionWriter:
     def _lookup(self, node: Node) -> Value:
         """Rows of a table, for all columns at once: the sum of their numbers times 1 where it is this row, else 0."""
         index = node.args[0]
-        if node.value is None:
+        if node not in self.values:
             row, shape = self._operand(index), self._shape()
             one, none, mine = (self.w.temp(f32, *shape) for _ in range(3))
             number, same = self.w.temp(i32, *shape), self.w.temp(bool_, *shape)
@@ -249,17 +259,16 @@ class FunctionWriter:
             self.w.fill(none, "0.0f", self.loc)
             scratch = self.w.tile(self.w.temp(f32, "row", (1, 8), (1, 8)), loc=self.loc)
             for column in index.columns:
-                column.value = self.w.temp(f32, *shape)
-                self.w.fill(column.value, "0.0f", self.loc)
+                self.values[column] = self.w.temp(f32, *shape)
+                self.w.fill(self.values[column], "0.0f", self.loc)
             for k in range(len(node.args[1])):
                 self.w.fill(number, str(k), self.loc)
                 self._emit("TCMP", self._tile(same), self._tile(row), self._tile(number), "CmpMode::EQ")
                 self._emit("TSEL", self._tile(mine), self._tile(same), self._tile(one), self._tile(none), scratch)
                 for column in index.columns:
-                    value = self._number(Trace().const(column.args[1][k]))
-                    self._emit("TAXPY", self._tile(column.value), self._tile(mine), value)
-        assert node.value is not None
-        return node.value
+                    value = Trace().const(column.args[1][k]).text
+                    self._emit("TAXPY", self._tile(self.values[column]), self._tile(mine), value)
+        return self.values[node]
 
     def _slow(self, node: Node, to: Any) -> Value:
         """What is rarely needed is computed in a branch, for the whole tile if one element needs it."""
@@ -304,12 +313,12 @@ class FunctionWriter:
         if x.constant is not None and name == "DIV":
             value = self._operand(y)
             out = self._new("f", to, at, y)
-            self._emit("TDIVS", self._tile(out), self._number(x), self._tile(value))
+            self._emit("TDIVS", self._tile(out), x.text, self._tile(value))
             return out
         left = self._operand(x)
         if y.constant is not None:
             out = self._new(node.kind, to, at, x)
-            number = self.w.scalar(self._number(y), _DTYPES[node.kind])
+            number = self.w.scalar(y.text, _DTYPES[node.kind])
             self._emit(f"T{name}S", self._tile(out), self._tile(left), number)
             return out
         right = self._operand(y)
@@ -327,7 +336,7 @@ class FunctionWriter:
         if x.constant is not None:
             left: Any = self._operand(x)
         else:
-            left = x.value
+            left = self.values[x]
         free = [n for n in (x, y) if n.constant is None and self._is_used_up(n, at)]
         if to == self.w.temp and y.constant is None and free and z.constant is None and not self._is_used_up(z, at):
             out = self._seen(self._operand(free[0]), f32)  # the product's place is free, that of the sum is not
@@ -336,14 +345,14 @@ class FunctionWriter:
             return out
         if z.constant is not None:
             out = to(f32, *self._shape())
-            self.w.fill(out, self._number(z), self.loc)
+            self.w.fill(out, z.text, self.loc)
         elif to == self.w.temp and self._is_used_up(z, at) and _memory(z) not in (_memory(x), _memory(y)):
             out = self._seen(self._operand(z), f32)
         else:
             out = to(f32, *self._shape())
             self._emit("TMOV", self._tile(out), self._tile(self._operand(z)))
         if y.constant is not None:
-            self._emit("TAXPY", self._tile(out), self._tile(left), self._number(y))
+            self._emit("TAXPY", self._tile(out), self._tile(left), y.text)
         else:
             self._emit("TMULADDDST", self._tile(out), self._tile(left), self._tile(self._operand(y)))
         return out

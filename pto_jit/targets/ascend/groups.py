@@ -232,7 +232,7 @@ class VectorSide(VectorWriter, _Side):
             if known is None:
                 raise CountedEarly
             out = Value(out.name, out.dtype, out.span, out.capacity, (known.rows, 1), out.buffer, (False, False))
-            self.values[name] = self.elementwise.scaled("TADDS", out, text(known.start), self.temp, op.loc)
+            self.hold(op.results[0], self.elementwise.scaled("TADDS", out, text(known.start), self.temp, op.loc))
 
     def look_at(self, op: Op) -> None:
         """Shape and valid extents of a tile that the cube core has."""

@@ -10,9 +10,10 @@ transfers of one iteration then run beside the computation of another.
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Mapping
 
-from pto_jit.slotted import mutable
-from pto_jit.targets.ascend.accesses import accesses, pipe_of, walk
+from pto_jit.slotted import field, mutable
+from pto_jit.targets.ascend.accesses import RESERVED, accesses, pipe_of, walk
 from pto_jit.targets.ascend.copies import coalesce
 from pto_jit.targets.ascend.form import Branch, Buffer, Loop, Node
 from pto_jit.targets.ascend.machine import CAPACITY, Space
@@ -25,23 +26,22 @@ _TRANSFERS = ("MTE1", "MTE2", "MTE3", "FIX")
 class _Life:
     first: int
     last: int
-    loops: list[Loop] | None = None  # those around all accesses
+    loops: list[Loop]  # those around all accesses
     transferred: bool = False
     carried: bool = False  # read in a loop before it is written there
 
 
 def place(nodes: list[Node]) -> dict[Space, int]:
     """Give every buffer its address; how many bytes of each memory are used (more than there are: it does not fit)."""
-    while True:  # one copy may come after another
-        places: dict[int, int] = {}
-        together = _lives(nodes, False, places)
-        spans = {buffer: (life.first, life.last) for buffer, life in together.items()}
-        if not coalesce(nodes, spans, places):
-            break
-    ahead = any(isinstance(n, Loop) and n.ahead for n in walk(nodes))
+    order = _order(nodes)
+    together = order.lives()
+    while one := coalesce(nodes, {b: (life.first, life.last) for b, life in together.items()}, order.places):
+        order.join(one)  # one copy may come after another
+        together = order.lives()
+    ahead = any(loop.ahead for loop in order.loops)
     used: dict[Space, int] = {}
     for apart in (True, False) if ahead else (False,):
-        lives = _lives(nodes, True) if apart else together
+        lives = order.lives(apart=True) if apart else together
         doubled = _doubled(lives)
         inner = {buffer: loop for buffer, loop in doubled.items() if _is_innermost(loop)}
         for chosen in (doubled, inner, {}):
@@ -78,12 +78,49 @@ def _assign(lives: dict[Buffer, _Life]) -> dict[Space, int]:
     return used
 
 
-def _lives(nodes: list[Node], apart: bool, places: dict[int, int] | None = None) -> dict[Buffer, _Life]:
-    """apart: in a loop with a part ahead, buffers live through all of it, so that the parts do not wait for memory;
-    places: gets the places of nodes, by their ids."""
-    places = {} if places is None else places
-    lives: dict[Buffer, _Life] = {}
-    spans: dict[int, tuple[int, int]] = {}
+@mutable(eq=False)
+class _Order:
+    """The accesses of a kernel in the order of the text.
+
+    touched: buffers with their first and last accesses; places: of nodes, by their ids; loops: with their first and
+    last places.
+    """
+
+    touched: dict[Buffer, _Life] = field(default_factory=dict)
+    places: dict[int, int] = field(default_factory=dict)
+    loops: dict[Loop, tuple[int, int]] = field(default_factory=dict)
+
+    def lives(self, *, apart: bool = False) -> dict[Buffer, _Life]:
+        """How long buffers live; apart: in a loop with a part ahead, through all of it, so that the parts do not wait
+        for memory."""
+        return {buffer: self._life(touched, apart) for buffer, touched in self.touched.items()}
+
+    def _life(self, touched: _Life, apart: bool) -> _Life:
+        first, last, inner = touched.first, touched.last, touched.loops
+        for loop in inner:
+            if apart and loop.ahead:
+                first, last = min(first, self.loops[loop][0]), max(last, self.loops[loop][1])
+        outside = [span for loop, span in self.loops.items() if all(own is not loop for own in inner)]
+        changed = True
+        while changed:
+            changed = False
+            for low, high in outside:
+                if first <= high and low <= last and (low < first or high > last):
+                    first, last, changed = min(low, first), max(high, last), True
+        return _Life(first, last, inner, touched.transferred, touched.carried)
+
+    def join(self, one: Mapping[Buffer, Buffer]) -> None:
+        """Buffers go on as others, which live until they begin."""
+        for new, old in one.items():
+            before, after = self.touched[old], self.touched.pop(new)
+            before.last = max(before.last, after.last)
+            before.loops = _common(before.loops, after.loops)
+            before.transferred |= after.transferred
+
+
+def _order(nodes: list[Node]) -> _Order:
+    out = _Order()
+    places, lives = out.places, out.touched
     count = 0
 
     def visit(block: list[Node], around: list[Loop]) -> None:
@@ -93,42 +130,34 @@ def _lives(nodes: list[Node], apart: bool, places: dict[int, int] | None = None)
             places[id(node)] = count
             if isinstance(node, Loop):
                 begin = count
+                out.loops[node] = begin, begin
                 visit(node.body, [*around, node])
-                spans[id(node)] = (begin, count)
+                out.loops[node] = begin, count
             elif isinstance(node, Branch):
                 visit(node.then, around)
                 visit(node.orelse, around)
-            else:
-                pipe = pipe_of(node)
-                for access in accesses(node):
-                    if isinstance(access.what, Buffer) and access.what.name != "reserved":
-                        _touch(lives, access.what, access.write, count, around, pipe)
+            elif (pipe := pipe_of(node)) is not None:
+                for what, write in accesses(node):
+                    if isinstance(what, Buffer) and what is not RESERVED:
+                        _touch(lives, what, write, count, around, pipe)
 
     visit(nodes, [])
-    for life, inner in ((life, life.loops or []) for life in lives.values()):
-        for loop in (loop for loop in inner if apart and loop.ahead):
-            life.first, life.last = min(life.first, spans[id(loop)][0]), max(life.last, spans[id(loop)][1])
-        outside = [span for loop, span in spans.items() if all(id(own) != loop for own in inner)]
-        changed = True
-        while changed:
-            changed = False
-            for low, high in outside:
-                if life.first <= high and low <= life.last and (low < life.first or high > life.last):
-                    life.first, life.last, changed = min(low, life.first), max(high, life.last), True
-    return lives
+    return out
 
 
-def _touch(
-    lives: dict[Buffer, _Life], buffer: Buffer, write: bool, at: int, around: list[Loop], pipe: str | None
-) -> None:
+def _touch(lives: dict[Buffer, _Life], buffer: Buffer, write: bool, at: int, around: list[Loop], pipe: str) -> None:
     life = lives.get(buffer)
     if life is None:
         life = lives[buffer] = _Life(at, at, around, carried=not write)
     life.last = at
     life.transferred |= pipe in _TRANSFERS
-    assert life.loops is not None
     if life.loops is not around:  # which is one list for all of a block
-        life.loops = [a for a, b in zip(life.loops, around, strict=False) if a is b]
+        life.loops = _common(life.loops, around)
+
+
+def _common(one: list[Loop], other: list[Loop]) -> list[Loop]:
+    """The loops around both."""
+    return [a for a, b in zip(one, other, strict=False) if a is b]
 
 
 def _doubled(lives: dict[Buffer, _Life]) -> dict[Buffer, Loop]:

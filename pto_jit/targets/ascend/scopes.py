@@ -41,7 +41,7 @@ class Scopes:
         self.names = Identifiers(RESERVED | _NAMES)
         self.nodes: list[Node] = []
         self.around: list[list[Node]] = []  # the blocks around this one, which end with what this one is a part of
-        self.scopes: list[dict[str, str]] = [{}]  # C++ names that are visible, and expressions that have a name
+        self.scopes: list[dict[Any, Any]] = [{}]  # C++ names that are visible, expressions that have a name, tiles
         self.loops: list[Loop] = []
         self.buffers: list[Buffer] = []
         self.tensors: dict[str, Tensor] = {}

@@ -93,8 +93,7 @@ def give(w: VectorWriter, op: Op, value: Value) -> None:
     span, capacity, valid = w.result_shape(var, value.span, value.capacity, value.valid)
     shown = Value(value.name, value.dtype, span, capacity, valid, value.buffer)
     if var.name not in w.facts.mutable:
-        w.values[var.name] = shown
-        w.made_in[var.name] = tuple(id(loop) for loop in w.loops)
+        w.hold(var, shown)
         return
     out = w.destination(var)(value.dtype, span, capacity, valid)
     words = i16 if value.is_mask else None

@@ -53,6 +53,7 @@ class TileWriter(KernelWriter):
         self.values: dict[str, Value] = {}
         self.left = Counter(v.name for s in statements(func.body) for v in uses(s))  # reads that are to come
         self.made_in: dict[str, tuple[int, ...]] = {}
+        self.holders: dict[Buffer, set[str]] = {}  # variables that were given a value there
         self.on_tiles = _numbers_of_tiles(func)
         self.given = [p for p in func.params if p.name in self.on_tiles]
         self.alone = is_alone(func)
@@ -79,14 +80,19 @@ class TileWriter(KernelWriter):
              free: tuple[bool, bool] = (False, False), sources: tuple[Value, ...] = ()) -> Value:  # fmt: skip
         return self.new("scratch", dtype, span, capacity, valid, free)
 
+    def hold(self, var: Var, value: Value) -> None:
+        """Give a variable its value."""
+        self.values[var.name] = value
+        self.made_in[var.name] = tuple([id(loop) for loop in self.loops])
+        self.holders.setdefault(value.buffer, set()).add(var.name)
+
     def destination(self, var: Var) -> Any:
         """Where an operation's result goes: memory of its variable, of an operand that is used up, or new."""
 
         def to(dtype: DType, span: Span, capacity: tuple[int, int], valid: tuple[Size, Size],
                free: tuple[bool, bool] = (False, False), sources: tuple[Value, ...] = ()) -> Value:  # fmt: skip
             out = self._place(var, dtype, span, capacity, valid, free, sources)
-            self.values[var.name] = out
-            self.made_in[var.name] = tuple(id(loop) for loop in self.loops)
+            self.hold(var, out)
             return out
 
         return to
@@ -114,7 +120,7 @@ class TileWriter(KernelWriter):
         """Whether nothing reads a value after the operation that is being written."""
         if value.given or value.is_mask:
             return False
-        holders = [n for n, v in self.values.items() if v.buffer is value.buffer]
+        holders = [n for n in self.holders.get(value.buffer, ()) if self.values[n].buffer is value.buffer]
         here = tuple(id(loop) for loop in self.loops)
         return bool(holders) and all(self.left[n] == 0 and self.made_in.get(n) == here for n in holders)
 
@@ -131,8 +137,19 @@ class TileWriter(KernelWriter):
         valid: rows and columns of the value that count, if not its own.  dtype: of mask words, when they are computed
         with.  offset: bytes before it, for a part of the value.
         """
-        loc = loc or self.func.loc
         valid = valid or value.valid
+        extents = tuple([size if type(size) is int else size.text for size in valid])  # type: ignore[union-attr]
+        asked = id(value.buffer), value.span, value.capacity, value.dtype.name, layout, extents, dtype, offset
+        for scope in self.scopes:
+            if asked in scope:
+                return scope[asked]
+        out = self.scopes[-1][asked] = self._shown(value, layout, valid, loc or self.func.loc, dtype, offset)
+        return out
+
+    def _shown(
+        self, value: Value, layout: str, valid: tuple[Size, Size], loc: Loc, dtype: DType | None, offset: int
+    ) -> Tile:
+        """The tile of that shape and place, whatever value it was declared for."""
         rows, columns = physical(value.dtype, value.span, value.capacity)
         height, width = self._measured(value, valid, loc)
         element = value.dtype
@@ -146,11 +163,11 @@ class TileWriter(KernelWriter):
         key = f"@{id(value.buffer)} {element} {layout} {rows} {columns} {height} {width} {offset}"
         for scope in self.scopes:
             if key in scope:
-                return scope[key]  # type: ignore[return-value]
+                return scope[key]
         wish = value.name if layout == "row" else f"{value.name}_column"
         out = Tile(self.names.fresh(wish), element, rows, columns, (height, width), layout, value.buffer, offset)
         self.declare(out, loc)
-        self.scopes[-1][key] = out  # type: ignore[assignment]
+        self.scopes[-1][key] = out
         return out
 
     def _measured(self, value: Value, valid: tuple[Size, Size], loc: Loc) -> tuple[Any, Any]:
@@ -260,8 +277,14 @@ class TileWriter(KernelWriter):
         """Names of expressions that are made of variables which get other values."""
         own = {self.names.of(name) for name in changed}
         keys = {f"number {name}" for name in changed}
+
+        def is_changed(key: Any, meaning: object) -> bool:
+            if isinstance(key, tuple):  # of a tile with these valid extents
+                return any(isinstance(size, str) and own & set(_WORD.findall(size)) for size in key[5])
+            return key in keys or (key != meaning and bool(own & set(_WORD.findall(key))))
+
         for scope in self.scopes:
-            for key in [k for k in scope if k in keys or (k != scope[k] and own & set(_WORD.findall(k)))]:
+            for key in [key for key, meaning in scope.items() if is_changed(key, meaning)]:
                 del scope[key]
 
     def number(self, operand: Operand) -> str:

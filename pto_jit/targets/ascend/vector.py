@@ -118,8 +118,7 @@ class VectorWriter(TransferWriter):
         assert isinstance(source, Value)
         if source.given:  # which may be assigned again before
             source = self.elementwise.unary("TMOV", source, self.temp, op.loc)
-        self.values[op.results[0].name] = source
-        self.made_in[op.results[0].name] = tuple(id(loop) for loop in self.loops)
+        self.hold(op.results[0], source)
 
     def _transpose(self, op: Op, source: Value) -> None:
         block = 32 // source.dtype.bytes
@@ -156,8 +155,7 @@ class VectorWriter(TransferWriter):
             shown = Value(source.name, source.dtype, span, capacity, valid, source.buffer)
             self.emit("TMOV", self.tile(same, loc=op.loc), self.tile(shown, loc=op.loc), loc=op.loc)
             return
-        self.values[var.name] = Value(source.name, source.dtype, span, capacity, valid, source.buffer, free)
-        self.made_in[var.name] = tuple(id(loop) for loop in self.loops)
+        self.hold(var, Value(source.name, source.dtype, span, capacity, valid, source.buffer, free))
 
     def measure(self, op: Op) -> None:
         source = self.value(op.args[0])
