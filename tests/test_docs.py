@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pto_jit as pto
+import pto_jit.language as pl
 from pto_jit.commands import main
 from pto_jit.docs import reference
 
@@ -53,6 +55,7 @@ w = ft.from_list([np.eye(64, dtype=np.float32)] * 2)
 # What becomes of it, as an expression that holds; and what is printed, which the page shows in a comment.
 AFTER = {
     "comprehensions.md": "np.array_equal(C, np.full((3, 5), 4, np.float32))",
+    "guide.md": "np.allclose(y, x / (1 + np.exp(-x)))",
     "fractal.md": "[len(row) for row in compiled(batch, w)] == [3, 1]",
     "tasks.md": "(y == 6).all() and graph.num_edges == 1",
     "sources.md": "np.allclose(y.sum(1), 1) and compiled.sources.keys() >= {'README.md'}",
@@ -60,6 +63,7 @@ AFTER = {
 }
 PRINTED = {
     "comprehensions.md": ["{'i': (0, N - T + 1), 'k': (0, T)}"],
+    "guide.md": ["chunk r\n└─ incore tiles_incore_0\n   └─ in_chunk r"],
     "fractal.md": ["FractalTensor([3, 0, 2] of pl.Tensor[[1, 64], pl.f32])"],
 }
 # Pages with lines that the tests do not run, and why.
@@ -109,6 +113,24 @@ def test_the_first_program_prints_what_the_readme_says(tmp_path: Path, capsys: p
     page = ROOT / "README.md"
     run("\n".join(blocks(page, "python")), tmp_path)
     assert capsys.readouterr().out == blocks(page, "")[0]
+
+
+def test_the_error_that_the_page_of_errors_shows_is_what_one_sees(tmp_path: Path) -> None:
+    path = tmp_path / "sums.py"
+    path.write_text(
+        "@pto.jit\n"
+        "def sums(x, y):\n"
+        "    acc = 0.0\n"
+        "    for k in pl.range(0, 8, 4):\n"
+        "        acc = acc + pl.load(x, [k], [4])\n"
+        "    pl.store(acc, [0], y)\n"
+    )
+    names: dict[str, Any] = {"pto": pto, "pl": pl, "__name__": "sums"}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    with pytest.raises(pto.TypeMismatchError) as caught:
+        names["sums"](np.ones(8, np.float32), np.ones(8, np.float32))
+    (shown,) = blocks(ROOT / "docs" / "errors.md", "")
+    assert str(caught.value).replace(f"{tmp_path}/", "") == shown.rstrip()
 
 
 def command_lines() -> list[tuple[str, str]]:

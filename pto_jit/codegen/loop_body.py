@@ -20,6 +20,7 @@ from pto_jit.codegen.merging import (
     Disagreement,
     Exit,
     Phi,
+    both,
     combine,
     copies,
     describe,
@@ -246,9 +247,8 @@ class RunTimeLoop:
                         raise self._mismatch(item, problem) from None
                     if isinstance(type_, TileType) or isinstance(phi.var.type, TileType):
                         if type_ != phi.var.type:
-                            raise self._mismatch(
-                                item, Disagreement(f"{phi.var.type} and {type_}", "keep one shape and dtype")
-                            )
+                            unlike = Disagreement(both(phi.var.type, type_), "keep one shape and dtype")
+                            raise self._mismatch(item, unlike)
                         continue
                     if ScalarType(type_.dtype) != types.get(phi.var.name, phi.var.type):
                         seeds[phi.var.name] = ScalarType(type_.dtype)

@@ -20,6 +20,7 @@ from pto_jit.dtypes import DType, bool_, f64, i64
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType, Type
+from pto_jit.semantic.checks import describe as type_text
 from pto_jit.slotted import mutable
 
 
@@ -69,7 +70,7 @@ def describe(value: object) -> str:
         names = {i64: "run-time integer", f64: "run-time float", bool_: "run-time bool"}
         return f"a {names[value.dtype]}" if value.weak and value.dtype in names else f"a run-time {value.dtype}"
     if isinstance(value, Tile):
-        return f"a tile {value.type!s}"
+        return type_text(value.type)
     if isinstance(value, Tensor):
         return "a tensor"
     if value is None:
@@ -77,6 +78,11 @@ def describe(value: object) -> str:
     if isinstance(value, (bool, int, float, str)):
         return f"the compile-time {type(value).__name__} {value!r:.40}"
     return f"a compile-time {type(value).__name__}"
+
+
+def both(a: Type, b: Type) -> str:
+    """Two types that do not go together, as messages about meeting paths name them."""
+    return f"{type_text(a)} and {type_text(b)}"
 
 
 Leaf = Callable[[Sequence[Any]], Any]
@@ -211,13 +217,13 @@ def joined_type(values: Sequence[Any]) -> tuple[Type, bool]:
         other = value.type
         if other.dtype != first.dtype:
             raise Disagreement(
-                f"{first} and {other}", f"convert one of them with `.to(pl.{dtypes.promote(first.dtype, other.dtype)})`"
+                both(first, other), f"convert one of them with `.to(pl.{dtypes.promote(first.dtype, other.dtype)})`"
             )
         if len(other.shape) != len(shape):
-            raise Disagreement(f"{first} and {other}", "tiles that meet have one rank")
+            raise Disagreement(both(first, other), "tiles that meet have one rank")
         for axis, extent in enumerate(other.shape):
             if shape[axis] is not None and extent is not None and shape[axis] != extent:
-                raise Disagreement(f"{first} and {other}", "tiles that meet have one shape")
+                raise Disagreement(both(first, other), "tiles that meet have one shape")
             if extent is None:
                 shape[axis] = None
     return TileType(first.dtype, tuple(shape)), False

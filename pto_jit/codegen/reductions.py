@@ -20,6 +20,7 @@ from pto_jit.codegen.values import Scalar, Tensor, Tile
 from pto_jit.errors import CompilationError, Loc, Note, TypeMismatchError
 from pto_jit.ir.nodes import Op, Operand, Reduction, Region, Var
 from pto_jit.ir.types import ScalarType
+from pto_jit.semantic.checks import describe as type_text
 from pto_jit.semantic.rules import effects
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class ReductionState:
             if phi is not None:
                 kind, _ = joined_type([_settled(items[0], phi), items[1]])
                 if isinstance(kind, ScalarType) and kind != phi.var.type:
-                    raise Disagreement(f"{phi.var.type} and {describe(items[1])}", "keep one dtype")
+                    raise Disagreement(f"{type_text(phi.var.type)} and {describe(items[1])}", "keep one dtype")
                 found.append(operand_of(g.e, items[1], phi.var.type))
             return items[0]
 
