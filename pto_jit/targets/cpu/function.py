@@ -288,7 +288,13 @@ class FunctionWriter(Frame):
 
             if write_loop(self, stmt):
                 return
-        self.sequential(stmt, self.index(stmt.start), self.index(stmt.stop), self.index(stmt.step))
+        start, stop, step = self.index(stmt.start), self.index(stmt.stop), self.index(stmt.step)
+        if stmt.kind == "sequential" and any(isinstance(s, Op) and s.op == "setelem" for s in stmt.body):
+            from pto_jit.targets.cpu.kept import write_kept
+
+            if write_kept(self, stmt, start, stop, step):
+                return
+        self.sequential(stmt, start, stop, step)
 
     def _note_scalar(self, loop: For) -> None:
         """Tell the module of a loop that works on elements, and on nothing else."""
