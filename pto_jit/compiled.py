@@ -85,7 +85,11 @@ class Compiled:
         return self._kernel.launch(*self._matching(args, kwargs))
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
-        """A prepared launch: `bound()` runs again on the same arguments, without looking at them."""
+        """A prepared launch: `bound()` runs again on the same arguments, without looking at them.
+
+        It keeps the arguments alive; tensors that the function returns are new at each run.  Raises ArgumentError for
+        arguments that this version was not compiled for.
+        """
         return self._kernel.bind(*self._matching(args, kwargs))
 
     def _matching(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Arguments, tuple[Any, ...]]:

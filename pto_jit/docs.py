@@ -29,7 +29,7 @@ def reference() -> str:
         names = [n for n in sorted(pl.__all__) if getattr(getattr(pl, n), "__module__", "").endswith(f".{module}")]
         if not names:
             continue
-        lines += [f"## {title}", ""]
+        lines += [f"## {title}", "", _markdown(sys.modules[f"pto_jit.language.{module}"]), ""]
         for name in names:
             lines += [f"### `pl.{name}{_signature(getattr(pl, name))}`", "", _markdown(getattr(pl, name)), ""]
     return "\n".join(lines)

@@ -33,18 +33,22 @@ class DType:
 
     @property
     def bytes(self) -> int:
+        """Bytes of an element in memory."""
         return self.bits // 8
 
     @property
     def is_float(self) -> bool:
+        """Whether it is f16, bf16, f32 or f64."""
         return self.kind == "f"
 
     @property
     def is_integer(self) -> bool:
+        """Whether it is an integer, signed or not; `bool_` is none."""
         return self.kind in "iu"
 
     @property
     def is_signed(self) -> bool:
+        """Whether it has negative values: floats and signed integers."""
         return self.kind in "fi"
 
     @property

@@ -234,7 +234,8 @@ class JitFunction(Dispatcher, Generic[P, R]):
         """Compile for these arguments without running.
 
         Arguments are as for a call, or `pto.spec(shape, dtype)`.  `target`, `debug`, `fastmath`, `num_threads` and
-        `cache` override the decorator's options, unless the function has a parameter of that name.
+        `cache` override the decorator's options, unless the function has a parameter of that name.  Raises as a first
+        call does, and TargetError for what the target cannot do.
         """
         from pto_jit.compiled import Compiled
 
@@ -444,11 +445,27 @@ def jit(
 
 
 def jit(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Compile a Python function (a `def` or a lambda) for the CPU it is called on.
+    """Compile a Python function (a `def` or a lambda) for the CPU it is called on: `@pto.jit`, `@pto.jit(debug=True)`.
 
-    target: "cpu", "c" or "neon" (docs/sources.md), "cuda" (docs/cuda.md), or "ascend" (docs/ascend.md); debug: check
-    element bounds, races and assertions; fastmath: allow reassociation and contraction; num_threads: workers of this
-    kernel (default: `pto.config.num_threads`); cache: keep compiled code on disk.
+    The function that comes back has the parameters of the original.  Its first call for the kinds of its arguments
+    (dtype, rank and layout of tensors; values of what is no tensor or number) compiles it, further ones run machine
+    code. Tensors are NumPy arrays, torch CPU tensors, or what has the buffer protocol or DLPack; none is copied.
+    What it returns are NumPy arrays (torch tensors where the first tensor argument is one) and Python numbers.
+
+    target: "cpu", "c" or "neon" (docs/sources.md), "cuda" (docs/cuda.md), or "ascend" (docs/ascend.md).
+    debug: check element bounds, races and assertions while it runs.
+    fastmath: allow reassociation and contraction of floating-point arithmetic.
+    num_threads: workers of this kernel, 1 to 1024; None: `pto.config.num_threads`.
+    cache: keep compiled code on disk.
+
+    Raises ArgumentError for what is no function and for options that there are not, TargetError for an unknown
+    target.  A call raises CompilationError for a program that has no meaning, ArgumentError and ShapeError for
+    arguments that do not fit it, LaunchError for what fails while it runs.
+
+    >>> import numpy as np, pto_jit as pto
+    >>> scale = pto.jit(lambda x, s: x * s)
+    >>> scale(np.arange(3, dtype=np.float32), 2.0)
+    array([0., 2., 4.], dtype=float32)
     """
     chosen = Options.of(options)
     if fn is None:
@@ -466,5 +483,8 @@ def _jit(fn: Any, options: Options, around: types.FrameType) -> JitFunction[Any,
 
 
 def incore(fn: Callable[P, R]) -> InCoreFunction[P, R]:
-    """Mark a function of tiles as an in-core function: a task when orchestration calls it, inlined in in-core code."""
+    """Mark a function of tiles as an in-core function: a task when orchestration calls it, inlined in in-core code.
+
+    It takes what a kernel takes, tiles besides; called outside of kernels it computes on NumPy values at once.
+    """
     return InCoreFunction(fn)

@@ -1,5 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""Elementwise functions.  Operands are tiles, tensor views, NumPy values and numbers; they broadcast as in NumPy."""
+"""Elementwise functions.
+
+Operands are tiles, tensors and views (which are loaded), NumPy values and numbers.  Their declared shapes broadcast
+as in NumPy; the result has that shape and, where nothing else is said, the promoted dtype, in which a Python number
+takes the dtype of what it meets.  Functions with fractions, such as `exp`, make of integers the float that NumPy
+makes of them.  f16 and bf16 are computed in f32.  Accuracy: `docs/vector-math.md`.
+
+Raises TypeMismatchError for operands and dtypes that a function does not take, ShapeError for shapes that do not
+broadcast, LaunchError where extents that only run time knows differ.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""Between tensors and tiles: load, store, views, indirect and atomic access."""
+"""Between tensors and tiles: load, store, views, indirect and atomic access.
+
+A tensor is an argument, a view of one, or what `pl.empty` and the like make at the top of a kernel; a tile is a value.
+Offsets and shapes have one entry for each axis, in elements; both may be run-time integers.
+
+Raises TypeMismatchError for a tile or number where a tensor is wanted, ShapeError for a wrong number of entries,
+BoundsError for a negative offset.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +41,9 @@ def load(x: Any, offsets: Sequence[Any] | None = None, shape: Shape | None = Non
 def store(tile: Operand, *place: Any) -> None:
     """Write the valid part of a tile, clipped at the tensor's bounds.
 
-    `store(tile, offsets, x)`, `store(tile, view)` or `store(tile, ..., view)`.  A tensor of rank 0 takes a number.
+    `store(tile, offsets, x)`, `store(tile, view)` or `store(tile, ..., view)`.  A tensor of rank 0 takes a number.  The
+    elements are cast to the dtype of the tensor.  Raises ShapeError for a wrong number of offsets, BoundsError for a
+    negative one.
 
     >>> import numpy as np, pto_jit.language as pl
     >>> x = np.zeros(4)

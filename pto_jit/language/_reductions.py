@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Reductions, scans and functions that take a function.  They run over the valid part of a tile."""
+"""Reductions, scans and functions that take a function.  They run over the valid part of a tile.
+
+`axis` is an integer, a tuple of them, or None for all; negative ones count from the end.  The result lacks these axes
+(with `keepdims=True` they stay with extent 1); without any axis left it is a number.
+
+Raises ShapeError for an axis out of range, TypeMismatchError for operands and dtypes that an operation does not take.
+"""
 
 from __future__ import annotations
 

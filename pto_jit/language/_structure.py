@@ -1,5 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""Tile structure: the same elements in another arrangement; the matrix product; sorting."""
+"""Tile structure: the same elements in another arrangement; the matrix product; sorting; tiles that are made.
+
+Operands are tiles, tensors and views (which are loaded) and NumPy values.  The result keeps their dtype where nothing
+else is said.  Negative axes count from the end.
+
+Raises ShapeError for axes and shapes that do not go together, TypeMismatchError for dtypes that an operation does not
+take, BoundsError while running where a tile that is not complete would leave a hole.
+"""
 
 from __future__ import annotations
 

@@ -71,20 +71,24 @@ class Tile(Operators):
 
     @property
     def ndim(self) -> int:
+        """The number of axes."""
         return self._value.rank
 
     @property
     def size(self) -> int:
+        """The number of declared elements."""
         return int(np.prod(self._value.shape, dtype=np.int64))
 
     @property
     def dtype(self) -> DType:
+        """The element type."""
         found = dtypes.from_numpy(self._value.data.dtype)
         assert found is not None
         return found
 
     @property
     def T(self) -> Any:
+        """`pl.transpose(self)`: the axes in reverse order."""
         return eager.transpose(self, None)
 
     def numpy(self) -> np.ndarray:
@@ -157,36 +161,47 @@ class Tile(Operators):
         return eager.cast(self, dtype)
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Any:
+        """`pl.sum(self, axis, keepdims)`."""
         return eager.reduction("sum", self, axis, keepdims)
 
     def prod(self, axis: Any = None, keepdims: bool = False) -> Any:
+        """`pl.prod(self, axis, keepdims)`."""
         return eager.reduction("prod", self, axis, keepdims)
 
     def max(self, axis: Any = None, keepdims: bool = False) -> Any:
+        """`pl.max(self, axis, keepdims)`."""
         return eager.reduction("max", self, axis, keepdims)
 
     def min(self, axis: Any = None, keepdims: bool = False) -> Any:
+        """`pl.min(self, axis, keepdims)`."""
         return eager.reduction("min", self, axis, keepdims)
 
     def mean(self, axis: Any = None, keepdims: bool = False) -> Any:
+        """`pl.mean(self, axis, keepdims)`."""
         return eager.mean(self, axis, keepdims)
 
     def any(self, axis: Any = None, keepdims: bool = False) -> Any:
+        """`pl.any(self, axis, keepdims)`."""
         return eager.reduction("any", self, axis, keepdims)
 
     def all(self, axis: Any = None, keepdims: bool = False) -> Any:
+        """`pl.all(self, axis, keepdims)`."""
         return eager.reduction("all", self, axis, keepdims)
 
     def argmax(self, axis: Any = None, keepdims: bool = False) -> Any:
+        """`pl.argmax(self, axis, keepdims)`."""
         return eager.arg_reduction("argmax", self, axis, keepdims)
 
     def argmin(self, axis: Any = None, keepdims: bool = False) -> Any:
+        """`pl.argmin(self, axis, keepdims)`."""
         return eager.arg_reduction("argmin", self, axis, keepdims)
 
     def reshape(self, *shape: Any) -> Any:
+        """`pl.reshape(self, shape)`, the shape as one sequence or as its extents."""
         return eager.reshape(self, shape[0] if len(shape) == 1 else shape)
 
     def transpose(self, *axes: Any) -> Any:
+        """`pl.transpose(self, axes)`, the axes as one sequence, one by one, or none: reversed."""
         return eager.transpose(self, axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None)
 
 
