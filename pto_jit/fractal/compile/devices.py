@@ -63,10 +63,10 @@ def in_blocks(nest: Nest, work: Work) -> Work:
 
 
 def for_device(work: Work) -> Work:
-    """The same in blocks of so many rows as leave registers for the widest result of a product, and shared memory for
-    the widest operand, but no more than still keep a device busy; all loops are the grid."""
-    products = [item for item in work.body if isinstance(item, Op) and item.op == "dot"]
-    widths = [tile.shape[-1] or MOST for op in products for tile in _tiles(op)]
+    """The same in blocks of so many rows as leave registers for the widest result of a product, but no more than still
+    keep a device busy; all loops are the grid.  Operands go through shared memory in slices."""
+    results = [item.results[0].type for item in work.body if isinstance(item, Op) and item.op == "dot"]
+    widths = [kind.shape[-1] or MOST for kind in results if isinstance(kind, TileType)]
     rows = max(PIECE, min(4 * PIECE, MOST // max(widths, default=1) // PIECE * PIECE))
     return replace(work, at_once=rows, inner="parallel")
 

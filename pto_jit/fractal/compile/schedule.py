@@ -300,7 +300,10 @@ def of_map(session: Session, nest: Nest, asked: str) -> Callable[[Writer], None]
     one = "one plane of all cells, as " if asked == "wavefront" else ""
     reason = f"{one}no loop carries a state: its iterations are divided over the workers as they are"
     target = session.g.options.target
-    good, figures = are_blocks(nest) if target != "cuda" else (not in_order_again(session), "")
+    refused = in_order_again(session)
+    good, figures = are_blocks(nest) if target != "cuda" else (not refused, "")
+    if refused:
+        reason = f"{reason}: {refused}"
     if not good or target in IN_ORDER:
         return decided(session, nest.loops[0], plan, reason, nest)
     blocks, problem = blocks_of(session, nest)

@@ -68,7 +68,7 @@ def compile_module(
 
     Raises TargetError for what this target does not do.
     """
-    flat = share_elements(merge_leading_axes(tile_products(flatten(module))), module)
+    flat = share_elements(tile_products(merge_leading_axes(flatten(module))), module)
     split = outline_kernels(flat, module.name, bounds=True)
     verify(split, infer)
     entry = split.func(split.entry)

@@ -177,6 +177,27 @@ def test_maps_of_products_for_cuda_are_blocks_of_rows() -> None:
     equal(emulate(compiled, *given, order=3), test_blocks.projected(*given))
 
 
+def kernel_of(program: Any, *given: Any) -> tuple[Any, str]:
+    """The kernel that multiplies, and the plan, of a program for cuda."""
+    compiled = pto.jit(program).compile(*given, target="cuda")
+    kernels = compiled._kernel.built.program.host.kernels.values()
+    (plan,) = reasons(compiled, "schedule")
+    return next((k for k in kernels if k.kind == "fragments"), None), plan
+
+
+def test_blocks_of_rows_for_cuda_read_wide_weights_in_slices() -> None:
+    x = ft.from_flat(np.zeros((3, 1, 1024), np.float32), [np.array([0, 2, 3])])
+    kernel, plan = kernel_of(test_blocks.projected, x, pto.spec((1024, 1024), pl.f32))
+    assert plan.startswith(test_blocks.AS_ROWS)
+    assert [(t.rows, t.columns) for t in kernel.shared] == [("16", "16"), ("16", "1024")]
+
+    def twice(x: Any, w: Any) -> Any:
+        return ft.map(lambda xs: ft.map(lambda e: pl.tanh(e @ w) @ w, xs), x)
+
+    _, plan = kernel_of(twice, x, pto.spec((1024, 1024), pl.f32))
+    assert plan.startswith("sequential: no loop carries a state") and ": PTO-X144: " in plan
+
+
 @needs_cpp
 def test_weights_that_outer_loops_choose_for_cuda_are_read_by_blocks_of_rows() -> None:
     def program(x: Any, w: Any) -> Any:
