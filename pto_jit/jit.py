@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 
 from pto_jit.arguments import Parameters
 from pto_jit.building import Built, build, making
-from pto_jit.codegen.fingerprint import MISSING_NAME, Fingerprint, Guard, Known, fingerprint, has_items
+from pto_jit.codegen.fingerprint import MISSING_NAME, Fingerprint, Guard, Known, fingerprint, still_holds
 from pto_jit.codegen.params import Param, hollow
 from pto_jit.config import config, log, on_change
 from pto_jit.errors import ArgumentError, CompilationError, TargetError
@@ -382,8 +382,8 @@ class BoundKernel(Generic[P, R]):
 def _runtime_guard(guard: Guard) -> tuple[Any, Any, Any]:
     """A guard of the fingerprint as the dispatcher checks it."""
     kind, container, name, value = guard
-    if kind == "items":
-        return functools.partial(has_items, container, value), (), True
+    if kind == "held":
+        return functools.partial(still_holds, container, value, name), (), True
     return container, None if kind == "cell" else name, ABSENT if value is MISSING_NAME else value
 
 

@@ -9,7 +9,7 @@ import types
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pto_jit.codegen.fingerprint import Fingerprint, fingerprint, holds
+from pto_jit.codegen.fingerprint import Fingerprint, fingerprint, holds, slots_of
 from pto_jit.errors import TypeMismatchError
 
 if TYPE_CHECKING:
@@ -64,35 +64,22 @@ def attributes_of(value: Any) -> Iterator[tuple[str, Any]]:
     for name, item in list(getattr(value, "__dict__", {}).items()):
         if name not in seen:
             yield name, item
-    for base in type(value).__mro__:
-        slots = base.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if name not in seen and name not in ("__dict__", "__weakref__") and hasattr(value, name):
-                seen.add(name)
-                yield name, getattr(value, name)
+    for name in slots_of(type(value)):
+        if name not in seen and hasattr(value, name):
+            seen.add(name)
+            yield name, getattr(value, name)
 
 
-_classes: dict[type, tuple[tuple[tuple[Any, ...], ...], Fingerprint]] = {}
+_classes: dict[type, Fingerprint] = {}
 
 
 def class_print(cls: type, call: Arguments) -> Any:
     """The key of a class, whose methods and attributes a kernel may use; remembered while nothing in it changes."""
     found = _classes.get(cls)
-    now = _members(cls)
-    if found is None or found[1].mutable or not _same(found[0], now) or not holds(found[1].guards):
+    if found is None or found.mutable or not holds(found.guards):
         if len(_classes) >= 256:
             _classes.clear()
-        found = _classes[cls] = now, fingerprint(cls)
-    call.prints.append(found[1])
-    call.local |= found[1].local
-    return ("class", found[1].digest)
-
-
-def _members(cls: type) -> tuple[tuple[Any, ...], ...]:
-    return tuple((base, *vars(base).values()) for base in cls.__mro__ if base is not object)
-
-
-def _same(a: tuple[tuple[Any, ...], ...], b: tuple[tuple[Any, ...], ...]) -> bool:
-    return len(a) == len(b) and all(
-        len(x) == len(y) and all(p is q for p, q in zip(x, y, strict=True)) for x, y in zip(a, b, strict=True)
-    )
+        found = _classes[cls] = fingerprint(cls)
+    call.prints.append(found)
+    call.local |= found.local
+    return ("class", found.digest)

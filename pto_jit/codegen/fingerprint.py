@@ -18,7 +18,7 @@ import functools
 import hashlib
 import sys
 import types
-from itertools import chain
+from collections.abc import Sequence
 from operator import is_
 from typing import Any, Literal
 
@@ -31,7 +31,7 @@ from pto_jit.errors import CompilationError
 from pto_jit.slotted import frozen
 from pto_jit.source import FunctionNode, locate
 
-Guard = tuple[Literal["global", "cell", "function", "items"], Any, str, Any]
+Guard = tuple[Literal["global", "cell", "function", "held"], Any, Any, Any]
 
 # Modules whose functions are part of the language or of Python: identified by name, never looked into.
 _KNOWN_ROOTS = (frozenset({"pto_jit", "numpy", "ml_dtypes"}) | sys.stdlib_module_names) - {"test", "__main__"}
@@ -42,13 +42,13 @@ _HEAP_TYPE = 1 << 9
 @frozen
 class Fingerprint:
     """`digest` identifies content; `guards` are (kind, globals dict or cell or function, name, object) to compare by
-    identity, or ("items", list or dict, "", what it holds) to compare item by item. A function's `__code__` and
-    defaults are replaced by tools that reload edited modules (a `__kwdefaults__` dict that is changed in place is not
-    noticed).
+    identity, or ("held", list, dict, set, object or class, slots, what it holds) to compare item by item. A function's
+    `__code__` and defaults are replaced by tools that reload edited modules (a `__kwdefaults__` dict that is changed in
+    place is not noticed).
 
-    A guard whose name is not defined holds `MISSING_NAME`. `mutable`: something consulted (a set, an array, an object)
-    can change in place, which no guard notices; compute the fingerprint again at every launch then. `local`: something
-    consulted has nothing to compare but its identity, so the digest means nothing to another process.
+    A guard whose name is not defined holds `MISSING_NAME`. `mutable`: something consulted (an array, an object of a C
+    class) can change in place, which no guard notices; compute the fingerprint again at every launch then. `local`:
+    something consulted has nothing to compare but its identity, so the digest means nothing to another process.
     """
 
     digest: str
@@ -99,18 +99,39 @@ def holds(guards: tuple[Guard, ...]) -> bool:
         elif kind == "function":
             if getattr(container, name) is not value:
                 return False
-        elif kind == "items":
-            if not has_items(container, value):
+        elif kind == "held":
+            if not still_holds(container, value, name):
                 return False
         elif _contents(container) is not value:
             return False
     return True
 
 
-def has_items(container: list[Any] | dict[Any, Any], items: tuple[Any, ...]) -> bool:
-    """Whether a list or dict holds the same objects as it did, in the same order."""
-    now = container if isinstance(container, list) else tuple(chain.from_iterable(container.items()))
+def still_holds(container: Any, items: tuple[Any, ...], slots: tuple[str, ...] = ()) -> bool:
+    """Whether a list, dict, set, class or object holds the same objects as it did (`_held`), in the same order."""
+    now = container if type(container) is list else _held(container, slots)
     return len(now) == len(items) and all(map(is_, now, items))
+
+
+def _held(container: Any, slots: tuple[str, ...]) -> tuple[Any, ...]:
+    """The items of a list or set; keys and then values of a dict, or of what a class or an object has itself."""
+    if isinstance(container, (list, set)):
+        return tuple(container)
+    names = container if isinstance(container, dict) else getattr(container, "__dict__", {})
+    if slots:
+        return (*names, *names.values(), *[getattr(container, n, MISSING_NAME) for n in slots])
+    return (*names, *names.values())
+
+
+def slots_of(cls: type) -> list[str]:
+    """The names of the slots of a class and its bases, private ones as the class has them."""
+    names: list[str] = []
+    for base in cls.__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            private = name.startswith("__") and not name.endswith("__")
+            names.append(f"_{base.__name__.lstrip('_')}{name}" if private else name)
+    return [n for n in names if n not in ("__dict__", "__weakref__")]
 
 
 def _contents(cell: types.CellType) -> Any:
@@ -178,10 +199,10 @@ class _Walk:
         return self._instance(value, kind)
 
     def _container(self, value: Any, kind: type) -> Any:
-        if kind is list or kind is dict:  # what they hold is looked at now, and at every launch
-            items = tuple(value) if kind is list else tuple(chain.from_iterable(value.items()))
-            self.guards.append(("items", value, "", items))
-            value = items if kind is list else dict(zip(items[::2], items[1::2], strict=True))
+        if kind in (list, dict, set):  # what they hold is looked at now, and at every launch
+            items = self._watched(value)
+            half = len(items) // 2
+            value = dict(zip(items[:half], items[half:], strict=True)) if kind is dict else kind(items)
         else:
             self.mutable |= isinstance(value, (list, set, dict))
         if isinstance(value, (tuple, list)):
@@ -191,6 +212,12 @@ class _Walk:
         if isinstance(value, slice):
             return ("slice", self.value((value.start, value.stop, value.step)))
         return ("dict", *((self.value(k), self.value(v)) for k, v in value.items()))
+
+    def _watched(self, container: Any, slots: Sequence[str] = ()) -> tuple[Any, ...]:
+        """What something holds now, which a guard will compare."""
+        items = _held(container, tuple(slots))
+        self.guards.append(("held", container, tuple(slots), items))
+        return items
 
     def _callable(self, value: Any, kind: type) -> Any:
         if isinstance(value, functools.partial):
@@ -278,6 +305,7 @@ class _Walk:
     def _class(self, cls: type) -> Any:
         if (cls.__module__ or "").split(".")[0] in _KNOWN_ROOTS or not cls.__flags__ & _HEAP_TYPE:
             return ("class", cls.__module__, cls.__qualname__)
+        self._watched(cls)
         members: list[Any] = []
         for name, member in sorted(vars(cls).items()):
             if name.startswith("__annotat"):  # Python 3.14 makes annotations by a function, which has no source
@@ -288,22 +316,19 @@ class _Walk:
             elif not name.startswith("__") and not isinstance(member, types.MemberDescriptorType):
                 members.append((name, self.value(member)))
         bases = tuple(self.value(b) for b in cls.__bases__ if b is not object)
-        fields = getattr(cls, "__dataclass_fields__", {})
-        self.mutable |= any(not callable(vars(cls)[n]) and n not in fields for n, _ in members)
         return ("class", cls.__module__, cls.__qualname__, bases, tuple(members))
 
     def _instance(self, value: Any, kind: type) -> Any:
+        slots = slots_of(kind)
         if dataclasses.is_dataclass(value):
             names = [f.name for f in dataclasses.fields(value)]
         else:
-            names = list(getattr(value, "__dict__", {}))
-            for base in kind.__mro__:
-                slots = base.__dict__.get("__slots__", ())
-                names += [slots] if isinstance(slots, str) else list(slots)
-        settings = getattr(kind, "__dataclass_params__", None)
-        self.mutable |= settings is None or not settings.frozen
+            names = [*getattr(value, "__dict__", {}), *slots]
+        self._watched(value, slots)
+        self.mutable |= any(not base.__flags__ & _HEAP_TYPE for base in kind.__mro__ if base is not object)
         parts = tuple((n, self.value(getattr(value, n))) for n in names if hasattr(value, n))
         if not parts and not hasattr(value, "__dict__") and not any("__slots__" in vars(b) for b in kind.__mro__):
+            self.mutable = True
             return self._opaque(value, kind)
         return ("object", self.value(kind), parts)
 

@@ -180,7 +180,7 @@ def test_enums_dataclasses_modules_and_arrays():
     assert digest(make(Config(1, Mode.A))) == digest(make(Config(1, Mode.A))) != digest(make(Config(2, Mode.A)))
     assert digest(make(np)) != digest(make(pl))
     assert digest(make(np.arange(3))) == digest(make(np.arange(3))) != digest(make(np.arange(1, 4)))
-    assert not fingerprint(make(Config(1, Mode.A))).mutable and fingerprint(make({1})).mutable
+    assert not fingerprint(make(Config(1, Mode.A))).mutable and not fingerprint(make({1})).mutable
     assert not fingerprint(make(([1], {2: 3}))).mutable and fingerprint(make([np.arange(3)])).mutable
 
 

@@ -17,6 +17,7 @@ import pto_jit.language as pl
 SCALE = 2.0
 SIZES = (1, 2, 3)
 TABLE = [1.0, 2.0]
+OBJECT: Any = None
 settings_module = types.ModuleType("settings_module")
 settings_module.__dict__["FACTOR"] = 3.0
 M = pl.dynamic("M")
@@ -203,6 +204,62 @@ def test_lists_and_dicts_are_compared_item_by_item_without_the_slow_path(monkeyp
     check(x * 35 + 3)
     TABLE[:] = [TABLE[0], TABLE[1], {"of": helper, "by": 2}]
     check(x * 140 + 2)
+
+
+class Slotted:
+    __slots__ = ("__hidden", "shown")
+
+    def __init__(self) -> None:
+        self.shown, self.__hidden = 2.0, 3.0
+
+    def product(self):
+        return self.shown * self.__hidden
+
+    def hide(self, value: float) -> None:
+        self.__hidden = value
+
+
+class Plain:
+    by = 2.0
+
+    def __init__(self) -> None:
+        self.inner = Slotted()
+        self.names = {"a"}
+
+    def scaled(self, v):
+        return v * self.by
+
+
+def test_objects_classes_and_sets_are_compared_without_the_slow_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "OBJECT", Plain())
+
+    @pto.jit
+    def kernel(x):
+        return OBJECT.scaled(x) * OBJECT.inner.product() + (100.0 if "b" in OBJECT.names else 0.0) + Plain.by
+
+    x = array(4)
+
+    def check(expected: np.ndarray) -> None:
+        for registered in (False, True):
+            assert is_registered(kernel, x) == registered
+            np.testing.assert_array_equal(kernel(x), expected)
+
+    check(x * 12 + 2)
+    OBJECT.inner.shown = 1.0
+    check(x * 6 + 2)
+    OBJECT.inner.hide(5.0)
+    check(x * 10 + 2)
+    OBJECT.names.add("b")
+    check(x * 10 + 102)
+    monkeypatch.setattr(Plain, "by", 4.0)
+    check(x * 20 + 104)
+    monkeypatch.setattr(Plain, "scaled", lambda self, v: v)
+    check(x * 5 + 104)
+    OBJECT.by = 3.0  # hides that of the class
+    monkeypatch.setattr(Plain, "scaled", lambda self, v: v * self.by)
+    check(x * 15 + 104)
+    OBJECT.__dict__ = {**vars(OBJECT), "by": 1.0}
+    check(x * 5 + 104)
 
 
 def test_rebinding_back_finds_the_first_version_again() -> None:
