@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from pto_jit.compiled import Compiled
     from pto_jit.device_kernel import DeviceKernel
     from pto_jit.explain import Explanation
-    from pto_jit.flattened import Flattened
     from pto_jit.runtime.graph import TaskGraph
     from pto_jit.source_kernel import SourceKernel
+    from pto_jit.unpacked import Unpacked
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -46,7 +46,7 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 _WARN_AFTER = 64  # specialisations of one kernel
-_alive: weakref.WeakSet[Dispatcher | Flattened] = weakref.WeakSet()
+_alive: weakref.WeakSet[Dispatcher | Unpacked] = weakref.WeakSet()
 
 
 class JitFunction(Dispatcher, Generic[P, R]):
@@ -65,7 +65,7 @@ class JitFunction(Dispatcher, Generic[P, R]):
         self._kernels: dict[Any, Kernel | DeviceKernel | SourceKernel] = {}
         self._prints: Known = {}
         self._specializations: list[Specialization] = []
-        self._flattened: Flattened | None = None  # knows calls with lists
+        self._unpacked: dict[str, Unpacked] = {}  # knows calls with containers
         functools.update_wrapper(self, fn)
         self.__signature__ = self._parameters.signature
         self.__pto_jit__ = fn
@@ -91,8 +91,8 @@ class JitFunction(Dispatcher, Generic[P, R]):
             return _interpret.inside(self.__pto_jit__, args, kwargs or {}, self._has_scopes())
         if config.interpret:
             return self.interpret(*args, **(kwargs or {}))
-        if self._flattened is not None:
-            found = self._flattened.call(args, kwargs)
+        for unpacked in self._unpacked.values():
+            found = unpacked.call(args, kwargs)
             if found is not NotImplemented:
                 return found
         before = _settings[0]
@@ -133,7 +133,7 @@ class JitFunction(Dispatcher, Generic[P, R]):
         """Let later calls of this kind skip the slow path, where identity of the arguments decides everything."""
         plan = [p for p in call.plan if p is not None]
         whole = len(plan) == len(call.plan)
-        if not isinstance(kernel, Kernel) or not (whole or (call.lists and other is None)):
+        if not isinstance(kernel, Kernel) or not (whole or other is None):
             return
         prints = [fingerprint(self.__pto_jit__, self._prints), *call.prints]
         if any(p.mutable for p in prints):
@@ -142,7 +142,7 @@ class JitFunction(Dispatcher, Generic[P, R]):
             return  # what it consulted changed meanwhile
         guards = {(id(g[0]), g[1]): g for p in prints for g in map(_runtime_guard, p.guards)}
         if not whole:
-            self._register_lists(values, call, kernel, tuple(guards.values()), before)
+            self._register_containers(values, call, kernel, tuple(guards.values()), before)
             return
         target, own = self if other is None else other, kernel.converter(call)
         if convert is not None:
@@ -152,20 +152,33 @@ class JitFunction(Dispatcher, Generic[P, R]):
         if _settings[0] != before:  # another thread changed the configuration meanwhile
             target.clear()
 
-    def _register_lists(
+    def _register_containers(
         self, values: list[Any], call: Arguments, kernel: Kernel, guards: Sequence[Any], before: int
     ) -> None:
-        """The same for calls with lists."""
+        """The same for calls with FractalTensors, or with tuples, lists, dicts and objects."""
         if self._parameters.static or len(self._parameters.named) > len(self._parameters.positional):
             return  # numbers that are compile-time values; arguments that have to be named
-        if self._flattened is None:
-            from pto_jit.flattened import Flattened  # by kernels with lists
-
-            self._flattened = Flattened(self._parameters.signature)
-            _alive.add(self._flattened)
-        self._flattened.register(values, call, kernel, guards, kernel.converter(call))
+        unpacked = self._unpacked_of(call)
+        unpacked.register(values, call, kernel, guards, kernel.converter(call))
         if _settings[0] != before:
-            self._flattened.clear()
+            unpacked.clear()
+
+    def _unpacked_of(self, call: Arguments) -> Unpacked:
+        """What knows calls with such containers; its code is imported by kernels that are called with them."""
+        kind = "lists" if call.lists else "aggregates"
+        found = self._unpacked.get(kind)
+        if found is None:
+            if call.lists:
+                from pto_jit.flattened import Flattened
+
+                found = Flattened(self._parameters.signature)
+            else:
+                from pto_jit.aggregates import Aggregates
+
+                found = Aggregates(self._parameters.signature, self._parameters.is_method)
+            _alive.add(found)
+            self._unpacked = {**self._unpacked, kind: found}  # another thread may be going through it
+        return found
 
     def _key(self, own: Fingerprint, call: Arguments, options: Options) -> tuple[Any, ...]:
         return (own.digest, call.key, options, str(config.cache_dir), config.debug, config.debug_info,

@@ -157,6 +157,8 @@ class Reader:
         """Whether identity of the object (with the guards of `call.prints`) is enough to skip the slow path."""
         if isinstance(value, types.MethodType):
             return None  # a new object at every access
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return None  # read by its fields, which may change, also where it can be called
         kinds = (bool, str, types.NoneType, DType, enum.Enum, np.dtype)
         return "static" if isinstance(value, kinds) or callable(value) else None
 

@@ -16,8 +16,10 @@ import dataclasses
 import enum
 import functools
 import hashlib
+import re
 import sys
 import types
+from collections import namedtuple
 from collections.abc import Sequence
 from operator import is_
 from typing import Any, Literal
@@ -37,6 +39,8 @@ Guard = tuple[Literal["global", "cell", "function", "held"], Any, Any, Any]
 _KNOWN_ROOTS = (frozenset({"pto_jit", "numpy", "ml_dtypes"}) | sys.stdlib_module_names) - {"test", "__main__"}
 _REPRESENTED = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis), range, DType, np.generic, np.dtype)
 _HEAP_TYPE = 1 << 9
+_UNCHANGING = (type(namedtuple("_Pair", "field").field), re.Pattern)  # type: ignore[attr-defined]
+"""C classes whose objects never change: fields of named tuples, patterns."""
 
 
 @frozen
@@ -325,10 +329,11 @@ class _Walk:
         else:
             names = [*getattr(value, "__dict__", {}), *slots]
         self._watched(value, slots)
-        self.mutable |= any(not base.__flags__ & _HEAP_TYPE for base in kind.__mro__ if base is not object)
+        if not isinstance(value, _UNCHANGING):
+            self.mutable |= any(not base.__flags__ & _HEAP_TYPE for base in kind.__mro__ if base is not object)
         parts = tuple((n, self.value(getattr(value, n))) for n in names if hasattr(value, n))
         if not parts and not hasattr(value, "__dict__") and not any("__slots__" in vars(b) for b in kind.__mro__):
-            self.mutable = True
+            self.mutable |= not isinstance(value, _UNCHANGING)
             return self._opaque(value, kind)
         return ("object", self.value(kind), parts)
 

@@ -99,7 +99,7 @@ def as_tensor(obj: Any, name: str = "argument", *, device: bool = False) -> Tens
     if isinstance(obj, (np.generic, str, int, float, type)) or obj is None:
         return None
     kind = type(obj)
-    if _is_torch(kind):
+    if is_torch(kind):
         return _from_torch(obj, name, device=device)
     if device and hasattr(obj, "__cuda_array_interface__"):
         return _from_cuda(obj, name)
@@ -119,7 +119,8 @@ def as_tensor(obj: Any, name: str = "argument", *, device: bool = False) -> Tens
 _OPAQUE_FORMATS = ("E", "2s", "2x", "V2", "=E", "2V")  # how bfloat16 looks in a buffer: DLPack knows better
 
 
-def _is_torch(kind: type) -> bool:
+def is_torch(kind: type) -> bool:
+    """Whether a class is torch's tensor or derived from it."""
     return any(base.__module__ == "torch" and base.__name__ == "Tensor" for base in kind.__mro__)
 
 
