@@ -49,6 +49,19 @@ def softmax(x, out):
             out[i, j] = math.exp(x[i, j] - m) / s
 
 
+@pto.jit
+def cheapest(cost, out):
+    for y in pl.range(cost.shape[0], parallel=True):
+        for x in range(cost.shape[1]):
+            best = 1e30
+            at = 0
+            for z in range(cost.shape[2]):
+                if cost[y, x, z] < best:
+                    best = cost[y, x, z]
+                    at = z
+            out[y, x] = at
+
+
 def _groups(text: str) -> bool:
     """Whether a loop goes over groups of lanes."""
     return re.search(r"^groups", text, flags=re.M) is not None
@@ -71,6 +84,14 @@ def test_functions_beside_more_work_along_rows_do_not_make_lanes_across_them(dty
     activation(x, y := np.empty_like(x))
     np.testing.assert_allclose(y, np.tanh(x), rtol=1e-6)
     assert not _groups(activation.compile(x, y).ir("llvm")), "rows are contiguous: the loop vectoriser goes along them"
+
+
+def test_branches_alone_do_not_make_lanes_across_rows() -> None:
+    cost = np.random.default_rng(2).random((17, 5, 6))
+    out = np.zeros((17, 5), np.int32)
+    cheapest(cost, out)
+    np.testing.assert_array_equal(out, cost.argmin(axis=2))
+    assert not _groups(cheapest.compile(cost, out).ir("llvm")), "a branch that is foreseen costs less than a collected row"
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -22,8 +22,8 @@ MATH = frozenset(RECIPES) - {"sqrt", "reciprocal"} | {"pow", "fmod", "gelu", "ra
 DIVISIONS = frozenset(["floordiv", "mod", "pow", "fmod"])
 
 _INSIDE = 8  # how often a loop inside is taken to run
-_MATH, _PARTED, _CARRIED = 9, 6, 3  # cycles that a lane saves: exp and the like, branches, waiting for the last result
-_COLLECTED, _SCATTERED = 1, 3  # cycles that it costs a lane to read and to write an element apart
+_MATH, _PARTED, _CARRIED = 9, 1, 3  # cycles that a lane saves: exp and the like, branches, waiting for the last result
+_COLLECTED, _SCATTERED = 2, 3  # cycles that it costs a lane to read and to write an element apart
 _SINGLE = frozenset("sin cos tan fmod".split())  # what the loop vectoriser does not take
 
 
