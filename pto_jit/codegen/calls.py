@@ -7,13 +7,14 @@ import ast
 import builtins as python
 import functools
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pto_jit import dtypes
 from pto_jit.codegen import builtins
+from pto_jit.codegen.binding import bind
 from pto_jit.codegen.construction import construct
 from pto_jit.codegen.frames import MISSING, Frame, KernelFunction, Unusable, cells_of, names_of, node_names
 from pto_jit.codegen.intrinsics import CONTROL, MATH, NATIVE_MODULES, OPERATORS, REPLACED, STAGED, UNAVAILABLE
@@ -29,7 +30,6 @@ from pto_jit.errors import (
     PtoError,
     TypeMismatchError,
     UnsupportedSyntaxError,
-    similar,
     similar_keyword,
 )
 from pto_jit.ir.nodes import Operand
@@ -122,7 +122,7 @@ class Calls:
 
     def _kernel_function(self, fn: KernelFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         names = node_names(fn.file, fn.node)
-        values = self.bind(fn.__name__, fn.node.args, fn.defaults, fn.kw_defaults, args, kwargs)
+        values = bind(self.g, fn.__name__, fn.node.args, fn.defaults, fn.kw_defaults, args, kwargs)
         return self.inline(fn.__name__, fn.file, fn.node, names, fn.frame.globals, {}, fn.frame, values)
 
     def _method(self, fn: types.MethodType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -324,7 +324,8 @@ class Calls:
             if error.loc is None:
                 error.loc = g.e.loc
             raise
-        values = self.bind(fn.__name__, located.node.args, fn.__defaults__ or (), fn.__kwdefaults__ or {}, args, kwargs)
+        defaults, kw_defaults = fn.__defaults__ or (), fn.__kwdefaults__ or {}
+        values = bind(g, fn.__name__, located.node.args, defaults, kw_defaults, args, kwargs)
         return self.inline(
             fn.__name__, located.file, located.node, names_of(located), fn.__globals__, cells_of(fn), None, values,
             orchestration=orchestration,
@@ -429,55 +430,6 @@ class Calls:
 
     def results(self, value: Any, node: ast.AST) -> tuple[Operand, ...]:
         return self.returned.operands(value, node)
-
-    # -- arguments ----------------------------------------------------------------------------------------------
-
-    def bind(
-        self,
-        name: str,
-        spec: ast.arguments,
-        defaults: Sequence[Any],
-        kw_defaults: Mapping[str, Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> dict[str, Any]:
-        """Parameter values of a call, by Python's rules."""
-        g = self.g
-        positional = [a.arg for a in (*spec.posonlyargs, *spec.args)]
-        rest = dict(kwargs)
-        values: dict[str, Any] = dict(zip(positional, args, strict=False))
-        if len(args) > len(positional):
-            if spec.vararg is None:
-                raise self._bad_call(
-                    f"`{name}` takes {len(positional)} positional arguments, but {len(args)} are given"
-                )
-            values[spec.vararg.arg] = tuple(args[len(positional) :])
-        elif spec.vararg is not None:
-            values[spec.vararg.arg] = ()
-        by_name = {a.arg for a in (*spec.args, *spec.kwonlyargs)}
-        for key in list(rest):
-            if key in by_name:
-                if key in values:
-                    raise self._bad_call(f"`{name}` gets several values for `{key}`")
-                values[key] = rest.pop(key)
-        if spec.kwarg is not None:
-            values[spec.kwarg.arg] = g.own(rest)
-        elif rest:
-            wrong = next(iter(rest))
-            raise self._bad_call(f"`{name}` has no parameter `{wrong}`", similar(wrong, by_name))
-        for key, default in zip(positional[len(positional) - len(defaults) :], defaults, strict=True):
-            values.setdefault(key, default)
-        for argument in spec.kwonlyargs:
-            if argument.arg not in values and argument.arg in kw_defaults:
-                values[argument.arg] = kw_defaults[argument.arg]
-        missing = [a for a in (*positional, *(k.arg for k in spec.kwonlyargs)) if a not in values]
-        if missing:
-            raise self._bad_call(f"`{name}` needs a value for {', '.join(f'`{m}`' for m in missing)}")
-        return values
-
-    def _bad_call(self, message: str, meant: str = "") -> CompilationError:
-        hint = f"{meant}check the arguments of the call"
-        return self.g.error(TypeMismatchError, message, code="PTO-T019", hint=hint)
 
 
 _IMMUTABLE = frozenset({int, float, bool, str, bytes, complex, type(None), tuple, frozenset, range, slice, DType})

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pto_jit.errors import LaunchError, ScheduleError
-from pto_jit.language import _eager as eager
+from pto_jit.language import _access as access
 from pto_jit.language import _order
 from pto_jit.language import _races as races
 from pto_jit.language._builtin import Scalar, builtin
@@ -214,7 +214,7 @@ def _loaded(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(_loaded, value))
     if isinstance(value, Tensor):
-        return eager.load(value, None, None, None)
+        return access.load(value, None, None, None)
     return value.copy() if isinstance(value, np.ndarray) else value
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pto_jit.language import _access as access
 from pto_jit.language import _eager as eager
 from pto_jit.language._builtin import Operand, Scalar, Shape, builtin
 
@@ -34,7 +35,7 @@ def load(x: Any, offsets: Sequence[Any] | None = None, shape: Shape | None = Non
     >>> np.asarray(pl.load(np.arange(5), [3], [4], pad=0))
     array([3, 4, 0, 0])
     """
-    return eager.load(x, offsets, shape, pad)
+    return access.load(x, offsets, shape, pad)
 
 
 @builtin
@@ -51,7 +52,7 @@ def store(tile: Operand, *place: Any) -> None:
     >>> x
     array([0., 0., 1., 1.])
     """
-    eager.store(tile, place)
+    access.store(tile, place)
 
 
 @builtin
@@ -62,7 +63,7 @@ def slice(x: Any, shape: Shape, offset: Sequence[Any]) -> Any:
     >>> np.asarray(pl.slice(np.arange(6), [2], [3]))
     array([3, 4])
     """
-    return eager.view(x, shape, offset)
+    return access.view(x, shape, offset)
 
 
 @builtin
@@ -73,7 +74,7 @@ def gather(t: Operand, index: Operand, axis: int) -> Any:
     >>> pl.gather(np.array([[5, 6, 7]]), np.array([[2, 0]]), 1)
     array([[7, 5]])
     """
-    return eager.gather(t, index, axis)
+    return access.gather(t, index, axis)
 
 
 @builtin
@@ -86,7 +87,7 @@ def scatter(tile: Operand, index: Operand, axis: int, x: Any) -> None:
     >>> x
     array([2., 0., 0., 1.])
     """
-    eager.scatter(tile, index, axis, x)
+    access.scatter(tile, index, axis, x)
 
 
 @builtin
@@ -99,7 +100,7 @@ def atomic_add(x: Any, offsets: Sequence[Any], tile: Operand) -> None:
     >>> x
     array([ 1, 12, 13])
     """
-    eager.atomic("add", x, offsets, tile)
+    access.atomic("add", x, offsets, tile)
 
 
 @builtin
@@ -112,7 +113,7 @@ def atomic_max(x: Any, offsets: Sequence[Any], tile: Operand) -> None:
     >>> x
     array([10, 20])
     """
-    eager.atomic("max", x, offsets, tile)
+    access.atomic("max", x, offsets, tile)
 
 
 @builtin
@@ -125,7 +126,7 @@ def atomic_min(x: Any, offsets: Sequence[Any], tile: Operand) -> None:
     >>> x
     array([ 1, 10])
     """
-    eager.atomic("min", x, offsets, tile)
+    access.atomic("min", x, offsets, tile)
 
 
 @builtin
