@@ -15,6 +15,7 @@ from llvmlite import ir
 from pto_jit.dtypes import DType, f32, f64, i64
 from pto_jit.targets.cpu.code import F16, I1, I32, constant_of, number, numbers, register_type, undefined, vector
 from pto_jit.targets.cpu.conversions import convert, from_f32, to_f32
+from pto_jit.targets.cpu.extremes import Extremes
 from pto_jit.targets.cpu.vector import VectorEmitter, call_intrinsic, lane_count
 from pto_jit.targets.vecmath import RECIPES
 
@@ -121,6 +122,7 @@ class Elementwise:
 
     def __init__(self, builder: Callable[[], ir.IRBuilder], scalef: bool, fast: bool) -> None:
         self._builder = builder
+        self._extremes = Extremes(builder)
         self._scalef = scalef
         self._flags = ("contract", "reassoc", "nsz", "arcp", "afn") if fast else ()
 
@@ -212,7 +214,7 @@ class Elementwise:
             case "round":
                 return call_intrinsic(b, "roundeven", typ, x)
             case "max" | "min":
-                return self.float_extreme(op, x, args[1])
+                return self._extremes.apply(op, x, args[1])
             case "relu":  # NaN stays NaN: the comparison is false for it
                 nothing = number(typ, 0.0)
                 return b.select(b.fcmp_ordered("<", x, nothing), nothing, x)
@@ -234,16 +236,6 @@ class Elementwise:
             case _:
                 pass
         return RECIPES[op].function(self.math(dtype, lane_count(typ)), *args)
-
-    def float_extreme(self, op: str, x: Value, y: Value) -> Value:
-        """np.maximum, np.minimum: NaN when either operand is, x when they are equal.
-
-        One instruction of x86 gives x for NaN.  So only y is asked whether it is NaN, which is known early where x is
-        what a loop carries.  The NaN is a constant, as LLVM would make one comparison of both and lose the instruction.
-        """
-        b = self.b
-        picked = b.select(b.fcmp_ordered(">" if op == "max" else "<", y, x), y, x)
-        return b.select(b.fcmp_unordered("uno", y, y), number(y.type, float("nan")), picked)
 
     def _float_mod(self, args: Sequence[Value], dtype: DType) -> Value:
         """The remainder with the sign of the divisor, as Python and NumPy define it."""
