@@ -150,8 +150,11 @@ def binary_op(cg: Generator, op: str, a: Any, b: Any) -> Value:
     return apply(cg, op, [to_dtype(cg, left, dtype), to_dtype(cg, right, dtype)], weak=weak)
 
 
+_PRODUCTS = (3, 4, 5, -2)  # powers of floats whose products err by less than 4 ulp
+
+
 def _simple_power(cg: Generator, x: Value, exponent: Any) -> Value | None:
-    """The powers that NumPy computes without `pow`: 1, 2, 0.5 and -1 of floats, 1 and 2 of integers."""
+    """The powers that need no `pow`: as in NumPy 1, 2, 0.5 and -1 of floats, 1 and 2 of integers; and `_PRODUCTS`."""
     if isinstance(exponent, bool) or not isinstance(exponent, (int, float)):
         return None
     if not x.dtype.is_float and not isinstance(exponent, int):
@@ -164,6 +167,8 @@ def _simple_power(cg: Generator, x: Value, exponent: Any) -> Value | None:
         return unary(cg, "sqrt", x)
     if x.dtype.is_float and exponent == -1:
         return unary(cg, "reciprocal", x)
+    if x.dtype.is_float and exponent in _PRODUCTS:
+        return _product(cg, x, int(exponent))
     if x.dtype.is_integer and isinstance(exponent, int) and exponent < 0:
         raise cg.error(
             TypeMismatchError,
@@ -172,6 +177,26 @@ def _simple_power(cg: Generator, x: Value, exponent: Any) -> Value | None:
             hint="cast the base to a float dtype first",
         )
     return None
+
+
+def _product(cg: Generator, x: Value, exponent: int) -> Value:
+    """A power by squaring, of the reciprocal where `exponent` is negative: x * x would overflow where the result is
+    subnormal.  Of 16-bit floats in f32, so that the result alone is rounded."""
+    weak = isinstance(x, Scalar) and x.weak
+    power = x if x.dtype.bits > 16 else to_dtype(cg, x, f32)
+    if exponent < 0:
+        power = unary(cg, "reciprocal", power)
+    result: Value | None = None
+    rest = abs(exponent)
+    while True:
+        if rest % 2:
+            result = power if result is None else apply(cg, "mul", [result, power], weak=weak)
+        rest //= 2
+        if not rest:
+            break
+        power = apply(cg, "mul", [power, power], weak=weak)
+    assert result is not None
+    return to_dtype(cg, result, x.dtype)
 
 
 def binary(op: type[ast.operator], cg: Generator, a: Any, b: Any) -> Any:
