@@ -74,3 +74,17 @@ def test_the_walk_sees_imports_inside_functions(tmp_path: Path) -> None:
     text = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import a\ndef f():\n    from b.c import d\n"
     path.write_text(text)
     assert imports(path) == ["typing.TYPE_CHECKING", "b.c.d"]
+
+
+MAPPED = ("codegen", "comprehensions", "fractal/compile", "ir", "lower", "semantic", "targets/ascend", "targets/c",
+          "targets/cpu", "targets/cuda")  # fmt: skip
+
+
+@pytest.mark.parametrize("package", MAPPED)
+def test_a_large_package_has_a_map_of_its_files(package: str) -> None:
+    folder = PACKAGE / package
+    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
+    rows = [" ".join(row.split()).partition(": ")[0] for row in text.split("\n* ")[1:]]
+    listed = [name.strip("`/") for row in rows for name in row.split(", ")]
+    assert [n for n in listed if not (folder / n).is_dir() and not (folder / f"{n}.py").is_file()] == []
+    assert sorted({path.stem for path in folder.glob("*.py")} - {"__init__", *listed, "pipeline"}) == []

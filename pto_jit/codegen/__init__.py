@@ -4,24 +4,24 @@
 `compile_function` is the way in.  A kernel's source is evaluated by Python's rules: what is known at compile time is
 computed by Python itself, what involves a run-time value is appended to the IR.
 
-| file | subject |
-|---|---|
-| `compilation`, `params` | parameters, the entry function, the module |
-| `generator` | the state of a compilation: names, places, errors |
-| `expressions`, `statements`, `assignments`, `patterns` | the visitors |
-| `unused` | warnings for statements that do nothing |
-| `calls`, `intrinsics`, `construction` | calls: Python's, the language's, and functions compiled into their callers |
-| `control`, `regions` | run-time branches and early exits |
-| `choices` | conditional expressions, `and`/`or`, functions as IR regions |
-| `loops`, `loop_body`, `iteration`, `reductions` | loops |
-| `merging`, `retype` | one value out of several paths |
-| `boundaries`, `presence` | in-core scopes |
-| `results`, `leaf` | what the entry returns |
-| `names`, `frames` | scopes of names, liveness |
-| `syntax` | every class of `ast` and what happens to it |
-| `builtins/` | the operations of `pl` |
-| `emit`, `values` | typed IR |
-| `fingerprint` | identity of callables by content |
+* `compilation`, `params`: parameters, the entry function, the module
+* `generator`, `recovery`: the state of a compilation: names, places, errors; going on after one
+* `expressions`, `statements`, `assignments`, `patterns`: the visitors
+* `unused`: warnings for statements that do nothing
+* `calls`, `binding`, `intrinsics`, `construction`, `built`: calls: Python's, the language's, functions compiled into
+  their callers, built functions
+* `indices`: comprehension statements
+* `control`, `regions`: run-time branches and early exits
+* `choices`: conditional expressions, and/or, functions as IR regions
+* `loops`, `loop_body`, `iteration`, `reductions`: loops
+* `merging`, `retype`: one value out of several paths
+* `boundaries`, `presence`, `remaking`, `valid_extents`: in-core scopes, and what crosses their borders
+* `results`, `leaf`: what the entry returns
+* `names`, `frames`: scopes of names, liveness
+* `syntax`: every class of ast and what happens to it
+* `builtins/`: the operations of pl
+* `emit`, `values`: typed IR
+* `fingerprint`: identity of callables by content
 """
 
 from typing import TYPE_CHECKING, Any

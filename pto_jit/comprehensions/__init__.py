@@ -3,6 +3,15 @@
 
 Both forms are read into `nodes`; `program` checks a definition and infers the ranges of its statements in rounds;
 `lowering` writes the loops as a `@pto.jit` function; `function` is what a user holds.
+
+* `text`, `python`, `nodes`: the two forms, and a comprehension as data
+* `program`, `inference`, `forms`, `symbolic`, `typing`: analysis: definitions, ranges in rounds, inequalities,
+  integer expressions, types
+* `lowering/`: loops as the text of a kernel
+* `function`, `version`, `arguments`, `results`, `explanation`, `spelling`: what a user holds: calls, compiled
+  versions, ranges, explanations
+* `functions`, `special`: the functions that the forms know
+* `inline`, `interpretation`: statements inside kernels, compiled and interpreted
 """
 
 from pto_jit.comprehensions.function import Comprehension, comprehension

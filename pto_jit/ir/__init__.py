@@ -1,2 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""The loop IR."""
+"""The loop IR.
+
+* `nodes`, `types`: the grammar on one screen, and its types
+* `text`, `parse`, `lexer`, `cursor`, `statements`, `instruction_text`, `variables`, `type_text`, `layout`: text in
+  both directions
+* `walk`, `splice`: walking and rewriting; bodies in the place of calls
+* `verify`: what every pass may rely on
+* `tile_calls`, `instances`, `isa/`: calls as they are written, functions for other types, the instructions of the PTO
+  ISA
+* `bounds`, `footprint`: bounds of integers, and which part of a tensor a function uses
+"""

@@ -1,2 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""Transformations of the loop IR, one file each; `pipeline.py` is their order."""
+"""Transformations of the loop IR, one file each; `pipeline` is their order.
+
+* `promises`, `interchange`, `chunk`, `place`, `outwards`, `outline`, `inline`: loops and scopes: promises checked,
+  loops exchanged and split, scopes moved, functions made
+* `reductions/`, `dependence/`: partial results of parallel loops; which iterations depend on each other
+* `maps`, `fuse`, `axes`, `coalesce`, `complete`, `simplify`, `rename`: tile operations: nests, axes, values where
+  they are kept, constants
+* `grain`, `cost`, `amount`, `dispatch`, `footprints`, `instrument`: how loops are divided, tasks or not, what calls
+  touch, checked loops
+* `decisions`, `names`: what was considered; names and scalars for statements that passes add
+"""

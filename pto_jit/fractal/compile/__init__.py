@@ -1,4 +1,19 @@
 # SPDX-License-Identifier: MIT
 """Parallel functions inside `@pto.jit` functions: nests of loops with access maps, and their schedules.
 
-See `docs/fractal.md`."""
+`docs/fractal.md` tells what comes of it.
+
+* `handlers`, `session`, `argument`, `returning`: the names inside a kernel, the state of a compilation, lists that
+  come in and go out
+* `lists`, `expr`, `structure`, `names`: lists as access maps, index expressions, values of bodies taken apart
+* `access`, `parts`, `strided`, `tables`, `extents`, `checks`: access operations; tables and checks that are computed
+  before a nest
+* `functions`, `states`: the parallel functions: a loop each, and whether their states keep their types
+* `arranging`, `behind`, `chains`, `fusion`, `hoist`, `mirrored`, `local`: nests rewritten before a plan is chosen
+* `nest`, `hyperplane`, `cost`, `schedule`: perfect nests and their distances, hyperplanes, what plans cost, the
+  choice
+* `layout`: where the leaves of an array lie
+* `sequential`, `wavefront`, `tasks`, `tiled`, `devices`: the plans
+* `rows`, `batching`, `blocks`, `copies`, `packing`, `placing`, `inputs`: many cells at once: as rows of tiles,
+  gathered and scattered
+"""

@@ -1,2 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""The ascend target: C++17 for the Ascend 910B on the pto-isa tile library."""
+"""The ascend target: C++17 for the Ascend 910B on the pto-isa tile library.
+
+* `program`: from a module of loop IR to kernels and the host code that launches them
+* `machine`, `instructions`, `refusals`: what the device has, the instructions of pto-isa, what the target does not do
+* `elements`, `rows`, `strips`, `together`, `separate`, `apart`, `few`, `lengths`, `numbers`, `unread`: the IR
+  rewritten for cores: blocks of rows, strips, kernels joined and taken apart
+* `plans`, `halves`, `ahead`: who does what: cube and vector cores, and what runs ahead
+* `writer`, `scopes`, `form`, `sizes`, `scalars`, `turns`: a kernel while it is written: statements, names, tiles at
+  addresses, numbers, while loops
+* `vector`, `tiles`, `values`, `memory`, `transfers`, `extents`, `alone`: kernels of vector cores: tiles, global
+  memory, valid extents; tables by the scalar unit
+* `elementwise`, `functions`, `remainders`, `scans`, `searches`, `sorts`, `moves`: their operations
+* `cube`, `groups`: kernels of cube cores, and of both kinds in step
+* `accesses`, `events`, `flow`, `synchronise`: flags and barriers: what touches what, and what has to wait
+* `placing`, `copies`: addresses, and copies that are not needed
+* `legality`, `ordering`, `contents`: checks of the finished form, made without knowing how it was made
+* `printing`, `host`, `host_parts`: the text: kernels in C++, the host side in C
+"""

@@ -2,6 +2,24 @@
 """The CPU target: LLVM IR through llvmlite, host processor and its vector width.
 
 The writer is imported when something is compiled; a kernel from the disk cache needs `loading` only.
+
+* `program`, `writing`, `module`: from a module of loop IR to code that runs; what its functions share
+* `function`, `operations`, `code`, `values`: one function: statements, the writer of each operation, LLVM
+  instructions, what variables stand for
+* `frame`, `arena`, `kept`: memory of tiles, variables, registers instead of elements that a loop updates
+* `groups`, `analysis`, `stores`: groups of tile operations: where tiles lie, which are views, what may be written at
+  once
+* `nest`, `stage`, `folds`, `divide`: their loops: rows, vectors of a row, reductions along it, division among the
+  workers
+* `vector`, `elementwise`, `conversions`, `philox`: arithmetic on vectors and scalars; random numbers
+* `access`, `strided`, `indirect`: loads and stores of lanes, of rows with gaps, through index tiles
+* `tiles`, `elements`, `structure`, `regions`, `order`: operations outside of groups
+* `products`, `matmul/`: matrix products: operands, and the generated library
+* `spmd/`: loops over elements, several iterations at a time
+* `tensors`, `parallel`, `tasks`, `task_kinds`, `task_regions`, `racing`: orchestration: tensors, divided loops,
+  tasks, checked loops
+* `optimising`, `loading`, `library`: LLVM's passes, code in memory, object code for linkers
+* `lines`, `linetable`, `profiling`: gdb and perf
 """
 
 from typing import TYPE_CHECKING, Any
