@@ -41,6 +41,7 @@ And the properties of stages, when they are named:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NoReturn
 
@@ -71,7 +72,7 @@ from pto_jit.ir.nodes import (
 from pto_jit.ir.text import to_text
 from pto_jit.ir.type_text import fits
 from pto_jit.ir.types import ScalarType, TensorType, TileType, Type
-from pto_jit.ir.walk import block_defs, def_counts, free_reads, statements, use_counts
+from pto_jit.ir.walk import block_defs, block_names, free_reads, statements, use_counts
 
 Infer = Callable[[str, tuple[Operand, ...], dict[str, Attr], tuple[Region, ...]], tuple[Type, ...]]
 
@@ -141,6 +142,7 @@ class _Verifier:
         self.scopes = 0
         self.loops: list[str] = []  # kinds of the loops around here, up to a scope or region
         self.region = False
+        self.counting: dict[str, For] = {}  # those loops, by their variables
         self.regional: set[str] = set()  # names that regions bind
 
     def wrong(self, message: str, stmt: Stmt | None = None, cause: Exception | None = None) -> NoReturn:
@@ -250,6 +252,8 @@ class _Verifier:
         known = self.types.setdefault(var.name, var.type)
         if known is not var.type and known != var.type:
             self.wrong(f"%{var.name} is {known} and {var.type}", stmt)
+        if var.name in self.counting:
+            self.wrong(f"the body assigns the loop variable %{var.name}", self.counting[var.name])
         if not self.region and var.name in self.regional:
             self.wrong(f"%{var.name} is also a variable of a region", stmt)
         if type(var.type) is TileType:
@@ -390,13 +394,12 @@ class _Verifier:
         if loop.checked and loop.kind not in ("parallel", "chunk", "in_chunk"):
             self.wrong(f"a {loop.kind} loop makes no promise that could be checked", loop)
         self.define(loop.var, loop)
-        name = loop.var.name
-        if name in def_counts(loop.body) and any(var.name == name for s in loop.body for var in _assigned(s)):
-            self.wrong(f"the body assigns the loop variable %{name}", loop)
         for reduction in loop.reductions:
             self.reduction(reduction, loop)
         self.loops.append(loop.kind)
+        self.counting[loop.var.name] = loop
         self.block(loop.body)
+        del self.counting[loop.var.name]
         self.loops.pop()
 
     def reduction(self, reduction: Reduction, loop: For) -> None:
@@ -478,14 +481,13 @@ class _Verifier:
         for stmt in group.body:
             if not isinstance(stmt, Op):
                 self.wrong(f"a FUSE group holds a {type(stmt).__name__}", stmt)
-        inside = use_counts(group.body)  # those of regions too
         results = {var.name for stmt in group.body if isinstance(stmt, Op) for var in stmt.results}
         for name in group.keep:
             if name not in results:
                 self.wrong(f"the group keeps %{name}, which it does not assign", group)
         self.block(group.body)
         assert self.func is not None
-        everywhere = use_counts(self.func.body)
+        everywhere, inside = use_counts(self.func.body), Counter(block_names(group.body)[0])
         for name in sorted(results.difference(group.keep)):
             if everywhere.get(name, 0) > inside.get(name, 0):
                 self.wrong(f"%{name} is read outside the group but not kept", group)
@@ -519,15 +521,6 @@ def _list(types: Iterable[Type]) -> str:
 
 # operations that a reduction may name
 ASSOCIATIVE = frozenset({"add", "mul", "max", "min", "and", "or", "xor"})
-
-
-def _assigned(stmt: Stmt) -> Iterable[Var]:
-    """What a statement and those inside it assign."""
-    for inner in statements((stmt,)):
-        if isinstance(inner, (Op, Call)):
-            yield from inner.results
-        elif isinstance(inner, For):
-            yield inner.var
 
 
 def _breaks(body: Block) -> bool:

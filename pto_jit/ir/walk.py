@@ -202,6 +202,12 @@ def block_defs(block: Block) -> set[str]:
     return set(_names_made(_told(block).flat))
 
 
+def block_names(block: Block) -> tuple[list[str], list[str]]:
+    """Names read anywhere in a block, and names assigned or bound, once for each time."""
+    flat = _told(block).flat
+    return _names_read(flat), _names_made(flat)
+
+
 def variables(block: Block) -> Iterator[Var]:
     """The variables of a block in the order of the text, once per appearance; a statement's uses before its results."""
     for stmt in statements(block):

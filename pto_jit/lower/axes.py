@@ -9,7 +9,7 @@ one *inner* axis.  `Axial` grows that picture one operation at a time and says n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from pto_jit.ir.nodes import Block, For, Fuse, If, Op, Operand, Scope, Var, While
 from pto_jit.ir.types import TileType
@@ -99,8 +99,18 @@ class Axial:
     costly: bool = False
     apart: int = 0  # operations since the axes of all tiles were one sequence
     costly_apart: tuple[str, ...] = ()  # results of theirs that had better be computed once
-    settled: frozenset[Axes] | None = None  # the different axes of tiles when `space` was found; None: look again
+    settled: frozenset[Axes] | None = None
+    """The different axes of tiles when `space` was found, while there are no others; None: look again."""
     given: list[Axes | None] = field(default_factory=list)  # of each operation: the axes that its result had after it
+
+    def forget(self, ops: Sequence[Op]) -> bool:
+        """Forget the last operations that were admitted, where they are but numbers; the names are theirs alone."""
+        if self.apart or self.settled is None or any(map(touches_tiles, ops)):
+            return False
+        del self.given[len(self.given) - len(ops) :]
+        for names in (self.inside, self.hoisted, self.measured):
+            names.difference_update([r.name for op in ops for r in op.results])
+        return True
 
     def clone(self) -> Axial:
         return replace(
@@ -166,22 +176,25 @@ class Axial:
         """Add `op`; False when it cannot be part of this group (the state is then of no further use)."""
         if self.late and any(isinstance(a, Var) and a.name in self.late for a in op.args):
             return False
-        if not (self._scalar(op) if not touches_tiles(op) else self._tile(op)):
+        if not (self._tile(op) if touches_tiles(op) else self._scalar(op)):
             return False
         for result in op.results:
             self.inside.add(result.name)
         self.given.append(self.axes.get(op.results[0].name) if op.results else None)
-        self._use(op)
-        return self._settle(op)
+        if self.idle:
+            self._use(op)
+        return self.settled is not None or self._settle(op)
 
     def _use(self, op: Op) -> None:
         """A load joins the space with the operation that uses it: only that says which axis is which."""
-        if op.op == "load" or (op.op == "reshape" and isinstance(op.args[0], Var) and op.args[0].name in self.idle):
+        if op.op == "reshape" and isinstance(op.args[0], Var) and op.args[0].name in self.idle:
             self.idle.update(r.name for r in op.results)
             self.settled = None
-        elif self.idle and op.op not in ("valid", "extent"):
-            self.idle.difference_update(a.name for a in op.args if isinstance(a, Var))
-            self.settled = None
+        elif op.op not in ("load", "valid", "extent"):
+            for a in op.args:
+                if type(a) is Var and a.name in self.idle:
+                    self.idle.discard(a.name)
+                    self.settled = None
 
     @property
     def pending(self) -> bool:
@@ -196,7 +209,7 @@ class Axial:
 
     def _needs_group(self, operands: Iterable[Operand]) -> bool:
         """Whether an operand is computed by the group itself and is not known before the nest starts."""
-        return any(isinstance(a, Var) and a.name in self.inside and a.name not in self.hoisted for a in operands)
+        return any(type(a) is Var and a.name in self.inside and a.name not in self.hoisted for a in operands)
 
     def _scalar(self, op: Op) -> bool:
         if not is_elementwise(op):
@@ -218,7 +231,11 @@ class Axial:
                 return False
             if any(isinstance(a, Var) and a.name in self.measured for a in op.args):
                 return False
-            self.axes[op.results[0].name] = self.fresh(op.results[0].type)  # pyright: ignore
+            result = op.results[0]
+            if result.name in self.axes:
+                self.settled = None
+            self.axes[result.name] = self.fresh(result.type)  # pyright: ignore
+            self.idle.add(result.name)
             return True
         if name in GENERATED:
             if self._needs_group(op.args):
@@ -230,9 +247,9 @@ class Axial:
         self.work += 1
         if name in _EXPENSIVE:
             self.costly = True
-        if is_reduction(op):
+        if name in REDUCTIONS and is_reduction(op):
             return self._reduction(op)
-        if is_elementwise(op):
+        if name in ELEMENTWISE:
             return self._elementwise(op)
         if name == "reshape":
             return self._reshape(op)
@@ -253,8 +270,8 @@ class Axial:
         result = op.results[0]
         if not isinstance(result.type, TileType):
             return False
-        known = [self._operand_axes(a) for a in op.args if type(a.type) is TileType]
-        grounded = [axes for axes in known if axes is not None]
+        grounded = [self.of(a.name, a.type) for a in op.args
+                    if type(a) is Var and type(a.type) is TileType and a.name not in self.floating]  # fmt: skip
         if not grounded:
             self.floating.add(result.name)
             return True
@@ -328,7 +345,8 @@ class Axial:
             assert isinstance(value, Var) and isinstance(value.type, TileType)
             axes = self.fresh(value.type)  # a generated tile runs over its own extents
         self.stores.append(axes)
-        self.settled = None
+        if self.settled is not None and axes not in self.settled:
+            self.settled = None
         return True
 
     # -- the whole ------------------------------------------------------------------------------------------------
@@ -344,12 +362,12 @@ class Axial:
 
     def _settle(self, op: Op) -> bool:
         """Recompute the common space; False when the axes no longer form one sequence."""
-        if self.settled is not None:
-            return True  # no other axes than those that it was found for
         longest: tuple[int, ...] = ()
         every = []
-        tiles = dict.fromkeys([axes for name, axes in self.axes.items() if name not in self.idle])
-        for axes in dict.fromkeys((*tiles, *self.stores)):  # many tiles, few different axes
+        idle = self.idle
+        tiles = dict.fromkeys([axes for name, axes in self.axes.items() if name not in idle] if idle
+                              else self.axes.values())  # fmt: skip
+        for axes in dict.fromkeys((*tiles, *self.stores)) if self.stores else tiles:  # many tiles, few different axes
             mine = tuple([a for a in self.found(axes) if a is not None])
             if len(mine) > 1 and len(set(mine)) != len(mine):
                 return False  # one axis twice: an outer product of a tile with itself

@@ -129,6 +129,11 @@ def _after(block: Block, source: str, target: str, made: bool) -> bool | None:
             case Break() | Continue():
                 if made:
                     return None
+            case Op() if not stmt.regions:
+                names = [r.name for r in stmt.results]
+                if target in names or (made and any(type(a) is Var and a.name == target for a in stmt.args)):
+                    return None
+                made = made or source in names
             case _:
                 names = block_defs((stmt,))
                 makes = source in names

@@ -171,6 +171,7 @@ class _Grouper:
         made: set[str] = set()
         reduced: set[str] = set()  # variables whose value from before the group is reduced in it
         admitted = True
+        works = False
         for stmt in block[start : start + _LIMIT]:
             if not isinstance(stmt, Op) or stmt.regions or (reduced and any(r.name in reduced for r in stmt.results)):
                 break
@@ -180,14 +181,16 @@ class _Grouper:
             ops.append(stmt)
             made.update([r.name for r in stmt.results])
             if stmt.op in REDUCTIONS and len(stmt.args) == 1:
-                reduced.update([v.name for v in walk.uses(stmt) if v.name not in made])
-            if _works(stmt) and not state.pending:
-                best = len(ops)
-        if not any(_works(op) and op.op not in GENERATED for op in ops):
+                reduced.update([a.name for a in stmt.args if type(a) is Var and a.name not in made])
+            if _works(stmt):
+                works = works or stmt.op not in GENERATED
+                if not state.pending:
+                    best = len(ops)
+        if not works:
             best = 0  # nothing but views
         states: list[Axial] = []
         while best:
-            if best == len(ops) and admitted:
+            if admitted and (best == len(ops) or _may_forget(state, ops, best)):
                 last = state
             else:  # operations were admitted that are not part of it: what was before them is made again
                 last = states[best - 1] if states else _after(ops[:best])
@@ -208,7 +211,7 @@ class _Grouper:
 
     def _keep(self, ops: Sequence[Op]) -> tuple[str, ...]:
         """Results read outside of the group, or assigned elsewhere too."""
-        inside = Counter(v.name for op in ops for v in walk.uses(op))
+        inside = Counter([a.name for op in ops for a in op.args if type(a) is Var])
         out: dict[str, None] = {}
         for op in ops:
             for r in op.results:
@@ -237,7 +240,8 @@ class _Grouper:
 
     def _narrows(self, ops: Sequence[Op], state: Axial, keep: set[str]) -> bool:
         """Whether a generated tile that leaves the group would be cut to the extents of others."""
-        if self.fitting.isdisjoint(r.name for op in ops for r in (*op.results, *walk.uses(op))):
+        if not self.fitting or self.fitting.isdisjoint([v.name for op in ops for v in (*op.results, *op.args)
+                                                        if type(v) is Var]):  # fmt: skip
             return False
         fitting = self.fitting.difference(r.name for op in ops for r in op.results)
         left: list[Sequence[int | None]] = []
@@ -254,6 +258,15 @@ class _Grouper:
         left += [axes for name, axes in state.axes.items() if name in keep and name in fitting]
         others = {a for name, axes in state.axes.items() if name not in fitting for a in state.found(axes)}
         return any(a is not None and a in others for axes in left for a in state.found(tuple(axes)))
+
+
+def _may_forget(state: Axial, ops: list[Op], best: int) -> bool:
+    """Make the state that of the first `best` operations, where the others are numbers of names of their own."""
+    made = {r.name for op in ops[:best] for r in op.results}
+    if any(r.name in made for op in ops[best:] for r in op.results) or not state.forget(ops[best:]):
+        return False
+    del ops[best:]
+    return True
 
 
 def _after(ops: Sequence[Op]) -> Axial:

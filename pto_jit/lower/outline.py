@@ -37,7 +37,17 @@ from collections import Counter
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Call, Func, Module, Op, Operand, Return, Scope, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
-from pto_jit.ir.walk import block_defs, def_counts, free_vars, rename, rewrite_func, use_counts, variables
+from pto_jit.ir.walk import (
+    block_defs,
+    def_counts,
+    defs,
+    free_vars,
+    rename,
+    rewrite_func,
+    statements,
+    use_counts,
+    variables,
+)
 from pto_jit.semantic.table import effects
 from pto_jit.slotted import field, mutable, replace
 
@@ -78,16 +88,16 @@ class _Outliner:
 
     def _call(self, scope: Scope, uses: dict[str, int]) -> Call:
         inside = use_counts(scope.body)
-        own = block_defs(scope.body)
-        assigned = {v.name: v for v in variables(scope.body) if v.name in own}
-        carried = {v.name for v in free_vars(scope.body)} & set(assigned)  # read again when the scope runs again
+        assigned = {v.name: v for s in statements(scope.body) for v in defs(s)}
+        read = free_vars(scope.body)
+        carried = {v.name for v in read} & set(assigned)  # read again when the scope runs again
         results = tuple(
             v for name, v in sorted(assigned.items())
             if isinstance(v.type, ScalarType) and (uses.get(name, 0) > inside.get(name, 0) or name in carried)
         )  # fmt: skip
         types = tuple(v.type for v in results)
         body = (*scope.body, Return(results, scope.loc))
-        params = free_vars(body)
+        params = free_vars(body) if results else read
         # a parameter is a value: what the body assigns again starts as a copy of it
         changed = {p.name: f"{p.name}.before" for p in params if p.name in assigned}
         body = (

@@ -44,7 +44,7 @@ def _check(dependences: Dependences, loop: Loop) -> None:
     assert isinstance(loop.stmt, For)
     split = loop.stmt.kind != "parallel"  # a reduction is split: its partial results are allocated, and not the user's
     for a, b in pairs(found.inside(loop)):
-        if a.root != b.root or (a.atomic is not None and b.atomic is not None):
+        if not a.shares_root(b) or (a.atomic is not None and b.atomic is not None):
             continue
         if split and a.root.kind != "argument":
             continue

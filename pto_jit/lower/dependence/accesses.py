@@ -119,6 +119,11 @@ class Access:
     def root(self) -> Root:
         return self.space.root
 
+    def shares_root(self, other: Access) -> bool:
+        """Whether both are accesses of one tensor."""
+        one, two = self.space.root, other.space.root
+        return one is two or (one.name == two.name and one == two)
+
     @property
     def atomic(self) -> str | None:
         return self.op.op if isinstance(self.op, Op) and self.op.op in ATOMIC else None

@@ -73,7 +73,7 @@ def _conflict(
 ) -> Conflict:
     if not may_alias(a, b):
         return NO
-    if a.root != b.root or a.root.kind == "unknown":
+    if not a.shares_root(b) or a.root.kind == "unknown":
         why = "the arguments may share memory" if a.root.kind == b.root.kind == "argument" else ""
         return Conflict("unknown", why=why)
     if any(loop.number in a.root.loops for loop, relation in order if relation != "="):

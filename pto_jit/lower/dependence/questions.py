@@ -147,12 +147,13 @@ class Dependences:
         """The first dependence in one of the orders (seen from either access), a certain one if there is one."""
         found, same = self.found, [outer.number for outer in around]
         possible: Witness | None = None
+        both = (*orders, *map(_reversed, orders))
         for a, b in pairs(found.inside(loop)):
-            if possible is not None and a.root != b.root:
+            if possible is not None and not a.shares_root(b):
                 continue  # of different tensors nothing is certain
             if self._commute(a, b, atomics=atomics):
                 continue
-            for order in orders if a is b else (*orders, *(_reversed(o) for o in orders)):
+            for order in orders if a is b else both:
                 result = conflict(found, a, b, same, order)
                 if result.verdict == "no":
                     continue

@@ -219,13 +219,13 @@ class _Collector:
         assert isinstance(result.type, TileType)
         follows = is_elementwise(op.op, len(op.args))
         tiles = [a for a in op.args if isinstance(a, Var) and isinstance(a.type, TileType)]
-        if is_generator(op.op) or op.attr("pad") or (follows and all(t.name in self.whole for t in tiles)):
-            self.whole.add(result.name)
-        elif follows:
-            places = {self.loaded.get(t.name) for t in tiles if t.name not in self.whole}
-            place = places.pop()
-            if place is not None and not places:
+        partial = [t.name for t in tiles if t.name not in self.whole] if follows else []
+        if partial:
+            place = self.loaded.get(partial[0])
+            if place is not None and all(self.loaded.get(name) == place for name in partial[1:]):
                 self.loaded[result.name] = place
+        elif follows or is_generator(op.op) or op.attr("pad"):
+            self.whole.add(result.name)
         if None not in result.type.shape:
             return
         rank = result.type.rank

@@ -71,7 +71,17 @@ from pto_jit.ir.nodes import (
     While,
 )
 from pto_jit.ir.types import TileType
-from pto_jit.ir.walk import TENSOR_VIEWS, defs, free_vars, map_funcs, rename, rewrite_block, statements, uses
+from pto_jit.ir.walk import (
+    TENSOR_VIEWS,
+    blocks,
+    defs,
+    free_vars,
+    map_funcs,
+    rename,
+    rewrite_block,
+    statements,
+    uses,
+)
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.names import Names, Scalars, index, source_name
 from pto_jit.lower.reductions.arrays import Array, Copies, copies_of, extents_of, find_arrays
@@ -101,7 +111,13 @@ def split_reductions(module: Module, decisions: list[Decision]) -> Module:
     return after if after is module else simplify(after)
 
 
-_INNER = (For, While, If, Scope)
+def _is_concerned(stmt: Stmt) -> bool:
+    """Whether a statement is a parallel loop, or has one inside."""
+    if type(stmt) is Op:
+        return False
+    if isinstance(stmt, For) and stmt.kind == "parallel":
+        return True
+    return any(_is_concerned(inner) for block in blocks(stmt) for inner in block)
 
 
 class _Splitter:
@@ -144,7 +160,7 @@ class _Splitter:
     def block(self, block: Block, live: frozenset[str], *, divided: bool, scope: bool = False) -> Block:
         """`live` may be read after the block; `divided`: it runs inside a loop that is divided already; `scope`: it is
         the body of an in-core scope."""
-        if not any(isinstance(stmt, _INNER) for stmt in block):
+        if not any(map(_is_concerned, block)):
             return block
         after: list[frozenset[str]] = []
         for stmt in reversed(block):
@@ -167,6 +183,8 @@ class _Splitter:
 
     def statement(self, stmt: Stmt, live: frozenset[str], before: list[Stmt], divided: bool) -> Block:
         match stmt:
+            case _ if not _is_concerned(stmt):
+                return (stmt,)
             case For():
                 around = live | {v.name for v in free_vars(stmt.body)}
                 whole = stmt

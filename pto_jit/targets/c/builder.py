@@ -76,6 +76,8 @@ class CBuilder:
 
     def _polynomial(self, poly: Any) -> CValue:
         out = CValue(I64, poly=poly)
+        if len(poly) == 1 and sum(map(len, *poly)) <= _LONG // 2:
+            return out  # a multiple of a name or two: its text is not needed to see that it is short
         return self.code.named(out) if len(poly) > 4 or len(out.text) > _LONG else out
 
     def _binary(self, sign: str, level: int, x: Any, y: Any) -> CValue:

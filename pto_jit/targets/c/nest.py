@@ -8,7 +8,8 @@ read are diverted by the group.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.dtypes import DType, i32
@@ -47,6 +48,7 @@ from pto_jit.targets.loops.form import (
 if TYPE_CHECKING:
     from pto_jit.targets.c.function import CFunctionWriter
 
+_NO_BRACES = nullcontext()
 _COMBINE = {"sum": "add", "prod": "mul", "any": "or", "all": "and"}
 
 
@@ -61,7 +63,8 @@ class CNest:
         self.inner = nest.rank - 1
         self.values: dict[int, CValue] = {}
         self.indices: list[Any] = []
-        self.rows: dict[tuple[Place, Places], CPointer] = {}
+        self.rows: dict[tuple[Place, Places], tuple[CPointer, Any]] = {}
+        """Where the current row begins in a place, and how many bytes apart its elements are."""
         self.flat = inputs.flat is True
         self.count: Any = inputs.total if self.flat else inputs.extents[-1] if inputs.extents else 0
         self.buffers: dict[RowBuffer, CPointer] = {}
@@ -71,23 +74,28 @@ class CNest:
 
     def write(self) -> None:
         """All rows."""
-        with ExitStack() as stack:
-            for extent in () if self.flat else self.inputs.extents[:-1]:
-                self.indices.append(self._axis(extent, "i", stack))
-            self._row()
+        self._rows(() if self.flat else self.inputs.extents[:-1])
 
-    def _axis(self, extent: Any, wish: str, stack: ExitStack, start: str = "") -> Any:
-        """An index of a loop over an axis; `start`: a variable that has the first index."""
+    def _rows(self, extents: Sequence[Any]) -> None:
+        """The rows of the axes with these extents, at the indices so far."""
+        if not extents:
+            self._row()
+            return
+        index, loop = self._axis(extents[0], "i")
+        self.indices.append(index)
+        with loop:
+            self._rows(extents[1:])
+
+    def _axis(self, extent: Any, wish: str, start: str = "") -> tuple[Any, AbstractContextManager[None]]:
+        """An index of a loop over an axis, and the loop's braces; `start`: a variable that has the first index."""
         last = str(extent) if isinstance(extent, int) else self.code.named(lift(extent)).text
         if start:
-            stack.enter_context(self.code.braces(f"for (; {start} < {last}; ++{start})"))
-            return CValue(I64, start)
+            return CValue(I64, start), self.code.braces(f"for (; {start} < {last}; ++{start})")
         if isinstance(extent, int) and extent == 1:
-            return 0
+            return 0, _NO_BRACES
         i = self.code.names.fresh(wish)
         self.code.declared[i] = "int64_t"
-        stack.enter_context(self.code.braces(f"for (int64_t {i} = 0; {i} < {last}; ++{i})"))
-        return CValue(I64, i)
+        return CValue(I64, i), self.code.braces(f"for (int64_t {i} = 0; {i} < {last}; ++{i})")
 
     def _row(self) -> None:
         self._row_pointers()
@@ -102,26 +110,26 @@ class CNest:
         begun: dict[tuple[str, str], CPointer] = {}
         for stage in self.nest.stages:
             for step in stage:
-                place, axes = _place_of(step)
-                if place is None or isinstance(place, RowBuffer) or (place, axes) in self.rows:
+                place, axes = key = _place_of(step)
+                if place is None or isinstance(place, RowBuffer) or key in self.rows:
                     continue
                 memory = self.inputs.memory[place]
                 distance: Any = 0
                 for axis, stride in zip(axes, memory.strides, strict=True):
                     if axis is not None and axis != self.inner and self.indices:
                         distance = self.code.add(distance, self.code.mul(self.indices[axis], stride))
-                pointer = self._pointer(place, step)
+                pointer = self._begin(memory.pointer, step.dtype)
                 moved = self.code.offset(pointer, distance)
                 if moved is not pointer:
                     where = moved.text, moved.element
                     if where not in begun:
                         begun[where] = self.code.pointer(*where, f"{pointer.base}_row", keep=True)
                     moved = begun[where]
-                self.rows[place, axes] = moved
+                self.rows[key] = moved, memory.strides[axes.index(self.inner)] if self.inner in axes else 0
 
-    def _pointer(self, place: Place, step: Any) -> Any:
-        pointer = self.inputs.memory[place].pointer
-        return pointer if isinstance(pointer, CSlot) else self.code.typed(pointer, memory_ctype(step.dtype))
+    def _begin(self, pointer: Any, dtype: DType) -> Any:
+        """A pointer to elements of a dtype."""
+        return pointer if isinstance(pointer, CSlot) else self.code.typed(pointer, memory_ctype(dtype))
 
     # -- values ---------------------------------------------------------------------------------------------------
 
@@ -162,7 +170,7 @@ class CNest:
         """Where the row begins in a place that has the inner axis, and how many bytes apart its elements are."""
         if isinstance(place, RowBuffer):
             return self.buffers[place], place.dtype.bytes
-        return self.rows[place, axes], self.inputs.memory[place].strides[axes.index(self.inner)]
+        return self.rows[place, axes]
 
     def along(self, row: CPointer, stride: Any, j: CValue) -> Any:
         """The place of element `j` of a row."""
@@ -221,13 +229,14 @@ class CNest:
     def _loop(self, steps: Segment, start: str, folds: dict[Fold, list[CSlot]], *, simd: bool) -> None:
         """The elements of a stage one by one, from the index in `start` on; `simd`: in any order."""
         code = self.code
-        with ExitStack() as stack:
-            if simd and not (isinstance(self.count, int) and self.count == 1):
-                clauses = [c for f, v in folds.items() for c in self._clauses(f, v)]
-                if not isinstance(self.count, int):
-                    self.count = code.named(lift(self.count))  # before the pragma, which belongs to the loop
-                code.line(" ".join(["#pragma omp simd", *clauses]))
-            j = lift(self._axis(self.count, "j", stack, start))
+        if simd and not (isinstance(self.count, int) and self.count == 1):
+            clauses = [c for f, v in folds.items() for c in self._clauses(f, v)]
+            if not isinstance(self.count, int):
+                self.count = code.named(lift(self.count))  # before the pragma, which belongs to the loop
+            code.line(" ".join(["#pragma omp simd", *clauses]))
+        index, loop = self._axis(self.count, "j", start)
+        j = lift(index)
+        with loop:
             for step in steps:
                 if isinstance(step, Fold):
                     self._fold(step, folds[step], j)

@@ -120,11 +120,13 @@ class _Names:
         self.reads: list[list[str]] = []
         for k, words in enumerate(words_by_line(lines)):
             names = list(filter(is_made, words))
+            self.reads.append(names)
+            if not names:
+                continue
             if k in assigning:
                 del names[0]
             elif lines[k].name in names:
-                names = [name for name in names if name != lines[k].name]
-            self.reads.append(names)
+                names[:] = [name for name in names if name != lines[k].name]
             for name in names:
                 where[name].append(k)
 

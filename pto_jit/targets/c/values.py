@@ -253,12 +253,15 @@ def integer_text(value: int) -> str:
 # -- what the shared writers hand in -----------------------------------------------------------------------------------
 
 
+_INTEGERS = tuple([CValue(I64, poly={(): n} if n else {}) for n in range(257)])  # that are asked for all the time
+
+
 def lift(value: Any) -> CValue:
     """A value, also one given as a Python int or as a constant of the CPU target."""
     if isinstance(value, CValue):
         return value
     if isinstance(value, int):
-        return CValue(I64, poly={(): value} if value else {})
+        return _INTEGERS[value] if 0 <= value < len(_INTEGERS) else CValue(I64, poly={(): value})
     assert isinstance(value, Text), value
     typ, text = value.type, value.text
     if typ is I1:
@@ -270,7 +273,7 @@ def lift(value: Any) -> CValue:
         return float_constant(number, typ)
     number = int(text)
     if typ is I64:
-        return CValue(I64, poly={(): number} if number else {})
+        return lift(number)
     if typ is I32 and number == -(2**31):
         return CValue(I32, "(-0x7fffffff - 1)")
     return CValue(typ, str(number), ATOM if number >= 0 else UNARY)

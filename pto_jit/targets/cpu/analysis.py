@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from pto_jit.ir.nodes import Block, Call, Const, For, Func, Fuse, If, Module, Op, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
-from pto_jit.ir.walk import TENSOR_VIEWS, WRITES, defs, statements, use_counts
+from pto_jit.ir.walk import TENSOR_VIEWS, WRITES, blocks, defs, statements, use_counts
 from pto_jit.ir.walk import uses as used
 
 Root = tuple[str | None, ...]
@@ -107,10 +107,10 @@ def loads_to_copy(block: Block, find_roots: Callable[[], dict[str, Root]]) -> se
     defined: dict[str, int] = {}
     for k, stmt in enumerate(block):
         for op in stmt.body if isinstance(stmt, Fuse) else (stmt,):
-            if isinstance(op, Op) and op.op in ("load", *_VIEWS):
-                defined.update((r.name, k) for r in op.results if isinstance(r.type, TileType))
-    writes = [k for k, stmt in enumerate(block) if writes_memory(stmt)]
-    if not defined or not writes:
+            if isinstance(op, Op) and op.op in _IN_MEMORY:
+                defined.update([(r.name, k) for r in op.results if isinstance(r.type, TileType)])
+    writes = [k for k, stmt in enumerate(block) if writes_memory(stmt)] if defined else []
+    if not writes:
         return set()
     last: dict[str, int] = {}
     for k, stmt in enumerate(block):
@@ -143,12 +143,14 @@ def loads_to_copy(block: Block, find_roots: Callable[[], dict[str, Root]]) -> se
 
 
 _VIEWS = ("tile_slice", "reshape", "transpose", "flip", "copy")
+_IN_MEMORY = frozenset(("load", *_VIEWS))
 
 
 def writes_memory(stmt: Stmt) -> bool:
     """Whether a statement may write global memory."""
-    inner = statements(stmt.body if isinstance(stmt, Fuse) else (stmt,))
-    return any(isinstance(s, Call) or (isinstance(s, Op) and s.op in WRITES) for s in inner)
+    if isinstance(stmt, Call) or (isinstance(stmt, Op) and stmt.op in WRITES):
+        return True
+    return any(writes_memory(inner) for block in blocks(stmt) for inner in block)
 
 
 def added_products(block: Block, uses: Mapping[str, int], mutable: Collection[str]) -> list[tuple[int, ...]]:

@@ -7,6 +7,7 @@ Every method that takes several of them folds what it can, so the callers write 
 
 from __future__ import annotations
 
+import operator
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -130,6 +131,10 @@ def undefined(typ: ir.Type) -> Text:
 
 def i64(value: Index) -> Value:
     return number(I64, value) if isinstance(value, int) else value
+
+
+_COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq,
+            "!=": operator.ne}  # fmt: skip
 
 
 class Code:
@@ -291,7 +296,7 @@ class Code:
     def compare(self, op: str, x: Index, y: Index) -> bool | Value:
         """A signed comparison: a Python bool when both sides are known."""
         if isinstance(x, int) and isinstance(y, int):
-            return {"<": x < y, "<=": x <= y, ">": x > y, ">=": x >= y, "==": x == y, "!=": x != y}[op]
+            return _COMPARE[op](x, y)
         if x is y:
             return op in ("<=", ">=", "==")
         return self.b.icmp_signed(op, self.constant(x), self.constant(y))

@@ -33,7 +33,7 @@ from pto_jit.ir.nodes import (
     While,
 )  # fmt: skip
 from pto_jit.ir.types import ScalarType, TensorType, TileType
-from pto_jit.ir.walk import def_counts, statements, use_counts, uses
+from pto_jit.ir.walk import block_names, statements, uses
 from pto_jit.lower.axes import is_elementwise
 from pto_jit.semantic import failures
 from pto_jit.targets.cpu.analysis import added_products, loads_to_copy, zero_accumulators
@@ -93,8 +93,8 @@ class FunctionWriter(Frame):
         mine: dict[str, int] = {}
         for k, stmt in enumerate(block):
             inner = stmt.body if isinstance(stmt, Fuse) else (stmt,)
-            made = def_counts(inner)
-            last.update(dict.fromkeys(use_counts(inner), k))
+            read, made = block_names(inner)
+            last.update(dict.fromkeys(read, k))
             last.update(dict.fromkeys(made, k))
             if isinstance(stmt, (Op, Fuse, Call)):
                 for name in made:

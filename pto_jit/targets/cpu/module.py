@@ -63,11 +63,10 @@ class ModuleWriter:
 
     def site(self, error: ErrorClass, message: str, loc: Loc) -> int:
         """The number of a place of failure."""
-        key = (error, message, loc)
-        if key not in self._known:
-            self._known[key] = len(self.sites)
+        site = self._known.setdefault((error, message, loc), len(self.sites))
+        if site == len(self.sites):
             self.sites.append(Site(error, message, loc))
-        return self._known[key]
+        return site
 
     def print_site(self, fmt: str, kinds: tuple[str, ...], loc: Loc) -> int:
         self.print_sites.append(PrintSite(fmt, kinds, loc))

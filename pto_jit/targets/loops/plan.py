@@ -101,11 +101,10 @@ class _Planner:
     # -- nodes ----------------------------------------------------------------------------------------------------
 
     def _node(self, key: Any, make: Any, inner: bool, segment: int, cost: int) -> Ref:
-        known = self.memo.get(key)
-        if known is not None:
-            return known
         ref = len(self.nodes)
-        self.memo[key] = ref
+        known = self.memo.setdefault(key, ref)
+        if known != ref:
+            return known
         self.nodes.append(Node(make(ref), inner, segment, cost))
         return ref
 
@@ -122,14 +121,17 @@ class _Planner:
     def _compute(
         self, op: str, args: tuple[Arg, ...], operand: DType, dtype: DType, attrs: tuple[tuple[str, Any], ...] = ()
     ) -> Ref:
-        nodes = [self.nodes[a] for a in args if isinstance(a, int)]
-        inner = any(n.inner for n in nodes)
-        segment = 0
-        for n in nodes:  # row level: the row segment; inner level: the stage of the same number follows it
-            segment = max(segment, n.segment)
-        cost = (8 if op in _HEAVY else 1) + sum(n.cost for n in nodes if n.inner)
+        inner, segment, cost = False, 0, 8 if op in _HEAVY else 1
+        for a in args:
+            if not isinstance(a, int):
+                continue
+            node = self.nodes[a]
+            if node.inner:
+                inner = True
+                cost += node.cost
+            segment = max(segment, node.segment)  # at row level; at inner level the stage of this number follows it
         return self._node(
-            (op, args, operand, dtype, attrs),
+            (op, args, operand.id, dtype.id, attrs),
             lambda ref: Compute(ref, op, args, operand, dtype, attrs, self.loc), inner, segment, cost,
         )  # fmt: skip
 
