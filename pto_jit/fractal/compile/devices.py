@@ -23,12 +23,17 @@ from pto_jit.fractal.compile.nest import Nest
 from pto_jit.fractal.compile.packing import Window
 from pto_jit.fractal.compile.rows import Rows
 from pto_jit.fractal.compile.wavefront import Planes
-from pto_jit.ir.nodes import Op, Operand
+from pto_jit.ir.nodes import Op, Operand, Var
 from pto_jit.ir.types import TileType
+from pto_jit.semantic.table import is_elementwise
 from pto_jit.slotted import replace
 
 PIECE = 16
 """Rows of a piece: those of the fragments of a warp, so that the columns of a product are divided among the warps."""
+
+BLOCK = 4 * PIECE
+"""Rows of a block of a map, and columns where these do not depend on each other: with so many of both it waits for its
+multiply-adds rather than for what it reads."""
 
 NO_PRODUCT = "the cell has no product"
 
@@ -64,11 +69,17 @@ def in_blocks(nest: Nest, work: Work) -> Work:
 
 def for_device(work: Work) -> Work:
     """The same in blocks of so many rows as leave registers for the widest result of a product, but no more than still
-    keep a device busy; all loops are the grid.  Operands go through shared memory in slices."""
-    results = [item.results[0].type for item in work.body if isinstance(item, Op) and item.op == "dot"]
-    widths = [kind.shape[-1] or MOST for kind in results if isinstance(kind, TileType)]
-    rows = max(PIECE, min(4 * PIECE, MOST // max(widths, default=1) // PIECE * PIECE))
-    return replace(work, at_once=rows, inner="parallel")
+    keep a device busy; all loops are the grid.  Operands go through shared memory in slices, and blocks divide the
+    columns, too, where these do not depend on each other."""
+    ops = [item for item in work.body if isinstance(item, Op)]
+    products = [op for op in ops if op.op == "dot"]
+    computed = {r.name for op in ops for r in op.results}
+    apart = all(is_elementwise(op.op) or op.op in ("copy", "load", "reshape") for op in ops if op.op != "dot")
+    apart = apart and not any(isinstance(op.args[0], Var) and op.args[0].name in computed for op in products)
+    widths = [kind.shape[-1] or MOST for op in products if isinstance(kind := op.results[0].type, TileType)]
+    apart = apart and all(n % BLOCK == 0 for n in widths)
+    rows = BLOCK if apart else min(BLOCK, MOST // max(widths, default=1) // PIECE * PIECE)
+    return replace(work, at_once=max(PIECE, rows), inner="parallel")
 
 
 def is_better_apart(maps: Sequence[tuple[Nest, bool]]) -> tuple[bool, str]:

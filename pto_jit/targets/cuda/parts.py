@@ -2,7 +2,8 @@
 """Tiles that are too large for a block, divided along an axis whose lines do not depend on each other.
 
 Without products a block has as much of them as its registers hold (`in_parts`); with products, whose operands are in
-shared memory, they are divided where they do not fit as they are (`in_smaller_parts`).
+shared memory, they are divided where they do not fit as they are (`in_smaller_parts`), and few rows of exact products
+for more blocks (`in_columns`).
 
 Before::
 
@@ -38,6 +39,9 @@ from pto_jit.targets.cuda.wholes import Wholes
 MOST = 8192
 """Elements of a tile that a block is to hold at most: 16 for each of 512 threads."""
 LEAST = 4  # lines of a part
+COLUMNS = 64
+"""Columns of a part of few rows: blocks of 64 x 64 sums still wait for their multiply-adds rather than for what they
+read, and more of them run."""
 LEAST_OF_PRODUCTS = 16  # and of one whose kernel multiplies: those of a warp's fragments
 _INDEX = ScalarType(i64)
 Axis = tuple[str, int]
@@ -69,6 +73,16 @@ def in_smaller_parts(func: Func) -> Iterator[Func]:
     while found is not None and part % 2 == 0 and part > LEAST_OF_PRODUCTS:
         part //= 2
         yield _Divider(func, found, part).divided()
+
+
+def in_columns(func: Func) -> Func | None:
+    """A kernel in parts of `COLUMNS` columns; None where parts would not divide all of its products."""
+    tiles = _tiles(func)
+    found = _independent(func, tiles, _sizes(tiles), ())
+    if found is None or found.extent <= COLUMNS or found.extent % COLUMNS:
+        return None
+    products = [s.results[0] for s in statements(func.body) if isinstance(s, Op) and s.op == "dot"]
+    return _Divider(func, found, COLUMNS).divided() if all(found.of(p) == 1 for p in products) else None
 
 
 def _tiles(func: Func) -> dict[str, TileType]:

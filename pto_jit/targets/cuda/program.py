@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.errors import TargetError
-from pto_jit.ir.nodes import Block, Func, Module, Op, Var
+from pto_jit.ir.nodes import Block, Const, Func, Module, Op, Var
 from pto_jit.ir.verify import verify
 from pto_jit.ir.walk import statements
 from pto_jit.lower.axes import fitting_tiles
@@ -23,7 +23,7 @@ from pto_jit.targets.cuda.host import HostProgram
 from pto_jit.targets.cuda.kernels import Kernel, write_kernel
 from pto_jit.targets.cuda.merged import merge_leading_axes
 from pto_jit.targets.cuda.nests import outline_kernels
-from pto_jit.targets.cuda.parts import in_smaller_parts
+from pto_jit.targets.cuda.parts import COLUMNS, in_columns, in_smaller_parts
 from pto_jit.targets.cuda.spreads import LARGEST, SMALLEST, refuse_misfits
 from pto_jit.targets.cuda.tiling import tile_products
 from pto_jit.targets.source.text import file_name
@@ -86,8 +86,13 @@ def compile_module(
 
 
 def _fitting(func: Func, write: Callable[[Func], Kernel], shared_limit: int) -> Kernel:
-    """The kernel of a function, divided where its tiles do not fit a block.  TargetError where that does not help."""
+    """The kernel of a function, divided where its tiles do not fit a block, or few rows of them keep few blocks busy.
+    TargetError where that does not help.
+    """
     kernel = write(func)
+    columns = in_columns(func) if _has_few_rows(kernel) else None
+    if columns is not None:
+        func, kernel = columns, write(columns)
     try:
         refuse_misfits(kernel, shared_limit)
     except TargetError as refusal:
@@ -99,6 +104,13 @@ def _fitting(func: Func, write: Callable[[Func], Kernel], shared_limit: int) -> 
                     return part
         raise refusal
     return kernel
+
+
+def _has_few_rows(kernel: Kernel) -> bool:
+    """Whether exact products have no more rows than a block should multiply with many columns."""
+    rows = [shape[0] for shape in kernel.shapes if len(shape) == 2]
+    exact = kernel.kind == "fragments" and not kernel.tensor_cores
+    return exact and all(isinstance(n, Const) and n.value <= COLUMNS for n in rows)
 
 
 def extents_of(body: Block) -> dict[str, tuple[str, int]]:

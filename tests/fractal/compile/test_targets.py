@@ -189,6 +189,9 @@ def test_blocks_of_rows_for_cuda_read_wide_weights_in_slices() -> None:
     x = ft.from_flat(np.zeros((3, 1, 1024), np.float32), [np.array([0, 2, 3])])
     kernel, plan = kernel_of(test_blocks.projected, x, pto.spec((1024, 1024), pl.f32))
     assert plan.startswith(test_blocks.AS_ROWS)
+    assert [(t.rows, t.columns) for t in kernel.shared] == [("64", "16"), ("16", "64")], "64 rows and columns a block"
+    rows_of_all = lambda x, w: ft.map(lambda xs: ft.map(lambda e: (e @ w) / pl.sum(e @ w), xs), x)  # noqa: E731
+    kernel, _ = kernel_of(rows_of_all, x, pto.spec((1024, 1024), pl.f32))
     assert [(t.rows, t.columns) for t in kernel.shared] == [("16", "16"), ("16", "1024")]
 
     def twice(x: Any, w: Any) -> Any:

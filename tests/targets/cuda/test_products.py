@@ -266,3 +266,30 @@ def test_operands_of_products_that_follow_each_other_have_one_memory() -> None:
     assert len(macros) > 1
     row = 4 * (64 + 4)
     assert kernel.shared_bytes({"WM": 1, "WN": 1, "STAGES": 3, **bounds}) == row * (max(bounds.values()) + 64)
+
+
+@pto.jit
+def few_rows(x: pl.Tensor, w: pl.Tensor[[48, 192], pl.f32], b: pl.Tensor[[1, 192], pl.f32], y: pl.Tensor):
+    for r in pl.range(0, x.shape[0], 32, parallel=True):
+        t = pl.dot(pl.load(x, [r, 0], [32, 48]), pl.load(w, [0, 0], [48, 192]))
+        pl.store(pl.maximum(t + pl.load(b, [0, 0], [1, 192]), 0.0), [r, 0], y)
+
+
+@pto.jit
+def few_rows_twice(x: pl.Tensor, w: pl.Tensor[[48, 192], pl.f32], u: pl.Tensor[[192, 128], pl.f32], y: pl.Tensor):
+    for r in pl.range(0, x.shape[0], 32, parallel=True):
+        t = pl.dot(pl.load(x, [r, 0], [32, 48]), pl.load(w, [0, 0], [48, 192]))
+        pl.store(pl.dot(t, pl.load(u, [0, 0], [192, 128])), [r, 0], y)
+
+
+def test_columns_of_few_rows_are_divided_among_blocks_where_no_product_is_computed_twice() -> None:
+    x, w, b, u = normal(70, 48), normal(48, 192), normal(1, 192), normal(192, 128)
+    chains = []
+    for fn, given, columns in ((few_rows, (x, w, b), 192), (few_rows_twice, (x, w, u), 128)):
+        y = np.zeros((70, columns), np.float32)
+        (kernel,) = fn.compile(*given, y, target="cuda")._kernel.built.program.host.kernels.values()
+        chains.append([loop.stop for loop in kernel.chain][1:])
+        _, (*_, found) = emulated(fn, *given, y, orders=(0, 5))
+        wanted = np.maximum(x @ w + b, 0) if fn is few_rows else x @ w @ u
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    assert [[getattr(stop, "value", None) for stop in stops] for stops in chains] == [[192], []]
