@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import builtins as python
 import functools
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -302,9 +303,36 @@ def _whole(name: str) -> Handler:
     return lambda g, a: builtins.python_builtin(int, g, (builtins.call(name, g, (a,), {}),), {})
 
 
+def _scaled(factor: float) -> Handler:
+    return lambda g, a: g.expressions.operate(ast.Mult, a, factor)
+
+
+def _cosine_of(g: Generator, sine: Any) -> Any:
+    """The cosine of an angle from -pi / 2 to pi / 2 whose sine is given; near 1 without the loss of 1 - sine ** 2."""
+    do = g.expressions.operate
+    return builtins.call("sqrt", g, (do(ast.Mult, do(ast.Sub, 1, sine), do(ast.Add, 1, sine)),), {})
+
+
+def _hypot(g: Generator, x: Any, y: Any) -> Any:
+    """sqrt(x * x + y * y), whose squares do not overflow: the larger one times the root of 1 + ratio ** 2."""
+    do = g.expressions.operate
+
+    def call(name: str, *args: Any) -> Any:
+        return builtins.call(name, g, args, {})
+
+    x, y = call("abs", x), call("abs", y)
+    large, ratio = call("maximum", x, y), do(ast.Div, call("minimum", x, y), call("maximum", x, y))
+    found = do(ast.Mult, large, call("sqrt", do(ast.Add, 1, do(ast.Mult, ratio, ratio))))
+    found = call("where", g.expressions.compare_values(ast.Eq, large, 0), large, found)
+    return call("where", do(ast.BitOr, call("isinf", x), call("isinf", y)), math.inf, found)
+
+
 MATH: dict[str, Handler] = {
     **{name: _operation(name) for name in (
         "exp exp2 expm1 log log2 log1p sqrt sin cos tan tanh erf isnan isinf isfinite atan2 fmod pow fma").split()},
-    "fabs": _operation("abs"),
+    "fabs": _operation("abs"), "degrees": _scaled(180 / math.pi), "radians": _scaled(math.pi / 180),
+    "atan": lambda g, a: builtins.call("atan2", g, (a, 1), {}), "hypot": _hypot,
+    "asin": lambda g, a: builtins.call("atan2", g, (a, _cosine_of(g, a)), {}),
+    "acos": lambda g, a: builtins.call("atan2", g, (_cosine_of(g, a), a), {}),
     **{name: _whole(name) for name in ("floor", "ceil", "trunc")},
 }  # fmt: skip
