@@ -71,6 +71,10 @@ class Memory(Scopes):
         """The largest value of an index."""
         if isinstance(offset, Const):
             return int(offset.value) if offset.value >= 0 else None
+        op = self.defined.get(offset.name)
+        if op is not None and op.op == "add" and isinstance(op.args[1], Const):
+            last = self._last(op.args[0])
+            return None if last is None else last + int(op.args[1].value)
         loop = self.loop_of.get(offset.name)
         if loop is None or not isinstance(loop.step, Const) or loop.step.value <= 0:
             return None

@@ -195,6 +195,7 @@ class _Trace:
 
     def tell(self, node: CrossSet) -> None:
         pipe = self.core + node.pipe
+        self.learn(pipe, self.done[self.core + "S"])  # which gives it out
         self.given[pipe] += 1
         waiting = self.group.counters.setdefault((self.core, node.flag), [])
         waiting.append({**self.done[pipe], pipe: self.given[pipe]})

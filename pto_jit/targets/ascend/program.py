@@ -32,6 +32,7 @@ from pto_jit.targets.ascend.form import (
 )
 from pto_jit.targets.ascend.groups import write_group
 from pto_jit.targets.ascend.host import HostWriter
+from pto_jit.targets.ascend.layers import in_layers
 from pto_jit.targets.ascend.legality import check_legal
 from pto_jit.targets.ascend.lengths import known_lengths
 from pto_jit.targets.ascend.machine import CAPACITY, MOST_ROWS
@@ -75,7 +76,8 @@ class AscendProgram:
 def compile_module(module: Module) -> AscendProgram:
     """Write a lowered module; TargetError for what this target does not do."""
     try:
-        flat = numbers_before_loops(share_elements(merge_leading_axes(tile_products(flatten(module), _DEPTH)), module))
+        flat = in_layers(merge_leading_axes(tile_products(flatten(module), _DEPTH)))
+        flat = numbers_before_loops(share_elements(flat, module))
         split = separate(lists_before(outline_kernels(flat, module.name, bounds=True)))
     except Unsupported as error:
         raise unsupported(error.what, error.loc or NOWHERE, error.hint or "") from None

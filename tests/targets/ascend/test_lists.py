@@ -22,7 +22,7 @@ from pto_jit.targets.ascend.ordering import races
 from tests.fractal.compile.programs import random_program
 from tests.fractal.compile.test_programs import load
 
-from .harness import SEEDS, Programs, blocks, kernels_of, mutants, needs_compiler, written
+from .harness import SEEDS, Programs, blocks, kernels_of, mutants, needs_compiler, ordered, written
 
 TUTORIALS: dict[str, dict[str, Any]] = {
     "attention": {}, "bigbird": {}, "convolution": {}, "products": {},
@@ -320,6 +320,7 @@ def passed_on(x: pl.Tensor, w: pl.Tensor, kept: pl.Tensor, out: pl.Tensor, befor
             pl.store(pl.dot(new, pl.load(w, [0, 0], [32, 32])) + pl.dot(old, pl.load(w, [0, 0], [32, 32])), [r, 0], out)
 
 
+@needs_compiler
 def test_what_products_load_is_stored_by_a_kernel_before(tmp_path: Path) -> None:
     specs = *[pto.spec((None, 32), pl.f32)] * 4, False
     compiled = written(passed_on, *specs)
@@ -330,6 +331,25 @@ def test_what_products_load_is_stored_by_a_kernel_before(tmp_path: Path) -> None
     np.testing.assert_allclose(out, x @ w[:32] * 3, rtol=1e-4, atol=1e-4)
     with pytest.raises(pto.TargetError, match="loads from and stores into `kept`"):
         written(passed_on, *specs[:-1], True)
+
+
+@pto.jit
+def both_computed(x: pl.Tensor, w: pl.Tensor, out: pl.Tensor):
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 32, parallel=True):
+            left, right = pl.load(x, [r, 0], [32, 48]) * 2.0, pl.load(w, [0, 0], [48, 32]) * 3.0
+            pl.store(pl.exp(pl.dot(left, right) * 0.01), [r, 0], out)
+
+
+@needs_compiler
+def test_both_operands_of_a_product_are_computed(tmp_path: Path) -> None:
+    """A core that stores neither of them, as its half of the group has, tells after what it waited for, too."""
+    specs = pto.spec((64, 48), pl.f32), pto.spec((48, 32), pl.f32), pto.spec((64, 32), pl.f32)
+    random = np.random.default_rng(0)
+    x, w = (random.standard_normal(s.shape).astype(np.float32) for s in specs[:2])
+    out = np.zeros((64, 32), np.float32)
+    ordered({"both": (both_computed, specs)}, tmp_path).run("both", 0, x=x, w=w, out=out)
+    np.testing.assert_allclose(out, np.exp(x @ w * 0.06), rtol=1e-4)
 
 
 def test_extents_of_new_tensors_are_not_negative() -> None:

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: MIT
+"""Tiles of three axes, which are written as one tile of two for each index of the first axis."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+
+from .harness import Programs, check_interpreted, kernels_of, needs_compiler, ordered, written
+
+
+@pto.jit
+def rows(x: pl.Tensor, bias: pl.Tensor, out: pl.Tensor, sums: pl.Tensor, top: pl.Tensor):
+    """Elementwise work, reductions over each axis and over all, a tile and a layer that all layers meet."""
+    with pl.incore():
+        for b in pl.range(0, 8, 4, parallel=True):
+            t = pl.load(x, [b, 0, 0], [4, 8, 16])
+            u = pl.exp(t - pl.max(t, axis=2, keepdims=True))
+            u = u / pl.sum(u, axis=-1, keepdims=True) + pl.load(bias, [0, 0], [8, 16])
+            u = u * pl.min(t, axis=0, keepdims=True) + pl.load(x, [b, 0, 0], [1, 8, 16])
+            pl.store(u, [b, 0, 0], out)
+            pl.store(pl.sum(t, axis=2), [b, 0], sums)
+            pl.store(pl.sum(t, axis=1), [b, 8], sums)
+            whole = pl.reshape(pl.sum(t, axis=(1, 2)), [4, 1])
+            pl.store(pl.broadcast_to(whole, [4, 8]), [b, 24], sums)
+            pl.store(pl.sum(t, axis=0) + pl.max(t) * t[3, 2, 1], [b * 2, 0], top)
+
+
+@pto.jit
+def shapes(x: pl.Tensor, out: pl.Tensor, flat: pl.Tensor):
+    """Layers and rows that change places, a loop that carries a tile, a branch."""
+    with pl.incore():
+        for b in pl.range(0, 8, 4, parallel=True):
+            t = pl.load(x, [b, 0, 0], [4, 8, 16])
+            z = pl.concat([t[2:4], pl.reshape(pl.reshape(t, [32, 16]), [4, 8, 16])[0:2]], axis=0)
+            acc = pl.zeros([4, 8, 16], pl.f32)
+            for _ in pl.range(3):
+                acc = acc + z * 2.0
+            if pl.max(acc) > 1.0:
+                acc = acc - 1.0
+            pl.store(pl.transpose(pl.concat([acc, acc], axis=1), (0, 2, 1)), [b, 0, 0], out)
+            pl.store(pl.reshape(z, [32, 16]), [b * 8, 0], flat)
+
+
+@pto.jit
+def halves(x: pl.Tensor, out: pl.Tensor, places: pl.Tensor):
+    """16-bit floats are summed in f32; truth values over the first axis; places along rows."""
+    with pl.incore():
+        for b in pl.range(0, 8, 4, parallel=True):
+            t = pl.load(x, [b, 0, 0], [4, 8, 16])
+            pl.store(pl.where(pl.any(t > 1.5, axis=0), pl.sum(t, axis=0), 0.5), [b * 2, 0], out)
+            pl.store(pl.argmax(t.to(pl.f32), axis=2, keepdims=True).to(pl.i32), [b, 0, 0], places)
+
+
+@pto.jit
+def products(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor):
+    with pl.incore():
+        for b in pl.range(0, 8, 4, parallel=True):
+            left, right = pl.load(x, [b, 0, 0], [4, 32, 16]), pl.load(y, [b, 0, 0], [4, 32, 16])
+            pl.store(pl.dot(left, pl.transpose(right, (0, 2, 1))), [b, 0, 0], out)
+
+
+@pto.jit
+def heads(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, out: pl.Tensor):
+    """Attention of several heads at a time: cube and vector cores."""
+    with pl.incore():
+        for h in pl.range(0, 4, 2, parallel=True):
+            scores = pl.load(q, [h, 0, 0], [2, 32, 16]) @ pl.transpose(pl.load(k, [h, 0, 0], [2, 48, 16]), (0, 2, 1))
+            p = pl.exp(scores - pl.max(scores, axis=2, keepdims=True))
+            o = p @ pl.load(v, [h, 0, 0], [2, 48, 16])
+            pl.store(o / pl.sum(p, axis=2, keepdims=True), [h, 0, 0], out)
+
+
+def m(*shape: int | None, dtype: Any = pl.f32) -> Any:
+    return pto.spec(shape, dtype)
+
+
+X, H = m(8, 8, 16), m(8, 8, 16, dtype=pl.f16)
+CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "rows": (rows, (X, m(8, 16), X, m(8, 32), m(16, 16))),
+    "shapes": (shapes, (X, m(8, 16, 16), m(64, 16))),
+    "halves": (halves, (H, m(16, 16, dtype=pl.f16), m(8, 8, 1, dtype=pl.i32))),
+    "products": (products, (m(8, 32, 16), m(8, 32, 16), m(8, 32, 32))),
+    "heads": (heads, (m(4, 32, 16), m(4, 48, 16), m(4, 48, 16), m(4, 32, 16))),
+}
+INPUTS = {"rows": 2, "shapes": 1, "halves": 1, "products": 2, "heads": 3}
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    return ordered(CASES, tmp_path_factory.mktemp("ascend"))
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", CASES)
+def test_tiles_of_three_axes(programs: Programs, name: str) -> None:
+    fn, specs = CASES[name]
+    random = np.random.default_rng(1)
+    names = inspect.signature(fn.__pto_jit__).parameters
+    given = {n: random.standard_normal(s.shape).astype(s.dtype.numpy) for n, s in zip(names, specs, strict=True)}
+    inputs = dict(list(given.items())[: INPUTS[name]])
+    outputs = {n: np.zeros_like(v) for n, v in given.items() if n not in inputs}
+
+    def close(a: np.ndarray, b: np.ndarray, **told: Any) -> None:
+        np.testing.assert_allclose(a, b, rtol=2e-3 if a.dtype == np.float16 else 1e-4, atol=1e-4, **told)
+
+    check_interpreted(programs, fn, name, inputs, outputs, close)
+
+
+def test_products_with_softmax_between_are_for_both_kinds_of_cores() -> None:
+    (kernel,) = kernels_of(written(*(CASES["heads"][0], *CASES["heads"][1])))
+    assert kernel.partner is not None
+
+
+def test_what_layers_cannot_do_is_refused() -> None:
+    @pto.jit
+    def turned(x: pl.Tensor, out: pl.Tensor) -> None:
+        with pl.incore():
+            for b in pl.range(0, 8, 4, parallel=True):
+                pl.store(pl.transpose(pl.load(x, [b, 0, 0], [4, 8, 16]), (1, 0, 2)), [0, b, 0], out)
+
+    with pytest.raises(pto.TargetError, match="`transpose` like this of a tile of 3 axes"):
+        written(turned, X, m(8, 8, 16))
+
+    @pto.jit
+    def clipped(x: pl.Tensor, out: pl.Tensor) -> None:
+        with pl.incore():
+            for b in pl.range(0, x.shape[0], 4, parallel=True):
+                pl.store(pl.load(x, [b, 0, 0], [4, 8, 16]) * 2.0, [b, 0, 0], out)
+
+    with pytest.raises(pto.TargetError, match="leading offsets may lie outside the tensor"):
+        written(clipped, m(None, 8, 16), m(None, 8, 16))
