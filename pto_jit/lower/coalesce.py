@@ -2,7 +2,8 @@
 """Let values be computed where they are kept: copies into carried tiles go, products accumulate in place.
 
 `%t = op ...; ...; %acc = copy %t` becomes `%acc = op ...` when `%t` has no other reader, nothing touches `%acc`
-in between, and nothing leaves the loop there, also where each branch of an `IF` has a `%t = op ...`; `%acc = tadd
+in between, and nothing leaves the loop there, also where each branch of an `IF` has a `%t = op ...` (unless axes of
+`%acc` are exchanged: of a tile that is assigned once a product reads them where they lie); `%acc = tadd
 %acc, (tdot %a, %b)` becomes `%acc = tdot %a, %b, %acc`.
 
 Before::
@@ -61,9 +62,14 @@ def coalesce(module: Module) -> Module:
 def _func(func: Func) -> Func:
     uses, counts = use_counts(func.body), def_counts(func.body)
     ops = {stmt.op for stmt in statements(func.body) if type(stmt) is Op}
+    turned = {
+        stmt.args[0].name
+        for stmt in (statements(func.body) if "transpose" in ops else ())
+        if isinstance(stmt, Op) and stmt.op == "transpose" and isinstance(stmt.args[0], Var)
+    }
 
     def block(block: Block) -> Block:
-        block = _chain(_copies(block, uses, counts) if "copy" in ops else block, uses, counts)
+        block = _chain(_copies(block, uses, counts, turned) if "copy" in ops else block, uses, counts)
         return _accumulate(block, uses) if "dot" in ops else block
 
     body = map_blocks(func.body, block)
@@ -86,7 +92,7 @@ def _touches(stmts: list[Stmt], name: str) -> bool:
     return leaves or name in block_uses(block) or name in block_defs(block)
 
 
-def _copies(block: Block, uses: Counter[str], counts: Counter[str]) -> Block:
+def _copies(block: Block, uses: Counter[str], counts: Counter[str], turned: set[str]) -> Block:
     stmts = list(block)
     changed = False
     k = 0
@@ -94,7 +100,8 @@ def _copies(block: Block, uses: Counter[str], counts: Counter[str]) -> Block:
         stmt = stmts[k]
         if isinstance(stmt, Op) and stmt.op == "copy" and isinstance(stmt.args[0], Var):
             source, target = stmt.args[0], stmt.results[0]
-            if isinstance(source.type, TileType) and source.type == target.type and uses[source.name] == 1:
+            once = counts[source.name] == 1 or target.name not in turned
+            if once and isinstance(source.type, TileType) and source.type == target.type and uses[source.name] == 1:
                 at = _made_from(stmts[:k], source.name, counts[source.name])
                 made = None if at is None else tuple(stmts[at:k])
                 if made is not None and _after(made, source.name, target.name, False) is not None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """What the plans of a nest cost, roughly: what `schedule="auto"` goes by.
 
-A cell is products, other operations and leaves that are read and written.  In order it is that, and the copies of
-states and of what a choice reads.  As a row of a batch its product is one of many rows, which is faster per row, and
-its leaves are gathered.  As a task it has the runtime's work besides.  The weights are those of one core of about 3 GHz
-with vectors of 64 bytes, measured (`docs/fractal.md` has the table); half or twice as much changes few choices.
+A cell is products, other operations and leaves that are read and written.  As a row of a batch its product is one of
+many rows, which is faster per row, its leaves pass through memory, and those that are not in the planes already are
+copied: a segment of cells at once, or row by row.  As a task it has the runtime's work besides.  The weights were
+fitted to 150 nests on one core with vectors of 64 bytes (`docs/fractal.md`); half or twice as much changes few choices.
 
 Lengths of lists are not known when a kernel is compiled, and neither a plan nor a result may depend on the number of
 threads: code is kept on disk and runs with any.  So plans are compared in several situations, and the one is taken
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from pto_jit.fractal.compile.blocks import AT_ONCE, UNKNOWN
 from pto_jit.fractal.compile.hyperplane import NoSchedule
 from pto_jit.fractal.compile.lists import Choose, Leaf, ReadLeaf, WriteLeaf
-from pto_jit.fractal.compile.nest import Nest, depends_on
+from pto_jit.fractal.compile.nest import Nest, accesses, depends_on
 from pto_jit.fractal.compile.rows import PIECE_ROWS
 from pto_jit.fractal.compile.tiled import refused
 from pto_jit.ir.nodes import Const, Op
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from pto_jit.fractal.compile.wavefront import Planes
 
 FEW, MANY, STEPS, THREADS = 1, 16, 32, 4
-PEAK, ROWS = 100.0, 3.0  # a product of m rows: PEAK * m / (m + ROWS) flops per ns
-PRODUCT, OPERATION, ELEMENT = 40.0, 8.0, 0.02  # the call of a product; a loop of other operations; an element of it
-READ, COPY = 0.03, 0.06  # per byte
-BATCH, IN_BATCH, ROW = 100.0, 10.0, 6.0  # a batch; an operation on it; a leaf of a row
-TASK, REGION, IN_TILE = 250.0, 100.0, 150.0  # a task; a region of it; a cell of a task that has several
-LEAST_TASK = 1000.0  # cells below are no tasks by themselves
+PEAK, ROWS = 310.0, 3.0  # a product of m rows: PEAK * m / (m + ROWS) flops per ns
+PRODUCT, OPERATION, ELEMENT = 45.0, 2.5, 0.009  # a product; a loop of other operations; an element of it
+NUMBER, DIVIDED = 0.3, 2000.0  # an operation on numbers; dividing a loop over the workers
+READ, COPY = 0.006, 0.007  # per byte: what every plan reads and writes; what goes through the memory of planes
+IN_BATCH, SEGMENT, ROW = 95.0, 20.0, 5.5  # a product of a batch; a leaf that is copied: a segment at once, a row
+TASK, REGION, IN_TILE, TILE = 40.0, 15.0, 25.0, 4  # a task; a region of it; a cell of several; what these tasks count
 WORTH = 1.25  # tasks have to be so many times as fast as the cells in order
-NEARLY = 1.1  # the simpler of two plans is taken when the other one is faster by less
+NEARLY = 1.1  # the simpler of two plans is taken when the other one is faster by less; tasks may cost so much more
 TILES = (1, 2, 4, 8)
 
 
@@ -52,21 +52,21 @@ class Cell:
     """What one cell does.
 
     products: (rows, flops) of each; elements: of other operations, those that are dear counted several times;
-    operations: how many these are; reads, chosen, written: bytes of leaves that differ from cell to cell, of those
-    among them that a choice reads or a loop carries, and of results; leaves: how many are read and written.
+    operations: how many these are; numbers: operations on numbers, counted likewise; reads, written: bytes of leaves
+    that differ from cell to cell, and of results; leaves: how many are read and written.
     """
 
     products: tuple[tuple[int, int], ...]
     elements: int
     operations: int
+    numbers: int
     reads: int
-    chosen: int
     written: int
     leaves: int
 
     @property
     def flops(self) -> int:
-        return sum(f for _, f in self.products) + self.elements
+        return sum(f for _, f in self.products) + self.elements + self.numbers
 
     @property
     def bytes(self) -> int:
@@ -75,43 +75,80 @@ class Cell:
     def work(self, rows: float = 1) -> float:
         """The operations, of one cell among so many that are computed together."""
         products = sum(PRODUCT / rows + f * (m * rows + ROWS) / (PEAK * m * rows) for m, f in self.products)
-        return products + self.operations * OPERATION / rows + self.elements * ELEMENT
+        return products + self.operations * OPERATION / rows + self.elements * ELEMENT + self.numbers * NUMBER
 
     def in_order(self) -> float:
-        return self.work() + self.bytes * READ + self.chosen * COPY
+        return self.work() + self.bytes * READ
 
-    def in_batch(self, rows: float) -> float:
-        fixed = BATCH + IN_BATCH * (self.operations + len(self.products))
-        return self.work(rows) + self.bytes * (READ + COPY) + ROW * self.leaves + fixed / rows
+    def in_batch(self, rows: float, copied: Copied | None = None) -> float:
+        fixed = (IN_BATCH - PRODUCT) * len(self.products) * min(rows - 1, 1)  # one row is multiplied as in order
+        copies = copied.of(rows) if copied is not None else 0.0
+        return self.work(rows) + self.bytes * (READ + COPY) + (fixed + copies) / rows
 
     def as_task(self, cells: int) -> float:
         """Of a task of so many cells."""
-        inside = 0.0 if cells == 1 else IN_TILE
-        return self.work() + self.bytes * READ + inside + (TASK + REGION * self.leaves) / cells
+        inside, times = (0.0, 1) if cells == 1 else (IN_TILE, TILE)
+        return self.work() + self.bytes * READ + inside + times * (TASK + REGION * self.leaves) / cells
+
+
+@frozen
+class Copied:
+    """The leaves of a cell that are copied to or from rows: those at once that a segment has, and those row by row;
+    `segments`: of a batch that is large enough."""
+
+    at_once: int
+    by_row: int
+    segments: int
+
+    def of(self, rows: float) -> float:
+        """The time for a batch of so many rows."""
+        return SEGMENT * self.at_once * min(self.segments, rows) + ROW * self.by_row * rows
+
+
+def copied_of(nest: Nest, planes: Planes, extents: Sequence[int]) -> Copied:
+    """What is copied for a batch of planes: leaves of other arrays, which do not lie as the planes do, and results that
+    are kept.  What only the first of several layers reads does not count."""
+    own = {id(item.array.root) for item in nest.writes}
+    inner = nest.symbols[planes.batch[-1]]
+    chosen = {nest.symbols[k] for k in planes.group}
+    at_once = by_row = 0
+    for item in nest.cell:
+        if isinstance(item, ReadLeaf) and not any(id(a.array.root) in own for a in accesses(item.read)):
+            used = [a.index for a in accesses(item.read) if depends_on(a, nest.symbols) - chosen]
+            strewn = sum(not item.leaf.extents or any(e.coefficient(inner) is None for e in index) for index in used)
+            by_row += strewn
+            at_once += len(used) - strewn
+        elif isinstance(item, WriteLeaf) and not item.array.root.folded and not item.array.root.temporary:
+            together = inner == nest.symbols[-1] and bool(item.array.root.leaf.extents)
+            by_row += not together
+            at_once += together
+    return Copied(at_once, by_row, prod(extents[k] for k in planes.batch[:-1]))
 
 
 def cell_of(items: Sequence[Any], innermost: Symbol) -> Cell:
     """What the records and operations of a cell do; `innermost`: the index of the loop that they are in."""
     products: list[tuple[int, int]] = []
-    elements = operations = reads = chosen = written = leaves = 0
+    elements = operations = numbers = reads = written = leaves = 0
     for item in items:
         if isinstance(item, ReadLeaf):
             size = _bytes(item.leaf)
             if depends_on(item.read, (innermost,)) or isinstance(item.read, Choose):
                 reads += size
                 leaves += 1
-                chosen += size if isinstance(item.read, Choose) or item.state is not None else 0
         elif isinstance(item, WriteLeaf):
             written += _bytes(item.array.root.leaf)
             leaves += 1
-        elif isinstance(item, Op) and item.results:
+        elif isinstance(item, Op) and item.results and item.op != "load":  # tensors are read where they lie
             if item.op == "dot":
                 (rows, inner), columns = _shape(item.args[0])[-2:], _shape(item.args[1])[-1]
                 products.append((rows, 2 * rows * inner * columns))
                 continue
-            operations += 1
-            elements += prod(_shape(item.results[0])) * factor(item.op)
-    return Cell(tuple(products), elements, operations, reads, chosen, written, leaves)
+            if isinstance(item.results[0].type, TileType):
+                operations += 1
+                elements += prod(_shape(item.results[0])) * factor(item.op)
+            else:
+                numbers += factor(item.op)
+    return Cell(tuple(products), elements, operations, numbers, reads, written, leaves)
 
 
 def _shape(value: object) -> tuple[int, ...]:
@@ -141,7 +178,7 @@ def is_batched(nest: Nest, planes: Planes) -> tuple[bool, str]:
     for many in situations(nest):
         extents = lengths(nest, many)
         rows = _batch(planes, extents)
-        times.append((cell.in_order(), cell.in_batch(rows)))
+        times.append((cell.in_order(), cell.in_batch(rows, copied_of(nest, planes, extents))))
         count = 1 + sum(c * (n - 1) for c, n in zip(planes.h, extents, strict=True))
         number = f"{count} planes, {_rows(rows)} a batch"
         said.append(f"{_time(times[-1][1])} ({number})")
@@ -177,6 +214,8 @@ def as_tasks(nest: Nest) -> tuple[tuple[int, ...] | None, str]:
     except NoSchedule:
         h = (1,) * len(nest.loops)
     tiles = [t for t in _tiles(nest) if max(t) == 1 or refused(nest, t) is None]
+    cheap = [t for t in tiles if cell.as_task(prod(t)) <= NEARLY * cell.in_order()]
+    tiles = cheap or tiles
     times: list[tuple[float, ...]] = []
     cases = [(1, MANY), *((THREADS, many) for many in situations(nest))]
     for threads, many in cases:
@@ -196,9 +235,9 @@ def as_tasks(nest: Nest) -> tuple[tuple[int, ...] | None, str]:
         f"{_case(threads, many, threads > 1 and len(cases) > 2)}: {_time(row[0])}, {_time(row[best])}"
         for (threads, many), row in zip(cases, times, strict=True)
     ]
-    overhead = TASK + REGION * cell.leaves
+    overhead = cell.as_task(1) - cell.in_order()
     text = f"{_figures(cell)}; each in order and as {what} ({_time(overhead)} of the runtime's each): {'; '.join(said)}"
-    good = cell.in_order() >= LEAST_TASK and means[0] >= WORTH * means[best]
+    good = bool(cheap) and means[0] >= WORTH * means[best]
     return (tile if good else None), text
 
 
@@ -237,8 +276,8 @@ def _of_map(nest: Nest, rows: bool, threads: int, many: int) -> float:
     extents = lengths(nest, many)
     count = prod(extents)
     if rows and cell.products:
-        return count * cell.in_batch(min(AT_ONCE, count)) / min(threads, ceil(count / AT_ONCE))
-    return count * cell.in_order() / min(threads, count)
+        return _divided(count * cell.in_batch(min(AT_ONCE, count)), min(threads, ceil(count / AT_ONCE)))
+    return _divided(count * cell.in_order(), min(threads, count))
 
 
 def _of_nest(nest: Nest, planes: Planes | None, threads: int, many: int) -> float:
@@ -247,10 +286,16 @@ def _of_nest(nest: Nest, planes: Planes | None, threads: int, many: int) -> floa
     extents = lengths(nest, many)
     if planes is None:
         around = extents[0] if nest.loops[0].kind == "parallel" else 1
-        return prod(extents) * cell.in_order() / min(threads, around)
+        return _divided(prod(extents) * cell.in_order(), min(threads, around))
     rows = _batch(planes, extents)
     groups = prod(extents[k] for k in planes.group)
-    return prod(extents) * cell.in_batch(rows) / min(threads, groups * max(1.0, rows / PIECE_ROWS))
+    time = cell.in_batch(rows, copied_of(nest, planes, extents))
+    return _divided(prod(extents) * time, min(threads, groups * max(1.0, rows / PIECE_ROWS)))
+
+
+def _divided(time: float, workers: float) -> float:
+    """The time of a loop that so many workers have."""
+    return min(time, time / workers + DIVIDED)
 
 
 def _batch(planes: Planes, extents: Sequence[int]) -> float:

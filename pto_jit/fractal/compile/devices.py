@@ -119,6 +119,12 @@ class DeviceRows(Rows):
     def kind_of_loop(self, kind: str) -> str:
         return "combine" if self.measuring else kind  # the threads of a block share it
 
+    def strips_of(self, planes: Planes, writer: Writer) -> None:
+        """A plane is a launch."""
+
+    def said(self, planes: Planes) -> str:
+        return ""
+
     def pieces(self) -> Expr:
         return binary("max", number(1), binary("floordiv", self.room + (PIECE - 1), number(PIECE)))
 

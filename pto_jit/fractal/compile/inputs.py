@@ -135,7 +135,9 @@ def _product(
     extents = row_extents(plan.e.extents_of(result) or ())
     dims = tuple(Dim(symbols[k], nest.loops[k].length) for k in sorted(needed))
     array = Array("inputs", dims, Leaf(tuple(extents), result.type.dtype))  # type: ignore[union-attr]
+    others = [k for k in range(len(symbols)) if k not in needed and symbols[k] not in fixed]
     exists = [Condition("positive", nest.loops[symbols.index(s)].length - 1 - v) for s, v in fixed.items()]
+    exists += [Condition("positive", planes.longest[k] - 1) for k in others if not planes.longest[k].constant]
     body = (replace(left, read=source), *weights, *right[1], op)
     work = Work(dims, body, ((Tile(result, extents), array),))
     _compute(plan, writer, Blocks(plan.g, plan.before(work)), exists)

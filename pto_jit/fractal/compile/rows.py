@@ -30,6 +30,7 @@ from pto_jit.fractal.compile.lists import (
 from pto_jit.fractal.compile.packing import Packed, Window
 from pto_jit.fractal.compile.placing import Placing
 from pto_jit.fractal.compile.sequential import name_of, variable_of
+from pto_jit.fractal.compile.strips import SPAN, Strips, can_have, each_plane, kept, strips_of
 from pto_jit.fractal.compile.wavefront import Cells, Planes
 from pto_jit.ir.nodes import If, Op, Operand, Var
 from pto_jit.ir.types import TileType
@@ -44,6 +45,8 @@ TILE_ROWS = 12
 
 class Rows(Placing):
     """A nest whose cells are rows (with `write_rows`; with `write_cells` it is any nest)."""
+
+    strips: Strips | None = None
 
     def trial(self, planes: Planes, writer: Writer) -> None:
         """Write the operations of a batch, to see whether they can be.  Raises NotBatchable."""
@@ -80,6 +83,7 @@ class Rows(Placing):
         self.products = products(self, planes, writer, shared)
         self.alone = {p.source: p for p in self.products.values() if p.alone}
         self.lent = self.lending(planes, shared)
+        self.strips = self.strips_of(planes, writer)
         self.memory(planes, writer)
         self.buffers: dict[str, Buffer] = {}
         rows = writer.expr(groups * room)
@@ -110,7 +114,8 @@ class Rows(Placing):
                 self.batch(planes, w, shared, fixed, pieces)
                 return
             first, *rest = left
-            low, high = self.bounds(planes, first, fixed)
+            strips = self.strips
+            low, high = self.bounds(planes, first, fixed) if strips is None else strips.bounds()
             symbol = self.nest.symbols[first]
             start, stop = w.expr(low), w.expr(high)
             if fixed or pieces is None:
@@ -123,11 +128,41 @@ class Rows(Placing):
             def one(w: Writer) -> None:
                 unit = w.values[piece]
                 chosen = {symbol: w.op("add", start, w.op("mod", unit, width)), piece: w.op("floordiv", unit, width)}
-                level(w.but(chosen), rest, fixed | {first})
+                inside = w.but(chosen)
+                if strips is None:
+                    level(inside, rest, fixed | {first})
+                    return
+                batch = lambda w: level(w, rest, fixed | {first})  # noqa: E731
+                each_plane(strips, of(symbol), planes.plane, inside, self.counted, batch)
 
             self.counted(w, piece, w.op("mul", width, pieces), one, start=index(0), kind="parallel")
 
-        self.planes(planes, writer, lambda w: level(w, planes.group, set()))
+        if self.strips is None:
+            self.planes(planes, writer, lambda w: level(w, planes.group, set()))
+        else:
+            steps = writer.expr(self.strips.steps)
+            self.counted(writer, planes.strip, steps, lambda w: level(w, planes.group, set()))
+
+    def strips_of(self, planes: Planes, writer: Writer) -> Strips | None:
+        """How many planes of a group a worker has at a time."""
+        from pto_jit.fractal.compile.cost import cell_of
+
+        cell = cell_of(self.nest.cell, self.nest.symbols[-1]).in_order()
+        return strips_of(planes, self.room, self.distances, cell, writer)
+
+    @property
+    def distances(self) -> list[tuple[Expr, ...]]:
+        return [d for found in self.nest.exact.values() for d in found]
+
+    def said(self, planes: Planes) -> str:
+        """What planes are for the decision, besides their rows."""
+        return f", narrow planes in strips of up to {SPAN}" if can_have(planes, self.distances) else ""
+
+    def depth(self, planes: Planes, distances: Sequence[tuple[Expr, ...]], writer: Writer) -> Expr:
+        least = super().depth(planes, distances, writer)
+        if self.strips is None:
+            return least
+        return operand(writer.expr(kept(self.strips, least - 1, distances, planes.group[0])))
 
     def pieces(self) -> Expr:
         """How many pieces the rows of a batch are divided into at most."""

@@ -403,7 +403,7 @@ def by_planes(session: Session, rows: Rows, planes: Planes, why: str, figures: s
         (rows.write_cells if why else rows.write_rows)(planes, writer)
 
     over = ", ".join(str(names[k]) for k in planes.batch)
-    how = f", cell by cell: {why}" if why else f", cells over {over} as rows"
+    how = f", cell by cell: {why}" if why else f", cells over {over} as rows{rows.said(planes)}"
     text = f"planes of hyperplane {planes.h} over ({', '.join(map(str, names))}){how}"
     decided(session, nest.loops[0], "wavefront", f"{text}\n{figures}" if figures else text, nest)
     return write

@@ -90,6 +90,7 @@ class Planes:
     plane: Symbol
     single: Symbol  # stands for the index of a segment of one cell
     piece: Symbol  # of the rows of a batch
+    strip: Symbol  # of several planes of a group
     longest: list[Expr]
     group: tuple[int, ...]  # loops that stay loops
     batch: tuple[int, ...]  # loops whose cells are rows
@@ -128,7 +129,7 @@ class Wavefront:
                 raise NotBatchable("every loop that could follow from the plane chooses shared operands, or lengths")
             eliminated = fitting[-1]
         rest = [k for k in range(len(h)) if k not in group and k != eliminated]
-        names = symbol("plane"), symbol("one"), symbol("piece")
+        names = symbol("plane"), symbol("one"), symbol("piece"), symbol("strip")
         return Planes(nest, h, eliminated, *names, [], tuple(sorted(group)), tuple(rest), {})
 
     def _is_needed(self, k: int) -> bool:

@@ -38,7 +38,7 @@ def pairs(x: Any) -> Any:
         near = ft.map(lambda w: pl.exp(v - w), row)
         return ft.fold(lambda s, w: s * 0.5 + w, ft.join(near, ft.reverse(near)), initializer=ft.zeros(2, 3))
 
-    return ft.map(lambda row: ft.map(one, row, row=row), x)
+    return ft.map(lambda row: ft.map(one, row, row=row), x, schedule="sequential")
 
 
 def joined(x: Any) -> Any:

@@ -443,9 +443,11 @@ def test_an_explanation_draws_the_nest_in_every_plan() -> None:
 
 def test_a_nest_that_is_not_perfect_is_drawn_as_it_is() -> None:
     def program(x: Any) -> Any:
-        return ft.map(lambda xs: ft.map(lambda e: e * ft.fold(lambda s, v: s + v, xs, initializer=ft.zeros(1, H)), xs), x)
+        total = lambda xs: ft.fold(lambda s, v: s + v, xs, initializer=ft.zeros(1, 256))  # noqa: E731
+        return ft.map(lambda xs: ft.map(lambda e: e * total(xs), xs), x)
 
-    (decision,) = [d for d in pto.jit(program).compile(jagged(2, 1)).decisions if d.kind == "schedule"]
+    x = ft.from_flat(np.ones((3, 1, 256), np.float32), [[0, 2, 3]])  # cells of fewer elements would be rows
+    (decision,) = [d for d in pto.jit(program).compile(x).decisions if d.kind == "schedule"]
     assert "there is more than one loop, or work between loops" in decision.reason
     assert "\n    k < %x_offsets_0[i + 1] - %x_offsets_0[i]: carry\n" in decision.reason
 
