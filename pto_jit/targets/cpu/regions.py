@@ -12,7 +12,7 @@ from typing import Any
 
 from pto_jit.dtypes import DType, i32
 from pto_jit.errors import InternalError
-from pto_jit.ir.nodes import Fuse, Op, Region
+from pto_jit.ir.nodes import Fuse, Op, Region, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import defs, statements
 from pto_jit.lower.axes import Axial, is_reduction, reduced_axes
@@ -297,8 +297,33 @@ def write_reduction(w: FunctionWriter, op: Op) -> None:
         at = [next(rest) if k is None else 0 for k in full] if keep else i
         write(w, out, at, index)
 
-    each(w, outer, body)
+    def by_elements() -> Sequence[Value]:
+        each(w, outer, body)
+        return (w.b.trunc(code.max(w.b.load(place, typ=I64), 0), register_type(i32)),) if scalar else ()
+
     if scalar:
-        w.define(result, w.b.trunc(code.max(w.b.load(place, typ=I64), 0), register_type(i32)))
+        w.define(result, code.choose(_in_one_piece(w, tile), lambda: (_of_one_row(w, op, tile),), by_elements)[0])
     else:
+        by_elements()
         give(w, result, out)
+
+
+def _in_one_piece(w: FunctionWriter, tile: Tile) -> bool | Value:
+    """Whether a tile is complete and its elements follow each other in memory, for targets with vectors."""
+    if not w.module.vector_bytes:
+        return False
+    packed = w.strides(tile.dtype, tile.declared)
+    pairs = [*zip(tile.valid, tile.declared, strict=True), *zip(tile.strides, packed, strict=True)]
+    return w.code.all_of([w.code.compare("==", a, b) for a, b in pairs])
+
+
+def _of_one_row(w: FunctionWriter, op: Op, tile: Tile) -> Value:
+    """An index reduction of a tile in one piece, as that of one long row."""
+    name, total = op.results[0].name, w.code.mul(*tile.declared)
+    row = Var(f"{name}.row", TileType(tile.dtype, (None,)))
+    found = Var(f"{name}.first", ScalarType(i32))
+    w.env[row.name] = Tile(tile.dtype, tile.pointer, (total,), (total,), (tile.dtype.bytes,), view=True)
+    along = Op(op.op, (found,), (row,), (("axes", (0,)), ("keepdims", False)), loc=op.loc)
+    with w.passing_results():
+        write_group(w, Fuse((along,), (found.name,), op.loc))
+    return w.scalar(found)

@@ -51,3 +51,22 @@ def test_rows_of_equal_elements_infinities_and_nan_give_the_first(dtype: str, co
         x[0], x[1] = np.iinfo(dtype).min, np.iinfo(dtype).max
     np.testing.assert_array_equal(pto.jit(lambda t: pl.argmax(t, axis=1))(x), np.argmax(x, axis=1))
     np.testing.assert_array_equal(pto.jit(lambda t: pl.argmin(t, axis=1))(x), np.argmin(x, axis=1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "bool"])
+def test_whole_tiles_in_one_piece_and_in_several(dtype: str) -> None:
+    @pto.jit
+    def kernel(x, out):
+        out[0] = pl.argmax(x[:, :])
+        out[1] = pl.argmin(pl.load(x, [1, 0], [50, 70]))
+        out[2] = pl.argmax(pl.transpose(x[:, :]))
+        return pl.argmin(x[:, 1:]), pl.argmax(x[0:0, :])
+
+    x = (np.random.default_rng(7).standard_normal((40, 70)) * 2).round().astype(dtype)
+    for nan in (False, True):
+        if nan and dtype == "float32":
+            x[[3, 20], [30, 2]] = np.nan
+        for given in (x, np.asfortranarray(x), np.repeat(x, 2, axis=1)[:, ::2]):
+            out = np.zeros(3, np.int64)
+            assert kernel(given, out) == (np.argmin(x[:, 1:]), 0)
+            assert out.tolist() == [np.argmax(x), np.argmin(x[1:]), np.argmax(x.T)]
