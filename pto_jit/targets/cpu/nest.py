@@ -40,6 +40,7 @@ _HEAVY = frozenset(
 _SLOW = frozenset("pow sin cos tan fmod mod floordiv randn_at".split())
 DIVIDE = 1 << 17  # elements from which on a nest is worth dividing among the workers
 _FLAT = 16384  # elements of a row when a whole contiguous nest runs as one long row
+_NEAR = 16384  # bytes of a row that all rows add to, which stay in the first cache
 STREAM = 16 << 20  # bytes of output from which on stores go past the caches
 
 
@@ -98,6 +99,8 @@ class NestWriter:
         self.rows: dict[Any, Value] = {}  # pointers to the current row
         self.count: Index = 0  # elements of the current row
         self.divisor = 1  # a number that divides them, whatever they are
+        self.first: Index = 0  # of them, where rows are taken in blocks of columns
+        self.block = 0
         self.inner = nest.rank - 1
         self.buffers = {b: scratch(row_bytes(code, inputs, b.dtype)) for b in nest.buffers}
         self.apart: dict[Any, int] = {}  # elements from one to the next, where vectors are shuffled for that
@@ -155,11 +158,35 @@ class NestWriter:
             self._row((), None)
             return
 
-        def body(row: Value, _: list[Value]) -> Sequence[Value]:
-            self._row(self._indices(row), row)
+        def rows() -> None:
+            def body(row: Value, _: list[Value]) -> Sequence[Value]:
+                self._row(self._indices(row), row)
+                return ()
+
+            self.code.loop(begin, end, body=body, name="row")
+
+        self.block = self._columns_at_once()
+        if not self.block:
+            rows()
+            return
+
+        def columns(first: Value, _: list[Value]) -> Sequence[Value]:
+            self.first = first
+            rows()
             return ()
 
-        self.code.loop(begin, end, body=body, name="row")
+        self.code.loop(0, self.inputs.extents[-1], self.block, body=columns, name="columns")
+
+    def _columns_at_once(self) -> int:
+        """How many columns all rows go through before the next ones, where all add to one row, which then stays in the
+        first cache; 0: whole rows."""
+        inner = self.inputs.extents[-1]
+        steps = self.nest.stages[0] if len(self.nest.stages) == 1 and not any(self.nest.rows) else ()
+        added = [s for s in steps if isinstance(s, Accumulate)]
+        if not added or any(s.axes != (self.inner,) for s in added) or any(isinstance(s, Position) for s in steps):
+            return 0
+        block = _NEAR // max(s.dtype.bytes for s in added)
+        return 0 if isinstance(inner, int) and inner <= block else block
 
     def _indices(self, row: Value) -> tuple[Index, ...]:
         outer = self.inputs.extents[:-1]
@@ -179,6 +206,9 @@ class NestWriter:
         self.rows = {}
         self.count = inner = inputs.extents[-1] if inputs.extents else 0
         self.divisor = math.gcd(inner, _FLAT) if isinstance(inner, int) else 1
+        if self.block:
+            self.count = code.min(self.block, code.sub(inner, self.first))
+            self.divisor = math.gcd(self.divisor, self.block)
         if inputs.flat is not False and row is not None:
             left = code.sub(inputs.total, code.mul(row, _FLAT))
             self.count = code.pick(inputs.flat, code.min(_FLAT, left), self.count)
@@ -202,6 +232,8 @@ class NestWriter:
         if self.inputs.flat is not False and row is not None:
             size = self._stride(place, axes)
             distance = code.pick(self.inputs.flat, code.mul(row, _FLAT, size), distance)
+        if self.block:
+            distance = code.add(distance, code.mul(self.first, self._stride(place, axes)))
         self.rows[place, axes] = code.offset(memory.pointer, distance)
 
     def _pack(self, place: Place, axes: Places, pack: Value, into: bool) -> None:

@@ -10,7 +10,7 @@ from pto_jit.ir.nodes import Op, Var
 from pto_jit.ir.types import TileType
 from pto_jit.semantic import failures
 from pto_jit.targets.cpu.code import I64, PTR, VOID, Index, Value, i64, number, zero
-from pto_jit.targets.cpu.elementwise import to_memory
+from pto_jit.targets.cpu.elementwise import splat, to_memory
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.tensors import region
 from pto_jit.targets.cpu.values import Tensor, Tile, TileSlot
@@ -53,14 +53,7 @@ def _padded(
         return (pointer, *map(code.constant, tensor.strides))
 
     def copied() -> Sequence[Value]:
-        count = code.mul(*declared)
-        size = tensor.dtype.bytes
-
-        def body(i: Value, _: list[Value]) -> Sequence[Value]:
-            code.b.store(fill, code.offset(memory, code.mul(i, size)), align=size)
-            return ()
-
-        code.loop(0, count, body=body, name="pad")
+        _fill(w, tensor.dtype, memory, code.mul(*declared), fill)
         copy_region(w, tensor.dtype, memory, strides, pointer, tensor.strides, inside)
         return (memory, *map(code.constant, strides))
 
@@ -82,15 +75,23 @@ def copy_region(
 
 def fill_tile(w: FunctionWriter, tile: Tile, value: Value) -> None:
     """Every element of a contiguous tile."""
-    code = w.code
-    count = code.mul(*tile.declared) if tile.declared else 1
-    raw = to_memory(w.b, value, tile.dtype)
+    count = w.code.mul(*tile.declared) if tile.declared else 1
+    _fill(w, tile.dtype, tile.pointer, count, to_memory(w.b, value, tile.dtype))
 
-    def body(i: Value, _: list[Value]) -> Sequence[Value]:
-        code.b.store(raw, code.offset(tile.pointer, code.mul(i, tile.dtype.bytes)), align=tile.dtype.bytes)
+
+def _fill(w: FunctionWriter, dtype: DType, pointer: Value, count: Index, raw: Value) -> None:
+    """So many elements, given as they are stored; by vectors where the target has them."""
+    code, size = w.code, dtype.bytes
+
+    def store(i: Value, value: Value) -> Sequence[Value]:
+        code.b.store(value, code.offset(pointer, code.mul(i, size)), align=size)
         return ()
 
-    code.loop(0, count, body=body, name="fill")
+    start: Index = 0
+    if lanes := w.module.vector_bytes // size:
+        start, every = code.floor(count, lanes), splat(code.b, raw, lanes)
+        code.loop(0, start, lanes, body=lambda i, _: store(i, every), name="fill")
+    code.loop(start, count, body=lambda i, _: store(i, raw), name="fill")
 
 
 def materialise(w: FunctionWriter, name: str, tile: Tile) -> Tile:
