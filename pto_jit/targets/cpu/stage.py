@@ -156,12 +156,13 @@ class StageWriter:
         """What the main loop left, under a mask: [0, head) and [start, count)."""
         code = self.code
         lanes = self.lanes
-        iota = numbers(I32, range(lanes)) if lanes > 1 else None
+        counter = ir.IntType(min(32, 8 * self.n.width // lanes))  # one comparison for all lanes
+        iota = numbers(counter, range(lanes)) if lanes > 1 else None
 
         def masked(i: Value, limit: Index, state: list[Value]) -> Sequence[Value]:
             if iota is None:
                 return self._body(i, 1, None, state, False)
-            left = self.b.trunc(code.min(code.sub(limit, i), lanes), I32)
+            left = self.b.trunc(code.min(code.sub(limit, i), lanes), counter)
             mask = self.b.icmp_signed("<", iota, splat(self.b, left, lanes))
             return self._body(i, lanes, mask, state, False)
 
