@@ -37,6 +37,7 @@ from pto_jit.targets.cpu.values import remap
 from pto_jit.targets.loops.form import Kept, Nest, Result
 
 _RANGE = 1 << 15  # elements of a range given to a worker at a time
+_WORTH = 12  # elements of a range for each one that it accumulates apart, which is filled, and added to the result
 _PLACES = 64  # ranges at most when each has a place of its own to accumulate in
 
 
@@ -55,6 +56,8 @@ def divide_nest(
     grain = outer.max(outer.div(i64(_RANGE), per_row), 1)
     if accumulated:
         grain = outer.max(grain, outer.div(outer.add(rows, _PLACES - 1), _PLACES))
+        apart = outer.add(0, *(count for _, count in accumulated))
+        grain = outer.max(grain, outer.div(outer.mul(_WORTH, apart), per_row))
     grain = outer.pick(large, grain, outer.max(rows, 1))
     places, room = _places(w, rows, grain, accumulated)
 
