@@ -131,9 +131,12 @@ class NestWriter:
                     seen.setdefault((Kept(step.name), step.axes), step.dtype)
         return [(place, axes, dtype) for (place, axes), dtype in seen.items()]
 
+    def stride(self, place: Place, axes: Places, axis: int) -> Index:
+        """Bytes from one element to the next along an axis of the space."""
+        return self.inputs.memory[place].strides[axes.index(axis)]
+
     def _stride(self, place: Place, axes: Places) -> Index:
-        """Bytes from one element to the next along the inner axis."""
-        return self.inputs.memory[place].strides[axes.index(self.inner)]
+        return self.stride(place, axes, self.inner)
 
     def _strided(self, place: Place, axes: Places, dtype: DType) -> bool:
         stride = self._stride(place, axes)

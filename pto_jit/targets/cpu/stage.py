@@ -209,9 +209,11 @@ class StageWriter:
                     else:
                         raw = load_apart(self.code, address, step.dtype, lanes, apart, mask)
                     if mask is None and step in self.ahead:  # the next row, which most often follows this one
-                        self._prefetch(step, self.code.add(i, self.n.count), lanes)
+                        self._prefetch(step, i, lanes, self.code.mul(n.count, step.dtype.bytes))
+                    elif mask is None and n.block and n.inner - 1 in step.axes and self._dense(step):
+                        self._prefetch(step, i, lanes, n.stride(step.place, step.axes, n.inner - 1))
                     elif mask is None and stream and self._far(step):
-                        self._prefetch(step, self.code.add(i, _AHEAD // step.dtype.bytes), lanes)
+                        self._prefetch(step, i, lanes, _AHEAD)
                     env[step.dst] = from_memory(self.b, raw, step.dtype)
                 case Position():
                     env[step.dst] = self._position(step, i, lanes)
@@ -240,12 +242,11 @@ class StageWriter:
                     n.accumulate(step, address, get(step.arg), lanes, mask)
         return out
 
-    def _prefetch(self, step: Read, i: Index, lanes: int) -> None:
-        """Fetch what will be read from element i on."""
+    def _prefetch(self, step: Read, i: Index, lanes: int, ahead: Index) -> None:
+        """Fetch what lies so many bytes behind the elements from i on."""
         code = self.code
-        size = step.dtype.bytes
-        start = self._address(step.place, step.axes, step.dtype, i)
-        for at in range(0, lanes * size, 64):
+        start = code.offset(self._address(step.place, step.axes, step.dtype, i), ahead)
+        for at in range(0, lanes * step.dtype.bytes, 64):
             arguments = [code.offset(start, at), number(I32, 0), number(I32, 3), number(I32, 1)]
             code.call("llvm.prefetch.p0", VOID, arguments)
 
