@@ -11,6 +11,7 @@ computed by Python itself, what involves a run-time value is appended to the IR.
 * `calls`, `binding`, `intrinsics`, `construction`, `built`: calls: Python's, the language's, functions compiled into
   their callers, built functions
 * `indices`: comprehension statements
+* `numpy_names`: what to write for functions of NumPy
 * `control`, `regions`: run-time branches and early exits
 * `choices`: conditional expressions, and/or, functions as IR regions
 * `loops`, `loop_body`, `iteration`, `reductions`: loops

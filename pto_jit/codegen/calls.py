@@ -244,14 +244,13 @@ class Calls:
 
     def _no_library(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CompilationError:
         """The error for a function of NumPy or `math` that is given run-time values."""
-        from pto_jit import language as pl  # an error is on its way: not every process's cost
+        from pto_jit.codegen.numpy_names import instead_of  # an error is on its way: not every process's cost
 
-        there_is = f"use `pl.{name}`" if hasattr(pl, name) else "write it with the operations of `pl`"
         return self.g.error(
             TypeMismatchError,
             f"`{name}` of a run-time value",
             code="PTO-T016",
-            hint=there_is,
+            hint=instead_of(name),
             notes=self.g.origin(self.g.find_runtime((args, kwargs))),
         )
 

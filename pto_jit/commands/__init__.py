@@ -28,7 +28,8 @@ COMMANDS: dict[str, str] = {
 
 def parser() -> argparse.ArgumentParser:
     """The parser of all subcommands."""
-    top = argparse.ArgumentParser(prog="python -m pto_jit", description="Work with .pto programs.")
+    about = "Work with .pto programs, write the sources of kernels, explain errors."
+    top = argparse.ArgumentParser(prog="python -m pto_jit", description=about)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, help_line in COMMANDS.items():
         module = import_module(f"pto_jit.commands.{name}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit import codegen
+from pto_jit.codegen.numpy_names import _UNARY, SPELLED
 from pto_jit.errors import (
     CompilationError,
     InternalError,
@@ -745,6 +747,36 @@ def test_every_code_is_used_for_one_message():
                     messages.setdefault(code.value, set()).add(ast.unparse(texts[0]))
     repeated = {code: found for code, found in messages.items() if len(found) > 1}
     assert not repeated, repeated
+
+
+def test_what_is_proposed_for_functions_of_numpy_computes_what_they_do() -> None:
+    floats, more = np.array([0.5, 1.25, 2.0, 0.5]), np.array([1.5, 1.25, 0.5, 2.0])
+    whole, few = np.array([4, 7, 0, 9]), np.array([2, 3, 1, 3])
+    kinds = {"invert", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift", "take", "logical_and"}
+    found = {name: getattr(np, name, getattr(np.linalg, name, None)) for name in SPELLED if name != "pad"}
+    for name, fn in found.items():
+        fn = np.arctan if name == "atan" else fn
+        a, b = (whole, few) if name in kinds else (floats, more)
+        b = 3.0 if name == "full_like" else b
+        proposed = pto.jit(_with_source(f"lambda x, a, b: {SPELLED[name]}"))(a, a, b)
+        wanted = np.concatenate((a, b)) if name == "concatenate" else fn(a) if name in _UNARY else fn(a, b)
+        if name == "empty_like":
+            assert proposed.shape == wanted.shape and proposed.dtype == wanted.dtype
+        else:
+            np.testing.assert_allclose(proposed, wanted, rtol=1e-12, err_msg=name)
+
+
+def _with_source(text: str) -> Callable[..., Any]:
+    place = f"<{text}>"
+    linecache.cache[place] = (len(text), None, [text], place)
+    return eval(compile(text, place, "eval"), {"pl": pl, "math": math})
+
+
+def test_functions_of_numpy_are_refused_with_what_to_write_instead() -> None:
+    for fn, hint in ((np.arctan2, "write `pl.atan2(a, b)`"), (np.maximum, "use `pl.maximum`"), (np.pad, "write `pl.load(")):
+        with pytest.raises(TypeMismatchError) as caught:
+            ir(lambda x, f: f(x, 1), X, Static(fn))
+        assert caught.value.code == "PTO-T016" and str(caught.value.hint).startswith(hint)
 
 
 def masked_read(x):

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: MIT
+"""What to write in a kernel for functions of NumPy and `math`: for hints, so imported when an error is on its way."""
+
+from __future__ import annotations
+
+_UNARY = {
+    "absolute": "pl.abs(x)", "fabs": "pl.abs(x)", "negative": "-x", "rint": "pl.round(x)", "invert": "~x",
+    "log10": "pl.log(x) * (1 / math.log(10))", "sinh": "(pl.exp(x) - pl.exp(-x)) / 2",
+    "cosh": "(pl.exp(x) + pl.exp(-x)) / 2", "arctan": "pl.atan2(x, 1.0)", "atan": "pl.atan2(x, 1.0)",
+    "deg2rad": "x * (math.pi / 180)", "radians": "x * (math.pi / 180)", "rad2deg": "x * (180 / math.pi)",
+    "degrees": "x * (180 / math.pi)", "logical_not": "x == 0", "nan_to_num": "pl.where(pl.isnan(x), 0.0, x)",
+    "amax": "pl.max(x)", "amin": "pl.min(x)", "norm": "pl.sqrt(pl.sum(x * x))",
+    "var": "pl.mean(pl.square(x - pl.mean(x)))", "std": "pl.sqrt(pl.mean(pl.square(x - pl.mean(x))))",
+    "empty_like": "pl.empty(x.shape, x.dtype)", "zeros_like": "pl.zeros(x.shape, x.dtype)",
+    "ones_like": "pl.ones(x.shape, x.dtype)", "copy": "pl.load(x)",
+}  # fmt: skip
+_BINARY = {
+    "add": "a + b", "subtract": "a - b", "multiply": "a * b", "divide": "a / b", "floor_divide": "a // b",
+    "remainder": "a % b", "power": "a ** b", "matmul": "a @ b", "arctan2": "pl.atan2(a, b)",
+    "hypot": "pl.sqrt(a * a + b * b)", "greater": "a > b", "greater_equal": "a >= b", "less": "a < b",
+    "less_equal": "a <= b", "equal": "a == b", "not_equal": "a != b", "bitwise_and": "a & b", "bitwise_or": "a | b",
+    "bitwise_xor": "a ^ b", "left_shift": "a << b", "right_shift": "a >> b", "logical_and": "(a != 0) & (b != 0)",
+    "logical_or": "(a != 0) | (b != 0)", "logaddexp": "pl.maximum(a, b) + pl.log1p(pl.exp(-pl.abs(a - b)))",
+    "concatenate": "pl.concat([a, b], 0)", "full_like": "pl.full(a.shape, b, a.dtype)", "take": "a[b]",
+}  # fmt: skip
+SPELLED: dict[str, str] = {**_UNARY, **_BINARY, "pad": "pl.load(x, offsets, shape, pad=0)"}
+"""Function names, and expressions over `x`, or `a` and `b`, that mean the same in a kernel."""
+
+
+def instead_of(name: str) -> str:
+    """The hint where the function `name` of NumPy or `math` gets a run-time value."""
+    from pto_jit import language as pl
+
+    if name in SPELLED:
+        return f"write `{SPELLED[name]}`"
+    if hasattr(pl, name):
+        return f"use `pl.{name}`"
+    if name == "einsum":
+        return "write index notation, `C[m, n] = pl.sum(A[m, k] * B[k, n])` over `pl.axis()` (docs/comprehensions.md)"
+    return "write it with the operations of `pl`"
