@@ -87,4 +87,5 @@ def test_a_large_package_has_a_map_of_its_files(package: str) -> None:
     rows = [" ".join(row.split()).partition(": ")[0] for row in text.split("\n* ")[1:]]
     listed = [name.strip("`/") for row in rows for name in row.split(", ")]
     assert [n for n in listed if not (folder / n).is_dir() and not (folder / f"{n}.py").is_file()] == []
-    assert sorted({path.stem for path in folder.glob("*.py")} - {"__init__", *listed, "pipeline"}) == []
+    left_out = sorted({path.stem for path in folder.glob("*.py")} - {"__init__", *listed, "pipeline"})
+    assert left_out == [], f"name them in the docstring of {package}/__init__.py"

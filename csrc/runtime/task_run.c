@@ -167,7 +167,7 @@ static void run_chain(pto_graph *g, pto_lane *lane, pto_worker *w, uint32_t t, i
             pto__lane_push(g, lane, t);
             return;
         }
-        /* relaxed: a hint; the last word is in leave_lane() */
+        /* relaxed: a hint; the last word is in help() */
         if (PTO_UNLIKELY(atomic_load_explicit(&g->waiting, memory_order_relaxed) != 0)) {
             pto__gate_announce(&g->gate);
             pto__gate_wake(&g->gate, 1);

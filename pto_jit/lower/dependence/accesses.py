@@ -138,7 +138,7 @@ class Accesses:
     loops: list[Loop] = field(default_factory=list)
     accesses: list[Access] = field(default_factory=list)
     outside: list[tuple[Op, tuple[int, ...]]] = field(default_factory=list)  # effects on the outside world
-    distances: dict[tuple[int, int], dict[int, int] | None] = field(default_factory=dict)  # see `separable`
+    distances: dict[tuple[int, int], dict[int, int] | None] = field(default_factory=dict)  # see `quick.distances`
     answers: dict[tuple[object, ...], Conflict] = field(default_factory=dict)  # see `conflict`
 
     def loop_of(self, stmt: For) -> Loop | None:
