@@ -53,7 +53,8 @@ class CBuilder:
         x = lift(x)
         if dtype.kind == "f" and dtype.bits == 16:
             return CValue(F32, f"pto_widened_{dtype}({x.text})")
-        return CValue(register_type(dtype), x.text, x.level, ctype=x.ctype) if x.type != I64 else x
+        typ = register_type(dtype)
+        return x if x.type is typ or x.type == I64 else CValue(typ, x.text, x.level, ctype=x.ctype)
 
     def to_memory(self, x: Any, dtype: DType) -> CValue:
         x = lift(x)

@@ -123,7 +123,7 @@ class CCode(Code):
         """
         name = self.names.fresh(wish)
         self.declared[name] = ctype
-        self._out.append(Line(self.depth, expression, name=name, ctype=ctype, level=level, kind=kind, keep=keep))
+        self._out.append(Line(self.depth, expression, name, ctype, level, kind, keep))
         return name
 
     def variable(self, wish: str, ctype: str, first: str = "", *, here: bool = False) -> CSlot:

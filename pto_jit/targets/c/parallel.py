@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pto_jit.ir.nodes import For, Fuse, Op
 from pto_jit.ir.walk import block_defs, block_uses
-from pto_jit.targets.c.tidy import tidy, words_by_line
+from pto_jit.targets.c.tidy import names_by_line, tidy
 from pto_jit.targets.c.values import CSlot, CValue, lift
 from pto_jit.targets.cpu.code import I64, Index, register_type
 from pto_jit.targets.cpu.tiles import assign_tile
@@ -89,8 +89,8 @@ def _finish(w: CFunctionWriter, inner: CFunctionWriter, name: str, begin: str, e
     body = tidy(inner.finished())
     used: dict[str, None] = {}
     outer = w.code.declared.keys() - inner.code.declared.keys() - {"worker"}
-    for words in words_by_line(body):
-        used.update(dict.fromkeys(filter(outer.__contains__, words)))
+    for names in names_by_line(body, outer):
+        used.update(dict.fromkeys(names))
     inner.captured = list(used)
     out: list[str] = []
     if used:

@@ -9,12 +9,14 @@ head of a loop, so nothing is read later than it was meant to be.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pto_jit.targets.source.text import LIMIT, wrapped
 
 _WORDS = "".join(chr(i) if chr(i).isalnum() or chr(i) in "_." else " " for i in range(128))
-_WORDS_AND_LINES = _WORDS[:10] + "\n" + _WORDS[11:]
+_MARK = "\0"  # between lines whose words are looked at all at once
+_WORDS_AND_MARKS = _MARK + _WORDS[1:]
+_MEMBER = re.compile(r"\.[A-Za-z_]\w*")
 _WIDTH = 112
 
 
@@ -24,7 +26,7 @@ class Line:
     __slots__ = ("ctype", "depth", "keep", "kind", "level", "name", "text")
 
     def __init__(
-        self, depth: int, text: str, *, name: str = "", ctype: str = "", level: int = 0, kind: str = "line",
+        self, depth: int, text: str, name: str = "", ctype: str = "", level: int = 0, kind: str = "line",
         keep: bool = False,
     ) -> None:  # fmt: skip
         self.depth, self.text, self.name, self.ctype = depth, text, name, ctype
@@ -66,12 +68,18 @@ def _words(text: str) -> list[str]:
     return [w.partition(".")[0] for w in words] if "." in text else words
 
 
-def words_by_line(lines: Sequence[Line]) -> list[list[str]]:
-    """The identifiers of every line, and its numbers, of `v.val` only `v`; all are translated at once."""
-    texts = "\n".join([line.text for line in lines]).translate(_WORDS_AND_LINES).split("\n")
-    if len(texts) != len(lines):  # one has several
-        return [_words(line.text) for line in lines]
-    return [[w.partition(".")[0] for w in text.split()] if "." in text else text.split() for text in texts]
+def names_by_line(lines: Sequence[Line], among: Iterable[str]) -> list[list[str]]:
+    """The identifiers of every line that are among some, once for each appearance; of `v.val` only `v`."""
+    text = _MEMBER.sub("", "".join([f"{_MARK} {line.text} " for line in lines]))
+    out: list[list[str]] = []
+    names: list[str] = []
+    for word in filter({*among, _MARK}.__contains__, text.translate(_WORDS_AND_MARKS).split()):
+        if word == _MARK:
+            names = []
+            out.append(names)
+        else:
+            names.append(word)
+    return out
 
 
 def names_in(text: str) -> list[str]:
@@ -116,11 +124,8 @@ class _Names:
             else:
                 self.made[name] = [k]
         where = self.where = {name: [] for name in self.made}
-        is_made = where.__contains__
-        self.reads: list[list[str]] = []
-        for k, words in enumerate(words_by_line(lines)):
-            names = list(filter(is_made, words))
-            self.reads.append(names)
+        self.reads = names_by_line(lines, self.made)
+        for k, names in enumerate(self.reads):
             if not names:
                 continue
             if k in assigning:

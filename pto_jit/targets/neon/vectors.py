@@ -47,11 +47,11 @@ class Vectors:
         self.bits = bits
         self.lanes = 128 // bits
         self.recipes = recipes
+        self.kinds = {"f": f"f{bits}", "i": f"s{bits}", "u": f"u{bits}", "b": f"u{bits}"}
 
     def kind(self, dtype: DType) -> str:
         """What the names of intrinsics end with: f32, s8, u64; truth values are masks."""
-        letter = {"f": "f", "i": "s"}.get(dtype.kind, "u")
-        return f"{letter}{self.bits}"
+        return self.kinds[dtype.kind]
 
     def suffix(self, dtype: DType) -> str:
         """What the names of `pto_neon.h` end with, such as f32x4."""

@@ -13,7 +13,7 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.targets import toolchain
-from pto_jit.targets.c.tidy import Line, tidy, wrapped
+from pto_jit.targets.c.tidy import Line, names_by_line, tidy, wrapped
 
 from .harness import needs_compiler
 from .standalone import Programs
@@ -203,3 +203,8 @@ def test_long_lines_are_broken_behind_commas() -> None:
     text = "  call(" + ", ".join(["argument"] * 20) + ");"
     assert all(len(line) <= 120 for line in wrapped(text, 4).splitlines())
     assert wrapped(text, 4).replace("\n    ", " ") == text
+
+
+def test_names_are_found_line_by_line() -> None:
+    lines = [Line(1, "x = v.val[0] + w;"), Line(1, "}"), Line(1, "f(1.0f,\n  w, w_2);"), Line(1, "", name="w")]
+    assert names_by_line(lines, ["v", "w", "val", "f"]) == [["v", "w"], [], ["f", "w"], []]
