@@ -247,6 +247,19 @@ def test_random_sizes_and_layouts_agree_with_numpy(
         one_product(standin, library, combo, rng, *random_case(rng, 131), workers=(1, 2))
 
 
+@pytest.mark.parametrize(("variant", "combo"), CASES, ids=lambda x: x if isinstance(x, str) else x.symbol[7:])
+def test_few_rows_agree_with_numpy_and_any_number_of_workers_gives_the_same_bits(
+    standin: StandIn, libraries: Callable[..., Library], variant: str, combo: Combo
+) -> None:
+    """With caches so small that B is large and rows of A are copied in parts."""
+    rng = np.random.default_rng([7, *combo.symbol.encode()])
+    library = libraries(variant, TINY)
+    for m, n, k in ((1, 300, 97), (2, 67, 130), (3, 131, 259), (4, 330, 1000), (5, 41, 77), (6, 5, 4600), (7, 77, 66)):
+        for layouts in (("rows", "rows", "rows"), ("rows", "columns", "rows"), ("columns", "rows", "strided")):
+            one_product(standin, library, combo, rng, (m, n, k), layouts, bool(m % 2), workers=(1, 3))
+            one_product(standin, library, combo, rng, (n, m, k), layouts, bool(m % 2), workers=(1, 3))
+
+
 @pytest.mark.parametrize("combo", COMBOS[:1] + COMBOS[3:4] + COMBOS[6:7] + COMBOS[13:14], ids=lambda c: c.symbol[7:])
 @pytest.mark.parametrize("variant", ["host", "sse2"])
 def test_every_blocking_loop_agrees_with_numpy_and_any_number_of_workers_gives_the_same_bits(
@@ -281,7 +294,12 @@ def test_an_operand_that_is_kept_packed_changes_no_bit(
     """The second product of a fixed operand packs it, those after it find it; the operand is not read any more."""
     rng = np.random.default_rng([5, *combo.symbol.encode()])
     entries = libraries(variant, caches).ensure(combo)
-    for m, n, k, layout in ((60, 70, 90, "rows"), (150, 33, 20, "columns"), (12, 100, 130, "strided"), (97, 64, 7, "rows")):
+    for m, n, k, layout in (
+        (60, 70, 90, "rows"),
+        (150, 33, 20, "columns"),
+        (12, 100, 130, "strided"),
+        (97, 64, 7, "rows"),
+    ):
         a = laid_out(rng, m, k, DTYPES[combo.a], "rows")
         b = laid_out(rng, k, n, DTYPES[combo.b], layout)
         before = raw(rng, (m, n), DTYPES[combo.c])

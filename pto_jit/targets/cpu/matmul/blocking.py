@@ -9,6 +9,9 @@ from pathlib import Path
 from pto_jit.slotted import frozen
 from pto_jit.targets.cpu.matmul.shape import Scheme
 
+DOT_ROWS = 8
+"""See `Blocking`."""
+
 
 @frozen
 class Caches:
@@ -49,7 +52,9 @@ class Blocking:
     long_columns: int  # columns of a task that streams B, at least
     stream_rows: int  # up to this many rows B is streamed from where it lies
     stream_depth: int  # rows of B streamed side by side
-    dot_rows: int  # up to this many rows against columns of B along k are dot products
+    few_rows: int  # up to this many rows B is read where it lies, row by row, whatever its dtype
+    dot_rows: int  # the same for columns of B that lie along k: dot products
+    dot_depth: int  # groups of k of which rows of A are copied for them
     stream_ahead: int  # bytes ahead along a streamed row of B to prefetch
     panel_ahead: int  # bytes ahead in a packed panel of B to prefetch
     split_work: int  # multiply-adds below which a product is not split over workers
@@ -78,7 +83,9 @@ def blocking_of(scheme: Scheme, caches: Caches) -> Blocking:
         long_columns=1024,
         stream_rows=48,
         stream_depth=16,
-        dot_rows=4,
+        few_rows=4,
+        dot_rows=DOT_ROWS,
+        dot_depth=max(1024, caches.l2 // 2 // unit // DOT_ROWS // 1024 * 1024),
         stream_ahead=6 * scheme.lanes * unit,
         panel_ahead=8 * columns * unit,
         split_work=96 * 96 * 96 * scheme.group,

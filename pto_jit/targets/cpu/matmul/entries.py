@@ -13,12 +13,16 @@ from pto_jit.targets.cpu.matmul.sums import few_columns
 PACKED_PANELS = 4
 """Panels of A that a worker packs at once."""
 
+FEW_COLUMNS = 64
+"""Dot products with fewer columns read A where it lies; for more, copying its rows to whole lines is repaid."""
+
 COLUMNS: Fields = (*CONTEXT, (I64, "task"), (PTR, "packed"), (I64, "depth"))
 """Columns of a task, and A packed with this KC, or null."""
 
 
 def add_entries(parts: Parts) -> None:
     """Define everything above `driver`'s two ways, the public functions included."""
+    _dots(parts)
     _single(parts)
     _columns_task(parts)
     if parts.scheme.broadcasts:
@@ -38,14 +42,12 @@ def _single(parts: Parts) -> None:
     s, plan = parts.scheme, parts.blocking
     f = parts.module.function("single", I32, CONTEXT)
     _, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep = f.parameters
-    if s.raw_b and s.raw_a:
-        with f.when(m.equals(1) & b_cs.equals(s.element_b)):
-            f.call("gemv_across", VOID, [n, k, a, a_cs, b, b_rs, c, keep])
-            f.give(0)
-        dots = b_rs.equals(s.element_b) & a_cs.equals(s.element_a)
-        with f.when((m <= plan.dot_rows) & dots):
-            f.call("gemv_along", VOID, [m, n, k, a, a_rs, b, b_cs, c, c_rs, keep])
-            f.give(0)
+    across, along = parts.few(f, m, n, k, a_cs, b_rs, b_cs)
+    with f.when(across):
+        f.call("gemv_across", VOID, [m, n, k, a, a_rs, a_cs, b, b_rs, c, c_rs, keep])
+        f.give(0)
+    with f.when(along):
+        f.give(f.call("dots", I32, f.parameters))
     if s.raw_b:
         small = parts.small(f, m, n, k, b, b_rs)
         few = (m <= plan.stream_rows) | small
@@ -57,6 +59,28 @@ def _single(parts: Parts) -> None:
     with f.when(parts.near(m, n, k)):
         f.give(f.call("near", I32, [*f.parameters, f.const(0), f.null(), f.const(0)]))
     f.give(f.call("far", I32, [*f.parameters, f.const(0), f.null(), f.const(0)]))
+
+
+def _dots(parts: Parts) -> None:
+    """``dots(operands, keep)``: dot products of rows of A and columns of B; rows of A are copied to whole lines."""
+    s = parts.scheme
+    f = parts.module.function("dots", I32, CONTEXT)
+    w, m, n, k, a, a_rs, _, b, _, b_cs, c, c_rs, keep = f.parameters
+    if s.raw_a:
+        with f.when(n < FEW_COLUMNS):
+            f.call("gemv_along", VOID, [m, n, k, a, a_rs, b, b_cs, c, c_rs, keep])
+            f.give(0)
+    most = f.minimum(k, parts.blocking.dot_depth * s.group)
+    row = parts.row_bytes(f, most)
+    rows = parts.push(f, w, m * row)
+    with f.loop(0, k, most, at_least_once=True) as part:
+        deep = f.minimum(k - part.index, most)
+        a_part, b_part = f.offset(a, part.index * s.element_a), f.offset(b, part.index * s.element_b)
+        f.call("pack_a_rows", VOID, [deep, m, a_part, a_rs, rows, row])
+        kept = f.select(part.index > 0, -1, keep)
+        f.call("gemv_along", VOID, [m, n, deep, rows, row, b_part, b_cs, c, c_rs, kept])
+    f.call("pto_scratch_pop", VOID, [w, rows])
+    f.give(0)
 
 
 def _columns_task(parts: Parts) -> None:
@@ -107,7 +131,7 @@ def _split(parts: Parts) -> None:
     """``split(operands, keep)``: the same over the workers."""
     s, plan = parts.scheme, parts.blocking
     f = parts.module.function("split", I32, CONTEXT)
-    w, m, n, k, _, _, _, _, b_rs, b_cs, _, _, _ = f.parameters
+    w, m, n, k, _, _, a_cs, _, b_rs, b_cs, _, _, _ = f.parameters
     with f.when(m * n * k < plan.split_work):
         f.give(f.call("single", I32, f.parameters))
     if s.raw_b:
@@ -125,7 +149,8 @@ def _split(parts: Parts) -> None:
             f.give(parts.share(f, "rows_task", w, context, f.ceil_div(m, task)))
     with f.when(parts.near(m, n, k) & (n > 4 * s.tile_columns)):
         least = f.ceil_div(f.const(plan.task_work), m * k)
-        streams = (m <= plan.stream_rows) & b_cs.equals(s.element_b)
+        across, along = parts.few(f, m, n, k, a_cs, b_rs, b_cs)
+        streams = ((m <= plan.stream_rows) & b_cs.equals(s.element_b)) | across | along
         least = f.select(streams, f.maximum(least, plan.long_columns), least)
         task = f.round_up(f.maximum(f.ceil_div(n, 32), least), s.tile_columns)
         columns = f.ceil_div(n, task)
@@ -184,7 +209,7 @@ def _walk(parts: Parts) -> None:
         _alone(parts, f)
     # Few rows read B where it lies as fast; fewer are products of another kind.
     in_place = b_cs.equals(s.element_b) if s.raw_b else f.const(0).differs(0)
-    repaid = (m > plan.stream_rows) | ((m > 2 * plan.dot_rows) & (in_place.equals(0)))
+    repaid = (m > plan.stream_rows) | ((m > plan.dot_rows) & (in_place.equals(0)))
     with f.when(fixed.differs(0) & repaid):
         many = f.select(m * n * k < plan.split_work, 0, mt)
         status = f.call("kept", I32, [*product, many])

@@ -1,131 +1,166 @@
 # SPDX-License-Identifier: MIT
-"""Products with one row of A, or a few: bounded by reading B once.
+"""Products with one row of A, or a few: bounded by reading B once, where it lies, whatever its dtype.
 
-``gemv_across(n, k, x, x_step, b, b_rs, y, keep)``: rows of B contiguous; a few rows are read side by side in long runs,
-prefetched, while y stays in L1.
+``gemv_across(m, n, k, a, a_rs, a_cs, b, b_rs, c, c_rs, keep)``: rows of B contiguous.  A few of them are read side by
+side in long runs while the rows of C stay in the caches, and their elements become those of C as they are read; all
+rows of A meet them before the next few are read.
 
 ``gemv_along(m, n, k, a, a_rs, b, b_cs, c, c_rs, keep)``: columns of B (rows of its transpose) and rows of A contiguous:
-dot products, as many columns at once as a vector has lanes, whose partial sums are then added up across the lanes
-of all of them by pairwise merging.
+dot products, column after column as they lie in memory, by the arithmetic of the scheme.  The partial sums of as many
+columns as a vector has lanes are then added up across the lanes of all of them by pairwise merging.
 
-Strides in bytes.  Only for schemes whose operands need no packing.
+Strides in bytes.  Nothing is prefetched: what is read is a few streams of neighbouring lines, which the hardware
+follows better without.
 """
 
 from __future__ import annotations
 
-from pto_jit.targets.cpu.matmul.convert import read
+from pto_jit.targets.cpu.matmul.convert import converted, read
 from pto_jit.targets.cpu.matmul.irtext import I64, PTR, VOID, Function, Module, Value
 from pto_jit.targets.cpu.matmul.kernel import Arithmetic
 from pto_jit.targets.cpu.matmul.shape import STORAGE, Scheme
-from pto_jit.targets.cpu.matmul.vectors import lane_mask, low_bits, mangled, masked_load, masked_store, prefetch
+from pto_jit.targets.cpu.matmul.vectors import lane_mask, low_bits, mangled, masked_load, masked_store, splat
 
-ROWS = 8  # rows of B read side by side
-AHEAD = 512  # bytes by which columns of B are prefetched: the hardware alone stops at page borders
-NEAR = 128  # the same for rows of B, which the hardware fetches well by itself: farther is slower
-STREAMS = 8  # columns of B read side by side
-CHUNK = 4096  # columns of y kept in L1 at a time
+HEIGHTS = (4, 2, 1)
+"""Rows of A that meet an element of B at once."""
+GROUP = 8
+"""Rows of B that all rows of A meet before the next ones are read."""
+SIDE = {4: 4, 2: 8, 1: 8}
+"""Height -> rows of B read side by side."""
+RUN = {4: 2, 2: 4, 1: 4}
+"""Height -> vectors of a row of B read one after the other."""
+CHUNK = 4096
+"""Columns of C that are worked on at a time."""
+TOGETHER = 4
+"""Columns of B read side by side."""
+PACKED = {"float": "f32", "double": "f64", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64"}
+"""Types of packed elements -> a dtype that is stored so."""
 
 
 def add_gemv(module: Module, scheme: Scheme) -> None:
     """Define both functions."""
+    for height in HEIGHTS:
+        for side in (SIDE[height], 1):
+            _side_by_side(module, scheme, height, side)
+        for together in (TOGETHER, 1):
+            _column_by_column(module, scheme, height, together)
     _across(module, scheme)
     _along(module, scheme)
+
+
+def _by_height(f: Function, m: Value) -> list[tuple[int, Value, Value]]:
+    """All rows of A: (height, first row, end of the rows that are taken by so many)."""
+    fours, pairs = m - m % 4, m - m % 2
+    return [(4, f.const(0), fours), (2, fours, pairs), (1, pairs, m)]
+
+
+def _side_by_side(module: Module, scheme: Scheme, height: int, side: int) -> None:
+    """``across_<height>_<side>(n, a, a_rs, a_cs, b, b_rs, c, c_rs)``: C[:height] += A[:height, :side] B[:side]."""
+    f = module.function(
+        f"across_{height}_{side}",
+        VOID,
+        [(I64, "n"), (PTR, "a"), (I64, "a_rs"), (I64, "a_cs"), (PTR, "b"), (I64, "b_rs"), (PTR, "c"), (I64, "c_rs")],
+    )
+    n, a, a_rs, a_cs, b, b_rs, c, c_rs = f.parameters
+    machine, combo, number = scheme.machine, scheme.combo, scheme.accumulator
+
+    def factor(i: int, j: int) -> Value:
+        at = f.offset(a, a_rs * i + a_cs * j)
+        return converted(f, machine, combo.a, number, f.load(STORAGE[combo.a], at))
+
+    scalars = [[factor(i, j) for j in range(side)] for i in range(height)]
+    lanes = machine.vector_bytes // scheme.element_c
+    vectors = [[splat(f, x, lanes) for x in row] for row in scalars]
+
+    def add(factors: list[list[Value]], lanes: int, first: Value, run: int, count: Value | None = None) -> None:
+        """``run`` vectors from a column on; only ``count`` columns of the last."""
+        places = [
+            [f.offset(c, c_rs * i + (first + v * lanes) * scheme.element_c) for v in range(run)] for i in range(height)
+        ]
+        mask = None if count is None else lane_mask(f, low_bits(f, count, lanes), lanes)
+        type_ = f"<{lanes} x {number}>"
+        sums = [
+            [f.load(type_, at) if mask is None else masked_load(f, type_, at, mask) for at in row] for row in places
+        ]
+        for j in range(side):
+            for v in range(run):
+                at = f.offset(b, b_rs * j + (first + v * lanes) * scheme.element_b)
+                other = converted(f, machine, combo.b, number, read(f, machine, combo.b, lanes, at, count))
+                for i in range(height):
+                    sums[i][v] = _multiplied(f, scheme, factors[i][j], other, sums[i][v])
+        for row, totals in zip(places, sums, strict=True):
+            for at, total in zip(row, totals, strict=True):
+                if mask is None:
+                    f.store(total, at)
+                else:
+                    masked_store(f, total, at, mask)
+
+    run = RUN[height] * lanes
+    runs, whole = n - n % run, n - n % lanes
+    with f.loop(0, runs, run) as loop:
+        add(vectors, lanes, loop.index, RUN[height])
+    with f.loop(runs, whole, lanes) as loop:
+        add(vectors, lanes, loop.index, 1)
+    if machine.masks:
+        with f.when(whole < n):
+            add(vectors, lanes, whole, 1, n - whole)
+    else:
+        with f.loop(whole, n) as loop:
+            add([[splat(f, x, 1) for x in row] for row in scalars], 1, loop.index, 1)
+    f.give()
+
+
+def _multiplied(f: Function, scheme: Scheme, x: Value, y: Value, total: Value) -> Value:
+    """``total + x * y`` of elements of C."""
+    if scheme.integral:
+        return total + f.binary("mul", x, y)
+    return f.intrinsic(f"llvm.fmuladd.{mangled(x.type)}", x.type, [x, y, total])
 
 
 def _across(module: Module, scheme: Scheme) -> None:
     f = module.function(
         "gemv_across",
         VOID,
-        [(I64, "n"), (I64, "k"), (PTR, "x"), (I64, "x_step"), (PTR, "b"), (I64, "b_rs"), (PTR, "y"), (I64, "keep")],
+        [
+            *((I64, "m"), (I64, "n"), (I64, "k"), (PTR, "a"), (I64, "a_rs"), (I64, "a_cs"), (PTR, "b"), (I64, "b_rs")),
+            *((PTR, "c"), (I64, "c_rs"), (I64, "keep")),
+        ],
     )
-    n, k, x, x_step, b, b_rs, y, keep = f.parameters
-    math = Arithmetic(f, scheme)
-    lanes, unit = scheme.lanes, scheme.unit
+    m, n, k, a, a_rs, a_cs, b, b_rs, c, c_rs, keep = f.parameters
+    whole = k - k % GROUP
     with f.loop(0, n, CHUNK) as chunk:
         wide = f.minimum(n - chunk.index, CHUNK)
-        b_chunk, y_chunk = f.offset(b, chunk.index * unit), f.offset(y, chunk.index * unit)
-        rest = wide % lanes
-        end = wide - rest
-        bits = low_bits(f, rest, lanes)
+        b_chunk, c_chunk = f.offset(b, chunk.index * scheme.element_b), f.offset(c, chunk.index * scheme.element_c)
 
-        def pass_over(first: Value, rows: int) -> None:
-            """y += x[first : first + rows] B[first : first + rows]."""
-            x_at, b_at = f.offset(x, first * x_step), f.offset(b_chunk, first * b_rs)
-            factors, starts = [], []
-            for _ in range(rows):
-                factors.append(math.broadcast(x_at))
-                starts.append(b_at)
-                x_at, b_at = f.offset(x_at, x_step), f.offset(b_at, b_rs)
+        def meet(first: Value, count: int) -> None:
+            """All rows of A meet so many rows of B."""
+            for height, top, end in _by_height(f, m):
+                side = min(SIDE[height], count)
+                with f.loop(top, end, height) as rows:
+                    a_rows, c_rows = f.offset(a, rows.index * a_rs), f.offset(c_chunk, rows.index * c_rs)
+                    for j in range(0, count, side):
+                        of_a = [f.offset(a_rows, (first + j) * a_cs), a_rs, a_cs]
+                        of_b = [f.offset(b_chunk, (first + j) * b_rs), b_rs]
+                        f.call(f"across_{height}_{side}", VOID, [wide, *of_a, *of_b, c_rows, c_rs])
 
-            with f.loop(0, end * unit, lanes * unit) as loop:
-                place = f.offset(y_chunk, loop.index)
-                total = f.load(math.sum_type, place)
-                for factor, start in zip(factors, starts, strict=True):
-                    spot = f.offset(start, loop.index)
-                    prefetch(f, f.offset(spot, NEAR))
-                    total = math.step(total, factor, f.load(math.vector_type, spot))
-                f.store(total, place)
-            with f.when(rest > 0):
-                place = f.offset(y_chunk, end * unit)
-                if scheme.machine.masks:
-                    mask = lane_mask(f, bits, lanes)
-                    total = masked_load(f, math.sum_type, place, mask)
-                    for factor, start in zip(factors, starts, strict=True):
-                        total = math.step(
-                            total, factor, masked_load(f, math.vector_type, f.offset(start, end * unit), mask)
-                        )
-                    masked_store(f, total, place, mask)
-                else:
-                    _scalars(f, scheme, rest, x, x_step, first, rows, starts, end, place)
-
-        with f.when(keep.equals(0)):
-            _zero(f, scheme, wide, y_chunk)
-        whole = k - k % ROWS
-        with f.loop(0, whole, ROWS) as group:
-            pass_over(group.index, ROWS)
+        with f.when(keep.equals(0)), f.loop(0, m) as row:
+            _zero(f, scheme, wide, f.offset(c_chunk, row.index * c_rs))
+        with f.loop(0, whole, GROUP) as group:
+            meet(group.index, GROUP)
         with f.loop(whole, k) as single:
-            pass_over(single.index, 1)
+            meet(single.index, 1)
     f.give()
 
 
 def _zero(f: Function, scheme: Scheme, n: Value, y: Value) -> None:
     vector_bytes = scheme.machine.vector_bytes
     type_ = f"<{vector_bytes} x i8>"
-    bytes_ = n * scheme.unit
+    bytes_ = n * scheme.element_c
     whole = bytes_ - bytes_ % vector_bytes
     with f.loop(0, whole, vector_bytes) as loop:
         f.store(Value(f, type_, "zeroinitializer"), f.offset(y, loop.index))
-    with f.loop(whole, bytes_, scheme.unit) as loop:
-        f.store(Value(f, f"i{8 * scheme.unit}", "0"), f.offset(y, loop.index))
-
-
-def _scalars(
-    f: Function,
-    scheme: Scheme,
-    rest: Value,
-    x: Value,
-    x_step: Value,
-    first: Value,
-    rows: int,
-    starts: list[Value],
-    end: Value,
-    place: Value,
-) -> None:
-    """The last columns on a machine without masks, one at a time, in the same order of operations."""
-    type_ = STORAGE[scheme.combo.c]
-    with f.loop(0, rest) as column:
-        spot = f.offset(place, column.index * scheme.unit)
-        total = f.load(type_, spot)
-        at = f.offset(x, first * x_step)
-        for i in range(rows):
-            factor = f.load(type_, at)
-            other = f.load(type_, f.offset(starts[i], (end + column.index) * scheme.unit))
-            if scheme.integral:
-                total = total + factor * other
-            else:
-                total = f.intrinsic(f"llvm.fmuladd.{mangled(type_)}", type_, [factor, other, total])
-            at = f.offset(at, x_step)
-        f.store(total, spot)
+    with f.loop(whole, bytes_, scheme.element_c) as loop:
+        f.store(Value(f, f"i{8 * scheme.element_c}", "0"), f.offset(y, loop.index))
 
 
 def added_across(f: Function, math: Arithmetic, totals: list[Value]) -> Value:
@@ -154,6 +189,72 @@ def added_across(f: Function, math: Arithmetic, totals: list[Value]) -> Value:
     return totals[0]
 
 
+def _column_by_column(module: Module, scheme: Scheme, height: int, together: int) -> None:
+    """``along_<height>_<together>(k, a, a_rs, b, b_cs, sums)``: the partial sums of so many rows of A and columns of B.
+
+    Those of row i and column j are the vector at ``sums[i * lanes + j]``.
+    """
+    f = module.function(
+        f"along_{height}_{together}",
+        VOID,
+        [(I64, "k"), (PTR, "a"), (I64, "a_rs"), (PTR, "b"), (I64, "b_cs"), (PTR, "sums")],
+    )
+    k, a, a_rs, b, b_cs, sums = f.parameters
+    math, machine, combo = Arithmetic(f, scheme), scheme.machine, scheme.combo
+    elements = scheme.lanes * scheme.group
+    zero = Value(f, math.sum_type, "zeroinitializer")
+    # As many whether columns are together or not: the bits of a column do not depend on its neighbours.
+    chains = machine.registers // 2 // (height * TOGETHER) or 1
+    # Bytes of A are moved to the unsigned ones by 128: 128 times the sum of the column is taken off again.
+    factors = height + scheme.offset_a
+    width = factors * together
+
+    def operand(dtype: str, at: Value, count: Value | None) -> Value:
+        raw = converted(f, machine, dtype, scheme.packed, read(f, machine, dtype, elements, at, count))
+        if raw.type == math.vector_type:
+            return raw
+        return f.emit(math.vector_type, f"bitcast {raw.type} {raw.ref} to {math.vector_type}")
+
+    def met(first: Value, totals: list[Value], count: Value | None = None) -> list[Value]:
+        """A vector of every row of A against one of every column of B."""
+        rows = [
+            operand(PACKED[scheme.packed], f.offset(a, a_rs * i + first * scheme.element_packed), count)
+            for i in range(height)
+        ]
+        if scheme.offset_a:
+            rows.append(Value(f, math.vector_type, "zeroinitializer"))
+        rows = [math.shifted(row) for row in rows]
+        out: list[Value] = []
+        for j in range(together):
+            other = operand(combo.b, f.offset(b, b_cs * j + first * scheme.element_b), count)
+            out += [math.step(totals[j * factors + i], row, other) for i, row in enumerate(rows)]
+        return out
+
+    whole = k - k % elements
+    most = k - k % (elements * chains)
+    with f.loop(0, most, elements * chains, [zero] * (width * chains)) as loop:
+        onward: list[Value] = []
+        for u in range(chains):
+            onward += met(loop.index + u * elements, loop.carried[u * width : (u + 1) * width])
+        loop.carry(*onward)
+    totals = loop.after
+    while len(totals) > width:
+        half = len(totals) // 2
+        totals = [math.add(x, y) for x, y in zip(totals[:half], totals[half:], strict=True)]
+    with f.loop(most, whole, elements, totals) as loop:
+        loop.carry(*met(loop.index, loop.carried))
+    ends = [f.variable(total) for total in loop.after]
+    with f.when(whole < k):
+        for end, total in zip(ends, met(whole, loop.after, k - whole), strict=True):
+            end.set(total)
+    for j in range(together):
+        *all_rows, last = [end.get() for end in ends[j * factors : (j + 1) * factors]]
+        all_rows = [row - last for row in all_rows] if scheme.offset_a else [*all_rows, last]
+        for i, total in enumerate(all_rows):
+            f.store(total, f.offset(sums, (i * scheme.lanes + j) * machine.vector_bytes))
+    f.give()
+
+
 def _along(module: Module, scheme: Scheme) -> None:
     f = module.function(
         "gemv_along",
@@ -164,60 +265,39 @@ def _along(module: Module, scheme: Scheme) -> None:
         ],
     )
     m, n, k, a, a_rs, b, b_cs, c, c_rs, keep = f.parameters
-    math, lanes, unit, machine = Arithmetic(f, scheme), scheme.lanes, scheme.unit, scheme.machine
+    math, lanes, bytes_ = Arithmetic(f, scheme), scheme.lanes, scheme.machine.vector_bytes
     scalar = STORAGE[scheme.combo.c]
-    zero = Value(f, math.sum_type, "zeroinitializer")
-    rest = k % lanes
-    end = (k - rest) * unit
+    sums, result = f.alloca(max(HEIGHTS) * lanes * bytes_), f.alloca(bytes_)
 
-    def products(x: Value, columns: list[Value], ahead: bool) -> list[Value]:
-        """One vector of partial sums for each column."""
-        with f.loop(0, end, lanes * unit, [zero] * len(columns)) as loop:
-            factor = f.load(math.vector_type, f.offset(x, loop.index))
-            totals = []
-            for total, column in zip(loop.carried, columns, strict=True):
-                spot = f.offset(column, loop.index)
-                if ahead:
-                    prefetch(f, f.offset(spot, AHEAD))
-                totals.append(math.step(total, factor, f.load(math.vector_type, spot)))
-            loop.carry(*totals)
-        totals = [f.variable(total) for total in loop.after]
-        with f.when(rest > 0):
-            factor = read(f, machine, scheme.combo.a, lanes, f.offset(x, end), rest)
-            for total, column in zip(totals, columns, strict=True):
-                other = read(f, machine, scheme.combo.b, lanes, f.offset(column, end), rest)
-                total.set(math.step(total.get(), factor, other))
-        return [total.get() for total in totals]
+    def put(wide: Value, place: Value) -> None:
+        """So many columns of a row of C: all lanes of a vector, or one after the other."""
+        with f.loop(0, wide) as column:
+            spot = f.offset(place, column.index * scheme.element_c)
+            one = f.load(scalar, f.offset(result, column.index * scheme.element_c))
+            with f.either(keep.differs(0)) as side:
+                f.store(f.binary("add" if scheme.integral else "fadd", f.load(scalar, spot), one), spot)
+                side.otherwise()
+                f.store(one, spot)
 
-    whole = n - n % lanes
-    with f.loop(0, whole, lanes, [b, c]) as group:
-        at, to = group.carried
-        columns = [at]
-        for _ in range(lanes - 1):
-            columns.append(f.offset(columns[-1], b_cs))
-        with f.loop(0, m, 1, [a, to]) as row:
-            x, place = row.carried
-            totals: list[Value] = []
-            for i in range(0, lanes, STREAMS):
-                totals += products(x, columns[i : i + STREAMS], True)
-            result = added_across(f, math, totals)
-            with f.either(keep.differs(0)) as side:
-                f.store(math.add(f.load(math.sum_type, place), result), place)
-                side.otherwise()
-                f.store(result, place)
-            row.carry(f.offset(x, a_rs), f.offset(place, c_rs))
-        group.carry(f.offset(at, b_cs * lanes), f.offset(to, lanes * scheme.element_c))
-    at, to = group.after
-    with f.loop(whole, n, 1, [at, to]) as single:
-        column, place = single.carried
-        with f.loop(0, m, 1, [a, place]) as row:
-            x, spot = row.carried
-            merged = added_across(f, math, [*products(x, [column], False), *([zero] * (lanes - 1))])
-            result = f.emit(scalar, f"extractelement {math.sum_type} {merged.ref}, i64 0")
-            with f.either(keep.differs(0)) as side:
-                f.store(f.binary("add" if scheme.integral else "fadd", f.load(scalar, spot), result), spot)
-                side.otherwise()
-                f.store(result, spot)
-            row.carry(f.offset(x, a_rs), f.offset(spot, c_rs))
-        single.carry(f.offset(column, b_cs), f.offset(place, scheme.element_c))
+    with f.loop(0, n, lanes) as group:
+        wide = f.minimum(n - group.index, lanes)
+        columns, c_group = f.offset(b, group.index * b_cs), f.offset(c, group.index * scheme.element_c)
+        for height, top, end in _by_height(f, m):
+            with f.loop(top, end, height) as rows:
+                a_rows = f.offset(a, rows.index * a_rs)
+                fours = wide - wide % TOGETHER
+                for start, stop, together in ((f.const(0), fours, TOGETHER), (fours, wide, 1)):
+                    with f.loop(start, stop, together) as each:
+                        of_b = [f.offset(columns, each.index * b_cs), b_cs]
+                        to = f.offset(sums, each.index * bytes_)
+                        f.call(f"along_{height}_{together}", VOID, [k, a_rows, a_rs, *of_b, to])
+                for i in range(height):
+                    vectors = [f.load(math.sum_type, f.offset(sums, (i * lanes + j) * bytes_)) for j in range(lanes)]
+                    total = added_across(f, math, vectors)
+                    place = f.offset(c_group, (rows.index + i) * c_rs)
+                    with f.either(wide.equals(lanes) & keep.equals(0)) as side:
+                        f.store(total, place)
+                        side.otherwise()
+                        f.store(total, result)
+                        put(wide, place)
     f.give()

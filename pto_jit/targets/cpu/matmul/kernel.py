@@ -45,11 +45,14 @@ class Arithmetic:
 
     def broadcast(self, pointer: Value) -> Value:
         """One unit of A in every lane."""
-        whole = splat(self.f, self.f.load(self.unit_type, pointer), self.lanes)
-        if self.scheme.offset_a:
-            flip = f"splat (i32 {0x80808080 - (1 << 32)})"
-            whole = self.f.emit(whole.type, f"xor {whole.type} {whole.ref}, {flip}")
-        return whole
+        return self.shifted(splat(self.f, self.f.load(self.unit_type, pointer), self.lanes))
+
+    def shifted(self, units: Value) -> Value:
+        """Units of A as `step` takes them: signed bytes moved to the unsigned ones."""
+        if not self.scheme.offset_a:
+            return units
+        flip = f"splat (i32 {0x80808080 - (1 << 32)})"
+        return self.f.emit(units.type, f"xor {units.type} {units.ref}, {flip}")
 
     def _operand(self, value: Value) -> Value:
         if value.type == self.operand_type:

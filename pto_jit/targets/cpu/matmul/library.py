@@ -105,8 +105,7 @@ def module_ir(combo: Combo, features: str, triple: str = "", caches: Caches | No
     module = Module()
     (add_tile_kernels if scheme.tiles else add_kernels)(module, scheme)
     add_packing(module, scheme)
-    if scheme.raw_a and scheme.raw_b:
-        add_gemv(module, scheme)
+    add_gemv(module, scheme)
     module.declare("pto_scratch_push", "declare noalias ptr @pto_scratch_push(ptr, i64)")
     module.declare("pto_scratch_pop", "declare void @pto_scratch_pop(ptr, ptr)")
     module.declare("pto_kept_find", "declare ptr @pto_kept_find(ptr, ptr, i64, ptr)")
