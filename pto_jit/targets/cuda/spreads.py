@@ -143,7 +143,7 @@ def choose(
     rows = max((s[0] for s in shapes if len(s) == 2), default=1)
     columns = max((s[-1] for s in shapes), default=1)
     run = kernel.run
-    while run > 1 and columns < 16 * run:
+    while run > 1 and columns <= 16 * run:  # half of it leaves no threads of a warp without columns
         run //= 2
     if kernel.teamed:
         slots = kernel.slots

@@ -325,6 +325,13 @@ def test_a_thread_holds_fewer_elements_of_each_where_several_rows_are_read() -> 
         assert {macro: chosen[macro] for macro in macros} == macros
 
 
+def test_no_thread_of_a_warp_is_without_columns_where_shorter_runs_give_it_some() -> None:
+    spec = pto.spec((None, None), pl.f32)
+    (kernel,) = elementwise.gelu_tanh.compile(spec, spec, target="cuda")._kernel.built.program.host.kernels.values()
+    found = {n: dict(choose(kernel, {}, [(1, n)], [99, 99]).defines)["V"] for n in (32, 33, 64, 96, 128, 4096)}
+    assert found == {32: 1, 33: 2, 64: 2, 96: 4, 128: 4, 4096: 4}
+
+
 @pto.jit
 def symmetric(x: pl.Tensor, y: pl.Tensor):
     t = pl.load(x, [0, 0], [160, 160])

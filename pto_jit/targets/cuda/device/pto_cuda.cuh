@@ -202,15 +202,17 @@ PTO_FUNCTION void store_tile(T* at, int64_t row_stride, int64_t column_stride, i
 }
 
 // A tile with its axes exchanged, by way of shared memory; UNIT_ROW and UNIT_COLUMN are of the tile that it is made from.
-// The threads must have met before.
+// The threads must have met before.  Lines in shared memory have an odd number of elements: both a row and a column of
+// them are in different banks.
 template <class Spread, bool UNIT_ROW, bool UNIT_COLUMN, int ROWS, int COLUMNS, int NR, int NC, int MR, int MC, class R>
 PTO_FUNCTION void transpose_tile(R (&out)[MR][MC], R* shared, const R (&tile)[NR][NC]) {
+  constexpr int LINE = COLUMNS | 1;
   PTO_UNROLL
   for (int i = 0; i < NR; ++i) {
     PTO_UNROLL
     for (int j = 0; j < NC; ++j) {
       const int row = row_of<Spread, UNIT_ROW>(i), column = column_of<Spread, UNIT_COLUMN>(j);
-      if (row < ROWS && column < COLUMNS) shared[row * pitch<R>(COLUMNS) + column] = tile[i][j];
+      if (row < ROWS && column < COLUMNS) shared[row * LINE + column] = tile[i][j];
     }
   }
   Spread::synchronise();
@@ -219,7 +221,7 @@ PTO_FUNCTION void transpose_tile(R (&out)[MR][MC], R* shared, const R (&tile)[NR
     PTO_UNROLL
     for (int j = 0; j < MC; ++j) {
       const int row = row_of<Spread, UNIT_COLUMN>(i), column = column_of<Spread, UNIT_ROW>(j);
-      out[i][j] = row < COLUMNS && column < ROWS ? shared[column * pitch<R>(COLUMNS) + row] : R(0);
+      out[i][j] = row < COLUMNS && column < ROWS ? shared[column * LINE + row] : R(0);
     }
   }
 }
