@@ -21,13 +21,13 @@ from pto_jit.targets.cpu.matmul.kernel import Arithmetic
 from pto_jit.targets.cpu.matmul.shape import STORAGE, Scheme
 from pto_jit.targets.cpu.matmul.vectors import lane_mask, low_bits, mangled, masked_load, masked_store, splat
 
-HEIGHTS = (4, 2, 1)
+HEIGHTS = (4, 1)
 """Rows of A that meet an element of B at once."""
 GROUP = 8
 """Rows of B that all rows of A meet before the next ones are read."""
-SIDE = {4: 4, 2: 8, 1: 8}
+SIDE = {4: 4, 1: 8}
 """Height -> rows of B read side by side."""
-RUN = {4: 2, 2: 4, 1: 4}
+RUN = {4: 2, 1: 4}
 """Height -> vectors of a row of B read one after the other."""
 CHUNK = 4096
 """Columns of C that are worked on at a time."""
@@ -50,8 +50,8 @@ def add_gemv(module: Module, scheme: Scheme) -> None:
 
 def _by_height(f: Function, m: Value) -> list[tuple[int, Value, Value]]:
     """All rows of A: (height, first row, end of the rows that are taken by so many)."""
-    fours, pairs = m - m % 4, m - m % 2
-    return [(4, f.const(0), fours), (2, fours, pairs), (1, pairs, m)]
+    fours = m - m % 4
+    return [(4, f.const(0), fours), (1, fours, m)]
 
 
 def _side_by_side(module: Module, scheme: Scheme, height: int, side: int) -> None:
