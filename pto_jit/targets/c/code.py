@@ -13,9 +13,10 @@ from math import gcd
 from typing import Any
 
 from pto_jit.targets.c.builder import CBuilder
-from pto_jit.targets.c.tidy import Line
+from pto_jit.targets.c.tidy import Line, words_of
 from pto_jit.targets.c.values import (
     ATOM,
+    CHOICE,
     UNARY,
     CPointer,
     CSlot,
@@ -24,7 +25,7 @@ from pto_jit.targets.c.values import (
     lift,
     memory_ctype,
 )
-from pto_jit.targets.cpu.code import I32, I64, PTR, Code, Index, storage_type
+from pto_jit.targets.cpu.code import I1, I32, I64, PTR, Code, Index, storage_type
 from pto_jit.targets.source.identifiers import Identifiers
 
 
@@ -36,9 +37,9 @@ class Function:
 
 
 class Braces:
-    """A block of lines; what is known of pointers and conditions inside is forgotten at its end."""
+    """A block of lines; the constants that it declares and what it checks are forgotten at its end."""
 
-    __slots__ = ("checked", "code", "head", "known", "tail")
+    __slots__ = ("checked", "code", "head", "since", "tail")
 
     def __init__(self, code: CCode, head: str, tail: str) -> None:
         self.code, self.head, self.tail = code, head, tail
@@ -47,13 +48,14 @@ class Braces:
         code = self.code
         code.line(f"{self.head} {{".lstrip())
         code.depth += 1
-        self.known, self.checked = dict(code._typed), code._checked
+        self.since, self.checked = len(code._new), code._checked
 
     def __exit__(self, kind: object, *rest: object) -> None:
         if kind is not None:
             return
         code = self.code
-        code._typed, code._checked = self.known, self.checked
+        code.forget(self.since)
+        code._checked = self.checked
         code.depth -= 1
         code.line(self.tail)
         code.ended = False
@@ -76,8 +78,10 @@ class CCode(Code):
         self.b: Any = CBuilder(self)
         self.operations: Any = None
         self.ended = False
-        self._typed: dict[tuple[str, str], CPointer] = {}
+        self._known: dict[tuple[str, str], str] = {}  # constants in scope: C type and expression -> name
+        self._new: list[tuple[str, str]] = []  # the keys of `_known`, the last ones last
         self._checked: frozenset[str] = frozenset()  # conditions that were checked to be false
+        self.not_negative: set[str] = set()  # names of integers that are at least 0
         self._out = self.output
 
     # -- lines ----------------------------------------------------------------------------------------------------
@@ -116,15 +120,29 @@ class CCode(Code):
 
     def declare(self, wish: str, ctype: str, expression: str, level: int = ATOM, *, kind: str = "pure",
                 keep: bool = False) -> str:  # fmt: skip
-        """A constant of the function with a name like `wish`; the name it got.
+        """A constant of the function with a name like `wish`; the name it got, or has where it is in scope already.
 
         kind: "pure" (a function of names), "read" (reads memory or a variable) or "fixed" (has effects); keep: the
-        name says something, so it is not put back into the place of its use.
+        name says something, so it gets that one, and is not put back into the place of its use.
         """
-        name = self.names.fresh(wish)
+        if kind == "pure" and not keep and self._out is not self.prologue:
+            key = ctype, expression
+            known = self._known.get(key)
+            if known is not None:
+                return known
+            name = self._known[key] = self.names.fresh(wish)
+            self._new.append(key)
+        else:
+            name = self.names.fresh(wish)
         self.declared[name] = ctype
         self._out.append(Line(self.depth, expression, name, ctype, level, kind, keep))
         return name
+
+    def forget(self, since: int) -> None:
+        """The constants declared after the first `since` ones are out of scope."""
+        for key in self._new[since:]:
+            del self._known[key]
+        del self._new[since:]
 
     def variable(self, wish: str, ctype: str, first: str = "", *, here: bool = False) -> CSlot:
         """A variable, declared at the start of the function (as 0, if nothing else is said) or `here`."""
@@ -168,12 +186,8 @@ class CCode(Code):
         """A pointer to elements of a C type."""
         if not element or pointer.element == element or pointer.base == "NULL":
             return pointer
-        if not pointer.place:
-            key = (pointer.base, element)
-            if key not in self._typed:
-                self._typed[key] = self.pointer(f"({element} *){pointer.base}", element, pointer.base)
-            return self._typed[key]
-        return self.pointer(f"({element} *)({pointer.text})", element, pointer.base)
+        text = f"({pointer.text})" if pointer.place else pointer.base
+        return self.pointer(f"({element} *){text}", element, pointer.base)
 
     # -- what LLVM's functions have blocks for --------------------------------------------------------------------
 
@@ -227,7 +241,13 @@ class CCode(Code):
     def compare(self, op: str, x: Index, y: Index) -> Any:
         if not isinstance(x, int) and not isinstance(y, int) and x.poly == y.poly:
             return op in ("<=", ">=", "==")
+        if op == ">=" and self.at_least_zero(x) and isinstance(y, int) and y <= 0:
+            return True
         return super().compare(op, x, y)
+
+    def at_least_zero(self, x: Index) -> bool:
+        """Whether a number is known not to be negative."""
+        return x >= 0 if isinstance(x, int) else x.text in self.not_negative
 
     def offset(self, pointer: Any, distance: Index, inbounds: bool = True) -> Any:
         if isinstance(distance, int) and distance == 0:
@@ -242,9 +262,10 @@ class CCode(Code):
         if condition is True:
             yield
         elif condition is False:
-            saved, self._out = (self._out, dict(self._typed), self._checked), []
+            since, saved, self._out = len(self._new), (self._out, self._checked), []
             yield
-            self._out, self._typed, self._checked = saved
+            self._out, self._checked = saved
+            self.forget(since)
         else:
             with self.braces(f"if ({lift(condition).text})"):
                 yield
@@ -258,40 +279,52 @@ class CCode(Code):
         saved, at, checked = self._out, len(self._out), self._checked
         first, second = [], []
         self.depth += 1
-        known = dict(self._typed)
+        since = len(self._new)
         self._out = first
         xs = [lift(x) for x in then()]
-        self._out, self._typed, self._checked = second, dict(known), checked
+        self.forget(since)
+        self._out, self._checked = second, checked
         ys = [lift(y) for y in other()]
-        self._typed, self._checked = known, checked
+        self.forget(since)
+        self._checked = checked
         self.depth -= 1
         self._out = saved
         assert at == len(saved)
+        made = {line.name for lines in (first, second) for line in lines if line.name}
+        if not first and made.isdisjoint(word for y in ys for word in words_of(y.text)):
+            return self._selected(condition, xs, ys, second)
         out: list[Any] = []
         for x, y in zip(xs, ys, strict=True):
-            if x is y or x.text == y.text:
+            wish, ctype, (one, two), joined = _alternatives(x, y)
+            if one == two:
                 out.append(x)
                 continue
-            if x.type == PTR:
-                element = next((p.element for p in (y, x) if isinstance(p, CPointer) and p.element), "")
-                base = next((p.base for p in (y, x) if isinstance(p, CPointer) and p.element), "p")
-                slot = self.variable(f"{base}_at", f"{element or 'void'} *", here=True)
-                out.append(CPointer(slot.variable, element))
-            elif x.type == I64:  # strides in bytes stay multiples of what they are multiples of
-                unit = gcd(*(x.poly or {}).values(), *(y.poly or {}).values()) or 1
-                slot = self.variable("stride" if unit > 1 else "n", x.ctype, here=True)
-                out.append(CValue(I64, poly={(slot.variable,): unit}))
-                x, y = (CValue(I64, poly={m: c // unit for m, c in (v.poly or {}).items()}) for v in (x, y))
-            else:
-                slot = self.variable("n", x.ctype, here=True)
-                out.append(CValue(x.type, slot.variable, ctype=x.ctype))
-            first.append(Line(self.depth + 1, f"{slot.variable} = {x.text};"))
-            second.append(Line(self.depth + 1, f"{slot.variable} = {y.text};"))
-        self.line(f"if ({lift(condition).text}) {{")
+            slot = self.variable(wish, ctype, here=True)
+            out.append(joined(slot.variable))
+            first.append(Line(self.depth + 1, f"{slot.variable} = {one};"))
+            second.append(Line(self.depth + 1, f"{slot.variable} = {two};"))
+        self.line(f"if ({condition.text}) {{")
         saved += first
         self.line("} else {")
         saved += second
         self.line("}")
+        return out
+
+    def _selected(
+        self, condition: CValue, xs: Sequence[CValue], ys: Sequence[CValue], otherwise: Sequence[Line]
+    ) -> list[Any]:
+        """`choose` where there is something to be done only when the condition does not hold."""
+        if not condition.text.isidentifier():
+            condition = CValue(I1, self.declare("whole", "bool", condition.text, condition.level, keep=True))
+        if otherwise:
+            self.line(f"if (!{condition.text}) {{")
+            self._out += otherwise
+            self.line("}")
+        out: list[Any] = []
+        for x, y in zip(xs, ys, strict=True):
+            wish, ctype, (one, two), joined = _alternatives(x, y)
+            text = f"{condition.text} ? {one} : {two}"
+            out.append(x if one == two else joined(self.declare(wish, ctype, text, CHOICE, keep=True)))
         return out
 
     def _decided(self, condition: CValue) -> CValue:
@@ -378,3 +411,18 @@ class CCode(Code):
 
     def finish(self) -> None:
         """Nothing is open."""
+
+
+def _alternatives(x: CValue, y: CValue) -> tuple[str, str, tuple[str, str], Callable[[str], CValue]]:
+    """Of a value that is `x` or `y`: what it may be called, its C type, the texts of both, and the value that a name
+    for it stands for."""
+    if x.type == PTR:
+        element = next((p.element for p in (y, x) if isinstance(p, CPointer) and p.element), "")
+        base = next((p.base for p in (y, x) if isinstance(p, CPointer) and p.element), "p")
+        return f"{base}_at", f"{element or 'void'} *", (x.text, y.text), lambda name: CPointer(name, element)
+    if x.type != I64:
+        return "n", x.ctype, (x.text, y.text), lambda name: CValue(x.type, name, ctype=x.ctype)
+    unit = gcd(*(x.poly or {}).values(), *(y.poly or {}).values()) or 1  # strides in bytes stay multiples of elements
+    texts = [CValue(I64, poly={m: c // unit for m, c in (v.poly or {}).items()}).text for v in (x, y)]
+    wish = "stride" if unit > 1 else "n"
+    return wish, x.ctype, (texts[0], texts[1]), lambda name: CValue(I64, poly={(name,): unit})

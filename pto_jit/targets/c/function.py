@@ -296,6 +296,8 @@ class CFunctionWriter(FunctionWriter):
         i = code.names.fresh(stmt.var.name)
         code.declared[i] = "int64_t"
         if isinstance(step, int):
+            if step > 0 and code.at_least_zero(start):
+                code.not_negative.add(i)
             more = f"{i} < {last}" if step > 0 else f"{i} > {last}"
             change = {1: f"++{i}", -1: f"--{i}"}.get(step, f"{i} += {by}" if step > 0 else f"{i} -= {-step}")
         else:
@@ -407,6 +409,12 @@ class CFunctionWriter(FunctionWriter):
         writer = CNest(self, nest, inputs)
         writer.write()
         return writer
+
+    def fill(self, dtype: DType, pointer: Any, count: Index, raw: Any) -> Any:
+        """So many elements of a value, given as they are stored."""
+        element = memory_ctype(dtype)
+        where = self.code.typed(lift(pointer), element)
+        self.code.line(f"pto_fill_{dtype}({where.text}, {lift(count).text}, {lift(raw).text});")
 
     def clash(self, *args: Any) -> Any:
         """Whether two regions overlap other than element by element."""

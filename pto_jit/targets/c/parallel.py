@@ -30,6 +30,7 @@ def write_parallel(w: CFunctionWriter, stmt: For) -> None:
     inner = CFunctionWriter(w.module, w.func, name, code.names, parallel=True)
     inner.mutable, inner.generated, inner.callees = w.mutable, w.generated, w.callees
     inner.hazards = w.hazards
+    inner.code.not_negative |= code.not_negative
     assigned = set(block_defs(stmt.body))
     for key in sorted(block_uses((stmt,)) & w.env.keys()):
         _bind(w, inner, key, assigned)
@@ -43,6 +44,8 @@ def write_parallel(w: CFunctionWriter, stmt: For) -> None:
         if not plain:
             at = inner.b.add(first, inner.b.mul(index, by))
             index = inner.code.named(at, stmt.var.name, keep=True)
+        if code.at_least_zero(start) and code.at_least_zero(step):
+            inner.code.not_negative.add(index.text)
         inner.begin_iteration(stmt, index)
         inner._body(stmt.body)
     inner.code.ended = False

@@ -411,6 +411,8 @@ class FunctionWriter(Frame):
 
     clash: Callable[..., Any] | None = None
     """How a target compares regions of memory, if it has its own way (see `stores`)."""
+    fill: Callable[..., Any] | None = None
+    """How a target sets so many elements to a value, if it has its own way (see `tiles`)."""
     vectors = True
     """Whether loops over elements are written in vectors here, not by a compiler behind."""
 

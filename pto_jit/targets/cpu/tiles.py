@@ -81,6 +81,9 @@ def fill_tile(w: FunctionWriter, tile: Tile, value: Value) -> None:
 
 def _fill(w: FunctionWriter, dtype: DType, pointer: Value, count: Index, raw: Value) -> None:
     """So many elements, given as they are stored; by vectors where the target has them."""
+    if w.fill is not None:
+        w.fill(dtype, pointer, count, raw)
+        return
     code, size = w.code, dtype.bytes
 
     def store(i: Value, value: Value) -> Sequence[Value]:

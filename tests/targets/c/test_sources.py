@@ -186,6 +186,26 @@ def test_rows_of_known_length_have_room_in_the_memory_of_the_function() -> None:
     assert text.count("= pto_scratch_push(") == 2 and "+ 64, 64));" in text
 
 
+@pto.jit
+def padded_sums(x: pl.Tensor, y: pl.Tensor, first: int):
+    with pl.incore():
+        for j in pl.range(0, x.shape[1], 64):
+            t = pl.load(x, [0, j], [4, 64], pad=1.5)
+            u = pl.load(x, [0, j + 1], [4, 64], pad=0.0)
+            pl.store(t + u, [0, j], y)
+        for j in pl.range(first, x.shape[1], 64):
+            pl.store(pl.load(x, [0, j], [4, 64], pad=0.0), [0, j], y)
+
+
+def test_nothing_is_asked_or_computed_twice() -> None:
+    x = pto.spec((None, None), pl.f32)
+    text = padded_sums.compile(x, x, 0, target="c").sources["padded_sums_incore_0.c"]
+    assert text.count("if (j < 0)") == 0 and text.count("if (j_1 < 0)") == 1  # a loop from 0, and one from anywhere
+    assert text.count("pto_min(4, x_n0)") == 2 and text.count("pto_min(64, x_n1 - j)") == 1
+    assert text.count("pto_fill_f32(") == 3 and "256, 1.5f);" in text
+    assert text.count("x + j : ") == 1 and text.count("? x_n1 : 64;") == 3  # loads that may lie where they are
+
+
 def test_what_tidy_puts_where() -> None:
     lines = [
         Line(1, "a + b", name="sum", ctype="int64_t", level=13, kind="pure"),

@@ -254,6 +254,25 @@ PTO_UNUSED static void pto_copy(int64_t rank, void *to, const void *from, int64_
   }
 }
 
+// So many elements of a value.
+#define PTO_FILL(T, NAME)                                                     \
+  PTO_UNUSED static void pto_fill_##NAME(T *to, int64_t count, T value) {     \
+    for (int64_t i = 0; i < count; ++i) to[i] = value;                        \
+  }
+PTO_FILL(uint16_t, f16)
+PTO_FILL(uint16_t, bf16)
+PTO_FILL(float, f32)
+PTO_FILL(double, f64)
+PTO_FILL(int8_t, i8)
+PTO_FILL(int16_t, i16)
+PTO_FILL(int32_t, i32)
+PTO_FILL(int64_t, i64)
+PTO_FILL(uint8_t, u8)
+PTO_FILL(uint16_t, u16)
+PTO_FILL(uint32_t, u32)
+PTO_FILL(uint64_t, u64)
+PTO_FILL(bool, bool_)
+
 // Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, SC 2011): words 0 and 1 for a 64-bit counter.
 PTO_INLINE void pto_philox(int64_t seed, int64_t counter, uint32_t words[2]) {
   uint32_t c[4] = {(uint32_t)counter, (uint32_t)((uint64_t)counter >> 32), 0, 0};

@@ -19,7 +19,6 @@ static int32_t largest_incore_0_i(pto_worker *worker, void *context, int64_t beg
   float max_2 = 0;
   for (int64_t i = begin; i < end; ++i) {
     // test_sources.py:32
-    if (i < 0) return pto_fail(worker, 0, i, 0, 0);
     const int64_t n = pto_max(pto_min(1, x_n0 - i), 0);
     float *const x_1 = x + i * x_n1;
     const int64_t n_3 = n == 1 ? pto_max(pto_min(64, x_n1), 0) : 0;

@@ -237,11 +237,9 @@ int32_t matmul_incore_0(pto_worker *worker, float *a, int64_t a_n0, int64_t a_n1
   if ((status = pto_mm_f32_f32_f32_mt(worker, n, n_4, n_2, a, n_10, 1, b, n_11, 1, c_at, n_12, 1, 0)) != PTO_OK)
       return status;
   if (apart) {
-    const int64_t n_13 = pto_max(pto_min(n, c_n0), 0);
-    const int64_t n_14 = pto_max(pto_min(n_4, c_n1), 0);
     float *c_at_2;
     int64_t stride_2;
-    if (n_13 != n || n_14 != n_4) {
+    if (n_5 != n || n_6 != n_4) {
       void *const block_2 = pto_scratch_push(worker, pto_max(4 * n * n_4, 64));
       if (block_2 == NULL) return PTO_NO_MEMORY;
       c_at_2 = block_2;
@@ -268,8 +266,8 @@ int32_t matmul_incore_0(pto_worker *worker, float *a, int64_t a_n0, int64_t a_n1
         c_at_2_row[j] = c_at_row[j];
       }
     }
-    if (n_13 != n || n_14 != n_4) {
-      pto_copy(2, c, c_at_2, 4, (const int64_t[]){n_13, n_14, 4 * c_n1, 4, 4 * n_4, 4});
+    if (n_5 != n || n_6 != n_4) {
+      pto_copy(2, c, c_at_2, 4, (const int64_t[]){n_5, n_6, 4 * c_n1, 4, 4 * n_4, 4});
       pto_scratch_pop(worker, c_at_2);
     }
     pto_scratch_pop(worker, c_at);

@@ -91,10 +91,10 @@ int32_t softmax_incore_0(pto_worker *worker, int64_t r_chunk, int64_t x_d0, floa
     float *const x_1 = x + r * x_n1;
     const int64_t n_3 = n == 1 ? pto_max(pto_min(x_d1, x_n1), 0) : 0;
     float *const x_1_at = n == 1 ? x_1 : (float *)&v;
-    const int64_t n_5 = pto_max(pto_min(n == 1 ? 1 : 0, y_n0 - r), 0);
+    const int64_t n_4 = n == 1 ? 1 : 0;
+    const int64_t n_5 = pto_max(pto_min(n_4, y_n0 - r), 0);
     const int64_t n_6 = pto_max(pto_min(n_3, y_n1), 0);
-    const int64_t n_7 = n == 1 ? 1 : 0;
-    const bool apart = n_5 != n_7 || n_6 != n_3 || pto_clash(
+    const bool apart = n_5 != n_4 || n_6 != n_3 || pto_clash(
         &(pto_region){x_1, 4, 2, {1, n_3}, {4 * x_n1, 4}}, &(pto_region){y + r * y_n1, 4, 2, {1, n_3}, {4 * y_n1, 4}});
     float *y_at;
     if (apart) {
