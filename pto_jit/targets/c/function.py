@@ -104,7 +104,7 @@ class CFunctionWriter(FunctionWriter):
         self.dying: set[str] = set()
         self.zeros: set[str] = set()
         self.heap: list[Any] = []
-        self.streams = False
+        self.past_caches = False  # no store of C goes past the caches
         self.results: Callable[[Sequence[Operand]], None] | None = None
         self.callees: dict[str, Any] = {}
         self.hazards: set[str] = set()

@@ -53,7 +53,8 @@ class Frame:
         self.dying: set[str] = set()  # tile variables that the current statement is the last to use
         self.zeros: set[str] = set()  # tile variables without memory: zeros that products start from
         self.heap: list[Value] = []  # slots of buffers to be freed when the function returns
-        self.streams = False
+        self.past_caches = module.host.past_caches
+        self.streams = False  # whether some store does
 
     @property
     def b(self) -> Any:

@@ -38,6 +38,11 @@ class Host:
     layout: str
     """LLVM's name of the platform, and its data layout."""
 
+    @property
+    def past_caches(self) -> bool:
+        """Whether large results are stored past the caches, with the fence of x86 behind them."""
+        return self.triple.startswith("x86_64")
+
 
 @frozen
 class PrintSite:

@@ -194,6 +194,8 @@ class Stores:
         """Per store whether it goes past the caches: when its tensor is too large for them, and nobody says that what
         is stored is read again soon."""
         code, divert = self.code, self.divert
+        if not self.w.past_caches:
+            return {}
         out: dict[int, Any] = {}
         for k, reg in enumerate(self.regions):
             size = code.mul(reg.tensor.dtype.bytes, *reg.tensor.extents)

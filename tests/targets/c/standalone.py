@@ -7,7 +7,7 @@ import atexit
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,19 +43,14 @@ class Programs:
     def build(self, directory: Path, compiler: Sequence[str], flags: Sequence[str] = ("-O0",)) -> Path:
         """The executable; `compiler` with what it needs to compile for its machine."""
         sources = [s for *_, s in self.items]
-        table = ",\n  ".join(s.entry for s in sources)
-        text = translation_unit(sources) + f"\nconst pto_entry_fn programs[] = {{\n  {table}\n}};\n"
-        (directory / "programs.c").write_text(text)
+        (directory / "written.c").write_text(translation_unit(sources))
         includes = [f"-I{INCLUDE}", f"-I{RUNTIME.resolve()}"]
         for name, header in sources[0].headers.items():
             (directory / name).write_text(header)
         includes.append(f"-I{directory}")
-        binary = directory / "program"
         common = [*compiler, *STANDARD, *WARNINGS, *flags, *includes, "-Wno-psabi"]
-        subprocess.run([*common, "-c", directory / "programs.c", "-o", directory / "programs.o"], check=True)
-        command = [*compiler, str(directory / "programs.o"), *_support(tuple(compiler)), "-pthread", "-lm"]
-        subprocess.run([*command, "-o", str(binary)], check=True)
-        return binary
+        subprocess.run([*common, "-c", directory / "written.c", "-o", directory / "written.o"], check=True)
+        return link(directory, compiler, [s.entry for s in sources], [directory / "written.o"])
 
     def run(self, directory: Path, command: Sequence[str], threads: int = 2) -> list[tuple[Any, list[Any]]]:
         """Per call the failure (status, site, values) or None, and its results; tensors are written to."""
@@ -99,6 +94,18 @@ class Programs:
             out.append((None, results))
         assert at == len(data)
         return out
+
+
+def link(directory: Path, compiler: Sequence[str], entries: Sequence[str], objects: Iterable[Path]) -> Path:
+    """The executable of programs with these entries, in order."""
+    declared = "".join(f"int32_t {e}(pto_worker *, const int64_t *, int64_t *);\n" for e in entries)
+    table = ",\n  ".join(entries)
+    text = f'#include "pto_runtime.h"\n{declared}const pto_entry_fn programs[] = {{\n  {table}\n}};\n'
+    (directory / "programs.c").write_text(text)
+    command = [*compiler, *STANDARD, f"-I{RUNTIME.resolve()}", str(directory / "programs.c"), *map(str, objects),
+               *_support(tuple(compiler)), "-pthread", "-lm", "-o", str(directory / "program")]  # fmt: skip
+    subprocess.run(command, check=True)
+    return directory / "program"
 
 
 @cache

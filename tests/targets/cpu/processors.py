@@ -44,6 +44,18 @@ def pretend(level: str) -> None:
     llvm.get_host_cpu_name = lambda: "x86-64"
 
 
+def pretend_aarch64() -> None:
+    """Compile for the processors of ARM's servers from now on; what is compiled cannot be loaded here."""
+    features = type(llvm.get_host_cpu_features())(dict.fromkeys(("neon", "fp-armv8", "fullfp16", "dotprod"), True))
+    triple = "aarch64-unknown-linux-gnu"
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    llvm.get_host_cpu_features = lambda: features
+    llvm.get_host_cpu_name = lambda: "neoverse-n1"
+    llvm.get_process_triple = lambda: triple
+    llvm.Target.from_default_triple = classmethod(lambda cls: cls.from_triple(triple))  # type: ignore
+
+
 if __name__ == "__main__":
     pretend(sys.argv[1])
     sys.argv = sys.argv[2:]

@@ -17,18 +17,11 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit import dtypes
-from pto_jit.bench.checking import check, poison
-from pto_jit.bench.implementation import Case
 from pto_jit.bench.kernels import matrix, rows
-from pto_jit.bench.worker import resolve
-from pto_jit.bench.workload import aligned_empty, dtype_named
 from pto_jit.targets.c.native import STANDARD
-from tests.targets.c.cases import cases
+from tests.targets.c.everything import Everything
 from tests.targets.c.harness import close
 from tests.targets.c.standalone import ARM, Programs, needs_arm
-from tests.targets.c.task_programs import cases as task_cases
-from tests.targets.c.test_tasks import interpreted
-from tests.targets.c.test_workloads import CASES
 
 DTYPES = ("f16", "bf16", "f32", "f64", "i8", "u16", "i32", "u64")  # floats, and integers of each width
 COMPILER = ("aarch64-linux-gnu-gcc", "-march=armv8.2-a", "-static")
@@ -50,43 +43,16 @@ def known_widths(x: pl.Tensor[(3, 68), pl.f32], y: pl.Tensor[(len(WIDTHS), 3, 68
 def test_everything_agrees_with_numpy_under_qemu(tmp_path: Path) -> None:
     """Operations, every kernel of the benchmarks, and tasks, in one executable."""
     programs = Programs("neon")
-    operations, workloads = [], []
-    for name, kernel, args, tolerance in cases():
-        if name.split()[1] not in DTYPES:
-            continue
-        expected = [a.copy() for a in args]
-        with np.errstate(all="ignore"):
-            kernel.interpret(*expected)  # type: ignore[attr-defined]
-        programs.add(kernel, *args)
-        operations.append((name, args, expected, tolerance))
+    everything = Everything(programs, DTYPES)
     args = [np.random.default_rng(0).standard_normal((3, 68), np.float32), np.zeros((len(WIDTHS), 3, 68), np.float32)]
     expected = [a.copy() for a in args]
     known_widths.interpret(*expected)
     programs.add(known_widths, *args)
-    operations.append(("known widths", args, expected, 1e-6))
-    for workload, path in CASES:
-        size = tuple(21 + 7 * place for place in range(len(workload.axes)))
-        inputs = workload.make(size, np.random.default_rng(0))
-        outputs = {n: aligned_empty(o.shape, dtype_named(o.dtype)) for n, o in workload.outputs(size).items()}
-        for array in outputs.values():
-            poison(array) if array.dtype.kind == "f" else array.fill(0)
-        programs.add(resolve(path), *Case(workload, size, 1, inputs, outputs).arguments)
-        workloads.append((workload, path, outputs, workload.reference(inputs)))
-    tasks = [(kernel, args, interpreted(kernel, args)) for kernel, args in task_cases()]
-    for kernel, args, _ in tasks:
-        programs.add(kernel, *args)
     binary = programs.build(tmp_path, COMPILER)
     for k, (failure, _) in enumerate(programs.run(tmp_path, (ARM[1], str(binary)))):
         assert failure is None, (k, failure)
-    for name, args, expected, tolerance in operations:
-        for k, (one, two) in enumerate(zip(args, expected, strict=True)):
-            close(one, two, tolerance, f"{name}, argument {k}")
-    for workload, path, outputs, expected in workloads:
-        found = check(list(outputs.values()), expected, workload.tolerance)
-        assert found.passed, f"{path}: {found.message}"
-    for kernel, args, (expected, _) in tasks:
-        for one, two in zip(args, expected, strict=True):
-            np.testing.assert_array_equal(one, two, err_msg=kernel.__name__)
+    everything.compare()
+    close(args[1], expected[1], 1e-6, "known widths")
 
 
 @pto.jit

@@ -32,7 +32,7 @@ def stream_of(w: FunctionWriter, loop: For, form: Form, variance: Variance, widt
     """
     nodes = [node for node in form.nodes if isinstance(node, Compute)]
     stores = [node.op for node in nodes if node.op.op == "setelem"]
-    if len(nodes) < len(form.nodes) or len(stores) != 1 or not w.module.host.triple.startswith("x86_64"):
+    if len(nodes) < len(form.nodes) or len(stores) != 1 or not w.past_caches:
         return None
     _, target, *indices = stores[0].args
     tensor = w.tensor(target)
