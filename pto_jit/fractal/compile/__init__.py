@@ -14,6 +14,6 @@
   choice
 * `layout`: where the leaves of an array lie
 * `sequential`, `wavefront`, `tasks`, `tiled`, `devices`: the plans
-* `rows`, `strips`, `batching`, `blocks`, `copies`, `packing`, `placing`, `inputs`: many cells at once: as rows of
-  tiles, gathered and scattered
+* `rows`, `dividing`, `strips`, `batching`, `blocks`, `copies`, `packing`, `placing`, `inputs`: many cells at once: as
+  rows of tiles, gathered and scattered
 """

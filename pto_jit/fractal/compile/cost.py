@@ -21,10 +21,10 @@ from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.fractal.compile.blocks import AT_ONCE, UNKNOWN
+from pto_jit.fractal.compile.dividing import UNIT_ROWS
 from pto_jit.fractal.compile.hyperplane import NoSchedule
 from pto_jit.fractal.compile.lists import Choose, Leaf, ReadLeaf, WriteLeaf
 from pto_jit.fractal.compile.nest import Nest, accesses, depends_on
-from pto_jit.fractal.compile.rows import PIECE_ROWS
 from pto_jit.fractal.compile.tiled import refused
 from pto_jit.ir.nodes import Const, Op
 from pto_jit.ir.types import TileType
@@ -290,7 +290,7 @@ def _of_nest(nest: Nest, planes: Planes | None, threads: int, many: int) -> floa
     rows = _batch(planes, extents)
     groups = prod(extents[k] for k in planes.group)
     time = cell.in_batch(rows, copied_of(nest, planes, extents))
-    return _divided(prod(extents) * time, min(threads, groups * max(1.0, rows / PIECE_ROWS)))
+    return _divided(prod(extents) * time, min(threads, groups * max(1.0, rows / UNIT_ROWS)))
 
 
 def _divided(time: float, workers: float) -> float:

@@ -23,7 +23,7 @@ from pto_jit.fractal.compile.nest import Nest
 from pto_jit.fractal.compile.packing import Window
 from pto_jit.fractal.compile.rows import Rows
 from pto_jit.fractal.compile.wavefront import Planes
-from pto_jit.ir.nodes import Op, Operand, Var
+from pto_jit.ir.nodes import Op, Var
 from pto_jit.ir.types import TileType
 from pto_jit.semantic.table import is_elementwise
 from pto_jit.slotted import replace
@@ -131,26 +131,45 @@ class DeviceRows(Rows):
     def before(self, work: Work) -> Work:
         return for_device(work)
 
-    def batch(self, planes: Planes, writer: Writer, shared: set[str], fixed: set[int], pieces: Operand | None) -> None:
-        """A piece of a batch: the rows from its number times `PIECE` on."""
-        e = self.e
-        if pieces is None:  # there is one batch
+    def divide(self, planes: Planes, writer: Writer) -> None:
+        """A block has a piece of a batch."""
+
+    def step(self, planes: Planes, writer: Writer, shared: set[str]) -> None:
+        pieces = writer.expr(self.pieces())
+
+        def level(w: Writer, left: Sequence[int], fixed: set[int]) -> None:
+            if not left:
+                self.piece(planes, w, shared, fixed)
+                return
+            first, *rest = left
+            low, high = self.bounds(planes, first, fixed)
+            symbol = self.nest.symbols[first]
+            start, stop = w.expr(low), w.expr(high)
+            if fixed:
+                self.counted(w, symbol, stop, lambda w: level(w, rest, fixed | {first}), start=start, kind="parallel")
+                return
+            # the first pieces of all batches first
+            width = w.op("sub", stop, start)
 
             def one(w: Writer) -> None:
-                self.batch(planes, w, shared, fixed, w.values[planes.piece])
+                unit = w.values[planes.piece]
+                at = w.op("add", start, w.op("mod", unit, width))
+                level(w.but({symbol: at, planes.piece: w.op("floordiv", unit, width)}), rest, fixed | {first})
 
-            self.counted(writer, planes.piece, writer.expr(self.pieces()), one, kind="parallel")
-            return
+            self.counted(w, planes.piece, w.op("mul", width, pieces), one, kind="parallel")
+
+        if planes.group:
+            level(writer, planes.group, set())
+        else:
+            self.counted(writer, planes.piece, pieces, lambda w: self.piece(planes, w, shared, set()), kind="parallel")
+
+    def piece(self, planes: Planes, writer: Writer, shared: set[str], fixed: set[int]) -> None:
+        """A piece of a batch: the rows from its number times `PIECE` on."""
+        e = self.e
         self.window = None
         rows = self.each_segment(planes, writer, fixed, lambda w, segment: None)
-        own = self.own(planes)
         piece = writer.values[planes.piece]
-
-        def counted() -> None:
-            for depth, (_, counts) in self.tables.items():
-                e.op("setelem", [rows, counts, writer.expr(self.batch_number(planes, depth, own))])
-
-        self.guarded(writer.op("eq", piece, index(0)), counted)
+        self.guarded(writer.op("eq", piece, index(0)), lambda: self.counts(planes, writer, rows))
         start = e.op("mul", [piece, index(PIECE)])[0]
         count = e.op("min", [index(PIECE), e.op("sub", [rows, start])[0]])[0]
         stop = e.op("add", [start, count])[0]

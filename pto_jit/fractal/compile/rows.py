@@ -15,7 +15,8 @@ from pto_jit.codegen.emit import I64, constant, index
 from pto_jit.codegen.values import Tensor, Tile, static_extent
 from pto_jit.fractal.compile.batching import Batch, row_extents
 from pto_jit.fractal.compile.copies import Buffer, Segment, target_of
-from pto_jit.fractal.compile.expr import Condition, Expr, Writer, binary, number, of, operand
+from pto_jit.fractal.compile.dividing import Cut, Dividing
+from pto_jit.fractal.compile.expr import Condition, Expr, Writer, number, of, operand
 from pto_jit.fractal.compile.inputs import Product, products
 from pto_jit.fractal.compile.lists import (
     Access,
@@ -28,25 +29,16 @@ from pto_jit.fractal.compile.lists import (
     replaced,
 )
 from pto_jit.fractal.compile.packing import Packed, Window
-from pto_jit.fractal.compile.placing import Placing
 from pto_jit.fractal.compile.sequential import name_of, variable_of
-from pto_jit.fractal.compile.strips import SPAN, Strips, can_have, each_plane, kept, strips_of
+from pto_jit.fractal.compile.strips import SPAN, Strips, can_have, kept, strips_of
 from pto_jit.fractal.compile.wavefront import Cells, Planes
 from pto_jit.ir.nodes import If, Op, Operand, Var
 from pto_jit.ir.types import TileType
 from pto_jit.slotted import replace
 
-PIECE_ROWS = 128
-"""Rows that a piece of a batch has at least: with fewer, reading the right operand of a product would show."""
-PIECES = 8
-TILE_ROWS = 12
-"""Rows of pieces are a multiple of this, which whole register tiles of a product fill."""
 
-
-class Rows(Placing):
+class Rows(Dividing):
     """A nest whose cells are rows (with `write_rows`; with `write_cells` it is any nest)."""
-
-    strips: Strips | None = None
 
     def trial(self, planes: Planes, writer: Writer) -> None:
         """Write the operations of a batch, to see whether they can be.  Raises NotBatchable."""
@@ -106,42 +98,13 @@ class Rows(Placing):
             leaf = product.array.leaf
             self.buffers[name] = Buffer(self.buffer([rows, *leaf.extents], leaf, name), index(0))
 
-        pieces = writer.expr(self.pieces()) if planes.group else None
-        piece = planes.piece
-
-        def level(w: Writer, left: Sequence[int], fixed: set[int]) -> None:
-            if not left:
-                self.batch(planes, w, shared, fixed, pieces)
-                return
-            first, *rest = left
-            strips = self.strips
-            low, high = self.bounds(planes, first, fixed) if strips is None else strips.bounds()
-            symbol = self.nest.symbols[first]
-            start, stop = w.expr(low), w.expr(high)
-            if fixed or pieces is None:
-                self.counted(w, symbol, stop, lambda w: level(w, rest, fixed | {first}), start=start, kind="parallel")
-                return
-            # First the first pieces of all batches: workers, who begin with equal shares of the units, get equal rows
-            # of each batch, whatever a batch costs, and the same rows in the next plane.
-            width = w.op("sub", stop, start)
-
-            def one(w: Writer) -> None:
-                unit = w.values[piece]
-                chosen = {symbol: w.op("add", start, w.op("mod", unit, width)), piece: w.op("floordiv", unit, width)}
-                inside = w.but(chosen)
-                if strips is None:
-                    level(inside, rest, fixed | {first})
-                    return
-                batch = lambda w: level(w, rest, fixed | {first})  # noqa: E731
-                each_plane(strips, of(symbol), planes.plane, inside, self.counted, batch)
-
-            self.counted(w, piece, w.op("mul", width, pieces), one, start=index(0), kind="parallel")
-
+        if planes.group:
+            self.divide(planes, writer)
         if self.strips is None:
-            self.planes(planes, writer, lambda w: level(w, planes.group, set()))
+            self.planes(planes, writer, lambda w: self.step(planes, w, shared))
         else:
             steps = writer.expr(self.strips.steps)
-            self.counted(writer, planes.strip, steps, lambda w: level(w, planes.group, set()))
+            self.counted(writer, planes.strip, steps, lambda w: self.step(planes, w, shared))
 
     def strips_of(self, planes: Planes, writer: Writer) -> Strips | None:
         """How many planes of a group a worker has at a time."""
@@ -164,42 +127,23 @@ class Rows(Placing):
             return least
         return operand(writer.expr(kept(self.strips, least - 1, distances, planes.group[0])))
 
-    def pieces(self) -> Expr:
-        """How many pieces the rows of a batch are divided into at most."""
-        most = binary("min", number(PIECES), binary("floordiv", self.room, number(PIECE_ROWS)))
-        return binary("max", number(1), most)
-
-    def batch(self, planes: Planes, writer: Writer, shared: set[str], fixed: set[int], pieces: Operand | None) -> None:
-        """One batch, or a piece of its rows.
-
-        The division depends on the number of rows alone, and no piece is so small that its products would be computed
-        in another way: results do not depend on the number of workers.
-        """
+    def batch(self, planes: Planes, writer: Writer, shared: set[str], fixed: set[int], rows: Cut | None) -> None:
         e = self.e
         self.window = None
-        rows = self.each_segment(planes, writer, fixed, lambda w, segment: None)
-        own = self.own(planes)
-
-        def counted() -> None:
-            for depth, (_, counts) in self.tables.items():
-                e.op("setelem", [rows, counts, writer.expr(self.batch_number(planes, depth, own))])
-
-        if pieces is None:
-            counted()
-            self.window = Window(index(0), rows, rows, rows)
-            self.guarded(writer.op("gt", rows, index(0)), lambda: self.group(planes, writer, shared, fixed))
-            return
-        piece = writer.values[planes.piece]
-        self.guarded(writer.op("eq", piece, index(0)), counted)
-        few = e.op("min", [e.op("floordiv", [rows, index(PIECE_ROWS)])[0], pieces])[0]
-        number_ = e.op("max", [few, index(1)])[0]
-        tiles = e.op("mul", [number_, index(TILE_ROWS)])[0]
-        size = e.op("floordiv", [e.op("add", [rows, e.op("sub", [tiles, index(1)])[0]])[0], tiles])[0]
-        size = e.op("mul", [size, index(TILE_ROWS)])[0]
-        start = e.op("mul", [piece, size])[0]
-        stop = e.op("min", [e.op("add", [start, size])[0], rows])[0]
-        self.window = Window(start, stop, e.op("sub", [stop, start])[0], rows)
+        count = self.each_segment(planes, writer, fixed, lambda w, segment: None)
+        start = index(0) if rows is None else rows[0]
+        stop = count if rows is None else e.op("min", [rows[1], count])[0]
+        if rows is None:
+            self.counts(planes, writer, count)
+        else:
+            self.guarded(writer.op("eq", start, index(0)), lambda: self.counts(planes, writer, count))
+        self.window = Window(start, stop, stop if rows is None else e.op("sub", [stop, start])[0], count)
         self.guarded(writer.op("lt", start, stop), lambda: self.group(planes, writer, shared, fixed))
+
+    def counts(self, planes: Planes, writer: Writer, rows: Operand) -> None:
+        """Write down how many rows a batch has."""
+        for depth, (_, counts) in self.tables.items():
+            self.e.op("setelem", [rows, counts, writer.expr(self.batch_number(planes, depth, self.own(planes)))])
 
     def group(self, planes: Planes, writer: Writer, shared: set[str], fixed: set[int]) -> None:
         """One batch: the cells of a plane with one choice of the shared operands."""

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from pto_jit.fractal.compile.expr import Condition, Expr, Symbol, Writer, binary, number, of, operand, pick
+from pto_jit.codegen.emit import index
+from pto_jit.fractal.compile.expr import Condition, Expr, Symbol, Writer, binary, number, of, operand
 from pto_jit.ir.nodes import Operand
 from pto_jit.slotted import frozen
 
@@ -82,7 +83,7 @@ def strips_of(
     fewest = FEWEST if cell < SMALL else FEW
     span = span_of(count, groups, fewest)
     narrow = Condition("negative", room - (int(NARROW / cell) + 2))
-    span = operand(writer.expr(pick(narrow, span, number(1))))
+    span = operand(writer.e.scalar("select", [writer.condition(narrow), writer.expr(span), index(1)]).operand)
     skew = operand(writer.expr(binary("min", number(1), span - 1))) if planes.h[group] else number(0)
     return Strips(span, skew, count, groups, bool(planes.h[group]), planes.strip)
 

@@ -15,7 +15,7 @@ import pto_jit.fractal as ft
 import pto_jit.language as pl
 from pto_jit.codegen.compilation import compile_program
 from pto_jit.errors import PtoError, ScheduleError
-from pto_jit.fractal.compile import rows
+from pto_jit.fractal.compile import dividing
 from pto_jit.options import Options
 from pto_jit.semantic import interpreter
 from tests.differential.rounds import share
@@ -119,9 +119,9 @@ def test_plans_agree_in_machine_code() -> None:
         same(pto.jit(program(plan))(*given), want)
 
 
-def test_batches_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "PIECE_ROWS", 2)
-    monkeypatch.setattr(rows, "TILE_ROWS", 1)
+def test_batches_in_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("UNIT_ROWS", 1), ("LEAST_ROWS", 1), ("TILE_ROWS", 1), ("WORTH", 1e-3)):
+        monkeypatch.setattr(dividing, name, value)
     assert "wavefront" in set().union(*(check_seed(seed) for seed in range(share(4))))
     program, given = random_program(0)
     same(pto.jit(num_threads=2)(program("wavefront"))(*given), program("auto")(*given))
