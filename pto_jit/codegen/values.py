@@ -59,11 +59,21 @@ class Tile:
 
 @frozen(eq=False)
 class Tensor:
-    """An array in global memory or a view of one; `extents` are i64 operands (constants where they are known)."""
+    """An array in global memory or a view of one; `extents` are i64 operands (constants where they are known).
+
+    A view like `x[:]` is `all_of` x: tiles are loaded from x and stored to it, so that all that is written of one
+    place names it alike.
+    """
 
     var: Var
     extents: tuple[Operand, ...]
     origin: Loc = NOWHERE
+    all_of: Var | None = None
+
+    @property
+    def memory(self) -> Var:
+        """Where tiles of it are loaded from and stored to."""
+        return self.all_of or self.var
 
     @property
     def type(self) -> TensorType:

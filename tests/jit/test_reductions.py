@@ -228,6 +228,23 @@ def test_tiles_that_some_chunks_do_not_touch(combine: str) -> None:
         assert y.tolist() == [*x[limit:].sum(0).tolist(), *[0.0 if valid == 8 else 9.0] * 3]
 
 
+@pytest.mark.parametrize("whole", [np.s_[:, :], np.s_[...]])
+def test_a_slice_that_is_all_of_a_tensor_is_one_place(whole: Any) -> None:
+    @pto.jit
+    def kernel(x, high):
+        rows, cols = x.shape
+        low = pl.full([rows, 1], 0.0, pl.f32)
+        for c in pl.range(0, cols, 8, chunk=3):
+            t = pl.load(x, [0, c], [rows, 8])
+            high[whole] = pl.maximum(high[whole], pl.max(t, axis=1, keepdims=True))
+            low[whole] = pl.minimum(pl.min(t, axis=1, keepdims=True), low[whole])
+        high[...] = high - low
+
+    x = np.random.default_rng(0).standard_normal((5, 100), dtype=np.float32)
+    (_, result) = on_all(kernel, lambda: [x, np.zeros((5, 1), np.float32)])
+    np.testing.assert_array_equal(result, np.ptp(x, axis=1, keepdims=True))
+
+
 @pytest.mark.parametrize("combine", COMBINE)
 def test_slices_and_elements_of_tensors(combine: str) -> None:
     @pto.jit

@@ -23,6 +23,7 @@ from pto_jit.dtypes import f32
 from pto_jit.errors import CompilationError, ShapeError, TypeMismatchError
 from pto_jit.ir.nodes import Attr, Const, Operand, Var
 from pto_jit.ir.types import TensorType
+from pto_jit.slotted import replace
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
@@ -173,7 +174,7 @@ def load(cg: Generator, x: Any, offsets: Any = ..., shape: Any = None, pad: Any 
     if not extents:  # there is no tile of rank 0: it is a number, as in NumPy
         offsets_of(cg, offsets, tensor, "pl.load")
         return cg.e.scalar("getelem", [tensor.var], hint="t")
-    args = [tensor.var, *offsets_of(cg, offsets, tensor, "pl.load"), *extents]
+    args = [tensor.memory, *offsets_of(cg, offsets, tensor, "pl.load"), *extents]
     attrs: dict[str, Any] = {}
     if pad is not None:
         value = to_dtype(cg, value_of(cg, pad, "pad"), tensor.dtype)
@@ -207,7 +208,7 @@ def _store(cg: Generator, value: Tile, tensor: Tensor, starts: Sequence[Operand]
                        hint="use `pl.reshape`, or index the tensor so that the ranks agree")  # fmt: skip
     if value.dtype != tensor.dtype:
         value = cg.e.cast(value, tensor.dtype)
-    cg.e.op("store", [value.var, tensor.var, *starts])
+    cg.e.op("store", [value.var, tensor.memory, *starts])
 
 
 # -- subscripts -------------------------------------------------------------------------------------------------
@@ -299,11 +300,11 @@ def subscript(cg: Generator, value: Any, item: Any) -> Any:
     if len(drop) == value.rank:
         op = "getelem" if isinstance(value, Tensor) else "extract"
         return cg.e.scalar(op, [value.var, *starts], hint="t")
+    whole = not drop and _whole(value, starts, extents)
     if isinstance(value, Tile):
-        if not drop and all(_whole(s, e, x) for s, e, x in zip(starts, extents, value.extents, strict=True)):
-            return value
-        return tile_view(cg, value, starts, extents, drop)
-    return view(cg, value, starts, extents, drop)
+        return value if whole else tile_view(cg, value, starts, extents, drop)
+    part = view(cg, value, starts, extents, drop)
+    return replace(part, all_of=value.memory) if whole else part
 
 
 def _with_new_axes(cg: Generator, value: Tensor | Tile, places: tuple[Any, ...]) -> Tile:
@@ -337,8 +338,9 @@ def _mixed_indices(cg: Generator) -> CompilationError:
                     hint="index one axis with a tile and take the others whole: `x[index, :]`")  # fmt: skip
 
 
-def _whole(start: Operand, extent: Operand, full_extent: Operand) -> bool:
-    return start == index(0) and extent == full_extent
+def _whole(value: Tensor | Tile, starts: Sequence[Operand], extents: Sequence[Operand]) -> bool:
+    """Whether a part without dropped axes is all of `value`."""
+    return all(start == index(0) for start in starts) and tuple(extents) == value.extents
 
 
 def _take(cg: Generator, value: Any, items: list[Any]) -> Tile:
@@ -389,8 +391,7 @@ def store_subscript(cg: Generator, value: Any, item: Any, rhs: Any) -> None:
                            hint="assign to a slice, or reduce the tile first")  # fmt: skip
         cg.e.op("setelem", [number.operand, tensor.var, *starts])
         return
-    whole = not drop and all(_whole(s, e, x) for s, e, x in zip(starts, extents, tensor.extents, strict=True))
-    region = tensor if whole else view(cg, tensor, starts, extents, drop)
+    region = tensor if not drop and _whole(tensor, starts, extents) else view(cg, tensor, starts, extents, drop)
     tile = to_dtype(cg, value_of(cg, rhs, "the value assigned"), tensor.dtype)
     _store(cg, _spread(cg, tile, region.extents), region, [index(0)] * region.rank)
 

@@ -28,7 +28,7 @@ Value = Scalar | Tile
 
 def load_all(cg: Generator, tensor: Tensor) -> Tile:
     """The whole of a tensor or view as a tile."""
-    args: list[Operand] = [tensor.var, *(index(0) for _ in tensor.extents), *tensor.extents]
+    args: list[Operand] = [tensor.memory, *(index(0) for _ in tensor.extents), *tensor.extents]
     return cg.e.tile("load", args, extents=tensor.extents, hint=tensor.var.name)
 
 
