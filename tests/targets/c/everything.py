@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""Operations, every kernel of the benchmarks, and tasks, as programs that run without Python."""
+"""Operations, every kernel of the benchmarks, tasks, and products, as programs that run without Python."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
 
+import pto_jit as pto
+import pto_jit.language as pl
+from pto_jit import dtypes
 from pto_jit.bench.checking import check, poison
 from pto_jit.bench.implementation import Case
 from pto_jit.bench.worker import resolve
@@ -59,3 +62,36 @@ class Everything:
         for name, args, expected in self.tasks:
             for one, two in zip(args, expected, strict=True):
                 np.testing.assert_array_equal(one, two, err_msg=name)
+
+
+SUMS = {"f64": "f64", "i32": "i32", "i8": "i32", "u8": "i32"}
+
+
+@pto.jit
+def product(a: pl.Tensor, b: pl.Tensor, c: pl.Tensor):
+    """c and two times c, of which one is added to what is there."""
+    n = b.shape[1]
+    c[:, :n] = pl.dot(a, b)
+    with pl.incore():
+        t = pl.load(a)
+        pl.store(pl.dot(t, pl.load(b), pl.dot(t, pl.load(b))), [0, n], c)
+
+
+class Products:
+    """Products of extents that fill no block, of more than one slice of the contraction."""
+
+    def __init__(self, programs: Programs, names: Iterable[str]) -> None:
+        rng = np.random.default_rng(2)
+        self.wanted: list[tuple[str, Any, Any]] = []
+        for name in names:
+            kinds = [dtypes.BY_NAME[n].numpy for n in (name, SUMS[name])]
+            low, high = (0, 255) if name == "u8" else (-128, 127)
+            a, b = (rng.integers(low, high, s, endpoint=True).astype(kinds[0]) for s in ((9, 263), (263, 14)))
+            c = np.zeros((9, 28), kinds[1])
+            programs.add(product, a, b, c)
+            self.wanted.append((name, c, a.astype(kinds[1]) @ b.astype(kinds[1])))
+
+    def compare(self) -> None:
+        """Fail where a product is not the exact one."""
+        for name, c, expected in self.wanted:
+            np.testing.assert_array_equal(c, np.concatenate([expected, 2 * expected], axis=1), err_msg=name)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Machine code of the cpu target for AArch64, linked with the cross compiler and run under qemu: operations, whole
-kernels of the benchmarks with two threads, tasks.
+kernels of the benchmarks with two threads, tasks, products.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from pto_jit.compiler import Stages, lower
 from pto_jit.targets.cpu import Tasks
 from pto_jit.targets.cpu.library import compile_objects
-from tests.targets.c.everything import Everything
+from tests.targets.c.everything import SUMS, Everything, Products
 from tests.targets.c.standalone import ARM, Programs, link, needs_arm
 from tests.targets.cpu.processors import pretend_aarch64
 
@@ -59,11 +59,12 @@ def run_everything(directory: Path) -> None:
     """Compile and run all of it, as a process that takes itself for an AArch64."""
     pretend_aarch64()
     programs = Objects()
-    everything = Everything(programs, DTYPES)
+    everything, products = Everything(programs, DTYPES), Products(programs, SUMS)
     binary = programs.build(directory, (ARM[0], "-static"))
     for k, (failure, _) in enumerate(programs.run(directory, (ARM[1], str(binary)))):
         assert failure is None, (k, failure)
     everything.compare()
+    products.compare()
 
 
 @needs_arm

@@ -19,7 +19,7 @@ import pto_jit.language as pl
 from pto_jit import dtypes
 from pto_jit.bench.kernels import matrix, rows
 from pto_jit.targets.c.native import STANDARD
-from tests.targets.c.everything import Everything
+from tests.targets.c.everything import SUMS, Everything, Products, product
 from tests.targets.c.harness import close
 from tests.targets.c.standalone import ARM, Programs, needs_arm
 
@@ -55,37 +55,16 @@ def test_everything_agrees_with_numpy_under_qemu(tmp_path: Path) -> None:
     close(args[1], expected[1], 1e-6, "known widths")
 
 
-@pto.jit
-def product(a: pl.Tensor, b: pl.Tensor, c: pl.Tensor):
-    """c and two times c, of which one is added to what is there."""
-    n = b.shape[1]
-    c[:, :n] = pl.dot(a, b)
-    with pl.incore():
-        t = pl.load(a)
-        pl.store(pl.dot(t, pl.load(b), pl.dot(t, pl.load(b))), [0, n], c)
-
-
-SUMS = {"f64": "f64", "i32": "i32", "i8": "i32", "u8": "i32"}
-
-
 @needs_arm
 @pytest.mark.parametrize("machine", ["-march=armv8.2-a+dotprod", "-march=armv8.2-a"])
 def test_products_of_every_kind_under_qemu(machine: str, tmp_path: Path) -> None:
-    """Extents that fill no block, more than one slice of the contraction; with and without dot products of bytes."""
-    rng = np.random.default_rng(2)
-    programs, wanted = Programs("neon"), []
-    for name in SUMS if "dotprod" in machine else ("i8",):
-        kinds = [dtypes.BY_NAME[n].numpy for n in (name, SUMS[name])]
-        low, high = (0, 255) if name == "u8" else (-128, 127)
-        a, b = (rng.integers(low, high, s, endpoint=True).astype(kinds[0]) for s in ((9, 263), (263, 14)))
-        c = np.zeros((9, 28), kinds[1])
-        programs.add(product, a, b, c)
-        wanted.append((name, c, a.astype(kinds[1]) @ b.astype(kinds[1])))
+    """With and without dot products of bytes."""
+    programs = Programs("neon")
+    products = Products(programs, SUMS if "dotprod" in machine else ("i8",))
     binary = programs.build(tmp_path, COMPILER, ("-O0", machine))
     for failure, _ in programs.run(tmp_path, (ARM[1], str(binary))):
         assert failure is None
-    for name, c, expected in wanted:
-        np.testing.assert_array_equal(c, np.concatenate([expected, 2 * expected], axis=1), err_msg=name)
+    products.compare()
 
 
 INNER = (("f32", "", "fmla", 0.87), ("f64", "", "fmla", 0.855), ("i32", "", "mla", 0.87), ("f16", "", "fmla", 0.87),

@@ -73,6 +73,9 @@ class Arithmetic:
                 return f.intrinsic(f"llvm.fmuladd.{mangled(type_)}", type_, [a, b, total])
             case "bf16":
                 return f.intrinsic(f"llvm.x86.avx512bf16.dpbf16ps.{bits}", type_, [total, a, b])
+            case "byte" if self.scheme.machine.arch == "arm":
+                name = "sdot" if self.scheme.combo.a == "i8" else "udot"
+                return f.intrinsic(f"llvm.aarch64.neon.{name}.v4i32.v16i8", type_, [total, a, b])
             case "byte":
                 return f.intrinsic(f"llvm.x86.avx512.vpdpbusd.{bits}", type_, [total, a, b])
             case "word" if self.scheme.machine.word_dot:

@@ -42,7 +42,7 @@ class Machine:
     half: bool  # conversion f16 -> f32 in hardware
     bf16_dot: bool  # vdpbf16ps at the full width, faster than multiplying the widened numbers
     bf16_tiles: bool  # AMX
-    byte_dot: str  # "avx512" | "avx" | ""
+    byte_dot: str  # "avx512" | "avx" | "arm" | ""
     word_dot: bool  # vpdpwssd
 
     @staticmethod
@@ -79,7 +79,7 @@ class Machine:
             half=arm,
             bf16_dot=False,
             bf16_tiles=False,
-            byte_dot="",
+            byte_dot="arm" if arm and "dotprod" in on else "",
             word_dot=False,
         )
 
@@ -245,7 +245,9 @@ def scheme_of(combo: Combo, machine: Machine) -> Scheme:
     if a in INTEGERS and b in INTEGERS and c in ("i32", "u32", "i64", "u64"):
         if SIZES[c] == 8:
             return Scheme(combo, machine, "multiply", 8, 1, "i64", "i64")
-        if machine.byte_dot and a in ("i8", "u8") and b == "i8":
+        if machine.byte_dot == "arm" and a == b and a in ("i8", "u8"):
+            return Scheme(combo, machine, "byte", 4, 4, "i8", "i32")
+        if machine.byte_dot.startswith("avx") and a in ("i8", "u8") and b == "i8":
             return Scheme(combo, machine, "byte", 4, 4, "i8", "i32", offset_a=a == "i8")
         if machine.arch == "x86" and {a, b} <= {"i8", "u8", "i16"}:
             return Scheme(combo, machine, "word", 4, 2, "i16", "i32")
