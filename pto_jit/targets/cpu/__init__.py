@@ -11,6 +11,7 @@ The writer is imported when something is compiled; a kernel from the disk cache 
   once
 * `nest`, `stage`, `folds`, `divide`: their loops: rows, vectors of a row, reductions along it, division among the
   workers
+* `packing`, `turned`: rows that do not lie side by side: copied together, or the axes in the opposite order
 * `vector`, `elementwise`, `extremes`, `conversions`, `philox`: arithmetic on vectors and scalars; random numbers
 * `access`, `strided`, `indirect`: loads and stores of lanes, of rows with gaps, through index tiles
 * `tiles`, `elements`, `structure`, `regions`, `order`: operations outside of groups

@@ -32,6 +32,7 @@ from pto_jit.targets.cpu.elementwise import Elementwise, from_memory, splat, to_
 from pto_jit.targets.cpu.folds import Folds, reduce_identity
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.nest import DIVIDE, Inputs, NestWriter, Strided, row_count
+from pto_jit.targets.cpu.packing import TOGETHER
 from pto_jit.targets.cpu.parallel import Capture, range_function
 from pto_jit.targets.cpu.values import remap
 from pto_jit.targets.loops.form import Kept, Nest, Result
@@ -58,6 +59,8 @@ def divide_nest(
         grain = outer.max(grain, outer.div(outer.add(rows, _PLACES - 1), _PLACES))
         apart = outer.add(0, *(count for _, count in accumulated))
         grain = outer.max(grain, outer.div(outer.mul(_WORTH, apart), per_row))
+    if any(_gaps(s) for s in inputs.memory.values()):
+        grain = outer.floor(outer.add(grain, TOGETHER - 1), TOGETHER)  # whole numbers of packs
     grain = outer.pick(large, grain, outer.max(rows, 1))
     places, room = _places(w, rows, grain, accumulated)
 
@@ -114,6 +117,11 @@ def divide_nest(
     if room is not None:
         outer.call("pto_scratch_pop", VOID, [outer.worker, room])
     return writer
+
+
+def _gaps(memory: Strided) -> bool:
+    """Whether the elements of a row may not lie side by side, so that rows are packed, several at a time."""
+    return bool(memory.strides) and not isinstance(memory.strides[-1], int)
 
 
 def _places(

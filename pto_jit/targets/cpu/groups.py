@@ -9,6 +9,7 @@ done.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pto_jit.dtypes import DType
@@ -17,6 +18,7 @@ from pto_jit.ir.nodes import Fuse, Op, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.lower.axes import is_reduction, reduced_axes
 from pto_jit.semantic import failures
+from pto_jit.slotted import replace
 from pto_jit.targets.cpu.code import (
     I64,
     Index,
@@ -43,6 +45,7 @@ from pto_jit.targets.cpu.tiles import (
     set_valid,
     tile_slot,
 )
+from pto_jit.targets.cpu.turned import turned
 from pto_jit.targets.cpu.values import Tile, TileSlot
 from pto_jit.targets.loops.form import (
     Accumulate,
@@ -345,7 +348,7 @@ class _Group:
 
     def _results(self) -> None:
         """Memory for what is read after the group."""
-        w, code = self.w, self.code
+        code = self.code
         self.late: dict[str, tuple[Value, DType]] = {}
         self.copies: list[tuple[Var, Tile]] = []
         for result in self.nest.results:
@@ -366,7 +369,11 @@ class _Group:
             tile = self._result_tile(var, declared, valid, result.axes)
             self.memory[Kept(result.name)] = Strided(tile.pointer, tile.strides)
             if result.late is not None:
-                fill_tile(w, tile, reduce_identity(result.late, result.dtype, register_type(result.dtype)))
+                self._identity(result, tile)
+
+    def _identity(self, result: Result, tile: Tile) -> None:
+        """The value that a reduction over all rows begins with, in every element of its result."""
+        fill_tile(self.w, tile, reduce_identity(str(result.late), result.dtype, register_type(result.dtype)))
 
     def _result_tile(self, var: Var, declared: tuple[Index, ...], valid: tuple[Index, ...], axes: Places) -> Tile:
         w = self.w
@@ -445,12 +452,12 @@ class _Group:
         read += [r.ref for r in self.nest.results if r.ref is not None]
         numbers = {a.name: a for a in read if isinstance(a, Var)}
         scalars = {name: self.w.scalar(numbers[name]) for name in sorted(numbers)}
-        flat, total = self._flat()
+        flat, total = self._flat(self.nest, self.extents, self.memory)
         return Inputs(self.extents, self.memory, scalars, streams, flat, total, self.longest)
 
-    def _flat(self) -> tuple[Any, Index]:
-        """Whether the nest can run as one long row: nothing but elements, all of its memory contiguous."""
-        code, nest = self.code, self.nest
+    def _flat(self, nest: Nest, extents: tuple[Index, ...], memory: dict[Any, Strided]) -> tuple[Any, Index]:
+        """Whether a nest can run as one long row: nothing but elements, all of its memory contiguous."""
+        code = self.code
         if not nest.flat or nest.rank == 0 or any(r.scalar and r.late is None for r in nest.results):
             return False, 0
         conditions: list[bool | Value] = []
@@ -458,25 +465,48 @@ class _Group:
             if isinstance(step, Position):
                 return False, 0
             if isinstance(step, (Read, Write)) and not isinstance(step.place, RowBuffer):
-                if tuple(a for a in step.axes if a is not None) != tuple(range(nest.rank)):
+                strides = {a: s for s, a in zip(memory[step.place].strides, step.axes, strict=True) if a is not None}
+                if len(strides) < nest.rank:
                     return False, 0
-                memory = self.memory[step.place]
-                pairs = [(s, a) for s, a in zip(memory.strides, step.axes, strict=True) if a is not None]
                 size: Index = step.dtype.bytes
-                for stride, axis in reversed(pairs):
+                for axis in reversed(range(nest.rank)):
+                    stride = strides[axis]
                     if axis == nest.rank - 1 and not (isinstance(stride, int) and stride == step.dtype.bytes):
                         return False, 0
                     conditions.append(code.compare("==", stride, size))
-                    size = code.mul(size, self.extents[axis])
-        return code.all_of(conditions), code.mul(*self.extents)
+                    size = code.mul(size, extents[axis])
+        return code.all_of(conditions), code.mul(*extents)
 
     def _run(self, streams: dict[int, Any]) -> None:
         inputs = self._inputs(streams)
-        self.writer = self.w.write_nest(self.nest, inputs, self._accumulated() if self._divisible(inputs) else None)
+        other = turned(self.code, self.fused, self.nest, inputs) if self.w.vectors else None
+        if other is None:
+            self.writer = self._write(self.nest, inputs)
+            return
 
-    def _accumulated(self) -> list[tuple[Result, Index]]:
-        """The results that all rows contribute to, with their numbers of elements."""
-        late = [r for r in self.nest.results if r.late is not None]
+        def first_axis_inside() -> Sequence[Value]:
+            assert other is not None
+            flat, total = self._flat(other.nest, other.inputs.extents, other.inputs.memory)
+            with self.w.passing():
+                for result in other.nest.results:
+                    if result.late is not None and not result.scalar:
+                        self._identity(result, self.final[result.name])
+                self._write(other.nest, replace(other.inputs, flat=flat, total=total))
+            return ()
+
+        def last_axis_inside() -> Sequence[Value]:
+            with self.w.passing():
+                self._write(self.nest, inputs)
+            return ()
+
+        self.code.choose(other.when, first_axis_inside, last_axis_inside)
+
+    def _write(self, nest: Nest, inputs: Inputs) -> NestWriter:
+        return self.w.write_nest(nest, inputs, self._accumulated(nest) if self._divisible(inputs) else None)
+
+    def _accumulated(self, nest: Nest) -> list[tuple[Result, Index]]:
+        """The results that all rows of a nest contribute to, with their numbers of elements."""
+        late = [r for r in nest.results if r.late is not None]
         return [(r, 1 if r.scalar else self.code.mul(*self._declared(r.name))) for r in late]
 
     def _divisible(self, inputs: Inputs) -> bool:

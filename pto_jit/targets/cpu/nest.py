@@ -14,6 +14,7 @@ from pto_jit.targets.cpu.access import load, save
 from pto_jit.targets.cpu.code import Code, Index, Value, number, register_type, storage_type
 from pto_jit.targets.cpu.elementwise import Elementwise, from_memory, to_memory
 from pto_jit.targets.cpu.folds import Folds
+from pto_jit.targets.cpu.packing import COLUMNS, ROOM, TOGETHER, Pack
 from pto_jit.targets.cpu.stage import StageWriter
 from pto_jit.targets.cpu.strided import MOST
 from pto_jit.targets.loops.form import (
@@ -30,6 +31,7 @@ from pto_jit.targets.loops.form import (
     Read,
     RowBuffer,
     Segment,
+    Stored,
     Write,
 )  # fmt: skip
 
@@ -100,11 +102,10 @@ class NestWriter:
         self.count: Index = 0  # elements of the current row
         self.divisor = 1  # a number that divides them, whatever they are
         self.first: Index = 0  # of them, where rows are taken in blocks of columns
-        self.block = 0
         self.inner = nest.rank - 1
         self.buffers = {b: scratch(row_bytes(code, inputs, b.dtype)) for b in nest.buffers}
         self.apart: dict[Any, int] = {}  # elements from one to the next, where vectors are shuffled for that
-        self.packs: dict[Any, Value] = {}
+        packed: list[tuple[Place, Places, DType]] = []
         for place, axes, dtype in self._places():
             if not self._strided(place, axes, dtype):
                 continue
@@ -112,7 +113,11 @@ class NestWriter:
             if step:
                 self.apart[place, axes] = step
             else:
-                self.packs[place, axes] = scratch(row_bytes(code, inputs, dtype))
+                packed.append((place, axes, dtype))
+        several = nest.rank > 1 or inputs.flat is not False
+        self.block = self._columns_at_once(bool(packed)) if several else 0
+        self.together = self._rows_at_once(packed)
+        self.packs = {(place, axes): self._pack(place, axes, dtype, scratch) for place, axes, dtype in packed}
 
     @property
     def b(self) -> Any:
@@ -153,25 +158,101 @@ class NestWriter:
         step = stride // dtype.bytes
         return step if 2 <= step <= MOST else 0
 
+    # -- rows that are packed --------------------------------------------------------------------------------------
+
+    def _pitch(self, dtype: DType) -> Index:
+        """Bytes from one packed row to the next."""
+        return self.block * dtype.bytes + 64 if self.block else row_bytes(self.code, self.inputs, dtype)
+
+    def _rows_at_once(self, packed: Sequence[tuple[Place, Places, DType]]) -> Index:
+        """How many rows are packed at a time: several where it is their columns that lie side by side.
+
+        Packed rows are brought back after all of them are computed.  Where only some stores are packed it is one row,
+        so that stores to the same elements stay in order.
+        """
+        stores = {step.place for stage in self.nest.stages for step in stage
+                  if isinstance(step, Write) and isinstance(step.place, Stored)}  # fmt: skip
+        diverted = {place for place, _, _ in packed if isinstance(place, Stored)}
+        if not packed or self.nest.rank < 2 or (diverted and diverted != stores):
+            return 1
+        code, rows = self.code, self.inputs.extents[-2]
+        room = [code.compare("<=", code.mul(self._pitch(dtype), TOGETHER), ROOM) for _, _, dtype in packed]
+        beside = [code.compare("==", self.stride(place, axes, self.inner - 1), dtype.bytes)
+                  for place, axes, dtype in packed if self.inner - 1 in axes]  # fmt: skip
+        worth = code.all_of([*room, code.any_of(beside)])
+        return code.pick(worth, min(TOGETHER, rows) if isinstance(rows, int) else TOGETHER, 1)
+
+    def _pack(self, place: Place, axes: Places, dtype: DType, scratch: Callable[[Index], Value]) -> Pack:
+        """Scratch memory for the packed rows of a place."""
+        outer = self.inner - 1
+        across = self.stride(place, axes, outer) if outer >= 0 and outer in axes else None
+        pitch = self._pitch(dtype)
+        room = scratch(pitch if across is None else self.code.mul(self.together, pitch))
+        return Pack(dtype, room, pitch, self._stride(place, axes), across)
+
+    def _packed(self, begin: Index, end: Index) -> None:
+        """The rows from begin to end, which differ in their last index only, several at a time."""
+        code = self.code
+
+        def body(first: Value, _: list[Value]) -> Sequence[Value]:
+            rows = code.min(self.together, code.sub(end, first))
+            if self.block and not self._adds():
+                self._columns(lambda: self._several(first, rows))
+            else:
+                self._several(first, rows)
+            return ()
+
+        code.loop(begin, end, self.together, body=body, name="rows")
+
+    def _several(self, first: Value, rows: Index) -> None:
+        """Rows that are packed at a time."""
+        code = self.code
+        self._begin(self._indices(first), first)
+        for key, pack in self.packs.items():
+            pack.base = self.rows[key]
+            if isinstance(key[0], Memory):
+                pack.fill(code, self.width, rows, self.count)
+        columns = self.count
+
+        def body(k: Value, _: list[Value]) -> Sequence[Value]:
+            row = code.add(first, k)
+            self._begin(self._indices(row), row)
+            for key, pack in self.packs.items():
+                self.rows[key] = pack.row(code, k)
+            self._row()
+            return ()
+
+        code.loop(0, rows, body=body, name="row")
+        for key, pack in self.packs.items():
+            if not isinstance(key[0], Memory):
+                pack.empty(code, self.width, rows, columns)
+
     # -- rows -----------------------------------------------------------------------------------------------------
 
     def write(self, begin: Index, end: Index) -> None:
         """The rows from begin to end."""
         if self.nest.rank <= 1 and self.inputs.flat is False:
-            self._row((), None)
+            self._alone((), None)
             return
 
         def rows() -> None:
+            if self.packs and self.nest.rank > 1:
+                self._runs(begin, end)
+                return
+
             def body(row: Value, _: list[Value]) -> Sequence[Value]:
-                self._row(self._indices(row), row)
+                self._alone(self._indices(row), row)
                 return ()
 
             self.code.loop(begin, end, body=body, name="row")
 
-        self.block = self._columns_at_once()
-        if not self.block:
+        if self.block and self._adds():
+            self._columns(rows)
+        else:
             rows()
-            return
+
+    def _columns(self, rows: Callable[[], None]) -> None:
+        """Rows in blocks of columns."""
 
         def columns(first: Value, _: list[Value]) -> Sequence[Value]:
             self.first = first
@@ -180,15 +261,40 @@ class NestWriter:
 
         self.code.loop(0, self.inputs.extents[-1], self.block, body=columns, name="columns")
 
-    def _columns_at_once(self) -> int:
-        """How many columns all rows go through before the next ones, where all add to one row, which then stays in the
-        first cache; 0: whole rows."""
+    def _adds(self) -> bool:
+        """Whether all rows add to results."""
+        return any(isinstance(step, Accumulate) for stage in self.nest.stages for step in stage)
+
+    def _runs(self, begin: Index, end: Index) -> None:
+        """The rows from begin to end, in runs of those that differ in their last index only."""
+        if self.nest.rank == 2:
+            self._packed(begin, end)
+            return
+        code, length = self.code, self.inputs.extents[-2]
+
+        def body(run: Value, _: list[Value]) -> Sequence[Value]:
+            start = code.mul(run, length)
+            self._packed(code.max(begin, start), code.min(end, code.add(start, length)))
+            return ()
+
+        with code.when(code.compare("<", begin, end)):
+            last = code.div(code.sub(end, 1), length)
+            code.loop(code.div(begin, length), code.add(last, 1), body=body, name="run")
+
+    def _columns_at_once(self, packed: bool) -> int:
+        """How many columns rows go through before the next ones; 0: whole rows.
+
+        So much stays in the first cache where all rows add to one row; where rows are packed it are those that are
+        packed at a time.
+        """
         inner = self.inputs.extents[-1]
         steps = self.nest.stages[0] if len(self.nest.stages) == 1 and not any(self.nest.rows) else ()
         added = [s for s in steps if isinstance(s, Accumulate)]
-        if not added or any(s.axes != (self.inner,) for s in added) or any(isinstance(s, Position) for s in steps):
+        if any(s.axes != (self.inner,) for s in added) or any(isinstance(s, (Fold, Position)) for s in steps):
             return 0
-        block = _NEAR // max(s.dtype.bytes for s in added)
+        if not steps or not (added or packed):
+            return 0
+        block = _NEAR // max(s.dtype.bytes for s in added) if added else COLUMNS
         return 0 if isinstance(inner, int) and inner <= block else block
 
     def _indices(self, row: Value) -> tuple[Index, ...]:
@@ -202,7 +308,21 @@ class NestWriter:
             rest = self.code.div(rest, extent)
         return (rest, *reversed(out))
 
-    def _row(self, indices: tuple[Index, ...], row: Value | None) -> None:
+    def _alone(self, indices: tuple[Index, ...], row: Value | None) -> None:
+        """A row of which nothing, or only what it has itself, is packed."""
+        self._begin(indices, row)
+        for key, pack in self.packs.items():
+            pack.base = self.rows[key]
+            self.rows[key] = pack.memory
+            if isinstance(key[0], Memory):
+                pack.fill(self.code, self.width, 1, self.count)
+        self._row()
+        for key, pack in self.packs.items():
+            if not isinstance(key[0], Memory):
+                pack.empty(self.code, self.width, 1, self.count)
+
+    def _begin(self, indices: tuple[Index, ...], row: Value | None) -> None:
+        """Where a row lies, and how many elements it has."""
         code, inputs = self.code, self.inputs
         self.indices = indices
         self.values = {}
@@ -217,9 +337,9 @@ class NestWriter:
             self.count = code.pick(inputs.flat, code.min(_FLAT, left), self.count)
         for place, axes, _ in self._places():
             self._row_pointer(place, axes, row)
-        for (place, axes), pack in self.packs.items():
-            if isinstance(place, Memory):
-                self._pack(place, axes, pack, into=True)
+
+    def _row(self) -> None:
+        """The work of a row that was begun."""
         for k, segment in enumerate(self.nest.rows):
             self._segment(segment)
             if k < len(self.nest.stages):
@@ -238,23 +358,6 @@ class NestWriter:
         if self.block:
             distance = code.add(distance, code.mul(self.first, self._stride(place, axes)))
         self.rows[place, axes] = code.offset(memory.pointer, distance)
-
-    def _pack(self, place: Place, axes: Places, pack: Value, into: bool) -> None:
-        """Copy a row with an inner stride into contiguous memory, or back."""
-        code = self.code
-        dtype = next(d for p, a, d in self._places() if (p, a) == (place, axes))
-        typ = storage_type(dtype)
-        stride, base = self._stride(place, axes), self.rows[place, axes]
-
-        def body(i: Value, _: list[Value]) -> Sequence[Value]:
-            far = code.offset(base, code.mul(i, stride))
-            near = code.offset(pack, code.mul(i, dtype.bytes))
-            source, target = (far, near) if into else (near, far)
-            value = code.b.load(source, typ=typ, align=dtype.bytes)
-            code.b.store(value, target, align=dtype.bytes)
-            return ()
-
-        code.loop(0, self.count, body=body, name="pack")
 
     # -- row level ------------------------------------------------------------------------------------------------
 
@@ -331,9 +434,6 @@ class NestWriter:
             while factor > 1 and base * factor > known:
                 factor //= 2
         StageWriter(self, steps, base, base * factor).write(count)
-        for step in steps:
-            if isinstance(step, Write) and (step.place, step.axes) in self.packs:
-                self._pack(step.place, step.axes, self.packs[step.place, step.axes], into=False)
 
     def _lanes(self, steps: Segment) -> int:
         """Lanes of one register at the widest type that is computed with."""

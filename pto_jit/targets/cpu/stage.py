@@ -252,10 +252,7 @@ class StageWriter:
 
     def _address(self, place: Place, axes: Places, dtype: DType, i: Index) -> Value:
         n = self.n
-        if isinstance(place, RowBuffer):
-            base = n.buffers[place]
-        else:
-            base = n.packs.get((place, axes), n.rows[place, axes])
+        base = n.buffers[place] if isinstance(place, RowBuffer) else n.rows[place, axes]
         return self.code.offset(base, self.code.mul(i, dtype.bytes, n.apart.get((place, axes), 1)))
 
     def _position(self, step: Position, i: Value, lanes: int) -> Value:

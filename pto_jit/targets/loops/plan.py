@@ -47,9 +47,10 @@ class _Floating:
     args: tuple[Any, ...]
 
 
-def plan(fused: Fuse) -> Nest:
-    """The nest of a group formed by `lower.fuse`."""
-    return _Planner(fused).nest()
+def plan(fused: Fuse, *, turned: bool = False) -> Nest:
+    """The nest of a group formed by `lower.fuse`; `turned`: with its axes in the opposite order, where reductions are
+    read after the group only."""
+    return _Planner(fused, turned).nest()
 
 
 def places_of(fused: Fuse, name: str) -> Places | None:
@@ -60,13 +61,14 @@ def places_of(fused: Fuse, name: str) -> Places | None:
 
 
 class _Planner:
-    def __init__(self, fused: Fuse) -> None:
+    def __init__(self, fused: Fuse, turned: bool = False) -> None:
         self.ops = [s for s in fused.body if isinstance(s, Op)]
         self.keep = set(fused.keep)
         self.loc = fused.loc  # of the operation being planned
         self.axial = axes_of_group(fused.body)
         self._ground()
-        self.place_of = {self.axial.find(a): k for k, a in enumerate(self.axial.space)}
+        space = reversed(self.axial.space) if turned else self.axial.space
+        self.place_of = {self.axial.find(a): k for k, a in enumerate(space)}
         self.known_places: dict[Axes, Places] = {}
         self.rank = len(self.axial.space)
         self.graph = Graph(self.rank)
