@@ -265,6 +265,9 @@ class Reader:
         lists = sys.modules.get("pto_jit.fractal.tensor")
         if lists is not None and kind is lists.FractalTensor:
             return self._fractal(value)
+        zipped = sys.modules.get("pto_jit.fractal.zipped")
+        if zipped is not None and kind is zipped.Zipped:
+            self._refuse("PTO-A008", "is a zipped list, which a kernel cannot take", zipped.PASS_LISTS)
         if not isinstance(value, _FUNCTIONS):
             found = self._tensor(value)
             if found is not None:

@@ -269,6 +269,8 @@ class Expressions:
         own = getattr(type(value), "__pto_item__", None)
         if own is not None:
             return own(value, g, item)
+        if is_runtime(item) and (refuse_item := getattr(type(value), "__pto_refuse_item__", None)) is not None:
+            raise refuse_item(value, g)
         if is_runtime(item) and isinstance(value, (tuple, list, dict, str, range)):
             raise g.error(
                 CompilationError,

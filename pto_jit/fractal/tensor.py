@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from pto_jit.dtypes import DType, from_numpy
-from pto_jit.errors import BoundsError, ShapeError, TypeMismatchError
+from pto_jit.errors import BoundsError, CompilationError, ShapeError, TypeMismatchError
 from pto_jit.fractal.places import failure
 from pto_jit.fractal.trial import trying
 from pto_jit.fractal.types import ElementType, FractalSpec, ListType, TensorType, fractal_spec
@@ -136,6 +136,11 @@ class FractalTensor:
         if not len(self) and trying():
             return self.sample()
         return self.element(position(index, len(self)))
+
+    def __pto_refuse_item__(self, generator: Any) -> CompilationError:
+        from pto_jit.fractal.compile.session import of_the_surrounding_code
+
+        return of_the_surrounding_code(generator, self, "a run-time index of")
 
     def __setitem__(self, index: Any, value: Any) -> NoReturn:
         raise failure(TypeMismatchError, "PTO-F004", "a list is not written: every position is written once, by what "

@@ -12,12 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from pto_jit.errors import ShapeError, TypeMismatchError
+from pto_jit.errors import CompilationError, ShapeError, TypeMismatchError
 from pto_jit.fractal.marking import operation
 from pto_jit.fractal.places import failure
 from pto_jit.fractal.tensor import Array, FractalTensor, position, sliced
 from pto_jit.fractal.trial import trying
 from pto_jit.fractal.types import ElementType, ListType, TupleType
+
+# what to do with lists that a kernel cannot take as they are
+PASS_LISTS = "pass FractalTensors to the kernel, and zip them there: `ft.zip(a, b)`"
 
 
 class Zipped:
@@ -75,6 +78,11 @@ class Zipped:
         if not len(self) and trying():
             return self.sample()
         return self.element(position(index, len(self)))
+
+    def __pto_refuse_item__(self, generator: Any) -> CompilationError:
+        from pto_jit.fractal.compile.session import of_the_surrounding_code
+
+        return of_the_surrounding_code(generator, self, "a run-time index of")
 
     def __iter__(self) -> Iterator[Any]:
         _note(self, sys._getframe(1))

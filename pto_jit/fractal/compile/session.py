@@ -41,6 +41,8 @@ from pto_jit.fractal.compile.lists import (
     View,
     map_views,
 )
+from pto_jit.fractal.tensor import FractalTensor
+from pto_jit.fractal.zipped import PASS_LISTS, Zipped
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import Const, Operand, Var
 from pto_jit.ir.types import ScalarType, TileType
@@ -60,6 +62,12 @@ def session_of(g: Generator) -> Session:
     if found is None:
         found = _sessions[g] = Session(g)
     return found
+
+
+def of_the_surrounding_code(g: Generator, value: FractalTensor | Zipped, what: str) -> CompilationError:
+    """The error for a list that a kernel captures; arguments are `Lists`."""
+    text = f"{what} a {type(value).__name__} of the surrounding code"
+    return g.error(TypeMismatchError, text, code="PTO-F100", hint=PASS_LISTS)
 
 
 class Argument(ListLike):
@@ -265,6 +273,8 @@ class Session:
             hint = "make one of it before the call: `ft.from_list(x)`; in a kernel `ft.join` brings lists together"
             message = f"{what} takes a FractalTensor, got a Python list"
             raise self.g.error(TypeMismatchError, message, code="PTO-F100", hint=hint)
+        if isinstance(value, (FractalTensor, Zipped)):
+            raise of_the_surrounding_code(self.g, value, f"{what} takes a list of the kernel, got")
         hint = "give a FractalTensor; `ft.slices(x, axis)` makes a list of the parts of a tensor"
         raise self.g.error(TypeMismatchError, f"{what} takes a list, got {describe(value)}", code="PTO-F100", hint=hint)
 

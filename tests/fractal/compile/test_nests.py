@@ -15,7 +15,7 @@ import pytest
 import pto_jit as pto
 import pto_jit.fractal as ft
 import pto_jit.language as pl
-from pto_jit.errors import CompilationError, LaunchError, ScheduleError, ShapeError, TypeMismatchError
+from pto_jit.errors import ArgumentError, CompilationError, LaunchError, ScheduleError, ShapeError, TypeMismatchError
 
 RNG = np.random.default_rng(7)
 H = 4
@@ -395,6 +395,24 @@ def test_checks_do_not_stand_in_the_way_of_a_wavefront() -> None:
 def test_what_is_refused_has_a_code(program: Callable[..., Any], code: str) -> None:
     with pytest.raises((TypeMismatchError, CompilationError), match=f"PTO-{code}"):
         pto.jit(program)(ft.from_flat(jagged(3).leaves))
+
+
+def test_lists_of_the_surrounding_code_are_named_as_such() -> None:
+    x = ft.from_flat(jagged(3).leaves)
+    z = ft.zip(x, x)
+    programs: list[Callable[..., Any]] = [
+        lambda y: ft.map(lambda e: e[0], ft.zip(x, y)),
+        lambda y: ft.map(lambda e: e[0], z),
+        lambda y: ft.map(lambda e: x[e[0]] + z[e[0]][0], ft.enumerate(y)),
+    ]
+    for program in programs:
+        with pytest.raises(TypeMismatchError, match=r"PTO-F100.* of the surrounding code") as info:
+            pto.jit(program)(x)
+        assert info.value.hint == "pass FractalTensors to the kernel, and zip them there: `ft.zip(a, b)`"
+    for argument in (z, (1, z)):
+        with pytest.raises(ArgumentError, match=r"PTO-A008.*zipped list") as refused:
+            pto.jit(lambda y: ft.map(lambda e: e[0], y))(argument)
+        assert "zip them there" in str(refused.value)
 
 
 def test_lists_of_different_lengths_stop_the_program() -> None:
