@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Sequence
 
 from pto_jit.targets.ascend.form import (
     Assignment,
@@ -39,9 +38,13 @@ def pipe_of(node: Node) -> Pipe | None:
 def accesses(node: Node) -> list[Access]:
     if type(node) is not Instruction:
         return _of_scalar_unit(node)
+    if node.touches is not None:
+        return node.touches
     args = node.args
-    operands, scratch = _operands(node.name, tuple([type(a) is str for a in args]))
+    turned = node.name == "TDIVS" and type(args[1]) is str
+    operands, scratch = _OPERANDS["TDIVS, turned" if turned else node.name]
     out: list[Access] = []
+    node.touches = out
     for at, write in operands:
         arg = args[at]
         out.append((arg.root if type(arg) is Global else arg.buffer, write))  # pyright: ignore[reportAttributeAccessIssue]
@@ -59,33 +62,46 @@ def _of_scalar_unit(node: Node) -> list[Access]:
     return []
 
 
-@cache
-def _operands(name: str, numbers: tuple[bool, ...]) -> tuple[tuple[tuple[int, bool], ...], bool]:
-    """Of an instruction of the table with numbers at these places: the operands that it writes and reads, in order, and
-    whether there is scratch memory besides."""
-    row = ROWS[name]
-    roles = [o[0] for o in row.operands]
-    if list(numbers) != [role == "x" for role in roles]:  # a number stands before the tile that it is divided by
-        rest = iter(r for r in roles if r != "x")
-        roles = ["x" if number else next(rest) for number in numbers]
+def _operands(roles: Sequence[str], scratch: bool) -> tuple[tuple[tuple[int, bool], ...], bool]:
+    """The operands that an instruction writes (True) and reads, in order, and whether there is scratch memory besides;
+    roles: the letters of the table."""
     out: list[tuple[int, bool]] = []
-    for at, (role, number) in enumerate(zip(roles, numbers, strict=True)):
-        if role in "dt" and not number:
+    for at, role in enumerate(roles):
+        if role[0] in "dt":
             out.append((at, True))
-        if role in "st" and not number:
+        if role[0] in "st":
             out.append((at, False))
-    return tuple(out), row.scratch
+    return tuple(out), scratch
 
 
-def walk(nodes: list[Node]) -> Iterator[Node]:
+_OPERANDS = {name: _operands(row.operands, row.scratch) for name, row in ROWS.items()}
+_OPERANDS["TDIVS, turned"] = _operands(("dr", "x", "sr"), ROWS["TDIVS"].scratch)
+"""A number stands before the tile that it is divided by."""
+
+
+def walk(nodes: list[Node]) -> list[Node]:
     """All nodes, those of loops and branches too, in the order of the text."""
-    rest = nodes[::-1]
-    while rest:
-        node = rest.pop()
-        yield node
+    out: list[Node] = []
+    for node in nodes:
+        out.append(node)
         kind = type(node)
         if kind is Loop:
-            rest += node.body[::-1]  # pyright: ignore[reportAttributeAccessIssue]
+            out += walk(node.body)  # pyright: ignore[reportAttributeAccessIssue]
         elif kind is Branch:
-            rest += node.orelse[::-1]  # pyright: ignore[reportAttributeAccessIssue]
-            rest += node.then[::-1]  # pyright: ignore[reportAttributeAccessIssue]
+            out += walk(node.then)  # pyright: ignore[reportAttributeAccessIssue]
+            out += walk(node.orelse)  # pyright: ignore[reportAttributeAccessIssue]
+    return out
+
+
+def loops_in(nodes: list[Node]) -> list[Loop]:
+    """All loops, in the order of the text."""
+    out: list[Loop] = []
+    for node in nodes:
+        kind = type(node)
+        if kind is Loop:
+            out.append(node)  # pyright: ignore[reportArgumentType]
+            out += loops_in(node.body)  # pyright: ignore[reportAttributeAccessIssue]
+        elif kind is Branch:
+            out += loops_in(node.then)  # pyright: ignore[reportAttributeAccessIssue]
+            out += loops_in(node.orelse)  # pyright: ignore[reportAttributeAccessIssue]
+    return out

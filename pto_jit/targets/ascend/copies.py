@@ -34,7 +34,7 @@ def coalesce(
     one: dict[Buffer, Buffer] = {}
     gone: set[int] = set()
     for node in walk(nodes):
-        if not (isinstance(node, Instruction) and node.name == "TMOV"):
+        if type(node) is not Instruction or node.name != "TMOV":
             continue
         target, source = node.args
         assert isinstance(target, Tile) and isinstance(source, Tile)
@@ -46,12 +46,14 @@ def coalesce(
     if one:
         _remove(nodes, gone)
         for node in walk(nodes):
-            tiles = node.args if isinstance(node, Instruction) else (getattr(node, "reads", None),)
-            if isinstance(node, Declaration):
-                tiles = (node.what,)
+            if isinstance(node, Instruction):
+                tiles = node.args
+                node.touches = None
+            else:
+                tiles = (node.what if isinstance(node, Declaration) else getattr(node, "reads", None),)
             for tile in tiles:
-                if isinstance(tile, Tile):
-                    tile.buffer = one.get(tile.buffer, tile.buffer)
+                if type(tile) is Tile and tile.buffer in one:
+                    tile.buffer = one[tile.buffer]
     return one
 
 

@@ -169,7 +169,6 @@ class CubeWriter(KernelWriter):
 
     def memory(self, name: str, space: Space, size: int) -> Buffer:
         buffer = Buffer(name, space, -(-size // 512) * 512)
-        self.buffers.append(buffer)
         return buffer
 
     # -- products -------------------------------------------------------------------------------------------------

@@ -13,9 +13,10 @@ At the end of an iteration bits move: this turn's become the other's, and those 
 
 from __future__ import annotations
 
-from pto_jit.slotted import field, mutable
+from pto_jit.slotted import mutable
 from pto_jit.targets.ascend.accesses import accesses, pipe_of
-from pto_jit.targets.ascend.form import RELAY, SLOT, Branch, Buffer, Loop, Node
+from pto_jit.targets.ascend.form import RELAY, SLOT, Branch, Buffer, Declaration, Instruction, Loop, Node
+from pto_jit.targets.ascend.instructions import ROWS
 from pto_jit.targets.ascend.machine import IN_ORDER, PIPES, Space
 
 NUMBER = {pipe: k for k, pipe in enumerate(PIPES)}
@@ -42,8 +43,9 @@ class Event:
     """A piece of work, or a wait for a flag: the node, its pipe, and the loops around it.
 
     first, end: how many bits of works come before it, and with it; flag, past: how many of waits; bits: those that are
-    set when it starts; conflicts: those of what it must not meet; unknown: those of what its pipe did not know to be
-    done when it started; meets: what it does meet, with the loop whose turns tell so.
+    set when it starts; conflicts: those of what it must not meet; private: only its own pipe's work conflicts with it;
+    unknown: those of what its pipe did not know to be done when it started; meets: what it does meet, with the loop
+    whose turns tell so.
     """
 
     node: Node
@@ -56,6 +58,7 @@ class Event:
     past: int = 0
     bits: int = 0
     conflicts: int = 0
+    private: bool = False
     unknown: int = 0
     meets: list[tuple[Event, Loop | None]] | None = None
 
@@ -87,15 +90,6 @@ class _OfTensor:
     loops: tuple[Loop, ...]
 
 
-@mutable(eq=False)
-class _Touches:
-    """What a piece of work touches."""
-
-    event: Event
-    regions: list[tuple[_Region, bool]] = field(default_factory=list)
-    tensors: list[tuple[str, bool]] = field(default_factory=list)
-
-
 class Events:
     """The work of a kernel.
 
@@ -113,65 +107,76 @@ class Events:
         self.moves: dict[int, Moves] = {}
         self._regions: dict[tuple[Space, int, int, int], _Region] = {}
         self._tensors: dict[str, list[_OfTensor]] = {}
-        touched: list[_Touches] = []
-        self._number(nodes, (), touched)
+        self._of_buffer: dict[Buffer, _Region] = {}
+        self._touched: list[tuple[Event, list[tuple[_Region, bool]], list[tuple[str, bool]]]] = []
+        self._number(nodes, ())
         self.count = len(self.owner)
         self._meet()
-        for touches in touched:
-            touches.event.conflicts = self._conflicts(touches)
+        self._conflicts()
 
     # -- numbers --------------------------------------------------------------------------------------------------
 
-    def _number(self, nodes: list[Node], loops: tuple[Loop, ...], touched: list[_Touches]) -> None:
+    def _number(self, nodes: list[Node], loops: tuple[Loop, ...]) -> None:
         for node in nodes:
-            if isinstance(node, Loop):
-                self._number(node.body, (*loops, node), touched)
+            kind = type(node)
+            if kind is Instruction:
+                self._work(node, NUMBER[ROWS[node.name].pipe], loops)  # pyright: ignore[reportAttributeAccessIssue]
+            elif kind is Declaration:
+                continue
+            elif isinstance(node, Loop):
+                self._number(node.body, (*loops, node))
             elif isinstance(node, Branch):
-                self._number(node.then, loops, touched)
-                self._number(node.orelse, loops, touched)
+                self._number(node.then, loops)
+                self._number(node.orelse, loops)
             else:
                 pipe = pipe_of(node)
                 if pipe is not None:
-                    touched.append(self._work(node, NUMBER[pipe], loops))
+                    self._work(node, NUMBER[pipe], loops)
 
-    def _work(self, node: Node, pipe: int, loops: tuple[Loop, ...]) -> _Touches:
-        event = Event(node, pipe, loops, len(self.works), len(self.owner))
-        out = _Touches(event)
-        bits: dict[int, int] = {}  # by the loop whose turns they tell of
+    def _work(self, node: Node, pipe: int, loops: tuple[Loop, ...]) -> None:
+        owner = self.owner
+        first = len(owner)
+        event = Event(node, pipe, loops, len(self.works), first)
+        regions: list[tuple[_Region, bool]] = []
+        tensors: list[tuple[str, bool]] = []
+        bits: dict[Loop, int] = {}  # by the loop whose turns they tell of
+        bit = 0  # of what takes no turns
         for what, write in accesses(node):
             leaves = write or pipe != UNIT  # what the scalar unit reads it has read before it hands out what follows
-            if not isinstance(what, Buffer):
+            if type(what) is str:
                 if not what.startswith(SLOT):  # flags between the cores keep accesses to slots apart
                     self._touch_tensor(event, what, write, leaves)
-                    out.tensors.append((what, write))
+                    tensors.append((what, write))
                 continue
-            region = self._region(what)
-            out.regions.append((region, write))
-            if leaves:
-                key = id(region.loop)
-                bit = bits.get(key)
-                if bit is None:
-                    bit = bits[key] = self._new(event, region.loop)
-                region.now[write] |= bit
-                region.ever[write] |= bit if region.loop is None else 3 * bit
-        event.end = len(self.owner)
+            region = self._of_buffer.get(what) or self._region(what)  # pyright: ignore[reportArgumentType]
+            regions.append((region, write))
+            if not leaves:
+                continue
+            loop = region.loop
+            if loop is not None:
+                turn = bits.get(loop) or bits.setdefault(loop, self._two(event, loop))
+                region.now[write] |= turn
+                region.ever[write] |= 3 * turn
+                continue
+            if not bit:
+                event.bits |= (bit := 1 << len(owner))
+                owner.append(event)
+                self.turning.append(None)
+            region.now[write] |= bit
+        event.end = len(owner)
         self.works[id(node)] = event
         self.before.append(self.before[-1] | event.bits)
-        self.of_pipe[pipe] |= (1 << event.end) - (1 << event.first)
-        return out
+        self.of_pipe[pipe] |= (1 << event.end) - (1 << first)
+        self._touched.append((event, regions, tensors))
 
-    def _new(self, event: Event, loop: Loop | None) -> int:
-        """A bit for what is touched on chip; with one for the other turn."""
-        at = len(self.owner)
-        bit = 1 << at
+    def _two(self, event: Event, loop: Loop) -> int:
+        """A bit for what is touched in this turn of a loop, with another one, after it, of the other turn."""
+        bit = 1 << len(self.owner)
         event.bits |= bit
-        self.owner.append(event)
-        self.turning.append(loop)
-        if loop is not None:
-            self.owner.append(event)
-            self.turning.append(loop)
-            self._moves(loop, 1, bit)
-            self._moves(loop, -1, 2 * bit)
+        self.owner += [event, event]
+        self.turning += [loop, loop]
+        self._moves(loop, 1, bit)
+        self._moves(loop, -1, 2 * bit)
         return bit
 
     def _touch_tensor(self, event: Event, name: str, write: bool, leaves: bool) -> None:
@@ -197,7 +202,9 @@ class Events:
         key = buffer.space, low, high, id(loop)
         known = self._regions.get(key)
         if known is None:
-            known = self._regions[key] = _Region(buffer.space, low, high, loop, [0, 0], [0, 0])
+            now = [0, 0]
+            known = self._regions[key] = _Region(buffer.space, low, high, loop, now, now if loop is None else [0, 0])
+        self._of_buffer[buffer] = known
         return known
 
     # -- conflicts ------------------------------------------------------------------------------------------------
@@ -217,18 +224,28 @@ class Events:
                         writes |= other.ever[1]
                 region.meets = writes, reads | writes
 
-    def _conflicts(self, touches: _Touches) -> int:
-        out = 0
-        event = touches.event
-        for region, write in touches.regions:
-            out |= region.meets[write]
-        for name, write in touches.tensors:
-            for other in self._tensors[name]:
-                if other.bit is not None and (write or other.write):
-                    out |= _in_memory(other, event)
-        if PIPES[event.pipe] in IN_ORDER:
-            out &= ~self.of_pipe[event.pipe]
-        return out
+    def _conflicts(self) -> None:
+        """What each piece of work conflicts with, and whether that is all of its own pipe."""
+        of_work = [0] * len(PIPES)  # what the work of each pipe conflicts with
+        for event, regions, tensors in self._touched:
+            out = 0
+            for region, write in regions:
+                out |= region.meets[write]
+            for name, write in tensors:
+                for other in self._tensors[name]:
+                    if other.bit is not None and (write or other.write):
+                        out |= _in_memory(other, event)
+            if PIPES[event.pipe] in IN_ORDER:
+                out &= ~self.of_pipe[event.pipe]
+            event.conflicts = out
+            of_work[event.pipe] |= out
+        met_by_others = [0] * len(PIPES)
+        for pipe, met in enumerate(of_work):
+            for other in range(len(PIPES)):
+                met_by_others[other] |= 0 if other == pipe else met
+        for event, _, _ in self._touched:
+            pipe = event.pipe
+            event.private = not (event.conflicts & ~self.of_pipe[pipe] or event.bits & met_by_others[pipe])
 
 
 def _in_memory(other: _OfTensor, event: Event) -> int:

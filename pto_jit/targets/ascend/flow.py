@@ -10,6 +10,9 @@ set is the union of theirs.  The kernel is gone through until the sets at the en
 Work that is not known to be done and touches what later work touches, one of them writing, is a *hazard*; so is a flag
 that might be raised again before its pipe has seen it.  What is found is taken for mended on the way: of two hazards
 one is left out if mending the other one mends it.
+
+Most work is on memory that only its own pipe touches, piece after piece.  Of such a *stretch* all that matters is which
+of the work before it that it meets is not known to be done: where that is as it was the last time, so is the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from typing import Any
 
 from pto_jit.slotted import frozen, mutable
 from pto_jit.targets.ascend.events import NUMBER, UNIT, Event, Events, Moves, moved
-from pto_jit.targets.ascend.form import Barrier, Branch, CrossSet, CrossWait, Loop, Node, SetFlag, WaitFlag
+from pto_jit.targets.ascend.form import Barrier, Branch, CrossSet, CrossWait, Declaration, Loop, Node, SetFlag, WaitFlag
 from pto_jit.targets.ascend.machine import PIPES
 
 _Key = tuple[str, str, int, int]
@@ -83,6 +86,25 @@ class _Choice:
     works: int
 
 
+@mutable(eq=False)
+class _Stretch:
+    """Work of one pipe that only this pipe's work can meet; None is a barrier.
+
+    first, end: how many works come before it, and with it; conflicts: of all of it; met: those of them that were not
+    known to be done when it was gone through last, after which `waits` says whether the pipe waited for itself on the
+    way, and `left` are the bits since then.
+    """
+
+    pipe: int
+    first: int
+    end: int
+    steps: list[Event | None]
+    conflicts: int = 0
+    met: int = -1
+    waits: bool = False
+    left: int = 0
+
+
 class _Text:
     """The steps of a kernel: what of its nodes says something of the order. Waits for flags get bits behind those of
     the works."""
@@ -103,25 +125,53 @@ class _Text:
     def _block(self, nodes: list[Node], loops: tuple[Loop, ...]) -> list[Any]:
         out: list[Any] = []
         works = self.events.works
+        stretch: _Stretch | None = None
         for node in nodes:
+            kind = type(node)
+            if kind is Declaration:
+                continue
             event = works.get(id(node))
             if event is not None:
-                event.flag = event.past = len(self.owner)
                 event.meets = None
+                if not event.private:
+                    stretch = None
+                    event.flag = event.past = len(self.owner)
+                    out.append(event)
+                elif stretch is None or stretch.pipe != event.pipe:
+                    stretch = _Stretch(event.pipe, event.number, event.number + 1, [event], event.conflicts)
+                    out.append(stretch)
+                else:
+                    stretch.steps.append(event)
+                    stretch.conflicts |= event.conflicts
+                    stretch.end = event.number + 1
                 self._place, self._bit = event.number + 1, event.end
-                out.append(event)
-            elif isinstance(node, (SetFlag, WaitFlag)):
-                out.append(self._flag(node, loops))
-            elif isinstance(node, Loop):
-                out.append(self._repeat(node, loops))
-            elif isinstance(node, Branch):
-                then, middle = self._block(node.then, loops), self._place
-                out.append(_Choice(node.when, then, middle, self._block(node.orelse, loops), self._place))
-            elif isinstance(node, (Barrier, CrossSet, CrossWait)):
-                out.append(node)
-                if isinstance(node, CrossSet):
-                    self.crossing.add(node.flag)
+                continue
+            if kind is Barrier and stretch is not None and PIPES[stretch.pipe] == node.pipe:  # pyright: ignore
+                stretch.steps.append(None)
+                continue
+            step = self._other(node, loops)
+            if step is not None:
+                stretch = None
+                out.append(step)
         return out
+
+    def _other(self, node: Node, loops: tuple[Loop, ...]) -> Any:
+        """The step of a node that is no work; None where there is none."""
+        match node:
+            case SetFlag() | WaitFlag():
+                return self._flag(node, loops)
+            case Loop():
+                return self._repeat(node, loops)
+            case Branch():
+                then, middle = self._block(node.then, loops), self._place
+                return _Choice(node.when, then, middle, self._block(node.orelse, loops), self._place)
+            case CrossSet():
+                self.crossing.add(node.flag)
+                return node
+            case Barrier() | CrossWait():
+                return node
+            case _:
+                return None
 
     def _repeat(self, loop: Loop, loops: tuple[Loop, ...]) -> _Repeat:
         first = self._bit, len(self.owner)
@@ -175,8 +225,8 @@ class Flow(_Text):
         self.place, self.changed = 0, True
         self.left_out, self.again = "", False  # which part an iteration has not, and whether others came before
         self.how: dict[type, Callable[[Any], None]] = {
-            Event: self._work, _Flag: self._pass, Barrier: self._wait_for_all, CrossSet: self._tell,
-            CrossWait: self._hear, _Repeat: self._loop, _Choice: self._branch,
+            Event: self._work, _Stretch: self._along, _Flag: self._pass, Barrier: self._wait_for_all,
+            CrossSet: self._tell, CrossWait: self._hear, _Repeat: self._loop, _Choice: self._branch,
         }  # fmt: skip
 
     def hazards(self) -> list[Hazard]:
@@ -242,6 +292,44 @@ class Flow(_Text):
         event.unknown = unknown
         self.unknown[pipe] = unknown | event.bits
         self.upto[pipe] = self.place = place + 1
+
+    def _along(self, stretch: _Stretch) -> None:
+        pipe, place, before = stretch.pipe, stretch.first, self.events.before
+        unknown = self.unknown[pipe]
+        upto = self.upto[pipe]
+        if upto != place:
+            unknown |= before[place] ^ before[upto]
+        if self.taught[pipe] != self.version:
+            self.place = place
+            unknown &= self._now(UNIT)
+            self.taught[pipe] = self.version
+        met = unknown & stretch.conflicts
+        if met != stretch.met:
+            self._work_through(stretch, met)
+        if stretch.waits:
+            unknown &= ~self.of_pipe[pipe]
+        self.unknown[pipe] = unknown | stretch.left
+        self.upto[pipe] = self.place = stretch.end
+
+    def _work_through(self, stretch: _Stretch, unknown: int) -> None:
+        """A stretch after work that is not known to be done."""
+        owner, again = self.owner, self.again
+        stretch.met = -1 if again else unknown  # what others met in it is not forgotten
+        waits, left = False, 0
+        for event in stretch.steps:
+            if event is None:
+                waits, unknown, left = True, 0, 0
+                continue
+            met = (unknown | left) & event.conflicts
+            if met:
+                if event.meets is None or not again:
+                    event.meets = []
+                event.meets.append((owner[met.bit_length() - 1], None))
+                waits, unknown, left = True, 0, 0
+            elif not again:
+                event.meets = None
+            left |= event.bits
+        stretch.waits, stretch.left = waits, left
 
     def _pass(self, flag: _Flag) -> None:
         event = flag.event
@@ -353,16 +441,26 @@ class Flow(_Text):
         """Note what an event meets, the latest first, and what is not known when it waits for that."""
         if event.meets is None or not self.again:
             event.meets = []
-        own = ~self.of_pipe[event.pipe]
-        early = (1 << event.first) - 1 | (1 << event.flag) - (1 << self.events.count)
-        latest = [early, *(self.repeats[loop].inside for loop in reversed(event.loops)), -1]
+        own = self.of_pipe[event.pipe]
+        if not met & ~own:
+            event.meets.append((self.owner[met.bit_length() - 1], None))
+            return unknown & ~own
         while met:
-            bit = next(met & some for some in latest if met & some).bit_length() - 1
+            bit = self._latest(event, met).bit_length() - 1
             before = self.owner[bit]
             event.meets.append((before, self.turning[bit]))
-            unknown &= own if before.pipe == event.pipe else self._not_told_by(before, event, self.turning[bit])
+            unknown &= ~own if before.pipe == event.pipe else self._not_told_by(before, event, self.turning[bit])
             met &= unknown
         return unknown
+
+    def _latest(self, event: Event, met: int) -> int:
+        """Of bits that an event meets, those of work that comes before it; else of the innermost loop around both."""
+        some = met & ((1 << event.first) - 1 | (1 << event.flag) - (1 << self.events.count))
+        for loop in reversed(event.loops):
+            if some:
+                break
+            some = met & self.repeats[loop].inside
+        return some or met
 
     def _not_told_by(self, before: Event, event: Event, turning: Loop | None) -> int:
         """What a pipe may not know of when it knows an earlier event: what was not known then, and what came since."""
@@ -399,6 +497,11 @@ def _forget(steps: list[Any]) -> None:
         elif isinstance(step, _Choice):
             _forget(step.then)
             _forget(step.orelse)
+        elif isinstance(step, _Stretch):
+            step.met = -1
+            for event in step.steps:
+                if event is not None:
+                    event.meets = None
         elif isinstance(step, (Event, _Flag)):
             (step.event if isinstance(step, _Flag) else step).meets = None
 

@@ -6,8 +6,6 @@ This form is printed one to one by `printing`; `legality` and `ordering` judge i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from pto_jit.dtypes import DType
 from pto_jit.errors import NOWHERE, Loc
 from pto_jit.slotted import field, mutable
@@ -76,11 +74,13 @@ class Global:
 
 @mutable(eq=False)
 class Instruction:
-    """`name(args...)`: destinations first, as in pto-isa; text arguments are scalars or modes."""
+    """`name(args...)`: destinations first, as in pto-isa; text arguments are scalars or modes.  touches: once somebody
+    asked (`accesses`), buffers and tensors, and whether it writes them."""
 
     name: str
     args: tuple[Tile | Global | str, ...]
     loc: Loc = field(default=NOWHERE)
+    touches: list[tuple[Buffer | str, bool]] | None = None
 
 
 @mutable(eq=False)
@@ -211,26 +211,32 @@ Node = (
 )  # fmt: skip
 
 
-def texts_of(node: Node) -> Iterator[str]:
-    """The C++ of a node but for the names of tiles and rectangles: what may name parameters."""
-    match node:
-        case Instruction(args=args):
-            yield from (a for a in args if isinstance(a, str))
-        case Declaration(what=Tile(valid=valid)):
-            yield from (v for v in valid if isinstance(v, str))
-        case Declaration(what=Global() as memory):
-            yield memory.pointer
-            yield from (str(e) for e in (*memory.extents, *memory.strides))
-        case Assignment():
-            yield from (node.name, node.expression)
-        case ElementStore():
-            yield from (node.place, node.value)
-        case Flush():
-            yield node.pointer
-        case Loop():
-            yield from (node.start, node.stop, node.step, node.condition)
-        case Branch() | Require():
-            yield node.condition
+def texts_of(nodes: list[Node]) -> set[str]:
+    """The C++ of nodes but for the names of tiles and rectangles: what may name parameters."""
+    out: set[str] = set()
+    for node in nodes:
+        match node:
+            case Instruction(args=args):
+                out.update([a for a in args if type(a) is str])
+            case Declaration(what=Tile(valid=valid)):
+                out.update([v for v in valid if type(v) is str])
+            case Declaration(what=Global() as memory):
+                out.update([memory.pointer, *(str(e) for e in (*memory.extents, *memory.strides))])
+            case Assignment():
+                out.update((node.name, node.expression))
+            case ElementStore():
+                out.update((node.place, node.value))
+            case Flush():
+                out.add(node.pointer)
+            case Loop():
+                out.update((node.start, node.stop, node.step, node.condition), texts_of(node.body))
+            case Branch():
+                out.update((node.condition,), texts_of(node.then), texts_of(node.orelse))
+            case Require():
+                out.add(node.condition)
+            case _:
+                pass
+    return out
 
 
 SLOT = "slot "

@@ -19,9 +19,10 @@ import numpy as np
 
 from pto_jit.dtypes import DType, bool_, f32, i16, i32
 from pto_jit.dtypes import u32 as _u32
-from pto_jit.errors import Loc
+from pto_jit.errors import NOWHERE, Loc
 from pto_jit.slotted import field, mutable
-from pto_jit.targets.ascend.form import Assignment, Branch
+from pto_jit.targets.ascend.form import Assignment, Branch, Instruction, Tile
+from pto_jit.targets.ascend.played import FILL, RESULT, TEMP, TILE, Recorder, Shown, Step
 from pto_jit.targets.ascend.remainders import floordiv, mod
 from pto_jit.targets.ascend.scalars import literal
 from pto_jit.targets.ascend.values import Size, Span, Value
@@ -158,16 +159,59 @@ def _recorded(recipe: Callable[..., Any], count: int) -> tuple[list[tuple[int, N
     return [(at, node) for at, node in enumerate(wanted) if node.op != "operand"], operands, result
 
 
+@cache
+def _steps(
+    recipe: Callable[..., Any], span: Span, temporary: bool, elementwise: type[Elementwise]
+) -> tuple[list[Step], Shown]:
+    """What is written for a recipe of one operand that spans so much, and where its result is; temporary: in memory
+    that it may choose."""
+    recorder = Recorder(span)
+    writer = FunctionWriter(elementwise(recorder), recorder.operand, NOWHERE)  # type: ignore[arg-type]
+    result = writer._written(recipe, [recorder.operand], recorder.temp if temporary else recorder.result)
+    return recorder.steps, recorder.shown(result)
+
+
 class FunctionWriter:
     """Writes one elementary function of tiles of one shape."""
 
     def __init__(self, elementwise: Elementwise, like: Value, loc: Loc) -> None:
         self.e, self.w, self.like, self.loc = elementwise, elementwise.w, like, loc
         self.values: dict[Node, Value] = {}
+        self.shown: dict[tuple[Value, str], Value] = {}  # values as elements of another type
+        self.twice: tuple[Size, Size] | None = None  # valid extents of words of half the size
 
     def write(self, name: str, operands: list[Value], to: Any) -> Value:
         recipe = _OWN[name] if name in _OWN else RECIPES[name].function
+        if len(operands) == 1 and not any(node.op == "slow" for _, node in _recorded(recipe, 1)[0]):
+            steps, result = _steps(recipe, operands[0].span, to == self.w.temp, type(self.e))
+            return self._play(steps, result, operands[0], to)
         return self._written(recipe, operands, to)
+
+    def _play(self, steps: list[Step], result: Shown, operand: Value, to: Any) -> Value:
+        """Write the instructions of a recipe of one operand."""
+        w, loc, shape = self.w, self.loc, self._shape()
+        memories = [operand]
+        tiles: dict[Shown, Tile] = {}
+        for name, args in steps:
+            if name is TEMP:
+                dtype, own = args
+                where: Any = own or shape
+                memories.append(w.temp(dtype, *where))
+            elif name is TILE:
+                tiles[args[0]] = self._tile_over(memories[args[0].memory], args[0])
+            elif name is RESULT:
+                dtype, sources = args
+                memories.append(to(dtype, *shape, tuple(self._seen(memories[s.memory], s.dtype) for s in sources)))
+            elif name is FILL:
+                w.fill(self._seen(memories[args[0].memory], args[0].dtype), args[1], loc)
+            else:
+                w.nodes.append(Instruction(name, tuple([a if type(a) is str else tiles[a] for a in args]), loc))
+        return self._seen(memories[result.memory], result.dtype)
+
+    def _tile_over(self, value: Value, shown: Shown) -> Tile:
+        if shown.words:
+            return self.w.tile(value, dtype=i16, loc=self.loc) if value.is_mask else self._halves(value)
+        return self.w.tile(self._seen(value, shown.dtype), loc=self.loc)
 
     def _written(self, recipe: Callable[..., Any], operands: list[Value], to: Any) -> Value:
         nodes, given, result = _recorded(recipe, len(operands))
@@ -196,21 +240,30 @@ class FunctionWriter:
 
     def _seen(self, value: Value, dtype: DType) -> Value:
         """The same bytes as elements of another type."""
-        return Value(value.name, dtype, value.span, value.capacity, value.valid, value.buffer, value.free)
+        if value.dtype is dtype:
+            return value
+        known = self.shown.get((value, dtype.name))
+        if known is None:
+            known = self.shown[value, dtype.name] = Value(
+                value.name, dtype, value.span, value.capacity, value.valid, value.buffer, value.free)  # fmt: skip
+        return known
 
     def _tile(self, value: Value) -> Any:
         return self.w.tile(value, valid=self.like.valid, loc=self.loc)
 
     def _halves(self, value: Value) -> Any:
         """A tile of i16 over the words of another one."""
-        rows, columns = value.capacity
-        height, width = self.like.valid
-        along = 0 if value.span in ("column", "one") else 1
-        capacity = (rows * 2, columns) if along == 0 else (rows, columns * 2)
-        valid = (_twice(height), width) if along == 0 else (height, _twice(width))
-        span: Span = "column" if value.span == "one" else value.span
-        shown = Value(value.name, i16, span, capacity, valid, value.buffer)
-        return self.w.tile(shown, valid=valid, loc=self.loc)
+        known = self.shown.get((value, "words"))
+        if known is None:
+            rows, columns = value.capacity
+            along = value.span not in ("column", "one")
+            capacity = (rows, columns * 2) if along else (rows * 2, columns)
+            if self.twice is None:
+                height, width = self.like.valid
+                self.twice = (height, _twice(width)) if along else (_twice(height), width)
+            span: Span = "column" if value.span == "one" else value.span
+            known = self.shown[value, "words"] = Value(value.name, i16, span, capacity, self.twice, value.buffer)
+        return self.w.tile(known, loc=self.loc)
 
     def _operand(self, node: Node) -> Value:
         """The tile of a node; a constant is written into one."""

@@ -24,6 +24,7 @@ from pto_jit.dtypes import i32
 from pto_jit.errors import InternalError
 from pto_jit.targets.ascend.accesses import walk
 from pto_jit.targets.ascend.form import (
+    Barrier,
     CrossSet,
     CrossWait,
     Declaration,
@@ -32,6 +33,7 @@ from pto_jit.targets.ascend.form import (
     Global,
     Instruction,
     KernelForm,
+    Node,
     SetFlag,
     Tile,
     WaitFlag,
@@ -50,26 +52,34 @@ _LAYOUTS = {
 }
 _MIXED = frozenset(["TCVT", "TCMP", "TCMPS", "TSEL", "TSTORE_ACC", "TMATMUL", "TMATMUL_ACC", "TSORT32", "TGATHER",
                     "TODD"])  # fmt: skip
+_KINDS = {row.name: "".join(o[1] for o in row.operands if o != "x") for row in ROWS.values()}
+_RULED = ("TMOV", "TEXPANDS", "TROW", "TSORT32", "TMRGSORT", "TGATHER", "TODD", "TCMP")
+_PLAIN = frozenset(
+    row.name for row in ROWS.values() if row.pipe not in ("MTE2", "MTE3") and not row.name.startswith(_RULED)
+)
+"""Instructions without rules of their own."""
 
 
 def violations(kernel: KernelForm) -> list[str]:
     """What a kernel does that it may not, in words."""
     out: list[str] = [] if kernel.partner is None else violations(kernel.partner)
-    for node in walk(kernel.body):
-        if isinstance(node, Declaration) and isinstance(node.what, Tile):
-            out += _tile(node.what)
-        elif isinstance(node, Instruction):
+    nodes = walk(kernel.body)
+    for node in nodes:
+        if isinstance(node, Instruction):
             out += _instruction(node)
+        elif isinstance(node, Declaration):
+            out += _tile(node.what) if isinstance(node.what, Tile) else []
+        elif isinstance(node, Barrier):
+            continue
         elif isinstance(node, (CrossSet, CrossWait)) and not 0 <= node.flag <= 15:
             out.append(f"there is no flag {node.flag} between cores")
         elif isinstance(node, (SetFlag, WaitFlag)) and node.event == 0 and {node.source, node.target} == {"V", "S"}:
             out.append("flag 0 between V and S is for instructions that use it themselves")
-    return out + _elements(kernel)
+    return out + _elements(kernel, nodes)
 
 
-def _elements(kernel: KernelForm) -> list[str]:
+def _elements(kernel: KernelForm, nodes: list[Node]) -> list[str]:
     """Of what the scalar unit writes through its cache."""
-    nodes = list(walk(kernel.body))
     written = {n.root for n in nodes if isinstance(n, ElementStore)}
     if not written:
         return []
@@ -123,22 +133,24 @@ def _instruction(node: Instruction) -> list[str]:
     if row is None:
         return [f"{node.name} is not an instruction"]
     tiles = [a for a in node.args if not isinstance(a, str)]
-    letters = [o for o in row.operands if o != "x"]
+    kinds = _KINDS[node.name]
     out: list[str] = []
-    if len(tiles) != len(letters):
-        return [f"{node.name} takes {len(letters)} tiles, not {len(tiles)}"]
-    for letter, arg in zip(letters, tiles, strict=True):
-        kind = letter[1]
+    if len(tiles) != len(kinds):
+        return [f"{node.name} takes {len(kinds)} tiles, not {len(tiles)}"]
+    for kind, arg in zip(kinds, tiles, strict=True):
         if isinstance(arg, Global):
             if kind != "g":
                 out.append(f"{node.name}: {arg.name} is in global memory")
         elif kind == "g" or arg.layout not in _LAYOUTS[kind]:
             out.append(f"{node.name}: {arg.name} has the layout {arg.layout}")
     first = tiles[0]
-    if first.dtype.name not in row.dtypes:
+    name = first.dtype.name
+    if name not in row.dtypes:
         out.append(f"{node.name} does not take elements of {first.dtype}")
-    if row.name not in _MIXED and any(t.dtype != first.dtype for t in tiles):
+    if node.name not in _MIXED and [t for t in tiles if t.dtype.name != name]:
         out.append(f"{node.name}: elements of {' and '.join(sorted({t.dtype.name for t in tiles}))}")
+    if node.name in _PLAIN:
+        return out
     if node.name == "TMOV":
         shapes = [(t.rows, t.columns) for t in tiles if isinstance(t, Tile)]
         if shapes[0] != shapes[1]:

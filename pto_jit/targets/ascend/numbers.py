@@ -47,7 +47,7 @@ def numbers_before_loops(func: Func) -> Func:
 
 def _is_wide(op: Op) -> bool:
     """Whether an operation on numbers reads or makes one of f64."""
-    if op.op == "assert" or len(op.results) != 1 or not is_host(op):
+    if op.op == "assert" or len(op.results) != 1:
         return False
-    types = [op.results[0].type, *(a.type for a in op.args)]
-    return all(isinstance(t, ScalarType) for t in types) and any(t.dtype == f64 for t in types)
+    types = [op.results[0].type, *[a.type for a in op.args]]
+    return all(isinstance(t, ScalarType) for t in types) and any(t.dtype == f64 for t in types) and is_host(op)

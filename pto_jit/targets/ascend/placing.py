@@ -13,9 +13,9 @@ from bisect import insort
 from collections.abc import Mapping
 
 from pto_jit.slotted import field, mutable
-from pto_jit.targets.ascend.accesses import RESERVED, accesses, pipe_of, walk
+from pto_jit.targets.ascend.accesses import RESERVED, accesses, loops_in, pipe_of
 from pto_jit.targets.ascend.copies import coalesce
-from pto_jit.targets.ascend.form import Branch, Buffer, Loop, Node
+from pto_jit.targets.ascend.form import Branch, Buffer, Declaration, Loop, Node
 from pto_jit.targets.ascend.machine import CAPACITY, Space
 
 _FOREVER = 1 << 62
@@ -93,14 +93,21 @@ class _Order:
     def lives(self, *, apart: bool = False) -> dict[Buffer, _Life]:
         """How long buffers live; apart: in a loop with a part ahead, through all of it, so that the parts do not wait
         for memory."""
-        return {buffer: self._life(touched, apart) for buffer, touched in self.touched.items()}
+        outside: dict[int, list[tuple[int, int]]] = {}  # by the lists of loops, which are those of blocks
+        out: dict[Buffer, _Life] = {}
+        for buffer, touched in self.touched.items():
+            others = outside.get(id(touched.loops))
+            if others is None:
+                others = [span for loop, span in self.loops.items() if all(own is not loop for own in touched.loops)]
+                outside[id(touched.loops)] = others
+            out[buffer] = self._life(touched, apart, others)
+        return out
 
-    def _life(self, touched: _Life, apart: bool) -> _Life:
+    def _life(self, touched: _Life, apart: bool, outside: list[tuple[int, int]]) -> _Life:
         first, last, inner = touched.first, touched.last, touched.loops
         for loop in inner:
             if apart and loop.ahead:
                 first, last = min(first, self.loops[loop][0]), max(last, self.loops[loop][1])
-        outside = [span for loop, span in self.loops.items() if all(own is not loop for own in inner)]
         changed = True
         while changed:
             changed = False
@@ -128,6 +135,9 @@ def _order(nodes: list[Node]) -> _Order:
         for node in block:
             count += 1
             places[id(node)] = count
+            kind = type(node)
+            if kind is Declaration:
+                continue
             if isinstance(node, Loop):
                 begin = count
                 out.loops[node] = begin, begin
@@ -137,22 +147,19 @@ def _order(nodes: list[Node]) -> _Order:
                 visit(node.then, around)
                 visit(node.orelse, around)
             elif (pipe := pipe_of(node)) is not None:
+                transfer = pipe in _TRANSFERS
                 for what, write in accesses(node):
-                    if isinstance(what, Buffer) and what is not RESERVED:
-                        _touch(lives, what, write, count, around, pipe)
+                    if type(what) is Buffer and what is not RESERVED:
+                        life = lives.get(what)
+                        if life is None:
+                            life = lives[what] = _Life(count, count, around, carried=not write)
+                        life.last = count
+                        life.transferred |= transfer
+                        if life.loops is not around:  # which is one list for all of a block
+                            life.loops = _common(life.loops, around)
 
     visit(nodes, [])
     return out
-
-
-def _touch(lives: dict[Buffer, _Life], buffer: Buffer, write: bool, at: int, around: list[Loop], pipe: str) -> None:
-    life = lives.get(buffer)
-    if life is None:
-        life = lives[buffer] = _Life(at, at, around, carried=not write)
-    life.last = at
-    life.transferred |= pipe in _TRANSFERS
-    if life.loops is not around:  # which is one list for all of a block
-        life.loops = _common(life.loops, around)
 
 
 def _common(one: list[Loop], other: list[Loop]) -> list[Loop]:
@@ -168,4 +175,4 @@ def _doubled(lives: dict[Buffer, _Life]) -> dict[Buffer, Loop]:
 
 
 def _is_innermost(loop: Loop) -> bool:
-    return not any(isinstance(n, Loop) for n in walk(loop.body))
+    return not loops_in(loop.body)

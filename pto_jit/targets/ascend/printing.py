@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pto_jit.targets.ascend.accesses import walk
+from pto_jit.errors import InternalError, Loc
+from pto_jit.targets.ascend.accesses import loops_in
 from pto_jit.targets.ascend.form import (
     Assignment,
     Barrier,
@@ -14,7 +15,6 @@ from pto_jit.targets.ascend.form import (
     CrossWait,
     Declaration,
     ElementStore,
-    Extent,
     Flush,
     Global,
     Instruction,
@@ -27,10 +27,10 @@ from pto_jit.targets.ascend.form import (
     Tile,
     WaitFlag,
 )
-from pto_jit.targets.ascend.instructions import spelling
+from pto_jit.targets.ascend.instructions import ROWS, spelling
 from pto_jit.targets.ascend.machine import element_type
 from pto_jit.targets.c.tidy import wrapped
-from pto_jit.targets.source.text import SourceText
+from pto_jit.targets.source.text import INDENT, SourceText
 
 _HELPERS = {
     "smaller": "AICORE inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }",
@@ -40,6 +40,8 @@ _HELPERS = {
     "modulo": "AICORE inline int64_t modulo(int64_t a, int64_t b) {\n"
     "  return b == 0 ? 0 : a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0);\n}",
 }
+_SPELLED = {name: spelling(name) for name in ROWS}
+_OWN_CALLS = frozenset(["SetValue", "TMRGSORT_2", "TMRGSORT_3", "TMRGSORT_4", "TCI", "TODD"])
 _GUARD = {"vector": "__DAV_C220_VEC__", "cube": "__DAV_C220_CUBE__"}
 
 
@@ -111,11 +113,10 @@ def _body(text: SourceText, kernel: KernelForm, written: str) -> None:
     if kernel.core == "vector":
         text.line("set_mask_norm();")
         text.line("set_vector_mask(-1, -1);")
-    for loop in walk(kernel.body):
-        if isinstance(loop, Loop) and loop.turning:
+    for loop in loops_in(kernel.body):
+        if loop.turning:
             text.line(f"int {loop.turn} = 0;  // which of two copies of a buffer is used")
-    for line in written.splitlines():
-        text.line(line)
+    text.lines += [INDENT + line for line in written.splitlines()]
     text.lines.append("#endif")
 
 
@@ -138,50 +139,71 @@ def _parameter(p: Parameter) -> str:
 
 
 def _nodes(text: SourceText, nodes: Iterable[Node]) -> None:
+    here: Loc | None = None
     for node in nodes:
+        kind = type(node)
+        if kind is Barrier:
+            text.line(f"pipe_barrier(PIPE_{node.pipe});")  # pyright: ignore[reportAttributeAccessIssue]
+            continue
         loc = getattr(node, "loc", None)
-        if loc is not None:
+        if loc is not None and loc is not here:
             text.place(loc)
-        match node:
-            case Instruction(name="SetValue", args=(tile, *given)):
-                text.line(f"{tile.name}.SetValue({', '.join(map(str, given))});")  # type: ignore[union-attr]
-            case Instruction(name=name) if name.startswith("TMRGSORT_"):
-                _merge(text, node)
-            case Instruction():
-                text.line(f"{_call(node)}({', '.join(a if isinstance(a, str) else a.name for a in node.args)});")
-            case Assignment():
-                head = f"{'const ' if node.constant else ''}{node.type} " if node.type else ""
-                text.line(f"{head}{node.name} = {node.expression};")
-            case ElementStore():
-                text.line(f"{node.place} = {node.value};")
-            case Flush():
-                text.line("// The scalar unit writes through a cache.")
-                text.line(f"dcci((__gm__ void *){node.pointer}, cache_line_t::ENTIRE_DATA_CACHE);")
-                text.line("dsb(DSB_DDR);")
-            case Declaration(what=Tile() as tile):
-                _declare_tile(text, tile)
-            case Declaration(what=Global() as memory):
-                _declare_global(text, memory)
-            case SetFlag() | WaitFlag():
-                verb = "set" if isinstance(node, SetFlag) else "wait"
-                text.line(f"{verb}_flag(PIPE_{node.source}, PIPE_{node.target}, {_event(node)});")
-            case CrossSet():
-                config = 1 | 2 << 4 | node.flag << 8  # one more, within the group, which counter
-                text.line(f"ffts_cross_core_sync(PIPE_{node.pipe}, {config:#x});  // {_TOLD[node.flag]}")
-            case CrossWait():
-                text.line(f"wait_flag_dev({node.flag});  // {_TOLD[node.flag]}")
-            case Barrier():
-                text.line(f"pipe_barrier(PIPE_{node.pipe});")
-            case Require():
-                text.line(f"if (!({node.condition})) trap();")
-            case Loop():
-                _loop(text, node)
-            case Branch():
-                with text.block(f"if ({node.condition})"):
-                    _nodes(text, node.then)
-                if node.orelse:
-                    with text.block("else"):
-                        _nodes(text, node.orelse)
+            here = loc
+        if kind is Instruction:
+            _instruction(text, node)  # pyright: ignore[reportArgumentType]
+        elif kind is Declaration:
+            _declare_tile(text, what) if type(what := node.what) is Tile else _declare_global(text, what)  # pyright: ignore
+        else:
+            _statement(text, node)
+            here = None  # a block may have told another one
+
+
+def _instruction(text: SourceText, node: Instruction) -> None:
+    args = node.args
+    if node.name in _OWN_CALLS:
+        if node.name == "SetValue":
+            text.line(f"{args[0].name}.SetValue({', '.join(map(str, args[1:]))});")  # type: ignore[union-attr]
+            return
+        if node.name.startswith("TMRGSORT_"):
+            _merge(text, node)
+            return
+        call = _call(node)
+    else:
+        call = _SPELLED[node.name]
+    text.line(f"{call}({', '.join([a if type(a) is str else a.name for a in args])});")  # pyright: ignore
+
+
+def _statement(text: SourceText, node: Node) -> None:
+    match node:
+        case Assignment():
+            head = f"{'const ' if node.constant else ''}{node.type} " if node.type else ""
+            text.line(f"{head}{node.name} = {node.expression};")
+        case ElementStore():
+            text.line(f"{node.place} = {node.value};")
+        case Flush():
+            text.line("// The scalar unit writes through a cache.")
+            text.line(f"dcci((__gm__ void *){node.pointer}, cache_line_t::ENTIRE_DATA_CACHE);")
+            text.line("dsb(DSB_DDR);")
+        case SetFlag() | WaitFlag():
+            verb = "set" if isinstance(node, SetFlag) else "wait"
+            text.line(f"{verb}_flag(PIPE_{node.source}, PIPE_{node.target}, {_event(node)});")
+        case CrossSet():
+            config = 1 | 2 << 4 | node.flag << 8  # one more, within the group, which counter
+            text.line(f"ffts_cross_core_sync(PIPE_{node.pipe}, {config:#x});  // {_TOLD[node.flag]}")
+        case CrossWait():
+            text.line(f"wait_flag_dev({node.flag});  // {_TOLD[node.flag]}")
+        case Require():
+            text.line(f"if (!({node.condition})) trap();")
+        case Loop():
+            _loop(text, node)
+        case Branch():
+            with text.block(f"if ({node.condition})"):
+                _nodes(text, node.then)
+            if node.orelse:
+                with text.block("else"):
+                    _nodes(text, node.orelse)
+        case _:
+            raise InternalError(f"no text of a {type(node).__name__}")
 
 
 def _merge(text: SourceText, node: Instruction) -> None:
@@ -196,12 +218,10 @@ def _merge(text: SourceText, node: Instruction) -> None:
 def _call(node: Instruction) -> str:
     """The name of an instruction, with the template arguments that C++ cannot deduce."""
     target = node.args[0]
-    if node.name == "TCI" and isinstance(target, Tile):
-        return f"TCI<decltype({target.name}), {element_type(target.dtype)}, 0>"
-    if node.name == "TODD":
-        types = ", ".join(f"decltype({a.name})" for a in node.args if not isinstance(a, str))
-        return f"TGATHER<{types}, MaskPattern::P1010>"
-    return spelling(node.name)
+    if node.name == "TCI":
+        return f"TCI<decltype({target.name}), {element_type(target.dtype)}, 0>"  # type: ignore[union-attr]
+    types = ", ".join(f"decltype({a.name})" for a in node.args if not isinstance(a, str))
+    return f"TGATHER<{types}, MaskPattern::P1010>"
 
 
 def _event(flag: SetFlag | WaitFlag) -> str:
@@ -229,13 +249,6 @@ def _loop(text: SourceText, loop: Loop) -> None:
             text.line(f"{loop.turn} = 1 - {loop.turn};")
 
 
-def _extents(valid: tuple[Extent, Extent]) -> tuple[str, str]:
-    """Template arguments, and arguments of the constructor, for two extents."""
-    fixed = ", ".join(str(v) if isinstance(v, int) else "DYNAMIC" for v in valid)
-    given = ", ".join(v for v in valid if not isinstance(v, int))
-    return fixed, f"({given})" if given else ""
-
-
 _TILES = {
     "row": ("Tile<TileType::Vec, ", ", BLayout::RowMajor, ", ">"),
     "column": ("Tile<TileType::Vec, ", ", BLayout::ColMajor, ", ">"),
@@ -248,10 +261,14 @@ _TILES = {
 
 
 def _declare_tile(text: SourceText, tile: Tile) -> None:
-    valid, given = _extents(tile.valid)
-    shape = f"{element_type(tile.dtype)}, {tile.rows}, {tile.columns}"
+    rows, columns = tile.valid
+    given = ", ".join([v for v in tile.valid if type(v) is str])
     before, between, after = _TILES[tile.layout]
-    text.line(f"{before}{shape}{between}{valid}{after} {tile.name}{given};")
+    text.line(
+        f"{before}{element_type(tile.dtype)}, {tile.rows}, {tile.columns}{between}"
+        f"{'DYNAMIC' if type(rows) is str else rows}, {'DYNAMIC' if type(columns) is str else columns}{after} "
+        f"{tile.name}{f'({given})' if given else ''};"
+    )
     address = f"{(tile.buffer.address or 0) + tile.offset:#x}"
     if tile.buffer.copies == 2:
         assert tile.buffer.loop is not None

@@ -11,7 +11,7 @@ from pto_jit.ir.verify import verify
 from pto_jit.ir.walk import statements
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import mutable, replace
-from pto_jit.targets.ascend.accesses import walk
+from pto_jit.targets.ascend.accesses import loops_in, walk
 from pto_jit.targets.ascend.alone import without_thread
 from pto_jit.targets.ascend.apart import lists_before
 from pto_jit.targets.ascend.cube import CubeWriter, has_products
@@ -198,10 +198,10 @@ def _attempt(func: Func, facts: object, bound: int) -> tuple[KernelForm, dict]: 
     if form.partner is not None:
         used |= place(form.partner.body)
     for body in (form.body, [] if form.partner is None else form.partner.body):
-        names = Identifiers(RESERVED | {p.name for p in form.parameters} | _declared(body))
-        for loop in walk(body):
-            if isinstance(loop, Loop) and loop.turning:
-                loop.turn = names.fresh("turn")
+        turning = [loop for loop in loops_in(body) if loop.turning]
+        names = Identifiers(RESERVED | {p.name for p in form.parameters} | (_declared(body) if turning else set()))
+        for loop in turning:
+            loop.turn = names.fresh("turn")
     return form, used
 
 
@@ -210,14 +210,14 @@ def _declared(body: list[Node]) -> frozenset[str]:
     return frozenset(
         n.var if isinstance(n, Loop) else n.what.name if isinstance(n, Declaration) else n.name
         for n in walk(body)
-        if isinstance(n, (Loop, Declaration, Assignment))
+        if type(n) is not Instruction and isinstance(n, (Loop, Declaration, Assignment))
     )
 
 
 def _without_unused(form: KernelForm) -> KernelForm:
     """A kernel without parameters that neither its text nor its checks name."""
     both = [form.body] if form.partner is None else [form.body, form.partner.body]
-    used = set(words_of(" ".join(text for body in both for node in walk(body) for text in texts_of(node))))
+    used = set(words_of(" ".join(set().union(*(texts_of(body) for body in both)))))
     limits = {name: bound for name, bound in form.limits.items() if name in used}
     wanted = used.union(*(words_of(c) for c, _ in form.checks), limits)
     kept = [p for p in form.parameters if p.name in wanted]
@@ -236,7 +236,7 @@ def _is_for_one_core(form: KernelForm) -> bool:
         or (isinstance(n, Instruction) and n.name.startswith("TSTORE") and not n.args[0].root.startswith((SLOT, RELAY)))  # type: ignore[union-attr]
         for n in walk(shared)
     )
-    for loop in (n for body in bodies for n in walk(body) if isinstance(n, Loop)):
+    for loop in (loop for body in bodies for loop in loops_in(body)):
         loop.grid &= not alone
     return alone
 

@@ -10,6 +10,7 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Const, Op, Operand, Var
 from pto_jit.ir.types import ScalarType
 from pto_jit.targets.ascend.form import Assignment
+from pto_jit.targets.ascend.machine import element_type
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.source.recipes import float_literal
 
@@ -33,6 +34,13 @@ def literal(value: float | bool, dtype: DType) -> str:
         return "true" if value else "false"
     number = int(value)
     return str(number) if abs(number) < 2**31 else f"{number}ll"
+
+
+def operand_text(number: str, dtype: DType) -> str:
+    """A number as an instruction on tiles of a dtype takes it."""
+    if dtype.name == "f32":
+        return number
+    return f"({element_type(dtype)}){number if number.isidentifier() or number[0].isdigit() else f'({number})'}"
 
 
 class Scalars:

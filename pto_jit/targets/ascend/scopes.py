@@ -12,7 +12,7 @@ from pto_jit.errors import NOWHERE, Loc
 from pto_jit.ir.nodes import Const, For, Func, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TensorType
 from pto_jit.ir.walk import statements
-from pto_jit.targets.ascend.form import Assignment, Buffer, Loop, Node, Parameter, Require
+from pto_jit.targets.ascend.form import Assignment, Loop, Node, Parameter, Require
 from pto_jit.targets.ascend.machine import element_type
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.scalars import Scalars
@@ -43,7 +43,6 @@ class Scopes:
         self.around: list[list[Node]] = []  # the blocks around this one, which end with what this one is a part of
         self.scopes: list[dict[Any, Any]] = [{}]  # C++ names that are visible, expressions that have a name, tiles
         self.loops: list[Loop] = []
-        self.buffers: list[Buffer] = []
         self.tensors: dict[str, Tensor] = {}
         self.scalars = Scalars(self)
         self.parameters: list[Parameter] = []

@@ -137,6 +137,8 @@ def _divided(func: Func) -> _Parts | None:
 
 
 def _has_product(stmt: Stmt) -> bool:
+    if type(stmt) is Op:
+        return stmt.op == "dot"
     return any(isinstance(s, Op) and s.op == "dot" for s in statements((stmt,)))
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from pto_jit.errors import InternalError
 from pto_jit.slotted import frozen
-from pto_jit.targets.ascend.events import Event, Events
+from pto_jit.targets.ascend.events import Events
 from pto_jit.targets.ascend.flow import Flow, Hazard
 from pto_jit.targets.ascend.form import Barrier, Branch, Loop, Node, SetFlag, WaitFlag
 from pto_jit.targets.ascend.machine import EVENTS, PIPES, TAKEN, Pipe
@@ -129,18 +129,18 @@ class _Inserter:
         if not hazards:
             return False
         self.where.clear()
-        self._locate(self.nodes, (), (self.nodes,), ())
-        barriers: dict[int, Event] = {}
+        wanted = {id(h.after.node) for h in hazards}.union(id(h.before.node) for h in hazards)
+        self._locate(wanted, self.nodes, (), (self.nodes,), ())
+        barriers: dict[int, str] = {}  # by the nodes that wait
         plans: list[_Plan] = []
         for hazard in hazards:
             if hazard.before.pipe == hazard.after.pipe:
-                barriers[id(hazard.after)] = hazard.after
+                barriers[id(hazard.after.node)] = PIPES[hazard.after.pipe]
             else:
                 plans.append(self._plan(hazard))
         plans = _needed(plans)
         if not any("S" in (plan.source, plan.target) for plan in plans):  # behind such flags fewer barriers are needed
-            for after in reversed(barriers.values()):  # the last first: those before them are still where they were
-                self._before(after.node, Barrier(PIPES[after.pipe]))
+            _insert_barriers(self.nodes, barriers)
         self._reserve(plans)
         for plan in plans:
             self._apply(plan)
@@ -158,17 +158,16 @@ class _Inserter:
             if given < EVENTS < given + count:
                 self.spare.add(pair)
 
-    def _locate(
-        self, block: list[Node], loops: tuple[Loop, ...], blocks: tuple[list[Node], ...], places: tuple[int, ...]
-    ) -> None:
+    def _locate(self, wanted: set[int], block: list[Node], loops: tuple[Loop, ...], blocks: tuple[list[Node], ...],
+                places: tuple[int, ...]) -> None:  # fmt: skip
         for k, node in enumerate(block):
-            here = (*places, k)
-            self.where[id(node)] = _Where(loops, blocks, here)
-            if isinstance(node, Loop):
-                self._locate(node.body, (*loops, node), (*blocks, node.body), here)
+            if id(node) in wanted:
+                self.where[id(node)] = _Where(loops, blocks, (*places, k))
+            elif isinstance(node, Loop):
+                self._locate(wanted, node.body, (*loops, node), (*blocks, node.body), (*places, k))
             elif isinstance(node, Branch):
-                self._locate(node.then, loops, (*blocks, node.then), here)
-                self._locate(node.orelse, loops, (*blocks, node.orelse), here)
+                self._locate(wanted, node.then, loops, (*blocks, node.then), (*places, k))
+                self._locate(wanted, node.orelse, loops, (*blocks, node.orelse), (*places, k))
 
     def _plan(self, hazard: Hazard) -> _Plan:
         before, after = hazard.before, hazard.after
@@ -234,6 +233,22 @@ class _Inserter:
                 self.down = [entry for entry in self.down if entry[0] is not wait]
                 return wait.event
         return None
+
+
+def _insert_barriers(block: list[Node], pipes: dict[int, str]) -> None:
+    """Insert barriers of pipes before nodes, which are given by their ids."""
+    out: list[Node] = []
+    for node in block:
+        pipe = pipes.get(id(node))
+        if pipe is not None:
+            out.append(Barrier(pipe))
+        elif isinstance(node, Loop):
+            _insert_barriers(node.body, pipes)
+        elif isinstance(node, Branch):
+            _insert_barriers(node.then, pipes)
+            _insert_barriers(node.orelse, pipes)
+        out.append(node)
+    block[:] = out
 
 
 def _insert_before(block: list[Node], place: int, node: Node, new: Node) -> None:

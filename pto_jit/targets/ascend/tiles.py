@@ -8,14 +8,14 @@ result where an operand was that nobody reads any more.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from contextlib import contextmanager
 from typing import Any
 
 from pto_jit.dtypes import DType, f32, i16, i32, i64, u8
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Const, Func, Op, Operand, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TileType
-from pto_jit.ir.walk import block_defs, statements, uses
+from pto_jit.ir.walk import block_defs, statements, use_counts, uses
 from pto_jit.lower.axes import is_elementwise, is_reduction
 from pto_jit.targets.ascend.alone import is_alone
 from pto_jit.targets.ascend.elementwise import Elementwise
@@ -25,11 +25,13 @@ from pto_jit.targets.ascend.form import (
     Buffer,
     Instruction,
     Loop,
+    Node,
     Require,
     Tile,
 )
-from pto_jit.targets.ascend.machine import element_type, padded
+from pto_jit.targets.ascend.machine import padded
 from pto_jit.targets.ascend.refusals import unsupported
+from pto_jit.targets.ascend.scalars import operand_text
 from pto_jit.targets.ascend.sizes import names, text
 from pto_jit.targets.ascend.values import Expr, Size, Span, Value, bytes_of, physical, span_of
 from pto_jit.targets.ascend.writer import KernelWriter
@@ -51,13 +53,14 @@ class TileWriter(KernelWriter):
         super().__init__(func, facts, sizes)
         self.elementwise = Elementwise(self)
         self.values: dict[str, Value] = {}
-        self.left = Counter(v.name for s in statements(func.body) for v in uses(s))  # reads that are to come
-        self.made_in: dict[str, tuple[int, ...]] = {}
+        self.left = use_counts(func.body).copy()  # reads that are to come
+        self.made_in: dict[str, Loop | None] = {}  # the innermost loop around
         self.holders: dict[Buffer, set[str]] = {}  # variables that were given a value there
         self.on_tiles = _numbers_of_tiles(func)
         self.given = [p for p in func.params if p.name in self.on_tiles]
         self.alone = is_alone(func)
         self.turned = turned_operands(func)
+        self.seen: dict[Value, Tile] = {}  # tiles that are visible, of values as they are
 
     # -- values ---------------------------------------------------------------------------------------------------
 
@@ -73,7 +76,6 @@ class TileWriter(KernelWriter):
     def new(self, name: str, dtype: DType, span: Span, capacity: tuple[int, int], valid: tuple[Size, Size],
             free: tuple[bool, bool] = (False, False)) -> Value:  # fmt: skip
         buffer = Buffer(name, "Vec", padded(bytes_of(dtype, span, capacity), 1))
-        self.buffers.append(buffer)
         return Value(name, dtype, span, capacity, valid, buffer, free)
 
     def temp(self, dtype: DType, span: Span, capacity: tuple[int, int], valid: tuple[Size, Size],
@@ -83,7 +85,7 @@ class TileWriter(KernelWriter):
     def hold(self, var: Var, value: Value) -> None:
         """Give a variable its value."""
         self.values[var.name] = value
-        self.made_in[var.name] = tuple([id(loop) for loop in self.loops])
+        self.made_in[var.name] = self.loops[-1] if self.loops else None
         self.holders.setdefault(value.buffer, set()).add(var.name)
 
     def destination(self, var: Var) -> Any:
@@ -120,9 +122,14 @@ class TileWriter(KernelWriter):
         """Whether nothing reads a value after the operation that is being written."""
         if value.given or value.is_mask:
             return False
-        holders = [n for n in self.holders.get(value.buffer, ()) if self.values[n].buffer is value.buffer]
-        here = tuple(id(loop) for loop in self.loops)
-        return bool(holders) and all(self.left[n] == 0 and self.made_in.get(n) == here for n in holders)
+        here = self.loops[-1] if self.loops else None
+        held = False
+        for name in self.holders.get(value.buffer, ()):
+            if self.values[name].buffer is value.buffer:
+                if self.left[name] or self.made_in.get(name) is not here:
+                    return False
+                held = True
+        return held
 
     def value(self, operand: Operand) -> Value | str:
         """A tile, or a number as the instructions take it."""
@@ -137,14 +144,15 @@ class TileWriter(KernelWriter):
         valid: rows and columns of the value that count, if not its own.  dtype: of mask words, when they are computed
         with.  offset: bytes before it, for a part of the value.
         """
-        valid = valid or value.valid
-        extents = tuple([size if type(size) is int else size.text for size in valid])  # type: ignore[union-attr]
-        asked = id(value.buffer), value.span, value.capacity, value.dtype.name, layout, extents, dtype, offset
-        for scope in self.scopes:
-            if asked in scope:
-                return scope[asked]
-        out = self.scopes[-1][asked] = self._shown(value, layout, valid, loc or self.func.loc, dtype, offset)
-        return out
+        own = value.valid
+        whole = valid is None or valid is own or (valid[0] is own[0] and valid[1] is own[1])
+        plain = whole and layout == "row" and dtype is None and not offset
+        known = self.seen.get(value) if plain else None
+        if known is None:
+            known = self._shown(value, layout, valid or own, loc or self.func.loc, dtype, offset)
+            if plain:
+                self.seen[value] = known
+        return known
 
     def _shown(
         self, value: Value, layout: str, valid: tuple[Size, Size], loc: Loc, dtype: DType | None, offset: int
@@ -227,6 +235,12 @@ class TileWriter(KernelWriter):
 
     # -- statements -----------------------------------------------------------------------------------------------
 
+    @contextmanager
+    def inside(self, nodes: list[Node]) -> Any:
+        with super().inside(nodes):
+            yield
+        self.seen.clear()
+
     def block(self, block: Block) -> None:
         while self.given:  # numbers that the kernel is given, and goes on with as tiles
             var = self.given.pop()
@@ -250,8 +264,8 @@ class TileWriter(KernelWriter):
             raise unsupported("a while loop over single elements", loop.loc,
                               "put it alone into a parallel loop over elements, or use tiles")  # fmt: skip
         made = block_defs(loop.before) - self.facts.mutable
-        again = Counter(v.name for s in statements(loop.before) for v in uses(s))
-        inside = again + Counter(v.name for s in statements(loop.body) for v in uses(s))
+        again = use_counts(loop.before)
+        inside = again + use_counts(loop.body)
         inside.update(v.name for v in (loop.cond,) if isinstance(v, Var))
         late = sorted(name for name in made if self.facts.uses[name] > inside[name])
         if late:
@@ -278,11 +292,10 @@ class TileWriter(KernelWriter):
         own = {self.names.of(name) for name in changed}
         keys = {f"number {name}" for name in changed}
 
-        def is_changed(key: Any, meaning: object) -> bool:
-            if isinstance(key, tuple):  # of a tile with these valid extents
-                return any(isinstance(size, str) and own & set(_WORD.findall(size)) for size in key[5])
+        def is_changed(key: str, meaning: object) -> bool:
             return key in keys or (key != meaning and bool(own & set(_WORD.findall(key))))
 
+        self.seen.clear()
         for scope in self.scopes:
             for key in [key for key, meaning in scope.items() if is_changed(key, meaning)]:
                 del scope[key]
@@ -357,9 +370,7 @@ class TileWriter(KernelWriter):
 
     def scalar(self, number: str, dtype: DType) -> str:
         """A number as an instruction on tiles of a dtype takes it."""
-        if dtype == f32:
-            return number
-        return f"({element_type(dtype)}){number if number.isidentifier() or number[0].isdigit() else f'({number})'}"
+        return operand_text(number, dtype)
 
     def arange(self, op: Op) -> None:
         start, step, extent = op.args

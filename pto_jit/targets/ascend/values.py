@@ -8,6 +8,7 @@ broadcasts read it so, while elementwise instructions take the same bytes as a r
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Literal
 
 from pto_jit.dtypes import DType
@@ -68,12 +69,18 @@ def lying(span: Span, extents: tuple[int, int]) -> tuple[int, int]:
 
 def physical(dtype: DType, span: Span, capacity: tuple[int, int]) -> tuple[int, int]:
     """Rows and columns, whole blocks, of the row-major tile that holds a value."""
+    return _physical(0 if dtype.kind == "b" else dtype.bits, span, capacity)
+
+
+@cache
+def _physical(bits: int, span: Span, capacity: tuple[int, int]) -> tuple[int, int]:
+    """bits: of an element; 0 for truth values."""
     rows, columns = lying(span, capacity)
-    if dtype.kind == "b":  # comparisons write 64 bits at a time
+    if not bits:  # comparisons write 64 at a time
         return rows, padded(-(-columns // 64) * 8, 1)
-    return rows, padded(columns, dtype.bytes)
+    return rows, padded(columns, bits // 8)
 
 
 def bytes_of(dtype: DType, span: Span, capacity: tuple[int, int]) -> int:
     rows, columns = physical(dtype, span, capacity)
-    return rows * columns * (1 if dtype.kind == "b" else dtype.bytes)
+    return rows * columns * (1 if dtype.kind == "b" else dtype.bits // 8)

@@ -24,6 +24,13 @@ class VectorWriter(TransferWriter):
     """Writes a kernel without matrix products."""
 
     def tile_operation(self, op: Op) -> None:
+        if is_elementwise(op):
+            for operand in op.args:
+                if isinstance(self.value(operand), Value):
+                    self.elementwise.operation(op)
+                    return
+            self.spread(op)
+            return
         match op.op:
             case "load":
                 self.load(op)
@@ -59,10 +66,6 @@ class VectorWriter(TransferWriter):
                 scans.write_scan(self, op)
             case "sort" | "argsort" | "topk":
                 sorts.write_order(self, op)
-            case _ if is_elementwise(op) and not any(isinstance(self.value(a), Value) for a in op.args):
-                self.spread(op)
-            case _ if is_elementwise(op):
-                self.elementwise.operation(op)
             case _:
                 raise unsupported(f"`{op.op}` of tiles", op.loc,
                                   "use the operations in docs/ascend.md, or target=\"cpu\"")  # fmt: skip

@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Return, Stmt, Var, While
 from pto_jit.ir.types import ScalarType
-from pto_jit.ir.walk import defs, statements, uses
+from pto_jit.ir.walk import defs, statements, use_counts
 from pto_jit.lower.axes import is_elementwise
 from pto_jit.targets.ascend.form import Branch, KernelForm, Loop, Require
 from pto_jit.targets.ascend.memory import Memory
@@ -118,11 +116,13 @@ class KernelWriter(Memory):
 
     def declare_numbers(self, stmt: For | If | While) -> None:
         """Numbers that are assigned several times, in a statement first, and are read after it."""
+        if not self.facts.mutable:
+            return
         made = {v.name: v for s in statements((stmt,)) if isinstance(s, Op) for v in defs(s)}
         numbers = [v for name, v in made.items() if name in self.facts.mutable and isinstance(v.type, ScalarType)]
         if not numbers:
             return
-        inside = Counter(v.name for s in statements((stmt,)) for v in uses(s))
+        inside = use_counts((stmt,))
         for var in numbers:
             read = self.facts.uses[var.name] > inside[var.name] and not self.is_on_tiles(var)
             if read and not any(self.names.of(var.name) in scope for scope in self.scopes):

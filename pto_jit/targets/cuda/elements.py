@@ -24,12 +24,11 @@ After::
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
 
 from pto_jit.ir.nodes import Block, Break, Const, Continue, For, Func, If, Module, Op, Return, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType
-from pto_jit.ir.walk import block_defs, blocks, free_vars, statements, uses, with_blocks
+from pto_jit.ir.walk import block_defs, blocks, free_vars, statements, use_counts, with_blocks
 from pto_jit.lower.axes import is_elementwise, touches_tiles
 from pto_jit.slotted import frozen, replace
 
@@ -67,9 +66,8 @@ def fold_of(loop: For, outside: Collection[str]) -> tuple[Fold, ...] | None:
 
 def read_outside(body: Block, loop: For) -> frozenset[str]:
     """The names that statements of `body` read, but for those in the body of one loop."""
-    everything = Counter(v.name for s in statements(body) for v in uses(s))
-    inner = Counter(v.name for s in statements(loop.body) for v in uses(s))
-    return frozenset(name for name, count in everything.items() if count > inner[name])
+    inner = use_counts(loop.body)
+    return frozenset(name for name, count in use_counts(body).items() if count > inner[name])
 
 
 def _reads_alone(stmt: Stmt) -> bool:
@@ -88,7 +86,7 @@ def _fold(state: Var, body: Block) -> Fold | None:
     assigning = [s for s in statements(body) if isinstance(s, Op) and any(r.name == state.name for r in s.results)]
     if len(assigning) != 1 or assigning[0] not in top:
         return None
-    reads = Counter(v.name for s in statements(body) for v in uses(s))
+    reads = use_counts(body)
     update = assigning[0]
     while update.op == "copy":  # of a number that was made for this
         source = update.args[0]

@@ -30,7 +30,7 @@ def without_idle(body: Block) -> Block:
         if isinstance(s, Op) and not touches_tiles(s) and (is_elementwise(s) or s.op == "dim"):
             optional.append(s)
         else:
-            work += (v.name for v in uses(s))
+            work += [v.name for v in uses(s)]
     makers: dict[str, list[Op]] = {}
     for op in optional:
         for r in op.results:

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from pto_jit.dtypes import DType, i64
 from pto_jit.ir.nodes import Block, Const, For, Op, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
-from pto_jit.ir.walk import TENSOR_VIEWS, statements, uses
+from pto_jit.ir.walk import TENSOR_VIEWS, statements, use_counts
 from pto_jit.slotted import replace
 
 LARGE = 16 * 1024
@@ -49,7 +49,7 @@ def views_of(body: Block) -> dict[str, str]:
 
 def reads_of(body: Block) -> Counter[str]:
     """How often each name is read."""
-    return Counter(v.name for s in statements(body) for v in uses(s))
+    return use_counts(body)
 
 
 def in_slices(block: Block, views: dict[str, str], reads: Counter[str], fresh: Callable[..., Var]) -> Block:
