@@ -327,12 +327,29 @@ def _hypot(g: Generator, x: Any, y: Any) -> Any:
     return call("where", do(ast.BitOr, call("isinf", x), call("isinf", y)), math.inf, found)
 
 
+def _mathematics(name: str) -> Handler:
+    def compiled(g: Generator, *args: Any) -> Any:
+        from pto_jit.semantic import mathematics, special
+
+        return g.inline(mathematics.FUNCTIONS.get(name) or getattr(special, name), args)
+
+    return compiled
+
+
+def _logarithm(g: Generator, x: Any, base: Any = None) -> Any:
+    found = builtins.call("log", g, (x,), {})
+    return found if base is None else g.expressions.operate(ast.Div, found, g.inline(math.log, (base,)))
+
+
 MATH: dict[str, Handler] = {
     **{name: _operation(name) for name in (
-        "exp exp2 expm1 log log2 log1p sqrt sin cos tan tanh erf isnan isinf isfinite atan2 fmod pow fma").split()},
+        "exp exp2 expm1 log2 log1p sqrt sin cos tan tanh erf isnan isinf isfinite atan2 fmod pow fma").split()},
     "fabs": _operation("abs"), "degrees": _scaled(180 / math.pi), "radians": _scaled(math.pi / 180),
     "atan": lambda g, a: builtins.call("atan2", g, (a, 1), {}), "hypot": _hypot,
     "asin": lambda g, a: builtins.call("atan2", g, (a, _cosine_of(g, a)), {}),
     "acos": lambda g, a: builtins.call("atan2", g, (_cosine_of(g, a), a), {}),
     **{name: _whole(name) for name in ("floor", "ceil", "trunc")},
+    **{name: _mathematics(name) for name in (
+        "sinh cosh asinh acosh atanh log10 cbrt copysign remainder erfc lgamma").split()},
+    "gamma": _mathematics("tgamma"), "log": _logarithm,
 }  # fmt: skip

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 _UNARY = {
     "absolute": "pl.abs(x)", "fabs": "pl.abs(x)", "negative": "-x", "rint": "pl.round(x)", "invert": "~x",
-    "log10": "pl.log(x) * (1 / math.log(10))", "sinh": "(pl.exp(x) - pl.exp(-x)) / 2",
-    "cosh": "(pl.exp(x) + pl.exp(-x)) / 2", "arctan": "pl.atan2(x, 1.0)", "atan": "pl.atan2(x, 1.0)",
-    "deg2rad": "x * (math.pi / 180)", "radians": "x * (math.pi / 180)", "rad2deg": "x * (180 / math.pi)",
-    "degrees": "x * (180 / math.pi)", "logical_not": "x == 0", "nan_to_num": "pl.where(pl.isnan(x), 0.0, x)",
+    "log10": "math.log10(x)", "sinh": "math.sinh(x)", "cosh": "math.cosh(x)", "arcsinh": "math.asinh(x)",
+    "arccosh": "math.acosh(x)", "arctanh": "math.atanh(x)", "arcsin": "math.asin(x)", "arccos": "math.acos(x)",
+    "arctan": "math.atan(x)", "cbrt": "math.cbrt(x)", "deg2rad": "math.radians(x)", "radians": "math.radians(x)",
+    "rad2deg": "math.degrees(x)", "degrees": "math.degrees(x)", "logical_not": "x == 0",
+    "nan_to_num": "pl.where(pl.isnan(x), 0.0, x)",
     "amax": "pl.max(x)", "amin": "pl.min(x)", "norm": "pl.sqrt(pl.sum(x * x))",
     "var": "pl.mean(pl.square(x - pl.mean(x)))", "std": "pl.sqrt(pl.mean(pl.square(x - pl.mean(x))))",
     "empty_like": "pl.empty(x.shape, x.dtype)", "zeros_like": "pl.zeros(x.shape, x.dtype)",
@@ -17,7 +18,8 @@ _UNARY = {
 _BINARY = {
     "add": "a + b", "subtract": "a - b", "multiply": "a * b", "divide": "a / b", "floor_divide": "a // b",
     "remainder": "a % b", "power": "a ** b", "matmul": "a @ b", "arctan2": "pl.atan2(a, b)",
-    "hypot": "pl.sqrt(a * a + b * b)", "greater": "a > b", "greater_equal": "a >= b", "less": "a < b",
+    "hypot": "math.hypot(a, b)", "copysign": "math.copysign(a, b)",
+    "greater": "a > b", "greater_equal": "a >= b", "less": "a < b",
     "less_equal": "a <= b", "equal": "a == b", "not_equal": "a != b", "bitwise_and": "a & b", "bitwise_or": "a | b",
     "bitwise_xor": "a ^ b", "left_shift": "a << b", "right_shift": "a >> b", "logical_and": "(a != 0) & (b != 0)",
     "logical_or": "(a != 0) | (b != 0)", "logaddexp": "pl.maximum(a, b) + pl.log1p(pl.exp(-pl.abs(a - b)))",

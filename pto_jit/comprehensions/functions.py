@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from pto_jit.comprehensions.nodes import Apply, Binary, Expression, Number, Unary
+from pto_jit.comprehensions.nodes import Apply, Binary, Expression, Number
 from pto_jit.errors import Loc
 
 # name in the text -> (name in `pl`, number of arguments)
@@ -39,18 +39,10 @@ def _root(x: Expression) -> Expression:
 
 
 _COMPOSED = {
-    "log10": (1, lambda x: _times(_pl("log", x), 0.4342944819032518)),
     "exp10": (1, lambda x: _pl("exp", _times(x, 2.302585092994046))),
-    "sinh": (1, lambda x: _times(Binary("-", _pl("expm1", x), _pl("expm1", Unary("-", x))), 0.5)),
-    "cosh": (1, lambda x: _times(_sum(_pl("exp", x), _pl("exp", Unary("-", x))), 0.5)),
     "asin": (1, lambda x: _pl("atan2", x, _root(x))),
     "acos": (1, lambda x: _pl("atan2", _root(x), x)),
     "atan": (1, lambda x: _pl("atan2", x, _ONE)),
-    "asinh": (1, lambda x: Binary("*", _pl("sign", x), _pl("log", _sum(_pl("abs", x), _pl(
-        "sqrt", _sum(Binary("*", x, x), _ONE)))))),
-    "acosh": (1, lambda x: _pl("log", _sum(x, _pl("sqrt", Binary("-", Binary("*", x, x), _ONE))))),
-    "atanh": (1, lambda x: _times(_pl("log1p", Binary("/", _times(x, 2.0), Binary("-", _ONE, x))), 0.5)),
-    "cbrt": (1, lambda x: Binary("*", _pl("sign", x), _pl("pow", _pl("abs", x), Number(1.0 / 3.0)))),
     "rcbrt": (1, lambda x: Binary("*", _pl("sign", x), _pl("pow", _pl("abs", x), Number(-1.0 / 3.0)))),
     "hypot": (2, lambda x, y: _pl("sqrt", _sum(Binary("*", x, x), Binary("*", y, y)))),
     "fdim": (2, lambda x, y: _pl("maximum", Binary("-", x, y), Number(0.0))),
@@ -58,11 +50,11 @@ _COMPOSED = {
     "ldexp": (2, lambda x, y: Binary("*", x, _pl("exp2", y))),
 }  # fmt: skip
 
-# Functions of `special`, which is imported by the definition that calls one: name -> number of arguments.
+# Functions of `mathematics` and `special`, imported by the definition that calls one: name -> number of arguments.
 _SPECIAL = {
     **dict.fromkeys(
         "lgamma tgamma sinpi cospi erfc erfcx normcdf erfinv erfcinv normcdfinv logb j0 j1 y0 y1 cyl_bessel_i0 "
-        "cyl_bessel_i1".split(),
+        "cyl_bessel_i1 sinh cosh asinh acosh atanh log10 cbrt".split(),
         1,
     ),
     **dict.fromkeys(("copysign", "remainder", "rhypot"), 2),
@@ -84,9 +76,9 @@ def arity(name: str) -> int:
 def apply(name: str, args: tuple[Expression, ...], loc: Loc) -> Expression:
     """The call of a function of `NAMES`."""
     if name in _SPECIAL:
-        from pto_jit.comprehensions import special
+        from pto_jit.semantic import mathematics, special
 
-        return Apply(name, args, getattr(special, name), loc=loc)
+        return Apply(name, args, mathematics.FUNCTIONS.get(name) or getattr(special, name), loc=loc)
     if name in _DIRECT:
         return Apply(_DIRECT[name][0], args, loc=loc)
     made = _COMPOSED[name][1](*args)

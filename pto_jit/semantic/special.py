@@ -15,6 +15,7 @@ from typing import Any
 
 import pto_jit.language as pl
 from pto_jit import dtypes
+from pto_jit.semantic.mathematics import erfc
 
 _PI = 3.141592653589793
 _INF, _NAN = float("inf"), float("nan")
@@ -83,15 +84,6 @@ def _tail(z: Any) -> Any:
         0.27886807 + t * (-1.13520398 + t * (1.48851587 + t * (-0.82215223 + t * 0.17087277))))))))  # fmt: skip
 
 
-def _complement(x: Any) -> Any:
-    return pl.where(x < 3.0, 1.0 - pl.erf(x), pl.exp(_tail(pl.abs(x)) - x * x))
-
-
-def erfc(value: Any) -> Any:
-    """1 - erf(value), accurate far out, too."""
-    return pl.cast(_complement(pl.cast(value, pl.f64)), _result(value))
-
-
 def erfcx(value: Any) -> Any:
     """exp(value**2) erfc(value)."""
     x = pl.cast(value, pl.f64)
@@ -101,7 +93,7 @@ def erfcx(value: Any) -> Any:
 
 def normcdf(value: Any) -> Any:
     """The distribution function of the standard normal distribution."""
-    return pl.cast(0.5 * _complement(pl.cast(value, pl.f64) * -0.7071067811865476), _result(value))
+    return pl.cast(0.5 * erfc(pl.cast(value, pl.f64) * -0.7071067811865476), _result(value))
 
 
 def _inverse_complement(c: Any) -> Any:
@@ -111,7 +103,7 @@ def _inverse_complement(c: Any) -> Any:
     half = 4.330746750799873 + 0.5 * log
     x = pl.sqrt(pl.maximum(pl.sqrt(half * half - log * 6.802721088435374) - half, 0.0))
     for _ in pl.static_range(3):  # Newton's, for the logarithm: it converges far out, too
-        own = _complement(x)
+        own = erfc(x)
         x = x + own * pl.log(own / c) * pl.exp(x * x) * 0.886226925452758
     return x
 
@@ -257,25 +249,12 @@ def cyl_bessel_i1(value: Any) -> Any:
 # -- parts of numbers ---------------------------------------------------------------------------------------------
 
 
-def copysign(value: Any, sign: Any) -> Any:
-    """|value| with the sign of `sign`, also of -0.0."""
-    x, y = pl.cast(value, pl.f64), pl.cast(sign, pl.f64)
-    negative = (y < 0.0) | ((y == 0.0) & (1.0 / y < 0.0))
-    return pl.cast(pl.where(negative, -pl.abs(x), pl.abs(x)), _result(value))
-
-
 def logb(value: Any) -> Any:
     """The exponent of the leading binary digit: floor(log2 |value|)."""
     x = pl.abs(pl.cast(value, pl.f64))
     e = pl.floor(pl.log2(x))
     e = pl.where(pl.exp2(e) > x, e - 1.0, pl.where(pl.exp2(e + 1.0) <= x, e + 1.0, e))
     return pl.cast(pl.where((x == 0.0) | (x == _INF), pl.log2(x), e), _result(value))
-
-
-def remainder(value: Any, divisor: Any) -> Any:
-    """value - n divisor for the whole number n nearest to the quotient, the even one of two."""
-    a, b = pl.cast(value, pl.f64), pl.cast(divisor, pl.f64)
-    return pl.cast(a - b * pl.round(a / b), _result(value))
 
 
 def rhypot(a: Any, b: Any) -> Any:

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: MIT
+"""Functions of Python's `math` that are made of several operations, as Python over `pl`: of numbers and of tiles.
+
+They are computed in the dtype of the argument (f16 and bf16 in f32, integers in f32), to less than 4 units in the last
+place, with the special values of C; `docs/vector-math.md` tells what was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pto_jit.language as pl
+from pto_jit import dtypes
+
+_LN2 = 0.6931471805599453
+_INF, _NAN = float("inf"), float("nan")
+_LARGE = float(1 << 28)  # the square of a larger number swallows a 1 that is added, in f64, too
+
+
+def _dtype(*values: Any) -> dtypes.DType:
+    """The dtype of a result: that of the arguments if they are floats of one, else f64 where there is one, else f32."""
+    given = [v.dtype for v in values if hasattr(v, "dtype")]
+    known = {d if isinstance(d, dtypes.DType) else dtypes.from_numpy(d) for d in given}
+    if len(known) == 1 and all(d is not None and d.is_float for d in known):
+        return known.pop() or dtypes.f32
+    return dtypes.f64 if dtypes.f64 in known else dtypes.f32
+
+
+def _wide(value: Any, dtype: dtypes.DType | None = None) -> Any:
+    """An argument as it is computed with: at least f32.  dtype: that of the result, where there are more arguments."""
+    return pl.cast(value, pl.f64 if (dtype or _dtype(value)) == dtypes.f64 else pl.f32)
+
+
+def _with_sign(x: Any, magnitude: Any) -> Any:
+    """The value of an odd function at x from that at |x|."""
+    return pl.where(x == 0.0, x, pl.where(x < 0.0, -magnitude, magnitude))
+
+
+def sinh(value: Any) -> Any:
+    """The hyperbolic sine."""
+    x = _wide(value)
+    a = pl.abs(x)
+    t = pl.expm1(a)
+    half = pl.exp(a * 0.5)  # its square overflows later than exp(a)
+    return pl.cast(_with_sign(x, pl.where(a > 80.0, 0.5 * half * half, 0.5 * (t + t / (t + 1.0)))), _dtype(value))
+
+
+def cosh(value: Any) -> Any:
+    """The hyperbolic cosine."""
+    x = _wide(value)
+    a = pl.abs(x)
+    e, half = pl.exp(a), pl.exp(a * 0.5)
+    return pl.cast(pl.where(a > 80.0, 0.5 * half * half, 0.5 * e + 0.5 / e), _dtype(value))
+
+
+def asinh(value: Any) -> Any:
+    """The inverse of the hyperbolic sine."""
+    x = _wide(value)
+    a = pl.abs(x)
+    near = pl.log1p(a + a * a / (1.0 + pl.sqrt(a * a + 1.0)))
+    return pl.cast(_with_sign(x, pl.where(a > _LARGE, pl.log(a) + _LN2, near)), _dtype(value))
+
+
+def acosh(value: Any) -> Any:
+    """The inverse of the hyperbolic cosine; NaN below 1."""
+    x = _wide(value)
+    t = x - 1.0
+    near = pl.log1p(t + pl.sqrt(t * (t + 2.0)))
+    found = pl.where(x > _LARGE, pl.log(x) + _LN2, near)
+    return pl.cast(pl.where(x < 1.0, _NAN, found), _dtype(value))
+
+
+def atanh(value: Any) -> Any:
+    """The inverse of the hyperbolic tangent; infinite at 1 and -1, NaN beyond."""
+    x = _wide(value)
+    a = pl.abs(x)
+    return pl.cast(_with_sign(x, 0.5 * pl.log1p((a + a) / (1.0 - a))), _dtype(value))
+
+
+def log10(value: Any) -> Any:
+    """The decimal logarithm, exact for powers of ten; in f64."""
+    x = pl.cast(value, pl.f64)
+    natural = pl.log(x)
+    found = pl.fma(natural, 0.4342944819032518, natural * 1.098319650216765e-17)
+    whole = pl.round(found)
+    found = pl.where(pl.abs(found - whole) <= 2.0**-52 * pl.abs(whole), whole, found)
+    return pl.cast(pl.where(pl.isinf(natural), natural, found), _dtype(value))
+
+
+def erfc(value: Any) -> Any:
+    """1 - erf(value), accurate far out, too: there from GELU, whose tail has the same digits."""
+    x = _wide(value)
+    z = pl.minimum(x, 40.0)
+    root, low = (1.4142135623730951, -9.667293313452913e-17) if _dtype(value) == dtypes.f64 else (
+        1.4142135381698608, 2.4203233972979183e-08)  # fmt: skip
+    s = z * root
+    rest = pl.fma(z, root, -s) + z * low  # z times the root of 2 is s + rest
+    tail = 2.0 * pl.gelu(-s) / -s * (1.0 - s * rest)
+    return pl.cast(pl.where(x < 0.5, 1.0 - pl.erf(x), pl.where(pl.isnan(x), x, tail)), _dtype(value))
+
+
+def cbrt(value: Any) -> Any:
+    """The cubic root, of negative numbers, too."""
+    x = _wide(value)
+    wide = _dtype(value) == dtypes.f64
+    least, scale, back = (2.0**-1000, 2.0**60, 2.0**-20) if wide else (2.0**-100, 2.0**30, 2.0**-10)
+    small = pl.abs(x) < least
+    a = pl.where(small, pl.abs(x) * scale, pl.abs(x))
+    y = pl.exp2(pl.log2(a) * (1.0 / 3.0))
+    y = y - pl.fma(y * y, y, -a) / (3.0 * y * y)  # Newton's step doubles the digits
+    y = pl.where((a == 0.0) | (a == _INF), a, pl.where(small, y * back, y))
+    return pl.cast(_with_sign(x, y), _dtype(value))
+
+
+def _is_negative(x: Any) -> Any:
+    """Whether the sign bit of an f32 or f64 is set."""
+    return pl.bitcast(x, pl.i64 if _dtype(x) == dtypes.f64 else pl.i32) < 0
+
+
+def copysign(value: Any, sign: Any) -> Any:
+    """|value| with the sign of `sign`, also of -0.0 and NaN."""
+    dtype = _dtype(value, sign)
+    a = pl.abs(_wide(value, dtype))
+    return pl.cast(pl.where(_is_negative(_wide(sign, dtype)), -a, a), dtype)
+
+
+def remainder(value: Any, divisor: Any) -> Any:
+    """value - n divisor for the whole number n nearest to the quotient, the even one of two; exact."""
+    dtype = _dtype(value, divisor)
+    x, y = _wide(value, dtype), pl.abs(_wide(divisor, dtype))
+    a = pl.abs(x)
+    m = pl.fmod(a, y)
+    rest = y - m
+    even = m - 2.0 * pl.fmod(0.5 * (a - m), y)
+    found = pl.where(m < rest, m, pl.where(m > rest, -rest, even))
+    return pl.cast(pl.where(_is_negative(x), -found, found), dtype)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    f.__name__: f for f in (sinh, cosh, asinh, acosh, atanh, log10, erfc, cbrt, copysign, remainder)
+}
+"""By the name in `math`."""
