@@ -10,14 +10,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pto_jit.arguments import Parameters
+from pto_jit.codegen.params import ScalarParam, TensorParam, leaves
 from pto_jit.compiler import Stages, lower
 from pto_jit.ir.nodes import Block, Call, For, If, Module, Scope, Stmt, While
 from pto_jit.ir.text import to_text as print_module
 from pto_jit.ir.walk import statements
+from pto_jit.kernel import Kernel
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.names import chunks_inside, kind_in_source, source_name
 from pto_jit.lower.pipeline import PLACED
 from pto_jit.reading import Arguments, Spec
+from pto_jit.registering import Containers, runtime_guards
+from pto_jit.runtime import Dispatcher
 from pto_jit.slotted import field, frozen
 
 LoopNodeKind = Literal["sequential", "parallel", "chunk", "in_chunk", "incore", "combine", "while", "if", "call"]
@@ -74,6 +78,9 @@ class Compiled:
         self._parameters = parameters
         self._kernel = kernel
         self._stages: Stages | None = kernel.built.stages
+        names = tuple(p.name for p in parameters.named)
+        self._known = Dispatcher(names, self._slow_call, **parameters.dispatcher_options())
+        self._containers = Containers(parameters)
 
     @property
     def name(self) -> str:
@@ -82,7 +89,36 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arguments of the kinds it was compiled for; others are an ArgumentError."""
-        return self._kernel.launch(*self._matching(args, kwargs))
+        __tracebackhide__ = True
+        return self._known(*args, **kwargs)
+
+    def _slow_call(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+        __tracebackhide__ = True
+        found = self._containers.call(args, kwargs)
+        if found is not NotImplemented:
+            return found
+        call, values = self._matching(args, kwargs or {})
+        if isinstance(self._kernel, Kernel):
+            self._register(self._kernel, call, values)
+        return self._kernel.launch(call, values)
+
+    def _register(self, kernel: Kernel, call: Arguments, values: tuple[Any, ...]) -> None:
+        """Let later calls with such arguments skip the slow path, where their identity decides everything."""
+        guards = runtime_guards(call.prints)
+        if guards is None:
+            return
+        plan = [p for p in call.plan if p is not None]
+        if len(plan) == len(call.plan):
+            fixed = [
+                (position, axis, extent)
+                for position, param in enumerate(kernel.params)
+                if isinstance(param.what, TensorParam)
+                for axis, extent in enumerate(param.what.type.shape)
+                if extent is not None
+            ]
+            self._known.register(values, kernel.entry, plan, guards, kernel.converter(call), [*call.extents, *fixed])
+        elif all(_is_known_by_form(leaf, lists=call.lists) for p in kernel.params for leaf in leaves(p.what)):
+            self._containers.register(list(values), call, kernel, guards, kernel.converter(call))
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """A prepared launch: `bound()` runs again on the same arguments, without looking at them.
@@ -176,6 +212,14 @@ class Compiled:
 
     def __repr__(self) -> str:
         return f"<compiled {self._kernel.name}({self._kernel.info.signature})>"
+
+
+def _is_known_by_form(leaf: TensorParam | ScalarParam, *, lists: bool) -> bool:
+    """Whether arguments that `Containers` takes for the same have the extents that the code is made for: of calls with
+    lists it knows all but the first, and whether that is 1."""
+    if not isinstance(leaf, TensorParam) or all(extent is None for extent in leaf.type.shape):
+        return True
+    return lists and leaf.type.shape[0] in (None, 1)
 
 
 class WrittenCompiled(Compiled):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 
 from pto_jit.arguments import Parameters
 from pto_jit.building import Built, build, making
-from pto_jit.codegen.fingerprint import MISSING_NAME, Fingerprint, Guard, Known, fingerprint, still_holds
+from pto_jit.codegen.fingerprint import Fingerprint, Known, fingerprint
 from pto_jit.codegen.params import Param, hollow
 from pto_jit.config import config, log, on_change
 from pto_jit.errors import ArgumentError, CompilationError, TargetError
@@ -29,8 +29,9 @@ from pto_jit.language import incore as in_core
 from pto_jit.language._indices import when_assigned
 from pto_jit.options import OPTION_NAMES, Options
 from pto_jit.reading import Arguments, Spec
+from pto_jit.registering import Containers, runtime_guards
 from pto_jit.results import to_torch
-from pto_jit.runtime import ABSENT, Dispatcher
+from pto_jit.runtime import Dispatcher
 
 if TYPE_CHECKING:
     from pto_jit.compiled import Compiled
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from pto_jit.explain import Explanation
     from pto_jit.runtime.graph import TaskGraph
     from pto_jit.source_kernel import SourceKernel
-    from pto_jit.unpacked import Unpacked
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -46,7 +46,7 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 _WARN_AFTER = 64  # specialisations of one kernel
-_alive: weakref.WeakSet[Dispatcher | Unpacked] = weakref.WeakSet()
+_alive: weakref.WeakSet[Dispatcher | Containers] = weakref.WeakSet()
 
 
 class JitFunction(Dispatcher, Generic[P, R]):
@@ -65,11 +65,12 @@ class JitFunction(Dispatcher, Generic[P, R]):
         self._kernels: dict[Any, Kernel | DeviceKernel | SourceKernel] = {}
         self._prints: Known = {}
         self._specializations: list[Specialization] = []
-        self._unpacked: dict[str, Unpacked] = {}  # knows calls with containers
+        self._containers = Containers(self._parameters)
         functools.update_wrapper(self, fn)
         self.__signature__ = self._parameters.signature
         self.__pto_jit__ = fn
         _alive.add(self)
+        _alive.add(self._containers)
 
     # -- calling ------------------------------------------------------------------------------------------------
 
@@ -91,10 +92,9 @@ class JitFunction(Dispatcher, Generic[P, R]):
             return _interpret.inside(self.__pto_jit__, args, kwargs or {}, self._has_scopes())
         if config.interpret:
             return self.interpret(*args, **(kwargs or {}))
-        for unpacked in self._unpacked.values():
-            found = unpacked.call(args, kwargs)
-            if found is not NotImplemented:
-                return found
+        found = self._containers.call(args, kwargs)
+        if found is not NotImplemented:
+            return found
         before = _settings[0]
         names, values = self._parameters.bind(args, kwargs)
         call = self._parameters.classify(names, values, device=self._options.device)
@@ -135,50 +135,21 @@ class JitFunction(Dispatcher, Generic[P, R]):
         whole = len(plan) == len(call.plan)
         if not isinstance(kernel, Kernel) or not (whole or other is None):
             return
-        prints = [fingerprint(self.__pto_jit__, self._prints), *call.prints]
-        if any(p.mutable for p in prints):
-            return  # what it consulted can change without anything changing its identity
-        if self._kernels.get(self._key(prints[0], call, self._options)) is not kernel:
-            return  # what it consulted changed meanwhile
-        guards = {(id(g[0]), g[1]): g for p in prints for g in map(_runtime_guard, p.guards)}
-        if not whole:
-            self._register_containers(values, call, kernel, tuple(guards.values()), before)
-            return
-        target, own = self if other is None else other, kernel.converter(call)
+        own = fingerprint(self.__pto_jit__, self._prints)
+        guards = runtime_guards([own, *call.prints])
+        if guards is None or self._kernels.get(self._key(own, call, self._options)) is not kernel:
+            return  # what it consulted can change unseen, or has changed meanwhile
+        last = kernel.converter(call)
         if convert is not None:
-            first, last = own, convert
-            own = last if first is None else lambda made: last(first(made))
-        target.register(tuple(values), kernel.entry, plan, tuple(guards.values()), own, [*call.extents, *extents])
+            last = convert if last is None else functools.partial(_both, last, convert)
+        target = self if other is None else other
+        if whole:
+            target.register(tuple(values), kernel.entry, plan, guards, last, [*call.extents, *extents])
+        else:
+            self._containers.register(values, call, kernel, guards, last)
         if _settings[0] != before:  # another thread changed the configuration meanwhile
             target.clear()
-
-    def _register_containers(
-        self, values: list[Any], call: Arguments, kernel: Kernel, guards: Sequence[Any], before: int
-    ) -> None:
-        """The same for calls with FractalTensors, or with tuples, lists, dicts and objects."""
-        if self._parameters.static or len(self._parameters.named) > len(self._parameters.positional):
-            return  # numbers that are compile-time values; arguments that have to be named
-        unpacked = self._unpacked_of(call)
-        unpacked.register(values, call, kernel, guards, kernel.converter(call))
-        if _settings[0] != before:
-            unpacked.clear()
-
-    def _unpacked_of(self, call: Arguments) -> Unpacked:
-        """What knows calls with such containers; its code is imported by kernels that are called with them."""
-        kind = "lists" if call.lists else "aggregates"
-        found = self._unpacked.get(kind)
-        if found is None:
-            if call.lists:
-                from pto_jit.flattened import Flattened
-
-                found = Flattened(self._parameters.signature)
-            else:
-                from pto_jit.aggregates import Aggregates
-
-                found = Aggregates(self._parameters.signature, self._parameters.is_method)
-            _alive.add(found)
-            self._unpacked = {**self._unpacked, kind: found}  # another thread may be going through it
-        return found
+            self._containers.clear()
 
     def _key(self, own: Fingerprint, call: Arguments, options: Options) -> tuple[Any, ...]:
         return (own.digest, call.key, options, str(config.cache_dir), config.debug, config.debug_info,
@@ -392,12 +363,8 @@ class BoundKernel(Generic[P, R]):
         return f"<{self.__func__!r} of {self.__self__!r}>"
 
 
-def _runtime_guard(guard: Guard) -> tuple[Any, Any, Any]:
-    """A guard of the fingerprint as the dispatcher checks it."""
-    kind, container, name, value = guard
-    if kind == "held":
-        return functools.partial(still_holds, container, value, name), (), True
-    return container, None if kind == "cell" else name, ABSENT if value is MISSING_NAME else value
+def _both(first: Callable[[Any], Any], last: Callable[[Any], Any], made: Any) -> Any:
+    return last(first(made))
 
 
 _settings = [0]  # how often the configuration changed

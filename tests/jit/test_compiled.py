@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import pto_jit as pto
+import pto_jit.fractal as ft
 import pto_jit.language as pl
 
 
@@ -84,17 +86,86 @@ def test_arguments_of_other_kinds_are_refused_with_both_kinds() -> None:
 def test_code_for_any_strides_takes_a_contiguous_array() -> None:
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     compiled = pto.jit(lambda t: t + 1).compile(x[:, ::-1])
-    for y in (x, x.T, x[1:, 1:]):
+    for y in (x, x.T, x[1:, 1:], x, x.T):
         np.testing.assert_array_equal(compiled(y), y + 1)
 
 
 def test_a_compiled_kernel_checks_that_outputs_are_writable() -> None:
     x, y = arrays()
     compiled = scale.compile(x, y)
+    compiled(x, y)
     y.flags.writeable = False
     for use in (compiled, compiled.bind):
         with pytest.raises(pto.ArgumentError, match="`y` is written"):
             use(x, y)
+
+
+@dataclass
+class Settings:
+    times: float
+
+
+def read_once(compiled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse to describe arguments from here on."""
+
+    def refused(*args: Any) -> None:
+        raise AssertionError("the arguments are described again")
+
+    monkeypatch.setattr(compiled, "_matching", refused)
+
+
+def test_later_calls_do_not_describe_their_arguments_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = (np.full((2, 3), v, np.float32) for v in (1, 2))
+    lists = ft.from_flat(np.ones((3, 1, 4), np.float32), [[0, 1, 3]])
+    weights = np.eye(4, dtype=np.float32)
+    programs: list[tuple[Any, tuple[Any, ...]]] = [
+        (lambda x, n: x * n, (one, 3)),
+        (lambda p: p[0] + p[1], ((one, two),)),
+        (lambda s, x: x * s.times, (Settings(2.0), one)),
+        (lambda xs, w: ft.map(lambda x: ft.map(lambda e: e @ w, x), xs), (lists, weights)),
+    ]
+    for program, given in programs:
+        compiled = pto.jit(program).compile(*given)
+        first = compiled(*given)
+        with monkeypatch.context() as patch:
+            read_once(compiled, patch)
+            again = compiled(*given)
+        arrays = [made.leaves if isinstance(made, ft.FractalTensor) else made for made in (first, again)]
+        np.testing.assert_array_equal(arrays[0], arrays[1])
+
+
+def test_extents_that_a_version_was_made_for_are_checked_in_later_calls_too() -> None:
+    def arrays(*shape: int) -> np.ndarray:
+        return np.ones(shape, np.float32)
+
+    spec, of = pto.spec, ft.from_flat(arrays(3, 1, 4))
+    apply = lambda xs, w: ft.map(lambda e: e @ w, xs)  # noqa: E731
+    cases: list[tuple[Any, tuple[Any, ...], tuple[Any, ...], list[tuple[Any, ...]]]] = [
+        (lambda x: x + 1, (spec((2, 3), pl.f32),), (arrays(2, 3),), [(arrays(2, 4),), (arrays(4, 3),)]),
+        (lambda x, p: x + p[0], (spec((2,), pl.f32), (arrays(2),)), (arrays(2), (arrays(2),)), [(arrays(3), (arrays(3),))]),
+        (apply, (of, spec((4, 4), pl.f32)), (of, arrays(4, 4)), [(of, arrays(5, 4)), (of, arrays(4, 5))]),
+        (apply, (of, arrays(4, 4)), (of, arrays(4, 4)), [(of, arrays(4, 5)), (ft.from_flat(arrays(3, 1, 5)), arrays(4, 4))]),
+    ]  # fmt: skip
+    for program, made_for, fits, others in cases:
+        compiled = pto.jit(program).compile(*made_for)
+        for _ in range(3):
+            compiled(*fits)
+            for other in others:
+                with pytest.raises((pto.ArgumentError, pto.LaunchError, pto.ShapeError)):
+                    compiled(*other)
+
+
+def test_a_compiled_version_sees_that_an_object_has_changed() -> None:
+    x, settings = np.ones(3, np.float32), Settings(2.0)
+    compiled = pto.jit(lambda s, x: x * s.times).compile(settings, x)
+    for _ in range(2):
+        np.testing.assert_array_equal(compiled(settings, x), x * 2)
+    settings.times = 3.0
+    for _ in range(2):
+        with pytest.raises(pto.ArgumentError, match="PTO-A013"):
+            compiled(settings, x)
+    settings.times = 2.0
+    np.testing.assert_array_equal(compiled(settings, x), x * 2)
 
 
 @pytest.mark.parametrize("origin", ["compiled", "disk"])
