@@ -109,6 +109,7 @@ class CFunctionWriter(FunctionWriter):
         self.callees: dict[str, Any] = {}
         self.hazards: set[str] = set()
         self._place: tuple[str, int] = "", 0
+        self.group: Fuse | None = None  # that is being written
         self.captured: list[str] = []  # names of the function around that a range function uses
 
     # -- the function as a whole ----------------------------------------------------------------------------------
@@ -246,6 +247,7 @@ class CFunctionWriter(FunctionWriter):
             self.code.line(f"// {name}:{loc.lineno}")
 
     def statement(self, stmt: Stmt) -> None:
+        self.group = stmt if isinstance(stmt, Fuse) else None
         first = stmt.body[0] if isinstance(stmt, Fuse) and stmt.body else stmt
         self.place(getattr(first, "loc", NOWHERE))
         super().statement(stmt) if not isinstance(stmt, _JUMPS) else self._jump(stmt)
@@ -404,8 +406,14 @@ class CFunctionWriter(FunctionWriter):
         else:
             super().op(op)
 
+    def plan(self, fused: Fuse) -> Any:
+        """The nest of a group; groups that are alike are planned once."""
+        return self.module.shared_groups(self.func.body).plan(fused)
+
     def write_nest(self, nest: Any, inputs: Any, divided: Any) -> Any:
         """A nest as loops; `divided`: what its rows accumulate, when they may be divided among the workers."""
+        if self.module.shared_groups(self.func.body).write(self, self.group, nest, inputs):
+            return None
         writer = CNest(self, nest, inputs)
         writer.write()
         return writer

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pto_jit.ir.nodes import Module
+from pto_jit.ir.nodes import Block, Module
 from pto_jit.slotted import frozen
 from pto_jit.targets.c.recipes import CRecipes
 from pto_jit.targets.c.values import CValue
@@ -47,6 +47,7 @@ class CModule(ModuleWriter):
         """The IR functions that each one calls."""
         self.products: dict[str, Any] = {}
         self.sorts: set[Any] = set()
+        self._shared: dict[int, Any] = {}
 
     def taken(self) -> frozenset[str]:
         """Names that variables must not have."""
@@ -71,6 +72,15 @@ class CModule(ModuleWriter):
             seen |= new
             work += new
         return seen
+
+    def shared_groups(self, body: Block) -> Any:
+        """The groups that occur more than once in the body of an IR function."""
+        found = self._shared.get(id(body))
+        if found is None:
+            from pto_jit.targets.c.shared import SharedGroups
+
+            found = self._shared[id(body)] = SharedGroups(body)
+        return found
 
     def product(self, name: str) -> Any:
         """The matrix product that the CPU target calls `name`."""

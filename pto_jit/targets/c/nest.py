@@ -67,10 +67,11 @@ class CNest:
         """Where the current row begins in a place, and how many bytes apart its elements are."""
         self.flat = inputs.flat is True
         self.count: Any = inputs.total if self.flat else inputs.extents[-1] if inputs.extents else 0
-        self.buffers: dict[RowBuffer, CPointer] = {}
-        for b in nest.buffers:
-            ctype, memory = memory_ctype(b.dtype), lift(w.scratch(row_bytes(self.code, inputs, b.dtype)))
-            self.buffers[b] = self.code.pointer(f"({ctype} *){memory.at(UNARY)}", ctype, "row", keep=True)
+        self.buffers: dict[RowBuffer, CPointer] = {b: self._buffer(b) for b in nest.buffers}
+
+    def _buffer(self, buffer: RowBuffer) -> CPointer:
+        ctype = memory_ctype(buffer.dtype)
+        return self.code.pointer(row_memory(self.w, self.inputs, buffer.dtype), ctype, "row", keep=True)
 
     def write(self) -> None:
         """All rows."""
@@ -295,6 +296,11 @@ class CNest:
             return out
         return self.code.named(self.code.b.select(CValue(I1, f"{slots[1].variable} != 0", EQUALITY),
                                                   float_constant(float("nan"), out.type), out), fold.op)  # fmt: skip
+
+
+def row_memory(w: CFunctionWriter, inputs: Any, dtype: DType) -> str:
+    """Scratch memory for a row of elements of a dtype, as an expression."""
+    return f"({memory_ctype(dtype)} *){lift(w.scratch(row_bytes(w.code, inputs, dtype))).at(UNARY)}"
 
 
 def _is_float_extreme(fold: Fold) -> bool:

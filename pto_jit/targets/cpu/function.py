@@ -397,6 +397,12 @@ class FunctionWriter(Frame):
 
     # -- operations -----------------------------------------------------------------------------------------------
 
+    def plan(self, fused: Fuse) -> Any:
+        """The nest of a group."""
+        from pto_jit.targets.loops.plan import plan
+
+        return plan(fused)
+
     def write_nest(self, nest: Any, inputs: Any, divided: Any) -> Any:
         """A nest with the rows of `inputs`; `divided`: what they accumulate, when workers may share them."""
         if divided is not None:

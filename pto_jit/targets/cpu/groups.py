@@ -59,7 +59,7 @@ from pto_jit.targets.loops.form import (
     RowBuffer,
     Write,
 )
-from pto_jit.targets.loops.plan import places_of, plan
+from pto_jit.targets.loops.plan import places_of
 from pto_jit.targets.loops.schedule import arguments
 
 LONG_ROW = 4096
@@ -69,7 +69,7 @@ no calls to take it and give it back where the group runs."""
 
 def write_group(w: FunctionWriter, fused: Fuse) -> None:
     """Write a group formed by `lower.fuse`."""
-    _Group(w, fused, plan(fused)).write()
+    _Group(w, fused, w.plan(fused)).write()
 
 
 class _Group:

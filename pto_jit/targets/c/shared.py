@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: MIT
+"""The loops of groups that occur more than once in a function: one C function, called wherever they are.
+
+What the loops take from around them becomes parameters: memory, extents and strides that are known only when the code
+runs, numbers, and the float constants in which the groups differ.  Whatever else they depend on is in the key of the
+function, so groups share one only where the loops would be the same text.
+"""
+
+from __future__ import annotations
+
+from itertools import compress
+from math import gcd
+from typing import TYPE_CHECKING, Any
+
+from pto_jit.dtypes import BY_NAME
+from pto_jit.ir.nodes import Block, Const, Fuse, Op
+from pto_jit.targets.c.code import CCode
+from pto_jit.targets.c.module import CModule
+from pto_jit.targets.c.nest import CNest, row_memory
+from pto_jit.targets.c.operations import Operations
+from pto_jit.targets.c.tidy import names_in, tidy
+from pto_jit.targets.c.values import CPointer, CSlot, CValue, float_constant, lift, memory_ctype, polynomial_text
+from pto_jit.targets.cpu.code import I64, Index, register_type
+from pto_jit.targets.cpu.nest import Inputs, Strided
+from pto_jit.targets.loops.alike import Alike, Shape, float_key, repeated_groups
+from pto_jit.targets.loops.form import Arg, Nest, RowBuffer, Stored
+from pto_jit.targets.loops.plan import plan
+from pto_jit.targets.source.identifiers import RESERVED, Identifiers
+from pto_jit.targets.source.text import file_name, wrapped
+
+if TYPE_CHECKING:
+    from pto_jit.targets.c.function import CFunctionWriter
+
+_WORTH = 256  # elements from which on a group is worth a call
+_BY_ID = {dtype.id: dtype for dtype in BY_NAME.values()}
+
+
+class SharedGroups:
+    """The groups of an IR function that occur more than once, and the C functions for them so far."""
+
+    def __init__(self, body: Block) -> None:
+        self.body = body  # by whose parts the groups are known
+        self.repeated = repeated_groups(body)
+        self.functions: dict[Any, tuple[str, tuple[bool, ...]]] = {}
+        """The name of a function, and which arguments of a call it takes; by all that its text depends on."""
+
+    def plan(self, fused: Fuse) -> Nest:
+        """The nest of a group."""
+        found = self.repeated.get(id(fused))
+        return plan(fused) if found is None else found[1].plan(fused, found[0])
+
+    def write(self, w: CFunctionWriter, fused: Fuse | None, nest: Nest, inputs: Inputs) -> bool:
+        """Call the function that has the loops of a group; False where the loops are better written in place."""
+        found = self.repeated.get(id(fused))
+        if found is None or not _worth(nest, inputs):
+            return False
+        shape, alike = found
+        call = _Call(w, shape, alike, nest, inputs)
+        function = self.functions.get(call.key)
+        if function is None:
+            assert fused is not None
+            function = self.functions[call.key] = _write_function(w, fused, nest, call)
+        name, taken = function
+        w.code.line(f"{name}({', '.join(compress(call.arguments, taken))});")
+        return True
+
+
+def _worth(nest: Nest, inputs: Inputs) -> bool:
+    """Whether the loops are long enough for a call, and give nothing but what they write to memory."""
+    if any(r.scalar for r in nest.results) or any(isinstance(m.pointer, CSlot) for m in inputs.memory.values()):
+        return False
+    count = 1
+    for extent in (*inputs.extents[:-1], inputs.longest):
+        if not isinstance(extent, int):
+            return True  # many rows, or long ones, as far as is known
+        count *= extent
+    return count >= _WORTH
+
+
+class _Call:
+    """A call: its arguments, and what the function sees in their place, a parameter for each.
+
+    key: what the text of the function depends on; parameters: C types and names; inputs, constants, buffers: what the
+    loops take, as the function has it.
+    """
+
+    def __init__(self, w: CFunctionWriter, shape: Shape, alike: Alike, nest: Nest, inputs: Inputs) -> None:
+        self.names = Identifiers(RESERVED | w.module.taken())
+        self.arguments: list[str] = []
+        self.parameters: list[tuple[str, str]] = []
+        self._known: dict[tuple[str, str], str] = {}  # names of parameters by C type and argument
+        flat = inputs.flat is True
+        self._key: list[Any] = [id(alike), flat]
+        memory: dict[Any, Strided] = {}
+        for place, strided in inputs.memory.items():
+            self._key += (type(place), place.number if isinstance(place, Stored) else shape.numbers[place.name])
+            pointer = self._pointer(strided.pointer)
+            memory[place] = Strided(pointer, tuple([self._integer(s, "stride") for s in strided.strides]))
+        extents = tuple([self._integer(e, "n") for e in inputs.extents])
+        total = self._integer(inputs.total, "count") if flat else 0
+        names = sorted(inputs.scalars, key=shape.numbers.__getitem__)
+        scalars = {name: self._number(lift(inputs.scalars[name]), name) for name in names}
+        self.constants = {
+            constant: self._number(_constant(constant), "c")
+            for constant, number in shape.floats.items() if number in alike.varying
+        }  # fmt: skip
+        self._key += [constant for constant in shape.floats if constant not in self.constants]
+        self.inputs = Inputs(extents, memory, scalars, {}, flat, total)
+        self.buffers = {
+            b: CPointer(self._parameter(f"{memory_ctype(b.dtype)} *", row_memory(w, inputs, b.dtype), "row"),
+                        memory_ctype(b.dtype)) for b in nest.buffers
+        }  # fmt: skip
+        self.key = tuple(self._key)
+
+    def _parameter(self, ctype: str, argument: str, wish: str) -> str:
+        """The name of the parameter for an argument; the same argument is given once."""
+        known = ctype, argument
+        name = self._known.get(known)
+        if name is None:
+            name = self._known[known] = self.names.fresh(wish)
+            self.arguments.append(argument)
+            self.parameters.append((ctype, name))
+        self._key.append((ctype, list(self._known).index(known)))
+        return name
+
+    def _pointer(self, pointer: CPointer) -> CPointer:
+        ctype = f"{pointer.element or 'void'} *"
+        return CPointer(self._parameter(ctype, pointer.text, pointer.base), pointer.element)
+
+    def _integer(self, value: Index, wish: str) -> Index:
+        """An extent or a stride; what is known stays known."""
+        if isinstance(value, int):
+            self._key.append(value)
+            return value
+        poly = value.poly or {}
+        unit = gcd(*poly.values()) or 1  # strides in bytes stay multiples of elements
+        self._key.append(unit)
+        name = self._parameter("int64_t", polynomial_text({m: c // unit for m, c in poly.items()})[0], wish)
+        return CValue(I64, poly={(name,): unit})
+
+    def _number(self, value: CValue, wish: str) -> CValue:
+        return CValue(value.type, self._parameter(value.ctype, value.text, wish), ctype=value.ctype)
+
+
+def _constant(key: tuple[str, int]) -> CValue:
+    """The constant that `float_key` tells."""
+    value, dtype = key
+    return float_constant(float(value), register_type(_BY_ID[dtype]))
+
+
+class _SharedNest(CNest):
+    """The loops, over parameters."""
+
+    def __init__(self, frame: Any, nest: Nest, call: _Call) -> None:
+        self.call = call
+        super().__init__(frame, nest, call.inputs)
+
+    def _buffer(self, buffer: RowBuffer) -> CPointer:
+        return self.call.buffers[buffer]
+
+    def scalar(self, arg: Arg) -> CValue:
+        if isinstance(arg, Const) and arg.type.dtype.kind == "f":
+            found = self.call.constants.get(float_key(arg))
+            if found is not None:
+                return found
+        return super().scalar(arg)
+
+
+class _Frame:
+    """What the writer of loops asks of the function that it writes in."""
+
+    def __init__(self, module: CModule, name: str, names: Identifiers) -> None:
+        self.module = module
+        self.code: Any = CCode(name, names, module)
+        self.ops: Any = Operations(self.code, module.recipes)
+        self.code.operations = self.ops
+
+
+def _write_function(w: CFunctionWriter, fused: Fuse, nest: Nest, call: _Call) -> tuple[str, tuple[bool, ...]]:
+    """The function for a group: its name, and which of the call's arguments it takes."""
+    module = w.module
+    name = module.names.fresh(f"{module.function_names[w.func.name]}_{_title(fused)}")
+    frame = _Frame(module, name, call.names)
+    _SharedNest(frame, nest, call).write()
+    body = tidy([*frame.code.prologue, *frame.code.output])
+    used = {word for line in body for word in names_in(line.text)}
+    taken = tuple([name in used for _, name in call.parameters])
+    parameters = [_declaration(*p) for p, is_taken in zip(call.parameters, taken, strict=True) if is_taken]
+    head = f"static void {name}({', '.join(parameters)}) {{"
+    place = f"// {file_name(fused.loc.filename)}:{fused.loc.lineno}, and wherever else the same is done"
+    text = "\n".join([place, wrapped(head, head.index("(") + 1), *map(str, body), "}"])
+    module.functions.append((w.func.name, text))
+    return name, taken
+
+
+def _title(fused: Fuse) -> str:
+    """What a group is called: by its last operation."""
+    names = [op.op for op in fused.body if isinstance(op, Op) and op.op not in ("load", "store")]
+    return names[-1] if names else "copy"
+
+
+def _declaration(ctype: str, name: str) -> str:
+    return f"{ctype}{'' if ctype.endswith('*') else ' '}{name}"
