@@ -7,6 +7,8 @@ import ast
 import operator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pto_jit.codegen import builtins
 from pto_jit.codegen.frames import MISSING, Frame
 from pto_jit.codegen.regions import Status
@@ -132,6 +134,8 @@ class Assignments:
         if is_runtime(base):
             builtins.store_subscript(g, base, item, value)
             return
+        if isinstance(base, np.ndarray) and g.find_runtime((item, value)) is not None:
+            raise g.expressions.array_of_python((item, value))
         function = getattr(type(base), "__setitem__", None)
         if hasattr(function, "__code__"):
             g.inline(function, (base, item, value), {})

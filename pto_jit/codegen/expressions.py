@@ -8,6 +8,8 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pto_jit.codegen import builtins
 from pto_jit.codegen.frames import MISSING, Frame, Items, KernelFunction
 from pto_jit.codegen.iteration import LoopSpec, as_items
@@ -238,22 +240,24 @@ class Expressions:
         except AttributeError as error:
             if isinstance(error, PtoError):
                 raise
-            kind = getattr(value, "__name__", None) or type(value).__name__
-            from difflib import get_close_matches  # an error is on its way: not every compilation's cost
-
-            close = get_close_matches(name, dir(value), 1)
-            raise g.error(
-                CompilationError,
-                f"`{kind}` has no attribute `{name}`",
-                code="PTO-N017",
-                hint=f"did you mean `{close[0]}`?"
-                if close
-                else "attributes of compile-time objects are looked up by Python while the kernel is compiled",
-            ) from error
+            raise self._no_attribute(value, name) from error
         except PtoError:
             raise
         except Exception:
             return g.python(getattr, value, name)
+
+    def _no_attribute(self, value: Any, name: str) -> CompilationError:
+        from difflib import get_close_matches  # an error is on its way: not every compilation's cost
+
+        from pto_jit.codegen.numpy_names import missing
+
+        kind = getattr(value, "__name__", None) or type(value).__name__
+        hint = missing(name) if kind == "pto_jit.language" else None
+        if hint is None:
+            close = get_close_matches(name, dir(value), 1)
+            known = "attributes of compile-time objects are looked up by Python while the kernel is compiled"
+            hint = f"did you mean `{close[0]}`?" if close else known
+        return self.g.error(CompilationError, f"`{kind}` has no attribute `{name}`", code="PTO-N017", hint=hint)
 
     def subscript(self, node: ast.Subscript) -> Any:
         g = self.g
@@ -271,6 +275,8 @@ class Expressions:
             return own(value, g, item)
         if is_runtime(item) and (refuse_item := getattr(type(value), "__pto_refuse_item__", None)) is not None:
             raise refuse_item(value, g)
+        if isinstance(value, np.ndarray) and g.find_runtime(item) is not None:
+            raise self.array_of_python(item)
         if is_runtime(item) and isinstance(value, (tuple, list, dict, str, range)):
             raise g.error(
                 CompilationError,
@@ -284,6 +290,16 @@ class Expressions:
             return g.inline(function, (value, item), {})
         result = g.python(operator.getitem, value, item)
         return g.own(result) if isinstance(item, slice) and isinstance(result, list) else result
+
+    def array_of_python(self, met: Any) -> CompilationError:
+        """The error for an array of NumPy that meets a run-time value as an index or as what it is to hold."""
+        return self.g.error(
+            TypeMismatchError,
+            "an array of NumPy is a compile-time object here: it takes no run-time index and holds no run-time value",
+            code="PTO-N067",
+            hint="pass it to the kernel, where it is a tensor; make new ones with `pl.zeros(shape, dtype)`",
+            notes=self.g.origin(self.g.find_runtime(met)),
+        )
 
     def slice_(self, node: ast.Slice) -> slice:
         return slice(*(None if part is None else self.visit(part) for part in (node.lower, node.upper, node.step)))
@@ -439,7 +455,7 @@ class Expressions:
         g = self.g
         value = self.visit(node.value)
         g.node = node.value
-        g.static(value, "a value in an f-string")
+        g.static(value, "a value in an f-string", 'run-time values print with `pl.print("{}", value)`')
         if node.conversion != -1:
             value = g.python({115: str, 114: repr, 97: ascii}[node.conversion], value)
         spec = "" if node.format_spec is None else self.visit(node.format_spec)

@@ -33,6 +33,10 @@ from pto_jit.slotted import frozen
 Watch = Callable[[Frame, ast.stmt], None]  # told of every statement, when it has been executed
 
 
+_MAKE_STATIC = "make it a compile-time value: a captured variable, a global, or an argument annotated `pl.constexpr`"
+_OVER_ITEMS = frozenset({"enumerate", "zip", "list", "tuple", "map", "iter", "reversed", "sorted"})
+
+
 @frozen
 class Options:
     """What compilation depends on besides the program."""
@@ -161,7 +165,7 @@ class Generator:
             return wanted if count == 0 else f"{wanted}_{count}"
         return f"{base}_{count}"
 
-    def static(self, value: Any, what: str) -> Any:
+    def static(self, value: Any, what: str, hint: str = _MAKE_STATIC) -> Any:
         """`value`, which must be known at compile time; `what` names it in the error."""
         found = self.find_runtime(value)
         if found is None:
@@ -170,7 +174,7 @@ class Generator:
             CompilationError,
             f"{what} must be known at compile time, but it is a run-time value",
             code="PTO-N002",
-            hint="make it a compile-time value: a captured variable, a global, or an argument annotated `pl.constexpr`",
+            hint=hint,
             notes=self.origin(found),
         )
 
@@ -238,11 +242,14 @@ class Generator:
 
     def misused(self, error: RunTimeValueUsed, name: str = "this") -> CompilationError:
         """The user's error for a run-time value that Python tried to compute with, in a call of `name`."""
+        rows = name in _OVER_ITEMS and not isinstance(error.value, Scalar)
         return self.error(
             CompilationError,
             f"`{name}` needs a compile-time value here, but got {_kind_of(error.value)}",
             code="PTO-N003",
-            hint="use the operation of `pl` for run-time values, or make the value a compile-time one",
+            hint="loop over an index: `for i in pl.range(x.shape[0])` and read `x[i]`"
+            if rows
+            else "use the operation of `pl` for run-time values, or make the value a compile-time one",
             notes=self.origin(error.value),
         )
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""What to write in a kernel for functions of NumPy and `math`: for hints, so imported when an error is on its way."""
+"""What to write in a kernel for names of NumPy, `math`, Triton and Numba: for hints, so imported when an error is on
+its way."""
 
 from __future__ import annotations
 
@@ -27,6 +28,32 @@ _BINARY = {
 }  # fmt: skip
 SPELLED: dict[str, str] = {**_UNARY, **_BINARY, "pad": "pl.load(x, offsets, shape, pad=0)"}
 """Function names, and expressions over `x`, or `a` and `b`, that mean the same in a kernel."""
+
+_ELSEWHERE = {
+    "program_id": "write the grid as a loop: `for r in pl.range(0, rows, 16, chunk=1):`",
+    "num_programs": "write the grid as a loop: `for r in pl.range(0, rows, 16, chunk=1):`",
+    "cdiv": "write `-(-a // b)`; a loop over blocks is `pl.range(0, n, block)`, the last one may be partial",
+    "next_power_of_2": "tiles have any extents: leave it out",
+    "prange": "write `pl.range(n, parallel=True)`",
+    "trans": "write `x.T`, or `pl.transpose(x, axes)`",
+    "permute": "write `pl.transpose(x, axes)`",
+    "swapaxes": "write `pl.transpose(x, axes)`",
+    "moveaxis": "write `pl.transpose(x, axes)`",
+    "softmax": "write `e = pl.exp(x - pl.max(x, axis=1, keepdims=True))`, then `e / pl.sum(e, axis=1, keepdims=True)`",
+    "linspace": "write `start + step * pl.arange(0, n)`",
+    "device_print": 'write `pl.print("{}", value)`',
+    "device_assert": "write `pl.assert_(condition, message)`",
+    "make_block_ptr": "tensors are arguments: `pl.load(x, [r, c], [16, 64])`",
+    "make_tensor_descriptor": "tensors are arguments: `pl.load(x, [r, c], [16, 64])`",
+    "debug_barrier": "work is ordered by what it reads and writes: leave it out",
+    "syncthreads": "work is ordered by what it reads and writes: leave it out",
+}
+"""What to do without names that users of Triton and Numba look for in `pl`."""
+
+
+def missing(name: str) -> str | None:
+    """The hint where a kernel asks `pl` for a name that it lacks, and others have; None for what nobody has."""
+    return f"write `{SPELLED[name]}`" if name in SPELLED else _ELSEWHERE.get(name)
 
 
 def instead_of(name: str) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Warnings for statements that compute a run-time value and drop it, as `a + b` alone on a line.
+"""Warnings; those for statements that compute a run-time value and drop it, as `a + b` alone on a line.
 
 Tiles are values and operations have no effect but their result, so such a statement does nothing.  There is no warning
 where a call may do something else: functions of the user's, methods of the user's objects.  Stores, prints, atomics
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pto_jit.codegen.frames import MISSING
 from pto_jit.codegen.intrinsics import STAGED
 from pto_jit.codegen.values import is_runtime
+from pto_jit.errors import Loc
 from pto_jit.slotted import replace
 
 if TYPE_CHECKING:
@@ -27,7 +28,12 @@ def check_unused(g: Generator, node: ast.expr) -> None:
         return
     text = ast.unparse(node)
     shown = text if len(text) <= 60 else f"{text[:57]}..."
-    found = f"the value of `{shown}` is not used: this statement does nothing", replace(g.loc(node), caller=None)
+    warn(g, f"the value of `{shown}` is not used: this statement does nothing", g.loc(node))
+
+
+def warn(g: Generator, text: str, loc: Loc | None = None) -> None:
+    """Warn of something at `loc`, or where the generator stands; every process shows it, so that it gets mended."""
+    found = text, replace(loc or g.e.loc, caller=None)
     if found not in g.warnings:  # a helper is compiled at each of its calls
         g.warnings.append(found)
     g.speaks = True  # until it is mended

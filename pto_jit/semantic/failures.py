@@ -12,7 +12,7 @@ from pto_jit.errors import BoundsError, LaunchError
 from pto_jit.slotted import frozen
 
 _STAY_INSIDE = "compute the index or offset so that it stays inside, or guard the access with an `if`"
-_PAD = "load the partial tile with `pl.load(x, offsets, shape, pad=value)` to make it valid everywhere"
+_PAD = "give operands that fit; a partial tile loaded with `pl.load(x, offsets, shape, pad=value)` is valid everywhere"
 
 
 @frozen

@@ -19,7 +19,7 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit import codegen
-from pto_jit.codegen.numpy_names import _UNARY, SPELLED
+from pto_jit.codegen.numpy_names import _ELSEWHERE, _UNARY, SPELLED
 from pto_jit.errors import (
     CompilationError,
     InternalError,
@@ -777,6 +777,62 @@ def test_functions_of_numpy_are_refused_with_what_to_write_instead() -> None:
         with pytest.raises(TypeMismatchError) as caught:
             ir(lambda x, f: f(x, 1), X, Static(fn))
         assert caught.value.code == "PTO-T016" and str(caught.value.hint).startswith(hint)
+
+
+def pick(x):
+    x[0] = CAPTURED[pl.argmax(x)]
+
+
+def keep(x):
+    t = np.zeros(4)
+    t[1:] = x[1:4]
+
+
+def mask(x):
+    t = pl.load(x, [0], [4], mask=True)
+
+
+def rows(x):
+    for _, row in enumerate(x):
+        pl.print("{}", row)
+
+
+def shown(x):
+    pl.print(f"{x[0]}")
+
+
+CAPTURED = np.arange(4.0)
+
+
+@pytest.mark.parametrize(
+    ("fn", "code", "hint"),
+    [
+        (pick, "PTO-N067", "pass it to the kernel"),
+        (keep, "PTO-N067", "make new ones with `pl.zeros(shape, dtype)`"),
+        (mask, "PTO-T029", "no mask is needed; `pad=` is what is read outside; signature: pl.load("),
+        (rows, "PTO-N003", "loop over an index: `for i in pl.range(x.shape[0])`"),
+        (shown, "PTO-N002", 'print with `pl.print("{}", value)`'),
+        (lambda x: pl.zeros_like(x), "PTO-N017", "write `pl.zeros(x.shape, x.dtype)`"),  # type: ignore[attr-defined]
+        (lambda x: pl.float32, "PTO-N017", "did you mean `f32`?"),  # type: ignore[attr-defined]
+    ],
+)
+def test_habits_from_elsewhere_get_what_to_write_here(fn: Callable[..., Any], code: str, hint: str) -> None:
+    with pytest.raises(CompilationError) as caught:
+        ir(fn, X.copy())
+    assert caught.value.code == code and hint in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("name", _ELSEWHERE)
+def test_names_of_triton_and_numba_are_not_guessed_at(name: str) -> None:
+    with pytest.raises(CompilationError, match="PTO-N017") as caught:
+        ir(_with_source(f"lambda x: pl.{name}(x)"), X.copy())
+    assert caught.value.hint == _ELSEWHERE[name]
+
+
+def test_a_format_without_a_place_for_the_value_is_warned_of(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.warns(UserWarning, match="'sum' has no place for a value: `{}` prints one"):
+        pto.jit(lambda x: pl.print("sum", pl.sum(x)))(X.copy())
+    assert capfd.readouterr().out == "sum\n"
 
 
 def masked_read(x):

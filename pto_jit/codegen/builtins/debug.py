@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.builtins.elementwise import truth
@@ -30,6 +31,10 @@ def print_(cg: Generator, fmt: Any, *values: Any) -> None:
         item = value_of(cg, item)
         operands.append(item.operand if isinstance(item, Scalar) else item.var)
     cg.e.op("print", operands, {"fmt": text})
+    if values and not any(field is not None for _, field, _, _ in Formatter().parse(text)):
+        from pto_jit.codegen.unused import warn
+
+        warn(cg, f"pl.print: {text!r} has no place for a value: `{{}}` prints one")
 
 
 @builtin("assert_")

@@ -68,6 +68,8 @@ def _binding_problem(handler: Handler, cg: Generator, args: tuple[Any, ...], kwa
 
 def _meant(handler: Handler, problem: str) -> str:
     """What an unknown keyword was perhaps meant to be."""
+    if problem.endswith(("'mask'", "'other'")):
+        return "a tile ends where its tensor does, so no mask is needed; `pad=` is what is read outside; "
     return similar_keyword(problem, list(inspect.signature(handler).parameters)[1:])
 
 
