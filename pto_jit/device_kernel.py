@@ -20,7 +20,7 @@ from pto_jit.errors import ArgumentError, TargetError
 from pto_jit.kernel import Kernel, Specialization
 from pto_jit.options import OPTION_NAMES, Options
 from pto_jit.reading import Arguments
-from pto_jit.results import arrange, is_arranged, result_plan
+from pto_jit.results import arranging, is_arranged, result_plan
 from pto_jit.slotted import field, frozen, mutable
 from pto_jit.targets.cuda import program as cuda
 from pto_jit.targets.cuda.devices import Device, EmulatedDevice
@@ -127,7 +127,7 @@ class DeviceKernel:
         if structure is None:
             return None
         if is_arranged(structure):
-            return arrange(structure, items)
+            return arranging(structure)(items)
         plan = result_plan(structure, tuple(("value", item) for item in items))
         return _planned(plan)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -49,17 +50,21 @@ def _has_leaf(structure: Any) -> bool:
     return isinstance(structure, (Leaf, list, dict))
 
 
-def arrange(structure: Any, values: Any) -> Any:
-    """The returned object with its leaves filled in from the flat tuple of a launch."""
+def arranging(structure: Any) -> Callable[[Any], Any]:
+    """What makes the returned object, its leaves filled in from the flat tuple of a launch."""
     if isinstance(structure, Leaf):
-        return values[structure.number]
+        return itemgetter(structure.number)
+    if not isinstance(structure, (dict, list, tuple)):
+        return lambda values: structure
+    parts = [arranging(part) for part in (structure.values() if isinstance(structure, dict) else structure)]
     if isinstance(structure, dict):
-        return {k: arrange(v, values) for k, v in structure.items()}
-    if isinstance(structure, tuple) and hasattr(structure, "_make"):
-        return type(structure)(*(arrange(v, values) for v in structure))
-    if isinstance(structure, (tuple, list)):
-        return type(structure)(arrange(v, values) for v in structure)
-    return structure
+        keys = tuple(structure)
+        return lambda values: dict(zip(keys, [part(values) for part in parts], strict=True))
+    maker = getattr(structure, "__pto_maker__", None)
+    make = type(structure) if maker is None else maker()
+    if hasattr(structure, "_make"):
+        return lambda values: make(*[part(values) for part in parts])
+    return lambda values: make([part(values) for part in parts])
 
 
 def converter(structure: Any, torch: bool) -> Callable[[Any], Any] | None:
@@ -67,12 +72,10 @@ def converter(structure: Any, torch: bool) -> Callable[[Any], Any] | None:
 
     `torch`: returned arrays become torch tensors over the same memory.
     """
-    arranged = is_arranged(structure)
-    if not arranged:
+    if not is_arranged(structure):
         return to_torch if torch and _has_leaf(structure) else None
-    if not torch:
-        return lambda values: arrange(structure, values)
-    return lambda values: to_torch(arrange(structure, values))
+    arranged = arranging(structure)
+    return arranged if not torch else lambda values: to_torch(arranged(values))
 
 
 def to_torch(result: Any) -> Any:

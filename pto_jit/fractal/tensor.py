@@ -61,7 +61,7 @@ class FractalTensor:
         self._pieces = pieces
         self._positions = where
         self._offsets = tuple(offsets)
-        self._leaves: Array | None = pieces[0].view(np.ndarray) if where is None else None
+        self._leaves: Array | None = _plain(pieces[0]) if where is None else None
         self._sample = sample
         self.tried = tried
 
@@ -231,11 +231,22 @@ def _rebuild(leaves: Array, offsets: Sequence[Array]) -> FractalTensor:
     return whole(leaves, offsets)
 
 
+def _plain(array: Array) -> Array:
+    return array if type(array) is np.ndarray else array.view(np.ndarray)
+
+
 def whole(leaves: Array, offsets: Sequence[Array]) -> FractalTensor:
     """The list of all leaves of one buffer, whose memory it keeps."""
     piece = leaves.view()
     piece.flags.writeable = False
     return FractalTensor((piece,), None, offsets)
+
+
+def made(arrays: Sequence[Array]) -> FractalTensor:
+    """The list of leaves and offsets that a kernel made for it, which need not be looked at."""
+    for array in arrays:
+        array.setflags(write=False)
+    return FractalTensor((arrays[0],), None, arrays[1:])
 
 
 def from_counts(counts: Array) -> Array:

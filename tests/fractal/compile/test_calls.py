@@ -231,3 +231,20 @@ def test_a_kernel_that_first_had_a_single_leaf_takes_lists_of_any_length() -> No
         got, expected = mirrored((x, x)), mirrored.interpret((x, x))
         np.testing.assert_array_equal(got.leaves, expected.leaves)
     assert len(stacked.specializations()) == 1, "kernels are not made for lengths"
+
+
+def test_lists_that_are_returned_are_read_only_and_share_nothing_with_tensors_beside_them() -> None:
+    def program(x: Any) -> Any:
+        found = ft.map(lambda row: ft.map(lambda e: e * 2.0, row), x)
+        return found, ft.stack(ft.flatten(found)), found
+
+    given = ft.from_flat(np.ones((3, 2), np.float32), [[0, 2, 3]])
+    kernel = pto.jit(program)
+    for _ in range(2):
+        first, stacked, second = kernel(given)
+        stacked[:] = 5
+        for found in (first, second):
+            np.testing.assert_array_equal(found.leaves, np.full((3, 2), 2, np.float32))
+            for array in (found.leaves, *found.offsets):
+                with pytest.raises(ValueError, match="read-only"):
+                    array[0] = 1
