@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pto_jit.codegen.params import Param
-from pto_jit.compiler import Stages, lower
+from pto_jit.compiler import Stages, with_kernels
 from pto_jit.errors import TargetError
 from pto_jit.kernel import Kernel, Specialization
 from pto_jit.options import Options
@@ -78,12 +78,16 @@ class AscendKernel:
 
 def make(function: Callable[..., Any], call: Arguments, options: Options, signature: str, reason: str) -> AscendKernel:
     """Write a specialisation."""
+
+    def write(stages: Stages, tried: bool) -> AscendProgram:
+        before = time.perf_counter()
+        program = compile_module(stages.modules[FINAL])
+        stages.modules["kernels"] = program.module
+        stages.timings["ascend"] = time.perf_counter() - before
+        return program
+
     start = time.perf_counter()
-    stages = lower(function, call.params, options)
-    before = time.perf_counter()
-    program = compile_module(stages.modules[FINAL])
-    stages.modules["kernels"] = program.module
-    stages.timings["ascend"] = time.perf_counter() - before
+    stages, program = with_kernels(function, call.params, options, write)
     built = AscendBuilt(program, stages.results, stages, time.perf_counter() - start)
     info = Specialization(signature, "compiled", reason, built.seconds)
     return AscendKernel(info, built, function, call.params, call.key, options)

@@ -14,13 +14,13 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pto_jit.codegen.compilation import compile_program
 from pto_jit.codegen.generator import Watch
 from pto_jit.codegen.params import Param
 from pto_jit.config import config, log
-from pto_jit.errors import CompilationError, InternalError, Loc, PtoError
+from pto_jit.errors import CompilationError, InternalError, Loc, PtoError, TargetError
 from pto_jit.ir.nodes import Module
 from pto_jit.ir.text import to_text as print_module
 from pto_jit.ir.verify import verify
@@ -29,13 +29,15 @@ from pto_jit.lower.dispatch import task_functions
 from pto_jit.lower.inline import inline_calls
 from pto_jit.lower.pipeline import PLACED, Pass, passes_for, with_checks
 from pto_jit.lower.rename import name_values
-from pto_jit.options import Options
+from pto_jit.options import OPTION_NAMES, Options
 from pto_jit.runtime import symbols
 from pto_jit.semantic.rules import infer
-from pto_jit.slotted import field, mutable
+from pto_jit.slotted import field, frozen, mutable
 from pto_jit.targets import cpu
 from pto_jit.targets.cpu.program import write_module
 from pto_jit.work import elements_of_small_work
+
+Written = TypeVar("Written")
 
 
 @mutable
@@ -120,6 +122,31 @@ def lower(
     for text, loc in () if quiet else program.warnings:
         warnings.warn_explicit(text, UserWarning, loc.filename, loc.lineno, registry=_warned)
     return stages
+
+
+@frozen
+class InOrder(Options):
+    """Options of a program whose nests on lists run in order; in_order: why the kernels of planes were refused."""
+
+    in_order: str = ""
+
+
+def with_kernels(
+    function: Callable[..., Any], params: Sequence[Param], options: Options, write: Callable[[Stages, bool], Written]
+) -> tuple[Stages, Written]:
+    """A program for a device, and the kernels that `write` makes of it.  Where those of planes and of rows that the
+    compiler chose are refused, nests run in order; `write` is told whether that is still to be tried."""
+    stages = lower(function, params, options, quiet=isinstance(options, InOrder))
+    planes = any(d.kind == "schedule" and d.reason.startswith("wavefront") for d in stages.decisions)
+    tried = planes and not isinstance(options, InOrder)
+    try:
+        return stages, write(stages, tried)
+    except TargetError as refusal:
+        if not tried:
+            raise
+        given = {name: getattr(options, name) for name in OPTION_NAMES}
+        again = InOrder(**given, in_order=str(refusal).split("\n")[0])
+        return with_kernels(function, params, again, write)
 
 
 # what built and written modules need first: calls in their places, then one name for each value

@@ -15,13 +15,13 @@ from pto_jit import dtypes
 from pto_jit.cache import disk_cache
 from pto_jit.codegen.params import Param, TensorParam, leaves
 from pto_jit.compiled import WrittenCompiled
-from pto_jit.compiler import Stages, lower
+from pto_jit.compiler import Stages, with_kernels
 from pto_jit.errors import ArgumentError, TargetError
 from pto_jit.kernel import Kernel, Specialization
-from pto_jit.options import OPTION_NAMES, Options
+from pto_jit.options import Options
 from pto_jit.reading import Arguments
 from pto_jit.results import arranging, is_arranged, result_plan
-from pto_jit.slotted import field, frozen, mutable
+from pto_jit.slotted import field, mutable
 from pto_jit.targets.cuda import program as cuda
 from pto_jit.targets.cuda.devices import Device, EmulatedDevice
 from pto_jit.targets.cuda.host import DeviceTensor, raise_failure
@@ -29,13 +29,6 @@ from pto_jit.targets.cuda.spreads import LARGEST, SMALLEST
 
 _LEGACY = 1
 """What the CUDA array interface calls the default stream, whose handle is 0."""
-
-
-@frozen
-class InOrder(Options):
-    """Options of a program whose nests on lists run in order; in_order: why the kernels of planes were refused."""
-
-    in_order: str = ""
 
 
 @mutable(eq=False)
@@ -163,24 +156,18 @@ def make(function: Callable[..., Any], call: Arguments, options: Options, signat
 
 
 def _written(function: Callable[..., Any], params: list[Param], options: Options) -> tuple[Stages, cuda.CudaProgram]:
-    """The kernels of a program.  Where those of planes that the compiler chose are refused, or would be for some
-    device, nests run in order."""
-    stages = lower(function, params, options, quiet=isinstance(options, InOrder))
-    planes = any(d.kind == "schedule" and d.reason.startswith("wavefront") for d in stages.decisions)
-    tried = planes and not isinstance(options, InOrder)
-    start = time.perf_counter()
-    try:
+    """The kernels of a program: those of planes for any device, else its nests run in order."""
+
+    def write(stages: Stages, tried: bool) -> cuda.CudaProgram:
+        start = time.perf_counter()
         store = disk_cache() if options.cache else None
         program = cuda.compile_module(stages.last, fastmath=options.fastmath, store=store,
                                       shared_limit=SMALLEST if tried else LARGEST)  # fmt: skip
-    except TargetError as refusal:
-        if not tried:
-            raise
-        given = {name: getattr(options, name) for name in OPTION_NAMES}
-        return _written(function, params, InOrder(**given, in_order=str(refusal).split("\n")[0]))
-    stages.modules["kernels"] = program.module
-    stages.timings["kernels"] = time.perf_counter() - start
-    return stages, program
+        stages.modules["kernels"] = program.module
+        stages.timings["kernels"] = time.perf_counter() - start
+        return program
+
+    return with_kernels(function, params, options, write)
 
 
 def emulate(compiled: Any, *args: Any, order: int = 0, **kwargs: Any) -> Any:

@@ -144,7 +144,7 @@ def without_inputs(session: Session, loop: Loop) -> list[Loop]:
     from pto_jit.fractal.compile.hoist import taken_apart
 
     asked, tiled = _asked(loop)
-    if asked not in ("auto", "wavefront") or tiled or session.g.options.target in IN_ORDER or in_order_again(session):
+    if asked not in ("auto", "wavefront") or tiled or in_order_again(session):
         return [loop]
     try:
         nest = perfect(loop)
@@ -157,7 +157,7 @@ def without_inputs(session: Session, loop: Loop) -> list[Loop]:
     except NoSchedule:
         return [loop]
     rows = [(m, blocks_of(session, m)[0] is not None) for m in maps]
-    if session.g.options.target == "cuda":
+    if session.g.options.target in WITHOUT_TASKS:
         good, figures = is_better_apart_on_device(rows)
     else:
         planes = rows_planes(session, nest, asked), rows_planes(session, rest, asked)
@@ -227,8 +227,6 @@ def planned(session: Session, loop: Loop, later: Sequence[Any]) -> Callable[[Wri
         raise _unavailable(session, asked, f"the {target} target has no tasks: its launches run one after the other")
     if target in IN_ORDER and asked != "auto":
         raise _unavailable(session, asked, f"the {target} target has no planes: each would be launched")
-    if target in IN_ORDER:
-        return decided(session, loop, "sequential", f"the {target} target divides the iterations of maps", None)
     try:
         nest = perfect(loop)
         reason = outside(nest)
@@ -238,6 +236,8 @@ def planned(session: Session, loop: Loop, later: Sequence[Any]) -> Callable[[Wri
             raise NoSchedule("a cell computes the extents of a tensor that it writes")
         if not nest.carries and asked != "tasks":
             return of_map(session, nest, asked)
+        if target in IN_ORDER:
+            return decided(session, loop, "sequential", f"the {target} target divides the iterations of maps", None)
     except NoSchedule as problem:
         return in_program_order(session, loop, asked, str(problem), None)
     reads = {id(a) for item in records(later) if isinstance(item, ReadLeaf) for a in accessed(item.read)}
@@ -301,10 +301,10 @@ def of_map(session: Session, nest: Nest, asked: str) -> Callable[[Writer], None]
     reason = f"{one}no loop carries a state: its iterations are divided over the workers as they are"
     target = session.g.options.target
     refused = in_order_again(session)
-    good, figures = are_blocks(nest) if target != "cuda" else (not refused, "")
+    good, figures = are_blocks(nest) if target not in WITHOUT_TASKS else (not refused, "")
     if refused:
         reason = f"{reason}: {refused}"
-    if not good or target in IN_ORDER:
+    if not good:
         return decided(session, nest.loops[0], plan, reason, nest)
     blocks, problem = blocks_of(session, nest)
     if blocks is None:
@@ -326,7 +326,7 @@ def blocks_of(session: Session, nest: Nest) -> tuple[Blocks | None, str]:
 
     try:
         work = work_of(nest)
-        blocks = Blocks(session.g, in_blocks(nest, work) if session.g.options.target == "cuda" else work)
+        blocks = Blocks(session.g, in_blocks(nest, work) if session.g.options.target in WITHOUT_TASKS else work)
         blocks.trial()
     except NotBatchable as problem:
         return None, str(problem)

@@ -50,7 +50,7 @@ from pto_jit.targets.ascend.halves import can_halve
 from pto_jit.targets.ascend.machine import element_type, padded
 from pto_jit.targets.ascend.plans import TILE_IS_READY, TILE_IS_TAKEN, Plan, check, look_ahead, plan_of
 from pto_jit.targets.ascend.refusals import unsupported
-from pto_jit.targets.ascend.sizes import Tensor, names, product, text, total
+from pto_jit.targets.ascend.sizes import Tensor, least, names, product, text, total
 from pto_jit.targets.ascend.unread import without_unread
 from pto_jit.targets.ascend.values import Expr, Size, Value
 from pto_jit.targets.ascend.vector import VectorWriter
@@ -151,6 +151,7 @@ class VectorSide(VectorWriter, _Side):
         self.elsewhere: dict[str, tuple[tuple[int, int], tuple[Size, Size]]] = {}  # of tiles that the cube core loads
         self.halving = halving
         self.halves: dict[str, Half] = {}  # by this core's rows
+        self.starts: dict[str, Size] = {}  # by this core's rows, or those of them that are stored, where they begin
         self.loading = False
 
     def tile_operation(self, op: Op) -> None:
@@ -201,15 +202,27 @@ class VectorSide(VectorWriter, _Side):
             if clip is not None:
                 self.clips[text(mine)] = clip
         self.halves[text(mine)] = Half(mine, start, rows, str(whole))
+        self.starts[text(mine)] = start
         return mine
 
     def start_of(self, rows: Size) -> Size:
-        known = self.halves.get(text(rows))
-        return 0 if known is None else known.start
+        return self.starts.get(text(rows), 0)
 
     def clipped(self, tensor: Tensor, axis: int, offset: Operand, extent: Size) -> Size:
         out = super().clipped(tensor, axis, offset, extent)
         return self.half(out, self.func.loc) if self.loading and axis == len(tensor.extents) - 2 else out
+
+    def _cut(self, valid: Size, tensor: Tensor, axis: int, offset: Operand) -> Size:
+        """Of this core's rows those inside a tensor: they begin behind those of the other one."""
+        half = self.halves.get(text(valid)) if axis == len(tensor.extents) - 2 else None
+        if half is None:
+            return super()._cut(valid, tensor, axis, offset)
+        if super()._cut(half.all, tensor, axis, offset) == half.all:
+            return valid
+        inside = total(total(tensor.extents[axis], self.size(offset), "-"), half.start, "-")
+        out = least(valid, inside)
+        self.starts[text(out)] = half.start
+        return out
 
     def load(self, op: Op) -> None:
         self.loading = True
