@@ -25,6 +25,7 @@ from pto_jit.ir.nodes import (
     While,
 )
 from pto_jit.ir.types import ScalarType, TensorType, TileType
+from pto_jit.ir.walk import blocks as inner_blocks
 from pto_jit.ir.walk import defs, statements, uses
 from pto_jit.lower.axes import is_elementwise
 from pto_jit.semantic.failures import assertion
@@ -103,14 +104,8 @@ class FunctionWriter:
                     if v.name in mutable:
                         where.setdefault(v.name, []).append(own)
                         variables.setdefault(v.name, v)
-                if isinstance(stmt, For):
-                    walk(stmt.body, path)
-                elif isinstance(stmt, While):
-                    walk(stmt.before, path)
-                    walk(stmt.body, path)
-                elif isinstance(stmt, If):
-                    walk(stmt.then, path)
-                    walk(stmt.orelse, path)
+                for inner in inner_blocks(stmt):
+                    walk(inner, path)
 
         walk(body, ())
         for name in sorted(where):

@@ -13,6 +13,7 @@ from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import defs, statements, uses
 from pto_jit.lower.axes import is_reduction, reduced_axes
 from pto_jit.slotted import frozen
+from pto_jit.targets.cuda.along import along_columns, axis_along
 from pto_jit.targets.cuda.elements import Fold, fold_of, read_outside
 from pto_jit.targets.cuda.facts import Facts, gather
 from pto_jit.targets.cuda.function import FunctionWriter
@@ -144,7 +145,9 @@ def write_kernel(
     """
     streamed = streamed_loads(func)
     func = without_thin_products(func, streamed)
-    if not any(isinstance(s, Op) and s.op == "dot" for s in statements(func.body)):
+    if any(isinstance(s, Op) and s.op == "dot" for s in statements(func.body)):
+        func = along_columns(func)
+    else:
         func = in_parts(func, fitting)
     facts = gather(func, dims, fitting)
     chain = chain_of(func.body)
@@ -192,6 +195,8 @@ def _kernel(
     text.line(f"// Kernel `{func.name}` of {file}, written by pto_jit for CUDA.")
     header = "pto_products" if kind == "fragments" or streams else "pto_cuda"
     text.line(f'#include "{"pto_warpgroups" if writer.warpgroups else header}.cuh"')
+    if any(isinstance(s, Op) and axis_along(s) is not None for s in statements(func.body)):
+        text.line('#include "pto_lines.cuh"')
     text.line()
     body = [*writer.prologue(), *str(writer.text).splitlines()]
     used = set(words_of("\n".join(body)))
@@ -290,6 +295,8 @@ def _reduces_rows_alone(body: Block) -> bool:
     over = {axis - s.args[0].type.rank for s in statements(body)  # type: ignore[union-attr]
             if isinstance(s, Op) and is_reduction(s) for axis in reduced_axes(s)
             if s.args[0].type.rank > 1}  # type: ignore[union-attr]  # fmt: skip
+    over |= {axis - s.args[0].type.rank for s in statements(body)  # type: ignore[union-attr]
+             if isinstance(s, Op) and (axis := axis_along(s)) is not None}  # fmt: skip
     return over == {-1}
 
 

@@ -51,7 +51,7 @@ class ReductionWriter(TileWriter):
         def one(i: str, j: str) -> str:
             return name if scalar else in_array(name, rows.unit, columns.unit)(i, j)
 
-        self._fold(source, rule, typ, over_rows, over_columns, one, op, index)
+        self._fold_slots(source, rule, typ, over_rows, over_columns, one, op, index)
         if index:
             self._take_index(op, result, kept, one, scalar)
             return
@@ -89,7 +89,7 @@ class ReductionWriter(TileWriter):
         typ = register_type(dtype)
         return typ, f"pto::{_RULES[op.op]}<{typ}>"
 
-    def _fold(
+    def _fold_slots(
         self, source: Tile, rule: str, typ: str, over_rows: bool, over_columns: bool, one: Any, op: Op, index: bool
     ) -> None:
         """Fold each thread's slots, then combine over the threads that share a row, a column, or everything."""

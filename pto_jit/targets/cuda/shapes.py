@@ -10,6 +10,8 @@ from pto_jit.ir.walk import statements
 from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
 
 _INDEX = ScalarType(i64)
+_SAME = frozenset("sort argsort topk histogram cumsum cumprod assoc_scan map flip".split())
+"""Operations whose results have the extents of their operands, but for those that types say."""
 
 
 def shape_of(body: Block, var: Var) -> tuple[Operand, ...] | None:
@@ -77,12 +79,13 @@ def _said(body: Block, op: Op, axis: int, seen: frozenset[str]) -> Operand | Non
             return _extent(body, source.name, int(axes[axis]), seen)  # type: ignore[arg-type]
         case _:
             pass
-    if is_reduction(op):
+    if is_reduction(op) or op.op == "fold":
         source = op.args[0]
         assert isinstance(source, Var) and isinstance(source.type, TileType)
-        kept = [k for k in range(source.type.rank) if op.attr("keepdims") or k not in reduced_axes(op)]
+        over = reduced_axes(op)
+        kept = [k for k in range(source.type.rank) if op.attr("keepdims") or k not in over]
         return _extent(body, source.name, kept[axis], seen)
-    if is_elementwise(op):
+    if is_elementwise(op) or op.op in _SAME:
         for arg in op.args:
             if isinstance(arg, Var) and isinstance(arg.type, TileType):
                 at = axis - typ.rank + arg.type.rank

@@ -510,4 +510,4 @@ class TileWriter(FunctionWriter):
 
 
 _HANDLED = frozenset("load store full arange copy reshape broadcast_to valid extent dot transpose concat "
-                     "tile_slice".split())  # fmt: skip
+                     "tile_slice sort argsort topk cumsum cumprod assoc_scan fold map".split())  # fmt: skip

@@ -11,7 +11,7 @@ from pto_jit.ir.nodes import Block, Op, Var
 from pto_jit.ir.types import TensorType
 from pto_jit.ir.walk import statements, uses
 from pto_jit.slotted import replace
-from pto_jit.targets.cuda.moves import MoveWriter
+from pto_jit.targets.cuda.lines import LineWriter
 from pto_jit.targets.cuda.thin import streamed_loads
 from pto_jit.targets.cuda.values import Axis, Tile
 from pto_jit.targets.source.scalars import memory_type, register_type
@@ -19,7 +19,7 @@ from pto_jit.targets.source.scalars import memory_type, register_type
 CONTRACTED = "a product contracts {0} valid columns with {1} valid rows"
 
 
-class VectorWriter(MoveWriter):
+class VectorWriter(LineWriter):
     """Writes products of one row, too; `streams` has the matrices: the tile (without elements), where its elements are
     in memory, and strides."""
 

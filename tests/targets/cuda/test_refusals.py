@@ -18,11 +18,6 @@ from .harness import needs_compiler
 F32 = pto.spec((None, None), pl.f32)
 
 
-def sorted_rows(x: pl.Tensor, y: pl.Tensor):
-    for r in pl.range(x.shape[0], parallel=True):
-        pl.store(pl.sort(pl.load(x, [r, 0], [1, 64])), [r, 0], y)
-
-
 def element_loop(x: pl.Tensor, y: pl.Tensor):
     with pl.incore():
         for r in pl.range(1, x.shape[0]):
@@ -79,7 +74,6 @@ def large_and_checked(x: pl.Tensor, y: pl.Tensor):
     ("fn", "second", "words"),
     [
         (large_and_random, F32, "`randn` of tiles"), (large_and_checked, F32, "`pl.assert_`"),
-        (sorted_rows, F32, "`sort` of tiles"),
         (element_loop, F32, "a sequential loop over elements"), (growing, F32, "changes while the kernel runs"),
         (deep, pto.spec((None, None, None), pl.f32), "a tile of rank 3"), (printed, F32, "`pl.print`"),
     ],

@@ -15,6 +15,7 @@
 #define PTO_CONSTANT __host__ __device__ constexpr
 #define PTO_UNROLL _Pragma("unroll")
 #define PTO_UNROLL_BY_4 _Pragma("unroll 4")
+#define PTO_KEEP_LOOP _Pragma("unroll 1")
 #include "pto_elements.h"
 
 namespace pto {
@@ -357,6 +358,11 @@ struct Rows {
   static PTO_FUNCTION bool writes_unit_rows() { return TEAMED || threadIdx.y == 0; }
   static PTO_FUNCTION bool writes_unit_columns() { return threadIdx.x == 0; }
   static PTO_FUNCTION bool writes_scalars() { return threadIdx.x == 0 && (TEAMED || threadIdx.y == 0); }
+  // Who shares a row: lanes of a warp, and warps; and which of the rows that are worked on at a time it is.
+  static constexpr int LANES = 32, WARPS = THREADS / 32, LINES = TEAMED ? 1 : TEAMS;
+  static PTO_FUNCTION int lane_of_line() { return int(threadIdx.x) % 32; }
+  static PTO_FUNCTION int warp_of_line() { return int(threadIdx.x) / 32; }
+  static PTO_FUNCTION int line() { return TEAMED ? 0 : int(threadIdx.y); }
   // Wait for the threads that work on this iteration.
   static PTO_FUNCTION void synchronise() {
     if (TEAMED && THREADS == 32) __syncwarp();
@@ -420,6 +426,10 @@ struct Fragments {
   static PTO_FUNCTION bool writes_unit_rows() { return warp_row() == 0 && lane() / 4 == 0; }
   static PTO_FUNCTION bool writes_unit_columns() { return warp_column() == 0 && lane() % 4 == 0; }
   static PTO_FUNCTION bool writes_scalars() { return threadIdx.x == 0; }
+  static constexpr int LANES = 4, WARPS = ACROSS, LINES = 8 * DOWN;
+  static PTO_FUNCTION int lane_of_line() { return lane() % 4; }
+  static PTO_FUNCTION int warp_of_line() { return warp_column(); }
+  static PTO_FUNCTION int line() { return warp_row() * 8 + lane() / 4; }
   static PTO_FUNCTION void synchronise() { __syncthreads(); }
   template <class Rule, class T>
   static PTO_FUNCTION T reduce_columns(T x) {

@@ -14,6 +14,7 @@
 #define __global__
 #define PTO_SHARED_MEMORY(name) unsigned char* const name = emulation::block().dynamic_shared
 #define __shared__ static
+#define __align__(n) __attribute__((aligned(n)))
 #define __launch_bounds__(...)
 #define __grid_constant__
 
@@ -230,12 +231,13 @@ inline int launch(dim3 grid, dim3 size, size_t shared_bytes, unsigned seed, void
   return finished ? 0 : 1;
 }
 
-inline uint32_t exchange(uint32_t word, int mask) {
+// What a lane of this thread's warp gave; each names the lane that it wants.
+inline uint32_t exchange(uint32_t word, int lane) {
   const int at = linear();
   Warp& w = block().warps[at / 32];
   w.words[at % 32] = word;
   warp_barrier();
-  const uint32_t got = w.words[(at % 32) ^ mask];
+  const uint32_t got = w.words[lane];
   warp_barrier();
   return got;
 }
@@ -249,7 +251,10 @@ inline uint32_t exchange(uint32_t word, int mask) {
 
 inline void __syncthreads() { emulation::block_barrier(); }
 inline void __syncwarp(unsigned = 0xffffffffu) { emulation::warp_barrier(); }
-inline int __shfl_xor_sync(unsigned, int value, int mask) { return int(emulation::exchange(uint32_t(value), mask)); }
+inline int __shfl_sync(unsigned, int value, int lane) { return int(emulation::exchange(uint32_t(value), lane)); }
+inline int __shfl_xor_sync(unsigned, int value, int mask) {
+  return int(emulation::exchange(uint32_t(value), emulation::linear() % 32 ^ mask));
+}
 inline int atomicCAS(int* at, int compare, int value) {
   const int old = *at;
   if (old == compare) *at = value;

@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: MIT
+"""Order and running combinations along the rows of tiles (`pto_lines.cuh`), and functions of the program.
+
+A function that an operation is given becomes a function object in the kernel, which sees the kernel's numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pto_jit.dtypes import DType
+from pto_jit.ir.nodes import Op, Operand, Region, Var
+from pto_jit.ir.types import ScalarType
+from pto_jit.ir.walk import WRITES, statements
+from pto_jit.slotted import frozen, replace
+from pto_jit.targets.cuda.along import axis_along
+from pto_jit.targets.cuda.flatten import unsupported
+from pto_jit.targets.cuda.moves import MoveWriter
+from pto_jit.targets.cuda.values import UNIT, Axis, Tile, in_array
+from pto_jit.targets.source.scalars import register_type
+
+_RULES = {"cumsum": "Sum", "cumprod": "Product", "add": "Sum", "mul": "Product", "max": "Maximum",
+          "maximum": "Maximum", "min": "Minimum", "minimum": "Minimum"}  # fmt: skip
+EMPTY = "reduce of an empty valid part without an initial value"
+
+
+@frozen
+class Rule:
+    """How states along a line are combined.
+
+    text: the rule, an expression; state: the C type of a state; typ: of the numbers in it, a structure of several;
+    fields: how each of them is read; known: the rule is one of `pto_cuda.cuh`, whose order makes no difference.
+    """
+
+    text: str
+    state: str
+    typ: str
+    fields: tuple[str, ...]
+    known: bool
+
+    def of(self, values: Sequence[str]) -> str:
+        """A state of such numbers."""
+        if self.known:
+            return values[0]
+        return f"{self.state}{{{values[0] if len(values) == 1 else '{' + ', '.join(values) + '}'}, true}}"
+
+    def read(self, state: str, k: int) -> str:
+        """The number `k` of a state."""
+        return state if self.known else f"{state}.value{self.fields[k]}"
+
+
+class LineWriter(MoveWriter):
+    """Writes these, too."""
+
+    # -- order ----------------------------------------------------------------------------------------------------
+
+    def _sort(self, op: Op) -> None:
+        source, result = self._line_of(op.args[0]), op.results[0]
+        if source.columns.unit:
+            self.put(result, source, stable=self.stable(op.args))
+            return
+        values = self._array(result, source)
+        self._in_order("sort_tile", op, values.array or "", source)
+        self.put(result, values)
+
+    def _argsort(self, op: Op) -> None:
+        source, result = self._line_of(op.args[0]), op.results[0]
+        places = replace(source, dtype=result.type.dtype, array=None)  # type: ignore[union-attr]
+        if source.columns.unit:
+            self.put(result, replace(places, element=lambda i, j: "0"))
+            return
+        places = self._array(result, places)
+        self._in_order("sort_places", op, places.array or "", source)
+        self.put(result, places)
+
+    def _in_order(self, function: str, op: Op, into: str, source: Tile) -> None:
+        descending = "true" if op.attr("descending") else "false"
+        self.text.line(f"pto::{function}<Spread, {descending}>({into}, {source.array}, {source.columns.valid});")
+
+    def _topk(self, op: Op) -> None:
+        source = self._line_of(op.args[0])
+        count = str(op.attr("k"))
+        if source.columns.unit:
+            places = replace(source, dtype=op.results[1].type.dtype, array=None, element=lambda i, j: "0")  # type: ignore
+            self.put(op.results[0], source, stable=self.stable(op.args))
+            self.put(op.results[1], places)
+            return
+        valid = count if source.columns.full and source.columns.declared.isdigit() else (
+            f"pto::smaller({count}, {source.columns.valid})")  # fmt: skip
+        columns = replace(UNIT, valid=valid if valid != "1" else "1") if count == "1" else replace(
+            source.columns, capacity=count, declared=count, valid=valid, fits=False)  # fmt: skip
+        kept = [replace(source, dtype=r.type.dtype, columns=columns, array=None) for r in op.results]  # type: ignore
+        values, places = (self._array(r, t) for r, t in zip(op.results, kept, strict=True))
+        if columns.unit:  # all threads hold it
+            self._first_of_all(op, source, values, places)
+        else:
+            self.text.line(f"pto::largest_of_tile<Spread>({values.array}, {places.array}, {source.array}, "
+                           f"{source.columns.valid});")  # fmt: skip
+        for result, tile in zip(op.results, (values, places), strict=True):
+            self.put(result, tile)
+
+    def _first_of_all(self, op: Op, source: Tile, values: Tile, places: Tile) -> None:
+        """The largest element of each row, which is no question of order."""
+        typ = register_type(source.dtype)
+        rule, best = f"pto::FirstExtreme<{typ}, true>", self.names.fresh("best")
+        nr, nc = self.slots(source)
+        i = "0" if source.rows.unit else "ri"
+        lines = [f"pto::Indexed<{typ}> {best} = {rule}::identity();", "PTO_UNROLL",
+                 f"for (int ci = 0; ci < {nc}; ++ci) {{",
+                 f"  const pto::Indexed<{typ}> here = {{{source.element(i, 'ci')}, Spread::column(ci)}};",
+                 f"  if (here.index < {source.columns.valid}) {best} = {rule}::combine({best}, here);", "}",
+                 f"{best} = Spread::reduce_columns<{rule}>({best});",
+                 f"{values.array}[{i}][0] = {best}.value;",
+                 f"{places.array}[{i}][0] = pto::place_of({best});"]  # fmt: skip
+
+        def body() -> None:
+            for line in lines:
+                self.text.line(line)
+
+        self._around([] if nr == "1" else [("ri", nr)], body)
+
+    # -- running combinations -------------------------------------------------------------------------------------
+
+    def _cumsum(self, op: Op) -> None:
+        (source,), down = self._lines(op, op.args)
+        result = op.results[0]
+        if self._along(source, down).unit:
+            self.put(result, source, stable=self.stable(op.args))
+            return
+        out = self._array(result, source)
+        assert out.array is not None
+        self.assign(out.array, source)
+        self._scan(op, f"pto::{_RULES[op.op]}<{register_type(source.dtype)}>()", out.array, source, down)
+        self.put(result, out)
+
+    _cumprod = _cumsum
+
+    def _assoc_scan(self, op: Op) -> None:
+        sources, down = self._lines(op, op.args)
+        if self._along(sources[0], down).unit:
+            for result, source in zip(op.results, sources, strict=True):
+                self.put(result, source, stable=self.stable(op.args))
+            return
+        rule = self._rule_of(op, op.args)
+        state = self._stated(sources, rule)
+        self._scan(op, rule.text, state, sources[0], down)
+        held = in_array(state, sources[0].rows.unit, sources[0].columns.unit)
+        for k, (result, source) in enumerate(zip(op.results, sources, strict=True)):
+            self.put(result, replace(source, array=None, element=lambda i, j, k=k: rule.read(held(i, j), k)))
+
+    def _scan(self, op: Op, rule: str, array: str, source: Tile, down: bool) -> None:
+        function, reverse = "scan_columns" if down else "scan_rows", "true" if op.attr("reverse") else "false"
+        self.text.line(f"pto::{function}<Spread, {reverse}>({rule}, {array}, {self._along(source, down).valid});")
+
+    def _fold(self, op: Op) -> None:
+        count = int(op.attr("n"))  # type: ignore[call-overload]
+        sources, down = self._lines(op, op.args[:count])
+        source = sources[0]
+        rule = self._rule_of(op, op.args[:count])
+        state, folded = self._stated(sources, rule), self.names.fresh("folded")
+        axis = self._along(source, down)
+        rows, columns = UNIT if down else source.rows, source.columns if down else UNIT
+        kept = replace(source, rows=rows, columns=columns, array=None)
+        nr, nc = self.slots(kept)
+        self.text.line(f"{rule.state} {folded}[{nr}][{nc}];")
+        if down and not axis.unit:
+            self.text.line(f"pto::scan_down<Spread, false>({rule.text}, {state}, {folded}[0], {axis.valid});")
+        held = in_array(folded, rows.unit, columns.unit)
+
+        def line(i: str, j: str) -> str:
+            found = self._folded_line(source, rule, state, down, (i, j)) or held(i, j)
+            if op.attr("init"):
+                return f"{rule.text}.combine({rule.of([self.scalar(a) for a in op.args[count:]])}, {found})"
+            return found
+
+        if not op.attr("init") and not axis.full:
+            self.check(f"{axis.valid} > 0", "BoundsError", EMPTY, op.loc, axis.valid, "0")
+        if axis.unit or not down or op.attr("init"):
+            self.each(kept, lambda i, j: [f"{held(i, j)} = {line(i, j)};"])
+        for k, (result, tile) in enumerate(zip(op.results, sources, strict=True)):
+            self._give_folded(op, result, replace(kept, dtype=tile.dtype), lambda i, j, k=k: rule.read(held(i, j), k))
+
+    def _folded_line(self, source: Tile, rule: Rule, state: str, down: bool, at: tuple[str, str]) -> str:
+        """What a line comes to; "" for what was computed for all lines at once."""
+        axis = self._along(source, down)
+        if axis.unit:
+            line = in_array(state, source.rows.unit, source.columns.unit)(*at)
+            return line if axis.full else f"({axis.valid} > 0 ? {line} : {rule.text}.identity())"
+        if down:
+            return ""
+        function = "fold_in_any_order" if rule.known else "fold_line"
+        return f"pto::{function}<Spread>({rule.text}, {state}[{at[0]}], {axis.valid})"
+
+    def _give_folded(self, op: Op, result: Var, kept: Tile, element: Callable[[str, str], str]) -> None:
+        if isinstance(result.type, ScalarType):
+            self.define(result, element("0", "0"))
+            return
+        rank = kept.rank if op.attr("keepdims") else max(1, kept.rank - 1)
+        self.put(result, replace(kept, rank=rank, element=element, standing=rank == 1 and not kept.rows.unit))
+
+    # -- functions ------------------------------------------------------------------------------------------------
+
+    def _map(self, op: Op) -> None:
+        sources = [self.tile(a) for a in op.args]
+        if any(not t.standing and not t.is_unit for t in sources):
+            sources = [self.turned(t) if t.standing else t for t in sources]
+        rows, columns = self._joined([t.rows for t in sources], op), self._joined([t.columns for t in sources], op)
+        rank, standing = max(t.rank for t in sources), any(t.standing for t in sources)
+        typ, fields = self._state_type([r.type.dtype for r in op.results])  # type: ignore[union-attr]
+        function = self._function(op, op.regions[0], [register_type(a.type.dtype) for a in op.args], typ)  # type: ignore
+
+        def call(i: str, j: str) -> str:
+            given = (t.element("0" if t.rows.unit else i, "0" if t.columns.unit else j) for t in sources)
+            return f"{function}({', '.join(given)})"
+
+        out = Tile(op.results[0].type.dtype, rank, rows, columns, call, standing=standing)  # type: ignore[union-attr]
+        if len(op.results) == 1:
+            self.put(op.results[0], out, stable=self.stable(op.args))
+            return
+        held = self._held(out, typ, call)
+        for result, field in zip(op.results, fields, strict=True):
+            self.put(result, replace(out, dtype=result.type.dtype,  # type: ignore[union-attr]
+                                     element=lambda i, j, f=field: f"{held(i, j)}{f}"))  # fmt: skip
+
+    def _function(self, op: Op, region: Region, types: Sequence[str], result: str) -> str:
+        """The name of a function object that computes what a region does, of its parameters."""
+        if any(isinstance(s, Op) and s.op in WRITES for s in statements(region.body)):
+            raise unsupported(f"a function of `{op.op}` that writes memory", op.loc, "store what it returns")
+        self.meet_before(region.body)
+        name = self.names.fresh("function")
+        params = ", ".join(f"{t} {self.name(p.name)}" for t, p in zip(types, region.params, strict=True))
+        with self.text.block(f"const auto {name} = [&]({params})", "};"):
+            self.block(region.body)
+            values = ", ".join(self.scalar(r) for r in region.results)
+            made = f"{result}{{{values}}}" if len(region.results) > 1 else f"{result}({values})"
+            self.text.line(f"return {made};")
+        return name
+
+    def _rule_of(self, op: Op, tiles: Sequence[Operand]) -> Rule:
+        """The rule of a function that combines two states."""
+        kinds = [t.type.dtype for t in tiles]  # type: ignore[union-attr]
+        known = _known(op.regions[0], kinds)
+        if known:
+            typ = register_type(kinds[0])
+            return Rule(f"pto::{known}<{typ}>()", typ, typ, ("",), True)
+        typ, fields = self._state_type(kinds)
+        types = [register_type(k) for k in kinds]
+        function = self._function(op, op.regions[0], types * 2, typ)
+        if len(tiles) > 1:
+            wide, function = function, self.names.fresh("combine")
+            both = ", ".join(f"{s}{f}" for s in "xy" for f in fields)
+            self.text.line(f"const auto {function} = [&](const {typ}& x, const {typ}& y) {{ return {wide}({both}); }};")
+        rule = self.names.fresh("rule")
+        self.text.line(f"const auto {rule} = pto::combined_by<{typ}>({function});")
+        return Rule(rule, f"pto::Maybe<{typ}>", typ, tuple(fields), False)
+
+    def _state_type(self, kinds: Sequence[DType]) -> tuple[str, list[str]]:
+        """The type of several numbers, and how each is read: a structure, or the type of the only one."""
+        types = [register_type(k) for k in kinds]
+        if len(types) == 1:
+            return types[0], [""]
+        name = self.names.fresh("State")
+        parts = "; ".join(f"{t} part{k}" for k, t in enumerate(types))
+        self.text.line(f"struct {name} {{ {parts}; }};")
+        return name, [f".part{k}" for k in range(len(types))]
+
+    # -- arrays ---------------------------------------------------------------------------------------------------
+
+    def _line_of(self, operand: Operand) -> Tile:
+        """A tile in an array, its last axis along rows."""
+        tile = self.tile(operand)
+        return self.turned(tile) if tile.standing else self.materialised(tile)
+
+    def _lines(self, op: Op, operands: Sequence[Operand]) -> tuple[list[Tile], bool]:
+        """The tiles that an operation runs along, and whether it runs down their columns."""
+        tiles = [self.tile(o) for o in operands]
+        if self.fragments or not all(t.standing for t in tiles):
+            tiles = [self.turned(t) if t.standing else t for t in tiles]
+        rows, columns = self._joined([t.rows for t in tiles], op), self._joined([t.columns for t in tiles], op)
+        axis, rank = axis_along(op), operands[0].type.rank  # type: ignore[union-attr]
+        assert axis is not None
+        down = tiles[0].standing or axis < rank - 1
+        if axis < rank - 2 and not (rows.unit and rows.full):
+            raise unsupported(f"`{op.op}` along axis {axis} of a tile of rank {rank}", op.loc,
+                              "work on tiles of rank 1 or 2")  # fmt: skip
+        return [replace(t, rows=rows, columns=columns) for t in tiles], down
+
+    def _along(self, tile: Tile, down: bool) -> Axis:
+        return tile.rows if down else tile.columns
+
+    def _stated(self, sources: Sequence[Tile], rule: Rule) -> str:
+        """The name of an array of states, made of the elements of tiles."""
+        name = self.names.fresh("state")
+        nr, nc = self.slots(sources[0])
+        self.text.line(f"{rule.state} {name}[{nr}][{nc}];")
+        self.assign(name, replace(sources[0], element=lambda i, j: rule.of([t.element(i, j) for t in sources])))
+        return name
+
+    def _held(self, tile: Tile, typ: str, element: Callable[[str, str], str]) -> Callable[[str, str], str]:
+        """An array of results of a function."""
+        name = self.names.fresh("results")
+        nr, nc = self.slots(tile)
+        self.text.line(f"{typ} {name}[{nr}][{nc}];")
+        self.assign(name, replace(tile, element=element))
+        return in_array(name, tile.rows.unit, tile.columns.unit)
+
+    def _array(self, var: Var, tile: Tile) -> Tile:
+        """The tile with a new array for a variable, or for what is copied to one that is assigned again."""
+        name = self.names.fresh(f"{self.name(var.name)}_new") if var.name in self.declared else self.name(var.name)
+        nr, nc = self.slots(tile)
+        self.text.line(f"{register_type(tile.dtype)} {name}[{nr}][{nc}];")
+        return replace(tile, element=in_array(name, tile.rows.unit, tile.columns.unit), array=name, standing=False)
+
+
+def _known(region: Region, kinds: Sequence[DType]) -> str:
+    """The rule of `pto_cuda.cuh` that a function of two numbers is; "" for others."""
+    op = region.body[0] if len(region.body) == 1 and len(kinds) == 1 else None
+    if not isinstance(op, Op) or op.op not in _RULES or kinds[0].kind == "b":
+        return ""
+    same = op.results == region.results and op.results[0].type.dtype == kinds[0]  # type: ignore[union-attr]
+    return _RULES[op.op] if same and set(op.args) == set(region.params) else ""
