@@ -2,15 +2,15 @@
 """The cuda target: kernels as CUDA C++ sources, launched where there is a GPU, emulated where there is none.
 
 * `program`, `nests`, `flatten`: from a module of loop IR to kernels and a host program
-* `parts`, `wholes`, `tiling`, `slices`, `merged`, `thin`: the IR rewritten for blocks: tiles too large for one,
-  products of whole tensors, long contractions
+* `parts`, `wholes`, `tiling`, `slices`, `merged`, `thin`, `along`: the IR rewritten for blocks: tiles too large for
+  one, products of whole tensors, long contractions, lines that become rows
 * `bounds`, `valid`, `shapes`, `facts`: extents: what the host computes, what is known before a kernel is written
 * `loops`, `roles`, `spreads`, `regions`: choices: what threads share, what tiles are to products, how tiles are
   spread, what may overlap
 * `kernels`, `function`, `tiles`, `elements`, `values`: a kernel as a source: loops and scalars, slots of a thread,
   loops over elements
-* `products`, `vectors`, `reductions`, `moves`: operations between threads: products, one row by a matrix, folds,
-  transposes
+* `products`, `vectors`, `reductions`, `moves`, `lines`, `places`: operations between threads: products, one row by a
+  matrix, folds, transposes, order and running combinations, elements at places that are computed
 * `host`, `hostcode`, `launcher`: the host program: in Python for launches here, in C for programs without Python
 * `devices`, `driver`, `nvrtc`, `copies`: devices: the emulated one, GPUs through the driver, compilers, arguments in
   the CPU's memory

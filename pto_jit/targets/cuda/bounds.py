@@ -42,6 +42,7 @@ from pto_jit.ir.walk import (
 from pto_jit.lower.axes import is_elementwise
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.facts import ceilings, changing
+from pto_jit.targets.cuda.loops import written_tensor
 
 _INDEX = ScalarType(i64)
 _ZERO, _ONE = Const(0, _INDEX), Const(1, _INDEX)
@@ -96,8 +97,7 @@ class _Finder:
         self.made = {d.name: s for s in statements(body) if isinstance(s, Op) for d in defs(s)}
         self.around: dict[str, tuple[Stmt, ...]] = {}  # loops and branches around where a name is made
         self._note(body, ())
-        self.written = {self._root(s.args[1]) for s in statements(body)
-                        if isinstance(s, Op) and s.op in ("store", "setelem")}  # fmt: skip
+        self.written = {self._root(x) for s in statements(body) if (x := written_tensor(s)) is not None}
         self.kept: set[str] = set()
 
     def _note(self, block: Block, around: tuple[Stmt, ...]) -> None:

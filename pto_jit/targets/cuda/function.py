@@ -32,7 +32,7 @@ from pto_jit.semantic.failures import assertion
 from pto_jit.targets.cuda.elements import Fold
 from pto_jit.targets.cuda.facts import Facts
 from pto_jit.targets.cuda.flatten import unsupported
-from pto_jit.targets.cuda.loops import PARALLEL, touches_tiles
+from pto_jit.targets.cuda.loops import PARALLEL, read_tensor, touches_tiles, written_tensor
 from pto_jit.targets.cuda.values import Site
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers
 from pto_jit.targets.source.recipes import RecipeFunctions
@@ -68,6 +68,7 @@ class FunctionWriter:
         self.recipes = RecipeFunctions("PTO_FUNCTION", _FAST if fastmath else _EXACT)
         self.expressions = Expressions(self.recipes)
         self.sites: list[Site] = []
+        self.headers: set[str] = set()  # what the kernel includes besides
         self.first_site = first_site
         self.folds: dict[int, tuple[Fold, ...]] = {}  # loops that the threads of a block share, by identity
         self.whole_rows = False
@@ -278,11 +279,13 @@ class FunctionWriter:
         So it is when one thread writes all elements, or the only store puts its tile always in the same place, or in
         places that do not overlap.
         """
-        stores = [s for s in statements(body) if isinstance(s, Op) and s.op in ("store", "setelem")
-                  and isinstance(s.args[1], Var) and self.facts.roots[s.args[1].name] == root]  # fmt: skip
+        stores = [s for s in statements(body) if isinstance(s, Op) and (x := written_tensor(s)) is not None
+                  and self.facts.roots[x.name] == root]  # fmt: skip
         if all(s.op == "setelem" for s in stores):
             return True
-        if len(stores) != 1 or loop is None or stores[0] not in body or not isinstance(loop.step, Const):
+        if len(stores) != 1 or stores[0].op != "store" or stores[0] not in body:
+            return False
+        if loop is None or not isinstance(loop.step, Const):
             return False
         (store,) = stores
         assert isinstance(store.args[0].type, TileType)
@@ -299,10 +302,9 @@ class FunctionWriter:
         reads: set[str] = set()
         writes: set[str] = set()
         for s in statements(body):
-            if isinstance(s, Op) and s.op in ("load", "getelem", "take") and isinstance(s.args[0], Var):
-                reads.add(self.facts.roots[s.args[0].name])
-            elif isinstance(s, Op) and s.op in ("store", "setelem") and isinstance(s.args[1], Var):
-                writes.add(self.facts.roots[s.args[1].name])
+            for tensor, names in ((read_tensor(s), reads), (written_tensor(s), writes)):
+                if tensor is not None:
+                    names.add(self.facts.roots[tensor.name])
         return reads, writes
 
     def reads_memory(self, tensor: Operand) -> None:
@@ -334,7 +336,17 @@ class FunctionWriter:
         else:
             self.text.line(f"const {register_type(var.type.dtype)} {name} = {expression};")
 
+    def random(self, name: str, seed: str, counter: str) -> str:
+        """A random number (`rand` or `randn`) for a counter."""
+        self.headers.add("pto_places")
+        if name == "rand":
+            return f"pto::uniform({seed}, {counter})"
+        log1p, cos = (f"[](double x) {{ return {self.recipes.call(f, 'f64', ['x'])}; }}" for f in ("log1p", "cos"))
+        return f"pto::normal({seed}, {counter}, {log1p}, {cos})"
+
     def apply(self, op: Op, args: Sequence[str], operand: Any, result: Any, *, index: bool = False) -> str:
+        if op.op in ("rand_at", "randn_at"):
+            return self.random(op.op.removesuffix("_at"), f"int64_t({args[0]})", f"int64_t({args[1]})")
         try:
             text = self.expressions.apply(op.op, args, operand, dict(op.attrs), result)
         except KeyError:

@@ -11,15 +11,16 @@ from typing import Any
 from pto_jit.ir.nodes import Block, For, Func, Op, Operand, Var
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import defs, statements, uses
-from pto_jit.lower.axes import is_reduction, reduced_axes
+from pto_jit.lower.axes import is_reduction, reduced_axes, unit_reshape
 from pto_jit.slotted import frozen
 from pto_jit.targets.cuda.along import along_columns, axis_along
 from pto_jit.targets.cuda.elements import Fold, fold_of, read_outside
 from pto_jit.targets.cuda.facts import Facts, gather
 from pto_jit.targets.cuda.function import FunctionWriter
-from pto_jit.targets.cuda.loops import chain_of, touches_tiles
+from pto_jit.targets.cuda.loops import chain_of, read_tensor, touches_tiles, written_tensor
 from pto_jit.targets.cuda.parts import in_parts
 from pto_jit.targets.cuda.roles import in_shared_alone
+from pto_jit.targets.cuda.shapes import with_extents
 from pto_jit.targets.cuda.thin import is_thin, streamed_loads, without_thin_products
 from pto_jit.targets.cuda.values import Site
 from pto_jit.targets.source.scalars import memory_type, register_type
@@ -44,6 +45,7 @@ class Overlap:
 
 _UNITS: dict[str, Callable[[int, int], int]] = {"m": lambda wm, wn: 16 * wm, "n": lambda wm, wn: 8 * wn,
                                                  "k": lambda wm, wn: 16, "": lambda wm, wn: 16}  # fmt: skip
+_MOVES = frozenset("transpose concat tile_slice flip gather extract stack histogram put take".split())
 _ONE_ROW = "1"  # the role of the row axis of a tile that has one row
 
 
@@ -144,7 +146,7 @@ def write_kernel(
     dims: the numbers that are extents of tensors; fitting: the program's tiles that fit any valid extent.
     """
     streamed = streamed_loads(func)
-    func = without_thin_products(func, streamed)
+    func = with_extents(without_thin_products(func, streamed))
     if any(isinstance(s, Op) and s.op == "dot" for s in statements(func.body)):
         func = along_columns(func)
     else:
@@ -195,8 +197,8 @@ def _kernel(
     text.line(f"// Kernel `{func.name}` of {file}, written by pto_jit for CUDA.")
     header = "pto_products" if kind == "fragments" or streams else "pto_cuda"
     text.line(f'#include "{"pto_warpgroups" if writer.warpgroups else header}.cuh"')
-    if any(isinstance(s, Op) and axis_along(s) is not None for s in statements(func.body)):
-        text.line('#include "pto_lines.cuh"')
+    for header in sorted(writer.headers):
+        text.line(f'#include "{header}.cuh"')
     text.line()
     body = [*writer.prologue(), *str(writer.text).splitlines()]
     used = set(words_of("\n".join(body)))
@@ -278,7 +280,7 @@ def tile_shapes(body: Block, without: Container[str] = ()) -> tuple[tuple[Operan
 
 def moves_elements(op: Op) -> bool:
     """Whether an operation moves elements of a tile between threads, through memory that the block shares."""
-    return op.op in ("transpose", "concat", "tile_slice")
+    return op.op in _MOVES or (op.op == "reshape" and unit_reshape(op) is None)
 
 
 def _ceiling(extent: Operand, facts: Facts) -> Operand:
@@ -310,7 +312,7 @@ def _slots(body: Block) -> int:
 
 def _run(body: Block) -> int:
     """Columns that a thread takes at a time: 16 bytes of the smallest element that is loaded or stored."""
-    sizes = [a.type.dtype.bytes for s in statements(body) if isinstance(s, Op) and s.op in ("load", "store")
+    sizes = [a.type.dtype.bytes for s in statements(body) if isinstance(s, Op) and s.op in ("load", "store", "take")
              for a in s.args if isinstance(a.type, TensorType)]  # fmt: skip
     return max(1, min(8, 16 // min(sizes, default=4)))
 
@@ -329,24 +331,25 @@ def _overlaps(func: Func, facts: Facts) -> list[Overlap]:
     for s in statements(func.body):
         if not isinstance(s, Op):
             continue
-        if s.op in ("load", "getelem") and isinstance(s.args[0], Var):
-            rank = s.args[0].type.rank  # type: ignore[union-attr]
-            place = (s.op, s.args[1 : 1 + rank], s.results[0].type) if s.op == "load" else element(s.args[1:])
-            if s.op == "load" and s.results[0].name in streamed:
-                place = "elements"  # read later than it is loaded
-            reads.setdefault(facts.roots[s.args[0].name], set()).add(place)
-        elif s.op in ("store", "setelem") and isinstance(s.args[1], Var):
-            value = s.args[0]
-            place = ("load", s.args[2:], value.type) if s.op == "store" else element(s.args[2:])
-            written.setdefault(facts.roots[s.args[1].name], set()).add(place)
+        place: object = "elements"
+        if (source := read_tensor(s)) is not None:
+            if s.op == "load" and s.results[0].name not in streamed:  # those are read later than they are loaded
+                place = (s.op, s.args[1 : 1 + source.type.rank], s.results[0].type)  # type: ignore[union-attr]
+            elif s.op == "getelem":
+                place = element(s.args[1:])
+            reads.setdefault(facts.roots[source.name], set()).add(place)
+        elif (target := written_tensor(s)) is not None:
+            if s.op in ("store", "setelem"):
+                place = ("load", s.args[2:], s.args[0].type) if s.op == "store" else element(s.args[2:])
+            written.setdefault(facts.roots[target.name], set()).add(place)
     out: list[Overlap] = []
-    for target, places in written.items():
-        for source in dict.fromkeys((*reads, *written)):
-            if source == target or (source in written and source < target and source not in reads):
+    for root, places in written.items():
+        for other in dict.fromkeys((*reads, *written)):
+            if other == root or (other in written and other < root and other not in reads):
                 continue
-            mine = reads.get(source, set()) | written.get(source, set())
+            mine = reads.get(other, set()) | written.get(other, set())
             same = len(places) == 1 and mine == places and all(isinstance(p, tuple) for p in places)
-            out.append(Overlap(source, target, same))
+            out.append(Overlap(other, root, same))
     return out
 
 

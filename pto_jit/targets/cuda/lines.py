@@ -52,6 +52,11 @@ class Rule:
 class LineWriter(MoveWriter):
     """Writes these, too."""
 
+    def tile_operation(self, op: Op) -> None:
+        if axis_along(op) is not None:
+            self.headers.add("pto_lines")
+        super().tile_operation(op)
+
     # -- order ----------------------------------------------------------------------------------------------------
 
     def _sort(self, op: Op) -> None:

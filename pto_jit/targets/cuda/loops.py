@@ -27,6 +27,18 @@ def writes(stmt: Stmt) -> bool:
     return isinstance(stmt, Op) and stmt.op in WRITES
 
 
+def read_tensor(stmt: Stmt) -> Var | None:
+    """The tensor whose elements a statement reads; what it updates is not counted."""
+    reads = isinstance(stmt, Op) and stmt.op in ("load", "getelem", "take")
+    return stmt.args[0] if reads and isinstance(stmt.args[0], Var) else None  # type: ignore[union-attr]
+
+
+def written_tensor(stmt: Stmt) -> Var | None:
+    """The tensor whose elements a statement writes."""
+    tensor = stmt.args[WRITES[stmt.op]] if isinstance(stmt, Op) and stmt.op in WRITES else None
+    return tensor if isinstance(tensor, Var) else None
+
+
 def chain_of(body: Block) -> tuple[For, ...]:
     """The parallel loops of a kernel from the outermost in: each stands in its parent's body with scalars only.
 

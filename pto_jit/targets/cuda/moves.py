@@ -40,19 +40,19 @@ class MoveWriter(ReductionWriter):
         size = 4 if tile.dtype.bits == 16 and tile.dtype.kind == "f" else tile.dtype.bytes
         return SharedTile(name, register_type(tile.dtype), size, roles, tile.rows.capacity, tile.columns.capacity, "1")
 
-    def _put(self, tile: Tile, memory: str, at: tuple[str, str]) -> None:
+    def _lay_down(self, tile: Tile, memory: str, at: tuple[str, str]) -> None:
         """Write the valid part of a tile into shared memory at (row, column)."""
         tile = self.materialised(tile)
         typ, rows, columns = register_type(tile.dtype), tile.rows.valid, tile.columns.valid
-        self.text.line(f"pto::store_tile<{self._access(tile)}>({_place(memory, typ, at)}, {_pitch(memory, typ)}, 1, "
+        self.text.line(f"pto::store_tile<{self._access(tile)}>({_place(memory, typ, at)}, {pitch_of(memory, typ)}, 1, "
                        f"{rows}, {columns}, {tile.array});")  # fmt: skip
 
-    def _take(self, result: Var, tile: Tile, memory: str, at: tuple[str, str]) -> None:
+    def _pick_up(self, result: Var, tile: Tile, memory: str, at: tuple[str, str]) -> None:
         """Give a tile variable the elements of shared memory from (row, column) on."""
         typ = register_type(tile.dtype)
-        strides = f"{_pitch(memory, typ)}, 1"
+        strides = f"{pitch_of(memory, typ)}, 1"
         if tile.standing and result.name in self.declared:  # whose array lies
-            strides = f"0, {_pitch(memory, typ)}"
+            strides = f"0, {pitch_of(memory, typ)}"
             tile = replace(tile, rows=UNIT, columns=tile.rows, standing=False)
         target = self.new_array(result, replace(tile, array=None))
         self.text.line(f"pto::load_tile<{self._access(tile)}>({target.array}, {_place(memory, typ, at)}, "
@@ -101,7 +101,7 @@ class MoveWriter(ReductionWriter):
 
     def _concat(self, op: Op) -> None:
         joined, at = self._joined_memory(op, None)
-        self._take(op.results[0], joined, at, ("0", "0"))
+        self._pick_up(op.results[0], joined, at, ("0", "0"))
 
     def _joined_memory(self, op: Op, memory: str | None) -> tuple[Tile, str]:
         """Put tiles one after the other into shared memory; the tile that they are (without elements), and the memory.
@@ -142,7 +142,7 @@ class MoveWriter(ReductionWriter):
         self.text.line("Spread::synchronise();")
         start = 0
         for tile, part in zip(tiles, parts, strict=True):
-            self._put(tile, memory, (str(start), "0") if down else ("0", str(start)))
+            self._lay_down(tile, memory, (str(start), "0") if down else ("0", str(start)))
             start += int(part.declared)
         self.text.line("Spread::synchronise();")
         return result, memory
@@ -176,7 +176,7 @@ class MoveWriter(ReductionWriter):
             at = (self.scalar(starts[-1]), "0") if source.standing else ("0", self.scalar(starts[-1]))
         source = self.materialised(source)
         memory = self._sliced_memory(op, source)
-        self._take(op.results[0], result, memory, at)
+        self._pick_up(op.results[0], result, memory, at)
 
     def _sliced_memory(self, op: Op, source: Tile) -> str:
         """Where a tile stands in shared memory for its slices: slices one after the other read it there."""
@@ -187,7 +187,7 @@ class MoveWriter(ReductionWriter):
                  and before.results[0].name != name)  # fmt: skip
         if not again:
             self.text.line("Spread::synchronise();")
-            self._put(source, memory, ("0", "0"))
+            self._lay_down(source, memory, ("0", "0"))
             self.text.line("Spread::synchronise();")
         return memory
 
@@ -213,7 +213,8 @@ class MoveWriter(ReductionWriter):
         return self.axis(extent, f"pto::clipped({count}, {have.valid}, {first})", fits=have.fits)
 
 
-def _pitch(memory: str, typ: str) -> str:
+def pitch_of(memory: str, typ: str) -> str:
+    """From one row to the next of a tile in shared memory, as an expression."""
     return f"pto::pitch<{typ}>({memory}_columns)"
 
 
@@ -221,6 +222,6 @@ def _place(memory: str, typ: str, at: Sequence[str]) -> str:
     row, column = at
     text = memory
     if row != "0":
-        text += f" + ({row}) * {_pitch(memory, typ)}" if not row.isdigit() else f" + {row} * {_pitch(memory, typ)}"
+        text += f" + ({row}) * {pitch_of(memory, typ)}" if not row.isdigit() else f" + {row} * {pitch_of(memory, typ)}"
     return text if column == "0" else f"{text} + {column}"
 

@@ -153,7 +153,7 @@ class _Axes:
         views = {s.results[0].name: s.args[0] for s in statements(body)
                  if isinstance(s, Op) and s.op in TENSOR_VIEWS}  # fmt: skip
         read = {_root(s.args[0], views) for s in statements(body)
-                if isinstance(s, Op) and s.op in ("load", "getelem")}  # fmt: skip
+                if isinstance(s, Op) and s.op in ("load", "getelem", "take")}  # fmt: skip
         self.alone = not read & {_root(s.args[1], views) for s in self.writes if s.op in ("store", "setelem")}
 
     def find(self, axis: Axis) -> Axis:

@@ -17,6 +17,7 @@ from pto_jit.ir.walk import statements, uses
 from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import SharedTile
+from pto_jit.targets.cuda.loops import written_tensor
 from pto_jit.targets.cuda.roles import (
     Role,
     accumulated,
@@ -296,8 +297,7 @@ class ProductWriter(VectorWriter):
             loop.var.name in self.declared
         ):
             return []
-        written = {self.facts.roots[s.args[1].name] for s in statements(loop.body)
-                   if isinstance(s, Op) and s.op in ("store", "setelem") and isinstance(s.args[1], Var)}  # fmt: skip
+        written = {self.facts.roots[x.name] for s in statements(loop.body) if (x := written_tensor(s)) is not None}
         made = {r.name: s for s in loop.body if isinstance(s, Op) for r in s.results}
         direct = {id(s) for s in loop.body}
         elsewhere = {

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from pto_jit.dtypes import i64
-from pto_jit.ir.nodes import Block, Const, Op, Operand, Var
+from pto_jit.ir.nodes import Block, Const, Func, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TileType
-from pto_jit.ir.walk import statements
+from pto_jit.ir.walk import block_defs, statements
 from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
+from pto_jit.lower.names import unused
+from pto_jit.slotted import replace
 
 _INDEX = ScalarType(i64)
 _SAME = frozenset("sort argsort topk histogram cumsum cumprod assoc_scan map flip".split())
@@ -43,6 +45,31 @@ def _extent(body: Block, name: str, axis: int, seen: frozenset[str]) -> Operand 
     return sure[0] if len(sure) == 1 else None
 
 
+def _taken(body: Block, op: Op, axis: int, seen: frozenset[str]) -> Operand | None:
+    """Of `take`: an extent of the index, or one of the tensor that an operation of the body asks for."""
+    tensor, index = op.args[:2]
+    assert isinstance(index, Var) and isinstance(index.type, TileType)
+    at = int(op.attr("axis"))  # type: ignore[call-overload]
+    if at <= axis < at + index.type.rank:
+        return _extent(body, index.name, axis - at, seen)
+    wanted = axis if axis < at else axis - index.type.rank + 1
+    asked = (s.results[0] for s in statements(body) if isinstance(s, Op) and s.op == "dim"
+             and s.args[0] == tensor and s.attr("axis") == wanted)  # fmt: skip
+    return next(asked, None)
+
+
+def with_extents(func: Func) -> Func:
+    """The function with operations that ask for the extents of tensors whose rows are taken, where types do not say."""
+    tensors = {s.args[0]: None for s in statements(func.body) if isinstance(s, Op) and s.op == "take"
+               and s.args[0] in func.params}  # fmt: skip
+    taken = block_defs(func.body) | {p.name for p in func.params}
+    before = tuple(
+        Op("dim", (Var(unused("extent", taken), _INDEX),), (x,), (("axis", k),), (), func.loc)
+        for x in tensors for k, extent in enumerate(x.type.shape) if extent is None  # type: ignore[union-attr]
+    )  # fmt: skip
+    return replace(func, body=(*before, *func.body)) if before else func
+
+
 _last: list[tuple[Block, dict[str, list[Op]]]] = []
 """What was asked for last: the tiles of one kernel are looked up many times."""
 
@@ -67,6 +94,16 @@ def _said(body: Block, op: Op, axis: int, seen: frozenset[str]) -> Operand | Non
             return op.args[1 + typ.rank + axis]
         case "full" | "reshape" | "broadcast_to":
             return op.args[1 + axis]
+        case "rand" | "randn":
+            return op.args[2 + axis]
+        case "take":
+            return _taken(body, op, axis, seen)
+        case "gather":
+            return _extent(body, op.args[1].name, axis, seen) if isinstance(op.args[1], Var) else None
+        case "stack":
+            source, new = op.args[0], int(op.attr("axis"))  # type: ignore[call-overload]
+            assert isinstance(source, Var)
+            return _extent(body, source.name, axis - (axis > new), seen)
         case "arange":
             return op.args[2]
         case "dot":

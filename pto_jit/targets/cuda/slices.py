@@ -27,6 +27,7 @@ from pto_jit.ir.nodes import Block, Const, For, Op, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import TENSOR_VIEWS, statements, use_counts
 from pto_jit.slotted import replace
+from pto_jit.targets.cuda.loops import written_tensor
 
 LARGE = 16 * 1024
 """Bytes of a right operand that is not read as a whole."""
@@ -71,8 +72,7 @@ def in_slices(block: Block, views: dict[str, str], reads: Counter[str], fresh: C
                 out += _sliced(stmt, pair[0], pair[1], thin, fresh)  # type: ignore[arg-type]
                 done |= {a.name for a in stmt.args if isinstance(a, Var)}
                 continue
-        written = {_root(s.args[1], views) for s in statements((stmt,))
-                   if isinstance(s, Op) and s.op in ("store", "setelem")}  # fmt: skip
+        written = {_root(x, views) for s in statements((stmt,)) if (x := written_tensor(s)) is not None}
         loads = {n: op for n, op in loads.items() if _root(op.args[0], views) not in written}
         out.append(stmt)
     if not done:

@@ -155,7 +155,7 @@ def choose(
         held = -(-columns // (threads * run)) * run
     else:
         teams, threads = _teams(kernel.whole_rows, rows, -(-columns // run))
-        while (held := -(-rows // teams) * -(-columns // (threads * run)) * run) > SLOTS:
+        while (held := _held(shapes, teams, threads, run)) > SLOTS:
             if threads * teams >= (MOST_THREADS if held > 2 * SLOTS else 2 * THREADS):
                 break
             if teams < rows and not (kernel.whole_rows and threads * run < columns):
@@ -164,7 +164,7 @@ def choose(
                 threads *= 2
         if kernel.streams:  # teams share the rows of matrices
             teams = max(teams, _STREAMING // threads)
-        held = -(-rows // teams) * -(-columns // (threads * run)) * run
+        held = _held(shapes, teams, threads, run)
     if held > MOST_SLOTS:
         raise _too_large(kernel, rows, columns)
     step = threads * run
@@ -173,6 +173,12 @@ def choose(
         slots = power_of_two(-(-extent // step))
         defines.append((macro, max(1, slots) * step if extent > step else power_of_two(max(extent, 1))))
     return Spread(tuple(defines), (threads, teams, 1), teams if kernel.teamed else 1)
+
+
+def _held(shapes: Sequence[tuple[int, ...]], teams: int, threads: int, run: int) -> int:
+    """The most elements of a tile that a thread holds."""
+    sizes = ((s[0] if len(s) == 2 else 1, s[-1]) for s in shapes)
+    return max((-(-rows // teams) * -(-columns // (threads * run)) * run for rows, columns in sizes), default=run)
 
 
 def _teams(whole_rows: bool, rows: int, runs: int) -> tuple[int, int]:

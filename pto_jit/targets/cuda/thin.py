@@ -28,6 +28,7 @@ from pto_jit.ir.walk import TENSOR_VIEWS, block_defs, defs, rewrite_block, state
 from pto_jit.lower.names import unused
 from pto_jit.semantic.matrix import product_dtype
 from pto_jit.slotted import replace
+from pto_jit.targets.cuda.loops import written_tensor
 
 Shape = tuple[int | None, ...]
 
@@ -41,7 +42,7 @@ def streamed_loads(func: Func) -> frozenset[str]:
     counts = Counter(v.name for s in body for v in defs(s))
     views = {s.results[0].name: s.args[0].name for s in body
              if isinstance(s, Op) and s.op in TENSOR_VIEWS and isinstance(s.args[0], Var)}  # fmt: skip
-    written = {_root(s.args[1], views) for s in body if isinstance(s, Op) and s.op in ("store", "setelem")}
+    written = {_root(x, views) for s in body if (x := written_tensor(s)) is not None}
     readers: dict[str, list[Stmt]] = {}
     for s in body:
         for v in uses(s):

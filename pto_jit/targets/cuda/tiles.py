@@ -340,6 +340,10 @@ class TileWriter(FunctionWriter):
         return len(shape) == 2 and shape[1] == 1 and shape[0] != 1
 
     def _store(self, op: Op) -> None:
+        self._write(op, "store_tile", "")
+
+    def _write(self, op: Op, function: str, extra: str) -> None:
+        """Write a tile into a tensor by a function of the device; extra: the rest of its template arguments."""
         value, tensor = op.args[0], op.args[1]
         assert isinstance(value, Var) and isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
         tile = self.materialised(self.tile(value))
@@ -366,7 +370,8 @@ class TileWriter(FunctionWriter):
         for extra in valid[:-2]:
             rows = f"({extra}) > 0 ? {rows} : 0"
         self.text.line(
-            f"pto::store_tile<{self._access(tile)}>({at}, {strides[0]}, {strides[1]}, {rows}, {columns}, {tile.array});"
+            f"pto::{function}<{self._access(tile)}{extra}>({at}, {strides[0]}, {strides[1]}, {rows}, {columns}, "
+            f"{tile.array});"
         )
 
     def _is_dim(self, axis: Axis, tensor: str, k: int) -> bool:
@@ -510,4 +515,5 @@ class TileWriter(FunctionWriter):
 
 
 _HANDLED = frozenset("load store full arange copy reshape broadcast_to valid extent dot transpose concat "
-                     "tile_slice sort argsort topk cumsum cumprod assoc_scan fold map".split())  # fmt: skip
+                     "tile_slice sort argsort topk cumsum cumprod assoc_scan fold map flip gather extract stack "
+                     "histogram rand randn take put atomic_add atomic_max atomic_min".split())  # fmt: skip

@@ -11,7 +11,7 @@ from pto_jit.ir.nodes import Block, Op, Var
 from pto_jit.ir.types import TensorType
 from pto_jit.ir.walk import statements, uses
 from pto_jit.slotted import replace
-from pto_jit.targets.cuda.lines import LineWriter
+from pto_jit.targets.cuda.places import PlaceWriter
 from pto_jit.targets.cuda.thin import streamed_loads
 from pto_jit.targets.cuda.values import Axis, Tile
 from pto_jit.targets.source.scalars import memory_type, register_type
@@ -19,7 +19,7 @@ from pto_jit.targets.source.scalars import memory_type, register_type
 CONTRACTED = "a product contracts {0} valid columns with {1} valid rows"
 
 
-class VectorWriter(LineWriter):
+class VectorWriter(PlaceWriter):
     """Writes products of one row, too; `streams` has the matrices: the tile (without elements), where its elements are
     in memory, and strides."""
 
@@ -77,7 +77,7 @@ class VectorWriter(LineWriter):
         memory = self.names.fresh(f"{self.name(var.name)}_row")
         self.shared.append(self._plain_memory(memory, tile))
         self.text.line("Spread::synchronise();")
-        self._put(tile, memory, ("0", "0"))
+        self._lay_down(tile, memory, ("0", "0"))
         self.text.line("Spread::synchronise();")
         if var.name not in self.facts.mutable:
             self.vectors[var.name] = memory

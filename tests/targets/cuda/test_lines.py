@@ -26,8 +26,10 @@ def agree(fn: Any, inputs: list[Any], outputs: list[Array], *rest: Any, orders: 
     with room for sums in another order, signs of zeros too."""
     wanted = [o.copy() for o in outputs]
     compiled = pto.jit(fn).compile(*inputs, *outputs, *rest, target="cuda")
+    source = compiled._lowered().modules["source"]
+    numbers = rest[: len(source.func(source.entry).params) - len(inputs) - len(outputs)]  # others are known before
     with np.errstate(all="ignore"):
-        interpreter.run(compiled._lowered().modules["source"], [*inputs, *wanted])
+        interpreter.run(source, [*inputs, *wanted, *numbers])
     for order in orders:
         got = [o.copy() for o in outputs]
         emulate(compiled, *inputs, *got, *rest, order=order)

@@ -255,9 +255,28 @@ inline int __shfl_sync(unsigned, int value, int lane) { return int(emulation::ex
 inline int __shfl_xor_sync(unsigned, int value, int mask) {
   return int(emulation::exchange(uint32_t(value), emulation::linear() % 32 ^ mask));
 }
-inline int atomicCAS(int* at, int compare, int value) {
-  const int old = *at;
+template <class T>
+inline T atomicCAS(T* at, T compare, T value) {
+  const T old = *at;
   if (old == compare) *at = value;
+  return old;
+}
+template <class T>
+inline T atomicAdd(T* at, T value) {
+  const T old = *at;
+  *at = T(old + value);
+  return old;
+}
+template <class T>
+inline T atomicMax(T* at, T value) {
+  const T old = *at;
+  if (old < value) *at = value;
+  return old;
+}
+template <class T>
+inline T atomicMin(T* at, T value) {
+  const T old = *at;
+  if (value < old) *at = value;
   return old;
 }
 

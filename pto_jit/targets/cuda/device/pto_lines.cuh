@@ -424,7 +424,8 @@ PTO_FUNCTION void sort_places(int32_t (&places)[NR][NC], const T (&tile)[NR][NC]
 
 // The first slots of rows in descending order, and where they were.
 template <class Spread, int NR, int NC, int MC, class T>
-PTO_FUNCTION void largest_of_tile(T (&values)[NR][MC], int32_t (&places)[NR][MC], const T (&tile)[NR][NC], int columns) {
+PTO_FUNCTION void largest_of_tile(T (&values)[NR][MC], int32_t (&places)[NR][MC], const T (&tile)[NR][NC],
+                                  int columns) {
   using Word = Placed<typename Ordered<T>::Key>;
   sort_words<Word, Spread, true>(tile, columns, [&](int i, int j, Word word) {
     if (j < MC) {

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT
+// Elements of tiles at places that are computed, counts, and random numbers.
+#pragma once
+
+#include "pto_cuda.cuh"
+
+namespace pto {
+
+// The valid slots of a tile by a function of the slot and of its row and column; the others are 0.
+template <class Spread, bool UNIT_ROW, bool UNIT_COLUMN, int NR, int NC, class R, class At>
+PTO_FUNCTION void place_tile(R (&tile)[NR][NC], int rows, int columns, const At& at) {
+  PTO_UNROLL
+  for (int i = 0; i < NR; ++i) {
+    PTO_UNROLL
+    for (int j = 0; j < NC; ++j) {
+      const int row = row_of<Spread, UNIT_ROW>(i), column = column_of<Spread, UNIT_COLUMN>(j);
+      tile[i][j] = row < rows && column < columns ? at(i, j, row, column) : R(0);
+    }
+  }
+}
+
+// An index that must be less than `extent`; another one is a failure of the launch, and 0 takes its place.
+PTO_FUNCTION int64_t inside(int64_t index, int64_t extent, Failure* failure, int site) {
+  if (index >= 0 && index < extent) return index;
+  fail(failure, site, index, extent);
+  return 0;
+}
+
+// Whether no later one of a line of indices in shared memory equals the one at `from`.
+template <class Index>
+PTO_FUNCTION bool is_last(const Index* at, int pitch, int from, int extent) {
+  const Index mine = at[from * pitch];
+  for (int k = from + 1; k < extent; ++k) {
+    if (at[k * pitch] == mine) return false;
+  }
+  return true;
+}
+
+// Updates of elements that others update at the same time: by the hardware where it has the operation, else by trying
+// to exchange the word that has the element until nobody else has changed it.
+// Whether the element was `seen` still, and is `value` now; `seen` becomes what it was.
+template <class Word, class T>
+PTO_FUNCTION bool replaced_word(T* at, T& seen, T value) {
+  const Word was = reinterpret<Word>(seen);
+  const Word found = atomicCAS(reinterpret_cast<Word*>(at), was, reinterpret<Word>(value));
+  seen = reinterpret<T>(found);
+  return found == was;
+}
+template <class T>
+PTO_FUNCTION bool replaced(T* at, T& seen, T value) {
+  if constexpr (sizeof(T) == 8) {
+    return replaced_word<unsigned long long>(at, seen, value);
+  } else if constexpr (sizeof(T) == 4) {
+    return replaced_word<unsigned>(at, seen, value);
+  } else {
+    const uintptr_t place = reinterpret_cast<uintptr_t>(at);
+    unsigned* const word = reinterpret_cast<unsigned*>(place & ~uintptr_t(3));
+    const int shift = int(place & 3) * 8;
+    const unsigned mask = (sizeof(T) == 1 ? 0xffu : 0xffffu) << shift;
+    unsigned mine = 0, was = 0;
+    memcpy(&mine, &value, sizeof(T));
+    memcpy(&was, &seen, sizeof(T));
+    unsigned around = *reinterpret_cast<volatile unsigned*>(word);
+    bool done = false;
+    while (!done && (around & mask) == was << shift) {
+      const unsigned before = atomicCAS(word, around, (around & ~mask) | mine << shift);
+      done = before == around;
+      around = before;
+    }
+    const unsigned found = (around & mask) >> shift;
+    memcpy(&seen, &found, sizeof(T));
+    return done;
+  }
+}
+template <class Rule, class T, class R>
+PTO_FUNCTION void update(T* at, R value) {
+  T seen = *at;
+  while (!replaced(at, seen, to_memory<T>(Rule::combine(from_memory(seen), value)))) continue;
+}
+template <class T>
+constexpr bool is_native_integer = false;
+template <>
+constexpr bool is_native_integer<int32_t> = true;
+template <>
+constexpr bool is_native_integer<uint32_t> = true;
+template <>
+constexpr bool is_native_integer<int64_t> = true;
+template <>
+constexpr bool is_native_integer<uint64_t> = true;
+template <class T>
+struct NativeWord {  // what the hardware calls a number; sums of integers are the same with a sign and without
+  using type = T;
+  using sum = T;
+};
+template <>
+struct NativeWord<int64_t> {
+  using type = long long;
+  using sum = unsigned long long;
+};
+template <>
+struct NativeWord<uint64_t> {
+  using type = unsigned long long;
+  using sum = unsigned long long;
+};
+template <class T>
+struct AtomicSum {
+  template <class M>
+  static PTO_FUNCTION void apply(M* at, T value) {
+    if constexpr (sizeof(M) >= 4) {
+      using Word = typename NativeWord<M>::sum;
+      atomicAdd(reinterpret_cast<Word*>(at), Word(value));
+    } else {
+      update<Sum<T>>(at, value);
+    }
+  }
+};
+template <class T>
+struct AtomicMaximum {
+  template <class M>
+  static PTO_FUNCTION void apply(M* at, T value) {
+    if constexpr (is_native_integer<M>) {
+      using Word = typename NativeWord<M>::type;
+      atomicMax(reinterpret_cast<Word*>(at), Word(value));
+    } else {
+      update<Maximum<T>>(at, value);
+    }
+  }
+};
+template <class T>
+struct AtomicMinimum {
+  template <class M>
+  static PTO_FUNCTION void apply(M* at, T value) {
+    if constexpr (is_native_integer<M>) {
+      using Word = typename NativeWord<M>::type;
+      atomicMin(reinterpret_cast<Word*>(at), Word(value));
+    } else {
+      update<Minimum<T>>(at, value);
+    }
+  }
+};
+
+// Every valid element of a tile updates one of a tensor.
+template <class Spread, bool UNIT_ROW, bool UNIT_COLUMN, template <class> class Atomic, int NR, int NC, class R, class T>
+PTO_FUNCTION void update_tile(T* at, int64_t row_stride, int64_t column_stride, int rows, int columns,
+                              const R (&tile)[NR][NC]) {
+  if ((UNIT_ROW && !Spread::writes_unit_rows()) || (UNIT_COLUMN && !Spread::writes_unit_columns())) return;
+  PTO_UNROLL
+  for (int i = 0; i < NR; ++i) {
+    PTO_UNROLL
+    for (int j = 0; j < NC; ++j) {
+      const int row = row_of<Spread, UNIT_ROW>(i), column = column_of<Spread, UNIT_COLUMN>(j);
+      if (row < rows && column < columns) Atomic<R>::apply(at + row * row_stride + column * column_stride, tile[i][j]);
+    }
+  }
+}
+
+// The valid slots of a tile, each written where a function of the slot and of its row and column says, if it says so.
+template <class Spread, bool UNIT_ROW, bool UNIT_COLUMN, int NR, int NC, class R, class T, class At>
+PTO_FUNCTION void scatter_tile(T* to, const R (&tile)[NR][NC], int rows, int columns, const At& at) {
+  if ((UNIT_ROW && !Spread::writes_unit_rows()) || (UNIT_COLUMN && !Spread::writes_unit_columns())) return;
+  PTO_UNROLL
+  for (int i = 0; i < NR; ++i) {
+    PTO_UNROLL
+    for (int j = 0; j < NC; ++j) {
+      const int row = row_of<Spread, UNIT_ROW>(i), column = column_of<Spread, UNIT_COLUMN>(j);
+      if (row < rows && column < columns) {
+        const int64_t place = at(i, j, row, column);
+        if (place >= 0) to[place] = to_memory<T>(tile[i][j]);
+      }
+    }
+  }
+}
+
+// Rows of a tensor, each as far from its first element as a function of the slot and the row says.
+template <class Spread, bool UNIT_ROW, bool UNIT_COLUMN, int NR, int NC, class R, class T, class At>
+PTO_FUNCTION void take_rows(R (&tile)[NR][NC], const T* from, int64_t column_stride, int rows, int columns,
+                            const At& at) {
+  PTO_UNROLL
+  for (int i = 0; i < NR; ++i) {
+    const int row = row_of<Spread, UNIT_ROW>(i);
+    R(&line)[1][NC] = reinterpret_cast<R(&)[1][NC]>(tile[i]);
+    const int64_t place = row < rows ? at(i, row) : 0;
+    load_tile<Spread, true, UNIT_COLUMN>(line, from + place, 0, column_stride, row < rows ? 1 : 0, columns, R(0));
+  }
+}
+
+// How often each of the numbers from 0 on is in a row of a tile: counts in shared memory, `pitch` apart for rows.
+template <class Spread, bool UNIT_ROW, bool UNIT_COLUMN, int NR, int NC, class R>
+PTO_FUNCTION void count_tile(int32_t* counts, int pitch, int bins, const R (&tile)[NR][NC], int rows, int columns) {
+  const int threads = int(blockDim.x * blockDim.y), self = int(threadIdx.x + threadIdx.y * blockDim.x);
+  __syncthreads();
+  for (int k = self; k < rows * pitch; k += threads) counts[k] = 0;
+  __syncthreads();
+  if (!(UNIT_ROW && !Spread::writes_unit_rows()) && !(UNIT_COLUMN && !Spread::writes_unit_columns())) {
+    PTO_UNROLL
+    for (int i = 0; i < NR; ++i) {
+      PTO_UNROLL
+      for (int j = 0; j < NC; ++j) {
+        const int row = row_of<Spread, UNIT_ROW>(i), column = column_of<Spread, UNIT_COLUMN>(j);
+        const R x = tile[i][j];
+        if (row < rows && column < columns && x >= R(0) && uint64_t(x) < uint64_t(bins)) {
+          atomicAdd(&counts[row * pitch + int(x)], 1);
+        }
+      }
+    }
+  }
+  __syncthreads();
+}
+
+// Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, SC 2011): words 0 and 1 for a 64-bit counter, as numbers in [0, 1).
+struct Uniform {
+  float first, second;
+};
+PTO_FUNCTION Uniform philox(int64_t seed, int64_t counter) {
+  uint32_t c0 = uint32_t(counter), c1 = uint32_t(uint64_t(counter) >> 32), c2 = 0, c3 = 0;
+  uint32_t k0 = uint32_t(seed), k1 = uint32_t(uint64_t(seed) >> 32);
+  PTO_UNROLL
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = uint64_t(0xD2511F53u) * c0, p1 = uint64_t(0xCD9E8D57u) * c2;
+    c0 = uint32_t(p1 >> 32) ^ c1 ^ k0;
+    c2 = uint32_t(p0 >> 32) ^ c3 ^ k1;
+    c1 = uint32_t(p1);
+    c3 = uint32_t(p0);
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return {float(c0 >> 8) * 0x1p-24f, float(c1 >> 8) * 0x1p-24f};
+}
+PTO_FUNCTION float uniform(int64_t seed, int64_t counter) { return philox(seed, counter).first; }
+// Standard normal (Box and Muller, Ann. Math. Stat. 29, 1958), computed in f64 with these functions.
+template <class Log1p, class Cos>
+PTO_FUNCTION float normal(int64_t seed, int64_t counter, const Log1p& log1p_of, const Cos& cos_of) {
+  const Uniform u = philox(seed, counter);
+  return float(square_root(-2.0 * log1p_of(-double(u.first))) * cos_of(6.283185307179586 * double(u.second)));
+}
+
+}  // namespace pto
