@@ -96,6 +96,11 @@ def _said(body: Block, op: Op, axis: int, seen: frozenset[str]) -> Operand | Non
             return op.args[1 + axis]
         case "rand" | "randn":
             return op.args[2 + axis]
+        case "tile_slice":
+            rank, drop = op.args[0].type.rank, op.attr("drop") or ()  # type: ignore[union-attr]
+            return op.args[1 + rank + [k for k in range(rank) if k not in drop][axis]]  # type: ignore[operator]
+        case "concat" if axis != op.attr("axis"):
+            return _extent(body, op.args[0].name, axis, seen) if isinstance(op.args[0], Var) else None
         case "take":
             return _taken(body, op, axis, seen)
         case "gather":

@@ -367,8 +367,8 @@ class TileWriter(FunctionWriter):
             rows, columns, strides = ("1", valid[0], ("0", last)) if not tile.standing else (valid[0], "1", (last, "1"))
         else:
             rows, columns, strides = valid[-2], valid[-1], (before, last)
-        for extra in valid[:-2]:
-            rows = f"({extra}) > 0 ? {rows} : 0"
+        for leading in valid[:-2]:
+            rows = f"({leading}) > 0 ? {rows} : 0"
         self.text.line(
             f"pto::{function}<{self._access(tile)}{extra}>({at}, {strides[0]}, {strides[1]}, {rows}, {columns}, "
             f"{tile.array});"
