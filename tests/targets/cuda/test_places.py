@@ -110,3 +110,12 @@ def random_numbers(x: pl.Tensor, flat: pl.Tensor, bell: pl.Tensor, again: pl.Ten
 def test_random_numbers_are_those_of_every_target() -> None:
     x = RNG.integers(-3, 1000, (13, 37)).astype(np.int64)
     agree(random_numbers, [x], [np.zeros((13, 37), F32) for _ in range(3)], -7, 1 << 33)
+
+
+def large_and_random(x: pl.Tensor, y: pl.Tensor):
+    for r in pl.range(0, x.shape[0], 128, parallel=True):
+        pl.store(pl.load(x, [r, 0], [128, 128]) + pl.rand(7, 3, [128, 128]), [r, 0], y)
+
+
+def test_random_tiles_that_are_divided_among_blocks_have_their_numbers() -> None:
+    agree(large_and_random, [np.zeros((130, 128), F32)], [np.zeros((130, 128), F32)], orders=(0,))
