@@ -239,10 +239,11 @@ class CCode(Code):
         return self._extreme("pto_max", x, y)
 
     def compare(self, op: str, x: Index, y: Index) -> Any:
-        if not isinstance(x, int) and not isinstance(y, int) and x.poly == y.poly:
+        if isinstance(x, int) or isinstance(y, int):
+            if op == ">=" and not isinstance(x, int) and y == 0 and x.text in self.not_negative:
+                return True
+        elif x is y or x.poly == y.poly:
             return op in ("<=", ">=", "==")
-        if op == ">=" and self.at_least_zero(x) and isinstance(y, int) and y <= 0:
-            return True
         return super().compare(op, x, y)
 
     def at_least_zero(self, x: Index) -> bool:

@@ -238,13 +238,14 @@ class CFunctionWriter(FunctionWriter):
 
     def place(self, loc: Loc) -> None:
         """One comment per line of the user's source."""
-        place = loc.filename, loc.lineno
-        if place == self._place or loc is NOWHERE or not loc.lineno:
+        filename, lineno = place = loc.filename, loc.lineno
+        last = self._place
+        if place == last or loc is NOWHERE or not lineno:
             return
-        last, self._place = self._place, place
-        name = file_name(loc.filename)
-        if loc.lineno != last[1] or name != file_name(last[0]):
-            self.code.line(f"// {name}:{loc.lineno}")
+        self._place = place
+        name = file_name(filename)
+        if lineno != last[1] or (filename != last[0] and name != file_name(last[0])):
+            self.code.line(f"// {name}:{lineno}")
 
     def statement(self, stmt: Stmt) -> None:
         self.group = stmt if isinstance(stmt, Fuse) else None

@@ -41,6 +41,7 @@ class SharedGroups:
     def __init__(self, body: Block) -> None:
         self.body = body  # by whose parts the groups are known
         self.repeated = repeated_groups(body)
+        self.taken: frozenset[str] = frozenset()  # names that parameters must not have
         self.functions: dict[Any, tuple[str, tuple[bool, ...]]] = {}
         """The name of a function, and which arguments of a call it takes; by all that its text depends on."""
 
@@ -54,8 +55,9 @@ class SharedGroups:
         found = self.repeated.get(id(fused))
         if found is None or not _worth(nest, inputs):
             return False
-        shape, alike = found
-        call = _Call(w, shape, alike, nest, inputs)
+        if not self.taken:
+            self.taken = RESERVED | w.module.taken()
+        call = _Call(w, self.taken, *found, nest, inputs)
         function = self.functions.get(call.key)
         if function is None:
             assert fused is not None
@@ -84,11 +86,13 @@ class _Call:
     loops take, as the function has it.
     """
 
-    def __init__(self, w: CFunctionWriter, shape: Shape, alike: Alike, nest: Nest, inputs: Inputs) -> None:
-        self.names = Identifiers(RESERVED | w.module.taken())
+    def __init__(
+        self, w: CFunctionWriter, taken: frozenset[str], shape: Shape, alike: Alike, nest: Nest, inputs: Inputs
+    ) -> None:
+        self.names = Identifiers(taken)
         self.arguments: list[str] = []
         self.parameters: list[tuple[str, str]] = []
-        self._known: dict[tuple[str, str], str] = {}  # names of parameters by C type and argument
+        self._known: dict[tuple[str, str], int] = {}  # the numbers of parameters by C type and argument
         flat = inputs.flat is True
         self._key: list[Any] = [id(alike), flat]
         memory: dict[Any, Strided] = {}
@@ -114,14 +118,12 @@ class _Call:
 
     def _parameter(self, ctype: str, argument: str, wish: str) -> str:
         """The name of the parameter for an argument; the same argument is given once."""
-        known = ctype, argument
-        name = self._known.get(known)
-        if name is None:
-            name = self._known[known] = self.names.fresh(wish)
+        number = self._known.setdefault((ctype, argument), len(self.arguments))
+        if number == len(self.arguments):
             self.arguments.append(argument)
-            self.parameters.append((ctype, name))
-        self._key.append((ctype, list(self._known).index(known)))
-        return name
+            self.parameters.append((ctype, self.names.fresh(wish)))
+        self._key += (ctype, number)
+        return self.parameters[number][1]
 
     def _pointer(self, pointer: CPointer) -> CPointer:
         ctype = f"{pointer.element or 'void'} *"

@@ -448,8 +448,9 @@ class _Group:
 
     def _inputs(self, streams: dict[int, Any]) -> Inputs:
         """What the nest takes; the numbers among it in the order of their names."""
-        read = [a for segment in _segments(self.nest) for step in segment for a in arguments(step)]
-        read += [r.ref for r in self.nest.results if r.ref is not None]
+        nest = self.nest
+        read = [a for segments in (nest.rows, nest.stages) for steps in segments for s in steps for a in arguments(s)]
+        read += [r.ref for r in nest.results]
         numbers = {a.name: a for a in read if isinstance(a, Var)}
         scalars = {name: self.w.scalar(numbers[name]) for name in sorted(numbers)}
         flat, total = self._flat(self.nest, self.extents, self.memory)

@@ -65,8 +65,9 @@ def region(
     for axis, (at, extent, size, stride) in enumerate(
         zip(offsets, extents, tensor.extents, tensor.strides, strict=True)
     ):
-        site = w.module.site(*failures.OFFSET.at(axis=axis), loc)
-        code.check(code.compare(">=", at, 0), site, at)
+        behind = code.compare(">=", at, 0)
+        if behind is not True:
+            code.check(behind, w.module.site(*failures.OFFSET.at(axis=axis), loc), at)
         # an offset may lie anywhere behind the end; then nothing is inside, and the address is not used
         distance = code.wrapping("add", distance, code.wrapping("mul", at, stride))
         if isinstance(at, int) and at == 0 and (extent is size or (isinstance(extent, int) and extent == size)):

@@ -7,6 +7,7 @@ them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pto_jit.ir.nodes import Block, Const, Fuse, Op, Operand
@@ -115,10 +116,24 @@ def _kind_of(typ: Type) -> Any:
 
 def repeated_groups(block: Block) -> dict[int, tuple[Shape, Alike]]:
     """The groups that occur more than once, by their identity, with those that they are like."""
+    found: dict[tuple[str, ...], list[Fuse]] = {}
+    for stmt in statements(block):
+        if isinstance(stmt, Fuse):
+            found.setdefault(tuple([getattr(op, "op", "") for op in stmt.body]), []).append(stmt)
+    out: dict[int, tuple[Shape, Alike]] = {}
+    for groups in found.values():
+        if len(groups) > 1:  # others need not be looked at closely
+            out.update(_repeated(groups))
+    return out
+
+
+def _repeated(groups: Sequence[Fuse]) -> dict[int, tuple[Shape, Alike]]:
+    """`repeated_groups` of these."""
     shapes: dict[int, Shape] = {}
     alike: dict[Any, Alike] = {}
-    for fused in statements(block):
-        if not isinstance(fused, Fuse) or (shape := shape_of(fused)) is None:
+    for fused in groups:
+        shape = shape_of(fused)
+        if shape is None:
             continue
         shapes[id(fused)] = shape
         known = alike.get(shape.key)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal
 
 from pto_jit.targets.vecmath import RECIPES
@@ -20,7 +21,12 @@ FloatName = Literal["f32", "f64"]
 
 def float_literal(value: float, dtype: str) -> str:
     """`value` rounded to f32 or f64, as an expression that gives exactly that number."""
-    single = dtype != "f64"
+    return _literal(float(value).hex(), dtype != "f64")
+
+
+@lru_cache(1024)  # programs have few different numbers
+def _literal(exact: str, single: bool) -> str:
+    value = float.fromhex(exact)
     if single:
         value = ctypes.c_float(value).value
     if math.isnan(value):

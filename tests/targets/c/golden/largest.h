@@ -31,11 +31,8 @@ static inline int32_t largest_launch(pto_runtime *runtime, const float *x, int64
 // What is wrong at a site of this program (`failure.site`): the line, the error, and its message, in which
 // {0}, {1} and {2} are v0, v1 and v2 of the failure. NULL: a site of the runtime, see pto_status_text.
 static inline const char *largest_failure(int32_t site) {
-  static const char *const messages[] = {
-      "test_sources.py:32: BoundsError: PTO-B001: offset {0} along axis 0 is negative; compute the index or offset so that it stays inside, or guard the access with an `if`",
-      "test_sources.py:32: BoundsError: PTO-B001: offset {0} along axis 1 is negative; compute the index or offset so that it stays inside, or guard the access with an `if`",
-  };
-  return site >= 0 && site < 2 ? messages[site] : NULL;
+  (void)site;
+  return NULL;
 }
 
 #ifdef __cplusplus

@@ -42,10 +42,10 @@ static int32_t prefix_add_into(pto_worker *worker, const int64_t *slots) {
   // task_programs.py:37
   const int64_t t6_2 = t4_2 + 4;
   // task_programs.py:37
-  if (t6_2 < 0) return pto_fail(worker, 16, t6_2, 0, 0);
+  if (t6_2 < 0) return pto_fail(worker, 7, t6_2, 0, 0);
   const int64_t n_14 = pto_max(pto_min(4, y_n0 - t6_2), 0);
   float *const y_view_1_2 = y + t6_2 * y_n1;
-  if (t4_2 < 0) return pto_fail(worker, 14, t4_2, 0, 0);
+  if (t4_2 < 0) return pto_fail(worker, 6, t4_2, 0, 0);
   const int64_t n_15 = pto_max(pto_min(4, y_n0 - t4_2), 0);
   float *const y_view_2 = y + t4_2 * y_n1;
   return add_into(worker, y_view_1_2, n_14, y_n1, y_n1, y_n1, y_view_2, n_15, y_n1, y_n1);
@@ -91,9 +91,9 @@ static int32_t prefix_tasks(pto_worker *worker, pto_graph *graph, float *x, int6
     // task_programs.py:36
     const int64_t t4 = 4 * k_1;
     // task_programs.py:37
-    if (t4 < 0) return pto_fail(worker, 14, t4, 0, 0);
+    if (t4 < 0) return pto_fail(worker, 6, t4, 0, 0);
     const int64_t t6 = t4 + 4;
-    if (t6 < 0) return pto_fail(worker, 16, t6, 0, 0);
+    if (t6 < 0) return pto_fail(worker, 7, t6, 0, 0);
     const int64_t n_10 = pto_max(pto_min(4, pto_max(pto_min(4, y_n0 - t6), 0)), 0);
     const int64_t n_11 = n_10 > 0 ? t6 : 0;
     const int64_t n_12 = pto_max(pto_min(4, pto_max(pto_min(4, y_n0 - t4), 0)), 0);
