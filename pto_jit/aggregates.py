@@ -50,7 +50,7 @@ class _Kind:
         return self.how in ("items", "mapping", "attributes")
 
 
-class _Unreadable(Exception):
+class Unreadable(Exception):
     """The slow path has to read this."""
 
 
@@ -66,7 +66,7 @@ class Aggregates(Unpacked):
         flat: list[Any] = []
         try:
             return tuple([self._top(value, flat, self._method and k == 0) for k, value in enumerate(values)]), flat
-        except _Unreadable:
+        except Unreadable:
             return None
 
     def plan(self, values: Sequence[Any], flat: Sequence[Any], call: Arguments) -> list[str] | None:
@@ -74,7 +74,7 @@ class Aggregates(Unpacked):
         for k, (value, mine) in enumerate(zip(values, call.plan, strict=True)):
             inside: list[Any] = []
             form = self._top(value, inside, self._method and k == 0)
-            if (form is _TOP) != (mine is not None):
+            if self._is_plain(form) != (mine is not None):
                 return None  # read otherwise than it is here
             plan += [mine] if mine is not None else ["tensor" if self._is_array(v) else "static" for v in inside]
         arrays = [v for v, mine in zip(flat, plan, strict=True) if mine == "tensor"]
@@ -84,6 +84,10 @@ class Aggregates(Unpacked):
 
     def again(self, form: tuple[Any, ...], flat: Iterator[Any]) -> tuple[Any, ...]:
         return ()  # the sizes of arguments are told of what has a name, and these are many or none
+
+    def _is_plain(self, form: Any) -> bool:
+        """Whether an argument of this form is passed as it is."""
+        return form is _TOP
 
     def _is_array(self, value: Any) -> bool:
         return type(value) is np.ndarray or self._kind(value).how == "array"
@@ -110,7 +114,7 @@ class Aggregates(Unpacked):
             return kind
         what = self._kind(value)
         if what.how == "unknown" or any(around is value for around in path):
-            raise _Unreadable
+            raise Unreadable
         if not what.contains:
             flat.append(value)
             return kind

@@ -69,13 +69,10 @@ class Containers:
         found = self._unpacked.get(kind)
         if found is None:
             if call.lists:
-                from pto_jit.flattened import Flattened
-
-                found = Flattened(self._parameters.signature)
+                from pto_jit.flattened import Flattened as Kind
             else:
-                from pto_jit.aggregates import Aggregates
-
-                found = Aggregates(self._parameters.signature, self._parameters.is_method)
+                from pto_jit.aggregates import Aggregates as Kind
+            found = Kind(self._parameters.signature, self._parameters.is_method)
             self._unpacked = {**self._unpacked, kind: found}  # another thread may be going through it
         return found
 

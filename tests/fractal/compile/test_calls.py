@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -248,3 +250,64 @@ def test_lists_that_are_returned_are_read_only_and_share_nothing_with_tensors_be
             for array in (found.leaves, *found.offsets):
                 with pytest.raises(ValueError, match="read-only"):
                     array[0] = 1
+
+
+class Layer(NamedTuple):
+    w: Any
+    factor: float
+
+
+@dataclass
+class Batch:
+    rows: Any
+    layer: Layer
+
+
+CONTAINERS: dict[str, Callable[[Any, Any], Any]] = {
+    "tuple": lambda rows, layer: ((rows,), layer),
+    "list": lambda rows, layer: ([rows], layer),
+    "dict": lambda rows, layer: ({0: rows}, layer),
+    "nested": lambda rows, layer: ({0: [rows]}[0], layer),
+}
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_lists_in_containers_are_described_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(rows: Any, layer: Layer) -> Any:
+        return ft.map(lambda row: ft.map(lambda e: pl.tanh(e @ layer.w) * layer.factor, row), rows[0])
+
+    def given(h: int, factor: float = 0.5, step: int = 1) -> tuple[Any, ...]:
+        leaves = np.random.default_rng(0).standard_normal((3 * step, 1, h)).astype(np.float32)[::step]
+        return CONTAINERS[kind](ft.from_flat(leaves, [[0, 2, 3]]), Layer(np.eye(h, dtype=np.float32), factor))
+
+    kernel = pto.jit(program)
+    calls = [given(4), given(4, 2.0), given(5), given(4, step=2)]
+    want = [program(*args) for args in calls]
+    for _ in range(3):
+        for args, wanted in zip(calls, want, strict=True):
+            np.testing.assert_allclose(kernel(*args).leaves, wanted.leaves, rtol=1e-5, atol=1e-6)
+
+    def refused(*args: Any) -> None:
+        raise AssertionError("the arguments are described again")
+
+    monkeypatch.setattr(kernel._parameters, "classify", refused)
+    for args, wanted in zip(calls[:3], want, strict=False):
+        np.testing.assert_allclose(kernel(*args).leaves, wanted.leaves, rtol=1e-5, atol=1e-6)
+
+
+def test_lists_in_attributes_of_objects_are_described_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(batch: Batch, more: Any) -> Any:
+        return ft.map(lambda e: e @ batch.layer.w + more, batch.rows)
+
+    batch = Batch(ft.from_flat(np.ones((3, 1, 4), np.float32)), Layer(np.eye(4, dtype=np.float32), 1.0))
+    kernel = pto.jit(program)
+    for _ in range(2):  # the first call of all lets Python note something in the class
+        kernel(batch, 2.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(kernel._parameters, "classify", None)
+        np.testing.assert_array_equal(kernel(batch, 2.0).leaves, np.full((3, 1, 4), 3))
+    batch.rows = ft.from_flat(np.ones((2, 1, 5), np.float32))
+    with pytest.raises(pto.PtoError):  # rows of 5, weights for 4
+        kernel(batch, 2.0)
+    batch.layer = Layer(np.eye(5, dtype=np.float32), 1.0)
+    np.testing.assert_array_equal(kernel(batch, 3.0).leaves, np.full((2, 1, 5), 4))
