@@ -139,11 +139,12 @@ class Kernel:
 
 def write_kernel(
     func: Func, dims: dict[str, tuple[str, int]], file: str, fastmath: bool, first_site: int = 0,
-    fitting: Container[str] = (),
+    fitting: Container[str] = (), ahead: bool = True,
 ) -> Kernel:  # fmt: skip
     """The kernel of an in-core function made by `nests`; TargetError for what it cannot be.
 
-    dims: the numbers that are extents of tensors; fitting: the program's tiles that fit any valid extent.
+    dims: the numbers that are extents of tensors; fitting: the program's tiles that fit any valid extent; ahead: loops
+    bring operands of products for later iterations (else just before the products, where others have left memory).
     """
     streamed = streamed_loads(func)
     func = with_extents(without_thin_products(func, streamed))
@@ -169,6 +170,7 @@ def write_kernel(
 
     tile_writer = ProductWriter(func, facts, chain, teamed=teamed, elements=False, first_site=first_site,
                                 fastmath=fastmath)  # fmt: skip
+    tile_writer.ahead = ahead
     tile_writer.prepare()
     tile_writer.block(func.body)
     kind = "fragments" if products else "rows"

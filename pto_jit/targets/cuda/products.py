@@ -56,6 +56,7 @@ class ProductWriter(VectorWriter):
 
     staged: dict[str, Staged]
     quiet = False
+    ahead = True
     buffer = "buffer"
 
     def prepare(self) -> None:
@@ -116,10 +117,12 @@ class ProductWriter(VectorWriter):
         return ""
 
     def _passed_on(self, key: tuple[str, Role, str, str, str]) -> str:
-        """The memory of a tile of the same type and role, of any size, that an earlier product alone has read."""
+        """The memory of an operand of the same type on the same side, of any size, that an earlier product alone has
+        read."""
         over = {t.name: t.over for t in self.shared}
         for (dtype, role, *_, copies), name in self.shared_names.items():
-            if (dtype, role, copies) == (*key[:2], "1") and not over[name] and self._is_left(name):
+            same = (dtype, "m" in role, copies) == (key[0], "m" in key[1], "1")
+            if same and not over[name] and self._is_left(name):
                 return name
         return ""
 
@@ -293,7 +296,7 @@ class ProductWriter(VectorWriter):
 
     def _prefetched(self, loop: For) -> list[tuple[Op, list[Op]]]:
         """The staged loads directly in a loop that can be issued ahead, with what their places are made of."""
-        if not self.roles or not isinstance(loop.step, Const) or loop.step.value <= 0 or (
+        if not self.ahead or not self.roles or not isinstance(loop.step, Const) or loop.step.value <= 0 or (
             loop.var.name in self.declared
         ):
             return []

@@ -85,9 +85,10 @@ def compile_module(
     return CudaProgram(split, HostProgram(entry, kernels), frozenset(written_tensors(module)))
 
 
-def _fitting(func: Func, write: Callable[[Func], Kernel], shared_limit: int) -> Kernel:
-    """The kernel of a function, divided where its tiles do not fit a block, or few rows of them keep few blocks busy.
-    TargetError where that does not help.
+def _fitting(func: Func, write: Callable[..., Kernel], shared_limit: int) -> Kernel:
+    """The kernel of a function, divided where its tiles do not fit a block, or few rows of them keep few blocks busy;
+    operands are brought ahead of their products where the parts fit every device with that.  TargetError where nothing
+    helps.
     """
     kernel = write(func)
     columns = in_columns(func) if _has_few_rows(kernel) else None
@@ -96,7 +97,8 @@ def _fitting(func: Func, write: Callable[[Func], Kernel], shared_limit: int) -> 
     try:
         refuse_misfits(kernel, shared_limit)
     except TargetError as refusal:
-        parts = [write(part) for part in in_smaller_parts(func)] if kernel.kind == "fragments" else []
+        divided = list(in_smaller_parts(func)) if kernel.kind == "fragments" else []
+        parts = [write(part, ahead=ahead) for ahead in (True, False) for part in divided]
         for limit in (min(shared_limit, SMALLEST), shared_limit):
             for part in parts:
                 with suppress(TargetError):

@@ -112,11 +112,12 @@ def test_queries_that_do_not_depend_on_each_other_are_divided_among_blocks() -> 
     fn, specs = attention.attention_causal_turned, [pto.spec((None, None, 64), pl.f32)] * 4
     compiled = fn.compile(*specs, target="cuda")
     sources = compiled.sources
-    assert "For compute capability 9.0" in sources["README.md"]
+    assert "For compute capability 8.0" in sources["README.md"]  # keys and weights take turns in one piece of memory
     assert "part < 128" in sources["attention_incore_0.cu"] and "* 64; part" in sources["attention_incore_0.cu"]
-    out = np.zeros_like(q)
-    emulate(compiled, q, k, v, out, order=5)
-    np.testing.assert_allclose(out, reference(q, k, v, True), rtol=2e-5, atol=2e-6)
+    for order in (0, 5):
+        out = np.zeros_like(q)
+        emulate(compiled, q, k, v, out, order=order)
+        np.testing.assert_allclose(out, reference(q, k, v, True), rtol=2e-5, atol=2e-6)
 
 
 @pto.jit
