@@ -24,7 +24,7 @@ from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.c.tidy import wrapped
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers
 from pto_jit.targets.source.scalars import literal
-from pto_jit.targets.source.text import SourceText
+from pto_jit.targets.source.text import INDENT, SourceText
 
 _TYPES = {"f16": "uint16_t", "bf16": "uint16_t", "f64": "double", "bool_": "bool", "u64": "uint64_t"}
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
@@ -90,7 +90,7 @@ class HostWriter:
         head.line()
         for kernel in self.kernels.values():
             head.line(wrapped(f"{launch_head(kernel)};", 4))
-        body._depth = 1
+        body.indent = INDENT
         self._variables()
         self.block(self.entry.body)
         written = str(body)

@@ -64,9 +64,16 @@ def violations(kernel: KernelForm) -> list[str]:
     """What a kernel does that it may not, in words."""
     out: list[str] = [] if kernel.partner is None else violations(kernel.partner)
     nodes = walk(kernel.body)
+    kinds = _Kinds()
+    legal: set[tuple[str | int, ...]] = set()  # instructions, by their names and the kinds of their operands
     for node in nodes:
         if isinstance(node, Instruction):
-            out += _instruction(node)
+            key = (node.name, *[a if type(a) is str else kinds[a] for a in node.args])
+            if key not in legal:
+                found = _instruction(node)
+                out += found
+                if not found:
+                    legal.add(key)
         elif isinstance(node, Declaration):
             out += _tile(node.what) if isinstance(node.what, Tile) else []
         elif isinstance(node, Barrier):
@@ -76,6 +83,22 @@ def violations(kernel: KernelForm) -> list[str]:
         elif isinstance(node, (SetFlag, WaitFlag)) and node.event == 0 and {node.source, node.target} == {"V", "S"}:
             out.append("flag 0 between V and S is for instructions that use it themselves")
     return out + _elements(kernel, nodes)
+
+
+class _Kinds(dict[Tile | Global, int]):
+    """Numbers of all that the rules of instructions look at in an operand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: dict[object, int] = {}
+
+    def __missing__(self, arg: Tile | Global) -> int:
+        if isinstance(arg, Tile):
+            kind: object = arg.dtype.name, arg.layout, arg.rows, arg.columns, arg.valid, arg.space
+        else:
+            kind = arg.dtype.name
+        number = self[arg] = self._known.setdefault(kind, len(self._known))
+        return number
 
 
 def _elements(kernel: KernelForm, nodes: list[Node]) -> list[str]:

@@ -50,11 +50,11 @@ class Braces:
 
     def __enter__(self) -> None:
         self.text.line(f"{self.head} {{" if self.head else "{")
-        self.text._depth += 1
+        self.text.indent += INDENT
 
     def __exit__(self, kind: object, *rest: object) -> None:
         if kind is None:
-            self.text._depth -= 1
+            self.text.indent = self.text.indent[: -len(INDENT)]
             self.text.line(self.tail)
 
 
@@ -63,11 +63,11 @@ class SourceText:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self._depth = 0
+        self.indent = ""
         self._place: tuple[str, int] = "", 0
 
     def line(self, text: str = "") -> None:
-        self.lines.append(INDENT * self._depth + text if text else "")
+        self.lines.append(self.indent + text if text else "")
 
     def place(self, loc: Loc) -> None:
         """Say which line of the user's source the following lines are for, unless that was said already."""
