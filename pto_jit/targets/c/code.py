@@ -292,7 +292,7 @@ class CCode(Code):
         self._out = saved
         assert at == len(saved)
         made = {line.name for lines in (first, second) for line in lines if line.name}
-        if not first and made.isdisjoint(word for y in ys for word in words_of(y.text)):
+        if not first and not (made and any(word in made for y in ys for word in words_of(y.text))):
             return self._selected(condition, xs, ys, second)
         out: list[Any] = []
         for x, y in zip(xs, ys, strict=True):
@@ -323,6 +323,9 @@ class CCode(Code):
             self.line("}")
         out: list[Any] = []
         for x, y in zip(xs, ys, strict=True):
+            if x is y:
+                out.append(x)
+                continue
             wish, ctype, (one, two), joined = _alternatives(x, y)
             text = f"{condition.text} ? {one} : {two}"
             out.append(x if one == two else joined(self.declare(wish, ctype, text, CHOICE, keep=True)))
