@@ -23,6 +23,7 @@ After::
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
+from itertools import product
 from math import prod
 
 from pto_jit.dtypes import i64
@@ -33,6 +34,7 @@ from pto_jit.ir.walk import TENSOR_VIEWS, block_defs, defs, rewrite_block, state
 from pto_jit.lower.axes import fitting_tiles, is_elementwise, is_reduction, reduced_axes, touches_tiles, unit_reshape
 from pto_jit.lower.names import unused
 from pto_jit.slotted import frozen, replace
+from pto_jit.targets.cuda.along import axis_along
 from pto_jit.targets.cuda.loops import chain_of
 from pto_jit.targets.cuda.wholes import Wholes
 
@@ -188,8 +190,11 @@ class _Axes:
         tiles = [(a.name, a.type) for a in op.args if isinstance(a, Var) and isinstance(a.type, TileType)]
         result = op.results[0] if op.results else None
         shape = result.type.shape if result is not None and isinstance(result.type, TileType) else None
-        if result is not None and shape is not None and (is_elementwise(op) or op.op in ("copy", "broadcast_to")):
-            for name, typ in tiles:
+        along = axis_along(op)
+        if along is not None:
+            self._note_lines(op, tiles, along)
+        elif shape is not None and (is_elementwise(op) or op.op in ("copy", "broadcast_to", "map")):
+            for (name, typ), result in product(tiles, op.results):
                 for k in range(typ.rank):
                     at = len(shape) - typ.rank + k
                     if typ.shape[k] != 1 or shape[at] == 1:
@@ -219,6 +224,19 @@ class _Axes:
         elif op.op not in ("load", "full", "arange", "valid") or op.attr("pad"):  # what is not looked at more closely
             everything = tiles + ([(result.name, result.type)] if result is not None and shape is not None else [])
             self.fixed += [(n, k) for n, t in everything for k in range(t.rank)]  # type: ignore[union-attr]
+
+
+    def _note_lines(self, op: Op, tiles: list[tuple[str, TileType]], along: int) -> None:
+        """Order and running combinations: each line along the axis is on its own."""
+        for (name, typ), result in product(tiles, op.results):
+            self.fixed.append((name, along))
+            rank = result.type.rank if isinstance(result.type, TileType) else 0
+            kept = [k for k in range(typ.rank) if rank == typ.rank or k != along][:rank]
+            for at, k in enumerate(kept):
+                if k != along:
+                    self.join((name, k), (result.name, at))
+                else:
+                    self.fixed.append((result.name, at))
 
 
 class _Divider:

@@ -156,6 +156,20 @@ def spread_by(fn: Callable[..., Any], *specs: Any) -> str:
     return source
 
 
+def many_rows(x: pl.Tensor, up: pl.Tensor, sums: pl.Tensor, last: pl.Tensor):
+    for r in pl.range(0, x.shape[0], 64, parallel=True):
+        t = pl.load(x, [r, 0], [64, 200])
+        pl.store(pl.sort(t), [r, 0], up)
+        pl.store(pl.map(lambda v: v + r, pl.cumsum(t, axis=1)), [r, 0], sums)
+        pl.store(pl.reduce(t, 1, lambda a, b: b), [r], last)
+
+
+def test_rows_of_tiles_that_no_block_holds_are_divided_among_blocks() -> None:
+    x = RNG.integers(-9, 9, (70, 199)).astype(np.int32)
+    assert "part < 64" in spread_by(many_rows, *[pto.spec((None, None), pl.i32)] * 3, pto.spec((None,), pl.i32))
+    agree(many_rows, [x], [np.zeros_like(x), np.zeros_like(x), np.zeros(70, np.int32)], orders=(5,))
+
+
 def multiplied(x: pl.Tensor, y: pl.Tensor, up: pl.Tensor, sums: pl.Tensor, down: pl.Tensor, last: pl.Tensor):
     for r in pl.range(0, x.shape[0], 32, parallel=True):
         product = pl.load(x, [r, 0], [32, 16]) @ pl.load(y, [0, 0], [16, 40])
