@@ -31,7 +31,7 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import For, Func, If, Op, Operand, Stmt, Var, While
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import defs, statements, uses
-from pto_jit.slotted import frozen
+from pto_jit.slotted import frozen, replace
 from pto_jit.targets.ascend.cube import CubeWriter, Matrix, Sum
 from pto_jit.targets.ascend.form import (
     Assignment,
@@ -52,7 +52,7 @@ from pto_jit.targets.ascend.plans import TILE_IS_READY, TILE_IS_TAKEN, Plan, che
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.sizes import Tensor, least, names, product, text, total
 from pto_jit.targets.ascend.unread import without_unread
-from pto_jit.targets.ascend.values import Expr, Size, Value
+from pto_jit.targets.ascend.values import Expr, Size, Span, Value
 from pto_jit.targets.ascend.vector import VectorWriter
 from pto_jit.targets.ascend.writer import KernelWriter
 from pto_jit.targets.cuda.facts import Facts
@@ -126,12 +126,14 @@ class _Side(KernelWriter):
 
 @frozen
 class Half:
-    """A vector core's part of the rows of a tile: how many, from which on, of how many (which have a name)."""
+    """A vector core's part of the rows of a tile: how many, from which on, of how many (which have a name); sure: as
+    many as there are in a tensor, not in a tile that is generated and may be cut with another one."""
 
     rows: Size
     start: Size
     all: Size
     name: str
+    sure: bool
 
 
 class CountedEarly(Exception):
@@ -181,12 +183,30 @@ class VectorSide(VectorWriter, _Side):
 
     # -- halves ---------------------------------------------------------------------------------------------------
 
-    def half(self, rows: Size, loc: Loc) -> Size:
+    def shape(
+        self, operands: tuple[Operand, ...], typ: TileType, loc: Loc
+    ) -> tuple[Span, tuple[int, int], tuple[Size, Size]]:
+        """Each core has memory for its own rows; those of what is loaded are known when it was cut (`clipped`)."""
+        span, (rows, columns), (height, width) = super().shape(operands, typ, loc)
+        mine = height if self.loading or rows == 1 else self.half(height, loc, sure=False)
+        return span, (self.own(rows), columns), (mine, width)
+
+    def own(self, rows: int) -> int:
+        """Of so many rows in memory, how many a core has."""
+        return padded(-(-rows // 2), 4) if self.halving and rows > 1 else rows
+
+    def whole(self, value: Value) -> tuple[int, int]:
+        """Rows and columns in memory of a tile that each core has its rows of."""
+        rows, columns = value.capacity
+        return (2 * rows if text(value.valid[0]) in self.halves else rows), columns
+
+    def half(self, rows: Size, loc: Loc, *, sure: bool = True) -> Size:
         """This core's part of the rows of a tile; of one row both have it, and the first one stores it."""
         if not self.halving or rows == 1 or text(rows) in self.halves:
             return rows
         known = next((h for h in self.halves.values() if h.all == rows and self.visible(h.rows)), None)
         if known is not None:
+            self.halves[text(known.rows)] = replace(known, sure=known.sure or sure)
             return known.rows
         whole = self.named_early(rows, "rows", loc)
         if isinstance(rows, int) and rows % 2 == 0:
@@ -201,7 +221,7 @@ class VectorSide(VectorWriter, _Side):
             clip = self.clips.get(text(rows))
             if clip is not None:
                 self.clips[text(mine)] = clip
-        self.halves[text(mine)] = Half(mine, start, rows, str(whole))
+        self.halves[text(mine)] = Half(mine, start, rows, str(whole), sure)
         self.starts[text(mine)] = start
         return mine
 
@@ -241,10 +261,11 @@ class VectorSide(VectorWriter, _Side):
         name = op.results[0].name
         out = self.values[name]
         if self.halving and out.span == "column" and op.op == "reshape":
-            known = next((h for h in self.halves.values() if self.visible(h.rows)), None)
+            known = next((h for h in self.halves.values() if h.sure and self.visible(h.rows)), None)
             if known is None:
                 raise CountedEarly
-            out = Value(out.name, out.dtype, out.span, out.capacity, (known.rows, 1), out.buffer, (False, False))
+            memory = self.own(out.capacity[0]), 1
+            out = Value(out.name, out.dtype, out.span, memory, (known.rows, 1), out.buffer, (False, False))
             self.hold(op.results[0], self.elementwise.scaled("TADDS", out, text(known.start), self.temp, op.loc))
 
     def look_at(self, op: Op) -> None:
@@ -268,26 +289,27 @@ class VectorSide(VectorWriter, _Side):
         if known is not None:
             return known
         value = self.values[operand.name]
-        return value.capacity, value.valid
+        return self.whole(value), value.valid
 
     def receive(self, op: Op) -> None:
         """The product of two tiles, from the cube core; added to what it is to be added to."""
         (left, rows), (right, columns) = self.of(op.args[0]), self.of(op.args[1])
         shape, valid = (padded(left[0], 4), right[1]), (self.half(rows[0], op.loc), columns[1])
+        memory = (self.own(shape[0]) if rows[0] != 1 else shape[0]), shape[1]
         typ = op.results[0].type
         assert isinstance(typ, TileType)
         if typ.dtype != f32 or typ.rank != 2 or 1 in shape:
             raise unsupported("this product together with other work", op.loc,
                               "multiply f16, bf16 or f32 tiles of more than one row and column")  # fmt: skip
         to = self.temp if len(op.args) == 3 else self.destination(op.results[0])
-        value: Value = to(f32, "full", shape, valid)
+        value: Value = to(f32, "full", memory, valid)
         tile = self.tile(value, loc=op.loc)
         name = op.results[0].name if len(op.args) == 2 else f"{op.results[0].name}.product"
         at = product(self.start_of(valid[0]), _whole(shape)[1])
-        memory = self.slot(name, "float", _whole(shape), tile.valid, op.loc, f32, at=at)
+        slot = self.slot(name, "float", _whole(shape), tile.valid, op.loc, f32, at=at)
         ready, taken = self.plan.flags(op.results[0].name)
         self.nodes.append(CrossWait(ready, op.loc))
-        self.emit("TLOAD", tile, memory, loc=op.loc)
+        self.emit("TLOAD", tile, slot, loc=op.loc)
         self.nodes.append(CrossSet("MTE2", taken, op.loc))
         self.receives.add(taken)
         if len(op.args) == 3:
@@ -306,8 +328,9 @@ class VectorSide(VectorWriter, _Side):
         assert typ is not None
         self.nodes.append(CrossWait(TILE_IS_TAKEN, loc))
         with self.first_core(loc, value.valid[0]):
-            at = product(self.start_of(value.valid[0]), _whole(value.capacity)[1])
-            memory = self.slot(name, typ, _whole(value.capacity), tile.valid, loc, value.dtype, at=at)
+            shape = _whole(self.whole(value))
+            at = product(self.start_of(value.valid[0]), shape[1])
+            memory = self.slot(name, typ, shape, tile.valid, loc, value.dtype, at=at)
             self.emit("TSTORE", memory, tile, loc=loc)
         self.nodes.append(CrossSet("MTE3", TILE_IS_READY, loc))
         self.sends = True

@@ -68,7 +68,7 @@ def violations(kernel: KernelForm) -> list[str]:
     legal: set[tuple[str | int, ...]] = set()  # instructions, by their names and the kinds of their operands
     for node in nodes:
         if isinstance(node, Instruction):
-            key = (node.name, *[a if type(a) is str else kinds[a] for a in node.args])
+            key = (node.name, *[a if isinstance(a, str) else kinds[a] for a in node.args])
             if key not in legal:
                 found = _instruction(node)
                 out += found
