@@ -15,6 +15,7 @@ The writer is imported when something is compiled; a kernel from the disk cache 
 * `vector`, `elementwise`, `extremes`, `conversions`, `philox`: arithmetic on vectors and scalars; random numbers
 * `access`, `strided`, `indirect`: loads and stores of lanes, of rows with gaps, through index tiles
 * `tiles`, `elements`, `structure`, `regions`, `order`: operations outside of groups
+* `ranks`, `merging`: rows sorted by vectors
 * `products`, `matmul/`: matrix products: operands, and the generated library
 * `spmd/`: loops over elements, several iterations at a time
 * `tensors`, `parallel`, `tasks`, `task_kinds`, `task_regions`, `racing`: orchestration: tensors, divided loops,

@@ -2,9 +2,10 @@
 """Sorting, the k largest, and counting, along the last axis.
 
 Every element gets a rank, an unsigned integer that orders as the elements are to stand; what is sorted are pairs of a
-rank and an index.  Short rows are sorted by insertion, others by counting digits of 8 bits from the lowest on (a radix
-sort), a few largest are kept in a short sorted row.  All of these are stable.  NaN comes last (first when descending),
-as `np.sort` has it.
+rank and an index.  Short rows are sorted by insertion, longer ones by vectors (`merging`) as 64-bit integers of both,
+the longest by counting digits of 8 bits from the lowest on (a radix sort); a few largest are kept in a short sorted
+row.  All of these are stable.  Values are sorted by their ranks alone, by vectors.  NaN comes last (first when
+descending), as `np.sort` has it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pto_jit.dtypes import DType, i32
 from pto_jit.ir.nodes import Op
 from pto_jit.ir.types import TileType
 from pto_jit.slotted import frozen
+from pto_jit.targets.cpu.access import load, save
 from pto_jit.targets.cpu.code import (
     I32,
     I64,
@@ -28,41 +30,26 @@ from pto_jit.targets.cpu.code import (
     Value,
     i64,
     number,
+    numbers,
     register_type,
     storage_type,
+    vector,
     zero,
 )
 from pto_jit.targets.cpu.elements import address, each, give, new_tile, read, topk_count, write
-from pto_jit.targets.cpu.elementwise import cast, from_memory
+from pto_jit.targets.cpu.elementwise import cast, from_memory, splat
 from pto_jit.targets.cpu.function import FunctionWriter
+from pto_jit.targets.cpu.merging import merge_sort
+from pto_jit.targets.cpu.ranks import DIGIT, copy_element, each_vector, rank_bits, rank_of, sort_values, whole_blocks
 from pto_jit.targets.cpu.values import Tile
 
+_FEWEST = 20  # elements of a row up to which insertion is faster than vectors
+_ANY = (1 << 31) - 1  # elements of a row at most: their indices are i32
+_VALUES = {(64, 32): _ANY, (64, 64): _ANY, (32, 32): _ANY, (32, 64): 4096}
+"""By the bytes of a register and the bits of a rank, the longest rows that vectors sort faster than counting does."""
+_PAIRS = {64: 4096, 32: 256}  # the same for integers of rank and index, by the bytes of a register
 _FEW = 64  # the most elements of `topk` that are kept in a sorted row
-_DIGIT = 8  # bits
-_COUNTS = 4 << _DIGIT  # bytes of the counters of one digit
-
-
-def _rank_bits(dtype: DType) -> tuple[int, int]:
-    """The bits of a rank that say something, and those of the integer that holds it."""
-    said = max(dtype.bits, 32 if dtype.kind == "f" else _DIGIT)
-    return said, max(said, 32)
-
-
-def _rank(b: Any, x: Value, dtype: DType, descending: bool) -> Value:
-    """An element as an unsigned integer: smaller ones come first."""
-    said, bits = _rank_bits(dtype)
-    typ = ir.IntType(bits)
-    every = number(typ, (1 << said) - 1)
-    if dtype.kind == "f":
-        x = b.fadd(x, number(x.type, 0.0))  # -0.0 and 0.0 are equal
-        raw = b.bitcast(x, typ)
-        turned = b.or_(b.ashr(raw, number(typ, bits - 1)), number(typ, 1 << (bits - 1)))
-        rank = b.select(b.fcmp_unordered("uno", x, x), every, b.xor(raw, turned))
-    else:
-        rank = x if x.type.width == bits else b.zext(x, typ)
-        if dtype.kind == "i":
-            rank = b.xor(rank, number(typ, 1 << (said - 1)))
-    return b.xor(rank, every) if descending else rank
+_COUNTS = 4 << DIGIT  # bytes of the counters of one digit
 
 
 @frozen(eq=False)
@@ -128,7 +115,7 @@ def _end(code: Code) -> None:
 
 def _rank_at(code: Code, keys: Value, stride: Value, i: Value, dtype: DType, descending: bool) -> Value:
     raw = code.b.load(code.offset(keys, code.mul(i, stride)), typ=storage_type(dtype), align=dtype.bytes)
-    return _rank(code.b, from_memory(code.b, raw, dtype), dtype, descending)
+    return rank_of(code.b, from_memory(code.b, raw, dtype), dtype, descending)
 
 
 def _sorter(w: FunctionWriter, dtype: DType, descending: bool) -> str:
@@ -138,7 +125,7 @@ def _sorter(w: FunctionWriter, dtype: DType, descending: bool) -> str:
     if code is None:
         return name
     keys, stride, n, block = code.function.args
-    said, bits = _rank_bits(dtype)
+    said, bits = rank_bits(dtype)
     spare = code.offset(block, code.mul(n, 4))
     ranks = code.offset(block, code.mul(n, 8))
     others = code.offset(ranks, code.mul(n, bits // 8))
@@ -148,18 +135,104 @@ def _sorter(w: FunctionWriter, dtype: DType, descending: bool) -> str:
         row.put(code, i, _rank_at(code, keys, stride, i, dtype, descending), code.b.trunc(i, I32))
         return ()
 
+    width = w.module.vector_bytes
+    vectors: bool | Value = False
+    if bits == 32 and width in _PAIRS:
+        fits = code.all_of([code.compare("<=", n, _PAIRS[width]), code.compare(">", n, _FEWEST)])
+        vectors = code.all_of([fits, code.compare("==", stride, dtype.bytes)])
+        with code.when(vectors):
+            _by_pairs(code, width, dtype, descending, keys, n, block)
+    short = code.compare("<=", n, _short(said))
+    with code.when(code.all_of([short, _not(code, vectors)])):
+        _by_insertion(code, row, (keys, stride), n, dtype, descending)
+    with code.when(code.all_of([_not(code, short), _not(code, vectors)])):
+        code.loop(0, n, body=put, name="rank")
+        counts = code.offset(others, code.mul(n, bits // 8))
+        _by_digits(code, row, _Ranked(others, spare, row.typ), n, counts, said // DIGIT)
+    _end(code)
+    return name
+
+
+def _by_insertion(
+    code: Code, row: _Ranked, keys: tuple[Value, Value], n: Value, dtype: DType, descending: bool
+) -> None:
+    """Fill `row` in order; keys: the address of the elements, and the bytes from one to the next."""
+
     def insert(i: Value, _: list[Value]) -> Sequence[Value]:
-        rank = _rank_at(code, keys, stride, i, dtype, descending)
+        rank = _rank_at(code, *keys, i, dtype, descending)
         row.insert(code, i, rank, code.b.trunc(i, I32))
         return ()
 
-    short = code.b.icmp_signed("<=", n, number(I64, _short(said)))
-    with code.when(short):
-        code.loop(0, n, body=insert, name="element")
-    with code.when(code.b.not_(short)):
-        code.loop(0, n, body=put, name="rank")
-        counts = code.offset(others, code.mul(n, bits // 8))
-        _by_digits(code, row, _Ranked(others, spare, row.typ), n, counts, said // _DIGIT)
+    code.loop(0, n, body=insert, name="element")
+
+
+def _not(code: Code, condition: bool | Value) -> bool | Value:
+    return not condition if isinstance(condition, bool) else code.b.not_(condition)
+
+
+def _by_pairs(
+    code: Code, width: int, dtype: DType, descending: bool, keys: Value, n: Value, block: Value
+) -> None:
+    """The order of a row of elements side by side, as i32 indices at `block`: 64-bit integers of rank and index are
+    sorted."""
+    b, lanes, wide = code.b, width // 8, vector(I64, width // 8)
+    many = whole_blocks(code, n, width, 64)
+    pairs = code.offset(block, code.floor(code.add(code.mul(n, 4), 127), 64))
+    spare = code.offset(pairs, code.mul(code.add(many, lanes), 8))
+
+    def pack(i: Value, mask: Value, _: list[Value]) -> Sequence[Value]:
+        raw = load(code, code.offset(keys, code.mul(i, dtype.bytes)), dtype, lanes, mask)
+        rank = b.zext(rank_of(b, from_memory(b, raw, dtype), dtype, descending), wide)
+        index = b.add(splat(b, i, lanes), numbers(I64, tuple(range(lanes))))
+        pair = b.or_(b.shl(rank, number(wide, 32)), index)
+        b.store(b.select(mask, pair, number(wide, -1)), code.offset(pairs, code.mul(i, 8)), align=8)
+        return ()
+
+    each_vector(code, n, many, lanes, (), pack)
+    found = merge_sort(code, width, 64, pairs, i64(many), spare)
+
+    def unpack(i: Value, mask: Value, _: list[Value]) -> Sequence[Value]:
+        pair = b.load(code.offset(found, code.mul(i, 8)), typ=wide, align=8)
+        save(code, code.offset(block, code.mul(i, 4)), b.trunc(pair, vector(I32, lanes)), i32, mask)
+        return ()
+
+    each_vector(code, n, n, lanes, (), unpack)
+
+
+def _value_sorter(w: FunctionWriter, dtype: DType, descending: bool) -> str:
+    """`void sort(keys, stride in bytes, n, target, block)`: a row's elements in order, side by side at `target`."""
+    bits, width = rank_bits(dtype)[1], w.module.vector_bytes
+    most = _VALUES.get((width, bits), 0)
+    order = _sorter(w, dtype, descending) if most < _ANY else None
+    name = f"pto.sort.{dtype}.{'down' if descending else 'up'}"
+    code = _function(w, name, [PTR, I64, I64, PTR, PTR])
+    if code is None:
+        return name
+    keys, stride, n, target, block = code.function.args
+
+    def near(i: Value, _: list[Value]) -> Sequence[Value]:
+        return copy_element(code, dtype, code.offset(keys, code.mul(i, stride)), target, i)
+
+    def one(i: Value, _: list[Value]) -> Sequence[Value]:
+        index = code.b.load(code.offset(block, code.mul(i, 4)), typ=I32, align=4)
+        return copy_element(code, dtype, code.offset(keys, code.mul(code.b.zext(index, I64), stride)), target, i)
+
+    in_vectors: bool | Value = False
+    if most:
+        in_vectors = code.all_of([code.compare(">", n, _FEWEST), code.compare("<=", n, most)])
+        with code.when(in_vectors):
+            beside = code.compare("==", stride, dtype.bytes)
+            with code.when(_not(code, beside)):
+                code.loop(0, n, body=near, name="gather")
+            row = (keys, stride, code.b.select(beside, keys, target))
+            sort_values(code, width, dtype, descending, row, n, target, block)
+    with code.when(_not(code, in_vectors)):
+        if order is not None:
+            code.b.call(w.module.llvm.globals[order], [keys, stride, n, block])
+        else:
+            few = _Ranked(code.offset(block, 4 * _FEWEST), block, ir.IntType(bits))
+            _by_insertion(code, few, (keys, stride), n, dtype, descending)
+        code.loop(0, n, body=one, name="element")
     _end(code)
     return name
 
@@ -173,9 +246,9 @@ def _by_digits(code: Code, row: _Ranked, other: _Ranked, n: Value, counts: Value
     """Sort `row`; `other` is memory for as many, `counts` for the counters of all digits."""
 
     def counter(rank: Value, digit: Index) -> Value:
-        shift = i64(code.mul(digit, _DIGIT))
+        shift = i64(code.mul(digit, DIGIT))
         shifted = code.b.lshr(rank, shift if row.typ.width == 64 else code.b.trunc(shift, row.typ))
-        masked = code.b.and_(shifted, number(row.typ, (1 << _DIGIT) - 1))
+        masked = code.b.and_(shifted, number(row.typ, (1 << DIGIT) - 1))
         wide = masked if row.typ.width == 64 else code.b.zext(masked, I64)
         return code.offset(counts, code.add(code.mul(wide, 4), code.mul(digit, _COUNTS)))
 
@@ -231,7 +304,7 @@ def _move(
         there.put(code, code.b.zext(at, I64), rank, index)
         return ()
 
-    code.loop(0, 1 << _DIGIT, init=[number(I32, 0)], body=sum_up, name="places")
+    code.loop(0, 1 << DIGIT, init=[number(I32, 0)], body=sum_up, name="places")
     code.loop(0, n, body=move, name="move")
 
 
@@ -242,7 +315,7 @@ def _selector(w: FunctionWriter, dtype: DType) -> str:
     if code is None:
         return name
     keys, stride, n, k, block = code.function.args
-    typ = ir.IntType(_rank_bits(dtype)[1])
+    typ = ir.IntType(rank_bits(dtype)[1])
     row = _Ranked(code.offset(block, 4 * _FEW), block, typ)
     last = code.sub(k, 1)
 
@@ -260,21 +333,29 @@ def _selector(w: FunctionWriter, dtype: DType) -> str:
     return name
 
 
+def _block(w: FunctionWriter, dtype: DType, n: Index) -> Value:
+    """Scratch memory to sort a row of n elements."""
+    said, bits = rank_bits(dtype)
+    each_one = max(20, 8 + 2 * (bits // 8))  # bytes: of pairs with their indices, or of two ranks with theirs
+    size = w.code.add(w.code.mul(n, each_one), said // DIGIT * _COUNTS + 128 + 18 * w.module.vector_bytes)
+    block = w.code.call("pto_scratch_push", PTR, [w.code.worker, i64(size)])
+    w.got_memory(block)
+    return block
+
+
 def _rows(w: FunctionWriter, op: Op, descending: bool, use: Any, few: Index | None = None) -> None:
     """For each row of the operand its order (`few`: the start of it), in scratch memory: `use(indices, order)`."""
     code = w.code
     tile = w.tile(op.args[0])
     n = tile.valid[-1]
-    said, bits = _rank_bits(tile.dtype)
     if few is None:
         name = _sorter(w, tile.dtype, descending)
-        size = code.add(code.mul(n, 8 + 2 * (bits // 8)), said // _DIGIT * _COUNTS)
+        block = _block(w, tile.dtype, n)
     else:
         name = _selector(w, tile.dtype)
-        size = _FEW * (4 + bits // 8)
+        block = code.call("pto_scratch_push", PTR, [code.worker, i64(_FEW * (4 + rank_bits(tile.dtype)[1] // 8))])
+        w.got_memory(block)
     function = w.module.llvm.globals[name]
-    block = code.call("pto_scratch_push", PTR, [code.worker, i64(size)])
-    w.got_memory(block)
 
     def row(i: list[Index]) -> None:
         keys = address(w, tile, [*i, 0])
@@ -287,20 +368,27 @@ def _rows(w: FunctionWriter, op: Op, descending: bool, use: Any, few: Index | No
 
 
 def write_sort(w: FunctionWriter, op: Op) -> None:
+    code = w.code
     tile = w.tile(op.args[0])
+    descending = bool(op.attr("descending"))
     out = new_tile(w, op.results[0], tile.declared, tile.valid)
+    if op.op == "sort":
+        n = tile.valid[-1]
+        function = w.module.llvm.globals[_value_sorter(w, tile.dtype, descending)]
+        block = _block(w, tile.dtype, n)
 
-    def use(i: list[Index], order: Tile) -> None:
-        def element(k: list[Index]) -> None:
-            index = read(w, order, k)
-            if op.op == "argsort":
-                write(w, out, [*i, *k], index)
-            else:
-                write(w, out, [*i, *k], read(w, tile, [*i, w.b.sext(index, I64)]))
+        def row(i: list[Index]) -> None:
+            keys, target = address(w, tile, [*i, 0]), address(w, out, [*i, 0])
+            code.b.call(function, [keys, i64(tile.strides[-1]), i64(n), target, block])
 
-        each(w, [tile.valid[-1]], element)
+        each(w, tile.valid[:-1], row)
+        code.call("pto_scratch_pop", VOID, [code.worker, block])
+    else:
 
-    _rows(w, op, bool(op.attr("descending")), use)
+        def use(i: list[Index], order: Tile) -> None:
+            each(w, [tile.valid[-1]], lambda k: write(w, out, [*i, *k], read(w, order, k)))
+
+        _rows(w, op, descending, use)
     give(w, op.results[0], out)
 
 
