@@ -90,6 +90,9 @@ class LineWriter(MoveWriter):
             self.put(op.results[0], source, stable=self.stable(op.args))
             self.put(op.results[1], places)
             return
+        if not source.columns.declared.isdigit():
+            self.check(f"{source.columns.declared} >= {count}", "LaunchError", f"topk: k = {count} of {{0}} elements",
+                       op.loc, source.columns.declared, count)  # fmt: skip
         valid = count if source.columns.full and source.columns.declared.isdigit() else (
             f"pto::smaller({count}, {source.columns.valid})")  # fmt: skip
         columns = replace(UNIT, valid=valid if valid != "1" else "1") if count == "1" else replace(

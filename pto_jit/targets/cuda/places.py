@@ -159,6 +159,10 @@ class PlaceWriter(LineWriter):
         rank, rows, columns = self.placed([self.axis(e, fits=source.rows.fits or source.columns.fits)
                                            for e in op.args[1:]], op.loc)  # fmt: skip
         wide = source.columns.declared
+        sizes = [f"{r.declared} * {c.declared}" for r, c in ((source.rows, source.columns), (rows, columns))]
+        if not all(a.declared.isdigit() for a in (source.rows, source.columns, rows, columns)):
+            self.check(f"{sizes[0]} == {sizes[1]}", "LaunchError", "reshape of {0} elements to {1} elements", op.loc,
+                       *sizes)  # fmt: skip
 
         def at(i: str, j: str, row: str, column: str) -> str:
             place = f"({row} * {columns.declared} + {column})" if not rows.unit else column

@@ -133,6 +133,19 @@ def test_a_fold_of_nothing_without_a_start_is_an_error() -> None:
         emulate(pto.jit(folded).compile(x, *out, target="cuda"), x, *out)
 
 
+def few(x: pl.Tensor, y: pl.Tensor):
+    for r in pl.range(x.shape[0], parallel=True):
+        values, _ = pl.topk(pl.load(x, [r, 0], [1, x.shape[1]]), 3)
+        pl.store(values, [r, 0], y)
+
+
+def test_there_are_as_many_elements_as_are_wanted() -> None:
+    agree(few, [numbers(np.float32, 3, 40)], [np.zeros((3, 3), np.float32)], orders=(0,))
+    x, y = np.zeros((3, 2), np.float32), np.zeros((3, 3), np.float32)
+    with pytest.raises(pto.LaunchError, match="topk: k = 3 of 2 elements"):
+        emulate(pto.jit(few).compile(x, y, target="cuda"), x, y)
+
+
 def collatz(n):
     steps = 0
     while n > 1:

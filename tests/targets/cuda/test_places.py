@@ -43,6 +43,20 @@ def test_functions_of_elements_with_control_flow_and_several_results() -> None:
     agree(mapped, [x], [np.zeros((7, 37), np.int32) for _ in range(3)])
 
 
+def reshaped(x: pl.Tensor, y: pl.Tensor):
+    n, m = y.shape
+    t = pl.load(x, [0, 0], [x.shape[0], x.shape[1]])
+    pl.store(pl.reshape(t, [n, m]), [0, 0], y)
+
+
+def test_reshapes_of_extents_that_are_known_when_they_run() -> None:
+    x, y = np.arange(12, dtype=np.int32).reshape(3, 4), np.zeros((6, 2), np.int32)
+    agree(reshaped, [x], [y], orders=(0,))
+    y = np.zeros((5, 2), np.int32)
+    with pytest.raises(pto.LaunchError, match="reshape of 12 elements to 10 elements"):
+        emulate(pto.jit(reshaped).compile(x, y, target="cuda"), x, y)
+
+
 def gathered(x: pl.Tensor, at: pl.Tensor, along: pl.Tensor, down: pl.Tensor, counts: pl.Tensor):
     for r in pl.range(0, x.shape[0], 8, parallel=True):
         t, index = pl.load(x, [r, 0], [8, 40]), pl.load(at, [r, 0], [8, 24])
