@@ -54,7 +54,8 @@ class Frame:
         self.zeros: set[str] = set()  # tile variables without memory: zeros that products start from
         self.heap: list[Value] = []  # slots of buffers to be freed when the function returns
         self.past_caches = module.host.past_caches
-        self.streams = False  # whether some store does
+        self.streams = False  # whether some store does, here or in functions that leave it to their callers
+        self.orders = True  # whether such stores are ordered when the function returns
 
     @property
     def b(self) -> Any:
@@ -70,8 +71,8 @@ class Frame:
             pointer = code.b.load(slot, typ=PTR)
             with code.when(code.b.icmp_unsigned("!=", pointer, zero(PTR))):
                 code.call("pto_buffer_free", VOID, [code.worker, pointer])
-        if self.streams:
-            code.call("llvm.x86.sse.sfence", VOID, [])
+        if self.streams and self.orders:
+            self.order_stores()
         if self._base is not None:
             code.call("pto_scratch_pop", VOID, [code.worker, self._base])
         code.b.ret(status)
@@ -86,6 +87,10 @@ class Frame:
             code.b.ret(number(I32, 1))
             code._entry_builder.position_at_end(ready)
         code.finish()
+
+    def order_stores(self) -> None:
+        """What was stored past the caches comes before whatever is stored from here on, for all processors."""
+        self.code.call("llvm.x86.sse.sfence", VOID, [])
 
     @cached_property
     def complete(self) -> Complete:

@@ -367,18 +367,23 @@ class FunctionWriter(Frame):
 
     def _call(self, stmt: Call) -> None:
         code = self.code
-        callee = self.callees[stmt.callee]
-        args: list[Value] = [code.worker]
-        for a in stmt.args:
-            args += self.flattened(a)
+        args = [v for a in stmt.args for v in self.flattened(a)]
         slots = []
         for r in stmt.results:
             assert isinstance(r.type, ScalarType)
             slots.append(code.alloca(register_type(r.type.dtype)))
-        code.check_status(code.b.call(callee, args + slots))
+        self.enter(stmt.callee, [*args, *slots])
         for r, slot in zip(stmt.results, slots, strict=True):
             assert isinstance(r.type, ScalarType)
             self.define(r, code.b.load(slot, typ=register_type(r.type.dtype)))
+
+    def enter(self, callee: str, args: Sequence[Value]) -> None:
+        """Call a function of the module."""
+        self.code.check_status(self.b.call(self.callees[callee], [self.code.worker, *args]))
+        if callee in self.module.unordered:
+            self.streams = True
+            if not self.parallel:  # what is divided from here on reads on other workers
+                self.order_stores()
 
     def flattened(self, operand: Operand) -> list[Value]:
         """An argument as the callee takes it."""

@@ -44,6 +44,8 @@ class ModuleWriter:
     """Names of functions with loops over i64 alone: beside tiles, these are tables of where something lies."""
     tiles: bool = False
     """Whether a function works on tiles."""
+    unordered: set[str] = field(default_factory=set)
+    """Names of functions that leave it to their callers to order what they store past the caches."""
     repeated: dict[int, Op] = field(default_factory=dict)
     """Matrix products that are computed again and again, by identity: packed operands may be worth keeping."""
     _known: dict[tuple[ErrorClass, str, Loc], int] = field(default_factory=dict)

@@ -153,7 +153,7 @@ class TaskWriter(TaskRegions, FunctionWriter):
         for op in ops:
             w.statement(op)
         args = [v for a in stmt.args for v in w.flattened(a)]
-        w.code.check_status(w.b.call(self.callees[stmt.callee], [worker, *args]))
+        w.enter(stmt.callee, args)
         w.code.go(w.code.leave)
         w.close()
         return function

@@ -89,7 +89,10 @@ def _write_callee(module: ModuleWriter, func: Func, function: ir.Function, calle
             w.b.store(w.scalar(value), slot)
 
     w.results = give
+    w.orders = func.name not in module.unordered
     w.write(func.body)
+    if not w.streams:
+        module.unordered.discard(func.name)
 
 
 def _entry_writer(module: ModuleWriter, program: Module, function: ir.Function, tasks: Tasks | None) -> FunctionWriter:
@@ -266,6 +269,8 @@ def write_module(
     writer = ModuleWriter(llvm, here, debug, fastmath, module)
     writer.repeated = repeated_products(module)
     parallel = called_in_parallel(module) if tasks is None else {f.name for f in module.funcs}
+    if here.past_caches:  # once per range of a loop, or per task: it costs more than the call of a small chunk
+        writer.unordered |= parallel - {module.entry}
     recorded: set[str] = set()
     if debug:
         from pto_jit.targets.cpu.racing import recorded_functions
