@@ -7,7 +7,7 @@ computed by Python itself, what involves a run-time value is appended to the IR.
 * `compilation`, `params`: parameters, the entry function, the module
 * `generator`, `recovery`: the state of a compilation: names, places, errors; going on after one
 * `expressions`, `statements`, `assignments`, `patterns`: the visitors
-* `unused`: warnings for statements that do nothing
+* `unused`: warnings for statements that do nothing, and for calls that are made once
 * `calls`, `binding`, `intrinsics`, `construction`, `built`: calls: Python's, the language's, functions compiled into
   their callers, built functions
 * `indices`: comprehension statements

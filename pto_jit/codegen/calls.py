@@ -22,6 +22,7 @@ from pto_jit.codegen.names import FunctionNames
 from pto_jit.codegen.presence import has_scopes, uses_language
 from pto_jit.codegen.regions import Status, Target
 from pto_jit.codegen.results import Results
+from pto_jit.codegen.unused import check_frozen
 from pto_jit.codegen.values import is_runtime
 from pto_jit.dtypes import DType
 from pto_jit.errors import (
@@ -127,6 +128,7 @@ class Calls:
 
     def _method(self, fn: types.MethodType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         owner = fn.__self__
+        check_frozen(self.g, fn)
         if isinstance(fn.__func__, types.FunctionType) and not self._compiled(fn.__func__, (owner, *args, kwargs)):
             return self._own(self.g.python(fn, *args, **kwargs))
         return self.call(fn.__func__, (owner, *args), kwargs)
@@ -221,6 +223,7 @@ class Calls:
         g = self.g
         owner = getattr(fn, "__self__", None)
         name = getattr(fn, "__name__", "")
+        check_frozen(g, fn)
         if owner is python and name in UNAVAILABLE:
             raise g.error(CompilationError, f"`{name}()` has no meaning in a kernel", code="PTO-N033",
                           hint=UNAVAILABLE[name])  # fmt: skip

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Warnings; those for statements that compute a run-time value and drop it, as `a + b` alone on a line.
+"""Warnings; those for statements that compute a run-time value and drop it, as `a + b` alone on a line, and for calls
+that give something else each time, made once.
 
 Tiles are values and operations have no effect but their result, so such a statement does nothing.  There is no warning
 where a call may do something else: functions of the user's, methods of the user's objects.  Stores, prints, atomics
@@ -9,6 +10,8 @@ and assertions give nothing that could be dropped.
 from __future__ import annotations
 
 import ast
+import sys
+import time
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +40,24 @@ def warn(g: Generator, text: str, loc: Loc | None = None) -> None:
     if found not in g.warnings:  # a helper is compiled at each of its calls
         g.warnings.append(found)
     g.speaks = True  # until it is mended
+
+
+def check_frozen(g: Generator, fn: Any) -> None:
+    """Warn when Python calls the clock, or the random numbers that modules share: the kernel keeps what that gave.
+
+    Generators of the user's own (`np.random.default_rng(0)`) have a state that the user chose.
+    """
+    owner = getattr(fn, "__self__", None)
+    if owner is time:
+        name, instead = f"time.{fn.__name__}", "pass the time as an argument"
+    elif owner is not None and owner is getattr(sys.modules.get("random"), "_inst", None):
+        name, instead = f"random.{fn.__name__}", "pass the number as an argument, or call `pl.rand(seed, ...)`"
+    elif owner is not None and owner is getattr(sys.modules.get("numpy.random.mtrand"), "_rand", None):
+        name, instead = f"np.random.{fn.__name__}", "pass an array as an argument, or call `pl.rand(seed, ...)`"
+    else:
+        return
+    warn(g, f"`{name}` is called once, while the kernel is compiled, and all calls of the kernel use what it gave: "
+            f"{instead}")  # fmt: skip
 
 
 def _does_nothing(g: Generator, node: ast.expr) -> bool:

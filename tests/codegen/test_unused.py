@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
 # pyright: reportUnusedExpression=false
-"""Statements that do nothing: a warning at their line, and none where a call may have an effect."""
+"""Statements that do nothing, and calls that are made once: a warning at their line, and none where a call may have an effect."""
 
 from __future__ import annotations
 
+import random
+import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -130,3 +132,15 @@ def test_what_is_seen_while_compiling_is_seen_in_every_process(tmp_path: Any, ca
         pto.config.cache_dir = old
     assert origins == {"print": ["compiled"] * 2, "unused": ["compiled"] * 2, "nothing": ["compiled", "disk"]}
     assert capsys.readouterr().out == "a tile: <f32 tile [?]>.\n" * 2, "once per process, however often it is lowered"
+
+
+def test_numbers_that_differ_each_time_are_made_once() -> None:
+    chosen = np.random.default_rng(0)
+
+    def kernel(x: Any) -> Any:
+        a = np.random.rand()
+        b = random.randint(1, 2)
+        c = time.time()
+        return pl.sum(x) + a + b + c + chosen.random() + random.Random(0).random()
+
+    assert warned(kernel, X.copy()) == [("np.random.rand", 1), ("random.randint", 2), ("time.time", 3)]
