@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Functions of Python's `math` that are made of several operations, as Python over `pl`: of numbers and of tiles.
 
-They are computed in the dtype of the argument (f16 and bf16 in f32, integers in f32), to less than 4 units in the last
-place, with the special values of C; `docs/vector-math.md` tells what was measured.
+They are computed in the dtype of the argument (f16 and bf16 in f32, integers in f32), to a few units in the last place,
+with the special values of C; `docs/vector-math.md` tells what was measured.
 """
 
 from __future__ import annotations
