@@ -225,34 +225,25 @@ struct Ordered {  // of integers and truth values
   static PTO_FUNCTION bool is_special(T) { return false; }
   static PTO_FUNCTION T value(Key key, bool) { return T(key ^ FLIP); }
 };
-template <>
-struct Ordered<float> {
-  using Key = uint32_t;
+template <class T, class Word>
+struct OrderedFloat {  // of the bits of a number, those of the sign turned so that keys are in the order of numbers
+  using Key = Word;
   static constexpr bool EXACT = false;
-  static PTO_FUNCTION Key key(float x) {
-    const uint32_t raw = reinterpret<uint32_t>(x == 0.0f ? 0.0f : x);
-    return x != x ? ~Key(0) : raw >> 31 ? ~raw : raw | 0x80000000u;
+  static constexpr Key SIGN = Key(1) << (8 * sizeof(Key) - 1);
+  static PTO_FUNCTION Key key(T x) {
+    const Key raw = reinterpret<Key>(x == T(0) ? T(0) : x);
+    return x != x ? ~Key(0) : raw & SIGN ? ~raw : raw | SIGN;
   }
-  static PTO_FUNCTION bool is_special(float x) { return x == 0.0f && reinterpret<uint32_t>(x) != 0; }
-  static PTO_FUNCTION float value(Key key, bool special) {
-    if (special) return -0.0f;
-    return reinterpret<float>(key >> 31 ? key & 0x7fffffffu : ~key);
+  static PTO_FUNCTION bool is_special(T x) { return x == T(0) && reinterpret<Key>(x) != 0; }
+  static PTO_FUNCTION T value(Key key, bool special) {
+    if (special) return -T(0);
+    return reinterpret<T>(key & SIGN ? key & ~SIGN : ~key);
   }
 };
 template <>
-struct Ordered<double> {
-  using Key = uint64_t;
-  static constexpr bool EXACT = false;
-  static PTO_FUNCTION Key key(double x) {
-    const uint64_t raw = reinterpret<uint64_t>(x == 0.0 ? 0.0 : x);
-    return x != x ? ~Key(0) : raw >> 63 ? ~raw : raw | 0x8000000000000000ull;
-  }
-  static PTO_FUNCTION bool is_special(double x) { return x == 0.0 && reinterpret<uint64_t>(x) != 0; }
-  static PTO_FUNCTION double value(Key key, bool special) {
-    if (special) return -0.0;
-    return reinterpret<double>(key >> 63 ? key & 0x7fffffffffffffffull : ~key);
-  }
-};
+struct Ordered<float> : OrderedFloat<float, uint32_t> {};
+template <>
+struct Ordered<double> : OrderedFloat<double, uint64_t> {};
 
 // A key and where it was: a word that is less where it belongs before another one. `tag`: the place, and in the lowest
 // bit whether the number was one that its key does not tell (-0).
