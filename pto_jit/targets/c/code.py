@@ -122,8 +122,9 @@ class CCode(Code):
                 keep: bool = False) -> str:  # fmt: skip
         """A constant of the function with a name like `wish`; the name it got, or has where it is in scope already.
 
-        kind: "pure" (a function of names), "read" (reads memory or a variable) or "fixed" (has effects); keep: the
-        name says something, so it gets that one, and is not put back into the place of its use.
+        kind: "pure" (a function of names), "read" (reads memory or a variable), "own" (writes memory that this name
+        alone stands for) or "fixed" (has effects); keep: the name says something, so it gets that one, and is not put
+        back into the place of its use.
         """
         if kind == "pure" and not keep and self._out is not self.prologue:
             key = ctype, expression

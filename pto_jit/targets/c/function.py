@@ -171,9 +171,13 @@ class CFunctionWriter(FunctionWriter):
         self.code.check_memory(pointer)
 
     def buffer(self, name: str, dtype: DType, declared: Sequence[Index]) -> tuple[Any, tuple[Index, ...]]:
-        pointer, strides = super().buffer(name, dtype, declared)
+        pointer, strides = self.unnamed_buffer(name, dtype, declared)
         element = memory_ctype(dtype)
         return self.code.pointer(f"({element} *){lift(pointer).at(15)}", element, name, keep=True), strides
+
+    def unnamed_buffer(self, name: str, dtype: DType, declared: Sequence[Index]) -> tuple[Any, tuple[Index, ...]]:
+        """As `buffer`, of which bytes begin at the pointer."""
+        return super().buffer(name, dtype, declared)
 
     def variable_memory(self, name: str, dtype: DType, size: int) -> Any:
         element, pointer = memory_ctype(dtype), super().variable_memory(name, dtype, size)
@@ -430,6 +434,12 @@ class CFunctionWriter(FunctionWriter):
         from pto_jit.targets.c.regions import clash
 
         return clash(self, *args)
+
+    def padded(self, *args: Any) -> Any:
+        """A tile that may reach past its tensor."""
+        from pto_jit.targets.c.regions import padded
+
+        return padded(self, *args)
 
 
 from pto_jit.ir.nodes import Break, Continue  # noqa: E402

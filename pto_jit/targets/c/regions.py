@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Whether regions of memory overlap, asked of `pto_clash` when the code runs."""
+"""Regions of memory, of which the support header's functions know more when the code runs: whether they overlap
+(`pto_clash`), and whether all of a tile lies inside of its tensor (`pto_padded_f32`, ...)."""
 
 from __future__ import annotations
 
@@ -7,8 +8,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.dtypes import DType
-from pto_jit.targets.c.values import CValue, lift
-from pto_jit.targets.cpu.code import I1, Index
+from pto_jit.ir.nodes import Op
+from pto_jit.targets.c.values import CPointer, CValue, lift, memory_ctype
+from pto_jit.targets.cpu.code import I1, I64, Index
+from pto_jit.targets.cpu.elementwise import to_memory
+from pto_jit.targets.cpu.tensors import address, need_offset
+from pto_jit.targets.cpu.values import Tensor, Tile
 
 if TYPE_CHECKING:
     from pto_jit.targets.c.function import CFunctionWriter
@@ -35,3 +40,38 @@ def clash(
     other = region_text(stored.pointer, size, store_shape, stored.strides)
     function = "pto_clash" if same and dtype.bytes == size else "pto_overlap"
     return CValue(I1, f"{function}({one}, {other})")
+
+
+def padded(
+    w: CFunctionWriter, op: Op, tensor: Tensor, offsets: Sequence[Index], declared: tuple[Index, ...]
+) -> Tile | None:
+    """A load with a pad value from offsets on: the elements where they stand when all of them are inside of the tensor,
+    else a copy.  None: it is known to be inside, or this is none of the tensors that most are."""
+    code, dtype = w.code, tensor.dtype
+    rank, size = len(declared), dtype.bytes
+    if rank not in (1, 2) or tensor.strides[-1] != size:
+        return None
+    pitch = lift(tensor.strides[0]).poly or {}  # in bytes
+    left = [code.sub(extent, at) for extent, at in zip(tensor.extents, offsets, strict=True)]
+    if all(map(_reaches, declared, left)) or any(c % size for c in pitch.values()):
+        return None
+    for axis, at in enumerate(offsets):
+        need_offset(w, axis, at, op.loc)
+    name, element = op.results[0].name, memory_ctype(dtype)
+    memory, strides = w.unnamed_buffer(name, dtype, declared)
+    arguments = [lift(memory).text, code.typed(address(w, tensor, offsets), element).text]
+    if rank == 2:  # the distance of rows is that of the copy where there is one
+        stride = code.variable("stride", "int64_t", lift(w.in_elements(tensor.strides[0], dtype)).text, here=True)
+        arguments.append(stride.text)
+        strides = (CValue(I64, poly={(stride.variable,): size}), size)
+    arguments += [lift(n).text for n in (*declared, *left, to_memory(w.b, w.scalar(op.args[-1]), dtype))]
+    call = f"pto_padded{'_row' if rank == 1 else ''}_{dtype}({', '.join(arguments)})"
+    pointer = CPointer(code.declare(name, f"{element} *", call, kind="own", keep=True), element)
+    return Tile(dtype, pointer, declared, declared, strides, view=True)
+
+
+def _reaches(extent: Index, left: Index) -> bool:
+    """Whether an extent is known to be left of an axis."""
+    if isinstance(extent, int) and isinstance(left, int):
+        return 0 <= extent <= left
+    return extent is left

@@ -96,7 +96,7 @@ def tidy(lines: Sequence[Line]) -> list[Line]:
     return _without_empty([line for k, line in enumerate(lines) if k not in gone])
 
 
-_REMOVABLE = frozenset(["pure", "read", "variable"])
+_REMOVABLE = frozenset(["pure", "read", "variable", "own"])
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*) = ([^;]*);$")
 
 

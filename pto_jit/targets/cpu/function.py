@@ -424,6 +424,8 @@ class FunctionWriter(Frame):
     """How a target compares regions of memory, if it has its own way (see `stores`)."""
     fill: Callable[..., Any] | None = None
     """How a target sets so many elements to a value, if it has its own way (see `tiles`)."""
+    padded: Callable[..., Any] | None = None
+    """How a target loads a tile with a pad value, if it has its own way; None from it where it has not."""
     vectors = True
     """Whether loops over elements are written in vectors here, not by a compiler behind."""
 

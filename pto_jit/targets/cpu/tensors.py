@@ -55,20 +55,14 @@ def region(
     promised: all of it does, which is believed; when the program is debugged it is looked at.
     """
     code = w.code
-    distance: Index = 0
     if promised and not w.module.debug:
-        terms = [code.wrapping("mul", at, stride) for at, stride in zip(offsets, tensor.strides, strict=True)]
-        for term in terms:
-            distance = code.wrapping("add", distance, term)
-        return code.offset(tensor.pointer, distance, inbounds=False), tuple(extents)
+        return address(w, tensor, offsets), tuple(extents)
+    distance: Index = 0
     inside: list[Index] = []
     for axis, (at, extent, size, stride) in enumerate(
         zip(offsets, extents, tensor.extents, tensor.strides, strict=True)
     ):
-        behind = code.compare(">=", at, 0)
-        if behind is not True:
-            code.check(behind, w.module.site(*failures.OFFSET.at(axis=axis), loc), at)
-        # an offset may lie anywhere behind the end; then nothing is inside, and the address is not used
+        need_offset(w, axis, at, loc)
         distance = code.wrapping("add", distance, code.wrapping("mul", at, stride))
         if isinstance(at, int) and at == 0 and (extent is size or (isinstance(extent, int) and extent == size)):
             inside.append(extent)
@@ -78,6 +72,23 @@ def region(
                 site = w.module.site(KernelAssertionError, BROKEN.format(axis=axis), loc)
                 code.check(code.compare("==", inside[-1], extent), site, at, extent, size)
     return code.offset(tensor.pointer, distance, inbounds=False), tuple(inside)
+
+
+def need_offset(w: FunctionWriter, axis: int, at: Index, loc: Loc) -> None:
+    """A region must not begin before its tensor; it may lie anywhere behind the end, then nothing of it is inside, and
+    its address is not used."""
+    behind = w.code.compare(">=", at, 0)
+    if behind is not True:
+        w.code.check(behind, w.module.site(*failures.OFFSET.at(axis=axis), loc), at)
+
+
+def address(w: FunctionWriter, tensor: Tensor, offsets: Sequence[Index]) -> Value:
+    """Where a region begins."""
+    code = w.code
+    distance: Index = 0
+    for term in [code.wrapping("mul", at, stride) for at, stride in zip(offsets, tensor.strides, strict=True)]:
+        distance = code.wrapping("add", distance, term)
+    return code.offset(tensor.pointer, distance, inbounds=False)
 
 
 def _view(w: FunctionWriter, op: Op) -> None:

@@ -25,6 +25,10 @@ def load_tile(w: FunctionWriter, op: Op) -> Tile:
     for axis, (extent, size) in enumerate(zip(declared, tensor.extents, strict=True)):
         if extent is not size:
             need_extent(w, op, axis, extent)
+    if op.attr("pad") and w.padded is not None:
+        tile = w.padded(op, tensor, offsets, declared)
+        if tile is not None:
+            return tile
     pointer, inside = region(w, tensor, offsets, declared, op.loc)
     w.record(op, tensor, pointer, inside, tensor.strides)
     if op.attr("pad"):

@@ -79,6 +79,18 @@ def conversions(x: pl.Tensor, i: pl.Tensor, u: pl.Tensor, f: pl.Tensor, h: pl.Te
     n[...] = pl.cast(x, pl.i64)
 
 
+@pto.jit
+def padded(x: pl.Tensor, tiles: pl.Tensor, lines: pl.Tensor, turned: pl.Tensor, whole: pl.Tensor):
+    """Tiles inside of their tensor, partly and not at all, and of it as it lies and turned."""
+    for k in pl.range(3):
+        tiles[k, 0] = pl.load(x, [0, 20 * k], [4, 20], pad=1)
+        tiles[k, 1] = pl.load(x, [3, 20 * k], [4, 20], pad=2)
+        tiles[k, 2] = pl.load(x, [9, 20 * k], [4, 20], pad=3)
+        lines[k, :] = pl.load(x[1, :], [20 * k], [20], pad=4)
+        turned[k, :, :] = pl.load(x.T, [20 * k, 3], [20, 4], pad=5)
+    whole[...] = pl.load(x, [0, 0], x.shape, pad=6)
+
+
 def array(rng: np.random.Generator, dtype: Any, shape: Any, low: float, high: float) -> np.ndarray:
     if np.dtype(dtype).kind in "iu":
         lowest = max(int(low), int(np.iinfo(dtype).min))
@@ -113,4 +125,7 @@ def cases() -> list[tuple[str, Callable[..., Any], list[np.ndarray], float]]:
         x = array(rng, dtype, LENGTH, 0, 100)
         kinds = (np.int32, np.uint8, np.float32, np.float16, ml_dtypes.bfloat16, np.int64)
         out.append((f"conversions {name}", conversions, [x, *(np.zeros(LENGTH, k) for k in kinds)], 0))
+        x = array(rng, dtype, (5, LENGTH), 0, 100)
+        shapes = ((3, 3, 4, 20), (3, 20), (3, 20, 4), x.shape)
+        out.append((f"padded {name}", padded, [x, *(np.zeros(shape, dtype) for shape in shapes)], 0))
     return out

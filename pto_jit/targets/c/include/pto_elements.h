@@ -254,10 +254,32 @@ PTO_UNUSED static void pto_copy(int64_t rank, void *to, const void *from, int64_
   }
 }
 
-// So many elements of a value.
-#define PTO_FILL(T, NAME)                                                     \
-  PTO_UNUSED static void pto_fill_##NAME(T *to, int64_t count, T value) {     \
-    for (int64_t i = 0; i < count; ++i) to[i] = value;                        \
+// fill: so many elements of a value.
+//
+// padded_row, padded: so many elements from `from` on, of which so many are left in their tensor, with `value` behind
+// them: where they stand when all are inside, else copied to `memory`.  `stride` is from row to row, also of the copy.
+#define PTO_FILL(T, NAME)                                                                                            \
+  PTO_UNUSED static void pto_fill_##NAME(T *to, int64_t count, T value) {                                            \
+    for (int64_t i = 0; i < count; ++i) to[i] = value;                                                               \
+  }                                                                                                                  \
+  PTO_UNUSED static T *pto_padded_row_##NAME(void *memory, T *from, int64_t count, int64_t left, T value) {          \
+    if (count <= left) return from;                                                                                  \
+    const int64_t inside = pto_max(left, 0);                                                                         \
+    if (inside > 0) memcpy(memory, from, (size_t)inside * sizeof(T));                                                \
+    pto_fill_##NAME((T *)memory + inside, count - inside, value);                                                    \
+    return memory;                                                                                                   \
+  }                                                                                                                  \
+  PTO_UNUSED static T *pto_padded_##NAME(void *memory, T *from, int64_t *stride, int64_t rows, int64_t columns,      \
+                                         int64_t rows_left, int64_t columns_left, T value) {                         \
+    if (rows <= rows_left && columns <= columns_left) return from;                                                   \
+    for (int64_t i = 0; i < rows; ++i) {                                                                             \
+      T *const row = (T *)memory + i * columns;                                                                      \
+      const int64_t inside = i < rows_left ? pto_max(pto_min(columns, columns_left), 0) : 0;                         \
+      if (inside > 0) memcpy(row, from + i * *stride, (size_t)inside * sizeof(T));                                   \
+      pto_fill_##NAME(row + inside, columns - inside, value);                                                        \
+    }                                                                                                                \
+    *stride = columns;                                                                                               \
+    return memory;                                                                                                   \
   }
 PTO_FILL(uint16_t, f16)
 PTO_FILL(uint16_t, bf16)
