@@ -519,7 +519,7 @@ def test_a_sum_of_products_agrees_with_numpy_whoever_computes_it(
     entries = libraries(variant, caches).ensure(combo)
     cases = [(m, n, ks, INPUTS[0], "rows") for m, n, ks in
              ((49, 1, (1,)), (60, 33, (64, 64, 64)), (112, 64, (3, 16, 61, 17)), (250, 70, (100, 100, 90, 8)),
-              (63, 300, (20, 30)), (20, 40, (8, 9)), (57, 48, (8, 0, 9)), (70, 31, (600, 5)))]  # fmt: skip
+              (63, 300, (20, 30)), (20, 40, (8, 9)), (57, 48, (8, 0, 9)), (70, 31, (600, 5)), (62, 250, (300, 520)))]  # fmt: skip
     cases += [(75, 40, (12, 33), a, c) for a in INPUTS for c in OUTPUTS]
     for m, n, ks, layout, out in cases:
         terms = [(laid_out(rng, m, k, DTYPES[combo.a], layout),
@@ -542,6 +542,35 @@ def test_a_sum_of_products_agrees_with_numpy_whoever_computes_it(
             assert len(set(results[:4])) == 1, what
             assert len(set(results[4:])) == 1, what
             standin.dll.standin_forget()
+
+
+@pytest.mark.skipif("avx512 of few loads" not in VARIANTS, reason="no AVX-512 on this processor")
+def test_rows_of_a_are_read_where_they_lie_and_packed_b_is_that_of_all_products(
+    standin: StandIn, libraries: Callable[..., Library]
+) -> None:
+    """Of deep terms, too: scratch is for B alone, a kept copy of which serves products that pack A."""
+    rng, f32 = np.random.default_rng(13), np.dtype("f4")
+    entries = libraries("avx512 of few loads").ensure(COMBOS[0])
+    (m, n), depths = (500, 250), (600, 300)
+    terms = [(raw(rng, (m, k), f32), raw(rng, (k, n), f32)) for k in depths]
+    standin.dll.standin_threads(1)
+    standin.dll.standin_forget()
+    c = np.zeros((m, n), f32)
+    for count in (1, 2):
+        standin.dll.standin_forget_most()
+        assert call_sum(standin, entries.sum, terms[:count], c, 0, 0) == 0
+        assert standin.dll.standin_most_held() < 4 * 256 * (sum(depths[:count]) + 32) + 4096
+        a, b = (np.concatenate([t[i] for t in terms[:count]], 1 - i) for i in (0, 1))
+        check(c, expected(a, b, c, False), depths[:count])
+    a, b = terms[0]
+    for _ in range(2):  # the copy is made when B is met again
+        assert call_sum(standin, entries.sum, terms[:1], c, 0, FIXED_B) == 0
+    before = standin.dll.standin_found()
+    again = np.zeros((m, n), f32)
+    assert call(standin, entries.single, np.asfortranarray(a), b, again, False, FIXED_B) == 0
+    assert standin.dll.standin_found() == before + 1
+    np.testing.assert_array_equal(again, c)
+    standin.dll.standin_forget()
 
 
 def test_a_sum_without_scratch_is_a_status(standin: StandIn, libraries: Callable[..., Library]) -> None:

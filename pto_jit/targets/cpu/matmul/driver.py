@@ -222,7 +222,7 @@ def _far(parts: Parts) -> None:
     f = parts.module.function("far", I32, [*CONTEXT, (I64, "mt"), (PTR, "given"), (I64, "is_packed")])
     w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, mt, given, is_packed = f.parameters
     many = mt.differs(0)
-    depth, panel, blocks, panels = _layout(parts, f, n, k)
+    depth, panel, blocks, panels = layout_of_b(parts, f, n, k)
     # A slab is four panels at least; where k is too long for that, C is computed from one part of k after another.
     fits = f.maximum(f.const(plan.far_bytes) // (panel * 4), 1)
     blocks = f.select(given.equals(0), f.minimum(blocks, fits), blocks)
@@ -270,7 +270,7 @@ def _far(parts: Parts) -> None:
     f.give(status.get())
 
 
-def _layout(parts: Parts, f: Function, n: Value, k: Value) -> tuple[Value, Value, Value, Value]:
+def layout_of_b(parts: Parts, f: Function, n: Value, k: Value) -> tuple[Value, Value, Value, Value]:
     """KC, bytes of a panel of so many rows, parts of k, panels across: how `far` lays B out."""
     s = parts.scheme
     depth = parts.depth(f, k, parts.blocking.depth)
@@ -286,7 +286,7 @@ def _kept(parts: Parts) -> None:
     plan = parts.blocking
     f = parts.module.function("kept", I32, [*CONTEXT, (I64, "mt")])
     w, _, n, k, _, _, _, b, b_rs, b_cs, _, _, _, _ = f.parameters
-    _, panel, blocks, panels = _layout(parts, f, n, k)
+    _, panel, blocks, panels = layout_of_b(parts, f, n, k)
     size = panels * panel * blocks
     with f.when(size > plan.far_bytes):
         f.give(-1)

@@ -6,12 +6,15 @@ of much k whose parts lie anywhere: rows of A are read where they are, panels of
 C is read and written once for as many parts as have the depth of a usual block.  This is the batch-reduced product of
 Georganas et al., "Harnessing Deep Learning via a Single Building Block" (2020).
 
+A term of much k is parts, too, as many as the blocks of other products, whose kept B it shares.
+
 Every element is one chain of fused multiply-adds through the parts of a group; sizes and strides alone say which way
 is taken and what the groups are, so bits do not depend on workers, nor on what is kept.
 """
 
 from __future__ import annotations
 
+from pto_jit.targets.cpu.matmul.driver import layout_of_b
 from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Module, Value
 from pto_jit.targets.cpu.matmul.kernel import Tile
 from pto_jit.targets.cpu.matmul.parts import Fields, Parts
@@ -23,13 +26,17 @@ TERM: Fields = (
 )
 """A product of a sum as callers give it: strides in bytes; how: 0, `FIXED_A`, `FIXED_B` or both."""
 
-PART: Fields = ((PTR, "a"), (I64, "a_row"), (I64, "groups"), (PTR, "b"), (I64, "panel"))
-"""A part as the micro-kernels take it: strides in bytes, B packed."""
+PART: Fields = ((PTR, "a"), (I64, "a_row"), (I64, "groups"), (PTR, "b"), (I64, "panel"), (I64, "following"))
+"""A part as micro-kernels take it: a term, or some of its k; strides in bytes, B packed, following as in `kernel`."""
 
 UNROLL = 4
 
+ASKED = 2
+"""Lines of the following panel of B that are prefetched with `UNROLL` steps of a tile: after four tiles, all of it."""
+
 WIDE, WIDEST = 4, 8
-"""Panels of columns up to which packing A is not repaid, and where k is shallow."""
+"""Panels of columns up to which packing A is not repaid: where elements of A are operands of multiply-adds, and where
+they are loaded by themselves or k is shallow."""
 
 ALIKE = 4096
 """Bytes: rows of A a multiple apart fall into the same sets of the caches, and are packed."""
@@ -66,14 +73,14 @@ def _column(module: Module, scheme: Scheme, vectors: int) -> None:
     for rows in (scheme.panel_rows, LOW):
         tile = _Tile(f, scheme, rows, vectors)
         with f.loop(at, m - (rows - 1), rows, [to]) as loop:
-            tile.write(top + loop.index, loop.carried[0])
+            tile.write(top, loop.index, loop.carried[0])
             loop.carry(f.offset(loop.carried[0], c_row * rows))
         to = loop.after[0]
         at = m // rows * rows
     rest = m % LOW
     for rows in range(1, LOW):
         with f.when(rest.equals(rows)):
-            _Tile(f, scheme, rows, vectors).write(top + at, to)
+            _Tile(f, scheme, rows, vectors).write(top, at, to)
     f.give()
 
 
@@ -85,38 +92,46 @@ class _Tile(Tile):
         super().__init__(f, scheme, rows, vectors, c_row=c_row, lanes=lanes, keep=keep)
         self.line = 64 // scheme.unit
 
-    def write(self, top: Value, c: Value) -> None:
-        """All parts from row ``top`` of A, to the rows of C at ``c``."""
+    def write(self, top: Value, row: Value, c: Value) -> None:
+        """All parts from row ``top + row`` of A, to the rows of C at ``c``."""
         f, count = self.f, self.rows * self.vectors
         places = self.places(self.rows, c)
-        for row in places:
-            self.ask(row)
+        for place in places:
+            self.ask(place)
         zero = Value(f, self.math.sum_type, "zeroinitializer")
         with f.loop(self.first, self.last_part, 1, [zero] * count, at_least_once=True) as part:
-            a, a_row, groups, b, panel = _load(f, PART, self.parts, part.index)
-            at = f.offset(a, top * a_row)
-            state = [*part.carried, *self._bases(at, a_row), f.offset(b, self.left * panel)]
+            a, a_row, groups, b, panel, following = _load(f, PART, self.parts, part.index)
+            at, b = f.offset(a, (top + row) * a_row), f.offset(b, self.left * panel)
+            state = [*part.carried, *self._bases(at, a_row), b]
+            times, left = groups // UNROLL, groups % UNROLL
             if self.rows == self.scheme.panel_rows:
-                state = self._lines(groups // self.line, a_row, f.offset(at, a_row * self.rows), state)
-                groups = groups % self.line
-            for steps, unroll in ((groups // UNROLL, UNROLL), (groups % UNROLL, 1)):
-                state = self._steps(steps, unroll, a_row, state)
+                asked = (row // self.rows) * (times * (ASKED * 64))
+                below, after = f.offset(at, a_row * self.rows), f.offset(b, following)
+                state = self._asking(times, a_row, below, after, asked, following, state)
+            else:
+                state = self._steps(times, UNROLL, a_row, state)
+            state = self._steps(left, 1, a_row, state)
             part.carry(*state[:count])
         self.finish(part.after, places)
 
-    def _lines(self, times: Value, a_row: Value, below: Value, state: list[Value]) -> list[Value]:
-        """Steps by whole cache lines of A; meanwhile the rows of the next tile, at ``below``, come nearer."""
+    def _asking(
+        self, times: Value, a_row: Value, below: Value, after: Value, asked: Value, end: Value, state: list[Value]
+    ) -> list[Value]:
+        """``times`` times `UNROLL` steps; meanwhile the rows of the next tile, at ``below``, come nearer, line by line,
+        and the bytes from ``asked`` to ``end`` of the following panel of B, at ``after``."""
         f, quarters = self.f, self.line // UNROLL
-        with f.loop(0, times, 1, [*state, below]) as line:
-            *now, next_line = line.carried
-            with f.loop(0, quarters, 1, [*now, next_line], at_least_once=True) as quarter:
-                *now, row = quarter.carried
-                for _ in range(self.rows // quarters):
-                    prefetch(f, row, level=2)
-                    row = f.offset(row, a_row)
-                quarter.carry(*self._unrolled(UNROLL, a_row, now), row)
-            line.carry(*quarter.after[:-1], f.offset(next_line, 64))
-        return line.after[:-1]
+        with f.loop(0, times, 1, [*state, below, below, asked]) as loop:
+            *now, line, row, asked = loop.carried
+            for _ in range(self.rows // quarters):
+                prefetch(f, row, level=2)
+                row = f.offset(row, a_row)
+            with f.when(asked < end):
+                for k in range(ASKED):
+                    prefetch(f, f.offset(after, asked + 64 * k), level=2)
+            last = (loop.index & (quarters - 1)).equals(quarters - 1)
+            line = f.select(last, f.offset(line, 64), line)
+            loop.carry(*self._unrolled(UNROLL, a_row, now), line, f.select(last, line, row), asked + 64 * ASKED)
+        return loop.after[:-3]
 
     def _bases(self, a: Value, a_row: Value) -> list[Value]:
         """Every third row of A: the rows between are reached with scaled indices."""
@@ -142,7 +157,8 @@ class _Tile(Tile):
                 for v, column in enumerate(columns):
                     i = r * self.vectors + v
                     sums[i] = self.math.step(sums[i], unit_a, column)
-        moved = [f.offset(p, unroll * unit) for p in bases]
+        # Pointers that seem to move on their own: as sums of one index, twelve places would be loaded from the stack.
+        moved = [f.emit(PTR, f'call ptr asm "", "=r,0"(ptr {f.offset(p, unroll * unit).ref})') for p in bases]
         return [*sums, *moved, f.offset(b, unroll * self.vectors * width)]
 
 
@@ -183,7 +199,8 @@ def _rows_task(parts: Parts) -> None:
     f, _, begin, end, fields = parts.task("sum_rows", _ROWS)
     m, n, count, of, c, c_row, keep, task = fields
     top, bottom = begin * task, f.minimum(m, end * task)
-    deepest, high = parts.blocking.depth, parts.blocking.rows
+    deepest, blocks = parts.blocking.depth, f.ceil_div(bottom - top, parts.blocking.rows)
+    high = f.round_up(f.ceil_div(bottom - top, blocks), parts.scheme.panel_rows)
     with f.loop(top, bottom, high) as block:
         rows = f.minimum(bottom - block.index, high)
         to = f.offset(c, block.index * c_row)
@@ -204,31 +221,43 @@ def _rows_task(parts: Parts) -> None:
 
 
 def _pack(parts: Parts) -> None:
-    """``sum_pack(w, n, count, terms, to, room)``: the parts of `TERM`s, B found packed or packed into the room."""
+    """``sum_pack(w, n, count, terms, to, room, beyond)``: the parts of `TERM`s, B found packed or packed into the room.
+
+    A term of more k than a block has is as many parts as a product has blocks of k: `driver`'s layout of B.  beyond:
+    not 0 if all of B is more than L2 keeps.
+    """
     s = parts.scheme
-    fields: Fields = ((PTR, "w"), (I64, "n"), (I64, "count"), (PTR, "terms"), (PTR, "to"), (PTR, "room"))
+    fields: Fields = (
+        *((PTR, "w"), (I64, "n"), (I64, "count"), (PTR, "terms"), (PTR, "to"), (PTR, "room"), (I64, "beyond")),
+    )
     f = parts.module.function("sum_pack", VOID, fields)
-    w, n, count, terms, to, room = f.parameters
+    w, n, count, terms, to, room, beyond = f.parameters
     form = Value(f, PTR, "@kept")
-    with f.loop(0, count, 1, [room]) as each:
+    with f.loop(0, count, 1, [room, f.const(0)]) as each:
         a, a_rs, _, b, b_rs, b_cs, k, how = _load(f, TERM, terms, each.index)
-        panel = k * (s.panel_columns * s.unit)
-        size = f.ceil_div(n, s.panel_columns) * panel
+        depth, panel, blocks, panels = layout_of_b(parts, f, n, k)
+        block = panels * panel
         made, packed = f.variable(f.null()), f.variable(f.null())
         with f.when((how & FIXED_B).differs(0)):
             matrix, found = parts.save(f, [b, k, n, b_rs, b_cs, form]), parts.save(f, [f.null()])
-            packed.set(f.call("pto_kept_find", PTR, [w, matrix, size, found]))
+            packed.set(f.call("pto_kept_find", PTR, [w, matrix, block * blocks, found]))
             made.set(f.load(PTR, found, 8))
-        with f.when(packed.get().equals(0)):
-            keeps = made.get().differs(0)
+        packs, keeps = packed.get().equals(0), made.get().differs(0)
+        with f.when(packs):
             packed.set(each.carried[0])
-            with f.when(keeps):
-                packed.set(f.load(PTR, made.get(), 8))
-            f.call("pack_b", VOID, [k, n, b, b_rs, b_cs, packed.get(), panel])
-            with f.when(keeps):
-                f.call("pto_kept_done", VOID, [made.get()])
-        _store(f, to, each.index, [a, a_rs, k, packed.get(), panel])
-        each.carry(f.offset(each.carried[0], size))
+        with f.when(keeps):
+            packed.set(f.load(PTR, made.get(), 8))
+        following = f.select(beyond.differs(0) | (k > parts.blocking.shallow), panel, 0)
+        with f.loop(0, blocks) as part:
+            first = part.index * depth
+            deep, at = f.minimum(k - first, depth), f.offset(packed.get(), part.index * block)
+            with f.when(packs):
+                f.call("pack_b", VOID, [deep, n, f.offset(b, first * b_rs), b_rs, b_cs, at, panel])
+            a_part = f.offset(a, first * s.element_a)
+            _store(f, to, each.carried[1] + part.index, [a_part, a_rs, deep, at, panel, following])
+        with f.when(keeps):
+            f.call("pto_kept_done", VOID, [made.get()])
+        each.carry(f.offset(each.carried[0], block * blocks), each.carried[1] + blocks)
     f.give()
 
 
@@ -246,7 +275,8 @@ def _store(f: Function, table: Value, index: Value, values: list[Value]) -> None
 def few_columns(f: Function, parts: Parts, n: Value, k: Value) -> Value:
     """Whether a product has so few columns that packing A is not repaid."""
     s, plan = parts.scheme, parts.blocking
-    return n <= f.select(k <= plan.shallow, WIDEST * s.panel_columns, WIDE * s.panel_columns)
+    widest = WIDEST * s.panel_columns
+    return n <= (f.select(k <= plan.shallow, widest, WIDE * s.panel_columns) if s.machine.embeds else f.const(widest))
 
 
 def _together(parts: Parts) -> None:
@@ -255,24 +285,25 @@ def _together(parts: Parts) -> None:
     f = parts.module.function("together", I32, _SUM)
     w, m, n, count, terms, c, c_rs, keep, mt = f.parameters
     fine = (m > plan.stream_rows) & (n > 0)
-    with f.loop(0, count, 1, [fine, f.const(0)]) as each:
-        good, total = each.carried
+    with f.loop(0, count, 1, [fine, f.const(0), f.const(0), f.const(0)]) as each:
+        good, total, bytes_b, many = each.carried
         _, a_rs, a_cs, _, _, _, k, _ = _load(f, TERM, terms, each.index)
         apart = (a_rs % ALIKE).differs(0)
-        good = good & few_columns(f, parts, n, k)
-        each.carry(good & a_cs.equals(s.element_a) & (k > 0) & (k <= plan.depth) & apart, total + k)
-    fine, total = each.after
+        good = good & few_columns(f, parts, n, k) & a_cs.equals(s.element_a) & (k > 0) & apart
+        _, panel, blocks, panels = layout_of_b(parts, f, n, f.maximum(k, 1))
+        each.carry(good, total + k, bytes_b + panel * panels * blocks, many + blocks)
+    fine, total, bytes_b, many = each.after
     with f.when((fine & (total * n <= plan.far_bytes // s.unit)).equals(0)):
         f.give(-1)
-    bytes_b, table = total * f.round_up(n, s.panel_columns) * s.unit, f.round_up(count * (8 * len(PART)), 64)
-    room = parts.push(f, w, bytes_b + table)
+    room = parts.push(f, w, bytes_b + f.round_up(many * (8 * len(PART)), 64))
     of = f.offset(room, bytes_b)
-    f.call("sum_pack", VOID, [w, n, count, terms, of, room])
+    beyond = f.select(bytes_b > plan.near_bytes, 1, f.const(0))
+    f.call("sum_pack", VOID, [w, n, count, terms, of, room, beyond])
     shared = mt.differs(0) & (m * n * total >= plan.split_work)
     least = f.ceil_div(f.const(plan.task_work), n * total)
     task = f.round_up(f.maximum(f.ceil_div(m, plan.tasks), least), s.panel_rows)
     task = f.select(shared, task, m)
-    context = parts.save(f, [m, n, count, of, c, c_rs, keep, task])
+    context = parts.save(f, [m, n, many, of, c, c_rs, keep, task])
     status = f.variable(f.const(0, I32))
     with f.either(shared) as side:
         status.set(parts.share(f, "sum_rows", w, context, f.ceil_div(m, task)))
