@@ -22,7 +22,8 @@ from pto_jit.targets.ascend.machine import element_type
 from pto_jit.targets.ascend.printing import launch_head
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.c.tidy import wrapped
-from pto_jit.targets.source.identifiers import RESERVED, Identifiers
+from pto_jit.targets.source.identifiers import RESERVED, Identifiers, identifier
+from pto_jit.targets.source.library_names import is_taken
 from pto_jit.targets.source.scalars import literal
 from pto_jit.targets.source.text import INDENT, SourceText
 
@@ -50,6 +51,7 @@ class HostWriter:
 
     def __init__(self, entry: Func, kernels: Sequence[KernelForm]) -> None:
         self.entry = entry
+        self.name = entry.name  # of the C function, which may need another one
         self.kernels = {k.name: k for k in kernels}
         self.names = Identifiers(RESERVED | _NAMES | {f"launch_{k.name}" for k in kernels})
         self.text = SourceText()
@@ -73,7 +75,8 @@ class HostWriter:
         for p in self.entry.params:
             self._parameter(p)
         body = self.text
-        name = self.names.fresh(self.entry.name)
+        wish = identifier(self.entry.name)
+        name = self.name = self.names.fresh(f"{wish}_2" if is_taken(wish) else wish)
         head = SourceText()
         head.line("// SPDX-License-Identifier: MIT")
         head.line(f"// Host code of `{self.entry.name}` of {file}, written by pto_jit.")

@@ -90,8 +90,9 @@ def compile_module(module: Module) -> AscendProgram:
     file = file_name(entry.loc.filename)
     kernels = [write_kernel(func, dims) for func in split.funcs if func is not entry]
     sources = {f"{k.name}.cpp": print_kernel(k, file) for k in kernels}
-    sources[f"{entry.name}_orchestration.c"] = HostWriter(entry, kernels).source(file)
-    sources["README.md"] = _readme(module.name, entry.name, kernels)
+    host = HostWriter(entry, kernels)
+    sources[f"{entry.name}_orchestration.c"] = host.source(file)
+    sources["README.md"] = _readme(module.name, entry.name, host.name, kernels)
     return AscendProgram(split, kernels, sources)
 
 
@@ -281,14 +282,15 @@ def _cores(kernel: KernelForm) -> str:
     return f"{kernel.core} cores, which work with the cube" if kernel.partner else kernel.core
 
 
-def _readme(name: str, entry: str, kernels: list[KernelForm]) -> str:
-    """How the written sources are built: those of a module whose host code is of the function `entry`."""
+def _readme(name: str, entry: str, function: str, kernels: list[KernelForm]) -> str:
+    """How the written sources are built: those of a module whose host code is of `entry`, as the C function `function`.
+    """
     rows = [
         f"| `{k.name}.cpp` | a kernel of the {_cores(k)} cores, and the function that launches it |" for k in kernels
     ]
     lines = [
         f"# {name}, for the Ascend 910B", "", "| file | what |", "|---|---|", *rows,
-        f"| `{entry}_orchestration.c` | host code: `{entry}` enqueues the program on a stream |",
+        f"| `{entry}_orchestration.c` | host code: `{function}` enqueues the program on a stream |",
         f"| `{name}.pto` | the program as it was divided into host code and kernels |", "",
         "Needs CANN (the compiler `bisheng` and ACL) and the headers of pto-isa in `$PTO_ISA/include`:", "", "```",
     ]  # fmt: skip

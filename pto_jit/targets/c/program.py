@@ -122,6 +122,8 @@ def write_source(
     callees = {f.name: f for f in module.funcs}
     entry = module.func(module.entry)
     order = [*(f for f in module.funcs if f.name != module.entry), entry]
+    for exported in ("launch", "failure"):  # functions of the header
+        out.names.fresh(f"{stem_of(module.name)}_{exported}")
     for func in order:
         out.function_names[func.name] = out.names.fresh(func.name + suffix)
     written = {

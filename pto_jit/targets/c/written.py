@@ -56,7 +56,7 @@ def written_files(source: CSource) -> dict[str, str]:
     rows: list[tuple[str, str]] = []
     out: dict[str, str] = {}
     shared = f"{source.stem}_functions.h"
-    names = Identifiers(frozenset())
+    names = Identifiers(frozenset(p.stem for p in files_in(RUNTIME, "*.c")))  # one object file for each
     for function in source.functions:
         kind = "" if function.in_core else "_orchestration"
         file = f"{names.fresh(function.name + kind)}.c"

@@ -27,7 +27,6 @@ makes and another reads goes through a tensor of its own.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -61,7 +60,8 @@ from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.loops import at_innermost, is_parallel, touches_tiles, writes
 from pto_jit.targets.cuda.shapes import shape_of
 from pto_jit.targets.cuda.valid import ValidExtents
-from pto_jit.targets.source.identifiers import RESERVED
+from pto_jit.targets.source.identifiers import RESERVED, identifier
+from pto_jit.targets.source.library_names import is_taken
 
 _REPEATABLE = ("load", "full", "arange")
 _INDEX = ScalarType(i64)
@@ -299,9 +299,9 @@ class _Outliner:
         return unused(wish, self.taken)
 
     def _name(self, wish: str) -> str:
-        wish = re.sub(r"\W", "_", wish)
+        wish = identifier(wish)
         name, count = wish, 1
-        while name in self.names:
+        while name in self.names or (name == wish and is_taken(wish)):
             name, count = f"{wish}_{count}", count + 1
         self.names.add(name)
         return name

@@ -56,7 +56,8 @@ class CudaProgram:
         files = {f"{k.name}.cu": k.source for k in kernels}
         files |= {name: text for name, text in headers().items() if name != "pto_cuda_emulation.h"}
         host, versions = host_files(self.module, kernels)
-        readme = _readme(self.module.func(self.module.entry).name, [versions[k.name] for k in kernels])
+        stem = next(file for file in host if file.endswith("_orchestration.c")).removesuffix("_orchestration.c")
+        readme = _readme(self.module.name, stem, [versions[k.name] for k in kernels])
         return {**files, **host, "README.md": readme}
 
 
@@ -130,15 +131,15 @@ def _architectures(versions: Sequence[Version]) -> str:
     return "For compute capability 9.0 or later (`sm_90`, ...), whose blocks have the shared memory that this takes"
 
 
-def _readme(name: str, versions: Sequence[Version]) -> str:
-    """How the written program is compiled."""
-    lines = [f"# {name}, as CUDA", "", "| file | what |", "|---|---|"]
+def _readme(module: str, name: str, versions: Sequence[Version]) -> str:
+    """How the written program is compiled; `name`: of its host side in C."""
+    lines = [f"# {module}, as CUDA", "", "| file | what |", "|---|---|"]
     lines += [f"| `{v.kernel.name}.cu` | a kernel |" for v in versions]
     lines += [
         f"| `{name}_orchestration.c`, `{name}.h` | the host side over the driver API, and how a program calls it |",
         "| `*.cuh`, `pto_elements.h` | what kernels are made of |",
         "| `pto_cuda_host.h`, `pto_host.h` | what host code is made of |",
-        f"| `{name}.pto` | the program that these files were written from |", "",
+        f"| `{module}.pto` | the program that these files were written from |", "",
         f"{_architectures(versions)}:", "", "```",
     ]  # fmt: skip
     for v in versions:

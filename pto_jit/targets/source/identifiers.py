@@ -52,8 +52,7 @@ class Identifiers:
         """An identifier nobody has so far."""
         known = self._bases.get(wish)
         if known is None:
-            base = _base(wish)
-            known = f"v_{base}" if _FOREIGN.fullmatch(base) else base, 1
+            known = identifier(wish), 1
         base, count = known
         taken = self._taken
         name = base if count == 1 else f"{base}_{count}"
@@ -65,6 +64,8 @@ class Identifiers:
         return name
 
 
-def _base(wish: str) -> str:
+def identifier(wish: str) -> str:
+    """The wish as an identifier of C that is none of the library's."""
     base = wish if wish.isidentifier() and wish.isascii() else re.sub(r"\W", "_", wish, flags=re.ASCII)
-    return f"v{base}" if not base or base[0].isdigit() else base
+    base = f"v{base}" if not base or base[0].isdigit() else base
+    return f"v_{base}" if _FOREIGN.fullmatch(base) else base

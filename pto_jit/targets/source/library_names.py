@@ -7,6 +7,8 @@ looked up by name alone when a program is linked or loaded.
 
 from __future__ import annotations
 
+import re
+
 # C11 and POSIX.1-2008 with what Linux adds, less families that start like `pthread_`.
 LIBRARY = frozenset(
     """a64l abort abs accept accept4 access acos acosf acosh acoshf acoshl acosl alarm aligned_alloc alphasort asctime
@@ -68,5 +70,30 @@ LIBRARY = frozenset(
     ttyname ttyname_r twalk tzset umask umount uname ungetc ungetwc unlink unlinkat unlockpt unsetenv uselocale
     utime utimensat utimes valloc vasprintf vdprintf vfprintf vfscanf vfwprintf vfwscanf vprintf vscanf vsnprintf
     vsprintf vsscanf vswprintf vswscanf vwprintf vwscanf wait waitid waitpid warn warnx wmemchr wmemcmp wmemcpy
-    wmemmove wmemset wprintf write writev wscanf y0 y1 yn""".split()
+    wmemmove wmemset wprintf write writev wscanf y0 y1 yn div_t double_t float_t ldiv_t lldiv_t""".split()
 )
+
+# Global names of C++, of CUDA's built-in functions and types, and of pto-isa: kernels of devices have other ones.
+_DEVICE = frozenset(
+    """atexit canonicalize clearenv clock64 cyl_bessel_i0 cyl_bessel_i1 daylight dim3 dysize ecvt erfcinv erfcx erfinv
+    fadd fcloseall fcvt fdiv fdividef fdivide ffma fmaximum fmaximum_num fminimum fminimum_num fmul fsqrt fsub fromfp
+    gamma gcvt getloadavg getpt getw isctype larger llmax llmin llogb max memfrob memmem mempcpy min modulo
+    nextdown nextup norm norm3d norm4d normcdf normcdfinv on_exit posix_memalign posix_openpt putw rcbrt rhypot rnorm
+    rnorm3d rnorm4d roundeven rpmatch rsqrt setbuffer setlinebuf signgam sincospi sinpi cospi smaller std strfroml
+    strfry strverscmp timegm timelocal timezone totalorder trap tzname uint ullmax ullmin ulong umax umin ushort wctomb
+    wcstombs _ FILE Layout Rectangle Shape Spread Stride Tile TileAcc TileLeft TileRight GlobalTensor CompactMode
+    PadValue SLayout BLayout TileType DYNAMIC WM WN V TR TC STAGES""".split()
+)
+_DEVICE_FAMILIES = re.compile(
+    r"(?:cuda|CU|acl|acl[a-z]+|rt)[A-Z]\w*|(?:CUDA|FP|PIPE|EVENT)_\w+|T[A-Z]{2,}[A-Z_]*|u_(?:char|short|int|long)"
+    r"|(?:u?(?:char|short|int|long|longlong)|float|double)(?:[1-4]|4_\w+)|(?:pthread|u?int)\w*_t"
+    r"|(?:clock|dev|gid|id|key|loff|max_align|mode|nlink|nullptr|off|pid|ptrdiff|quad|register|ssize|time|timer|uid)_t",
+    re.ASCII,
+)
+_OF_A_WIDTH = re.compile("f(?:32|64)?x?$|l$", re.ASCII)
+
+
+def is_taken(name: str) -> bool:
+    """Whether a kernel of a device must not have a name, as the C library or the headers of devices have it."""
+    every = (name, _OF_A_WIDTH.sub("", name))  # `rsqrtf` as `rsqrt`
+    return not _DEVICE.union(LIBRARY).isdisjoint(every) or _DEVICE_FAMILIES.fullmatch(name) is not None
