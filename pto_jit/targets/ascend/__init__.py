@@ -10,7 +10,7 @@
   addresses, numbers, while loops
 * `vector`, `tiles`, `values`, `memory`, `transfers`, `extents`, `alone`: kernels of vector cores: tiles, global
   memory, valid extents; tables by the scalar unit
-* `elementwise`, `functions`, `played`, `remainders`, `scans`, `searches`, `sorts`, `moves`: their operations
+* `elementwise`, `functions`, `called`, `played`, `remainders`, `scans`, `searches`, `sorts`, `moves`: their operations
 * `cube`, `groups`: kernels of cube cores, and of both kinds in step
 * `accesses`, `events`, `flow`, `synchronise`: flags and barriers: what touches what, and what has to wait
 * `placing`, `copies`: addresses, and copies that are not needed

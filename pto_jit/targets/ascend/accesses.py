@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from pto_jit.targets.ascend.form import (
     Assignment,
+    Barrier,
     Branch,
     Buffer,
     ElementStore,
@@ -53,6 +54,23 @@ def accesses(node: Node) -> list[Access]:
     return out
 
 
+def ends_of(call: Instruction) -> tuple[list[Access], list[Access]] | None:
+    """What a function that is called touches before its first barrier, and behind its last one, when all else is done;
+    None if it has no barriers."""
+    function = call.function
+    assert function is not None
+    barriers = [k for k, node in enumerate(function.body) if type(node) is Barrier]
+    if not barriers:
+        return None
+    given = {b.base: a for b, a in zip((function.result, function.operand, function.scratch), call.args, strict=False)}
+
+    def touched(nodes: list[Node]) -> list[Access]:
+        there = {(given[b.base].buffer, write) for node in nodes for b, write in accesses(node)}  # type: ignore[union-attr]
+        return [access for access in accesses(call) if access in there]
+
+    return touched(function.body[: barriers[0]]), touched(function.body[barriers[-1] :])
+
+
 def _of_scalar_unit(node: Node) -> list[Access]:
     if isinstance(node, ElementStore):
         return [(node.root, True)]
@@ -91,6 +109,13 @@ def walk(nodes: list[Node]) -> list[Node]:
             out += walk(node.then)  # pyright: ignore[reportAttributeAccessIssue]
             out += walk(node.orelse)  # pyright: ignore[reportAttributeAccessIssue]
     return out
+
+
+def blocks_of(node: Node) -> tuple[list[Node], ...]:
+    """The blocks of a loop or branch."""
+    if type(node) is Loop:
+        return (node.body,)
+    return (node.then, node.orelse) if type(node) is Branch else ()
 
 
 def loops_in(nodes: list[Node]) -> list[Loop]:

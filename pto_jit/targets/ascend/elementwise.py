@@ -17,6 +17,7 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Const, Op
 from pto_jit.ir.types import ScalarType
 from pto_jit.targets.ascend import functions
+from pto_jit.targets.ascend.called import write_call
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.values import Size, Span, Value, joint
 
@@ -31,6 +32,8 @@ _COMPARE = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "G
 _ROUNDINGS = {"floor": "FLOOR", "ceil": "CEIL", "round": "RINT", "trunc": "TRUNC"}
 REPEATED = frozenset(["f16", "f32", "i16", "i32"])
 """What the core has instructions to repeat along an axis for."""
+_COMPOSED = frozenset(["sigmoid", "silu"])
+"""What is made of four instructions of the core, or five."""
 _SQRT_2_OVER_PI, _CUBIC = 0.7978845608028654, 0.044715
 
 Operand = Value | str
@@ -153,6 +156,8 @@ class Elementwise:
             case _:
                 pass
         if dtype == f32:
+            if name in _COMPOSED and w.times(name) > 1:
+                return write_call(w, name, x, lambda like, to: self.composed(op, like, to), to, loc)
             found = self.function(op, x, to)
             if found is not None:
                 return found
@@ -191,6 +196,11 @@ class Elementwise:
                 return out
             case _:
                 return None
+
+    def composed(self, op: Op, x: Value, to: Any) -> Value:
+        out = self.function(op, x, to)
+        assert out is not None
+        return out
 
     def _one_plus_exp(self, x: Value, factor: str, loc: Loc) -> Value:
         """1 + exp(factor * x), in scratch memory."""
@@ -358,7 +368,7 @@ class Elementwise:
         if a.dtype not in (f32, i32):
             raise unsupported(f"a comparison of tiles of {a.dtype}", loc, "convert them to f32 or i32")
         if isinstance(b, str):
-            b = self._filled(a, b, loc)
+            return self._compare_number(mode, a, b, to, loc)
         span, capacity, valid, free = self._joint([a, b], loc)
         if a.dtype == i32 and span not in (a.span, b.span):
             return self._compare_across(mode, a, b, to, loc)
@@ -371,6 +381,22 @@ class Elementwise:
         out = to(bool_, span, capacity, valid, free)
         left, right = (w.tile(v, valid=valid, loc=loc) for v in (a, b))
         w.emit("TCMP", w.tile(out, valid=valid, loc=loc), left, right, f"CmpMode::{mode}", loc=loc)
+        return out
+
+    def _compare_number(self, mode: str, a: Value, number: str, to: Any, loc: Loc) -> Value:
+        """A tile with a number; of i32 the smaller one is equal to the tile, or to the number."""
+        if a.dtype == f32 and mode in ("EQ", "NE"):  # pto-isa's simulator takes what differs by 1e-9 for equal to it
+            return self.compare(mode, a, self._filled(a, number, loc), to, loc)
+        if a.dtype == i32 and mode not in ("EQ", "NE"):
+            least = self.scaled("TMINS", a, number, self.w.temp, loc)
+            if mode in ("LE", "GT"):
+                return self.compare("EQ" if mode == "LE" else "NE", least, a, to, loc)
+            a, mode = least, "EQ" if mode == "GE" else "NE"
+        w = self.w
+        span, capacity, valid, free = self._joint([a], loc)
+        out = to(bool_, span, capacity, valid, free)
+        w.emit("TCMPS", w.tile(out, valid=valid, loc=loc), w.tile(a, valid=valid, loc=loc), w.scalar(number, a.dtype),
+               f"CmpMode::{mode}", loc=loc)  # fmt: skip
         return out
 
     def _compare_across(self, mode: str, a: Value, b: Value, to: Any, loc: Loc) -> Value:

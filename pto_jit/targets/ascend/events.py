@@ -13,11 +13,13 @@ At the end of an iteration bits move: this turn's become the other's, and those 
 
 from __future__ import annotations
 
+from typing import Any
+
 from pto_jit.slotted import mutable
-from pto_jit.targets.ascend.accesses import accesses, pipe_of
+from pto_jit.targets.ascend.accesses import Access, accesses, ends_of, pipe_of
 from pto_jit.targets.ascend.form import RELAY, SLOT, Branch, Buffer, Declaration, Instruction, Loop, Node
 from pto_jit.targets.ascend.instructions import ROWS
-from pto_jit.targets.ascend.machine import IN_ORDER, PIPES, Space
+from pto_jit.targets.ascend.machine import IN_ORDER, PIPES
 
 NUMBER = {pipe: k for k, pipe in enumerate(PIPES)}
 UNIT = NUMBER["S"]
@@ -43,9 +45,9 @@ class Event:
     """A piece of work, or a wait for a flag: the node, its pipe, and the loops around it.
 
     first, end: how many bits of works come before it, and with it; flag, past: how many of waits; bits: those that are
-    set when it starts; conflicts: those of what it must not meet; private: only its own pipe's work conflicts with it;
+    set when it starts; conflicts: those of what it must not meet; stretch: what it is a part of (`flow`);
     unknown: those of what its pipe did not know to be done when it started; meets: what it does meet, with the loop
-    whose turns tell so.
+    whose turns tell so; rest: of a function that is called, what comes behind its last barrier.
     """
 
     node: Node
@@ -58,20 +60,22 @@ class Event:
     past: int = 0
     bits: int = 0
     conflicts: int = 0
-    private: bool = False
+    stretch: Any = None
     unknown: int = 0
     meets: list[tuple[Event, Loop | None]] | None = None
+    rest: Event | None = None
 
 
 @mutable(eq=False)
 class _Region:
-    """Bytes on chip, of both copies of a buffer if they take turns, and the bits of who touches them.
+    """Bytes on chip, or of what a function is given, of both copies of a buffer if they take turns, and the bits of who
+    touches them.
 
     now: of those that touched what is the copy of this turn, reading and writing; ever: of either turn; meets: what a
     reader and what a writer conflicts with.
     """
 
-    space: Space
+    space: str
     low: int
     high: int
     loop: Loop | None
@@ -105,9 +109,10 @@ class Events:
         self.turning: list[Loop | None] = []
         self.of_pipe = [0] * len(PIPES)
         self.moves: dict[int, Moves] = {}
-        self._regions: dict[tuple[Space, int, int, int], _Region] = {}
+        self._regions: dict[tuple[str, int, int, int], _Region] = {}
         self._tensors: dict[str, list[_OfTensor]] = {}
         self._of_buffer: dict[Buffer, _Region] = {}
+        self._first: dict[int, list[tuple[_Region, bool]]] = {}  # what functions touch at once, by the ids of events
         self._touched: list[tuple[Event, list[tuple[_Region, bool]], list[tuple[str, bool]]]] = []
         self._number(nodes, ())
         self.count = len(self.owner)
@@ -134,6 +139,13 @@ class Events:
                     self._work(node, NUMBER[pipe], loops)
 
     def _work(self, node: Node, pipe: int, loops: tuple[Loop, ...]) -> None:
+        event = self.works[id(node)] = self._event(node, pipe, loops, accesses(node))
+        ends = ends_of(node) if type(node) is Instruction and node.function is not None else None
+        if ends is not None:
+            self._first[id(event)] = [(self._of_buffer[what], write) for what, write in ends[0]]  # type: ignore[index]
+            event.rest = self.works[id(event)] = self._event(node, pipe, loops, ends[1])
+
+    def _event(self, node: Node, pipe: int, loops: tuple[Loop, ...], touched: list[Access]) -> Event:
         owner = self.owner
         first = len(owner)
         event = Event(node, pipe, loops, len(self.works), first)
@@ -141,7 +153,7 @@ class Events:
         tensors: list[tuple[str, bool]] = []
         bits: dict[Loop, int] = {}  # by the loop whose turns they tell of
         bit = 0  # of what takes no turns
-        for what, write in accesses(node):
+        for what, write in touched:
             leaves = write or pipe != UNIT  # what the scalar unit reads it has read before it hands out what follows
             if type(what) is str:
                 if not what.startswith(SLOT):  # flags between the cores keep accesses to slots apart
@@ -164,10 +176,10 @@ class Events:
                 self.turning.append(None)
             region.now[write] |= bit
         event.end = len(owner)
-        self.works[id(node)] = event
         self.before.append(self.before[-1] | event.bits)
         self.of_pipe[pipe] |= (1 << event.end) - (1 << first)
         self._touched.append((event, regions, tensors))
+        return event
 
     def _two(self, event: Event, loop: Loop) -> int:
         """A bit for what is touched in this turn of a loop, with another one, after it, of the other turn."""
@@ -199,11 +211,12 @@ class Events:
     def _region(self, buffer: Buffer) -> _Region:
         low, loop = buffer.address or 0, buffer.loop
         high = low + buffer.size * (1 if loop is None else 2)
-        key = buffer.space, low, high, id(loop)
+        space = buffer.base or buffer.space
+        key = space, low, high, id(loop)
         known = self._regions.get(key)
         if known is None:
             now = [0, 0]
-            known = self._regions[key] = _Region(buffer.space, low, high, loop, now, now if loop is None else [0, 0])
+            known = self._regions[key] = _Region(space, low, high, loop, now, now if loop is None else [0, 0])
         self._of_buffer[buffer] = known
         return known
 
@@ -211,7 +224,7 @@ class Events:
 
     def _meet(self) -> None:
         """Regions meet others that share bytes with them, and of themselves the copy of this turn."""
-        spaces: dict[Space, list[_Region]] = {}
+        spaces: dict[str, list[_Region]] = {}
         for region in self._regions.values():
             spaces.setdefault(region.space, []).append(region)
         for regions in spaces.values():
@@ -225,8 +238,7 @@ class Events:
                 region.meets = writes, reads | writes
 
     def _conflicts(self) -> None:
-        """What each piece of work conflicts with, and whether that is all of its own pipe."""
-        of_work = [0] * len(PIPES)  # what the work of each pipe conflicts with
+        """What each piece of work conflicts with."""
         for event, regions, tensors in self._touched:
             out = 0
             for region, write in regions:
@@ -237,15 +249,12 @@ class Events:
                         out |= _in_memory(other, event)
             if PIPES[event.pipe] in IN_ORDER:
                 out &= ~self.of_pipe[event.pipe]
+            elif event.rest is not None:  # all else comes after the function's own barriers
+                own = 0
+                for region, write in self._first[id(event)]:
+                    own |= region.meets[write]
+                out = out & ~self.of_pipe[event.pipe] | own & self.of_pipe[event.pipe]
             event.conflicts = out
-            of_work[event.pipe] |= out
-        met_by_others = [0] * len(PIPES)
-        for pipe, met in enumerate(of_work):
-            for other in range(len(PIPES)):
-                met_by_others[other] |= 0 if other == pipe else met
-        for event, _, _ in self._touched:
-            pipe = event.pipe
-            event.private = not (event.conflicts & ~self.of_pipe[pipe] or event.bits & met_by_others[pipe])
 
 
 def _in_memory(other: _OfTensor, event: Event) -> int:

@@ -11,8 +11,9 @@ Work that is not known to be done and touches what later work touches, one of th
 that might be raised again before its pipe has seen it.  What is found is taken for mended on the way: of two hazards
 one is left out if mending the other one mends it.
 
-Most work is on memory that only its own pipe touches, piece after piece.  Of such a *stretch* all that matters is which
-of the work before it that it meets is not known to be done: where that is as it was the last time, so is the rest.
+Most work of a pipe follows other work of it.  Where such a *stretch* meets no work of other pipes, all that matters is
+which work of its own before it that it meets is not known to be done: where that is as it was the last time, so is the
+rest.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ _Key = tuple[str, str, int, int]
 """A flag: its pipes, its number; and of one for each turn, whether it is that of the other turn."""
 _State = tuple[tuple[int, ...], dict[object, int]]
 """What each pipe does not know, and what each raised flag does not tell."""
+
+
+_IDLE = "idle"
+"""Stands for flags that nothing in a loop touches."""
 
 
 @frozen(eq=False)
@@ -56,9 +61,10 @@ class _Repeat:
     """A loop.
 
     first, end: how many bits of works and of waits come before it, and with it; works: how many works with it; turns:
-    flags that change names with each turn; ahead: as in the form; runs: at least once; inside: all bits in it; back:
-    what is not known when an iteration follows another; behind: what the pipes do not know behind it; settled: what was
-    not known before the loop, and then behind it, when nothing changed any more.
+    flags that change names with each turn; ahead: as in the form; runs: at least once; inside: all bits in it; used:
+    the flags that are raised or waited for in it, None if there are loops in it, or parts ahead; back: what is not
+    known when an iteration follows another; behind: what the pipes do not know behind it; settled: what was not known
+    before the loop, and then behind it, when nothing changed any more.
     """
 
     steps: list[Any]
@@ -70,6 +76,7 @@ class _Repeat:
     ahead: bool
     runs: bool
     inside: int = 0
+    used: set[tuple[str, str, int]] | None = None
     back: _State | None = None
     behind: tuple[int, ...] = ()
     settled: tuple[_State, _State] | None = None
@@ -88,11 +95,12 @@ class _Choice:
 
 @mutable(eq=False)
 class _Stretch:
-    """Work of one pipe that only this pipe's work can meet; None is a barrier.
+    """Work of one pipe; None is a barrier.
 
-    first, end: how many works come before it, and with it; conflicts: of all of it; met: those of them that were not
-    known to be done when it was gone through last, after which `waits` says whether the pipe waited for itself on the
-    way, and `left` are the bits since then.
+    first, end: how many works come before it, and with it; conflicts: of all of it; met: those of its own pipe that
+    were not known to be done when it was gone through last, after which `waits` says whether the pipe waited for itself
+    on the way, and `left` are the bits since then; entered: what was not known before it, if it met no other pipe's
+    work.
     """
 
     pipe: int
@@ -103,6 +111,7 @@ class _Stretch:
     met: int = -1
     waits: bool = False
     left: int = 0
+    entered: int | None = None
 
 
 class _Text:
@@ -133,18 +142,22 @@ class _Text:
             event = works.get(id(node))
             if event is not None:
                 event.meets = None
-                if not event.private:
-                    stretch = None
-                    event.flag = event.past = len(self.owner)
-                    out.append(event)
-                elif stretch is None or stretch.pipe != event.pipe:
-                    stretch = _Stretch(event.pipe, event.number, event.number + 1, [event], event.conflicts)
+                event.flag = event.past = len(self.owner)
+                if stretch is None or stretch.pipe != event.pipe:
+                    stretch = _Stretch(event.pipe, event.number, 0, [])
                     out.append(stretch)
-                else:
-                    stretch.steps.append(event)
-                    stretch.conflicts |= event.conflicts
-                    stretch.end = event.number + 1
-                self._place, self._bit = event.number + 1, event.end
+                event.stretch = stretch
+                stretch.steps.append(event)
+                stretch.conflicts |= event.conflicts
+                rest = event.rest
+                if rest is not None:
+                    rest.meets, rest.stretch = None, stretch
+                    rest.flag = rest.past = event.flag
+                    stretch.steps += [None, rest]
+                    stretch.conflicts |= rest.conflicts
+                    event = rest
+                self._place = stretch.end = event.number + 1
+                self._bit = event.end
                 continue
             if kind is Barrier and stretch is not None and PIPES[stretch.pipe] == node.pipe:  # pyright: ignore
                 stretch.steps.append(None)
@@ -177,6 +190,9 @@ class _Text:
         first = self._bit, len(self.owner)
         moves = dict(self.events.moves.get(id(loop), {}))
         out = self.repeats[loop] = _Repeat([], first, first, 0, moves, {}, loop.ahead, _runs(loop))
+        if loops:
+            self.repeats[loops[-1]].used = None
+        out.used = None if loop.ahead else set()
         out.steps = self._block(loop.body, (*loops, loop))
         out.end, out.works = (self._bit, len(self.owner)), self._place
         out.inside = _span(first[0], out.end[0]) | _span(first[1], out.end[1])
@@ -188,6 +204,10 @@ class _Text:
         pipe = NUMBER[node.target if isinstance(node, WaitFlag) else node.source]
         at = len(self.owner)
         out = _Flag((*name, which), Event(node, pipe, loops, 0, self._bit, self._bit, at, at))
+        for loop in loops:
+            used = self.repeats[loop].used
+            if used is not None:
+                used.add(name)
         if turning is not None and node.which is None:
             self.repeats[turning].turns[name] = (*name, 0), (*name, 1)
         if isinstance(node, SetFlag):
@@ -218,14 +238,16 @@ class Flow(_Text):
     def __init__(self, nodes: list[Node], events: Events, *, usual: bool = False) -> None:
         super().__init__(nodes, events)
         self.usual = usual
-        count = len(PIPES)
+        last = max((event.pipe for event in events.works.values()), default=UNIT)
+        count = len(PIPES) if self.crossing else 1 + last  # flags of a group are told by pipes that may have no work
+        self.pipes = range(count)
         self.unknown, self.upto = [0] * count, [0] * count
         self.told: dict[object, list[int]] = {}
         self.version, self.taught = 1, [0] * count  # of what the scalar unit knows, and what a pipe has learnt of that
         self.place, self.changed = 0, True
         self.left_out, self.again = "", False  # which part an iteration has not, and whether others came before
         self.how: dict[type, Callable[[Any], None]] = {
-            Event: self._work, _Stretch: self._along, _Flag: self._pass, Barrier: self._wait_for_all,
+            _Stretch: self._along, _Flag: self._pass, Barrier: self._wait_for_all,
             CrossSet: self._tell, CrossWait: self._hear, _Repeat: self._loop, _Choice: self._branch,
         }  # fmt: skip
 
@@ -233,7 +255,7 @@ class Flow(_Text):
         """What may start too early, in the order of the text; only if that is nothing, flags raised too early."""
         while self.changed:
             self.changed = False
-            self._start(((0,) * len(PIPES), dict.fromkeys(self.crossing, 0)), 0)
+            self._start(((0,) * len(self.pipes), dict.fromkeys(self.crossing, 0)), 0)
             self._go(self.steps)
         works = [event for event in self.events.works.values() if event.meets]
         found = works or [flag.event for flag in self.raised if flag.event.meets]
@@ -258,12 +280,15 @@ class Flow(_Text):
         return told[0]
 
     def _state(self) -> _State:
-        return tuple(self._now(pipe) for pipe in range(len(PIPES))), {name: self._not_told(name) for name in self.told}
+        place, before, upto, unknown = self.place, self.events.before, self.upto, self.unknown
+        done = before[place]
+        told = {name: known[0] | (done ^ before[known[1]]) for name, known in self.told.items()}
+        return tuple([unknown[pipe] | (done ^ before[upto[pipe]]) for pipe in self.pipes]), told
 
     def _start(self, state: _State, place: int) -> None:
         """Go on at a place with what is not known there."""
         self.place = place
-        self.unknown, self.upto = list(state[0]), [place] * len(PIPES)
+        self.unknown, self.upto = list(state[0]), [place] * len(self.pipes)
         self.told = {name: [bits, place] for name, bits in state[1].items()}
         self.version += 1
 
@@ -274,8 +299,8 @@ class Flow(_Text):
         for step in steps:
             how[type(step)](step)
 
-    def _work(self, event: Event) -> None:
-        pipe, place, before = event.pipe, event.number, self.events.before
+    def _along(self, stretch: _Stretch) -> None:
+        pipe, place, before = stretch.pipe, stretch.first, self.events.before
         unknown = self.unknown[pipe]
         upto = self.upto[pipe]
         if upto != place:
@@ -284,35 +309,53 @@ class Flow(_Text):
             self.place = place
             unknown &= self._now(UNIT)
             self.taught[pipe] = self.version
-        met = unknown & event.conflicts
-        if met:
-            unknown = self._meet(event, unknown, met)
-        elif event.meets and not self.again:
-            event.meets = None
-        event.unknown = unknown
-        self.unknown[pipe] = unknown | event.bits
-        self.upto[pipe] = self.place = place + 1
-
-    def _along(self, stretch: _Stretch) -> None:
-        pipe, place, before = stretch.pipe, stretch.first, self.events.before
-        unknown = self.unknown[pipe]
-        upto = self.upto[pipe]
-        if upto != place:
-            unknown |= before[place] ^ before[upto]
-        if self.taught[pipe] != self.version:
-            self.place = place
-            unknown &= self._now(UNIT)
-            self.taught[pipe] = self.version
         met = unknown & stretch.conflicts
-        if met != stretch.met:
-            self._work_through(stretch, met)
-        if stretch.waits:
-            unknown &= ~self.of_pipe[pipe]
-        self.unknown[pipe] = unknown | stretch.left
+        if met & ~self.of_pipe[pipe]:
+            unknown = self._step_by_step(stretch, unknown)
+        else:
+            stretch.entered = unknown
+            if met != stretch.met:
+                self._work_through(stretch, met)
+            if stretch.waits:
+                unknown &= ~self.of_pipe[pipe]
+            unknown |= stretch.left
+        self.unknown[pipe] = unknown
         self.upto[pipe] = self.place = stretch.end
 
+    def _step_by_step(self, stretch: _Stretch, unknown: int) -> int:
+        """A stretch that meets work of other pipes: what is not known behind it."""
+        stretch.met, stretch.entered = -1, None
+        others, again = ~self.of_pipe[stretch.pipe], self.again
+        for event in stretch.steps:
+            if event is None:
+                unknown &= others
+                continue
+            met = unknown & event.conflicts
+            if met:
+                unknown = self._meet(event, unknown, met)
+            elif event.meets and not again:
+                event.meets = None
+            event.unknown = unknown
+            unknown |= event.bits
+        return unknown
+
+    def _unknown_to(self, event: Event) -> int:
+        """What a pipe did not know when it started an event."""
+        stretch = event.stretch
+        if stretch is None or stretch.entered is None:
+            return event.unknown
+        others = ~self.of_pipe[stretch.pipe]
+        unknown = stretch.entered
+        for step in stretch.steps:
+            if step is None or unknown & step.conflicts:
+                unknown &= others
+            if step is event:
+                break
+            unknown |= 0 if step is None else step.bits
+        return unknown
+
     def _work_through(self, stretch: _Stretch, unknown: int) -> None:
-        """A stretch after work that is not known to be done."""
+        """A stretch after work of its own pipe that is not known to be done."""
         owner, again = self.owner, self.again
         stretch.met = -1 if again else unknown  # what others met in it is not forgotten
         waits, left = False, 0
@@ -359,7 +402,7 @@ class Flow(_Text):
 
     def _wait_for_all(self, barrier: Barrier) -> None:
         if barrier.pipe == "ALL":
-            self.unknown, self.upto = [0] * len(PIPES), [self.place] * len(PIPES)
+            self.unknown, self.upto = [0] * len(self.pipes), [self.place] * len(self.pipes)
             self.version += 1
         else:
             pipe = NUMBER[barrier.pipe]  # type: ignore[index]
@@ -378,9 +421,9 @@ class Flow(_Text):
 
     def _loop(self, loop: _Repeat) -> None:
         """The state behind it is that of any number of iterations, even of none."""
-        entry = self._state()
+        entry, idle = _without_idle(self._state(), loop)
         if loop.settled is not None and loop.settled[0] == entry:
-            self._start(loop.settled[1], loop.works)
+            self._start(_with_idle(loop.settled[1], idle), loop.works)
             return
         changed, self.changed = self.changed, False
         if loop.ahead:
@@ -391,7 +434,7 @@ class Flow(_Text):
         out = out if self.usual or loop.runs else _either(entry, out)
         loop.settled, loop.behind = None if self.changed else (entry, out), out[0]
         self.changed |= changed
-        self._start(out, loop.works)
+        self._start(_with_idle(out, idle), loop.works)
 
     def _ahead(self, loop: _Repeat, entry: _State) -> _State:
         """A loop with a part that is ahead: its first iteration is that part's only, and its last the other's."""
@@ -465,7 +508,7 @@ class Flow(_Text):
     def _not_told_by(self, before: Event, event: Event, turning: Loop | None) -> int:
         """What a pipe may not know of when it knows an earlier event: what was not known then, and what came since."""
         common = [loop for loop, other in zip(before.loops, event.loops, strict=False) if loop is other]
-        told, since, until = before.unknown, (before.end, before.past), (event.first, event.flag)
+        told, since, until = self._unknown_to(before), (before.end, before.past), (event.first, event.flag)
         if len(before.loops) > len(common):  # who waits for it waits for the loop that it is in
             inner = self.repeats[before.loops[len(common)]]
             told, since = inner.behind[before.pipe], inner.end
@@ -502,17 +545,42 @@ def _forget(steps: list[Any]) -> None:
             for event in step.steps:
                 if event is not None:
                     event.meets = None
-        elif isinstance(step, (Event, _Flag)):
-            (step.event if isinstance(step, _Flag) else step).meets = None
+        elif isinstance(step, _Flag):
+            step.event.meets = None
 
 
 def _span(low: int, high: int) -> int:
     return (1 << high) - (1 << low)
 
 
+def _without_idle(state: _State, loop: _Repeat) -> tuple[_State, dict[object, int]]:
+    """A state before a loop with one flag for all that nothing in the loop touches, and these."""
+    used = loop.used
+    if used is None:
+        return state, {}
+    told: dict[object, int] = {}
+    idle: dict[object, int] = {}
+    for name, bits in state[1].items():
+        (told if type(name) is not tuple or name[:3] in used else idle)[name] = bits
+    if idle:
+        told[_IDLE] = 0
+    return (state[0], told), idle
+
+
+def _with_idle(state: _State, idle: dict[object, int]) -> _State:
+    """A state behind a loop with the flags that nothing in it touches: they do not tell of its work, in no turn."""
+    if not idle:
+        return state
+    told = dict(state[1])
+    new = told.pop(_IDLE)
+    for name, bits in idle.items():
+        told[name] = bits | new
+    return state[0], told
+
+
 def _at_end(state: _State, loop: _Repeat) -> _State:
     """A state when an iteration ends."""
-    bits = tuple(moved(b, loop.moves) for b in state[0])
+    bits = tuple([moved(b, loop.moves) for b in state[0]])
     told = {name: moved(b, loop.moves) for name, b in state[1].items()}
     for pair in loop.turns.values():
         now, other = (told.pop(name, None) for name in pair)
@@ -525,4 +593,4 @@ def _either(one: _State, other: _State) -> _State:
     told = dict(one[1])
     for name, bits in other[1].items():
         told[name] = told.get(name, 0) | bits
-    return tuple(a | b for a, b in zip(one[0], other[0], strict=True)), told
+    return tuple([a | b for a, b in zip(one[0], other[0], strict=True)]), told

@@ -20,7 +20,7 @@ class Buffer:
     """On-chip memory of one value.
 
     size: bytes of one copy; copies: 2 when iterations of `loop` alternate between two; address: of the first copy, once
-    it is placed; home: the number of the block it is alive in throughout, None when its uses say how long it lives.
+    it is placed; base: of a function's memory, the parameter that addresses count from.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Buffer:
     copies: int = 1
     address: int | None = None
     loop: Loop | None = None
+    base: str = ""
 
 
 @mutable(eq=False)
@@ -75,12 +76,31 @@ class Global:
 @mutable(eq=False)
 class Instruction:
     """`name(args...)`: destinations first, as in pto-isa; text arguments are scalars or modes.  touches: once somebody
-    asked (`accesses`), buffers and tensors, and whether it writes them."""
+    asked (`accesses`), buffers and tensors, and whether it writes them; function: what a `CALL` calls."""
 
     name: str
     args: tuple[Tile | Global | str, ...]
     loc: Loc = field(default=NOWHERE)
     touches: list[tuple[Buffer | str, bool]] | None = None
+    function: Function | None = None
+
+
+@mutable(eq=False)
+class Function:
+    """Instructions of the vector pipe that several places of a kernel need, for tiles of one shape.
+
+    operation: what it computes of the one tile; result, operand: where these are given; scratch: memory that it works
+    in; extents: the valid ones that are known at run time only, as their parameters are called; body: without loops
+    and branches.
+    """
+
+    name: str
+    operation: str
+    result: Buffer
+    operand: Buffer
+    scratch: Buffer
+    extents: tuple[str, ...]
+    body: list[Node]
 
 
 @mutable(eq=False)
@@ -264,7 +284,7 @@ class KernelForm:
     """A kernel.  core: "vector" or "cube"; limits: parameter -> the largest value that the kernel's tiles hold;
     checks: C++ conditions over the parameters that a launch has to meet, each with what it means; partner: of a kernel
     of both kinds of cores, the part of the cube core, while this is that of the vector cores; alone: it is for one core
-    (one group), as not all that it writes is dealt to the cores."""
+    (one group), as not all that it writes is dealt to the cores; functions: what its instructions call."""
 
     name: str
     core: str
@@ -274,3 +294,4 @@ class KernelForm:
     checks: list[tuple[str, str]]
     partner: KernelForm | None = None
     alone: bool = False
+    functions: list[Function] = field(default_factory=list)

@@ -21,6 +21,7 @@ from pto_jit.dtypes import DType, bool_, f32, i16, i32
 from pto_jit.dtypes import u32 as _u32
 from pto_jit.errors import NOWHERE, Loc
 from pto_jit.slotted import field, mutable
+from pto_jit.targets.ascend.called import write_call
 from pto_jit.targets.ascend.form import Assignment, Branch, Instruction, Tile
 from pto_jit.targets.ascend.played import FILL, RESULT, TEMP, TILE, Recorder, Shown, Step
 from pto_jit.targets.ascend.remainders import floordiv, mod
@@ -183,8 +184,16 @@ class FunctionWriter:
     def write(self, name: str, operands: list[Value], to: Any) -> Value:
         recipe = _OWN[name] if name in _OWN else RECIPES[name].function
         if len(operands) == 1 and not any(node.op == "slow" for _, node in _recorded(recipe, 1)[0]):
-            steps, result = _steps(recipe, operands[0].span, to == self.w.temp, type(self.e))
-            return self._play(steps, result, operands[0], to)
+            operand = operands[0]
+            if self.w.times(name) > 1:
+                steps, result = _steps(recipe, operand.span, False, type(self.e))
+
+                def play(like: Value, to: Any) -> Value:
+                    return FunctionWriter(self.e, like, NOWHERE)._play(steps, result, like, to)
+
+                return write_call(self.w, name, operand, play, to, self.loc)
+            steps, result = _steps(recipe, operand.span, to == self.w.temp, type(self.e))
+            return self._play(steps, result, operand, to)
         return self._written(recipe, operands, to)
 
     def _play(self, steps: list[Step], result: Shown, operand: Value, to: Any) -> Value:

@@ -89,7 +89,7 @@ def write_group(func: Func, facts: Facts, sizes: dict[str, int]) -> KernelForm:
     checks = [*one.checks, *(c for c in other.checks if c not in one.checks)]
     both = list(parameters.values())
     partner = KernelForm(f"{func.name}_cube", "cube", both, other.body, limits, checks)
-    return KernelForm(func.name, "vector", both, one.body, limits, checks, partner)
+    return KernelForm(func.name, "vector", both, one.body, limits, checks, partner, functions=one.functions)
 
 
 def _enclosed(body: list[Node], takes: set[int], gives: set[int]) -> None:

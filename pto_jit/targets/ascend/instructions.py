@@ -82,6 +82,7 @@ ROWS: dict[str, Row] = {
         *_rows("TEXTRACT_RIGHT", "MTE1", "db sm x x", frozenset(["f16", "bf16", "f32", "i8"])),
         *_rows("TMATMUL", "M", "dl sa sb", frozenset(["f32", "i32"])),
         *_rows("TMATMUL_ACC", "M", "dl sl sa sb", frozenset(["f32", "i32"])),
+        *_rows("CALL", "V", "dr sr tr x x", frozenset(["f32"])),  # a function of the kernel's own
         *_rows("TSTORE_ACC", "FIX", "dg sl", frozenset(["f32", "i32", "f16", "bf16"])),
     )
 }

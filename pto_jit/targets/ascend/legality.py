@@ -24,12 +24,14 @@ from pto_jit.dtypes import i32
 from pto_jit.errors import InternalError
 from pto_jit.targets.ascend.accesses import walk
 from pto_jit.targets.ascend.form import (
+    Assignment,
     Barrier,
     CrossSet,
     CrossWait,
     Declaration,
     ElementStore,
     Flush,
+    Function,
     Global,
     Instruction,
     KernelForm,
@@ -63,12 +65,16 @@ _PLAIN = frozenset(
 def violations(kernel: KernelForm) -> list[str]:
     """What a kernel does that it may not, in words."""
     out: list[str] = [] if kernel.partner is None else violations(kernel.partner)
+    for function in kernel.functions:
+        out += _function(function)
     nodes = walk(kernel.body)
     kinds = _Kinds()
     legal: set[tuple[str | int, ...]] = set()  # instructions, by their names and the kinds of their operands
     for node in nodes:
         if isinstance(node, Instruction):
             key = (node.name, *[a if isinstance(a, str) else kinds[a] for a in node.args])
+            if node.function is not None:
+                out += _call(node, node.function)
             if key not in legal:
                 found = _instruction(node)
                 out += found
@@ -99,6 +105,41 @@ class _Kinds(dict[Tile | Global, int]):
             kind = arg.dtype.name
         number = self[arg] = self._known.setdefault(kind, len(self._known))
         return number
+
+
+def _function(function: Function) -> list[str]:
+    """Of the body of a function, whose addresses count from those of the memories that it is given."""
+    given = {b.base: b.size for b in (function.result, function.operand, function.scratch)}
+    out: list[str] = []
+    for node in walk(function.body):
+        if isinstance(node, Instruction):
+            out += _instruction(node)
+            out += [f"{function.name}: {node.name} is not of the vector pipe"] if ROWS[node.name].pipe != "V" else []
+        elif isinstance(node, Declaration) and isinstance(node.what, Tile):
+            tile = node.what
+            out += _tile(tile)
+            if (tile.buffer.address or 0) + tile.buffer.size > given.get(tile.buffer.base, 0):
+                out.append(f"{function.name}: {tile.name} ends behind what it is given")
+        elif not isinstance(node, (Barrier, Assignment)):
+            out.append(f"{function.name}: a {type(node).__name__} in a function")
+    return out
+
+
+def _call(node: Instruction, function: Function) -> list[str]:
+    """Of what a function is given."""
+    result, operand, scratch = (a for a in node.args[:3] if isinstance(a, Tile))
+    given = ((result, function.result), (operand, function.operand), (scratch, function.scratch))
+    out = [f"{function.name}: {tile.name or 'its memory'} has {tile.buffer.size} bytes of {wanted.size}"
+           for tile, wanted in given if tile.buffer.size < wanted.size]  # fmt: skip
+    if (result.rows, result.columns, result.valid) != (operand.rows, operand.columns, operand.valid):
+        out.append(f"{function.name}: {result.name} has not the shape of {operand.name}")
+    if scratch.buffer.address is None or scratch.buffer.address + scratch.buffer.size > CAPACITY["Vec"]:
+        out.append(f"{function.name}: works behind the {CAPACITY['Vec']} bytes of Vec")
+    if len(node.args) != 3 + len(function.extents):
+        out.append(f"{function.name} takes {len(function.extents)} extents")
+    if result.buffer is operand.buffer:
+        out.append(f"{function.name}: the result lies where {operand.name} does")
+    return out
 
 
 def _elements(kernel: KernelForm, nodes: list[Node]) -> list[str]:

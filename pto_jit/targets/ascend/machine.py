@@ -13,7 +13,8 @@ from typing import Literal
 from pto_jit.dtypes import DType
 
 Pipe = Literal["S", "V", "M", "MTE1", "MTE2", "MTE3", "FIX"]
-PIPES: tuple[Pipe, ...] = ("S", "V", "M", "MTE1", "MTE2", "MTE3", "FIX")
+PIPES: tuple[Pipe, ...] = ("S", "V", "MTE2", "MTE3", "M", "MTE1", "FIX")
+"""Those of a vector core first."""
 IN_ORDER: frozenset[Pipe] = frozenset(["S", "M"])
 """Pipes in which an operation sees what the ones before it wrote: the scalar unit, and products that add up in L0C."""
 

@@ -23,6 +23,8 @@ def numbers_before_loops(func: Func) -> Func:
     def visit(stmt: Stmt) -> Block | None:
         if not isinstance(stmt, (For, While, If, Scope)):
             return None
+        if not any(isinstance(s, Op) and (s.op == "dim" or _is_wide(s)) for block in blocks(stmt) for s in block):
+            return None
         inside = block_defs((stmt,))
         before: list[Op] = []
         rest: list[Block] = []

@@ -35,6 +35,7 @@ from pto_jit.targets.ascend.form import (
     Assignment,
     Barrier,
     Branch,
+    Buffer,
     CrossSet,
     CrossWait,
     ElementStore,
@@ -149,6 +150,7 @@ class _Trace:
         self.seen: dict[tuple[str, str, int], int] = {}  # the waiting pipe's work when it saw the flag last
         self.turn: dict[int, int] = {}
         self.around: list[tuple[Loop, int]] = []
+        self.called: dict[str, Tile | Global | str] = {}  # what the function that is called is given
         self.ends: dict[int, tuple[bool, bool]] = {}  # of a loop: whether this is the first, the last iteration
 
     def run(self, nodes: list[Node], depth: int) -> Iterator[bool]:
@@ -186,10 +188,21 @@ class _Trace:
                 for p in self.pipes if node.pipe == "ALL" else (self.core + node.pipe,):
                     for q in self.pipes if node.pipe == "ALL" else (p,):
                         self.done[p][q] = max(self.done[p][q], self.given[q])
+            elif isinstance(node, Instruction) and node.function is not None:
+                yield from self.call(node, depth)
             elif isinstance(node, (Instruction, Assignment, ElementStore)):
                 if isinstance(node, Assignment) and node.expression in ("true", "false"):
                     self.truths[node.name] = node.expression == "true"
                 self.work(node)
+
+    def call(self, node: Instruction, depth: int) -> Iterator[bool]:
+        """Work through a function with the memories that it is given."""
+        function = node.function
+        assert function is not None
+        given = (function.result, function.operand, function.scratch)
+        self.called = {buffer.base: tile for buffer, tile in zip(given, node.args, strict=False)}
+        yield from self.run(function.body, depth)
+        self.called = {}
 
     # -- flags between cores --------------------------------------------------------------------------------------
 
@@ -298,13 +311,18 @@ class _Trace:
         if name in _IN_PLACE:
             sources = [*sources, tiles[0]]
         for tile in sources:
-            other = self.contents.overwritten(tile.buffer, self.region(tile)[1])
+            other = self.contents.overwritten(self.buffer(tile), self.region(tile)[1])
             if other is not None:
                 self.problems.append(f"{name} reads `{tile.name}`, which `{other}` has overwritten")
         if stored:
-            self.contents.written(tiles[0].buffer, *self.region(tiles[0])[1:])
+            self.contents.written(self.buffer(tiles[0]), *self.region(tiles[0])[1:])
         if name.startswith(_SCRATCH):
-            self.contents.written(tiles[-1].buffer, *self.region(tiles[-1])[1:])
+            self.contents.written(self.buffer(tiles[-1]), *self.region(tiles[-1])[1:])
+
+    def buffer(self, tile: Tile) -> Buffer:
+        """The memory of a tile: of a function's operand and result, that of the tile which it is given."""
+        given = self.called.get(tile.buffer.base)
+        return given.buffer if isinstance(given, Tile) and given.name else tile.buffer
 
     def before(self, old: _Work, new: _Work) -> bool:
         if new.after[old.pipe] >= old.index:
@@ -355,6 +373,10 @@ class _Trace:
             return (f"memory {operand.root}" if shared else operand.root), 0, 1
         buffer = operand.buffer
         low = buffer.address or 0
+        given = self.called.get(buffer.base)
+        if isinstance(given, Tile):
+            space, begins, _ = self.region(given)
+            return space, begins + low, begins + low + buffer.size
         if buffer.copies == 2 and buffer.loop is not None:
             low += self.turn.get(id(buffer.loop), 0) * buffer.size
         return buffer.space, low, low + buffer.size

@@ -58,7 +58,8 @@ def place(nodes: list[Node]) -> dict[Space, int]:
 def _assign(lives: dict[Buffer, _Life]) -> dict[Space, int]:
     used: dict[Space, int] = {}
     placed: dict[Space, list[tuple[int, int, int]]] = {}  # from where to where, and until when; in order
-    order = sorted(lives, key=lambda b: (b.copies == 1, lives[b].first, -b.size))
+    given = [b for b in lives if not b.base]
+    order = sorted(given, key=lambda b: (b.copies == 1, lives[b].first, -b.size))
     for buffer in order:
         life = lives[buffer]
         size = buffer.size * buffer.copies
@@ -120,6 +121,7 @@ class _Order:
         """Buffers go on as others, which live until they begin."""
         for new, old in one.items():
             before, after = self.touched[old], self.touched.pop(new)
+            before.first = min(before.first, after.first)
             before.last = max(before.last, after.last)
             before.loops = _common(before.loops, after.loops)
             before.transferred |= after.transferred

@@ -16,6 +16,7 @@ from pto_jit.targets.ascend.form import (
     Declaration,
     ElementStore,
     Flush,
+    Function,
     Global,
     Instruction,
     KernelForm,
@@ -41,7 +42,7 @@ _HELPERS = {
     "  return b == 0 ? 0 : a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0);\n}",
 }
 _SPELLED = {name: spelling(name) for name in ROWS}
-_OWN_CALLS = frozenset(["SetValue", "TMRGSORT_2", "TMRGSORT_3", "TMRGSORT_4", "TCI", "TODD"])
+_OWN_CALLS = frozenset(["SetValue", "CALL", "TMRGSORT_2", "TMRGSORT_3", "TMRGSORT_4", "TCI", "TODD"])
 _GUARD = {"vector": "__DAV_C220_VEC__", "cube": "__DAV_C220_CUBE__"}
 
 
@@ -52,9 +53,10 @@ _TOLD = ("products are ready", "products were taken", "tiles are ready", "tiles 
 def print_kernel(kernel: KernelForm, file: str) -> str:
     """The source file of a kernel: the kernel and the function that launches it."""
     parts = [(kernel, print_body(kernel.body))]
+    functions = [(function, print_body(function.body)) for function in kernel.functions]
     if kernel.partner is not None:
         parts.append((kernel.partner, print_body(kernel.partner.body)))
-    written = "".join(text for _, text in parts)
+    written = "".join(text for _, text in (*functions, *parts))
     cores = kernel.core if kernel.partner is None else "cube and vector"
     text = SourceText()
     text.line("// SPDX-License-Identifier: MIT")
@@ -73,6 +75,8 @@ def print_kernel(kernel: KernelForm, file: str) -> str:
         if f"{name}(" in written:
             for line in helper.splitlines():
                 text.line(line)
+    for function, body in functions:
+        _function(text, function, body)
     parameters = ", ".join(_parameter(p) for p in kernel.parameters)
     if kernel.partner is None:
         with text.block(wrapped(f'extern "C" __global__ AICORE void {kernel.name}({parameters})', 4)):
@@ -105,6 +109,18 @@ def print_kernel(kernel: KernelForm, file: str) -> str:
             text.line("return 0;")
     text.line("#endif")
     return str(text)
+
+
+def _function(text: SourceText, function: Function, written: str) -> None:
+    text.line()
+    text.line(f"// `{function.operation}` of a tile: to where, from where, and in which memory it works.")
+    given = (function.result.base, function.operand.base, function.scratch.base, *function.extents)
+    parameters = ", ".join(f"int64_t {name}" for name in given)
+    with text.block(wrapped(f"AICORE inline void {function.name}({parameters})", 4)):
+        text.lines.append(f"#if !defined(__CCE_AICORE__) || defined({_GUARD['vector']})")
+        text.lines += [INDENT + line for line in written.splitlines()]
+        text.lines.append("#endif")
+    text.line()
 
 
 def _body(text: SourceText, kernel: KernelForm, written: str) -> None:
@@ -167,6 +183,9 @@ def _instruction(text: SourceText, node: Instruction) -> None:
         if node.name.startswith("TMRGSORT_"):
             _merge(text, node)
             return
+        if node.name == "CALL":
+            _call_function(text, node)
+            return
         call = _call(node)
     else:
         call = _SPELLED[node.name]
@@ -213,6 +232,13 @@ def _merge(text: SourceText, node: Instruction) -> None:
     text.line(f"MrgSortExecutedNumList {told};")
     types = ", ".join(f"decltype({name})" for name in (target, scratch, *lists))
     text.line(wrapped(f"TMRGSORT<{types}, false>({', '.join((target, told, scratch, *lists))});", 6))
+
+
+def _call_function(text: SourceText, node: Instruction) -> None:
+    assert node.function is not None
+    result, tile = (a.name for a in node.args[:2])  # type: ignore[union-attr]
+    given = [a if isinstance(a, str) else _address(a) for a in node.args]  # pyright: ignore[reportArgumentType]
+    text.line(f"{node.function.name}({', '.join(given)});  // {result}, of {tile}")
 
 
 def _call(node: Instruction) -> str:
@@ -269,13 +295,21 @@ def _declare_tile(text: SourceText, tile: Tile) -> None:
         f"{'DYNAMIC' if type(rows) is str else rows}, {'DYNAMIC' if type(columns) is str else columns}{after} "
         f"{tile.name}{f'({given})' if given else ''};"
     )
-    address = f"{(tile.buffer.address or 0) + tile.offset:#x}"
-    if tile.buffer.copies == 2:
-        assert tile.buffer.loop is not None
-        address = f"{address} + {tile.buffer.loop.turn} * {tile.buffer.size:#x}"
+    text.line(f"TASSIGN({tile.name}, {_address(tile)});")
+
+
+def _address(tile: Tile) -> str:
+    buffer = tile.buffer
+    at = (buffer.address or 0) + tile.offset
+    if buffer.base:
+        return f"{buffer.base} + {at:#x}" if at else buffer.base
+    address = f"{at:#x}"
+    if buffer.copies == 2:
+        assert buffer.loop is not None
+        address = f"{address} + {buffer.loop.turn} * {buffer.size:#x}"
     if tile.moves is not None:
         address = f"{address} + {tile.moves[0]} * {tile.moves[1]:#x}"
-    text.line(f"TASSIGN({tile.name}, {address});")
+    return address
 
 
 def _declare_global(text: SourceText, memory: Global) -> None:

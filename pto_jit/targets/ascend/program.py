@@ -14,6 +14,7 @@ from pto_jit.slotted import mutable, replace
 from pto_jit.targets.ascend.accesses import loops_in, walk
 from pto_jit.targets.ascend.alone import without_thread
 from pto_jit.targets.ascend.apart import lists_before
+from pto_jit.targets.ascend.copies import declare_once
 from pto_jit.targets.ascend.cube import CubeWriter, has_products
 from pto_jit.targets.ascend.elements import take_elements
 from pto_jit.targets.ascend.extents import known_extents
@@ -142,6 +143,7 @@ def write_kernel(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
         form.body[:] = without_unread(form.body)
     form = _without_unused(form)
     form.alone = _is_for_one_core(form)
+    declare_once(form.body)
     synchronise(form.body)
     if form.partner is not None:
         synchronise(form.partner.body)
@@ -154,7 +156,7 @@ def _fitting(whole: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
     func, form, used = whole, None, {}
     for size in (16 * 1024, 8 * 1024, 4 * 1024, 2 * 1024):  # of a tile of several rows
         func = whole if has_products(whole) else block_rows(take_elements(whole, size), size)
-        facts = gather(func, dims)
+        facts = gather(func, dims, threads=False)
         form, used = _attempt(func, facts, _TRIAL)
         if form.limits:
             form, used = _largest(func, facts, used)
@@ -174,9 +176,9 @@ def _in_strips(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm | Non
     """In strips of rows, the largest that fit; None where there are none."""
     if has_products(func):
         return None
-    for thin in in_strips(func, gather(func, dims)):
+    for thin in in_strips(func, gather(func, dims, threads=False)):
         try:
-            form, used = _attempt(thin, gather(thin, dims), _TRIAL)
+            form, used = _attempt(thin, gather(thin, dims, threads=False), _TRIAL)
         except TargetError as error:
             if error.code != TOO_LARGE:
                 raise
@@ -225,7 +227,7 @@ def _without_unused(form: KernelForm) -> KernelForm:
     partner = form.partner
     if partner is not None:
         partner = KernelForm(partner.name, partner.core, kept, partner.body, limits, form.checks)
-    return KernelForm(form.name, form.core, kept, form.body, limits, form.checks, partner)
+    return KernelForm(form.name, form.core, kept, form.body, limits, form.checks, partner, functions=form.functions)
 
 
 def _is_for_one_core(form: KernelForm) -> bool:

@@ -38,7 +38,7 @@ class Scopes:
 
     def __init__(self, func: Func, facts: Facts, sizes: dict[str, int]) -> None:
         self.func, self.facts, self.sizes = func, facts, sizes
-        self.names = Identifiers(RESERVED | _NAMES)
+        self.names = self.fresh_names()
         self.nodes: list[Node] = []
         self.around: list[list[Node]] = []  # the blocks around this one, which end with what this one is a part of
         self.scopes: list[dict[Any, Any]] = [{}]  # C++ names that are visible, expressions that have a name, tiles
@@ -54,6 +54,10 @@ class Scopes:
         self.defined: dict[str, Op] = {s.results[0].name: s for s in statements(func.body)
                                        if isinstance(s, Op) and len(s.results) == 1}  # fmt: skip
         self._parameters()
+
+    @staticmethod
+    def fresh_names() -> Identifiers:
+        return Identifiers(RESERVED | _NAMES)
 
     # -- parameters -----------------------------------------------------------------------------------------------
 
@@ -130,7 +134,7 @@ class Scopes:
         """A size as a number or a name; an expression gets a name where it is used first."""
         if isinstance(size, int):
             return size
-        for scope in self.scopes:
+        for scope in reversed(self.scopes):
             if size.text in scope:
                 return scope[size.text]
         if not self.visible(size):

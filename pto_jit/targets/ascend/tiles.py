@@ -8,6 +8,7 @@ result where an operand was that nobody reads any more.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,7 +24,9 @@ from pto_jit.targets.ascend.few import turned_operands
 from pto_jit.targets.ascend.form import (
     Assignment,
     Buffer,
+    Function,
     Instruction,
+    KernelForm,
     Loop,
     Node,
     Require,
@@ -39,6 +42,8 @@ from pto_jit.targets.cuda.facts import Facts
 from pto_jit.targets.cuda.nests import touches_tiles
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
+_BOUND = (False, False)
+"""Valid extents that are those of a tensor, not whatever they meet."""
 _EQUAL = "tiles that are combined have as many elements"
 TILED = frozenset(["f16", "bf16", "f32", "i16", "i32", "i8", "u8"])
 
@@ -61,6 +66,10 @@ class TileWriter(KernelWriter):
         self.alone = is_alone(func)
         self.turned = turned_operands(func)
         self.seen: dict[Value, Tile] = {}  # tiles that are visible, of values as they are
+        self.measured: dict[object, tuple[tuple[Any, Any], tuple[Size, Size]]] = {}  # names that are visible, of sizes
+        self.visible_here: dict[int, tuple[Size, Size]] = {}  # valid extents whose names are, by their ids
+        self.functions: dict[object, Function] = {}  # that are called, by what they compute of which tiles
+        self._times: Counter[str] | None = None
 
     # -- values ---------------------------------------------------------------------------------------------------
 
@@ -112,9 +121,9 @@ class TileWriter(KernelWriter):
                 raise unsupported(f"a tile `{wish}` whose extents change when it is assigned again", self.func.loc,
                                   "give it constant extents")  # fmt: skip
             return Value(wish, dtype, span, capacity, valid, known.buffer, free, given=True)
+        size = padded(bytes_of(dtype, span, capacity), 1) if sources else 0
         for source in sources:
-            size = bytes_of(dtype, span, capacity)
-            if self._is_dying(source) and source.buffer.size == padded(size, 1) and source.dtype.bits == dtype.bits:
+            if source.buffer.size == size and source.dtype.bits == dtype.bits and self._is_dying(source):
                 return Value(wish, dtype, span, capacity, valid, source.buffer, free)
         return self.new(wish, dtype, span, capacity, valid, free)
 
@@ -168,10 +177,11 @@ class TileWriter(KernelWriter):
         if layout == "column":
             rows, columns = padded(value.capacity[0], value.dtype.bytes), 1
             height, width = width, 1
-        key = f"@{id(value.buffer)} {element} {layout} {rows} {columns} {height} {width} {offset}"
-        for scope in self.scopes:
-            if key in scope:
-                return scope[key]
+        key = value.buffer, element.name, layout, rows, columns, height, width, offset
+        for scope in reversed(self.scopes):
+            known = scope.get(key)
+            if known is not None:
+                return known
         wish = value.name if layout == "row" else f"{value.name}_column"
         out = Tile(self.names.fresh(wish), element, rows, columns, (height, width), layout, value.buffer, offset)
         self.declare(out, loc)
@@ -180,6 +190,14 @@ class TileWriter(KernelWriter):
 
     def _measured(self, value: Value, valid: tuple[Size, Size], loc: Loc) -> tuple[Any, Any]:
         """Valid rows and columns of the row-major tile over a value, as numbers or names."""
+        line = value.span in ("column", "one")
+        key = id(valid), line, value.is_mask
+        known = self.measured.get(key)
+        if known is None:
+            known = self.measured[key] = self._names_of(value, valid, loc), valid  # which keeps its id
+        return known[0]
+
+    def _names_of(self, value: Value, valid: tuple[Size, Size], loc: Loc) -> tuple[Any, Any]:
         rows, columns = valid
         if value.span in ("column", "one"):
             rows, columns = 1, rows
@@ -194,6 +212,11 @@ class TileWriter(KernelWriter):
 
     def joint_valid(self, values: list[Value], span: Span, loc: Loc) -> tuple[tuple[Size, Size], tuple[bool, bool]]:
         """Valid extents of what is computed from values: those of the ones that do not fit everything."""
+        first = values[0]
+        if first.span == span and first.free == _BOUND and id(first.valid) in self.visible_here and all(
+            v.valid is first.valid and v.span == span and v.free == _BOUND for v in values
+        ):  # fmt: skip
+            return first.valid, _BOUND
         out: list[Size] = []
         fits: list[bool] = []
         for axis in (0, 1):
@@ -214,7 +237,10 @@ class TileWriter(KernelWriter):
                 self.agree(chosen, other.valid[axis], loc)
             out.append(chosen)
             fits.append(not sure)
-        return (out[0], out[1]), (fits[0], fits[1])
+        if (out[0], out[1]) != first.valid:
+            return (out[0], out[1]), (fits[0], fits[1])
+        self.visible_here[id(first.valid)] = first.valid
+        return first.valid, (fits[0], fits[1])
 
     def agree(self, a: Size, b: Size, loc: Loc) -> None:
         """Two extents have to be equal: known now, checked by the launch, or by the core."""
@@ -233,13 +259,43 @@ class TileWriter(KernelWriter):
             return
         self.nodes.append(Require(f"{text(a)} == {text(b)}", loc))
 
+    # -- functions ------------------------------------------------------------------------------------------------
+
+    def times(self, operation: str) -> int:
+        """How often the kernel has an operation."""
+        if self._times is None:
+            self._times = Counter(s.op for s in statements(self.func.body) if isinstance(s, Op))
+        return self._times[operation]
+
+    @contextmanager
+    def aside(self, parameters: tuple[str, ...]) -> Any:
+        """Write the body of a function, which has names of its own."""
+        around = self.nodes, self.scopes, self.names
+        self.nodes, self.scopes, self.names = [], [{p: p for p in parameters}], self.fresh_names()
+        for p in parameters:
+            self.names.of(p)
+        yield self.nodes
+        self.nodes, self.scopes, self.names = around
+        self._look_again()
+
+    def form(self) -> KernelForm:
+        form = super().form()
+        form.functions = list(self.functions.values())
+        return form
+
     # -- statements -----------------------------------------------------------------------------------------------
 
     @contextmanager
     def inside(self, nodes: list[Node]) -> Any:
         with super().inside(nodes):
             yield
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Other names are visible now."""
         self.seen.clear()
+        self.measured.clear()
+        self.visible_here.clear()
 
     def block(self, block: Block) -> None:
         while self.given:  # numbers that the kernel is given, and goes on with as tiles
@@ -292,10 +348,12 @@ class TileWriter(KernelWriter):
         own = {self.names.of(name) for name in changed}
         keys = {f"number {name}" for name in changed}
 
-        def is_changed(key: str, meaning: object) -> bool:
+        def is_changed(key: Any, meaning: object) -> bool:
+            if isinstance(key, tuple):  # a tile: its valid extents
+                return not own.isdisjoint(key)
             return key in keys or (key != meaning and bool(own & set(_WORD.findall(key))))
 
-        self.seen.clear()
+        self._look_again()
         for scope in self.scopes:
             for key in [key for key, meaning in scope.items() if is_changed(key, meaning)]:
                 del scope[key]

@@ -53,9 +53,12 @@ class Facts:
         return (tensor, axis) in self.dims.get(name, ())
 
 
-def gather(func: Func, dims: dict[str, tuple[str, int]], fitting: Container[str] = ()) -> Facts:
+def gather(
+    func: Func, dims: dict[str, tuple[str, int]], fitting: Container[str] = (), *, threads: bool = True
+) -> Facts:
     """`dims`: which parameters are extents of which tensor parameters; `fitting`: tiles that another kernel made so
-    that they fit any valid extent."""
+    that they fit any valid extent; threads: with what only those who deal elements to threads ask for (`indices` and
+    `fitting`)."""
     body = func.body
     counts = def_counts(body) + Counter([p.name for p in func.params])
     mutable = frozenset(n for n, k in counts.items() if k > 1)
@@ -73,9 +76,10 @@ def gather(func: Func, dims: dict[str, tuple[str, int]], fitting: Container[str]
             roots[s.results[0].name] = roots[s.args[0].name]
     varying = _varying(func, mutable)
     return Facts(
-        mutable, use_counts(body), _indices(func),
+        mutable, use_counts(body), _indices(func) if threads else frozenset(),
         _natural(func, known, mutable), _limits(func, mutable), known, varying,
-        frozenset(fitting_tiles(body)) | {n for n in counts if n in fitting}, roots, ceilings(func, mutable, varying),
+        frozenset(fitting_tiles(body)) | {n for n in counts if n in fitting} if threads else frozenset(), roots,
+        ceilings(func, mutable, varying),
     )  # fmt: skip
 
 

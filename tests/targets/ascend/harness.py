@@ -129,8 +129,9 @@ def _on_cpu(text: str, program: str) -> str:
 
 
 def blocks(nodes: list[Node]) -> Iterator[list[Node]]:
-    """All blocks of a form."""
+    """All blocks of a form, and those of the functions that it calls."""
     yield nodes
+    yield from {id(f): f.body for f in (getattr(n, "function", None) for n in nodes) if f is not None}.values()
     for node in nodes:
         for name in ("body", "then", "orelse"):
             inner = getattr(node, name, None)

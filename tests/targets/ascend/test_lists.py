@@ -167,14 +167,14 @@ def test_without_a_flag_or_barrier_a_kernel_is_not_ordered(compiled: dict[str, A
 def test_loops_inside_each_other_are_ordered_in_a_few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not for every number of iterations of each, which took 2000 looks at each piece of work."""
     program, _, given = random_program(42005, "auto")
-    looked, work = 0, Flow._work
+    looked, along = 0, Flow._along
 
-    def counted(flow: Flow, event: Any) -> None:
+    def counted(flow: Flow, stretch: Any) -> None:
         nonlocal looked
-        looked += 1
-        work(flow, event)
+        looked += len(stretch.steps)
+        along(flow, stretch)
 
-    monkeypatch.setattr(Flow, "_work", counted)
+    monkeypatch.setattr(Flow, "_along", counted)
     kernels = kernels_of(written(pto.jit(program, cache=False), *given))
     works = sum(pipe_of(node) is not None for kernel in kernels for node in walk(kernel.body))
     assert works > 1500 and looked < 60 * works

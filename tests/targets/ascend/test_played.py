@@ -10,10 +10,15 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.bench.kernels import attention, elementwise, reductions, rows
-from pto_jit.targets.ascend.events import Events
+from pto_jit.targets.ascend.flow import Flow, _Stretch
+from pto_jit.targets.ascend.form import Barrier, Instruction, SetFlag, WaitFlag
 from pto_jit.targets.ascend.functions import FunctionWriter
+from pto_jit.targets.ascend.legality import violations
+from pto_jit.targets.ascend.machine import PIPES
+from pto_jit.targets.ascend.ordering import races
+from pto_jit.targets.ascend.tiles import TileWriter
 
-from .harness import written
+from .harness import blocks, kernels_of, without_one, written
 
 
 def _of_tiles(function: Any, shape: tuple[int, int]) -> Any:
@@ -33,6 +38,7 @@ def _of_tiles(function: Any, shape: tuple[int, int]) -> Any:
 def test_a_recipe_that_is_played_is_the_recipe(
     name: str, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(TileWriter, "times", lambda self, operation: 1)  # else it would be a function
     function, spec = getattr(pl, name), pto.spec((None, shape[1]), pl.f32)
     played = written(_of_tiles(function, shape), spec, spec).sources
     direct: list[str] = []
@@ -62,15 +68,52 @@ def test_work_in_stretches_gets_the_flags_and_barriers_of_single_work(
     kernel: Any, specs: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_stretches = written(pto.jit(kernel.__wrapped__), *specs).sources
-    private: list[bool] = []
-    found = Events._conflicts
+    longest = 0
+    along = Flow._along
 
-    def alone(self: Events) -> None:
-        found(self)
-        for event in self.works.values():
-            private.append(event.private)
-            event.private = False
+    def one_by_one(self: Flow, stretch: Any) -> None:
+        nonlocal longest
+        longest = max(longest, len(stretch.steps))
+        for event in stretch.steps:
+            if event is None:
+                self._wait_for_all(Barrier(PIPES[stretch.pipe]))
+                continue
+            if event.stretch is stretch:
+                event.stretch = _Stretch(stretch.pipe, event.number, event.number + 1, [event], event.conflicts)
+            along(self, event.stretch)
 
-    monkeypatch.setattr(Events, "_conflicts", alone)
+    monkeypatch.setattr(Flow, "_along", one_by_one)
     assert written(pto.jit(kernel.__wrapped__), *specs).sources == in_stretches
-    assert any(private)
+    assert longest > 2
+
+
+@pto.jit
+def called(x: pl.Tensor, out: pl.Tensor):
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            t = pl.load(x, [r, 0], [8, 64])
+            for _ in pl.range(2):
+                t = pl.expm1(t) * pl.expm1(t + 1.0)
+            pl.store(t, [r, 0], out)
+
+
+def test_a_function_is_written_once_and_each_of_its_barriers_is_missed() -> None:
+    (kernel,) = kernels_of(written(called, *(pto.spec((None, 64), pl.f32),) * 2))
+    (function,) = kernel.functions
+    assert races(kernel) == [] and violations(kernel) == []
+    calls = [n for b in blocks(kernel.body) for n in b if isinstance(n, Instruction) and n.function is function]
+    assert len(calls) == 2
+    count = 0
+    for what in without_one(kernel, (SetFlag, WaitFlag, Barrier)):
+        count += 1
+        assert races(kernel, first=True), f"nobody misses it: {what}"
+    assert count > sum(isinstance(n, Barrier) for n in function.body) > 10
+
+
+def test_a_function_has_the_memory_that_it_works_in() -> None:
+    (kernel,) = kernels_of(written(called, *(pto.spec((None, 64), pl.f32),) * 2))
+    scratch = kernel.functions[0].scratch
+    scratch.size *= 2
+    assert any("bytes of" in v for v in violations(kernel))
+    scratch.size //= 4
+    assert any("ends behind what it is given" in v for v in violations(kernel))

@@ -152,6 +152,21 @@ def functions(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor):
 
 
 @pto.jit
+def called(x: pl.Tensor, n: pl.Tensor, out: pl.Tensor):
+    """A function several times, of tiles and of columns, and of a variable that it is assigned to; comparisons."""
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            t, k = pl.load(x, [r, 0], [8, 64]), pl.load(n, [r, 0], [8, 64])
+            a = pl.tanh(t) + pl.tanh(pl.max(t, axis=1, keepdims=True))
+            for _ in pl.range(2):
+                a = pl.tanh(a * 2.0)
+            none = pl.zeros([8, 64], pl.f32)
+            few = pl.where(k < 3, 1.0, none) + pl.where(k <= -4, 2.0, none) + pl.where(k == 5, 4.0, none)
+            some = pl.where(k > 1, 8.0, none) + pl.where(k >= 2, 16.0, none) + pl.where(a >= 0.5, 32.0, none)
+            pl.store(pl.tanh(a + t) + few + some, [r, 0], out)
+
+
+@pto.jit
 def reduced(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor):
     """Functions that take another way where arguments are large."""
     with pl.incore():
@@ -214,6 +229,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "scans": (scans, (pto.spec((None, 80), pl.f32),) * 4),
     "reduced": (reduced, (pto.spec((None, 64), pl.f32),) * 2 + (pto.spec((2, None, 64), pl.f32),)),
     "functions": (functions, (pto.spec((None, 64), pl.f32),) * 2 + (pto.spec((9, None, 64), pl.f32),)),
+    "called": (called, (MATRIX, pto.spec((None, None), pl.i32), MATRIX)),
     "summed": (summed, (HALF, HALF, MATRIX)),
     "positive": (positive, (MATRIX, pto.spec((None, None), pl.bool_))),
     "bias_gelu": (matrix.matmul_bias_gelu, (MATRIX, MATRIX, VECTOR, MATRIX)),
@@ -293,6 +309,17 @@ def test_functions_are_the_recipes_of_all_targets(programs: Programs) -> None:
     programs.run("functions", 7, x=x, y=y, out=out)
     functions(x, y, wanted)
     np.testing.assert_array_equal(out, wanted)
+
+
+def test_a_function_that_is_called_several_times(programs: Programs) -> None:
+    x, n = numbers(21, 50) * 3, np.random.default_rng(2).integers(-6, 7, (21, 50)).astype(np.int32)
+    x[1, :6] = 0, -0.0, np.inf, -np.inf, np.nan, 1e-40
+    wanted = np.full_like(x, np.nan)
+    called(x, n, wanted)
+    for seed in SEEDS:
+        out = np.full_like(x, np.nan)
+        programs.run("called", seed, x=x, n=n, out=out)
+        np.testing.assert_array_equal(out, wanted)
 
 
 @pytest.mark.parametrize("scale", [4, 1e30])

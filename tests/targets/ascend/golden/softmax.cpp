@@ -51,10 +51,8 @@ extern "C" __global__ AICORE void softmax_incore_0(__gm__ float *x, __gm__ float
       // rows.py:20
       Tile<TileType::Vec, float, 16, 1, BLayout::ColMajor, DYNAMIC, 1> sum_column(x_1_rows);
       TASSIGN(sum_column, 0xa000);
-      Tile<TileType::Vec, float, 16, 128, BLayout::RowMajor, DYNAMIC, 128> scratch_2(x_1_rows);
-      TASSIGN(scratch_2, 0x8000);
       pipe_barrier(PIPE_V);
-      TROWSUM(sum_column, x_1, scratch_2);
+      TROWSUM(sum_column, x_1, scratch);
       pipe_barrier(PIPE_V);
       TROWEXPANDDIV(x_1, x_1, sum_column);
       set_flag(PIPE_V, PIPE_MTE3, (event_t)(EVENT_ID0 + turn));
