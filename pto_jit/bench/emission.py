@@ -86,8 +86,7 @@ KERNELS: dict[str, Callable[[], tuple[str, str, tuple[Any, ...]]]] = {
     "loops that call functions": lambda: ("calls", calls_text(), (_array(), _array(), 0.5)),
     "loops and branches on carried tiles": lambda: ("k", kernel_text(), (_array(), _array(), _array(), 3, 0.5)),
 }
-"""What the lines of a kernel are -> its name, its source and arguments.  The last one loads tiles with a pad value,
-which the ascend target does not do."""
+"""What the lines of a kernel are -> its name, its source and arguments."""
 
 
 def emission(repetitions: int = 9, kernels: Sequence[str] = tuple(KERNELS)) -> list[Cost]:

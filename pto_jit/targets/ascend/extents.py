@@ -156,7 +156,7 @@ class _Pass:
                 return None
             if s.op == "getelem" and s.results[0].name in equal:
                 return ()
-            if s.op == "load":
+            if s.op == "load" and not s.attr("pad"):
                 return self.cut(s, host, parameter, own)
             return None
 
@@ -288,6 +288,10 @@ class _Extents:
 
     def _made_by(self, op: Op, axis: int) -> tuple[Number, bool]:
         out = op.results[0]
+        if op.op == "load" and op.attr("pad"):
+            if out.type.shape[axis] is None:  # type: ignore[union-attr]
+                raise _Unknown
+            return Const(out.type.shape[axis], _INDEX), False  # type: ignore
         if op.op == "load":
             rank = op.args[0].type.rank  # type: ignore[union-attr]
             at = rank + axis

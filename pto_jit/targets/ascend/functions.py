@@ -26,6 +26,7 @@ from pto_jit.targets.ascend.form import Assignment, Branch, Instruction, Tile
 from pto_jit.targets.ascend.played import FILL, RESULT, TEMP, TILE, Recorder, Shown, Step
 from pto_jit.targets.ascend.remainders import floordiv, mod
 from pto_jit.targets.ascend.scalars import literal
+from pto_jit.targets.ascend.sizes import in_words
 from pto_jit.targets.ascend.values import Size, Span, Value
 from pto_jit.targets.vecmath import RECIPES, ldexp_by_parts
 
@@ -264,14 +265,8 @@ class FunctionWriter:
         """A tile of i16 over the words of another one."""
         known = self.shown.get((value, "words"))
         if known is None:
-            rows, columns = value.capacity
-            along = value.span not in ("column", "one")
-            capacity = (rows, columns * 2) if along else (rows * 2, columns)
-            if self.twice is None:
-                height, width = self.like.valid
-                self.twice = (height, _twice(width)) if along else (_twice(height), width)
-            span: Span = "column" if value.span == "one" else value.span
-            known = self.shown[value, "words"] = Value(value.name, i16, span, capacity, self.twice, value.buffer)
+            known = self.shown[value, "words"] = in_words(value, self.like.valid)
+            known.valid = self.twice = self.twice or known.valid
         return self.w.tile(known, loc=self.loc)
 
     def _operand(self, node: Node) -> Value:
@@ -435,12 +430,6 @@ class FunctionWriter:
 
         self._emit(f"T{op.upper()}", tile(out), *(tile(v) for v in values))
         return out
-
-
-def _twice(size: Size) -> Size:
-    from pto_jit.targets.ascend.sizes import product
-
-    return product(size, 2)
 
 
 def _memory(node: Node) -> Node:

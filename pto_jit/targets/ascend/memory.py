@@ -36,6 +36,16 @@ class Memory(Scopes):
             self.clips[out.text] = (extent, limit, at)
         return out
 
+    def part_inside(self, tensor: Tensor, axis: int, offset: Operand, extent: Size) -> tuple[Size, bool]:
+        """How much of an extent, counted from an offset that may lie anywhere, is inside a tensor, and whether that is
+        more than nothing for sure."""
+        limit, at = tensor.extents[axis], self.size(offset)
+        last = self._last(offset)
+        if isinstance(limit, int) and isinstance(extent, int) and last is not None and last + extent <= limit:
+            return extent, True
+        sure = isinstance(limit, int) and last is not None and last < limit
+        return least(extent, total(limit, at, "-")), sure or (isinstance(offset, Var) and self._inside(offset, limit))
+
     def _below(self, offset: Operand, limit: Size) -> bool:
         """Whether an offset lies inside an extent, so that something is left of what begins there.
 

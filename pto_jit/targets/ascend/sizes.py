@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from pto_jit.dtypes import DType
+from pto_jit.dtypes import DType, i16
 from pto_jit.slotted import frozen
-from pto_jit.targets.ascend.values import Expr, Size
+from pto_jit.targets.ascend.values import Expr, Size, Value
 
 
 @frozen
@@ -46,6 +46,16 @@ def least(a: Size, b: Size) -> Size:
     if isinstance(a, int) and isinstance(b, int):
         return min(a, b)
     return a if a == b else Expr(f"smaller({text(a)}, {text(b)})", names(a) | names(b))
+
+
+def in_words(value: Value, valid: tuple[Size, Size]) -> Value:
+    """The bytes of a value, or of its valid part, 16 bits at a time."""
+    rows, columns = value.capacity
+    times = value.dtype.bytes // 2
+    across = value.span in ("column", "one")
+    capacity = (rows * times, columns) if across else (rows, columns * times)
+    words = (product(valid[0], times), valid[1]) if across else (valid[0], product(valid[1], times))
+    return Value(value.name, i16, "column" if value.span == "one" else value.span, capacity, words, value.buffer)
 
 
 def text(size: Size) -> str:

@@ -106,6 +106,8 @@ def _is_row_wise(block: Block, rows: int, facts: Facts) -> bool:
         if not touches_tiles(s):
             continue
         if s.op == "load":
+            if s.attr("pad"):  # of which all declared rows are valid
+                return False
             loaded.add(facts.roots[s.args[0].name])  # type: ignore[union-attr]
         elif writes(s):
             stored.add(facts.roots[s.args[1].name])  # type: ignore[union-attr]

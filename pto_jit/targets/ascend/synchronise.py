@@ -192,7 +192,8 @@ class _Inserter:
         if event is None or (outermost is None and plan.first is plan.second):
             again = id(plan.node) in self.answered
             if again or (source, target) not in self.spare:
-                self.scarce.add((source, target))
+                if (source, target) not in self.spare:  # else to begin again would give the same
+                    self.scarce.add((source, target))
                 self._before(plan.node, Barrier("ALL"))
                 return
             told = SetFlag(source, target, _SPARE)

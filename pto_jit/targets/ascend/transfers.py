@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 from pto_jit.dtypes import DType, f32, i32, u8
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Const, Op, Operand
@@ -12,7 +14,7 @@ from pto_jit.targets.ascend.elementwise import REPEATED
 from pto_jit.targets.ascend.form import Branch, ElementStore, Flush, KernelForm, Require
 from pto_jit.targets.ascend.machine import CAPACITY, MOST_ROWS, element_type
 from pto_jit.targets.ascend.refusals import too_large, unsupported
-from pto_jit.targets.ascend.sizes import Tensor, least, text, total
+from pto_jit.targets.ascend.sizes import Tensor, in_words, least, text, total
 from pto_jit.targets.ascend.tiles import TILED, TileWriter
 from pto_jit.targets.ascend.values import Size, Value, bytes_of, physical
 
@@ -24,8 +26,6 @@ class TransferWriter(TileWriter):
         tensor = self.tensor(op.args[0])
         rank = len(tensor.extents)
         self.checked(u8 if tensor.dtype.kind == "b" and not op.attr("inside") else tensor.dtype, op.loc)
-        if op.attr("pad"):
-            raise unsupported("a load with a pad value", op.loc, "load without it, and work on the valid part")
         offsets, extents = op.args[1 : 1 + rank], op.args[1 + rank : 1 + 2 * rank]
         typ = op.results[0].type
         assert isinstance(typ, TileType)
@@ -36,6 +36,10 @@ class TransferWriter(TileWriter):
                             op.loc, "use smaller tiles")  # fmt: skip
         for offset in offsets:
             self.not_negative(offset, op.loc)
+        if op.attr("pad"):
+            self._load_padded(op, tensor, offsets, self.destination(op.results[0])(
+                tensor.dtype, span, capacity, declared))  # fmt: skip
+            return
         if op.attr("inside"):
             self._inside_of(tensor, offsets, declared[1], op.loc)
             stride = 1 if rank == 1 else tensor.strides[-2]
@@ -56,6 +60,40 @@ class TransferWriter(TileWriter):
         if truth:
             wide = self.elementwise.converted(value, f32, self.temp, op.loc)
             self.elementwise.compare("NE", wide, "0", to=self.destination(op.results[0]), loc=op.loc)
+
+    def _load_padded(self, op: Op, tensor: Tensor, offsets: tuple[Operand, ...], out: Value) -> None:
+        """All of a tile, with the pad value outside the tensor: it is written everywhere, then what was loaded over it.
+
+        That is by the words of its elements, for a copy would take whole blocks.
+        """
+        loc, rank = op.loc, len(tensor.extents)
+        if tensor.dtype.bits not in (16, 32) or self.in_group:
+            what = "beside matrix products" if self.in_group else f"of {tensor.dtype}"
+            raise unsupported(f"a load with a pad value {what}", loc, "load without it, and work on the valid part")
+        sizes: list[Size] = [1] if rank == 1 else []
+        some: list[str] = []  # conditions for anything to lie inside
+        for axis, offset in enumerate(offsets):
+            wanted = out.valid[axis - rank] if axis >= rank - 2 else 1
+            size, sure = self.part_inside(tensor, axis, offset, wanted)
+            sizes.append(size)
+            if not sure:
+                some.append(f"{self.named(size, 'inside', loc)} > 0")
+        stride: Size = 1 if rank == 1 else tensor.strides[-2]
+        pointer = self.pointer(tensor, offsets, loc)
+        if (sizes[-2], sizes[-1]) == out.valid and not some:
+            self.transfer(out, tensor, pointer, stride, loc, store=False)
+            return
+        self.fill(out, self.number(op.args[-1]), loc)
+        if any(isinstance(size, int) and size <= 0 for size in sizes):
+            return
+        node = Branch(" && ".join(some), [], [], loc)
+        if some:
+            self.nodes.append(node)
+        with self.inside(node.then) if some else nullcontext():
+            part = self.temp(out.dtype, out.span, out.capacity, (sizes[-2], sizes[-1]))
+            self.transfer(part, tensor, pointer, stride, loc, store=False)
+            source = self.tile(in_words(part, part.valid), loc=loc)
+            self.emit("TOR", self.tile(in_words(out, part.valid), loc=loc), source, source, loc=loc)
 
     def store(self, op: Op) -> None:
         value = self.value(op.args[0])

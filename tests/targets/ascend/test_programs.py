@@ -167,6 +167,23 @@ def called(x: pl.Tensor, n: pl.Tensor, out: pl.Tensor):
 
 
 @pto.jit
+def padded(x: pl.Tensor, h: pl.Tensor, n: pl.Tensor, line: pl.Tensor, s: float, out: pl.Tensor, low: pl.Tensor):
+    """Tiles that reach over the ends of their tensors, or lie outside."""
+    with pl.incore():
+        for r in pl.range(0, out.shape[1], 8, parallel=True):
+            pl.store(pl.load(x, [r, 0], [8, 64], pad=-1.0), [r, 0], out[0])
+            pl.store(pl.load(x, [r + 3, 7], [8, 64], pad=s), [r, 0], out[1])
+            half = pl.load(h, [r, 2], [8, 64], pad=0.5).to(pl.f32)
+            whole = pl.load(n, [r, 60], [8, 64], pad=7).to(pl.f32)
+            pl.store(half + whole + pl.load(line, [r], [64], pad=2.0), [r, 0], out[2])
+            total = pl.zeros([8, 64], pl.f32)
+            for c in pl.range(0, 150, 50):
+                total += pl.load(x, [r, c], [8, 64], pad=1.0)
+            pl.store(total, [r, 0], out[3])
+            pl.store(pl.load(low, [r, 1], [8, 1], pad=9.0) + pl.load(low, [r, 0], [8, 1], pad=3.0), [r, 0], low)
+
+
+@pto.jit
 def reduced(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor):
     """Functions that take another way where arguments are large."""
     with pl.incore():
@@ -230,6 +247,8 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "reduced": (reduced, (pto.spec((None, 64), pl.f32),) * 2 + (pto.spec((2, None, 64), pl.f32),)),
     "functions": (functions, (pto.spec((None, 64), pl.f32),) * 2 + (pto.spec((9, None, 64), pl.f32),)),
     "called": (called, (MATRIX, pto.spec((None, None), pl.i32), MATRIX)),
+    "padded": (padded, (MATRIX, HALF, pto.spec((None, None), pl.i32), VECTOR, 2.0, pto.spec((4, None, 64), pl.f32),
+                        pto.spec((None, 1), pl.f32))),
     "summed": (summed, (HALF, HALF, MATRIX)),
     "positive": (positive, (MATRIX, pto.spec((None, None), pl.bool_))),
     "bias_gelu": (matrix.matmul_bias_gelu, (MATRIX, MATRIX, VECTOR, MATRIX)),
@@ -309,6 +328,21 @@ def test_functions_are_the_recipes_of_all_targets(programs: Programs) -> None:
     programs.run("functions", 7, x=x, y=y, out=out)
     functions(x, y, wanted)
     np.testing.assert_array_equal(out, wanted)
+
+
+@pytest.mark.parametrize("rows", [24, 19, 5])
+def test_loads_with_a_pad_value(programs: Programs, rows: int) -> None:
+    x, h, line = numbers(rows, 70), numbers(rows, 40, dtype=np.float16), numbers(30)
+    x[2, 3:6] = np.nan, -0.0, 1e-40
+    n = np.arange(rows * 64, dtype=np.int32).reshape(rows, 64)
+    out, low = np.full((4, 24, 64), np.nan, np.float32), numbers(24, 1)
+    wanted = out.copy(), low.copy()
+    padded(x, h, n, line, 2.0, *wanted)
+    for seed in SEEDS:
+        mine = out.copy(), low.copy()
+        programs.run("padded", seed, x=x, h=h, n=n, line=line, s=2, out=mine[0], low=mine[1])
+        for a, b in zip(mine, wanted, strict=True):
+            np.testing.assert_array_equal(a.view(np.int32), b.view(np.int32))
 
 
 def test_a_function_that_is_called_several_times(programs: Programs) -> None:
