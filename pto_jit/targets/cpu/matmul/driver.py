@@ -253,7 +253,7 @@ def _far(parts: Parts) -> None:
         across = f.select(k <= plan.shallow * s.group, f.maximum(across, shallow), across)
         task_columns = f.ceil_div(here, across) * s.panel_columns
         across = f.ceil_div(columns, task_columns)
-        task_panels = f.select(many, f.maximum(f.ceil_div(here, 16), 4), here)
+        task_panels = _panels_of_task(f, here, many)
         of_a, of_c = (f.offset(a, first * a_cs), a_rs, a_cs), (f.offset(c, slab.index * s.element_c), c_rs)
         of_b = (f.offset(b, slab.index * b_cs + first * b_rs), b_rs, b_cs)
         operands = [w, m, columns, deep, *of_a, *of_b, *of_c, kept]
@@ -268,6 +268,31 @@ def _far(parts: Parts) -> None:
     with f.when(given.equals(0)):
         f.call("pto_scratch_pop", VOID, [w, room])
     f.give(status.get())
+
+
+def _panels_of_task(f: Function, panels: Value, many: Value) -> Value:
+    """How many panels of B a worker packs at a time."""
+    return f.select(many, f.maximum(f.ceil_div(panels, 16), 4), panels)
+
+
+def pack_slab(
+    parts: Parts, f: Function, w: Value, n: Value, k: Value, of_b: tuple[Value, Value, Value],
+    to: tuple[Value, Value, Value], many: Value
+) -> Value:  # fmt: skip
+    """Pack all of B, (address, strides), to (room, KC, bytes of a panel) as `layout_of_b` says; gives the status.
+
+    many: whether all workers do.
+    """
+    panels, none = f.ceil_div(n, parts.scheme.panel_columns), f.const(0)
+    task_panels = _panels_of_task(f, panels, many)
+    of_a = of_c = (f.null(), none, none)
+    context = parts.save(f, [w, none, n, k, *of_a, *of_b, *of_c, *to, task_panels, none, none, none, none])
+    status = f.variable(f.const(0, I32))
+    with f.either(many) as side:
+        status.set(parts.share(f, "far_pack", w, context, f.ceil_div(panels, task_panels)))
+        side.otherwise()
+        status.set(f.call("far_pack", I32, [w, context, none, f.const(1)]))
+    return status.get()
 
 
 def layout_of_b(parts: Parts, f: Function, n: Value, k: Value) -> tuple[Value, Value, Value, Value]:

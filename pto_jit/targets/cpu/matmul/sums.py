@@ -14,7 +14,7 @@ is taken and what the groups are, so bits do not depend on workers, nor on what 
 
 from __future__ import annotations
 
-from pto_jit.targets.cpu.matmul.driver import layout_of_b
+from pto_jit.targets.cpu.matmul.driver import layout_of_b, pack_slab
 from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Module, Value
 from pto_jit.targets.cpu.matmul.kernel import Tile
 from pto_jit.targets.cpu.matmul.parts import Fields, Parts
@@ -221,7 +221,8 @@ def _rows_task(parts: Parts) -> None:
 
 
 def _pack(parts: Parts) -> None:
-    """``sum_pack(w, n, count, terms, to, room, beyond)``: the parts of `TERM`s, B found packed or packed into the room.
+    """``sum_pack(w, n, count, terms, to, room, beyond, many)``: the parts of `TERM`s, B found packed or packed into the
+    room, by all workers if many is not 0.
 
     A term of more k than a block has is as many parts as a product has blocks of k: `driver`'s layout of B.  beyond:
     not 0 if all of B is more than L2 keeps.
@@ -229,9 +230,10 @@ def _pack(parts: Parts) -> None:
     s = parts.scheme
     fields: Fields = (
         *((PTR, "w"), (I64, "n"), (I64, "count"), (PTR, "terms"), (PTR, "to"), (PTR, "room"), (I64, "beyond")),
+        (I64, "many"),
     )
-    f = parts.module.function("sum_pack", VOID, fields)
-    w, n, count, terms, to, room, beyond = f.parameters
+    f = parts.module.function("sum_pack", I32, fields)
+    w, n, count, terms, to, room, beyond, many = f.parameters
     form = Value(f, PTR, "@kept")
     with f.loop(0, count, 1, [room, f.const(0)]) as each:
         a, a_rs, _, b, b_rs, b_cs, k, how = _load(f, TERM, terms, each.index)
@@ -247,18 +249,20 @@ def _pack(parts: Parts) -> None:
             packed.set(each.carried[0])
         with f.when(keeps):
             packed.set(f.load(PTR, made.get(), 8))
+        with f.when(packs):
+            status = pack_slab(parts, f, w, n, k, (b, b_rs, b_cs), (packed.get(), depth, panel), many.differs(0))
+            with f.when(status.differs(0)):
+                f.give(status)
         following = f.select(beyond.differs(0) | (k > parts.blocking.shallow), panel, 0)
         with f.loop(0, blocks) as part:
             first = part.index * depth
-            deep, at = f.minimum(k - first, depth), f.offset(packed.get(), part.index * block)
-            with f.when(packs):
-                f.call("pack_b", VOID, [deep, n, f.offset(b, first * b_rs), b_rs, b_cs, at, panel])
-            a_part = f.offset(a, first * s.element_a)
-            _store(f, to, each.carried[1] + part.index, [a_part, a_rs, deep, at, panel, following])
+            of_a = (f.offset(a, first * s.element_a), a_rs, f.minimum(k - first, depth))
+            of_b = (f.offset(packed.get(), part.index * block), panel, following)
+            _store(f, to, each.carried[1] + part.index, [*of_a, *of_b])
         with f.when(keeps):
             f.call("pto_kept_done", VOID, [made.get()])
         each.carry(f.offset(each.carried[0], block * blocks), each.carried[1] + blocks)
-    f.give()
+    f.give(0)
 
 
 def _load(f: Function, fields: Fields, table: Value, index: Value) -> list[Value]:
@@ -298,14 +302,13 @@ def _together(parts: Parts) -> None:
     room = parts.push(f, w, bytes_b + f.round_up(many * (8 * len(PART)), 64))
     of = f.offset(room, bytes_b)
     beyond = f.select(bytes_b > plan.near_bytes, 1, f.const(0))
-    f.call("sum_pack", VOID, [w, n, count, terms, of, room, beyond])
     shared = mt.differs(0) & (m * n * total >= plan.split_work)
     least = f.ceil_div(f.const(plan.task_work), n * total)
     task = f.round_up(f.maximum(f.ceil_div(m, plan.tasks), least), s.panel_rows)
     task = f.select(shared, task, m)
     context = parts.save(f, [m, n, many, of, c, c_rs, keep, task])
-    status = f.variable(f.const(0, I32))
-    with f.either(shared) as side:
+    status = f.variable(f.call("sum_pack", I32, [w, n, count, terms, of, room, beyond, f.select(shared, beyond, 0)]))
+    with f.when(status.get().equals(0)), f.either(shared) as side:
         status.set(parts.share(f, "sum_rows", w, context, f.ceil_div(m, task)))
         side.otherwise()
         status.set(f.call("sum_rows", I32, [w, context, f.const(0), f.const(1)]))
