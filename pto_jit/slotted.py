@@ -116,7 +116,10 @@ def _compare(namespace: dict[str, Any], layout: dict[str, Any], hashable: bool) 
     def __eq__(self: Any, other: Any) -> Any:
         if self is other:
             return True
-        return key(self) == key(other) if other.__class__ is self.__class__ else NotImplemented
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        mine, its = key(self), key(other)
+        return mine is its or mine == its
 
     def __hash__(self: Any) -> int:
         return hash(key(self))

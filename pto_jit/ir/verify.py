@@ -41,7 +41,6 @@ And the properties of stages, when they are named:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NoReturn
 
@@ -486,11 +485,12 @@ class _Verifier:
             if name not in results:
                 self.wrong(f"the group keeps %{name}, which it does not assign", group)
         self.block(group.body)
-        assert self.func is not None
-        everywhere, inside = use_counts(self.func.body), Counter(block_names(group.body)[0])
-        for name in sorted(results.difference(group.keep)):
-            if everywhere.get(name, 0) > inside.get(name, 0):
-                self.wrong(f"%{name} is read outside the group but not kept", group)
+        inner = results.difference(group.keep)
+        if inner:
+            everywhere, inside = use_counts(self.func.body), block_names(group.body)[0]
+            for name in sorted(inner):
+                if everywhere.get(name, 0) > inside.count(name):
+                    self.wrong(f"%{name} is read outside the group but not kept", group)
         if "fused" in self.properties and (not group.body or self.func.kind != "incore"):
             self.wrong("the group is empty" if not group.body else "a group stands in orchestration", group)
 

@@ -8,7 +8,7 @@ pass found nothing to do.  "Direct" below means of the statement itself, not of 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import is_
 from typing import TypeVar
 
@@ -69,9 +69,7 @@ def combines(loop: For) -> tuple[Region, ...]:
 
 def statements(block: Block) -> Iterator[Stmt]:
     """All statements of a block, nested ones too, in the order of the text."""
-    if len(block) == 1 and type(block[0]) is Op and not block[0].regions:
-        return iter(block)
-    return iter(_told(block).flat)
+    return iter(_flat(block))
 
 
 def use_counts(block: Block) -> Counter[str]:
@@ -101,16 +99,46 @@ class _Told:
     free: dict[str, tuple[Var, Stmt]] | None = None
 
 
-_LARGE = 32
+_LARGE = 32  # statements
 _recent: dict[int, _Told] = {}
 """The last large blocks that somebody asked about: passes ask the same about the same body, over and over.  The key is
 the block's identity, which nobody else gets while it is kept here; a block never changes."""
 
 
-def _told(block: Block) -> _Told:
+def _known(block: Block) -> _Told | None:
+    """What was told of a block, if that was kept."""
     known = _recent.get(id(block))
-    if known is not None and known.block is block:
-        return known
+    return known if known is not None and known.block is block else None
+
+
+def _keep(block: Block, flat: list[Stmt]) -> _Told:
+    """What is told of a block with these statements, from now on also to others where that is worth it."""
+    told = _Told(block, flat)
+    if len(flat) >= _LARGE and type(block) is tuple:
+        if len(_recent) >= 16:
+            _recent.clear()
+        _recent[id(block)] = told
+    return told
+
+
+def _told(block: Block) -> _Told:
+    return _known(block) or _keep(block, _flattened(block))
+
+
+def _flat(block: Block) -> Sequence[Stmt]:
+    """All statements of a block, nested ones too, in the order of the text."""
+    if len(block) < _LARGE and all(type(stmt) is Op and not stmt.regions for stmt in block):
+        return block
+    known = _known(block)
+    if known is not None:
+        return known.flat
+    flat = _flattened(block)
+    if len(flat) >= _LARGE:
+        _keep(block, flat)
+    return flat
+
+
+def _flattened(block: Block) -> list[Stmt]:
     flat: list[Stmt] = []
     rest = list(block)[::-1]
     while rest:
@@ -119,12 +147,7 @@ def _told(block: Block) -> _Told:
         if type(stmt) is not Op or stmt.regions:
             for inner in blocks(stmt)[::-1]:
                 rest += inner[::-1]
-    told = _Told(block, flat)
-    if len(flat) >= _LARGE and type(block) is tuple:
-        if len(_recent) >= 16:
-            _recent.clear()
-        _recent[id(block)] = told
-    return told
+    return flat
 
 
 def operands(stmt: Stmt) -> tuple[Operand, ...]:
@@ -160,7 +183,7 @@ def uses(stmt: Stmt) -> tuple[Var, ...]:
     return tuple([operand for operand in found if type(operand) is Var])
 
 
-def _names_read(flat: list[Stmt]) -> list[str]:
+def _names_read(flat: Sequence[Stmt]) -> list[str]:
     """The names that statements read directly, as `uses` tells: without a call for each, nearly all are operations."""
     return [
         operand.name
@@ -185,26 +208,29 @@ def defs(stmt: Stmt) -> tuple[Var, ...]:
     return ()
 
 
-def _names_made(flat: list[Stmt]) -> list[str]:
-    """The names that statements assign or bind directly, as `defs` tells."""
-    return [
-        var.name for stmt in flat for var in (stmt.results if type(stmt) is Op and not stmt.regions else defs(stmt))
-    ]
+def vars_made(flat: Iterable[Stmt]) -> list[Var]:
+    """The variables that statements assign or bind directly, as `defs` tells, once for each time."""
+    return [var for stmt in flat for var in (stmt.results if type(stmt) is Op and not stmt.regions else defs(stmt))]
+
+
+def _names_made(flat: Iterable[Stmt]) -> list[str]:
+    """Their names."""
+    return [var.name for var in vars_made(flat)]
 
 
 def block_uses(block: Block) -> set[str]:
     """Names read anywhere in a block."""
-    return set(_names_read(_told(block).flat))
+    return set(_names_read(_flat(block)))
 
 
 def block_defs(block: Block) -> set[str]:
     """Names assigned or bound anywhere in a block."""
-    return set(_names_made(_told(block).flat))
+    return set(_names_made(_flat(block)))
 
 
 def block_names(block: Block) -> tuple[list[str], list[str]]:
     """Names read anywhere in a block, and names assigned or bound, once for each time."""
-    flat = _told(block).flat
+    flat = _flat(block)
     return _names_read(flat), _names_made(flat)
 
 
@@ -227,8 +253,7 @@ def free_vars(block: Block) -> tuple[Var, ...]:
 def free_reads(block: Block) -> dict[str, tuple[Var, Stmt]]:
     """The free variables of a block by name, each with the first statement that may read it from before the block.  Not
     to be changed."""
-    known = _recent.get(id(block))
-    told = known if known is not None and known.block is block else None
+    told = _known(block)
     if told is not None and told.free is not None:
         return told.free
     flow = _Flow()
@@ -333,7 +358,7 @@ Visit = Callable[[Stmt], Block | Stmt | None]
 def with_blocks(stmt: Stmt, new: tuple[Block, ...]) -> Stmt:
     """`stmt` with other blocks inside it, in the order of `blocks`; itself when they are the same objects."""
     old = blocks(stmt)
-    if all(a is b for a, b in zip(old, new, strict=True)):
+    if all(map(is_, old, new)):
         return stmt
     if isinstance(stmt, Op):
         regions = tuple(
@@ -356,16 +381,24 @@ def with_blocks(stmt: Stmt, new: tuple[Block, ...]) -> Stmt:
     return replace(stmt, body=new[0])
 
 
-def rewrite_block(block: Block, visit: Visit) -> Block:
+def rewrite_block(block: Block, visit: Visit, *, plain: bool = True) -> Block:
     """Replace statements, inner ones first.
 
     `visit` is called once with each statement, whose inner blocks are rewritten by then.  It returns None (keep), a
-    statement, or a block that takes the statement's place (empty: remove it).
+    statement, or a block that takes the statement's place (empty: remove it).  plain: also with operations that have no
+    blocks inside, which nearly all statements are.
     """
     result: list[Stmt] | None = None
     for position, stmt in enumerate(block):
-        inner = () if type(stmt) is Op and not stmt.regions else blocks(stmt)
-        current = with_blocks(stmt, tuple([rewrite_block(b, visit) for b in inner])) if inner else stmt
+        if type(stmt) is Op and not stmt.regions:
+            if not plain:
+                if result is not None:
+                    result.append(stmt)
+                continue
+            current = stmt
+        else:
+            inner = tuple([rewrite_block(b, visit, plain=plain) for b in blocks(stmt)])
+            current = with_blocks(stmt, inner) if inner else stmt
         replacement = visit(current)
         if replacement is None:
             replacement = current
@@ -391,12 +424,12 @@ def map_blocks(block: Block, fn: Callable[[Block], Block]) -> Block:
         inner = blocks(stmt)
         return with_blocks(stmt, tuple(fn(b) for b in inner)) if inner else stmt
 
-    return fn(rewrite_block(block, visit))
+    return fn(rewrite_block(block, visit, plain=False))
 
 
-def rewrite_func(func: Func, visit: Visit) -> Func:
+def rewrite_func(func: Func, visit: Visit, *, plain: bool = True) -> Func:
     """`rewrite_block` of the body."""
-    body = rewrite_block(func.body, visit)
+    body = rewrite_block(func.body, visit, plain=plain)
     return func if body is func.body else replace(func, body=body)
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from pto_jit.ir.nodes import Block, For, Fuse, If, Op, Operand, Scope, Var, While
+from pto_jit.ir.nodes import Block, Op, Operand, Var
 from pto_jit.ir.types import TileType
+from pto_jit.ir.walk import statements
 from pto_jit.slotted import field, mutable, replace
 
 ELEMENTWISE = frozenset(
@@ -209,7 +210,8 @@ class Axial:
 
     def _needs_group(self, operands: Iterable[Operand]) -> bool:
         """Whether an operand is computed by the group itself and is not known before the nest starts."""
-        return any(type(a) is Var and a.name in self.inside and a.name not in self.hoisted for a in operands)
+        names = [a.name for a in operands if type(a) is Var]
+        return not self.inside.isdisjoint(names) and not self.inside.intersection(names) <= self.hoisted
 
     def _scalar(self, op: Op) -> bool:
         if not is_elementwise(op):
@@ -229,7 +231,7 @@ class Axial:
         if name == "load":
             if self.stores or self._needs_group(op.args):
                 return False
-            if any(isinstance(a, Var) and a.name in self.measured for a in op.args):
+            if self.measured and any(isinstance(a, Var) and a.name in self.measured for a in op.args):
                 return False
             result = op.results[0]
             if result.name in self.axes:
@@ -411,7 +413,7 @@ are.  The key is the identity of the body, which nobody else gets while it is ke
 def remember_axes(body: Block, state: Axial) -> None:
     """Keep what is known after all operations of a group."""
     if len(_of_groups) >= _GROUPS:
-        _of_groups.clear()
+        del _of_groups[next(iter(_of_groups))]  # the oldest
     _of_groups[id(body)] = body, state
 
 
@@ -438,15 +440,18 @@ def touches_tiles(op: Op) -> bool:
     for operand in op.args:
         if type(operand.type) is TileType:
             return True
-    return any(type(result.type) is TileType for result in op.results)
+    return TileType in [type(result.type) for result in op.results]
 
 
 def fitting_tiles(block: Block) -> set[str]:
     """Tiles that fit any valid extents when they are complete: generated, or a variable that may hold such a one."""
+    ops = [s for s in statements(block) if type(s) is Op and s.results and type(s.results[0].type) is TileType]
     out: set[str] = set()
-    for _ in range(3):
+    for _ in range(3 if any(op.op in GENERATED for op in ops) else 0):
         before = len(out)
-        _mark(block, out)
+        for op in ops:
+            if gives_fitting(op, out):
+                out.update([r.name for r in op.results])
         if len(out) == before:
             break
     return out
@@ -466,21 +471,3 @@ def gives_fitting(op: Op, fitting: Collection[str]) -> bool:
                 return False
             some = True
     return some and (op.op in _KEEP_FITTING or is_elementwise(op))
-
-
-def _mark(block: Block, out: set[str]) -> None:
-    for stmt in block:
-        match stmt:
-            case Op():
-                if gives_fitting(stmt, out):
-                    out.update(r.name for r in stmt.results)
-            case For() | Scope() | Fuse():
-                _mark(stmt.body, out)
-            case While():
-                _mark(stmt.before, out)
-                _mark(stmt.body, out)
-            case If():
-                _mark(stmt.then, out)
-                _mark(stmt.orelse, out)
-            case _:
-                pass

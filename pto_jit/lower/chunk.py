@@ -62,7 +62,7 @@ def expand_chunks(module: Module, decisions: list[Decision]) -> Module:
                 names.append(Names(func))
             return take_apart(stmt, names[0], decisions).block()
 
-        return rewrite_func(func, visit)
+        return rewrite_func(func, visit, plain=False)
 
     return map_funcs(module, expand)
 

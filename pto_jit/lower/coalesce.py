@@ -116,8 +116,8 @@ def _made_from(stmts: list[Stmt], name: str, count: int) -> int | None:
     """The place of the first statement that assigns a tile, or has inside what does, when they make all `count`
     assignments."""
     for at in range(len(stmts) - 1, -1, -1):
-        makers = (s for s in statements((stmts[at],)) if isinstance(s, Op))
-        count -= sum(any(r.name == name for r in op.results) for op in makers)
+        made = [r.name for s in statements((stmts[at],)) if isinstance(s, Op) for r in s.results]
+        count -= made.count(name)
         if count == 0:
             return at
     return None

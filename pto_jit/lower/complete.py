@@ -37,34 +37,40 @@ class _Search:
 
     def __init__(self, body: Block) -> None:
         self.found: dict[str, tuple[bool, ...]] = {}
-        makers = [s for s in statements(body) if isinstance(s, Op) and any(map(is_tile, s.results))]
-        for op in makers:
-            self.found.update((r.name, tuple(e is not None for e in r.type.shape)) for r in op.results
-                              if isinstance(r.type, TileType))  # fmt: skip
+        self.loaded: dict[int, tuple[bool, ...]] = {}  # by the identity of the load
+        ops = [s for s in statements(body) if type(s) is Op]
+        for op in ops:
+            self.found.update([(r.name, tuple([e is not None for e in r.type.shape])) for r in op.results
+                               if type(r.type) is TileType])  # fmt: skip
+        for op in ops:
+            if op.op == "load":
+                self.loaded[id(op)] = known = _loaded(op)
+                self._assign(op.results[0], known)
         groups = [s for s in statements(body) if isinstance(s, Fuse)]
         grouped = {id(s) for group in groups for s in group.body}
+        alone = [op for op in ops if id(op) not in grouped and op.op != "load" and any(map(is_tile, op.results))]
         self.changed = True
         while self.changed:
             self.changed = False
-            for op in makers:
-                if id(op) not in grouped:
-                    self._alone(op)
+            for op in alone:
+                self._alone(op)
             for group in groups:
                 self._group(group)
 
     def _assign(self, var: Var, axes: Sequence[bool]) -> None:
         """A tile is assigned what is complete along these axes."""
-        both = tuple(a and b for a, b in zip(axes, self.found[var.name], strict=True))
-        if both != self.found[var.name]:
+        before = self.found[var.name]
+        both = tuple([a and b for a, b in zip(axes, before, strict=True)])
+        if both != before:
             self.found[var.name] = both
             self.changed = True
 
     def _alone(self, op: Op) -> None:
-        """An operation outside of groups."""
+        """An operation outside of groups that is no load."""
         tiles = [self.found.get(a.name) for a in op.args if isinstance(a, Var) and is_tile(a)]
         for r in op.results:
             if isinstance(r.type, TileType):
-                known = _loaded(op) if op.op == "load" else None if None in tiles else _computed(op, tiles)  # type: ignore[arg-type]
+                known = None if None in tiles else _computed(op, tiles)  # type: ignore[arg-type]
                 self._assign(r, known or (False,) * r.type.rank)
 
     def _group(self, group: Fuse) -> None:
@@ -75,19 +81,17 @@ class _Search:
         sources = [(axes, self.found.get(name) or (False,) * len(axes)) for name, axes in state.outside.items()]
         for op, axes in zip(ops, state.given, strict=True):
             if op.op == "load" and axes is not None:
-                sources.append((axes, _loaded(op)))
+                sources.append((axes, self.loaded[id(op)]))
         short = {
             None if axis is None else state.find(axis)
-            for axes, complete in sources
-            for axis, is_complete in zip(axes, complete, strict=True)
-            if not is_complete
-        }
+            for axes, complete in sources if False in complete
+            for axis, is_complete in zip(axes, complete, strict=True) if not is_complete
+        }  # fmt: skip
+        if not short:
+            return  # which is what was supposed of its results
         for op in ops:
-            for r in op.results:
+            for r in op.results if op.op != "load" else ():
                 if not isinstance(r.type, TileType):
-                    continue
-                if op.op == "load":
-                    self._assign(r, _loaded(op))
                     continue
                 axes = None if r.name in state.floating else state.axes.get(r.name)
                 known = (None,) * r.type.rank if axes is None else state.found(axes)

@@ -46,7 +46,6 @@ is kept, so the pass is legal wherever the grouping is.  A group is at most a ma
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from pto_jit.dtypes import i64
@@ -211,11 +210,11 @@ class _Grouper:
 
     def _keep(self, ops: Sequence[Op]) -> tuple[str, ...]:
         """Results read outside of the group, or assigned elsewhere too."""
-        inside = Counter([a.name for op in ops for a in op.args if type(a) is Var])
+        inside = [a.name for op in ops for a in op.args if type(a) is Var]
         out: dict[str, None] = {}
         for op in ops:
             for r in op.results:
-                if r.name in self.mutable or self.uses.get(r.name, 0) > inside.get(r.name, 0):
+                if r.name in self.mutable or self.uses.get(r.name, 0) > inside.count(r.name):
                     out[r.name] = None
         return tuple(out)
 

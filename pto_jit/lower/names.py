@@ -7,7 +7,7 @@ from pto_jit.dtypes import bool_, i64
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Const, For, Func, LoopKind, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, Type
-from pto_jit.ir.walk import defs, statements
+from pto_jit.ir.walk import def_counts
 
 I64 = ScalarType(i64)
 BOOL = ScalarType(bool_)
@@ -51,8 +51,7 @@ class Names:
 
     def __init__(self, func: Func) -> None:
         self._taken = {p.name for p in func.params}
-        for stmt in statements(func.body):
-            self._taken.update(v.name for v in defs(stmt))
+        self._taken.update(def_counts(func.body))
 
     def fresh(self, hint: str, type: Type = I64) -> Var:
         name, count = hint, 0

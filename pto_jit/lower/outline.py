@@ -40,13 +40,13 @@ from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import (
     block_defs,
     def_counts,
-    defs,
     free_vars,
     rename,
     rewrite_func,
     statements,
     use_counts,
     variables,
+    vars_made,
 )
 from pto_jit.semantic.table import effects
 from pto_jit.slotted import field, mutable, replace
@@ -84,11 +84,11 @@ class _Outliner:
             rest = replace(stmt, body=tuple(s for s in stmt.body if id(s) not in moved))
             return (*before, self._call(rest, uses))
 
-        return rewrite_func(func, visit)
+        return rewrite_func(func, visit, plain=False)
 
     def _call(self, scope: Scope, uses: dict[str, int]) -> Call:
         inside = use_counts(scope.body)
-        assigned = {v.name: v for s in statements(scope.body) for v in defs(s)}
+        assigned = {v.name: v for v in vars_made(statements(scope.body))}
         read = free_vars(scope.body)
         carried = {v.name for v in read} & set(assigned)  # read again when the scope runs again
         results = tuple(

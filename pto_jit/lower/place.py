@@ -62,7 +62,7 @@ def place_scopes(module: Module, decisions: list[Decision]) -> Module:
                 return None if placed[0] is stmt else placed
             return None
 
-        return rewrite_func(func, visit)
+        return rewrite_func(func, visit, plain=False)
 
     return map_funcs(module, place)
 

@@ -57,7 +57,9 @@ def _fold(func: Func) -> Func:
     params = {p.name for p in func.params}
     known: dict[str, Operand] = {}
     for stmt in statements(func.body):
-        if type(stmt) is Op and len(stmt.results) == 1 and counts[stmt.results[0].name] == 1:
+        if type(stmt) is not Op or len(stmt.results) != 1 or type(stmt.results[0].type) is TileType:
+            continue
+        if counts[stmt.results[0].name] == 1:
             value = _value(stmt, counts, params, known)
             if value is not None:
                 known[stmt.results[0].name] = value
@@ -69,13 +71,12 @@ def _fold(func: Func) -> Func:
         return None
 
     result = func if body is func.body else replace(func, body=body)
-    return rewrite_func(result, visit)
+    return rewrite_func(result, visit, plain=False)
 
 
 def _value(op: Op, counts: Counter[str], params: set[str], known: dict[str, Operand]) -> Operand | None:
+    """What a scalar or tensor that an operation gives stands for, if it is known."""
     result = op.results[0]
-    if type(result.type) is TileType:
-        return None
     args = [known.get(a.name, a) if isinstance(a, Var) else a for a in op.args]
     if op.op == "copy":
         source = args[0]
@@ -103,9 +104,10 @@ def _drop_dead(func: Func) -> Func:
 
     def visit(stmt: Stmt) -> Block | None:
         if type(stmt) is Op:
-            if stmt.results and not any(v.name in used for v in stmt.results) and is_pure(stmt):
-                return ()
-            return None
+            for var in stmt.results:
+                if var.name in used:
+                    return None
+            return () if stmt.results and is_pure(stmt) else None
         if isinstance(stmt, Scope) and not stmt.body:  # nobody wanted what it computed
             return ()
         if isinstance(stmt, Fuse):  # a group read from text

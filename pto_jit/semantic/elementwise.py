@@ -7,7 +7,7 @@ extent is the constant 1.
 
 from __future__ import annotations
 
-from pto_jit.dtypes import bool_, f32, i64
+from pto_jit.dtypes import DType, bool_, f32, i64
 from pto_jit.errors import TypeMismatchError
 from pto_jit.ir.nodes import Operand
 from pto_jit.ir.types import Extent, ScalarType, TensorType, TileType
@@ -32,6 +32,17 @@ def joint_shape(op: str, args: tuple[Operand, ...]) -> tuple[Extent, ...] | None
     return shape
 
 
+def _result(dtype: DType, shape: tuple[Extent, ...] | None, args: tuple[Operand, ...]) -> ScalarType | TileType:
+    """The type of an elementwise result; that of an operand where it is the same, which is compared most quickly."""
+    if shape is None:
+        return SCALAR[dtype]
+    for arg in args:
+        kind = arg.type
+        if type(kind) is TileType and kind.dtype is dtype and kind.shape == shape:
+            return kind
+    return TileType(dtype, shape)
+
+
 def arithmetic(kinds: str) -> Rule:
     """Operands of one dtype of the given kinds; the result has it too."""
 
@@ -39,8 +50,7 @@ def arithmetic(kinds: str) -> Rule:
         dtype = checks.one_dtype(op, args)
         if dtype.kind not in kinds:
             checks.kind(op, dtype, kinds)
-        shape = joint_shape(op, args)
-        return (SCALAR[dtype] if shape is None else TileType(dtype, shape),)
+        return (_result(dtype, joint_shape(op, args), args),)
 
     return rule
 
@@ -50,8 +60,7 @@ def predicate(kinds: str) -> Rule:
 
     def rule(op: str, args: Args, attrs: Attrs, regions: Regions) -> Types:
         checks.kind(op, checks.one_dtype(op, args), kinds)
-        shape = joint_shape(op, args)
-        return (SCALAR[bool_] if shape is None else TileType(bool_, shape),)
+        return (_result(bool_, joint_shape(op, args), args),)
 
     return rule
 
@@ -71,14 +80,12 @@ def select(op: str, args: Args, attrs: Attrs, regions: Regions) -> Types:
             hint="compare it: `x != 0`",
         )
     dtype = checks.one_dtype(op, args[1:])
-    shape = joint_shape(op, args)
-    return (SCALAR[dtype] if shape is None else TileType(dtype, shape),)
+    return (_result(dtype, joint_shape(op, args), args),)
 
 
 def cast(op: str, args: Args, attrs: Attrs, regions: Regions) -> Types:
     dtype = checks.dtype_attr(op, attrs)
-    shape = joint_shape(op, args)
-    return (SCALAR[dtype] if shape is None else TileType(dtype, shape),)
+    return (_result(dtype, joint_shape(op, args), args),)
 
 
 def bitcast(op: str, args: Args, attrs: Attrs, regions: Regions) -> Types:

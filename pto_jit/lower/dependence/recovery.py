@@ -12,7 +12,7 @@ from collections.abc import Hashable
 
 from pto_jit.ir.nodes import Block, Break, Call, Continue, For, Func, If, Module, Op, Operand, Return, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
-from pto_jit.ir.walk import TENSOR_VIEWS, block_defs, blocks, defs, statements
+from pto_jit.ir.walk import TENSOR_VIEWS, block_defs, blocks, def_counts, defs, statements
 from pto_jit.lower.dependence.accesses import ANYWHERE, ATOMIC, Access, Accesses, Loop, Root, Space, Span, View
 from pto_jit.lower.dependence.linear import ONE, ZERO, Linear, atom
 from pto_jit.lower.dependence.values import I64, NONE, Atom, Conditions, Loops
@@ -31,7 +31,8 @@ class _Collector:
         self.out = Accesses(func)
         self.values = self.out.values
         self.module = module
-        counts = Counter(v.name for s in statements(func.body) for v in defs(s) if not isinstance(s, For))
+        counts = Counter(def_counts(func.body))
+        counts.subtract(v.name for s in statements(func.body) if isinstance(s, For) for v in defs(s))
         params = {p.name for p in func.params}
         self.mutable = {n for n, k in counts.items() if k > 1 or n in params}
         self.versions: Counter[str] = Counter()
@@ -471,6 +472,8 @@ def _is_chunk(stmt: For) -> bool:
 def _is_left_early(body: Block) -> bool:
     """Whether a BREAK or return in the body ends the loop: then no iteration is sure to run."""
     for stmt in body:
+        if type(stmt) is Op:
+            continue
         if isinstance(stmt, (Break, Return)):
             return True
         if isinstance(stmt, (For, While)):

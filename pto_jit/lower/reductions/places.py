@@ -58,8 +58,12 @@ class Subscripts:
         self.flat = direct(loop.body)
         self.made: dict[str, Op | None] = {loop.var.name: None}
         for stmt in self.flat:
-            for var in defs(stmt):
-                self.made[var.name] = stmt if isinstance(stmt, Op) and var.name not in self.made else None
+            if type(stmt) is Op and not stmt.regions:
+                for var in stmt.results:
+                    self.made[var.name] = stmt if var.name not in self.made else None
+            else:
+                for var in defs(stmt):
+                    self.made[var.name] = stmt if isinstance(stmt, Op) and var.name not in self.made else None
 
     def key(self, operand: Operand) -> Key:
         """The spelling of an operand, None when it may depend on the iteration, as a variable made from itself does."""

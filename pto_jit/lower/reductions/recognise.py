@@ -7,7 +7,7 @@ from collections.abc import Set
 
 from pto_jit.errors import Loc, Note, ScheduleError
 from pto_jit.ir.nodes import Block, Const, Continue, For, Op, Operand, Reduction, Var
-from pto_jit.ir.walk import defs, free_vars
+from pto_jit.ir.walk import defs, free_vars, vars_made
 from pto_jit.lower.names import source_name
 from pto_jit.lower.reductions.accumulate import NoReduction, direct, follow, identity
 from pto_jit.lower.reductions.partials import State
@@ -22,7 +22,7 @@ def states_of(loop: For, live: Set[str], views: dict[str, str]) -> list[State]:
     """
     found = [_explicit(loop, reduction) for reduction in loop.reductions]
     claimed = {v.name for state in found for v in state.vars}
-    assigned = {v.name for stmt in direct(loop.body) for v in defs(stmt)} - {loop.var.name}
+    assigned = {v.name for v in vars_made(direct(loop.body))} - {loop.var.name}
     carried = [v for v in free_vars(loop.body) if v.name in assigned and v.name not in claimed]
     after = {name for name in assigned if name in live and name not in claimed}
     for var in carried:
