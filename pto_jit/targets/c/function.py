@@ -61,10 +61,10 @@ class Environment(dict[str, Any]):
         return self.code.pointer(text, element, name, keep=True)
 
     def _extents(self, name: str, extents: Sequence[Index]) -> tuple[Index, ...]:
-        return tuple(
+        return tuple([
             e if isinstance(e, int) or e.name is not None else self.code.named(e, f"{name}_n{axis}", keep=True)
             for axis, e in enumerate(extents)
-        )
+        ])  # fmt: skip
 
 
 _OPENMP = {"add": "+", "mul": "*", "max": "max", "min": "min"}

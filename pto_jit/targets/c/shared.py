@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _WORTH = 256  # elements from which on a group is worth a call
 _BY_ID = {dtype.id: dtype for dtype in BY_NAME.values()}
+_Integer = int | tuple[int, int]  # what is known, or the number of an argument and what it is multiplied with
 
 
 class SharedGroups:
@@ -55,13 +56,13 @@ class SharedGroups:
         found = self.repeated.get(id(fused))
         if found is None or not _worth(nest, inputs):
             return False
-        if not self.taken:
-            self.taken = RESERVED | w.module.taken()
-        call = _Call(w, self.taken, *found, nest, inputs)
+        call = _Call(w, *found, nest, inputs)
         function = self.functions.get(call.key)
         if function is None:
             assert fused is not None
-            function = self.functions[call.key] = _write_function(w, fused, nest, call)
+            if not self.taken:
+                self.taken = RESERVED | w.module.taken()
+            function = self.functions[call.key] = _write_function(w, fused, nest, _Taken(call, self.taken))
         name, taken = function
         w.code.line(f"{name}({', '.join(compress(call.arguments, taken))});")
         return True
@@ -69,7 +70,7 @@ class SharedGroups:
 
 def _worth(nest: Nest, inputs: Inputs) -> bool:
     """Whether the loops are long enough for a call, and give nothing but what they write to memory."""
-    if any(r.scalar for r in nest.results) or any(isinstance(m.pointer, CSlot) for m in inputs.memory.values()):
+    if any(r.scalar for r in nest.results) or CSlot in [type(m.pointer) for m in inputs.memory.values()]:
         return False
     count = 1
     for extent in (*inputs.extents[:-1], inputs.longest):
@@ -80,68 +81,92 @@ def _worth(nest: Nest, inputs: Inputs) -> bool:
 
 
 class _Call:
-    """A call: its arguments, and what the function sees in their place, a parameter for each.
+    """A call: its arguments, each of them once, and what the text of the function depends on (`key`).
 
-    key: what the text of the function depends on; parameters: C types and names; inputs, constants, buffers: what the
-    loops take, as the function has it.
+    What the loops take is known by the numbers of arguments; names are for those who write the function (`_Taken`).
     """
 
     def __init__(
-        self, w: CFunctionWriter, taken: frozenset[str], shape: Shape, alike: Alike, nest: Nest, inputs: Inputs
+        self, w: CFunctionWriter, shape: Shape, alike: Alike, nest: Nest, inputs: Inputs
     ) -> None:
-        self.names = Identifiers(taken)
         self.arguments: list[str] = []
-        self.parameters: list[tuple[str, str]] = []
-        self._known: dict[tuple[str, str], int] = {}  # the numbers of parameters by C type and argument
-        flat = inputs.flat is True
-        self._key: list[Any] = [id(alike), flat]
-        memory: dict[Any, Strided] = {}
+        self.parameters: list[tuple[str, str]] = []  # C types, and what names they wish for
+        self._known: dict[tuple[str, str], int] = {}  # the numbers of arguments by C type and text
+        self.flat = inputs.flat is True
+        self._key: list[Any] = [id(alike), self.flat]
+        self.memory: dict[Any, tuple[int, str, list[_Integer]]] = {}
         for place, strided in inputs.memory.items():
             self._key += (type(place), place.number if isinstance(place, Stored) else shape.numbers[place.name])
-            pointer = self._pointer(strided.pointer)
-            memory[place] = Strided(pointer, tuple([self._integer(s, "stride") for s in strided.strides]))
-        extents = tuple([self._integer(e, "n") for e in inputs.extents])
-        total = self._integer(inputs.total, "count") if flat else 0
+            pointer: Any = strided.pointer
+            number = self._argument(f"{pointer.element or 'void'} *", pointer.text, pointer.base)
+            self.memory[place] = number, pointer.element, [self._integer(s, "stride") for s in strided.strides]
+        self.extents = [self._integer(e, "n") for e in inputs.extents]
+        self.total = self._integer(inputs.total, "count") if self.flat else 0
         names = sorted(inputs.scalars, key=shape.numbers.__getitem__)
-        scalars = {name: self._number(lift(inputs.scalars[name]), name) for name in names}
+        self.scalars = {name: self._number(lift(inputs.scalars[name]), name) for name in names}
         self.constants = {
             constant: self._number(_constant(constant), "c")
             for constant, number in shape.floats.items() if number in alike.varying
         }  # fmt: skip
         self._key += [constant for constant in shape.floats if constant not in self.constants]
-        self.inputs = Inputs(extents, memory, scalars, {}, flat, total)
-        self.buffers = {
-            b: CPointer(self._parameter(f"{memory_ctype(b.dtype)} *", row_memory(w, inputs, b.dtype), "row"),
-                        memory_ctype(b.dtype)) for b in nest.buffers
-        }  # fmt: skip
+        self.buffers: dict[RowBuffer, tuple[int, str]] = {}
+        for buffer in nest.buffers:
+            element = memory_ctype(buffer.dtype)
+            number = self._argument(f"{element} *", row_memory(w, inputs, buffer.dtype), "row")
+            self.buffers[buffer] = number, element
         self.key = tuple(self._key)
 
-    def _parameter(self, ctype: str, argument: str, wish: str) -> str:
-        """The name of the parameter for an argument; the same argument is given once."""
-        number = self._known.setdefault((ctype, argument), len(self.arguments))
+    def _argument(self, ctype: str, text: str, wish: str) -> int:
+        """The number of an argument; the same one is given once."""
+        number = self._known.setdefault((ctype, text), len(self.arguments))
         if number == len(self.arguments):
-            self.arguments.append(argument)
-            self.parameters.append((ctype, self.names.fresh(wish)))
+            self.arguments.append(text)
+            self.parameters.append((ctype, wish))
         self._key += (ctype, number)
-        return self.parameters[number][1]
+        return number
 
-    def _pointer(self, pointer: CPointer) -> CPointer:
-        ctype = f"{pointer.element or 'void'} *"
-        return CPointer(self._parameter(ctype, pointer.text, pointer.base), pointer.element)
-
-    def _integer(self, value: Index, wish: str) -> Index:
-        """An extent or a stride; what is known stays known."""
+    def _integer(self, value: Index, wish: str) -> _Integer:
+        """An extent or a stride; what is known stays known, of others the number and the factor of the argument."""
         if isinstance(value, int):
             self._key.append(value)
             return value
         poly = value.poly or {}
         unit = gcd(*poly.values()) or 1  # strides in bytes stay multiples of elements
         self._key.append(unit)
-        name = self._parameter("int64_t", polynomial_text({m: c // unit for m, c in poly.items()})[0], wish)
-        return CValue(I64, poly={(name,): unit})
+        text = polynomial_text(poly if unit == 1 else {m: c // unit for m, c in poly.items()})[0]
+        return self._argument("int64_t", text, wish), unit
 
-    def _number(self, value: CValue, wish: str) -> CValue:
-        return CValue(value.type, self._parameter(value.ctype, value.text, wish), ctype=value.ctype)
+    def _number(self, value: CValue, wish: str) -> tuple[int, CValue]:
+        return self._argument(value.ctype, value.text, wish), value
+
+
+class _Taken:
+    """What the loops take, as the function has it: a parameter for every argument of the calls.
+
+    parameters: C types and names; inputs, constants, buffers: as `CNest` takes them.
+    """
+
+    def __init__(self, call: _Call, taken: frozenset[str]) -> None:
+        self.names = Identifiers(taken)
+        self.parameters = [(ctype, self.names.fresh(wish)) for ctype, wish in call.parameters]
+        memory = {
+            place: Strided(self._pointer(number, element), tuple(map(self._integer, strides)))
+            for place, (number, element, strides) in call.memory.items()
+        }
+        scalars = {name: self._number(*value) for name, value in call.scalars.items()}
+        self.inputs = Inputs(tuple(map(self._integer, call.extents)), memory, scalars, {}, call.flat,
+                             self._integer(call.total))  # fmt: skip
+        self.constants = {constant: self._number(*value) for constant, value in call.constants.items()}
+        self.buffers = {buffer: self._pointer(*place) for buffer, place in call.buffers.items()}
+
+    def _pointer(self, number: int, element: str) -> CPointer:
+        return CPointer(self.parameters[number][1], element)
+
+    def _integer(self, value: _Integer) -> Index:
+        return value if isinstance(value, int) else CValue(I64, poly={(self.parameters[value[0]][1],): value[1]})
+
+    def _number(self, number: int, value: CValue) -> CValue:
+        return CValue(value.type, self.parameters[number][1], ctype=value.ctype)
 
 
 def _constant(key: tuple[str, int]) -> CValue:
@@ -153,16 +178,16 @@ def _constant(key: tuple[str, int]) -> CValue:
 class _SharedNest(CNest):
     """The loops, over parameters."""
 
-    def __init__(self, frame: Any, nest: Nest, call: _Call) -> None:
-        self.call = call
-        super().__init__(frame, nest, call.inputs)
+    def __init__(self, frame: Any, nest: Nest, taken: _Taken) -> None:
+        self.taken = taken
+        super().__init__(frame, nest, taken.inputs)
 
     def _buffer(self, buffer: RowBuffer) -> CPointer:
-        return self.call.buffers[buffer]
+        return self.taken.buffers[buffer]
 
     def scalar(self, arg: Arg) -> CValue:
         if isinstance(arg, Const) and arg.type.dtype.kind == "f":
-            found = self.call.constants.get(float_key(arg))
+            found = self.taken.constants.get(float_key(arg))
             if found is not None:
                 return found
         return super().scalar(arg)
@@ -178,21 +203,21 @@ class _Frame:
         self.code.operations = self.ops
 
 
-def _write_function(w: CFunctionWriter, fused: Fuse, nest: Nest, call: _Call) -> tuple[str, tuple[bool, ...]]:
-    """The function for a group: its name, and which of the call's arguments it takes."""
+def _write_function(w: CFunctionWriter, fused: Fuse, nest: Nest, taken: _Taken) -> tuple[str, tuple[bool, ...]]:
+    """The function for a group: its name, and which of the arguments it takes."""
     module = w.module
     name = module.names.fresh(f"{module.function_names[w.func.name]}_{_title(fused)}")
-    frame = _Frame(module, name, call.names)
-    _SharedNest(frame, nest, call).write()
+    frame = _Frame(module, name, taken.names)
+    _SharedNest(frame, nest, taken).write()
     body = tidy([*frame.code.prologue, *frame.code.output])
     used = {word for line in body for word in names_in(line.text)}
-    taken = tuple([name in used for _, name in call.parameters])
-    parameters = [_declaration(*p) for p, is_taken in zip(call.parameters, taken, strict=True) if is_taken]
+    reads = tuple([name in used for _, name in taken.parameters])
+    parameters = [_declaration(*p) for p in compress(taken.parameters, reads)]
     head = f"static void {name}({', '.join(parameters)}) {{"
     place = f"// {file_name(fused.loc.filename)}:{fused.loc.lineno}, and wherever else the same is done"
     text = "\n".join([place, wrapped(head, head.index("(") + 1), *map(str, body), "}"])
     module.functions.append((w.func.name, text))
-    return name, taken
+    return name, reads
 
 
 def _title(fused: Fuse) -> str:

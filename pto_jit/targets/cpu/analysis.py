@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from pto_jit.ir.nodes import Block, Call, Const, For, Func, Fuse, If, Module, Op, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
-from pto_jit.ir.walk import TENSOR_VIEWS, WRITES, blocks, defs, statements, use_counts
+from pto_jit.ir.walk import TENSOR_VIEWS, WRITES, block_uses, defs, statements
 from pto_jit.ir.walk import uses as used
 
 Root = tuple[str | None, ...]
@@ -114,7 +114,7 @@ def loads_to_copy(block: Block, find_roots: Callable[[], dict[str, Root]]) -> se
         return set()
     last: dict[str, int] = {}
     for k, stmt in enumerate(block):
-        read = use_counts(stmt.body if isinstance(stmt, Fuse) else (stmt,))
+        read = block_uses(stmt.body if isinstance(stmt, Fuse) else (stmt,))
         last.update(dict.fromkeys(filter(defined.__contains__, read), k))
     for stmt in reversed(block):  # memory is in use as long as any view of it
         for op in reversed(stmt.body) if isinstance(stmt, Fuse) else (stmt,):
@@ -148,9 +148,9 @@ _IN_MEMORY = frozenset(("load", *_VIEWS))
 
 def writes_memory(stmt: Stmt) -> bool:
     """Whether a statement may write global memory."""
-    if isinstance(stmt, Call) or (isinstance(stmt, Op) and stmt.op in WRITES):
-        return True
-    return any(writes_memory(inner) for block in blocks(stmt) for inner in block)
+    if type(stmt) is Op and not stmt.regions:
+        return stmt.op in WRITES
+    return any(isinstance(s, Call) or (isinstance(s, Op) and s.op in WRITES) for s in statements((stmt,)))
 
 
 def added_products(block: Block, uses: Mapping[str, int], mutable: Collection[str]) -> list[tuple[int, ...]]:

@@ -248,8 +248,8 @@ class Frame:
         pointer = slot.pointer
         if slot.capacity is not None:
             pointer = self.b.load(slot.pointer, typ=PTR)
-        declared = tuple(d if isinstance(d, int) else self.b.load(d, typ=I64) for d in slot.declared)
-        valid = tuple(v if isinstance(v, int) else self.b.load(v, typ=I64) for v in slot.valid)
+        declared = tuple([d if isinstance(d, int) else self.b.load(d, typ=I64) for d in slot.declared])
+        valid = tuple([v if isinstance(v, int) else self.b.load(v, typ=I64) for v in slot.valid])
         fits = 0 if slot.fits is None else self.b.load(slot.fits, typ=I64)
         return Tile(slot.dtype, pointer, declared, valid, self.strides(slot.dtype, declared), fits=fits)
 
@@ -257,10 +257,10 @@ class Frame:
         """Of a C-contiguous array, in bytes."""
         out: list[Index] = []
         size: Index = dtype.bytes
-        for extent in reversed(extents):
+        for extent in extents[:0:-1]:
             out.append(size)
-            size = self.code.mul(size, extent)
-        return tuple(reversed(out))
+            size = size * extent if type(size) is int and type(extent) is int else self.code.mul(size, extent)
+        return (size, *out[::-1]) if extents else ()
 
     def define(self, var: Var, value: Any) -> None:
         """Give a scalar variable its value."""

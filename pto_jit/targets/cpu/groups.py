@@ -472,10 +472,15 @@ class _Group:
                 size: Index = step.dtype.bytes
                 for axis in reversed(range(nest.rank)):
                     stride = strides[axis]
-                    if axis == nest.rank - 1 and not (isinstance(stride, int) and stride == step.dtype.bytes):
+                    if isinstance(stride, int) and isinstance(size, int):
+                        if stride != size:
+                            return False, 0
+                    elif axis == nest.rank - 1:
                         return False, 0
-                    conditions.append(code.compare("==", stride, size))
-                    size = code.mul(size, extents[axis])
+                    else:
+                        conditions.append(code.compare("==", stride, size))
+                    if axis:
+                        size = code.mul(size, extents[axis])
         return code.all_of(conditions), code.mul(*extents)
 
     def _run(self, streams: dict[int, Any]) -> None:

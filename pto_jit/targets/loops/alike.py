@@ -154,7 +154,8 @@ class _Renaming:
         for a, b in zip(one.body, other.body, strict=True):
             assert isinstance(a, Op) and isinstance(b, Op)
             self.ops[id(a)] = b
-            self.operands.update(zip(map(id, _compared(a)), _compared(b), strict=True))
+            if a.op != "load":
+                self.operands.update(zip(map(id, _compared(a)), _compared(b), strict=True))
 
     def nest(self, nest: Nest) -> Nest:
         names, ops = self.names, self.ops
@@ -179,13 +180,19 @@ class _Renaming:
         return type(place)(self.names[place.name]) if isinstance(place, (Memory, Kept)) else place
 
     def _step(self, step: Step) -> Step:
+        """A step with the names of the group; those without names, of which there are most, are what they are."""
         match step:
             case Read():
-                return Read(step.dst, self._place(step.place), step.axes, step.dtype)
+                place = self._place(step.place)
+                return step if place is step.place else Read(step.dst, place, step.axes, step.dtype)
             case Compute():
-                args = tuple([self.operands.get(id(a), a) for a in step.args])
+                args = tuple([a if type(a) is int else self._operand(a) for a in step.args])
+                if args == step.args:
+                    return step
                 return Compute(step.dst, step.op, args, step.operand, step.dtype, step.attrs, step.loc)
             case Fold():
+                if type(step.arg) is int:
+                    return step
                 return Fold(step.dst, step.op, self._operand(step.arg), step.operand, step.dtype, step.loc)
             case Write():
                 return Write(self._place(step.place), step.axes, self._operand(step.arg), step.dtype)

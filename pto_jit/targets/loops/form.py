@@ -201,6 +201,6 @@ class Nest:
 
         Reductions over everything are allowed; they are accumulated row by row.
         """
-        if len(self.stages) != 1 or self.rows[0] or any(isinstance(s, Accumulate) for s in self.stages[0]):
+        if len(self.stages) != 1 or self.rows[0] or Accumulate in map(type, self.stages[0]):
             return False
-        return all(isinstance(s, Accumulate) and not s.axes for s in self.rows[1])
+        return not self.rows[1] or all(isinstance(s, Accumulate) and not s.axes for s in self.rows[1])
