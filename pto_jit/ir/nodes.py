@@ -104,8 +104,8 @@ class For:
     A "combine" loop merges partial results: in order, or with `combine` "tree" in any order (one level of a tree).
     `checked`: the promise that iterations are independent is verified while they run, in the loop's order (parallel,
     chunk and in_chunk loops; a chunk loop and the in_chunk loop of the same variable in it are one checked loop).
-    `proof`: why the iterations of a parallel loop that the compiler made itself are independent; such a promise is not
-    examined again.
+    `proof`: why the iterations of a parallel loop that the compiler made itself are independent (such a promise is not
+    examined again), or those of a sequential loop over elements, where the tensors in it do not share memory.
     """
 
     kind: LoopKind

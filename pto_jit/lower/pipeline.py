@@ -11,6 +11,7 @@ from pto_jit.lower.coalesce import coalesce
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.fuse import fuse
 from pto_jit.lower.grain import choose_grains
+from pto_jit.lower.independent import find_independent
 from pto_jit.lower.interchange import interchange_loops
 from pto_jit.lower.outline import outline_scopes
 from pto_jit.lower.place import place_scopes
@@ -43,6 +44,8 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
     # copies that chunking and placement left behind; fewer values cross the scope
     ("trimmed", _plain(simplify)),
     ("outlined", _plain(outline_scopes)),
+    # the loops of a function are final, and its parameters what its target can compare
+    ("independent", find_independent),
     # a product that accumulates in place is one operation of a fused group, not two
     ("coalesced", _plain(coalesce)),
     # grouping follows the final order of operations
@@ -51,10 +54,13 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
     ("scheduled", choose_grains),
 )
 
+_CPU = ("independent", "scheduled")
+
 
 def passes_for(target: str) -> tuple[tuple[str, Pass], ...]:
-    """The passes of a target: others than the cpu's find their own way to divide loops, most when the program runs."""
-    return PIPELINE if target == "cpu" else PIPELINE[:-1]
+    """The passes of a target: others than the cpu's find their own way to divide loops, most when the program runs, and
+    leave vectors of elements to the compilers of what they write."""
+    return PIPELINE if target == "cpu" else tuple(p for p in PIPELINE if p[0] not in _CPU)
 
 
 def with_checks(passes: Sequence[tuple[str, Pass]]) -> tuple[tuple[str, Pass], ...]:

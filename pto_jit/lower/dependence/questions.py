@@ -103,8 +103,11 @@ class Dependences:
         sure = witness.conflict.verdict == "yes"
         return Answer("no" if sure else "unknown", self._reason(witness), witness)
 
-    def may_run_parallel(self, loop: Loop) -> Answer:
-        """Whether the iterations of `loop` are independent: no variable and no element connects two of them."""
+    def may_run_parallel(self, loop: Loop, *, apart: bool = False) -> Answer:
+        """Whether the iterations of `loop` are independent: no variable and no element connects two of them.
+
+        `apart`: suppose that different arguments do not share memory.
+        """
         stmt = loop.stmt
         if not isinstance(stmt, For):
             return Answer("unknown", "a while loop runs in order")
@@ -116,7 +119,7 @@ class Dependences:
         if effect is not None:
             return Answer("unknown", effect)
         around = [self.found.loops[n] for n in loop.outer[:-1]]
-        witness = self._first(loop, around, [[(loop, "<")]], atomics=False)
+        witness = self._first(loop, around, [[(loop, "<")]], atomics=False, apart=apart)
         if witness is None:
             return Answer("yes", "no element connects two iterations")
         from pto_jit.lower.dependence.violations import violation
@@ -142,7 +145,7 @@ class Dependences:
     # -- pairs ----------------------------------------------------------------------------------------------------
 
     def _first(
-        self, loop: Loop, around: Sequence[Loop], orders: list[Order], *, atomics: bool = True
+        self, loop: Loop, around: Sequence[Loop], orders: list[Order], *, atomics: bool = True, apart: bool = False
     ) -> Witness | None:
         """The first dependence in one of the orders (seen from either access), a certain one if there is one."""
         found, same = self.found, [outer.number for outer in around]
@@ -151,6 +154,8 @@ class Dependences:
         for a, b in pairs(found.inside(loop)):
             if possible is not None and not a.shares_root(b):
                 continue  # of different tensors nothing is certain
+            if apart and not a.shares_root(b) and "unknown" not in (a.root.kind, b.root.kind):
+                continue
             if self._commute(a, b, atomics=atomics):
                 continue
             for order in orders if a is b else both:

@@ -43,6 +43,9 @@ def storage_type(dtype: DType) -> ir.Type:
     return _INTS[dtype.bits]
 
 
+PLAIN = "plain"  # in the names of blocks that loops begin with which the optimiser is to leave as they are
+
+
 def vector(element: ir.Type, lanes: int) -> ir.Type:
     """``<lanes x element>``, the element itself for one lane."""
     if lanes == 1:

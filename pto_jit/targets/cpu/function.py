@@ -39,6 +39,7 @@ from pto_jit.semantic import failures
 from pto_jit.targets.cpu.analysis import added_products, loads_to_copy, zero_accumulators
 from pto_jit.targets.cpu.code import (
     I64,
+    PLAIN,
     Index,
     Value,
     number,
@@ -69,6 +70,8 @@ class FunctionWriter(Frame):
         super().__init__(module, func, function, worker, parallel=parallel)
         self.recording = False  # accesses to tensors are compared with those of other iterations (debug)
         self.loops: list[LoopExits] = []
+        self.plain = False  # loops are written for the few calls that do not take the fast way
+        self.apart: bool | None = None  # whether tensors share no memory; None: that is asked loop by loop
         self.results: Callable[[Sequence[Operand]], None] | None = None
         self.callees: dict[str, ir.Function] = {}
         self.hazards: set[str] = set()  # loads that must be copied
@@ -232,8 +235,8 @@ class FunctionWriter(Frame):
         code.at(after)
 
     def _while(self, stmt: While) -> None:
-        code = self.code
-        head, body, after = code.block("while"), code.block("do"), code.block("done")
+        code, name = self.code, f"while.{PLAIN}" if self.plain else "while"
+        head, body, after = code.block(name), code.block("do"), code.block("done")
         self.module.loops.add(code.function.name)
         code.b.branch(head)
         code.at(head)
@@ -282,8 +285,9 @@ class FunctionWriter(Frame):
 
             write_parallel(self, stmt)
             return
-        tiles = any(isinstance(s, (Call, Fuse)) for s in statements(stmt.body))
-        if stmt.kind in ("parallel", "in_chunk") and not tiles and not self.recording:
+        inside = list(statements(stmt.body))
+        lanes = stmt.kind in ("parallel", "in_chunk") or any(isinstance(s, For) and s.proof for s in (stmt, *inside))
+        if lanes and not self.recording and not any(isinstance(s, (Call, Fuse)) for s in inside):
             from pto_jit.targets.cpu.spmd import write_loop  # here: kernels of tiles alone never need it
 
             if write_loop(self, stmt):
@@ -319,7 +323,8 @@ class FunctionWriter(Frame):
         """The iterations in order, in this frame; `begin` writes what each starts with."""
         code = self.code
         self._note_scalar(stmt)
-        body, again, after = code.block("for"), code.block("next"), code.block("endfor")
+        plain = self.plain or any(isinstance(s, For) and s.proof for s in statements(stmt.body))
+        body, again, after = code.block(f"for.{PLAIN}" if plain else "for"), code.block("next"), code.block("endfor")
         if isinstance(step, int):
             if step == 0:
                 code.check(False, self.module.site(*failures.STEP.at(), stmt.loc))

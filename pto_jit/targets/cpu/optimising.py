@@ -14,6 +14,8 @@ from contextlib import contextmanager
 
 import llvmlite.binding as llvm
 
+from pto_jit.targets.cpu.code import PLAIN
+
 _HEADING = ";scalar loops: "
 # Patterns are compiled by those who need them: most kernels have no scalar loops.
 _FUNCTION = r"(?ms)^define [^\n]*\n\{\n.*?^\}\n"
@@ -43,13 +45,15 @@ def optimised(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
     functions = {_name(body): body for body in re.findall(_FUNCTION, text)}
     others = [name for name in functions if name not in scalar]
     if "!dbg" in text or re.search(_EXPORTED, text) or sum(functions[n].count("\n") for n in others) < _LINES:
-        ref = llvm.parse_assembly(_scalar_loops_apart(text, scalar))
+        ref = llvm.parse_assembly(_marked(text, scalar))
         _whole(ref, machine)
         return ref
     around = re.sub(_FUNCTION, "", text)
     ref = llvm.parse_assembly(_part(around, functions, others))
     _clean(ref, machine)
-    loops = llvm.parse_assembly(_part(around, functions, [name for name in functions if name in scalar]))
+    loops = llvm.parse_assembly(
+        _marked(_part(around, functions, [name for name in functions if name in scalar]), scalar)
+    )
     _whole(loops, machine)
     ref.link_in(loops)
     for name, body in functions.items():
@@ -148,8 +152,9 @@ def _clean(ref: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
     passes.run(ref, builder)
 
 
-def _scalar_loops_apart(text: str, scalar: set[str]) -> str:
-    """Mark the loops of all functions but `scalar` as not to be vectorised, at their branches back.
+def _marked(text: str, scalar: set[str]) -> str:
+    """Mark loops at their branches back: those of all functions but `scalar` as not to be vectorised, and those whose
+    names have `PLAIN` in them as to be left as they are.
 
     The others hold vectors of our own and their remainders, in which LLVM's vectoriser finds nothing to do, and now and
     then aborts the process: LLVM 22 with assertions, as llvmlite has it, on "VPlan cost model and legacy cost model
@@ -158,15 +163,21 @@ def _scalar_loops_apart(text: str, scalar: set[str]) -> str:
     lines = text.split("\n")
     node, label_of, target = map(re.compile, (_NODE, _LABEL, _TARGET))
     off = free = 1 + max((int(m[1]) for m in map(node.match, lines) if m), default=-1)
-    name, above = "", set[str]()
+    name, above, plain = "", set[str](), set[int]()
     for k, line in enumerate(lines):
         if line.startswith("define"):
             name, above = _name(line), set[str]()
         elif label := label_of.match(line):
             above.add(label[1])
-        elif line.startswith("  br ") and name not in scalar and not above.isdisjoint(target.findall(line)):
-            free += 1
-            lines[k] = f"{line}, !llvm.loop !{free}"
-    lines.append(f'!{off} = !{{!"llvm.loop.vectorize.enable", i1 false}}')
-    lines += [f"!{k} = distinct !{{!{k}, !{off}}}" for k in range(off + 1, free + 1)]
+        elif line.startswith("  br ") and (name not in scalar or PLAIN in line):
+            back = above.intersection(target.findall(line))
+            is_plain = any(PLAIN in label for label in back)
+            if is_plain or (back and name not in scalar):
+                free += 1
+                lines[k] = f"{line}, !llvm.loop !{free}"
+                plain.update([free] if is_plain else [])
+    whole = f'!{free + 1} = !{{!"llvm.loop.unroll.disable"}}'
+    lines += [f'!{off} = !{{!"llvm.loop.vectorize.enable", i1 false}}', whole]
+    lines += [f"!{k} = distinct !{{!{k}, !{off}{f', !{free + 1}' if k in plain else ''}}}"
+              for k in range(off + 1, free + 1)]  # fmt: skip
     return "\n".join([*lines, ""])

@@ -379,6 +379,9 @@ class Lanes:
         b = self.code.b
         element = storage_type(dtype)
         typ = vector(element, self.width)
+        if self.width == 1:
+            assert mask is None
+            return b.load(pointers, typ=typ, align=dtype.bytes)
         if self.w.module.host.width == 64 and dtype.bits >= 32:
             every = number(vector(I1, self.width), True) if mask is None else mask
             align = number(I32, dtype.bytes)
@@ -415,6 +418,10 @@ class Lanes:
                 access.save(self.code, self._part(tensor, distance, p), v, dtype, mask, stream)
             return
         for p, pointers in enumerate(self._pointers(tensor, distance, terms)):
+            if self.width == 1:
+                assert self.mask is None
+                self.code.b.store(values[p], pointers, align=dtype.bytes)
+                continue
             call_intrinsic(
                 self.code.b, "masked.scatter", VOID, values[p], pointers, number(I32, dtype.bytes),
                 self.full(self.mask)[p], overloads=(values[p].type, pointers.type),
@@ -422,8 +429,9 @@ class Lanes:
 
 
 def _numbers(typ: ir.Type, values: Sequence[int]) -> Value:
-    """A constant vector."""
-    assert isinstance(typ, ir.VectorType)
+    """A constant vector; of one lane the number itself."""
+    if not isinstance(typ, ir.VectorType):
+        return number(typ, values[0])
     if len(values) == 1:
         return number(typ.element, values[0])
     return numbers(typ.element, tuple(values))

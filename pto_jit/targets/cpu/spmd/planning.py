@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Var, While
-from pto_jit.ir.walk import block_defs, statements
+from pto_jit.ir.walk import block_defs, blocks, statements
 from pto_jit.slotted import frozen
 from pto_jit.targets.cpu.access import edges
-from pto_jit.targets.cpu.code import Index, Value, i64
+from pto_jit.targets.cpu.code import PLAIN, Index, Value, i64
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.parallel import trip_count
+from pto_jit.targets.cpu.spmd.apart import compared, in_order, is_proven, lie_apart
 from pto_jit.targets.cpu.spmd.form import Form, Unfit, build, read_counts
 from pto_jit.targets.cpu.spmd.lanes import Linear
 from pto_jit.targets.cpu.spmd.streaming import Stream, stream_of
@@ -21,6 +23,10 @@ from pto_jit.targets.cpu.spmd.variance import Traits, Variance
 from pto_jit.targets.cpu.spmd.writer import LaneWriter
 
 PARALLEL = ("parallel", "in_chunk")
+_AROUND = 12  # statements around loops that are worth writing twice
+_ENOUGH = 4  # operations for each element collected from all over, where lanes leave a loop at different times
+_FEW = 4  # operations of loops inside of which eight are better than four iterations next to each other
+_UNROLLED = 32  # iterations of loops inside that the optimiser writes one after the other
 _SHORT = 24  # operations of a body that is worth several vectors side by side
 
 
@@ -41,13 +47,16 @@ class Plan:
     @property
     def least(self) -> int:
         """Fewer iterations than this are better written one by one: idle lanes cost as much as the others."""
-        return self.lanes // 2 if self.traits.loss_inside else 0
+        return self.lanes // 2 if self.traits.loss_inside and self.width > 1 else 0
 
 
 def plan(w: FunctionWriter, loop: For) -> Plan | None:
     """How to write `loop` several iterations at a time; None when it is better (or has to be) written one by one."""
-    if loop.kind not in PARALLEL or w.module.debug or _read_later(w.func, loop):
+    if not (loop.kind in PARALLEL or is_proven(loop)) or w.module.debug or _read_later(w.func, loop):
         return None
+    inner = [s for s in statements(loop.body) if isinstance(s, For) and is_proven(s)]
+    if any(_rounds(s.body) <= _UNROLLED or plan(w, s) for s in inner):
+        return None  # what the program has inside runs in vectors along its rows
     # lanes take every n-th iteration, so what they combine must commute: the named operations do
     if not all(isinstance(r.combine, str) for r in loop.reductions):
         return None
@@ -63,7 +72,25 @@ def plan(w: FunctionWriter, loop: For) -> Plan | None:
     traits = variance.traits()
     if traits.apart_inside and not traits.math and along.total() >= traits.apart_inside:
         return None  # only lanes lie apart: the loop vectoriser goes along the rows
+    if traits.repeats and not (traits.control or traits.math) and _rounds(loop.body) <= _UNROLLED:
+        return None  # the optimiser leaves nothing of the loops inside, and takes these iterations together itself
     return _choose(w, form, variance, _most(w.func, loop))
+
+
+def _rounds(block: Block) -> float:
+    """How many iterations of innermost loops a block has; infinity where that is not known."""
+    total = 0.0
+    for stmt in block:
+        if isinstance(stmt, While):
+            return math.inf
+        inner = sum(map(_rounds, blocks(stmt))) if not isinstance(stmt, Op) else 0.0
+        if isinstance(stmt, For):
+            ends = stmt.start, stmt.stop, stmt.step
+            if not all(isinstance(e, Const) for e in ends):
+                return math.inf
+            inner = max(inner, 1.0) * len(range(*(int(e.value) for e in ends if isinstance(e, Const))))
+        total += inner
+    return total
 
 
 def _along_inside(body: Block) -> Counter[str]:
@@ -86,9 +113,10 @@ def _along_inside(body: Block) -> Counter[str]:
 def _choose(w: FunctionWriter, form: Form, variance: Variance, most: int | None) -> Plan | None:
     traits = variance.traits()
     # to collect elements from all over costs more than to load them one by one: something must make up for it
-    light = not (traits.control and traits.operations_inside >= 4 * traits.apart_inside)
+    enough = _ENOUGH if traits.branches_inside else 4 * _ENOUGH
+    light = not (traits.control and traits.operations_inside >= enough * traits.apart_inside)
     if traits.apart_inside and light and not (traits.math or traits.branches_inside):
-        return None
+        return _side_by_side(w, form, variance, traits)
     if light and traits.loss_inside > traits.gain_inside:
         return None
     widest = traits.floats or traits.integers or 8
@@ -105,6 +133,17 @@ def _choose(w: FunctionWriter, form: Form, variance: Variance, most: int | None)
         while width > 2 and most <= width // 2:
             width //= 2
     return None if width * parts < 2 or (most is not None and most < 2) else Plan(form, variance, traits, width, parts)
+
+
+def _side_by_side(w: FunctionWriter, form: Form, variance: Variance, traits: Traits) -> Plan | None:
+    """Iterations next to each other as scalar code: loops inside wait for their last sums, and lanes would lie apart.
+
+    ("Unroll and jam": S. Carr and K. Kennedy, "Improving the ratio of memory operations to floating-point operations in
+    loops", TOPLAS 1994.)  With `fastmath` the loop vectoriser takes such sums along their rows.
+    """
+    if not traits.waits or traits.control or w.module.fast:
+        return None
+    return Plan(form, variance, traits, 1, 8 if traits.operations_inside <= _FEW else 4)
 
 
 def _read_later(func: Func, loop: For) -> bool:
@@ -135,14 +174,49 @@ def _most(func: Func, loop: For) -> int | None:
 
 
 def write_loop(w: FunctionWriter, loop: For) -> bool:
-    """Write `loop` in this frame if it has a plan; gives whether it was written."""
-    step = loop.step.value if isinstance(loop.step, Const) else 0
+    """Write `loop` in this frame if it has a plan; gives whether it was written.
+
+    A sequential loop is also written in order, for when the tensors in it share memory.
+    """
+    step = int(loop.step.value) if isinstance(loop.step, Const) else 0
     found = plan(w, loop) if step else None
     if found is None:
+        return loop.kind == "sequential" and w.apart is None and _write_around(w, loop)
+    code, start, stop = w.code, w.index(loop.start), w.index(loop.stop)
+    count = trip_count(code, start, stop, step)
+    proven = is_proven(loop)
+
+    def single() -> None:
+        in_order(w, loop, start, stop, step, plain=proven)
+
+    if not proven or w.apart is False:
+        (single() if proven else write(w, loop, found, start, count, step, single))
+        return True
+    pairs = [] if w.apart else compared(w, [loop])
+    if pairs is None:
         return False
-    start, stop = w.index(loop.start), w.index(loop.stop)
-    count = trip_count(w.code, start, stop, int(step))
-    write(w, loop, found, start, count, int(step), lambda: w.sequential(loop, start, stop, int(step)))
+    worth = code.all_of([lie_apart(w, pairs), code.compare(">=", count, found.least)])
+    code.choose(worth, lambda: write(w, loop, found, start, count, step) or (), lambda: single() or ())
+    return True
+
+
+def _write_around(w: FunctionWriter, loop: For) -> bool:
+    """Write a loop around such that are written lane-wise, where it consists of little else: what their tensors are is
+    asked once, in front of it."""
+    inner = [s for s in statements(loop.body) if isinstance(s, For) and is_proven(s) and plan(w, s)]
+    most = sum(1 for _ in statements(loop.body)) - sum(1 for s in inner for _ in statements(s.body))
+    pairs = compared(w, inner) if inner and most <= _AROUND else None
+    if not pairs or not all(var.name in w.env for pair in pairs for var in pair):
+        return False
+    start, stop, step = w.index(loop.start), w.index(loop.stop), w.index(loop.step)
+
+    def written(apart: bool) -> tuple[()]:
+        w.apart = apart
+        w.sequential(loop, start, stop, step)
+        w.apart = None
+        return ()
+
+    w.code.choose(lie_apart(w, pairs), lambda: written(True), lambda: written(False))
     return True
 
 
@@ -166,6 +240,7 @@ def write(
 
 def _write(w: FunctionWriter, loop: For, plan: Plan, first: Index, count: Index, step: Index) -> None:
     code, traits = w.code, plan.traits
+    once = traits.control or traits.repeats  # long: written once
     w.module.loops.add(code.function.name)
     saved, w.mutable = w.mutable, w.mutable | plan.form.slots
 
@@ -183,16 +258,21 @@ def _write(w: FunctionWriter, loop: For, plan: Plan, first: Index, count: Index,
             group(lanes, k, stop if masked else None)
             return ()
 
-        code.loop(start, stop, lanes.count, body=body, name="groups")
+        code.loop(start, stop, lanes.count, body=body, name=f"groups.{PLAIN}" if once else "groups")
         for reduction in loop.reductions:
             lanes.finish(reduction)
 
-    once = traits.control or traits.repeats  # long: written once
     stream = None
     if not (traits.control or traits.repeats or loop.reductions):
         stream = stream_of(w, loop, plan.form, plan.variance, plan.width, _lanes_at(w, first, 0, step))
     if stream is not None:
         _streamed(w, stream, count, plan, once, groups, group)
+    elif plan.width == 1:
+        whole = code.floor(count, plan.lanes)
+        groups(0, whole, plan.parts, masked=False)
+        w.mutable = saved
+        begin, stop = (code.wrapping("add", first, code.wrapping("mul", k, step)) for k in (whole, count))
+        in_order(w, loop, begin, stop, step, plain=True)
     elif once:
         groups(0, count, plan.parts, masked=True)
     else:

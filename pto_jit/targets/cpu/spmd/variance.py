@@ -45,11 +45,13 @@ class Traits:
     integers: int = 0
     operations: int = 0
     operations_inside: int = 0
-    """Operations, those in loops inside, and whether lanes part there."""
+    """Operations, those in loops inside, and whether lanes part in one of these that they leave at different times."""
     branches_inside: bool = False
     gain_inside: int = 0
     """In loops inside: what lanes save and what their accesses apart cost, in cycles for a lane."""
     loss_inside: int = 0
+    waits: bool = False
+    """A loop inside carries a float, which no compiler may sum in another order."""
 
 
 @mutable
@@ -190,24 +192,28 @@ class Variance:
         self._measure(self.form.nodes, out, 0)
         return out
 
-    def _measure(self, nodes: list[Node], out: Traits, depth: int, *, along: bool = False) -> None:
+    def _measure(
+        self, nodes: list[Node], out: Traits, depth: int, *, along: bool = False, ragged: bool = False
+    ) -> None:
         for node in nodes:
             match node:
                 case Compute():
                     self._measure_op(node.op, out, depth, along=along)
                 case Branch():
                     out.control |= node.varying
-                    out.branches_inside |= node.varying and depth > 0
+                    out.branches_inside |= node.varying and ragged
                     out.gain_inside += _PARTED * _often(depth) * (node.varying and not along)
-                    self._measure(node.then, out, depth, along=along)
-                    self._measure(node.orelse, out, depth, along=along)
+                    self._measure(node.then, out, depth, along=along, ragged=ragged)
+                    self._measure(node.orelse, out, depth, along=along, ragged=ragged)
                 case Repeat():
                     out.repeats = True
                     out.control |= node.varying or node.leaves
                     out.gain_inside += _CARRIED * _often(depth + 1) * bool(node.entries)
+                    out.waits |= any(_is_float(mine) for mine, _ in node.entries)
                     inside = node.counter is not None and node.counter.name in self.along
-                    self._measure(node.before, out, depth + 1, along=inside)
-                    self._measure(node.body, out, depth + 1, along=inside)
+                    parted = ragged or node.varying
+                    self._measure(node.before, out, depth + 1, along=inside, ragged=parted)
+                    self._measure(node.body, out, depth + 1, along=inside, ragged=parted)
                 case Leave():
                     out.control |= node.varying
 
@@ -271,6 +277,10 @@ class Variance:
         if tensor.layout == "strided" or any(s != 0 for s in steps[:-1]):
             return None
         return steps[-1]
+
+
+def _is_float(var: Var) -> bool:
+    return isinstance(var.type, ScalarType) and var.type.dtype.kind == "f"
 
 
 def _often(depth: int) -> int:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from pto_jit.slotted import mutable
-from pto_jit.targets.cpu.code import I64, Index, Value, number, vector
+from pto_jit.targets.cpu.code import I64, PLAIN, Index, Value, number, vector
 from pto_jit.targets.cpu.code import i64 as as_i64
 from pto_jit.targets.cpu.elementwise import splat
 from pto_jit.targets.cpu.spmd.form import Branch, Compute, Leave, Node, Repeat
@@ -148,7 +148,7 @@ class LaneWriter(Lanes):
         for mine, outer in node.entries:
             self.move(mine, outer, None)
         limit = self._start(node)
-        head, body, again, done = (code.block(n) for n in ("while", "do", "again", "done"))
+        head, body, again, done = (code.block(n) for n in (f"while.{PLAIN}", "do", "again", "done"))
         live = now = None
         if node.varying:
             live = self.mask_slots()

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: MIT
+"""Find sequential loops whose iterations are independent, so that a target may compute several of them at a time.
+
+A loop keeps its order for the program: nothing of it is divided among workers and every element is computed as it is
+written, sums term by term.  But where no variable and no element connects two iterations their order cannot be seen,
+and a processor's lanes may be one iteration each: a product written as three loops over elements then runs in vectors
+along the columns although each sum stays in order.  What an inner loop without carried variables has is left to the
+optimiser, which takes the iterations of innermost loops together by itself; these are the loops around a loop or a
+`while` that carries something.
+
+What is proven is proven for arguments that do not share memory; the target compares their addresses when it runs
+(`For.proof` of a sequential loop).
+"""
+
+from __future__ import annotations
+
+from pto_jit.ir.nodes import Block, Const, For, Func, Module, Op, Stmt, While
+from pto_jit.ir.types import TensorType, TileType
+from pto_jit.ir.walk import block_defs, blocks, free_vars, map_funcs, statements, with_blocks
+from pto_jit.lower.decisions import Decision
+from pto_jit.lower.dependence import Dependences
+from pto_jit.lower.names import source_name
+from pto_jit.slotted import replace
+
+_MOST = 48  # accesses of a loop whose pairs are worth comparing
+
+
+def find_independent(module: Module, decisions: list[Decision]) -> Module:
+    """Give every sequential loop around other loops that is independent its `proof`; each one is a `Decision`."""
+
+    def transform(func: Func) -> Func:
+        if not any(isinstance(s, For) and _is_candidate(s) for s in statements(func.body)):
+            return func
+        body = _Finder(Dependences(func, module), decisions).block(func.body)
+        return func if body is func.body else replace(func, body=body)
+
+    return map_funcs(module, transform)
+
+
+class _Finder:
+    def __init__(self, dependences: Dependences, decisions: list[Decision]) -> None:
+        self.dependences = dependences
+        self.decisions = decisions
+
+    def block(self, block: Block) -> Block:
+        result = tuple(self.statement(s) for s in block)
+        return block if all(a is b for a, b in zip(block, result, strict=True)) else result
+
+    def statement(self, stmt: Stmt) -> Stmt:
+        inner = blocks(stmt) if not isinstance(stmt, Op) else ()
+        if not inner:
+            return stmt
+        changed = [self.block(b) for b in inner]
+        out = stmt if all(a is b for a, b in zip(inner, changed, strict=True)) else with_blocks(stmt, tuple(changed))
+        if isinstance(stmt, For) and _is_candidate(stmt):
+            assert isinstance(out, For)
+            return self.loop(stmt, out)
+        return out
+
+    def loop(self, source: For, loop: For) -> For:
+        """`loop`, with its proof if there is one; `source` is the loop as the function has it."""
+        found = self.dependences.found.loop_of(source)
+        if found is None or len(self.dependences.found.inside(found)) > _MOST:
+            return loop
+        answer = self.dependences.may_run_parallel(found, apart=True)
+        if not answer.proven:
+            return loop
+        reason = f"several iterations at a time where the arguments do not share memory: {answer.reason}"
+        self.decisions.append(Decision("schedule", (source_name(loop.var.name),), True, reason, loop.loc))
+        return replace(loop, proof=answer.reason)
+
+
+def _is_candidate(loop: For) -> bool:
+    """Whether a loop is a sequential one over elements that carries nothing, around one that carries something."""
+    if loop.kind != "sequential" or loop.proof or not isinstance(loop.step, Const):
+        return False
+    inside = list(statements(loop.body))
+    if not any(isinstance(s, While) or (isinstance(s, For) and _carried(s)) for s in inside) or _carried(loop):
+        return False
+    return not any(_is_other(s) for s in inside)
+
+
+def _carried(loop: For) -> bool:
+    """Whether the body reads what an earlier iteration assigned."""
+    assigned = block_defs(loop.body)
+    return bool(assigned) and any(v.name in assigned for v in free_vars(loop.body))
+
+
+def _is_other(stmt: Stmt) -> bool:
+    """Whether a statement works on anything but elements and scalars."""
+    if not isinstance(stmt, Op):
+        return False
+    if stmt.regions or any(isinstance(v.type, TileType) for v in (*stmt.args, *stmt.results)):
+        return True
+    return any(isinstance(r.type, TensorType) for r in stmt.results)
