@@ -53,7 +53,6 @@ class Event:
     node: Node
     pipe: int
     loops: tuple[Loop, ...]
-    number: int = 0
     first: int = 0
     end: int = 0
     flag: int = 0
@@ -97,14 +96,12 @@ class _OfTensor:
 class Events:
     """The work of a kernel.
 
-    works: by the ids of nodes; before: the bits that the works before each one set, and all of them at the end;
-    owner, turning: of each bit, whose it is, and the loop whose turns it tells of; of_pipe: the bits of each pipe's
-    work; moves: of loops, by their ids; count: how many bits there are.
+    works: by the ids of nodes; owner, turning: of each bit, whose it is, and the loop whose turns it tells of; of_pipe:
+    the bits of each pipe's work; moves: of loops, by their ids; count: how many bits there are.
     """
 
     def __init__(self, nodes: list[Node]) -> None:
         self.works: dict[int, Event] = {}
-        self.before: list[int] = [0]
         self.owner: list[Event] = []
         self.turning: list[Loop | None] = []
         self.of_pipe = [0] * len(PIPES)
@@ -148,7 +145,7 @@ class Events:
     def _event(self, node: Node, pipe: int, loops: tuple[Loop, ...], touched: list[Access]) -> Event:
         owner = self.owner
         first = len(owner)
-        event = Event(node, pipe, loops, len(self.works), first)
+        event = Event(node, pipe, loops, first)
         regions: list[tuple[_Region, bool]] = []
         tensors: list[tuple[str, bool]] = []
         bits: dict[Loop, int] = {}  # by the loop whose turns they tell of
@@ -176,7 +173,6 @@ class Events:
                 self.turning.append(None)
             region.now[write] |= bit
         event.end = len(owner)
-        self.before.append(self.before[-1] | event.bits)
         self.of_pipe[pipe] |= (1 << event.end) - (1 << first)
         self._touched.append((event, regions, tensors))
         return event

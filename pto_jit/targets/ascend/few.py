@@ -52,6 +52,8 @@ def turned_operands(func: Func) -> frozenset[str]:
     """Transposed tiles that nothing but products have on their right side."""
     ops = list(statements(func.body))
     right = {s.args[1].name for s in ops if isinstance(s, Op) and s.op == "dot" and isinstance(s.args[1], Var)}
+    if not right:
+        return frozenset()
     other = {
         v.name for s in ops for k, v in enumerate(s.args if isinstance(s, Op) else uses(s))
         if isinstance(v, Var) and not (isinstance(s, Op) and s.op == "dot" and k == 1)

@@ -50,17 +50,19 @@ class Hazard:
 
 @mutable(eq=False)
 class _Flag:
-    """A flag is raised or waited for. event: the wait, or, of one that is raised, what must not meet waits for it."""
+    """A flag is raised or waited for. event: the wait, or, of one that is raised, what must not meet waits for it;
+    behind: of waits with bits, how many works and waits come before it, and with it."""
 
     key: _Key
     event: Event
+    behind: int = 0
 
 
 @mutable(eq=False)
 class _Repeat:
     """A loop.
 
-    first, end: how many bits of works and of waits come before it, and with it; works: how many works with it; turns:
+    first, end: how many bits of works and of waits come before it, and with it; works: how many works and waits; turns:
     flags that change names with each turn; ahead: as in the form; runs: at least once; inside: all bits in it; used:
     the flags that are raised or waited for in it, None if there are loops in it, or parts ahead; back: what is not
     known when an iteration follows another; behind: what the pipes do not know behind it; settled: what was not known
@@ -84,7 +86,8 @@ class _Repeat:
 
 @mutable(eq=False)
 class _Choice:
-    """A branch; middle, works: how many works there are before its other side, and with it; when: as in the form."""
+    """A branch; middle, works: how many works and waits there are before its other side, and with it; when: as in the
+    form."""
 
     when: str
     then: list[Any]
@@ -97,10 +100,10 @@ class _Choice:
 class _Stretch:
     """Work of one pipe; None is a barrier.
 
-    first, end: how many works come before it, and with it; conflicts: of all of it; met: those of its own pipe that
-    were not known to be done when it was gone through last, after which `waits` says whether the pipe waited for itself
-    on the way, and `left` are the bits since then; entered: what was not known before it, if it met no other pipe's
-    work.
+    first, end: how many works and waits come before it, and with it; conflicts: of all of it; met: those of its own
+    pipe that were not known to be done when it was gone through last, after which `waits` says whether the pipe waited
+    for itself on the way, and `left` are the bits since then; entered: what was not known before it, if it met no other
+    pipe's work.
     """
 
     pipe: int
@@ -116,7 +119,10 @@ class _Stretch:
 
 class _Text:
     """The steps of a kernel: what of its nodes says something of the order. Waits for flags get bits behind those of
-    the works."""
+    the works.
+
+    before: the bits that are set before each work and wait, and all of them at the end.
+    """
 
     def __init__(self, nodes: list[Node], events: Events) -> None:
         self.events = events
@@ -126,7 +132,10 @@ class _Text:
         self.raised: list[_Flag] = []
         self.repeats: dict[Loop, _Repeat] = {}
         self.crossing: set[int] = set()  # flags that are told to other cores
-        self._place = self._bit = 0  # works and their bits so far
+        self.depth = 0  # of loops inside each other
+        self.hears = False  # whether the scalar unit waits for others
+        self.before: list[int] = [0]
+        self._bit = 0  # bits of works so far
         self.steps = self._block(nodes, ())
         for flag in self.raised:
             flag.event.conflicts = self.waits.get(flag.key, 0)
@@ -144,19 +153,21 @@ class _Text:
                 event.meets = None
                 event.flag = event.past = len(self.owner)
                 if stretch is None or stretch.pipe != event.pipe:
-                    stretch = _Stretch(event.pipe, event.number, 0, [])
+                    stretch = _Stretch(event.pipe, len(self.before) - 1, 0, [])
                     out.append(stretch)
                 event.stretch = stretch
+                self.before.append(self.before[-1] | event.bits)
                 stretch.steps.append(event)
                 stretch.conflicts |= event.conflicts
                 rest = event.rest
                 if rest is not None:
                     rest.meets, rest.stretch = None, stretch
                     rest.flag = rest.past = event.flag
+                    self.before.append(self.before[-1] | rest.bits)
                     stretch.steps += [None, rest]
                     stretch.conflicts |= rest.conflicts
                     event = rest
-                self._place = stretch.end = event.number + 1
+                stretch.end = len(self.before) - 1
                 self._bit = event.end
                 continue
             if kind is Barrier and stretch is not None and PIPES[stretch.pipe] == node.pipe:  # pyright: ignore
@@ -176,8 +187,9 @@ class _Text:
             case Loop():
                 return self._repeat(node, loops)
             case Branch():
-                then, middle = self._block(node.then, loops), self._place
-                return _Choice(node.when, then, middle, self._block(node.orelse, loops), self._place)
+                then, middle = self._block(node.then, loops), len(self.before) - 1
+                orelse = self._block(node.orelse, loops)
+                return _Choice(node.when, then, middle, orelse, len(self.before) - 1)
             case CrossSet():
                 self.crossing.add(node.flag)
                 return node
@@ -190,11 +202,12 @@ class _Text:
         first = self._bit, len(self.owner)
         moves = dict(self.events.moves.get(id(loop), {}))
         out = self.repeats[loop] = _Repeat([], first, first, 0, moves, {}, loop.ahead, _runs(loop))
+        self.depth = max(self.depth, len(loops) + 1)
         if loops:
             self.repeats[loops[-1]].used = None
         out.used = None if loop.ahead else set()
         out.steps = self._block(loop.body, (*loops, loop))
-        out.end, out.works = (self._bit, len(self.owner)), self._place
+        out.end, out.works = (self._bit, len(self.owner)), len(self.before) - 1
         out.inside = _span(first[0], out.end[0]) | _span(first[1], out.end[1])
         return out
 
@@ -203,7 +216,7 @@ class _Text:
         name = node.source, node.target, node.event
         pipe = NUMBER[node.target if isinstance(node, WaitFlag) else node.source]
         at = len(self.owner)
-        out = _Flag((*name, which), Event(node, pipe, loops, 0, self._bit, self._bit, at, at))
+        out = _Flag((*name, which), Event(node, pipe, loops, self._bit, self._bit, at, at))
         for loop in loops:
             used = self.repeats[loop].used
             if used is not None:
@@ -212,7 +225,9 @@ class _Text:
             self.repeats[turning].turns[name] = (*name, 0), (*name, 1)
         if isinstance(node, SetFlag):
             self.raised.append(out)
-        elif pipe != UNIT:  # what the scalar unit waits for is before all that it hands out
+        elif pipe == UNIT:
+            self.hears = True
+        else:  # what the scalar unit waits for is before all that it hands out
             copies = 1 if turning is None else 2
             out.event.bits, out.event.past = 1 << at + which, at + copies
             for turn in range(copies):
@@ -221,6 +236,8 @@ class _Text:
                 self.turning.append(turning)
                 self.waits[key] = self.waits.get(key, 0) | bit
                 self.of_pipe[pipe] |= bit
+            self.before.append(self.before[-1] | out.event.bits)
+            out.behind = len(self.before) - 1
             if turning is not None:
                 moves = self.repeats[turning].moves
                 for by, bit in ((1, 1 << at), (-1, 2 << at)):
@@ -238,12 +255,15 @@ class Flow(_Text):
     def __init__(self, nodes: list[Node], events: Events, *, usual: bool = False) -> None:
         super().__init__(nodes, events)
         self.usual = usual
-        last = max((event.pipe for event in events.works.values()), default=UNIT)
-        count = len(PIPES) if self.crossing else 1 + last  # flags of a group are told by pipes that may have no work
-        self.pipes = range(count)
+        used = {event.pipe for event in events.works.values()}
+        count = len(PIPES) if self.crossing else 1 + max(used, default=UNIT)  # pipes without work may tell other cores
+        # A scalar unit that waits for nothing knows of no work to be done: what it does not know is no news to others.
+        self.first = UNIT + 1 if not (self.crossing or self.hears or UNIT in used) else UNIT
+        self.pipes = range(self.first, count)
         self.unknown, self.upto = [0] * count, [0] * count
         self.told: dict[object, list[int]] = {}
-        self.version, self.taught = 1, [0] * count  # of what the scalar unit knows, and what a pipe has learnt of that
+        # of what the scalar unit knows, and what a pipe has learnt of that
+        self.version, self.taught = int(self.first == UNIT), [0] * count
         self.place, self.changed = 0, True
         self.left_out, self.again = "", False  # which part an iteration has not, and whether others came before
         self.how: dict[type, Callable[[Any], None]] = {
@@ -252,9 +272,14 @@ class Flow(_Text):
         }  # fmt: skip
 
     def hazards(self) -> list[Hazard]:
-        """What may start too early, in the order of the text; only if that is nothing, flags raised too early."""
-        while self.changed:
-            self.changed = False
+        """What may start too early, in the order of the text; only if that is nothing, flags raised too early.
+
+        What usually happens is gone through as often as new hazards are found then, which is about once for each loop
+        inside another: not all of it need be found, and the last look is one at all that may happen.
+        """
+        sweeps = 0
+        while self.changed and not (self.usual and sweeps >= max(3, self.depth)):
+            self.changed, sweeps = False, sweeps + 1
             self._start(((0,) * len(self.pipes), dict.fromkeys(self.crossing, 0)), 0)
             self._go(self.steps)
         works = [event for event in self.events.works.values() if event.meets]
@@ -267,20 +292,20 @@ class Flow(_Text):
         """What a pipe does not know."""
         upto, place = self.upto[pipe], self.place
         if upto != place:
-            before = self.events.before
+            before = self.before
             self.unknown[pipe] |= before[place] ^ before[upto]
             self.upto[pipe] = place
         return self.unknown[pipe]
 
     def _not_told(self, name: object) -> int:
         """What a flag does not tell of."""
-        told, before = self.told[name], self.events.before
+        told, before = self.told[name], self.before
         told[0] |= before[self.place] ^ before[told[1]]
         told[1] = self.place
         return told[0]
 
     def _state(self) -> _State:
-        place, before, upto, unknown = self.place, self.events.before, self.upto, self.unknown
+        place, before, upto, unknown = self.place, self.before, self.upto, self.unknown
         done = before[place]
         told = {name: known[0] | (done ^ before[known[1]]) for name, known in self.told.items()}
         return tuple([unknown[pipe] | (done ^ before[upto[pipe]]) for pipe in self.pipes]), told
@@ -288,9 +313,10 @@ class Flow(_Text):
     def _start(self, state: _State, place: int) -> None:
         """Go on at a place with what is not known there."""
         self.place = place
-        self.unknown, self.upto = list(state[0]), [place] * len(self.pipes)
+        self.unknown = [0] * self.first + list(state[0])
+        self.upto = [place] * len(self.unknown)
         self.told = {name: [bits, place] for name, bits in state[1].items()}
-        self.version += 1
+        self.version += self.first == UNIT
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
@@ -300,7 +326,7 @@ class Flow(_Text):
             how[type(step)](step)
 
     def _along(self, stretch: _Stretch) -> None:
-        pipe, place, before = stretch.pipe, stretch.first, self.events.before
+        pipe, place, before = stretch.pipe, stretch.first, self.before
         unknown = self.unknown[pipe]
         upto = self.upto[pipe]
         if upto != place:
@@ -379,7 +405,8 @@ class Flow(_Text):
         pipe = event.pipe
         unknown = self._now(pipe)
         if isinstance(event.node, SetFlag):
-            unknown &= self._now(UNIT)
+            if self.first == UNIT:
+                unknown &= self._now(UNIT)
             met = unknown & event.conflicts
             if not self.again:
                 event.meets = None
@@ -396,14 +423,12 @@ class Flow(_Text):
             self.version += 1
         event.unknown = self.unknown[pipe] = unknown
         if event.bits:
-            self.unknown = [bits | event.bits for bits in self.unknown]
-            for told in self.told.values():
-                told[0] |= event.bits
+            self.place = flag.behind
 
     def _wait_for_all(self, barrier: Barrier) -> None:
         if barrier.pipe == "ALL":
-            self.unknown, self.upto = [0] * len(self.pipes), [self.place] * len(self.pipes)
-            self.version += 1
+            self.unknown, self.upto = [0] * len(self.unknown), [self.place] * len(self.unknown)
+            self.version += self.first == UNIT
         else:
             pipe = NUMBER[barrier.pipe]  # type: ignore[index]
             self.unknown[pipe] = self._now(pipe) & ~self.of_pipe[pipe]
@@ -432,7 +457,7 @@ class Flow(_Text):
             out = self._iteration(loop, entry if loop.back is None else _either(entry, loop.back), "", self.again)
             self._goes_on(loop, out)
         out = out if self.usual or loop.runs else _either(entry, out)
-        loop.settled, loop.behind = None if self.changed else (entry, out), out[0]
+        loop.settled, loop.behind = None if self.changed else (entry, out), (0,) * self.first + out[0]
         self.changed |= changed
         self._start(_with_idle(out, idle), loop.works)
 

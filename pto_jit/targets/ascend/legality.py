@@ -55,6 +55,8 @@ _LAYOUTS = {
 _MIXED = frozenset(["TCVT", "TCMP", "TCMPS", "TSEL", "TSTORE_ACC", "TMATMUL", "TMATMUL_ACC", "TSORT32", "TGATHER",
                     "TODD"])  # fmt: skip
 _KINDS = {row.name: "".join(o[1] for o in row.operands if o != "x") for row in ROWS.values()}
+_WITH_TEXT = ("TCMP", "TMRGSORT")
+"""Instructions with rules for what is not a tile."""
 _RULED = ("TMOV", "TEXPANDS", "TROW", "TSORT32", "TMRGSORT", "TGATHER", "TODD", "TCMP")
 _PLAIN = frozenset(
     row.name for row in ROWS.values() if row.pipe not in ("MTE2", "MTE3") and not row.name.startswith(_RULED)
@@ -72,7 +74,8 @@ def violations(kernel: KernelForm) -> list[str]:
     legal: set[tuple[str | int, ...]] = set()  # instructions, by their names and the kinds of their operands
     for node in nodes:
         if isinstance(node, Instruction):
-            key = (node.name, *[a if isinstance(a, str) else kinds[a] for a in node.args])
+            said = node.name.startswith(_WITH_TEXT)  # else its numbers do not matter
+            key = (node.name, *[kinds[a] if not isinstance(a, str) else a if said else "" for a in node.args])
             if node.function is not None:
                 out += _call(node, node.function)
             if key not in legal:
@@ -100,7 +103,8 @@ class _Kinds(dict[Tile | Global, int]):
 
     def __missing__(self, arg: Tile | Global) -> int:
         if isinstance(arg, Tile):
-            kind: object = arg.dtype.name, arg.layout, arg.rows, arg.columns, arg.valid, arg.space
+            valid = [v if type(v) is int else None for v in arg.valid]  # of the others it does not matter which
+            kind: object = arg.dtype.name, arg.layout, arg.rows, arg.columns, *valid, arg.space
         else:
             kind = arg.dtype.name
         number = self[arg] = self._known.setdefault(kind, len(self._known))

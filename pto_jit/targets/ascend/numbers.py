@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Set
+
 from pto_jit.dtypes import f64
 from pto_jit.ir.nodes import Block, For, Func, If, Op, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType
-from pto_jit.ir.walk import block_defs, blocks, def_counts, rewrite_func, statements, with_blocks
+from pto_jit.ir.walk import block_defs, blocks, def_counts, rewrite_block, rewrite_func, statements, with_blocks
 from pto_jit.lower.outwards import is_host
+from pto_jit.slotted import replace
 
 
 def numbers_before_loops(func: Func) -> Func:
@@ -19,11 +23,47 @@ def numbers_before_loops(func: Func) -> Func:
     if not any(isinstance(s, Op) and _is_wide(s) for s in statements(func.body)):
         return func
     assigned = def_counts(func.body)
+    body, some = _out_of_all(func.body, assigned)
+    func = replace(func, body=body)
+    return _out_of_some(func, assigned) if some else func
+
+
+def _is_wanted(op: Op, assigned: Counter[str], inside: Set[str]) -> bool:
+    return (
+        (op.op == "dim" or _is_wide(op))
+        and assigned[op.results[0].name] == 1
+        and not any(isinstance(a, Var) and a.name in inside for a in op.args)
+    )
+
+
+def _out_of_all(body: Block, assigned: Counter[str]) -> tuple[Block, bool]:
+    """What is made of nothing that stands in loops or branches, before the outermost ones; whether more is left."""
+    out: list[Stmt] = []
+    some = False
+    for stmt in body:
+        if not isinstance(stmt, (For, While, If, Scope)):
+            out.append(stmt)
+            continue
+        inside = set(block_defs((stmt,)))
+        moved: dict[int, Op] = {}
+        for inner in statements((stmt,)):
+            if not isinstance(inner, Op) or not (inner.op == "dim" or _is_wide(inner)):
+                continue
+            if _is_wanted(inner, assigned, inside):
+                inside.discard(inner.results[0].name)
+                moved[id(inner)] = inner
+            else:
+                some = True
+        out += moved.values()
+        out += rewrite_block((stmt,), lambda s: () if id(s) in moved else None) if moved else (stmt,)  # noqa: B023
+    return tuple(out), some
+
+
+def _out_of_some(func: Func, assigned: Counter[str]) -> Func:
+    """Out of the loops and branches that they are made of nothing in, one after the other."""
 
     def visit(stmt: Stmt) -> Block | None:
         if not isinstance(stmt, (For, While, If, Scope)):
-            return None
-        if not any(isinstance(s, Op) and (s.op == "dim" or _is_wide(s)) for block in blocks(stmt) for s in block):
             return None
         inside = block_defs((stmt,))
         before: list[Op] = []
@@ -31,12 +71,7 @@ def numbers_before_loops(func: Func) -> Func:
         for block in blocks(stmt):
             kept: list[Stmt] = []
             for inner in block:
-                if (
-                    isinstance(inner, Op)
-                    and (_is_wide(inner) or inner.op == "dim")
-                    and assigned[inner.results[0].name] == 1
-                    and not any(isinstance(a, Var) and a.name in inside for a in inner.args)
-                ):
+                if isinstance(inner, Op) and _is_wanted(inner, assigned, inside):
                     inside = inside - {inner.results[0].name}
                     before.append(inner)
                 else:

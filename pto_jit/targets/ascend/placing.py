@@ -18,7 +18,6 @@ from pto_jit.targets.ascend.copies import coalesce
 from pto_jit.targets.ascend.form import Branch, Buffer, Declaration, Loop, Node
 from pto_jit.targets.ascend.machine import CAPACITY, Space
 
-_FOREVER = 1 << 62
 _TRANSFERS = ("MTE1", "MTE2", "MTE3", "FIX")
 
 
@@ -58,6 +57,7 @@ def place(nodes: list[Node]) -> dict[Space, int]:
 def _assign(lives: dict[Buffer, _Life]) -> dict[Space, int]:
     used: dict[Space, int] = {}
     placed: dict[Space, list[tuple[int, int, int]]] = {}  # from where to where, and until when; in order
+    kept: dict[Space, int] = {}  # so much from the beginning is never free again
     given = [b for b in lives if not b.base]
     order = sorted(given, key=lambda b: (b.copies == 1, lives[b].first, -b.size))
     for buffer in order:
@@ -66,15 +66,17 @@ def _assign(lives: dict[Buffer, _Life]) -> dict[Space, int]:
         taken = placed.get(buffer.space, [])
         if buffer.copies == 1:  # those to come begin to live later
             taken = placed[buffer.space] = [entry for entry in taken if entry[2] >= life.first]
-        at = 0
-        for low, high, _ in taken:
-            if at + size <= low:
-                break
-            at = max(at, high)
+        at = kept.get(buffer.space, 0)
+        if buffer.copies > 1:  # which come first, one behind the other
+            kept[buffer.space] = at + size
+        else:
+            for low, high, _ in taken:
+                if at + size <= low:
+                    break
+                if high > at:
+                    at = high
+            insort(taken, (at, at + size, life.last))
         buffer.address = at
-        until = life.last if buffer.copies == 1 else _FOREVER
-        placed.setdefault(buffer.space, taken)
-        insort(taken, (at, at + size, until))
         used[buffer.space] = max(used.get(buffer.space, 0), at + size)
     return used
 

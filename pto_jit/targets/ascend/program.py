@@ -190,11 +190,11 @@ def _in_strips(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm | Non
 
 def _attempt(func: Func, facts: object, bound: int) -> tuple[KernelForm, dict]:  # type: ignore[type-arg]
     sizes = _Sizes(func, bound)
-    if not is_on_vector_cores(func) and needs_group(func):
+    multiplies = has_products(func) and not is_on_vector_cores(func)
+    if multiplies and needs_group(func):
         form = write_group(func, facts, sizes)  # type: ignore[arg-type]
     else:
-        on_cube = has_products(func) and not is_on_vector_cores(func)
-        writer = (CubeWriter if on_cube else VectorWriter)(func, facts, sizes)  # type: ignore[arg-type]
+        writer = (CubeWriter if multiplies else VectorWriter)(func, facts, sizes)  # type: ignore[arg-type]
         writer.block(func.body)
         form = writer.form()
     used = place(form.body)

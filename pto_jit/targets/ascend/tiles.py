@@ -67,9 +67,18 @@ class TileWriter(KernelWriter):
         self.turned = turned_operands(func)
         self.seen: dict[Value, Tile] = {}  # tiles that are visible, of values as they are
         self.measured: dict[object, tuple[tuple[Any, Any], tuple[Size, Size]]] = {}  # names that are visible, of sizes
+        self.visible_texts: set[str] = set()  # of sizes whose names are
         self.visible_here: dict[int, tuple[Size, Size]] = {}  # valid extents whose names are, by their ids
         self.functions: dict[object, Function] = {}  # that are called, by what they compute of which tiles
         self._times: Counter[str] | None = None
+
+    def visible(self, size: Size) -> bool:
+        if isinstance(size, int) or size.text in self.visible_texts:
+            return True
+        found = super().visible(size)
+        if found:
+            self.visible_texts.add(size.text)
+        return found
 
     # -- values ---------------------------------------------------------------------------------------------------
 
@@ -296,6 +305,7 @@ class TileWriter(KernelWriter):
         self.seen.clear()
         self.measured.clear()
         self.visible_here.clear()
+        self.visible_texts.clear()
 
     def block(self, block: Block) -> None:
         while self.given:  # numbers that the kernel is given, and goes on with as tiles

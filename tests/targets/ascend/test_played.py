@@ -74,13 +74,15 @@ def test_work_in_stretches_gets_the_flags_and_barriers_of_single_work(
     def one_by_one(self: Flow, stretch: Any) -> None:
         nonlocal longest
         longest = max(longest, len(stretch.steps))
+        place = stretch.first
         for event in stretch.steps:
             if event is None:
                 self._wait_for_all(Barrier(PIPES[stretch.pipe]))
                 continue
             if event.stretch is stretch:
-                event.stretch = _Stretch(stretch.pipe, event.number, event.number + 1, [event], event.conflicts)
+                event.stretch = _Stretch(stretch.pipe, place, place + 1, [event], event.conflicts)
             along(self, event.stretch)
+            place += 1
 
     monkeypatch.setattr(Flow, "_along", one_by_one)
     assert written(pto.jit(kernel.__wrapped__), *specs).sources == in_stretches
