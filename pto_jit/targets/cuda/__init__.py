@@ -9,8 +9,9 @@
   spread, what may overlap
 * `kernels`, `function`, `tiles`, `elements`, `values`: a kernel as a source: loops and scalars, slots of a thread,
   loops over elements
-* `products`, `vectors`, `reductions`, `moves`, `lines`, `places`: operations between threads: products, one row by a
-  matrix, folds, transposes, order and running combinations, elements at places that are computed
+* `products`, `vectors`, `reductions`, `moves`, `lines`, `places`, `higher`: operations between threads: products, one
+  row by a matrix, folds, transposes, order and running combinations, elements at places that are computed, all of
+  these for tiles of more than two axes
 * `host`, `hostcode`, `launcher`: the host program: in Python for launches here, in C for programs without Python
 * `devices`, `driver`, `nvrtc`, `copies`: devices: the emulated one, GPUs through the driver, compilers, arguments in
   the CPU's memory

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
+from math import prod
 from typing import Any
 
 from pto_jit.ir.nodes import Block, For, Func, Op, Operand, Var
@@ -13,7 +14,7 @@ from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import defs, statements, uses
 from pto_jit.lower.axes import is_reduction, reduced_axes, unit_reshape
 from pto_jit.slotted import frozen
-from pto_jit.targets.cuda.along import along_columns, axis_along
+from pto_jit.targets.cuda.along import along_rows, axis_along
 from pto_jit.targets.cuda.elements import Fold, fold_of, read_outside
 from pto_jit.targets.cuda.facts import Facts, gather
 from pto_jit.targets.cuda.function import FunctionWriter
@@ -21,7 +22,7 @@ from pto_jit.targets.cuda.loops import chain_of, read_tensor, touches_tiles, wri
 from pto_jit.targets.cuda.parts import in_parts
 from pto_jit.targets.cuda.roles import in_shared_alone
 from pto_jit.targets.cuda.shapes import with_extents
-from pto_jit.targets.cuda.thin import is_thin, streamed_loads, without_thin_products
+from pto_jit.targets.cuda.thin import multiplies_matrices, streamed_loads, without_thin_products
 from pto_jit.targets.cuda.values import Site
 from pto_jit.targets.source.scalars import memory_type, register_type
 from pto_jit.targets.source.text import SourceText, words_of
@@ -75,8 +76,8 @@ class SharedTile:
             if role == _ONE_ROW:
                 return 1
             unit = _UNITS[role](defines.get("WM", 1), defines.get("WN", 1))
-            extent = -(-defines.get(text, 0 if not text.isdigit() else int(text)) // unit) * unit
-            return -(-extent // 16) * 16
+            extent = prod(int(t) if t.isdigit() else defines.get(t, 0) for t in text.strip("()").split(" * "))
+            return -(-(-(-extent // unit) * unit) // 16) * 16
 
         copies = int(self.copies) if self.copies.strip().isdigit() else defines[self.copies]
         rows, columns = padded(self.rows, self.role[0]), padded(self.columns, self.role[1])
@@ -93,7 +94,7 @@ class Kernel:
     kind: "elements" (a thread per iteration), "folds" (a block per iteration, whose threads share the loops that fold
     elements), "rows" or "fragments" (tiles spread over a block); teamed: every team of
     threads takes iterations of its own; chain: the loops that are the grid, outermost first; capacities: macros that
-    bound run-time extents of tiles; shapes: the extents of all tiles, rows and columns; run: columns that a thread
+    bound run-time extents of tiles; shapes: the extents of all tiles; run: columns that a thread
     takes at a time; sites: what can fail, numbered from `first_site + 1`; whole_rows: every warp has whole rows of
     fragments, or as few as can be share a row that is reduced; slots: elements of a row that a thread
     should hold; fastmath: contraction is allowed;
@@ -148,10 +149,8 @@ def write_kernel(
     """
     streamed = streamed_loads(func)
     func = with_extents(without_thin_products(func, streamed))
-    if any(isinstance(s, Op) and s.op == "dot" for s in statements(func.body)):
-        func = along_columns(func)
-    else:
-        func = in_parts(func, fitting)
+    multiplies = any(isinstance(s, Op) and s.op == "dot" for s in statements(func.body))
+    func = along_rows(func if multiplies else in_parts(func, fitting), products=multiplies)
     facts = gather(func, dims, fitting)
     chain = chain_of(func.body)
     tiled = any(touches_tiles(s) for s in func.body)
@@ -162,7 +161,7 @@ def write_kernel(
         writer.folds = folds
         writer.block(func.body)
         return _kernel(func, file, writer, "folds" if folds else "elements", {}, (), 1, facts, fastmath)
-    products = any(isinstance(s, Op) and s.op == "dot" and not is_thin(s) for s in statements(func.body))
+    products = any(multiplies_matrices(s) for s in statements(func.body))
     shapes = () if products else tile_shapes(func.body, streamed)
     together = bool(streamed) or any(isinstance(s, Op) and moves_elements(s) for s in statements(func.body))
     teamed = not products and not together and bool(chain) and all(_one_row(s) for s in shapes)
@@ -261,7 +260,7 @@ def _parameter(var: Var, writer: FunctionWriter) -> str:
 
 
 def tile_shapes(body: Block, without: Container[str] = ()) -> tuple[tuple[Operand, ...], ...]:
-    """The declared extents of all tiles (but some), at most two of each; operands of run-time extents."""
+    """The declared extents of all tiles (but some), leading ones of 1 left out; operands of run-time extents."""
     from pto_jit.targets.cuda.shapes import shape_of
 
     out: dict[tuple[Operand, ...], None] = {}
@@ -276,8 +275,15 @@ def tile_shapes(body: Block, without: Container[str] = ()) -> tuple[tuple[Operan
             asked.add(asking)
             shape = shape_of(body, v)
             if shape is not None:
-                out[shape[-2:]] = None
+                out[without_ones(shape)] = None
     return tuple(out)
+
+
+def without_ones(shape: tuple[Operand, ...]) -> tuple[Operand, ...]:
+    """At least two extents, without leading ones of 1."""
+    while len(shape) > 2 and getattr(shape[0], "value", None) == 1:
+        shape = shape[1:]
+    return shape
 
 
 def moves_elements(op: Op) -> bool:
@@ -291,7 +297,7 @@ def _ceiling(extent: Operand, facts: Facts) -> Operand:
 
 
 def _one_row(shape: tuple[Operand, ...]) -> bool:
-    return len(shape) == 1 or getattr(shape[0], "value", None) == 1
+    return all(getattr(e, "value", None) == 1 for e in shape[:-1])
 
 
 def _reduces_rows_alone(body: Block) -> bool:

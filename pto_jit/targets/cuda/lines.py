@@ -203,16 +203,15 @@ class LineWriter(MoveWriter):
         if isinstance(result.type, ScalarType):
             self.define(result, element("0", "0"))
             return
-        rank = kept.rank if op.attr("keepdims") else max(1, kept.rank - 1)
-        self.put(result, replace(kept, rank=rank, element=element, standing=rank == 1 and not kept.rows.unit))
+        folded = replace(kept, element=element)
+        axis = axis_along(op)
+        assert axis is not None
+        self.put(result, folded if op.attr("keepdims") else self.without_axes(folded, (axis,)))
 
     # -- functions ------------------------------------------------------------------------------------------------
 
     def _map(self, op: Op) -> None:
-        sources = [self.tile(a) for a in op.args]
-        if any(not t.standing and not t.is_unit for t in sources):
-            sources = [self.turned(t) if t.standing else t for t in sources]
-        rows, columns = self._joined([t.rows for t in sources], op), self._joined([t.columns for t in sources], op)
+        sources, rows, columns = self.together([self.tile(a) for a in op.args], op)
         rank, standing = max(t.rank for t in sources), any(t.standing for t in sources)
         typ, fields = self._state_type([r.type.dtype for r in op.results])  # type: ignore[union-attr]
         function = self._function(op, op.regions[0], [register_type(a.type.dtype) for a in op.args], typ)  # type: ignore
@@ -284,13 +283,10 @@ class LineWriter(MoveWriter):
         tiles = [self.tile(o) for o in operands]
         if self.fragments or not all(t.standing for t in tiles):
             tiles = [self.turned(t) if t.standing else t for t in tiles]
-        rows, columns = self._joined([t.rows for t in tiles], op), self._joined([t.columns for t in tiles], op)
+        tiles, rows, columns = self.together(tiles, op)
         axis, rank = axis_along(op), operands[0].type.rank  # type: ignore[union-attr]
         assert axis is not None
         down = tiles[0].standing or axis < rank - 1
-        if axis < rank - 2 and not (rows.unit and rows.full):
-            raise unsupported(f"`{op.op}` along axis {axis} of a tile of rank {rank}", op.loc,
-                              "work on tiles of rank 1 or 2")  # fmt: skip
         return [replace(t, rows=rows, columns=columns) for t in tiles], down
 
     def _along(self, tile: Tile, down: bool) -> Axis:
@@ -317,7 +313,7 @@ class LineWriter(MoveWriter):
         name = self.names.fresh(f"{self.name(var.name)}_new") if var.name in self.declared else self.name(var.name)
         nr, nc = self.slots(tile)
         self.text.line(f"{register_type(tile.dtype)} {name}[{nr}][{nc}];")
-        return replace(tile, element=in_array(name, tile.rows.unit, tile.columns.unit), array=name, standing=False)
+        return replace(tile, element=in_array(name, tile.rows.unit, tile.columns.unit), array=name)
 
 
 def _known(region: Region, kinds: Sequence[DType]) -> str:

@@ -27,12 +27,15 @@ class MoveWriter(ReductionWriter):
     # -- memory for exchanges -------------------------------------------------------------------------------------
 
     def _exchange_memory(self, tile: Tile) -> str:
-        """Shared memory for the elements of a tile, as they are in registers; all exchanges of one size share it."""
+        """Shared memory for the elements of a tile, as they are in registers; all exchanges, before each of which the
+        threads meet, have the same."""
         key = (register_type(tile.dtype), tile.rows.capacity, tile.columns.capacity)
         memory = self.exchanges.get(key)
         if memory is None:
-            memory = self.exchanges[key] = self.names.fresh("exchanged")
-            self.shared.append(self._plain_memory(memory, tile))
+            memory = self.names.fresh("exchanged")
+            first = next(iter(self.exchanges.values()), "")
+            self.exchanges[key] = memory
+            self.shared.append(replace(self._plain_memory(memory, tile), over=first))
         return memory
 
     def _plain_memory(self, name: str, tile: Tile) -> SharedTile:
@@ -70,11 +73,15 @@ class MoveWriter(ReductionWriter):
     # -- operations -----------------------------------------------------------------------------------------------
 
     def _transpose(self, op: Op) -> None:
-        """The transpose of a tile in registers."""
-        if op.attr("axes") != (1, 0):
-            raise unsupported("`transpose` of a tile whose rank is not 2", op.loc,
-                              "transpose the tensor (`x.T`) and load from that")  # fmt: skip
-        tile, result = self.materialised(self.tile(op.args[0])), op.results[0]
+        """The transpose of a tile in registers, of at most two axes that are not of extent 1 at the start."""
+        order = op.attr("axes")
+        assert isinstance(order, tuple)
+        tile, result, last = self.tile(op.args[0]), op.results[0], len(order) - 1
+        turns = order[-1] == last - 1 if tile.columns.unit else order[-1] != last
+        if not turns:
+            self.put(result, tile, stable=self.stable(op.args))
+            return
+        tile = self.materialised(tile)
         memory = self._exchange_memory(tile)
         turned = replace(tile, rows=tile.columns, columns=tile.rows, array=None, standing=False)
         target = self.new_array(result, turned)

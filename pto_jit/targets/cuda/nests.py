@@ -112,6 +112,8 @@ class _Outliner:
         self.taken = block_defs(func.body) | {p.name for p in func.params}
         self.dims = {s.results[0].name: (s.args[0].name, int(s.attr("axis"))) for s in statements(func.body)  # type: ignore
                      if isinstance(s, Op) and s.op == "dim" and isinstance(s.args[0], Var)}  # fmt: skip
+        self.takes = any(isinstance(s, Op) and s.op == "take" for s in statements(func.body))
+        self.asked = tuple(s for s in statements(func.body) if isinstance(s, Op) and s.op == "dim")
         self.pending: dict[str, Op] = {}  # tiles that can be made again where they are read
         self.spilled: dict[str, _Kept] = {}
         self.places = 0
@@ -283,7 +285,7 @@ class _Outliner:
 
     def _return(self, var: Var, body: Block, out: list[Stmt], answers: list[Stmt]) -> Block:
         """A number that is read after a kernel goes by way of a tensor; the host waits for the kernel to read it."""
-        if not any(isinstance(s, Op) and var in s.results for s in body) and var not in free_vars(body):
+        if not _always_makes(body, var) and var not in free_vars(body):
             raise unsupported(
                 f"the number `{var.name}`, made in a loop or branch of a kernel and read after it", body[0].loc,
                 "write it into a tensor, and read it from there",
@@ -339,7 +341,7 @@ class _Outliner:
 
     def _spill(self, var: Var, body: Block, out: list[Stmt]) -> Block:
         assert isinstance(var.type, TileType)
-        if len([s for s in body if var in defs(s)]) == 0:
+        if not _always_makes(body, var):
             raise unsupported(f"the tile `{var.name}`, made in a loop and read after it", body[0].loc,
                               "store it into a tensor, and load it there")  # fmt: skip
         return (*body, *self._kept(var, self._extents(var, body), body, out))
@@ -407,11 +409,21 @@ class _Outliner:
 
     def _extents(self, var: Var, body: Block) -> tuple[Operand, ...]:
         """The declared extents of a tile that a kernel makes."""
-        found = shape_of(body, var)
+        found = shape_of((*self.asked, *body) if self.takes else body, var)
         if found is None or any(isinstance(e, Var) and e.name in block_defs(body) for e in found):
             raise unsupported(f"the tile `{var.name}` of run-time extents between two kernels", body[0].loc,
                               "give its extents in pl.load, or store it into a tensor")  # fmt: skip
         return found
+
+
+def _always_makes(body: Block, var: Var) -> bool:
+    """Whether statements give a variable a value whichever way they go."""
+    for s in body:
+        if isinstance(s, Op) and var in s.results:
+            return True
+        if isinstance(s, If) and _always_makes(s.then, var) and _always_makes(s.orelse, var):
+            return True
+    return False
 
 
 def _keeps_result(stmt: Stmt, run: Sequence[Stmt]) -> bool:

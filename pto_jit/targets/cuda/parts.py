@@ -3,7 +3,7 @@
 
 Without products a block has as much of them as its registers hold (`in_parts`); with products, whose operands are in
 shared memory, they are divided where they do not fit as they are (`in_smaller_parts`), and few rows of exact products
-for more blocks (`in_columns`).
+for more blocks (`in_columns`).  Of tiles of more than two axes a block has one line of the leading ones (`in_batches`).
 
 Before::
 
@@ -22,13 +22,13 @@ After::
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from itertools import product
 from math import prod
 
-from pto_jit.dtypes import i64
+from pto_jit.dtypes import bool_, i64
 from pto_jit.errors import Loc
-from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Return, Stmt, Var
+from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Operand, Return, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import TENSOR_VIEWS, block_defs, defs, rewrite_block, statements, uses
 from pto_jit.lower.axes import fitting_tiles, is_elementwise, is_reduction, reduced_axes, touches_tiles, unit_reshape
@@ -36,17 +36,37 @@ from pto_jit.lower.names import unused
 from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cuda.along import axis_along
 from pto_jit.targets.cuda.loops import chain_of
+from pto_jit.targets.cuda.shapes import axes_of
 from pto_jit.targets.cuda.wholes import Wholes
 
 MOST = 8192
 """Elements of a tile that a block is to hold at most: 16 for each of 512 threads."""
 LEAST = 4  # lines of a part
+LINE = 128  # elements of a line of leading axes that has a block of its own
 COLUMNS = 64
 """Columns of a part of few rows: blocks of 64 x 64 sums still wait for their multiply-adds rather than for what they
 read, and more of them run."""
 LEAST_OF_PRODUCTS = 16  # and of one whose kernel multiplies: those of a warp's fragments
 _INDEX = ScalarType(i64)
 Axis = tuple[str, int]
+
+
+def in_batches(func: Func, fitting: Container[str] = ()) -> Func:
+    """A kernel whose tiles of more than two axes are divided along the leading ones, as far as lines of these do not
+    depend on each other; the same where lines are too short for a block of their own."""
+    while True:
+        tiles = _tiles(func)
+        high = {n: t for n, t in tiles.items() if axes_of(t.shape) > 2}
+        multiplies = any(isinstance(s, Op) and s.op == "dot" for s in statements(func.body))
+        largest = max(_sizes(high).items(), key=lambda item: item[1], default=("", 0))
+        leading = [(n, t.rank - axes_of(t.shape)) for n, t in high.items()]
+        found = _independent(func, tiles, leading, fitting)
+        if found is None or not (multiplies or largest[1] >= LINE * found.extent):
+            return func
+        divided = _Divider(func, found, 1).divided_inside()
+        if divided is None:
+            return func
+        func = divided
 
 
 def in_parts(func: Func, fitting: Container[str] = ()) -> Func:
@@ -58,7 +78,7 @@ def in_parts(func: Func, fitting: Container[str] = ()) -> Func:
     sizes = _sizes(tiles)
     if max(sizes.values(), default=0) <= MOST:
         return func
-    found = _independent(func, tiles, sizes, fitting)
+    found = _independent(func, tiles, _of_largest(tiles), fitting)
     if found is None:
         return func
     part, lines = found.extent, max(sizes.values()) // found.extent
@@ -70,7 +90,7 @@ def in_parts(func: Func, fitting: Container[str] = ()) -> Func:
 def in_smaller_parts(func: Func) -> Iterator[Func]:
     """A kernel in parts of half as many lines, a quarter and so on; nothing where lines depend on each other."""
     tiles = _tiles(func)
-    found = _independent(func, tiles, _sizes(tiles), ())
+    found = _independent(func, tiles, _of_largest(tiles), ())
     part = found.extent if found is not None else 0
     while found is not None and part % 2 == 0 and part > LEAST_OF_PRODUCTS:
         part //= 2
@@ -80,11 +100,11 @@ def in_smaller_parts(func: Func) -> Iterator[Func]:
 def in_columns(func: Func) -> Func | None:
     """A kernel in parts of `COLUMNS` columns; None where parts would not divide all of its products."""
     tiles = _tiles(func)
-    found = _independent(func, tiles, _sizes(tiles), ())
+    found = _independent(func, tiles, _of_largest(tiles), ())
     if found is None or found.extent <= COLUMNS or found.extent % COLUMNS:
         return None
     products = [s.results[0] for s in statements(func.body) if isinstance(s, Op) and s.op == "dot"]
-    return _Divider(func, found, COLUMNS).divided() if all(found.of(p) == 1 for p in products) else None
+    return _Divider(func, found, COLUMNS).divided() if all(found.of(p) == p.type.rank - 1 for p in products) else None  # type: ignore
 
 
 def _tiles(func: Func) -> dict[str, TileType]:
@@ -94,6 +114,13 @@ def _tiles(func: Func) -> dict[str, TileType]:
 
 def _sizes(tiles: dict[str, TileType]) -> dict[str, int]:
     return {n: prod(t.shape) for n, t in tiles.items() if None not in t.shape}  # type: ignore[arg-type]
+
+
+def _of_largest(tiles: dict[str, TileType]) -> list[Axis]:
+    """The axes of the largest tile of known extents."""
+    sizes = _sizes(tiles)
+    largest = max(sizes, key=lambda n: sizes[n], default=None)
+    return [] if largest is None else [(largest, k) for k in range(tiles[largest].rank)]
 
 
 @frozen
@@ -114,19 +141,17 @@ class _Line:
 
 
 def _independent(
-    func: Func, tiles: dict[str, TileType], sizes: dict[str, int], fitting: Container[str]
+    func: Func, tiles: dict[str, TileType], candidates: Sequence[Axis], fitting: Container[str]
 ) -> _Line | None:
-    """The axis of the largest tile whose lines do not depend on each other.
+    """The first of some axes whose lines do not depend on each other.
 
     No tile has it twice, as the product of a tile and its transpose would: parts of both are blocks of its diagonal.
     """
-    if not sizes:
+    if not candidates:
         return None
-    largest = max(sizes, key=lambda n: sizes[n])
     axes = _Axes(func.body)
     all_fitting = frozenset(fitting_tiles(func.body)) | {n for n in tiles if n in fitting}
-    for axis in range(len(tiles[largest].shape)):
-        line = axes.find((largest, axis))
+    for line in dict.fromkeys(map(axes.find, candidates)):
         extents = {t.shape[k] for n, t in tiles.items() for k in range(t.rank) if t.shape[k] != 1
                    and axes.find((n, k)) == line}  # fmt: skip
         extent = extents.pop() if len(extents) == 1 else None
@@ -215,12 +240,21 @@ class _Axes:
         elif op.op == "transpose" and result is not None:
             for at, k in enumerate(op.attr("axes")):  # type: ignore[arg-type]
                 self.join((tiles[0][0], k), (result.name, at))
-        elif op.op == "dot" and result is not None and all(t.rank == 2 for _, t in tiles):
-            left, right, *start = (name for name, _ in tiles)
-            self.join((left, 1), (right, 0))
-            self.fixed.append((left, 1))
-            for name, k in ((left, 0), (right, 1), *((s, k) for s in start for k in range(2))):
+        elif op.op == "dot" and result is not None:
+            (left, kind), (right, _), *start = tiles
+            down, along = kind.rank - 2, kind.rank - 1
+            self.join((left, along), (right, down))
+            self.fixed.append((left, along))
+            kept = [(n, k) for n, t in tiles[:2] for k in range(down) if t.shape[k] != 1]
+            kept += [(s, k) for s, _ in start for k in range(along + 1)]
+            for name, k in (*kept, (left, down), (right, along)):
                 self.join((name, k), (result.name, k))
+        elif op.op in ("concat", "flip", "gather") and result is not None:
+            at = int(op.attr("axis"))  # type: ignore[call-overload]
+            for name, typ in tiles:
+                for k in range(typ.rank):
+                    self.join((name, k), (result.name, k)) if k != at else self.fixed.append((name, k))
+            self.fixed.append((result.name, at))
         elif op.op not in ("load", "full", "arange", "valid") or op.attr("pad"):  # what is not looked at more closely
             everything = tiles + ([(result.name, result.type)] if result is not None and shape is not None else [])
             self.fixed += [(n, k) for n, t in everything for k in range(t.rank)]  # type: ignore[union-attr]
@@ -245,6 +279,57 @@ class _Divider:
         self.taken = block_defs(func.body) | {p.name for p in func.params}
         self.at = Var(self._fresh("part"), _INDEX)
         self.wholes = Wholes(func.body, line.of, line.extent, line.fitting, self._fresh)
+
+    def divided_inside(self) -> Func | None:
+        """The function with parts for the lines that lie in a tensor: others would be empty, while what has one line
+        for all is not.  None where that is not known before tiles are made."""
+        chain = chain_of(self.func.body)
+        body = chain[-1].body if chain else self.func.body
+        early: list[Stmt] = []
+        late: set[str] = set()  # what is made beside tiles, or of them
+        for s in body:
+            pure = isinstance(s, Op) and not touches_tiles(s) and (s.op in (*TENSOR_VIEWS, "dim") or is_elementwise(s))
+            if pure and not late & {v.name for v in uses(s)}:
+                early.append(s)
+            else:
+                late |= block_defs((s,))
+        conditions: dict[tuple[Operand, ...], Var | None] = {}
+        for s in statements(body):
+            axis = self.line.of(s.results[0]) if isinstance(s, Op) and s.op == "load" else None
+            if axis is not None:
+                assert isinstance(s, Op)
+                if s.attr("pad"):
+                    return self.divided()
+                if any(isinstance(o, Var) and o.name in late for o in (s.args[0], s.args[1 + axis])):
+                    return None
+                conditions[s.args[0], s.args[1 + axis], Const(axis, _INDEX)] = None
+        if not conditions:
+            return self.divided()
+        inside = self._inside(list(conditions), early)
+        rest = tuple(s for s in body if not any(s is e for e in early) and not isinstance(s, Return))
+        checked = (*early, If(inside, rest, (), body[0].loc), *(s for s in body if isinstance(s, Return)))
+        whole = rewrite_block(self.func.body, lambda s: replace(s, body=checked) if _same(s, chain[-1]) else None) if (  # type: ignore
+            chain) else checked  # fmt: skip
+        self.func = replace(self.func, body=whole)
+        return self.divided()
+
+    def _inside(self, places: list[tuple[Operand, ...]], out: list[Stmt]) -> Var:
+        """Whether this part lies in one of several tensors at least: (tensor, offset, axis) of each."""
+        found: Var | None = None
+        loc = self.func.loc
+        for tensor, offset, axis in places:
+            assert isinstance(axis, Const)
+            at = self._moved(offset, out, loc)
+            size, below = Var(self._fresh("size"), _INDEX), Var(self._fresh("inside"), ScalarType(bool_))
+            out.append(Op("dim", (size,), (tensor,), (("axis", int(axis.value)),), (), loc))
+            out.append(Op("lt", (below,), (at, size), (), (), loc))
+            if found is not None:
+                either = Var(self._fresh("inside"), ScalarType(bool_))
+                out.append(Op("or", (either,), (found, below), (), (), loc))
+                below = either
+            found = below
+        assert found is not None
+        return found
 
     def divided(self) -> Func:
         chain = chain_of(self.func.body)

@@ -8,12 +8,11 @@ from typing import Any
 
 from pto_jit.ir.nodes import Const, Op, Var
 from pto_jit.ir.types import TensorType
-from pto_jit.lower.axes import unit_reshape
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.lines import LineWriter
 from pto_jit.targets.cuda.moves import HOLE, pitch_of
-from pto_jit.targets.cuda.shapes import shape_of
+from pto_jit.targets.cuda.shapes import kept_axes, shape_of
 from pto_jit.targets.cuda.values import UNIT, Axis, Site, Tile, in_array
 from pto_jit.targets.source.scalars import register_type
 
@@ -40,27 +39,23 @@ class PlaceWriter(LineWriter):
 
     def _place(self, result: Var, tile: Tile, at: At) -> None:
         """Give a variable a tile whose elements are found by an expression."""
-        self.headers.add("pto_places")
         name = self.names.fresh(f"{self.name(result.name)}_new") if result.name in self.declared else (
             self.name(result.name))  # fmt: skip
+        self.put(result, self._found(name, tile, at))
+
+    def _found(self, name: str, tile: Tile, at: At) -> Tile:
+        """The tile with a new array of elements that are found by an expression."""
+        self.headers.add("pto_places")
         nr, nc = self.slots(tile)
         self.text.line(f"{register_type(tile.dtype)} {name}[{nr}][{nc}];")
         found = at("i", "j", "row", "column")
         self.text.line(f"pto::place_tile<{self._access(tile)}>({name}, {tile.rows.valid}, {tile.columns.valid}, "
                        f"[&](int i, int j, int row, int column) {{ return {found}; }});")  # fmt: skip
-        element = in_array(name, tile.rows.unit, tile.columns.unit)
-        self.put(result, replace(tile, element=element, array=name))
+        return replace(tile, element=in_array(name, tile.rows.unit, tile.columns.unit), array=name)
 
     def _lying(self, operand: Any) -> Tile:
         tile = self.tile(operand)
         return self.turned(tile) if tile.standing else tile
-
-    def _rows_or_columns(self, op: Op, tile: Tile, axis: int, rank: int) -> int:
-        """0 for the rows of a tile, 1 for its columns."""
-        if axis < rank - 2 or not 1 <= tile.rank <= 2:
-            raise unsupported(f"`{op.op}` along axis {axis} of a tile of rank {rank}", op.loc,
-                              "work on tiles of rank 1 or 2")  # fmt: skip
-        return 1 if axis == rank - 1 else 0
 
     def _index(self, text: str, extent: str, message: str, op: Op) -> str:
         """An index that is looked at: outside of the extent it is a failure, and 0."""
@@ -72,7 +67,7 @@ class PlaceWriter(LineWriter):
 
     def _flip(self, op: Op) -> None:
         tile = self._lying(op.args[0])
-        axis = self._rows_or_columns(op, tile, int(op.attr("axis")), op.args[0].type.rank)  # type: ignore
+        axis = 1 if op.attr("axis") == op.args[0].type.rank - 1 else 0  # type: ignore[union-attr]
         if (tile.rows if axis == 0 else tile.columns).unit:
             self.put(op.results[0], tile, stable=self.stable(op.args))
             return
@@ -87,7 +82,7 @@ class PlaceWriter(LineWriter):
 
     def _gather(self, op: Op) -> None:
         source, index = self._lying(op.args[0]), self.materialised(self._lying(op.args[1]))
-        axis = self._rows_or_columns(op, source, int(op.attr("axis")), op.args[0].type.rank)  # type: ignore
+        axis = 1 if op.attr("axis") == op.args[0].type.rank - 1 else 0  # type: ignore[union-attr]
         rows = index.rows if axis == 0 else self._joined([source.rows, index.rows], op)
         columns = index.columns if axis == 1 else self._joined([source.columns, index.columns], op)
         result = replace(index, dtype=source.dtype, rows=rows, columns=columns, array=None)
@@ -127,10 +122,8 @@ class PlaceWriter(LineWriter):
         return name
 
     def _stack(self, op: Op) -> None:
-        rank, axis = op.results[0].type.rank, int(op.attr("axis"))  # type: ignore[call-overload, union-attr]
+        axis = op.attr("axis")
         tiles = [self.tile(a) for a in op.args]
-        if rank != 2:
-            raise unsupported(f"`stack` to a tile of rank {rank}", op.loc, "stack tiles of rank 1")
         down = axis == 0  # the tiles become rows
         tiles = [self.turned(t) if t.standing == down and not t.is_unit else t for t in tiles]
         along = self.axis(Const(len(tiles), op.args[0].type), fits=all(t.columns.fits and t.rows.fits for t in tiles))  # type: ignore
@@ -146,7 +139,7 @@ class PlaceWriter(LineWriter):
         self._pick_up(op.results[0], result, memory, ("0", "0"))
 
     def _reshape(self, op: Op) -> None:
-        if unit_reshape(op) is not None:
+        if kept_axes(self.func.body, op) is not None:
             super()._reshape(op)
             return
         source = self._lying(op.args[0])
@@ -176,15 +169,12 @@ class PlaceWriter(LineWriter):
         tensor, result = op.args[0], op.results[0]
         assert isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
         axis, rank, name = int(op.attr("axis")), tensor.type.rank, self.name(tensor.name)  # type: ignore[call-overload]
-        if rank > 2 or not all(isinstance(o, Const) and o.value == 0 for o in op.args[2:]):
-            what = f"`x[index]` of a tensor of rank {rank}" if rank > 2 else "`x[index]` of a part of a tensor"
-            raise unsupported(what, op.loc, "index a tensor of rank 1 or 2 as it is")
         index = self.tile(op.args[1])
         along_rows = rank == 2 and axis == 0
         index = self.turned(index) if index.standing != along_rows and not index.is_unit else index
         index = self.materialised(index)
         if rank == 2 and not (index.columns.unit if along_rows else index.rows.unit):
-            index = self.materialised(self._one_way(op, index, along_rows))
+            index = self.turned(index)
         rows, columns = index.rows, index.columns
         if rank == 2:
             other = shape_of(self.func.body, result)
@@ -206,18 +196,13 @@ class PlaceWriter(LineWriter):
         step = found if tensor.type.layout in ("c", "inner") else f"{found} * {last}"
         self._place(result, out, lambda i, j, *_: f"pto::from_memory({name}.data[{row}{step}])")
 
-    def _one_way(self, op: Op, index: Tile, along_rows: bool) -> Tile:
-        """An index with one row as a column, or the other way."""
-        if index.rows.unit if along_rows else index.columns.unit:
-            return self.turned(index)
-        raise unsupported("`take` of a tensor of rank 2 by an index of rank 2", op.loc, "use an index of rank 1")
-
     def _take_rows(self, result: Var, tile: Tile, tensor: str, found: str) -> None:
         """Whole rows, which threads read as they read those of a load."""
         target = self.new_array(result, tile)
-        self.text.line(f"pto::take_rows<{self._access(tile)}>({target.array}, {tensor}.data, {tensor}.stride[1], "
-                       f"{tile.rows.valid}, {tile.columns.valid}, "
-                       f"[&](int i, int) {{ return {found} * {tensor}.stride[0]; }});")  # fmt: skip
+        typ = register_type(tile.dtype)
+        self.text.line(f"pto::load_lines<{self._access(tile)}>({target.array}, {tensor}.data, "
+                       f"{tensor}.stride[1], {tile.rows.valid}, {tile.columns.valid}, {typ}(0), "
+                       f"[&](int i, int) -> int64_t {{ return {found} * {tensor}.stride[0]; }});")  # fmt: skip
         self._given(result, target, tile)
 
     def _put(self, op: Op) -> None:

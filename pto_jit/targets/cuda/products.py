@@ -15,12 +15,12 @@ from pto_jit.ir.nodes import Const, For, Op, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import statements, uses
 from pto_jit.slotted import frozen, replace
-from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import SharedTile
 from pto_jit.targets.cuda.loops import written_tensor
 from pto_jit.targets.cuda.roles import (
     Role,
     accumulated,
+    exchanges_last,
     place_of_load,
     read_in_inner_blocks,
     roles_of,
@@ -28,7 +28,8 @@ from pto_jit.targets.cuda.roles import (
     turned_operands,
     wants_whole_rows,
 )
-from pto_jit.targets.cuda.thin import is_thin
+from pto_jit.targets.cuda.shapes import is_high
+from pto_jit.targets.cuda.thin import multiplies_matrices
 from pto_jit.targets.cuda.values import Axis, Tile
 from pto_jit.targets.cuda.vectors import VectorWriter
 from pto_jit.targets.source.scalars import memory_type
@@ -69,7 +70,7 @@ class ProductWriter(VectorWriter):
         self.pipelined: dict[str, str] = {}  # staged loads of a loop, with the number of the buffer in use
         self.shared_names: dict[tuple[str, Role, str, str, str], str] = {}
         self.whole_rows = wants_whole_rows(body, self.roles)
-        self.fragments = not all(map(is_thin, products))
+        self.fragments = any(map(multiplies_matrices, products))
         self.warpgroups = suits_warpgroups(body, self.roles) if products else False
         self.unfinished = False  # whether products go on while the loop that adds them up copies operands
         self.kept_early = read_in_inner_blocks(body, self.roles, mutable, self.whole_rows) if products else set()
@@ -140,9 +141,14 @@ class ProductWriter(VectorWriter):
                 lines += self._size_of(one)
             room = f"{tile.name}_size"
             for one in others:
-                room = f"pto::larger({room}, {one.name}_size)"
+                wanted = f"{one.name}_size"
+                if one.size != tile.size:
+                    wanted = f"({wanted} * {one.size} / {tile.size})"  # both are multiples of 16 bytes
+                room = f"pto::larger({room}, {wanted})"
             lines.append(f"{tile.type}* const {tile.name} = reinterpret_cast<{tile.type}*>({before});")
-            lines += [f"{one.type}* const {one.name} = {tile.name};" for one in others]
+            lines += [f"{one.type}* const {one.name} = reinterpret_cast<{one.type}*>({tile.name});"
+                      if one.type != tile.type else f"{one.type}* const {one.name} = {tile.name};"
+                      for one in others]  # fmt: skip
             before = f"{tile.name} + {room}" if tile.copies == "1" else f"{tile.name} + {tile.copies} * {room}"
         return lines
 
@@ -223,7 +229,7 @@ class ProductWriter(VectorWriter):
         if role is not None:  # products read it as it stands
             passing = self._passes(op.results[0].name)
             known = self._in_shared(self.tiles[source.name], source, role, passing=passing)
-        if known is None or op.attr("axes") != (1, 0):
+        if known is None or not exchanges_last(op):
             super()._transpose(op)
         else:
             self.staged[op.results[0].name] = replace(known, turned=not known.turned)
@@ -239,7 +245,7 @@ class ProductWriter(VectorWriter):
             tile_type = op.results[0].type
             assert isinstance(tile_type, TileType)
             rank = tile_type.rank
-            rows, columns = (self.axis(e) for e in op.args[1 + rank : 1 + 2 * rank])
+            rows, columns = (self.axis(e) for e in op.args[2 * rank - 1 : 1 + 2 * rank])
             name = op.results[0].name
             self.pipelined[name] = self._store_of(
                 self.name(name), tile_type.dtype, self.roles[name], rows, columns, "STAGES"
@@ -341,8 +347,9 @@ class ProductWriter(VectorWriter):
         result = op.results[0]
         a, b = op.args[0], op.args[1]
         assert isinstance(result.type, TileType) and isinstance(a, Var) and isinstance(b, Var)
-        if result.type.rank != 2:
-            raise unsupported("a batched product", op.loc, "loop over the leading axis with parallel=True")
+        if is_high(result):
+            self.multiply_batches(op)
+            return
         if b.name in self.rows_streamed:
             self.multiply_row(op)
             return
@@ -405,7 +412,7 @@ class ProductWriter(VectorWriter):
         if [k for k, a in enumerate(reader.args) if a == tile] != [0]:
             return False
         if reader.op == "dot":
-            return self.whole_rows and not is_thin(reader) and reader.args[1].type.dtype == kind  # type: ignore
+            return self.whole_rows and multiplies_matrices(reader) and reader.args[1].type.dtype == kind  # type: ignore
         return reader.op == "store" and reader.args[1].type.dtype == kind  # type: ignore[union-attr]
 
     def _operand(self, operand: Var) -> Tile | Staged:

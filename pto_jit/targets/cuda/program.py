@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,8 @@ from pto_jit.targets.cuda.host import HostProgram
 from pto_jit.targets.cuda.kernels import Kernel, write_kernel
 from pto_jit.targets.cuda.merged import merge_leading_axes
 from pto_jit.targets.cuda.nests import outline_kernels
-from pto_jit.targets.cuda.parts import COLUMNS, in_columns, in_smaller_parts
+from pto_jit.targets.cuda.parts import COLUMNS, in_batches, in_columns, in_smaller_parts
+from pto_jit.targets.cuda.shapes import with_extents
 from pto_jit.targets.cuda.spreads import LARGEST, SMALLEST, refuse_misfits
 from pto_jit.targets.cuda.tiling import tile_products
 from pto_jit.targets.source.text import file_name
@@ -69,7 +70,7 @@ def compile_module(
 
     Raises TargetError for what this target does not do.
     """
-    flat = share_elements(tile_products(merge_leading_axes(flatten(module))), module)
+    flat = share_elements(tile_products(merge_leading_axes(with_extents(flatten(module)))), module)
     split = outline_kernels(flat, module.name, bounds=True)
     verify(split, infer)
     entry = split.func(split.entry)
@@ -81,16 +82,17 @@ def compile_module(
     for func in split.funcs:
         if func is not entry:
             write = partial(write_kernel, dims=dims, file=file, fastmath=fastmath, first_site=first, fitting=fitting)
-            kernels.append(replace(_fitting(func, write, shared_limit), store=store))
+            kernels.append(replace(_fitting(func, write, shared_limit, fitting), store=store))
             first += len(kernels[-1].sites)
     return CudaProgram(split, HostProgram(entry, kernels), frozenset(written_tensors(module)))
 
 
-def _fitting(func: Func, write: Callable[..., Kernel], shared_limit: int) -> Kernel:
+def _fitting(func: Func, write: Callable[..., Kernel], shared_limit: int, fitting: Container[str] = ()) -> Kernel:
     """The kernel of a function, divided where its tiles do not fit a block, or few rows of them keep few blocks busy;
     operands are brought ahead of their products where the parts fit every device with that.  TargetError where nothing
     helps.
     """
+    func = in_batches(func, fitting)
     kernel = write(func)
     columns = in_columns(func) if _has_few_rows(kernel) else None
     if columns is not None:

@@ -12,7 +12,7 @@ from pto_jit.ir.types import ScalarType
 from pto_jit.lower.axes import reduced_axes
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.tiles import TileWriter
-from pto_jit.targets.cuda.values import UNIT, Tile, in_array
+from pto_jit.targets.cuda.values import UNIT, Axis, Tile, in_array
 from pto_jit.targets.source.scalars import cast, register_type
 
 _RULES = {"sum": "Sum", "prod": "Product", "max": "Maximum", "min": "Minimum"}
@@ -29,9 +29,9 @@ class ReductionWriter(TileWriter):
         axes = source.axes
         lead = len(op.args[0].type.shape) - len(axes)  # type: ignore[union-attr]
         over = tuple(a - lead for a in over if a >= lead)
-        row = 0 if len(axes) == 2 or source.standing else None  # both axes may be one: those of x @ x.T
-        over_rows = row in over
-        over_columns = any(a != row for a in over)
+        down = len(axes) - 1 if len(axes) > 1 else int(source.standing)  # so many of them are rows
+        over_rows = any(a < down and not (source.rows.parts and axes[a].unit) for a in over)
+        over_columns = any(a >= down for a in over)
         dtype = result.type.dtype  # type: ignore[union-attr]
         index = op.op in ("argmax", "argmin")
         typ, rule = self._rule(op, source.dtype, dtype)
@@ -59,12 +59,8 @@ class ReductionWriter(TileWriter):
             if again:
                 self.define(result, name)
             return
-        if op.attr("keepdims") or len(axes) == 1:
-            rank = source.rank
-        else:
-            rank = source.rank - len(over)
-        out = replace(kept, rank=rank, standing=rank == 1 and not rows.unit,
-                      element=in_array(name, rows.unit, columns.unit), array=name)  # fmt: skip
+        out = replace(kept, element=in_array(name, rows.unit, columns.unit), array=name)
+        out = out if op.attr("keepdims") else self.without_axes(out, reduced_axes(op))
         if again:
             self.put(result, out)
         else:
@@ -75,9 +71,21 @@ class ReductionWriter(TileWriter):
         if scalar:
             self.define(result, f"{typ}(pto::place_of({one('0', '0')}))")
             return
-        rank = kept.rank if op.attr("keepdims") else max(kept.rank - 1, 1)
-        self.put(result, replace(kept, rank=rank, element=lambda i, j: f"{typ}(pto::place_of({one(i, j)}))",
-                                 standing=rank == 1 and not kept.rows.unit))  # fmt: skip
+        place = replace(kept, element=lambda i, j: f"{typ}(pto::place_of({one(i, j)}))")
+        self.put(result, place if op.attr("keepdims") else self.without_axes(place, reduced_axes(op)))
+
+    def without_axes(self, tile: Tile, over: Sequence[int]) -> Tile:
+        """A tile of which some axes, counted as the program does, have one element, without these."""
+        rank = max(1, tile.rank - len(over))
+        if not tile.rows.parts:
+            return replace(tile, rank=rank, standing=rank == 1 and not tile.rows.unit)
+        lead = tile.rank - len(tile.axes)
+        kept = [k for k in range(len(tile.axes)) if k + lead not in over]
+        return self.laid(tile, [tile.axes[k] for k in kept], kept)
+
+    def laid(self, tile: Tile, axes: Sequence[Axis], which: Sequence[int | None]) -> Tile:
+        """A tile with such axes, each of which is one of `tile`, or (None) one along which all elements are equal."""
+        raise NotImplementedError
 
     def _rule(self, op: Op, source: DType, dtype: DType) -> tuple[str, str]:
         if op.op in ("argmax", "argmin"):
@@ -112,7 +120,7 @@ class ReductionWriter(TileWriter):
         if index:
             column = "0" if source.columns.unit else f"Spread::column({j})"
             row = "0" if source.rows.unit else f"Spread::row({i})"
-            both = column if source.rows.unit else f"{row} * {source.columns.valid} + {column}"
+            both = column if source.rows.unit else source.declared_place(row, column)
             at = {(True, False): row, (False, True): column, (True, True): both}.get((over_rows, over_columns), "0")
             element = f"{typ}{{{element}, {at}}}"
         elif op.op in ("any", "all") or dtype.kind == "b":

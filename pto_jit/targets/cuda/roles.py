@@ -10,7 +10,8 @@ from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import TENSOR_VIEWS, blocks, statements, uses
 from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
 from pto_jit.targets.cuda.loops import touches_tiles
-from pto_jit.targets.cuda.thin import is_thin
+from pto_jit.targets.cuda.shapes import axes_of
+from pto_jit.targets.cuda.thin import multiplies_matrices
 
 Role = tuple[str, str]
 """What the rows and the columns of a stored tile are to a product: m and n, its result's, or k, contracted."""
@@ -26,7 +27,7 @@ def roles_of(whole: Block, mutable: Container[str]) -> dict[str, Role]:
             continue
         typ = s.results[0].type
         name = s.results[0].name
-        if not isinstance(typ, TileType) or typ.rank != 2 or name in mutable:
+        if not isinstance(typ, TileType) or typ.rank < 2 or axes_of(typ.shape) > 2 or name in mutable:
             continue
         role = _role(name, readers, mutable, turned=False)
         if role is not None:
@@ -39,11 +40,20 @@ def turned_operands(whole: Block, mutable: Container[str]) -> dict[str, Role]:
     readers = _readers(whole)
     found: dict[str, Role] = {}
     for s in statements(whole):
-        if isinstance(s, Op) and s.op == "transpose" and s.attr("axes") == (1, 0) and s.results[0].name not in mutable:
+        if isinstance(s, Op) and exchanges_last(s) and s.results[0].name not in mutable:
             role = _role(s.results[0].name, readers, mutable, turned=True)
             if role is not None:
                 found[s.results[0].name] = role
     return found
+
+
+def exchanges_last(op: Op) -> bool:
+    """Whether an operation exchanges the last two axes of a tile, those before which have extent 1."""
+    if op.op != "transpose" or axes_of(op.args[0].type.shape) > 2:  # type: ignore[union-attr]
+        return False
+    order = op.attr("axes")
+    assert isinstance(order, tuple)
+    return order[-2:] == (len(order) - 1, len(order) - 2)
 
 
 def _readers(whole: Block) -> dict[str, list[Op | None]]:
@@ -60,12 +70,12 @@ def _role(name: str, readers: dict[str, list[Op | None]], mutable: Container[str
     for reader in readers.get(name, [None]):
         if reader is None:
             return None
-        if reader.op == "transpose" and not turned and reader.results[0].name not in mutable:
+        if exchanges_last(reader) and not turned and reader.results[0].name not in mutable:
             role = _role(reader.results[0].name, readers, mutable, turned=True)
             if role is None:
                 return None
             roles.add(role)
-        elif reader.op == "dot" and not is_thin(reader):
+        elif multiplies_matrices(reader):
             for k, arg in enumerate(reader.args):
                 if isinstance(arg, Var) and arg.name == name:
                     if k > 1:
@@ -87,7 +97,7 @@ def in_shared_alone(body: Block, roles: Mapping[str, Role]) -> set[str]:
 def suits_warpgroups(body: Block, roles: Mapping[str, Role]) -> bool:
     """Whether every product can be one of warpgroups: of 16-bit floats, added up by a loop that does nothing else with
     tiles than to load them for it, with constant extents that are multiples of 64."""
-    products = [s for s in statements(body) if isinstance(s, Op) and s.op == "dot" and not is_thin(s)]
+    products = [s for s in statements(body) if isinstance(s, Op) and multiplies_matrices(s)]
     summed = [d for s in statements(body) if isinstance(s, For) and (d := accumulated(s, roles)) is not None]
     return bool(products) and all(any(p is d for d in summed) and _in_panels(p) for p in products)
 
@@ -126,7 +136,7 @@ def wants_whole_rows(body: Block, roles: Mapping[str, Role]) -> bool:
             shape = s.args[0].type.shape
             if any(a == len(shape) - 1 and shape[a] != 1 for a in reduced_axes(s)):
                 return True
-        if s.op == "dot" and not is_thin(s) and isinstance(s.args[0], Var) and s.args[0].name not in roles:
+        if multiplies_matrices(s) and isinstance(s.args[0], Var) and s.args[0].name not in roles:
             made = next((o for o in statements(body) if isinstance(o, Op) and s.args[0] in o.results), None)
             if made is None or made.op != "transpose":
                 return True
@@ -144,7 +154,7 @@ def read_in_inner_blocks(body: Block, roles: Mapping[str, Role], mutable: Contai
             if isinstance(s, Op):
                 made_in.update((r.name, id(block)) for r in s.results)
                 for k, a in enumerate(s.args):
-                    if s.op != "dot" or is_thin(s) or not isinstance(a, Var) or k > 1:
+                    if not multiplies_matrices(s) or not isinstance(a, Var) or k > 1:
                         continue
                     on_tensor_cores = a.type.dtype.kind == "f" and a.type.dtype.bits == 16  # type: ignore[union-attr]
                     if k == 0 and on_tensor_cores and whole_rows:

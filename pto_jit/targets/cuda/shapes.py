@@ -3,17 +3,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pto_jit.dtypes import i64
 from pto_jit.ir.nodes import Block, Const, Func, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import block_defs, statements
-from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
+from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes, unit_reshape
 from pto_jit.lower.names import unused
 from pto_jit.slotted import replace
 
 _INDEX = ScalarType(i64)
 _SAME = frozenset("sort argsort topk histogram cumsum cumprod assoc_scan map flip".split())
 """Operations whose results have the extents of their operands, but for those that types say."""
+
+
+def axes_of(shape: Sequence[int | None]) -> int:
+    """How many axes there are from the first one on that is not of extent 1."""
+    return len(shape) - next((k for k, n in enumerate(shape) if n != 1), len(shape))
+
+
+def is_high(operand: Operand) -> bool:
+    """Whether an operand is a tile of more than two axes, leading ones of extent 1 left out."""
+    return isinstance(operand.type, TileType) and axes_of(operand.type.shape) > 2
 
 
 def shape_of(body: Block, var: Var) -> tuple[Operand, ...] | None:
@@ -28,21 +40,64 @@ def shape_of(body: Block, var: Var) -> tuple[Operand, ...] | None:
     return tuple(out)
 
 
+def kept_axes(body: Block, op: Op) -> tuple[int | None, ...] | None:
+    """For a reshape that only inserts or removes axes of extent 1: per result axis the operand's axis (None: new).
+
+    Run-time extents that operands do not show to be equal are so where there is one alone: the number of elements is.
+    """
+    which = unit_reshape(op)
+    if which is not None:
+        return which
+    source = op.args[0]
+    assert isinstance(source, Var) and isinstance(source.type, TileType)
+    have, wanted = shape_of(body, source), op.args[1:]
+    one = Const(1, _INDEX)
+    old, new = ([k for k, e in enumerate(shape) if e != one] for shape in (have or (), wanted))
+    unequal = [(i, j) for i, j in zip(old, new, strict=False) if have is None or have[i] != wanted[j]]
+    undecided = not any(have and isinstance(have[i], Const) and isinstance(wanted[j], Const) for i, j in unequal)
+    if have is None or len(old) != len(new) or len(unequal) > 1 or not undecided:
+        return None
+    of = dict(zip(new, old, strict=True))
+    return tuple(of.get(j) for j in range(len(wanted)))
+
+
 def _extent(body: Block, name: str, axis: int, seen: frozenset[str]) -> Operand | None:
     """What the operations that make a tile say of an axis, if they agree.
 
-    A variable that is made in a loop alone starts as a tile with extents of 1, which says nothing.
+    A variable that is made in a loop alone starts as a tile with extents of 1, which says nothing.  What is computed
+    element by element from its earlier value keeps its extents.
     """
     if name in seen:
         return None
     seen = seen | {name}
     said: dict[Operand, bool] = {}
-    for op in _makers(body).get(name, ()):
+    makers = _makers(body).get(name, ())
+    if len(makers) > 1:
+        makers = [op for op in makers if not _keeps_extents(body, op, name)] or makers
+    for op in makers:
         found = _said(body, op, axis, seen)
         if found is not None:
             said[found] = said.get(found, False) or op.op != "full" or found != Const(1, _INDEX)
     sure = [extent for extent, counts in said.items() if counts] or list(said)
     return sure[0] if len(sure) == 1 else None
+
+
+def _keeps_extents(body: Block, op: Op, name: str) -> bool:
+    """Whether an operation computes elements of a tile from those of an earlier value of the variable `name`."""
+    work, seen = [op], {name}
+    while work:
+        op = work.pop()
+        if not (is_elementwise(op) or op.op in _SAME):
+            continue
+        rank = op.results[0].type.rank  # type: ignore[union-attr]
+        for arg in op.args:
+            if isinstance(arg, Var) and isinstance(arg.type, TileType) and arg.type.rank == rank:
+                if arg.name == name:
+                    return True
+                if arg.name not in seen:
+                    seen.add(arg.name)
+                    work += _makers(body).get(arg.name, ())
+    return False
 
 
 def _taken(body: Block, op: Op, axis: int, seen: frozenset[str]) -> Operand | None:

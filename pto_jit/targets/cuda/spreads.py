@@ -44,6 +44,11 @@ def with_stages(spread: Spread, stages: int) -> Spread:
     return Spread(defines, spread.block, spread.teams)
 
 
+def as_matrix(extents: tuple[int, ...]) -> tuple[int, ...]:
+    """The extents of a tile as its threads have it: of more than two axes all but the last are its rows."""
+    return extents if len(extents) <= 2 else (prod(extents[:-1]), extents[-1])
+
+
 def fit(
     kernel: Kernel, extents: Mapping[str, int], shapes: Sequence[tuple[int, ...]], trips: Sequence[int], limit: int,
     warpgroups: bool = False,
@@ -55,6 +60,7 @@ def fit(
     two warps for each of its four schedulers.
     Without room for two stages there is one, and copies are waited for.
     """
+    shapes = [as_matrix(s) for s in shapes]
     if warpgroups and kernel.warpgroups:
         found = _of_warpgroups(kernel, extents, shapes, limit)
         if found is not None:

@@ -29,6 +29,7 @@ from pto_jit.lower.names import unused
 from pto_jit.semantic.matrix import product_dtype
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.loops import written_tensor
+from pto_jit.targets.cuda.shapes import is_high
 
 Shape = tuple[int | None, ...]
 
@@ -59,9 +60,14 @@ def streamed_loads(func: Func) -> frozenset[str]:
     return frozenset(out)
 
 
+def multiplies_matrices(stmt: Stmt) -> bool:
+    """Whether a statement is a product of two matrices of several rows and columns; not of batches of them."""
+    return isinstance(stmt, Op) and stmt.op == "dot" and not is_thin(stmt) and not is_high(stmt.results[0])
+
+
 def is_thin(op: Op) -> bool:
     """Whether a product has an axis of extent 1."""
-    return op.op == "dot" and op.results[0].type.rank == 2 and 1 in _extents(op)  # type: ignore[union-attr]
+    return op.op == "dot" and not is_high(op.results[0]) and 1 in _extents(op)
 
 
 def without_thin_products(func: Func, streamed: frozenset[str]) -> Func:
@@ -100,7 +106,7 @@ def _streams(op: Op, streamed: frozenset[str]) -> bool:
 
 def _extents(op: Op) -> tuple[int | None, int | None, int | None]:
     """Rows, what is contracted, and columns of a product."""
-    left, right = (a.type.shape for a in op.args[:2])  # type: ignore[union-attr]
+    left, right = (a.type.shape[-2:] for a in op.args[:2])  # type: ignore[union-attr]
     return left[0], left[1] if right[0] is None else right[0], right[1]
 
 
@@ -114,16 +120,18 @@ class _Rewriter:
         """The operations that a thin product is."""
         self.out, self.loc = [], op.loc
         rows, depth, columns = _extents(op)
+        rank = op.results[0].type.rank  # type: ignore[union-attr]
+        down, along = rank - 2, rank - 1
         dtype = product_dtype(op.args[0].type.dtype)
         left, right = (self._cast(a, dtype) for a in op.args[:2])
         if depth == 1:
             total = self._op("mul", "terms", dtype, (rows, columns), left, right)
         elif columns == 1:
             terms = self._op("mul", "terms", dtype, (rows, depth), left, self._turned(right))
-            total = self._op("sum", "sum", dtype, (rows, 1), terms, attrs=(("axes", (1,)), ("keepdims", True)))
+            total = self._op("sum", "sum", dtype, (rows, 1), terms, attrs=(("axes", (along,)), ("keepdims", True)))
         else:
             terms = self._op("mul", "terms", dtype, (depth, columns), self._turned(left), right)
-            total = self._op("sum", "sum", dtype, (1, columns), terms, attrs=(("axes", (0,)), ("keepdims", True)))
+            total = self._op("sum", "sum", dtype, (1, columns), terms, attrs=(("axes", (down,)), ("keepdims", True)))
         result = op.results[0]
         if len(op.args) > 2:
             start = self._cast(op.args[2], dtype)
@@ -136,8 +144,9 @@ class _Rewriter:
     def _op(
         self, op: str, wish: str, dtype: DType, shape: Shape, *args: Operand, attrs: tuple[tuple[str, Attr], ...] = ()
     ) -> Var:
-        first = next(a.name for a in args if isinstance(a, Var))
-        result = Var(unused(f"{first}.{wish}", self.taken), TileType(dtype, shape))
+        first = next(a for a in args if isinstance(a, Var))
+        whole = (1,) * (first.type.rank - 2) + shape[-2:]  # type: ignore[union-attr]
+        result = Var(unused(f"{first.name}.{wish}", self.taken), TileType(dtype, whole))
         self.out.append(Op(op, (result,), args, attrs, (), self.loc))
         return result
 
@@ -149,5 +158,6 @@ class _Rewriter:
 
     def _turned(self, operand: Operand) -> Var:
         assert isinstance(operand.type, TileType)
-        rows, columns = operand.type.shape
-        return self._op("transpose", "turned", operand.type.dtype, (columns, rows), operand, attrs=(("axes", (1, 0)),))
+        *lead, rows, columns = operand.type.shape
+        order = (*range(len(lead)), len(lead) + 1, len(lead))
+        return self._op("transpose", "turned", operand.type.dtype, (columns, rows), operand, attrs=(("axes", order),))

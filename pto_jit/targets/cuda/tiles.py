@@ -14,11 +14,12 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Const, For, If, Op, Operand, Var, While
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import uses
-from pto_jit.lower.axes import is_elementwise, is_reduction, unit_reshape
+from pto_jit.lower.axes import is_elementwise, is_reduction
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.function import FunctionWriter
-from pto_jit.targets.cuda.values import UNIT, Axis, Tile, in_array
+from pto_jit.targets.cuda.shapes import kept_axes, shape_of
+from pto_jit.targets.cuda.values import UNIT, Axis, Tile, in_array, merged
 from pto_jit.targets.source.scalars import register_type
 
 EXTENTS = "tiles with {0} and {1} valid elements along one axis meet"
@@ -86,15 +87,15 @@ class TileWriter(FunctionWriter):
         return rows, columns
 
     def placed(self, axes: Sequence[Axis], loc: Loc, *, standing: bool = False) -> tuple[int, Axis, Axis]:
-        """Rank, row axis and column axis; leading axes of extent 1 are left out."""
+        """Rank, row axis and column axis; leading axes of extent 1 are left out, those before the last are merged."""
         rank = len(axes)
-        if rank > 2 and all(a.unit for a in axes[:-2]):
-            axes = axes[-2:]
-        if len(axes) > 2 or not axes:
-            raise unsupported(f"a tile of rank {rank}", loc, "work on tiles of rank 1 or 2")
+        while len(axes) > 2 and axes[0].unit:
+            axes = axes[1:]
+        if not axes:
+            raise unsupported("a tile of rank 0", loc, "work on tiles of rank 1 or more")
         if len(axes) == 1:
             return (1, axes[0], UNIT) if standing else (1, UNIT, axes[0])
-        return rank, axes[0], axes[1]
+        return rank, axes[0] if len(axes) == 2 else merged(axes[:-1]), axes[-1]
 
     # -- definitions ----------------------------------------------------------------------------------------------
 
@@ -106,14 +107,19 @@ class TileWriter(FunctionWriter):
         name = self.name(var.name)
         typ = register_type(var.type.dtype)
         fits = var.name in self.facts.fitting
-        valid_rows = "1" if rows.unit else self.names.fresh(f"{name}_rows")
-        valid_columns = "1" if columns.unit else self.names.fresh(f"{name}_columns")
-        tile = Tile(var.type.dtype, rank, replace(rows, valid=valid_rows, fits=fits),
-                    replace(columns, valid=valid_columns, fits=fits),
-                    in_array(name, rows.unit, columns.unit), name)  # fmt: skip
+        wanted: list[str] = []
+
+        def counted(axis: Axis, wish: str) -> Axis:
+            if axis.parts:
+                return merged([counted(part, f"{name}_axis{k}") for k, part in enumerate(axis.parts)])
+            if not axis.unit:
+                wanted.append(self.names.fresh(wish))
+            return replace(axis, valid="1" if axis.unit else wanted[-1], fits=fits)
+
+        rows, columns = counted(rows, f"{name}_rows"), counted(columns, f"{name}_columns")
+        tile = Tile(var.type.dtype, rank, rows, columns, in_array(name, rows.unit, columns.unit), name)
         nr, nc = self.slots(tile)
         self.text.line(f"{typ} {name}[{nr}][{nc}];")
-        wanted = [v for v, axis in ((valid_rows, rows), (valid_columns, columns)) if not axis.unit]
         if wanted:
             self.text.line(f"int {', '.join(wanted)};")
         self.tiles[var.name] = tile
@@ -121,8 +127,6 @@ class TileWriter(FunctionWriter):
 
     def _declared_shape(self, var: Var) -> tuple[Operand, ...]:
         """Declared extents of a tile variable, found in an operation that says them."""
-        from pto_jit.targets.cuda.shapes import shape_of
-
         found = shape_of(self.func.body, var)
         if found is None:
             raise unsupported(f"the tile `{var.name}`, whose extents are not known", self.func.loc,
@@ -162,7 +166,10 @@ class TileWriter(FunctionWriter):
         return not any(isinstance(a, Var) and a.name in self.facts.mutable for a in operands)
 
     def set_valid(self, known: Tile, tile: Tile) -> None:
-        for mine, new in ((known.rows, tile.rows), (known.columns, tile.columns)):
+        def axes(of: Tile) -> tuple[Axis, ...]:
+            return (*(of.rows.parts or (of.rows,)), of.columns)
+
+        for mine, new in zip(axes(known), axes(tile), strict=True):
             if not mine.unit and mine.valid != new.valid:
                 self.text.line(f"{mine.valid} = {new.valid};")
 
@@ -253,11 +260,15 @@ class TileWriter(FunctionWriter):
         self.reads_memory(tensor)
         target = self.new_array(result, tile)
         pad = f"{register_type(tensor.type.dtype)}({self.scalar(op.args[-1]) if op.attr('pad') else 0})"
-        rows, columns = self._inside(op, tile)
-        self.text.line(
-            f"pto::load_tile<{self._access(tile)}>({target.array}, {at}, {strides[0]}, {strides[1]}, "
-            f"{rows}, {columns}, {pad});"
-        )
+        inside = self._inside(op, tile)
+        if tile.rows.parts:
+            self.load_lines(op, replace(tile, array=target.array), at, inside, pad)
+        else:
+            rows, columns = (("1", "1", *inside)[-2:]) if not tile.standing else (inside[0], "1")
+            self.text.line(
+                f"pto::load_tile<{self._access(tile)}>({target.array}, {at}, {strides[0]}, {strides[1]}, "
+                f"{rows}, {columns}, {pad});"
+            )
         if target is self.tiles.get(result.name):
             self.set_valid(target, tile)
         else:
@@ -284,9 +295,10 @@ class TileWriter(FunctionWriter):
             axes.append(self.axis(extent, inside, fits=result.name in self.facts.fitting))
         standing = self._stands(result)
         kept, rows, columns = self.placed(axes, op.loc, standing=standing)
-        outside = [f"{a.valid} > 0" for a in axes[:-2] if not a.full]
-        if outside:
-            rows = replace(rows, valid=f"({' && '.join(outside)} ? {rows.valid} : 0)")
+        shown = len(rows.parts) + 1 if rows.parts else 2
+        outside = [f"{a.valid} > 0" for a in axes[:-shown] if not a.full]
+        if outside:  # both are empty, so that products of such tiles contract as much of either
+            rows, columns = (replace(a, valid=f"({' && '.join(outside)} ? {a.valid} : 0)") for a in (rows, columns))
         at = f"{name}.data" if (d := self.offset(tensor, offsets)) == "0" else f"{name}.data + {d}"
         last = "1" if tensor.type.layout in ("c", "inner") else f"{name}.stride[{rank - 1}]"
         before = f"{name}.stride[{rank - 2}]" if rank > 1 else "0"
@@ -315,18 +327,16 @@ class TileWriter(FunctionWriter):
         )
         return wish
 
-    def _inside(self, op: Op, tile: Tile) -> tuple[str, str]:
-        """How much of a loaded tile lies in the tensor: its valid part, or what is not padded."""
+    def _inside(self, op: Op, tile: Tile) -> list[str]:
+        """How much of each axis of a loaded tile lies in the tensor: its valid part, or what is not padded."""
         if not op.attr("pad"):
-            return tile.rows.valid, tile.columns.valid
+            return [axis.valid for axis in tile.axes]
         tensor = op.args[0]
         assert isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
         rank = tensor.type.rank
         parts = [self._clipped(op, tensor, k, op.args[1 + k], op.args[1 + rank + k]) for k in range(rank)]
         texts = [p or self.scalar(op.args[1 + rank + k]) for k, p in enumerate(parts)]
-        if len(texts) == 1:
-            return (texts[0], "1") if tile.standing else ("1", texts[0])
-        return texts[-2], texts[-1]
+        return texts[-len(tile.axes) :]
 
     def _stands(self, result: Var) -> bool:
         """Whether a tile of rank 1 is only read as a column."""
@@ -367,6 +377,9 @@ class TileWriter(FunctionWriter):
             rows, columns, strides = ("1", valid[0], ("0", last)) if not tile.standing else (valid[0], "1", (last, "1"))
         else:
             rows, columns, strides = valid[-2], valid[-1], (before, last)
+        if tile.rows.parts:
+            self.write_lines(function, extra, tile, tensor, at, valid)
+            return
         for leading in valid[:-2]:
             rows = f"({leading}) > 0 ? {rows} : 0"
         self.text.line(
@@ -405,7 +418,7 @@ class TileWriter(FunctionWriter):
 
     def _reshape(self, op: Op) -> None:
         """Only axes of extent 1 come and go: the slots stay where they are."""
-        which = unit_reshape(op)
+        which = kept_axes(self.func.body, op)
         source = self.tile(op.args[0])
         shape = op.results[0].type.shape  # type: ignore[union-attr]
         if which is None:
@@ -463,13 +476,10 @@ class TileWriter(FunctionWriter):
     def _elementwise(self, op: Op) -> None:
         result = op.results[0]
         assert isinstance(result.type, TileType)
-        operands = [self.tile(a) if isinstance(a.type, TileType) else self.scalar(a) for a in op.args]
-        if any(isinstance(t, Tile) and not t.standing and not t.is_unit for t in operands):
-            operands = [self.turned(t) if isinstance(t, Tile) and t.standing else t for t in operands]
-        tiles = [t for t in operands if isinstance(t, Tile)]
+        tiles, rows, columns = self.together([self.tile(a) for a in op.args if isinstance(a.type, TileType)], op)
         standing = any(t.standing for t in tiles)
-        rows = self._joined([t.rows for t in tiles], op)
-        columns = self._joined([t.columns for t in tiles], op)
+        given = iter(tiles)
+        operands = [next(given) if isinstance(a.type, TileType) else self.scalar(a) for a in op.args]
         data = op.args[1] if op.op == "select" else op.args[0]
         dtype = result.type.dtype
 
@@ -488,6 +498,26 @@ class TileWriter(FunctionWriter):
             Tile(dtype, max(t.rank for t in tiles), rows, columns, element, standing=standing),
             stable=self.stable(op.args),
         )
+
+    def together(self, tiles: Sequence[Tile], op: Op) -> tuple[list[Tile], Axis, Axis]:
+        """Tiles whose slots (i, j) are elements that meet, and the rows and columns that they become."""
+        if any(not t.standing and not t.is_unit for t in tiles):
+            tiles = [self.turned(t) if t.standing else t for t in tiles]
+        if any(t.rows.parts for t in tiles):
+            return self.lines_together(tiles, op)
+        return list(tiles), self._joined([t.rows for t in tiles], op), self._joined([t.columns for t in tiles], op)
+
+    def lines_together(self, tiles: Sequence[Tile], op: Op) -> tuple[list[Tile], Axis, Axis]:
+        """`together` where tiles have more than two axes."""
+        raise NotImplementedError
+
+    def load_lines(self, op: Op, tile: Tile, at: str, inside: Sequence[str], pad: str) -> None:
+        """Load a tile of more than two axes into its array."""
+        raise NotImplementedError
+
+    def write_lines(self, function: str, extra: str, tile: Tile, tensor: Var, at: str, valid: Sequence[str]) -> None:
+        """`_write` of a tile of more than two axes; valid: how much of each axis lies in the tensor."""
+        raise NotImplementedError
 
     def _joined(self, axes: Sequence[Axis], op: Op) -> Axis:
         """The axis that several become: declared extents agree, valid ones agree unless generated."""

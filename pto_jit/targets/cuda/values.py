@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 from pto_jit.dtypes import DType
 from pto_jit.errors import Loc
-from pto_jit.slotted import frozen, replace
+from pto_jit.slotted import field, frozen, replace
 
 ErrorName = str
 
@@ -26,7 +26,8 @@ class Axis:
     """One axis of a tile, as C expressions.
 
     unit: its extent is the constant 1, so it follows any other; capacity: a compile-time number that `declared` does
-    not exceed; valid: how many are valid, at most `declared`; fits: generated, so that it fits any valid extent.
+    not exceed; valid: how many are valid, at most `declared`; fits: generated, so that it fits any valid extent;
+    parts: the axes of the program that it stands for, when it is several (`merged`).
     """
 
     unit: bool
@@ -34,6 +35,7 @@ class Axis:
     declared: str
     valid: str
     fits: bool = False
+    parts: tuple[Axis, ...] = field(default=())
 
     @property
     def full(self) -> bool:
@@ -43,11 +45,55 @@ class Axis:
 UNIT = Axis(True, "1", "1", "1")
 
 
+def times(factors: Iterable[str]) -> str:
+    """The product of C expressions of which none is negative."""
+    known, others = 1, []
+    for text in factors:
+        if text.isdigit():
+            known *= int(text)
+        else:
+            others.append(f"({text})" if " " in text and text[0] != "(" else text)
+    if not others:
+        return str(known)
+    texts = [*([str(known)] if known != 1 else []), *others]
+    return texts[0] if len(texts) == 1 else f"({' * '.join(texts)})"
+
+
+def merged(axes: Sequence[Axis]) -> Axis:
+    """Axes of the program, of which the first is no unit, as the rows of a tile.
+
+    Row by row there are the valid elements alone: the last axis runs first, and each as far as it is valid.
+    """
+    fits = all(a.fits for a in axes if not a.unit)
+    capacity, declared, valid = (times(texts) for texts in zip(*((a.capacity, a.declared, a.valid) for a in axes),
+                                                               strict=True))  # fmt: skip
+    return Axis(False, capacity, declared, valid, fits, tuple(axes))
+
+
+def _indices(axes: Sequence[Axis], place: str) -> list[str]:
+    """The index along each of several axes for a place among their valid elements."""
+    out: list[str] = []
+    for k, axis in enumerate(axes):
+        later = times(a.valid for a in axes[k + 1 :])
+        first = all(a.unit for a in axes[:k])
+        text = place if later == "1" else f"{place} / {later}"
+        out.append("0" if axis.unit else f"({text})" if first else f"({text} % {times([axis.valid])})")
+    return out
+
+
+def _place(axes: Sequence[Axis], indices: Sequence[str]) -> str:
+    """The place among the valid elements of several axes for an index along each."""
+    terms = [i if (later := times(a.valid for a in axes[k + 1 :])) == "1" else f"{i} * {later}"
+             for k, (axis, i) in enumerate(zip(axes, indices, strict=True)) if not axis.unit]  # fmt: skip
+    return f"({' + '.join(terms)})" if len(terms) > 1 else terms[0] if terms else "0"
+
+
 @frozen
 class Tile:
     """A tile value: `element(i, j)` is its C expression for slot (i, j).
 
-    rank 1 stands for one row (`standing`: for one column).  `array` is the name when it lies in an array of its own.
+    rank 1 stands for one row (`standing`: for one column); of more than two axes all but the last are its rows.
+    `array` is the name when it lies in an array of its own.
     """
 
     dtype: DType
@@ -63,7 +109,29 @@ class Tile:
         """The axes as the program counts them."""
         if self.rank == 1:
             return (self.rows,) if self.standing else (self.columns,)
-        return (self.rows, self.columns)
+        return (*(self.rows.parts or (self.rows,)), self.columns)
+
+    def indices(self, row: str, column: str) -> list[str]:
+        """The index along each of its axes for a row and a column."""
+        if self.rank == 1:
+            return [row if self.standing else column]
+        return [*(_indices(self.rows.parts, row) if self.rows.parts else [row]), column]
+
+    def place(self, indices: Sequence[str]) -> tuple[str, str]:
+        """The row and the column for an index along each of its axes."""
+        if self.rank == 1:
+            return (indices[0], "0") if self.standing else ("0", indices[0])
+        return _place(self.rows.parts or (self.rows,), indices[:-1]), indices[-1] if not self.columns.unit else "0"
+
+    def declared_place(self, row: str, column: str) -> str:
+        """The number of an element in the order of declared extents, for its row and column."""
+        parts = [replace(a, valid=a.declared) for a in (*(self.rows.parts or (self.rows,)), self.columns)]
+        return _place(parts, [*_indices(self.rows.parts, row), column] if self.rows.parts else [row, column])
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all its elements are one expression."""
+        return self.element("?", "?") == self.element("!", "!")
 
     @property
     def is_unit(self) -> bool:

@@ -11,15 +11,13 @@ from pto_jit.ir.nodes import Block, Op, Var
 from pto_jit.ir.types import TensorType
 from pto_jit.ir.walk import statements, uses
 from pto_jit.slotted import replace
-from pto_jit.targets.cuda.places import PlaceWriter
+from pto_jit.targets.cuda.higher import HigherWriter
 from pto_jit.targets.cuda.thin import streamed_loads
 from pto_jit.targets.cuda.values import Axis, Tile
 from pto_jit.targets.source.scalars import memory_type, register_type
 
-CONTRACTED = "a product contracts {0} valid columns with {1} valid rows"
 
-
-class VectorWriter(PlaceWriter):
+class VectorWriter(HigherWriter):
     """Writes products of one row, too; `streams` has the matrices: the tile (without elements), where its elements are
     in memory, and strides."""
 
@@ -96,20 +94,6 @@ class VectorWriter(PlaceWriter):
             depth = f"pto::smaller({depth}, {inside})"
         self.text.line(f"pto::multiply_row<Spread>({target}, {memory}, {depth}, {at}, {strides[0]}, {strides[1]}, "
                        f"{matrix.columns.valid});")  # fmt: skip
-
-    def _check_contraction(self, op: Op, depth: Axis, inner: Axis) -> None:
-        """What is contracted of both operands has one extent."""
-        if depth.declared != inner.declared and not (depth.declared.isdigit() and inner.declared.isdigit()):
-            self.check(
-                f"{depth.declared} == {inner.declared}",
-                "LaunchError",
-                CONTRACTED,
-                op.loc,
-                depth.declared,
-                inner.declared,
-            )
-        if depth.valid != inner.valid and not (depth.fits or inner.fits):
-            self.check(f"{depth.valid} == {inner.valid}", "LaunchError", CONTRACTED, op.loc, depth.valid, inner.valid)
 
     def _accumulator(self, op: Op, rows: Axis, columns: Axis) -> str:
         """The array that the product is added to: that of the accumulator, a copy of it, or zeros."""

@@ -14,7 +14,7 @@ import pto_jit.language as pl
 from pto_jit.device_kernel import emulate
 from pto_jit.semantic import interpreter
 
-from .harness import needs_compiler
+from .harness import emulated, needs_compiler
 
 pytestmark = needs_compiler
 RNG = np.random.default_rng(11)
@@ -201,3 +201,19 @@ def test_known_functions_need_no_function_of_the_kernel() -> None:
     shape = pto.spec((None, None), pl.f32)
     source = spread_by(combined, *[shape] * 5)
     assert "pto::Maximum<float>()" in source and "Maybe" not in source
+
+
+@pytest.mark.parametrize("rows", [3, 32, 33])
+def test_running_sums_of_a_column(rows: int) -> None:
+    """A column that a reduction or `squeeze` leaves lies down the threads, and so do its running sums."""
+
+    @pto.jit
+    def kernel(x, o):
+        t = pl.load(x, [0, 0], [64, 4])
+        column = pl.squeeze(t[:, 0:1], 1)
+        pl.store(pl.cumsum(column, reverse=True) + pl.cumsum(pl.sum(t, axis=1)), [0], o)
+
+    x = (np.arange(rows * 4) % 9 - 4).reshape(rows, 4).astype(np.float32)
+    expected = np.cumsum(x[::-1, 0])[::-1] + np.cumsum(x.sum(1))
+    _, (_, actual) = emulated(kernel, x, np.zeros(rows, np.float32))
+    np.testing.assert_array_equal(actual, expected)

@@ -31,23 +31,29 @@ def test_a_random_program_agrees_with_the_interpreter(seed: int) -> None:
     np.testing.assert_allclose(actual[2], expected[2], rtol=tolerance, atol=tolerance * scale)
 
 
+ELEMENTS = "a sequential loop over elements"  # which one thread would have to run
+
+
 def test_random_kernels_of_the_whole_language_are_right_or_refused() -> None:
-    """Whatever it is given, the compiler says TargetError or gives sources; some of them are run."""
-    ran = 0
-    for seed in range(14):
+    """Whatever it is given, the compiler says TargetError, which is rare, or gives sources; some of them are run."""
+    refused: list[str] = []
+    left = [19, 26, 142]  # with tiles of three axes, tiles from branches, and indices of two axes
+    count = 120
+    for seed in range(count):
         kernel = kernels.generate(seed)
         _, args = kernel.arguments()
         try:
-            compiled = compare.build(kernel).compile(*args, target="cuda")
+            compiled = compare.build(kernel).compile(*args, target="cuda", cache=False)
         except pto.TargetError as error:
             assert "help: " in str(error), seed
+            refused.append(str(error))
             continue
-        except (pto.CompilationError, pto.LaunchError):
+        if seed not in left:
             continue
-        if ran < 2:
-            ran += 1
-            source = compiled._lowered().modules["source"]
-            expected = compare.outcome(kernel, lambda a, m=source: interpreter.run(m, a) and None)
-            actual = compare.outcome(kernel, lambda a, c=compiled, s=seed: emulate(c, *a, order=s % 3) and None)
-            assert compare.difference(kernel, expected, actual) is None, seed
-    assert ran == 2
+        left.remove(seed)
+        source = compiled._lowered().modules["source"]
+        expected = compare.outcome(kernel, lambda a, m=source: interpreter.run(m, a) and None)
+        actual = compare.outcome(kernel, lambda a, c=compiled, s=seed: emulate(c, *a, order=s % 3) and None)
+        assert compare.difference(kernel, expected, actual) is None, seed
+    others = [message for message in refused if ELEMENTS not in message]
+    assert not [s for s in left if s < count] and len(refused) <= 0.08 * count and len(others) <= 0.02 * count, others

@@ -362,3 +362,15 @@ def test_tiles_whose_lines_depend_on_each_other_are_not_divided() -> None:
     for fn in (both, read_again):
         for kernel in fn.compile(x, x, target="cuda")._kernel.built.program.host.kernels.values():
             assert "Spread::rows(64)" in kernel.source
+
+
+def test_the_place_of_the_extreme_of_an_incomplete_tile_counts_declared_columns() -> None:
+    @pto.jit
+    def kernel(x, o):
+        o[0] = pl.argmax(pl.load(x, [0, 0], [16, 32]))
+
+    x = np.zeros((17, 31), np.float32)
+    x[3, 5] = 1
+    _, (_, o) = emulated(kernel, x, np.zeros(1, np.int64))
+    kernel.interpret(x, expected := np.zeros(1, np.int64))
+    assert o[0] == expected[0] == 3 * 32 + 5

@@ -19,6 +19,15 @@ PTO_FUNCTION void place_tile(R (&tile)[NR][NC], int rows, int columns, const At&
   }
 }
 
+// The sum of so many numbers that a function gives.
+template <class T, class Term>
+PTO_FUNCTION T sum_of(int count, const Term& term) {
+  T sum = T(0);
+  PTO_UNROLL_BY_4
+  for (int k = 0; k < count; ++k) sum += term(k);
+  return sum;
+}
+
 // An index that must be less than `extent`; another one is a failure of the launch, and 0 takes its place.
 PTO_FUNCTION int64_t inside(int64_t index, int64_t extent, Failure* failure, int site) {
   if (index >= 0 && index < extent) return index;
@@ -171,16 +180,50 @@ PTO_FUNCTION void scatter_tile(T* to, const R (&tile)[NR][NC], int rows, int col
   }
 }
 
-// Rows of a tensor, each as far from its first element as a function of the slot and the row says.
+// Lines of a tensor, each as far from its first element as a function of the slot and the row says; NO_LINE: the tensor
+// has no such line.
+constexpr int64_t NO_LINE = -0x7fffffffffffffff - 1;
+template <class Spread>
+struct EachRow : Spread {  // of which a thread writes those that it holds
+  static PTO_FUNCTION bool writes_unit_rows() { return true; }
+};
+
 template <class Spread, bool UNIT_ROW, bool UNIT_COLUMN, int NR, int NC, class R, class T, class At>
-PTO_FUNCTION void take_rows(R (&tile)[NR][NC], const T* from, int64_t column_stride, int rows, int columns,
-                            const At& at) {
+PTO_FUNCTION void load_lines(R (&tile)[NR][NC], const T* from, int64_t column_stride, int rows, int columns, R pad,
+                             const At& at) {
   PTO_UNROLL
   for (int i = 0; i < NR; ++i) {
     const int row = row_of<Spread, UNIT_ROW>(i);
     R(&line)[1][NC] = reinterpret_cast<R(&)[1][NC]>(tile[i]);
-    const int64_t place = row < rows ? at(i, row) : 0;
-    load_tile<Spread, true, UNIT_COLUMN>(line, from + place, 0, column_stride, row < rows ? 1 : 0, columns, R(0));
+    const int64_t place = row < rows ? at(i, row) : NO_LINE;
+    load_tile<Spread, true, UNIT_COLUMN>(line, from + (place == NO_LINE ? 0 : place), 0, column_stride,
+                                         place == NO_LINE ? 0 : 1, columns, pad);
+  }
+}
+
+template <class Spread, bool UNIT_COLUMN, int NR, int NC, class R, class T, class At>
+PTO_FUNCTION void store_lines(T* to, int64_t column_stride, int rows, int columns, const R (&tile)[NR][NC],
+                              const At& at) {
+  PTO_UNROLL
+  for (int i = 0; i < NR; ++i) {
+    const int row = Spread::row(i);
+    const R(&line)[1][NC] = reinterpret_cast<const R(&)[1][NC]>(tile[i]);
+    const int64_t place = row < rows ? at(i, row) : NO_LINE;
+    if (place != NO_LINE) store_tile<EachRow<Spread>, true, UNIT_COLUMN>(to + place, 0, column_stride, 1, columns, line);
+  }
+}
+
+template <class Spread, bool UNIT_COLUMN, template <class> class Atomic, int NR, int NC, class R, class T, class At>
+PTO_FUNCTION void update_lines(T* to, int64_t column_stride, int rows, int columns, const R (&tile)[NR][NC],
+                               const At& at) {
+  PTO_UNROLL
+  for (int i = 0; i < NR; ++i) {
+    const int row = Spread::row(i);
+    const R(&line)[1][NC] = reinterpret_cast<const R(&)[1][NC]>(tile[i]);
+    const int64_t place = row < rows ? at(i, row) : NO_LINE;
+    if (place != NO_LINE) {
+      update_tile<EachRow<Spread>, true, UNIT_COLUMN, Atomic>(to + place, 0, column_stride, 1, columns, line);
+    }
   }
 }
 

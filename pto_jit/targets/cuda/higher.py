@@ -1,0 +1,470 @@
+# SPDX-License-Identifier: MIT
+"""Tiles of more than two axes that are not of extent 1: all axes but the last are the rows of what threads hold.
+
+Rows are the valid elements of these axes alone, one after the other (`values.merged`), so loops over slots, masks and
+folds are those of tiles of two axes.  What needs a single axis takes the index along each from the row, and what makes
+a row of something else goes through shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pto_jit.dtypes import i64
+from pto_jit.ir.nodes import Const, Op, Operand, Var
+from pto_jit.ir.types import ScalarType, TensorType, TileType
+from pto_jit.semantic.matrix import product_dtype
+from pto_jit.slotted import replace
+from pto_jit.targets.cuda.moves import HOLE
+from pto_jit.targets.cuda.places import NO_INDEX, OUTSIDE, PlaceWriter
+from pto_jit.targets.cuda.shapes import is_high, kept_axes, shape_of
+from pto_jit.targets.cuda.values import UNIT, Axis, Tile
+from pto_jit.targets.source.scalars import cast, register_type
+
+_ZERO = Const(0, ScalarType(i64))
+CONTRACTED = "a product contracts {0} valid columns with {1} valid rows"
+Place = Callable[[str, str], str]
+Where = Callable[[list[str]], list[str]]
+"""The index along each axis of one tile for the index along each axis of another."""
+
+
+class HigherWriter(PlaceWriter):
+    """Writes these, too."""
+
+    # -- memory ---------------------------------------------------------------------------------------------------
+
+    def load_lines(self, op: Op, tile: Tile, at: str, inside: Sequence[str], pad: str) -> None:
+        tensor = op.args[0]
+        assert isinstance(tensor, Var)
+        self.headers.add("pto_places")
+        self.text.line(f"pto::load_lines<{self._access(tile)}>({tile.array}, {at}, {self._last_stride(tensor)}, "
+                       f"{tile.rows.valid}, {inside[-1]}, {pad}, "
+                       f"{self._line(tensor, tile, inside)});")  # fmt: skip
+
+    def write_lines(self, function: str, extra: str, tile: Tile, tensor: Var, at: str, valid: Sequence[str]) -> None:
+        self.headers.add("pto_places")
+        rows, shown = tile.rows.valid, valid[-len(tile.axes) :]
+        for leading in valid[: -len(shown)]:
+            rows = f"({leading}) > 0 ? {rows} : 0"
+        function = function.replace("_tile", "_lines")
+        self.text.line(f"pto::{function}<Spread, {str(tile.columns.unit).lower()}{extra}>({at}, "
+                       f"{self._last_stride(tensor)}, {rows}, {shown[-1]}, {tile.array}, "
+                       f"{self._line(tensor, tile, shown)});")  # fmt: skip
+
+    def _last_stride(self, tensor: Var) -> str:
+        assert isinstance(tensor.type, TensorType)
+        last = tensor.type.rank - 1
+        return "1" if tensor.type.layout in ("c", "inner") else f"{self.name(tensor.name)}.stride[{last}]"
+
+    def _line(self, tensor: Var, tile: Tile, inside: Sequence[str]) -> str:
+        """A function of the row: how far from the first element of a tensor its line is, if it is inside."""
+        assert isinstance(tensor.type, TensorType)
+        indices, first = tile.indices("row", "0")[:-1], tensor.type.rank - len(tile.axes)
+        place = " + ".join(f"{i} * {self.name(tensor.name)}.stride[{first + k}]"
+                           for k, i in enumerate(indices) if i != "0")  # fmt: skip
+        outside = [f"{i} < {n}" for i, n, axis in zip(indices, inside, tile.axes, strict=False) if n != axis.valid]
+        chosen = f"{' && '.join(outside)} ? {place} : pto::NO_LINE" if outside else place
+        return f"[&](int, int row) -> int64_t {{ return {chosen}; }}"
+
+    # -- from one layout to another -------------------------------------------------------------------------------
+
+    def lines_together(self, tiles: Sequence[Tile], op: Op) -> tuple[list[Tile], Axis, Axis]:
+        count = max(len(t.axes) for t in tiles)
+        aligned = [(UNIT,) * (count - len(t.axes)) + t.axes for t in tiles]
+        axes = [self._joined(list(column), op) for column in zip(*aligned, strict=True)]
+        laid = [self._as(t, axes, own) for t, own in zip(tiles, aligned, strict=True)]
+        _, rows, columns = self.placed(axes, op.loc)
+        return laid, rows, columns
+
+    def _as(self, tile: Tile, axes: Sequence[Axis], own: Sequence[Axis]) -> Tile:
+        """A tile as it meets others that have such axes; own: its axes, as many."""
+        missing = len(own) - len(tile.axes)
+        which = [None if axis.unit else k - missing for k, axis in enumerate(own)]
+        wide = [mine if mine.unit and k == len(axes) - 1 else axis
+                for k, (mine, axis) in enumerate(zip(own, axes, strict=True))]  # fmt: skip
+        return tile if tile.rows.unit else self.laid(tile, wide, which)
+
+    def laid(self, tile: Tile, axes: Sequence[Axis], which: Sequence[int | None]) -> Tile:
+        rank, rows, columns = self.placed(axes, self.func.loc)
+        out = replace(tile, rank=rank, rows=rows, columns=columns, standing=False)
+        if tile.is_uniform:
+            return replace(out, array=None)
+        if self._stays(tile, axes, which):
+            return out
+        if len(axes) == 1 and not tile.rows.unit and which[0] != len(tile.axes) - 1:
+            standing = replace(out, rows=columns, columns=UNIT, standing=True)
+            if tile.columns.unit and [a for a in tile.axes if not a.unit] == [axes[0]]:
+                return standing
+        return self._moved(tile, out, lambda indices: self._chosen(tile, axes, which, indices))
+
+    def _stays(self, tile: Tile, axes: Sequence[Axis], which: Sequence[int | None]) -> bool:
+        """Whether the slots of a tile are those of the same elements as these axes."""
+        if tile.rank == 1:
+            return False
+        columns = len(tile.axes) - 1
+        same_column = (which[-1] == columns or (which[-1] is None and tile.columns.unit)) and axes[-1] == tile.columns
+        down = [(k, a.valid) for k, a in enumerate(tile.axes[:-1]) if not a.unit]
+        wanted = [(k, a.valid) for k, a in zip(which[:-1], axes[:-1], strict=True) if k is not None or not a.unit]
+        return same_column and wanted == down
+
+    def _chosen(
+        self, tile: Tile, axes: Sequence[Axis], which: Sequence[int | None], indices: Sequence[str]
+    ) -> list[str]:  # fmt: skip
+        """Indices of a tile for indices along these axes; only the last of them are given, where others are 1."""
+        missing = len(axes) - len(indices)
+        found = ["0"] * len(tile.axes)
+        for k, source in enumerate(which):
+            if source is not None and k >= missing:
+                axis = tile.axes[source]
+                index = indices[k - missing]
+                found[source] = index if axis.valid == axes[k].valid else _within(index, axis)
+        return found
+
+    def _moved(self, source: Tile, out: Tile, where: Where, wish: str = "moved") -> Tile:
+        """A tile of elements of another one, which the threads find in shared memory."""
+        shared = self._in_memory(source)
+
+        def at(i: str, j: str, row: str, column: str) -> str:
+            return shared(*source.place(where(out.indices(row, column))))
+
+        return self._found(self.names.fresh(wish), replace(out, array=None), at)
+
+    def _in_memory(self, tile: Tile, *, alone: bool = False) -> Place:
+        """Put a tile into shared memory; alone: where nothing else is.  The expression for the element in a row and a
+        column."""
+        memory, at = self._memory_for(tile, alone)
+        source = self.materialised(tile)
+        typ = register_type(tile.dtype)
+        strides = "1, 0" if _is_column(tile) else f"pto::pitch<{typ}>({memory}_columns), 1"
+        self.text.line("Spread::synchronise();")
+        self.text.line(f"pto::store_tile<{self._access(tile)}>({memory}, {strides}, {tile.rows.valid}, "
+                       f"{tile.columns.valid}, {source.array});")  # fmt: skip
+        self.text.line("Spread::synchronise();")
+        return at
+
+    def _memory_for(self, tile: Tile, alone: bool = False) -> tuple[str, Place]:
+        """Shared memory for a tile; a single column stands there as a row."""
+        lying = replace(tile, rows=UNIT, columns=tile.rows) if _is_column(tile) else tile
+        if alone:
+            memory = self.names.fresh("factor")
+            self.shared.append(self._plain_memory(memory, lying))
+        else:
+            memory = self._exchange_memory(lying)
+        if _is_column(tile):
+            return memory, lambda row, column: f"{memory}[{row}]"
+        pitch = f"pto::pitch<{register_type(tile.dtype)}>({memory}_columns)"
+        return memory, lambda row, column: f"{memory}[{row} * {pitch} + {column}]"
+
+    def _laid_down(self, tiles: Sequence[Tile], out: Tile, where: Sequence[Where]) -> Tile:
+        """A tile that others become: each puts its elements where a function of their indices says."""
+        memory, element = self._memory_for(out)
+        tiles = [self.materialised(t) for t in tiles]
+        self.headers.add("pto_places")
+        self.text.line("Spread::synchronise();")
+        for tile, to in zip(tiles, where, strict=True):
+            place = element(*out.place(to(tile.indices("row", "column"))))
+            self.text.line(f"pto::scatter_tile<{self._access(tile)}>({memory}, {tile.array}, {tile.rows.valid}, "
+                           f"{tile.columns.valid}, [&](int, int, int row, int column) -> int64_t {{ "
+                           f"(void)row; (void)column; return &{place} - {memory}; }});")  # fmt: skip
+        self.text.line("Spread::synchronise();")
+        return self._found(self.names.fresh("joined"), replace(out, array=None), lambda i, j, r, c: element(r, c))
+
+    def _tile_of(self, axes: Sequence[Axis], like: Tile, op: Op) -> Tile:
+        """A tile without elements that has such axes."""
+        rank, rows, columns = self.placed(axes, op.loc)
+        return replace(like, rank=rank, rows=rows, columns=columns, standing=False, array=None,
+                       element=lambda i, j: "")  # fmt: skip
+
+    def _all_axes(self, operand: Operand) -> tuple[Tile, list[Axis]]:
+        """A tile, and its axes as the program counts them."""
+        tile = self._lying(operand)
+        axes = tile.axes
+        return tile, [UNIT] * (operand.type.rank - len(axes)) + list(axes)  # type: ignore[union-attr]
+
+    # -- operations -----------------------------------------------------------------------------------------------
+
+    def _transpose(self, op: Op) -> None:
+        order = op.attr("axes")
+        if not is_high(op.args[0]) and not is_high(op.results[0]):
+            super()._transpose(op)
+            return
+        tile, axes = self._all_axes(op.args[0])
+        lead = len(axes) - len(tile.axes)
+        which = [int(k) - lead if int(k) >= lead else None for k in order]  # type: ignore[union-attr, arg-type]
+        laid = self.laid(tile, [axes[int(k)] for k in order], which)  # type: ignore[union-attr, arg-type]
+        self.put(op.results[0], laid, stable=self.stable(op.args))
+
+    def _reshape(self, op: Op) -> None:
+        kept = kept_axes(self.func.body, op)
+        if kept is None or not (is_high(op.args[0]) or is_high(op.results[0])):
+            super()._reshape(op)
+            return
+        tile, axes = self._all_axes(op.args[0])
+        for k, axis in enumerate(axes):
+            if axis.unit and not axis.full:
+                self.check(f"{axis.valid} == 1", "BoundsError", HOLE.format(what="reshape", axis=k), op.loc,
+                           axis.valid, "1")  # fmt: skip
+        lead = len(axes) - len(tile.axes)
+        which = [None if k is None else k - lead for k in kept]
+        laid = self.laid(tile, [UNIT if k is None else axes[k] for k in kept], which)
+        self.put(op.results[0], laid, stable=self.stable(op.args))
+
+    def _broadcast_to(self, op: Op) -> None:
+        if not is_high(op.results[0]):
+            super()._broadcast_to(op)
+            return
+        tile, own = self._all_axes(op.args[0])
+        wanted = [self.axis(e) for e in op.args[1:]]
+        own = [UNIT] * (len(wanted) - len(own)) + own
+        axes = [w if a.unit else replace(a, declared=w.declared) if w.declared == a.declared else a
+                for a, w in zip(own, wanted, strict=True)]  # fmt: skip
+        missing = len(own) - len(tile.axes)
+        which = [None if a.unit else k - missing for k, a in enumerate(own)]
+        _, rows, columns = self.placed(axes, op.loc)
+        wide = [UNIT if a.unit and k == len(own) - 1 else x for k, (a, x) in enumerate(zip(own, axes, strict=True))]
+        laid = tile if tile.rows.unit else self.laid(tile, wide, which)
+
+        def element(i: str, j: str) -> str:
+            return laid.element("0" if laid.rows.unit else i, "0" if laid.columns.unit else j)
+
+        out = Tile(tile.dtype, len(wanted), rows, columns, element)
+        self.put(op.results[0], out, stable=self.stable(op.args))
+
+    def _flip(self, op: Op) -> None:
+        if op.args[0].type.rank <= 2:  # type: ignore[union-attr]
+            super()._flip(op)
+            return
+        tile, axes = self._all_axes(op.args[0])
+        at = int(op.attr("axis")) - (len(axes) - len(tile.axes))  # type: ignore[call-overload]
+        if at < 0 or tile.axes[at].unit:
+            self.put(op.results[0], tile, stable=self.stable(op.args))
+            return
+
+        def where(indices: list[str]) -> list[str]:
+            return [f"({tile.axes[at].valid} - 1 - {i})" if k == at else i for k, i in enumerate(indices)]
+
+        self.put(op.results[0], self._moved(tile, tile, where))
+
+    def _tile_slice(self, op: Op) -> None:
+        if not is_high(op.args[0]):
+            super()._tile_slice(op)
+            return
+        tile, axes = self._all_axes(op.args[0])
+        rank, lead, drop = len(axes), len(axes) - len(tile.axes), op.attr("drop") or ()
+        starts, extents = op.args[1 : 1 + rank], op.args[1 + rank : 1 + 2 * rank]
+        parts: list[Axis] = []
+        for k, (axis, start, extent) in enumerate(zip(axes, starts, extents, strict=True)):
+            parts.append(self._part(op, axis, k, start, extent))
+            if k in drop and not axis.full:  # type: ignore[operator]
+                self.check(f"{self.scalar(start)} < {axis.valid}", "BoundsError", OUTSIDE.format(axis=k), op.loc,
+                           self.scalar(start), axis.valid)  # fmt: skip
+        kept = [k for k in range(rank) if k not in drop]  # type: ignore[operator]
+        out = self._tile_of([parts[k] for k in kept], tile, op)
+        shown = kept[len(kept) - len(out.axes) :]
+
+        def where(indices: list[str]) -> list[str]:
+            given = dict(zip(shown, indices, strict=True))
+            found = [_sum(given.get(k, "0"), self.scalar(starts[k])) for k in range(lead, rank)]
+            return [_within(f, axis) if k in drop and not axis.full else f  # type: ignore[operator]
+                    for k, (f, axis) in enumerate(zip(found, axes[lead:], strict=True), lead)]  # fmt: skip
+
+        self.put(op.results[0], self._moved(tile, out, where))
+
+    def _concat(self, op: Op) -> None:
+        if not is_high(op.results[0]):
+            super()._concat(op)
+            return
+        pairs = [self._all_axes(a) for a in op.args]
+        tiles, all_axes = [t for t, _ in pairs], [a for _, a in pairs]
+        at = int(op.attr("axis"))  # type: ignore[call-overload]
+        for axes in all_axes[:-1]:
+            if not axes[at].full:
+                self.check(f"{axes[at].valid} == {axes[at].declared}", "BoundsError",
+                           HOLE.format(what="concat", axis=at), op.loc, axes[at].valid, axes[at].declared)  # fmt: skip
+        starts = [" + ".join(axes[at].declared for axes in all_axes[:k]) or "0" for k in range(len(tiles) + 1)]
+        joined = [self._joined([axes[k] for axes in all_axes], op) for k in range(len(all_axes[0]))]
+        joined[at] = self._end_to_end(op, [axes[at] for axes in all_axes])
+        out = self._tile_of(joined, tiles[0], op)
+
+        def to(start: str, tile: Tile) -> Where:
+            lead = len(out.axes) - len(tile.axes)  # what the result shows of leading axes of extent 1
+            here = at - (len(joined) - len(out.axes))
+            return lambda indices: [_sum(i, start) if k == here else i
+                                    for k, i in enumerate(["0"] * lead + indices)]  # fmt: skip
+
+        where = [to(start, tile) for start, tile in zip(starts, tiles, strict=False)]
+        self.put(op.results[0], self._laid_down(tiles, out, where))
+
+    def _end_to_end(self, op: Op, parts: Sequence[Axis]) -> Axis:
+        """The axis that several become, one after the other."""
+        extents = shape_of(self.func.body, op.results[0])
+        assert extents is not None
+        axis = self.axis(extents[int(op.attr("axis"))])  # type: ignore[call-overload]
+        if all(p.full for p in parts):
+            return axis
+        return replace(axis, valid=f"({' + '.join([*(p.declared for p in parts[:-1]), parts[-1].valid])})")
+
+    def _stack(self, op: Op) -> None:
+        if op.results[0].type.rank <= 2:  # type: ignore[union-attr]
+            super()._stack(op)
+            return
+        pairs = [self._all_axes(a) for a in op.args]
+        tiles, at = [t for t, _ in pairs], int(op.attr("axis"))  # type: ignore[call-overload]
+        joined = [self._joined(list(axes), op) for axes in zip(*(a for _, a in pairs), strict=True)]
+        joined.insert(at, self.axis(Const(len(tiles), ScalarType(i64))))
+        out = self._tile_of(joined, tiles[0], op)
+
+        def to(number: int, tile: Tile) -> Where:
+            own = len(joined) - 1 - len(tile.axes)  # leading axes of extent 1 that the tile does not show
+
+            def where(indices: list[str]) -> list[str]:
+                every = ["0"] * own + indices
+                return [*every[:at], str(number), *every[at:]][len(joined) - len(out.axes) :]
+
+            return where
+
+        self.put(op.results[0], self._laid_down(tiles, out, [to(k, t) for k, t in enumerate(tiles)]))
+
+    # -- indirect access ------------------------------------------------------------------------------------------
+
+    def _gather(self, op: Op) -> None:
+        if op.args[0].type.rank <= 2:  # type: ignore[union-attr]
+            super()._gather(op)
+            return
+        (source, axes), (index, own) = self._all_axes(op.args[0]), self._all_axes(op.args[1])
+        at = int(op.attr("axis"))  # type: ignore[call-overload]
+        joined = [i if k == at else self._joined([a, i], op) for k, (a, i) in enumerate(zip(axes, own, strict=True))]
+        out = self._tile_of(joined, source, op)
+        index = self.materialised(self._as(index, joined, own))
+        text = index.element("0" if index.rows.unit else "i", "0" if index.columns.unit else "j")
+        found = self._index(text, axes[at].valid, NO_INDEX.format(what="gather"), op)
+
+        def where(indices: list[str]) -> list[str]:
+            every = ["0"] * (len(joined) - len(out.axes)) + indices
+            every[at] = found
+            return ["0" if a.unit else i for a, i in zip(axes, every, strict=True)][len(axes) - len(source.axes) :]
+
+        self.put(op.results[0], self._moved(source, out, where))
+
+    def _extract(self, op: Op) -> None:
+        if not is_high(op.args[0]):
+            super()._extract(op)
+            return
+        tile, axes = self._all_axes(op.args[0])
+        found: list[str] = []
+        for k, (axis, index) in enumerate(zip(axes, op.args[1:], strict=True)):
+            sure = isinstance(index, Const) and axis.full and axis.declared.isdigit()
+            text = self.scalar(index)
+            if not (sure and 0 <= index.value < int(axis.declared)):  # type: ignore[union-attr]
+                text = self._kept(self._index(text, axis.valid, OUTSIDE.format(axis=k), op))
+            found.append(text)
+        shared = self._in_memory(tile)
+        self.define(op.results[0], shared(*tile.place(found[len(axes) - len(tile.axes) :])))
+
+    def _take(self, op: Op) -> None:
+        tensor, index = op.args[0], op.args[1]
+        assert isinstance(tensor.type, TensorType) and isinstance(index.type, TileType)
+        part = any(o != _ZERO for o in op.args[2:])
+        both_ways = tensor.type.rank > 1 and sum(n != 1 for n in index.type.shape) > 1
+        if tensor.type.rank > 2 or part or both_ways or is_high(op.results[0]) or is_high(index):
+            self._take_elements(op)
+        else:
+            super()._take(op)
+
+    def _take_elements(self, op: Op) -> None:
+        """Elements of a tensor, each at an index that is looked up in shared memory."""
+        tensor, result = op.args[0], op.results[0]
+        assert isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
+        at, rank, name = int(op.attr("axis")), tensor.type.rank, self.name(tensor.name)  # type: ignore[call-overload]
+        index, index_axes = self._all_axes(op.args[1])
+        offsets = op.args[2:] or (_ZERO,) * rank
+        declared = shape_of(self.func.body, result)
+        assert declared is not None
+        axes = [
+            index_axes[k - at] if at <= k < at + len(index_axes) else self.axis(extent)
+            for k, extent in enumerate(declared)
+        ]
+        out = replace(self._tile_of(axes, index, op), dtype=result.type.dtype)  # type: ignore[union-attr]
+        shared = self._in_memory(index)
+
+        def element(i: str, j: str, row: str, column: str) -> str:
+            every = ["0"] * (len(axes) - len(out.axes)) + out.indices(row, column)
+            mine = every[at : at + len(index_axes)][len(index_axes) - len(index.axes) :]
+            there = index.place(["0" if a.unit else i for a, i in zip(index.axes, mine, strict=True)])
+            extent = f"{name}.shape[{at}]"
+            if offsets[at] != _ZERO:
+                extent = f"({extent} - {self.scalar(offsets[at])})"
+            found = self._index(shared(*there), extent, NO_INDEX.format(what="x[index]"), op)
+            indices = [*every[:at], found, *every[at + len(index_axes) :]]
+            there = [_sum(x, self.scalar(o)) for x, o in zip(indices, offsets, strict=True)]
+            places = " + ".join(f"{x} * {name}.stride[{k}]" for k, x in enumerate(there) if x != "0")
+            return f"pto::from_memory({name}.data[{places}])"
+
+        for k, offset in enumerate(offsets):
+            self.natural(offset, k, op.loc)
+        self.reads_memory(tensor)
+        self.put(result, self._found(self.names.fresh("taken"), out, element))
+
+    # -- products -------------------------------------------------------------------------------------------------
+
+    def multiply_batches(self, op: Op) -> None:
+        """Products of matrices that lie in shared memory, each element of the result by the thread that holds it."""
+        (left, left_axes), (right, right_axes) = self._all_axes(op.args[0]), self._all_axes(op.args[1])
+        rank = op.results[0].type.rank  # type: ignore[union-attr]
+        left_axes, right_axes = ([UNIT] * (rank - len(a)) + a for a in (left_axes, right_axes))
+        self._check_contraction(op, left_axes[-1], right_axes[-2])
+        lead = [self._joined([a, b], op) for a, b in zip(left_axes[:-2], right_axes[:-2], strict=True)]
+        axes = [*lead, left_axes[-2], right_axes[-1]]
+        kind = product_dtype(op.args[0].type.dtype)  # type: ignore[union-attr]
+        out = replace(self._tile_of(axes, left, op), dtype=kind)
+        mine, other = self._in_memory(left, alone=True), self._in_memory(right, alone=True)
+        typ, depth = register_type(kind), left_axes[-1].valid
+        if depth != right_axes[-2].valid:  # unequal ones have failed, and nothing outside is read
+            depth = f"pto::smaller({depth}, {right_axes[-2].valid})"
+
+        def at(i: str, j: str, row: str, column: str) -> str:
+            every = ["0"] * (rank - len(out.axes)) + out.indices(row, column)
+            first, second = (
+                tile.place(["0" if a.unit else x for a, x in zip(own, indices, strict=True)][rank - len(tile.axes) :])
+                for tile, own, indices in ((left, left_axes, [*every[:-1], "k"]),
+                                           (right, right_axes, [*every[:-2], "k", every[-1]]))
+            )  # fmt: skip
+            return (f"pto::sum_of<{typ}>({depth}, [&](int k) {{ "
+                    f"return {typ}({mine(*first)}) * {typ}({other(*second)}); }})")  # fmt: skip
+
+        product = self._found(self.names.fresh("product"), out, at)
+        result = op.results[0]
+        kept = result.type.dtype  # type: ignore[union-attr]
+        if len(op.args) > 2:
+            (product, start), rows, columns = self.together([product, self.tile(op.args[2])], op)
+            total = replace(product, rows=rows, columns=columns, array=None,
+                            element=lambda i, j: f"{product.element(i, j)} + {_at(start, i, j)}")  # fmt: skip
+            product = total
+        self.put(result, replace(product, dtype=kept, array=None, element=lambda i, j, p=product: cast(
+            p.element(i, j), kind, kept)))  # fmt: skip
+
+    def _check_contraction(self, op: Op, depth: Axis, inner: Axis) -> None:
+        """What is contracted of both operands has one extent."""
+        if depth.declared != inner.declared and not (depth.declared.isdigit() and inner.declared.isdigit()):
+            self.check(f"{depth.declared} == {inner.declared}", "LaunchError", CONTRACTED, op.loc, depth.declared,
+                       inner.declared)  # fmt: skip
+        if depth.valid != inner.valid and not (depth.fits or inner.fits):
+            self.check(f"{depth.valid} == {inner.valid}", "LaunchError", CONTRACTED, op.loc, depth.valid, inner.valid)
+
+
+def _is_column(tile: Tile) -> bool:
+    """Whether a tile has one column of several rows."""
+    return tile.columns.unit and not tile.rows.unit
+
+
+def _at(tile: Tile, i: str, j: str) -> str:
+    return tile.element("0" if tile.rows.unit else i, "0" if tile.columns.unit else j)
+
+
+def _within(index: str, axis: Axis) -> str:
+    """An index of memory that has an axis, also where a check has failed."""
+    return f"pto::smaller({index}, {axis.capacity} - 1)"
+
+
+def _sum(a: str, b: str) -> str:
+    return b if a == "0" else a if b == "0" else f"({a} + {b})"
