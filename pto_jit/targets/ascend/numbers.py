@@ -7,9 +7,18 @@ from collections import Counter
 from collections.abc import Set
 
 from pto_jit.dtypes import f64
-from pto_jit.ir.nodes import Block, For, Func, If, Op, Scope, Stmt, Var, While
+from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Operand, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType
-from pto_jit.ir.walk import block_defs, blocks, def_counts, rewrite_block, rewrite_func, statements, with_blocks
+from pto_jit.ir.walk import (
+    block_defs,
+    blocks,
+    def_counts,
+    rewrite_block,
+    rewrite_func,
+    statements,
+    substitute,
+    with_blocks,
+)
 from pto_jit.lower.outwards import is_host
 from pto_jit.slotted import replace
 
@@ -23,7 +32,7 @@ def numbers_before_loops(func: Func) -> Func:
     if not any(isinstance(s, Op) and _is_wide(s) for s in statements(func.body)):
         return func
     assigned = def_counts(func.body)
-    body, some = _out_of_all(func.body, assigned)
+    body, some = _out_of_all(func, assigned)
     func = replace(func, body=body)
     return _out_of_some(func, assigned) if some else func
 
@@ -36,11 +45,15 @@ def _is_wanted(op: Op, assigned: Counter[str], inside: Set[str]) -> bool:
     )
 
 
-def _out_of_all(body: Block, assigned: Counter[str]) -> tuple[Block, bool]:
-    """What is made of nothing that stands in loops or branches, before the outermost ones; whether more is left."""
+def _out_of_all(func: Func, assigned: Counter[str]) -> tuple[Block, bool]:
+    """What is made of nothing that stands in loops or branches, before the outermost ones, and once if it is the same;
+    whether more is left."""
     out: list[Stmt] = []
     some = False
-    for stmt in body:
+    fixed = {p.name for p in func.params if not assigned[p.name]}
+    known: dict[object, Var] = {}
+    alike: dict[str, Operand] = {}
+    for stmt in func.body:
         if not isinstance(stmt, (For, While, If, Scope)):
             out.append(stmt)
             continue
@@ -49,14 +62,21 @@ def _out_of_all(body: Block, assigned: Counter[str]) -> tuple[Block, bool]:
         for inner in statements((stmt,)):
             if not isinstance(inner, Op) or not (inner.op == "dim" or _is_wide(inner)):
                 continue
-            if _is_wanted(inner, assigned, inside):
-                inside.discard(inner.results[0].name)
-                moved[id(inner)] = inner
-            else:
+            if not _is_wanted(inner, assigned, inside):
                 some = True
-        out += moved.values()
+                continue
+            result = inner.results[0]
+            inside.discard(result.name)
+            moved[id(inner)] = inner
+            args = tuple(alike.get(a.name, a) if isinstance(a, Var) else a for a in inner.args)
+            if all(isinstance(a, Const) or a.name in fixed for a in args):
+                fixed.add(result.name)
+                first = known.setdefault((inner.op, args, inner.attrs, result.type), result)
+                if first is not result:
+                    alike[result.name] = first
+        out += [op for op in moved.values() if op.results[0].name not in alike]
         out += rewrite_block((stmt,), lambda s: () if id(s) in moved else None) if moved else (stmt,)  # noqa: B023
-    return tuple(out), some
+    return substitute(tuple(out), alike), some
 
 
 def _out_of_some(func: Func, assigned: Counter[str]) -> Func:

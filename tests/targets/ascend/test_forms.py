@@ -89,6 +89,22 @@ def forms(name: str) -> list[KernelForm]:
     return kernels_of(written(fn, *specs))
 
 
+@pto.jit
+def scaled(x: pl.Tensor, s: float, out: pl.Tensor):
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            t = pl.load(x, [r, 0], [8, 64]) * s
+            for _ in pl.range(3):
+                t = (t + s) * (1.0 - s)
+            pl.store(t * s + (1.0 - s), [r, 0], out)
+
+
+def test_a_number_is_computed_by_the_host_once() -> None:
+    """`s` as f32, and `1.0 - s`."""
+    (kernel,) = kernels_of(written(scaled, MATRIX, 1.5, MATRIX))
+    assert [p.type for p in kernel.parameters if p.type == "float" and not p.tensor] == ["float", "float"]
+
+
 @pytest.mark.parametrize("name", WRITTEN)
 def test_kernels_are_ordered_and_legal(name: str) -> None:
     for kernel in forms(name):
