@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from pto_jit.ir.nodes import Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import block_defs, rewrite_block, statements
-from pto_jit.lower.axes import is_reduction, reduced_axes
+from pto_jit.lower.axes import REDUCTIONS, is_reduction, reduced_axes
 from pto_jit.lower.names import unused
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.shapes import axes_of
@@ -66,7 +66,7 @@ def along_rows(func: Func, *, products: bool) -> Func:
 def _axis_to_turn(op: Op, products: bool) -> int | None:
     """The axis that has to be the last one; None for an operation that runs as it is."""
     along = axis_along(op)
-    if along is None and not is_reduction(op):
+    if along is None and (op.op not in REDUCTIONS or not is_reduction(op)):
         return None
     shape = op.args[0].type.shape  # type: ignore[union-attr]
     last = len(shape) - 1

@@ -15,13 +15,15 @@ from pto_jit.ir.nodes import Const, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.semantic.matrix import product_dtype
 from pto_jit.slotted import replace
+from pto_jit.targets.cuda.kernels import SharedTile
 from pto_jit.targets.cuda.moves import HOLE
 from pto_jit.targets.cuda.places import NO_INDEX, OUTSIDE, PlaceWriter
 from pto_jit.targets.cuda.shapes import is_high, kept_axes, shape_of
-from pto_jit.targets.cuda.values import UNIT, Axis, Tile
+from pto_jit.targets.cuda.values import UNIT, Axis, Tile, place_of, times
 from pto_jit.targets.source.scalars import cast, register_type
 
 _ZERO = Const(0, ScalarType(i64))
+TOO_MANY = "scatter: {{0}} elements into {{1}} along axis {axis}"
 CONTRACTED = "a product contracts {0} valid columns with {1} valid rows"
 Place = Callable[[str, str], str]
 Where = Callable[[list[str]], list[str]]
@@ -404,6 +406,37 @@ class HigherWriter(PlaceWriter):
             self.natural(offset, k, op.loc)
         self.reads_memory(tensor)
         self.put(result, self._found(self.names.fresh("taken"), out, element))
+
+    def _put(self, op: Op) -> None:
+        """Of elements with one index in a line the last stays, which is found by its entry in a table of them all."""
+        tensor, at = op.args[2], int(op.attr("axis"))  # type: ignore[call-overload]
+        assert isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
+        rank, name = tensor.type.rank, self.name(tensor.name)
+        (value, index), rows, columns = self.together([self._lying(a) for a in op.args[:2]], op)
+        value = replace(self.materialised(value), rows=rows, columns=columns)
+        axes = (UNIT,) * (rank - len(value.axes)) + value.axes
+        indices = ["0"] * (rank - len(value.axes)) + value.indices("row", "column")
+        for k, axis in enumerate(axes):
+            if k != at and not (axis.unit and axis.full):
+                self.check(f"{axis.valid} <= {name}.shape[{k}]", "LaunchError", TOO_MANY.format(axis=k), op.loc,
+                           axis.valid, f"{name}.shape[{k}]")  # fmt: skip
+        shared = self._in_memory(index)
+        owners = self.names.fresh("owners")
+        size = times(["2", rows.capacity, columns.capacity])
+        self.shared.append(SharedTile(owners, "int32_t", 4, ("1", ""), "1", size, "1"))
+        found = self._index("index", f"{name}.shape[{at}]", NO_INDEX.format(what="scatter"), op)
+        others = times([]) if rank == 1 else place_of([a for k, a in enumerate(axes) if k != at],
+                                                      [i for k, i in enumerate(indices) if k != at])  # fmt: skip
+        to = " + ".join(f"{i if k != at else found} * {name}.stride[{k}]" for k, i in enumerate(indices)
+                        if i != "0" or k == at)  # fmt: skip
+        self.writes_memory(tensor)
+        self.text.line(
+            f"pto::scatter_last<{self._access(value)}, {size}>({name}.data, {value.array}, {rows.valid}, "
+            f"{columns.valid}, {owners}, "
+            f"[&](int row, int column) {{ (void)row; (void)column; return int64_t({shared('row', 'column')}); }}, "
+            f"[&](int row, int column) {{ (void)row; (void)column; return {others}; }}, "
+            f"[&](int64_t index, int row, int column) -> int64_t {{ (void)row; (void)column; return {to}; }});"
+        )
 
     # -- products -------------------------------------------------------------------------------------------------
 

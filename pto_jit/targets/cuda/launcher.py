@@ -83,7 +83,7 @@ class HostWriter(CFunctionWriter):
         super().__init__(module, func, name, names, parallel=True)
         self.versions = versions
         self.numbers = {n: k for k, n in enumerate(versions)}
-        self.apart = apart_in(func)
+        self.apart_tensors = apart_in(func)
 
     # -- launches -------------------------------------------------------------------------------------------------
 
@@ -175,7 +175,7 @@ class HostWriter(CFunctionWriter):
 
         given = dict(zip((p.name for p in kernel.func.params), stmt.args, strict=True))
         for overlap in kernel.overlaps:
-            if self.apart(given[overlap.read], given[overlap.written]):
+            if self.apart_tensors(given[overlap.read], given[overlap.written]):
                 continue
             parts = [self.env.get(n) for n in (overlap.read, overlap.written)]
             if not all(isinstance(t, Tensor) for t in parts):

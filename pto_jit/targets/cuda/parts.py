@@ -36,7 +36,7 @@ from pto_jit.lower.names import unused
 from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cuda.along import axis_along
 from pto_jit.targets.cuda.loops import chain_of
-from pto_jit.targets.cuda.shapes import axes_of
+from pto_jit.targets.cuda.shapes import axes_of, is_high
 from pto_jit.targets.cuda.wholes import Wholes
 
 MOST = 8192
@@ -54,7 +54,7 @@ Axis = tuple[str, int]
 def in_batches(func: Func, fitting: Container[str] = ()) -> Func:
     """A kernel whose tiles of more than two axes are divided along the leading ones, as far as lines of these do not
     depend on each other; the same where lines are too short for a block of their own."""
-    while True:
+    while any(map(is_high, _made(func))):
         tiles = _tiles(func)
         high = {n: t for n, t in tiles.items() if axes_of(t.shape) > 2}
         multiplies = any(isinstance(s, Op) and s.op == "dot" for s in statements(func.body))
@@ -67,6 +67,12 @@ def in_batches(func: Func, fitting: Container[str] = ()) -> Func:
         if divided is None:
             return func
         func = divided
+    return func
+
+
+def _made(func: Func) -> Iterator[Var]:
+    """What the operations of a function make."""
+    return (r for s in statements(func.body) if isinstance(s, Op) for r in s.results)
 
 
 def in_parts(func: Func, fitting: Container[str] = ()) -> Func:

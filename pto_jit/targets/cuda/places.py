@@ -9,7 +9,6 @@ from typing import Any
 from pto_jit.ir.nodes import Const, Op, Var
 from pto_jit.ir.types import TensorType
 from pto_jit.slotted import replace
-from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.lines import LineWriter
 from pto_jit.targets.cuda.moves import HOLE, pitch_of
 from pto_jit.targets.cuda.shapes import kept_axes, shape_of
@@ -18,7 +17,6 @@ from pto_jit.targets.source.scalars import register_type
 
 OUTSIDE = "index {{0}} is outside the {{1}} valid elements of axis {axis}"
 NO_INDEX = "{what}: index {{0}} is outside [0, {{1}})"
-TOO_MANY = "scatter: {{0}} elements into {{1}} along axis {axis}"
 _ATOMIC = {"atomic_add": "AtomicSum", "atomic_max": "AtomicMaximum", "atomic_min": "AtomicMinimum"}
 At = Callable[[str, str, str, str], str]
 """The expression for an element, of the names of its slot, its row and its column."""
@@ -204,36 +202,6 @@ class PlaceWriter(LineWriter):
                        f"{tensor}.stride[1], {tile.rows.valid}, {tile.columns.valid}, {typ}(0), "
                        f"[&](int i, int) -> int64_t {{ return {found} * {tensor}.stride[0]; }});")  # fmt: skip
         self._given(result, target, tile)
-
-    def _put(self, op: Op) -> None:
-        """Of two elements with one index the later one stays: the others look for it."""
-        value, index = (self.materialised(self._lying(a)) for a in op.args[:2])
-        tensor = op.args[2]
-        assert isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
-        axis, rank, name = int(op.attr("axis")), tensor.type.rank, self.name(tensor.name)  # type: ignore[call-overload]
-        if rank > 2:
-            raise unsupported(f"`scatter` to a tensor of rank {rank}", op.loc, "use a tensor of rank 1 or 2")
-        rows, columns = self._joined([value.rows, index.rows], op), self._joined([value.columns, index.columns], op)
-        value = replace(value, rows=rows, columns=columns)
-        if rank == 2:
-            other = 1 - axis
-            have = (rows, columns)[other].valid
-            self.check(f"{have} <= {name}.shape[{other}]", "LaunchError", TOO_MANY.format(axis=other), op.loc, have,
-                       f"{name}.shape[{other}]")  # fmt: skip
-        memory, pitch = self._shared_tile(index)
-        down = rank == 2 and axis == 0
-        line = f"{memory} + column, {pitch}, row, {rows.valid}" if down else (
-            f"{memory} + row * {pitch}, 1, column, {columns.valid}")  # fmt: skip
-        where = index.element("0" if index.rows.unit else "i", "0" if index.columns.unit else "j")
-        found = self._index(where, f"{name}.shape[{axis}]", NO_INDEX.format(what="scatter"), op)
-        places = [f"{name}.stride[{k}] * {p}" for k, p in enumerate(
-            ([found, "column"] if down else ["row", found]) if rank == 2 else [found])]  # fmt: skip
-        self.writes_memory(tensor)
-        self.text.line(
-            f"pto::scatter_tile<{self._access(value)}>({name}.data, {value.array}, {rows.valid}, {columns.valid}, "
-            f"[&](int i, int j, int row, int column) -> int64_t {{ "
-            f"return pto::is_last({line}) ? {' + '.join(places)} : -1; }});"
-        )
 
     def _atomic_add(self, op: Op) -> None:
         self.headers.add("pto_places")

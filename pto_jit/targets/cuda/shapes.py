@@ -25,7 +25,8 @@ def axes_of(shape: Sequence[int | None]) -> int:
 
 def is_high(operand: Operand) -> bool:
     """Whether an operand is a tile of more than two axes, leading ones of extent 1 left out."""
-    return isinstance(operand.type, TileType) and axes_of(operand.type.shape) > 2
+    typ = operand.type
+    return type(typ) is TileType and len(typ.shape) > 2 and axes_of(typ.shape) > 2
 
 
 def shape_of(body: Block, var: Var) -> tuple[Operand, ...] | None:

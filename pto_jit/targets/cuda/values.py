@@ -81,7 +81,7 @@ def _indices(axes: Sequence[Axis], place: str) -> list[str]:
     return out
 
 
-def _place(axes: Sequence[Axis], indices: Sequence[str]) -> str:
+def place_of(axes: Sequence[Axis], indices: Sequence[str]) -> str:
     """The place among the valid elements of several axes for an index along each."""
     terms = [i if (later := times(a.valid for a in axes[k + 1 :])) == "1" else f"{i} * {later}"
              for k, (axis, i) in enumerate(zip(axes, indices, strict=True)) if not axis.unit]  # fmt: skip
@@ -121,12 +121,12 @@ class Tile:
         """The row and the column for an index along each of its axes."""
         if self.rank == 1:
             return (indices[0], "0") if self.standing else ("0", indices[0])
-        return _place(self.rows.parts or (self.rows,), indices[:-1]), indices[-1] if not self.columns.unit else "0"
+        return place_of(self.rows.parts or (self.rows,), indices[:-1]), indices[-1] if not self.columns.unit else "0"
 
     def declared_place(self, row: str, column: str) -> str:
         """The number of an element in the order of declared extents, for its row and column."""
         parts = [replace(a, valid=a.declared) for a in (*(self.rows.parts or (self.rows,)), self.columns)]
-        return _place(parts, [*_indices(self.rows.parts, row), column] if self.rows.parts else [row, column])
+        return place_of(parts, [*_indices(self.rows.parts, row), column] if self.rows.parts else [row, column])
 
     @property
     def is_uniform(self) -> bool:

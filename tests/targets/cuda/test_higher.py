@@ -183,3 +183,35 @@ def test_extents_that_do_not_agree_are_found() -> None:
     x, y = np.ones((2, 4, 8), np.float32), np.ones((2, 3, 8), np.float32)
     with pytest.raises(pto.LaunchError, match="4 and 3 valid elements"):
         emulated(kernel, x, y, np.zeros_like(x), orders=(0,))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("shape", [(3, 16, 33), (4, 15, 31)], ids=str)
+def test_elements_are_scattered_and_of_those_for_one_place_the_last_stays(axis: int, shape: tuple[int, ...]) -> None:
+    @pto.jit
+    def kernel(x, at, o):
+        pl.scatter(pl.load(x, [0, 0, 0], [4, 16, 33]), pl.load(at, [0, 0, 0], [4, 16, 33]), axis, o)
+
+    rng = np.random.default_rng(axis)
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    at = rng.integers(0, (5, 16, 40)[axis] // 2, shape).astype(np.int32)
+    o = np.zeros((5, 16, 40), np.float32)[::-1, :, :]  # with a negative stride
+    expected = o.copy()
+    kernel.interpret(x, at, expected)
+    emulated(kernel, x, at, o, orders=(axis,))
+    np.testing.assert_array_equal(o, expected)
+
+
+def test_one_long_line_is_scattered() -> None:
+    @pto.jit
+    def kernel(x, at, o):
+        pl.scatter(pl.load(x, [0], [4096]), pl.load(at, [0], [4096]), 0, o)
+
+    rng = np.random.default_rng(0)
+    x = np.arange(4000, dtype=np.float32)
+    for places in (1, 700, 5000):
+        at = rng.integers(0, places, 4000) * (2 if places == 700 else 1)
+        expected = np.zeros(5000, np.float32)
+        expected[at] = x
+        _, (*_, o) = emulated(kernel, x, at, np.zeros_like(expected), orders=(1,))
+        np.testing.assert_array_equal(o, expected)

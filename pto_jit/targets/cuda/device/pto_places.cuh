@@ -35,16 +35,6 @@ PTO_FUNCTION int64_t inside(int64_t index, int64_t extent, Failure* failure, int
   return 0;
 }
 
-// Whether no later one of a line of indices in shared memory equals the one at `from`.
-template <class Index>
-PTO_FUNCTION bool is_last(const Index* at, int pitch, int from, int extent) {
-  const Index mine = at[from * pitch];
-  for (int k = from + 1; k < extent; ++k) {
-    if (at[k * pitch] == mine) return false;
-  }
-  return true;
-}
-
 // Updates of elements that others update at the same time: by the hardware where it has the operation, else by trying
 // to exchange the word that has the element until nobody else has changed it.
 // Whether the element was `seen` still, and is `value` now; `seen` becomes what it was.
@@ -163,21 +153,66 @@ PTO_FUNCTION void update_tile(T* at, int64_t row_stride, int64_t column_stride, 
   }
 }
 
-// The valid slots of a tile, each written where a function of the slot and of its row and column says, if it says so.
-template <class Spread, bool UNIT_ROW, bool UNIT_COLUMN, int NR, int NC, class R, class T, class At>
-PTO_FUNCTION void scatter_tile(T* to, const R (&tile)[NR][NC], int rows, int columns, const At& at) {
+// Calls a function of slot, row and column for the valid slots that a thread writes.
+template <class Spread, bool UNIT_ROW, bool UNIT_COLUMN, int NR, int NC, class Each>
+PTO_FUNCTION void for_written(int rows, int columns, const Each& each) {
   if ((UNIT_ROW && !Spread::writes_unit_rows()) || (UNIT_COLUMN && !Spread::writes_unit_columns())) return;
   PTO_UNROLL
   for (int i = 0; i < NR; ++i) {
     PTO_UNROLL
     for (int j = 0; j < NC; ++j) {
       const int row = row_of<Spread, UNIT_ROW>(i), column = column_of<Spread, UNIT_COLUMN>(j);
-      if (row < rows && column < columns) {
-        const int64_t place = at(i, j, row, column);
-        if (place >= 0) to[place] = to_memory<T>(tile[i][j]);
-      }
+      if (row < rows && column < columns) each(i, j, row, column);
     }
   }
+}
+
+// The valid slots of a tile, each written where a function of the slot and of its row and column says.
+template <class Spread, bool UNIT_ROW, bool UNIT_COLUMN, int NR, int NC, class R, class T, class At>
+PTO_FUNCTION void scatter_tile(T* to, const R (&tile)[NR][NC], int rows, int columns, const At& at) {
+  for_written<Spread, UNIT_ROW, UNIT_COLUMN, NR, NC>(rows, columns, [&](int i, int j, int row, int column) {
+    to[at(i, j, row, column)] = to_memory<T>(tile[i][j]);
+  });
+}
+
+// The valid slots of a tile, each written at a place that its index says; of those with one index in one line the last.
+// `owners`: a table of SIZE elements, at least twice those of the tile.  An entry is the last element found yet of its
+// line and index, from a place on that both decide (linear probing, Knuth, The Art of Computer Programming 6.4).
+template <class Spread, bool UNIT_ROW, bool UNIT_COLUMN, int SIZE, int NR, int NC, class R, class T, class Index,
+          class Line, class To>
+PTO_FUNCTION void scatter_last(T* to, const R (&tile)[NR][NC], int rows, int columns, int32_t* owners,
+                               const Index& index, const Line& line, const To& place) {
+  const int threads = int(blockDim.x * blockDim.y), self = int(threadIdx.x + threadIdx.y * blockDim.x);
+  for (int k = self; k < SIZE; k += threads) owners[k] = -1;
+  const auto first = [&](int64_t mine, int of_line) {
+    uint64_t mixed = (uint64_t(mine) + uint64_t(of_line) * 0x9E3779B97F4A7C15u) * 0xD6E8FEB86659FD93u;
+    mixed ^= mixed >> 32;
+    return int((mixed * 0xD6E8FEB86659FD93u >> 32) * SIZE >> 32);
+  };
+  const auto same = [&](int other, int64_t mine, int of_line) {
+    const int row = other / columns, column = other % columns;
+    return line(row, column) == of_line && index(row, column) == mine;
+  };
+  Spread::synchronise();
+  for_written<Spread, UNIT_ROW, UNIT_COLUMN, NR, NC>(rows, columns, [&](int, int, int row, int column) {
+    const int64_t mine = index(row, column);
+    const int of_line = line(row, column), number = row * columns + column;
+    int at = first(mine, of_line);
+    int32_t other = atomicCAS(&owners[at], int32_t(-1), int32_t(number));
+    while (other != -1 && !same(other, mine, of_line)) {
+      at = at + 1 == SIZE ? 0 : at + 1;
+      other = atomicCAS(&owners[at], int32_t(-1), int32_t(number));
+    }
+    if (other != -1) atomicMax(&owners[at], int32_t(number));
+  });
+  Spread::synchronise();
+  for_written<Spread, UNIT_ROW, UNIT_COLUMN, NR, NC>(rows, columns, [&](int i, int j, int row, int column) {
+    const int64_t mine = index(row, column);
+    const int of_line = line(row, column), number = row * columns + column;
+    int at = first(mine, of_line);
+    while (!same(owners[at], mine, of_line)) at = at + 1 == SIZE ? 0 : at + 1;
+    if (owners[at] == number) to[place(mine, row, column)] = to_memory<T>(tile[i][j]);
+  });
 }
 
 // Lines of a tensor, each as far from its first element as a function of the slot and the row says; NO_LINE: the tensor
