@@ -5,7 +5,7 @@
 * `text`, `parse`, `lexer`, `cursor`, `statements`, `instruction_text`, `variables`, `type_text`, `layout`: text in
   both directions
 * `walk`, `splice`: walking and rewriting; bodies in the place of calls
-* `verify`: what every pass may rely on
+* `verify`, `verifier`: what every pass may rely on, and the walk that looks for it
 * `tile_calls`, `instances`, `isa/`: calls as they are written, functions for other types, the instructions of the PTO
   ISA
 * `bounds`, `footprint`: bounds of integers, and which part of a tensor a function uses
