@@ -210,11 +210,15 @@ class _Grouper:
 
     def _keep(self, ops: Sequence[Op]) -> tuple[str, ...]:
         """Results read outside of the group, or assigned elsewhere too."""
-        inside = [a.name for op in ops for a in op.args if type(a) is Var]
+        inside: dict[str, int] = {}
+        for op in ops:
+            for a in op.args:
+                if type(a) is Var:
+                    inside[a.name] = inside.get(a.name, 0) + 1
         out: dict[str, None] = {}
         for op in ops:
             for r in op.results:
-                if r.name in self.mutable or self.uses.get(r.name, 0) > inside.count(r.name):
+                if r.name in self.mutable or self.uses.get(r.name, 0) > inside.get(r.name, 0):
                     out[r.name] = None
         return tuple(out)
 

@@ -101,13 +101,12 @@ def _value(op: Op, counts: Counter[str], params: set[str], known: dict[str, Oper
 
 def _drop_dead(func: Func) -> Func:
     used = _with_reduced(use_counts(func.body), func.body)
+    if not _has_dead(func.body, used):
+        return func
 
     def visit(stmt: Stmt) -> Block | None:
         if type(stmt) is Op:
-            for var in stmt.results:
-                if var.name in used:
-                    return None
-            return () if stmt.results and is_pure(stmt) else None
+            return () if _is_dead(stmt, used) else None
         if isinstance(stmt, Scope) and not stmt.body:  # nobody wanted what it computed
             return ()
         if isinstance(stmt, Fuse):  # a group read from text
@@ -118,6 +117,22 @@ def _drop_dead(func: Func) -> Func:
         return None
 
     return rewrite_func(func, visit)
+
+
+def _is_dead(op: Op, used: Counter[str]) -> bool:
+    """Whether an operation is not needed."""
+    for var in op.results:
+        if var.name in used:
+            return False
+    return bool(op.results) and is_pure(op)
+
+
+def _has_dead(body: Block, used: Counter[str]) -> bool:
+    """Whether there is anything that `_drop_dead` may change: most often there is not."""
+    stmts = list(statements(body))
+    if any(isinstance(s, Fuse) or (isinstance(s, Scope) and not s.body) for s in stmts if type(s) is not Op):
+        return True
+    return any(_is_dead(s, used) for s in stmts if type(s) is Op)
 
 
 def _with_reduced(counts: Counter[str], body: Block) -> Counter[str]:

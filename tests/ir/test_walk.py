@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from pto_jit.dtypes import i64
-from pto_jit.ir.nodes import Block, Const, For, Func, Fuse, If, Module, Op, Stmt, Var
+from pto_jit.ir.nodes import Block, Break, Const, For, Func, Fuse, If, Module, Op, Stmt, Var
 from pto_jit.ir.parse import parse
 from pto_jit.ir.text import to_text
 from pto_jit.ir.types import ScalarType
@@ -150,6 +150,19 @@ def test_a_rewrite_sees_inner_statements_first_and_once() -> None:
     seen: list[str] = []
     rewrite_block(nested(), lambda stmt: seen.append(stmt.op if isinstance(stmt, Op) else type(stmt).__name__))
     assert seen == ["add", "mul", "lt", "Break", "While", "If", "For", "exp", "map"]
+
+
+def test_a_rewrite_may_pass_over_operations_without_blocks() -> None:
+    seen: list[str] = []
+
+    def visit(stmt: Stmt) -> Block | None:
+        seen.append(stmt.op if isinstance(stmt, Op) else type(stmt).__name__)
+        return () if isinstance(stmt, Break) else None
+
+    after = rewrite_block(nested(), visit, plain=False)
+    assert seen == ["Break", "While", "If", "For", "map"]
+    names = [s.op if isinstance(s, Op) else type(s).__name__ for s in statements(after)]
+    assert names == ["add", "For", "If", "mul", "While", "lt", "map", "exp"]
 
 
 def test_a_statement_can_be_removed_replaced_or_multiplied() -> None:

@@ -8,7 +8,7 @@ launch the whole.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from pto_jit.targets.c.header import Launch, launch_header
 from pto_jit.targets.c.native import STANDARD, headers
@@ -76,7 +76,7 @@ def written_files(source: CSource) -> dict[str, str]:
     rows.append((f"{source.stem}.pto", "the program that these files were written from"))
     launch = Launch(source.stem, source.params, source.results, source.written)
     out |= {"pto_elements.h": fixed["pto_elements.h"], **source.headers}
-    out |= {f"runtime/{p.name}": text_of(p) for p in files_in(RUNTIME, "*.[ch]")}
+    out |= _runtime_files()
     out["README.md"] = _README.format(
         name=source.stem, vectors="" if dialect is None else " with NEON intrinsics", flags=" ".join(STANDARD),
         compiler="cc" if dialect is None else dialect.compiler,
@@ -85,6 +85,11 @@ def written_files(source: CSource) -> dict[str, str]:
         files="\n".join(f"| `{file}` | {what} |" for file, what in rows), prototype=wrapped(launch.prototype(), 4),
     )  # fmt: skip
     return out
+
+
+@cache
+def _runtime_files() -> dict[str, str]:
+    return {f"runtime/{p.name}": text_of(p) for p in files_in(RUNTIME, "*.[ch]")}
 
 
 def _shared(source: CSource, file: str) -> str:

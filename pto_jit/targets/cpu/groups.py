@@ -160,12 +160,13 @@ class _Group:
         alive: list[bool | Value] = []
         for source in nest.sources:
             tile = self.tiles[source.name]
+            generated = may_fit(tile)
             for k, (place, declared, valid) in enumerate(zip(source.axes, tile.declared, tile.valid, strict=True)):
                 if place is None:
                     alive.append(code.compare("==", valid, 1))
                     continue
                 said[place].append((declared, source.name))
-                if may_fit(tile):
+                if generated:
                     maybe[place].append((valid, fits_anything(w, tile, k), source.name))
                 else:
                     sure[place].append((valid, source.name))
@@ -175,7 +176,7 @@ class _Group:
         for axis in range(nest.rank):
             for other, name in said[axis][1:]:
                 first, source = said[axis][0]
-                same = code.compare("==", first, other)
+                same = first is other or code.compare("==", first, other)
                 if same is not True:
                     site = w.module.site(*failures.DECLARED.at(axis=axis), self._meeting(source, name))
                     code.check(same, site, first, other)
@@ -217,7 +218,8 @@ class _Group:
         if sure:
             out, source = sure[0]
             for other, name in sure[1:]:
-                check(code.compare("==", out, other), name, other)
+                if other is not out:
+                    check(code.compare("==", out, other), name, other)
         elif maybe:
             out, _, source = maybe[0]
             for valid, _, _ in maybe[1:]:

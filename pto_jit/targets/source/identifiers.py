@@ -38,7 +38,8 @@ class Identifiers:
     """A different C identifier for every name of a function, as close to it as can be."""
 
     def __init__(self, taken: frozenset[str] = RESERVED) -> None:
-        self._taken = set(taken)
+        self._reserved = taken
+        self._taken: set[str] = set()
         self._of: dict[str, str] = {}
         self._bases: dict[str, tuple[str, int]] = {}  # of a wish: what the name starts with, and the next number
 
@@ -54,9 +55,9 @@ class Identifiers:
         if known is None:
             known = identifier(wish), 1
         base, count = known
-        taken = self._taken
+        reserved, taken = self._reserved, self._taken
         name = base if count == 1 else f"{base}_{count}"
-        while name in taken:
+        while name in taken or name in reserved:
             count += 1
             name = f"{base}_{count}"
         self._bases[wish] = base, count + 1
