@@ -15,6 +15,7 @@ from pto_jit.codegen.remaking import remake_generated
 from pto_jit.codegen.valid_extents import ValidExtents
 from pto_jit.errors import CompilationError, Loc
 from pto_jit.ir import walk
+from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Break, Continue, For, If, Op, Operand, Return, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.semantic.rules import effects
@@ -189,7 +190,7 @@ class _Crossings:
         return {
             var.name: var
             for scope in _scopes(body)
-            for var in walk.free_vars(scope.body)
+            for var in free_vars(scope.body)
             if isinstance(var.type, TileType)
         }
 
@@ -220,7 +221,7 @@ class _Crossings:
             return True
         if not isinstance(stmt, (For, While)):
             return False
-        return any(name == v.name for block in inner for v in walk.free_vars(block))
+        return any(name == v.name for block in inner for v in free_vars(block))
 
     def _statement(self, stmt: Stmt, crossing: dict[str, Var], made: set[str]) -> Stmt:
         if isinstance(stmt, For):
@@ -301,7 +302,7 @@ class _Crossings:
         Valid extents of what goes out are computed after the scope, where that can be done outside.
         """
         assigned = _defined(scope.body)
-        needed = [v for v in walk.free_vars(scope.body) if v.name in self.temporaries] if self.temporaries else []
+        needed = [v for v in free_vars(scope.body) if v.name in self.temporaries] if self.temporaries else []
         written = [v for v in assigned if v.name in self.temporaries]
         top = {v.name for s in scope.body for v in walk.defs(s)}
         head: list[Stmt] = []

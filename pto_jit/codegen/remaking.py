@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from pto_jit.ir import walk
+from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, For, Op, Operand, Scope, Stmt, Var
 from pto_jit.ir.types import TileType, Type
 from pto_jit.semantic.table import is_elementwise, is_generator
@@ -28,7 +29,7 @@ def remake_generated(body: Block, fresh: Callable[[str, Type], Var]) -> Block:
 
 
 def _free_tiles(scope: Scope) -> list[Var]:
-    return [v for v in walk.free_vars(scope.body) if isinstance(v.type, TileType)]
+    return [v for v in free_vars(scope.body) if isinstance(v.type, TileType)]
 
 
 class _Remaker:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from pto_jit.codegen.emit import Emitter, index
 from pto_jit.ir import walk
+from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Const, Op, Operand, Stmt, Var
 from pto_jit.ir.types import TileType
 from pto_jit.semantic.table import REDUCTIONS, is_elementwise, is_generator
@@ -36,7 +37,7 @@ class ValidExtents:
         self.e, self.outer, self.is_pure = e, outer, is_pure
         self.made: dict[str, Stmt] = {v.name: s for s in body for v in walk.defs(s)}
         self.times = Counter(v.name for s in walk.statements(body) for v in walk.defs(s))
-        self.times.update(v.name for v in walk.free_vars(body) if v.name in self.times)  # had a value before, too
+        self.times.update(v.name for v in free_vars(body) if v.name in self.times)  # had a value before, too
         self.copies: dict[str, Operand] = {}
 
     def outside(self, tile: Var) -> list[Operand] | None:

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from pto_jit.dtypes import DType, bool_, i64
 from pto_jit.errors import NOWHERE, CompilationError
+from pto_jit.ir.flow import free_reads
 from pto_jit.ir.nodes import (
     Attr,
     Block,
@@ -33,7 +34,7 @@ from pto_jit.ir.nodes import (
 )
 from pto_jit.ir.type_text import fits
 from pto_jit.ir.types import ScalarType, TensorType, TileType, Type
-from pto_jit.ir.walk import block_defs, block_names, free_reads, statements, use_counts
+from pto_jit.ir.walk import block_defs, block_names, statements, use_counts
 
 Infer = Callable[[str, tuple[Operand, ...], dict[str, Attr], tuple[Region, ...]], tuple[Type, ...]]
 

@@ -14,10 +14,7 @@ from typing import TypeVar
 
 from pto_jit.ir.nodes import (
     Block,
-    Break,
     Call,
-    Const,
-    Continue,
     For,
     Func,
     Fuse,
@@ -105,7 +102,7 @@ _recent: dict[int, _Told] = {}
 the block's identity, which nobody else gets while it is kept here; a block never changes."""
 
 
-def _known(block: Block) -> _Told | None:
+def remembered(block: Block) -> _Told | None:
     """What was told of a block, if that was kept."""
     known = _recent.get(id(block))
     return known if known is not None and known.block is block else None
@@ -122,14 +119,14 @@ def _keep(block: Block, flat: list[Stmt]) -> _Told:
 
 
 def _told(block: Block) -> _Told:
-    return _known(block) or _keep(block, _flattened(block))
+    return remembered(block) or _keep(block, _flattened(block))
 
 
 def _flat(block: Block) -> Sequence[Stmt]:
     """All statements of a block, nested ones too, in the order of the text."""
     if len(block) < _LARGE and all(type(stmt) is Op and not stmt.regions for stmt in block):
         return block
-    known = _known(block)
+    known = remembered(block)
     if known is not None:
         return known.flat
     flat = _flattened(block)
@@ -239,115 +236,6 @@ def variables(block: Block) -> Iterator[Var]:
     for stmt in statements(block):
         yield from uses(stmt)
         yield from defs(stmt)
-
-
-def free_vars(block: Block) -> tuple[Var, ...]:
-    """The variables whose value from before the block may be read in it, in order of the first such read.
-
-    A variable assigned on every path to a read is not free; one assigned only in a branch, or only in the body of a
-    loop that may run zero times, is.
-    """
-    return tuple(var for var, _ in free_reads(block).values())
-
-
-def free_reads(block: Block) -> dict[str, tuple[Var, Stmt]]:
-    """The free variables of a block by name, each with the first statement that may read it from before the block.  Not
-    to be changed."""
-    told = _known(block)
-    if told is not None and told.free is not None:
-        return told.free
-    flow = _Flow()
-    flow.block(block, set())
-    if told is not None:
-        told.free = flow.free
-    return flow.free
-
-
-class _Flow:
-    """Follows what is assigned on every path."""
-
-    def __init__(self) -> None:
-        self.free: dict[str, tuple[Var, Stmt]] = {}
-        self.breaks: list[list[set[str]]] = []  # for each loop around here, what is assigned where it is left
-
-    def read(self, operands: tuple[Operand, ...], known: set[str], stmt: Stmt) -> None:
-        for operand in operands:
-            if type(operand) is Var and operand.name not in known:
-                self.free.setdefault(operand.name, (operand, stmt))
-
-    def block(self, block: Block, known: set[str]) -> set[str] | None:
-        """What is assigned at the end of a block (`known` is updated for it), None when the end is not reached."""
-        for stmt in block:
-            if type(stmt) is Op:
-                for arg in stmt.args:
-                    if type(arg) is Var and arg.name not in known:
-                        self.free.setdefault(arg.name, (arg, stmt))
-                for region in stmt.regions:
-                    self.region(region, known, stmt)
-                for result in stmt.results:
-                    known.add(result.name)
-                continue
-            match stmt:
-                case Call():
-                    self.read(stmt.args, known, stmt)
-                    known.update([result.name for result in stmt.results])
-                case For():
-                    self.read((stmt.start, stmt.stop, stmt.step), known, stmt)
-                    if stmt.chunk is not None:
-                        self.read((stmt.chunk,), known, stmt)
-                    if stmt.grain is not None:
-                        self.read((stmt.grain,), known, stmt)
-                    for reduction in stmt.reductions:
-                        self.read(reduction.init, known, stmt)
-                    for region in combines(stmt):
-                        self.region(region, known, stmt)
-                    self.breaks.append([])
-                    self.block(stmt.body, known | {stmt.var.name})
-                    self.breaks.pop()
-                case While():
-                    after = self.loop(stmt, known)
-                    if after is None:
-                        return None
-                    known = after
-                case If():
-                    self.read((stmt.cond,), known, stmt)
-                    then, orelse = self.block(stmt.then, set(known)), self.block(stmt.orelse, set(known))
-                    if then is None and orelse is None:
-                        return None
-                    known = then & orelse if then is not None and orelse is not None else then or orelse or set()
-                case Scope() | Fuse():
-                    after = self.block(stmt.body, known)
-                    if after is None:
-                        return None
-                    known = after
-                case Return():
-                    self.read(stmt.values, known, stmt)
-                    return None
-                case Break():
-                    if self.breaks:
-                        self.breaks[-1].append(set(known))
-                    return None
-                case Continue():
-                    return None
-        return known
-
-    def region(self, region: Region, known: set[str], stmt: Stmt) -> None:
-        inner = known | {param.name for param in region.params}
-        after = self.block(region.body, inner)
-        self.read(region.results, inner if after is None else after, stmt)
-
-    def loop(self, stmt: While, known: set[str]) -> set[str] | None:
-        """A while loop is left where its condition is false, after `before`, or at a break."""
-        self.breaks.append([])
-        tested = self.block(stmt.before, known)
-        exits: list[set[str]] = []
-        if tested is not None:
-            self.read((stmt.cond,), tested, stmt)
-            self.block(stmt.body, set(tested))
-            if not (isinstance(stmt.cond, Const) and stmt.cond.value):
-                exits.append(tested)
-        exits += self.breaks.pop()
-        return set.intersection(*exits) if exits else None
 
 
 # -- rewriting --------------------------------------------------------------------------------------------------

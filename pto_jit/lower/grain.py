@@ -43,9 +43,10 @@ After::
 
 from __future__ import annotations
 
+from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Call, Const, For, Func, If, Module, Op, Operand, Stmt, Var
 from pto_jit.ir.types import TileType
-from pto_jit.ir.walk import block_defs, blocks, free_vars, map_funcs, with_blocks
+from pto_jit.ir.walk import block_defs, blocks, map_funcs, with_blocks
 from pto_jit.lower.cost import Estimate
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.names import BOOL, Names, Scalars, index, source_name

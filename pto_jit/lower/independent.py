@@ -14,9 +14,10 @@ What is proven is proven for arguments that do not share memory; the target comp
 
 from __future__ import annotations
 
+from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Const, For, Func, Module, Op, Stmt, While
 from pto_jit.ir.types import TensorType, TileType
-from pto_jit.ir.walk import block_defs, blocks, free_vars, map_funcs, statements, with_blocks
+from pto_jit.ir.walk import block_defs, blocks, map_funcs, statements, with_blocks
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.dependence import Dependences
 from pto_jit.lower.names import source_name

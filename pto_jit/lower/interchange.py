@@ -42,6 +42,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Break, Const, For, Func, Fuse, Module, Op, Return, Scope, Stmt, Var, While
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import (
@@ -50,7 +51,6 @@ from pto_jit.ir.walk import (
     blocks,
     def_counts,
     defs,
-    free_vars,
     map_funcs,
     statements,
     use_counts,

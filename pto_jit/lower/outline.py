@@ -35,12 +35,12 @@ from __future__ import annotations
 from collections import Counter
 
 from pto_jit.errors import Loc
+from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Call, Func, Module, Op, Operand, Return, Scope, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import (
     block_defs,
     def_counts,
-    free_vars,
     rename,
     rewrite_func,
     statements,

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, For, Func, Op, Stmt, Var
 from pto_jit.ir.types import TileType
-from pto_jit.ir.walk import block_defs, block_uses, def_counts, free_vars, statements, use_counts, uses
+from pto_jit.ir.walk import block_defs, block_uses, def_counts, statements, use_counts, uses
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.dependence import Dependences
 from pto_jit.lower.names import source_name

@@ -37,6 +37,7 @@ from __future__ import annotations
 from collections import Counter
 
 from pto_jit.errors import Loc
+from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import (
     Block,
     Break,
@@ -55,7 +56,7 @@ from pto_jit.ir.nodes import (
     While,
 )
 from pto_jit.ir.types import TensorType
-from pto_jit.ir.walk import block_defs, block_uses, blocks, defs, free_vars, map_funcs, statements, substitute, uses
+from pto_jit.ir.walk import block_defs, block_uses, blocks, defs, map_funcs, statements, substitute, uses
 from pto_jit.lower.names import Names
 from pto_jit.slotted import replace
 

@@ -9,9 +9,10 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.errors import CompilationError
+from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import For, Scope
 from pto_jit.ir.types import TileType
-from pto_jit.ir.walk import free_vars, statements
+from pto_jit.ir.walk import statements
 from tests.codegen.harness import Static, all_statements, check, count, ir, scopes
 
 X = np.arange(24, dtype=np.float32).reshape(6, 4) - 7

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from pto_jit.dtypes import i64
+from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Break, Const, For, Func, Fuse, If, Module, Op, Stmt, Var
 from pto_jit.ir.parse import parse
 from pto_jit.ir.text import to_text
@@ -18,7 +19,6 @@ from pto_jit.ir.walk import (
     blocks,
     def_counts,
     defs,
-    free_vars,
     map_blocks,
     map_statements,
     operands,

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import For, Func, Module, Op, Var
-from pto_jit.ir.walk import block_defs, free_vars, statements
+from pto_jit.ir.walk import block_defs, statements
 from pto_jit.lower.dependence.accesses import Access, Accesses, Loop
 from pto_jit.lower.dependence.conflicts import Conflict, Relation, Verdict, conflict, is_divided
 from pto_jit.lower.dependence.recovery import collect

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Const, For, If, Op, Operand, Reduction, Region, Stmt, Var
 from pto_jit.ir.types import TileType
-from pto_jit.ir.walk import defs, free_vars, statements
+from pto_jit.ir.walk import defs, statements
 from pto_jit.lower.chunk import Expansion, take_apart
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.names import BOOL, Names, Scalars, index, source_name

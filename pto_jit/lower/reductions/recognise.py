@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Set
 
 from pto_jit.errors import Loc, Note, ScheduleError
+from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Const, Continue, For, Op, Operand, Reduction, Var
-from pto_jit.ir.walk import defs, free_vars, vars_made
+from pto_jit.ir.walk import defs, vars_made
 from pto_jit.lower.names import source_name
 from pto_jit.lower.reductions.accumulate import NoReduction, direct, follow, identity
 from pto_jit.lower.reductions.partials import State

@@ -54,6 +54,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import (
     Block,
     Const,
@@ -75,7 +76,6 @@ from pto_jit.ir.walk import (
     TENSOR_VIEWS,
     blocks,
     defs,
-    free_vars,
     map_funcs,
     rename,
     rewrite_block,

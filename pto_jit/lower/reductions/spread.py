@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import For, Operand, Stmt, Var
 from pto_jit.ir.types import TileType
-from pto_jit.ir.walk import block_defs, free_vars, rename
+from pto_jit.ir.walk import block_defs, rename
 from pto_jit.lower.names import Names
 from pto_jit.lower.reductions.partials import Emit
 from pto_jit.slotted import replace

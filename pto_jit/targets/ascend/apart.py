@@ -34,9 +34,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Call, Func, Module, Op, Operand, Return, Stmt, Var
 from pto_jit.ir.types import TensorType
-from pto_jit.ir.walk import TENSOR_VIEWS, block_defs, block_uses, free_vars, rewrite_block, statements
+from pto_jit.ir.walk import TENSOR_VIEWS, block_defs, block_uses, rewrite_block, statements
 from pto_jit.lower.names import unused
 from pto_jit.slotted import replace
 from pto_jit.targets.ascend.cube import has_products

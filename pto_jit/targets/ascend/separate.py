@@ -30,9 +30,10 @@ After::
 from __future__ import annotations
 
 from pto_jit.dtypes import i64
+from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Call, Const, For, Func, Module, Op, Operand, Return, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
-from pto_jit.ir.walk import block_uses, defs, free_vars, rewrite_block, statements
+from pto_jit.ir.walk import block_uses, defs, rewrite_block, statements
 from pto_jit.lower.axes import is_elementwise
 from pto_jit.lower.names import unused
 from pto_jit.slotted import frozen, replace

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Call, For, Func, Module, Op, Return, Stmt, Var
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import (
     TENSOR_VIEWS,
     block_defs,
     defs,
-    free_vars,
     map_blocks,
     rewrite_block,
     statements,

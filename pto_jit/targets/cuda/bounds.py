@@ -25,6 +25,7 @@ from collections.abc import Callable, Collection
 
 from pto_jit.dtypes import i64
 from pto_jit.errors import Loc
+from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Operand, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType
 from pto_jit.ir.walk import (
@@ -32,7 +33,6 @@ from pto_jit.ir.walk import (
     block_defs,
     blocks,
     defs,
-    free_vars,
     rename,
     rewrite_block,
     statements,

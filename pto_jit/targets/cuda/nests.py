@@ -32,6 +32,7 @@ from collections.abc import Sequence
 
 from pto_jit.dtypes import i64
 from pto_jit.errors import Loc
+from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import (
     Block,
     Break,
@@ -51,7 +52,7 @@ from pto_jit.ir.nodes import (
     While,
 )
 from pto_jit.ir.types import ScalarType, TensorType, TileType
-from pto_jit.ir.walk import block_defs, block_uses, blocks, defs, free_vars, map_blocks, statements, uses, with_blocks
+from pto_jit.ir.walk import block_defs, block_uses, blocks, defs, map_blocks, statements, uses, with_blocks
 from pto_jit.lower.names import unused
 from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cuda.bounds import bounded
