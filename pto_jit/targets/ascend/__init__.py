@@ -12,7 +12,7 @@
   memory, valid extents; tables by the scalar unit
 * `elementwise`, `functions`, `called`, `played`, `remainders`, `scans`, `searches`, `sorts`, `moves`: their operations
 * `cube`, `groups`: kernels of cube cores, and of both kinds in step
-* `accesses`, `events`, `flow`, `synchronise`: flags and barriers: what touches what, and what has to wait
+* `accesses`, `events`, `steps`, `flow`, `synchronise`: flags and barriers: what touches what, and what has to wait
 * `placing`, `copies`: addresses, and copies that are not needed
 * `legality`, `ordering`, `contents`: checks of the finished form, made without knowing how it was made
 * `printing`, `host`, `host_parts`: the text: kernels in C++, the host side in C

@@ -45,7 +45,7 @@ class Event:
     """A piece of work, or a wait for a flag: the node, its pipe, and the loops around it.
 
     first, end: how many bits of works come before it, and with it; flag, past: how many of waits; bits: those that are
-    set when it starts; conflicts: those of what it must not meet; stretch: what it is a part of (`flow`);
+    set when it starts; conflicts: those of what it must not meet; stretch: what it is a part of (`steps`);
     unknown: those of what its pipe did not know to be done when it started; meets: what it does meet, with the loop
     whose turns tell so; rest: of a function that is called, what comes behind its last barrier.
     """

@@ -21,16 +21,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pto_jit.slotted import frozen, mutable
-from pto_jit.targets.ascend.events import NUMBER, UNIT, Event, Events, Moves, moved
-from pto_jit.targets.ascend.form import Barrier, Branch, CrossSet, CrossWait, Declaration, Loop, Node, SetFlag, WaitFlag
+from pto_jit.slotted import frozen
+from pto_jit.targets.ascend.events import NUMBER, UNIT, Event, Events, moved
+from pto_jit.targets.ascend.form import Barrier, CrossSet, CrossWait, Loop, Node, SetFlag
 from pto_jit.targets.ascend.machine import PIPES
-
-_Key = tuple[str, str, int, int]
-"""A flag: its pipes, its number; and of one for each turn, whether it is that of the other turn."""
-_State = tuple[tuple[int, ...], dict[object, int]]
-"""What each pipe does not know, and what each raised flag does not tell."""
-
+from pto_jit.targets.ascend.steps import Choice, Flag, Repeat, State, Steps, Stretch, span
 
 _IDLE = "idle"
 """Stands for flags that nothing in a loop touches."""
@@ -48,204 +43,7 @@ class Hazard:
     turning: Loop | None
 
 
-@mutable(eq=False)
-class _Flag:
-    """A flag is raised or waited for. event: the wait, or, of one that is raised, what must not meet waits for it;
-    behind: of waits with bits, how many works and waits come before it, and with it."""
-
-    key: _Key
-    event: Event
-    behind: int = 0
-
-
-@mutable(eq=False)
-class _Repeat:
-    """A loop.
-
-    first, end: how many bits of works and of waits come before it, and with it; works: how many works and waits; turns:
-    flags that change names with each turn; ahead: as in the form; runs: at least once; inside: all bits in it; used:
-    the flags that are raised or waited for in it, None if there are loops in it, or parts ahead; back: what is not
-    known when an iteration follows another; behind: what the pipes do not know behind it; settled: what was not known
-    before the loop, and then behind it, when nothing changed any more.
-    """
-
-    steps: list[Any]
-    first: tuple[int, int]
-    end: tuple[int, int]
-    works: int
-    moves: Moves
-    turns: dict[tuple[str, str, int], tuple[_Key, _Key]]
-    ahead: bool
-    runs: bool
-    inside: int = 0
-    used: set[tuple[str, str, int]] | None = None
-    back: _State | None = None
-    behind: tuple[int, ...] = ()
-    settled: tuple[_State, _State] | None = None
-
-
-@mutable(eq=False)
-class _Choice:
-    """A branch; middle, works: how many works and waits there are before its other side, and with it; when: as in the
-    form."""
-
-    when: str
-    then: list[Any]
-    middle: int
-    orelse: list[Any]
-    works: int
-
-
-@mutable(eq=False)
-class _Stretch:
-    """Work of one pipe; None is a barrier.
-
-    first, end: how many works and waits come before it, and with it; conflicts: of all of it; met: those of its own
-    pipe that were not known to be done when it was gone through last, after which `waits` says whether the pipe waited
-    for itself on the way, and `left` are the bits since then; entered: what was not known before it, if it met no other
-    pipe's work.
-    """
-
-    pipe: int
-    first: int
-    end: int
-    steps: list[Event | None]
-    conflicts: int = 0
-    met: int = -1
-    waits: bool = False
-    left: int = 0
-    entered: int | None = None
-
-
-class _Text:
-    """The steps of a kernel: what of its nodes says something of the order. Waits for flags get bits behind those of
-    the works.
-
-    before: the bits that are set before each work and wait, and all of them at the end.
-    """
-
-    def __init__(self, nodes: list[Node], events: Events) -> None:
-        self.events = events
-        self.owner, self.turning = list(events.owner), list(events.turning)
-        self.of_pipe = list(events.of_pipe)
-        self.waits: dict[_Key, int] = {}
-        self.raised: list[_Flag] = []
-        self.repeats: dict[Loop, _Repeat] = {}
-        self.crossing: set[int] = set()  # flags that are told to other cores
-        self.depth = 0  # of loops inside each other
-        self.hears = False  # whether the scalar unit waits for others
-        self.before: list[int] = [0]
-        self._bit = 0  # bits of works so far
-        self.steps = self._block(nodes, ())
-        for flag in self.raised:
-            flag.event.conflicts = self.waits.get(flag.key, 0)
-
-    def _block(self, nodes: list[Node], loops: tuple[Loop, ...]) -> list[Any]:
-        out: list[Any] = []
-        works = self.events.works
-        stretch: _Stretch | None = None
-        for node in nodes:
-            kind = type(node)
-            if kind is Declaration:
-                continue
-            event = works.get(id(node))
-            if event is not None:
-                event.meets = None
-                event.flag = event.past = len(self.owner)
-                if stretch is None or stretch.pipe != event.pipe:
-                    stretch = _Stretch(event.pipe, len(self.before) - 1, 0, [])
-                    out.append(stretch)
-                event.stretch = stretch
-                self.before.append(self.before[-1] | event.bits)
-                stretch.steps.append(event)
-                stretch.conflicts |= event.conflicts
-                rest = event.rest
-                if rest is not None:
-                    rest.meets, rest.stretch = None, stretch
-                    rest.flag = rest.past = event.flag
-                    self.before.append(self.before[-1] | rest.bits)
-                    stretch.steps += [None, rest]
-                    stretch.conflicts |= rest.conflicts
-                    event = rest
-                stretch.end = len(self.before) - 1
-                self._bit = event.end
-                continue
-            if kind is Barrier and stretch is not None and PIPES[stretch.pipe] == node.pipe:  # pyright: ignore
-                stretch.steps.append(None)
-                continue
-            step = self._other(node, loops)
-            if step is not None:
-                stretch = None
-                out.append(step)
-        return out
-
-    def _other(self, node: Node, loops: tuple[Loop, ...]) -> Any:
-        """The step of a node that is no work; None where there is none."""
-        match node:
-            case SetFlag() | WaitFlag():
-                return self._flag(node, loops)
-            case Loop():
-                return self._repeat(node, loops)
-            case Branch():
-                then, middle = self._block(node.then, loops), len(self.before) - 1
-                orelse = self._block(node.orelse, loops)
-                return _Choice(node.when, then, middle, orelse, len(self.before) - 1)
-            case CrossSet():
-                self.crossing.add(node.flag)
-                return node
-            case Barrier() | CrossWait():
-                return node
-            case _:
-                return None
-
-    def _repeat(self, loop: Loop, loops: tuple[Loop, ...]) -> _Repeat:
-        first = self._bit, len(self.owner)
-        moves = dict(self.events.moves.get(id(loop), {}))
-        out = self.repeats[loop] = _Repeat([], first, first, 0, moves, {}, loop.ahead, _runs(loop))
-        self.depth = max(self.depth, len(loops) + 1)
-        if loops:
-            self.repeats[loops[-1]].used = None
-        out.used = None if loop.ahead else set()
-        out.steps = self._block(loop.body, (*loops, loop))
-        out.end, out.works = (self._bit, len(self.owner)), len(self.before) - 1
-        out.inside = _span(first[0], out.end[0]) | _span(first[1], out.end[1])
-        return out
-
-    def _flag(self, node: SetFlag | WaitFlag, loops: tuple[Loop, ...]) -> _Flag:
-        turning, which = node.turning, node.which or 0
-        name = node.source, node.target, node.event
-        pipe = NUMBER[node.target if isinstance(node, WaitFlag) else node.source]
-        at = len(self.owner)
-        out = _Flag((*name, which), Event(node, pipe, loops, self._bit, self._bit, at, at))
-        for loop in loops:
-            used = self.repeats[loop].used
-            if used is not None:
-                used.add(name)
-        if turning is not None and node.which is None:
-            self.repeats[turning].turns[name] = (*name, 0), (*name, 1)
-        if isinstance(node, SetFlag):
-            self.raised.append(out)
-        elif pipe == UNIT:
-            self.hears = True
-        else:  # what the scalar unit waits for is before all that it hands out
-            copies = 1 if turning is None else 2
-            out.event.bits, out.event.past = 1 << at + which, at + copies
-            for turn in range(copies):
-                key, bit = (*name, turn), 1 << at + turn
-                self.owner.append(out.event)
-                self.turning.append(turning)
-                self.waits[key] = self.waits.get(key, 0) | bit
-                self.of_pipe[pipe] |= bit
-            self.before.append(self.before[-1] | out.event.bits)
-            out.behind = len(self.before) - 1
-            if turning is not None:
-                moves = self.repeats[turning].moves
-                for by, bit in ((1, 1 << at), (-1, 2 << at)):
-                    moves[by] = moves.get(by, 0) | bit
-        return out
-
-
-class Flow(_Text):
+class Flow(Steps):
     """The analysis of a kernel with the flags and barriers that it has.
 
     unknown: of each pipe, the work that it may not know to be done, among the first `upto` ones; told: the same of
@@ -267,8 +65,8 @@ class Flow(_Text):
         self.place, self.changed = 0, True
         self.left_out, self.again = "", False  # which part an iteration has not, and whether others came before
         self.how: dict[type, Callable[[Any], None]] = {
-            _Stretch: self._along, _Flag: self._pass, Barrier: self._wait_for_all,
-            CrossSet: self._tell, CrossWait: self._hear, _Repeat: self._loop, _Choice: self._branch,
+            Stretch: self._along, Flag: self._pass, Barrier: self._wait_for_all,
+            CrossSet: self._tell, CrossWait: self._hear, Repeat: self._loop, Choice: self._branch,
         }  # fmt: skip
 
     def hazards(self) -> list[Hazard]:
@@ -304,13 +102,13 @@ class Flow(_Text):
         told[1] = self.place
         return told[0]
 
-    def _state(self) -> _State:
+    def _state(self) -> State:
         place, before, upto, unknown = self.place, self.before, self.upto, self.unknown
         done = before[place]
         told = {name: known[0] | (done ^ before[known[1]]) for name, known in self.told.items()}
         return tuple([unknown[pipe] | (done ^ before[upto[pipe]]) for pipe in self.pipes]), told
 
-    def _start(self, state: _State, place: int) -> None:
+    def _start(self, state: State, place: int) -> None:
         """Go on at a place with what is not known there."""
         self.place = place
         self.unknown = [0] * self.first + list(state[0])
@@ -325,7 +123,7 @@ class Flow(_Text):
         for step in steps:
             how[type(step)](step)
 
-    def _along(self, stretch: _Stretch) -> None:
+    def _along(self, stretch: Stretch) -> None:
         pipe, place, before = stretch.pipe, stretch.first, self.before
         unknown = self.unknown[pipe]
         upto = self.upto[pipe]
@@ -348,7 +146,7 @@ class Flow(_Text):
         self.unknown[pipe] = unknown
         self.upto[pipe] = self.place = stretch.end
 
-    def _step_by_step(self, stretch: _Stretch, unknown: int) -> int:
+    def _step_by_step(self, stretch: Stretch, unknown: int) -> int:
         """A stretch that meets work of other pipes: what is not known behind it."""
         stretch.met, stretch.entered = -1, None
         others, again = ~self.of_pipe[stretch.pipe], self.again
@@ -380,7 +178,7 @@ class Flow(_Text):
             unknown |= 0 if step is None else step.bits
         return unknown
 
-    def _work_through(self, stretch: _Stretch, unknown: int) -> None:
+    def _work_through(self, stretch: Stretch, unknown: int) -> None:
         """A stretch after work of its own pipe that is not known to be done."""
         owner, again = self.owner, self.again
         stretch.met = -1 if again else unknown  # what others met in it is not forgotten
@@ -400,7 +198,7 @@ class Flow(_Text):
             left |= event.bits
         stretch.waits, stretch.left = waits, left
 
-    def _pass(self, flag: _Flag) -> None:
+    def _pass(self, flag: Flag) -> None:
         event = flag.event
         pipe = event.pipe
         unknown = self._now(pipe)
@@ -444,7 +242,7 @@ class Flow(_Text):
             self.unknown[UNIT] = self._now(UNIT) & self._not_told(heard.flag ^ 1)
             self.version += 1
 
-    def _loop(self, loop: _Repeat) -> None:
+    def _loop(self, loop: Repeat) -> None:
         """The state behind it is that of any number of iterations, even of none."""
         entry, idle = _without_idle(self._state(), loop)
         if loop.settled is not None and loop.settled[0] == entry:
@@ -461,7 +259,7 @@ class Flow(_Text):
         self.changed |= changed
         self._start(_with_idle(out, idle), loop.works)
 
-    def _ahead(self, loop: _Repeat, entry: _State) -> _State:
+    def _ahead(self, loop: Repeat, entry: State) -> State:
         """A loop with a part that is ahead: its first iteration is that part's only, and its last the other's."""
         place, again = self.place, self.again
         self._goes_on(loop, self._iteration(loop, entry, "not first", again))
@@ -471,7 +269,7 @@ class Flow(_Text):
         self.place = place
         return self._iteration(loop, loop.back, "not last", True)
 
-    def _iteration(self, loop: _Repeat, state: _State, left_out: str, again: bool) -> _State:
+    def _iteration(self, loop: Repeat, state: State, left_out: str, again: bool) -> State:
         """The state behind an iteration."""
         around = self.left_out, self.again
         self.left_out, self.again = left_out, again
@@ -480,13 +278,13 @@ class Flow(_Text):
         self.left_out, self.again = around
         return _at_end(self._state(), loop)
 
-    def _goes_on(self, loop: _Repeat, state: _State) -> None:
+    def _goes_on(self, loop: Repeat, state: State) -> None:
         """An iteration may follow in a state."""
         back = state if loop.back is None else _either(loop.back, state)
         self.changed |= back != loop.back
         loop.back = back
 
-    def _branch(self, branch: _Choice) -> None:
+    def _branch(self, branch: Choice) -> None:
         before = self._state()
         if branch.when and self.left_out == branch.when:
             if not self.again:
@@ -541,44 +339,34 @@ class Flow(_Text):
             until = self.repeats[event.loops[len(common)]].end
         told &= ~self.of_pipe[before.pipe]
         if (before.first, before.flag) < (event.first, event.flag):
-            return told | _span(since[0], until[0]) | _span(since[1], until[1])
+            return told | span(since[0], until[0]) | span(since[1], until[1])
         loop = self.repeats[common[-1] if turning is None else turning]
         out = ~loop.inside  # what comes before the loop is not known in its first iteration
-        out |= _span(since[0], loop.end[0]) | _span(loop.first[0], until[0])
-        out |= _span(since[1], loop.end[1]) | _span(loop.first[1], until[1])
+        out |= span(since[0], loop.end[0]) | span(loop.first[0], until[0])
+        out |= span(since[1], loop.end[1]) | span(loop.first[1], until[1])
         if turning is None:
             return out | moved(told, loop.moves)
         return out | told | loop.inside & ~(loop.moves[-1] >> 1)  # a whole iteration came between
 
 
-def _runs(loop: Loop) -> bool:
-    """Whether a loop has constant bounds that it runs between."""
-    bounds = (loop.start, loop.stop)
-    return not loop.grid and all(b.isdigit() for b in bounds) and int(loop.start) < int(loop.stop)
-
-
 def _forget(steps: list[Any]) -> None:
     """What was met in steps that are not taken now."""
     for step in steps:
-        if isinstance(step, _Repeat):
+        if isinstance(step, Repeat):
             _forget(step.steps)
-        elif isinstance(step, _Choice):
+        elif isinstance(step, Choice):
             _forget(step.then)
             _forget(step.orelse)
-        elif isinstance(step, _Stretch):
+        elif isinstance(step, Stretch):
             step.met = -1
             for event in step.steps:
                 if event is not None:
                     event.meets = None
-        elif isinstance(step, _Flag):
+        elif isinstance(step, Flag):
             step.event.meets = None
 
 
-def _span(low: int, high: int) -> int:
-    return (1 << high) - (1 << low)
-
-
-def _without_idle(state: _State, loop: _Repeat) -> tuple[_State, dict[object, int]]:
+def _without_idle(state: State, loop: Repeat) -> tuple[State, dict[object, int]]:
     """A state before a loop with one flag for all that nothing in the loop touches, and these."""
     used = loop.used
     if used is None:
@@ -592,7 +380,7 @@ def _without_idle(state: _State, loop: _Repeat) -> tuple[_State, dict[object, in
     return (state[0], told), idle
 
 
-def _with_idle(state: _State, idle: dict[object, int]) -> _State:
+def _with_idle(state: State, idle: dict[object, int]) -> State:
     """A state behind a loop with the flags that nothing in it touches: they do not tell of its work, in no turn."""
     if not idle:
         return state
@@ -603,7 +391,7 @@ def _with_idle(state: _State, idle: dict[object, int]) -> _State:
     return state[0], told
 
 
-def _at_end(state: _State, loop: _Repeat) -> _State:
+def _at_end(state: State, loop: Repeat) -> State:
     """A state when an iteration ends."""
     bits = tuple([moved(b, loop.moves) for b in state[0]])
     told = {name: moved(b, loop.moves) for name, b in state[1].items()}
@@ -613,7 +401,7 @@ def _at_end(state: _State, loop: _Repeat) -> _State:
     return bits, told
 
 
-def _either(one: _State, other: _State) -> _State:
+def _either(one: State, other: State) -> State:
     """Where paths meet.  A flag that is raised on one of them only is waited for on that only, too."""
     told = dict(one[1])
     for name, bits in other[1].items():

@@ -10,12 +10,13 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.bench.kernels import attention, elementwise, reductions, rows
-from pto_jit.targets.ascend.flow import Flow, _Stretch
+from pto_jit.targets.ascend.flow import Flow
 from pto_jit.targets.ascend.form import Barrier, Instruction, SetFlag, WaitFlag
 from pto_jit.targets.ascend.functions import FunctionWriter
 from pto_jit.targets.ascend.legality import violations
 from pto_jit.targets.ascend.machine import PIPES
 from pto_jit.targets.ascend.ordering import races
+from pto_jit.targets.ascend.steps import Stretch
 from pto_jit.targets.ascend.tiles import TileWriter
 
 from .harness import blocks, kernels_of, without_one, written
@@ -80,7 +81,7 @@ def test_work_in_stretches_gets_the_flags_and_barriers_of_single_work(
                 self._wait_for_all(Barrier(PIPES[stretch.pipe]))
                 continue
             if event.stretch is stretch:
-                event.stretch = _Stretch(stretch.pipe, place, place + 1, [event], event.conflicts)
+                event.stretch = Stretch(stretch.pipe, place, place + 1, [event], event.conflicts)
             along(self, event.stretch)
             place += 1
 
