@@ -18,7 +18,7 @@ from pto_jit.fractal.compile.blocks import Work
 from pto_jit.fractal.compile.copies import Buffer, Segment
 from pto_jit.fractal.compile.expr import Expr, Symbol, Writer, binary, number
 from pto_jit.fractal.compile.hyperplane import NoSchedule
-from pto_jit.fractal.compile.lists import Leaf, Read
+from pto_jit.fractal.compile.lists import Array, Leaf, Read
 from pto_jit.fractal.compile.nest import Nest
 from pto_jit.fractal.compile.packing import Window
 from pto_jit.fractal.compile.rows import Rows
@@ -121,6 +121,10 @@ class DeviceRows(Rows):
 
     def strips_of(self, planes: Planes, writer: Writer) -> None:
         """A plane is a launch."""
+
+    def gathered_beside(self, planes: Planes, shared: set[str]) -> dict[str, Array]:
+        """Blocks copy the rows of a product to shared memory anyway."""
+        return {}
 
     def said(self, planes: Planes) -> str:
         return ""

@@ -28,7 +28,8 @@ from pto_jit.slotted import frozen
 class Packed:
     """The last planes of an array, the cells of a batch one after the other.
 
-    Behind the planes there may be rows for one batch per group, of inputs that are read like the rows of another group.
+    Behind the planes there may be rows for one batch per group, of inputs that are read like the rows of another group
+    (lends), and as many of cells of other planes that are not together there.
 
     starts: per plane, group and index of the batched loops but the segment's, at which row of its batch a segment
     begins; counts: per plane and group, the rows of a batch.  Rings of as many planes share both.
@@ -38,6 +39,7 @@ class Packed:
     planes: Planes
     depth: Expr
     tensor: Tensor
+    lends: bool
     starts: Var
     counts: Var
 
@@ -47,10 +49,17 @@ class Packed:
 
     def lent(self, at: Sequence[Expr]) -> Expr:
         """The first row of the inputs of a cell's group."""
+        return self._behind(at, 0)
+
+    def gathered(self, at: Sequence[Expr]) -> Expr:
+        """The first row of what a cell's group gathers of other planes."""
+        return self._behind(at, int(self.lends))
+
+    def _behind(self, at: Sequence[Expr], place: int) -> Expr:
         number_ = number(0)
         for k in self.planes.group:
             number_ = number_ * self.planes.longest[k] + at[k]
-        return (self.rows.groups * self.depth + number_) * self.rows.room
+        return (self.rows.groups * (self.depth + place) + number_) * self.rows.room
 
     def row(self, at: Sequence[Expr]) -> Expr:
         """The row of a cell."""
@@ -86,7 +95,8 @@ class Packing(Copies):
 
     room: rows that one batch may have; groups: batches of a plane; window: the rows of the batch that is being written,
     None for all of them.  exact: a segment is a range of indices, else every
-    cell is a segment.  tables: the starts and counts of rings, by their number of planes.  lent: see `Placing.lending`.
+    cell is a segment.  tables: the starts and counts of rings, by their number of planes.  lent, beside: see
+    `Placing.lending` and `Placing.gathered_beside`.
     """
 
     packed = False
@@ -96,12 +106,14 @@ class Packing(Copies):
     window: Window | None = None
     tables: dict[Expr, tuple[Var, Var]]
     lent: dict[str, Choose]
+    beside: dict[str, Array]
 
     def ring(self, planes: Planes, root: Array, depth: Expr, writer: Writer) -> Any:
         if not self.packed:
             return Wavefront.ring(self, planes, root, depth, writer)
         lent = any(choice.otherwise.array.root is root for choice in self.lent.values())  # type: ignore[union-attr]
-        shape = [writer.expr(self.groups * self.room * (depth + lent)), *row_extents(root.leaf.extents)]
+        planes_ = depth + lent + any(array is root for array in self.beside.values())
+        shape = [writer.expr(self.groups * self.room * planes_), *row_extents(root.leaf.extents)]
         tensor = self.buffer(shape, root.leaf, root.name)
         outer = depth
         for k in planes.batch[:-1] if self.exact else planes.batch:
@@ -110,7 +122,7 @@ class Packing(Copies):
             (starts,) = self.e.op("alloc", [writer.expr(outer * self.groups)], {"dtype": i64}, hint="segments")
             (counts,) = self.e.op("alloc", [writer.expr(self.groups * depth)], {"dtype": i64}, hint="counts")
             self.tables[depth] = starts, counts
-        return Packed(self, planes, depth, tensor, *self.tables[depth])
+        return Packed(self, planes, depth, tensor, lent, *self.tables[depth])
 
     def plane_of(self, planes: Planes, at: Sequence[Expr]) -> Expr:
         plane = number(0)

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from pto_jit.fractal.compile.batching import row_extents
 from pto_jit.fractal.compile.expr import Expr
 from pto_jit.fractal.compile.inputs import Product, first
-from pto_jit.fractal.compile.lists import Access, Choose, Filled, ReadLeaf, WriteLeaf, replaced
+from pto_jit.fractal.compile.lists import Access, Array, Choose, Filled, ReadLeaf, WriteLeaf, replaced
 from pto_jit.fractal.compile.nest import depends_on
 from pto_jit.fractal.compile.packing import Packed, Packing
 from pto_jit.fractal.compile.sequential import name_of, variable_of
 from pto_jit.fractal.compile.wavefront import Planes
 from pto_jit.ir.nodes import Op, Var
+from pto_jit.slotted import replace
 
 
 class Placing(Packing):
@@ -73,23 +74,49 @@ class Placing(Packing):
         if isinstance(item, WriteLeaf):
             return not self.nest.distances[id(item.array.root)]
         product = self.alone.get(name)
-        if product is not None and product.condition is None:
+        if (product is not None and product.condition is None) or name in self.beside:
             return False
         read = replaced(item.read, self.eliminated(planes))
         return name not in self.lent and self.in_place(planes, read, self.own(planes)) is None
 
     def is_together(self, planes: Planes, item: ReadLeaf, own: Sequence[Expr]) -> bool:
         """Whether a read is of the same batched indices, whatever the cell: then often of the same rows."""
+        root = self.of_own_rows(planes, item, own)
+        return root is not None and isinstance(planes.rings.get(id(root)), Packed)
+
+    def of_own_rows(self, planes: Planes, item: ReadLeaf, own: Sequence[Expr]) -> Array | None:
+        """The array of the nest that a read is of, if it is of the same batched indices, whatever the cell."""
         chosen = {self.nest.symbols[k] for k in planes.group} | {planes.plane}
         read = item.read
         while isinstance(read, Choose):
             if not read.condition.value.symbols() <= chosen or not isinstance(read.then, Filled):
-                return False
+                return None
             read = read.otherwise
-        ring = planes.rings.get(id(read.array.root)) if isinstance(read, Access) else None
-        if not isinstance(read, Access) or not isinstance(ring, Packed) or not item.leaf.extents:
-            return False
         groups = {self.nest.symbols[k] for k in planes.group}
+        if not isinstance(read, Access) or not item.leaf.extents or not self.nest.exact.get(id(read.array.root)):
+            return None
         if any(loop.length.symbols() & groups for loop in self.nest.loops):
-            return False
-        return all(read.index[k] == own[k] for k in planes.batch)
+            return None
+        return read.array.root if all(read.index[k] == own[k] for k in planes.batch) else None
+
+    def gathered_beside(self, planes: Planes, shared: set[str]) -> dict[str, Array]:
+        """Left operands of products that are of the same batched indices in other planes: their rows stay where they
+        are in the ring of this array if they are as many there, and are gathered behind it if not.  One for each ring.
+        """
+        mapping, own = self.eliminated(planes), self.own(planes)
+        ops = [i for i in self.nest.cell if isinstance(i, Op)]
+        lefts = {op.args[0].name for op in ops if op.op == "dot" and isinstance(op.args[0], Var)}
+        others = {a.name for op in ops for k, a in enumerate(op.args) if isinstance(a, Var) and (op.op != "dot" or k)}
+        written = [variable_of(i.value) for i in self.nest.cell if isinstance(i, WriteLeaf)]
+        others |= {v.name for v in written if isinstance(v, Var)}
+        found: dict[str, Array] = {}
+        for item in self.nest.cell:
+            if not isinstance(item, ReadLeaf) or name_of(item.value) not in lefts - others - shared:
+                continue
+            read = replaced(item.read, mapping)
+            if name_of(item.value) in {*self.lent, *self.alone} or self.in_place(planes, read, own) is not None:
+                continue
+            root = self.of_own_rows(planes, replace(item, read=read), own)
+            if root is not None and all(root is not r for r in found.values()):
+                found[name_of(item.value)] = root
+        return found

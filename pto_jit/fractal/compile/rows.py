@@ -38,7 +38,12 @@ from pto_jit.slotted import replace
 
 
 class Rows(Dividing):
-    """A nest whose cells are rows (with `write_rows`; with `write_cells` it is any nest)."""
+    """A nest whose cells are rows (with `write_rows`; with `write_cells` it is any nest).
+
+    bases: where the rows of reads `beside` rings begin.
+    """
+
+    bases: dict[str, Var]
 
     def trial(self, planes: Planes, writer: Writer) -> None:
         """Write the operations of a batch, to see whether they can be.  Raises NotBatchable."""
@@ -75,6 +80,7 @@ class Rows(Dividing):
         self.products = products(self, planes, writer, shared)
         self.alone = {p.source: p for p in self.products.values() if p.alone}
         self.lent = self.lending(planes, shared)
+        self.beside = self.gathered_beside(planes, shared)
         self.strips = self.strips_of(planes, writer)
         self.memory(planes, writer)
         self.buffers: dict[str, Buffer] = {}
@@ -165,6 +171,9 @@ class Rows(Dividing):
             ring = planes.rings.get(id(item.array.root))
             if isinstance(ring, Packed):
                 self.local[target_of(item)] = Buffer(ring.tensor, index(0), writer.expr(ring.base(own)))
+        for name, root in self.beside.items():
+            ring = planes.rings[id(root)]
+            self.local[name] = Buffer(ring.tensor, index(0), writer.expr(ring.gathered(own)))
         once: list[tuple[Condition | None, bool, ReadLeaf, Read, Buffer]] = []  # reads where a condition is so
         plain: list[ReadLeaf] = []
         for item in reads:
@@ -214,6 +223,7 @@ class Rows(Dividing):
                     e.append(If(conditions[condition], *((tuple(block), ()) if holds else ((), tuple(block))), e.loc))
 
         self.each_segment(planes, writer, fixed, first_pass)
+        self.bases = {name: e.fresh("base", I64) for name in self.beside}
         for item in at_once:
             self.together(planes, writer, item.read, item, fixed)
         self.computed(planes, writer, shared, fixed, reads, window)
@@ -273,6 +283,10 @@ class Rows(Dividing):
             name = name_of(item.value)
             alone = self.alone.get(name)
             if name in inside or (alone is not None and self.is_there(alone, known)):
+                continue
+            if name in self.bases:
+                rings[name] = self.local[name].tensor
+                tiles[name] = self.rows_of(Buffer(rings[name], index(0), self.bases[name]), count, inside=True)
                 continue
             choice = self.lent.get(name)
             at = self.in_place(planes, choice.otherwise if choice is not None else item.read, own)
@@ -379,14 +393,14 @@ class Rows(Dividing):
                 copy()
 
     def together(self, planes: Planes, writer: Writer, read: Read, item: ReadLeaf, fixed: set[int]) -> None:
-        """Gather a read for a whole batch.
+        """Gather a read for a whole batch; one `beside` a ring says where its rows are.
 
         The cells that are read are in the nest where the conditions hold, so their batch has at least the rows of this
         one, in the same order: where it has as many, they are the same.
         """
         e, window = self.e, self.window
         assert window is not None
-        buffer = self.part_of(self.local[name_of(item.value)])
+        buffer, base = self.part_of(self.local[name_of(item.value)]), self.bases.get(name_of(item.value))
         if isinstance(read, Choose):
             cond = writer.condition(read.condition)
             with e.block() as then:
@@ -399,6 +413,8 @@ class Rows(Dividing):
         if isinstance(read, Filled):
             rows = e.op("full", [constant(read.value, item.leaf.dtype), window.count, *extents])[0]
             buffer.store(e, rows, index(0))
+            if base is not None:
+                self.plain.assign(base, buffer.base)
             return
         assert isinstance(read, Access)
         ring = planes.rings[id(read.array.root)]
@@ -406,11 +422,15 @@ class Rows(Dividing):
         (same,) = e.op("eq", [before, window.rows])
         with e.block() as then:
             there = self.part_of(Buffer(ring.tensor, index(0), writer.expr(ring.base(read.index))))
-            rows = self.rows_of(there, window.count)
-            buffer.store(e, rows, index(0))
+            if base is not None:
+                self.plain.assign(base, there.base)
+            else:
+                buffer.store(e, self.rows_of(there, window.count), index(0))
         with e.block() as otherwise:
             one = replace(item, read=read)
             self.each_segment(planes, writer, fixed, lambda w, s: self.gather(planes, w, s, [one]))
+            if base is not None:
+                self.plain.assign(base, buffer.base)
         e.append(If(same, tuple(then), tuple(otherwise), e.loc))
 
 
