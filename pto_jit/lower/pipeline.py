@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from pto_jit.ir.nodes import Module
 from pto_jit.lower.chunk import expand_chunks
@@ -55,12 +56,17 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
 )
 
 _CPU = ("independent", "scheduled")
+_DEVICES = ("cuda", "ascend")
+_ON_DEVICES: dict[str, Pass] = {"reduced": partial(split_reductions, device=True)}
 
 
 def passes_for(target: str) -> tuple[tuple[str, Pass], ...]:
     """The passes of a target: others than the cpu's find their own way to divide loops, most when the program runs, and
     leave vectors of elements to the compilers of what they write."""
-    return PIPELINE if target == "cpu" else tuple(p for p in PIPELINE if p[0] not in _CPU)
+    if target == "cpu":
+        return PIPELINE
+    own = _ON_DEVICES if target in _DEVICES else {}
+    return tuple((name, own.get(name, one)) for name, one in PIPELINE if name not in _CPU)
 
 
 def with_checks(passes: Sequence[tuple[str, Pass]]) -> tuple[tuple[str, Pass], ...]:

@@ -459,3 +459,28 @@ def test_a_last_value_is_refused() -> None:
     text = loop("%s = scopy %e : f32", before=S, after=OUT)
     with pytest.raises(CompilationError, match="no particular iteration"):
         split_reductions(parse(text), [])
+
+
+def test_numbers_of_devices_are_merged_in_one_loop_over_variables() -> None:
+    """Whatever `combine` says; an element of a tensor is read and written once, after it."""
+    text = """
+func @f(%x: !pto.memref<gm,?,f32>, %y: !pto.memref<gm,?,f32>) {
+  %n = sdim %x {axis=0} : i64
+  FOR %i:idx, 0:idx, %n:idx, 1:idx {kind=parallel, chunk=16, combine=tree}
+    %e = sgetelem %x[%i] : f32
+    %o = sgetelem %y[0] : f32
+    %t = sadd %o, %e : f32
+    ssetelem %t, %y[0]
+  ENDFOR
+  return
+}
+"""
+    after = split_reductions(parse(text), [], device=True)
+    verify(after, infer, properties=["reduced"])
+    merged = [one for one in loops(after) if one.kind == "combine"]
+    assert [one.combine for one in merged] == ["sequential"]
+    assert not any(isinstance(s, Op) and s.op == "setelem" for s in merged[0].body)
+    last = after.func(after.entry).body
+    assert sum(isinstance(s, Op) and s.op == "setelem" for s in last) == 1
+    plain = [one for one in loops(split(text)[0]) if one.kind == "combine"]
+    assert [one.combine for one in plain] == ["tree"]

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from pto_jit.ir.nodes import Block, Const, For, If, Op, Operand, Stmt, Var, While
+from pto_jit.ir.types import ScalarType
 from pto_jit.lower.names import BOOL, I64, Names, Scalars, index, source_name
 from pto_jit.lower.reductions.arrays import Copies
-from pto_jit.lower.reductions.partials import Emit, Partials
+from pto_jit.lower.reductions.partials import Emit, Partials, fold
 from pto_jit.slotted import replace
 
 Held = Partials | Copies
@@ -17,14 +18,40 @@ LARGE = 1 << 14  # elements of a partial result from which the merges of a level
 LEVELS = 64  # partial results up to which the levels of a tree are written out
 
 
-def merge(partials: Sequence[Held], count: Operand, loop: For, names: Names) -> list[Stmt]:
-    """Merge `count` partial results of each state and fold them into what `loop` reduces into."""
+def merge(partials: Sequence[Held], count: Operand, loop: For, names: Names, *, alone: bool = False) -> list[Stmt]:
+    """Merge `count` partial results of each state and fold them into what `loop` reduces into.
+
+    alone: numbers are folded in one loop over variables, whatever order is asked for.
+    """
+    if alone and all(isinstance(one, Partials) and _are_numbers(one) for one in partials):
+        return _in_variables(partials, count, replace(loop, combine="sequential"), names)  # type: ignore[arg-type]
     if loop.combine == "sequential":
         return [_over(partials, loop, names, index(0), count, lambda one, e, k: one.fold(e, k))]
     if loop.combine == "loop":
         into_first = _over(partials, loop, names, index(1), count, lambda one, e, k: one.merge(e, index(0), k))
         return [into_first, *_fold_first(partials, count, loop, names)]
     return [*_tree(partials, count, loop, names), *_fold_first(partials, count, loop, names)]
+
+
+def _are_numbers(one: Partials) -> bool:
+    """Whether partial results are numbers, and every chunk has one."""
+    return one.flags is None and all(isinstance(v.type, ScalarType) for v in one.vars)
+
+
+def _in_variables(partials: Sequence[Partials], count: Operand, loop: For, names: Names) -> list[Stmt]:
+    """One loop that folds numbers into variables; places get theirs after it."""
+    first, last = Emit(names, loop.loc), Emit(names, loop.loc)
+    folded: list[Partials] = []
+    for one in partials:
+        if one.state.place is None:
+            folded.append(one)
+            continue
+        whole = names.fresh(f"{one.state.name}_whole", one.vars[0].type)
+        first.op("copy", *one.state.init, result=whole)
+        folded.append(replace(one, state=replace(one.state, place=None, computed=(), targets=(whole,))))
+        fold(last, one.state, lambda e, whole=whole: [whole])
+    every = _over(folded, loop, names, index(0), count, lambda one, e, k: one.fold(e, k))
+    return [*first.done(), every, *last.done()]
 
 
 def _over(

@@ -102,12 +102,15 @@ from pto_jit.semantic.table import is_generator
 from pto_jit.slotted import replace
 
 
-def split_reductions(module: Module, decisions: list[Decision]) -> Module:
+def split_reductions(module: Module, decisions: list[Decision], *, device: bool = False) -> Module:
     """Split the reductions of all parallel loops.
+
+    device: partial results that are numbers are for one kernel to merge, whose threads share that in an order of their
+    own; `combine` says how tiles are merged.
 
     Raises ScheduleError for a parallel loop that carries something that is no reduction.
     """
-    after = map_funcs(module, lambda func: _Splitter(func, decisions).func())
+    after = map_funcs(module, lambda func: _Splitter(func, decisions, device).func())
     return after if after is module else simplify(after)
 
 
@@ -123,8 +126,9 @@ def _is_concerned(stmt: Stmt) -> bool:
 class _Splitter:
     """Splits the loops of one function, outer ones first."""
 
-    def __init__(self, func: Func, decisions: list[Decision]) -> None:
+    def __init__(self, func: Func, decisions: list[Decision], device: bool) -> None:
         self.function = func
+        self.device = device
         self.decisions = decisions
         self.names_: Names | None = None
         self.scopes = int(func.kind == "incore")  # around the statement being looked at
@@ -301,7 +305,7 @@ class _Splitter:
         for state in nest.states:
             if state.place is None:
                 result += self.sunk(state, before)
-        result += merge([*partials, *copies], count, nest.loops[0], names)
+        result += merge([*partials, *copies], count, nest.loops[0], names, alone=self.device)
         kept: list[tuple[Var, Callable[[Emit], Operand]]] = []
         for one in partials:
             for target, extents in zip(one.state.targets, one.extents, strict=False):

@@ -236,6 +236,12 @@ class _Outliner:
             return
         for stmt in loop.body:
             if isinstance(stmt, Op) and stmt.op in ("getelem", "setelem"):
+                if isinstance(loop, For) and loop.kind == "combine":
+                    raise unsupported(
+                        "a reduction of numbers by a function of several of them, or of some iterations", stmt.loc,
+                        "reduce a number by `+=`, `*=`, `max` or `min` in every iteration, or load a tile and take "
+                        "`pl.sum`, `pl.max` and the like of it (`cuda`: `pl.reduce`, with any function)",
+                    )  # fmt: skip
                 raise unsupported(
                     "a sequential loop over elements", stmt.loc,
                     "give the loop parallel=True if its iterations are independent or it reduces, or work on tiles",

@@ -114,3 +114,35 @@ def test_numbers_folded_over_elements_are_shared_by_the_threads_of_blocks() -> N
     assert out[0] == whole.sum() and out[1] == 3 * whole.max()
     texts = [t for n, t in folded.compile(whole, out, target="cuda").sources.items() if n.endswith(".cu")]
     assert len(texts) == 2 and all("threadIdx.x" in t and "reduce_columns" in t for t in texts)
+
+
+@pto.jit
+def gathered(x: pl.Tensor, out: pl.Tensor):
+    for i in pl.range(x.shape[0], chunk=64, combine="tree"):
+        out[0] += x[i]
+        out[1] = pl.maximum(out[1], x[i])
+    total = 0.0
+    for i in pl.range(x.shape[0] // 3, chunk=7, combine="loop"):
+        for j in range(3):
+            total += x[3 * i + j]
+    out[2] = total
+
+
+@needs_compiler
+def test_numbers_are_merged_by_one_kernel_whatever_combine_says() -> None:
+    x = np.arange(900, dtype=np.float32) - 400
+    _, (_, out) = emulated(gathered, x, np.float32([1, 1e6, 1]), orders=(0, 1))
+    np.testing.assert_array_equal(out, [1 + x.sum(), 1e6, x.sum()])
+
+
+@pto.jit
+def sometimes(x: pl.Tensor, out: pl.Tensor):
+    for i in pl.range(x.shape[0], chunk=64):
+        if x[i] > 0:
+            out[0] += x[i]
+
+
+def test_a_reduction_that_no_kernel_merges_is_refused_as_one() -> None:
+    vector = pto.spec((None,), pl.f32)
+    with pytest.raises(pto.TargetError, match="a reduction of numbers by a function of several of them, or of some"):
+        sometimes.compile(vector, vector, target="cuda")
