@@ -16,6 +16,7 @@ from pto_jit.cache import disk_cache
 from pto_jit.codegen.params import Param, TensorParam, leaves
 from pto_jit.compiled import WrittenCompiled
 from pto_jit.compiler import Stages, with_kernels
+from pto_jit.config import config
 from pto_jit.errors import ArgumentError, TargetError
 from pto_jit.kernel import Kernel, Specialization
 from pto_jit.options import Options
@@ -161,8 +162,8 @@ def _written(function: Callable[..., Any], params: list[Param], options: Options
     def write(stages: Stages, tried: bool) -> cuda.CudaProgram:
         start = time.perf_counter()
         store = disk_cache() if options.cache else None
-        program = cuda.compile_module(stages.last, fastmath=options.fastmath, store=store,
-                                      shared_limit=SMALLEST if tried else LARGEST)  # fmt: skip
+        program = cuda.compile_module(stages.last, fastmath=options.fastmath, debug=options.debug or config.debug,
+                                      store=store, shared_limit=SMALLEST if tried else LARGEST)  # fmt: skip
         stages.modules["kernels"] = program.module
         stages.timings["kernels"] = time.perf_counter() - start
         return program

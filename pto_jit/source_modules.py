@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pto_jit.compiler import Stages
+from pto_jit.config import config
 from pto_jit.errors import TargetError
 from pto_jit.ir.text import to_text
 from pto_jit.ir.types import Type
@@ -84,7 +85,8 @@ class SourceFunction(CompiledFunction):
         if self._options.target == "cuda":
             from pto_jit.targets.cuda import program as cuda
 
-            program: Any = cuda.compile_module(stages.last, fastmath=self._options.fastmath)
+            program: Any = cuda.compile_module(stages.last, fastmath=self._options.fastmath,
+                                                debug=self._options.debug or config.debug)  # fmt: skip
         else:
             from pto_jit.targets.ascend import program as ascend
 

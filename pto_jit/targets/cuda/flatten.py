@@ -22,6 +22,17 @@ def flatten(module: Module) -> Func:
     return replace(entry, body=without_idle(_Inliner(module, taken).block(entry.body)))
 
 
+def without_assertions(func: Func) -> Func:
+    """A flat function without the assertions of programs that are debugged."""
+
+    def is_optional(s: Stmt) -> bool:
+        return isinstance(s, Op) and s.op == "assert" and not s.attr("always")
+
+    if not any(map(is_optional, statements(func.body))):
+        return func
+    return replace(func, body=without_idle(rewrite_block(func.body, lambda s: () if is_optional(s) else None)))
+
+
 def without_idle(body: Block) -> Block:
     """Without numbers that nobody reads: what a scheduler for workers wanted to know."""
     optional: list[Op] = []

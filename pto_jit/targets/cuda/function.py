@@ -378,14 +378,15 @@ class FunctionWriter:
                 self._set_element(op)
             case "view" | "tensor_reshape" | "tensor_transpose":
                 self._view(op)
-            case "assert" if op.attr("always") and 0 < len(op.args) <= 3:
+            case "assert" if 0 < len(op.args) <= 3:
                 numbers = [self.scalar(a) for a in op.args[1:]] + ["0"] * 2
                 message = assertion(str(op.attr("message")), str(op.attr("told") or ""))
                 error = str(op.attr("error") or "KernelAssertionError")
                 self.check(self.scalar(op.args[0]), error, message, op.loc, numbers[0], numbers[1])
             case "print" | "assert":
                 user_name = {"assert": "assert_"}.get(op.op, op.op)
-                raise unsupported(f"`pl.{user_name}`", op.loc, "use the cpu target to look at values")
+                hint = "store the values into a tensor, or use the cpu target to look at them"
+                raise unsupported(f"`pl.{user_name}`", op.loc, hint)
             case _ if is_elementwise(op):
                 data = op.args[1] if op.op == "select" else op.args[0]
                 index = op.results[0].name in self.facts.indices

@@ -18,7 +18,7 @@ from pto_jit.slotted import mutable, replace
 from pto_jit.targets.cpu.writing import written_tensors
 from pto_jit.targets.cuda.devices import headers
 from pto_jit.targets.cuda.elements import share_elements
-from pto_jit.targets.cuda.flatten import flatten
+from pto_jit.targets.cuda.flatten import flatten, without_assertions
 from pto_jit.targets.cuda.host import HostProgram
 from pto_jit.targets.cuda.kernels import Kernel, write_kernel
 from pto_jit.targets.cuda.merged import merge_leading_axes
@@ -63,14 +63,15 @@ class CudaProgram:
 
 
 def compile_module(
-    module: Module, *, fastmath: bool = False, store: Any = None, shared_limit: int = LARGEST
+    module: Module, *, fastmath: bool = False, debug: bool = False, store: Any = None, shared_limit: int = LARGEST
 ) -> CudaProgram:
-    """Write the kernels of a lowered module; `store`: where machine code is kept, if anywhere; `shared_limit`: bytes
-    of shared memory that a block may have.
+    """Write the kernels of a lowered module; `debug`: assertions are checked; `store`: where machine code is kept, if
+    anywhere; `shared_limit`: bytes of shared memory that a block may have.
 
     Raises TargetError for what this target does not do.
     """
-    flat = share_elements(tile_products(merge_leading_axes(with_extents(flatten(module)))), module)
+    whole = flatten(module) if debug else without_assertions(flatten(module))
+    flat = share_elements(tile_products(merge_leading_axes(with_extents(whole))), module)
     split = outline_kernels(flat, module.name, bounds=True)
     verify(split, infer)
     entry = split.func(split.entry)

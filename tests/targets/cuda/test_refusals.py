@@ -54,16 +54,9 @@ def printed(x: pl.Tensor, y: pl.Tensor):
         y[r, 0] = x[r, 0]
 
 
-def large_and_checked(x: pl.Tensor, y: pl.Tensor):
-    for r in pl.range(0, x.shape[0], 256, parallel=True):
-        pl.assert_(r >= 0, "a row")
-        pl.store(pl.load(x, [r, 0], [256, 128]) + 1.0, [r, 0], y)
-
-
 @pytest.mark.parametrize(
     ("fn", "second", "words"),
     [
-        (large_and_checked, F32, "`pl.assert_`"),
         (element_loop, F32, "a sequential loop over elements"), (growing, F32, "changes while the kernel runs"),
         (printed, F32, "`pl.print`"),
     ],
@@ -116,6 +109,26 @@ def test_what_only_shows_while_running_is_recorded_and_raised(width: int, at: in
         return
     with pytest.raises(error, match=words) as caught:
         emulate(compiled, x, y, out, at)
+    assert "test_refusals.py" in str(caught.value)
+
+
+@needs_compiler
+@pytest.mark.parametrize("rows", [64, 256])
+def test_assertions_are_checked_in_kernels_that_are_debugged(rows: int) -> None:
+    def checked(x: pl.Tensor, y: pl.Tensor):
+        for r in pl.range(0, x.shape[0], rows, parallel=True):
+            t = pl.load(x, [r, 0], [rows, 128])
+            pl.assert_(t[0, 3] < 5.0, "a large element")
+            pl.store(t + 1.0, [r, 0], y)
+
+    x, y = np.ones((512, 128), np.float32), np.zeros((512, 128), np.float32)
+    emulate(pto.jit(checked, debug=True).compile(x, y, target="cuda"), x, y)
+    assert (y == 2).all()
+    x[256, 3] = 7
+    emulate(pto.jit(checked).compile(x, y, target="cuda"), x, y)
+    assert y[256, 3] == 8
+    with pytest.raises(pto.KernelAssertionError, match="a large element") as caught:
+        emulate(pto.jit(checked, debug=True).compile(x, y, target="cuda"), x, y)
     assert "test_refusals.py" in str(caught.value)
 
 
