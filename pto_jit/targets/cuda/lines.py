@@ -21,6 +21,8 @@ from pto_jit.targets.source.scalars import register_type
 
 _RULES = {"cumsum": "Sum", "cumprod": "Product", "add": "Sum", "mul": "Product", "max": "Maximum",
           "maximum": "Maximum", "min": "Minimum", "minimum": "Minimum"}  # fmt: skip
+FEW = 8
+"""So many largest elements are looked for one after the other: more are found sooner by a sort."""
 EMPTY = "reduce of an empty valid part without an initial value"
 
 
@@ -102,7 +104,8 @@ class LineWriter(MoveWriter):
         if columns.unit:  # all threads hold it
             self._first_of_all(op, source, values, places)
         else:
-            self.text.line(f"pto::largest_of_tile<Spread>({values.array}, {places.array}, {source.array}, "
+            function = f"few_largest_of_tile<Spread, {count}>" if int(count) <= FEW else "largest_of_tile<Spread>"
+            self.text.line(f"pto::{function}({values.array}, {places.array}, {source.array}, "
                            f"{source.columns.valid});")  # fmt: skip
         for result, tile in zip(op.results, (values, places), strict=True):
             self.put(result, tile)

@@ -217,3 +217,28 @@ def test_running_sums_of_a_column(rows: int) -> None:
     expected = np.cumsum(x[::-1, 0])[::-1] + np.cumsum(x.sum(1))
     _, (_, actual) = emulated(kernel, x, np.zeros(rows, np.float32))
     np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "i8", "u1", "?"])
+@pytest.mark.parametrize(("columns", "k"), [(33, 2), (64, 8), (64, 9), (1000, 5), (7, 8)])
+def test_the_few_largest_elements(dtype: str, columns: int, k: int) -> None:
+    """Looked for one after the other up to 8, by a sort beyond; of equal ones the first, NaN before all numbers last."""
+
+    @pto.jit
+    def kernel(x, values, places):
+        for r in pl.range(0, x.shape[0], 2, parallel=True):
+            found, at = pl.topk(pl.load(x, [r, 0], [2, max(columns, k)]), k)
+            pl.store(found, [r, 0], values)
+            pl.store(at, [r, 0], places)
+
+    x = (np.random.default_rng(k).integers(0, 9, (5, columns)) - 4).astype(dtype)
+    if dtype[0] == "f":
+        x[0, ::5], x[1], x[2, 3:5] = np.nan, -0.0, np.inf
+        x[1, 2] = 0.0
+    given = [np.zeros((5, k), dtype), np.full((5, k), -1, np.int32)]
+    expected = [a.copy() for a in given]
+    kernel.interpret(x, *expected)
+    _, (_, *actual) = emulated(kernel, x, *given, orders=(1,))
+    for a, b in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert (np.signbit(a) == np.signbit(b)).all() if dtype[0] == "f" and a.dtype.kind == "f" else True

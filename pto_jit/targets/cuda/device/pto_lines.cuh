@@ -359,23 +359,29 @@ struct Network {
   }
 };
 
+// The words of a row, from `columns` on such that belong behind all others.
+template <class Spread, bool DESCENDING, int N, int NC, class Word, class T>
+PTO_FUNCTION void words_of_row(Word (&words)[N], const T (&row)[NC], int columns) {
+  using Key = typename Ordered<T>::Key;
+  PTO_UNROLL
+  for (int j = 0; j < N; ++j) {
+    const int column = Spread::column(j);
+    const T x = row[j < NC ? j : 0];
+    const Key key = Ordered<T>::key(x);
+    const bool inside = j < NC && column < columns;
+    words[j] = Word::make(inside ? DESCENDING ? Key(~key) : key : Key(~Key(0)),
+                          uint32_t(column) << 1 | (inside && Ordered<T>::is_special(x) ? 1u : 0u));
+  }
+}
+
 // The rows of a tile in order: `take(i, j, word)` gets the word of each slot.
 template <class Word, class Spread, bool DESCENDING, int NR, int NC, class T, class Take>
 PTO_FUNCTION void sort_words(const T (&tile)[NR][NC], int columns, const Take& take) {
-  using Key = typename Ordered<T>::Key;
   constexpr int N = next_power_of_two(NC / Spread::RUN) * Spread::RUN;
   PTO_UNROLL
   for (int i = 0; i < NR; ++i) {
     Word words[N];
-    PTO_UNROLL
-    for (int j = 0; j < N; ++j) {
-      const int column = Spread::column(j);
-      const T x = tile[i][j < NC ? j : 0];
-      const Key key = Ordered<T>::key(x);
-      const bool inside = j < NC && column < columns;
-      words[j] = Word::make(inside ? DESCENDING ? Key(~key) : key : Key(~Key(0)),
-                            uint32_t(column) << 1 | (inside && Ordered<T>::is_special(x) ? 1u : 0u));
-    }
+    words_of_row<Spread, DESCENDING>(words, tile[i], columns);
     Network<Spread, N, Word>::sort(words);
     PTO_UNROLL
     for (int j = 0; j < NC; ++j) take(i, j, words[j]);
@@ -424,6 +430,39 @@ PTO_FUNCTION void largest_of_tile(T (&values)[NR][MC], int32_t (&places)[NR][MC]
       places[i][j] = int32_t(word.tag() >> 1);
     }
   });
+}
+
+// The same of at most a few: each the first of the words that belong behind the one found before.
+template <class Word>
+struct First {
+  static PTO_FUNCTION Word identity() { return Word::make(decltype(Word().key())(~uint64_t(0)), ~0u); }
+  static PTO_FUNCTION Word combine(Word x, Word y) { return y.before(x) ? y : x; }
+};
+
+template <class Spread, int COUNT, int NR, int NC, int MC, class T>
+PTO_FUNCTION void few_largest_of_tile(T (&values)[NR][MC], int32_t (&places)[NR][MC], const T (&tile)[NR][NC],
+                                      int columns) {
+  using Word = Placed<typename Ordered<T>::Key>;
+  PTO_UNROLL
+  for (int i = 0; i < NR; ++i) {
+    Word words[NC], found = First<Word>::identity();
+    words_of_row<Spread, true>(words, tile[i], columns);
+    PTO_KEEP_LOOP
+    for (int k = 0; k < COUNT; ++k) {
+      Word next = First<Word>::identity();
+      PTO_UNROLL
+      for (int j = 0; j < NC; ++j) {
+        if ((k == 0 || found.before(words[j])) && words[j].before(next)) next = words[j];
+      }
+      found = Spread::template reduce_columns<First<Word>>(next);
+      PTO_UNROLL
+      for (int j = 0; j < MC; ++j) {
+        if (Spread::column(j) != k) continue;
+        values[i][j] = value_of<T, true>(found);
+        places[i][j] = int32_t(found.tag() >> 1);
+      }
+    }
+  }
 }
 
 }  // namespace pto
