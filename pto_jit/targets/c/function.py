@@ -110,6 +110,7 @@ class CFunctionWriter(FunctionWriter):
         self.hazards: set[str] = set()
         self._place: tuple[str, int] = "", 0
         self.group: Fuse | None = None  # that is being written
+        self.read: dict[int, tuple[TileSlot, Tile]] = {}  # variables that read the same all the time, by identity
         self.captured: list[str] = []  # names of the function around that a range function uses
 
     # -- the function as a whole ----------------------------------------------------------------------------------
@@ -205,10 +206,15 @@ class CFunctionWriter(FunctionWriter):
     # -- operands -------------------------------------------------------------------------------------------------
 
     def read_slot(self, slot: TileSlot) -> Tile:
+        known = self.read.get(id(slot))
+        if known is not None:
+            return known[1]
         tile = super().read_slot(slot)
         element, pointer = memory_ctype(slot.dtype), lift(tile.pointer)
         assert isinstance(pointer, CPointer)
         if pointer.element == element:
+            if slot.fits is None and all(isinstance(e, int) for e in (*slot.declared, *slot.valid)):
+                self.read[id(slot)] = slot, tile
             return tile
         text = f"({element} *){pointer.at(15)}"
         # memory that may move is read each time, other memory has its pointer already

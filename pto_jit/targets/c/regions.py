@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pto_jit.dtypes import DType
 from pto_jit.ir.nodes import Op
-from pto_jit.targets.c.values import CPointer, CValue, lift, memory_ctype
+from pto_jit.targets.c.values import CPointer, CValue, lift, memory_ctype, polynomial_text
 from pto_jit.targets.cpu.code import I1, I64, Index
 from pto_jit.targets.cpu.elementwise import to_memory
 from pto_jit.targets.cpu.tensors import address, need_offset
@@ -51,7 +51,7 @@ def padded(
     rank, size = len(declared), dtype.bytes
     if rank not in (1, 2) or tensor.strides[-1] != size:
         return None
-    pitch = lift(tensor.strides[0]).poly or {}  # in bytes
+    pitch = lift(tensor.strides[0]).poly or {}  # from row to row, in bytes
     left = [code.sub(extent, at) for extent, at in zip(tensor.extents, offsets, strict=True)]
     if all(map(_reaches, declared, left)) or any(c % size for c in pitch.values()):
         return None
@@ -60,8 +60,9 @@ def padded(
     name, element = op.results[0].name, memory_ctype(dtype)
     memory, strides = w.unnamed_buffer(name, dtype, declared)
     arguments = [lift(memory).text, code.typed(address(w, tensor, offsets), element).text]
-    if rank == 2:  # the distance of rows is that of the copy where there is one
-        stride = code.variable("stride", "int64_t", lift(w.in_elements(tensor.strides[0], dtype)).text, here=True)
+    if rank == 2:  # of the copy where there is one
+        apart = polynomial_text({m: c // size for m, c in pitch.items()})[0]
+        stride = code.variable("stride", "int64_t", apart, here=True)
         arguments.append(stride.text)
         strides = (CValue(I64, poly={(stride.variable,): size}), size)
     arguments += [lift(n).text for n in (*declared, *left, to_memory(w.b, w.scalar(op.args[-1]), dtype))]

@@ -90,6 +90,8 @@ class Stores:
     def place(self) -> dict[Any, Strided]:
         """The memory of every store."""
         code, nest, regions = self.code, self.nest, self.regions
+        if not nest.stores:
+            return {}
         self.regions += [self._region(s.op) for s in nest.stores]
         reasons: list[bool | Value] = []
         unit = code.pick(self.alive, 1, 0)

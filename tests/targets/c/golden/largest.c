@@ -42,9 +42,9 @@ static int32_t largest_incore_0(pto_worker *worker, int64_t x_d0, float *x, int6
                                 int64_t y_n0) {
   int32_t status;
   // test_sources.py:31
-  const int64_t n_5 = (pto_max(x_d0, 0) + 127) / 128;
+  const int64_t n_4 = (pto_max(x_d0, 0) + 127) / 128;
   status = pto_parallel_for(worker, largest_incore_0_i, &(struct largest_incore_0_i){x_n0, x, x_n1, y}, 0,
-      pto_max(x_d0, 0), pto_max(n_5, 1));
+      pto_max(x_d0, 0), pto_max(n_4, 1));
   if (status != PTO_OK) return status;
   return PTO_OK;
 }
