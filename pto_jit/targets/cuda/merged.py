@@ -132,7 +132,7 @@ class _Merger:
         if not whole or width is None or size % width:
             return None
         count, out = Const(size // width, _INDEX), _Statements(self, load.loc)
-        rows = out.number("mul", out.number("dim", tensor, attrs=(("axis", 0),)), count)
+        rows = out.number("mul", out.first_extent(tensor), count)
         shape = (rows,) if result.type.rank == 1 else (rows, Const(width, _INDEX))
         known = None if tensor.type.shape[0] is None else tensor.type.shape[0] * (size // width)
         kind = TensorType(tensor.type.dtype, (known, width)[: len(shape)], "c")
@@ -165,7 +165,7 @@ class _Merger:
         ):
             return None
         out = _Statements(self, store.loc)
-        rows, width = out.number("dim", tensor, attrs=(("axis", 0),)), prod(n for n in shape[1:] if n is not None)
+        rows, width = out.first_extent(tensor), prod(n for n in shape[1:] if n is not None)
         flat = Var(self.fresh(f"{tensor.name}.flat"), TensorType(tensor.type.dtype, (tensor.type.shape[0], width), "c"))
         out.append("tensor_reshape", flat, tensor, rows, Const(width, _INDEX))
         out.append("store", None, tile, flat, store.args[2], _ZERO)
@@ -199,6 +199,12 @@ class _Statements:
         if result is not None and result.type == _INDEX:
             self.merger.numbers.record(made, NONE)
         self.statements.append(made)
+
+    def first_extent(self, tensor: Var) -> Operand:
+        """How many rows a tensor has: a constant where its type says it."""
+        assert isinstance(tensor.type, TensorType)
+        known = tensor.type.shape[0]
+        return self.number("dim", tensor, attrs=(("axis", 0),)) if known is None else Const(known, _INDEX)
 
     def number(self, op: str, *args: Operand, attrs: tuple[tuple[str, Attr], ...] = ()) -> Operand:
         """A number of 64 bits; constants are folded."""

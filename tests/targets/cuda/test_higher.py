@@ -11,6 +11,7 @@ import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
+from pto_jit.device_kernel import emulate
 
 from .harness import emulated, needs_compiler
 
@@ -215,3 +216,17 @@ def test_one_long_line_is_scattered() -> None:
         expected[at] = x
         _, (*_, o) = emulated(kernel, x, at, np.zeros_like(expected), orders=(1,))
         np.testing.assert_array_equal(o, expected)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_rows_that_become_blocks_of_a_tensor_whose_extents_are_known(known: bool) -> None:
+    @pto.jit
+    def kernel(x, y, o):
+        rows = pl.reshape(pl.load(y, [0, 0, 0], [4, 2, 8]), [8, 8])
+        pl.store(pl.reshape(pl.load(x, [0, 0], [8, 8]) + rows, [8, 1, 8]), [0, 0, 0], o)
+
+    x, y = np.arange(64, dtype=np.float32).reshape(8, 8), np.ones((4, 2, 8), np.float32)
+    o = np.zeros((8, 1, 8), np.float32)
+    specs = [pto.spec(a.shape if known else (None,) * a.ndim, pl.f32) for a in (x, y, o)]
+    emulate(kernel.compile(*specs, target="cuda"), x, y, o)
+    np.testing.assert_array_equal(o[:, 0], x + 1)
