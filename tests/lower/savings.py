@@ -28,8 +28,8 @@ from pto_jit.lower.pipeline import PIPELINE
 from pto_jit.options import Options
 from pto_jit.semantic.rules import infer
 from pto_jit.targets.ascend import program as ascend
-from pto_jit.targets.ascend.accesses import walk
-from pto_jit.targets.ascend.form import Declaration, Instruction, KernelForm, Loop, Tile
+from pto_jit.targets.ascend.accesses import RESERVED, accesses, walk
+from pto_jit.targets.ascend.form import Buffer, Instruction, KernelForm, Loop
 from pto_jit.targets.cpu.arena import Arena
 
 ROWS = 64
@@ -243,7 +243,8 @@ def unified_buffer(forms: Sequence[KernelForm]) -> tuple[int, int]:
     used = apart = 0
     for form in forms:
         if form.core == "vector":
-            buffers = {n.what.buffer for n in walk(form.body) if isinstance(n, Declaration) and isinstance(n.what, Tile)}
+            touched = [b for n in walk(form.body) if isinstance(n, Instruction) for b, _ in accesses(n)]
+            buffers = {b for b in touched if isinstance(b, Buffer) and b is not RESERVED}
             used += max((b.address or 0) + b.size * b.copies for b in buffers)
             apart += sum(b.size * b.copies for b in buffers)
     return used, apart
