@@ -3,7 +3,7 @@
 
 * `promises`, `interchange`, `chunk`, `place`, `outwards`, `outline`, `inline`: loops and scopes: promises checked,
   loops exchanged and split, scopes moved, functions made
-* `independent`: sequential loops whose order cannot be seen
+* `independent`, `kept`: sequential loops whose order cannot be seen, elements as variables of a loop
 * `reductions/`, `dependence/`: partial results of parallel loops; which iterations depend on each other
 * `maps`, `fuse`, `axes`, `coalesce`, `complete`, `simplify`, `rename`: tile operations: nests, axes, values where
   they are kept, constants

@@ -20,6 +20,7 @@ from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import block_defs, blocks, map_funcs, statements, with_blocks
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.dependence import Dependences
+from pto_jit.lower.kept import kept_elements
 from pto_jit.lower.names import source_name
 from pto_jit.slotted import replace
 
@@ -76,7 +77,9 @@ def _is_candidate(loop: For) -> bool:
     if loop.kind != "sequential" or loop.proof or not isinstance(loop.step, Const):
         return False
     inside = list(statements(loop.body))
-    if not any(isinstance(s, While) or (isinstance(s, For) and _carried(s)) for s in inside) or _carried(loop):
+    if not any(isinstance(s, While) or (isinstance(s, For) and (_carried(s) or kept_elements(s))) for s in inside):
+        return False
+    if _carried(loop):
         return False
     return not any(_is_other(s) for s in inside)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Var, While
 from pto_jit.ir.walk import block_defs, blocks, statements
+from pto_jit.lower.kept import keep_elements
 from pto_jit.slotted import frozen
 from pto_jit.targets.cpu.access import edges
 from pto_jit.targets.cpu.code import PLAIN, Index, Value, i64
@@ -62,12 +63,13 @@ def plan(w: FunctionWriter, loop: For) -> Plan | None:
         return None
     kept = [v for r in loop.reductions for v in r.state]
     try:
-        form = build(loop.body, [loop.var], kept=kept)
+        body = keep_elements(loop.body, w.root) if is_proven(loop) else loop.body
+        form = build(body, [loop.var], kept=kept)
     except Unfit:
         return None
     step = int(loop.step.value) if isinstance(loop.step, Const) else None
     names = frozenset(v.name for v in kept)
-    along = _along_inside(loop.body)
+    along = _along_inside(body)
     variance = Variance(form, {loop.var.name, *names}, {loop.var.name: step}, names, frozenset(along)).settle()
     traits = variance.traits()
     if traits.apart_inside and not traits.math and along.total() >= traits.apart_inside:
