@@ -71,7 +71,8 @@ def _axis_to_turn(op: Op, products: bool) -> int | None:
     shape = op.args[0].type.shape  # type: ignore[union-attr]
     last = len(shape) - 1
     if along is not None:
-        down = along != last and shape[along] != 1 and (axes_of(shape) > 2 or (products and axes_of(shape) == 2))
+        rows = along == last - 1 and axes_of(shape) <= 2  # else rows are other axes, also where this has extent 1
+        down = along != last and (not rows or (products and shape[along] != 1))
         return along if down else None
     every, over = _wide(op, range(len(shape))), _wide(op, reduced_axes(op))
     if axes_of(shape) <= 2 or over in ([], [last], every, [a for a in every if a != last]):

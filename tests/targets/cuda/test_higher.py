@@ -230,3 +230,18 @@ def test_rows_that_become_blocks_of_a_tensor_whose_extents_are_known(known: bool
     specs = [pto.spec(a.shape if known else (None,) * a.ndim, pl.f32) for a in (x, y, o)]
     emulate(kernel.compile(*specs, target="cuda"), x, y, o)
     np.testing.assert_array_equal(o[:, 0], x + 1)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 16), (8, 1, 16), (8, 16, 1), (1, 1, 16)], ids=str)
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_lines_along_axes_of_extent_1(axis: int, shape: tuple[int, ...]) -> None:
+    @pto.jit
+    def kernel(x, o):
+        t = pl.load(x, [0, 0, 0], list(shape))
+        folded = pl.reduce(t, axis, lambda p, q: p + q, keepdims=True)
+        pl.store(pl.cumsum(t, axis=axis, reverse=True) + pl.sum(t, axis=axis, keepdims=True) - folded, [0, 0, 0], o)
+
+    x = (np.arange(np.prod(shape)) % 5 - 2).reshape(shape).astype(np.float32)
+    kernel.interpret(x, expected := np.zeros_like(x))
+    _, (_, o) = emulated(kernel, x, np.zeros_like(x), orders=(1,))
+    np.testing.assert_array_equal(o, expected)
