@@ -77,6 +77,8 @@ class ReductionWriter(TileWriter):
     def without_axes(self, tile: Tile, over: Sequence[int]) -> Tile:
         """A tile of which some axes, counted as the program does, have one element, without these."""
         rank = max(1, tile.rank - len(over))
+        if rank > 1 and tile.rank - 1 in over and not tile.rows.unit and not tile.rows.parts:
+            return replace(self.turned(tile), rank=rank)  # the rows are the last axis now, after others of extent 1
         if not tile.rows.parts:
             return replace(tile, rank=rank, standing=rank == 1 and not tile.rows.unit)
         lead = tile.rank - len(tile.axes)

@@ -245,3 +245,15 @@ def test_lines_along_axes_of_extent_1(axis: int, shape: tuple[int, ...]) -> None
     kernel.interpret(x, expected := np.zeros_like(x))
     _, (_, o) = emulated(kernel, x, np.zeros_like(x), orders=(1,))
     np.testing.assert_array_equal(o, expected)
+
+
+def test_columns_that_are_reduced_leave_rows_as_the_last_axis() -> None:
+    @pto.jit
+    def kernel(x, o):
+        t = pl.load(x, [0, 0, 0], [1, 8, 16])
+        pl.store(pl.sum(t, axis=2) + pl.reduce(t, 2, lambda p, q: p + q) + pl.argmax(t, axis=2), [0, 0], o)
+
+    x = (np.arange(128) % 7 - 2).reshape(1, 8, 16).astype(np.float32)
+    kernel.interpret(x, expected := np.zeros((1, 8), np.float32))
+    _, (_, o) = emulated(kernel, x, np.zeros_like(expected), orders=(1,))
+    np.testing.assert_array_equal(o, expected)
