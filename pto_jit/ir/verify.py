@@ -47,6 +47,7 @@ from pto_jit.errors import NOWHERE, CompilationError, InternalError
 from pto_jit.ir.nodes import Module, Op
 from pto_jit.ir.text import to_text
 from pto_jit.ir.verifier import PROPERTIES, Infer, Verifier, Violation
+from pto_jit.ir.walk import statements
 
 
 def verify(
@@ -61,6 +62,11 @@ def verify(
         Verifier(module, frozenset(properties), infer, typed).module_()
     except Violation as wrong:
         raise InternalError(_report(wrong)) from wrong.cause
+
+
+def known(module: Module) -> dict[int, Op]:
+    """What `typed` takes: the operations of a module that was verified, without those inside other operations."""
+    return {id(s): s for func in module.funcs for s in statements(func.body) if type(s) is Op}
 
 
 def check(module: Module, infer: Infer | None = None) -> None:
@@ -85,4 +91,4 @@ def _report(wrong: Violation) -> str:
     return f"@{wrong.func.name} is malformed: {wrong.message}{what}\n{to_text(wrong.func, marks=marks)}"
 
 
-__all__ = ["PROPERTIES", "Infer", "check", "verify"]
+__all__ = ["PROPERTIES", "Infer", "check", "known", "verify"]

@@ -7,7 +7,7 @@ from math import sqrt
 
 from pto_jit.errors import NOWHERE, Loc, TargetError
 from pto_jit.ir.nodes import Func, Module, Op
-from pto_jit.ir.verify import verify
+from pto_jit.ir.verify import known, verify
 from pto_jit.ir.walk import statements
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import mutable, replace
@@ -83,7 +83,7 @@ def compile_module(module: Module) -> AscendProgram:
     except Unsupported as error:
         raise unsupported(error.what, error.loc or NOWHERE, error.hint or "") from None
     split = known_extents(split)
-    verify(split, infer)
+    verify(split, infer, typed=known(module))
     split = _lean(split)
     dims = extents_of(split.func(split.entry).body)
     split = _lean(together(split, lambda func: _can_be_written(func, dims)))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pto_jit.errors import TargetError
 from pto_jit.ir.nodes import Block, Const, Func, Module, Op, Var
-from pto_jit.ir.verify import verify
+from pto_jit.ir.verify import known, verify
 from pto_jit.ir.walk import statements
 from pto_jit.lower.axes import fitting_tiles
 from pto_jit.semantic.rules import infer
@@ -73,7 +73,7 @@ def compile_module(
     whole = flatten(module) if debug else without_assertions(flatten(module))
     flat = share_elements(tile_products(merge_leading_axes(with_extents(whole))), module)
     split = outline_kernels(flat, module.name, bounds=True)
-    verify(split, infer)
+    verify(split, infer, typed=known(module))
     entry = split.func(split.entry)
     dims = extents_of(entry.body)
     fitting = fitting_tiles(flat.body)
