@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pto_jit.bench.workload import Workload
-from pto_jit.bench.workloads import attention, elementwise, grids, loops, matrix, nests, reductions, rows
+from pto_jit.bench.workloads import attention, elementwise, grids, loops, matrix, nests, plain, reductions, rows
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
@@ -19,6 +19,7 @@ WORKLOADS: dict[str, Workload] = {
         *reductions.WORKLOADS,
         *grids.WORKLOADS,
         *loops.WORKLOADS,
+        *plain.WORKLOADS,
         *nests.WORKLOADS,
     )
 }

@@ -176,6 +176,52 @@ def _mandelbrot(re: Array, im: Array, counts: Array) -> None:
             counts[i, j] = n
 
 
+@_jit
+def _plain_product(a: Array, b: Array, out: Array) -> None:
+    for i in prange(a.shape[0]):
+        for j in range(b.shape[1]):
+            s = np.float32(0.0)
+            for k in range(a.shape[1]):
+                s += a[i, k] * b[k, j]
+            out[i, j] = s
+
+
+@_jit
+def _plain_rows(a: Array, x: Array, out: Array) -> None:
+    for i in prange(a.shape[0]):
+        s = np.float32(0.0)
+        for k in range(a.shape[1]):
+            s += a[i, k] * x[k]
+        out[i] = s
+
+
+@_jit
+def _plain_fir(x: Array, taps: Array, out: Array) -> None:
+    for i in prange(out.shape[0]):
+        s = np.float32(0.0)
+        for k in range(taps.shape[0]):
+            s += x[i + k] * taps[k]
+        out[i] = s
+
+
+@_jit_serial
+def _plain_viterbi(moves: Array, seen: Array, score: Array, best: Array) -> None:
+    for s in range(seen.shape[1]):
+        score[0, s] = seen[0, s]
+        best[0, s] = 0
+    for t in range(1, seen.shape[0]):
+        for s in range(seen.shape[1]):
+            most = np.float32(-1e30)
+            at = 0
+            for p in range(seen.shape[1]):
+                v = score[t - 1, p] + moves[p, s]
+                if v > most:
+                    most = v
+                    at = p
+            score[t, s] = most + seen[t, s]
+            best[t, s] = at
+
+
 def _into(function: Callable[..., None]) -> Builder:
     def build(case: Case) -> Implementation:
         return Implementation(partial(function, *case.arguments))
@@ -198,6 +244,10 @@ _FUNCTIONS: dict[str, Callable[..., None]] = {
     "cross_entropy": _cross_entropy,
     "stencil5": _stencil5,
     "mandelbrot": _mandelbrot,
+    "plain_product": _plain_product,
+    "plain_rows": _plain_rows,
+    "plain_fir": _plain_fir,
+    "plain_viterbi": _plain_viterbi,
 }
 for _name, _function in _FUNCTIONS.items():
     TABLE.add(_name, _into(_function))
