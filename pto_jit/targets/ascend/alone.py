@@ -38,7 +38,7 @@ def without_thread(func: Func) -> Func:
     def visit(stmt: Stmt) -> Block | None:
         return stmt.body if isinstance(stmt, For) and _is_one_iteration(stmt) else None
 
-    body = rewrite_block(func.body, visit)
+    body = rewrite_block(func.body, visit, plain=False)
     return func if body is func.body else replace(func, body=body)
 
 

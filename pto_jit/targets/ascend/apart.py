@@ -67,7 +67,7 @@ def lists_before(module: Module) -> Module:
         given: dict[str, Operand] = {p.name: a for p, a in zip(module.func(stmt.callee).params, stmt.args, strict=True)}
         return tuple(Call(f.name, tuple(given[p.name] for p in f.params), (), stmt.loc) for f in parts[stmt.callee])
 
-    host = replace(entry, body=rewrite_block(entry.body, visit))
+    host = replace(entry, body=rewrite_block(entry.body, visit, plain=False))
     funcs = [part for f in module.funcs for part in parts.get(f.name, (host if f is entry else f,))]
     return replace(module, funcs=tuple(funcs))
 

@@ -71,7 +71,7 @@ def take_elements(func: Func, size: int) -> Func:
         line = _Line(stmt, size // _ELEMENT, taken, states, turns).written()
         return None if line is None else (line,)
 
-    body = rewrite_block(func.body, visit)
+    body = rewrite_block(func.body, visit, plain=False)
     if body is func.body:
         return func
     return replace(func, body=body)

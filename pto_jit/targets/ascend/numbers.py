@@ -99,12 +99,16 @@ def _out_of_some(func: Func, assigned: Counter[str]) -> Func:
             rest.append(tuple(kept))
         return (*before, with_blocks(stmt, tuple(rest))) if before else None
 
-    return rewrite_func(func, visit)
+    return rewrite_func(func, visit, plain=False)
 
 
 def _is_wide(op: Op) -> bool:
     """Whether an operation on numbers reads or makes one of f64."""
-    if op.op == "assert" or len(op.results) != 1:
+    if len(op.results) != 1 or not isinstance(op.results[0].type, ScalarType) or op.op == "assert":
         return False
-    types = [op.results[0].type, *[a.type for a in op.args]]
-    return all(isinstance(t, ScalarType) for t in types) and any(t.dtype == f64 for t in types) and is_host(op)
+    wide = op.results[0].type.dtype == f64
+    for a in op.args:
+        if not isinstance(a.type, ScalarType):
+            return False
+        wide = wide or a.type.dtype == f64
+    return wide and is_host(op)

@@ -67,7 +67,7 @@ def hoist_loads(func: Func) -> Func:
                 body.append(s)
         return (*out, replace(stmt, body=tuple(body))) if out else None
 
-    body = rewrite_block(func.body, visit)
+    body = rewrite_block(func.body, visit, plain=False)
     return func if body is func.body else replace(func, body=body)
 
 
@@ -90,7 +90,7 @@ def block_rows(func: Func, size: int) -> Func:
             return None
         return (_blocked(stmt, rows, taken),)
 
-    body = rewrite_block(func.body, visit)
+    body = rewrite_block(func.body, visit, plain=False)
     return func if body is func.body else replace(func, body=body)
 
 

@@ -75,7 +75,7 @@ def separate(module: Module) -> Module:
             out.append(Call(part.name, tuple(given[p.name] for p in part.params), (), stmt.loc))
         return tuple(out)
 
-    body = rewrite_block(entry.body, visit)
+    body = rewrite_block(entry.body, visit, plain=False)
     funcs: list[Func] = []
     for f in module.funcs:
         found = parts.get(f.name)

@@ -63,7 +63,7 @@ class _Inliner:
         self.depth = 0
 
     def block(self, block: Block) -> Block:
-        return rewrite_block(block, self._statement)
+        return rewrite_block(block, self._statement, plain=False)
 
     def _statement(self, stmt: Stmt) -> Block | Stmt | None:
         if isinstance(stmt, Fuse):
@@ -106,7 +106,8 @@ class _Inliner:
                 names[name] = new
             self.taken.add(names.get(name, name))
         mapping = {p.name: a for p, a in zip(callee.params, call.args, strict=True)}
-        body = _substituted(body, names, mapping)
+        if names or callee.params != call.args:  # outlined functions have the names of their callers
+            body = _substituted(body, names, mapping)
         copies: list[Stmt] = []
         for result, value in zip(call.results, values, strict=True):
             if isinstance(value, Var):
