@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from llvmlite import ir
 
 from pto_jit.errors import NOWHERE, BoundsError, KernelAssertionError, LaunchError, Loc
-from pto_jit.ir.nodes import Module, Op
+from pto_jit.ir.nodes import For, Module, Op
 from pto_jit.slotted import field, frozen, mutable
 from pto_jit.targets.cpu.analysis import Aliasing
 from pto_jit.targets.cpu.code import I8, I64, PTR, VOID, Code, number
@@ -46,6 +48,8 @@ class ModuleWriter:
     """Whether a function works on tiles."""
     unordered: set[str] = field(default_factory=set)
     """Names of functions that leave it to their callers to order what they store past the caches."""
+    plans: dict[tuple[str, int], tuple[For, Any]] = field(default_factory=dict)
+    """How loops are written lane-wise, if at all (`spmd.Plan`), by function and the identity of the loop."""
     repeated: dict[int, Op] = field(default_factory=dict)
     """Matrix products that are computed again and again, by identity: packed operands may be worth keeping."""
     _known: dict[tuple[ErrorClass, str, Loc], int] = field(default_factory=dict)

@@ -53,6 +53,14 @@ class Plan:
 
 def plan(w: FunctionWriter, loop: For) -> Plan | None:
     """How to write `loop` several iterations at a time; None when it is better (or has to be) written one by one."""
+    key = w.func.name, id(loop)
+    known = w.module.plans.get(key)
+    if known is None or known[0] is not loop:
+        known = w.module.plans[key] = loop, _plan(w, loop)
+    return known[1]
+
+
+def _plan(w: FunctionWriter, loop: For) -> Plan | None:
     if not (loop.kind in PARALLEL or is_proven(loop)) or w.module.debug or _read_later(w.func, loop):
         return None
     inner = [s for s in statements(loop.body) if isinstance(s, For) and is_proven(s)]
