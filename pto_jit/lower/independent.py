@@ -49,11 +49,9 @@ class _Finder:
         return block if all(a is b for a, b in zip(block, result, strict=True)) else result
 
     def statement(self, stmt: Stmt) -> Stmt:
-        inner = blocks(stmt) if not isinstance(stmt, Op) else ()
-        if not inner:
+        if isinstance(stmt, Op):
             return stmt
-        changed = [self.block(b) for b in inner]
-        out = stmt if all(a is b for a, b in zip(inner, changed, strict=True)) else with_blocks(stmt, tuple(changed))
+        out = with_blocks(stmt, tuple(map(self.block, blocks(stmt))))
         if isinstance(stmt, For) and _is_candidate(stmt):
             assert isinstance(out, For)
             return self.loop(stmt, out)

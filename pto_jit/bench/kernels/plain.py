@@ -29,8 +29,7 @@ def product_parallel(a: pl.Tensor, b: pl.Tensor, out: pl.Tensor):
             out[i, j] = s
 
 
-@pto.jit
-def row_products(a: pl.Tensor, x: pl.Tensor, out: pl.Tensor):
+def _row_products(a: pl.Tensor, x: pl.Tensor, out: pl.Tensor):
     """A matrix times a vector: sums along the rows."""
     for i in range(a.shape[0]):
         s = 0.0
@@ -39,14 +38,8 @@ def row_products(a: pl.Tensor, x: pl.Tensor, out: pl.Tensor):
         out[i] = s
 
 
-@pto.jit(fastmath=True)
-def row_products_fastmath(a: pl.Tensor, x: pl.Tensor, out: pl.Tensor):
-    """The same; sums may be added up in any order."""
-    for i in range(a.shape[0]):
-        s = 0.0
-        for k in range(a.shape[1]):
-            s += a[i, k] * x[k]
-        out[i] = s
+row_products = pto.jit(_row_products)
+row_products_fastmath = pto.jit(fastmath=True)(_row_products)  # sums in any order
 
 
 @pto.jit

@@ -23,7 +23,7 @@ from pto_jit.targets.cpu.groups import write_group
 from pto_jit.targets.cpu.matmul.library import Library, Processor, entry_of
 from pto_jit.targets.cpu.matmul.shape import ACCUMULATE, FIXED_A, FIXED_B, Combo, Machine, Scheme, scheme_of
 from pto_jit.targets.cpu.matmul.sums import TERM
-from pto_jit.targets.cpu.stores import address_range
+from pto_jit.targets.cpu.stores import address_range, ranges_meet
 from pto_jit.targets.cpu.tensors import region
 from pto_jit.targets.cpu.tiles import (
     assign_tile,
@@ -277,12 +277,11 @@ class _Product:
         pointer, inside = region(w, tensor, [w.index(a) for a in store.args[2:]], valid, store.loc)
         w.record(store, tensor, pointer, inside, tensor.strides)
         reasons: list[bool | Value] = [code.compare("!=", a, b) for a, b in zip(inside, valid, strict=True)]
-        low, high = address_range(code, pointer, tensor.strides, inside, dtype.bytes)
+        stored = address_range(code, pointer, tensor.strides, inside, dtype.bytes)
         for tile in dict.fromkeys(tile for term in self.terms for tile in (term.a, term.b)):
             if tile.view:
-                low2, high2 = address_range(code, tile.pointer, tile.strides, tile.valid, tile.dtype.bytes)
-                below, above = code.b.icmp_unsigned("<", low, high2), code.b.icmp_unsigned("<", low2, high)
-                reasons.append(code.b.and_(below, above))
+                read = address_range(code, tile.pointer, tile.strides, tile.valid, tile.dtype.bytes)
+                reasons.append(ranges_meet(code, stored, read))
         apart = code.any_of(reasons)
         strides = w.strides(dtype, declared)
 

@@ -57,6 +57,12 @@ def address_range(
     return low, i64(high)
 
 
+def ranges_meet(code: Code, one: tuple[Value, Value], other: tuple[Value, Value]) -> Value:
+    """Whether two ranges of addresses (see `address_range`) have a byte in common."""
+    (low, high), (low2, high2) = one, other
+    return code.b.and_(code.b.icmp_unsigned("<", low, high2), code.b.icmp_unsigned("<", low2, high))
+
+
 class Stores:
     """The stores of one nest; `place` before it is written, `finish` after."""
 
@@ -165,7 +171,7 @@ class Stores:
         low2, high2 = address_range(
             code, reg.pointer, reg.strides, store_shape, reg.tensor.dtype.bytes
         )
-        overlap = code.b.and_(code.b.icmp_unsigned("<", low, high2), code.b.icmp_unsigned("<", low2, high))
+        overlap = ranges_meet(code, (low, high), (low2, high2))
         if not same or dtype.bytes != reg.tensor.dtype.bytes:
             return overlap
         conditions: list[bool | Value] = [code.b.icmp_unsigned("==", pointer, reg.pointer)]

@@ -13,7 +13,7 @@ from pto_jit.slotted import replace
 from pto_jit.targets.cpu.analysis import may_share
 from pto_jit.targets.cpu.code import Index, Value
 from pto_jit.targets.cpu.function import FunctionWriter
-from pto_jit.targets.cpu.stores import address_range
+from pto_jit.targets.cpu.stores import address_range, ranges_meet
 
 _COMPARED = 12  # pairs of tensors that are worth comparing each time
 
@@ -66,8 +66,4 @@ def lie_apart(w: FunctionWriter, pairs: list[tuple[Var, Var]]) -> bool | Value:
         return address_range(code, tensor.pointer, tensor.strides, tensor.extents, tensor.dtype.bytes)
 
     spans = {var.name: span(var) for pair in pairs for var in pair}
-    apart: list[bool | Value] = []
-    for a, b in pairs:
-        (low, high), (low2, high2) = spans[a.name], spans[b.name]
-        apart.append(code.b.or_(code.b.icmp_unsigned("<=", high, low2), code.b.icmp_unsigned("<=", high2, low)))
-    return code.all_of(apart)
+    return code.all_of([code.b.not_(ranges_meet(code, spans[a.name], spans[b.name])) for a, b in pairs])

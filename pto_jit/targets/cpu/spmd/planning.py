@@ -199,8 +199,11 @@ def write_loop(w: FunctionWriter, loop: For) -> bool:
     def single() -> None:
         in_order(w, loop, start, stop, step, plain=proven)
 
-    if not proven or w.apart is False:
-        (single() if proven else write(w, loop, found, start, count, step, single))
+    if not proven:
+        write(w, loop, found, start, count, step, single)
+        return True
+    if w.apart is False:
+        single()
         return True
     pairs = [] if w.apart else compared(w, [loop])
     if pairs is None:
