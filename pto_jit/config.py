@@ -29,7 +29,18 @@ def _cache_dir() -> Path:
     if chosen:
         return Path(chosen)
     root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "pto_jit"
+    return (Path(root) if root else _home() / ".cache") / "pto_jit"
+
+
+def _home() -> Path:
+    """The user's home; for one without any (a number that a container was given), a place where nothing can be kept.
+
+    A directory that all users share is no substitute: who writes there first would choose the code that runs.
+    """
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path(os.devnull)
 
 
 def _num_threads() -> int | None:

@@ -136,6 +136,12 @@ def test_the_error_that_the_page_of_errors_shows_is_what_one_sees(tmp_path: Path
     assert str(caught.value).replace(f"{tmp_path}/", "") == shown.rstrip()
 
 
+def test_every_page_of_errors_is_in_the_table_of_codes() -> None:
+    table = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    pages = sorted((ROOT / "pto_jit" / "error_pages").glob("*.md"))
+    assert pages and [p.name for p in pages if f"(../pto_jit/error_pages/{p.name})" not in table] == []
+
+
 def command_lines() -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for page in [*sorted((ROOT / "docs").glob("*.md")), ROOT / "tutorials" / "README.md"]:

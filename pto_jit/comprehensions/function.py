@@ -243,9 +243,7 @@ def _strides(definition: Definition) -> tuple[str, ...]:
 
 def _with_hosts(definition: Definition, hosts: Mapping[str, Any]) -> Definition:
     """The definition with the parameters that have values as compile-time ones."""
-    parameters = tuple(
-        Parameter(p.name, None, (), p.loc) if p.name in hosts else p for p in definition.parameters
-    )
+    parameters = tuple(Parameter(p.name, None, (), p.loc) if p.name in hosts else p for p in definition.parameters)
     if parameters == definition.parameters:
         return definition
     d = definition
@@ -260,7 +258,7 @@ def comprehension(source: str, /, *, strict_origin: bool = False, **options: Any
 @overload
 def comprehension(source: Callable[..., Any], /, *, strict_origin: bool = False, **options: Any) -> Comprehension: ...
 @overload
-def comprehension(*, strict_origin: bool = False, **options: Any) -> Callable[[Any], Any]: ...
+def comprehension(*, strict_origin: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Comprehension]: ...
 def comprehension(source: Any = None, /, *, strict_origin: bool = False, **options: Any) -> Any:
     """A computation in index notation, whose ranges are inferred.
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pto_jit as pto
@@ -66,6 +67,18 @@ def test_a_flag_that_is_false_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not Config().debug
     monkeypatch.setenv("PTO_DEBUG", "true")
     assert Config().debug
+
+
+def test_without_a_home_kernels_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("PTO_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", nobody)
+    monkeypatch.setattr(pto.config, "cache_dir", Config().cache_dir)
+    with pytest.warns(RuntimeWarning, match=r"cannot be used .*Set PTO_CACHE_DIR"):
+        np.testing.assert_array_equal(pto.jit(lambda x: x * 11)(np.ones(3)), np.full(3, 11.0))
 
 
 def test_topics_may_have_spaces_around_them(monkeypatch: pytest.MonkeyPatch) -> None:
