@@ -5,7 +5,7 @@
  *   arguments.c   what an argument is (its key code) and how it becomes 64-bit slots
  *   dlpack.c      tensors of other libraries
  *   entry.c       Entry (a loaded kernel), Bound (a prepared launch); results.c: result slots as Python values
- *   dispatcher.c  Dispatcher: binding arguments and the call itself
+ *   dispatcher.c  Dispatcher: the object and what is registered with it; call.c: binding arguments, the call itself
  *   table.c       the table from argument keys to registered entries; guards.c: what must still hold for one
  *   module.c      module set-up; the functions of the C runtime come from _native as addresses, so there is one copy
  *

@@ -1,265 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Dispatcher: a callable that finds the compiled kernel for its arguments.
- *
- * A call turns every argument into a key code (arguments.c), looks the codes up in a hash table of records whose guards
- * hold (table.c, guards.c), packs the slots and runs the entry.  Whatever is unusual goes to the slow path, a
- * Python callable, which may register a record for the next time.
- */
-#include "table.h"
-
-#include <string.h>
-
-/* ---- the object ---- */
-
-typedef struct DispatcherObject {
-    PyObject_HEAD
-    vectorcallfunc vectorcall;
-    PyObject *slow_path;
-    PyObject *parameters; /* tuple of str, interned */
-    Py_ssize_t nparams;
-    Py_ssize_t positional;      /* how many can be given by position; the rest is keyword-only */
-    Py_ssize_t positional_only; /* how many cannot be given by keyword */
-    PyObject **defaults;        /* nparams, NULL where there is none */
-    bool *is_static;            /* nparams */
-    bool varargs;
-    bool any_static;
-    Py_ssize_t limit;
-    PyObject *into; /* a Dispatcher with one parameter more, what `out=` gives; NULL: none */
-    pto_table table;
-} DispatcherObject;
-
-static PyObject *dispatcher_vectorcall(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames);
-
-/* The index into `parameters` of a bound argument; -1 for a surplus positional. */
-static inline Py_ssize_t parameter_of(const DispatcherObject *d, Py_ssize_t index, Py_ssize_t nargs) {
-    if (index < d->positional) {
-        return index;
-    }
-    Py_ssize_t surplus = nargs - d->nparams;
-    return index < d->positional + surplus ? -1 : index - surplus;
-}
-
-static inline bool bound_is_static(const DispatcherObject *d, Py_ssize_t index, Py_ssize_t nargs) {
-    if (!d->any_static) {
-        return false;
-    }
-    Py_ssize_t parameter = parameter_of(d, index, nargs);
-    return parameter >= 0 && d->is_static[parameter];
-}
-
-/* ---- the call ---- */
-
-static PyObject *call_slow_path(DispatcherObject *d, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
-    if (d->slow_path == NULL) {
-        PyErr_SetString(PyExc_TypeError, "the dispatcher was not initialised");
-        return NULL;
-    }
-    PyObject *positional = PyTuple_New(nargs);
-    if (positional == NULL) {
-        return NULL;
-    }
-    for (Py_ssize_t i = 0; i < nargs; i++) {
-        PyTuple_SET_ITEM(positional, i, Py_NewRef(args[i]));
-    }
-    PyObject *keywords = Py_NewRef(Py_None);
-    if (kwnames != NULL && PyTuple_GET_SIZE(kwnames) > 0) {
-        Py_SETREF(keywords, PyDict_New());
-        for (Py_ssize_t i = 0; keywords != NULL && i < PyTuple_GET_SIZE(kwnames); i++) {
-            if (PyDict_SetItem(keywords, PyTuple_GET_ITEM(kwnames, i), args[nargs + i]) < 0) {
-                Py_CLEAR(keywords);
-            }
-        }
-    }
-    PyObject *value = NULL;
-    if (keywords != NULL) {
-        PyObject *slow_path = Py_NewRef(d->slow_path);
-        value = PyObject_CallFunctionObjArgs(slow_path, positional, keywords, NULL);
-        Py_DECREF(slow_path);
-        Py_DECREF(keywords);
-    }
-    Py_DECREF(positional);
-    return value;
-}
-
-/* Fills `bound` (nparams + surplus places, borrowed references); false when the call is not an ordinary one. */
-static bool bind_arguments(const DispatcherObject *d, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
-                           PyObject **bound, Py_ssize_t total) {
-    Py_ssize_t by_position = nargs < d->positional ? nargs : d->positional;
-    Py_ssize_t surplus = total - d->nparams;
-    memset(bound, 0, (size_t)total * sizeof *bound);
-    for (Py_ssize_t i = 0; i < by_position + surplus; i++) {
-        bound[i] = args[i]; /* surplus arguments follow a full set of positional ones */
-    }
-    Py_ssize_t nkeywords = kwnames != NULL ? PyTuple_GET_SIZE(kwnames) : 0;
-    for (Py_ssize_t k = 0; k < nkeywords; k++) {
-        PyObject *name = PyTuple_GET_ITEM(kwnames, k);
-        Py_ssize_t found = -1;
-        for (Py_ssize_t i = d->positional_only; i < d->nparams && found < 0; i++) {
-            if (PyTuple_GET_ITEM(d->parameters, i) == name) {
-                found = i;
-            }
-        }
-        for (Py_ssize_t i = d->positional_only; i < d->nparams && found < 0; i++) {
-            if (PyUnicode_Compare(PyTuple_GET_ITEM(d->parameters, i), name) == 0) {
-                found = i;
-            }
-        }
-        if (found < 0) {
-            return false;
-        }
-        PyObject **place = &bound[found < d->positional ? found : found + surplus];
-        if (*place != NULL) {
-            return false; /* given twice */
-        }
-        *place = args[nargs + k];
-    }
-    for (Py_ssize_t i = 0; i < d->nparams; i++) {
-        PyObject **place = &bound[i < d->positional ? i : i + surplus];
-        if (*place == NULL) {
-            *place = d->defaults[i];
-            if (*place == NULL) {
-                return false;
-            }
-        }
-    }
-    return true;
-}
-
-/* *fits is false, and nothing was run, when an extent is not what it must be. */
-static PyObject *run_record(pto_record *r, PyObject *const *args, bool *fits) {
-    int64_t on_stack[128];
-    int64_t *slots = on_stack;
-    if (PTO_UNLIKELY(r->slots > (Py_ssize_t)(sizeof on_stack / sizeof on_stack[0]))) {
-        slots = PyMem_Malloc((size_t)r->slots * sizeof *slots);
-        if (slots == NULL) {
-            return PyErr_NoMemory();
-        }
-    }
-    slots[0] = 0; /* a kernel without arguments gets a valid pointer to nothing in particular */
-    int64_t elements = 0;
-    int64_t *next = slots;
-    for (Py_ssize_t i = 0; i < r->nargs; i++) {
-        next = pto_pack(args[i], r->pack_codes[i], next, &elements);
-        if (PTO_UNLIKELY(next == NULL)) {
-            break;
-        }
-    }
-    PyObject *value = NULL;
-    *fits = true;
-    if (PTO_LIKELY(next != NULL)) {
-        *fits = r->nextents == 0 || pto_record_extents_fit(r, slots);
-        if (PTO_LIKELY(*fits)) {
-            value = pto_entry_run(r->entry, slots, elements, args, r->nargs);
-        }
-    }
-    if (PTO_UNLIKELY(slots != on_stack)) {
-        PyMem_Free(slots);
-    }
-    if (PTO_UNLIKELY(r->convert != NULL && value != NULL)) {
-        Py_SETREF(value, PyObject_CallOneArg(r->convert, value));
-    }
-    return value;
-}
-
-static PyObject *dispatch(DispatcherObject *d, PyObject *const *bound, Py_ssize_t total, uint64_t *codes,
-                          PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
-    uint64_t hash = (uint64_t)total;
-    for (Py_ssize_t i = 0; i < total; i++) {
-        uint64_t code = pto_code(bound[i], bound_is_static(d, i, total));
-        if (PTO_UNLIKELY(code == CODE_NONE)) {
-            return call_slow_path(d, args, nargs, kwnames);
-        }
-        codes[i] = code;
-        hash = pto_hash_mix(hash, code);
-    }
-    pto_record *r = pto_table_find(&d->table, hash, codes, bound, total);
-    if (PTO_UNLIKELY(r == NULL)) {
-        return PyErr_Occurred() ? NULL : call_slow_path(d, args, nargs, kwnames);
-    }
-    bool fits;
-    PyObject *value = run_record(r, bound, &fits);
-    pto_record_release(r);
-    return PTO_LIKELY(fits) ? value : call_slow_path(d, args, nargs, kwnames);
-}
-
-#define ARGS_ON_STACK 32
-
-static bool is_out_alone(PyObject *kwnames) {
-    return kwnames != NULL && PyTuple_GET_SIZE(kwnames) == 1 &&
-           PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "out") == 0;
-}
-
-/*
- * A call with `out=` behind a full set of positional arguments: all of them are the positional arguments of `into`,
- * which must know them already, and the output is returned.  One that may share memory takes the slow path.
- */
-static PyObject *dispatch_into(DispatcherObject *d, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
-    uint64_t codes[ARGS_ON_STACK];
-    PyObject *out = args[nargs];
-    Py_ssize_t total = nargs + 1;
-    if (!pto_apart(out, args, nargs)) {
-        return call_slow_path(d, args, nargs, kwnames);
-    }
-    uint64_t hash = (uint64_t)total;
-    for (Py_ssize_t i = 0; i < total; i++) {
-        codes[i] = pto_code(args[i], false);
-        if (codes[i] == CODE_NONE) {
-            return call_slow_path(d, args, nargs, kwnames);
-        }
-        hash = pto_hash_mix(hash, codes[i]);
-    }
-    DispatcherObject *into = (DispatcherObject *)Py_NewRef(d->into); /* a guard may run Python code */
-    pto_record *r = pto_table_find(&into->table, hash, codes, args, total);
-    bool fits = false;
-    PyObject *value = NULL;
-    if (r != NULL) {
-        value = run_record(r, args, &fits);
-        pto_record_release(r);
-    }
-    Py_DECREF(into);
-    if (value != NULL) {
-        Py_SETREF(value, Py_NewRef(out));
-        return value;
-    }
-    return fits || PyErr_Occurred() ? NULL : call_slow_path(d, args, nargs, kwnames);
-}
-
-static PyObject *dispatcher_vectorcall(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
-    DispatcherObject *d = (DispatcherObject *)callable;
-    Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
-    uint64_t codes_on_stack[ARGS_ON_STACK];
-    if (PTO_LIKELY(kwnames == NULL && nargs == d->nparams && d->positional == d->nparams && nargs <= ARGS_ON_STACK)) {
-        return dispatch(d, args, nargs, codes_on_stack, args, nargs, NULL);
-    }
-    if (d->into != NULL && nargs == d->nparams && nargs < ARGS_ON_STACK && is_out_alone(kwnames)) {
-        return dispatch_into(d, args, nargs, kwnames);
-    }
-    if (nargs > d->positional && !d->varargs) {
-        return call_slow_path(d, args, nargs, kwnames);
-    }
-    Py_ssize_t total = d->nparams + (nargs > d->positional ? nargs - d->positional : 0);
-    PyObject *bound_on_stack[ARGS_ON_STACK];
-    PyObject **bound = bound_on_stack;
-    uint64_t *codes = codes_on_stack;
-    void *memory = NULL;
-    if (total > ARGS_ON_STACK) {
-        memory = PyMem_Malloc((size_t)total * (sizeof *bound + sizeof *codes));
-        if (memory == NULL) {
-            return PyErr_NoMemory();
-        }
-        codes = memory;
-        bound = (PyObject **)(void *)(codes + total);
-    }
-    PyObject *value;
-    if (bind_arguments(d, args, nargs, kwnames, bound, total)) {
-        value = dispatch(d, bound, total, codes, args, nargs, kwnames);
-    } else {
-        value = call_slow_path(d, args, nargs, kwnames);
-    }
-    PyMem_Free(memory);
-    return value;
-}
+/* Dispatcher: a callable that finds the compiled kernel for its arguments.  Here it is made; call.c is its call. */
+#include "dispatcher.h"
 
 /* ---- registration ---- */
 
@@ -361,7 +102,7 @@ static PyObject *dispatcher_new(PyTypeObject *type, PyObject *args, PyObject *kw
     (void)kwargs;
     DispatcherObject *self = (DispatcherObject *)type->tp_alloc(type, 0);
     if (self != NULL) {
-        self->vectorcall = dispatcher_vectorcall;
+        self->vectorcall = pto_dispatcher_call;
         self->positional = -1; /* no call fits before __init__ */
         inherit_call_flags(type);
     }
@@ -393,6 +134,70 @@ static Py_ssize_t parameter_index(const DispatcherObject *d, PyObject *name) {
     return -1;
 }
 
+/* The parameters' names as a tuple of interned strings; NULL with an exception. */
+static PyObject *interned_names(PyObject *parameters) {
+    PyObject *listed = PySequence_List(parameters);
+    for (Py_ssize_t i = 0; listed != NULL && i < PyList_GET_SIZE(listed); i++) {
+        PyObject *name = PyList_GET_ITEM(listed, i);
+        if (!PyUnicode_CheckExact(name)) {
+            PyErr_Format(PyExc_TypeError, "a parameter name must be str, not %R", name);
+            Py_CLEAR(listed);
+            break;
+        }
+        Py_INCREF(name);
+        PyUnicode_InternInPlace(&name);
+        PyList_SetItem(listed, i, name);
+    }
+    if (listed == NULL) {
+        return NULL;
+    }
+    PyObject *names = PyList_AsTuple(listed);
+    Py_DECREF(listed);
+    return names;
+}
+
+/* `defaults`: a dict of some parameters' values, or None. */
+static int set_defaults(DispatcherObject *d, PyObject *defaults) {
+    if (defaults == NULL || defaults == Py_None) {
+        return 0;
+    }
+    if (!PyDict_Check(defaults)) {
+        PyErr_SetString(PyExc_TypeError, "defaults must be a dict");
+        return -1;
+    }
+    PyObject *name, *value;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(defaults, &position, &name, &value)) {
+        Py_ssize_t i = parameter_index(d, name);
+        if (i < 0) {
+            return -1;
+        }
+        Py_XSETREF(d->defaults[i], Py_NewRef(value));
+    }
+    return 0;
+}
+
+/* `statics`: names of the parameters whose values are part of the key, or None. */
+static int set_static(DispatcherObject *d, PyObject *statics) {
+    if (statics == NULL || statics == Py_None) {
+        return 0;
+    }
+    PyObject *names = PySequence_List(statics);
+    if (names == NULL) {
+        return -1;
+    }
+    Py_ssize_t i = 0;
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(names) && i >= 0; k++) {
+        i = parameter_index(d, PyList_GET_ITEM(names, k));
+        if (i >= 0) {
+            d->is_static[i] = true;
+            d->any_static = true;
+        }
+    }
+    Py_DECREF(names);
+    return i < 0 ? -1 : 0;
+}
+
 static int dispatcher_init(DispatcherObject *d, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"parameters", "slow_path", "positional", "positional_only", "varargs",
                             "defaults",   "static",    "limit",      "into",    NULL};
@@ -407,38 +212,19 @@ static int dispatcher_init(DispatcherObject *d, PyObject *args, PyObject *kwargs
         PyErr_Format(PyExc_TypeError, "into must be a Dispatcher, not %.100s", Py_TYPE(into)->tp_name);
         return -1;
     }
-    PyObject *listed = PySequence_List(parameters);
-    if (listed == NULL) {
+    PyObject *interned = interned_names(parameters);
+    if (interned == NULL) {
         return -1;
     }
-    Py_ssize_t n = PyList_GET_SIZE(listed);
-    Py_ssize_t by_position = n;
-    if (positional != Py_None) {
-        by_position = PyLong_AsSsize_t(positional);
-        if (by_position == -1 && PyErr_Occurred()) {
-            Py_DECREF(listed);
-            return -1;
-        }
+    Py_ssize_t n = PyTuple_GET_SIZE(interned);
+    Py_ssize_t by_position = positional == Py_None ? n : PyLong_AsSsize_t(positional);
+    if (by_position == -1 && PyErr_Occurred()) {
+        Py_DECREF(interned);
+        return -1;
     }
     if (by_position < 0 || by_position > n || positional_only < 0 || positional_only > by_position || limit < 1) {
         PyErr_SetString(PyExc_ValueError, "positional, positional_only or limit is out of range");
-        Py_DECREF(listed);
-        return -1;
-    }
-    for (Py_ssize_t i = 0; i < n; i++) {
-        PyObject *name = PyList_GET_ITEM(listed, i);
-        if (!PyUnicode_CheckExact(name)) {
-            PyErr_Format(PyExc_TypeError, "a parameter name must be str, not %R", name);
-            Py_DECREF(listed);
-            return -1;
-        }
-        Py_INCREF(name);
-        PyUnicode_InternInPlace(&name);
-        PyList_SetItem(listed, i, name);
-    }
-    PyObject *interned = PyList_AsTuple(listed);
-    Py_DECREF(listed);
-    if (interned == NULL) {
+        Py_DECREF(interned);
         return -1;
     }
     pto_table_clear(&d->table);
@@ -457,36 +243,8 @@ static int dispatcher_init(DispatcherObject *d, PyObject *args, PyObject *kwargs
         PyErr_NoMemory();
         return -1;
     }
-    if (defaults != NULL && defaults != Py_None) {
-        if (!PyDict_Check(defaults)) {
-            PyErr_SetString(PyExc_TypeError, "defaults must be a dict");
-            return -1;
-        }
-        PyObject *name, *value;
-        Py_ssize_t position = 0;
-        while (PyDict_Next(defaults, &position, &name, &value)) {
-            Py_ssize_t i = parameter_index(d, name);
-            if (i < 0) {
-                return -1;
-            }
-            Py_XSETREF(d->defaults[i], Py_NewRef(value));
-        }
-    }
-    if (statics != NULL && statics != Py_None) {
-        PyObject *iterable = PySequence_List(statics);
-        if (iterable == NULL) {
-            return -1;
-        }
-        for (Py_ssize_t k = 0; k < PyList_GET_SIZE(iterable); k++) {
-            Py_ssize_t i = parameter_index(d, PyList_GET_ITEM(iterable, k));
-            if (i < 0) {
-                Py_DECREF(iterable);
-                return -1;
-            }
-            d->is_static[i] = true;
-            d->any_static = true;
-        }
-        Py_DECREF(iterable);
+    if (set_defaults(d, defaults) < 0 || set_static(d, statics) < 0) {
+        return -1;
     }
     d->positional = by_position; /* last: calls work from here on */
     return 0;

@@ -58,7 +58,7 @@ void pto__scratch_reset(pto_scratch *s, pto_scratch_mark mark);
 bool pto__scratch_in_use(const pto_scratch *s);
 void pto__scratch_trim(pto_scratch *s, const pto_allocator *a, size_t keep); /* only when nothing is pushed */
 
-/* ---- race.c: checking loops whose iterations are promised to be independent ---- */
+/* ---- race.c, race_memory.c: checking loops whose iterations are promised to be independent ---- */
 
 typedef struct pto_race pto_race;
 

@@ -7,20 +7,14 @@
  * are enough: iterations come in order, so if the first is the current one there was no other.  The first race ends the
  * launch; it is the one whose later access comes first in the program's order.
  *
- * Memory is looked at in *blocks* of 1 KiB, found through a hash table; a block has one *cell* per 8, 4, 2 or 1 bytes,
- * as fine as the accesses to it need (it is refined when a finer access arrives).  A cell is one 64-bit word per *plane*
- * (writer, reader, updater), and a plane is made when the first such access happens: data that is only read or only
- * written costs 8 bytes per element.  Loops inside checked loops are scopes of their own, and every access is looked at
- * in all open scopes.
+ * Loops inside checked loops are scopes of their own, and every access is looked at in all open scopes.  What a scope
+ * remembers is in race_memory.c.
  *
  * All of this belongs to one worker and needs no synchronisation: while a scope is open, parallel loops run inline.
  */
-#include "internal.h"
+#include "race_memory.h"
 
 #include <string.h>
-
-enum { BLOCK_SHIFT = 10, BLOCK_BYTES = 1 << BLOCK_SHIFT, GRANULES = 4, FIRST_TABLE = 16 };
-enum { WRITER, UPDATER, READER, PLANES };
 
 /* A cell's word: iteration number (from 0, 40 bits) and site + 1 (24 bits); 0 is nobody. */
 #define SITE_BITS 24
@@ -29,206 +23,11 @@ enum { WRITER, UPDATER, READER, PLANES };
 static inline uint64_t iteration_of(uint64_t cell) { return cell >> SITE_BITS; }
 static inline int32_t site_of(uint64_t cell) { return (int32_t)(cell & (((uint64_t)1 << SITE_BITS) - 1)) - 1; }
 
-typedef struct block {
-    uint64_t number; /* address / BLOCK_BYTES */
-    unsigned shift;  /* a cell stands for 1 << shift bytes */
-    uint64_t *planes[PLANES];
-    struct block *next; /* of the scope, or of the free ones */
-} block;
-
-typedef struct scope {
-    struct scope *outer; /* or the next free one */
-    int32_t site;        /* of the loop */
-    bool started;
-    int64_t first; /* the loop variable of iteration number 0, and its step */
-    int64_t step;
-    uint64_t iteration;
-    block **table; /* open addressing, a power of two */
-    size_t capacity;
-    size_t count;
-    block *blocks; /* all of the table's */
-    block *last;   /* the one used last */
-} scope;
-
-typedef struct free_plane {
-    struct free_plane *next;
-} free_plane;
-
-struct pto_race {
-    scope *innermost; /* NULL only while nothing is kept */
-    scope *outermost;
-    bool was_parallel; /* the worker's flag before the outermost scope */
-    /* kept for the next inner loop, released with the outermost scope */
-    scope *free_scopes;
-    block *free_blocks;
-    free_plane *free_planes[GRANULES];
-};
-
-/* ---- memory ---- */
-
-static void *get(pto_worker *w, size_t bytes) {
-    void *memory = pto__allocate(&w->rt->allocator, bytes);
-    if (memory == NULL) {
-        pto__record(w, PTO_NO_MEMORY, PTO_SITE_NO_MEMORY, (int64_t)bytes, 0, 0);
-    }
-    return memory;
-}
-
-static size_t plane_bytes(unsigned shift) { return (size_t)(BLOCK_BYTES >> shift) * sizeof(uint64_t); }
-
-static uint64_t *make_plane(pto_worker *w, unsigned shift) {
-    pto_race *race = w->race;
-    void *plane = race->free_planes[shift];
-    if (plane != NULL) {
-        race->free_planes[shift] = race->free_planes[shift]->next;
-    } else {
-        plane = get(w, plane_bytes(shift));
-        if (plane == NULL) {
-            return NULL;
-        }
-    }
-    return memset(plane, 0, plane_bytes(shift));
-}
-
-static void drop_plane(pto_race *race, uint64_t *plane, unsigned shift) {
-    free_plane *freed = (void *)plane;
-    freed->next = race->free_planes[shift];
-    race->free_planes[shift] = freed;
-}
-
-static size_t slot_of(uint64_t number, size_t capacity) {
-    return (size_t)((number * 0x9e3779b97f4a7c15u) >> 32) & (capacity - 1);
-}
-
-static bool grow(pto_worker *w, scope *s, size_t capacity) {
-    block **table = get(w, capacity * sizeof *table);
-    if (table == NULL) {
-        return false;
-    }
-    memset(table, 0, capacity * sizeof *table);
-    for (block *b = s->blocks; b != NULL; b = b->next) {
-        size_t at = slot_of(b->number, capacity);
-        while (table[at] != NULL) {
-            at = (at + 1) & (capacity - 1);
-        }
-        table[at] = b;
-    }
-    if (s->table != NULL) {
-        pto__release(&w->rt->allocator, s->table, s->capacity * sizeof *table);
-    }
-    s->table = table;
-    s->capacity = capacity;
-    return true;
-}
-
-static block *find(scope *s, uint64_t number) {
-    if (s->last != NULL && s->last->number == number) {
-        return s->last;
-    }
-    if (s->count == 0) {
-        return NULL;
-    }
-    size_t at = slot_of(number, s->capacity);
-    while (s->table[at] != NULL && s->table[at]->number != number) {
-        at = (at + 1) & (s->capacity - 1);
-    }
-    return s->table[at];
-}
-
-/* The block with that number, made when there is none; NULL: no memory. */
-static block *find_or_make(pto_worker *w, scope *s, uint64_t number, unsigned shift) {
-    block *b = find(s, number);
-    if (b == NULL) {
-        if (2 * (s->count + 1) > s->capacity && !grow(w, s, s->capacity == 0 ? FIRST_TABLE : 2 * s->capacity)) {
-            return NULL;
-        }
-        pto_race *race = w->race;
-        b = race->free_blocks;
-        if (b != NULL) {
-            race->free_blocks = b->next;
-        } else {
-            b = get(w, sizeof *b);
-            if (b == NULL) {
-                return NULL;
-            }
-        }
-        memset(b, 0, sizeof *b);
-        b->number = number;
-        b->shift = shift;
-        b->next = s->blocks;
-        s->blocks = b;
-        s->count++;
-        size_t at = slot_of(number, s->capacity);
-        while (s->table[at] != NULL) {
-            at = (at + 1) & (s->capacity - 1);
-        }
-        s->table[at] = b;
-    }
-    s->last = b;
-    return b;
-}
-
-/* Gives a block cells as fine as `shift`: the bytes of an old cell have its history, each of them. */
-static bool refine(pto_worker *w, block *b, unsigned shift) {
-    unsigned ratio = b->shift - shift;
-    uint64_t *fine[PLANES] = {NULL};
-    for (int p = 0; p < PLANES; p++) {
-        if (b->planes[p] != NULL) {
-            fine[p] = make_plane(w, shift);
-            if (fine[p] == NULL) {
-                while (p-- > 0) {
-                    if (fine[p] != NULL) {
-                        drop_plane(w->race, fine[p], shift);
-                    }
-                }
-                return false;
-            }
-        }
-    }
-    for (int p = 0; p < PLANES; p++) {
-        if (fine[p] != NULL) {
-            for (size_t cell = 0; cell < (size_t)(BLOCK_BYTES >> shift); cell++) {
-                fine[p][cell] = b->planes[p][cell >> ratio];
-            }
-            drop_plane(w->race, b->planes[p], b->shift);
-            b->planes[p] = fine[p];
-        }
-    }
-    b->shift = shift;
-    return true;
-}
-
-static bool need_plane(pto_worker *w, block *b, int plane) {
-    if (b->planes[plane] == NULL) {
-        b->planes[plane] = make_plane(w, b->shift);
-    }
-    return b->planes[plane] != NULL;
-}
-
 /* ---- scopes ---- */
-
-static void drop_blocks(pto_race *race, scope *s) {
-    while (s->blocks != NULL) {
-        block *b = s->blocks;
-        s->blocks = b->next;
-        for (int p = 0; p < PLANES; p++) {
-            if (b->planes[p] != NULL) {
-                drop_plane(race, b->planes[p], b->shift);
-            }
-        }
-        b->next = race->free_blocks;
-        race->free_blocks = b;
-    }
-    if (s->count != 0) {
-        memset(s->table, 0, s->capacity * sizeof *s->table);
-    }
-    s->count = 0;
-    s->last = NULL;
-}
 
 static void drop_innermost(pto_race *race) {
     scope *s = race->innermost;
-    drop_blocks(race, s);
+    pto__race_drop_blocks(race, s);
     race->innermost = s->outer;
     s->outer = race->free_scopes;
     race->free_scopes = s;
@@ -245,18 +44,7 @@ static void release_all(pto_worker *w) {
         pto__release(allocator, s, sizeof *s);
         s = next;
     }
-    for (block *b = race->free_blocks; b != NULL;) {
-        block *next = b->next;
-        pto__release(allocator, b, sizeof *b);
-        b = next;
-    }
-    for (unsigned shift = 0; shift < GRANULES; shift++) {
-        for (free_plane *p = race->free_planes[shift]; p != NULL;) {
-            free_plane *next = p->next;
-            pto__release(allocator, p, plane_bytes(shift));
-            p = next;
-        }
-    }
+    pto__race_release_kept(race, allocator);
     w->in_parallel = race->was_parallel;
     w->race = NULL;
     pto__release(allocator, race, sizeof *race);
@@ -265,7 +53,7 @@ static void release_all(pto_worker *w) {
 int32_t pto_race_enter(pto_worker *w, int32_t site) {
     pto_race *race = w->race;
     if (race == NULL) {
-        race = get(w, sizeof *race);
+        race = pto__race_allocate(w, sizeof *race);
         if (race == NULL) {
             return PTO_NO_MEMORY;
         }
@@ -278,7 +66,7 @@ int32_t pto_race_enter(pto_worker *w, int32_t site) {
     if (s != NULL) {
         race->free_scopes = s->outer;
     } else {
-        s = get(w, sizeof *s);
+        s = pto__race_allocate(w, sizeof *s);
         if (s == NULL) {
             pto__race_reset(w);
             return PTO_NO_MEMORY;
@@ -399,17 +187,14 @@ static int32_t look_at_run(pto_worker *w, scope *s, const access *a, uint64_t ad
     uint64_t end = address + bytes;
     while (at < end) {
         uint64_t number = at >> BLOCK_SHIFT;
-        block *b = find_or_make(w, s, number, shift);
-        if (b == NULL || (shift < b->shift && !refine(w, b, shift))) {
+        block *b = block_for(w, s, number, shift, NOTED[a->kind]);
+        if (PTO_UNLIKELY(b == NULL)) {
             return PTO_NO_MEMORY;
         }
         uint64_t start = number << BLOCK_SHIFT;
         uint64_t stop = end - start < BLOCK_BYTES ? end : start + BLOCK_BYTES;
         size_t from = (size_t)(at - start) >> b->shift;
         size_t to = (size_t)(stop - start) >> b->shift;
-        if (!need_plane(w, b, NOTED[a->kind])) {
-            return PTO_NO_MEMORY;
-        }
         size_t cell = look(s, b, a, from, to);
         if (PTO_UNLIKELY(cell != to)) {
             uint64_t other = partner(b, cell, a, s->iteration);
