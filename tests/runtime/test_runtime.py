@@ -102,7 +102,11 @@ def test_no_thread_is_started_before_a_loop_needs_it(kernels: Any) -> None:
 
 def test_other_threads_take_part(kernels: Any) -> None:
     out = np.full(40, -1, np.int64)
-    kernels.entry(Runtime(2), "who_is_it").launch([out.ctypes.data, 40, 8])
+    entry = kernels.entry(Runtime(2), "who_is_it")
+    for _ in range(50):  # on a busy machine a launch may be over before its second thread gets a processor
+        entry.launch([out.ctypes.data, 40, 8])
+        if set(out.tolist()) == {0, 1}:
+            break
     assert set(out.tolist()) == {0, 1}
 
 
@@ -241,6 +245,7 @@ def native_threads() -> int:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
 def test_a_runtime_takes_its_threads_with_it(kernels: Any) -> None:
+    gc.collect()  # runtimes of other tests end their threads now, not while they are counted
     before = native_threads()
     entry = kernels.entry(Runtime(6), "count_up")
     count_up(entry, 100)
