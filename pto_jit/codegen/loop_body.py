@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The body of one run-time loop: the variables it carries, its exits, and what is known after it.
+"""The body of one run-time loop: the variables it carries, and its exits.
 
 Names that are live where an iteration starts and assigned in the body become mutable variables; every way out of an
 iteration (its end, `continue`, `break`) notes the values at that point, and when the body is complete each of them
-gets its copies.
+gets its copies.  What the names stand for after the loop is decided in `loop_results`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pto_jit.codegen.builtins.promote import tile_of
 from pto_jit.codegen.control import dead
 from pto_jit.codegen.frames import MISSING, Frame, Unusable
 from pto_jit.codegen.iteration import untaken_branches
+from pto_jit.codegen.loop_results import LoopResults
 from pto_jit.codegen.merging import (
     Disagreement,
     Exit,
@@ -25,15 +26,12 @@ from pto_jit.codegen.merging import (
     copies,
     describe,
     joined_type,
-    parts,
-    rebuilt,
-    same_constant,
 )
 from pto_jit.codegen.names import LoopNames, stores
 from pto_jit.codegen.reductions import ReductionState, updated_reductions
 from pto_jit.codegen.regions import GONE, Key, LoopExit, LoopRecord, Status, Target
-from pto_jit.codegen.retype import Retype
-from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime
+from pto_jit.codegen.retype import Retype, retyped
+from pto_jit.codegen.values import Scalar, Tensor, Tile
 from pto_jit.dtypes import bool_
 from pto_jit.errors import CompilationError, Loc, Note, TypeMismatchError
 from pto_jit.ir.nodes import Const, Op, Operand, Reduction, Stmt, Var
@@ -55,9 +53,14 @@ class Carried:
     header: Any  # what it stands for while the body is compiled
     phis: list[Phi]
 
+    @property
+    def unchanged(self) -> bool:
+        """Whether no path through the body gives it another value."""
+        return all(s is None or p.holds(s) for p in self.phis for s in p.sources[1:])
+
 
 class RunTimeLoop:
-    """One run-time loop: header variables, the body, the exits, and the values afterwards."""
+    """One run-time loop: header variables, the body, the exits; `results` once the body is complete."""
 
     def __init__(
         self, g: Generator, node: ast.For | ast.While, kind: str, loc: Loc, *, runs: bool, forever: bool = False
@@ -69,25 +72,19 @@ class RunTimeLoop:
         self.runs = runs  # at least one iteration, for certain
         self.forever = forever  # only a break ends it
         self.names: LoopNames = self.g.frame.names.loops[node]
-        self.broken = Target("broken", self.g.depth, len(self.g.loops))
-        self.broken.vars["broken"] = False
         self.condition: Sequence[Stmt] = ()  # of a `while`: what computes `cond`, as compiled
         self.before: list[Stmt] = []  # the same, complete
         self.cond: Operand = Const(True, ScalarType(bool_))
         self.carried: list[Carried] = []
         self.updated: list[tuple[ReductionState, Carried]] = []
         self.reductions: tuple[Reduction, ...] = ()
-        self.outs: list[tuple[Key, Any, ast.AST | None]] = []
-        self.results: list[tuple[Key, Any, ast.AST | None]] = []
-        self.broken_results: list[tuple[Key, Any, ast.AST | None]] = []  # of a loop with `else`, where it was left
 
     # -- the body --
 
     def compile(self, body: Callable[[], Status], enter: Callable[[], None]) -> None:
         g = self.g
         self._prepare()
-        kind = "parallel" if self.kind == "parallel" else self.kind
-        self.record = LoopRecord(kind, self.loc, len(g.control.pending), g.scope_depth)
+        self.record = LoopRecord(self.kind, self.loc, len(g.control.pending), g.scope_depth)
         g.loops.append(self.record)
         g.loop_stack.append(None)
         self.region = g.control.open_region(self.record)
@@ -201,22 +198,20 @@ class RunTimeLoop:
         exits = self.record.exits
         self.condition = before
         self._check_unexpected()
-        types: dict[str, ScalarType] = {}
-        types = self._settle(types)
-        phis = [p for c in self.carried for p in c.phis]
-        outs = self._outs(types)
-        everything = phis + outs
+        types = self._settle({})
+        self.results = LoopResults(self, types)
+        phis = [*(p for c in self.carried for p in c.phis), *self.results.phis]
         for k, item in enumerate(exits):
             item.place.path = k + 1
             block = g.e.push()
-            copies(g.e, everything, k + 1, self.loc)
+            copies(g.e, phis, k + 1, self.loc)
             g.e.pop(block)
             item.place.statements = block
-        g.control._define_before([p for p in outs if p.sources[0] is None], self.loc)
-        copies(g.e, everything, 0, self.loc)
+        g.control._define_before([p for p in self.results.phis if p.sources[0] is None], self.loc)
+        copies(g.e, phis, 0, self.loc)
         if self.kind == "parallel":
             self.reductions = tuple(
-                state.node_of(item.header, item.phis) for state, item in self.updated if not self._unchanged(item)
+                state.node_of(item.header, item.phis) for state, item in self.updated if not item.unchanged
             )
         rewriter = Retype(g.e, types)
         try:
@@ -240,7 +235,7 @@ class RunTimeLoop:
             seeds = dict(types)
             for item in self.carried:
                 for phi in item.phis:
-                    values = [self._retyped(v, types) for v in phi.sources if v is not None]
+                    values = [retyped(v, types) for v in phi.sources if v is not None]
                     try:
                         type_, weak = joined_type(values)
                     except Disagreement as problem:
@@ -265,7 +260,7 @@ class RunTimeLoop:
                 new = types.get(phi.var.name)
                 if new is not None:
                     phi.var = Var(phi.var.name, new)
-                phi.sources = [None if v is None else self._retyped(v, types) for v in phi.sources]
+                phi.sources = [None if v is None else retyped(v, types) for v in phi.sources]
         return types
 
     def _followed(self, types: dict[str, ScalarType]) -> dict[str, ScalarType]:
@@ -276,14 +271,6 @@ class RunTimeLoop:
             if trial.types == types:
                 return types
             types = trial.types
-
-    def _retyped(self, value: Any, types: dict[str, ScalarType]) -> Any:
-        if isinstance(value, Scalar) and isinstance(value.operand, Var):
-            new = types.get(value.operand.name)
-            if new is not None:
-                weak = value.weak and new.dtype.name in ("i64", "f64", "bool_")
-                return Scalar(Var(value.operand.name, new), weak, value.origin)
-        return value
 
     def _sources(self, item: Carried) -> None:
         """What each path gives to the variables of one carried name."""
@@ -303,7 +290,7 @@ class RunTimeLoop:
             header = items[0]
             if isinstance(header, Tensor):
                 raise Disagreement("a tensor chosen at run time", "load from it or store to it inside the loop")
-            phi = next(p for p in item.phis if _holds(header, p.var))
+            phi = next(p for p in item.phis if p.holds(header))
             if isinstance(header, Tile):
                 self._check_extents(item, header, items[1:])
             phi.sources = [phi.sources[0], *items[1:]]
@@ -373,136 +360,6 @@ class RunTimeLoop:
                 notes=(Note("this loop runs at run time", self.loc),),
             )
 
-    # -- afterwards --
-
-    def _outs(self, types: dict[str, ScalarType]) -> list[Phi]:
-        """Values after the loop of names that are no header variables."""
-        g = self.g
-        exits = self.record.exits
-        carried = {c.key for c in self.carried}
-        phis: list[Phi] = []
-        for c in self.carried:
-            self.results.append((c.key, self._carried_result(c), c.place))
-        keys = [k for k in self.changes if k not in carried]
-        for item in exits:
-            keys += [k for k in item.values if k not in carried and k not in keys]
-        for key in dict.fromkeys(keys):
-            holder, name = key
-            old, place = holder.vars.get(name, MISSING), self.changes.get(key, (None, None))[1]
-            if isinstance(holder, Frame) and name not in self.names.live_after:
-                self.results.append((key, _unset(name, self.loc, "assigned in this loop, which may not run"), place))
-                continue
-            if self.kind == "parallel" and isinstance(holder, Frame):
-                self.results.append((key, self._parallel_out(name), place))
-                continue
-            paths: list[tuple[Any, ast.AST | None, Status]] = [(old, holder.places.get(name), None)]
-            tested = any(e.kind == "test" and key in e.values for e in exits)
-            at = [] if self.runs or self.forever or tested else [0]
-            for k, item in enumerate(exits):
-                value = item.values.get(key, self.start.get(key, old))
-                paths.append((self._retyped(value, types), place, item.target))
-                if item.kind == "break" or (
-                    item.kind == "test" if tested else item.kind == "next" and not self.forever
-                ):
-                    at.append(k + 1)
-            value = self._meeting(key, paths, at, phis)
-            if isinstance(value, Unusable) and value.unset and self.node.orelse:
-                ways = [k + 1 for k, item in enumerate(exits) if item.kind == "break"]
-                self.broken_results.append((key, self._meeting(key, paths, ways, phis), place))
-            if isinstance(value, Unusable) and value.unset and not value.notes:
-                value = _unset(name, self.loc, "assigned in this loop, which may not run")
-            self.results.append((key, value, place))
-        if any(e.kind == "break" for e in exits) and self.node.orelse:
-            type_, _ = joined_type([True])
-            var = g.e.fresh("broken", type_)
-            phis.append(Phi(var, [False, *(e.kind == "break" for e in exits)]))
-            self.broken.vars["broken"] = True if self.forever else Scalar(var, True, self.loc)
-        for phi in phis:
-            self._drop_unchanged(phi)
-        return phis
-
-    def _meeting(
-        self, key: Key, paths: Sequence[tuple[Any, ast.AST | None, Status]], at: Sequence[int], phis: list[Phi]
-    ) -> Any:
-        """The value of a name where the paths `at` meet; `phis` get the variables that it takes."""
-        if not at:
-            return MISSING
-        made: list[Phi] = []
-        holder, name = key
-        value = self.g.control.meet(name, [paths[k] for k in at], made, holder, inner=True)
-        for phi in made:
-            sources: list[Any] = [None] * len(paths)
-            for k, source in zip(at, phi.sources, strict=True):
-                sources[k] = source
-            phi.sources = sources
-        phis += made
-        return value
-
-    def _drop_unchanged(self, phi: Phi) -> None:
-        """No copies at the end of iterations that would only set the value from before the loop again."""
-        ends = [k + 1 for k, item in enumerate(self.record.exits) if item.kind == "next"]
-        start = phi.sources[0]
-        if (
-            start is not None
-            and not is_runtime(start)
-            and all(phi.sources[k] is None or same_constant(start, phi.sources[k]) for k in ends)
-        ):
-            for k in ends:
-                phi.sources[k] = None
-
-    def _parallel_out(self, name: str) -> Unusable:
-        notes = (Note("assigned in this parallel loop", self.loc),)
-        return Unusable(f"`{name}` has the value of no particular iteration here", "PTO-L003", notes,
-                        "the iterations of a parallel loop are independent: store the value to a tensor, or make the "
-                        "loop sequential")  # fmt: skip
-
-    def _carried_result(self, c: Carried) -> Any:
-        """What a carried name stands for after the loop."""
-        if self._unchanged(c):
-            for phi in c.phis:  # nothing assigned it after all: it is still what it was
-                phi.sources[1:] = [None] * (len(phi.sources) - 1)
-            return c.before
-        return self._final(c.header, c.phis)
-
-    @staticmethod
-    def _unchanged(c: Carried) -> bool:
-        """Whether no path through the body gives a carried name another value."""
-        return all(
-            s is None or (isinstance(s, (Scalar, Tile)) and _holds(s, p.var)) for p in c.phis for s in p.sources[1:]
-        )
-
-    def _final(self, header: Any, phis: Sequence[Phi]) -> Any:
-        if isinstance(header, Scalar):
-            phi = next((p for p in phis if _holds(header, p.var)), None)
-            return header if phi is None else Scalar(phi.var, phi.weak, self.loc)
-        items = parts(header)
-        if items is None:
-            return header
-        done = [self._final(v, phis) for v in items]
-        return header if all(a is b for a, b in zip(items, done, strict=True)) else rebuilt(header, done)
-
-    def after(self) -> None:
-        """Bind the names to what they are after the loop."""
-        self._bind(self.results)
-
-    def after_break(self) -> None:
-        """Bind the names that have a value where the loop was left by `break`, and maybe none where it ended."""
-        self._bind(self.broken_results)
-
-    def _bind(self, results: Sequence[tuple[Key, Any, ast.AST | None]]) -> None:
-        g = self.g
-        for (holder, name), value, place in results:
-            if value is MISSING:
-                g.unbind(holder, name)
-            else:
-                g.bind(holder, name, g.control.with_extents(value), place)
-
-
-def _holds(value: Any, var: Var) -> bool:
-    operand = value.operand if isinstance(value, Scalar) else value.var if isinstance(value, Tile) else None
-    return isinstance(operand, Var) and operand.name == var.name
-
-
 def _follows(definitions: dict[str, Op], var: Operand, header: Var, depth: int) -> bool:
     """Whether a tile has the extents of `header` because it is computed elementwise with it (which is checked)."""
     if not isinstance(var, Var) or depth == 0:
@@ -514,8 +371,3 @@ def _follows(definitions: dict[str, Op], var: Operand, header: Var, depth: int) 
         return False
     same = [a for a in op.args if isinstance(a.type, TileType) and a.type.shape == header.type.shape]  # type: ignore[union-attr]
     return any(_follows(definitions, a, header, depth - 1) for a in same)
-
-
-def _unset(name: str, loc: Loc, why: str) -> Unusable:
-    notes = (Note(why, loc),) if why else ()
-    return Unusable(f"`{name}` may be unset here", "PTO-N012", notes, f"assign `{name}` before the loop", unset=True)

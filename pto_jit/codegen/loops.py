@@ -166,7 +166,7 @@ class Loops:
         g.e.append(
             For(kind, var, start, stop, step, tuple(body), chunk, spec.policy, spec.combine, None, loc, loop.reductions)  # type: ignore[arg-type]
         )
-        loop.after()
+        loop.results.bind()
         if kind == "parallel":
             self._last_index(node, loop, start, step, count)
         return self._orelse(node, loop)
@@ -184,11 +184,11 @@ class Loops:
         g = self.g
         if not node.orelse:
             return None
-        broken = loop.broken.vars.get("broken", False)
+        broken = loop.results.broken
         if broken is False:
             return g.statements.block(node.orelse)
         if broken is True:
-            loop.after_break()
+            loop.results.bind_broken()
             return None
         cond = g.control.negated(broken)
 
@@ -198,7 +198,7 @@ class Loops:
                     g.bind(target, "left", False)
             return g.statements.block(node.orelse)
 
-        return g.control.run_if(cond, ended, loop.after_break, node, None)
+        return g.control.run_if(cond, ended, loop.results.bind_broken, node, None)
 
     # -- while --------------------------------------------------------------------------------------------------
 
@@ -248,7 +248,7 @@ class Loops:
         loop.compile(lambda: g.statements.block(node.body), enter)
         body = loop.complete(before)
         g.e.append(While(tuple(loop.before), loop.cond, tuple(body), loc))
-        loop.after()
+        loop.results.bind()
         return self._orelse(node, loop)
 
 

@@ -41,6 +41,11 @@ class Phi:
     sources: list[Any]
     weak: bool = False
 
+    def holds(self, value: Any) -> bool:
+        """Whether a value is that variable: what it holds where it is read."""
+        operand = value.operand if isinstance(value, Scalar) else value.var if isinstance(value, Tile) else None
+        return isinstance(operand, Var) and operand.name == self.var.name
+
 
 def is_number(value: object) -> bool:
     """A compile-time number that may become a run-time scalar."""

@@ -9,9 +9,11 @@ operations between weak numbers that used it follow, as if it had had that dtype
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pto_jit.codegen.emit import Emitter, constant
 from pto_jit.codegen.merging import Disagreement, Exit
+from pto_jit.codegen.values import Scalar
 from pto_jit.ir.nodes import Call, Const, For, If, Op, Operand, Reduction, Region, Return, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType
 from pto_jit.semantic.rules import infer
@@ -160,3 +162,13 @@ class Retype:
         result = self.e.fresh("t", wanted)
         out.append(Op("cast", (result,), (Var(operand.name, now),), (("dtype", wanted.dtype),), (), self.e.loc))
         return result
+
+
+def retyped(value: Any, types: dict[str, ScalarType]) -> Any:
+    """A value as it is when variables have these types."""
+    if isinstance(value, Scalar) and isinstance(value.operand, Var):
+        new = types.get(value.operand.name)
+        if new is not None:
+            weak = value.weak and new.dtype.name in ("i64", "f64", "bool_")
+            return Scalar(Var(value.operand.name, new), weak, value.origin)
+    return value
