@@ -142,6 +142,12 @@ def test_every_page_of_errors_is_in_the_table_of_codes() -> None:
     assert pages and [p.name for p in pages if f"(../pto_jit/error_pages/{p.name})" not in table] == []
 
 
+def test_the_index_of_the_documentation_has_every_page() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    linked = set(re.findall(r"\]\(([a-z0-9-]+\.md)\)", index))
+    assert linked == {p.name for p in (ROOT / "docs").glob("*.md")} - {"README.md"}
+
+
 def command_lines() -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for page in [*sorted((ROOT / "docs").glob("*.md")), ROOT / "tutorials" / "README.md"]:
