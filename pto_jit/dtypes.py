@@ -20,7 +20,7 @@ Kind = Literal["f", "i", "u", "b"]
 
 @frozen
 class DType:
-    """An element type.
+    """An element type; called, it converts a number: `pl.f32(2)`.
 
     `name` is the language's spelling, `kind` is f(loat), i(nteger), u(nsigned) or b(ool), `bits` is the width in
     memory (8 for bool), `id` the number the launch path uses.

@@ -186,6 +186,7 @@ class BuiltFunction:
 
     @property
     def loc(self) -> Loc:
+        """Where it was begun in the program that built it, or in the `.pto` text."""
         return self.func.loc
 
     def to_pto(self) -> str:
@@ -193,7 +194,7 @@ class BuiltFunction:
         return to_text(self.__pto_built__)
 
     def compile(self, target: str = "cpu", **options: Any) -> CompiledFunction:
-        """The function, ready to be called."""
+        """The function, ready to be called; target and options as for `PTOModule.compile`."""
         return self.module.compile(target, **options)[self.name]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

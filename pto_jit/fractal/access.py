@@ -264,7 +264,7 @@ def slide(x: Any, window: int, stride: int = 1, dilation: int = 1, padding: int 
 
 @operation
 def shifted_slide(x: Any, window: int, dilation: int = 1) -> Any:
-    """For every element the window around it, x[(i + (k - ⌊window/2⌋)·dilation) mod n], k < window.
+    """For every element i the `window` elements around it, x[(i + (k - ⌊window/2⌋)·dilation) mod n], k < window.
 
     >>> import pto_jit.fractal as ft
     >>> ft.shifted_slide(ft.from_list([1, 2, 3]), 3).leaves.reshape(3, 3)
@@ -292,7 +292,10 @@ def window(x: Any, i: int, width: int, dilation: int = 1, value: Any = 0) -> Any
 
 @operation
 def shifted_window(x: Any, i: int, width: int, dilation: int = 1) -> Any:
-    """The window of `width` elements around position i, positions modulo the length: one of `ft.shifted_slide`."""
+    """The window of `width` elements around position i, `dilation` apart, positions modulo the length.
+
+    It is one of the windows of `ft.shifted_slide`.
+    """
     x = checked_list(x, "the list of ft.shifted_window")
     at = integer(i, "the position of ft.shifted_window") + _around(width, dilation, "ft.shifted_window")
     return x.take(at % len(x)) if len(x) else _no_window(x, len(at))

@@ -75,6 +75,9 @@ def map(body: Body, x: Any, *, schedule: str = "auto", tile: Any = None, **kwarg
 
     Of an empty list the body is called once with zeros, to learn the type of the (empty) result.
 
+    schedule: how the loops run in a kernel: "auto", "sequential", "wavefront" or "tasks".  tile: how many elements of
+    each loop a task takes.  Outside of kernels neither matters (docs/fractal.md).
+
     Raises TypeMismatchError for what is no list (PTO-F021) or cannot be called (PTO-F024), a result that is no value
     (PTO-F022), results of different types (PTO-F025).
 
@@ -120,7 +123,7 @@ class _Results:
 
 @operation
 def filter(body: Body, x: Any, *, schedule: str = "auto", tile: Any = None, **kwargs: Any) -> Any:
-    """The elements of `x` for which `body(element, **kwargs)` is true: a view.
+    """The elements of `x` for which `body(element, **kwargs)` is true: a view.  schedule, tile: as for `map`.
 
     Raises as `map`, and TypeMismatchError for a body that does not give a truth value (PTO-F030).
 
@@ -147,6 +150,7 @@ def dilated_map(body: Body, x: Any, dilation: int, *, schedule: str = "auto", ti
     """`body` of each of the lists `x[r::dilation]`, and the elements of what it gives put back in their places.
 
     The body takes a list and gives a list of that length, or a tuple of such; the result has the length of `x`.
+    schedule, tile: as for `map`.
 
     Raises as `map`, ShapeError for a list of another length (PTO-F032) and for a dilation below 1 (PTO-F036).
 
@@ -224,7 +228,7 @@ def fold(body: Body, x: Any, *, initializer: Any = None, init: Any = None, sched
 
     initializer (or init): the first state; without it, the first element, and the body is called for the others.  An
     empty list gives the initializer.  States keep their type: tuples, depth, leaf shape, element type; the lengths of
-    lists may change.  A Python number takes the element type that the body makes of it.
+    lists may change.  A Python number takes the element type that the body makes of it.  schedule, tile: as for `map`.
 
     Raises as `map`, TypeMismatchError when the body gives a state of another type (PTO-F028), ShapeError for an empty
     list without an initializer (PTO-F027).
@@ -241,6 +245,8 @@ def foldr(body: Body, x: Any, *, initializer: Any = None, init: Any = None, sche
           **kwargs: Any) -> Any:  # fmt: skip
     """`fold` from the last element to the first; the body is called as (state, element) here too.
 
+    Arguments and errors are those of `fold`.
+
     >>> import pto_jit.fractal as ft
     >>> ft.foldr(lambda s, v: s * 10 + v, ft.from_list([1, 2, 3]))
     np.int64(321)
@@ -254,6 +260,7 @@ def scan(body: Body, x: Any, *, initializer: Any = None, init: Any = None, sched
     """All states of a `fold`, as a list of the length of `x`; the initializer is not among them.
 
     Without an initializer the first state is the first element.  A state that is a tuple gives a tuple of lists.
+    Arguments are those of `fold`.
 
     Raises as `fold`; of an empty list it gives an empty one.
 
@@ -267,7 +274,9 @@ def scan(body: Body, x: Any, *, initializer: Any = None, init: Any = None, sched
 @operation
 def scanr(body: Body, x: Any, *, initializer: Any = None, init: Any = None, schedule: str = "auto", tile: Any = None,
           **kwargs: Any) -> Any:  # fmt: skip
-    """`scan` from the last element to the first: state i is that after elements i and those behind it.
+    """`scan` from the last element to the first: state i is that after element i and all behind it.
+
+    Arguments and errors are those of `scan`.
 
     >>> import pto_jit.fractal as ft
     >>> ft.scanr(lambda s, v: s + v, ft.from_list([1, 2, 3])).leaves
@@ -282,6 +291,7 @@ def reduce(body: Body, x: Any, *, initializer: Any = None, init: Any = None, sch
     """`fold` with a body that is associative, so that it may be applied to parts of the list first.
 
     What is passed is a promise, but the types must allow it: initializer, elements and results have one type.
+    Arguments are those of `fold`.
 
     Raises as `fold`, and TypeMismatchError for a body that cannot be associative by its types (PTO-F029).
 

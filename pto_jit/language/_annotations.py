@@ -47,6 +47,7 @@ class TensorSpec:
 
     @property
     def ndim(self) -> int:
+        """The number of axes."""
         return len(self.shape)
 
     def __repr__(self) -> str:

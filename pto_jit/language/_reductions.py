@@ -36,7 +36,9 @@ def _accumulating(fn: Callable[..., Any]) -> Callable[..., Any]:
 @_accumulating
 @builtin
 def sum(x: Operand, axis: Axis = None, keepdims: bool = False) -> Any:
-    """The sum over `axis` (None: all).  Small integers widen as in NumPy; f16 and bf16 accumulate in f32; empty: 0.
+    """The sum over `axis` (None: all; `keepdims`: it stays, with extent 1).
+
+    Small integers widen as in NumPy; f16 and bf16 accumulate in f32; empty: 0.
 
     >>> import numpy as np, pto_jit.language as pl
     >>> pl.sum(np.array([[1, 2], [3, 4]], np.int8), axis=1)
@@ -48,7 +50,7 @@ def sum(x: Operand, axis: Axis = None, keepdims: bool = False) -> Any:
 @_accumulating
 @builtin
 def prod(x: Operand, axis: Axis = None, keepdims: bool = False) -> Any:
-    """The product over `axis`; widens like `sum`; empty: 1.
+    """The product over `axis` (None: all; `keepdims`: it stays, with extent 1); widens like `sum`; empty: 1.
 
     >>> import numpy as np, pto_jit.language as pl
     >>> pl.prod(np.array([2.0, 4.0]))
@@ -60,7 +62,9 @@ def prod(x: Operand, axis: Axis = None, keepdims: bool = False) -> Any:
 @_accumulating
 @builtin
 def max(x: Operand, axis: Axis = None, keepdims: bool = False) -> Any:
-    """The largest element; NaN if there is one; empty: -inf or the lowest integer.
+    """The largest element along `axis` (None: all; `keepdims`: it stays, with extent 1).
+
+    NaN if there is one; empty: -inf or the lowest integer.
 
     >>> import numpy as np, pto_jit.language as pl
     >>> pl.max(np.array([[1, 7], [3, 4]]), axis=0)
@@ -72,7 +76,9 @@ def max(x: Operand, axis: Axis = None, keepdims: bool = False) -> Any:
 @_accumulating
 @builtin
 def min(x: Operand, axis: Axis = None, keepdims: bool = False) -> Any:
-    """The smallest element; NaN if there is one; empty: inf or the highest integer.
+    """The smallest element along `axis` (None: all; `keepdims`: it stays, with extent 1).
+
+    NaN if there is one; empty: inf or the highest integer.
 
     >>> import numpy as np, pto_jit.language as pl
     >>> pl.min(np.array([[1, 7], [3, 4]]), axis=0)
@@ -83,7 +89,9 @@ def min(x: Operand, axis: Axis = None, keepdims: bool = False) -> Any:
 
 @builtin
 def mean(x: Operand, axis: Axis = None, keepdims: bool = False) -> Any:
-    """sum / number of valid elements; integers give f64; empty: NaN.
+    """The mean of the valid elements along `axis` (None: all; `keepdims`: it stays, with extent 1).
+
+    Integers give f64; empty: NaN.
 
     >>> import numpy as np, pto_jit.language as pl
     >>> pl.mean(np.array([[1, 2], [3, 4]]), axis=1)
@@ -94,7 +102,7 @@ def mean(x: Operand, axis: Axis = None, keepdims: bool = False) -> Any:
 
 @builtin
 def any(x: Operand, axis: Axis = None, keepdims: bool = False) -> Any:
-    """Whether an element is not 0; empty: False.
+    """Whether an element along `axis` (None: all; `keepdims`: it stays, with extent 1) is not 0; empty: False.
 
     >>> import numpy as np, pto_jit.language as pl
     >>> pl.any(np.array([[0, 0], [0, 4]]), axis=1)
@@ -105,7 +113,7 @@ def any(x: Operand, axis: Axis = None, keepdims: bool = False) -> Any:
 
 @builtin
 def all(x: Operand, axis: Axis = None, keepdims: bool = False) -> Any:
-    """Whether no element is 0; empty: True.
+    """Whether no element along `axis` (None: all; `keepdims`: it stays, with extent 1) is 0; empty: True.
 
     >>> import numpy as np, pto_jit.language as pl
     >>> pl.all(np.array([[1, 0], [3, 4]]), axis=1)
@@ -116,7 +124,9 @@ def all(x: Operand, axis: Axis = None, keepdims: bool = False) -> Any:
 
 @builtin
 def argmax(x: Operand, axis: int | None = None, keepdims: bool = False) -> Any:
-    """The index (i32) of the first largest element or first NaN; None: in the flattened tile; empty: 0.
+    """The index (i32) of the first largest element or first NaN along `axis`; empty: 0.
+
+    axis: an integer, or None: the index in the flattened tile.  keepdims: the axis stays, with extent 1.
 
     >>> import numpy as np, pto_jit.language as pl
     >>> pl.argmax(np.array([[1, 7], [3, 3]]), axis=1)
@@ -127,7 +137,9 @@ def argmax(x: Operand, axis: int | None = None, keepdims: bool = False) -> Any:
 
 @builtin
 def argmin(x: Operand, axis: int | None = None, keepdims: bool = False) -> Any:
-    """The index (i32) of the first smallest element or first NaN; None: in the flattened tile; empty: 0.
+    """The index (i32) of the first smallest element or first NaN along `axis`; empty: 0.
+
+    axis: an integer, or None: the index in the flattened tile.  keepdims: the axis stays, with extent 1.
 
     >>> import numpy as np, pto_jit.language as pl
     >>> pl.argmin(np.array([4, 2, 2]))
@@ -164,7 +176,7 @@ def reduce(x: Operand, axis: int, fn: Callable[..., Any], init: Any = None, keep
 
     `x` is a tile or a tuple of tiles of one shape; `fn(a, b)` then takes and returns tuples.  `fn` may be called with
     scalars or with tiles.  `init` is a value (a tuple of values) that starts the reduction; it is the result of an
-    empty valid part.
+    empty valid part.  keepdims: the axis stays, with extent 1.
 
     >>> import numpy as np, pto_jit.language as pl
     >>> pl.reduce(np.array([[1, 5], [7, 3]]), 1, pl.maximum)

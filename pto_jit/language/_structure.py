@@ -139,7 +139,7 @@ def dot(a: Operand, b: Operand, acc: Operand | None = None, out_dtype: Any = Non
 
 @builtin
 def sort(x: Operand, descending: bool = False) -> Any:
-    """x in order along its last axis; NaN counts as the largest value.
+    """x in order along its last axis, ascending or `descending`; NaN counts as the largest value.
 
     >>> import numpy as np, pto_jit.language as pl
     >>> pl.sort(np.array([3, 1, 2]), descending=True)
@@ -150,7 +150,7 @@ def sort(x: Operand, descending: bool = False) -> Any:
 
 @builtin
 def argsort(x: Operand, descending: bool = False) -> Any:
-    """The indices (i32) that sort x along its last axis; equal elements keep their order.
+    """The indices (i32) that sort x along its last axis, as `sort` does; equal elements keep their order.
 
     >>> import numpy as np, pto_jit.language as pl
     >>> pl.argsort(np.array([3, 1, 1]))
@@ -194,7 +194,9 @@ def arange(start: Scalar, stop: Scalar | None = None, step: Scalar = 1, dtype: A
 
 @builtin
 def full(shape: Shape, value: Scalar, dtype: Any = None) -> Any:
-    """A new tensor (orchestration) or a generated tile (in-core) of one value.
+    """A new tensor (orchestration) or a generated tile (in-core) of `shape`, each element `value`.
+
+    dtype: None takes that of the value: i64, f64 or bool_ for Python's numbers.
 
     >>> import numpy as np, pto_jit.language as pl
     >>> np.asarray(pl.full([2], 7, pl.i32))
