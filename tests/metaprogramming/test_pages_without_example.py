@@ -38,6 +38,7 @@ CHECKED = {
     "PTO-X133": "tests/targets/cuda/test_refusals.py",
     "PTO-X134": "tests/targets/cuda/test_driver.py",
     "PTO-X146": "tests/targets/cuda/test_driver.py",
+    "PTO-X147": "tests/targets/cuda/test_emulation.py",
     "PTO-X201": "tests/targets/neon/test_neon.py",
 }
 DEVICE = {"PTO-X132", "PTO-X142", "PTO-X143"}

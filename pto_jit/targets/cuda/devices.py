@@ -25,12 +25,14 @@ HEADERS = {
     for path in sorted(directory.iterdir())
 }
 """Headers of the written sources, by name."""
+EMULATION = {path.name: path for path in sorted((Path(__file__).parent / "emulation").iterdir())}
+"""Headers in place of CUDA's, by name."""
 
 
 class FailureRecord(ctypes.Structure):
     """`pto::Failure`."""
 
-    _fields_ = (("site", ctypes.c_int), ("reserved", ctypes.c_int), ("first", ctypes.c_int64),
+    _fields_ = (("site", ctypes.c_int), ("claimed", ctypes.c_int), ("first", ctypes.c_int64),
                 ("second", ctypes.c_int64))  # fmt: skip
 
 
@@ -47,6 +49,7 @@ class FailureSlot:
             return None
         found = FailureRecord.from_buffer_copy(self._record)
         self._record.site = 0
+        self._record.claimed = 0  # last: from here on a kernel may record another one
         return found
 
 
@@ -116,16 +119,10 @@ class EmulatedDevice:
 
     def prepare(self, kernel: Kernel, spread: Spread, shared: int) -> Any:
         check_shared(kernel, shared, self.shared_limit)
-        compiler = toolchain.need("the emulation of CUDA kernels", "g++", "clang++")
         key = hashlib.sha256(repr((kernel.source, spread.defines)).encode()).hexdigest()
         known = _emulated.get(key)
         if known is None:
-            defines = [f"-D{name}={value}" for name, value in spread.defines]
-            flags = ["-std=c++17", "-O0", "-fwrapv", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared",
-                     "-march=native", "-Wall", "-Wno-unknown-pragmas", "-Wno-unused-function"]  # fmt: skip
-            files = {**headers(), "kernel.cu": kernel.source, "launch.cpp": _launcher(kernel)}
-            data = toolchain.build([compiler, *flags, *defines, "launch.cpp", "-o", "kernel.so"], files, "kernel.so")
-            known = _emulated[key] = _open(data)
+            known = _emulated[key] = _open(emulated_code(kernel, spread))
         return known
 
     def launch(
@@ -134,8 +131,9 @@ class EmulatedDevice:
     ) -> None:  # fmt: skip
         sizes = (ctypes.c_uint * 6)(*grid, *block)
         pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(a) for a in arguments))
-        if version(sizes, ctypes.c_size_t(shared), ctypes.c_uint(self.order), pointers) != 0:
-            raise LaunchError("the threads of a block wait for each other for ever: a barrier is not reached by all")
+        fault = version(sizes, ctypes.c_size_t(shared), ctypes.c_uint(self.order), pointers)
+        if fault is not None:
+            raise LaunchError(f"PTO-X147: the emulated kernel failed: {fault.decode()}")
 
     def allocate(self, size: int, stream: int) -> HostMemory:
         return HostMemory(size)
@@ -151,7 +149,27 @@ class EmulatedDevice:
         return FailureSlot(record, ctypes.addressof(record))
 
 
+def emulated_code(kernel: Kernel, spread: Spread) -> bytes:
+    """A shared library whose `pto_emulated_launch` runs a version of a kernel on the CPU."""
+    compiler = toolchain.need("the emulation of CUDA kernels", "g++", "clang++")
+    flags = ["-std=c++17", "-O0", "-fwrapv", "-ffp-contract=off", "-fno-math-errno", "-march=native", "-Wall",
+             "-Wno-unknown-pragmas", "-Wno-unused-function", "-fPIC", "-shared", "-fvisibility=hidden",
+             *_looking(compiler), *(f"-D{name}={value}" for name, value in spread.defines)]  # fmt: skip
+    files = {**headers(), **{name: text_of(path) for name, path in EMULATION.items()},
+             "kernel.cu": kernel.source, "launch.cpp": _launcher(kernel)}  # fmt: skip
+    return toolchain.build([compiler, *flags, "launch.cpp", "-o", "kernel.so", *_LIBRARIES], files, "kernel.so")
+
+
 _emulated: dict[str, Any] = {}
+_LIBRARIES = ("-nodefaultlibs", "-lstdc++", "-lm", "-lgcc_s", "-lc")
+"""What the compiler links by itself, but for the library of the sanitizer."""
+
+
+def _looking(compiler: str) -> list[str]:
+    """Flags with which accesses of memory are calls first, which `pto_cuda_checks.h` defines."""
+    volatile = ["-mllvm", "-tsan-distinguish-volatile"] if "clang" in Path(compiler).name else [
+        "--param", "tsan-distinguish-volatile=1"]  # fmt: skip
+    return ["-fsanitize=thread", *volatile]
 
 
 def _open(data: bytes) -> Any:
@@ -163,7 +181,7 @@ def _open(data: bytes) -> Any:
         file.flush()
         library = ctypes.CDLL(file.name)
     function = library.pto_emulated_launch
-    function.restype = ctypes.c_int
+    function.restype = ctypes.c_char_p
     return function
 
 
@@ -178,18 +196,23 @@ def _launcher(kernel: Kernel) -> str:
         if pending.count("<") == pending.count(">"):
             types.append(pending.rsplit(" ", 1)[0].replace("Failure*", "Failure*").strip())
             pending = ""
-    arguments = ", ".join(f"*static_cast<{t}*>(list[{k}])" for k, t in enumerate(types))
+    arguments = [f"*static_cast<{t}*>(list[{k}])" for k, t in enumerate(types)]
+    tensors = [f"  emulation::add_tensor({a});" for t, a in zip(types, arguments, strict=True) if "Tensor<" in t]
+    known = "\n".join([*tensors, f"  emulation::add_failure({arguments[-1]});"])
     return f"""\
 #include "pto_cuda_emulation.h"
 #include "kernel.cu"
 
-static void body(void* arguments) {{
+PTO_UNCHECKED static void body(void* arguments) {{
   void** list = static_cast<void**>(arguments);
-  {kernel.name}({arguments});
+  {kernel.name}({", ".join(arguments)});
 }}
 
-extern "C" int pto_emulated_launch(const unsigned* sizes, size_t shared, unsigned seed, void** arguments) {{
+extern "C" __attribute__((visibility("default"))) PTO_UNCHECKED const char* pto_emulated_launch(
+    const unsigned* sizes, size_t shared, unsigned seed, void** list) {{
   const dim3 grid = {{sizes[0], sizes[1], sizes[2]}}, block = {{sizes[3], sizes[4], sizes[5]}};
-  return emulation::launch(grid, block, shared, seed, body, arguments);
+  emulation::begin_checks();
+{known}
+  return emulation::launch(grid, block, shared, seed, body, list);
 }}
 """

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -152,7 +153,7 @@ class DeviceMemory:
         self.pointer: int = pointer.value
 
     def __del__(self) -> None:
-        if getattr(self, "pointer", 0):
+        if getattr(self, "pointer", 0) and not sys.is_finalizing():  # then the driver may have ended, and frees all
             with self._device.active():  # the default stream is one of the current context
                 self._device.library.cuMemFreeAsync(ctypes.c_uint64(self.pointer), ctypes.c_void_p(self._stream))
 

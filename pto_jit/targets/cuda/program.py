@@ -55,7 +55,7 @@ class CudaProgram:
 
         kernels = list(self.host.kernels.values())
         files = {f"{k.name}.cu": k.source for k in kernels}
-        files |= {name: text for name, text in headers().items() if name != "pto_cuda_emulation.h"}
+        files |= headers()
         host, versions = host_files(self.module, kernels)
         stem = next(file for file in host if file.endswith("_orchestration.c")).removesuffix("_orchestration.c")
         readme = _readme(self.module.name, stem, [versions[k.name] for k in kernels])

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-typedef int (*launch_function)(const unsigned *, size_t, unsigned, void **);
+typedef const char *(*launch_function)(const unsigned *, size_t, unsigned, void **);
 static void *current;
 static char contexts[4]; /* of the devices */
 static int devices = 1;
@@ -86,7 +86,9 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
     note("launch on stream", (long long)(intptr_t)stream);
     if (extra != NULL || current == NULL) return 1;
     if ((intptr_t)stream == 666) return 700;
-    return ((launch_function)function)(sizes, shared, 0, parameters);
+    const char *fault = ((launch_function)function)(sizes, shared, 0, parameters);
+    if (fault != NULL) fprintf(stderr, "%s\n", fault);
+    return fault != NULL ? 719 : 0;
 }
 int cuMemAllocAsync(uint64_t *address, size_t size, void *stream) {
     CALL("cuMemAllocAsync");

@@ -59,13 +59,10 @@ def fake(library: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Itera
         assert arch == ("sm_90a" if dict(spread.defines).get("WARPGROUPS") else "sm_90")
         library.architectures.append(arch)
         defines = [f"-D{name}={value}" for name, value in spread.defines]
-        files = {**devices.headers(), "kernel.cu": kernel.source, "launch.cpp": devices._launcher(kernel)}
-        command = ["g++", "-std=c++17", "-O0", "-ffp-contract=off", "-fPIC", "-shared", "-w", *defines, "launch.cpp",
-                   "-o", "kernel.so"]  # fmt: skip
         path = tmp_path / f"{kernel.name}-{len(list(tmp_path.iterdir()))}.so"  # a file that is loaded stays as it is
         key = (kernel.source, *defines)
         if key not in _BUILT:
-            _BUILT[key] = toolchain.build(command, files, "kernel.so")
+            _BUILT[key] = devices.emulated_code(kernel, spread)
         path.write_bytes(_BUILT[key])
         return str(path).encode()
 

@@ -16,7 +16,6 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.bench.kernels import matrix, rows
-from pto_jit.targets import toolchain
 from pto_jit.targets.cuda import devices
 from pto_jit.targets.cuda.launcher import version_of
 
@@ -55,12 +54,8 @@ class Program:
     def __init__(self, compiled: Any, directory: Path) -> None:
         compiled.write(directory)
         for kernel in compiled._kernel.built.program.host.kernels.values():
-            version = version_of(kernel)
-            defines = [f"-D{name}={value}" for name, value in version.spread.defines]
-            files = {**devices.headers(), "kernel.cu": kernel.source, "launch.cpp": devices._launcher(kernel)}
-            command = ["g++", "-std=c++17", "-O0", "-ffp-contract=off", "-fPIC", "-shared", "-w", *defines,
-                       "launch.cpp", "-o", "kernel.so"]  # fmt: skip
-            (directory / f"{kernel.name}.cubin").write_bytes(toolchain.build(command, files, "kernel.so"))
+            code = devices.emulated_code(kernel, version_of(kernel).spread)
+            (directory / f"{kernel.name}.cubin").write_bytes(code)
         name = compiled.name
         (directory / "glue.c").write_text(GLUE)
         command = ["gcc", "-std=c11", "-O0", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-fPIC", "-shared",

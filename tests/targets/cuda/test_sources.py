@@ -14,8 +14,11 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.bench.kernels import attention, elementwise, grids, matrix, rows
+from pto_jit.slotted import replace
 from pto_jit.targets import toolchain
+from pto_jit.targets.cuda import driver
 from pto_jit.targets.cuda.devices import headers
+from pto_jit.targets.cuda.spreads import LARGEST, fit
 
 needs_nvcc = pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
 VECTOR, MATRIX, CUBE = (pto.spec((None,) * n, pl.f32) for n in (1, 2, 3))
@@ -80,3 +83,22 @@ def test_loops_of_a_nest_are_one_launch() -> None:
     compiled = grids.mandelbrot.compile(*KERNELS["mandelbrot"][1], target="cuda")
     text = compiled.sources["mandelbrot_incore_0.cu"]
     assert "blockIdx.y" in text and "threadIdx.x" in text and text.count("__global__") == 1
+
+
+@pto.jit
+def every_extreme(x, y):
+    with pl.incore():
+        t = pl.load(x, [0, 0], [128, 256])
+        total = pl.sum(t, axis=1, keepdims=True) * pl.sum(t, axis=0, keepdims=True)
+        least = pl.min(t, axis=0, keepdims=True) * pl.argmin(t, axis=0, keepdims=True)
+        most = pl.max(t, axis=0, keepdims=True) * pl.argmax(t, axis=0, keepdims=True)
+        pl.store(total * least * most, [0, 0], y)
+
+
+@needs_nvcc
+def test_all_reductions_of_a_kernel_fit_what_it_may_declare() -> None:
+    spec = pto.spec((None, None), pl.f64)
+    (kernel,) = every_extreme.compile(spec, spec, target="cuda")._kernel.built.program.host.kernels.values()
+    spread, _ = fit(kernel, {}, [(128, 256)], [], LARGEST)
+    assert spread.block[0] * spread.block[1] == 1024
+    assert driver.compile_kernel(replace(kernel, store=None), spread, "sm_90").startswith(b"\x7fELF")

@@ -20,18 +20,20 @@
 
 namespace pto {
 
-// The first failure of a launch: a number that the host knows, and the two numbers that its message shows.
+// The first failure of a launch: a number that the host knows, and the two numbers that its message shows. The host may
+// look while the kernel runs: `site` is written last.
 struct Failure {
   int site;
-  int reserved;
+  int claimed;  // by the thread that writes the rest
   int64_t first, second;
 };
 
 PTO_FUNCTION void fail(Failure* failure, int site, int64_t first, int64_t second) {
-  if (atomicCAS(&failure->site, 0, site) == 0) {
-    failure->first = first;
-    failure->second = second;
-  }
+  if (atomicCAS(&failure->claimed, 0, 1) != 0) return;
+  failure->first = first;
+  failure->second = second;
+  __threadfence_system();
+  *reinterpret_cast<volatile int*>(&failure->site) = site;
 }
 
 // A tensor: strides count elements.
@@ -202,9 +204,9 @@ PTO_FUNCTION void store_tile(T* at, int64_t row_stride, int64_t column_stride, i
   }
 }
 
-// A tile with its axes exchanged, by way of shared memory; UNIT_ROW and UNIT_COLUMN are of the tile that it is made from.
-// The threads must have met before.  Lines in shared memory have an odd number of elements: both a row and a column of
-// them are in different banks.
+// A tile with its axes exchanged, by way of shared memory; UNIT_ROW and UNIT_COLUMN are of the tile that it is made
+// from. The threads must have met before.  Lines in shared memory have an odd number of elements: both a row and a
+// column of them are in different banks.
 template <class Spread, bool UNIT_ROW, bool UNIT_COLUMN, int ROWS, int COLUMNS, int NR, int NC, int MR, int MC, class R>
 PTO_FUNCTION void transpose_tile(R (&out)[MR][MC], R* shared, const R (&tile)[NR][NC]) {
   constexpr int LINE = COLUMNS | 1;
@@ -325,11 +327,25 @@ PTO_FUNCTION T combined_over_lanes(T x) {
   return x;
 }
 
+// Memory through which the threads of a block exchange what they have, the same for all that take so many bytes: they
+// meet before what they write, and before they read it.
+template <int BYTES>
+PTO_FUNCTION unsigned char* room() {
+  __shared__ __align__(16) unsigned char bytes[BYTES];
+  return bytes;
+}
+// An array of T there; of few sizes, so that operations of all types together fit what a kernel may declare.
+template <int ROWS, int COLUMNS, class T>
+PTO_FUNCTION T (*exchanged_rows())[COLUMNS] {
+  constexpr int size = sizeof(T) <= 4 ? 4 : sizeof(T) <= 8 ? 8 : sizeof(T) <= 16 ? 16 : int(sizeof(T));
+  return reinterpret_cast<T(*)[COLUMNS]>(room<ROWS * COLUMNS * size>());
+}
+
 // Arrays combined over COUNT groups of threads that have the same columns: group `share` of them, place `at` of WIDTH.
 template <class Rule, int COUNT, int WIDTH, int N, class T>
 PTO_FUNCTION void combined_over_shares(T (&x)[N], int share, int at) {
-  constexpr int PIECE = N % 4 == 0 ? 4 : N % 2 == 0 ? 2 : 1;
-  __shared__ T parts[COUNT][PIECE][WIDTH];
+  constexpr int PIECE = N % 4 == 0 && sizeof(T) <= 4 ? 4 : N % 2 == 0 && sizeof(T) <= 8 ? 2 : 1;
+  T(*const parts)[PIECE][WIDTH] = reinterpret_cast<T(*)[PIECE][WIDTH]>(exchanged_rows<COUNT * PIECE, WIDTH, T>());
   PTO_UNROLL
   for (int j = 0; j < N; j += PIECE) {
     __syncthreads();
@@ -372,7 +388,7 @@ struct Rows {
   static PTO_FUNCTION T reduce_columns(T x) {
     x = combined_over_lanes<Rule, 1, 32>(x);
     if constexpr (THREADS > 32) {
-      __shared__ T parts[TEAMS][THREADS / 32];
+      T(*const parts)[THREADS / 32] = exchanged_rows<TEAMS, THREADS / 32, T>();
       __syncthreads();
       if (threadIdx.x % 32 == 0) parts[threadIdx.y][threadIdx.x / 32] = x;
       __syncthreads();
@@ -384,7 +400,7 @@ struct Rows {
   template <class Rule, class T>
   static PTO_FUNCTION T reduce_rows(T x) {
     if constexpr (!TEAMED && TEAMS > 1) {
-      __shared__ T parts[TEAMS][THREADS];
+      T(*const parts)[THREADS] = exchanged_rows<TEAMS, THREADS, T>();
       __syncthreads();
       parts[threadIdx.y][threadIdx.x] = x;
       __syncthreads();
@@ -402,8 +418,8 @@ struct Rows {
   }
 };
 
-// The layout of mma.sync's accumulators: DOWN x ACROSS warps, each with every DOWN-th block of 16 rows and every ACROSS-th block of
-// 8 columns; in such a block a thread has two columns of rows lane / 4 and lane / 4 + 8.
+// The layout of mma.sync's accumulators: DOWN x ACROSS warps, each with every DOWN-th block of 16 rows and every
+// ACROSS-th block of 8 columns; in such a block a thread has two columns of rows lane / 4 and lane / 4 + 8.
 template <int DOWN, int ACROSS>
 struct Fragments {
   static constexpr int RUN = 2;
@@ -435,7 +451,7 @@ struct Fragments {
   static PTO_FUNCTION T reduce_columns(T x) {
     x = combined_over_lanes<Rule, 1, 4>(x);
     if constexpr (ACROSS > 1) {
-      __shared__ T parts[ACROSS][DOWN * 8];
+      T(*const parts)[DOWN * 8] = exchanged_rows<ACROSS, DOWN * 8, T>();
       const int at = warp_row() * 8 + lane() / 4;
       __syncthreads();
       if (lane() % 4 == 0) parts[warp_column()][at] = x;
@@ -449,7 +465,7 @@ struct Fragments {
   static PTO_FUNCTION T reduce_rows(T x) {
     x = combined_over_lanes<Rule, 4, 32>(x);
     if constexpr (DOWN > 1) {
-      __shared__ T parts[DOWN][ACROSS * 4];
+      T(*const parts)[ACROSS * 4] = exchanged_rows<DOWN, ACROSS * 4, T>();
       const int at = warp_column() * 4 + lane() % 4;
       __syncthreads();
       if (lane() / 4 == 0) parts[warp_row()][at] = x;

@@ -27,10 +27,7 @@ template <class Spread, int SIZE = 16>
 struct Between {
   static constexpr int THREADS = Spread::LINES * Spread::WARPS * Spread::LANES;
   static constexpr int BYTES = THREADS * SIZE > 8192 ? THREADS * SIZE : 8192;
-  static PTO_FUNCTION unsigned char* memory() {
-    __shared__ __align__(16) unsigned char room[BYTES];
-    return room;
-  }
+  static PTO_FUNCTION unsigned char* memory() { return room<BYTES>(); }
 };
 
 // -- running combinations ---------------------------------------------------------------------------------------------

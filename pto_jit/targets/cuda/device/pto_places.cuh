@@ -35,6 +35,31 @@ PTO_FUNCTION int64_t inside(int64_t index, int64_t extent, Failure* failure, int
   return 0;
 }
 
+template <int BYTES>
+struct Unsigned;
+template <>
+struct Unsigned<1> {
+  using type = uint8_t;
+};
+template <>
+struct Unsigned<2> {
+  using type = uint16_t;
+};
+template <>
+struct Unsigned<4> {
+  using type = uint32_t;
+};
+template <>
+struct Unsigned<8> {
+  using type = uint64_t;
+};
+// An element that others may update at the same time.
+template <class T>
+PTO_FUNCTION T looked_at(const T* at) {
+  using Word = typename Unsigned<sizeof(T)>::type;
+  return reinterpret<T>(Word(*reinterpret_cast<const volatile Word*>(at)));
+}
+
 // Updates of elements that others update at the same time: by the hardware where it has the operation, else by trying
 // to exchange the word that has the element until nobody else has changed it.
 // Whether the element was `seen` still, and is `value` now; `seen` becomes what it was.
@@ -59,7 +84,7 @@ PTO_FUNCTION bool replaced(T* at, T& seen, T value) {
     unsigned mine = 0, was = 0;
     memcpy(&mine, &value, sizeof(T));
     memcpy(&was, &seen, sizeof(T));
-    unsigned around = *reinterpret_cast<volatile unsigned*>(word);
+    unsigned around = looked_at(word);
     bool done = false;
     while (!done && (around & mask) == was << shift) {
       const unsigned before = atomicCAS(word, around, (around & ~mask) | mine << shift);
@@ -73,7 +98,7 @@ PTO_FUNCTION bool replaced(T* at, T& seen, T value) {
 }
 template <class Rule, class T, class R>
 PTO_FUNCTION void update(T* at, R value) {
-  T seen = *at;
+  T seen = looked_at(at);
   while (!replaced(at, seen, to_memory<T>(Rule::combine(from_memory(seen), value)))) continue;
 }
 template <class T>

@@ -24,7 +24,7 @@ enum { PTO_OK = 0, PTO_FAILED = 1, PTO_NO_MEMORY = 2, PTO_DRIVER = 3 };
 
 // The first failure of a kernel, as kernels write it.
 typedef struct pto_cuda_record {
-  int32_t site, reserved;
+  int32_t site, claimed;
   int64_t first, second;
 } pto_cuda_record;
 
@@ -100,6 +100,7 @@ static inline int32_t pto_cuda_finish(pto_worker *w) {
   if (status != PTO_OK || w->record->site == 0) return status;
   const pto_cuda_record found = *w->record;
   w->record->site = 0;
+  w->record->claimed = 0;
   return pto_fail(w, found.site, found.first, found.second, 0);
 }
 

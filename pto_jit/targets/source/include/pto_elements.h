@@ -13,12 +13,14 @@
 
 namespace pto {
 
-struct half {
-  uint16_t raw;
-};
-struct bfloat16 {
-  uint16_t raw;
-};
+#if !defined(PTO_ELEMENT)
+#define PTO_ELEMENT(name) \
+  struct name {           \
+    uint16_t raw;         \
+  }
+#endif
+PTO_ELEMENT(half);
+PTO_ELEMENT(bfloat16);
 
 template <class To, class From>
 PTO_FUNCTION To reinterpret(From from) {
