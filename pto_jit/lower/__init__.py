@@ -3,7 +3,8 @@
 
 * `promises`, `interchange`, `chunk`, `place`, `outwards`, `outline`, `inline`: loops and scopes: promises checked,
   loops exchanged and split, scopes moved, functions made
-* `independent`, `kept`: sequential loops whose order cannot be seen, elements as variables of a loop
+* `independent`, `kept`, `once`: sequential loops whose order cannot be seen, elements as variables of a loop, and
+  read once
 * `reductions/`, `dependence/`: partial results of parallel loops; which iterations depend on each other
 * `maps`, `fuse`, `axes`, `coalesce`, `complete`, `simplify`, `rename`: tile operations: nests, axes, values where
   they are kept, constants

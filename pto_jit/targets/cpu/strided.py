@@ -159,17 +159,24 @@ def _transpose_function(module: ir.Module, width: int, size: int) -> ir.Function
 
 
 def _square(code: Code, side: int, size: int, to: Value, pitch: Index, source: Value, apart: Index) -> None:
-    """Transpose `side` vectors of as many lanes: squares within them change places, half as large with every pass."""
+    """Transpose `side` vectors of as many lanes in memory."""
     typ = vector(ir.IntType(8 * size), side)
     lines = [code.b.load(code.offset(source, code.mul(k, apart)), typ=typ, align=size) for k in range(side)]
+    for k, line in enumerate(transposed(code, lines)):
+        code.b.store(line, code.offset(to, code.mul(k, pitch)), align=size)
+
+
+def transposed(code: Code, lines: Sequence[Value]) -> list[Value]:
+    """As many vectors as they have lanes, transposed: squares within them change places, half as large with every
+    pass."""
+    out, side = list(lines), len(lines)
     half = side // 2
     while half:
         upper = numbers(I32, tuple(k if k & half == 0 else side + k - half for k in range(side)))
         lower = numbers(I32, tuple(k + half if k & half == 0 else side + k for k in range(side)))
         for k in range(side):
             if k & half == 0:
-                x, y = lines[k], lines[k + half]
-                lines[k], lines[k + half] = code.b.shuffle_vector(x, y, upper), code.b.shuffle_vector(x, y, lower)
+                x, y = out[k], out[k + half]
+                out[k], out[k + half] = code.b.shuffle_vector(x, y, upper), code.b.shuffle_vector(x, y, lower)
         half //= 2
-    for k, line in enumerate(lines):
-        code.b.store(line, code.offset(to, code.mul(k, pitch)), align=size)
+    return out

@@ -35,6 +35,7 @@ from pto_jit.targets.cpu.code import (
 from pto_jit.targets.cpu.code import i64 as as_i64
 from pto_jit.targets.cpu.elementwise import from_memory, splat, to_memory
 from pto_jit.targets.cpu.function import FunctionWriter
+from pto_jit.targets.cpu.spmd.squares import read_squares
 from pto_jit.targets.cpu.spmd.variance import Variance
 from pto_jit.targets.cpu.values import Slot, Tensor
 from pto_jit.targets.cpu.vector import call_intrinsic
@@ -65,6 +66,7 @@ class Lanes:
         self.width = width
         self.parts = parts
         self.mask: Mask = None
+        self.phase: Value | None = None  # of the squares that the loop being written reads
         self.streams = False  # whole vectors are stored past the caches, to aligned addresses
         self.values: dict[str, list[Value] | Linear] = {}
         self.slots: dict[str, list[Value]] = {}
@@ -362,6 +364,14 @@ class Lanes:
                             None if self.mask is None else self.mask[p])
                 for p in range(self.parts)
             ]  # fmt: skip
+        elif self.phase is not None and id(op) in self.variance.squares:
+            column = self.w.index(op.args[-1])
+            masks = [None] * self.parts if self.mask is None else self.mask
+
+            def rows() -> list[Value]:
+                return self._pointers(tensor, distance, terms)
+
+            raw = read_squares(self.code, tensor, self.width, rows, masks, column, self.phase)
         else:
             raw = [
                 self._gather(pointers, dtype, None if self.mask is None else self.mask[p])

@@ -11,6 +11,7 @@ from typing import Any
 from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Var, While
 from pto_jit.ir.walk import block_defs, blocks, statements
 from pto_jit.lower.kept import keep_elements
+from pto_jit.lower.once import read_once
 from pto_jit.slotted import frozen
 from pto_jit.targets.cpu.access import edges
 from pto_jit.targets.cpu.code import PLAIN, Index, Value, i64
@@ -19,6 +20,7 @@ from pto_jit.targets.cpu.parallel import trip_count
 from pto_jit.targets.cpu.spmd.apart import compared, in_order, is_proven, lie_apart
 from pto_jit.targets.cpu.spmd.form import Form, Unfit, build, read_counts
 from pto_jit.targets.cpu.spmd.lanes import Linear
+from pto_jit.targets.cpu.spmd.squares import SIDES, reads_by_squares
 from pto_jit.targets.cpu.spmd.streaming import Stream, stream_of
 from pto_jit.targets.cpu.spmd.variance import Traits, Variance
 from pto_jit.targets.cpu.spmd.writer import LaneWriter
@@ -48,7 +50,9 @@ class Plan:
     @property
     def least(self) -> int:
         """Fewer iterations than this are better written one by one: idle lanes cost as much as the others."""
-        return self.lanes // 2 if self.traits.loss_inside and self.width > 1 else 0
+        if self.width == 1:
+            return 0
+        return self.lanes // 2 if self.traits.loss_inside else 2 * bool(self.variance.squares)
 
 
 def plan(w: FunctionWriter, loop: For) -> Plan | None:
@@ -72,6 +76,7 @@ def _plan(w: FunctionWriter, loop: For) -> Plan | None:
     kept = [v for r in loop.reductions for v in r.state]
     try:
         body = keep_elements(loop.body, w.root) if is_proven(loop) else loop.body
+        body = read_once(body)
         form = build(body, [loop.var], kept=kept)
     except Unfit:
         return None
@@ -79,12 +84,22 @@ def _plan(w: FunctionWriter, loop: For) -> Plan | None:
     names = frozenset(v.name for v in kept)
     along = _along_inside(body)
     variance = Variance(form, {loop.var.name, *names}, {loop.var.name: step}, names, frozenset(along)).settle()
-    traits = variance.traits()
+    traits = _with_squares(w, variance)
     if traits.apart_inside and not traits.math and along.total() >= traits.apart_inside:
         return None  # only lanes lie apart: the loop vectoriser goes along the rows
     if traits.repeats and not (traits.control or traits.math) and _rounds(loop.body) <= _UNROLLED:
         return None  # the optimiser leaves nothing of the loops inside, and takes these iterations together itself
-    return _choose(w, form, variance, _most(w.func, loop))
+    return _choose(w, form, variance, traits, _most(w.func, loop))
+
+
+def _with_squares(w: FunctionWriter, variance: Variance) -> Traits:
+    """What a form consists of, with squares where rows are read in loops that nothing else would take along them."""
+    traits = variance.traits()
+    side = w.module.host.width // (traits.floats or traits.integers or 8)
+    if traits.apart_inside and side in SIDES and not w.module.fast:
+        variance.squares = reads_by_squares(variance)
+        traits = variance.traits()
+    return traits
 
 
 def _rounds(block: Block) -> float:
@@ -120,8 +135,7 @@ def _along_inside(body: Block) -> Counter[str]:
     return along
 
 
-def _choose(w: FunctionWriter, form: Form, variance: Variance, most: int | None) -> Plan | None:
-    traits = variance.traits()
+def _choose(w: FunctionWriter, form: Form, variance: Variance, traits: Traits, most: int | None) -> Plan | None:
     # to collect elements from all over costs more than to load them one by one: something must make up for it
     enough = _ENOUGH if traits.branches_inside else 4 * _ENOUGH
     light = not (traits.control and traits.operations_inside >= enough * traits.apart_inside)
@@ -286,7 +300,7 @@ def _write(w: FunctionWriter, loop: For, plan: Plan, first: Index, count: Index,
         w.mutable = saved
         begin, stop = (code.wrapping("add", first, code.wrapping("mul", k, step)) for k in (whole, count))
         in_order(w, loop, begin, stop, step, plain=True)
-    elif once:
+    elif once and not plan.variance.squares:
         groups(0, count, plan.parts, masked=True)
     else:
         whole = code.floor(count, plan.lanes)

@@ -8,6 +8,8 @@ the lanes make, and the loops that lanes leave at different times.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from pto_jit.dtypes import DType, i64
 from pto_jit.ir.nodes import Const, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TensorType
@@ -74,6 +76,8 @@ class Variance:
     """Variables that lanes keep from one group to the next: a lane without an iteration must not change them."""
     along: frozenset[str] = frozenset()
     """The variables of loops inside that the loop vectoriser takes where a single iteration is written."""
+    squares: frozenset[int] = frozenset()
+    """Accesses (by `id`) to rows that are transposed (`squares`)."""
     root_leaves: bool = False
     _narrow: list[bool] = field(default_factory=list)
     _frames: list[_Frame] = field(default_factory=list)
@@ -222,13 +226,14 @@ class Variance:
             at = 1 if op.op == "getelem" else 2
             tensor = op.args[at - 1].type
             assert isinstance(tensor, TensorType)
-            step = self._access(tensor, op.args[at:])
+            step = access_step(tensor, op.args[at:], self.step)
             if op.op == "setelem" or step != 0:
                 _widen(out, tensor.dtype)
+                apart = step not in (0, 1) and id(op) not in self.squares
                 out.unit += step == 1
-                out.apart += step not in (0, 1)
-                out.apart_inside += step not in (0, 1) and depth > 0
-                if step not in (0, 1):
+                out.apart += apart
+                out.apart_inside += apart and depth > 0
+                if apart:
                     out.loss_inside += (_COLLECTED if op.op == "getelem" else _SCATTERED) * _often(depth)
         elif op.op != "dim" and not all(self.uniform(a) for a in op.args):
             out.operations += 1
@@ -250,33 +255,39 @@ class Variance:
         return self.steps.get(operand.name)
 
     def _step(self, op: Op) -> Step:
-        result = op.results[0]
-        if result.type != ScalarType(i64) or result.name in self.form.slots:
-            return None
-        x = self.step(op.args[0])
-        if op.op == "copy" or x is None:
-            return x if op.op == "copy" else None
-        if len(op.args) != 2 or (y := self.step(op.args[1])) is None:
-            return None
-        match op.op:
-            case "add":
-                return x + y
-            case "sub":
-                return x - y
-            case "mul":
-                for factor, other in ((op.args[0], y), (op.args[1], x)):
-                    if isinstance(factor, Const):
-                        return int(factor.value) * other
-        return None
+        return None if op.results[0].name in self.form.slots else result_step(op, self.step)
 
-    def _access(self, tensor: TensorType, indices: tuple[Operand, ...]) -> Step:
-        """By how many elements an access moves from lane to lane, where that is known."""
-        steps = [self.step(i) for i in indices]
-        if all(s == 0 for s in steps):
-            return 0
-        if tensor.layout == "strided" or any(s != 0 for s in steps[:-1]):
-            return None
-        return steps[-1]
+
+def result_step(op: Op, step: Callable[[Operand], Step]) -> Step:
+    """By how much the result of an operation moves, where its operands move by `step`."""
+    if op.results[0].type != ScalarType(i64) or (x := step(op.args[0])) is None:
+        return None
+    if op.op == "copy":
+        return x
+    if len(op.args) != 2 or (y := step(op.args[1])) is None:
+        return None
+    match op.op:
+        case "add":
+            return x + y
+        case "sub":
+            return x - y
+        case "mul":
+            if x == y == 0:
+                return 0
+            for factor, other in ((op.args[0], y), (op.args[1], x)):
+                if isinstance(factor, Const):
+                    return int(factor.value) * other
+    return None
+
+
+def access_step(tensor: TensorType, indices: Sequence[Operand], step: Callable[[Operand], Step]) -> Step:
+    """By how many elements an access moves, where its indices move by `step` and as far as that is known."""
+    steps = [step(i) for i in indices]
+    if all(s == 0 for s in steps):
+        return 0
+    if tensor.layout == "strided" or any(s != 0 for s in steps[:-1]):
+        return None
+    return steps[-1]
 
 
 def _is_float(var: Var) -> bool:

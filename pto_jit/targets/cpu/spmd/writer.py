@@ -21,6 +21,7 @@ from pto_jit.targets.cpu.code import i64 as as_i64
 from pto_jit.targets.cpu.elementwise import splat
 from pto_jit.targets.cpu.spmd.form import Branch, Compute, Leave, Node, Repeat
 from pto_jit.targets.cpu.spmd.lanes import Lanes, Mask
+from pto_jit.targets.cpu.spmd.squares import LINES
 from pto_jit.targets.cpu.spmd.variance import DIVISIONS, MATH
 from pto_jit.targets.cpu.vector import call_intrinsic
 
@@ -167,7 +168,9 @@ class LaneWriter(Lanes):
         self.mask = self.load_mask(live) if live is not None else around
         if now is not None:
             self.save_mask(self.mask, now)
+        saved, self.phase = self.phase, self._phase(node)
         self.block(node.body)
+        self.phase = saved
         code.go(again)
 
         code.at(again)
@@ -179,6 +182,15 @@ class LaneWriter(Lanes):
         self.loops.pop()
         code.at(done)
         self.mask = around
+
+    def _phase(self, node: Repeat) -> Value | None:
+        """Which iteration of a square this one of a loop that reads any is."""
+        squares = self.variance.squares
+        if not any(isinstance(n, Compute) and id(n.op) in squares for n in node.body):
+            return None
+        assert node.counter is not None and node.bounds is not None
+        past = self.code.sub(self.w.scalar(node.counter), self.w.index(node.bounds[0]))
+        return self.code.b.and_(past, number(I64, LINES - 1))
 
     def _start(self, node: Repeat) -> Index | list[Value]:
         """Set the counter; gives where it stops."""
