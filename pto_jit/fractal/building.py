@@ -15,6 +15,8 @@ from pto_jit.fractal.tensor import Array, FractalTensor, from_counts, whole
 from pto_jit.fractal.types import TensorType, number_type
 from pto_jit.language import Tile
 
+_MOST_LEVELS = 32
+
 
 def from_list(items: Sequence[Any], *, leaf: Any = None) -> FractalTensor:
     """A FractalTensor of the arrays (or numbers) in nested lists, which are copied into one buffer.
@@ -33,7 +35,7 @@ def from_list(items: Sequence[Any], *, leaf: Any = None) -> FractalTensor:
     if not isinstance(items, (list, FractalTensor)):
         raise failure(TypeMismatchError, "PTO-F013", f"from_list of {type(items).__name__}",
                       "give a list of arrays, or of lists of them; `ft.slices` makes one of a tensor")  # fmt: skip
-    depth = _depth(items) or 1
+    depth = _depth(items)
     level: list[Any] = [items]
     paths: list[tuple[int, ...]] = [()]
     offsets: list[Array] = []
@@ -114,15 +116,18 @@ def _offsets(level: Any, k: int) -> Array:
     return found
 
 
-def _depth(items: Any) -> int | None:
-    """Levels of lists down to the first leaf, or to the deepest empty list where there is no leaf."""
+def _depth(items: Any, level: int = 0) -> int:
+    """Levels of lists down to the deepest leaf or empty list.  Raises TypeMismatchError (PTO-F012)."""
     if isinstance(items, FractalTensor):
         return items.depth
     if not isinstance(items, list):
         return 0
+    if level == _MOST_LEVELS:
+        raise failure(TypeMismatchError, "PTO-F012", f"lists are in lists, more than {_MOST_LEVELS} deep",
+                      "does one of them hold itself, or a list that it is in?")  # fmt: skip
     deepest = 0
     for item in items:
-        inner = _depth(item) or 0
+        inner = _depth(item, level + 1)
         if inner > deepest:
             deepest = inner
     return deepest + 1

@@ -26,10 +26,14 @@ def underlined(error: BaseException) -> str:
     return source[marks.index("^") : marks.rindex("^") + 1]
 
 
+ITSELF: list[Any] = [np.zeros(2)]
+ITSELF.append(ITSELF)
+
 CASES: list[tuple[Callable[[], Any], type[Exception], str, str, str]] = [
     (lambda: ft.from_list([[1], [2, 3.0]]), pto.TypeMismatchError, "PTO-F011", "the leaf [1][1]",
      "ft.from_list([[1], [2, 3.0]])"),
     (lambda: ft.from_list([[[1]], [2]]), pto.TypeMismatchError, "PTO-F012", "[1][0] is a leaf at depth 2", ""),
+    (lambda: ft.from_list(ITSELF), pto.TypeMismatchError, "PTO-F012", "more than 32 deep", "ft.from_list(ITSELF)"),
     (lambda: ft.from_list([[np.zeros(2)], [np.zeros(3)]]), pto.ShapeError, "PTO-F010", "the leaf [1][0]", ""),
     (lambda: ft.from_list([1, None]), pto.TypeMismatchError, "PTO-F013", "[1] is None", ""),
     (lambda: ft.from_list([1], leaf=pto.spec((2,), pl.i64)), pto.ShapeError, "PTO-F010", "leaf= has [2]", ""),

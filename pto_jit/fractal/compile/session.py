@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 ANY_LENGTH = "Python would go through a FractalTensor whose length is a run-time value"
 ANY_LENGTH_HINT = "say what becomes of an element: `ft.map`, `ft.fold`, `ft.scan`; a loop is `for i in range(len(x))`"
 
+_NAMES = "ijklmnopqrstuvwx"  # of loops, outermost first; the last one stands for all further ones
+
 _sessions: weakref.WeakKeyDictionary[Any, Session] = weakref.WeakKeyDictionary()
 
 
@@ -148,7 +150,7 @@ class Session:
 
     def loop_name(self) -> str:
         used = {loop.symbol.name for loop in self.loops}
-        return next((n for n in "ijklmnopqrstuvw" if n not in used), "x")
+        return next((n for n in _NAMES if n not in used), _NAMES[-1])
 
     def array(self, hint: str, dims: tuple[Dim, ...], leaf: Leaf) -> Array:
         """A new array over the loops that are open and `dims`."""
@@ -249,7 +251,7 @@ class Session:
         dims: list[Dim] = []
         position: Expr | None = None
         for level in range(argument.depth):
-            symbol = self.symbol("ijklmnop"[level])
+            symbol = self.symbol(_NAMES[min(level, len(_NAMES) - 1)])
             if level == 0:
                 length = operand(offsets[0].extents[0]) - 1 if offsets else operand(leaves.extents[0])
                 position = of(symbol)

@@ -12,6 +12,7 @@ import pytest
 
 import pto_jit as pto
 import pto_jit.fractal as ft
+import pto_jit.language as pl
 from tests.fractal.data import check
 
 
@@ -214,3 +215,18 @@ def test_lists_of_a_list_are_returned_as_tensors() -> None:
     np.testing.assert_array_equal(pto.jit(first)(x), first(x))
     for got, want in zip(pto.jit(doubled)(x), doubled(x), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+def test_lists_may_be_deeper_than_loops_have_letters():
+    nested: Any = np.ones((1, 2))
+    for _ in range(10):
+        nested = [nested]
+
+    def doubled(x: Any) -> Any:
+        f: Any = lambda leaf: leaf * 2.0  # noqa: E731
+        for _ in pl.static_range(10):
+            f = (lambda inner: lambda part: ft.map(inner, part))(f)
+        return f(x)
+
+    x = ft.from_list(nested)
+    check(pto.jit(doubled)(x), doubled(x))
