@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -24,7 +23,7 @@ from pto_jit.bench.overview import markdown, overview
 from pto_jit.bench.peers import PEERS, PTO, Peer, chosen_peers
 from pto_jit.bench.plot import PlotError, draw, require_matplotlib
 from pto_jit.bench.process import WorkerFailure
-from pto_jit.bench.record import FirstCall, Record, Row, load, to_json
+from pto_jit.bench.record import FirstCall, Record, Row, check_writable, load, save, to_json
 from pto_jit.bench.specials import ALL, COMPILE, LAUNCH, SPECIALS, THREADS
 from pto_jit.bench.workload import Size, Workload
 
@@ -47,27 +46,43 @@ def parser() -> argparse.ArgumentParser:
         prog="pto-bench", description="Measure pto_jit on this machine, beside the array libraries installed here."
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    commands.add_parser("list", help="workloads, their sizes, and the peers installed here")
-    run = commands.add_parser("run", help="check and time workloads")
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+
+    add("list", "workloads, their sizes, and the peers installed here")
+    _add_run(add("run", "check and time workloads"))
+    differ = add("compare", "compare two files written by run --json")
+    differ.add_argument("first", type=Path, metavar="A.json", help="what was measured before")
+    differ.add_argument("second", type=Path, metavar="B.json", help="what was measured after")
+    differ.add_argument("--all", action="store_true", help="the peers' rows too, not only those of pto")
+    show = add("show", "the best peer of every row in files written by run --json, in Markdown")
+    show.add_argument("files", nargs="+", type=Path, metavar="FILE", help="of equal rows the last one counts")
+    limits = add("limits", "measure this machine's peak arithmetic rate and memory bandwidth")
+    _add_threads(limits)
+    add("frontend", "time from source to IR, from there to C, CUDA, ..., and of looking a call up")
+    cuda = add("cuda", "kernels on a GPU, beside torch, Triton by torch.compile, and a copy")
+    cuda.add_argument("names", nargs="*", metavar="NAME", help="workloads (default: all that there are rows for)")
+    _add_rounds(cuda, 7)
+    cuda.add_argument("--json", type=Path, metavar="FILE", help="keep the times in a file")
+    _add_tasks(add("tasks", "build and run the task graph of a LLaMA-7B layer, beside other runtimes"))
+    return top
+
+
+def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("names", nargs="*", metavar="NAME", help="workloads (default: all; see `pto-bench list`)")
     run.add_argument(
         "--size", action="append", metavar="SIZE", help="a size name, all, or extents as 512x1024; may be repeated"
     )
-    run.add_argument("--threads", metavar="N,...", help="thread counts (default: 1 and the number of cores)")
+    _add_threads(run)
     run.add_argument(
         "--peers", default="all", metavar="P,...", help=f"all (default), none, or some of {', '.join(PEERS)}"
     )
-    run.add_argument("--rounds", type=_positive_int, default=7, metavar="N", help="timings of each row (default 7)")
+    _add_rounds(run, 7)
     run.add_argument(
         "--batch", type=_positive_float, default=20.0, metavar="MS", help="least length of one timing (default 20 ms)"
     )
-    run.add_argument(
-        "--timeout",
-        type=_positive_float,
-        default=180.0,
-        metavar="S",
-        help="longest wait for one answer (default 180 s)",
-    )
+    _add_timeout(run)
     run.add_argument("--seed", type=int, default=0, help="seed of the inputs (default 0)")
     run.add_argument(
         "--allocator", choices=("recycled", "default"), default="recycled",
@@ -76,23 +91,15 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--no-limits", action="store_true", help="leave out the share of the machine's limit")
     run.add_argument("--json", type=Path, metavar="FILE", help="keep everything that was measured")
     run.add_argument("--plot", type=Path, metavar="FILE", help="draw the ratios (needs matplotlib)")
-    differ = commands.add_parser("compare", help="compare two files written by run --json")
-    differ.add_argument("first", type=Path, metavar="A.json")
-    differ.add_argument("second", type=Path, metavar="B.json")
-    differ.add_argument("--all", action="store_true", help="the peers' rows too, not only those of pto")
-    show = commands.add_parser("show", help="the best peer of every row in files written by run --json, in Markdown")
-    show.add_argument("files", nargs="+", type=Path, metavar="FILE", help="of equal rows the last one counts")
-    limits = commands.add_parser("limits", help="measure this machine's peak arithmetic rate and memory bandwidth")
-    limits.add_argument("--threads", metavar="N,...", help="thread counts (default: 1 and the number of cores)")
-    commands.add_parser("frontend", help="time from source to IR, from there to C, CUDA, ..., and of looking a call up")
-    cuda = commands.add_parser("cuda", help="kernels on a GPU, beside torch, Triton by torch.compile, and a copy")
-    cuda.add_argument("names", nargs="*", metavar="NAME", help="workloads (default: all that there are rows for)")
-    cuda.add_argument("--rounds", type=_positive_int, default=7, metavar="N", help="timings of each row (default 7)")
-    cuda.add_argument("--json", type=Path, metavar="FILE", help="keep the times in a file")
-    tasks = commands.add_parser("tasks", help="build and run the task graph of a LLaMA-7B layer, beside other runtimes")
-    tasks.add_argument("--tiles", default="32,64,96,128", metavar="N,...", help="lengths in tiles of 32 rows")
-    tasks.add_argument("--threads", metavar="N,...", help="thread counts (default: 1 and the number of cores)")
-    tasks.add_argument("--rounds", type=_positive_int, default=15, metavar="N", help="timings of each (default 15)")
+
+
+def _add_tasks(tasks: argparse.ArgumentParser) -> None:
+    tasks.add_argument(
+        "--tiles", default="32,64,96,128", metavar="N,...",
+        help="lengths in tiles of 32 rows (default 32,64,96,128)",
+    )  # fmt: skip
+    _add_threads(tasks)
+    _add_rounds(tasks, 15)
     tasks.add_argument(
         "--peers", default="taskflow,tbb,openmp", metavar="P,...", help="taskflow, tbb, openmp (default: all), or none"
     )
@@ -101,8 +108,21 @@ def parser() -> argparse.ArgumentParser:
         "--layer", default="4096,11008,32", metavar="H,F,N",
         help="hidden size, inner size and heads of the layer that is run (default: those of LLaMA-7B), or none",
     )  # fmt: skip
-    tasks.add_argument("--timeout", type=_positive_float, default=180.0, metavar="S", help="longest wait (180 s)")
-    return top
+    _add_timeout(tasks)
+
+
+def _add_threads(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--threads", metavar="N,...", help="thread counts (default: 1 and the number of cores)")
+
+
+def _add_rounds(command: argparse.ArgumentParser, default: int) -> None:
+    text = f"timings of each row (default {default})"
+    command.add_argument("--rounds", type=_positive_int, default=default, metavar="N", help=text)
+
+
+def _add_timeout(command: argparse.ArgumentParser) -> None:
+    text = "longest wait for one answer (default 180 s)"
+    command.add_argument("--timeout", type=_positive_float, default=180.0, metavar="S", help=text)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -245,8 +265,7 @@ def _run(out: Console, options: argparse.Namespace) -> int:
     if options.plot:
         require_matplotlib()
     if options.json:
-        # A file that cannot be written is better known before a long run than after it.
-        _write(options.json, "", mode="a")
+        check_writable(options.json)
     threads = _thread_counts(options.threads)
     items = plan(options.names, options.size, threads)
     peers = [PTO, *chosen_peers(options.peers)]
@@ -286,19 +305,11 @@ def _run(out: Console, options: argparse.Namespace) -> int:
                 # An interrupted run keeps the rows that were finished.
                 record = _record(engine, settings, peers, rows, firsts)
                 if options.json:
-                    _write(options.json, to_json(record))
+                    save(options.json, to_json(record))
     if options.plot:
         draw(record, options.plot)
     bad = [one for row in rows for one in row.results if one.status in ("wrong", "timeout", "died", "error")]
     return 1 if bad or any(one.status not in ("ok", "missing") for one in firsts) else 0
-
-
-def _write(path: Path, text: str, mode: Literal["w", "a"] = "w") -> None:
-    try:
-        with path.open(mode) as file:
-            file.write(text)
-    except OSError as error:
-        raise ValueError(f"{path}: {error}") from error
 
 
 def _record(

@@ -23,6 +23,7 @@ from rich.table import Table
 from pto_jit import dtypes
 from pto_jit.bench.catalog import WORKLOADS
 from pto_jit.bench.checking import check, poison
+from pto_jit.bench.record import check_writable, save
 from pto_jit.bench.worker import resolve
 from pto_jit.bench.workload import Size, Tolerance, dtype_named, size_text
 from pto_jit.errors import LaunchError, TargetError, ToolchainError
@@ -312,6 +313,8 @@ def run(out: Console, names: Sequence[str], rounds: int, file: Path | None, rows
     if why is not None:
         out.print(f"nothing is measured: {why}", highlight=False)
         return 0
+    if file is not None:
+        check_writable(file)
     measured = [measure(row, rounds) for row in rows if not names or row.workload in names]
     out.print(table(measured))
     notes = {f"{peer}: {text}" for m in measured for peer, text in m.notes.items()}
@@ -322,5 +325,5 @@ def run(out: Console, names: Sequence[str], rounds: int, file: Path | None, rows
                  "error": m.error} for m in measured]  # fmt: skip
         capability = driver.device_of(()).capability
         record = {"when": time.strftime("%Y-%m-%d"), "compute_capability": capability / 10, "rows": kept}
-        file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        save(file, json.dumps(record, indent=1) + "\n")
     return int(any(m.error for m in measured))

@@ -137,7 +137,10 @@ def from_json(text: str) -> Record:
     Raises:
         ValueError: the text is not JSON, not of `pto-bench`, or of another version of the format.
     """
-    data = json.loads(text)
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError:
+        data = None
     if not isinstance(data, dict) or data.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
         raise ValueError("not a file written by pto-bench run --json")
     if data.get("version") != VERSION:  # pyright: ignore[reportUnknownMemberType]
@@ -149,11 +152,31 @@ def from_json(text: str) -> Record:
 
 
 def load(path: Path) -> Record:
-    """Read a record from a file; errors name the file."""
+    """Read a record from a file; ValueError, which names the file, when that cannot be."""
     try:
         return from_json(path.read_text())
-    except (ValueError, OSError) as error:
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror or error}") from error
+    except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def check_writable(path: Path) -> None:
+    """ValueError for a file that cannot be written: better known before a long run than after it."""
+    _write(path, "", mode="a")
+
+
+def save(path: Path, text: str) -> None:
+    """Write what was measured; ValueError, which names the file, when that cannot be."""
+    _write(path, text, mode="w")
+
+
+def _write(path: Path, text: str, mode: Literal["w", "a"]) -> None:
+    try:
+        with path.open(mode, encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror or error}") from error
 
 
 def _record(data: dict[str, Any]) -> Record:

@@ -47,6 +47,15 @@ def test_rows_are_checked_timed_and_kept(fake: Any, tmp_path: Path) -> None:  # 
     assert "copy 960;" in said and "launch on stream 0" in said
 
 
+def test_a_file_that_cannot_be_written_is_an_error_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(cuda, "without_gpu", lambda: None)
+    monkeypatch.setattr(cuda, "measure", lambda row, rounds: pytest.fail("it ran"))
+    with pytest.raises(ValueError, match=r"kept\.json: No such file or directory"):
+        cuda.run(Console(quiet=True), ["softmax"], 1, tmp_path / "none" / "kept.json", SMALL)
+
+
 @needs_compilers
 def test_a_wrong_result_is_told_and_not_timed(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     right = WORKLOADS["softmax"].reference
