@@ -184,9 +184,9 @@ class LaneWriter(Lanes):
         self.mask = around
 
     def _phase(self, node: Repeat) -> Value | None:
-        """Which iteration of a square this one of a loop that reads any is."""
+        """Which iteration of a square this one of a loop that reads any is; None also where lanes run one by one."""
         squares = self.variance.squares
-        if not any(isinstance(n, Compute) and id(n.op) in squares for n in node.body):
+        if self.width == 1 or not any(isinstance(n, Compute) and id(n.op) in squares for n in node.body):
             return None
         assert node.counter is not None and node.bounds is not None
         past = self.code.sub(self.w.scalar(node.counter), self.w.index(node.bounds[0]))
