@@ -31,6 +31,7 @@ from pto_jit.codegen.names import LoopNames, stores
 from pto_jit.codegen.reductions import ReductionState, updated_reductions
 from pto_jit.codegen.regions import GONE, Key, LoopExit, LoopRecord, Status, Target
 from pto_jit.codegen.retype import Retype, retyped
+from pto_jit.codegen.rotation import Rotation
 from pto_jit.codegen.values import Scalar, Tensor, Tile
 from pto_jit.dtypes import bool_
 from pto_jit.errors import CompilationError, Loc, Note, TypeMismatchError
@@ -63,15 +64,19 @@ class RunTimeLoop:
     """One run-time loop: header variables, the body, the exits; `results` once the body is complete."""
 
     def __init__(
-        self, g: Generator, node: ast.For | ast.While, kind: str, loc: Loc, *, runs: bool, forever: bool = False
-    ) -> None:
+        self, g: Generator, node: ast.For | ast.While, kind: str, loc: Loc, *, runs: bool, forever: bool = False,
+        turn: Rotation | None = None, count: int | None = None,
+    ) -> None:  # fmt: skip
         self.g = g
         self.node = node
         self.kind = kind
         self.loc = loc
         self.runs = runs  # at least one iteration, for certain
         self.forever = forever  # only a break ends it
+        self.turn = turn  # the tensors that its iterations exchange
+        self.count = count  # of iterations, if that is known
         self.names: LoopNames = self.g.frame.names.loops[node]
+        self.kept = (self.names.exposed | self.names.live_after) - (turn.tensors.keys() if turn else frozenset())
         self.condition: Sequence[Stmt] = ()  # of a `while`: what computes `cond`, as compiled
         self.before: list[Stmt] = []  # the same, complete
         self.cond: Operand = Const(True, ScalarType(bool_))
@@ -144,6 +149,8 @@ class RunTimeLoop:
                 continue
             value = holder.vars.get(name, MISSING)
             if value is MISSING or isinstance(value, Unusable):
+                continue
+            if self.turn is not None and name in self.turn.tensors:
                 continue
             key = (holder, name)
             place = holder.places.get(name)

@@ -16,7 +16,8 @@ from pto_jit.codegen.frames import MISSING, Frame, Unusable
 from pto_jit.codegen.merging import Phi, joined_type, parts, rebuilt, same_constant
 from pto_jit.codegen.regions import Key, Status
 from pto_jit.codegen.retype import retyped
-from pto_jit.codegen.values import Scalar, is_runtime
+from pto_jit.codegen.rotation import Rotation
+from pto_jit.codegen.values import Scalar, Tensor, is_runtime
 from pto_jit.errors import Loc, Note
 from pto_jit.ir.types import ScalarType
 
@@ -82,6 +83,8 @@ class LoopResults:
             return key, _unset(name, loop.loc), place
         if loop.kind == "parallel" and isinstance(holder, Frame):
             return key, _of_no_iteration(name, loop.loc), place
+        if loop.turn is not None and holder is self.g.frame and name in loop.turn.tensors:
+            return key, self._exchanged(loop.turn, name), place
         paths: list[_Path] = [(old, holder.places.get(name), None)]
         tested = any(e.kind == "test" and key in e.values for e in exits)
         at = [] if loop.runs or loop.forever or tested else [0]
@@ -98,6 +101,11 @@ class LoopResults:
         if isinstance(value, Unusable) and value.unset and not value.notes:
             value = _unset(name, loop.loc)
         return key, value, place
+
+    def _exchanged(self, turn: Rotation, name: str) -> Tensor | Unusable:
+        if self.loop.count is None or any(e.kind == "break" for e in self.loop.record.exits):
+            return turn.unknown(name, self.loop.loc)
+        return turn.after(self.loop.count)[name]
 
     def _meeting(self, key: Key, paths: Sequence[_Path], at: Sequence[int]) -> Any:
         """The value of a name where the paths `at` meet; `phis` gets the variables that it takes."""

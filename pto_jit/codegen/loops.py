@@ -17,6 +17,7 @@ from pto_jit.codegen.emit import I64, index
 from pto_jit.codegen.iteration import LoopSpec, decides, may_end, runtime_guard, trip_count
 from pto_jit.codegen.loop_body import RunTimeLoop
 from pto_jit.codegen.regions import SPLIT, Status, Target
+from pto_jit.codegen.rotation import Rotation, rotation
 from pto_jit.codegen.values import Scalar, is_runtime
 from pto_jit.dtypes import bool_
 from pto_jit.errors import CompilationError, TypeMismatchError
@@ -25,6 +26,7 @@ from pto_jit.ir.nodes import Const, For, Operand, Stmt, While
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
 
+Run = Callable[[], Status]
 FOLLOWED = 16  # trips up to which a constant sequential loop is unrolled when its variable decides an `if`
 
 
@@ -155,13 +157,27 @@ class Loops:
         chunk = None if spec.chunk is None else g.e.as_index(spec.chunk)
         var = g.e.named(node.target.id, I64)
         count = trip_count(spec)
-        loop = RunTimeLoop(g, node, kind, loc, runs=count is not None and count > 0)
+        turn = rotation(g, node) if kind == "sequential" and isinstance(step, Const) else None
+        loop = RunTimeLoop(g, node, kind, loc, runs=count is not None and count > 0, turn=turn, count=count)
+        period = 1 if turn is None else turn.period
 
-        def enter() -> None:
+        def enter(value: Scalar) -> None:
             # a Python integer, except that it is exact: weak like any index
-            g.bind(g.frame, node.target.id, Scalar(var, True, loc), node.target)  # type: ignore[attr-defined]
+            g.bind(g.frame, node.target.id, value, node.target)  # type: ignore[attr-defined]
 
-        loop.compile(lambda: g.statements.block(node.body), enter)
+        def again(done: int, rest: Run) -> Status:
+            ahead = index(done * int(step.value))  # type: ignore[union-attr]
+            value = g.e.scalar("add", [var, ahead], weak=True)
+            more = g.e.scalar("lt" if int(step.value) > 0 else "gt", [value.operand, stop])  # type: ignore[union-attr]
+
+            def run() -> Status:
+                enter(value)
+                return rest()
+
+            return g.control.run_if(more, run, lambda: None, node, loop.kept)
+
+        loop.compile(lambda: self._turns(node, turn, again), lambda: enter(Scalar(var, True, loc)))
+        step = index(period * int(step.value)) if isinstance(step, Const) else step
         body = loop.complete()
         g.e.append(
             For(kind, var, start, stop, step, tuple(body), chunk, spec.policy, spec.combine, None, loc, loop.reductions)  # type: ignore[arg-type]
@@ -171,9 +187,24 @@ class Loops:
             self._last_index(node, loop, start, step, count)
         return self._orelse(node, loop)
 
-    def _last_index(
-        self, node: ast.For, loop: RunTimeLoop, start: Operand, step: Operand, count: int | None
-    ) -> None:
+    def _turns(
+        self, node: ast.For | ast.While, turn: Rotation | None, again: Callable[[int, Run], Status], done: int = 0
+    ) -> Status:
+        """The body of a run-time loop: once, or for each of the iterations that bring tensors back to their names.
+
+        `again(k, rest)` compiles `rest` for where a k-th iteration follows.
+        """
+        g = self.g
+        status = g.statements.block(node.body)
+        if turn is None:
+            return status
+        if status is None and done + 1 < turn.period:
+            status = again(done + 1, lambda: self._turns(node, turn, again, done + 1))
+        for name, tensor in turn.tensors.items():
+            g.bind(g.frame, name, tensor, g.frame.places.get(name))
+        return status
+
+    def _last_index(self, node: ast.For, loop: RunTimeLoop, start: Operand, step: Operand, count: int | None) -> None:
         """The variable of a parallel loop after it: the last index, where it is known to exist."""
         g = self.g
         assert isinstance(node.target, ast.Name)
@@ -230,22 +261,31 @@ class Loops:
         g = self.g
         loc = g.loc(node)
         forever = isinstance(node.test, ast.Constant)
-        loop = RunTimeLoop(g, node, "while", loc, runs=False, forever=forever)
+        turn = rotation(g, node)
+        loop = RunTimeLoop(g, node, "while", loc, runs=False, forever=forever, turn=turn)
         before: list[Stmt] = []
+
+        def test() -> Scalar:
+            g.node = node.test
+            value = g.expressions.visit(node.test)
+            g.node = node.test
+            return g.e.cast(builtins.truth(g, value) if is_runtime(value) else bool(value), bool_)
 
         def enter() -> None:
             if forever:
                 return
             block = g.e.push()
-            g.node = node.test
-            value = g.expressions.visit(node.test)
-            g.node = node.test
-            loop.cond = g.e.cast(builtins.truth(g, value) if is_runtime(value) else bool(value), bool_).operand
+            loop.cond = test().operand
             loop.record_test()
             g.e.pop(block)
             before.extend(block)
 
-        loop.compile(lambda: g.statements.block(node.body), enter)
+        def again(_: int, rest: Run) -> Status:
+            if forever:
+                return rest()
+            return g.control.run_if(test(), rest, lambda: g.control.leave_loop("break", node), node, loop.kept)
+
+        loop.compile(lambda: self._turns(node, turn, again), enter)
         body = loop.complete(before)
         g.e.append(While(tuple(loop.before), loop.cond, tuple(body), loc))
         loop.results.bind()
