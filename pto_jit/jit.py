@@ -218,16 +218,17 @@ class JitFunction(Dispatcher, Generic[P, R]):
         """Compile for these arguments without running.
 
         Arguments are as for a call, or `pto.spec(shape, dtype)`.  `target`, `debug`, `fastmath`, `num_threads` and
-        `cache` override the decorator's options, unless the function has a parameter of that name.  Raises as a first
-        call does, and TargetError for what the target cannot do.
+        `cache` override the decorator's options, unless the function has a parameter of that name that the positional
+        arguments leave open.  Raises as a first call does, and TargetError for what the target cannot do.
         """
         from pto_jit.compiled import Compiled
 
         __tracebackhide__ = True
-        parameters = {p.name for p in self._parameters.named}
-        known = {k: kwargs.pop(k) for k in OPTION_NAMES if k in kwargs and k not in parameters}
+        given = {p.name for p in self._parameters.positional[: len(args)]}
+        left = {p.name for p in self._parameters.named} - given
+        known = {k: kwargs.pop(k) for k in OPTION_NAMES if k in kwargs and k not in left}
         if target is not None:
-            (kwargs if "target" in parameters else known)["target"] = target
+            (kwargs if "target" in left else known)["target"] = target
         options = self._options.but(known)
         call = self._parameters.classify(*self._parameters.bind(args, kwargs), device=options.device)
         kernel = self._kernel(call, options)

@@ -190,7 +190,8 @@ class Comprehension(Dispatcher):
     def compile(self, *args: Any, **kwargs: Any) -> Any:
         """Compile for these arguments (arrays or `pto.spec`) without running; `target=` and other options as in
         `fn.compile`. The result has `stages`, `ir`, `sources`, `decisions`."""
-        options = {n: kwargs.pop(n) for n in OPTION_NAMES if n in kwargs and self.definition.parameter(n) is None}
+        left = {p.name for p in self.definition.parameters[len(args) :]}
+        options = {n: kwargs.pop(n) for n in OPTION_NAMES if n in kwargs and n not in left}
         values = self._bound(args, kwargs)
         version = self._version({n: values[n] for n in self._special})
         return version.function(False, options.get("target")).compile(*version.ordered(values), **options)

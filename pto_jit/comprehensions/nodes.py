@@ -204,9 +204,6 @@ class Definition:
     loc: Loc = field(default=NOWHERE, compare=False)
     origin: Loc | None = field(default=None, compare=False)  # the Python call that the text was given to
 
-    def parameter(self, name: str) -> Parameter | None:
-        return next((p for p in self.parameters if p.name == name), None)
-
 
 # -- walking --------------------------------------------------------------------------------------------------------
 

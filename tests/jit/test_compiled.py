@@ -233,6 +233,10 @@ def test_compile_overrides_the_decorators_options_unless_they_are_parameters() -
         return x[0] + debug
 
     assert named.compile(x, debug=3)(x, debug=4) == 4
+    with pytest.raises(pto.TargetError, match="abacus"):  # of a parameter that has its value, the option is meant
+        pto.jit(lambda x, target: x[target]).compile(x, 3, target="abacus")
+    with pytest.raises(pto.TargetError, match="abacus"):
+        pto.comprehension("def f(float(N) target) -> (y) { y(i) = target(i) }").compile(x, target="abacus")
 
 
 def test_debug_fastmath_and_the_cache_option_change_what_is_made(settings: Path) -> None:
