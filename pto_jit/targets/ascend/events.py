@@ -27,6 +27,10 @@ Moves = dict[int, int]
 """What happens to bits at the end of an iteration: how far up (below 0: down), and which."""
 
 
+def _move(moves: Moves, by: int, bits: int) -> None:
+    moves[by] = moves.get(by, 0) | bits
+
+
 def moved(bits: int, moves: Moves) -> int:
     """Bits after the end of an iteration."""
     if not bits or not moves:
@@ -97,7 +101,8 @@ class Events:
     """The work of a kernel.
 
     works: by the ids of nodes; owner, turning: of each bit, whose it is, and the loop whose turns it tells of; of_pipe:
-    the bits of each pipe's work; moves: of loops, by their ids; count: how many bits there are.
+    the bits of each pipe's work; moves: of loops, by their ids; turns: of loops whose turns end, by the ids of those
+    that stand for them; count: how many bits there are.
     """
 
     def __init__(self, nodes: list[Node]) -> None:
@@ -106,6 +111,7 @@ class Events:
         self.turning: list[Loop | None] = []
         self.of_pipe = [0] * len(PIPES)
         self.moves: dict[int, Moves] = {}
+        self.turns: dict[int, Moves] = {}
         self._regions: dict[tuple[str, int, int, int], _Region] = {}
         self._tensors: dict[str, list[_OfTensor]] = {}
         self._of_buffer: dict[Buffer, _Region] = {}
@@ -183,8 +189,8 @@ class Events:
         event.bits |= bit
         self.owner += [event, event]
         self.turning += [loop, loop]
-        self._moves(loop, 1, bit)
-        self._moves(loop, -1, 2 * bit)
+        _move(self.turns.setdefault(id(loop), {}), 1, bit)
+        _move(self.turns[id(loop)], -1, 2 * bit)
         return bit
 
     def _touch_tensor(self, event: Event, name: str, write: bool, leaves: bool) -> None:
@@ -197,12 +203,8 @@ class Events:
             self.turning += [None] * (len(loops) + 1)
             for inner, loop in enumerate(reversed(loops), 1):
                 for age in range(inner):
-                    self._moves(loop, inner - age, 1 << at + age)
+                    _move(self.moves.setdefault(id(loop), {}), inner - age, 1 << at + age)
         self._tensors.setdefault(name, []).append(_OfTensor(event, write, at if leaves else None, loops))
-
-    def _moves(self, loop: Loop, by: int, bits: int) -> None:
-        moves = self.moves.setdefault(id(loop), {})
-        moves[by] = moves.get(by, 0) | bits
 
     def _region(self, buffer: Buffer) -> _Region:
         low, loop = buffer.address or 0, buffer.loop

@@ -340,11 +340,12 @@ class Flow(Steps):
         told &= ~self.of_pipe[before.pipe]
         if (before.first, before.flag) < (event.first, event.flag):
             return told | span(since[0], until[0]) | span(since[1], until[1])
-        loop = self.repeats[common[-1] if turning is None else turning]
+        turned = next((loop for loop in common if loop.turns is turning), None)
+        loop = self.repeats[common[-1] if turned is None else turned]
         out = ~loop.inside  # what comes before the loop is not known in its first iteration
         out |= span(since[0], loop.end[0]) | span(loop.first[0], until[0])
         out |= span(since[1], loop.end[1]) | span(loop.first[1], until[1])
-        if turning is None:
+        if turned is None:
             return out | moved(told, loop.moves)
         return out | told | loop.inside & ~(loop.moves[-1] >> 1)  # a whole iteration came between
 

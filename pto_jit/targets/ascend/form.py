@@ -19,8 +19,9 @@ Extent = int | str
 class Buffer:
     """On-chip memory of one value.
 
-    size: bytes of one copy; copies: 2 when iterations of `loop` alternate between two; address: of the first copy, once
-    it is placed; base: of a function's memory, the parameter that addresses count from.
+    size: bytes of one copy; copies: 2 when iterations of `loop`, and of loops that go on with its turns, alternate
+    between two; address: of the first copy, once it is placed; base: of a function's memory, the parameter that
+    addresses count from.
     """
 
     name: str
@@ -143,7 +144,10 @@ class Declaration:
 
 @mutable(eq=False)
 class SetFlag:
-    """`set_flag`: `source` tells `target` that all it was given so far is done. `turning`: the flag of this turn."""
+    """`set_flag`: `source` tells `target` that all it was given so far is done.
+
+    turning: the flag of this turn of a loop, and of those that go on with its turns.
+    """
 
     source: Pipe
     target: Pipe
@@ -198,7 +202,7 @@ class Loop:
     """A counted loop.  grid: iterations are dealt to the cores; turning: two copies of buffers take turns;
     independent: iterations do not touch each other's global memory; ahead: it has one more iteration than what it works
     on, as a part of its body is one ahead of the other (branches with `when`); condition: of
-    a loop that is not counted, but goes on while it holds."""
+    a loop that is not counted, but goes on while it holds; goes_on: a loop before it whose turns it goes on with."""
 
     var: str
     start: str
@@ -212,6 +216,12 @@ class Loop:
     turn: str = ""
     ahead: bool = False
     condition: str = ""
+    goes_on: Loop | None = None
+
+    @property
+    def turns(self) -> Loop:
+        """The loop that stands for all that take turns together."""
+        return self.goes_on or self
 
 
 @mutable(eq=False)

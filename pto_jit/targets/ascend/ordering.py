@@ -165,7 +165,8 @@ class _Trace:
                     yield from self.run(node.body, depth + 1)
                     self.around.pop()
                     if node.turning:
-                        self.turn[id(node)] = self.turn.get(id(node), 0) ^ 1
+                        turns = id(node.goes_on or node)
+                        self.turn[turns] = self.turn.get(turns, 0) ^ 1
             elif isinstance(node, Branch):
                 if node.when:  # the first and the last iteration are those of one part only
                     first, last = self.ends[id(self.around[-1][0])]

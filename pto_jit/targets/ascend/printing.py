@@ -130,7 +130,7 @@ def _body(text: SourceText, kernel: KernelForm, written: str) -> None:
         text.line("set_mask_norm();")
         text.line("set_vector_mask(-1, -1);")
     for loop in loops_in(kernel.body):
-        if loop.turning:
+        if loop.turning and loop.goes_on is None:
             text.line(f"int {loop.turn} = 0;  // which of two copies of a buffer is used")
     text.lines += [INDENT + line for line in written.splitlines()]
     text.lines.append("#endif")
@@ -272,7 +272,7 @@ def _loop(text: SourceText, loop: Loop) -> None:
     with text.block(head or f"for (int64_t {loop.var} = {start}; {loop.var} {test} {loop.stop}; {move})"):
         _nodes(text, loop.body)
         if loop.turning:
-            text.line(f"{loop.turn} = 1 - {loop.turn};")
+            text.line(f"{loop.turns.turn} = 1 - {loop.turns.turn};")
 
 
 _TILES = {

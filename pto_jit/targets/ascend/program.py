@@ -201,7 +201,7 @@ def _attempt(func: Func, facts: object, bound: int) -> tuple[KernelForm, dict]: 
     if form.partner is not None:
         used |= place(form.partner.body)
     for body in (form.body, [] if form.partner is None else form.partner.body):
-        turning = [loop for loop in loops_in(body) if loop.turning]
+        turning = [loop for loop in loops_in(body) if loop.turning and loop.goes_on is None]
         names = Identifiers(RESERVED | {p.name for p in form.parameters} | (_declared(body) if turning else set()))
         for loop in turning:
             loop.turn = names.fresh("turn")

@@ -108,7 +108,12 @@ class Steps:
         self.hears = False  # whether the scalar unit waits for others
         self.before: list[int] = [0]
         self._bit = 0  # bits of works so far
+        # of loops whose turns end, by the ids of those that stand for them: bits that move, flags that change names
+        self._turns = {first: (dict(moves), {}) for first, moves in events.turns.items()}
         self.steps = self._block(nodes, ())
+        for loop, repeat in self.repeats.items():
+            if loop.turning:
+                self._take_turns(repeat, *self._turns[id(loop.turns)])
         for flag in self.raised:
             flag.event.conflicts = self.waits.get(flag.key, 0)
 
@@ -183,6 +188,13 @@ class Steps:
         out.inside = span(first[0], out.end[0]) | span(first[1], out.end[1])
         return out
 
+    def _take_turns(self, repeat: Repeat, moves: Moves, flags: dict[tuple[str, str, int], tuple[Key, Key]]) -> None:
+        for by, bits in moves.items():
+            repeat.moves[by] = repeat.moves.get(by, 0) | bits
+        repeat.turns = flags
+        if repeat.used is not None:
+            repeat.used |= flags.keys()
+
     def _flag(self, node: SetFlag | WaitFlag, loops: tuple[Loop, ...]) -> Flag:
         turning, which = node.turning, node.which or 0
         name = node.source, node.target, node.event
@@ -194,7 +206,7 @@ class Steps:
             if used is not None:
                 used.add(name)
         if turning is not None and node.which is None:
-            self.repeats[turning].turns[name] = (*name, 0), (*name, 1)
+            self._turns[id(turning)][1][name] = (*name, 0), (*name, 1)
         if isinstance(node, SetFlag):
             self.raised.append(out)
         elif pipe == UNIT:
@@ -211,7 +223,7 @@ class Steps:
             self.before.append(self.before[-1] | out.event.bits)
             out.behind = len(self.before) - 1
             if turning is not None:
-                moves = self.repeats[turning].moves
+                moves = self._turns[id(turning)][0]
                 for by, bit in ((1, 1 << at), (-1, 2 << at)):
                     moves[by] = moves.get(by, 0) | bit
         return out

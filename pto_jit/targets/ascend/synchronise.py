@@ -10,17 +10,17 @@ Where an instruction may start before one is done that touched what it touches, 
   waited for once after.
 
 The same is done where a flag might be raised again before its pipe has seen it.  In a loop whose buffers take turns,
-there is a flag for each turn.  Where the flags between two pipes are used up, one that was waited for earlier in the
-block is raised again; where there is none, the last of the eight is raised and waited for right before the second,
-which then waits for all that the other pipe was given; and if that flag may not be down yet, for all pipes.  This is
-repeated until there are no hazards, first as if loops ran and branches were taken: that finds the flags with which most
-others need none.
+there is a flag for each turn, the same in all loops that take turns together.  Where the flags between two pipes are
+used up, one that is not up meanwhile is raised once more; where there is none, one is raised and waited for right
+before the second, which then waits for all that the other pipe was given (one that is up nowhere near, else the last of
+the eight, which is kept for that); and if that flag may not be down yet, for all pipes.  This is repeated until there
+are no hazards, first as if loops ran and branches were taken: that finds the flags with which most others need none.
 """
 
 from __future__ import annotations
 
 from pto_jit.errors import InternalError
-from pto_jit.slotted import frozen
+from pto_jit.slotted import frozen, mutable
 from pto_jit.targets.ascend.events import Events
 from pto_jit.targets.ascend.flow import Flow, Hazard
 from pto_jit.targets.ascend.form import Barrier, Branch, Loop, Node, SetFlag, WaitFlag
@@ -59,6 +59,21 @@ def _clear(nodes: list[Node]) -> None:
             _clear(node.orelse)
 
 
+_Slot = tuple[Pipe, Pipe, Loop, bool, int]
+"""Flags for each turn of loops that take turns together: their pipes, the loop that stands for all, whether they are of
+later iterations, and which of those it is."""
+
+
+@mutable(eq=False)
+class _Stretch:
+    """Where a flag is up: what raises it and waits for it, and the places of those in blocks, and between places."""
+
+    told: SetFlag
+    wait: WaitFlag
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
 @frozen(eq=False)
 class _Where:
     """Where a node is: the loops around it, the blocks from the kernel's body to its own, and its place in each."""
@@ -76,7 +91,9 @@ class _Where:
 class _Plan:
     """A flag: set after `first`, waited for before `second`, statements of `block` at the places `left` and `right`.
 
-    carried: the outermost loop around it, when the second work is of a later iteration; node: what waits.
+    carried: the outermost loop around it, when the second work is of a later iteration; turning: the loop whose turns
+    choose between two, and own: that of those that take turns together which it is in; node: what waits; path: to the
+    block.
     """
 
     source: Pipe
@@ -88,7 +105,29 @@ class _Plan:
     right: int
     carried: Loop | None
     turning: Loop | None
+    own: Loop | None
     node: Node
+    path: tuple[int, ...]
+
+    @property
+    def pair(self) -> tuple[Pipe, Pipe]:
+        return self.source, self.target
+
+    @property
+    def stretch(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Where the flag is up, if the second work is not of a later iteration."""
+        return (*self.path, self.left + 0.5), (*self.path, self.right - 0.5)
+
+
+def _taking_turns(loops: list[Loop] | tuple[Loop, ...], turning: Loop | None) -> Loop | None:
+    """Which of loops takes turns with one."""
+    return next((loop for loop in loops if loop.turns is turning), None)
+
+
+def _is_between(hazard: Hazard) -> bool:
+    """Whether a hazard is one between two loops that take turns together."""
+    one, other = (_taking_turns(event.loops, hazard.turning) for event in (hazard.before, hazard.after))
+    return one is not None and other is not None and one is not other
 
 
 def _needed(plans: list[_Plan]) -> list[_Plan]:
@@ -118,27 +157,41 @@ class _Inserter:
         self.answered: set[int] = set()  # flags that might not be down when they are raised, and those that tell so
         self.where: dict[int, _Where] = {}
         self.next_event: dict[tuple[Pipe, Pipe], int] = {}
-        self.down: list[tuple[WaitFlag, list[Node]]] = []  # flags that are down behind their waits, and the blocks
+        self.of_turns: dict[_Slot, int] = {}  # the numbers of flags for each turn
+        self.slots: dict[int, _Slot] = {}  # by the ids of the plans of a round
+        self.count: dict[tuple[Pipe, Pipe, Loop, bool], int] = {}  # of flags for each turn of a loop
+        # Of flags for neither turns nor later iterations, which are down elsewhere:
+        self.stretches: dict[tuple[Pipe, Pipe, int], list[_Stretch]] = {}
 
     def round(self) -> bool:
         """Look for hazards and remove them; whether there were any."""
         hazards = Flow(self.nodes, self.events, usual=self.usual).hazards()
-        if hazards and not self.usual:  # what was inserted since may have made others, which come first
+        early = bool(hazards) and type(hazards[0].after.node) is SetFlag  # which is only found where nothing else is
+        if hazards and not self.usual and not early:  # what was inserted since may have made others, which come first
             hazards = Flow(self.nodes, self.events, usual=True).hazards() or hazards
         self.usual = False
         if not hazards:
             return False
         self.where.clear()
         wanted = {id(h.after.node) for h in hazards}.union(id(h.before.node) for h in hazards)
+        stretches = [stretch for some in self.stretches.values() for stretch in some]
+        wanted.update(id(node) for stretch in stretches for node in (stretch.told, stretch.wait))
         self._locate(wanted, self.nodes, (), (self.nodes,), ())
+        for stretch in stretches:
+            stretch.low, stretch.high = (self.where[id(node)].places for node in (stretch.told, stretch.wait))
         barriers: dict[int, str] = {}  # by the nodes that wait
         plans: list[_Plan] = []
+        between: list[Hazard] = []  # loops that take turns together
         for hazard in hazards:
             if hazard.before.pipe == hazard.after.pipe:
                 barriers[id(hazard.after.node)] = PIPES[hazard.after.pipe]
+            elif _is_between(hazard):
+                between.append(hazard)
             else:
                 plans.append(self._plan(hazard))
+        plans += self._between(between, plans)
         plans = _needed(plans)
+        self._number(plans)
         if not any("S" in (plan.source, plan.target) for plan in plans):  # behind such flags fewer barriers are needed
             _insert_barriers(self.nodes, barriers)
         self._reserve(plans)
@@ -146,13 +199,39 @@ class _Inserter:
             self._apply(plan)
         return True
 
+    def _between(self, hazards: list[Hazard], plans: list[_Plan]) -> list[_Plan]:
+        """Plans for hazards between loops that take turns together.
+
+        Where both have flags of their own for each turn, to later iterations, these are the same, and are all it takes.
+        """
+        own = {(plan.pair, plan.own) for plan in plans if plan.carried and plan.own}
+        out: list[_Plan] = []
+        for hazard in hazards:
+            pair = PIPES[hazard.before.pipe], PIPES[hazard.after.pipe]
+            ends = (_taking_turns(event.loops, hazard.turning) for event in (hazard.before, hazard.after))
+            if any((pair, loop) not in own for loop in ends):
+                out.append(self._plan(hazard))
+        return out
+
+    def _number(self, plans: list[_Plan]) -> None:
+        """Flags for each turn of loops that take turns together are the same: the first of each, the second, ..."""
+        self.slots.clear()
+        for plan in plans:
+            if plan.own is not None and plan.turning is not None:
+                key = *plan.pair, plan.own, plan.carried is not None
+                index = self.count[key] = self.count.get(key, 0) + 1
+                self.slots[id(plan)] = *plan.pair, plan.turning, plan.carried is not None, index
+
     def _reserve(self, plans: list[_Plan]) -> None:
         """Keep the last flag where those that nothing else can be told with will not do."""
         wanted: dict[tuple[Pipe, Pipe], int] = {}
+        slots = set(self.of_turns)
         for plan in plans:
-            if plan.turning or plan.carried:
-                pair = plan.source, plan.target
-                wanted[pair] = wanted.get(pair, 0) + (2 if plan.turning else 1)
+            slot = self.slots.get(id(plan))
+            if (slot or plan.carried) and slot not in slots:
+                wanted[plan.pair] = wanted.get(plan.pair, 0) + (2 if plan.turning else 1)
+                if slot is not None:
+                    slots.add(slot)
         for pair, count in wanted.items():
             given = self.next_event.get(pair, int(pair in TAKEN))
             if given < EVENTS < given + count:
@@ -178,36 +257,34 @@ class _Inserter:
         loops = [loop for loop, other in zip(a.loops, b.loops, strict=False) if loop is other]
         carried = a.places[depth - 1] >= b.places[depth - 1]
         common, left, right = a.blocks[depth - 1], a.places[depth - 1], b.places[depth - 1]
-        turning = hazard.turning if any(loop is hazard.turning for loop in loops) else None
-        if not carried and turning is None:  # a flag for each turn is down earlier
-            turning = next((loop for loop in reversed(loops) if loop.turning), None)
+        own = _taking_turns(loops, hazard.turning)
+        if not carried and own is None:  # a flag for each turn is down earlier
+            own = next((loop for loop in reversed(loops) if loop.turning), None)
         return _Plan(PIPES[before.pipe], PIPES[after.pipe], common, common[left], common[right], left, right,
-                     loops[0] if carried and loops else None, turning, after.node)  # fmt: skip
+                     loops[0] if carried and loops else None, own and own.turns, own, after.node,
+                     a.places[: depth - 1])  # fmt: skip
 
     def _apply(self, plan: _Plan) -> None:
         source, target, turning, outermost = plan.source, plan.target, plan.turning, plan.carried
-        event = self._event(source, target, 2 if turning else 1)
+        slot = self.slots.get(id(plan))
+        known = None if slot is None else self.of_turns.get(slot)
+        event = known if known is not None else self._event(source, target, 2 if turning else 1)
+        if slot is not None and event is not None:
+            self.of_turns[slot] = event
         if event is None and turning is None and outermost is None:
-            event = self._again(plan)
+            event = self._again(plan.pair, *plan.stretch)
         if event is None or (outermost is None and plan.first is plan.second):
-            again = id(plan.node) in self.answered
-            if again or (source, target) not in self.spare:
-                if (source, target) not in self.spare:  # else to begin again would give the same
-                    self.scarce.add((source, target))
-                self._before(plan.node, Barrier("ALL"))
-                return
-            told = SetFlag(source, target, _SPARE)
-            if isinstance(plan.node, SetFlag):
-                self.answered |= {id(plan.node), id(told)}
-            self._before(plan.node, told)
-            self._before(plan.node, WaitFlag(source, target, _SPARE))
+            self._at_one_place(plan)
             return
-        _insert_after(plan.block, plan.left, plan.first, SetFlag(source, target, event, turning))
-        wait = WaitFlag(source, target, event, turning)
+        told, wait = SetFlag(source, target, event, turning), WaitFlag(source, target, event, turning)
+        _insert_after(plan.block, plan.left, plan.first, told)
         _insert_before(plan.block, plan.right, plan.second, wait)
         if outermost is None:
             if turning is None:
-                self.down.append((wait, plan.block))
+                stretch = _Stretch(told, wait, *plan.stretch)
+                self.stretches.setdefault((source, target, event), []).append(stretch)
+            return
+        if known is not None:
             return
         for which in (0, 1) if turning else (None,):
             _insert_before(self.nodes, 0, outermost, SetFlag(source, target, event, turning, which))
@@ -224,16 +301,32 @@ class _Inserter:
         self.next_event[source, target] = known + count
         return known
 
-    def _again(self, plan: _Plan) -> int | None:
-        """A flag that was waited for earlier in the same block: of those, the first."""
-        at = plan.block.index(plan.first, plan.left)
-        for wait, block in self.down:
-            if block is plan.block and (wait.source, wait.target) == (plan.source, plan.target) and (
-                block.index(wait) <= at
-            ):  # fmt: skip
-                self.down = [entry for entry in self.down if entry[0] is not wait]
-                return wait.event
-        return None
+    def _at_one_place(self, plan: _Plan) -> None:
+        """What waits does so for all that the other pipe was given; if there is no flag for that, for all pipes."""
+        where = self.where[id(plan.node)]
+        place = *where.places[:-1], where.places[-1] - 0.5
+        event = _SPARE if plan.pair in self.spare else self._again(plan.pair, place, place)
+        if event is None or id(plan.node) in self.answered:
+            if event is None:  # else to begin again would give the same
+                self.scarce.add(plan.pair)
+            self._before(plan.node, Barrier("ALL"))
+            return
+        told, wait = SetFlag(*plan.pair, event), WaitFlag(*plan.pair, event)
+        if isinstance(plan.node, SetFlag):
+            self.answered |= {id(plan.node), id(told)}
+        self._before(plan.node, told)
+        self._before(plan.node, wait)
+        if plan.pair not in self.spare:
+            self.stretches[*plan.pair, event].append(_Stretch(told, wait, place, place))
+
+    def _again(self, pair: tuple[Pipe, Pipe], low: tuple[float, ...], high: tuple[float, ...]) -> int | None:
+        """A flag that is not up anywhere between where one is raised and waited for; of those, the one that was waited
+        for first of what comes before: it is known soonest that it is down."""
+        found: list[tuple[tuple[float, ...], int]] = []
+        for (*of, number), stretches in self.stretches.items():
+            if (*of,) == pair and all(high < other.low or other.high < low for other in stretches):
+                found.append((max((other.high for other in stretches if other.high < low), default=()), number))
+        return min(found)[1] if found else None
 
 
 def _insert_barriers(block: list[Node], pipes: dict[int, str]) -> None:
