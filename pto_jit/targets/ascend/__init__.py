@@ -3,8 +3,8 @@
 
 * `program`: from a module of loop IR to kernels and the host code that launches them
 * `machine`, `instructions`, `refusals`: what the device has, the instructions of pto-isa, what the target does not do
-* `elements`, `layers`, `rows`, `strips`, `together`, `separate`, `apart`, `few`, `lengths`, `numbers`, `unread`: the IR
-  rewritten for cores: blocks of rows, strips, kernels joined and taken apart
+* `elements`, `layers`, `rows`, `strips`, `together`, `separate`, `apart`, `few`, `lengths`, `numbers`, `unread`,
+  `unsigned`: the IR rewritten for cores: blocks of rows, strips, kernels joined and taken apart, unsigned integers
 * `plans`, `halves`, `ahead`: who does what: cube and vector cores, and what runs ahead
 * `writer`, `scopes`, `form`, `sizes`, `scalars`, `turns`: a kernel while it is written: statements, names, tiles at
   addresses, numbers, while loops

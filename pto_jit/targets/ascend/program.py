@@ -48,6 +48,7 @@ from pto_jit.targets.ascend.strips import in_strips
 from pto_jit.targets.ascend.synchronise import synchronise
 from pto_jit.targets.ascend.together import together
 from pto_jit.targets.ascend.unread import reads_elements, without_unread
+from pto_jit.targets.ascend.unsigned import as_signed
 from pto_jit.targets.ascend.vector import VectorWriter
 from pto_jit.targets.cuda.elements import share_elements
 from pto_jit.targets.cuda.facts import gather
@@ -130,6 +131,19 @@ def _can_be_written(func: Func, dims: dict[str, tuple[str, int]]) -> bool:
 
 def write_kernel(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
     """The kernel of an in-core function, with room for the largest run-time extents that fit."""
+    try:
+        return _kernel(func, dims)
+    except TargetError as error:
+        signed = None if error.code == TOO_LARGE else as_signed(func)
+        if signed is None:
+            raise
+        try:
+            return _kernel(signed, dims)
+        except TargetError as other:
+            raise (other if other.code == TOO_LARGE else error) from None
+
+
+def _kernel(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
     func = known_lengths(without_thread(func), dims)
     whole = func if has_products(func) else hoist_loads(func)
     try:

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: MIT
+"""Unsigned integers: what gives the same bits as with signed ones is written, and run on the CPU against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+from pto_jit.errors import TargetError
+from pto_jit.targets.ascend.ordering import races
+
+from .harness import SEEDS, Programs, kernels_of, needs_compiler, written
+
+
+@pto.jit
+def mixed(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor, same: pl.Tensor, sums: pl.Tensor):
+    """Sums and products that wrap, bits, and what is equal; no order, no quotient."""
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            a, b = pl.load(x, [r, 0], [8, 48]), pl.load(y, [r, 0], [8, 48])
+            t = (a * b + (a - b) * 3) << 1
+            pl.store(pl.where(a == b, t | a, ~t & b), [r, 0], out)
+            pl.store(pl.where(a != 65535, a, b), [r, 0], same)
+            pl.store((a + b).to(pl.i32 if a.dtype == pl.u32 else pl.i16), [r, 0], sums)
+
+
+@pto.jit
+def elements(x: pl.Tensor, y: pl.Tensor):
+    for i in pl.range(x.shape[0], parallel=True):
+        y[i] = x[i] * x[i] - 1
+
+
+@pto.jit
+def larger(x: pl.Tensor, y: pl.Tensor):
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            t = pl.load(x, [r, 0], [8, 48])
+            pl.store(pl.maximum(t, t + 1), [r, 0], y)
+
+
+U32, U16 = pto.spec((None, 48), pl.u32), pto.spec((None, 48), pl.u16)
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    made = {
+        "uint32": written(mixed, U32, U32, U32, U32, pto.spec((None, 48), pl.i32)),
+        "uint16": written(mixed, U16, U16, U16, U16, pto.spec((None, 48), pl.i16)),
+        "elements": written(elements, pto.spec((None,), pl.u32), pto.spec((None,), pl.u32)),
+    }
+    assert all(races(kernel) == [] for program in made.values() for kernel in kernels_of(program))
+    return Programs(made, tmp_path_factory.mktemp("ascend"))
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["uint32", "uint16"])
+def test_what_has_the_same_bits_is_written(programs: Programs, dtype: str) -> None:
+    top = np.iinfo(dtype).max
+    x, y = np.random.default_rng(2).integers(0, top, (2, 19, 48), dtype=dtype, endpoint=True)
+    x[:, ::3], y[::2, ::5], x[3, 4:9] = y[:, ::3], top, 65535
+    t = (x * y + (x - y) * x.dtype.type(3)) << x.dtype.type(1)
+    wanted = np.where(x == y, t | x, ~t & y), np.where(x != 65535, x, y), (x + y).view(dtype[1:])
+    for seed in SEEDS:
+        got = [np.zeros_like(w) for w in wanted]
+        programs.run(dtype, seed, **dict(zip(("x", "y", "out", "same", "sums"), (x, y, *got), strict=True)))
+        assert all(np.array_equal(a, b) for a, b in zip(got, wanted, strict=True))
+
+
+@needs_compiler
+def test_elements_are_taken_in_lines(programs: Programs) -> None:
+    x = np.random.default_rng(3).integers(0, 2**32, 5000, dtype=np.uint32)
+    y = np.zeros_like(x)
+    programs.run("elements", 0, x=x, y=y)
+    assert np.array_equal(y, x * x - np.uint32(1))
+
+
+def test_an_order_is_refused_by_the_name_of_the_type() -> None:
+    with pytest.raises(TargetError, match=r"PTO-X210: .* tiles of u32 on the vector core"):
+        written(larger, U32, U32)
