@@ -209,7 +209,7 @@ class _Crossings:
                     self._make(crossing[name], out, body, stmt.loc)
                     made.add(name)
             if isinstance(stmt, Scope):
-                out += self._scope(stmt, crossing)
+                out += self._scope(stmt)
             else:
                 out.append(self._statement(stmt, crossing, made))
         return tuple(out)
@@ -296,7 +296,7 @@ class _Crossings:
         using = [s for s in walk.statements(self.whole) if any(v.name == name for v in walk.uses(s))]
         return all(isinstance(s, Op) and s.op in ("getelem", "dim") for s in using)
 
-    def _scope(self, scope: Scope, crossing: dict[str, Var]) -> Block:
+    def _scope(self, scope: Scope) -> Block:
         """Load what comes from outside at the start; store what goes out where it is computed.
 
         Valid extents of what goes out are computed after the scope, where that can be done outside.

@@ -188,7 +188,7 @@ class Control:
             block = g.e.push(side.block)
             copies(g.e, phis, path, loc)
             g.e.pop(block)
-        self._define_before(phis, loc)
+        self.define_before(phis, loc)
         if a.block or b.block:
             g.e.append(If(cond.operand, tuple(a.block), tuple(b.block), loc))
         self._extents_after(merged)
@@ -272,7 +272,7 @@ class Control:
         )
         return Unusable(f"`{name}` has no one type here: {problem.message}", "PTO-T001", notes, hint)
 
-    def _define_before(self, phis: Sequence[Phi], loc: Loc) -> None:
+    def define_before(self, phis: Sequence[Phi], loc: Loc) -> None:
         """What only some paths set gets a value before the branch, so that every path defines it."""
         e = self.g.e
         for phi in phis:

@@ -214,7 +214,7 @@ class RunTimeLoop:
             copies(g.e, phis, k + 1, self.loc)
             g.e.pop(block)
             item.place.statements = block
-        g.control._define_before([p for p in self.results.phis if p.sources[0] is None], self.loc)
+        g.control.define_before([p for p in self.results.phis if p.sources[0] is None], self.loc)
         copies(g.e, phis, 0, self.loc)
         if self.kind == "parallel":
             self.reductions = tuple(

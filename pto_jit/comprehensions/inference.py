@@ -125,7 +125,7 @@ def infer(s: nodes.Statement, scope: Scope, typing: Typing) -> Inferred:
     rounds: list[Round] = []
     _admit(state, pending)
     while len(state.box) < len(found):
-        solved = _round(state, found, s, scope)
+        solved = _round(state, found, scope)
         if not solved:
             if not own:
                 raise _unsolved(s, scope, found, state)
@@ -284,7 +284,7 @@ def _admit(state: _State, inequalities: Sequence[_Inequality]) -> None:
 # -- rounds -------------------------------------------------------------------------------------------------------
 
 
-def _round(state: _State, found: dict[str, Loc], s: nodes.Statement, scope: Scope) -> dict[str, Solved]:
+def _round(state: _State, found: dict[str, Loc], scope: Scope) -> dict[str, Solved]:
     bounds: dict[str, list[tuple[str, Expr, _Inequality]]] = {}
     for inequality in state.pending:
         free = [n for n in inequality.form.names() if n in found and n not in state.box]

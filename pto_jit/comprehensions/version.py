@@ -94,7 +94,7 @@ class Version:
             made = function(*arguments)
             if self._plain:
                 self._remember(None, values, arguments, function)
-            return self._returned(made, values, known)
+            return self._returned(made, values)
         return self._into(arguments, values, out, known)
 
     def _remember(self, out: np.ndarray | None, values: Mapping[str, Any], arguments: list[Any],
@@ -155,7 +155,7 @@ class Version:
             if not owner.options.debug:
                 _say(owner, warning)
 
-    def _returned(self, made: Any, values: Mapping[str, Any], known: Inference) -> Any:
+    def _returned(self, made: Any, values: Mapping[str, Any]) -> Any:
         outputs = iter(made if isinstance(made, tuple) else (made,))
         results: list[Any] = []
         for r, stored in self._results():
@@ -201,7 +201,7 @@ class Version:
         for array, copy in copies:
             np.asarray(array)[...] = copy
         if out is None:
-            return self._returned(made, values, known)
+            return self._returned(made, values)
         arrays = iter(out if isinstance(out, (tuple, list)) else (out,))
         results = [
             values[r.name] if self.analysis.tensors[n].role == "inout" else next(arrays) for r, n in self._results()

@@ -125,7 +125,7 @@ def binary_op(cg: Generator, op: str, a: Any, b: Any) -> Value:
         simple = _simple_power(cg, left, b)
         if simple is not None:
             return simple
-    dtype, weak = common_dtype(cg, [left, right])
+    dtype, weak = common_dtype([left, right])
     if op == "div" and not dtype.is_float:
         dtype = f64
     if op in BITWISE and (dtype.is_float or (op in ("shl", "shr") and dtype.kind == "b")):
@@ -261,7 +261,7 @@ def _register_binary(name: str, op: str) -> None:
             return apply(cg, op, [left, right], weak=weak)
         if op == "pow":
             return binary_op(cg, "pow", a, b)
-        dtype, weak = common_dtype(cg, [left, right])
+        dtype, weak = common_dtype([left, right])
         if op == "atan2" or dtype.kind == "b":
             dtype = float_dtype(dtype)
         return apply(cg, op, [to_dtype(cg, left, dtype), to_dtype(cg, right, dtype)], weak=weak)
@@ -292,7 +292,7 @@ def clip(cg: Generator, x: Any, min: Any = None, max: Any = None) -> Value:
 @builtin("fma")
 def fma(cg: Generator, a: Any, b: Any, c: Any) -> Value:
     values = [value_of(cg, v, "an argument of fma") for v in (a, b, c)]
-    dtype, weak = common_dtype(cg, values)
+    dtype, weak = common_dtype(values)
     if not dtype.is_float:
         dtype = f64
     return apply(cg, "fma", [to_dtype(cg, v, dtype) for v in values], weak=weak)

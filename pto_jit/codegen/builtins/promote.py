@@ -114,7 +114,7 @@ def is_weak(value: Value) -> bool:
     return isinstance(value, Scalar) and value.weak
 
 
-def common_dtype(cg: Generator, values: Sequence[Value]) -> tuple[DType, bool]:
+def common_dtype(values: Sequence[Value]) -> tuple[DType, bool]:
     """The dtype all `values` are brought to, and whether the result is still a weak number."""
     strong: DType | None = None
     weak = [v.dtype for v in values if is_weak(v)]
@@ -153,7 +153,7 @@ def _wider(dtype: DType) -> str:
 
 def unify(cg: Generator, values: Sequence[Value], *, dtype: DType | None = None) -> tuple[list[Value], bool]:
     """All values in one dtype (`dtype`, else the common one); and whether they are all weak."""
-    common, weak = common_dtype(cg, values)
+    common, weak = common_dtype(values)
     target = dtype or common
     return [to_dtype(cg, v, target) for v in values], weak
 

@@ -115,7 +115,7 @@ def _same(cg: Generator, tiles: Any, what: str) -> list[Tile]:
     items = [tile_of(cg, t, what) for t in tiles]
     if not items:
         raise cg.error(ShapeError, f"{what} of no tiles", code="PTO-H024", hint="give at least one tile")
-    dtype, _ = common_dtype(cg, items)
+    dtype, _ = common_dtype(items)
     ranks = {t.rank for t in items}
     if len(ranks) > 1:
         raise cg.error(ShapeError, f"{what}: tiles of different rank", code="PTO-H025", hint="reshape them first")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pto_jit import dtypes
 from pto_jit.comprehensions.forms import symbolic
 from pto_jit.comprehensions.inference import Inferred
-from pto_jit.comprehensions.lowering.elements import _loop
+from pto_jit.comprehensions.lowering.elements import open_loop
 from pto_jit.comprehensions.lowering.expressions import Elements, Text, _in, point
 from pto_jit.comprehensions.lowering.plan import Group, inner_axes
 from pto_jit.comprehensions.lowering.products import Operand, Product
@@ -44,7 +44,7 @@ def write(kernel: Kernel, group: Group) -> None:
     places = [k for k, i in enumerate(first.statement.indices[: group.outer]) if i not in tile]
     state = _Group(kernel, places, group)
     with ExitStack() as loops:
-        state.variables = [_loop(kernel, loops, first, first.statement.indices[k], True) for k in places]
+        state.variables = [open_loop(kernel, loops, first, first.statement.indices[k], True) for k in places]
         for m in group.statements:
             state.statement(m)
         state.flush()
@@ -143,7 +143,7 @@ class _Group:
                 acc = kernel.names.fresh("acc")
                 kernel.lines.add(f"{acc} = pl.zeros([{rows}, {columns}], pl.{dtype.name})")
                 for i in loops:
-                    writer.variables[i] = _loop(kernel, stack, m, i, False)
+                    writer.variables[i] = open_loop(kernel, stack, m, i, False)
             left = writer.operand(product.left, product.rows, product.contracted, (rows, contracted), False)
             right = writer.operand(product.right, product.columns, product.contracted, (columns, contracted), True)
             if not loops:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pto_jit import dtypes
 from pto_jit.comprehensions.inference import Inferred
-from pto_jit.comprehensions.lowering.elements import _index, _loop, _mark, alone
+from pto_jit.comprehensions.lowering.elements import accumulate, alone, note_loads, open_loop, place_of
 from pto_jit.comprehensions.lowering.expressions import Elements
 from pto_jit.comprehensions.nodes import Binary, Cast, Expression, Name, Read, Select, literal, names_in, walk
 from pto_jit.comprehensions.symbolic import at_least_zero
@@ -80,7 +80,7 @@ def _is_identity(e: Expression, op: str) -> bool:
 
 def write(kernel: Kernel, m: Inferred, scan: Scan) -> None:
     """Add the lines of a scan to the kernel: the other left indices are parallel loops around it."""
-    from pto_jit.comprehensions.lowering.kernel import combined, identity
+    from pto_jit.comprehensions.lowering.kernel import identity
 
     s = m.statement
     op = s.op or "sum"
@@ -89,7 +89,7 @@ def write(kernel: Kernel, m: Inferred, scan: Scan) -> None:
     assert dtype is not None
     wide = dtypes.f32 if dtype.is_float and dtype.bits < 32 else dtype
     with ExitStack() as loops:
-        variables = {i: _loop(kernel, loops, m, i, True) for i in s.indices if i != scan.index}
+        variables = {i: open_loop(kernel, loops, m, i, True) for i in s.indices if i != scan.index}
         if kernel.device and not variables:
             alone(kernel, loops)
         running = kernel.names.fresh("running")
@@ -103,16 +103,12 @@ def write(kernel: Kernel, m: Inferred, scan: Scan) -> None:
         loops.enter_context(kernel.lines.indented())
         variables[scan.index] = variables[scan.along] = variable
         writer = Elements(m, kernel.analysis.typing(m.scope), kernel.names, variables, kernel.stored, kernel.size)
-        place = ", ".join(writer.form(_index(m, i) - first) for i, first in zip(s.indices, target.lows, strict=True))
         value = running if wide == dtype else f"pl.cast({running}, pl.{dtype.name})"
-        store = f"{kernel.stored[target.name]}[{place}] = {value}"
+        store = f"{kernel.stored[target.name]}[{place_of(writer, m)}] = {value}"
         if not scan.inclusive:
             kernel.store(store, target.name)
         step = writer.value(scan.value, wide)
-        _mark(kernel, m, writer)
-        if op in ("sum", "prod"):
-            kernel.lines.add(f"{running} {'+' if op == 'sum' else '*'}= {step}")
-        else:
-            kernel.lines.add(f"{running} = {combined(op, running, step)}")
+        note_loads(kernel, m, writer)
+        accumulate(kernel, op, running, step)
         if scan.inclusive:
             kernel.store(store, target.name)

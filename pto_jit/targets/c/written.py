@@ -68,7 +68,7 @@ def written_files(source: CSource) -> dict[str, str]:
             parts.append(source.launcher)
             includes.insert(0, f'#include "{source.stem}.h"')
         out[file] = file_text(f"{function.name} of {source.name}", includes, _needed(source, parts), parts)
-    out[shared] = _shared(source, shared)
+    out[shared] = _shared(source)
     out[f"{source.stem}.h"] = launcher_of(source)
     rows += [(shared, "what these files call of each other"), (f"{source.stem}.h", "how a program launches it"),
              ("pto_elements.h", "arithmetic of elements that every program uses")]  # fmt: skip
@@ -92,7 +92,7 @@ def _runtime_files() -> dict[str, str]:
     return {f"runtime/{p.name}": text_of(p) for p in files_in(RUNTIME, "*.[ch]")}
 
 
-def _shared(source: CSource, file: str) -> str:
+def _shared(source: CSource) -> str:
     """The header of the functions that lie in files of their own."""
     guard = f"PTO_{source.stem.upper()}_FUNCTIONS_H"
     declared = [f.declaration(static=False) for f in source.functions if f is not source.main]

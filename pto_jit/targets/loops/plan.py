@@ -144,7 +144,7 @@ class _Planner:
 
     # -- operands -------------------------------------------------------------------------------------------------
 
-    def _value(self, operand: Operand, rank: int | None, context: Places | None) -> Arg:
+    def _value(self, operand: Operand, context: Places | None) -> Arg:
         """An operand as a value; a generated one is made for `context` (the places of the result's axes)."""
         if isinstance(operand, Const) or isinstance(operand.type, ScalarType):
             found = self.current.get(operand.name) if isinstance(operand, Var) else None
@@ -188,20 +188,20 @@ class _Planner:
                 for at, source in enumerate(which):
                     if source is not None:
                         back[source] = context[at]
-                return self._again(floating.args[0], op.args[0], tuple(back))
+                return self._again(floating.args[0], tuple(back))
             case "broadcast_to":
                 assert isinstance(op.args[0].type, TileType)
-                return self._again(floating.args[0], op.args[0], _aligned(context, op.args[0].type))
+                return self._again(floating.args[0], _aligned(context, op.args[0].type))
             case _:
                 args = []
                 for have, operand in zip(floating.args, op.args, strict=True):
                     if isinstance(operand.type, TileType):
-                        args.append(self._again(have, operand, _aligned(context, operand.type)))
+                        args.append(self._again(have, _aligned(context, operand.type)))
                     else:
                         args.append(have)
                 return self._compute(op.op, tuple(args), _operand_dtype(op), dtype, _attrs(op))
 
-    def _again(self, have: Any, operand: Operand, context: Places) -> Arg:
+    def _again(self, have: Any, context: Places) -> Arg:
         return self._instance(have, context) if isinstance(have, _Floating) else have
 
     # -- operations -----------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ class _Planner:
         if op.results[0].name in self.axial.hoisted:
             self.scalars.append(op)
             return
-        args = tuple(self._value(a, None, None) for a in op.args)
+        args = tuple(self._value(a, None) for a in op.args)
         result = op.results[0]
         assert isinstance(result.type, ScalarType)
         ref = self._compute(op.op, args, _operand_dtype(op), result.type.dtype, _attrs(op))
@@ -272,9 +272,9 @@ class _Planner:
         context = self.places(axes)
         dtype = result.type.dtype
         if op.op in ("reshape", "broadcast_to"):
-            ref = self._value(op.args[0], None, None)
+            ref = self._value(op.args[0], None)
         else:
-            args = tuple(self._value(a, result.type.rank, context) for a in op.args)
+            args = tuple(self._value(a, context) for a in op.args)
             ref = self._compute(op.op, args, _operand_dtype(op), dtype, _attrs(op))
         if op.op == "reshape" and isinstance(op.args[0], Var) and self._is_view(op.args[0], result.name):
             self.views[result.name] = op
@@ -298,7 +298,7 @@ class _Planner:
         operand, result = op.args[0], op.results[0]
         assert isinstance(operand, Var) and isinstance(operand.type, TileType)
         dtype, source = result.type.dtype, operand.type.dtype  # pyright: ignore[reportAttributeAccessIssue]
-        arg = self._value(operand, None, None)
+        arg = self._value(operand, None)
         mine = self._axes_of(operand)
         over = {a for i, a in enumerate(mine) if i in reduced_axes(op) and a is not None}
         inner = self.rank - 1
@@ -344,7 +344,7 @@ class _Planner:
         value = op.args[0]
         assert isinstance(value, Var) and isinstance(value.type, TileType)
         places = self.places(self.axial.stores[len(self.stores)])
-        self.stores.append((op, places, self._value(value, None, places)))
+        self.stores.append((op, places, self._value(value, places)))
 
     # -- schedule -------------------------------------------------------------------------------------------------
 

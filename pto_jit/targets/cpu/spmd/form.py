@@ -71,7 +71,6 @@ class Repeat:
     """Lanes may leave it at different times."""
     leaves: bool = False
     """Some of the active lanes may leave an iteration early."""
-    continues: bool = False
 
 
 Node = Compute | Branch | Leave | Repeat

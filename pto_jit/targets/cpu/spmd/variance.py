@@ -160,7 +160,6 @@ class Variance:
         else:
             node.loop.leaves = True
             node.loop.varying |= not node.again
-            node.loop.continues |= node.again
         return True
 
     def _repeat(self, node: Repeat, path: Path) -> None:
