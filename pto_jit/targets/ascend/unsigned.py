@@ -2,7 +2,9 @@
 """Unsigned integers of 32 and 16 bits as signed ones, where that gives the same bits.
 
 The vector core has no unsigned arithmetic.  Sums, differences, products, bits and what is only moved or compared for
-equality are the same for both; what is not, as an order or a conversion, stays as it is, and is refused by name.
+equality are the same for both.  The order of tiles is that of signed numbers with the other highest bit, which the
+lowest number, added, gives.  What is not the same, as a quotient or a conversion, stays as it is, and is refused by
+name.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from pto_jit.dtypes import DType, i16, i32
 from pto_jit.ir.nodes import Const, Func, Op, Operand, Stmt
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import defs, operands, rewrite_func, statements, with_operands
+from pto_jit.lower.names import Names
 
 _SIGNED = {"u32": i32, "u16": i16}
 _SAME = frozenset(
@@ -21,12 +24,16 @@ _SAME = frozenset(
     "add sub mul neg and or not shl eq ne".split()
 )
 """Operations that do the same to the bits of signed and unsigned integers."""
+_ORDERED = frozenset(["max", "min", "lt", "le", "gt", "ge"])
+"""Operations that do the same if the highest bit of all is the other one."""
+
 
 def as_signed(func: Func) -> Func | None:
     """An in-core function with signed integers for all unsigned ones of 32 and 16 bits; None if it has none of them, or
     some are given as numbers, or something is done to them that signed ones do not give the same bits for.
 
-    Before: `%z:tile<8x8xu32> = add %x, 4294967295`.  After: `%z:tile<8x8xi32> = add %x, -1`.
+    Before: `%z:tile<8x8xu32> = max %x, 4294967295`.
+    After: `%x_2:tile<8x8xi32> = add %x, -2147483648; %z_2 = max %x_2, 2147483647; %z = add %z_2, -2147483648`.
     """
     found = False
     for stmt in statements(func.body):
@@ -38,22 +45,52 @@ def as_signed(func: Func) -> Func | None:
     if not found or any(isinstance(p.type, ScalarType) and _signed(p) is not None for p in func.params):
         return None
     params = tuple(_retyped(p) for p in func.params)
-    return replace(rewrite_func(func, lambda stmt: (_rewritten(stmt),)), params=params)
+    names = Names(func)
+    return replace(rewrite_func(func, lambda stmt: _rewritten(stmt, names)), params=params)
 
 
 def _is_same(op: Op) -> bool:
     if op.op == "cast":
         source, result = (getattr(value.type, "dtype", None) for value in (op.args[0], op.results[0]))
         return _as_signed(source) == _as_signed(result)
+    if op.op in _ORDERED:  # numbers are for the scalar unit, whose sums do not wrap
+        return all(isinstance(value, Const) or isinstance(value.type, TileType) for value in (*op.args, *op.results))
     return op.op in _SAME and not op.regions and not op.attr("pad")
 
 
-def _rewritten(stmt: Stmt) -> Stmt:
-    if isinstance(stmt, Op) and any(_signed(value) is not None for value in (*stmt.args, *stmt.results)):
-        if stmt.op == "cast":
-            stmt = replace(stmt, op="copy", attrs=())
-        return with_operands(stmt, _retyped, _retyped)
-    return stmt
+def _rewritten(stmt: Stmt, names: Names) -> tuple[Stmt, ...]:
+    if not isinstance(stmt, Op) or all(_signed(value) is None for value in (*stmt.args, *stmt.results)):
+        return (stmt,)
+    if stmt.op == "cast":
+        stmt = replace(stmt, op="copy", attrs=())
+    signed = with_operands(stmt, _retyped, _retyped)
+    return _ordered(stmt, signed, names) if stmt.op in _ORDERED else (signed,)  # type: ignore[arg-type]
+
+
+def _ordered(op: Op, signed: Op, names: Names) -> tuple[Stmt, ...]:
+    """An operation on numbers with the other highest bit."""
+    before: list[Stmt] = []
+    args: list[Operand] = []
+    for was, arg in zip(op.args, signed.args, strict=True):
+        dtype = _signed(was)
+        if dtype is None:
+            args.append(arg)
+        elif isinstance(arg, Const):
+            args.append(replace(arg, value=int(was.value) - (1 << dtype.bits - 1)))  # type: ignore[union-attr]
+        else:
+            args.append(names.fresh(arg.name, arg.type))
+            before.append(_turned(arg, args[-1], dtype, op))
+    result, dtype = signed.results[0], _signed(op.results[0])
+    if dtype is None:  # a truth value
+        return (*before, replace(signed, args=tuple(args)))
+    turned = names.fresh(result.name, result.type)
+    return (*before, replace(signed, args=tuple(args), results=(turned,)), _turned(turned, result, dtype, op))
+
+
+def _turned(value: Operand, result: Any, dtype: DType, op: Op) -> Op:
+    """A tile with the other highest bit."""
+    lowest = Const(-(1 << dtype.bits - 1), ScalarType(dtype))
+    return Op("add", (result,), (value, lowest), loc=op.loc)
 
 
 def _as_signed(dtype: DType | None) -> DType | None:

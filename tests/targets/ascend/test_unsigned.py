@@ -33,11 +33,26 @@ def elements(x: pl.Tensor, y: pl.Tensor):
 
 
 @pto.jit
-def larger(x: pl.Tensor, y: pl.Tensor):
+def ordered(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor, kept: pl.Tensor):
     with pl.incore():
         for r in pl.range(0, x.shape[0], 8, parallel=True):
-            t = pl.load(x, [r, 0], [8, 48])
-            pl.store(pl.maximum(t, t + 1), [r, 0], y)
+            a, b = pl.load(x, [r, 0], [8, 48]), pl.load(y, [r, 0], [8, 48])
+            pl.store(pl.minimum(pl.maximum(a, b), 40000), [r, 0], out)
+            pl.store(pl.where((a < b) | (a >= 60000), a, b), [r, 0], kept)
+
+
+@pto.jit
+def widest(x: pl.Tensor, out: pl.Tensor):
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            pl.store(pl.max(pl.load(x, [r, 0], [8, 48]), axis=1, keepdims=True), [r, 0], out)
+
+
+@pto.jit
+def divided(x: pl.Tensor, y: pl.Tensor):
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            pl.store(pl.load(x, [r, 0], [8, 48]) // 3, [r, 0], y)
 
 
 U32, U16 = pto.spec((None, 48), pl.u32), pto.spec((None, 48), pl.u16)
@@ -48,6 +63,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
     made = {
         "uint32": written(mixed, U32, U32, U32, U32, pto.spec((None, 48), pl.i32)),
         "uint16": written(mixed, U16, U16, U16, U16, pto.spec((None, 48), pl.i16)),
+        "ordered_uint32": written(ordered, U32, U32, U32, U32),
+        "ordered_uint16": written(ordered, U16, U16, U16, U16),
+        "widest": written(widest, U32, pto.spec((None, 1), pl.u32)),
         "elements": written(elements, pto.spec((None,), pl.u32), pto.spec((None,), pl.u32)),
     }
     assert all(races(kernel) == [] for program in made.values() for kernel in kernels_of(program))
@@ -69,6 +87,27 @@ def test_what_has_the_same_bits_is_written(programs: Programs, dtype: str) -> No
 
 
 @needs_compiler
+@pytest.mark.parametrize("dtype", ["uint32", "uint16"])
+def test_an_order_is_that_of_numbers_with_the_other_highest_bit(programs: Programs, dtype: str) -> None:
+    top = np.iinfo(dtype).max
+    x, y = np.random.default_rng(4).integers(0, top, (2, 19, 48), dtype=dtype, endpoint=True)
+    x[:, ::3], y[::2, ::5], x[3, 4:9], x[:, 7] = y[:, ::3], top, 0, top // 2 + 1
+    wanted = np.minimum(np.maximum(x, y), 40000), np.where((x < y) | (x >= 60000), x, y)
+    got = [np.zeros_like(x) for _ in wanted]
+    programs.run(f"ordered_{dtype}", 0, x=x, y=y, out=got[0], kept=got[1])
+    assert all(np.array_equal(a, b) for a, b in zip(got, wanted, strict=True))
+
+
+@needs_compiler
+def test_a_maximum_of_rows(programs: Programs) -> None:
+    x = np.random.default_rng(5).integers(0, 2**32, (19, 48), dtype=np.uint32)
+    x[3] = np.arange(48)
+    out = np.zeros((19, 1), np.uint32)
+    programs.run("widest", 0, x=x, out=out)
+    assert np.array_equal(out, x.max(1, keepdims=True))
+
+
+@needs_compiler
 def test_elements_are_taken_in_lines(programs: Programs) -> None:
     x = np.random.default_rng(3).integers(0, 2**32, 5000, dtype=np.uint32)
     y = np.zeros_like(x)
@@ -76,6 +115,6 @@ def test_elements_are_taken_in_lines(programs: Programs) -> None:
     assert np.array_equal(y, x * x - np.uint32(1))
 
 
-def test_an_order_is_refused_by_the_name_of_the_type() -> None:
+def test_a_quotient_is_refused_by_the_name_of_the_type() -> None:
     with pytest.raises(TargetError, match=r"PTO-X210: .* tiles of u32 on the vector core"):
-        written(larger, U32, U32)
+        written(divided, U32, U32)
