@@ -6,15 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 import pto_jit as pto
 from pto_jit import ElementType, MemorySpace, PTOFunctionBuilder, PTOModule
 from pto_jit.dtypes import from_numpy
+from tests.targets.cpu_programs import agree
 
 GLOBAL = MemorySpace.GLOBAL
-TOLERANCE = {"f16": 4e-3, "bf16": 3e-2, "f32": 3e-6, "f64": 1e-13}
 
 
 def element(array: np.ndarray) -> Any:
@@ -68,20 +67,8 @@ def run(
     if compiled:
         function(*given[1])
         for left, right in zip(*given, strict=True):
-            close(right, left)
+            agree(right, left)
     return given[0]
-
-
-def close(actual: np.ndarray, expected: np.ndarray, scale: float = 1.0) -> None:
-    assert actual.shape == expected.shape, (actual.shape, expected.shape)
-    name = {np.dtype(ml_dtypes.bfloat16): "bf16"}.get(expected.dtype)
-    if name is None and expected.dtype.kind == "f":
-        name = f"f{expected.dtype.itemsize * 8}"
-    if name is None:
-        np.testing.assert_array_equal(actual, expected)
-        return
-    tolerance = TOLERANCE[name] * scale
-    np.testing.assert_allclose(actual.astype(np.float64), expected.astype(np.float64), rtol=tolerance, atol=tolerance)
 
 
 def floats(*shape: int, seed: int = 0, dtype: Any = np.float32) -> np.ndarray:

@@ -14,7 +14,8 @@ import pytest
 
 from pto_jit import PTOFunctionBuilder, PTOModule
 from pto_jit.ir.isa import INSTRUCTIONS, ROWS
-from tests.builder.harness import GLOBAL, around, close, element, floats, integers, positives, run
+from tests.builder.harness import GLOBAL, around, element, floats, integers, positives, run
+from tests.targets.cpu_programs import agree
 
 erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -202,7 +203,7 @@ def test_an_instruction_is_what_numpy_computes(case: Case) -> None:
     module = around(case.step, case.inputs, outputs)
     results = run(module, case.inputs, outputs, compiled=False)
     for actual, reference in zip(results[len(case.inputs) :], expected, strict=True):
-        close(actual, reference, case.scale)
+        agree(actual, reference, case.scale)
 
 
 BATCHES = 6
@@ -232,7 +233,7 @@ def test_machine_code_computes_the_same(batch: int) -> None:
             np.testing.assert_array_equal(next(rest), unchanged)
         for reference in wanted(case):
             try:
-                close(next(rest), reference, case.scale)
+                agree(next(rest), reference, case.scale)
             except AssertionError as error:
                 raise AssertionError(f"{case.name}: {error}") from None
 
@@ -249,7 +250,7 @@ def test_every_instruction_has_a_case() -> None:
 def test_a_result_that_nothing_declares_takes_the_type_of_its_value() -> None:
     module = around(lambda b: b.rowsum("s", "a").rowexpandsub("d0", "a", "s"), [F], [F], declare=False)
     assert "%s = tsum %a {axes=(1,), keepdims=true} : !pto.tile<8x1xf32>" in str(module)
-    close(run(module, [F], [np.zeros_like(F)])[1], F - F.sum(1, keepdims=True), 4.0)
+    agree(run(module, [F], [np.zeros_like(F)])[1], F - F.sum(1, keepdims=True), 4.0)
 
 
 def test_random_tiles_are_those_of_the_language() -> None:
@@ -258,17 +259,17 @@ def test_random_tiles_are_those_of_the_language() -> None:
     outputs = [np.zeros((8, 16), np.float32)] * 2
     module = around(lambda b: b.rand("d0", 7, 100).randn("d1", 7), [F], outputs)
     _, uniform, normal = run(module, [F], outputs)
-    close(uniform, np.asarray(pl.rand(7, 100, [8, 16])))
-    close(normal, np.asarray(pl.randn(7, 0, [8, 16])))
+    agree(uniform, np.asarray(pl.rand(7, 100, [8, 16])))
+    agree(normal, np.asarray(pl.randn(7, 0, [8, 16])))
 
 
 def test_gather_and_scatter_of_memory_use_places_in_row_major_order() -> None:
     module = around(lambda b: b.mgather("d0", "a", "b"), [F, PLACES], [F], memory=True)
-    close(run(module, [F, PLACES], [np.zeros_like(F)])[2], F.reshape(-1)[PLACES])
+    agree(run(module, [F, PLACES], [np.zeros_like(F)])[2], F.reshape(-1)[PLACES])
     module = around(lambda b: b.mscatter("a", "c", "b").mov("d0", "c"), [F, PLACES, G], [F], memory=True)
     expected = F.copy()
     expected.reshape(-1)[PLACES] = G
-    close(run(module, [F, PLACES, G], [np.zeros_like(F)])[0], expected)
+    agree(run(module, [F, PLACES, G], [np.zeros_like(F)])[0], expected)
 
 
 def test_print_prints_tiles_and_scalars(capfd: pytest.CaptureFixture[str]) -> None:
@@ -298,4 +299,4 @@ def test_arithmetic_in_every_dtype() -> None:
     host.build()
     module.compile()["all"](*arrays)
     for a, b, result in zip(arrays[::3], arrays[1::3], arrays[2::3], strict=True):
-        close(result, np.maximum((a + b) * a.dtype.type(3), a.dtype.type(20)))
+        agree(result, np.maximum((a + b) * a.dtype.type(3), a.dtype.type(20)))
