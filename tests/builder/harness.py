@@ -83,4 +83,4 @@ def integers(*shape: int, seed: int = 0, low: int = -20, high: int = 20, dtype: 
     return np.random.default_rng(seed).integers(low, high, shape).astype(dtype)
 
 
-__all__ = ["GLOBAL", "ElementType", "around", "close", "element", "floats", "integers", "positives", "run"]
+__all__ = ["GLOBAL", "ElementType", "around", "element", "floats", "integers", "positives", "run"]
