@@ -123,7 +123,7 @@ class EmulatedDevice:
         known = _emulated.get(key)
         if known is None:
             known = _emulated[key] = _open(emulated_code(kernel, spread))
-        return known
+        return known, kernel.name
 
     def launch(
         self, version: Any, grid: tuple[int, int, int], block: tuple[int, int, int], shared: int,
@@ -131,9 +131,10 @@ class EmulatedDevice:
     ) -> None:  # fmt: skip
         sizes = (ctypes.c_uint * 6)(*grid, *block)
         pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(a) for a in arguments))
-        fault = version(sizes, ctypes.c_size_t(shared), ctypes.c_uint(self.order), pointers)
+        function, name = version
+        fault = function(sizes, ctypes.c_size_t(shared), ctypes.c_uint(self.order), pointers)
         if fault is not None:
-            raise LaunchError(f"PTO-X147: the emulated kernel failed: {fault.decode()}")
+            raise LaunchError(f"PTO-X147: the emulated kernel {name} failed: {fault.decode()}")
 
     def allocate(self, size: int, stream: int) -> HostMemory:
         return HostMemory(size)

@@ -24,51 +24,83 @@ After::
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Break, Const, Continue, For, Func, If, Module, Op, Return, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType
-from pto_jit.ir.walk import block_defs, blocks, statements, use_counts, with_blocks
+from pto_jit.ir.walk import block_defs, blocks, statements, use_counts, uses, with_blocks
 from pto_jit.lower.axes import is_elementwise, touches_tiles
 from pto_jit.slotted import frozen, replace
 
 _RULES = {"add": "Sum", "mul": "Product", "max": "Maximum", "maximum": "Maximum", "min": "Minimum",
           "minimum": "Minimum"}  # fmt: skip
+_UNKNOWN = "?"
+_ROUNDED = ("Sum", "Product")
 _FOLDED = frozenset("f32 f64 i8 i16 i32 i64 u8 u16 u32 u64".split())
 _DIVIDED = ("parallel", "chunk", "in_chunk")
 
 
 @frozen
 class Fold:
-    """A number that the iterations of a loop combine into, and the rule of `pto_cuda.cuh` that combines two."""
+    """A number that the iterations of a loop combine into, and the rule of `pto_cuda.cuh` that combines two.
+
+    ordered: in the order of the iterations, which a sequential loop promises: sums and products of floats differ by it.
+    """
 
     state: Var
     rule: str
+    ordered: bool = False
 
 
 def fold_of(loop: For, outside: Collection[str]) -> tuple[Fold, ...] | None:
     """What a loop over elements folds, when the order of its iterations makes no other difference; else None.
 
     outside: the names that are read outside of the loop's body.  The body may read memory, and computes one number or
-    several of which each is combined with its own earlier value and nothing else.
+    several of which each is combined with its own earlier value and nothing else, under conditions too.
     """
-    if loop.kind not in ("combine", "in_chunk") or not isinstance(loop.step, Const) or loop.step.value <= 0:
+    if loop.kind not in ("combine", "in_chunk", "sequential") or not isinstance(loop.step, Const):
         return None
-    if any(not _reads_alone(s) for s in statements(loop.body)):
+    if loop.step.value <= 0 or any(not _reads_alone(s) for s in statements(loop.body)):
+        return None
+    if loop.kind == "sequential" and (loop.var.name in outside or not _reads_elements(loop.body)):
         return None
     assigned = block_defs(loop.body)
     carried = [v for v in free_vars(loop.body) if v.name in assigned]
     if not carried or (assigned & set(outside)) - {v.name for v in carried}:
         return None
-    folds = [_fold(v, loop.body) for v in carried]
-    return tuple(f for f in folds if f is not None) if None not in folds else None
+    rules = _rules(carried, loop.body)
+    if rules is None:
+        return None
+    ordered = loop.kind == "sequential" and any(
+        v.type.dtype.is_float and rules[v.name] in _ROUNDED for v in carried)  # type: ignore[union-attr]  # fmt: skip
+    return tuple(Fold(v, rules[v.name], ordered) for v in carried)
+
+
+def folds_inside(stmt: Stmt, outside: Collection[str]) -> bool:
+    """Whether a sequential nest over elements is the work of one block: its innermost loops fold elements, which the
+    threads of the block share, and what is around them is done once.
+
+    outside: the names that are read after the nest.
+    """
+    if not isinstance(stmt, For) or stmt.kind != "sequential":
+        return False
+    inside = list(statements((stmt,)))
+    loops = [s for s in inside if isinstance(s, For)]
+    if any(not (_reads_alone(s) or (isinstance(s, Op) and s.op == "setelem")) for s in inside):
+        return False
+    innermost = [s for s in loops if not any(isinstance(inner, For) for inner in statements(s.body))]
+    return all(fold_of(s, read_outside((stmt,), s) | set(outside)) is not None for s in innermost)
 
 
 def read_outside(body: Block, loop: For) -> frozenset[str]:
     """The names that statements of `body` read, but for those in the body of one loop."""
     inner = use_counts(loop.body)
     return frozenset(name for name, count in use_counts(body).items() if count > inner[name])
+
+
+def _reads_elements(body: Block) -> bool:
+    return any(isinstance(s, Op) and s.op == "getelem" for s in statements(body))
 
 
 def _reads_alone(stmt: Stmt) -> bool:
@@ -78,35 +110,79 @@ def _reads_alone(stmt: Stmt) -> bool:
     return isinstance(stmt, If) or (isinstance(stmt, For) and stmt.kind == "sequential")
 
 
-def _fold(state: Var, body: Block) -> Fold | None:
-    """How a variable is combined: it is read once, by an operation whose result alone it gets."""
-    if not isinstance(state.type, ScalarType) or state.type.dtype.name not in _FOLDED:
+class _Mixed(Exception):
+    """A state is read by something else than what combines it."""
+
+
+@frozen
+class _Share:
+    """What a variable has of a state: the state as it was, or (`rule`) combined with what no state has a part in."""
+
+    state: Var
+    rule: str | None = None
+
+
+def _rules(states: Sequence[Var], body: Block) -> dict[str, str] | None:
+    """By which rule an iteration combines each state with what no state has a part in; None where one does not."""
+    if any(not isinstance(v.type, ScalarType) or v.type.dtype.name not in _FOLDED for v in states):
         return None
-    top = [s for s in body if isinstance(s, Op)]
-    made = {r.name: s for s in top for r in s.results}
-    assigning = [s for s in statements(body) if isinstance(s, Op) and any(r.name == state.name for r in s.results)]
-    if len(assigning) != 1 or assigning[0] not in top:
+    try:
+        after = _followed(body, {v.name: _Share(v) for v in states})
+    except _Mixed:
         return None
-    reads = use_counts(body)
-    update = assigning[0]
-    while update.op == "copy":  # of a number that was made for this
-        source = update.args[0]
-        if not isinstance(source, Var) or reads[source.name] != 1 or source.name not in made:
-            return None
-        update = made[source.name]
-    if update.op not in _RULES or len(update.args) != 2 or update.results[0].type != state.type:
+    ends = {v.name: after.get(v.name) for v in states}
+    rules = {n: end.rule for n, end in ends.items()
+             if end is not None and end.state.name == n and end.rule not in (None, _UNKNOWN)}  # fmt: skip
+    return rules if len(rules) == len(states) else None
+
+
+def _followed(body: Block, known: dict[str, _Share]) -> dict[str, _Share]:
+    """What variables have of states after some statements, by name."""
+    known = dict(known)
+    for stmt in body:
+        if isinstance(stmt, Op):
+            share = _combined(stmt, [known.get(a.name) if isinstance(a, Var) else None for a in stmt.args])
+            for result in stmt.results:
+                known.pop(result.name, None)
+                if share is not None:
+                    known[result.name] = share
+        elif any(v.name in known for v in uses(stmt)):
+            raise _Mixed
+        elif isinstance(stmt, If):
+            known = _either(_followed(stmt.then, known), _followed(stmt.orelse, known))
+        elif known.keys() & (block_defs((stmt,)) | use_counts((stmt,)).keys()):
+            raise _Mixed
+    return known
+
+
+def _combined(op: Op, shares: Sequence[_Share | None]) -> _Share | None:
+    """What the result of an operation has of a state; `shares`: what its operands have."""
+    given = [s for s in shares if s is not None]
+    if not given:
         return None
-    names = {state.name}
-    for s in top:  # conversions to the type that it has already
-        source = s.args[0]
-        if s.op in ("cast", "copy") and isinstance(source, Var) and source.name in names and s is not assigning[0]:
-            if s.results[0].type != state.type or reads[source.name] != 1:
-                return None
-            names.add(s.results[0].name)
-    own = [a for a in update.args if isinstance(a, Var) and a.name in names]
-    if len(own) != 1 or reads[own[0].name] != 1 or reads[state.name] != 1:
-        return None
-    return Fold(state, _RULES[update.op])
+    share = given[0]
+    if len(given) > 1 or len(op.results) != 1 or op.results[0].type != share.state.type:
+        raise _Mixed
+    if op.op in ("copy", "cast"):
+        return share
+    rule = _RULES.get(op.op)
+    if rule is None or len(op.args) != 2 or share.rule not in (None, rule):
+        raise _Mixed
+    return _Share(share.state, rule)
+
+
+def _either(first: dict[str, _Share], second: dict[str, _Share]) -> dict[str, _Share]:
+    """After a branch; what only one way gives a part of a state is not to be read."""
+    out: dict[str, _Share] = {}
+    for name in first.keys() | second.keys():
+        a, b = first.get(name), second.get(name)
+        if a is None or b is None or a.state != b.state or (a.rule and b.rule and a.rule != b.rule):
+            share = a or b
+            assert share is not None
+            out[name] = _Share(share.state, _UNKNOWN)
+        else:
+            out[name] = a if a.rule else b
+    return out
 
 
 # -- independent loops ------------------------------------------------------------------------------------------------

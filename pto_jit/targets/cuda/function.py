@@ -79,6 +79,7 @@ class FunctionWriter:
         self.hoisted: dict[int, list[Var]] = {}  # by id of a block: what has to be declared at its start
         self.read: set[str] = set()  # roots of tensors read and written since the block's threads last met
         self.written: set[str] = set()
+        self.twins: dict[str, set[str]] = {}  # what may be the same memory, where several threads have an element
         self._plan_declarations(func.body)
 
     # -- declarations ---------------------------------------------------------------------------------------------
@@ -234,16 +235,42 @@ class FunctionWriter:
             typ, name = register_type(fold.state.type.dtype), self.name(fold.state.name)
             before = self.names.fresh(f"{name}_before")
             folds.append((name, before, f"pto::{fold.rule}<{typ}>"))
+            if fold.ordered:
+                self.text.line(f"{typ} {before} = {name};")
+                continue
             self.text.line(f"const {typ} {before} = {name};")
             self.text.line(f"{name} = {folds[-1][2]}::identity();")
         first, stride = ("threadIdx.x", "TC") if step == "1" else (f"threadIdx.x * {step}", f"TC * {step}")
+        self.meet_before(loop.body)
+        if self.folds[id(loop)][0].ordered:
+            self._fold_in_order(loop, folds, (var, start, stop, step), (first, stride))
+            return
         begin = first if start == "0" else f"{start} + {first}"
         self.text.line("PTO_UNROLL_BY_4")
-        self.meet_before(loop.body)
         with self.text.block(f"for (int64_t {var} = {begin}; {var} < {stop}; {var} += {stride})"):
             self.block(loop.body)
         for name, before, rule in folds:
             self.text.line(f"{name} = {rule}::combine({before}, Spread::reduce_columns<{rule}>({name}));")
+
+    def _fold_in_order(
+        self, loop: For, folds: Sequence[tuple[str, str, str]], bounds: Sequence[str], share: tuple[str, str]
+    ) -> None:
+        """The threads have an iteration each, of which one warp combines the numbers in their order."""
+        var, start, stop, step = bounds
+        first, stride = share
+        base = self.names.fresh(f"{var}_base")
+        for name, before, _ in folds:
+            self.text.line(f"{name} = {before};")
+        with self.text.block(f"for (int64_t {base} = {start}; {base} < {stop}; {base} += {stride})"):
+            for name, before, rule in folds:
+                self.text.line(f"{before} = {name};")
+                self.text.line(f"{name} = {rule}::identity();")
+            self.text.line(f"const int64_t {var} = {base} + {first};")
+            with self.text.block(f"if ({var} < {stop})"):
+                self.block(loop.body)
+            left = f"{stop} - {base}" if step == "1" else f"({stop} - {base} + {int(step) - 1}) / {step}"
+            for name, before, rule in folds:
+                self.text.line(f"{name} = pto::combined_in_order<{rule}, TC>({before}, {name}, {left});")
 
     # -- meeting of threads ---------------------------------------------------------------------------------------
 
@@ -310,14 +337,14 @@ class FunctionWriter:
     def reads_memory(self, tensor: Operand) -> None:
         assert isinstance(tensor, Var)
         root = self.facts.roots[tensor.name]
-        if root in self.written:
+        if root in self.written or self.twins.get(root, set()) & self.written:
             self.meet()
         self.read.add(root)
 
     def writes_memory(self, tensor: Operand) -> None:
         assert isinstance(tensor, Var)
         root = self.facts.roots[tensor.name]
-        if root in self.read or root in self.written:
+        if root in self.read or root in self.written or self.twins.get(root, set()) & (self.read | self.written):
             self.meet()
         self.written.add(root)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Sequence
 from math import prod
 from typing import Any
 
-from pto_jit.ir.nodes import Block, For, Func, Op, Operand, Var
+from pto_jit.ir.nodes import Block, For, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import defs, statements, uses
 from pto_jit.lower.axes import is_reduction, reduced_axes, unit_reshape
@@ -155,10 +155,11 @@ def write_kernel(
     chain = chain_of(func.body)
     tiled = any(touches_tiles(s) for s in func.body)
     if not tiled:
-        folds = _folds(func.body)
+        folds = _folds(func.body, not chain)
         writer: FunctionWriter = FunctionWriter(func, facts, chain, teamed=False, elements=not folds,
                                                 first_site=first_site, fastmath=fastmath)  # fmt: skip
         writer.folds = folds
+        writer.twins = {} if writer.elements else _twins(func, facts, teamed=False)
         writer.block(func.body)
         return _kernel(func, file, writer, "folds" if folds else "elements", {}, (), 1, facts, fastmath)
     products = any(multiplies_matrices(s) for s in statements(func.body))
@@ -170,6 +171,7 @@ def write_kernel(
     tile_writer = ProductWriter(func, facts, chain, teamed=teamed, elements=False, first_site=first_site,
                                 fastmath=fastmath)  # fmt: skip
     tile_writer.ahead = ahead
+    tile_writer.twins = _twins(func, facts, teamed)
     tile_writer.prepare()
     tile_writer.block(func.body)
     kind = "fragments" if products else "rows"
@@ -182,11 +184,21 @@ def write_kernel(
     return _kernel(func, file, tile_writer, kind, tile_writer.capacities, shapes, run, facts, fastmath, bool(streamed))
 
 
-def _folds(body: Block) -> dict[int, tuple[Fold, ...]]:
-    """What the loops of a kernel fold, by the identity of the loop."""
-    found = {id(s): fold_of(s, read_outside(body, s)) for s in statements(body)
-             if isinstance(s, For) and s.kind in ("combine", "in_chunk")}  # fmt: skip
-    return {key: folds for key, folds in found.items() if folds is not None}
+def _folds(body: Block, shared: bool) -> dict[int, tuple[Fold, ...]]:
+    """What the loops of a kernel fold, by the identity of the loop; `shared`: also sequential loops, innermost ones, as
+    there are no iterations around them that blocks could have."""
+    found: dict[int, tuple[Fold, ...]] = {}
+    inside: set[int] = set()  # loops in those found
+    for s in statements(body):
+        if not isinstance(s, For) or id(s) in inside:
+            continue
+        inner = [t for t in statements(s.body) if isinstance(t, For)]
+        if s.kind in ("combine", "in_chunk") or (shared and s.kind == "sequential" and not inner):
+            folds = fold_of(s, read_outside(body, s))
+            if folds is not None:
+                found[id(s)] = folds
+                inside |= {id(t) for t in inner}
+    return found
 
 
 def _kernel(
@@ -359,6 +371,30 @@ def _overlaps(func: Func, facts: Facts) -> list[Overlap]:
             same = len(places) == 1 and mine == places and all(isinstance(p, tuple) for p in places)
             out.append(Overlap(other, root, same))
     return out
+
+
+def _twins(func: Func, facts: Facts, teamed: bool) -> dict[str, set[str]]:
+    """Tensors that may be one memory (`Overlap.same`) where several threads read what one of them writes: numbers, and
+    tiles with an axis of extent 1; the others of each."""
+    targets = [t for s in statements(func.body) if (t := written_tensor(s)) is not None and _written_by_one(s, teamed)]
+    if not targets:
+        return {}
+    roots = {facts.roots[t.name] for t in targets}
+    out: dict[str, set[str]] = {}
+    for overlap in _overlaps(func, facts):
+        if overlap.same and overlap.written in roots:
+            out.setdefault(overlap.written, set()).add(overlap.read)
+            out.setdefault(overlap.read, set()).add(overlap.written)
+    return out
+
+
+def _written_by_one(stmt: Stmt, teamed: bool) -> bool:
+    """Whether one thread writes an element that several have; a team has a row of its own."""
+    assert isinstance(stmt, Op)
+    typ = stmt.args[0].type
+    if not isinstance(typ, TileType):
+        return True
+    return typ.shape[-1] == 1 or (not teamed and prod(n or 2 for n in typ.shape[:-1]) == 1)
 
 
 def _first_iteration(func: Func, chain: tuple[For, ...], extents: Sequence[Operand]) -> tuple[Op | For, ...]:

@@ -56,7 +56,7 @@ from pto_jit.ir.walk import block_defs, block_uses, blocks, defs, map_blocks, st
 from pto_jit.lower.names import unused
 from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cuda.bounds import bounded
-from pto_jit.targets.cuda.elements import fold_of
+from pto_jit.targets.cuda.elements import fold_of, folds_inside
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.loops import at_innermost, is_parallel, touches_tiles, writes
 from pto_jit.targets.cuda.shapes import shape_of
@@ -136,6 +136,13 @@ class _Outliner:
 
         for position, stmt in enumerate(block):
             rest = block[position + 1 :]
+            if any(map(_is_plain_loop, run)) and touches_tiles(stmt):
+                close((stmt, *rest))
+            if incore and folds_inside(stmt, _used((*after, rest))):
+                if any(map(touches_tiles, run)):
+                    close((stmt, *rest))
+                run.append(stmt)
+                continue
             if isinstance(stmt, Op) and touches_tiles(stmt):
                 name_ = stmt.results[0].name if stmt.results else ""
                 if stmt.op in _REPEATABLE and not self._read_by(run, stmt) and not self._has_memory(name_):
@@ -154,6 +161,9 @@ class _Outliner:
                 continue
             if incore and run and _keeps_result(stmt, run):
                 run.append(stmt)
+                continue
+            if isinstance(stmt, Op) and stmt.op == "getelem" and any(map(_is_plain_loop, run)):
+                run.append(stmt)  # what the loop may have written
                 continue
             if run and isinstance(stmt, Op) and not writes(stmt) and stmt.op not in ("getelem", "alloc"):
                 if not ({v.name for v in uses(stmt)} & block_defs(tuple(run))):
@@ -421,6 +431,15 @@ class _Outliner:
             raise unsupported(f"the tile `{var.name}` of run-time extents between two kernels", body[0].loc,
                               "give its extents in pl.load, or store it into a tensor")  # fmt: skip
         return found
+
+
+def _used(blocks_: Sequence[Block]) -> set[str]:
+    return {name for block in blocks_ for name in block_uses(block)}
+
+
+def _is_plain_loop(stmt: Stmt) -> bool:
+    """A sequential loop over elements that a block shares (`folds_inside`)."""
+    return isinstance(stmt, For) and stmt.kind == "sequential" and not touches_tiles(stmt)
 
 
 def _always_makes(body: Block, var: Var) -> bool:

@@ -146,3 +146,86 @@ def test_a_reduction_that_no_kernel_merges_is_refused_as_one() -> None:
     vector = pto.spec((None,), pl.f32)
     with pytest.raises(pto.TargetError, match="a reduction of numbers by a function of several of them, or of some"):
         sometimes.compile(vector, vector, target="cuda")
+
+
+@pto.jit
+def running_totals(x, s):
+    rows, columns = x.shape
+    with pl.incore():
+        total = 0.0
+        for i in range(rows):
+            for j in range(1, columns):
+                total += x[i, j]
+            s[i] = total
+        s[2] += total
+
+
+@pto.jit
+def of_some(x, s):
+    rows, columns = x.shape
+    with pl.incore():
+        count, most = 0, -5
+        for i in range(rows):
+            for j in range(0, columns, 3):
+                most = max(most, x[i, j])
+                if x[i, j] > 1:
+                    count += x[i, j]
+        s[0] = count * most
+
+
+@pto.jit
+def beside_tiles(x, s):
+    with pl.incore():
+        t = pl.load(x, [0, 0], [1, 8])
+        product, most = 0.0, -1.0
+        for j in range(x.shape[1]):
+            product += x[0, j] * x[1, j]
+            most = max(most, x[0, j])
+        s[9] = product * most
+        pl.store(pl.reshape(t * product + most, [8]), [0], s)
+
+
+@pytest.mark.parametrize("kernel", [running_totals, of_some, beside_tiles])
+@pytest.mark.parametrize("columns", [1, 2, 300, 2100])
+def test_sequential_loops_that_fold_elements_are_one_block_which_keeps_the_order_of_sums(kernel: Any, columns: int) -> None:
+    dtype = np.int32 if kernel is of_some else np.float32
+    x = (np.random.default_rng(columns).standard_normal((5, columns)) * 3).astype(dtype)
+    expected = np.zeros(12, dtype)
+    kernel.interpret(x, expected)
+    _, (_, found) = emulated(kernel, x, np.zeros(12, dtype), orders=(0, 1))
+    np.testing.assert_array_equal(found, expected)
+
+
+@pto.jit
+def recurrence(x, s):
+    with pl.incore():
+        for i in range(1, x.shape[0]):
+            s[i] = s[i - 1] * 0.5 + x[i]
+
+
+@pto.jit
+def stopped(x, s):
+    with pl.incore():
+        total = 0.0
+        for i in range(x.shape[0]):
+            if x[i] > 1:
+                break
+            total += x[i]
+        s[0] = total
+
+
+@pto.jit
+def two_that_meet(x, s):
+    with pl.incore():
+        a, b = 0.0, 0.0
+        for i in range(x.shape[0]):
+            a += x[i]
+            b += a
+        s[0] = b
+
+
+@pytest.mark.parametrize("kernel", [recurrence, stopped, two_that_meet])
+def test_sequential_loops_whose_iterations_need_each_other_are_refused(kernel: Any) -> None:
+    vector = pto.spec((None,), pl.f32)
+    with pytest.raises(pto.TargetError, match="a sequential loop over elements"):
+        kernel.compile(vector, vector, target="cuda")

