@@ -254,7 +254,8 @@ class _Outliner:
                     )  # fmt: skip
                 raise unsupported(
                     "a sequential loop over elements", stmt.loc,
-                    "give the loop parallel=True if its iterations are independent or it reduces, or work on tiles",
+                    "give the loop parallel=True if its iterations are independent or it reduces, or work on tiles "
+                    "(of what one iteration hands to the next: `pl.cumsum`, `pl.associative_scan`)",
                 )  # fmt: skip
 
     # -- kernels --------------------------------------------------------------------------------------------------

@@ -294,3 +294,17 @@ def test_columns_of_few_rows_are_divided_among_blocks_where_no_product_is_comput
         wanted = np.maximum(x @ w + b, 0) if fn is few_rows else x @ w @ u
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
     assert [[getattr(stop, "value", None) for stop in stops] for stops in chains] == [[192], []]
+
+
+@pto.jit
+def gram_of_columns(x, y):
+    rows, columns = x.shape
+    with pl.incore():
+        t = pl.load(x, [0, 0], [rows, columns]).T
+        pl.store(t @ t.T, [0, 0], y)
+
+
+def test_what_a_computed_operand_has_beyond_its_tile_is_zero() -> None:
+    x = np.arange(16 * 33, dtype=np.int32).reshape(16, 33) % 7
+    _, (_, found) = emulated(gram_of_columns, x, np.zeros((33, 33), np.int32), orders=(0,))
+    np.testing.assert_array_equal(found, x.T @ x)

@@ -125,11 +125,17 @@ PTO_FUNCTION void keep_tile(T* shared, const R (&tile)[NR][NC], int rows, int co
       }
     }
   }
-  // What is stored beyond the columns that fragments cover.
+  // What is stored beyond the columns and rows that fragments cover.
   constexpr int covered = NC * 4 * Spread::ACROSS_WARPS, beyond = COLUMNS - covered;
   if constexpr (beyond > 0) {
     for (int k = int(threadIdx.x); k < ROWS * beyond; k += Spread::THREADS) {
       shared[k / beyond * pitch<T>(COLUMNS) + covered + k % beyond] = T{};
+    }
+  }
+  constexpr int height = NR * 8 * Spread::DOWN_WARPS, width = beyond > 0 ? covered : COLUMNS;
+  if constexpr (ROWS > height) {
+    for (int k = int(threadIdx.x); k < (ROWS - height) * width; k += Spread::THREADS) {
+      shared[(height + k / width) * pitch<T>(COLUMNS) + k % width] = T{};
     }
   }
 }
