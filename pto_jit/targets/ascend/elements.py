@@ -59,7 +59,7 @@ def take_elements(func: Func, size: int) -> Func:
     def visit(stmt: Stmt) -> Block | None:
         if not isinstance(stmt, For) or stmt.step != Const(1, _INDEX):
             return None
-        folds = fold_of(stmt, read_outside(func.body, stmt)) or ()
+        folds = fold_of(stmt, read_outside(func.body, stmt), every=True) or ()
         if not folds and (not is_parallel(stmt) or stmt.reductions):
             return None
         states = {f.state.name for f in folds}

@@ -53,13 +53,15 @@ class Fold:
     ordered: bool = False
 
 
-def fold_of(loop: For, outside: Collection[str]) -> tuple[Fold, ...] | None:
+def fold_of(loop: For, outside: Collection[str], *, every: bool = False) -> tuple[Fold, ...] | None:
     """What a loop over elements folds, when the order of its iterations makes no other difference; else None.
 
     outside: the names that are read outside of the loop's body.  The body may read memory, and computes one number or
-    several of which each is combined with its own earlier value and nothing else, under conditions too.
+    several of which each is combined with its own earlier value and nothing else, under conditions too.  every: not
+    under conditions, and not in loops that promise an order.
     """
-    if loop.kind not in ("combine", "in_chunk", "sequential") or not isinstance(loop.step, Const):
+    kinds = ("combine", "in_chunk") if every else ("combine", "in_chunk", "sequential")
+    if loop.kind not in kinds or not isinstance(loop.step, Const):
         return None
     if loop.step.value <= 0 or any(not _reads_alone(s) for s in statements(loop.body)):
         return None
@@ -70,11 +72,18 @@ def fold_of(loop: For, outside: Collection[str]) -> tuple[Fold, ...] | None:
     if not carried or (assigned & set(outside)) - {v.name for v in carried}:
         return None
     rules = _rules(carried, loop.body)
-    if rules is None:
+    if rules is None or (every and not _once(loop.body, rules.keys())):
         return None
     ordered = loop.kind == "sequential" and any(
         v.type.dtype.is_float and rules[v.name] in _ROUNDED for v in carried)  # type: ignore[union-attr]  # fmt: skip
     return tuple(Fold(v, rules[v.name], ordered) for v in carried)
+
+
+def _once(body: Block, states: Collection[str]) -> bool:
+    """Whether every way through statements reads each state once."""
+    counts = use_counts(body)
+    branches = [s for s in body if isinstance(s, If)]
+    return all(counts[n] == 1 for n in states) and not any(block_defs((s,)) & set(states) for s in branches)
 
 
 def folds_inside(stmt: Stmt, outside: Collection[str]) -> bool:

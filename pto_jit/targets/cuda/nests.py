@@ -68,12 +68,13 @@ _REPEATABLE = ("load", "full", "arange")
 _INDEX = ScalarType(i64)
 
 
-def outline_kernels(func: Func, module_name: str, *, bounds: bool = False) -> Module:
+def outline_kernels(func: Func, module_name: str, *, bounds: bool = False, shared: bool = False) -> Module:
     """The host function and one in-core function per kernel; TargetError for what cannot be a kernel or host code.
 
     bounds: kernels whose tiles have extents that are read from memory get numbers that those do not exceed (`bounds`).
+    shared: the threads of a kernel share folds under conditions and in sequential loops, too.
     """
-    outliner = _Outliner(func, bounds)
+    outliner = _Outliner(func, bounds, shared)
     body = outliner.block(func.body, incore=False, name=func.name, after=())
     return Module(module_name, (replace(func, body=tuple(body)), *outliner.kernels), func.name)
 
@@ -105,9 +106,10 @@ class _Kept:
 
 
 class _Outliner:
-    def __init__(self, func: Func, bounds: bool) -> None:
+    def __init__(self, func: Func, bounds: bool, shared: bool) -> None:
         self.func = func
         self.bounds = bounds
+        self.shared = shared
         self.kernels: list[Func] = []
         self.names: set[str] = {func.name, *RESERVED}
         self.taken = block_defs(func.body) | {p.name for p in func.params}
@@ -138,7 +140,7 @@ class _Outliner:
             rest = block[position + 1 :]
             if any(map(_is_plain_loop, run)) and touches_tiles(stmt):
                 close((stmt, *rest))
-            if incore and folds_inside(stmt, _used((*after, rest))):
+            if incore and self.shared and folds_inside(stmt, _used((*after, rest))):
                 if any(map(touches_tiles, run)):
                     close((stmt, *rest))
                 run.append(stmt)
@@ -156,7 +158,9 @@ class _Outliner:
             if isinstance(stmt, (For, While, If)) and touches_tiles(stmt) and not _is_host_work(stmt):
                 run.append(stmt)
                 continue
-            if incore and isinstance(stmt, For) and fold_of(stmt, block_uses(rest)) is not None:
+            if incore and isinstance(stmt, For) and stmt.kind != "sequential" and (
+                fold_of(stmt, block_uses(rest), every=not self.shared) is not None
+            ):  # fmt: skip
                 run.append(stmt)
                 continue
             if incore and run and _keeps_result(stmt, run):

@@ -72,7 +72,7 @@ def compile_module(
     """
     whole = flatten(module) if debug else without_assertions(flatten(module))
     flat = share_elements(tile_products(merge_leading_axes(with_extents(whole))), module)
-    split = outline_kernels(flat, module.name, bounds=True)
+    split = outline_kernels(flat, module.name, bounds=True, shared=True)
     verify(split, infer, typed=known(module))
     entry = split.func(split.entry)
     dims = extents_of(entry.body)
