@@ -126,7 +126,9 @@ class FunctionWriter(Frame):
             elif stored:
                 stored = False
             else:
-                self.statement(stmt)
+                stored = self._joined(stmt, block[k + 1 : k + 2])
+                if not stored:
+                    self.statement(stmt)
             self._release(dead.get(k, set()))
         self._pop(self.scopes.pop())
 
@@ -162,6 +164,17 @@ class FunctionWriter(Frame):
                 return True
             write_sum(self, sum_)
             return False
+
+    def _joined(self, stmt: Stmt, following: Sequence[Stmt]) -> bool:
+        """Write tiles that are joined with the store that follows, if that is their only use."""
+        if not isinstance(stmt, Op) or stmt.op not in ("concat", "stack"):
+            return False
+        if not following or not isinstance(following[0], Fuse) or not self._stores(stmt.results[0], following[0]):
+            return False
+        from pto_jit.targets.cpu.joining import write_stored_joined
+
+        with self.code.lines.statement(self.code, stmt.loc) if self.code.lines is not None else nullcontext():
+            return write_stored_joined(self, stmt, following[0])
 
     def _stores(self, value: Var, fused: Fuse) -> bool:
         """Whether a group is nothing but the store of a tile that is not a variable, and its only use."""

@@ -89,7 +89,7 @@ class ModuleWriter:
         """`void copy(to, from, extents..., strides to..., strides from...)`: a strided copy, `size` bytes an element.
 
         A service of the module: regions that overlap or are clipped, values that are kept.  Runs of the last axis
-        that lie side by side on both ends are moved at once.
+        that lie side by side on both ends are moved at once, and so is all of it where all of it does.
         """
         name = f"pto.copy.{rank}.{size}"
         known = self.llvm.globals.get(name)
@@ -140,7 +140,17 @@ class ModuleWriter:
 
             code.loop(0, extents[k], body=body, name=f"axis{k}")
 
-        axis(0, to, source)
+        def each() -> list:
+            axis(0, to, source)
+            return []
+
+        def together() -> list:
+            run(to, source, code.mul(*(code.max(n, 0) for n in extents)))
+            return []
+
+        distances = [code.mul(size, *extents[k + 1 :]) for k in range(rank)]
+        packed = [code.compare("==", s, d) for strides in (out, into) for s, d in zip(strides, distances, strict=True)]
+        code.choose(code.all_of(packed), together, each) if rank > 1 else each()
         code.b.branch(code.leave)
         code.at(code.leave)
         code.b.ret_void()

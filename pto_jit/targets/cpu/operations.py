@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pto_jit.ir.nodes import Fuse, Op
 from pto_jit.ir.types import TileType
 from pto_jit.lower.axes import ELEMENTWISE, GENERATED, REDUCTIONS, Axial
-from pto_jit.targets.cpu import indirect, order, regions, structure
+from pto_jit.targets.cpu import indirect, joining, order, regions, structure
 from pto_jit.targets.cpu.code import I32, PTR, VOID, Index, i64, number
 from pto_jit.targets.cpu.elements import each, read
 from pto_jit.targets.cpu.function import FunctionWriter
@@ -75,8 +75,8 @@ def _group(w: FunctionWriter, op: Op) -> None:
 TILE_OPS: dict[str, Handler] = {
     **dict.fromkeys((*ELEMENTWISE, *GENERATED, *REDUCTIONS, "store", "broadcast_to"), _group),
     "load": structure.write_load, "tile_slice": structure.write_tile_slice, "transpose": structure.write_transpose,
-    "flip": structure.write_flip, "reshape": structure.write_reshape, "concat": structure.write_concat,
-    "stack": structure.write_stack, "extract": structure.write_extract, "valid": structure.write_measure,
+    "flip": structure.write_flip, "reshape": structure.write_reshape, "concat": joining.write_concat,
+    "stack": joining.write_stack, "extract": structure.write_extract, "valid": structure.write_measure,
     "extent": structure.write_measure, "gather": indirect.write_gather, "take": indirect.write_take,
     "put": indirect.write_put, "atomic_add": indirect.write_atomic, "atomic_max": indirect.write_atomic,
     "atomic_min": indirect.write_atomic, "print": write_print, "dot": write_dot,

@@ -19,12 +19,11 @@ from pto_jit.semantic import failures
 from pto_jit.slotted import frozen
 from pto_jit.targets.cpu.code import I32, I64, PTR, VOID, Index, Value, i64, number, zero
 from pto_jit.targets.cpu.function import FunctionWriter
-from pto_jit.targets.cpu.groups import write_group
 from pto_jit.targets.cpu.matmul.library import Library, Processor, entry_of
 from pto_jit.targets.cpu.matmul.shape import ACCUMULATE, FIXED_A, FIXED_B, Combo, Machine, Scheme, scheme_of
 from pto_jit.targets.cpu.matmul.sums import TERM
-from pto_jit.targets.cpu.stores import address_range, ranges_meet
-from pto_jit.targets.cpu.tensors import region
+from pto_jit.targets.cpu.placed import write_stored
+from pto_jit.targets.cpu.stores import address_range
 from pto_jit.targets.cpu.tiles import (
     assign_tile,
     copy_region,
@@ -119,7 +118,7 @@ def write_stored_sum(w: FunctionWriter, terms: Sequence[Term], fused: Fuse) -> b
         return False
     if _scheme(terms[0].a.dtype, terms[0].b.dtype, tile_type(op).dtype) is None:
         return False
-    _Product(w, terms).write_stored(fused, store)
+    _Product(w, terms).write_stored(fused)
     return True
 
 
@@ -269,36 +268,10 @@ class _Product:
         self.result = self.op.results[0]
         self.dtype = tile_type(self.op).dtype
 
-    def write_stored(self, fused: Fuse, store: Op) -> None:
-        """Products whose only use is one store: into the tensor itself where all of it fits there and the operands
-        lie elsewhere (decided when it runs), else by way of a tile."""
-        w, code, dtype, declared, valid = self.w, self.code, self.dtype, self.first.declared, self.first.valid
-        tensor = w.tensor(store.args[1])
-        pointer, inside = region(w, tensor, [w.index(a) for a in store.args[2:]], valid, store.loc)
-        w.record(store, tensor, pointer, inside, tensor.strides)
-        reasons: list[bool | Value] = [code.compare("!=", a, b) for a, b in zip(inside, valid, strict=True)]
-        stored = address_range(code, pointer, tensor.strides, inside, dtype.bytes)
-        for tile in dict.fromkeys(tile for term in self.terms for tile in (term.a, term.b)):
-            if tile.view:
-                read = address_range(code, tile.pointer, tile.strides, tile.valid, tile.dtype.bytes)
-                reasons.append(ranges_meet(code, stored, read))
-        apart = code.any_of(reasons)
-        strides = w.strides(dtype, declared)
-
-        def scratch() -> list[Value]:
-            size = code.max(code.mul(dtype.bytes, *declared), 64)
-            block = code.call("pto_scratch_push", PTR, [code.worker, i64(size)])
-            w.got_memory(block)
-            return [block, *(i64(s) for s in strides)]
-
-        got = code.choose(apart, scratch, lambda: [pointer, *(i64(s) for s in tensor.strides)])
-        found = tuple(s if isinstance(s, int) and isinstance(t, int) and s == t else g
-                      for s, t, g in zip(strides, tensor.strides, got[1:], strict=True))  # fmt: skip
-        self._multiply(Tile(dtype, got[0], declared, valid, found))
-        with code.when(apart, likely=False), w.passing():
-            w.env[self.result.name] = Tile(dtype, got[0], declared, valid, strides)
-            write_group(w, fused)
-            code.call("pto_scratch_pop", VOID, [code.worker, got[0]])
+    def write_stored(self, fused: Fuse) -> None:
+        """Products whose only use is one store."""
+        operands = [tile for term in self.terms for tile in (term.a, term.b)]
+        write_stored(self.w, self.result, fused, operands, self.first.declared, self.first.valid, self._multiply)
 
     def write(self) -> None:
         target, done = self._target()

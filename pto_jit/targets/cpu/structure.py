@@ -14,10 +14,9 @@ from pto_jit.ir.types import TileType
 from pto_jit.lower.axes import unit_reshape
 from pto_jit.semantic import failures
 from pto_jit.targets.cpu.code import Index, Value
-from pto_jit.targets.cpu.elements import address, each, give, new_tile, read
+from pto_jit.targets.cpu.elements import give, new_tile, read
 from pto_jit.targets.cpu.function import FunctionWriter
-from pto_jit.targets.cpu.strided import MOST, interleave
-from pto_jit.targets.cpu.tiles import all_fit, assign_tile, copy_region, fits_anything, load_tile, materialise, may_fit
+from pto_jit.targets.cpu.tiles import assign_tile, copy_region, fits_anything, load_tile, materialise, may_fit
 from pto_jit.targets.cpu.values import Tile, TileSlot
 
 
@@ -199,70 +198,6 @@ def common_extents(w: FunctionWriter, op: Op, tiles: Sequence[Tile], skip: int |
             code.check(ok, site, first, t.valid[axis])
         out.append(first)
     return out
-
-
-def write_concat(w: FunctionWriter, op: Op) -> None:
-    """`concat` along an axis."""
-    code = w.code
-    axis: Any = op.attr("axis")
-    tiles = [w.tile(a) for a in op.args]
-    for t in tiles[:-1]:
-        need_complete(w, op, t, "concat", [axis])
-    valid = common_extents(w, op, tiles, axis)
-    declared = list(tiles[0].declared)
-    declared[axis] = code.add(*(t.declared[axis] for t in tiles))
-    valid[axis] = code.add(*(t.valid[axis] for t in tiles))
-    out = new_tile(w, op.results[0], declared, valid, all_fit(w, [t.fits for t in tiles]))
-    start: Index = 0
-    for t in tiles:
-        part = list(valid)
-        part[axis] = t.valid[axis]
-        to = code.offset(out.pointer, code.mul(start, out.strides[axis]))
-        copy_region(w, t.dtype, to, out.strides, t.pointer, t.strides, part)
-        start = code.add(start, t.declared[axis])
-    give(w, op.results[0], out)
-
-
-def write_stack(w: FunctionWriter, op: Op) -> None:
-    """`stack` along a new axis."""
-    code = w.code
-    axis: Any = op.attr("axis")
-    tiles = [w.tile(a) for a in op.args]
-    valid = common_extents(w, op, tiles, None)
-    declared = list(tiles[0].declared)
-    declared.insert(axis, len(tiles))
-    whole = list(valid)
-    whole.insert(axis, len(tiles))
-    out = new_tile(w, op.results[0], declared, whole, all_fit(w, [t.fits for t in tiles]))
-    inner = tuple(s for k, s in enumerate(out.strides) if k != axis)
-    if axis == len(inner) and _interleaved(w, tiles, valid, out, inner):
-        give(w, op.results[0], out)
-        return
-    for k, t in enumerate(tiles):
-        to = code.offset(out.pointer, code.mul(k, out.strides[axis]))
-        copy_region(w, t.dtype, to, inner, t.pointer, t.strides, valid)
-    give(w, op.results[0], out)
-
-
-def _interleaved(
-    w: FunctionWriter, tiles: Sequence[Tile], valid: Sequence[Index], out: Tile, inner: Sequence[Index]
-) -> bool:
-    """Stack tiles along a new last axis by shuffles: few tiles, each with its rows in one piece.  False: nothing done.
-
-    inner: the strides of `out` without the new axis.
-    """
-    dense = valid and all(isinstance(t.strides[-1], int) and t.strides[-1] == t.dtype.bytes for t in tiles)
-    if not dense or not w.module.vector_bytes or not 2 <= len(tiles) <= MOST:
-        return False
-
-    def row(i: list[Index]) -> None:
-        at = [*i, 0]
-        rows = [address(w, t, at) for t in tiles]
-        target = w.code.offset(out.pointer, w.code.add(0, *(w.code.mul(k, s) for k, s in zip(at, inner, strict=True))))
-        interleave(w.code, w.module.vector_bytes, out.dtype, target, rows, valid[-1])
-
-    each(w, valid[:-1], row)
-    return True
 
 
 def write_extract(w: FunctionWriter, op: Op) -> None:
