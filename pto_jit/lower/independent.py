@@ -6,7 +6,8 @@ written, sums term by term.  But where no variable and no element connects two i
 and a processor's lanes may be one iteration each: a product written as three loops over elements then runs in vectors
 along the columns although each sum stays in order.  What an inner loop without carried variables has is left to the
 optimiser, which takes the iterations of innermost loops together by itself; these are the loops around a loop or a
-`while` that carries something.
+`while` that carries something, and innermost ones with functions such as `exp` and reads at indices read from memory:
+the optimiser compares where accesses may lie, and does not know that of such reads.
 
 What is proven is proven for arguments that do not share memory; the target compares their addresses when it runs
 (`For.proof` of a sequential loop).
@@ -14,10 +15,13 @@ What is proven is proven for arguments that do not share memory; the target comp
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pto_jit.ir.flow import free_vars
-from pto_jit.ir.nodes import Block, Const, For, Func, Module, Op, Stmt, While
+from pto_jit.ir.nodes import Block, Const, For, Func, Module, Op, Stmt, Var, While
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.ir.walk import block_defs, blocks, map_funcs, statements, with_blocks
+from pto_jit.lower.cost import DEAR
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.dependence import Dependences
 from pto_jit.lower.kept import kept_elements
@@ -71,11 +75,12 @@ class _Finder:
 
 
 def _is_candidate(loop: For) -> bool:
-    """Whether a loop is a sequential one over elements that carries nothing, around one that carries something."""
+    """Whether a loop is a sequential one over elements that carries nothing, and not one for the optimiser."""
     if loop.kind != "sequential" or loop.proof or not isinstance(loop.step, Const):
         return False
     inside = list(statements(loop.body))
-    if not any(isinstance(s, While) or (isinstance(s, For) and (_carried(s) or kept_elements(s))) for s in inside):
+    loops = [s for s in inside if isinstance(s, (For, While))]
+    if not (any(isinstance(s, While) or _carried(s) or kept_elements(s) for s in loops) if loops else _gathers(inside)):
         return False
     if _carried(loop):
         return False
@@ -86,6 +91,22 @@ def _carried(loop: For) -> bool:
     """Whether the body reads what an earlier iteration assigned."""
     assigned = block_defs(loop.body)
     return bool(assigned) and any(v.name in assigned for v in free_vars(loop.body))
+
+
+def _gathers(body: Sequence[Stmt]) -> bool:
+    """Whether elements are read at indices that were themselves read, beside functions of many instructions."""
+    ops = [s for s in body if isinstance(s, Op)]
+    if not any(op.op in DEAR for op in ops):
+        return False
+    loaded: set[str] = set()
+    for op in ops:
+        at = op.args[1:] if op.op == "getelem" else op.args
+        indirect = any(isinstance(a, Var) and a.name in loaded for a in at)
+        if indirect and op.op == "getelem":
+            return True
+        if indirect or op.op == "getelem":
+            loaded.update(r.name for r in op.results)
+    return False
 
 
 def _is_other(stmt: Stmt) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import pto_jit as pto
+import pto_jit.language as pl
 from pto_jit.targets.cpu.loading import host
 
 
@@ -196,3 +197,36 @@ def test_what_the_optimiser_does_better_is_left_to_it() -> None:
     assert not groups(window.compile(x, y).ir("llvm")), "it unrolls five iterations and takes the loop around them"
     window(x, y)
     np.testing.assert_allclose(y, np.convolve(x, np.ones(5), "valid"))
+
+
+@pto.jit
+def looked_up(table, at, y):
+    for i in range(y.shape[0]):
+        v = table[at[i]]
+        if i >= 1 and at[i] != at[i - 1]:
+            v = max(v, table[at[i - 1]])
+        y[i] = pl.exp(-v)
+
+
+@pto.jit
+def moved(table, at, y):
+    for i in range(y.shape[0]):
+        y[i] = table[at[i]]
+
+
+def test_functions_of_elements_at_indices_read_from_memory() -> None:
+    """The optimiser does not know where these lie, so it would compute one `exp` at a time."""
+    rng = np.random.default_rng(7)
+    for n in (1, 5, 16, 53):
+        table, at, y = rng.random(n), rng.integers(0, n, n).astype(np.int32), np.zeros(n)
+        looked_up(table, at, y)
+        before = np.maximum(table[at], table[np.roll(at, 1)])
+        np.testing.assert_allclose(y[1:], np.exp(-before)[1:], rtol=1e-14)
+        np.testing.assert_allclose(y[0], np.exp(-table[at[0]]), rtol=1e-14)
+        shared = np.append(0.5, rng.random(n))
+        want = shared.copy()
+        looked_up.interpret(want, np.arange(n, dtype=np.int32), want[1:])
+        looked_up(shared, np.arange(n, dtype=np.int32), shared[1:])  # each reads what the one before wrote
+        np.testing.assert_allclose(shared, want, rtol=1e-13)
+    assert groups(looked_up.compile(table, at, y).ir("llvm"))
+    assert not groups(moved.compile(table, at, y).ir("llvm")), "nothing but reads and writes: no gain"
