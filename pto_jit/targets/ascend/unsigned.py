@@ -55,7 +55,7 @@ def _is_same(op: Op) -> bool:
         return _as_signed(source) == _as_signed(result)
     if op.op in _ORDERED:  # numbers are for the scalar unit, whose sums do not wrap
         return all(isinstance(value, Const) or isinstance(value.type, TileType) for value in (*op.args, *op.results))
-    return op.op in _SAME and not op.regions and not op.attr("pad")
+    return op.op in _SAME and not op.regions
 
 
 def _rewritten(stmt: Stmt, names: Names) -> tuple[Stmt, ...]:

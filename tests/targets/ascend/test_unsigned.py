@@ -49,6 +49,13 @@ def widest(x: pl.Tensor, out: pl.Tensor):
 
 
 @pto.jit
+def padded(x: pl.Tensor, out: pl.Tensor):
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            pl.store(pl.load(x, [r, 5], [8, 48], pad=4294967290), [r, 0], out)
+
+
+@pto.jit
 def divided(x: pl.Tensor, y: pl.Tensor):
     with pl.incore():
         for r in pl.range(0, x.shape[0], 8, parallel=True):
@@ -65,6 +72,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
         "uint16": written(mixed, U16, U16, U16, U16, pto.spec((None, 48), pl.i16)),
         "ordered_uint32": written(ordered, U32, U32, U32, U32),
         "ordered_uint16": written(ordered, U16, U16, U16, U16),
+        "padded": written(padded, U32, U32),
         "widest": written(widest, U32, pto.spec((None, 1), pl.u32)),
         "elements": written(elements, pto.spec((None,), pl.u32), pto.spec((None,), pl.u32)),
     }
@@ -105,6 +113,14 @@ def test_a_maximum_of_rows(programs: Programs) -> None:
     out = np.zeros((19, 1), np.uint32)
     programs.run("widest", 0, x=x, out=out)
     assert np.array_equal(out, x.max(1, keepdims=True))
+
+
+@needs_compiler
+def test_a_pad_value_is_the_same_bits(programs: Programs) -> None:
+    x = np.random.default_rng(6).integers(0, 2**32, (24, 48), dtype=np.uint32)
+    out = np.zeros_like(x)
+    programs.run("padded", 0, x=x, out=out)
+    assert np.array_equal(out, np.pad(x[:, 5:], ((0, 0), (0, 5)), constant_values=4294967290))
 
 
 @needs_compiler
