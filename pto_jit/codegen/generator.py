@@ -345,8 +345,8 @@ class Generator:
                 CompilationError,
                 f"{what} changes a compile-time {type(value).__name__} under run-time control flow",
                 code="PTO-N008",
-                hint="the compiler cannot know how often it happens: change it outside, or unroll the loop with "
-                "`pl.static_range`",
+                hint="the compiler cannot know how often it happens: assign a new one with as many items, as "
+                "`v = [a + 1 for a in v]`, change it outside, or unroll the loop with `pl.static_range`",
                 notes=(Note("this branch or loop is decided at run time", self.inner.loc),),
             )
 

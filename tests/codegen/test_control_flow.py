@@ -763,3 +763,15 @@ def test_partial_exits_of_every_kind_at_once(n):
         y[4], y[5] = f(100)
 
     check(use, X, out(), n)
+
+
+def test_a_list_assigned_anew_is_carried():
+    """What the error of a list that is changed in a run-time loop advises."""
+
+    def f(x, y, n):
+        sums = [0.0, 1.0]
+        for i in range(n):
+            sums = [s + x[i] * k for k, s in enumerate(sums)]
+        y[0], y[1] = sums
+
+    check(f, np.arange(8, dtype=np.float32), np.zeros(2, np.float32), 5)
