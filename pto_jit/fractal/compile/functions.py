@@ -36,7 +36,7 @@ from pto_jit.fractal.compile.lists import (
 from pto_jit.fractal.compile.local import leaves
 from pto_jit.fractal.compile.mirrored import Mirror, mirrored
 from pto_jit.fractal.compile.session import Session, session_of
-from pto_jit.fractal.compile.states import agreement, can_associate
+from pto_jit.fractal.compile.states import agreement, can_associate, fitted
 from pto_jit.fractal.compile.structure import Structure, listed, put_together, taken_apart
 from pto_jit.fractal.plans import PLANS, TILE_HINT, tile_sizes
 from pto_jit.slotted import mutable
@@ -304,10 +304,11 @@ def carried(
         )
         if wanted is None:
             break
-        # Again, with numbers of the types that the body makes of Python's: at most once for each of them, as a number
-        # that has a type keeps it.
+        # Again, with numbers of the types that the body makes of Python's, and extents that it knows: at most once for
+        # each of them, as a number that has a type keeps it.
         del g.e.current[mark:]
-        views = wanted
+        views = [fitted(session, name, old, new) for old, new in zip(views, wanted, strict=True)]
+        mark = len(g.e.current)
     for array in (*arrays, *(m.made for m in mirrors.values())):
         array.loops = min(array.loops, len(session.loops))
     for array in arrays:

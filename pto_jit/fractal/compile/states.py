@@ -5,16 +5,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pto_jit.codegen.builtins.memory import tile_view
 from pto_jit.codegen.builtins.promote import to_dtype
-from pto_jit.codegen.values import Scalar
+from pto_jit.codegen.emit import index
+from pto_jit.codegen.values import Scalar, static_extent
 from pto_jit.errors import CompilationError, TypeMismatchError
-from pto_jit.fractal.compile.lists import Computed, Leaf, View
+from pto_jit.fractal.compile.expr import Condition
+from pto_jit.fractal.compile.lists import Computed, Filled, Leaf, View
 from pto_jit.fractal.compile.session import Session
 from pto_jit.fractal.compile.structure import Structure, taken_apart, told
 from pto_jit.ir.nodes import Const
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
+
+KEEPS = "a state keeps its type and shape (tuples, depth, leaf): cast it, or start with another initializer"
 
 
 def can_associate(session: Session, structure: Structure, initial: list[View], item: Any) -> None:
@@ -32,16 +37,17 @@ def can_associate(session: Session, structure: Structure, initial: list[View], i
 
 
 def _alike(state: Leaf, element: Leaf) -> bool:
-    """Whether they are of one type; a number of Python's has that of the elements, where it is one of theirs."""
+    """Whether they may be of one type; a number of Python's has that of the elements, where it is one of theirs."""
     if state.weak and not state.extents and not element.extents:
         return element.dtype.is_float or _kind(state) == _kind(element)
-    return state.same(element)
+    return state.same(element) or _may_be(state, element)
 
 
 def agreement(
     session: Session, name: str, structure: Structure, found: Structure, initial: list[View], views: list[View]
 ) -> list[View] | None:
-    """Check that the new state is like the old one; other initial values when numbers have to take a type."""
+    """Check that the new state is like the old one; other initial values when numbers have to take a type, or tensors
+    constant extents: see `fitted`."""
     g = session.g
     if structure != found:
         raise _changed(g, name, told(structure, initial), told(found, views))
@@ -57,10 +63,38 @@ def agreement(
             typed.append(View((), Computed(number_, len(session.loops) - 1), Leaf((), new.leaf.dtype)))
             changed = True
             continue
-        typed.append(old)
-        if not old.leaf.same(new.leaf):
+        if old.leaf.same(new.leaf):
+            typed.append(old)
+        elif not old.dims and _may_be(old.leaf, new.leaf):
+            typed.append(View((), old.read, new.leaf))
+            changed = True
+        else:
             raise _changed(g, name, told(structure, initial), told(found, views))
     return typed if changed else None
+
+
+def _may_be(state: Leaf, new: Leaf) -> bool:
+    """Whether a tensor has the type of another one, if its run-time extents are as large as the constants of that."""
+    if state.dtype != new.dtype or len(state.extents) != len(new.extents):
+        return False
+    return all(a == b or static_extent(a) is None for a, b in zip(state.extents, new.extents, strict=True))
+
+
+def fitted(session: Session, name: str, initial: View, wanted: View) -> View:
+    """An initial value of the type that `agreement` wants, in front of the loop; extents that the body knows are
+    checked."""
+    if wanted.leaf.extents == initial.leaf.extents:
+        return wanted
+    for axis, (have, want) in enumerate(zip(initial.leaf.extents, wanted.leaf.extents, strict=True)):
+        given, known = session.operand(have), session.operand(want)
+        if given != known:
+            message = f"the initializer of ft.{name} has extent {{}} along axis {axis}, what the body gives has {{}}"
+            session.check(Condition("zero", given - known), message, KEEPS, given, known)
+    if isinstance(initial.read, Filled):
+        return wanted
+    value = session.leaf(initial.read, initial.leaf)
+    starts = [index(0)] * len(wanted.leaf.extents)
+    return session.computed(tile_view(session.g, value, starts, wanted.leaf.extents, ()), "an initializer")
 
 
 def _kind(leaf: Leaf) -> str:
@@ -80,5 +114,5 @@ def _changed(g: Generator, name: str, old: str, new: str) -> CompilationError:
         TypeMismatchError,
         f"the body of ft.{name} gives {new}, its state is {old}",
         code="PTO-F124",
-        hint="a state keeps its type and shape (tuples, depth, leaf): cast it, or start with another initializer",
+        hint=KEEPS,
     )

@@ -230,3 +230,25 @@ def test_lists_may_be_deeper_than_loops_have_letters():
 
     x = ft.from_list(nested)
     check(pto.jit(doubled)(x), doubled(x))
+
+
+def step(state: Any, x: Any, w: Any) -> Any:
+    return pl.minimum(pl.maximum(state @ w + x, 0), 9)
+
+
+def test_initial_values_of_runtime_extents_take_those_that_the_body_knows():
+    """The rows of `w` are not known when the kernel is compiled, its columns are; a program gives either as the width."""
+
+    def program(rows: Any, w: Any) -> Any:
+        n = w.shape[0]
+        states = ft.map(lambda xs: ft.scan(step, xs, initializer=ft.zeros(1, n), w=w), rows)
+        last = ft.map(lambda xs: ft.fold(step, xs, initializer=ft.zeros(1, n) + 0.5, w=w), rows)
+        return states, last, ft.reduce(lambda a, b: a + b, last, initializer=ft.zeros(1, n))
+
+    draw = np.random.default_rng(0)
+    lists = ft.from_flat(draw.integers(-3, 4, (9, 1, 5)).astype(np.float32), [[0, 3, 3, 9]])
+    w = draw.integers(-1, 2, (5, 5)).astype(np.float32)
+    kernel = pto.jit(program)
+    check(kernel(lists, w), wanted_as_lists(program(lists, w)))
+    with pytest.raises(pto.ShapeError, match=r"PTO-F190: .*ft\.scan has extent 7 along axis 1, what the body gives has 5"):
+        kernel(lists, np.zeros((7, 5), np.float32))
