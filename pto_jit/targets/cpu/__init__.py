@@ -7,8 +7,8 @@ The writer is imported when something is compiled; a kernel from the disk cache 
 * `function`, `operations`, `code`, `values`: one function: statements, the writer of each operation, LLVM
   instructions, what variables stand for
 * `frame`, `arena`, `kept`: memory of tiles, variables, registers instead of elements that a loop updates
-* `groups`, `analysis`, `stores`: groups of tile operations: where tiles lie, which are views, what may be written at
-  once
+* `groups`, `extents`, `analysis`, `stores`: groups of tile operations: where tiles lie, which are views, what may be
+  written at once
 * `nest`, `stage`, `folds`, `divide`: their loops: rows, vectors of a row, reductions along it, division among the
   workers
 * `packing`, `turned`: rows that do not lie side by side: copied together, or the axes in the opposite order

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: MIT
+"""The extents of a group of tile operations: of its axes, and what its tiles are declared to have."""
+
+from __future__ import annotations
+
+from pto_jit.errors import Loc
+from pto_jit.ir.nodes import Fuse, Op, Var
+from pto_jit.ir.types import TileType
+from pto_jit.lower.axes import is_reduction, reduced_axes
+from pto_jit.semantic import failures
+from pto_jit.targets.cpu.code import Index, Value
+from pto_jit.targets.cpu.function import FunctionWriter
+from pto_jit.targets.cpu.tiles import fits_anything, may_fit, need_extent
+from pto_jit.targets.cpu.values import Tile
+from pto_jit.targets.loops.form import Nest, Places
+from pto_jit.targets.loops.plan import places_of
+
+LONG_ROW = 4096
+"""Elements of a row up to which a buffer for it has room for all that is declared: memory of the function, which needs
+no calls to take it and give it back where the group runs."""
+
+
+class Extents:
+    """What is known of the extents of a group.
+
+    tiles: those that it reads, by their names.  given: the valid extents of the axes of its space.  alive: whether
+    every tile has an element along each axis that is repeated; if not, `extents` are 0, else those given.  longest: of
+    a row.
+    """
+
+    tiles: dict[str, Tile]
+    alive: bool | Value
+    given: list[Index]
+    extents: tuple[Index, ...]
+
+    def __init__(self, w: FunctionWriter, fused: Fuse, nest: Nest) -> None:
+        self.w = w
+        self.code = w.code
+        self.fused = fused
+        self.nest = nest
+        self.loc: Loc = fused.loc
+        self.types = {r.name: r for op in fused.body if isinstance(op, Op) for r in op.results}
+        self.shapes: dict[int, tuple[Index, ...]] = {}
+        self.longest: Index = 0  # row, if there are rows
+
+    def _extents(self) -> None:
+        """The valid extents of the space's axes, and the rule that tiles that meet agree."""
+        w, code, nest = self.w, self.code, self.nest
+        sure: list[list[tuple[Index, str]]] = [[] for _ in range(nest.rank)]
+        said: list[list[tuple[Index, str]]] = [[] for _ in range(nest.rank)]
+        maybe: list[list[tuple[Index, bool | Value, str]]] = [[] for _ in range(nest.rank)]
+        alive: list[bool | Value] = []
+        for source in nest.sources:
+            tile = self.tiles[source.name]
+            generated = may_fit(tile)
+            for k, (place, declared, valid) in enumerate(zip(source.axes, tile.declared, tile.valid, strict=True)):
+                if place is None:
+                    alive.append(code.compare("==", valid, 1))
+                    continue
+                said[place].append((declared, source.name))
+                if generated:
+                    maybe[place].append((valid, fits_anything(w, tile, k), source.name))
+                else:
+                    sure[place].append((valid, source.name))
+        self.alive = code.all_of(alive)
+        self._check_broadcasts()
+        self.given = []
+        for axis in range(nest.rank):
+            for other, name in said[axis][1:]:
+                first, source = said[axis][0]
+                same = first is other or code.compare("==", first, other)
+                if same is not True:
+                    site = w.module.site(*failures.DECLARED.at(axis=axis), self._meeting(source, name))
+                    code.check(same, site, first, other)
+            self.given.append(self._extent(axis, sure[axis], maybe[axis]))
+        self.extents = tuple(code.pick(self.alive, e, 0) for e in self.given)
+        if nest.rank:
+            inner = self.extents[-1]
+            declared = next((e for e, _ in said[-1] if isinstance(e, int) and e <= LONG_ROW), inner)
+            self.longest = inner if isinstance(inner, int) else declared
+
+    def _check_broadcasts(self) -> None:
+        """`broadcast_to` repeats axes whose declared extent is the constant 1; all others have the extent asked for."""
+        code = self.code
+        for at, op in enumerate(self.fused.body):
+            if not isinstance(op, Op) or op.op != "broadcast_to":
+                continue
+            operand = op.args[0]
+            assert isinstance(operand, Var) and isinstance(operand.type, TileType)
+            lead = len(op.args) - 1 - operand.type.rank
+            wanted = [self.w.index(a) for a in op.args[1 + lead :]]
+            for axis, (known, have, want) in enumerate(
+                zip(operand.type.shape, self._declared(operand.name, at), wanted, strict=True)
+            ):
+                same = known == 1 or code.compare("==", have, want)
+                if same is not True:
+                    site = self.w.module.site(*failures.DECLARED.at(axis=lead + axis), op.loc)
+                    code.check(same, site, have, want)
+
+    def _extent(self, axis: int, sure: list[tuple[Index, str]], maybe: list[tuple[Index, bool | Value, str]]) -> Index:
+        code = self.code
+
+        def check(agree: bool | Value, name: str, other: Index) -> None:
+            if agree is not True:
+                site = self.w.module.site(*failures.VALID.at(axis=axis), self._meeting(source, name))
+                code.check(agree, site, out, other)
+
+        if sure:
+            out, source = sure[0]
+            for other, name in sure[1:]:
+                if other is not out:
+                    check(code.compare("==", out, other), name, other)
+        elif maybe:
+            out, _, source = maybe[0]
+            for valid, _, _ in maybe[1:]:
+                out = code.min(out, valid)
+        else:
+            return self._declared_extent(axis)
+        for valid, anything, name in maybe:
+            check(code.any_of([code.compare("==", valid, out), anything]), name, valid)
+        return out
+
+    def _meeting(self, one: str, other: str) -> Loc:
+        """The operation at which what comes from two tiles meets for the first time."""
+        from_them = {one: {one}, other: {other}}
+        for op in self.fused.body:
+            if not isinstance(op, Op):
+                continue
+            joint = {name for a in op.args if isinstance(a, Var) for name in from_them.get(a.name, ())}
+            if len(joint) == 2:
+                return op.loc
+            if joint:
+                from_them.update((r.name, joint) for r in op.results)
+        return self.loc
+
+    def _declared_extent(self, axis: int) -> Index:
+        """The extent of an axis that only generated tiles have: from the operands of the operation that says it."""
+        places: list[tuple[str, Places]] = [(r.name, r.axes) for r in self.nest.results if not r.scalar]
+        for store in self.nest.stores:
+            value = store.op.args[0]
+            assert isinstance(value, Var)
+            places.append((value.name, store.axes))
+        for op in self.fused.body:  # an axis that nothing outside has: of `broadcast_to`, and summed away in the group
+            for r in op.results if isinstance(op, Op) else ():
+                found = self._places_of(r.name) if isinstance(r.type, TileType) else None
+                if found is not None:
+                    places.append((r.name, found))
+        for name, axes in places:
+            if axis in axes:
+                extent = self._declared(name)[axes.index(axis)]
+                if extent is not None:
+                    return extent
+        raise AssertionError(f"no extent for axis {axis} of {self.fused}")
+
+    def _declared(self, name: str, before: int | None = None) -> tuple[Index, ...]:
+        """The declared extents of a tile, as the group leaves it or before its operation number `before`."""
+        made = self.types.get(name)
+        if made is not None and isinstance(made.type, TileType) and None not in made.type.shape:
+            return made.type.shape  # pyright: ignore[reportReturnType]
+        defined = [k for k, op in enumerate(self.fused.body[:before])
+                   if isinstance(op, Op) and any(r.name == name for r in op.results)]  # fmt: skip
+        if not defined:
+            return self.w.tile_named(name).declared
+        at = defined[-1]
+        op = self.fused.body[at]
+        assert isinstance(op, Op)
+        type = next(r.type for r in op.results if r.name == name)
+        assert isinstance(type, TileType)
+        known = self.shapes.get(at)
+        if known is None:
+            known = self.shapes[at] = self._shape(op, at, type)
+        return known
+
+    def _shape(self, op: Op, at: int, type: TileType) -> tuple[Index, ...]:
+        """The declared extents that operation number `at` gives its result."""
+        match op.op:
+            case "full" | "rand" | "randn":
+                extents = tuple(self.w.index(a) for a in op.args[1 if op.op == "full" else 2 :])
+                for axis, extent in enumerate(extents):
+                    need_extent(self.w, op, axis, extent)
+                return extents
+            case "arange":
+                return (self.code.max(self.w.index(op.args[2]), 0),)
+            case "reshape" | "broadcast_to":
+                return tuple(self.w.index(a) for a in op.args[1:])
+            case "load":
+                rank = type.rank
+                return tuple(self.w.index(a) for a in op.args[1 + rank : 1 + 2 * rank])
+            case _:
+                pass
+        parts = [(a.type, self._declared(a.name, at)) for a in op.args
+                 if isinstance(a, Var) and isinstance(a.type, TileType)]  # fmt: skip
+        if is_reduction(op):
+            over = reduced_axes(op)
+            if op.attr("keepdims"):
+                return tuple(1 if k in over else e for k, e in enumerate(parts[0][1]))
+            return tuple(e for k, e in enumerate(parts[0][1]) if k not in over)
+        out: list[Index] = [1] * type.rank
+        for operand, extents in parts:
+            lead = type.rank - len(extents)
+            for k, (extent, known_extent) in enumerate(zip(extents, operand.shape, strict=True)):
+                if known_extent != 1 and (isinstance(extent, int) or out[lead + k] == 1):
+                    out[lead + k] = extent
+        return tuple(e if e is not None else x for e, x in zip(type.shape, out, strict=True))
+
+    def _places_of(self, name: str) -> Places | None:
+        return places_of(self.fused, name)
