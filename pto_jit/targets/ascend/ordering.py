@@ -165,7 +165,7 @@ class _Trace:
                     yield from self.run(node.body, depth + 1)
                     self.around.pop()
                     if node.turning:
-                        turns = id(node.goes_on or node)
+                        turns = id(node.turns)
                         self.turn[turns] = self.turn.get(turns, 0) ^ 1
             elif isinstance(node, Branch):
                 if node.when:  # the first and the last iteration are those of one part only
