@@ -158,6 +158,8 @@ class Loops:
         var = g.e.named(node.target.id, I64)
         count = trip_count(spec)
         turn = rotation(g, node) if kind == "sequential" and isinstance(step, Const) else None
+        if turn is not None and abs(turn.period * int(step.value)) >> 63:  # type: ignore[union-attr]
+            turn = None  # so many steps at once are no integer
         loop = RunTimeLoop(g, node, kind, loc, runs=count is not None and count > 0, turn=turn, count=count)
         period = 1 if turn is None else turn.period
 
@@ -166,9 +168,12 @@ class Loops:
             g.bind(g.frame, node.target.id, value, node.target)  # type: ignore[attr-defined]
 
         def again(done: int, rest: Run) -> Status:
-            ahead = index(done * int(step.value))  # type: ignore[union-attr]
-            value = g.e.scalar("add", [var, ahead], weak=True)
-            more = g.e.scalar("lt" if int(step.value) > 0 else "gt", [value.operand, stop])  # type: ignore[union-attr]
+            by = int(step.value)  # type: ignore[union-attr]
+            value = g.e.scalar("add", [var, index(done * by)], weak=True)
+            more = g.e.scalar("lt" if by > 0 else "gt", [value.operand, stop])
+            if abs(by) > 1:  # at the last of the integers it begins with the first ones again
+                beyond = g.e.scalar("gt" if by > 0 else "lt", [value.operand, var])
+                more = g.e.scalar("and", [more.operand, beyond.operand])
 
             def run() -> Status:
                 enter(value)

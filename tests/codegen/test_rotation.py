@@ -148,3 +148,36 @@ def test_a_name_read_after_an_unknown_number_of_exchanges_is_an_error() -> None:
     with pytest.raises(pto.CompilationError, match="which tensor `a` is after this loop depends on") as info:
         kernel(np.zeros(4), np.zeros(4), 3, np.zeros(4))
     assert info.value.code == "PTO-T001" and "first = a" in str(info.value)
+
+
+@pytest.mark.parametrize(
+    "bounds", [(2**63 - 2, 2**63 - 1), (2**63 - 5, 2**63 - 1), (-(2**63), 7 - 2**63), (0, 7), (5, 5)]
+)
+@pytest.mark.parametrize("down", [False, True])
+def test_steps_do_not_pass_the_last_of_the_integers(bounds: tuple[int, int], down: bool):
+    def forwards(u, v, seen, start, stop):
+        for _ in pl.range(start, stop, 3):
+            seen[0] += 1
+            u[0] = v[0] + 1.0
+            u, v = v, u
+
+    def backwards(u, v, seen, start, stop):
+        for _ in pl.range(start, stop, -3):
+            seen[0] += 1
+            u[0] = v[0] + 1.0
+            u, v = v, u
+
+    start, stop = (-bounds[0] - 1, -bounds[1] - 1) if down else bounds
+    u, v, seen = np.zeros(1), np.zeros(1), np.zeros(1, np.int64)
+    pto.jit(backwards if down else forwards)(u, v, seen, start, stop)
+    assert seen[0] == len(range(start, stop, -3 if down else 3))
+
+
+def test_steps_that_are_no_integer_together_are_refused_by_name():
+    def kernel(u, v, start, stop):
+        for _ in pl.range(start, stop, 2**62):
+            u[0] = v[0]
+            u, v = v, u
+
+    with pytest.raises(pto.TypeMismatchError, match="PTO-T038"):
+        pto.jit(kernel)(np.zeros(1), np.zeros(1), 0, 5)
