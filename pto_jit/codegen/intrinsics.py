@@ -307,26 +307,6 @@ def _scaled(factor: float) -> Handler:
     return lambda g, a: g.expressions.operate(ast.Mult, a, factor)
 
 
-def _cosine_of(g: Generator, sine: Any) -> Any:
-    """The cosine of an angle from -pi / 2 to pi / 2 whose sine is given; near 1 without the loss of 1 - sine ** 2."""
-    do = g.expressions.operate
-    return builtins.call("sqrt", g, (do(ast.Mult, do(ast.Sub, 1, sine), do(ast.Add, 1, sine)),), {})
-
-
-def _hypot(g: Generator, x: Any, y: Any) -> Any:
-    """sqrt(x * x + y * y), whose squares do not overflow: the larger one times the root of 1 + ratio ** 2."""
-    do = g.expressions.operate
-
-    def call(name: str, *args: Any) -> Any:
-        return builtins.call(name, g, args, {})
-
-    x, y = call("abs", x), call("abs", y)
-    large, ratio = call("maximum", x, y), do(ast.Div, call("minimum", x, y), call("maximum", x, y))
-    found = do(ast.Mult, large, call("sqrt", do(ast.Add, 1, do(ast.Mult, ratio, ratio))))
-    found = call("where", g.expressions.compare_values(ast.Eq, large, 0), large, found)
-    return call("where", do(ast.BitOr, call("isinf", x), call("isinf", y)), math.inf, found)
-
-
 def _mathematics(name: str) -> Handler:
     def compiled(g: Generator, *args: Any) -> Any:
         from pto_jit.semantic import mathematics, special
@@ -345,11 +325,9 @@ MATH: dict[str, Handler] = {
     **{name: _operation(name) for name in (
         "exp exp2 expm1 log2 log1p sqrt sin cos tan tanh erf isnan isinf isfinite atan2 fmod pow fma").split()},
     "fabs": _operation("abs"), "degrees": _scaled(180 / math.pi), "radians": _scaled(math.pi / 180),
-    "atan": lambda g, a: builtins.call("atan2", g, (a, 1), {}), "hypot": _hypot,
-    "asin": lambda g, a: builtins.call("atan2", g, (a, _cosine_of(g, a)), {}),
-    "acos": lambda g, a: builtins.call("atan2", g, (_cosine_of(g, a), a), {}),
+    "atan": lambda g, a: builtins.call("atan2", g, (a, 1), {}),
     **{name: _whole(name) for name in ("floor", "ceil", "trunc")},
     **{name: _mathematics(name) for name in (
-        "sinh cosh asinh acosh atanh log10 cbrt copysign remainder erfc lgamma").split()},
+        "asin acos hypot sinh cosh asinh acosh atanh log10 cbrt copysign remainder erfc lgamma").split()},
     "gamma": _mathematics("tgamma"), "log": _logarithm,
 }  # fmt: skip

@@ -23,41 +23,20 @@ def _pl(name: str, *args: Expression) -> Expression:
     return Apply(name, args)
 
 
-def _sum(a: Expression, b: Expression) -> Expression:
-    return Binary("+", a, b)
-
-
-def _times(a: Expression, b: float) -> Expression:
-    return Binary("*", a, Number(b))
-
-
-_ONE = Number(1.0)
-
-
-def _root(x: Expression) -> Expression:
-    return _pl("sqrt", Binary("-", _ONE, Binary("*", x, x)))
-
-
 _COMPOSED = {
-    "exp10": (1, lambda x: _pl("exp", _times(x, 2.302585092994046))),
-    "asin": (1, lambda x: _pl("atan2", x, _root(x))),
-    "acos": (1, lambda x: _pl("atan2", _root(x), x)),
-    "atan": (1, lambda x: _pl("atan2", x, _ONE)),
-    "rcbrt": (1, lambda x: Binary("*", _pl("sign", x), _pl("pow", _pl("abs", x), Number(-1.0 / 3.0)))),
-    "hypot": (2, lambda x, y: _pl("sqrt", _sum(Binary("*", x, x), Binary("*", y, y)))),
+    "atan": (1, lambda x: _pl("atan2", x, Number(1.0))),
     "fdim": (2, lambda x, y: _pl("maximum", Binary("-", x, y), Number(0.0))),
     "fdivide": (2, lambda x, y: Binary("/", x, y)),
-    "ldexp": (2, lambda x, y: Binary("*", x, _pl("exp2", y))),
 }  # fmt: skip
 
 # Functions of `mathematics` and `special`, imported by the definition that calls one: name -> number of arguments.
 _SPECIAL = {
     **dict.fromkeys(
         "lgamma tgamma sinpi cospi erfc erfcx normcdf erfinv erfcinv normcdfinv logb j0 j1 y0 y1 cyl_bessel_i0 "
-        "cyl_bessel_i1 sinh cosh asinh acosh atanh log10 cbrt".split(),
+        "cyl_bessel_i1 asin acos sinh cosh asinh acosh atanh log10 exp10 cbrt rcbrt".split(),
         1,
     ),
-    **dict.fromkeys(("copysign", "remainder", "rhypot"), 2),
+    **dict.fromkeys(("copysign", "remainder", "hypot", "rhypot", "ldexp"), 2),
 }
 
 NAMES = frozenset(_DIRECT) | frozenset(_COMPOSED) | frozenset(_SPECIAL)

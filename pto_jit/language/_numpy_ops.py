@@ -23,6 +23,7 @@ Array = Any  # an ndarray or a NumPy scalar
 BF16 = np.dtype(ml_dtypes.bfloat16)
 _HALF = (np.dtype(np.float16), BF16)
 _erf = np.frompyfunc(math.erf, 1, 1)
+_erfc = np.frompyfunc(math.erfc, 1, 1)
 
 
 def is_half(dtype: Any) -> bool:
@@ -59,12 +60,12 @@ def _gated(x: Array, gate: Array) -> Array:
 
 
 def _gelu64(x: Array) -> Array:
-    return _gated(x, 0.5 * (1 + _erf64(x / math.sqrt(2))))
+    return _gated(x, 0.5 * np.asarray(_erfc(-x / math.sqrt(2))).astype(np.float64))  # 1 + erf would lose the tail
 
 
 def _gelu_tanh64(x: Array) -> Array:
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
-    return _gated(x, 0.5 * (1 + np.tanh(inner)))
+    return _gated(x, _sigmoid64(2 * inner))  # 0.5 * (1 + tanh(inner)), whose tail would be lost
 
 
 def _fma(a: Array, b: Array, c: Array) -> Array:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Functions of Python's `math` that are made of several operations, as Python over `pl`: of numbers and of tiles.
+"""Functions of Python's `math` that are made of several operations, as Python over `pl`, for numbers and tiles.
 
-They are computed in the dtype of the argument (f16 and bf16 in f32, integers in f32), to a few units in the last place,
-with the special values of C; `docs/vector-math.md` tells what was measured.
+They are accurate to a few units in the last place and have the special values of C; `docs/vector-math.md` has the
+measurements.  `asin`, `acos` and `hypot` follow the promotions of the operations they consist of; the others compute
+in the dtype of the argument, f16, bf16 and integers in f32.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ _INF, _NAN = float("inf"), float("nan")
 _LARGE = float(1 << 28)  # the square of a larger number swallows a 1 that is added, in f64, too
 
 
-def _dtype(*values: Any) -> dtypes.DType:
-    """The dtype of a result: that of the arguments if they are floats of one, else f64 where there is one, else f32."""
+def float_dtype(*values: Any) -> dtypes.DType:
+    """The dtype of a result: that of the arguments if they share a float dtype, else f64 if one is f64, else f32."""
     given = [v.dtype for v in values if hasattr(v, "dtype")]
     known = {d if isinstance(d, dtypes.DType) else dtypes.from_numpy(d) for d in given}
     if len(known) == 1 and all(d is not None and d.is_float for d in known):
@@ -28,13 +29,37 @@ def _dtype(*values: Any) -> dtypes.DType:
 
 
 def _wide(value: Any, dtype: dtypes.DType | None = None) -> Any:
-    """An argument as it is computed with: at least f32.  dtype: that of the result, where there are more arguments."""
-    return pl.cast(value, pl.f64 if (dtype or _dtype(value)) == dtypes.f64 else pl.f32)
+    """An argument in the dtype of the computation, at least f32; `dtype`: the result's, if already known."""
+    return pl.cast(value, pl.f64 if (dtype or float_dtype(value)) == dtypes.f64 else pl.f32)
 
 
 def _with_sign(x: Any, magnitude: Any) -> Any:
     """The value of an odd function at x from that at |x|."""
     return pl.where(x == 0.0, x, pl.where(x < 0.0, -magnitude, magnitude))
+
+
+def _cosine_of(sine: Any) -> Any:
+    """The cosine of an angle from -pi / 2 to pi / 2 whose sine is given; near 1 without the loss of 1 - sine ** 2."""
+    return pl.sqrt((1 - sine) * (1 + sine))
+
+
+def asin(value: Any) -> Any:
+    """The angle from -pi / 2 to pi / 2 with that sine."""
+    return pl.atan2(value, _cosine_of(value))
+
+
+def acos(value: Any) -> Any:
+    """The angle from 0 to pi with that cosine."""
+    return pl.atan2(_cosine_of(value), value)
+
+
+def hypot(a: Any, b: Any) -> Any:
+    """sqrt(a * a + b * b) without overflow of the squares: the larger one times the root of 1 + ratio ** 2."""
+    x, y = pl.abs(a), pl.abs(b)
+    large = pl.maximum(x, y)
+    ratio = pl.minimum(x, y) / large
+    found = pl.where(large == 0, large, large * pl.sqrt(1 + ratio * ratio))
+    return pl.where(pl.isinf(x) | pl.isinf(y), _INF, found)
 
 
 def sinh(value: Any) -> Any:
@@ -43,7 +68,7 @@ def sinh(value: Any) -> Any:
     a = pl.abs(x)
     t = pl.expm1(a)
     half = pl.exp(a * 0.5)  # its square overflows later than exp(a)
-    return pl.cast(_with_sign(x, pl.where(a > 80.0, 0.5 * half * half, 0.5 * (t + t / (t + 1.0)))), _dtype(value))
+    return pl.cast(_with_sign(x, pl.where(a > 80.0, 0.5 * half * half, 0.5 * (t + t / (t + 1.0)))), float_dtype(value))
 
 
 def cosh(value: Any) -> Any:
@@ -51,7 +76,7 @@ def cosh(value: Any) -> Any:
     x = _wide(value)
     a = pl.abs(x)
     e, half = pl.exp(a), pl.exp(a * 0.5)
-    return pl.cast(pl.where(a > 80.0, 0.5 * half * half, 0.5 * e + 0.5 / e), _dtype(value))
+    return pl.cast(pl.where(a > 80.0, 0.5 * half * half, 0.5 * e + 0.5 / e), float_dtype(value))
 
 
 def asinh(value: Any) -> Any:
@@ -59,7 +84,7 @@ def asinh(value: Any) -> Any:
     x = _wide(value)
     a = pl.abs(x)
     near = pl.log1p(a + a * a / (1.0 + pl.sqrt(a * a + 1.0)))
-    return pl.cast(_with_sign(x, pl.where(a > _LARGE, pl.log(a) + _LN2, near)), _dtype(value))
+    return pl.cast(_with_sign(x, pl.where(a > _LARGE, pl.log(a) + _LN2, near)), float_dtype(value))
 
 
 def acosh(value: Any) -> Any:
@@ -68,14 +93,14 @@ def acosh(value: Any) -> Any:
     t = x - 1.0
     near = pl.log1p(t + pl.sqrt(t * (t + 2.0)))
     found = pl.where(x > _LARGE, pl.log(x) + _LN2, near)
-    return pl.cast(pl.where(x < 1.0, _NAN, found), _dtype(value))
+    return pl.cast(pl.where(x < 1.0, _NAN, found), float_dtype(value))
 
 
 def atanh(value: Any) -> Any:
     """The inverse of the hyperbolic tangent; infinite at 1 and -1, NaN beyond."""
     x = _wide(value)
     a = pl.abs(x)
-    return pl.cast(_with_sign(x, 0.5 * pl.log1p((a + a) / (1.0 - a))), _dtype(value))
+    return pl.cast(_with_sign(x, 0.5 * pl.log1p((a + a) / (1.0 - a))), float_dtype(value))
 
 
 def log10(value: Any) -> Any:
@@ -85,49 +110,49 @@ def log10(value: Any) -> Any:
     found = pl.fma(natural, 0.4342944819032518, natural * 1.098319650216765e-17)
     whole = pl.round(found)
     found = pl.where(pl.abs(found - whole) <= 2.0**-52 * pl.abs(whole), whole, found)
-    return pl.cast(pl.where(pl.isinf(natural), natural, found), _dtype(value))
+    return pl.cast(pl.where(pl.isinf(natural), natural, found), float_dtype(value))
 
 
 def erfc(value: Any) -> Any:
-    """1 - erf(value), accurate far out, too: there from GELU, whose tail has the same digits."""
+    """1 - erf(value), accurate far out, too: computed there from GELU, whose tail keeps its digits."""
     x = _wide(value)
     z = pl.minimum(x, 40.0)
-    root, low = (1.4142135623730951, -9.667293313452913e-17) if _dtype(value) == dtypes.f64 else (
+    root, low = (1.4142135623730951, -9.667293313452913e-17) if float_dtype(value) == dtypes.f64 else (
         1.4142135381698608, 2.4203233972979183e-08)  # fmt: skip
     s = z * root
     rest = pl.fma(z, root, -s) + z * low  # z times the root of 2 is s + rest
     tail = 2.0 * pl.gelu(-s) / -s * (1.0 - s * rest)
-    return pl.cast(pl.where(x < 0.5, 1.0 - pl.erf(x), pl.where(pl.isnan(x), x, tail)), _dtype(value))
+    return pl.cast(pl.where(x < 0.5, 1.0 - pl.erf(x), pl.where(pl.isnan(x), x, tail)), float_dtype(value))
 
 
 def cbrt(value: Any) -> Any:
     """The cubic root, of negative numbers, too."""
     x = _wide(value)
-    wide = _dtype(value) == dtypes.f64
+    wide = float_dtype(value) == dtypes.f64
     least, scale, back = (2.0**-1000, 2.0**60, 2.0**-20) if wide else (2.0**-100, 2.0**30, 2.0**-10)
     small = pl.abs(x) < least
     a = pl.where(small, pl.abs(x) * scale, pl.abs(x))
     y = pl.exp2(pl.log2(a) * (1.0 / 3.0))
     y = y - pl.fma(y * y, y, -a) / (3.0 * y * y)  # Newton's step doubles the digits
     y = pl.where((a == 0.0) | (a == _INF), a, pl.where(small, y * back, y))
-    return pl.cast(_with_sign(x, y), _dtype(value))
+    return pl.cast(_with_sign(x, y), float_dtype(value))
 
 
 def _is_negative(x: Any) -> Any:
     """Whether the sign bit of an f32 or f64 is set."""
-    return pl.bitcast(x, pl.i64 if _dtype(x) == dtypes.f64 else pl.i32) < 0
+    return pl.bitcast(x, pl.i64 if float_dtype(x) == dtypes.f64 else pl.i32) < 0
 
 
 def copysign(value: Any, sign: Any) -> Any:
     """|value| with the sign of `sign`, also of -0.0 and NaN."""
-    dtype = _dtype(value, sign)
+    dtype = float_dtype(value, sign)
     a = pl.abs(_wide(value, dtype))
     return pl.cast(pl.where(_is_negative(_wide(sign, dtype)), -a, a), dtype)
 
 
 def remainder(value: Any, divisor: Any) -> Any:
     """value - n divisor for the whole number n nearest to the quotient, the even one of two; exact."""
-    dtype = _dtype(value, divisor)
+    dtype = float_dtype(value, divisor)
     x, y = _wide(value, dtype), pl.abs(_wide(divisor, dtype))
     a = pl.abs(x)
     m = pl.fmod(a, y)
@@ -138,6 +163,6 @@ def remainder(value: Any, divisor: Any) -> Any:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    f.__name__: f for f in (sinh, cosh, asinh, acosh, atanh, log10, erfc, cbrt, copysign, remainder)
+    f.__name__: f for f in (asin, acos, hypot, sinh, cosh, asinh, acosh, atanh, log10, erfc, cbrt, copysign, remainder)
 }
 """By the name in `math`."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Functions of C's and CUDA's mathematics libraries that the language has no operation for, as Python over `pl`.
 
-Numbers go in and come out in their dtype and are computed in f64.  Relative errors against f64: gamma functions 1e-13,
-error functions 1e-13 and far out 2e-7, Bessel functions 2e-7 of the amplitude.
+Arguments and results have one dtype, the computation is in f64.  Errors of f64 results: gamma functions 3e-13 of the
+value (`lgamma`: of 1 where the value is smaller), `erfcx` 1e-11 and above 3 2e-7, inverses of error functions 1e-12,
+`normcdf` 1e-14, Bessel functions 2e-7 of the amplitude, the others a few units in the last place.
 
 Sources: Stirling's series (Abramowitz and Stegun 6.1.41) behind the recurrence of the gamma function; Press et al.,
 Numerical Recipes, 6.2 (`erfc`) and 6.5 (Bessel functions, after Hart 1968); Winitzki (2008) with Newton's steps for the
@@ -14,35 +15,37 @@ from __future__ import annotations
 from typing import Any
 
 import pto_jit.language as pl
-from pto_jit import dtypes
-from pto_jit.semantic.mathematics import erfc
+from pto_jit.semantic.mathematics import cbrt, erfc, float_dtype, hypot
 
 _PI = 3.141592653589793
 _INF, _NAN = float("inf"), float("nan")
 
 
-def _result(value: Any) -> Any:
-    """The dtype of a result: that of the argument if it is a float, else f32."""
-    known = value.dtype if isinstance(value.dtype, dtypes.DType) else dtypes.from_numpy(value.dtype)
-    return known if known is not None and known.is_float else dtypes.f32
-
-
 def _log_gamma(x: Any) -> Any:
-    """log(gamma(x)) for x >= 0.5, by Stirling's series at x + 8."""
+    """log(gamma(x)) for x >= 0.5, by Stirling's series, below 16 at x + 8."""
     product = x * (x + 1.0) * (x + 2.0) * (x + 3.0) * (x + 4.0) * (x + 5.0) * (x + 6.0) * (x + 7.0)
-    z = x + 8.0
+    product = pl.where(x < 16.0, product, 1.0)
+    z = pl.where(x < 16.0, x + 8.0, x)
     r = 1.0 / (z * z)
     series = 1.0 / 12.0 - r * (1.0 / 360.0 - r * (1.0 / 1260.0 - r * (1.0 / 1680.0 - r * (1.0 / 1188.0 - r * (
         691.0 / 360360.0)))))  # fmt: skip
-    return (z - 0.5) * pl.log(z) - z + 0.9189385332046727 + series / z - pl.log(product)
+    # (z - 0.5) log z - z, grouped so that infinity minus infinity does not arise
+    return (z - 0.5) * (pl.log(z) - 1.0) + 0.4189385332046727 + series / z - pl.log(product)
+
+
+def _modulo_two(x: Any) -> Any:
+    """|x| modulo 2, exactly."""
+    a = pl.abs(x)
+    return a - 2.0 * pl.floor(a * 0.5)
 
 
 def _sine_of_turns(x: Any) -> Any:
-    """sin(pi x), exact at whole numbers."""
-    rest = x - 2.0 * pl.floor(x * 0.5)  # in [0, 2)
-    side = pl.where(rest >= 1.0, -1.0, 1.0)
+    """sin(pi x), exact at whole numbers and accurate next to them."""
+    rest = _modulo_two(x)
     part = pl.where(rest >= 1.0, rest - 1.0, rest)
-    return side * pl.sin(_PI * pl.where(part > 0.5, 1.0 - part, part))
+    sine = pl.sin(_PI * pl.where(part > 0.5, 1.0 - part, part))
+    sine = pl.where(rest >= 1.0, -sine, sine)
+    return pl.where(x == 0.0, x, pl.where(x < 0.0, -sine, sine))
 
 
 def lgamma(value: Any) -> Any:
@@ -50,28 +53,30 @@ def lgamma(value: Any) -> Any:
     x = pl.cast(value, pl.f64)
     small = x < 0.5
     found = _log_gamma(pl.where(small, 1.0 - x, x))
-    sine = pl.abs(_sine_of_turns(x))
-    return pl.cast(pl.where(small, 1.1447298858494002 - pl.log(sine) - found, found), _result(value))
+    reflected = 1.1447298858494002 - pl.log(pl.abs(_sine_of_turns(x))) - found
+    return pl.cast(pl.where(x == -_INF, _INF, pl.where(small, reflected, found)), float_dtype(value))
 
 
 def tgamma(value: Any) -> Any:
-    """gamma(value); NaN at -1, -2, ..., inf at 0."""
+    """gamma(value); NaN at -1, -2, ..., inf at 0, -inf at -0.0."""
     x = pl.cast(value, pl.f64)
     small = x < 0.5
     found = pl.exp(_log_gamma(pl.where(small, 1.0 - x, x)))
     sine = _sine_of_turns(x)
     reflected = pl.where((sine == 0.0) & (x < 0.0), _NAN, _PI / (sine * found))
-    return pl.cast(pl.where(small, reflected, found), _result(value))
+    return pl.cast(pl.where(small, reflected, found), float_dtype(value))
 
 
 def sinpi(value: Any) -> Any:
     """sin(pi value), exact at whole numbers."""
-    return pl.cast(_sine_of_turns(pl.cast(value, pl.f64)), _result(value))
+    return pl.cast(_sine_of_turns(pl.cast(value, pl.f64)), float_dtype(value))
 
 
 def cospi(value: Any) -> Any:
     """cos(pi value), exact at whole and half numbers."""
-    return pl.cast(_sine_of_turns(pl.cast(value, pl.f64) + 0.5), _result(value))
+    rest = _modulo_two(pl.cast(value, pl.f64))
+    from_zero = pl.where(rest <= 1.0, 0.5 - rest, rest - 1.5)  # the distance from the nearest zero, exact close to it
+    return pl.cast(pl.sin(_PI * from_zero), float_dtype(value))
 
 
 # -- error functions ----------------------------------------------------------------------------------------------
@@ -88,12 +93,12 @@ def erfcx(value: Any) -> Any:
     """exp(value**2) erfc(value)."""
     x = pl.cast(value, pl.f64)
     near = pl.exp(x * x) * (1.0 - pl.erf(x))
-    return pl.cast(pl.where(x < 3.0, near, pl.exp(_tail(pl.abs(x)))), _result(value))
+    return pl.cast(pl.where(x < 3.0, near, pl.exp(_tail(pl.abs(x)))), float_dtype(value))
 
 
 def normcdf(value: Any) -> Any:
     """The distribution function of the standard normal distribution."""
-    return pl.cast(0.5 * erfc(pl.cast(value, pl.f64) * -0.7071067811865476), _result(value))
+    return pl.cast(0.5 * erfc(pl.cast(value, pl.f64) * -0.7071067811865476), float_dtype(value))
 
 
 def _inverse_complement(c: Any) -> Any:
@@ -118,18 +123,20 @@ def _inverse(c: Any) -> Any:
 
 def erfcinv(value: Any) -> Any:
     """The inverse of erfc, from 0 to 2."""
-    return pl.cast(_inverse(pl.cast(value, pl.f64)), _result(value))
+    return pl.cast(_inverse(pl.cast(value, pl.f64)), float_dtype(value))
 
 
 def erfinv(value: Any) -> Any:
     """The inverse of erf, from -1 to 1."""
     x = pl.cast(value, pl.f64)
-    return pl.cast(pl.where(pl.abs(x) < 1e-9, 0.886226925452758 * x, _inverse(1.0 - x)), _result(value))
+    y = x * x
+    series = 0.886226925452758 * x * (1.0 + y * (0.2617993877991494 + y * 0.143931730849219))  # 1 - x would lose digits
+    return pl.cast(pl.where(pl.abs(x) < 2e-3, series, _inverse(1.0 - x)), float_dtype(value))
 
 
 def normcdfinv(value: Any) -> Any:
     """The inverse of normcdf, from 0 to 1."""
-    return pl.cast(-1.4142135623730951 * _inverse(2.0 * pl.cast(value, pl.f64)), _result(value))
+    return pl.cast(-1.4142135623730951 * _inverse(2.0 * pl.cast(value, pl.f64)), float_dtype(value))
 
 
 # -- Bessel functions ---------------------------------------------------------------------------------------------
@@ -153,11 +160,17 @@ def _phase_0(x: Any) -> tuple[Any, Any, Any]:
 
 
 def _phase_1(x: Any) -> tuple[Any, Any, Any]:
+    """The same of order 1."""
     z = 8.0 / x
     y = z * z
     p = _polynomial(y, 1.0, 0.183105e-2, -0.3516396496e-4, 0.2457520174e-5, -0.240337019e-6)
     q = _polynomial(y, 0.04687499995, -0.2002690873e-3, 0.8449199096e-5, -0.88228987e-6, 0.105787412e-6)
     return pl.sqrt(0.636619772 / x), p, z * q
+
+
+def _vanishing(x: Any, wave: Any) -> Any:
+    """A wave of falling amplitude, which is 0 at infinity, where its phase is unknown."""
+    return pl.where(x == _INF, 0.0, wave)
 
 
 def _j0(x: Any) -> Any:
@@ -166,7 +179,7 @@ def _j0(x: Any) -> Any:
         _polynomial(y, 57568490411.0, 1029532985.0, 9494680.718, 59272.64853, 267.8532712, 1.0))
     at = pl.maximum(x, 8.0)
     amplitude, p, q = _phase_0(at)
-    far = amplitude * (pl.cos(at - 0.785398164) * p - pl.sin(at - 0.785398164) * q)
+    far = _vanishing(at, amplitude * (pl.cos(at - 0.785398164) * p - pl.sin(at - 0.785398164) * q))
     return pl.where(x < 8.0, near, far)
 
 
@@ -176,19 +189,19 @@ def _j1(x: Any) -> Any:
         _polynomial(y, 144725228442.0, 2300535178.0, 18583304.74, 99447.43394, 376.9991397, 1.0))
     at = pl.maximum(x, 8.0)
     amplitude, p, q = _phase_1(at)
-    far = amplitude * (pl.cos(at - 2.356194491) * p - pl.sin(at - 2.356194491) * q)
+    far = _vanishing(at, amplitude * (pl.cos(at - 2.356194491) * p - pl.sin(at - 2.356194491) * q))
     return pl.where(x < 8.0, near, far)
 
 
 def j0(value: Any) -> Any:
     """The Bessel function of the first kind of order 0."""
-    return pl.cast(_j0(pl.abs(pl.cast(value, pl.f64))), _result(value))
+    return pl.cast(_j0(pl.abs(pl.cast(value, pl.f64))), float_dtype(value))
 
 
 def j1(value: Any) -> Any:
     """The Bessel function of the first kind of order 1."""
     x = pl.cast(value, pl.f64)
-    return pl.cast(pl.sign(x) * _j1(pl.abs(x)), _result(value))
+    return pl.cast(pl.sign(x) * _j1(pl.abs(x)), float_dtype(value))
 
 
 def y0(value: Any) -> Any:
@@ -200,8 +213,8 @@ def y0(value: Any) -> Any:
     near = near + 0.636619772 * _j0(x) * pl.log(x)
     at = pl.maximum(x, 8.0)
     amplitude, p, q = _phase_0(at)
-    far = amplitude * (pl.sin(at - 0.785398164) * p + pl.cos(at - 0.785398164) * q)
-    return pl.cast(pl.where(x < 0.0, _NAN, pl.where(x < 8.0, near, far)), _result(value))
+    far = _vanishing(at, amplitude * (pl.sin(at - 0.785398164) * p + pl.cos(at - 0.785398164) * q))
+    return pl.cast(pl.where(x < 0.0, _NAN, pl.where(x < 8.0, near, far)), float_dtype(value))
 
 
 def y1(value: Any) -> Any:
@@ -216,9 +229,15 @@ def y1(value: Any) -> Any:
     near = near + 0.636619772 * (_j1(x) * pl.log(x) - 1.0 / x)
     at = pl.maximum(x, 8.0)
     amplitude, p, q = _phase_1(at)
-    far = amplitude * (pl.sin(at - 2.356194491) * p + pl.cos(at - 2.356194491) * q)
+    far = _vanishing(at, amplitude * (pl.sin(at - 2.356194491) * p + pl.cos(at - 2.356194491) * q))
     near = pl.where(x == 0.0, -_INF, near)
-    return pl.cast(pl.where(x < 0.0, _NAN, pl.where(x < 8.0, near, far)), _result(value))
+    return pl.cast(pl.where(x < 0.0, _NAN, pl.where(x < 8.0, near, far)), float_dtype(value))
+
+
+def _grown(x: Any) -> Any:
+    """exp(x) / sqrt(x), for x > 0; its parts overflow no earlier than it does."""
+    half = pl.exp(0.5 * x)
+    return pl.where(x == _INF, _INF, half / pl.sqrt(x) * half)
 
 
 def cyl_bessel_i0(value: Any) -> Any:
@@ -227,10 +246,10 @@ def cyl_bessel_i0(value: Any) -> Any:
     y = x * x / 14.0625
     near = _polynomial(y, 1.0, 3.5156229, 3.0899424, 1.2067492, 0.2659732, 0.360768e-1, 0.45813e-2)
     at = pl.maximum(x, 3.75)
-    far = pl.exp(at) / pl.sqrt(at) * _polynomial(
+    far = _grown(at) * _polynomial(
         3.75 / at, 0.39894228, 0.1328592e-1, 0.225319e-2, -0.157565e-2, 0.916281e-2, -0.2057706e-1, 0.2635537e-1,
         -0.1647633e-1, 0.392377e-2)  # fmt: skip
-    return pl.cast(pl.where(x < 3.75, near, far), _result(value))
+    return pl.cast(pl.where(x < 3.75, near, far), float_dtype(value))
 
 
 def cyl_bessel_i1(value: Any) -> Any:
@@ -240,10 +259,10 @@ def cyl_bessel_i1(value: Any) -> Any:
     y = x * x / 14.0625
     near = x * _polynomial(y, 0.5, 0.87890594, 0.51498869, 0.15084934, 0.2658733e-1, 0.301532e-2, 0.32411e-3)
     at = pl.maximum(x, 3.75)
-    far = pl.exp(at) / pl.sqrt(at) * _polynomial(
+    far = _grown(at) * _polynomial(
         3.75 / at, 0.39894228, -0.3988024e-1, -0.362018e-2, 0.163801e-2, -0.1031555e-1, 0.2282967e-1, -0.2895312e-1,
         0.1787654e-1, -0.420059e-2)  # fmt: skip
-    return pl.cast(pl.sign(signed) * pl.where(x < 3.75, near, far), _result(value))
+    return pl.cast(pl.sign(signed) * pl.where(x < 3.75, near, far), float_dtype(value))
 
 
 # -- parts of numbers ---------------------------------------------------------------------------------------------
@@ -254,10 +273,35 @@ def logb(value: Any) -> Any:
     x = pl.abs(pl.cast(value, pl.f64))
     e = pl.floor(pl.log2(x))
     e = pl.where(pl.exp2(e) > x, e - 1.0, pl.where(pl.exp2(e + 1.0) <= x, e + 1.0, e))
-    return pl.cast(pl.where((x == 0.0) | (x == _INF), pl.log2(x), e), _result(value))
+    return pl.cast(pl.where((x == 0.0) | (x == _INF), pl.log2(x), e), float_dtype(value))
+
+
+def ldexp(value: Any, exponent: Any) -> Any:
+    """value * 2**exponent, rounded once: the last of its steps alone can leave the range of normal numbers."""
+    x, e = pl.cast(value, pl.f64), pl.clip(pl.cast(exponent, pl.f64), -2200.0, 2200.0)
+    last = pl.clip(e, -1022.0, 1022.0)
+    second = pl.clip(e - last, -1022.0, 1022.0)
+    first = e - last - second
+    return pl.cast(x * pl.exp2(first) * pl.exp2(second) * pl.exp2(last), float_dtype(value))
+
+
+# -- powers and roots ---------------------------------------------------------------------------------------------
+
+
+def exp10(value: Any) -> Any:
+    """10**value."""
+    x = pl.cast(value, pl.f64)
+    high = x * 2.302585092994046
+    low = pl.fma(x, 2.302585092994046, -high) + x * -2.1707562233822494e-16
+    found = pl.exp(high)
+    return pl.cast(pl.where(pl.abs(low) < 1.0, found * (1.0 + low), found), float_dtype(value))
+
+
+def rcbrt(value: Any) -> Any:
+    """1 / cbrt(value)."""
+    return pl.cast(1.0 / cbrt(pl.cast(value, pl.f64)), float_dtype(value))
 
 
 def rhypot(a: Any, b: Any) -> Any:
     """1 / sqrt(a**2 + b**2)."""
-    x, y = pl.cast(a, pl.f64), pl.cast(b, pl.f64)
-    return pl.cast(1.0 / pl.sqrt(x * x + y * y), _result(a))
+    return pl.cast(1.0 / hypot(pl.cast(a, pl.f64), pl.cast(b, pl.f64)), float_dtype(a, b))

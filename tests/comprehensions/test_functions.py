@@ -45,6 +45,7 @@ def bessel_y(order: int) -> Callable[[float], float]:
 
 GAMMA = [0.1, 0.5, 0.9, 1.0, 1.5, 2.0, 3.3, 20.0, 33.0, -0.3, -1.5, -6.1]
 ERROR = [-3.0, -1.0, 0.0, 0.3, 1.0, 2.9, 3.1, 5.0, 8.0]
+UNIT = [-1.0, -0.999, 0.0, 1e-5, 0.3, 0.9999999, 1.0]
 POSITIVE = [0.05, 0.7, 2.0, 5.0, 7.9, 8.1, 15.0, 30.0]
 CASES: list[tuple[str, list[float], Callable[[float], float], float]] = [
     ("tgamma", GAMMA, math.gamma, 1e-12), ("lgamma", GAMMA, math.lgamma, 1e-12),
@@ -54,6 +55,9 @@ CASES: list[tuple[str, list[float], Callable[[float], float], float]] = [
     ("y1", POSITIVE, bessel_y(1), 1e-6), ("cyl_bessel_i0", POSITIVE, bessel_i(0), 3e-7),
     ("cyl_bessel_i1", POSITIVE, bessel_i(1), 3e-7), ("sinpi", ERROR, lambda x: math.sin(math.pi * x), 1e-14),
     ("cospi", ERROR, lambda x: math.cos(math.pi * x), 1e-14),
+    ("asin", UNIT, math.asin, 4e-16), ("acos", UNIT, math.acos, 4e-16),
+    ("exp10", [0.0, 1.0, -37.5, 38.0, 12.3], lambda x: 10.0**x, 1e-15),
+    ("rcbrt", [8.0, -27.0, 1e-30, 3.3], lambda x: math.copysign(abs(x) ** (-1 / 3), x), 1e-15),
     ("logb", [1.0, 2.0, 1023.0, 1024.0, 0.75, 1e-30], lambda x: float(math.frexp(x)[1] - 1), 1e-15),
 ]  # fmt: skip
 
@@ -86,8 +90,34 @@ def test_inverses_and_functions_of_two_numbers() -> None:
     a, b = [5.0, 5.5, -7.0, 2.5], [3.0, 1.0, 2.0, 1.0]
     np.testing.assert_array_equal(computed("remainder", "float", a, b), [math.remainder(*p) for p in zip(a, b, strict=True)])
     np.testing.assert_allclose(computed("rhypot", "double", [3.0, 1.0], [4.0, 1.0]), [0.2, 2**-0.5], rtol=1e-15)
+    np.testing.assert_allclose(computed("hypot", "float", [1e20, 3e-25, 0], [1e20, 4e-25, 0]), [2**0.5 * 1e20, 5e-25, 0],
+                               rtol=1e-6)  # fmt: skip
+    np.testing.assert_allclose(computed("rhypot", "double", [3e-200, 0], [4e-200, 0]), [2e199, np.inf], rtol=1e-15)
     whole = computed("tgamma", "int32", [3, 5])
     assert whole.dtype == np.float32 and whole.tolist() == [2.0, 24.0]
+
+
+def test_scaling_by_powers_of_two_rounds_once() -> None:
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.uniform(1, 2, 200) * 2.0 ** rng.integers(-1022, 1023, 200), [2, 1e-300, 5e-324, np.inf, 0]])
+    exponents = np.concatenate([-1050 - np.frexp(x[:200])[1], [-1075, 1500, 2097, -5000, 5000]])
+    wanted = [math.ldexp(a, int(e)) for a, e in zip(x, exponents, strict=True)]
+    np.testing.assert_array_equal(computed("ldexp", "double", x, exponents), wanted)
+
+
+def test_small_and_large_arguments_of_the_functions_of_the_libraries() -> None:
+    tiny, far = [-1e-20, 1e-8], [np.inf, -np.inf]
+    np.testing.assert_allclose(computed("sinpi", "double", tiny), np.pi * np.array(tiny), rtol=1e-15)
+    np.testing.assert_allclose(computed("erfinv", "double", tiny), np.pi**0.5 / 2 * np.array(tiny), rtol=1e-13)
+    np.testing.assert_array_equal(computed("cospi", "double", [1e17, 2.0**52 + 1, 0.5]), [1, -1, 0])
+    for name in ("j0", "j1"):
+        np.testing.assert_array_equal(computed(name, "double", far), [0, 0])
+    for name in ("y0", "y1"):
+        np.testing.assert_array_equal(computed(name, "double", far), [0, np.nan])
+    np.testing.assert_array_equal(computed("cyl_bessel_i0", "double", far), [np.inf, np.inf])
+    np.testing.assert_array_equal(computed("cyl_bessel_i1", "double", far), [np.inf, -np.inf])
+    np.testing.assert_array_equal(computed("exp10", "double", far), [np.inf, 0])
+    np.testing.assert_array_equal(computed("rcbrt", "double", [np.inf, 0.0]), [0, np.inf])
 
 
 def test_infinities_are_written_as_divisions() -> None:

@@ -111,6 +111,16 @@ def test_erf_and_gelu_agree_with_high_precision() -> None:
     np.testing.assert_allclose(pl.gelu(x, approximate="tanh"), tanh, rtol=1e-9, atol=1e-15)
 
 
+def test_the_negative_tails_of_gelu_keep_their_digits() -> None:
+    x = np.linspace(-30, -5, 26)
+    mpmath.mp.dps = 400
+    inner = [mpmath.sqrt(2 / mpmath.pi) * (v + mpmath.mpf("0.044715") * v**3) for v in map(mpmath.mpf, x)]
+    np.testing.assert_allclose(pl.gelu(x), [float(v * mpmath.ncdf(v)) for v in x], rtol=1e-12)
+    tanh = [float(v / 2 * (1 + mpmath.tanh(w))) for v, w in zip(x, inner, strict=True)]
+    np.testing.assert_allclose(pl.gelu(x, approximate="tanh")[10:], tanh[10:], rtol=1e-11)
+    assert pl.gelu(np.float32(-13)) < 0
+
+
 BINARY = {
     "+": (operator.add, np.add), "-": (operator.sub, np.subtract), "*": (operator.mul, np.multiply),
     "//": (operator.floordiv, np.floor_divide), "%": (operator.mod, np.remainder),

@@ -157,6 +157,11 @@ def test_powers_of_ten_gamma_functions_and_bases() -> None:
     kernel(x, out)
     np.testing.assert_allclose(out[2], [math.lgamma(v) for v in x], rtol=1e-11, atol=1e-12)
     np.testing.assert_allclose(out[3], [math.gamma(v) for v in x], rtol=1e-12)
+    x = np.array([-1e-300, -1e-20, -1e-10, -1e-4, 1e-20, -3 + 2**-40, 30, 1e40, 1e300, np.inf, -np.inf])
+    out = np.empty((4, x.size))
+    kernel(x, out)
+    np.testing.assert_allclose(out[2], [math.lgamma(v) for v in x], rtol=1e-12)
+    np.testing.assert_allclose(out[3], [*(math.gamma(v) for v in x[:7]), np.inf, np.inf, np.inf, np.nan], rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["sinh", "cosh", "asinh", "atanh", "cbrt", "erfc", "log10"])
