@@ -73,15 +73,29 @@ class ProductWriter(VectorWriter):
         self.fragments = any(map(multiplies_matrices, products))
         self.warpgroups = suits_warpgroups(body, self.roles) if products else False
         self.unfinished = False  # whether products go on while the loop that adds them up copies operands
-        self.kept_early = read_in_inner_blocks(body, self.roles, mutable, self.whole_rows) if products else set()
+        self.packed: dict[str, str] = {}  # left operands in registers that are rounded already
+        self.kept_early: set[str] = set()
+        self.packed_early: set[str] = set()
+        if products:
+            self.kept_early, self.packed_early = read_in_inner_blocks(body, self.roles, mutable, self.whole_rows)
 
     def made(self, var: Var) -> None:
+        if var.name in self.packed_early:
+            self._pack(var)
         if var.name not in self.kept_early:
             return
         roles = [("m", "k") if k == 0 else ("k", "n") for s in statements(self.func.body)
                  if isinstance(s, Op) and s.op == "dot" for k, a in enumerate(s.args[:2]) if a == var]  # fmt: skip
         if len(set(roles)) == 1:
             self.staged[var.name] = self._in_shared(self.tiles[var.name], var, roles[0], passing=False)
+
+    def _pack(self, var: Var) -> None:
+        """Round a left operand of products in inner blocks once: half the registers, and nothing to do in there."""
+        tile, dtype = self.tiles[var.name], var.type.dtype  # type: ignore[union-attr]
+        rows, _ = self.slots(tile)
+        name = self.packed[var.name] = self.names.fresh(f"{self.name(var.name)}_packed")
+        self.text.line(f"uint32_t {name}[Spread::padded_depth({tile.columns.capacity}) / 16][{rows} / 2][4];")
+        self.text.line(f"pto::pack_tile<Spread, {memory_type(dtype)}>({name}, {tile.array}, {tile.columns.valid});")
 
     # -- shared memory --------------------------------------------------------------------------------------------
 
@@ -363,6 +377,10 @@ class ProductWriter(VectorWriter):
         padded = f"Spread::padded_depth({depth.capacity})"
         if tensor_cores and isinstance(left, Tile) and self.whole_rows:
             right = self._in_shared(right, b, ("k", "n"))
+            if a.name in self.packed:
+                self.text.line(f"pto::multiply_packed<Spread, {self._pitch(right)}, {_bool(right.turned)}>({target}, "
+                               f"{self.packed[a.name]}, {right.at});")  # fmt: skip
+                return
             register = self.materialised(left)
             self.text.line(
                 f"pto::multiply_from_registers<Spread, {padded}, {self._pitch(right)}, {_bool(right.turned)}>"

@@ -143,11 +143,14 @@ def wants_whole_rows(body: Block, roles: Mapping[str, Role]) -> bool:
     return False
 
 
-def read_in_inner_blocks(body: Block, roles: Mapping[str, Role], mutable: Container[str], whole_rows: bool) -> set[str]:
-    """Tiles in registers that products of an inner block read from shared memory: they are put there once."""
+def read_in_inner_blocks(
+    body: Block, roles: Mapping[str, Role], mutable: Container[str], whole_rows: bool
+) -> tuple[set[str], set[str]]:
+    """Tiles in registers that products of an inner block read: those that they read from shared memory, where they are
+    put once, and those whose fragments are operands as they are, which are rounded to 16 bits once."""
     made_in: dict[str, int] = {}
     read_in: dict[str, set[int]] = {}
-    other: set[str] = set()
+    fragments: set[str] = set()
 
     def walk(block: Block) -> None:
         for s in block:
@@ -158,15 +161,15 @@ def read_in_inner_blocks(body: Block, roles: Mapping[str, Role], mutable: Contai
                         continue
                     on_tensor_cores = a.type.dtype.kind == "f" and a.type.dtype.bits == 16  # type: ignore[union-attr]
                     if k == 0 and on_tensor_cores and whole_rows:
-                        other.add(a.name)  # fragments are operands as they are
+                        fragments.add(a.name)
                     read_in.setdefault(a.name, set()).add(id(block))
             for inner in blocks(s):
                 walk(inner)
 
     walk(body)
-    return {n for n, places in read_in.items()
-            if n in made_in and made_in[n] not in places and n not in roles and n not in other
-            and n not in mutable}  # fmt: skip
+    early = {n for n, places in read_in.items()
+             if n in made_in and made_in[n] not in places and n not in roles and n not in mutable}  # fmt: skip
+    return early - fragments, early & fragments
 
 
 def place_of_load(load: Op, made: dict[str, Op], changing: Container[str], body: Block) -> list[Op] | None:

@@ -85,19 +85,23 @@ PTO_FUNCTION void stage_tile(T* shared, const T* at, int64_t row_stride, int64_t
   static_assert(COLUMNS % chunk == 0, "rows are copied in pieces of 16 bytes");
   static_assert(!SWIZZLED || (sizeof(T) == 2 && COLUMNS % 64 == 0 && ROWS % 8 == 0), "a swizzled tile is whole panels");
   constexpr int across = power_in(chunks, THREADS), down = THREADS / across;
+  constexpr bool alike = !SWIZZLED || down % 8 == 0;  // rows of a thread lie at one distance
   const bool whole = column_stride == 1 && columns % chunk == 0 && reinterpret_cast<uintptr_t>(at) % 16 == 0 &&
                      (rows <= 1 || row_stride * int64_t(sizeof(T)) % 16 == 0);
   if (whole) {
-    const int first = int(threadIdx.x) / across;
+    const uint32_t first = threadIdx.x / across;
     const int64_t step = down * row_stride;
     PTO_UNROLL
     for (int piece = 0; piece < chunks; piece += across) {
-      const int column = (piece + int(threadIdx.x) % across) * chunk, valid = column < columns ? rows : 0;
+      const int column = (piece + int(threadIdx.x) % across) * chunk;
+      const int valid = (column < columns ? rows : 0) - int(first);
       const T* from = at + first * row_stride + column;
+      const int place_of_first = place<ROWS, COLUMNS, SWIZZLED, T>(int(first), column);
       PTO_UNROLL
       for (int row = 0; row < ROWS; row += down) {
-        T* const to = shared + place<ROWS, COLUMNS, SWIZZLED, T>(first + row, column);
-        if (ROWS % down == 0 || first + row < ROWS) copy_async(to, from, first + row < valid);
+        const int to = alike ? place_of_first + place<ROWS, COLUMNS, SWIZZLED, T>(row, 0)
+                             : place<ROWS, COLUMNS, SWIZZLED, T>(int(first) + row, column);
+        if (ROWS % down == 0 || int(first) + row < ROWS) copy_async(shared + to, from, row < valid);
         from += step;
       }
     }
@@ -318,6 +322,21 @@ PTO_FUNCTION void pack_fragments(uint32_t (&x)[NR / 2][4], const R (&a)[NR][NK],
       x[m][part] = j + 1 < NK ? packed(low, high, T{}) : 0u;
     }
   }
+}
+
+// The fragments of all columns of a left operand, for products that read it again and again.
+template <class Spread, class T, int STEPS, int NR, int NK, class R>
+PTO_FUNCTION void pack_tile(uint32_t (&x)[STEPS][NR / 2][4], const R (&a)[NR][NK], int columns) {
+  PTO_UNROLL
+  for (int step = 0; step < STEPS; ++step) pack_fragments<Spread, T, false>(x[step], a, columns, 16 * step);
+}
+
+// acc += a @ b for fragments of a.
+template <class Spread, int B_PITCH, bool B_TURNED, int STEPS, int NR, int NC, class T>
+PTO_FUNCTION void multiply_packed(float (&acc)[NR][NC], const uint32_t (&x)[STEPS][NR / 2][4], const T* b) {
+  static_assert(Spread::ACROSS_WARPS == 1, "each warp has whole rows");
+  PTO_UNROLL
+  for (int step = 0; step < STEPS; ++step) multiply_step<Spread, B_PITCH, B_TURNED>(acc, x[step], b, 16 * step);
 }
 
 template <class Spread, int DEPTH, int B_PITCH, bool B_TURNED, bool WHOLE, int NR, int NC, int NK, class R, class T>
