@@ -38,12 +38,20 @@ _BATCH = 20e-3  # seconds that a batch of calls takes at least
 
 @frozen
 class Row:
-    """What is measured: a workload at a size, `half`: in f16 instead of f32; `aim`: a share of the time of a peer."""
+    """What is measured: a workload at a size, `half`: in f16 instead of f32; `aim`: a share of the time of a peer;
+    `kernel`: one for devices, when the workload's has the shape of a CPU's caches; `fastmath`: as the peer has it."""
 
     workload: str
     size: Size
     half: bool = False
     aim: tuple[str, float] = ("copy", 0.9)
+    kernel: str = ""
+    fastmath: bool = False
+
+
+def _attention(name: str, size: Size) -> Row:
+    kernel = f"pto_jit.bench.kernels.attention:{name}_wide"
+    return Row(name, size, half=True, aim=("torch", 0.7), kernel=kernel, fastmath=True)
 
 
 ROWS: tuple[Row, ...] = (
@@ -51,8 +59,8 @@ ROWS: tuple[Row, ...] = (
     *(Row(name, (16384, 4096)) for name in ("softmax", "rms_norm", "layer_norm", "gelu_tanh", "silu_mul", "bias_relu")),
     Row("matmul_bf16", (4096, 4096, 4096), aim=("torch", 0.6)),
     Row("matmul", (4096, 4096, 4096), aim=("torch", 0.6)),
-    Row("attention", (64, 4096, 64), half=True, aim=("torch", 0.7)),
-    Row("attention_causal", (64, 4096, 64), half=True, aim=("torch", 0.7)),
+    *(_attention(name, (64, 4096, 64)) for name in ("attention", "attention_causal")),
+    *(_attention(name, (32, 4096, 128)) for name in ("attention", "attention_causal")),
 )
 
 
@@ -154,7 +162,8 @@ def _measure(row: Row, rounds: int, batch: float, device: Any, found: Measured) 
     expected = workload.reference(wide)
     arrays = [*inputs.values(), *outputs]
     arena = Arena(device, arrays)
-    compiled = resolve(workload.kernels[""]).compile(*arrays, target="cuda")
+    kernel = resolve(row.kernel or workload.kernels[""])
+    compiled = kernel.compile(*arrays, target="cuda", fastmath=row.fastmath)
     host = compiled._kernel.built.program.host
 
     def ours() -> None:

@@ -11,11 +11,14 @@ import pto_jit.language as pl
 
 V, M, T = (pto.spec((None,) * n, pl.f32) for n in (1, 2, 3))
 HEADS, BRAIN = pto.spec((None, None, 64), pl.f32), pto.spec((None, None), pl.bf16)
+HALVES = pto.spec((None, None, 64), pl.f16)
 SPECS: dict[str, tuple[Any, ...]] = {
     "attention.attention": (HEADS,) * 4,
     "attention.attention_causal": (HEADS,) * 4,
     "attention.attention_turned": (HEADS,) * 4,
     "attention.attention_causal_turned": (HEADS,) * 4,
+    "attention.attention_wide": (HALVES,) * 4,
+    "attention.attention_causal_wide": (HALVES,) * 4,
     "elementwise.add16": (V,) * 3,
     "elementwise.vector_add": (V,) * 3,
     "elementwise.gelu_tanh": (M,) * 2,

@@ -13,68 +13,65 @@ import math
 import pto_jit as pto
 import pto_jit.language as pl
 
-BM, BN = 64, 128
 QUERIES, KEYS = 128, 256
+_LOG2E = math.log2(math.e)
 
 
-def attend(state, scores, v, axis=1):
+def attend(state, scores, v, axis=1, exponential=pl.exp):
     """One step of the running softmax: a tile of scores and the values that belong to it.
 
     The keys of the scores lie along `axis`. Weights are rounded to the type of the values, as devices multiply them.
     """
     top, total, acc = state
     new_top = pl.maximum(top, pl.max(scores, axis=axis, keepdims=True))
-    shrink = pl.exp(top - new_top)
-    weights = pl.exp(scores - new_top)
+    shrink = exponential(top - new_top)
+    weights = exponential(scores - new_top)
     total = total * shrink + pl.sum(weights, axis=axis, keepdims=True)
     if axis == 0:
         return new_top, total, pl.dot(weights.to(v.dtype).T, v, acc * shrink.T)
     return new_top, total, pl.dot(weights.to(v.dtype), v, acc * shrink)
 
 
-@pto.jit
-def attention(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, out: pl.Tensor):
-    """softmax(q @ k.T / sqrt(dim)) @ v over `[heads, length, dim]`."""
-    heads, length, dim = q.shape
-    with pl.incore():
-        scale = dim**-0.5
-        for h in pl.range(heads, parallel=True):
-            for i in pl.range(0, length, BM, parallel=True):
-                queries = pl.load(q[h], [i, 0], [BM, dim]) * scale
-                top = pl.full([BM, 1], -math.inf, pl.f32)
-                total = pl.zeros([BM, 1], pl.f32)
-                acc = pl.zeros([BM, dim], pl.f32)
-                for j in pl.range(0, length, BN):
-                    scores = queries @ pl.load(k[h], [j, 0], [BN, dim]).T
-                    top, total, acc = attend((top, total, acc), scores, pl.load(v[h], [j, 0], [BN, dim]))
-                pl.store(acc / total, [i, 0], out[h])
+def in_rows(causal: bool, tile: tuple[int, int], exponential=pl.exp):
+    """softmax(q @ k.T / sqrt(dim)) @ v over `[heads, length, dim]`, in tiles of so many queries and keys; `causal`: a
+    query sees the keys up to its own, and tiles beyond the diagonal are never computed; `exponential`: exp, or exp2
+    of scores that are multiplied by log2(e) with the queries."""
+    rows, columns = tile
+    in_twos = exponential is pl.exp2
+
+    @pto.jit
+    def attention(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, out: pl.Tensor):
+        heads, length, dim = q.shape
+        with pl.incore():
+            scale = _LOG2E * dim**-0.5 if in_twos else dim**-0.5
+            for h in pl.range(heads, parallel=True):
+                for i in pl.range(0, length, rows, parallel=True):
+                    queries = pl.load(q[h], [i, 0], [rows, dim]) * scale
+                    top = pl.full([rows, 1], -math.inf, pl.f32)
+                    total = pl.zeros([rows, 1], pl.f32)
+                    acc = pl.zeros([rows, dim], pl.f32)
+                    # Every query of the tile sees all of these keys.
+                    whole = i // columns * columns if causal else length
+                    for j in pl.range(0, whole, columns):
+                        scores = queries @ pl.load(k[h], [j, 0], [columns, dim]).T
+                        values = pl.load(v[h], [j, 0], [columns, dim])
+                        top, total, acc = attend((top, total, acc), scores, values, 1, exponential)
+                    if causal:  # of these each sees a part
+                        for j in pl.range(whole, i + rows, columns):
+                            scores = queries @ pl.load(k[h], [j, 0], [columns, dim]).T
+                            row = i + pl.reshape(pl.arange(0, rows), [rows, 1])
+                            col = j + pl.reshape(pl.arange(0, columns), [1, columns])
+                            scores = pl.where(col <= row, scores, -math.inf)
+                            values = pl.load(v[h], [j, 0], [columns, dim])
+                            top, total, acc = attend((top, total, acc), scores, values, 1, exponential)
+                    pl.store(acc / total, [i, 0], out[h])
+
+    return attention
 
 
-@pto.jit
-def attention_causal(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, out: pl.Tensor):
-    """The same, each query seeing the keys up to its own; tiles beyond the diagonal are never computed."""
-    heads, length, dim = q.shape
-    with pl.incore():
-        scale = dim**-0.5
-        for h in pl.range(heads, parallel=True):
-            for i in pl.range(0, length, BM, parallel=True):
-                queries = pl.load(q[h], [i, 0], [BM, dim]) * scale
-                top = pl.full([BM, 1], -math.inf, pl.f32)
-                total = pl.zeros([BM, 1], pl.f32)
-                acc = pl.zeros([BM, dim], pl.f32)
-                # Every query of the tile sees all of these keys.
-                whole = i // BN * BN
-                for j in pl.range(0, whole, BN):
-                    scores = queries @ pl.load(k[h], [j, 0], [BN, dim]).T
-                    top, total, acc = attend((top, total, acc), scores, pl.load(v[h], [j, 0], [BN, dim]))
-                # Of these each sees a part.
-                for j in pl.range(whole, i + BM, BN):
-                    scores = queries @ pl.load(k[h], [j, 0], [BN, dim]).T
-                    row = i + pl.reshape(pl.arange(0, BM), [BM, 1])
-                    col = j + pl.reshape(pl.arange(0, BN), [1, BN])
-                    scores = pl.where(col <= row, scores, -math.inf)
-                    top, total, acc = attend((top, total, acc), scores, pl.load(v[h], [j, 0], [BN, dim]))
-                pl.store(acc / total, [i, 0], out[h])
+attention, attention_causal = in_rows(False, (64, 128)), in_rows(True, (64, 128))
+# For tensor cores: a warp reads keys and values for 32 queries, and the exponential is one instruction.
+attention_wide, attention_causal_wide = in_rows(False, (128, 64), pl.exp2), in_rows(True, (128, 64), pl.exp2)
 
 
 def turned(causal: bool):

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from pto_jit.bench import command, cuda
 from pto_jit.bench.catalog import WORKLOADS
+from pto_jit.bench.worker import resolve
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda import driver
 
@@ -90,6 +91,14 @@ def test_every_row_has_a_workload_and_peers() -> None:
         workload = WORKLOADS[row.workload]
         assert len(row.size) == len(workload.axes)
         assert row.workload in cuda._IN_TORCH and row.aim[0] in ("copy", "torch")
+        assert resolve(row.kernel or WORKLOADS[row.workload].kernels[""])
+
+
+@needs_compilers
+def test_attention_is_measured_in_the_form_for_devices(fake: Any) -> None:  # noqa: F811
+    [row] = [r for r in cuda.ROWS if r.workload == "attention_causal" and r.size[2] == 64]
+    found = cuda.measure(replace(row, size=(1, 140, 64)), 1, 0.0)
+    assert not found.error and found.seconds["pto"] > 0
 
 
 def test_the_share_is_the_peers_time_over_ours() -> None:

@@ -249,14 +249,14 @@ def test_rows_of_exact_products_are_shared_by_warps_where_one_has_too_few_regist
 def test_attention_in_f16_is_all_on_tensor_cores() -> None:
     """Weights are rounded once, where they become operands; tiles that are valid as a whole are not masked."""
     q, k, v = (normal(1, 160, 64, dtype=np.float16) for _ in range(3))
-    compiled = attention.attention_causal.compile(q, k, v, q, target="cuda")
-    source = compiled.sources["attention_causal_incore_0.cu"]
+    compiled = attention.attention_causal_wide.compile(q, k, v, q, target="cuda")
+    source = compiled.sources["attention_incore_0.cu"]
     assert "pto::multiply<" not in source and source.count("pto::multiply_from_registers<") == 2
     before, _, loops = source.partition("for (int64_t j")  # queries are rounded before the loops that multiply them
     assert before.count("pto::pack_tile<") == 1 and loops.count("pto::multiply_packed<") == 2
     assert "] = pto::rounded_to_half(" not in source  # products and stores round
     assert source.count("if (Spread::fills_columns(") == 4
-    _, (*_, out) = emulated(attention.attention_causal, q, k, v, np.zeros_like(q), orders=(0, 5))
+    _, (*_, out) = emulated(attention.attention_causal_wide, q, k, v, np.zeros_like(q), orders=(0, 5))
     np.testing.assert_allclose(out.astype(np.float64), reference(q, k, v, True), rtol=4e-3, atol=4e-3)
 
 
