@@ -16,7 +16,7 @@ from pto_jit.dtypes import DType, bool_, f64, i64
 from pto_jit.errors import NOWHERE, CompilationError, Loc
 from pto_jit.ir.nodes import Attr, Block, Const, Op, Operand, Region, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType, Type
-from pto_jit.semantic.rules import infer
+from pto_jit.semantic.rules import infer, is_elementwise
 
 I64 = ScalarType(i64)
 
@@ -41,6 +41,7 @@ class Emitter:
         self._dims: dict[tuple[str, int], Var] = {}
         self._offsets: dict[str, tuple[str, int]] = {}  # temporary -> (variable it was computed from, constant added)
         self.allocated: dict[str, Op] = {}  # tensors made here
+        self._numbers: dict[str, Op] = {}  # what computes a number of i64
         self.definitions: dict[str, Op] = {}  # operations by the name of their first result (tiles and extents)
         self.extents: dict[str, tuple[Operand, ...]] = {}  # declared extents of tiles and tensors
         self.prologue: list[Stmt] = []  # extents of parameters: read once, visible everywhere
@@ -148,6 +149,8 @@ class Emitter:
             self.allocated[results[0].name] = made
         elif results and not isinstance(results[0].type, ScalarType):
             self.definitions[results[0].name] = made
+        elif results and results[0].type == I64:
+            self._numbers[results[0].name] = made
         if name in ("add", "sub"):
             self._note_offset(name, results[0], args)
         return results
@@ -171,6 +174,18 @@ class Emitter:
             if base_a == base_b:
                 return offset_a - offset_b
         return None
+
+    def same_number(self, a: Operand, b: Operand, depth: int = 10) -> bool:
+        """Whether two numbers are known to be one: the same arithmetic of the same numbers (`n * 8` written twice)."""
+        if a == b:
+            return True
+        if depth == 0 or not (isinstance(a, Var) and isinstance(b, Var)):
+            return False
+        x, y = self._numbers.get(a.name), self._numbers.get(b.name)
+        if x is None or y is None or (x.op, x.attrs, len(x.args)) != (y.op, y.attrs, len(y.args)):
+            return False
+        pure = is_elementwise(x.op, len(x.args))
+        return pure and all(self.same_number(p, q, depth - 1) for p, q in zip(x.args, y.args, strict=True))
 
     def scalar(self, name: str, args: Sequence[Operand], attrs: dict[str, Attr] | None = None, *, weak: bool = False,
                hint: str = "t") -> Scalar:  # fmt: skip

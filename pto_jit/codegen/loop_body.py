@@ -319,7 +319,8 @@ class RunTimeLoop:
             for axis, (old, new) in enumerate(zip(header.extents, value.extents, strict=True)):
                 if old == new or (isinstance(old, Const) and isinstance(new, Const)):
                     continue
-                if not _follows(self.g.e.definitions, value.var, header.var, 40):
+                emitter = self.g.e
+                if not (emitter.same_number(old, new) or _follows(emitter.definitions, value.var, header.var, 40)):
                     raise self._mismatch(
                         item,
                         Disagreement(

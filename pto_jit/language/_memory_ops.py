@@ -12,7 +12,7 @@ from pto_jit.dtypes import DType
 from pto_jit.errors import ShapeError
 from pto_jit.language import _numpy_ops as ops
 from pto_jit.language import _races as races
-from pto_jit.language._tile_ops import check_indices
+from pto_jit.language._tile_ops import check_indices, reshape
 from pto_jit.language._tile_value import PAD_HELP, ExtentError, OffsetError, Shape, TileValue, joint, outside, tile
 
 
@@ -69,8 +69,10 @@ def assign(x: np.ndarray, declared: Shape, t: TileValue, update: str = "", whole
     this is part of, "" to look at the source for it.  `whole`: the axes that the view takes whole; larger tiles end
     where the tensor does.
     """
+    if t.rank > x.ndim and all(t.unit[: t.rank - x.ndim]):
+        t = reshape(t, t.shape[t.rank - x.ndim :])
     if t.rank > x.ndim:
-        raise ShapeError(f"a tile of rank {t.rank} assigned to a region of rank {x.ndim}", code="PTO-H012",
+        raise ShapeError(f"a tile of rank {t.rank} assigned to a region of rank {x.ndim}", code="PTO-H006",
                          hint="use `pl.reshape`, or index the tile")  # fmt: skip
     lead = x.ndim - t.rank
     for axis, (n, v, one) in enumerate(zip(t.shape, t.valid, t.unit, strict=True), lead):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,13 @@ def for_masks(key: Any, otherwise: str) -> str:
     """What to do instead of an index that is a tile: a mask among them is no list of places."""
     masked = any(np.ndim(i) and np.asarray(i).dtype.kind == "b" for i in _items(key))
     return "compute on all elements, and choose: `pl.where(mask, a, b)`" if masked else otherwise
+
+
+def moves_to_the_front(axis: int, numbers: Sequence[int]) -> bool:
+    """Whether NumPy puts the axis of an index tile at `axis` first: numbers at the axes `numbers` are apart from it."""
+    given = [*numbers, axis]
+    together = max(given) - min(given) == len(numbers)
+    return not together and axis > sum(n < axis for n in numbers)
 
 
 def has_index_tensor(key: Any, tensor: type) -> bool:

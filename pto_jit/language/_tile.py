@@ -129,10 +129,7 @@ class Tile(Operators):
                                    code="PTO-R093", hint="store it to a tensor first")  # fmt: skip
         t, key = self._value, subscript.without_numbers(key)
         if subscript.has_tile(key, (Tile, Tensor, np.ndarray)):
-            raise TypeMismatchError(
-                "a tile indexed with a tile", code="PTO-T036",
-                hint=subscript.for_masks(key, "use `pl.gather(t, index, axis)`"),
-            )  # fmt: skip
+            return self._look_up(key)
         items, new_axes = subscript.expand(key, t.rank, "a tile")
         bounds = [subscript.bounds(item, n) for item, n in zip(items, t.shape, strict=True)]
         starts, extents = [b.start for b in bounds], [min(b.extent, max(0, n - b.start)) for b, n in zip(
@@ -143,6 +140,17 @@ class Tile(Operators):
         for axis in drop:
             extents[axis] = 1
         return Tile(tiles.expand_dims(tiles.tile_slice(t, starts, extents, drop), new_axes))
+
+    def _look_up(self, key: Any) -> Any:
+        """`t[index]` of a tile with one axis, in the shape of the index."""
+        t = self._value
+        if t.rank > 1:
+            raise TypeMismatchError(f"a tile of rank {t.rank} indexed with a tile", code="PTO-T036",
+                                    hint=subscript.for_masks(key, "use `pl.gather(t, index, axis)`"))  # fmt: skip
+        (item,) = (i for i in (key if isinstance(key, tuple) else (key,)) if i is not Ellipsis)
+        chosen = eager.tile_of(item, "an index")
+        flat = tiles.reshape(chosen, (int(np.prod(chosen.shape)),))
+        return Tile(tiles.reshape(tiles.gather(t, flat, 0), chosen.shape))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise TypeMismatchError("an element of a tile cannot be assigned: tiles are values", code="PTO-T038",
@@ -344,13 +352,21 @@ class Tensor(Operators, np.ndarray):
         return view
 
     def _take(self, key: Any) -> Any:
-        items = list(key) if isinstance(key, tuple) else [key]
+        if any(i is None for i in (key if isinstance(key, tuple) else (key,))):
+            raise _mixed_indices()
+        items, _ = subscript.expand(key, self.ndim, "a tensor")
         at = [axis for axis, i in enumerate(items) if isinstance(i, (Tile, Tensor))]
-        others = [i for i in items if not isinstance(i, (Tile, Tensor))]
-        if len(at) != 1 or any(not (isinstance(i, slice) and i == slice(None)) for i in others):
-            raise ShapeError("an index tile together with other indices", code="PTO-H011",
-                             hint="index one axis with a tile and take the others whole: `x[index, :]`")  # fmt: skip
-        return Tile(memory.take(self.view(np.ndarray), eager.tile_of(items[at[0]], "an index"), at[0]))
+        if len(at) != 1:
+            raise _mixed_indices()
+        axis = at[0]
+        others = [*items[:axis], slice(None), *items[axis + 1 :]]
+        numbers = [n for n, i in enumerate(others) if not isinstance(i, slice)]
+        if subscript.moves_to_the_front(axis, numbers):
+            raise ShapeError("an index tile apart from a number among the indices", code="PTO-H011",
+                             hint="NumPy puts its axis first here; write what is meant in two steps: `x[i][:, index]`")
+        part = self if all(i == slice(None) for i in others) else self[tuple(others)]
+        chosen = eager.tile_of(items[axis], "an index")
+        return Tile(memory.take(part.view(np.ndarray), chosen, axis - sum(n < axis for n in numbers)))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self._generated = False
@@ -402,6 +418,11 @@ class Tensor(Operators, np.ndarray):
         else:
             races.touch("update" if self._update else "write", base, self._update)
             base[...] = item
+
+
+def _mixed_indices() -> ShapeError:
+    return ShapeError("an index tile together with other indices", code="PTO-H011",
+                      hint="index one axis with a tile, the others with numbers and slices: `x[index, :]`")  # fmt: skip
 
 
 def _one(base: np.ndarray, bounds: Sequence[subscript.Bounds]) -> np.ndarray:

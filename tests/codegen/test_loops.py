@@ -200,3 +200,22 @@ def test_a_loop_over_nothing():
 
     with pytest.raises(Exception, match="undefined"):
         ir(f, X, out(), 2)  # a run-time loop is compiled even when it never runs
+
+
+def test_the_extent_of_a_carried_tile_may_be_computed_again():
+    def f(packed, y):
+        n = packed.shape[1]
+        with pl.incore():
+            last = pl.zeros([n * 2], pl.u8)
+            for i in pl.range(packed.shape[0]):
+                t = packed[i, :]
+                last = pl.reshape(pl.stack([last[0:n], t], axis=1), [n * 2])
+            y[:] = last
+
+    packed = (np.arange(12, dtype=np.uint8) * 21).reshape(3, 4)
+    y = np.zeros(8, np.uint8)
+    execute(f, packed, y)
+    last = np.zeros(8, np.uint8)
+    for row in packed:
+        last = np.stack([last[:4], row], axis=1).reshape(8)
+    np.testing.assert_array_equal(y, last)

@@ -240,6 +240,82 @@ def test_new_axes_broadcast_tiles_at_the_border_and_are_refused_where_they_mean_
             assert caught.value.code == code
 
 
+def test_an_index_tile_goes_with_numbers_and_slices_as_in_numpy() -> None:
+    a = array("float32", (5, 4, 6))
+
+    @pto.jit
+    def parts(a: pl.Tensor, places: pl.Tensor, k: int) -> Any:
+        return (a[places, k, :], a[places, k], a[places, 1:4], a[places, k, 1 : k + 2], a[k, places, 2:],
+                a[places, :, k], a[:, k, places], a[:, places], a[..., places],
+                a[pl.reshape(pl.load(places), [2, 2]), k, :])  # fmt: skip
+
+    at = np.array([0, 2, 1, 3])
+    for dtype in (np.int32, np.int64, np.uint8, np.int16, np.uint32):
+        expected = (a[at, 2], a[at, 2], a[at, 1:4], a[at, 2, 1:4], a[2, at, 2:], a[at, :, 2],
+                    a[:, 2, at], a[:, at], a[..., at], a[at.reshape(2, 2), 2])  # fmt: skip
+        for call in (parts, parts.interpret):
+            for number, (got, wanted) in enumerate(zip(call(a, at.astype(dtype), 2), expected, strict=True)):
+                np.testing.assert_array_equal(got, wanted, err_msg=f"{number} {dtype}")
+
+    def moved(a: pl.Tensor, places: pl.Tensor, y: pl.Tensor) -> None:
+        y[:, :] = a[:, places, 0] + a[0, :, places]
+
+    def both(a: pl.Tensor, places: pl.Tensor, y: pl.Tensor) -> None:
+        y[:, :] = a[places, places]
+
+    for function in (moved, both):
+        for call in (pto.jit(function), pto.jit(function).interpret):
+            with pytest.raises(pto.ShapeError) as caught:
+                call(a, at, np.zeros((4, 6), np.float32))
+            assert caught.value.code == "PTO-H011"
+
+
+def test_a_tile_with_one_axis_is_a_table() -> None:
+    @pto.jit
+    def dequantise(packed: pl.Tensor, code: pl.Tensor, y: pl.Tensor) -> None:
+        table = pl.load(code)
+        for i in pl.range(packed.shape[0], parallel=True):
+            t = packed[i, :]
+            y[i, :, 0], y[i, :, 1] = table[t >> 4], pl.gather(table, t & 15, 0)
+
+    @pto.jit
+    def wide(code: pl.Tensor, places: pl.Tensor, y: pl.Tensor) -> None:
+        for r in pl.range(0, places.shape[0], 2, parallel=True):
+            pl.store(pl.load(code)[pl.load(places, [r, 0], [2, 4])], [r, 0], y)
+
+    packed, code = array("uint8", (5, 7)), array("float32", (16,))
+    expected = np.stack([code[packed >> 4], code[packed & 15]], axis=2)
+    for call in (dequantise, dequantise.interpret):
+        y = np.zeros((5, 7, 2), np.float32)
+        call(packed, code, y)
+        np.testing.assert_array_equal(y, expected)
+        places, z = np.arange(16).reshape(4, 4) * 7 % 16, np.zeros((4, 4), np.float32)
+        (wide if call is dequantise else wide.interpret)(code, places, z)
+        np.testing.assert_array_equal(z, code[places])
+
+
+def test_an_assignment_leaves_out_leading_axes_of_extent_one() -> None:
+    @pto.jit
+    def rows(x: pl.Tensor, y: pl.Tensor) -> None:
+        for r in pl.range(x.shape[0], parallel=True):
+            t = pl.load(x, [r, 0], [1, x.shape[1]])
+            y[r, :] = t - pl.max(t, axis=1, keepdims=True)
+
+    x = array("float32", (3, 5))
+    for call in (rows, rows.interpret):
+        y = np.zeros_like(x)
+        call(x, y)
+        np.testing.assert_array_equal(y, x - x.max(axis=1, keepdims=True))
+
+    def two(x: pl.Tensor, y: pl.Tensor) -> None:
+        y[0, :] = pl.load(x, [0, 0], [2, 5])
+
+    for call in (pto.jit(two), pto.jit(two).interpret):
+        with pytest.raises(pto.ShapeError) as caught:
+            call(x, x)
+        assert caught.value.code == "PTO-H006"
+
+
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
 def test_sorting_is_stable_and_puts_nan_last(dtype: str, descending: bool) -> None:

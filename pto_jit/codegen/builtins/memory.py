@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.builtins.elementwise import dtype_of
+from pto_jit.codegen.builtins.places import index_tile, look_up
 from pto_jit.codegen.builtins.promote import (
     describe,
     shape_text,
@@ -23,6 +24,7 @@ from pto_jit.dtypes import f32
 from pto_jit.errors import CompilationError, ShapeError, TypeMismatchError
 from pto_jit.ir.nodes import Attr, Const, Operand, Var
 from pto_jit.ir.types import TensorType
+from pto_jit.language._subscript import moves_to_the_front
 from pto_jit.slotted import replace
 
 if TYPE_CHECKING:
@@ -335,7 +337,7 @@ def with_axes(cg: Generator, tile: Tile, axes: Sequence[int]) -> Tile:
 
 def _mixed_indices(cg: Generator) -> CompilationError:
     return cg.error(ShapeError, "an index tile together with other indices", code="PTO-H011",
-                    hint="index one axis with a tile and take the others whole: `x[index, :]`")  # fmt: skip
+                    hint="index one axis with a tile, the others with numbers and slices: `x[index, :]`")  # fmt: skip
 
 
 def _whole(value: Tensor | Tile, starts: Sequence[Operand], extents: Sequence[Operand]) -> bool:
@@ -344,22 +346,33 @@ def _whole(value: Tensor | Tile, starts: Sequence[Operand], extents: Sequence[Op
 
 
 def _take(cg: Generator, value: Any, items: list[Any]) -> Tile:
-    """`x[index_tile, :]`: np.take along the one axis that has an index tile."""
+    """`x[index_tile, i, :]`: np.take along the one axis that has an index tile, of what the other indices leave."""
     axes = [axis for axis, i in enumerate(items) if isinstance(i, (Tile, Tensor))]
-    others = [i for i in items if not isinstance(i, (Tile, Tensor))]
-    if len(axes) != 1 or any(i != slice(None) for i in others):
+    if len(axes) != 1:
         raise _mixed_indices(cg)
-    if isinstance(value, Tile):
-        raise cg.error(TypeMismatchError, "a tile indexed with a tile", code="PTO-T036",
-                       hint=_for_masks(items, "use `pl.gather(t, index, axis)`"))  # fmt: skip
     axis = axes[0]
-    chosen = tile_of(cg, items[axis], "an index")
-    if not chosen.dtype.is_integer:
-        raise cg.error(TypeMismatchError, f"an index tile of {chosen.dtype}", code="PTO-T037",
-                       hint=_for_masks(items, "cast it to pl.i32 or pl.i64"))  # fmt: skip
+    others = [*items[:axis], slice(None), *items[axis + 1 :]]
+    numbers = [n for n, i in enumerate(others) if not isinstance(i, slice)]
+    if moves_to_the_front(axis, numbers):
+        raise cg.error(ShapeError, "an index tile apart from a number among the indices", code="PTO-H011",
+                       hint="NumPy puts its axis first here; write it in two steps: `x[i][:, index]`")  # fmt: skip
+    if isinstance(value, Tile) and value.rank > 1:
+        raise cg.error(TypeMismatchError, f"a tile of rank {value.rank} indexed with a tile", code="PTO-T036",
+                       hint=_for_masks(items, "use `pl.gather(t, index, axis)`"))  # fmt: skip
+    chosen = index_tile(cg, items[axis], "an index", _for_masks(items, "cast it to pl.i32 or pl.i64"))
+    if isinstance(value, Tile):
+        return look_up(cg, value, chosen)
+    if not all(map(_is_whole, others)):
+        value = subscript(cg, value, tuple(others))
+        axis -= sum(n < axis for n in numbers)
     extents = (*value.extents[:axis], *chosen.extents, *value.extents[axis + 1 :])
     zeros_ = [index(0)] * value.rank
     return cg.e.tile("take", [value.var, chosen.var, *zeros_], {"axis": axis}, extents=extents)
+
+
+def _is_whole(item: Any) -> bool:
+    """Whether an index takes its axis as it is."""
+    return isinstance(item, slice) and item.start is item.stop is item.step is None
 
 
 def _for_masks(items: list[Any], otherwise: str) -> str:
@@ -400,8 +413,11 @@ def _spread(cg: Generator, value: Scalar | Tile, extents: tuple[Operand, ...]) -
     """`value` broadcast to a region, as NumPy's assignment does."""
     if isinstance(value, Scalar):
         return cg.e.tile("full", [value.operand, *extents], extents=extents, generated=True)
-    if value.rank < len(extents):
-        value = with_extents(cg, value, (*([index(1)] * (len(extents) - value.rank)), *value.extents))
+    missing = len(extents) - value.rank
+    if missing > 0:
+        value = with_extents(cg, value, (*([index(1)] * missing), *value.extents))
+    elif missing < 0 and all(static_extent(e) == 1 for e in value.extents[:-missing]):
+        value = with_extents(cg, value, value.extents[-missing:])
     if value.rank > len(extents):
         raise cg.error(ShapeError, f"a tile of rank {value.rank} assigned to a region of rank {len(extents)}",
                        code="PTO-H006", hint="use `pl.reshape`, or index the tile")  # fmt: skip
@@ -425,10 +441,14 @@ def _spread(cg: Generator, value: Scalar | Tile, extents: tuple[Operand, ...]) -
 @builtin("scatter")
 def scatter(cg: Generator, tile: Any, index: Any, axis: Any, x: Any) -> None:
     tensor = tensor_of(cg, x, "pl.scatter")
-    where = tile_of(cg, index, "the index of pl.scatter")
+    where = index_tile(cg, index, "the index of pl.scatter")
     value = to_dtype(cg, tile_of(cg, tile, "pl.scatter"), tensor.dtype)
     along = axis_of(cg, axis, tensor.rank, "pl.scatter")
     assert isinstance(value, Tile)
+    if not value.rank == where.rank == tensor.rank:
+        ranks = f"a tile of rank {value.rank} and an index of rank {where.rank} for a tensor of rank {tensor.rank}"
+        raise cg.error(ShapeError, f"pl.scatter: {ranks}", code="PTO-H003",
+                       hint="all three have one rank: each element of the tile has its own index")  # fmt: skip
     cg.e.op("put", [value.var, where.var, tensor.var], {"axis": along})
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.builtins.elementwise import dtype_of
 from pto_jit.codegen.builtins.memory import axis_of, index_of, layout_is_contiguous, shape_of, tile_view, with_axes
+from pto_jit.codegen.builtins.places import index_tile
 from pto_jit.codegen.builtins.promote import (
     common_dtype,
     describe,
@@ -215,10 +216,7 @@ def flip(cg: Generator, x: Any, axis: Any) -> Tile:
 
 @builtin("gather")
 def gather(cg: Generator, t: Any, index: Any, axis: Any) -> Tile:
-    tile, where = tile_of(cg, t, "pl.gather"), tile_of(cg, index, "the index of pl.gather")
-    if not where.dtype.is_integer:
-        raise cg.error(TypeMismatchError, f"pl.gather: an index tile of {where.dtype}", code="PTO-T037",
-                       hint="cast it to pl.i32 or pl.i64")  # fmt: skip
+    tile, where = tile_of(cg, t, "pl.gather"), index_tile(cg, index, "the index of pl.gather")
     along = axis_of(cg, axis, tile.rank, "pl.gather")
     return cg.e.tile("gather", [tile.var, where.var], {"axis": along}, extents=where.extents)
 
