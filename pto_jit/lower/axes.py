@@ -359,7 +359,7 @@ class Axial:
         if touches_tiles(op) and op.op != "load" and not is_elementwise(op) and op.op not in GENERATED:
             return False
         if op.op in _EXPENSIVE:
-            self.costly_apart += tuple(r.name for r in op.results)
+            self.costly_apart += tuple(r.name for r in op.results if r.name in self.axes)  # no numbers
         return self.apart <= _PATIENCE
 
     def _settle(self, op: Op) -> bool:

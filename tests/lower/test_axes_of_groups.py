@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import pto_jit as pto
+import pto_jit.language as pl
 from pto_jit.bench.emission import KERNELS
 from pto_jit.bench.frontend import kernel_of
 from pto_jit.codegen import compile_program
@@ -36,3 +39,15 @@ def test_groups_are_remembered_as_their_operations_tell(what: str) -> None:
         assert known is axes_of_group(group.body)
         assert known == told(group) == axes_of_group((*group.body,))  # which nobody has asked about
         assert len(known.given) == len(group.body)
+
+
+def test_a_costly_number_among_tiles_of_unrelated_axes_is_no_tile() -> None:
+    @pto.jit
+    def scaled(x: pl.Tensor, z: pl.Tensor, y: pl.Tensor, h: float) -> None:
+        rows, columns = pl.load(x)[:, None] * 2.0, pl.load(z)[None, :] + 1.0
+        y[...] = rows + columns * pl.exp(h)
+
+    x, z = (np.arange(n, dtype=np.float32) for n in (5, 7))
+    y = np.zeros((5, 7), np.float32)
+    scaled(x, z, y, 0.5)
+    np.testing.assert_allclose(y, x[:, None] * 2 + (z + 1) * np.exp(np.float32(0.5)), rtol=1e-6)
