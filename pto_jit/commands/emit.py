@@ -24,7 +24,8 @@ from pto_jit.dtypes import BY_NAME
 from pto_jit.errors import ArgumentError
 
 _DIRECTORIES = {"neon": "output_arm64", "ascend": "output_ascend910b"}
-_TENSOR = re.compile(r"((?:\d+|\?)x)*(\w+)", re.ASCII)
+_TENSOR = re.compile(r"((?:\d{1,99}|\?)x)*(\w+)", re.ASCII)
+_NUMBERS: dict[type, Any] = {int: 1, float: 1.0, bool: True}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -106,7 +107,7 @@ def _find(path: Path, name: str) -> Any:
         raise _error(f"there is no file {path}", "give the path of a Python file")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise _error(f"{path} is no Python file", "give a file whose name ends in .py")
+        raise _error(f"{path} is not a Python file", "give a file whose name ends in .py")
     module = importlib.util.module_from_spec(spec)
     before = sys.modules.get(path.stem)
     sys.modules[path.stem] = module
@@ -153,7 +154,7 @@ def _value(name: str, text: str) -> Any:
         return _spec(tuple(None if e == "?" else int(e) for e in extents), BY_NAME[match[2]])
     try:
         return ast.literal_eval({"true": "True", "false": "False"}.get(text, text))
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # all of them by wrong literals
         raise _error(f"{name}={text!r} is neither a tensor nor a value", f"{name}=?x?xf32, or {name}=1") from None
 
 
@@ -162,7 +163,7 @@ def _annotated(kernel: Any, name: str) -> Any:
     annotation = kernel._parameters.annotations.get(name)
     if not isinstance(annotation, type) and hasattr(annotation, "dtype") and hasattr(annotation, "shape"):
         return _spec(tuple(e if isinstance(e, int) else None for e in annotation.shape), annotation.dtype)
-    return {int: 1, float: 1.0, bool: True}.get(annotation)
+    return _NUMBERS.get(annotation) if isinstance(annotation, type) else None
 
 
 def _spec(shape: tuple[int | None, ...], dtype: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,18 +14,17 @@ from typing import BinaryIO
 
 @contextlib.contextmanager
 def written(path: str | Path) -> Iterator[BinaryIO]:
-    """A binary file that takes the place of `path` when the block ends; until then, and when the block fails, what was
-    there stays as it was.
+    """A binary file that replaces `path` when the block ends; until then, and if the block fails, `path` is unchanged.
 
-    What is no regular file (a pipe, a terminal) is written directly.  Raises OSError that names `path`.
+    Anything that is not a regular file (a pipe, a terminal) is written directly.  Raises OSError that names `path`.
     """
-    target = Path(path).resolve()
+    target = Path(os.path.realpath(path))  # a link stays, what it leads to is replaced
     mode = _mode(target)
     if mode is not None and not stat.S_ISREG(mode):
         with Path(path).open("wb") as file:
             yield file
         return
-    beside = target.with_name(f".{target.name[:100]}.{os.getpid()}.new")
+    beside = target.with_name(f".{secrets.token_hex(8)}.new")  # a name that no other writer, ended or alive, has
     try:
         file = beside.open("xb")
     except OSError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -257,7 +257,8 @@ class TaskGraph:
                 raise ArgumentError(f"PTO-A043: the region {box} is outside tensor {number} of shape {limits}")
 
     def _kind(self, name: str, function: Any, buffer_bytes: int, num_slots: int, accesses: tuple[int, ...]) -> Any:
-        key = (name, function, buffer_bytes, num_slots, accesses)
+        identity = function if isinstance(function, Hashable) else ("id", id(function))  # its callback keeps it alive
+        key = (name, identity, buffer_bytes, num_slots, accesses)
         kind = self._kinds.get(key)
         if kind is None:
             text = _ffi.new("char[]", name.encode("utf-8"))

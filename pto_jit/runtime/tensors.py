@@ -88,7 +88,7 @@ def packed_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 def as_tensor(obj: Any, name: str = "argument", *, device: bool = False) -> TensorView | None:
-    """A view of `obj`, or None when it is no tensor.
+    """A view of `obj`, or None when it is not a tensor.
 
     Takes NumPy arrays, torch CPU tensors, and whatever has the buffer protocol, `__array_interface__` or DLPack; never
     copies.  `name` is what an error calls it.  `device`: tensors in the memory of a GPU too, of torch or with
@@ -222,12 +222,13 @@ def _from_cuda(obj: Any, name: str) -> TensorView:
     if interface.get("mask") is not None:
         _refuse(name, "is a masked array, and a kernel would read what is masked", "pass its data and its mask")
     dtype = _dtype_id(np.dtype(interface["typestr"]), name)
-    pointer, read_only = interface["data"]
+    address, read_only = interface["data"]
+    pointer = int(address or 0)  # empty tensors may have none
     shape = tuple(int(n) for n in interface["shape"])
     strides = interface.get("strides") or packed_strides(shape, _SIZES[dtype])
     if pointer % _SIZES[dtype]:
         _refuse(name, "is not aligned to its element size", "pass a copy")
-    view = _view(int(pointer or 0), shape, tuple(strides), dtype, not read_only, obj, False)
+    view = _view(pointer, shape, tuple(strides), dtype, not read_only, obj, False)
     return replace(view, device="cuda")
 
 

@@ -110,6 +110,14 @@ def test_what_is_wrong_with_a_module_is_said(
     assert message in capsys.readouterr().err
 
 
+def test_an_annotation_that_says_nothing_leaves_its_argument_to_be_given(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text("import pto_jit\n\n@pto_jit.jit\ndef k(x, n: {}):\n    x[0] = n\n")
+    assert main(["emit", "kernels.py:k", "x=?xf32"]) == 1
+    assert "`n` of `k` is not given" in capsys.readouterr().err
+
+
 def test_annotations_and_values_say_what_arguments_are(file: Path) -> None:
     assert main(["emit", "kernels.py:scaled"]) == 0
     text = Path("output_c/scaled/scaled.pto").read_text()
@@ -129,6 +137,8 @@ def test_annotations_and_values_say_what_arguments_are(file: Path) -> None:
         (["kernels.py:softmax", "x=9223372036854775808xf32"], "9223372036854775808 is not an extent"),
         (["softmax"], "'softmax' is not FILE.py:FUNCTION\nhelp: as kernels.py:softmax"),
         (["kernels.py:softmax", "x=?x?xf31", "y=1"], "is neither a tensor nor a value"),
+        (["kernels.py:softmax", "x={[]}", "y=1"], "x='{[]}' is neither a tensor nor a value"),
+        (["kernels.py:softmax", f"x={'9' * 5000}xf32", "y=1"], "9xf32' is neither a tensor nor a value"),
         (["kernels.py:softmax", "x=f32", "z=1"], "`softmax` has no parameter `z`"),
         (["kernels.py:scaled", "--target", "abacus"], "unknown target 'abacus'"),
         (["kernels.py:scaled", "x=?x?xf32", "y=?x?xf32", "--out", "kernels.py"],

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,21 @@ def test_integers_of_any_kind_are_taken() -> None:
     graph.run(np.int32(1))  # type: ignore[arg-type]
     assert seen == [(0, 1, 2)] and graph.tasks[0].buffer_bytes == 7
     assert graph.tasks[1].regions == (Region("write", 0, (0, 4), (8, 4)),)
+
+
+def test_a_function_that_cannot_be_hashed_is_called_as_any_other() -> None:
+    @dataclass
+    class Noting:
+        seen: list[tuple[int, ...]]
+
+        def __call__(self, slots: tuple[int, ...]) -> None:
+            self.seen.append(slots)
+
+    graph, note = TaskGraph(Runtime(1)), Noting([])
+    graph.add("t", note, slots=(1,))
+    graph.add("t", note, slots=(2,))
+    graph.run(1)
+    assert sorted(note.seen) == [(1,), (2,)] and len(graph._kinds) == 1
 
 
 @pytest.mark.parametrize("threads", [0, -1, True, "2", 1.0, 2**40])
@@ -185,6 +202,19 @@ def test_a_dump_with_the_line_ends_of_another_system(tmp_path: Path) -> None:
     graph.add("b", reads=[(X, *ALL)])
     (tmp_path / "d.txt").write_bytes(graph.dumps().replace("\n", "\r\n").encode())
     assert load_dump(tmp_path / "d.txt") == graph.parsed()
+
+
+def test_files_with_long_names_and_what_an_ended_writer_left_are_no_hindrance(tmp_path: Path) -> None:
+    for path in (tmp_path / "dump.txt", tmp_path / f"{'é' * 120}.txt"):
+        path.with_name(f".{path.name[:100]}.{os.getpid()}.new").write_text("half")
+        write_text(path, "whole")
+        assert path.read_text() == "whole"
+
+
+def test_a_link_to_itself_is_an_error_of_the_file_system(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("link")
+    with pytest.raises(OSError, match="link"):
+        write_text(tmp_path / "link", "text")
 
 
 def test_a_file_is_written_whole_or_stays_as_it_was(tmp_path: Path) -> None:
