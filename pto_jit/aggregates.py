@@ -33,7 +33,7 @@ _IDENTICAL = (DType, enum.Enum, np.dtype, type, types.FunctionType, types.Builti
 _UNKNOWN = (types.MethodType, types.ModuleType, np.generic, np.ndarray, str, bytes, bytearray, int, float, complex, set,
             frozenset, range, slice)  # fmt: skip
 _TOP = None
-"""The form of an argument that is no container."""
+"""The form of an argument that is not a container."""
 
 
 @frozen

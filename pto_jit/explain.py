@@ -33,7 +33,7 @@ _MOST = 60  # characters of a compile-time value
 @frozen
 class ExplainedLine:
     """One source line: its number, text, where it runs ("host", "in-core", both joined by "+", "compile time",
-    "not compiled", or "" for what is no statement), and notes: types, loop kinds, decisions."""
+    "not compiled", or "" for what is not a statement), and notes: types, loop kinds, decisions."""
 
     lineno: int
     text: str

@@ -429,7 +429,7 @@ def jit(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Compile a Python function (a `def` or a lambda) for the CPU it is called on: `@pto.jit`, `@pto.jit(debug=True)`.
 
     The function that comes back has the parameters of the original.  Its first call for the kinds of its arguments
-    (dtype, rank and layout of tensors; values of what is no tensor or number) compiles it, further ones run machine
+    (dtype, rank and layout of tensors; values of what is not a tensor or number) compiles it, further ones run machine
     code. Tensors are NumPy arrays, torch CPU tensors, or what has the buffer protocol or DLPack; none is copied.
     What it returns are NumPy arrays (torch tensors where the first tensor argument is one) and Python numbers.
 
@@ -439,7 +439,7 @@ def jit(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     num_threads: workers of this kernel, 1 to 1024; None: `pto.config.num_threads`.
     cache: keep compiled code on disk.
 
-    Raises ArgumentError for what is no function and for options that there are not, TargetError for an unknown
+    Raises ArgumentError for what is not a function and for unknown options, TargetError for an unknown
     target.  A call raises CompilationError for a program that has no meaning, ArgumentError and ShapeError for
     arguments that do not fit it, LaunchError for what fails while it runs.
 

@@ -4,7 +4,7 @@
 A whole file is parsed once (cached by its text) and a function is the node that its code object was compiled from: the
 `def` or `lambda` that starts on the code's first line and encloses all positions the code records.  Nothing is
 dedented, cut out or searched for with a pattern, so several lambdas on one line, decorators, nested functions and
-multi-line strings are no special cases.  Source comes through `linecache`, which also knows the cells of notebooks,
+multi-line strings are not special cases.  Source comes through `linecache`, which also knows the cells of notebooks,
 doctests and, from Python 3.13, the interactive prompt; what was typed at an older one is in the history of its line
 editor.
 """

@@ -391,8 +391,8 @@ void *pto_graph_buffer(pto_graph *graph, int64_t bytes);
 
 /*
  * Submits a task.  `slots`: kind->num_slots values, copied.  `regions`: for each of the accesses of the kind in turn, the
- * number of a tensor of rank r, r offsets and r extents, in elements; a region without elements is no access.
- * Errors: PTO_BAD_ARGUMENT (a region outside its tensor, a number that is no tensor's), PTO_NO_MEMORY; live graphs:
+ * number of a tensor of rank r, r offsets and r extents, in elements; a region without elements is not an access.
+ * Errors: PTO_BAD_ARGUMENT (a region outside its tensor, a number that is not a tensor's), PTO_NO_MEMORY; live graphs:
  * PTO_FAILED when a task has failed and PTO_CANCELLED.  After an error no more tasks are accepted.  The builder.
  * Blocks when the window of a live graph is full.
  */

@@ -109,7 +109,7 @@ static int64_t *box_of(pto_graph *g, const pto_tensor *t, const int64_t *region)
 
 /* Notes that the tensor's last region was a whole tile, and how to get from there to other tiles. */
 static void remember(pto_tensor *t, const pto_lattice *l, const int64_t *region, pto_cell *cell) {
-    for (int32_t a = 0; a < 2; a++) { /* an axis that is no dimension counts as one tile */
+    for (int32_t a = 0; a < 2; a++) { /* an axis that is not a dimension counts as one tile */
         const pto_stripe whole = {t->extents[a], 0, 0, 0};
         t->stripes[a] = whole;
     }
@@ -134,7 +134,7 @@ static void remember(pto_tensor *t, const pto_lattice *l, const int64_t *region,
 
 /*
  * The cell of a region that is one tile of a tensor which has its lattice to itself; NULL: it is something else, or there
- * is no memory for the cell.
+ * is not memory for the cell.
  */
 static pto_cell *tile_of(pto_graph *g, pto_tensor *t, const int64_t *region) {
     pto_lattice *l = &g->lattices[t->lattice];

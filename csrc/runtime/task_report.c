@@ -146,7 +146,7 @@ int32_t pto_graph_region(pto_graph *g, int64_t task, int32_t index, int32_t *ten
     if (offsets == NULL) {
         return PTO_OK;
     }
-    for (int32_t a = 0; a < owner->rank; a++) { /* what is no dimension was accessed whole, or is the same memory */
+    for (int32_t a = 0; a < owner->rank; a++) { /* what is not a dimension was accessed whole, or is the same memory */
         offsets[a] = 0;
         extents[a] = owner->extents[a];
     }

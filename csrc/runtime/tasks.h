@@ -78,7 +78,7 @@ typedef struct pto_tensor {
     int64_t region_words;  /* of a region: 1 + 2 * rank */
     int32_t rank;
     uint32_t lattice; /* its number */
-    bool dropped;            /* has axes that are no dimensions: of extent 1, or with stride 0 */
+    bool dropped;            /* has axes that are not dimensions: of extent 1, or with stride 0 */
     uint32_t next_same_hash; /* 1 + number */
     int64_t base;
     int64_t element_bytes;

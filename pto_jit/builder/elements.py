@@ -49,7 +49,7 @@ def element_type(value: object, loc: Loc | None) -> DType:
     found = BY_NAME.get(value) if isinstance(value, str) else None
     if found is None:
         raise TypeMismatchError(
-            f"{value!r} is no element type",
+            f"{value!r} is not an element type",
             loc,
             code="PTO-T185",
             hint="give an `ElementType`, as `ElementType.F32`",

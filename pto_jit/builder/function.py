@@ -57,7 +57,7 @@ class PTOFunctionBuilder(Methods):
         self._loc = user_place()
         if not isinstance(name, str) or not name:
             raise TypeMismatchError(
-                f"{name!r} is no name of a function", self._loc, code="PTO-T210", hint="give a name"
+                f"{name!r} is not a name of a function", self._loc, code="PTO-T210", hint="give a name"
             )
         if module is not None and not isinstance(module, PTOModule):
             raise TypeError(f"the module of a function is a PTOModule, not {module!r}")
@@ -121,7 +121,7 @@ class PTOFunctionBuilder(Methods):
     def _shape(self, shape: object, loc: Loc) -> tuple[int | None, ...]:
         good = isinstance(shape, (tuple, list)) and len(shape) == 2
         if not good or not all(e is None or (type(e) is int and e > 0) for e in shape):  # type: ignore[union-attr]
-            self._wrong(ShapeError, f"{shape!r} is no shape of a memref", loc, "PTO-H157",
+            self._wrong(ShapeError, f"{shape!r} is not a shape of a memref", loc, "PTO-H157",
                         "give `(rows, cols)`, None for an extent that is known when the function runs")  # fmt: skip
         return tuple(shape)  # type: ignore[arg-type]
 
@@ -330,7 +330,7 @@ class PTOFunctionBuilder(Methods):
         """
         loc = self._place()
         if not isinstance(name, str):
-            self._wrong(TypeMismatchError, f"{name!r} is no name of a function", loc, "PTO-T210", "give a name")
+            self._wrong(TypeMismatchError, f"{name!r} is not a name of a function", loc, "PTO-T210", "give a name")
         if name == self._name:
             self._wrong(CompilationError, f"the calls form a cycle: @{name} -> @{name}", loc, "PTO-P027", "use a loop")
         if name not in self._module:
@@ -400,7 +400,7 @@ class PTOFunctionBuilder(Methods):
     def _text(self, value: object, loc: Loc) -> str:
         if not isinstance(value, str) or not value:
             self._wrong(
-                TypeMismatchError, f"{value!r} is no name", loc, "PTO-T211", "destinations are named by strings"
+                TypeMismatchError, f"{value!r} is not a name", loc, "PTO-T211", "destinations are named by strings"
             )
         return value
 

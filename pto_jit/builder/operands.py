@@ -34,7 +34,7 @@ class Names:
 
     def declare(self, name: str, type: Type, loc: Loc) -> None:
         if not isinstance(name, str) or not name:
-            wrong(TypeMismatchError, f"{name!r} is no name", loc, "PTO-T212", "give a string")
+            wrong(TypeMismatchError, f"{name!r} is not a name", loc, "PTO-T212", "give a string")
         if name in self.types:
             where = f" on line {self.declared[name].lineno}" if name in self.declared else ""
             wrong(CompilationError, f"`{name}` is already declared{where} as {self.types[name]}", loc, "PTO-P031",
@@ -69,7 +69,7 @@ class Names:
 
     def open_loop(self, name: str, loc: Loc) -> None:
         if not isinstance(name, str) or not name:
-            wrong(TypeMismatchError, f"{name!r} is no name of a loop variable", loc, "PTO-T214", "give a string")
+            wrong(TypeMismatchError, f"{name!r} is not a name of a loop variable", loc, "PTO-T214", "give a string")
         if name in self.loops:
             wrong(CompilationError, f"a loop of `{name}` is open", loc, "PTO-P033", "use another name")
         if self.types.setdefault(name, I64) != I64:
@@ -187,7 +187,7 @@ class Names:
                 return found
         elif type(value) is int:
             return self.index(value)
-        wrong(TypeMismatchError, f"{value!r} is no row or column of tiles", loc, "PTO-T237",
+        wrong(TypeMismatchError, f"{value!r} is not a row or column of tiles", loc, "PTO-T237",
               "give an integer, a loop variable or an integer scalar")  # fmt: skip
 
     def _tensor(self, formal: Var, name: Any, loc: Loc, orchestration: bool) -> Var:

@@ -27,7 +27,7 @@ def incore_function(fn: Any, types: Sequence[Any], named: Mapping[str, Any], nam
     """
     python = getattr(fn, "__pto_incore__", None) or getattr(fn, "__pto_jit__", None) or fn
     if not callable(python) or not hasattr(python, "__code__"):
-        raise TypeMismatchError(f"{fn!r} is no function", loc, code="PTO-T242", hint="give a `@pto.incore` function")
+        raise TypeMismatchError(f"{fn!r} is not a function", loc, code="PTO-T242", hint="give a `@pto.incore` function")
     parameters = Parameters(python, {})
     program = compile_program(python, _params(parameters, types, named, loc))
     func = program.module.func(program.module.entry)

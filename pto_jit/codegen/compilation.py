@@ -65,7 +65,7 @@ def compile_program(
     else:
         function = fn
     if not isinstance(function, FunctionType):
-        raise CompilationError(f"{fn!r} is no Python function", code="PTO-S004", hint="decorate a `def` or a lambda")
+        raise CompilationError(f"{fn!r} is not a Python function", code="PTO-S004", hint="decorate a `def` or a lambda")
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 12_000))
     try:

@@ -267,7 +267,7 @@ class Control:
             if place is not None and not isinstance(value, Unusable)
         )
         hint = problem.hint or (
-            "a value that is no number or tile is decided at compile time and cannot change under a run-time branch "
+            "a value that is not a number or tile is decided at compile time and cannot change under a run-time branch "
             "or loop; make the decision with a compile-time condition or select between numbers or tiles"
         )
         return Unusable(f"`{name}` has no one type here: {problem.message}", "PTO-T001", notes, hint)

@@ -159,7 +159,7 @@ class Loops:
         count = trip_count(spec)
         turn = rotation(g, node) if kind == "sequential" and isinstance(step, Const) else None
         if turn is not None and abs(turn.period * int(step.value)) >> 63:  # type: ignore[union-attr]
-            turn = None  # so many steps at once are no integer
+            turn = None  # so many steps at once are not an integer
         loop = RunTimeLoop(g, node, kind, loc, runs=count is not None and count > 0, turn=turn, count=count)
         period = 1 if turn is None else turn.period
 

@@ -156,7 +156,7 @@ def parts(value: Any) -> list[Any] | None:
 
 
 def attributes(value: Any) -> list[str]:
-    """The names of a dataclass instance's attributes, those that are no fields too."""
+    """The names of a dataclass instance's attributes, those that are not fields too."""
     names = [f.name for f in dataclasses.fields(value) if hasattr(value, f.name)]
     return names + [n for n in getattr(value, "__dict__", ()) if n not in names]
 

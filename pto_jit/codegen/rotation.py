@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Tensors that change places in a loop, as the two buffers of a stencil do: `u, v = v, u`.
 
-A tensor is no value that a variable of the program could hold.  But where every iteration exchanges the same names
+A tensor is not a value that a variable of the program could hold.  But where every iteration exchanges the same names
 in the same way, `period` iterations bring each tensor back to its name, so the body is compiled once for each of them,
 with the tensors that the names stand for in it.
 """

@@ -267,7 +267,7 @@ class Statements:
         name = g.static(name, "the name of a scope")
         if name is not None and not (isinstance(name, str) and name.isidentifier()):
             g.node = call
-            raise g.error(CompilationError, f"{name!r} is no name for a scope", code="PTO-N029",
+            raise g.error(CompilationError, f"{name!r} is not a name for a scope", code="PTO-N029",
                           hint="a scope's name is an identifier")  # fmt: skip
         return self.scope(name, False, lambda: self.block(node.body), node)
 

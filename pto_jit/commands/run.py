@@ -136,7 +136,7 @@ def _array(func: Func, param: Var, kind: TensorType, path: Path) -> np.ndarray[A
     except FileNotFoundError:
         raise _error(func, f"`{param.name}`: there is no file {path}", "give a .npy file, or extents as 32x8") from None
     except (ValueError, OSError, EOFError) as error:
-        raise _error(func, f"`{param.name}`: {path} is no .npy file ({error})", "write it with numpy.save") from None
+        raise _error(func, f"`{param.name}`: {path} is not a .npy file ({error})", "write it with numpy.save") from None
     if not isinstance(array, np.ndarray):
         raise _error(func, f"`{param.name}`: {path} holds several arrays", "write it with numpy.save")
     if array.dtype.kind == "V" and array.dtype.itemsize == kind.dtype.bytes:

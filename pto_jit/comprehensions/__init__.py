@@ -10,7 +10,7 @@ Both forms are read into `nodes`; `program` checks a definition and infers the r
 * `lowering/`: loops as the text of a kernel
 * `function`, `version`, `arguments`, `results`, `explanation`, `spelling`: what a user holds: calls, compiled
   versions, ranges, explanations
-* `functions`: the functions that the forms know (those that are no operations are in `semantic`)
+* `functions`: the functions that the forms know (those that are not operations are in `semantic`)
 * `inline`, `interpretation`: statements inside kernels, compiled and interpreted
 """
 

@@ -12,7 +12,7 @@ from pto_jit.errors import ArgumentError, ShapeError
 
 
 def shape_of(owner: Any, name: str, value: Any) -> tuple[int, ...]:
-    """The shape of an argument; ArgumentError for what is no array."""
+    """The shape of an argument; ArgumentError for what is not an array."""
     shape: Any = getattr(value, "shape", None)
     if shape is None:
         try:

@@ -160,7 +160,7 @@ def _range(r: nodes.Range, scope: Scope, typing: Typing) -> tuple[Expr, Expr]:
     """Lowest and highest value of an index with a `where`."""
     if not scope.is_index(r.name):
         raise scope.error(
-            CompilationError, "PTO-R036", f"`{r.name}` is given a range, but it is no index", r.loc,
+            CompilationError, "PTO-R036", f"`{r.name}` is given a range, but it is not an index", r.loc,
             "use another name for the index",
         )  # fmt: skip
     ends: list[Expr] = []
@@ -182,7 +182,7 @@ def _range(r: nodes.Range, scope: Scope, typing: Typing) -> tuple[Expr, Expr]:
         form = symbolic(end, scope)
         if not form.known:
             raise scope.error(
-                RangeInferenceError, "PTO-R037", f"`{spelled(end)}` is no sum of sizes and numbers", end.loc,
+                RangeInferenceError, "PTO-R037", f"`{spelled(end)}` is not a sum of sizes and numbers", end.loc,
                 "divide by constants only",
             )  # fmt: skip
         ends.append(form)

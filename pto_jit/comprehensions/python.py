@@ -354,7 +354,7 @@ class Reader:
         if isinstance(node.func, ast.Name) and (p := self.parameters.get(node.func.id)) and p.dtype is None:
             return self.host_call(p.name, node, loc)
         if function is None:
-            self.fail("PTO-R030", f"`{ast.unparse(node.func)}` is no function that is known here", node.func,
+            self.fail("PTO-R030", f"`{ast.unparse(node.func)}` is not a function that is known here", node.func,
                       "elements are read with square brackets; functions are defined before")  # fmt: skip
         keywords = tuple((k.arg or "", self.constant(k.value)) for k in node.keywords)
         if any(isinstance(a, ast.Starred) for a in node.args) or any(not k for k, _ in keywords):
@@ -391,7 +391,7 @@ class Reader:
         if isinstance(name, str):
             return Apply(name, args, None, keywords, loc)
         if not callable(function):
-            self.fail("PTO-R030", f"`{ast.unparse(node.func)}` is no function", node.func, "call functions only")
+            self.fail("PTO-R030", f"`{ast.unparse(node.func)}` is not a function", node.func, "call functions only")
         return Apply(getattr(function, "__name__", "f"), args, function, keywords, loc)
 
     def host_call(self, name: str, node: ast.Call, loc: Loc) -> Expression:
@@ -405,7 +405,7 @@ class Reader:
         value = self.value_of(node)
         if isinstance(value, (bool, int, float, str)):
             return value
-        self.fail("PTO-R086", f"the keyword argument `{ast.unparse(node)}` is no constant", node,
+        self.fail("PTO-R086", f"the keyword argument `{ast.unparse(node)}` is not a constant", node,
                   "keyword arguments are compile-time values")  # fmt: skip
 
 
@@ -460,7 +460,7 @@ class _FunctionReader(Reader):
             for size in sizes:
                 named = isinstance(size, str) and size.isidentifier()
                 if not named and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
-                    self.fail("PTO-R065", f"{size!r} is no size", argument, "a size is a name or a whole number")
+                    self.fail("PTO-R065", f"{size!r} is not a size", argument, "a size is a name or a whole number")
             self.sizes |= {s for s in sizes if isinstance(s, str)}
             self.parameters[argument.arg] = Parameter(argument.arg, kind.dtype, sizes, loc)
             if sizes:

@@ -49,7 +49,7 @@ class Extreme:
 
 @frozen
 class Unknown:
-    """A value that is no linear form of sizes and indices (an element of a tensor, a remainder).
+    """A value that is not a linear form of sizes and indices (an element of a tensor, a remainder).
 
     `text` is how the source spells it, `names` are the indices that it depends on.
     """

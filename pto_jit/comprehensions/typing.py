@@ -243,7 +243,7 @@ def checked(e: Expression, typing: Typing, floor: bool) -> Expression:
         return checked(Read(e.name, (), e.loc), typing, floor) if tensor.rank == 0 else _whole(scope, e, tensor)
     if isinstance(e, Apply) and e.function is None and e.name not in FUNCTIONS and e.name != "where":
         raise scope.error(
-            CompilationError, "PTO-R030", f"`{e.name}` is no function of single elements", e.loc,
+            CompilationError, "PTO-R030", f"`{e.name}` is not a function of single elements", e.loc,
             "write `pl.sum(...)`, and divide by the sizes in a statement below" if e.name == "mean" else
             "functions of tiles do not stand in a comprehension",
         )  # fmt: skip

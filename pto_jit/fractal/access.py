@@ -94,7 +94,7 @@ def product(x: Any, y: Any) -> tuple[Any, Any]:
 def join(*lists: Any) -> Any:
     """The elements of the first list, then those of the second, ...
 
-    Raises TypeMismatchError for what is no list (PTO-F021) and lists of different types (PTO-F035).
+    Raises TypeMismatchError for what is not a list (PTO-F021) and lists of different types (PTO-F035).
 
     >>> import pto_jit.fractal as ft
     >>> ft.join(ft.from_list([1, 2]), ft.from_list([3])).leaves
@@ -133,7 +133,7 @@ def index(x: Any, i: Any, *rest: Any) -> Any:
 def slice(x: Any, start: Any = None, stop: Any = None, step: Any = None) -> Any:
     """The elements start, start + step, ... before stop, as Python's slices (also `x[start:stop:step]`).
 
-    Raises TypeMismatchError for bounds that are no integers (PTO-F003), ShapeError for a step of 0 (PTO-F036).
+    Raises TypeMismatchError for bounds that are not integers (PTO-F003), ShapeError for a step of 0 (PTO-F036).
 
     >>> import pto_jit.fractal as ft
     >>> ft.slice(ft.from_list([1, 2, 3, 4]), 1, None, 2).leaves
@@ -360,7 +360,7 @@ def _fill_value(value: Any, x: FractalTensor, what: str) -> Any:
 def slices(x: Any, axis: int = 0) -> FractalTensor:
     """The parts of a tensor along `axis`, which stays with extent 1: the rows of a matrix as [1, n] tensors.
 
-    Raises TypeMismatchError for what is no tensor (PTO-F037), ShapeError for an axis that it lacks (PTO-F038).
+    Raises TypeMismatchError for what is not a tensor (PTO-F037), ShapeError for an axis that it lacks (PTO-F038).
 
     >>> import numpy as np, pto_jit.fractal as ft
     >>> ft.slices(np.zeros((3, 64), np.float32), axis=0)

@@ -25,7 +25,7 @@ def from_list(items: Sequence[Any], *, leaf: Any = None) -> FractalTensor:
     any level.  leaf: `pto.spec(shape, dtype)`, the type of the leaves; needed when there are none, else checked.
 
     Raises ShapeError for leaves of different shapes (PTO-F010), TypeMismatchError for different element types
-    (PTO-F011), depths (PTO-F012), things that are no arrays (PTO-F013), a missing `leaf` (PTO-F014) or one that is
+    (PTO-F011), depths (PTO-F012), things that are not arrays (PTO-F013), a missing `leaf` (PTO-F014) or one that is
     no type (PTO-F017).
 
     >>> import numpy as np, pto_jit.fractal as ft
@@ -66,7 +66,7 @@ def from_flat(leaves: Any, offsets: Sequence[Any] = ()) -> FractalTensor:
     offsets: per level but the innermost, outermost first, where each list starts in the level below, and the end:
     `[[0, 3, 3, 5]]` for lists of 3, 0 and 2 leaves; none for a list of depth 1.
 
-    Raises TypeMismatchError for what is no array of an element type (PTO-F013) and offsets that are no integers
+    Raises TypeMismatchError for what is not an array of an element type (PTO-F013) and offsets that are not integers
     (PTO-F016), ShapeError for offsets that do not start at 0, decrease, or do not end at the count of the level below
     (PTO-F015).
 
@@ -95,7 +95,7 @@ def _leaf_type(leaf: Any) -> TensorType:
     """The type that `leaf=` says.  Raises TypeMismatchError (PTO-F017)."""
     shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
     if not isinstance(dtype, DType) or not isinstance(shape, tuple) or None in shape:
-        raise failure(TypeMismatchError, "PTO-F017", f"from_list: leaf={leaf!r:.60}, which is no type of leaves",
+        raise failure(TypeMismatchError, "PTO-F017", f"from_list: leaf={leaf!r:.60}, which is not a type of leaves",
                       "write `leaf=pto.spec((1, 64), pl.f32)`, with all extents")  # fmt: skip
     return TensorType(shape, dtype)
 
@@ -106,7 +106,7 @@ def _offsets(level: Any, k: int) -> Array:
     except ValueError:  # rows of different lengths
         found = np.empty(0)
     if found.ndim != 1 or len(found) == 0 or found.dtype.kind not in "iu":
-        raise failure(TypeMismatchError, "PTO-F016", f"from_flat: offsets[{k}] is no sequence of integers",
+        raise failure(TypeMismatchError, "PTO-F016", f"from_flat: offsets[{k}] is not a sequence of integers",
                       "give the starts of the lists and the end: `[0, 3, 3, 5]`")  # fmt: skip
     found = found.astype(np.int64)
     if found[0] != 0 or bool(np.any(np.diff(found) < 0)):
@@ -135,7 +135,7 @@ def _depth(items: Any, level: int = 0) -> int:
 
 def _is_list(item: Any, path: tuple[int, ...], depth: int, items: Any) -> None:
     if isinstance(item, tuple):
-        raise failure(TypeMismatchError, "PTO-F013", f"a tuple stands at {show_path(path)}, which is no list",
+        raise failure(TypeMismatchError, "PTO-F013", f"a tuple stands at {show_path(path)}, which is not a list",
                       "write lists with [...]; a list of pairs is `ft.zip` of two lists")  # fmt: skip
     if not isinstance(item, (list, FractalTensor)):
         at, other = len(path), _deepest(items, depth)
@@ -159,7 +159,7 @@ def _deepest(items: Any, depth: int) -> tuple[int, ...]:
 def _leaf(item: Any, path: tuple[int, ...]) -> Array | np.generic:
     array = _array(item)
     if array is None:
-        raise failure(TypeMismatchError, "PTO-F013", f"{show_path(path)} is {item!r:.60}, which is no tensor",
+        raise failure(TypeMismatchError, "PTO-F013", f"{show_path(path)} is {item!r:.60}, which is not a tensor",
                       "leaves are arrays or numbers of one of the language's element types")  # fmt: skip
     return array
 

@@ -78,8 +78,8 @@ def map(body: Body, x: Any, *, schedule: str = "auto", tile: Any = None, **kwarg
     schedule: how the loops run in a kernel: "auto", "sequential", "wavefront" or "tasks".  tile: how many elements of
     each loop a task takes.  Outside of kernels neither matters (docs/fractal.md).
 
-    Raises TypeMismatchError for what is no list (PTO-F021) or cannot be called (PTO-F024), a result that is no value
-    (PTO-F022), results of different types (PTO-F025).
+    Raises TypeMismatchError for what is not a list (PTO-F021) or cannot be called (PTO-F024), a result that is not a
+    value (PTO-F022), results of different types (PTO-F025).
 
     >>> import pto_jit.fractal as ft
     >>> ft.map(lambda row: ft.map(lambda v: v * 2, row), ft.from_list([[1, 2], [], [3]])).leaves

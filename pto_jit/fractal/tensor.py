@@ -274,7 +274,7 @@ def _owners(pieces: tuple[Array, ...], where: Array) -> Array:
 def position(index: Any, length: int) -> int:
     """An index into a list of that length as 0..length-1; negative ones count from the end.
 
-    Raises BoundsError (PTO-F002), TypeMismatchError for what is no integer (PTO-F003).
+    Raises BoundsError (PTO-F002), TypeMismatchError for what is not an integer (PTO-F003).
     """
     i = integer(index)
     if not -length <= i < length:
@@ -286,7 +286,7 @@ def position(index: Any, length: int) -> int:
 def sliced(index: slice, length: int) -> Array:
     """The positions in a list of that length which a slice stands for, as Python's.
 
-    Raises TypeMismatchError for bounds that are no integers (PTO-F003), ShapeError for a step of 0 (PTO-F036).
+    Raises TypeMismatchError for bounds that are not integers (PTO-F003), ShapeError for a step of 0 (PTO-F036).
     """
     items = (index.start, index.stop, index.step)
     start, stop, step = (None if item is None else integer(item, "a bound of a slice") for item in items)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Types of what parallel functions pass around: tensors, lists, tuples.  Lengths are no part of them."""
+"""Types of what parallel functions pass around: tensors, lists, tuples.  Lengths are not part of them."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def zip(*lists: Any) -> Any:
 
     `ft.zip(*z)` of a zipped list of any length gives its lists, as a tuple.
 
-    Raises ShapeError for lists of different lengths (PTO-F020), TypeMismatchError for what is no list (PTO-F021).
+    Raises ShapeError for lists of different lengths (PTO-F020), TypeMismatchError for what is not a list (PTO-F021).
 
     >>> import numpy as np, pto_jit.fractal as ft
     >>> z = ft.zip(ft.from_list([1, 2]), ft.from_list([0.5, 1.5]))

@@ -175,7 +175,7 @@ class Verifier:
                 self.leave(stmt)
                 return True
             case _:
-                self.wrong(f"{type(stmt).__name__} is no statement", None)
+                self.wrong(f"{type(stmt).__name__} is not a statement", None)
         return False
 
     def define(self, var: Var, stmt: Stmt) -> None:
@@ -280,11 +280,11 @@ class Verifier:
         for region in op.regions:
             for param in region.params:
                 if not isinstance(param.type, ScalarType):
-                    self.wrong(f"the region's parameter %{param.name} is no scalar", op)
+                    self.wrong(f"the region's parameter %{param.name} is not a scalar", op)
             self.region_(region, op)
             for result in region.results:
                 if not isinstance(result.type, ScalarType):
-                    self.wrong("the region's result is no scalar", op)
+                    self.wrong("the region's result is not a scalar", op)
 
     def region_(self, region: Region, stmt: Op | For) -> None:
         if self.region:

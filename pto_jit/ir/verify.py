@@ -15,7 +15,7 @@ What `verify` checks, always:
     WHILE that computes the condition.
 8.  return stands outside scopes, regions and all but sequential loops; its values have the function's result types; a
     function with results returns on every path.
-9.  Tiles have at least one axis; they are no parameters or results of functions and calls; in an orchestration
+9.  Tiles have at least one axis; they are not parameters or results of functions and calls; in an orchestration
     function they live within one scope.  Conditions are bool_ scalars.
 10. A call names a function of the module, passes what it takes and assigns what it returns; calls form no cycle; an
     in-core function calls in-core functions only.

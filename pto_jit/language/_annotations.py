@@ -62,14 +62,14 @@ def tensor_spec(item: Any) -> TensorSpec:
     extents, dtype = item
     if not isinstance(dtype, DType):
         raise TypeMismatchError(
-            f"{dtype!r} is no element type", code="PTO-T028", hint="write `pl.Tensor[[M, 64], pl.f32]`"
+            f"{dtype!r} is not an element type", code="PTO-T028", hint="write `pl.Tensor[[M, 64], pl.f32]`"
         )
     shape = tuple(extents) if isinstance(extents, (list, tuple)) else (extents,)
     for extent in shape:
         fixed = isinstance(extent, int) and not isinstance(extent, bool) and extent >= 0
         if not (fixed or extent is None or isinstance(extent, Symbol)):
             raise ShapeError(
-                f"{extent!r} is no extent", code="PTO-T081", hint='an extent is an int, `pl.dynamic("M")` or None'
+                f"{extent!r} is not an extent", code="PTO-T081", hint='an extent is an int, `pl.dynamic("M")` or None'
             )
     return TensorSpec(shape, dtype)
 

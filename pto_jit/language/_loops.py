@@ -58,7 +58,7 @@ def range(
     says how partial results of a split reduction are merged.
 
     Raises ScheduleError (LaunchError for a bad run-time value): step 0, `parallel=False` together with `chunk=` ,
-    a chunk that is no positive integer, an unknown policy, `chunk=` with a negative step or with a bound outside
+    a chunk that is not a positive integer, an unknown policy, `chunk=` with a negative step or with a bound outside
     -2**60 to 2**60.
 
     >>> import pto_jit.language as pl

@@ -201,7 +201,7 @@ class Element:
     """A number with a dtype; operators are the language's, every result has a dtype again."""
 
     __slots__ = ("value",)
-    __hash__ = None  # type: ignore[assignment]  # as a run-time value of a kernel it is no key
+    __hash__ = None  # type: ignore[assignment]  # as a run-time value of a kernel it is not a key
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -236,7 +236,7 @@ class Element:
     def __index__(self) -> int:
         if not self.dtype.is_integer:
             raise TypeMismatchError(
-                f"a number of {self.dtype} is no index", code="PTO-T030", hint="convert it with `int(...)`"
+                f"a number of {self.dtype} is not an index", code="PTO-T030", hint="convert it with `int(...)`"
             )
         return int(self.value)
 

@@ -46,7 +46,7 @@ def has_tile(key: Any, classes: tuple[type, ...]) -> bool:
 
 
 def for_masks(key: Any, otherwise: str) -> str:
-    """What to do instead of an index that is a tile: a mask among them is no list of places."""
+    """What to do instead of an index that is a tile: a mask among them is not a list of places."""
     masked = any(np.ndim(i) and np.asarray(i).dtype.kind == "b" for i in _items(key))
     return "compute on all elements, and choose: `pl.where(mask, a, b)`" if masked else otherwise
 
@@ -101,7 +101,7 @@ def bounds(item: Any, extent: int) -> Bounds:
     if is_integer(item):
         return Bounds(int(item) + (extent if item < 0 and not isinstance(item, Int) else 0), 1, True)
     if not isinstance(item, slice):
-        raise ShapeError(f"{item!r} is no index", code="PTO-T030", hint="an index is an integer or a slice")
+        raise ShapeError(f"{item!r} is not an index", code="PTO-T030", hint="an index is an integer or a slice")
     if item.step not in (None, 1):
         raise ShapeError("a slice with a step other than 1", code="PTO-H009",
                          hint="for every k-th element use `pl.gather` or an index tile")  # fmt: skip

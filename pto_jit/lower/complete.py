@@ -66,7 +66,7 @@ class _Search:
             self.changed = True
 
     def _alone(self, op: Op) -> None:
-        """An operation outside of groups that is no load."""
+        """An operation outside of groups that is not a load."""
         tiles = [self.found.get(a.name) for a in op.args if isinstance(a, Var) and is_tile(a)]
         for r in op.results:
             if isinstance(r.type, TileType):

@@ -2,7 +2,7 @@
 """Mark the loops whose promise of independent iterations is checked while they run (`debug=True`).
 
 Every parallel or chunked loop is marked; targets and the interpreter run a marked loop in its own order and compare
-the memory that its iterations touch.  Reductions have been recognised before: their variables are no memory, and the
+the memory that its iterations touch.  Reductions have been recognised before: their variables are not memory, and the
 loops that combine partial results make no promise to the user.  A loop with no access to memory in its body, or in the
 functions called there, has nothing to check.
 

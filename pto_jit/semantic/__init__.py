@@ -3,7 +3,7 @@
 
 * `table`, `row`, `rules`, `checks`: the table of operations, what a row says, typing, the checks of all families
 * `elementwise`, `reduction`, `matrix`, `order`, `memory`, `tensor`, `tile`, `debug`: the rows, by family
-* `mathematics`, `special`: functions that are no operations, in Python over `pl`
+* `mathematics`, `special`: functions that are not operations, in Python over `pl`
 * `interpreter`, `evaluation`: what a program means, and what each operation computes
 * `failures`, `races`: what can fail while a program runs; races between iterations
 """

@@ -273,7 +273,7 @@ def _bound(var: Var, value: Value, what: str) -> Value:
     kind = var.type
     if isinstance(kind, TileType):
         if not isinstance(value, TileValue):
-            raise InternalError(f"{what}: %{var.name} is {kind}, its value is no tile")
+            raise InternalError(f"{what}: %{var.name} is {kind}, its value is not a tile")
         unit = tuple(extent == 1 for extent in kind.shape)
         if unit != value.unit:
             value = TileValue(value.data, value.shape, unit, value.generated)

@@ -95,7 +95,7 @@ def test_run_prints_results_and_reads_every_kind_of_argument(run: Run) -> None:
         (["run", "softmax.pto", "input=in.npy", "x=3"], 1, "there is no parameter `x`"),
         (["run", "softmax.pto", "input=in.npy", "input=in.npy"], 1, "`input` is given twice"),
         (["run", "softmax.pto", "input=other.npy"], 1, "there is no file other.npy"),
-        (["run", "softmax.pto", "input=softmax.pto"], 1, "softmax.pto is no .npy file"),
+        (["run", "softmax.pto", "input=softmax.pto"], 1, "softmax.pto is not a .npy file"),
         (["run", "softmax.pto", "num_tiles=four"], 1, "`num_tiles` is 'four', not a number of i32"),
         (["run", "softmax.pto", "input=in.npy", "num_tiles=4", "--save", "num_tiles=x.npy"], 1, "is a scalar"),
         (["run", "softmax.pto", "input=4x4", "output=4x4", "num_tiles=1"], 1, "has shape 4x4, ?x8 is wanted"),

@@ -37,7 +37,7 @@ WRONG: list[tuple[str, type[Exception], str, str, str]] = [
      "cannot be used in a range"),
     ("def f(float(N) X) -> (A) { A(i) = X(i) where i in 0:@foo }", pto.CompilationError, "R031", "foo",
      "undefined variable `foo`"),
-    ("def f(float(N) X) -> (A) { A(i) = X(i) where @N in 0:3 }", pto.CompilationError, "R036", "", "no index"),
+    ("def f(float(N) X) -> (A) { A(i) = X(i) where @N in 0:3 }", pto.CompilationError, "R036", "", "not an index"),
     ("def f(float(N) X) -> (A) { A(i) = X(i) where i in 0:@N*N/N }", pto.RangeInferenceError, "R037", "", "divide"),
     ("def f(double(N) X) -> (float(N) A) { A(i) = @X(i) }", pto.TypeMismatchError, "R020", "X(i)", "narrower type"),
     ("def f(double(N) X, float(N) Y) -> (A) { A(i) = Y(i) A(i) = @X(i) }", pto.TypeMismatchError, "R020", "X(i)",

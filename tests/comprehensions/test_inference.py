@@ -221,7 +221,7 @@ def test_random_comprehensions_have_the_ranges_of_enumeration() -> None:
         except pto.RangeInferenceError:
             assert wanted is None, statement
             continue
-        except pto.ShapeError as error:  # a read that is no part of the rounds leaves its tensor
+        except pto.ShapeError as error:  # a read that is not part of the rounds leaves its tensor
             assert error.code == "PTO-R042" and not inside(reads, wanted, sizes), statement
             continue
         symbolic = c.infer().ranges
@@ -234,7 +234,7 @@ def test_random_comprehensions_have_the_ranges_of_enumeration() -> None:
         try:
             assert c.infer(**shapes).ranges == evaluated
         except pto.ShapeError as error:
-            # What enumeration finds fits, unless some read is no part of the rounds.
+            # What enumeration finds fits, unless some read is not part of the rounds.
             assert wanted is None or (error.code == "PTO-R024" and not inside(reads, wanted, sizes)), statement
         else:
             assert wanted is None or inside(reads, wanted, sizes), statement

@@ -29,7 +29,7 @@ def memory(kernel: compare.Kernel, run: Callable[[list[Any]], Any]) -> compare.O
 
 
 def problem(name: str, seed: int) -> str | None:
-    """What is wrong with the edited program of a seed; None when nothing is, or when it is no program at all."""
+    """What is wrong with the edited program of a seed; None when nothing is, or when it is not a program at all."""
     base = GENERATORS[name](seed)
     kernel = replace(base, source=mutate(base.source, seed), name=f"edited {name} {seed}")
     try:

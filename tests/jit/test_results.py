@@ -218,4 +218,4 @@ def test_literals_in_a_return_take_the_types_of_another_return() -> None:
     for dtype in (np.int8, np.int32, np.int64):
         assert [pto.jit(integers)(np.array([3, 5], dtype), n) for n in (0, 1)] == [-1, 5]
     with pytest.raises(pto.TypeMismatchError, match="PTO-T045"):
-        pto.jit(integers)(np.array([3, 5], np.uint8), 1)  # -1 is no u8
+        pto.jit(integers)(np.array([3, 5], np.uint8), 1)  # -1 is not a u8

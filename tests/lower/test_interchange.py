@@ -131,7 +131,7 @@ def explained(stages: Stages) -> str:
     start = min((d.loc.lineno for d in stages.decisions), default=0)
     drawn = [str(n) for n in nest_of(stages)]
     text = "\n".join([*drawn, "", *decisions, "", to_text(stages.modules["trimmed"])])
-    for line in range(start - 10, start + 20):  # lines of this file are no part of what is tested
+    for line in range(start - 10, start + 20):  # lines of this file are not part of what is tested
         text = text.replace(f"(line {line})", "(line ...)").replace(f"in line {line} ", "in line ... ")
     return text
 

@@ -119,7 +119,7 @@ NAMES: dict[str, tuple[str, list[float]]] = {
     "the loop variable stays after the loop": (
         "def k(x, y):\n    i = 7\n    for i in range(2):\n        y[i] = i\n    y[2] = i\n    for i in range(x.ndim - 1):\n"
         "        pass\n    y[0] = i\n", [1, 1, 1]),
-    "a class attribute is no local of its methods": (
+    "a class attribute is not a local of its methods": (
         "n = 3\nclass A:\n    n = 5\n    def f(self): return n\n    def g(self): return self.n\na = A()\n"
         "def k(x, y):\n    y[0] = a.f()\n    y[1] = a.g()\n", [3, 5, 0]),
     "nonlocal reaches the nearest function": (

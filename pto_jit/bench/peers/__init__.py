@@ -61,7 +61,7 @@ def chosen_peers(text: str) -> list[Peer]:
     """The peers that `all`, `none` or a comma-separated list stands for.
 
     Raises:
-        ValueError: a name that is no peer.
+        ValueError: a name that is not a peer.
     """
     if text == "all":
         return list(PEERS.values())

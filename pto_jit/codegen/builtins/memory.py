@@ -376,7 +376,7 @@ def _is_whole(item: Any) -> bool:
 
 
 def _for_masks(items: list[Any], otherwise: str) -> str:
-    """What to do instead of an index that is a tile: a mask among them is no list of places."""
+    """What to do instead of an index that is a tile: a mask among them is not a list of places."""
     masked = any(isinstance(i, (Tile, Tensor)) and i.dtype.kind == "b" for i in items)
     return "compute on all elements, and choose: `pl.where(mask, a, b)`" if masked else otherwise
 

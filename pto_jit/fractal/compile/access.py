@@ -473,7 +473,7 @@ def _fill(session: Session, value: Any, leaf: Leaf) -> Read:
             return read
         if isinstance(read, Part) and found.leaf.dtype == leaf.dtype and len(read.extents) == len(leaf.extents):
             for given, wanted in zip(read.extents, leaf.extents, strict=True):
-                what = "the value of a padding is no tensor like the leaves: an extent and theirs"
+                what = "the value of a padding is not a tensor like the leaves: an extent and theirs"
                 same_length(session, session.operand(given), session.operand(wanted), what)
             return Part(read.source, read.starts, leaf.extents, read.depth)
     raise session.g.error(

@@ -182,7 +182,7 @@ def closed(session: Session, view: View) -> View:
 
 
 def _unknown(session: Session, view: View, depth: int) -> Known | None:
-    """An integer of the innermost loop that is no expression over loops."""
+    """An integer of the innermost loop that is not an expression over loops."""
     for e in (*(d.length for d in view.dims), *expressions(view.read)):
         for atom in e.atoms():
             if isinstance(atom, Known) and session.known_depth.get(atom.var.name, 0) >= depth:

@@ -175,7 +175,7 @@ def rewritten(read: Read, change: Callable[[Read], Read | None]) -> Read:
 
 
 def sources(read: Read) -> Iterator[Read]:
-    """The parts that are no choice."""
+    """The parts that are not a choice."""
     if isinstance(read, Choose):
         yield from sources(read.then)
         yield from sources(read.otherwise)
@@ -255,7 +255,7 @@ def _refused(symbol: str) -> Callable[..., Any]:
             hint="say what becomes of an element: `ft.map(lambda e: e + 1, x)`; `ft.zip` brings lists together",
         )
 
-    method.__pto_native__ = True  # type: ignore[attr-defined]  # Python calls it, it is no part of a kernel
+    method.__pto_native__ = True  # type: ignore[attr-defined]  # Python calls it, it is not part of a kernel
     return method
 
 

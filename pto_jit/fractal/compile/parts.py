@@ -62,7 +62,7 @@ def split(g: Generator, x: Any, n: Any, axis: Any = 0) -> Any:
     whole = session.operand(tensor.extents[along])
     size = session.scalar(binary("floordiv", whole, number(parts)))
     fits = Condition("zero", binary("mod", whole, number(parts)))
-    message = f"ft.split: the extent {{}} of axis {along} is no multiple of {parts}"
+    message = f"ft.split: the extent {{}} of axis {along} is not a multiple of {parts}"
     session.check(fits, message, "give a number of parts that divides the extent", whole)
     session.complete()
     return _parts(g, "split", tensor, along, size, number(parts))

@@ -53,7 +53,7 @@ def variable_of(value: Scalar | Tile) -> Operand:
 
 
 def name_of(value: Scalar | Tile) -> str:
-    """The name of the variable of a value that is no constant."""
+    """The name of the variable of a value that is not a constant."""
     var = variable_of(value)
     assert isinstance(var, Var)
     return var.name

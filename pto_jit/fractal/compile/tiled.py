@@ -81,13 +81,13 @@ def refused(nest: Nest, tile: Sequence[int]) -> str | None:
         if size > 1 and dependent is not None:
             return (
                 f"the length of the loop over `{dependent.symbol}` depends on `{names[k]}`, so that tiles along "
-                f"`{names[k]}` are no rectangles: its size is 1"
+                f"`{names[k]}` are not rectangles: its size is 1"
             )
         outer = next((s for x in inside for s in x.length.symbols() if s in names[k + 1 :]), None)
         if size > 1 and outer is not None:
             return (
                 f"the loop over `{outer}`, on which a length depends, stands inside of the loop over `{names[k]}`, so "
-                f"that tiles along `{names[k]}` are no rectangles: its size is 1"
+                f"that tiles along `{names[k]}` are not rectangles: its size is 1"
             )
     for item in nest.cell:
         if isinstance(item, WriteLeaf) and tuple(item.index) != tuple(of(s) for s in names):

@@ -58,7 +58,7 @@ class Values:
     known: dict[str, Linear] = field(default_factory=dict)
     truths: dict[str, tuple[Conditions, Conditions]] = field(default_factory=dict)
     choices: dict[int, tuple[str, tuple[Linear, ...]]] = field(default_factory=dict)  # how atoms are made
-    others: dict[str, tuple[int, Loops]] = field(default_factory=dict)  # scalars that are no i64: identity, variation
+    others: dict[str, tuple[int, Loops]] = field(default_factory=dict)  # scalars that are not i64: identity, variation
     identities: dict[Hashable, int] = field(default_factory=dict)
 
     def add(self, key: Hashable, made: Atom) -> Linear:

@@ -33,7 +33,7 @@ def states_of(loop: For, live: Set[str], views: dict[str, str]) -> list[State]:
     places, wrong = find_places(loop, views)
     for base, problem, write in wrong:
         raise ScheduleError(
-            f"all iterations of a parallel loop read and write one place of `{source_name(base)}`, and this is no "
+            f"all iterations of a parallel loop read and write one place of `{source_name(base)}`, and this is not a "
             f"reduction: {problem.message}",
             problem.loc,
             code="PTO-L005",
@@ -76,7 +76,7 @@ def _variable(loop: For, var: Var, others: Set[str]) -> State:
             raise NoReduction(f"`{source_name(min(both))}` has its value, too", _assignment(loop.body, min(both)))
     except NoReduction as problem:
         raise ScheduleError(
-            f"`{name}` is carried from one iteration to the next of a parallel loop and is no reduction: "
+            f"`{name}` is carried from one iteration to the next of a parallel loop and is not a reduction: "
             f"{problem.message}",
             problem.loc,
             code="PTO-L004",

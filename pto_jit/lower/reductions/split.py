@@ -108,7 +108,7 @@ def split_reductions(module: Module, decisions: list[Decision], *, device: bool 
     device: partial results that are numbers are for one kernel to merge, whose threads share that in an order of their
     own; `combine` says how tiles are merged.
 
-    Raises ScheduleError for a parallel loop that carries something that is no reduction.
+    Raises ScheduleError for a parallel loop that carries something that is not a reduction.
     """
     after = map_funcs(module, lambda func: _Splitter(func, decisions, device).func())
     return after if after is module else simplify(after)

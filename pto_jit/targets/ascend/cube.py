@@ -323,7 +323,7 @@ class CubeWriter(KernelWriter):
     def store(self, op: Op) -> None:
         out = self.sums.get(op.args[0].name)  # type: ignore[union-attr]
         if out is None or out.valid is None:
-            raise unsupported("storing a tile that is no sum of products in a kernel with products", op.loc,
+            raise unsupported("storing a tile that is not a sum of products in a kernel with products", op.loc,
                               "store it in another loop")  # fmt: skip
         tensor = self.tensor(op.args[1])
         rank = len(tensor.extents)

@@ -223,7 +223,7 @@ class HostWriter:
             tensor = self.tensors[value.name]  # type: ignore[union-attr]
             whole = tensor.pointer in self.made and tensor.strides == tuple(_packed(tensor.extents))
             if not whole or tensor.pointer in given or len(tensor.extents) > 8:
-                raise unsupported("a result that is no new tensor of its own", loc,
+                raise unsupported("a result that is not a new tensor of its own", loc,
                                   "copy it into a new tensor, or write it into one that the caller passes")  # fmt: skip
             given.add(tensor.pointer)
             self.parameters.append(Parameter(out, "Result *"))

@@ -24,7 +24,7 @@ from pto_jit.targets.ascend.scalars import operand_text
 from pto_jit.targets.ascend.values import Size, Span, Value
 
 TEMP, RESULT, TILE, FILL = "temp", "result", "tile", "fill"
-"""Steps that are no instructions: memory of a dtype and a shape of its own, or None for that of the operand; memory of
+"""Steps that are not instructions: memory of a dtype and a shape of its own, or None for that of the operand; memory of
 a dtype and the memories that it may share; a tile that the next ones name; a tile and a number to fill it with."""
 Step = tuple[str, tuple[Any, ...]]
 _LIKE = (-1, -1)

@@ -157,7 +157,7 @@ class Steps:
         return out
 
     def _other(self, node: Node, loops: tuple[Loop, ...]) -> Any:
-        """The step of a node that is no work; None where there is none."""
+        """The step of a node that is not work; None where there is none."""
         match node:
             case SetFlag() | WaitFlag():
                 return self._flag(node, loops)

@@ -15,7 +15,7 @@ def turning_states(loop: For) -> dict[str, Var] | None:
     """The numbers that while loops in the body of a loop over elements assign, with the types that tiles keep them in.
 
     None where that is not possible: a while loop inside of another statement, what a condition is made of read after
-    the loop, numbers of 64 bits that are no counters with a constant limit.
+    the loop, numbers of 64 bits that are not counters with a constant limit.
     """
     whiles = [s for s in loop.body if isinstance(s, While)]
     if not whiles:

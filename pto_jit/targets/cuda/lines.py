@@ -111,7 +111,7 @@ class LineWriter(MoveWriter):
             self.put(result, tile)
 
     def _first_of_all(self, op: Op, source: Tile, values: Tile, places: Tile) -> None:
-        """The largest element of each row, which is no question of order."""
+        """The largest element of each row, which is not a question of order."""
         typ = register_type(source.dtype)
         rule, best = f"pto::FirstExtreme<{typ}, true>", self.names.fresh("best")
         nr, nc = self.slots(source)

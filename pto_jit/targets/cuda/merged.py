@@ -118,7 +118,7 @@ class _Merger:
         return tuple(out) if changed else block
 
     def _merged(self, load: Op, reshape: Op) -> list[Stmt] | None:
-        """The statements that take the place of both; None where rows of the result are no rows of the tensor."""
+        """The statements that take the place of both; None where rows of the result are not rows of the tensor."""
         tensor, result = load.args[0], reshape.results[0]
         assert isinstance(tensor, Var) and isinstance(tensor.type, TensorType) and isinstance(result.type, TileType)
         rank, inner = tensor.type.rank, tensor.type.shape[1:]
@@ -151,7 +151,7 @@ class _Merger:
         return out.statements
 
     def _stored(self, reshape: Op, store: Op) -> list[Stmt] | None:
-        """The statements that take the place of both; None where a row of the tile is no row of the tensor."""
+        """The statements that take the place of both; None where a row of the tile is not a row of the tensor."""
         tile, tensor = reshape.args[0], store.args[1]
         assert isinstance(tile, Var) and isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
         shape = reshape.results[0].type.shape  # type: ignore[union-attr]

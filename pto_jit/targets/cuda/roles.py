@@ -57,7 +57,7 @@ def exchanges_last(op: Op) -> bool:
 
 
 def _readers(whole: Block) -> dict[str, list[Op | None]]:
-    """The operations that read each name; None for a statement that is no operation."""
+    """The operations that read each name; None for a statement that is not an operation."""
     readers: dict[str, list[Op | None]] = {}
     for s in statements(whole):
         for v in uses(s):

@@ -60,7 +60,7 @@ def times(factors: Iterable[str]) -> str:
 
 
 def merged(axes: Sequence[Axis]) -> Axis:
-    """Axes of the program, of which the first is no unit, as the rows of a tile.
+    """Axes of the program, of which the first is not a unit, as the rows of a tile.
 
     Row by row there are the valid elements alone: the last axis runs first, and each as far as it is valid.
     """

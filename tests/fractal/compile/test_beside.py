@@ -41,7 +41,7 @@ def layers(x: Any, w: Any) -> Any:
 
 
 def two(x: Any, w: Any) -> Any:
-    """Two states, the second of which is no operand of a product."""
+    """Two states, the second of which is not an operand of a product."""
 
     def layer(xs: Any, u: Any) -> Any:
         def cell(state: Any, e: Any) -> Any:

@@ -138,7 +138,7 @@ def test_checks_are_no_tasks() -> None:
 
 
 def test_a_row_beside_lists_is_added_to_others() -> None:
-    """An extent of 1 is known, so that a bias [1, n] keeps the type of a state; other first extents are no part of a kernel."""
+    """An extent of 1 is known, so that a bias [1, n] keeps the type of a state; other first extents are not part of a kernel."""
 
     def program(x: Any, w: Any, b: Any) -> Any:
         return ft.map(lambda r: ft.fold(lambda s, u: ft.scan(lambda h, e: h @ u + e + b, s, init=ft.zeros(1, 2)), ft.unbind(w), init=r), x)

@@ -190,7 +190,7 @@ def divided(x: Any, ws: Any) -> Any:
 
 
 def iterated(x: Any, ws: Any) -> Any:
-    """What is made depends on the state around, so that the loops are no nest."""
+    """What is made depends on the state around, so that the loops are not a nest."""
 
     def one(s: Any, w: Any) -> Any:
         made = ft.map(lambda v: pl.tanh(v @ w + s), x[0])

@@ -50,7 +50,7 @@ def test_a_program_gives_as_a_kernel_what_it_gives_eagerly(name: str) -> None:
     lengths = ((2, 3), (0, 0), (4, 1)) if name == "grid_rnn" else (4, 2, 0)
     others = module.arguments(lengths=lengths)
     same(kernel(*others), module.program(*others))
-    assert len(kernel.specializations()) == 1  # lengths are no part of what is compiled
+    assert len(kernel.specializations()) == 1  # lengths are not part of what is compiled
 
 
 def test_the_grid_rnn_is_a_wavefront() -> None:

@@ -100,7 +100,7 @@ def test_sizes_are_those_of_the_outermost_call_that_gives_them() -> None:
 @pytest.mark.parametrize(
     ("tile", "schedule", "reason"),
     [
-        (2, "tasks", r"the length of the loop over `k` depends on `i`, so that tiles along `i` are no rectangles"),
+        (2, "tasks", r"the length of the loop over `k` depends on `i`, so that tiles along `i` are not rectangles"),
         ((1, 1, 2, 2, 2), "tasks", r"`tile=` gives 5 sizes .* 4 loops: i, j, k, l"),
         ((1, 1, 2, 2), "wavefront", r"`tile=` makes tasks of several cells, which schedule='wavefront' has none of"),
         ((1, 1, 2, 2), "sequential", r"which schedule='sequential' has none of"),

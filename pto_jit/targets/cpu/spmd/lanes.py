@@ -180,7 +180,7 @@ class Lanes:
         return self.vectors(operand) if operand.name in self.slots else self.values[operand.name]
 
     def declare(self, var: Var) -> None:
-        """Memory for a variable that is no value (which becomes registers)."""
+        """Memory for a variable that is not a value (which becomes registers)."""
         assert isinstance(var.type, ScalarType)
         typ = register_type(var.type.dtype)
         if var.name in self.variance.varying:

@@ -183,9 +183,9 @@ PTO_UNCHECKED inline void touched(const void* address, size_t size, Access acces
 // goes.
 PTO_UNCHECKED inline void expect(const void* address, bool expected) {
   const uintptr_t at = reinterpret_cast<uintptr_t>(address);
-  if (at % 16 != 0) stop_at("a copy to an address that is no multiple of 16", address);
+  if (at % 16 != 0) stop_at("a copy to an address that is not a multiple of 16", address);
   Memory* const memory = memory_of(at);
-  if (memory == nullptr || memory->of_grid) stop_at("an asynchronous copy to what is no shared memory", address);
+  if (memory == nullptr || memory->of_grid) stop_at("an asynchronous copy to what is not shared memory", address);
   for (int k = 0; k < 16; ++k) memory->cells[at - memory->begin + uintptr_t(k)].expected = false;
   touched(address, 16, Access::WRITE);
   look_at_suspect();
@@ -277,7 +277,7 @@ PTO_UNCHECKED inline void touched_whole(const void* at, Access access) {
   Checks& c = checks();
   if (reinterpret_cast<uintptr_t>(at) - c.stack < c.stack_size) return;
   const bool aligned = reinterpret_cast<uintptr_t>(at) % SIZE == 0;
-  if (c.running && !aligned) stop_at("an address that is no multiple of what is accessed", at);
+  if (c.running && !aligned) stop_at("an address that is not a multiple of what is accessed", at);
   touched(at, SIZE, access);
 }
 
