@@ -206,11 +206,11 @@ class _Group(Extents):
             tile = Tile(dtype, pointer, declared, valid, strides, fits=fits)
             self.final[var.name] = tile
             return tile
-        slot = w.env.get(var.name)
-        in_place = isinstance(slot, TileSlot) and slot.capacity is None and self._may_overwrite(var.name, axes)
-        if in_place or not any(s.name == var.name for s in self.nest.sources):
-            slot = tile_slot(w, var, declared)
-            tile = w.read_slot(slot)
+        read = any(s.name == var.name for s in self.nest.sources)
+        if not read or (isinstance(w.env.get(var.name), TileSlot) and self._may_overwrite(var.name, axes)):
+            if read:
+                self._same_extents(var, declared)
+            tile = self.tiles[var.name] if read else w.read_slot(tile_slot(w, var, declared))
             out = Tile(dtype, tile.pointer, declared, valid, w.strides(dtype, declared), fits=fits)
             self.final[var.name] = out
             return out
@@ -218,6 +218,14 @@ class _Group(Extents):
         tile = Tile(dtype, pointer, declared, valid, w.strides(dtype, declared), fits=fits)
         self.copies.append((var, tile))
         return tile
+
+    def _same_extents(self, var: Var, declared: tuple[Index, ...]) -> None:
+        """A variable that is written in place lies as it did: its axes are those of the tile that it was."""
+        for axis, (now, before) in enumerate(zip(declared, self.tiles[var.name].declared, strict=True)):
+            if now is not before:
+                same = self.code.compare("==", now, before)
+                if same is not True:
+                    self.code.check(same, self.w.module.site(*failures.DECLARED.at(axis=axis), self.loc), now, before)
 
     def _fitting(self, name: str) -> Index:
         """`fits` of a tile as the group leaves it."""
@@ -278,9 +286,14 @@ class _Group(Extents):
         return Inputs(self.extents, self.memory, scalars, streams, flat, total, self.longest)
 
     def _flat(self, nest: Nest, extents: tuple[Index, ...], memory: dict[Any, Strided]) -> tuple[Any, Index]:
-        """Whether a nest can run as one long row: nothing but elements, all of its memory contiguous."""
+        """Whether a nest can run as one long row: nothing but elements, all of its memory contiguous.
+
+        A single row is one already: it is taken apart only where workers can share it.
+        """
         code = self.code
-        if not nest.flat or nest.rank == 0 or any(r.scalar and r.late is None for r in nest.results):
+        if not nest.flat or nest.rank == 0 or (nest.rank == 1 and self.w.parallel):
+            return False, 0
+        if any(r.scalar and r.late is None for r in nest.results):
             return False, 0
         conditions: list[bool | Value] = []
         for step in nest.stages[0]:
