@@ -24,14 +24,15 @@ class Extents:
     """What is known of the extents of a group.
 
     tiles: those that it reads, by their names.  given: the valid extents of the axes of its space.  alive: whether
-    every tile has an element along each axis that is repeated; if not, `extents` are 0, else those given.  longest: of
-    a row.
+    every tile has an element along each axis that is repeated; if not, `extents` are 0, else those given.  whole: what
+    tiles are declared to have along the axes, where that is a constant.  longest: of a row.
     """
 
     tiles: dict[str, Tile]
     alive: bool | Value
     given: list[Index]
     extents: tuple[Index, ...]
+    whole: tuple[int | None, ...]
 
     def __init__(self, w: FunctionWriter, fused: Fuse, nest: Nest) -> None:
         self.w = w
@@ -74,10 +75,11 @@ class Extents:
                     code.check(same, site, first, other)
             self.given.append(self._extent(axis, sure[axis], maybe[axis]))
         self.extents = tuple(code.pick(self.alive, e, 0) for e in self.given)
+        self.whole = tuple(next((e for e in (given, *(d for d, _ in axis)) if isinstance(e, int)), None)
+                           for given, axis in zip(self.given, said, strict=True))  # fmt: skip
         if nest.rank:
-            inner = self.extents[-1]
-            declared = next((e for e, _ in said[-1] if isinstance(e, int) and e <= LONG_ROW), inner)
-            self.longest = inner if isinstance(inner, int) else declared
+            inner, most = self.extents[-1], self.whole[-1]
+            self.longest = inner if most is None or most > LONG_ROW else most
 
     def _check_broadcasts(self) -> None:
         """`broadcast_to` repeats axes whose declared extent is the constant 1; all others have the extent asked for."""

@@ -9,6 +9,7 @@ done.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,6 +57,9 @@ from pto_jit.targets.loops.form import (
     Write,
 )
 from pto_jit.targets.loops.schedule import arguments
+
+SHORT = 256  # bytes of a row, four vectors, up to which a tile may be small
+SMALL = 1024  # elements of a small tile
 
 
 def write_group(w: FunctionWriter, fused: Fuse) -> None:
@@ -319,6 +323,9 @@ class _Group(Extents):
 
     def _run(self, streams: dict[int, Any]) -> None:
         inputs = self._inputs(streams)
+        if self._small(inputs):
+            self._run_small(inputs)
+            return
         other = turned(self.code, self.fused, self.nest, inputs) if self.w.vectors else None
         if other is None:
             self.writer = self._write(self.nest, inputs)
@@ -340,6 +347,32 @@ class _Group(Extents):
             return ()
 
         self.code.choose(other.when, first_axis_inside, last_axis_inside)
+
+    def _small(self, inputs: Inputs) -> bool:
+        """Whether rows of a tile are short and known but for what of it lies inside of the tensors.
+
+        Masks, and what longer rows gain from, cost more than the work then.
+        """
+        whole = [e for e in self.whole if e is not None]
+        if not self.w.vectors or inputs.flat is True or len(whole) < self.nest.rank or inputs.extents == self.whole:
+            return False
+        if any(r.scalar and r.late is None for r in self.nest.results):
+            return False
+        dtypes = [s.dtype.bytes for stage in self.nest.stages for s in stage if not isinstance(s, Position)]
+        return math.prod(whole) <= SMALL and whole[-1] * max(dtypes, default=1) <= SHORT
+
+    def _run_small(self, inputs: Inputs) -> None:
+        """The nest for a whole tile, all of it constants, and for parts of one."""
+        code, whole = self.code, tuple(e for e in self.whole if e is not None)
+        conditions = [code.compare("==", have, all_) for have, all_ in zip(inputs.extents, whole, strict=True)]
+        part = replace(inputs, flat=False, total=0, streams={})
+
+        def write(inputs: Inputs) -> Sequence[Value]:
+            with self.w.passing():
+                self.w.write_nest(self.nest, inputs, None)
+            return ()
+
+        code.choose(code.all_of(conditions), lambda: write(replace(part, extents=whole)), lambda: write(part))
 
     def _write(self, nest: Nest, inputs: Inputs) -> NestWriter:
         return self.w.write_nest(nest, inputs, self._accumulated(nest) if self._divisible(inputs) else None)

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: MIT
+"""Small tiles at run-time places: code for whole ones beside that for parts; accumulators are written in place."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+
+RNG = np.random.default_rng(11)
+
+
+@pto.jit
+def scaled(x, y):
+    for i in pl.range(0, x.shape[0], 8, parallel=True):
+        for j in range(0, x.shape[1], 8):
+            pl.store(pl.load(x, [i, j], [8, 8]) * 2.0 + 1.0, [i, j], y)
+
+
+@pto.jit
+def shares(x, y):
+    for i in pl.range(0, x.shape[0], 8, parallel=True):
+        for j in range(0, x.shape[1], 8):
+            t = pl.load(x, [i, j], [8, 8])
+            pl.store(t / pl.sum(t, axis=1, keepdims=True), [i, j], y)
+
+
+@pto.jit
+def totals(x, y):
+    for i in pl.range(0, x.shape[0], 8, parallel=True):
+        for j in range(0, x.shape[1], 8):
+            y[i // 8, j // 8] = pl.sum(pl.load(x, [i, j], [8, 8]))
+
+
+@pto.jit
+def column_sums(x, y):
+    for j in pl.range(0, x.shape[1], 8, parallel=True):
+        acc = pl.zeros([8, 8], pl.f32)
+        for i in range(0, x.shape[0], 8):
+            acc += pl.load(x, [i, j], [8, 8])
+        pl.store(pl.sum(acc, axis=0, keepdims=True), [0, j], y)
+
+
+@pto.jit
+def bags(table, index, y):
+    for b in pl.range(y.shape[0], parallel=True):
+        acc = pl.zeros([table.shape[1]], table.dtype)
+        for i in range(index.shape[1]):
+            acc += table[index[b, i], :]
+        y[b, :] = acc
+
+
+@pto.jit
+def planes(x, y):
+    with pl.incore():
+        acc = x[0, :, :] * 0.0
+        for i in range(x.shape[0]):
+            acc = acc + x[i, :, :]
+        y[:, :] = acc
+
+
+@pto.jit
+def added_ones(x, y, n):
+    acc = pl.zeros([x.shape[0]], pl.f32)
+    for _ in range(2):
+        acc = pl.full([n], 1.0, pl.f32) + acc
+    y[:] = acc
+
+
+def blocks(x: np.ndarray) -> list[tuple[slice, slice]]:
+    return [(slice(i, i + 8), slice(j, j + 8)) for i in range(0, x.shape[0], 8) for j in range(0, x.shape[1], 8)]
+
+
+@pytest.mark.parametrize("shape", [(16, 24), (8, 8), (19, 21), (3, 5), (16, 9), (9, 16), (0, 8)])
+def test_whole_tiles_and_parts_agree_with_numpy(shape: tuple[int, int]) -> None:
+    x = RNG.uniform(0.5, 1.5, shape).astype(np.float32)
+    y = np.full((shape[0] + 1, shape[1] + 1), np.nan, np.float32)
+    scaled(x, y[:-1, :-1])
+    np.testing.assert_array_equal(y[:-1, :-1], x * 2 + 1)
+    assert np.isnan(y[-1]).all() and np.isnan(y[:, -1]).all()
+    shares(x, y[:-1, :-1])
+    for place in blocks(x):
+        np.testing.assert_allclose(y[place][: x[place].shape[0], : x[place].shape[1]],
+                                   x[place] / x[place].sum(axis=1, keepdims=True), rtol=1e-5)  # fmt: skip
+    sums = np.zeros((-(-shape[0] // 8), -(-shape[1] // 8)), np.float32)
+    totals(x, sums)
+    np.testing.assert_allclose(sums.ravel(), [x[place].sum() for place in blocks(x)], rtol=1e-5)
+
+
+@pytest.mark.parametrize("columns", [8, 21])
+def test_small_accumulators_agree_with_numpy(columns: int) -> None:
+    x = RNG.uniform(-1, 1, (40, columns)).astype(np.float32)
+    y = np.zeros((1, columns), np.float32)
+    column_sums(x, y)
+    np.testing.assert_allclose(y[0], x.sum(axis=0), rtol=1e-5, atol=1e-5)
+
+
+def test_whole_small_tiles_are_computed_without_masks() -> None:
+    x = np.zeros((8, 8), np.float32)
+    text = scaled.compile(x, x).ir("llvm")
+    assert "fmul <8 x float>" in text
+
+
+@pytest.mark.parametrize("columns", [1, 16, 64, 100])
+def test_accumulators_of_run_time_extent_are_written_in_place(columns: int) -> None:
+    table, index = RNG.uniform(-1, 1, (50, columns)).astype(np.float32), RNG.integers(0, 50, (3, 7))
+    y = np.zeros((3, columns), np.float32)
+    bags(table, index, y)
+    np.testing.assert_allclose(y, table[index].sum(axis=1), rtol=1e-5, atol=1e-5)
+    pushes = bags.compile(table, index, y).ir("llvm").count('call ptr @"pto_scratch_push"')
+    assert pushes == 1  # of the store, for what may lie outside of y
+    x = RNG.uniform(-1, 1, (5, 9, columns)).astype(np.float32)
+    plane = np.zeros(x.shape[1:], np.float32)
+    planes(x, plane)
+    np.testing.assert_allclose(plane, x.sum(axis=0), rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_added_to_an_accumulator_has_its_extents() -> None:
+    x, y = np.zeros(10, np.float32), np.zeros(10, np.float32)
+    added_ones(x, y, 10)
+    assert (y == 2).all()
+    for n in (7, 20):  # these were accepted, and what was stored depended on memory behind the accumulator
+        with pytest.raises(pto.LaunchError, match=f"axis 0: {n} and 10"):
+            added_ones(x, y, n)
