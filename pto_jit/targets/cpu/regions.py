@@ -12,7 +12,7 @@ from typing import Any
 
 from pto_jit.dtypes import DType, i32
 from pto_jit.errors import InternalError
-from pto_jit.ir.nodes import Fuse, Op, Region, Var
+from pto_jit.ir.nodes import Block, Fuse, Op, Operand, Region, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import defs, statements
 from pto_jit.lower.axes import Axial, is_reduction, reduced_axes
@@ -22,7 +22,7 @@ from pto_jit.targets.cpu.elements import each, give, new_tile, read, write
 from pto_jit.targets.cpu.elementwise import cast
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.groups import write_group
-from pto_jit.targets.cpu.spmd import row_writer
+from pto_jit.targets.cpu.spmd import Carry, carried_writer, row_writer
 from pto_jit.targets.cpu.tiles import fits_anything, may_fit
 from pto_jit.targets.cpu.values import Tile
 
@@ -84,6 +84,11 @@ def _at(indices: Sequence[Index], tile: Tile, operand: Any) -> list[Index]:
     return [0 if extent == 1 else i for i, extent in zip(tail, operand.type.shape, strict=True)]
 
 
+def _single(operands: Sequence[Any]) -> list[list[bool]]:
+    """Which axes of tiles have one element for all."""
+    return [[extent == 1 for extent in a.type.shape] for a in operands]
+
+
 def write_map(w: FunctionWriter, op: Op) -> None:
     tiles = [w.tile(a) for a in op.args]
     declared, valid = _joint(w, op, tiles, op.args)
@@ -94,15 +99,40 @@ def write_map(w: FunctionWriter, op: Op) -> None:
         for out, value in zip(outs, inline(w, op.regions[0], values), strict=True):
             write(w, out, i, value)
 
-    single = [[extent == 1 for extent in a.type.shape] for a in op.args]  # pyright: ignore[reportAttributeAccessIssue]
     vectors = w.vectors and not w.recording
-    row = row_writer(w, op, tiles, single, outs, valid[-1]) if vectors else None
+    row = row_writer(w, op, tiles, _single(op.args), outs, valid[-1]) if vectors else None
     if row is not None:
         each(w, valid[:-1], row)
     else:
         each(w, valid, body)
     for r, out in zip(op.results, outs, strict=True):
         give(w, r, out)
+
+
+def _in_lanes(
+    w: FunctionWriter, op: Op, tiles: Sequence[Tile], outs: Sequence[Tile], valid: Sequence[Index], carry: Carry
+) -> bool:
+    """Write a fold or scan for several places of the other axes at a time, if there are such and that is better; gives
+    whether it was written."""
+    if not w.vectors or w.recording or len(valid) < 2:
+        return False
+    row = carried_writer(w, op, tiles, _single(op.args[: len(tiles)]), outs, valid, carry)
+    if row is None:
+        return False
+    outer = [v for k, v in enumerate(valid) if k != carry.axis]
+    each(w, outer[:-1], row)
+    return True
+
+
+def _by_region(op: Op) -> Any:
+    """The operations of a function of two states, for `Carry`."""
+    region = op.regions[0]
+
+    def combine(state: Sequence[Var], following: Sequence[Var]) -> tuple[Block, Sequence[Operand]]:
+        pairs = zip(region.params, (*state, *following), strict=True)
+        return (*(Op("copy", (p,), (v,), loc=op.loc) for p, v in pairs), *region.body), region.results
+
+    return combine
 
 
 def _state(w: FunctionWriter, dtypes: Sequence[DType]) -> list[Value]:
@@ -167,7 +197,9 @@ def write_fold(w: FunctionWriter, op: Op) -> None:
             else:
                 write(w, out, [*i[:axis], 0, *i[axis:]] if keep else i, v)
 
-    each(w, outer, body)
+    carry = Carry(axis, _by_region(op), op.args[n:] if op.attr("init") else None)
+    if scalar or not _in_lanes(w, op, tiles, outs, valid, carry):
+        each(w, outer, body)
     for r, t, out in zip(op.results, tiles, outs, strict=True):
         if scalar:
             w.define(r, w.b.load(out, typ=register_type(t.dtype)))
@@ -175,8 +207,9 @@ def write_fold(w: FunctionWriter, op: Op) -> None:
             give(w, r, out)
 
 
-def _scan(w: FunctionWriter, op: Op, tiles: Sequence[Tile], axis: int, reverse: bool, combine: Any) -> None:
-    code = w.code
+def _scan(w: FunctionWriter, op: Op, tiles: Sequence[Tile], carry: Carry, combine: Any) -> None:
+    """A scan; `combine` writes what `carry.combine` says, for one place."""
+    code, axis, reverse = w.code, carry.axis, carry.reverse
     _, valid = _joint(w, op, tiles, op.args)
     outs = [new_tile(w, r, tiles[0].declared, valid) for r in op.results]
     outer = [v for k, v in enumerate(valid) if k != axis]
@@ -188,13 +221,6 @@ def _scan(w: FunctionWriter, op: Op, tiles: Sequence[Tile], axis: int, reverse: 
             at = code.sub(code.sub(length, 1), k) if reverse else k
             return [*i[:axis], at, *i[axis:]]
 
-        def first(k: Value, _: list[Value]) -> Sequence[Value]:
-            for slot, t, out, a in zip(state, tiles, outs, op.args, strict=True):
-                v = cast(w.b, read(w, t, _at(place(k), t, a)), t.dtype, out.dtype)
-                w.b.store(v, slot)
-                write(w, out, place(k), v)
-            return ()
-
         def step(k: Value, _: list[Value]) -> Sequence[Value]:
             have = [w.b.load(s, typ=register_type(o.dtype)) for s, o in zip(state, outs, strict=True)]
             new = [cast(w.b, read(w, t, _at(place(k), t, a)), t.dtype, o.dtype)
@@ -204,18 +230,23 @@ def _scan(w: FunctionWriter, op: Op, tiles: Sequence[Tile], axis: int, reverse: 
                 write(w, out, place(k), v)
             return ()
 
-        code.loop(0, code.min(length, 1), body=first, name="first")
+        for slot, t, out, a in zip(state, tiles, outs, op.args, strict=True):
+            v = cast(w.b, read(w, t, _at(place(0), t, a)), t.dtype, out.dtype)
+            w.b.store(v, slot)
+            write(w, out, place(0), v)
         code.loop(1, length, body=step, name="scan")
 
-    each(w, outer, body)
+    with code.when(code.compare("<", 0, length)):
+        if not _in_lanes(w, op, tiles, outs, valid, carry):
+            each(w, outer, body)
     for r, out in zip(op.results, outs, strict=True):
         give(w, r, out)
 
 
 def write_scan(w: FunctionWriter, op: Op) -> None:
     axis: Any = op.attr("axis")
-    _scan(w, op, [w.tile(a) for a in op.args], axis, bool(op.attr("reverse")),
-          lambda have, new: inline(w, op.regions[0], [*have, *new]))  # fmt: skip
+    carry = Carry(axis, _by_region(op), every=True, reverse=bool(op.attr("reverse")))
+    _scan(w, op, [w.tile(a) for a in op.args], carry, lambda have, new: inline(w, op.regions[0], [*have, *new]))
 
 
 def write_cumulate(w: FunctionWriter, op: Op) -> None:
@@ -223,7 +254,12 @@ def write_cumulate(w: FunctionWriter, op: Op) -> None:
     result = op.results[0].type
     assert isinstance(result, TileType)
     name = "add" if op.op == "cumsum" else "mul"
-    _scan(w, op, [w.tile(op.args[0])], axis, bool(op.attr("reverse")),
+
+    def combine(state: Sequence[Var], following: Sequence[Var]) -> tuple[Block, Sequence[Operand]]:
+        out = Var(f"{op.results[0].name}.out", state[0].type)
+        return (Op(name, (out,), (state[0], following[0]), loc=op.loc),), (out,)
+
+    _scan(w, op, [w.tile(op.args[0])], Carry(axis, combine, every=True, reverse=bool(op.attr("reverse"))),
           lambda have, new: [w.ops.apply(name, (have[0], new[0]), result.dtype, {}, result.dtype)])  # fmt: skip
 
 

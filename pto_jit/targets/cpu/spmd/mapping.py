@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""`map` over tiles: its function as the body of a loop over the elements of a row."""
+"""Functions over tiles in vectors: the body of a `map`, a fold or a scan in a loop over the elements of a row.
+
+The elements of a `map` are independent of each other.  So are folds and scans at different places of the axes that they
+do not run along: every lane is one of these, and combines its elements in their order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from pto_jit.dtypes import i64
-from pto_jit.ir.nodes import Const, For, Op, Operand, Var
+from pto_jit.ir.nodes import Block, Const, For, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType
+from pto_jit.ir.walk import def_counts
+from pto_jit.slotted import frozen
 from pto_jit.targets.cpu.code import Index
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.spmd.planning import plan, write
@@ -42,18 +48,108 @@ def row_writer(
         Op("setelem", (), (value, _tensor(w, out, f"{at.name}.out{k}"), *places), loc=op.loc)
         for k, (out, value) in enumerate(zip(outs, region.results, strict=True))
     ]
-    stop = Const(length, _INDEX) if isinstance(length, int) else Var(f"{at.name}.n", _INDEX)
+    stop = _operand(w, f"{at.name}.n", length)
     loop = For("parallel", at, zero, stop, Const(1, _INDEX), (*body, *region.body, *stores), loc=op.loc)
+    return _rows(w, loop, outer, length)
+
+
+def _rows(w: FunctionWriter, loop: For, outer: Sequence[Var], length: Index) -> Rows | None:
+    """What writes `loop`, of `length` iterations, at the indices `outer`."""
     found = plan(w, loop)
     if found is None:
         return None
+    several = {name for name, count in def_counts(loop.body).items() if count > 1}  # the function does not know them
 
     def row(indices: list[Index]) -> None:
         for var, index in zip(outer, indices, strict=True):
             w.env[var.name] = index
+        saved, w.mutable = w.mutable, w.mutable | several
         write(w, loop, found, 0, length, 1)
+        w.mutable = saved
 
     return row
+
+
+@frozen
+class Carry:
+    """What a fold or a scan does along `axis`.  combine: the operations from the state and the next elements to the
+    next state, and that.  inits: what the state starts from (None: the first elements).  every: each state is kept, not
+    only the last."""
+
+    axis: int
+    combine: Callable[[Sequence[Var], Sequence[Var]], tuple[Block, Sequence[Operand]]]
+    inits: Sequence[Operand] | None = None
+    every: bool = False
+    reverse: bool = False
+
+
+def carried_writer(
+    w: FunctionWriter, op: Op, tiles: Sequence[Tile], broadcast: Sequence[Sequence[bool]], outs: Sequence[Tile],
+    valid: Sequence[Index], carry: Carry,
+) -> Rows | None:  # fmt: skip
+    """What writes the results along the last axis but `carry.axis`, at the indices of the others; as `row_writer`.
+
+    `valid` are the extents of all axes; there is an element along `carry.axis`, or a value to start from.
+    """
+    axis, name = carry.axis, f"{op.results[0].name}.lane"
+    at, along = Var(name, _INDEX), Var(f"{name}.along", _INDEX)
+    others = [*(Var(f"{name}{k}", _INDEX) for k in range(len(valid) - 2)), at]
+    zero = Const(0, _INDEX)
+    ins = [_tensor(w, tile, f"{name}.in{k}") for k, tile in enumerate(tiles)]
+    tensors = [_tensor(w, out, f"{name}.out{k}") for k, out in enumerate(outs)]
+    state = [Var(f"{name}.state{k}", ScalarType(out.dtype)) for k, out in enumerate(outs)]
+
+    def places(k: Operand) -> list[Operand]:
+        return [*others[:axis], k, *others[axis:]]
+
+    def elements(k: Operand, into: Sequence[Var]) -> Iterator[Op]:
+        for tensor, one, var in zip(ins, broadcast, into, strict=True):
+            rank = len(one)
+            indices = [zero if single else i for i, single in zip(places(k)[-rank:], one, strict=True)]
+            assert isinstance(tensor.type, TensorType)
+            raw = Var(f"{var.name}.raw", ScalarType(tensor.type.dtype))
+            yield Op("getelem", (raw,), (tensor, *indices), loc=op.loc)
+            yield Op("copy" if raw.type == var.type else "cast", (var,), (raw,), loc=op.loc)
+
+    def stores(k: Operand) -> Iterator[Op]:
+        for out, tensor, var in zip(outs, tensors, state, strict=True):
+            indices = places(k) if out.rank == len(valid) else others
+            yield Op("setelem", (), (var, tensor, *indices), loc=op.loc)
+
+    def assigned(values: Sequence[Operand]) -> list[Op]:
+        return [Op("copy", (s,), (v,), loc=op.loc) for s, v in zip(state, values, strict=True)]
+
+    length = valid[axis]
+    body: list[Stmt] = []
+    taken = 0
+    first: Operand = _operand(w, f"{name}.first", w.code.sub(length, 1) if carry.reverse else 0)
+    if carry.inits is None:
+        begin = [Var(f"{s.name}.first", s.type) for s in state]
+        body += [*elements(first, begin), *assigned(begin), *(stores(first) if carry.every else ())]
+        taken = 1
+    else:
+        body += assigned(carry.inits)
+    following = [Var(f"{s.name}.next", s.type) for s in state]
+    ops, values = carry.combine(state, following)
+    step: list[Stmt] = [*elements(along, following), *ops, *assigned(values), *(stores(along) if carry.every else ())]
+    if carry.reverse:
+        start, stop = _operand(w, f"{name}.start", w.code.sub(length, 1 + taken)), Const(-1, _INDEX)
+    else:
+        start, stop = Const(taken, _INDEX), _operand(w, f"{name}.stop", length)
+    by = Const(-1 if carry.reverse else 1, _INDEX)
+    body.append(For("sequential", along, start, stop, by, tuple(step), loc=op.loc))
+    body += () if carry.every else stores(zero)
+    count = valid[-1 if axis < len(valid) - 1 else -2]
+    loop = For("parallel", at, zero, _operand(w, f"{name}.n", count), Const(1, _INDEX), tuple(body), loc=op.loc)
+    return _rows(w, loop, others[:-1], count)
+
+
+def _operand(w: FunctionWriter, name: str, index: Index) -> Operand:
+    """An index as an operand."""
+    if isinstance(index, int):
+        return Const(index, _INDEX)
+    w.env[name] = index
+    return Var(name, _INDEX)
 
 
 def _tensor(w: FunctionWriter, tile: Tile, name: str) -> Var:
