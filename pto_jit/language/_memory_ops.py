@@ -12,6 +12,7 @@ from pto_jit.dtypes import DType
 from pto_jit.errors import ShapeError
 from pto_jit.language import _numpy_ops as ops
 from pto_jit.language import _races as races
+from pto_jit.language._subscript import ROW_BY_ROW
 from pto_jit.language._tile_ops import check_indices, reshape
 from pto_jit.language._tile_value import PAD_HELP, ExtentError, OffsetError, Shape, TileValue, joint, outside, tile
 
@@ -126,7 +127,8 @@ def put(t: TileValue, index: TileValue, x: np.ndarray, axis: int) -> None:
     """np.put_along_axis(x, index, t, axis): of two elements with one index the later one stays."""
     if t.rank != x.ndim or index.rank != x.ndim:
         raise ShapeError(f"scatter: a tile of rank {t.rank} and an index of rank {index.rank} for a tensor of rank "
-                         f"{x.ndim}", code="PTO-H003", hint="all three have one rank")  # fmt: skip
+                         f"{x.ndim}", code="PTO-H003",
+                         hint="each element of the tile has its own index; for whole rows, " + ROW_BY_ROW)  # fmt: skip
     where = check_indices(index.data, x.shape[axis], "scatter")
     shape, _, valid = joint([t, index])
     cut = tuple(slice(0, n) for n in valid)

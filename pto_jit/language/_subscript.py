@@ -51,6 +51,14 @@ def for_masks(key: Any, otherwise: str) -> str:
     return "compute on all elements, and choose: `pl.where(mask, a, b)`" if masked else otherwise
 
 
+ROW_BY_ROW = "write one row after the other: `for k in pl.range(n): x[index[k], :] = t[k, :]`"
+
+
+def scatter_instead(rank: int) -> str:
+    """What to write instead of an assignment through an index tile to a tensor of `rank` axes."""
+    return "use `pl.scatter(tile, index, 0, x)`" if rank == 1 else ROW_BY_ROW
+
+
 def moves_to_the_front(axis: int, numbers: Sequence[int]) -> bool:
     """Whether NumPy puts the axis of an index tile at `axis` first: numbers at the axes `numbers` are apart from it."""
     given = [*numbers, axis]

@@ -375,7 +375,7 @@ class Tensor(Operators, np.ndarray):
             return
         base, key, value = self.view(np.ndarray), subscript.without_numbers(key), plain(value)
         if subscript.has_tile(key, (Tile,)):
-            instead = subscript.for_masks(key, "use `pl.scatter(tile, index, axis, x)`")
+            instead = subscript.for_masks(key, subscript.scatter_instead(self.ndim))
             raise TypeMismatchError("an assignment through an index tile", code="PTO-T039", hint=instead)
         if any(i is None for i in (key if isinstance(key, tuple) else (key,))):
             raise ShapeError("an assignment through a new axis", code="PTO-H016",

@@ -270,6 +270,29 @@ def test_an_index_tile_goes_with_numbers_and_slices_as_in_numpy() -> None:
             assert caught.value.code == "PTO-H011"
 
 
+def test_rows_are_written_one_after_the_other() -> None:
+    def assigned(x: pl.Tensor, places: pl.Tensor, y: pl.Tensor) -> None:
+        y[pl.load(places), :] = x
+
+    def scattered(x: pl.Tensor, places: pl.Tensor, y: pl.Tensor) -> None:
+        pl.scatter(pl.load(x), pl.load(places), 0, y)
+
+    x, at, y = array("float32", (3, 5)), np.array([3, 0, 2]), np.zeros((4, 5), np.float32)
+    for function in (assigned, scattered):
+        for call in (pto.jit(function), pto.jit(function).interpret):
+            with pytest.raises(pto.PtoError, match=r"for k in pl.range\(n\): x\[index\[k\], :\] = t\[k, :\]"):
+                call(x, at, y)
+
+    @pto.jit
+    def rows(x: pl.Tensor, places: pl.Tensor, y: pl.Tensor) -> None:
+        t, index = pl.load(x), pl.load(places)
+        for k in pl.range(3):
+            y[index[k], :] = t[k, :]
+
+    rows(x, at, y)
+    np.testing.assert_array_equal(y[at], x)
+
+
 def test_a_tile_with_one_axis_is_a_table() -> None:
     @pto.jit
     def dequantise(packed: pl.Tensor, code: pl.Tensor, y: pl.Tensor) -> None:

@@ -24,7 +24,7 @@ from pto_jit.dtypes import f32
 from pto_jit.errors import CompilationError, ShapeError, TypeMismatchError
 from pto_jit.ir.nodes import Attr, Const, Operand, Var
 from pto_jit.ir.types import TensorType
-from pto_jit.language._subscript import moves_to_the_front
+from pto_jit.language._subscript import ROW_BY_ROW, moves_to_the_front, scatter_instead
 from pto_jit.slotted import replace
 
 if TYPE_CHECKING:
@@ -393,7 +393,7 @@ def store_subscript(cg: Generator, value: Any, item: Any, rhs: Any) -> None:
     items = _expand_index(cg, item, tensor.rank, "a tensor")
     if any(isinstance(i, (Tile, Tensor)) for i in items):
         raise cg.error(TypeMismatchError, "an assignment through an index tile", code="PTO-T039",
-                       hint=_for_masks(items, "use `pl.scatter(tile, index, axis, x)`"))  # fmt: skip
+                       hint=_for_masks(items, scatter_instead(tensor.rank)))  # fmt: skip
     bounds = [_bounds(cg, i, extent) for i, extent in zip(items, tensor.extents, strict=True)]
     starts, extents = [b[0] for b in bounds], [b[1] for b in bounds]
     drop = tuple(axis for axis, b in enumerate(bounds) if b[2])
@@ -448,7 +448,7 @@ def scatter(cg: Generator, tile: Any, index: Any, axis: Any, x: Any) -> None:
     if not value.rank == where.rank == tensor.rank:
         ranks = f"a tile of rank {value.rank} and an index of rank {where.rank} for a tensor of rank {tensor.rank}"
         raise cg.error(ShapeError, f"pl.scatter: {ranks}", code="PTO-H003",
-                       hint="all three have one rank: each element of the tile has its own index")  # fmt: skip
+                       hint="each element of the tile has its own index; for whole rows, " + ROW_BY_ROW)  # fmt: skip
     cg.e.op("put", [value.var, where.var, tensor.var], {"axis": along})
 
 
