@@ -268,8 +268,9 @@ class ProductWriter(VectorWriter):
         with self.text.block(f"const auto {stage} = [&](const int64_t {var}, const int into)", "};"):
             self._stage_all(loads)
         summed = accumulated(loop, self.roles)
-        names = {op.results[0].name for op, _ in loads}
-        unfinished = self.warpgroups and summed is not None and names >= self._loaded(summed)
+        alone = summed is not None and {op.results[0].name for op, _ in loads} >= self._loaded(summed)
+        unfinished = self.warpgroups and alone
+        in_turns = alone and summed is not None and _on_tensor_cores(summed)
         ahead = "STAGES - 1 - WARPGROUPS" if unfinished else "STAGES - 1"
         later = f"({ahead})" if step == "1" else f"({ahead}) * {step}"
         self.text.line("Spread::synchronise();  // nobody reads what an earlier loop staged")
@@ -281,21 +282,26 @@ class ProductWriter(VectorWriter):
         outer, self.buffer = self.buffer, self.names.fresh("buffer")
         buffer = self.buffer
         self.text.line(f"int {buffer} = 0;")
-        copy = f"{stage}({var} + {later}, ({buffer} + {ahead}) % STAGES);"
+        copy = f"{var} + {later} < {stop}) {stage}({var} + {later}, ({buffer} + {ahead}) % STAGES);"
+        early = self.names.fresh("early") if in_turns else ""
+        if in_turns:
+            self.text.line("// Warps copy before a product or after it, in turns, so that others multiply meanwhile.")
+            self.text.line(f"const bool {early} = Spread::copies_early<STAGES, "
+                           f"{'WARPGROUPS' if self.warpgroups else 'false'}>();")  # fmt: skip
         with self.text.block(
             f"for (int64_t {var} = {start}; {var} < {stop}; {var} += {step}, {buffer} = ({buffer} + 1) % STAGES)"
         ):
             self.text.line(f"pto::wait_for_stage<STAGES{' - WARPGROUPS' if unfinished else ''}>();")
             self._meet()
-            before = "!WARPGROUPS && " if unfinished else ""
-            self.text.line(f"if ({before}{var} + {later} < {stop}) {copy}")
-            self.text.line(f"{'if (!WARPGROUPS) ' if unfinished else ''}pto::commit_stage<Spread, STAGES>();")
+            self.text.line(f"if ({early} && {copy}" if in_turns else f"if ({copy}")
+            self.text.line(f"{'if (STAGES == 1) ' if in_turns else ''}pto::commit_stage<Spread, STAGES>();")
             self.unfinished = unfinished
             self.block(loop.body)
             self.unfinished = False
-            if unfinished:  # over what the product before the previous one read: all threads have waited for that
-                self.text.line(f"if (WARPGROUPS && {var} + {later} < {stop}) {copy}")
-                self.text.line("if (WARPGROUPS) pto::commit_copies();")
+            if in_turns:  # over what the product before the previous one read: all threads have waited for that
+                self.text.line(f"if (!{early} && {copy}")
+                self.text.line("if (STAGES > 1) pto::commit_copies();")
+            if unfinished:
                 self.text.line("pto::wait_for_products<WARPGROUPS, 1>();")
         if unfinished:
             assert summed is not None
@@ -371,8 +377,7 @@ class ProductWriter(VectorWriter):
         (rows, depth), (inner, columns) = _meaning(left), _meaning(right)
         self._check_contraction(op, depth, inner)
         target = self._accumulator(op, rows, columns)
-        operand = a.type.dtype  # type: ignore[union-attr]
-        tensor_cores = operand.kind == "f" and operand.bits == 16 and b.type.dtype == operand  # type: ignore[union-attr]
+        tensor_cores = _on_tensor_cores(op)
         self.tensor_cores = self.tensor_cores or tensor_cores
         padded = f"Spread::padded_depth({depth.capacity})"
         if tensor_cores and isinstance(left, Tile) and self.whole_rows:
@@ -454,6 +459,12 @@ class ProductWriter(VectorWriter):
         self.read.clear()
         self.written.clear()
         return Staged(tile.dtype, memory, tile.rows, tile.columns, memory)
+
+
+def _on_tensor_cores(dot: Op) -> bool:
+    """Whether both operands are of one 16-bit type of floats."""
+    left, right = (a.type.dtype for a in dot.args[:2])  # type: ignore[union-attr]
+    return left.kind == "f" and left.bits == 16 and right == left
 
 
 def _meaning(operand: Tile | Staged) -> tuple[Axis, Axis]:

@@ -90,6 +90,20 @@ def test_a_long_contraction_in_slices() -> None:
     np.testing.assert_allclose(c.astype(np.float32), expected, rtol=2**-7, atol=2e-2)
 
 
+def test_warps_of_a_scheduler_copy_operands_in_turns() -> None:
+    """Of the eight warps of a tile four copy before the product, four after it; exact products have no use for that."""
+    a, b = normal(50, 330, dtype=ml_dtypes.bfloat16), normal(330, 200, dtype=ml_dtypes.bfloat16)
+    compiled = matrix.matmul_bf16_tiled.compile(a, b, np.zeros((50, 200), ml_dtypes.bfloat16), target="cuda")
+    [kernel] = compiled._kernel.built.program.host.kernels.values()
+    assert fit(kernel, {}, [(128, 256)], [1, 1], 1 << 20)[0].block == (256, 1, 1)
+    assert kernel.source.count("if (early && ") == kernel.source.count("if (!early && ") == 1
+    exact = matrix.matmul_tiled.compile(*[pto.spec((None, None), pl.f32)] * 3, target="cuda")
+    assert "early" not in exact.sources["matmul_tiled_incore_0.cu"]
+    _, (*_, c) = emulated(matrix.matmul_bf16_tiled, a, b, np.zeros((50, 200), ml_dtypes.bfloat16), orders=(0, 1, 5))
+    expected = a.astype(np.float32) @ b.astype(np.float32)
+    np.testing.assert_allclose(c.astype(np.float32), expected, rtol=2**-7, atol=2e-2)
+
+
 def reference(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool) -> np.ndarray:
     q, k, v = (t.astype(np.float64) for t in (q, k, v))
     s = q @ k.transpose(0, 2, 1) / math.sqrt(q.shape[2])

@@ -65,13 +65,15 @@ extern "C" __global__ void __launch_bounds__(32 * WM * WN, 1) matmul_bf16_incore
         pto::commit_copies();
       }
       int buffer = 0;
+      // Warps copy before a product or after it, in turns, so that others multiply meanwhile.
+      const bool early = Spread::copies_early<STAGES, WARPGROUPS>();
       for (int64_t p = 0; p < a_d1; p += 64, buffer = (buffer + 1) % STAGES) {
         pto::wait_for_stage<STAGES - WARPGROUPS>();
         pto::show_copies<WARPGROUPS>();
         Spread::synchronise();
-        if (!WARPGROUPS && p + (STAGES - 1 - WARPGROUPS) * 64 < a_d1)
+        if (early && p + (STAGES - 1 - WARPGROUPS) * 64 < a_d1)
             stage_p(p + (STAGES - 1 - WARPGROUPS) * 64, (buffer + STAGES - 1 - WARPGROUPS) % STAGES);
-        if (!WARPGROUPS) pto::commit_stage<Spread, STAGES>();
+        if (STAGES == 1) pto::commit_stage<Spread, STAGES>();
         const int a_1_part_rows_2 = pto::clipped(128, a.shape[0], i);
         const int a_1_part_columns_2 = pto::clipped(64, a.shape[1], p);
         const int b_1_part_rows_2 = pto::clipped(64, b.shape[0], p);
@@ -85,9 +87,9 @@ extern "C" __global__ void __launch_bounds__(32 * WM * WN, 1) matmul_bf16_incore
         pto::multiply_staged<Spread, WARPGROUPS, Spread::padded_depth(64), a_1_part_shared_rows,
             a_1_part_shared_columns, false, b_1_part_shared_rows, b_1_part_shared_columns, false>(
             t0, a_1_part_shared + buffer * a_1_part_shared_size, b_1_part_shared + buffer * b_1_part_shared_size);
-        if (WARPGROUPS && p + (STAGES - 1 - WARPGROUPS) * 64 < a_d1)
+        if (!early && p + (STAGES - 1 - WARPGROUPS) * 64 < a_d1)
             stage_p(p + (STAGES - 1 - WARPGROUPS) * 64, (buffer + STAGES - 1 - WARPGROUPS) % STAGES);
-        if (WARPGROUPS) pto::commit_copies();
+        if (STAGES > 1) pto::commit_copies();
         pto::wait_for_products<WARPGROUPS, 1>();
       }
       pto::complete_products<WARPGROUPS>(t0);
