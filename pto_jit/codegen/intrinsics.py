@@ -328,6 +328,7 @@ MATH: dict[str, Handler] = {
     "atan": lambda g, a: builtins.call("atan2", g, (a, 1), {}),
     **{name: _whole(name) for name in ("floor", "ceil", "trunc")},
     **{name: _mathematics(name) for name in (
-        "asin acos hypot sinh cosh asinh acosh atanh log10 cbrt copysign remainder erfc lgamma").split()},
+        "asin acos hypot sinh cosh asinh acosh atanh log10 cbrt copysign remainder erfc lgamma frexp modf nextafter "
+        "ldexp").split()},
     "gamma": _mathematics("tgamma"), "log": _logarithm,
 }  # fmt: skip

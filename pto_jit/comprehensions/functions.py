@@ -36,7 +36,7 @@ _SPECIAL = {
         "cyl_bessel_i1 asin acos sinh cosh asinh acosh atanh log10 exp10 cbrt rcbrt".split(),
         1,
     ),
-    **dict.fromkeys(("copysign", "remainder", "hypot", "rhypot", "ldexp"), 2),
+    **dict.fromkeys(("copysign", "nextafter", "remainder", "hypot", "rhypot", "ldexp"), 2),
 }
 
 NAMES = frozenset(_DIRECT) | frozenset(_COMPOSED) | frozenset(_SPECIAL)

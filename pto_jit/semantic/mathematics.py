@@ -162,7 +162,54 @@ def remainder(value: Any, divisor: Any) -> Any:
     return pl.cast(pl.where(_is_negative(x), -found, found), dtype)
 
 
+# -- parts of numbers --------------------------------------------------------------------------------------------------
+
+_BITS = {dtypes.f64: (pl.i64, 52), dtypes.f32: (pl.i32, 23), dtypes.bf16: (pl.i16, 7), dtypes.f16: (pl.i16, 10)}
+"""The integer of the size of a float, and how many of its bits are the fraction."""
+
+
+def frexp(value: Any) -> tuple[Any, Any]:
+    """A fraction of [0.5, 1) with the sign of `value`, and the exponent (i32) of 2 that it is to be multiplied with;
+    0, infinities and NaN are their own fraction, of exponent 0."""
+    x = _wide(value)
+    wide = float_dtype(value) == dtypes.f64
+    integer, fraction = _BITS[dtypes.f64 if wide else dtypes.f32]
+    bias, least, places = (1022, 2.0**-1022, 54) if wide else (126, 2.0**-126, 25)
+    small = pl.abs(x) < least
+    bits = pl.bitcast(pl.where(small, x * 2.0**places, x), integer)
+    moved = ((bits >> fraction) & (2 * bias + 3)) - bias
+    half = pl.bitcast(bits - (moved << fraction), pl.f64 if wide else pl.f32)
+    exponent = moved - pl.where(small, places, 0)
+    whole = (x == 0.0) | ~pl.isfinite(x)
+    return pl.cast(pl.where(whole, x, half), float_dtype(value)), pl.cast(pl.where(whole, 0, exponent), pl.i32)
+
+
+def modf(value: Any) -> tuple[Any, Any]:
+    """The fraction and the whole part of a number, both with its sign."""
+    x = _wide(value)
+    whole = pl.trunc(x)
+    nothing = pl.where(pl.isinf(x), 1.0 / x, x * 0.0)  # with the sign
+    dtype = float_dtype(value)
+    return pl.cast(pl.where(x == whole, nothing, x - whole), dtype), pl.cast(whole, dtype)
+
+
+def nextafter(value: Any, towards: Any) -> Any:
+    """The number next to `value` in the direction of `towards`, in the dtype of the result."""
+    dtype = float_dtype(value, towards)
+    x, y = pl.cast(value, dtype), pl.cast(towards, dtype)
+    integer, _ = _BITS[dtype]
+    bits = pl.bitcast(x, integer)
+    least = pl.where(y > 0.0, pl.bitcast(pl.cast(1, integer), dtype), -pl.bitcast(pl.cast(1, integer), dtype))
+    away = (x < y) == (x > 0.0)
+    moved = pl.where(x == 0.0, least, pl.bitcast(pl.where(away, bits + 1, bits - 1), dtype))
+    return pl.where(x == y, y, pl.where(pl.isnan(x) | pl.isnan(y), x + y, moved))
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    f.__name__: f for f in (asin, acos, hypot, sinh, cosh, asinh, acosh, atanh, log10, erfc, cbrt, copysign, remainder)
-}
+    f.__name__: f
+    for f in (
+        acos, acosh, asin, asinh, atanh, cbrt, copysign, cosh, erfc, frexp, hypot, log10, modf, nextafter, remainder,
+        sinh,
+    )
+}  # fmt: skip
 """By the name in `math`."""

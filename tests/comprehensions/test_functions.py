@@ -87,6 +87,8 @@ def test_inverses_and_functions_of_two_numbers() -> None:
     np.testing.assert_array_equal(computed("lgamma", "float", [0, -1]), [np.inf, np.inf])
     found = computed("copysign", "float", [1, -2, 3, -4], [-1, 1, -0.0, 0.0])
     np.testing.assert_array_equal(found, [-1, 2, -3, 4])
+    a, b = [1, -2, 0, np.inf], [2, 0, -1, 0]
+    np.testing.assert_array_equal(computed("nextafter", "float", a, b), np.nextafter(np.float32(a), np.float32(b)))
     a, b = [5.0, 5.5, -7.0, 2.5], [3.0, 1.0, 2.0, 1.0]
     np.testing.assert_array_equal(computed("remainder", "float", a, b), [math.remainder(*p) for p in zip(a, b, strict=True)])
     np.testing.assert_allclose(computed("rhypot", "double", [3.0, 1.0], [4.0, 1.0]), [0.2, 2**-0.5], rtol=1e-15)

@@ -138,6 +138,60 @@ def test_signs_and_remainders_are_exact() -> None:
         np.testing.assert_array_equal(np.signbit(row[exact == 0]), np.signbit(exact[exact == 0]))
 
 
+@pto.jit
+def pieces(x, y, n, fraction, exponent, out):
+    for i in pl.range(x.shape[0], parallel=True):
+        fraction[i], exponent[i] = math.frexp(x[i])
+        out[0, i], out[1, i] = math.modf(x[i])
+        out[2, i] = math.nextafter(x[i], y[i])
+        out[3, i] = math.ldexp(x[i], n[i])
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_parts_of_numbers_and_their_neighbours_are_exact(dtype: type) -> None:
+    rng = np.random.default_rng(2)
+    of = np.finfo(dtype)
+    exponents = rng.integers(of.minexp - of.nmant, of.maxexp - 2, 500)
+    odd = [0, -0.0, np.inf, -np.inf, np.nan, of.smallest_subnormal, -of.smallest_subnormal, of.tiny, of.max, -of.max]
+    x = np.concatenate([rng.standard_normal(500) * 2.0**exponents, np.arange(-9, 9) / 2, odd]).astype(dtype)
+    y = rng.permutation(x)
+    y[::7] = x[::7]
+    n = rng.integers(-40, 40, x.size).astype(np.int32)
+    n[::9] *= 60
+    fraction, exponent, out = np.empty_like(x), np.zeros(x.size, np.int32), np.empty((4, x.size), dtype)
+    pieces(x, y, n, fraction, exponent, out)
+    with np.errstate(all="ignore"):
+        beside = np.where(x == y, y, np.nextafter(x, y))  # of 0.0 and -0.0 as in C, for f16, too
+        expected = np.stack([*np.modf(x), beside, np.ldexp(x.astype(np.float64), n).astype(dtype)])
+        halves, powers = np.frexp(x)
+    for found, exact in ((out, expected), (fraction, halves)):
+        np.testing.assert_array_equal(found, exact)
+        known = ~np.isnan(exact)
+        np.testing.assert_array_equal(np.signbit(found[known]), np.signbit(exact[known]))
+    np.testing.assert_array_equal(exponent, np.where(np.isfinite(x), powers, 0))
+
+
+@pytest.mark.parametrize("target", ["c", "cpu"])
+def test_parts_of_tiles_and_numbers(target: str) -> None:
+    @pto.jit(target=target)
+    def tiles(x, n, y):
+        fraction, exponent = math.frexp(x[:])
+        part, whole = math.modf(x[:])
+        y[0, :], y[1, :], y[2, :], y[3, :] = fraction, exponent, part, whole
+        y[4, :], y[5, :] = math.nextafter(x[:], 0.0), math.ldexp(x[:], n[:])
+
+    @pto.jit
+    def numbers(a: float, k: int):
+        return math.frexp(a)[0], math.frexp(k)[1], math.modf(a)[1], math.nextafter(a, math.inf), math.ldexp(a, k)
+
+    x, n = np.array([1.5, -2.25, 0, 1e-3, 700], np.float32), np.array([0, 1, 2, -3, 200], np.int32)
+    y = np.empty((6, 5), np.float32)
+    tiles(x, n, y)
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(y, [*np.frexp(x), *np.modf(x), np.nextafter(x, np.float32(0)), np.ldexp(x, n)])
+    assert numbers(3.7, 8) == (3.7 / 4, 4, 3.0, math.nextafter(3.7, math.inf), 3.7 * 256)
+
+
 def test_powers_of_ten_gamma_functions_and_bases() -> None:
     @pto.jit
     def kernel(x, out):
