@@ -20,7 +20,8 @@ The writer is imported when something is compiled; a kernel from the disk cache 
 * `spmd/`: loops over elements, several iterations at a time
 * `tensors`, `parallel`, `tasks`, `task_kinds`, `task_regions`, `racing`: orchestration: tensors, divided loops,
   tasks, checked loops
-* `optimising`, `loading`, `library`: LLVM's passes, code in memory, object code for linkers
+* `optimising`, `machine_code`: LLVM's passes, its code generator
+* `loading`, `library`: code in memory, object code for linkers
 * `lines`, `linetable`, `profiling`: gdb and perf
 """
 

@@ -10,9 +10,10 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Module
 from pto_jit.slotted import frozen
 from pto_jit.targets.cpu.loading import LLVM_LOCK, Tasks, host
+from pto_jit.targets.cpu.machine_code import object_code
 from pto_jit.targets.cpu.matmul.blocking import host_caches
 from pto_jit.targets.cpu.matmul.library import Processor, compile_object, entry_of
-from pto_jit.targets.cpu.optimising import object_code, optimised
+from pto_jit.targets.cpu.optimising import optimised
 from pto_jit.targets.cpu.writing import write_module
 
 

@@ -140,7 +140,8 @@ class CpuProgram:
     def assembly(self) -> str:
         """The machine code as text."""
         if self._assembly is None:
-            from pto_jit.targets.cpu.optimising import assembly, optimised
+            from pto_jit.targets.cpu.machine_code import assembly
+            from pto_jit.targets.cpu.optimising import optimised
 
             with LLVM_LOCK:
                 machine = target_machine(2)

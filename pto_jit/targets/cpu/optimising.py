@@ -9,8 +9,7 @@ are optimised in a module of their own and linked in.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import llvmlite.binding as llvm
 
@@ -60,36 +59,6 @@ def optimised(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
         if body.startswith("define internal"):
             ref.get_function(name).linkage = "internal"
     return ref
-
-
-def object_code(ref: llvm.ModuleRef, machine: llvm.TargetMachine) -> bytes:
-    """The object code of an optimised module.  The caller holds `LLVM_LOCK`."""
-    with _choices_without_branches(machine):
-        return machine.emit_object(ref)
-
-
-def assembly(ref: llvm.ModuleRef, machine: llvm.TargetMachine) -> str:
-    """What `object_code` makes, as text."""
-    with _choices_without_branches(machine):
-        return machine.emit_assembly(ref)
-
-
-@contextmanager
-def _choices_without_branches(machine: llvm.TargetMachine) -> Iterator[None]:
-    """Keep conditional moves.
-
-    LLVM makes branches of those that a loop waits for, as if data were foreseeable: an alignment of two sequences or a
-    binary search takes twice to three times as long then.  It can be told for the process only, so it is told again
-    afterwards: other users of LLVM get what they are used to.
-    """
-    if not machine.triple.startswith(("x86", "i386", "i686")):
-        yield
-        return
-    llvm.set_option("", "-x86-cmov-converter=false")
-    try:
-        yield
-    finally:
-        llvm.set_option("", "-x86-cmov-converter=true")
 
 
 def _straight(text: str) -> str:

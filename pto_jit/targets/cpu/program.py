@@ -12,7 +12,8 @@ import llvmlite.binding as llvm
 from pto_jit.config import config
 from pto_jit.ir.nodes import Module
 from pto_jit.targets.cpu.loading import LLVM_LOCK, CpuProgram, Tasks, host, load_object, target_machine
-from pto_jit.targets.cpu.optimising import object_code, optimised
+from pto_jit.targets.cpu.machine_code import object_code
+from pto_jit.targets.cpu.optimising import optimised
 from pto_jit.targets.cpu.writing import write_module, written_tensors
 
 

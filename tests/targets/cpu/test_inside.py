@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import platform
 from typing import Any
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ import pto_jit.fractal as ft
 import pto_jit.language as pl
 from pto_jit.errors import LaunchError
 from pto_jit.semantic.interpreter import run
+from pto_jit.targets.cpu import machine_code
 from pto_jit.targets.cpu.loading import LLVM_LOCK, target_machine
 from pto_jit.targets.cpu.optimising import optimised
 from tests.targets.cpu_programs import Compiled, Failed, module
@@ -152,3 +155,32 @@ def test_programs_whose_functions_are_the_same_code() -> None:
     lists = [ft.from_list([[np.full((1, 4), k + 1, np.float32)] * n for n in (2, 0, 3)]) for k in range(2)]
     for got, want in zip(pto.jit(program)(*lists), program(*lists), strict=True):
         np.testing.assert_array_equal(got.leaves, want.leaves)
+
+
+STRIDES = """
+define void @fill(ptr %to, i64 %stride, i64 %n) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %far = mul i64 %i, %stride
+  %at = getelementptr double, ptr %to, i64 %far
+  store double 1.0, ptr %at
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %n
+  br i1 %more, label %loop, label %end
+end:
+  ret void
+}
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the options are those of x86")
+def test_other_users_of_llvm_get_their_options_back() -> None:
+    machine = target_machine(2)
+    with LLVM_LOCK:
+        before = machine.emit_assembly(llvm.parse_assembly(STRIDES))
+        ours = machine_code.assembly(llvm.parse_assembly(STRIDES), machine)
+        after = machine.emit_assembly(llvm.parse_assembly(STRIDES))
+    assert ours != before  # the multiplication stays in the loop: loop strength reduction is off
+    assert after == before

@@ -31,6 +31,7 @@ from importlib.resources import files
 import llvmlite.binding as llvm
 
 from pto_jit.slotted import frozen
+from pto_jit.targets.cpu import machine_code
 from pto_jit.targets.cpu.matmul.amx import add_tile_kernels, allowed
 from pto_jit.targets.cpu.matmul.blocking import Caches, blocking_of, host_caches
 from pto_jit.targets.cpu.matmul.driver import add_driver
@@ -163,13 +164,15 @@ def optimised(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
 def compile_object(combo: Combo, processor: Processor, caches: Caches | None = None) -> bytes:
     """Relocatable object code of one combo."""
     machine = target_machine(processor)
-    return machine.emit_object(optimised(module_ir(combo, processor.features, processor.triple, caches), machine))
+    text = module_ir(combo, processor.features, processor.triple, caches)
+    return machine_code.object_code(optimised(text, machine), machine)
 
 
 def assembly(combo: Combo, processor: Processor, caches: Caches | None = None) -> str:
     """The machine code as text, for reading."""
     machine = target_machine(processor)
-    return machine.emit_assembly(optimised(module_ir(combo, processor.features, processor.triple, caches), machine))
+    text = module_ir(combo, processor.features, processor.triple, caches)
+    return machine_code.assembly(optimised(text, machine), machine)
 
 
 @cache
@@ -185,7 +188,7 @@ def _generator_digest() -> str:
 
 def object_key(combo: Combo, processor: Processor, caches: Caches) -> str:
     """What object code is stored under: every input of its making, without making the text."""
-    parts = (combo, processor, caches, llvm.llvm_version_info, _generator_digest())
+    parts = (combo, processor, caches, llvm.llvm_version_info, machine_code.X86_OPTIONS, _generator_digest())
     return f"{combo.symbol}-{hashlib.sha256(repr(parts).encode()).hexdigest()}"
 
 
