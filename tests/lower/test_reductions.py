@@ -484,3 +484,20 @@ func @f(%x: !pto.memref<gm,?,f32>, %y: !pto.memref<gm,?,f32>) {
     assert sum(isinstance(s, Op) and s.op == "setelem" for s in last) == 1
     plain = [one for one in loops(split(text)[0]) if one.kind == "combine"]
     assert [one.combine for one in plain] == ["tree"]
+
+
+@pytest.mark.parametrize("chunk", ["", ", chunk=3"])
+def test_a_device_folds_chunks_inside_a_divided_loop_in_order(chunk: str) -> None:
+    text = NEST.format(outer="kind=parallel, chunk=2", inner=f"kind=parallel{chunk}", place="%i", low="0", between="")
+    after = split_reductions(parse(text), [], device=True)
+    verify(after, infer, properties=["reduced"])
+    assert [one.kind for one in loops(after)] == ["parallel", "in_chunk"]
+    run_time = split_reductions(parse(text.replace("chunk=3", "chunk=%m")), [], device=True)
+    assert ("chunk" in [one.kind for one in loops(run_time)]) == bool(chunk)
+
+
+def test_a_loop_of_no_iterations_inside_a_divided_one_is_none() -> None:
+    text = NEST.format(outer="kind=parallel, chunk=2", inner="kind=parallel", place="%i", low="0", between="")
+    after = split_reductions(parse(text.replace("0:idx, %m:idx", "0:idx, 0:idx")), [], device=True)
+    verify(after, infer)
+    assert len(loops(after)) <= 1

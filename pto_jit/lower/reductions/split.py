@@ -274,8 +274,8 @@ class _Splitter:
         forward = isinstance(loop.step, Const) and loop.step.value > 0
         if loop.chunk is None and loop.checked and not forward and not arrays:  # is checked by its own variable
             return self.undivided(loop, states, live)
-        if divided and all(one.chunk is None for one in nest.loops):
-            return self.undivided(loop, states, live)
+        if divided and all(one.chunk is None or (self.device and _is_sure(one.chunk)) for one in nest.loops):
+            return self.undivided(replace(loop, chunk=None, policy="leading_full"), states, live)
         names, loc = self.names, loop.loc
         setup = Scalars(names, loc)
         sizes = Emit(names, loc)
@@ -334,6 +334,9 @@ class _Splitter:
 
     def undivided(self, loop: For, states: list[State], live: frozenset[str]) -> Block:
         """A loop inside one that is divided already: its iterations are one chunk."""
+        bounds = loop.start, loop.stop, loop.step
+        if all(isinstance(b, Const) for b in bounds) and not range(*(int(b.value) for b in bounds)):  # type: ignore[union-attr]
+            return ()  # the loop never runs
         e = Emit(self.names, loop.loc)
         reductions: list[Reduction] = []
         later: list[Partials] = []
@@ -469,6 +472,11 @@ class _Splitter:
             return None if new is stmt and not marks else (new, *marks)
 
         return rename(rewrite_block(body, visit), names)
+
+
+def _is_sure(chunk: Operand) -> bool:
+    """Whether a chunk is known to be one: what a device divides in its own way need not be divided by it."""
+    return isinstance(chunk, Const) and chunk.value >= 1
 
 
 def _has_tiles(state: State) -> bool:
