@@ -3,13 +3,14 @@
 
 * `program`: from a module of loop IR to kernels and the host code that launches them
 * `machine`, `instructions`, `refusals`: what the device has, the instructions of pto-isa, what the target does not do
-* `elements`, `layers`, `rows`, `strips`, `together`, `separate`, `apart`, `few`, `lengths`, `numbers`, `unread`,
-  `unsigned`: the IR rewritten for cores: blocks of rows, strips, kernels joined and taken apart, unsigned integers
+* `elements`, `layers`, `rows`, `strips`, `jumps`, `together`, `separate`, `apart`, `few`, `lengths`, `numbers`,
+  `unread`, `unsigned`: the IR rewritten for cores: blocks of rows, strips, branches for `continue`, kernels joined and
+  taken apart, unsigned integers
 * `plans`, `halves`, `ahead`: who does what: cube and vector cores, and what runs ahead
 * `writer`, `scopes`, `form`, `sizes`, `scalars`, `turns`: a kernel while it is written: statements, names, tiles at
   addresses, numbers, while loops
-* `vector`, `tiles`, `values`, `memory`, `transfers`, `extents`, `alone`: kernels of vector cores: tiles, global
-  memory, valid extents; tables by the scalar unit
+* `vector`, `tiles`, `values`, `memory`, `transfers`, `strided`, `extents`, `carried`, `alone`: kernels of vector cores:
+  tiles, global memory, valid extents, also of what loops add up; recurrences by the scalar unit
 * `elementwise`, `functions`, `called`, `played`, `remainders`, `scans`, `searches`, `sorts`, `moves`: their operations
 * `cube`, `groups`: kernels of cube cores, and of both kinds in step
 * `accesses`, `events`, `steps`, `flow`, `synchronise`: flags and barriers: what touches what, and what has to wait

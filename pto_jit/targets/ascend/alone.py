@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Kernels of the scalar unit of one core: tables that are written element by element, each after the one before.
+"""Kernels of the scalar unit of one core: elements that are written one by one, each after the one before.
 
-Lengths of jagged lists are added up to where the lists begin.  Such a loop reads what it has just written, which a
-core's scalar unit may: both go through its cache, which is written back at the end.  No other core takes part, since
-two caches would overwrite each other's lines.
+Lengths of jagged lists are added up to where the lists begin; a recurrence hands on a number.  Such a loop reads what
+it has just written, which a core's scalar unit may: both go through its cache, which is written back at the end.  No
+other core takes part, since two caches would overwrite each other's lines.
 
 Before, one of the threads of a device::
 

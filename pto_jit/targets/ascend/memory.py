@@ -44,7 +44,8 @@ class Memory(Scopes):
         if isinstance(limit, int) and isinstance(extent, int) and last is not None and last + extent <= limit:
             return extent, True
         sure = isinstance(limit, int) and last is not None and last < limit
-        return least(extent, total(limit, at, "-")), sure or (isinstance(offset, Var) and self._inside(offset, limit))
+        sure |= isinstance(offset, Var) and self.stays_inside(offset, limit)
+        return least(extent, total(limit, at, "-")), sure
 
     def _below(self, offset: Operand, limit: Size) -> bool:
         """Whether an offset lies inside an extent, so that something is left of what begins there.
@@ -54,7 +55,7 @@ class Memory(Scopes):
         """
         if not isinstance(offset, Var):
             return isinstance(limit, int) and 0 <= offset.value < limit
-        if self._inside(offset, limit):
+        if self.stays_inside(offset, limit):
             return True
         for name in sorted(self.facts.limits.get(offset.name, ())):
             bound = self.size(Var(name, offset.type))
@@ -62,6 +63,47 @@ class Memory(Scopes):
                 self.check(f"{text(bound)} <= {text(limit)}", "no tensor is shorter than the loop over it")
                 return True
         return False
+
+    def is_inside(self, tensor: Tensor, axis: int, offset: Operand) -> bool:
+        """Whether what is at an offset is inside a tensor, for sure or because the launch finds that it is."""
+        if self.clipped(tensor, axis, offset, 1) == 1:
+            return True
+        limit, last = tensor.extents[axis], self._at_most(offset)
+        if last is None or self.branches or not (self.launch_time(last[0]) and self.launch_time(limit)):
+            return False
+        first, further, runs = last
+        if isinstance(first, int) and isinstance(limit, int):
+            return False
+
+        def condition(further: int) -> tuple[str, str]:
+            end = text(product(total(first, further + 1), runs))
+            return f"{end} <= {text(limit)}", "no tile lies beyond the end of a leading axis"
+
+        known = self.reach.get((first, limit))
+        if known is not None and known < further:  # the furthest of them tells of all
+            self.checks.remove(condition(known))
+        self.reach[first, limit] = max(further, known or 0)
+        self.check(*condition(self.reach[first, limit]))
+        return True
+
+    def _at_most(self, offset: Operand) -> tuple[Size, int, Size] | None:
+        """The largest value of an index: a size, what is added to it, and 0 for a loop that does not run, else 1."""
+        if isinstance(offset, Const):
+            return 0, int(offset.value), 1
+        size = self.size(offset)
+        if self.launch_time(size):
+            return size, 0, 1
+        op, loop = self.defined.get(offset.name), self.loop_of.get(offset.name)
+        if op is not None and op.op == "add" and isinstance(op.args[1], Const):
+            before = self._at_most(op.args[0])
+            return None if before is None else (before[0], before[1] + int(op.args[1].value), before[2])
+        if loop is None or not isinstance(loop.start, Const) or not isinstance(loop.step, Const) or loop.step.value < 1:
+            return None
+        start, step, stop = int(loop.start.value), int(loop.step.value), self.size(loop.stop)
+        steps = total(total(stop, start, "-"), 1, "-")
+        if step > 1:
+            steps = product(Expr(f"({text(steps)}) / {step}", names(stop)), step)
+        return steps, start, Expr(f"({text(stop)} > {start})", names(stop))
 
     def launch_time(self, size: Size) -> bool:
         """Whether a size is known when the kernel is launched."""
@@ -106,7 +148,7 @@ class Memory(Scopes):
                 return any(isinstance(a, Const) and int(a.value) % int(loop.step.value) == 0 for a in op.args)
         return False
 
-    def _inside(self, offset: Var, limit: Size) -> bool:
+    def stays_inside(self, offset: Var, limit: Size) -> bool:
         """Whether a loop variable stays below an extent."""
         for name in self.facts.limits.get(offset.name, ()):
             own = self.names.of(name)

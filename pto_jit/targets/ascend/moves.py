@@ -21,6 +21,7 @@ from pto_jit.targets.ascend.sizes import Tensor, product, text, total
 from pto_jit.targets.ascend.values import Expr, Size, Span, Value, physical, span_of
 
 if TYPE_CHECKING:
+    from pto_jit.targets.ascend.transfers import TransferWriter
     from pto_jit.targets.ascend.vector import VectorWriter
 
 _CONSTANT = "give the tiles constant extents that divide those of the tensors they are loaded from"
@@ -51,7 +52,7 @@ def write_concat(w: VectorWriter, op: Op) -> None:
             _copy(w, part, 0, Value(out.name, typ.dtype, "row", (1, count), (1, count), out.buffer),
                   place * typ.dtype.bytes, loc)  # fmt: skip
         return
-    memory = _relay(w, op.results[0].name, typ.dtype, extents, loc)
+    memory = relay(w, op.results[0].name, typ.dtype, extents, loc)
     for part, place in zip(parts, places, strict=True):
         at = place * (extents[1] if axis == -2 else 1)
         w.transfer(part, memory, _pointer(memory, at), extents[1], loc, store=True)
@@ -85,7 +86,7 @@ def write_slice(w: VectorWriter, op: Op) -> None:
             shown = Value(source.name, source.dtype, span, kept.capacity, extents, source.buffer)
             _copy(w, shown, (rows * stride + columns) * size, kept, 0, loc)
             return
-    memory = _relay(w, op.results[0].name, typ.dtype, limits, loc)
+    memory = relay(w, op.results[0].name, typ.dtype, limits, loc)
     w.transfer(source, memory, memory.pointer.text, limits[1], loc, store=True)
     at = total(product(rows, limits[1]), columns)
     out = target(typ.dtype, span, room, extents)
@@ -102,7 +103,7 @@ def write_reshape(w: VectorWriter, op: Op) -> None:
     given = _whole(source, loc)
     if given[0] * given[1] != extents[0] * extents[1]:
         raise unsupported("a reshape of a tile whose valid extents are not all of it", loc, _CONSTANT)
-    memory = _relay(w, op.results[0].name, typ.dtype, extents, loc)
+    memory = relay(w, op.results[0].name, typ.dtype, extents, loc)
     w.transfer(source, memory, memory.pointer.text, given[1], loc, store=True)
     room = (padded(extents[0], 4) if span == "full" else extents[0], extents[1])
     out = w.destination(op.results[0])(typ.dtype, span, room, extents)
@@ -160,7 +161,7 @@ def _check_inside(w: VectorWriter, start: Size, length: Size, limit: int, loc: L
     w.nodes.append(Require(f"{text(start)} >= 0 && {text(total(start, length))} <= {limit}", loc))
 
 
-def _relay(w: VectorWriter, name: str, dtype: DType, extents: tuple[int, int], loc: Loc) -> Tensor:
+def relay(w: TransferWriter, name: str, dtype: DType, extents: tuple[int, int], loc: Loc) -> Tensor:
     """Memory of this core for so many elements."""
     if w.in_group:
         raise unsupported("elements that change places in a kernel of both kinds of cores", loc,

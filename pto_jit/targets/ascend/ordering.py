@@ -52,8 +52,10 @@ from pto_jit.targets.ascend.form import (
 _PIPES: tuple[str, ...] = ("S", "V", "M", "MTE1", "MTE2", "MTE3", "FIX")
 _RUNS = ((3, 3, 3), (2, 2, 0), (1, 3, 1), (2, 3, 2), (0, 0, 0))
 """Iterations of the loops at each depth; the last number is for all deeper ones."""
-_CHOICES = (0b0000, 0b1111, 0b0101, 0b1010, 0b0011, 0b0110, 0b1100, 0b1001)
-"""Which branches are taken: of four in a row."""
+_FOURS = (0b0000, 0b1111, 0b0101, 0b1010, 0b0011, 0b0110, 0b1100, 0b1001)
+_THREES = (0b011, 0b110, 0b101)
+_CHOICES = tuple(0b000100010001 * four for four in _FOURS) + tuple(0b1001001001 * three for three in _THREES)
+"""Which branches are taken: of twelve in a row, that repeat after four or three, as three inside each other do."""
 _SCRATCH = ("TROWSUM", "TROWMAX", "TROWMIN", "TROWPROD", "TSEL", "TTRANS", "TGATHER", "TMRGSORT_")
 """Instructions whose last operand is memory that they work in."""
 _IN_PLACE = ("TMULADDDST", "TFUSEDMULADD", "TAXPY")
@@ -175,7 +177,7 @@ class _Trace:
                     taken = self.truths[node.condition]
                 else:
                     self.met += 1
-                    taken = bool(self.choice >> self.met % 4 & 1)
+                    taken = bool(self.choice >> self.met % 12 & 1)
                 yield from self.run(node.then if taken else node.orelse, depth)
             elif isinstance(node, CrossWait):
                 yield from self.hear(node)

@@ -33,6 +33,7 @@ from pto_jit.targets.ascend.form import (
 )
 from pto_jit.targets.ascend.groups import write_group
 from pto_jit.targets.ascend.host import HostWriter
+from pto_jit.targets.ascend.jumps import without_jumps
 from pto_jit.targets.ascend.layers import in_layers
 from pto_jit.targets.ascend.legality import check_legal
 from pto_jit.targets.ascend.lengths import known_lengths
@@ -131,6 +132,7 @@ def _can_be_written(func: Func, dims: dict[str, tuple[str, int]]) -> bool:
 
 def write_kernel(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
     """The kernel of an in-core function, with room for the largest run-time extents that fit."""
+    func = without_jumps(func)
     try:
         return _kernel(func, dims)
     except TargetError as error:

@@ -33,6 +33,8 @@ def literal(value: float | bool, dtype: DType) -> str:
     if dtype.kind == "b":
         return "true" if value else "false"
     number = int(value)
+    if number == -(2**63):  # there is no such literal, but a sign and one that is too large
+        return "INT64_MIN"
     return str(number) if abs(number) < 2**31 else f"{number}ll"
 
 

@@ -47,6 +47,8 @@ class Scopes:
         self.scalars = Scalars(self)
         self.parameters: list[Parameter] = []
         self.checks: list[tuple[str, str]] = []
+        self.reach: dict[tuple[Size, Size], int] = {}  # how far tiles go beyond a place on an axis, by both
+        self.branches = 0  # around what is being written, and while loops
         self.limited: dict[str, int] = {}
         self.clips: dict[str, tuple[Size, Size, Size]] = {}  # expression -> extent, limit and offset it comes from
         self.loop_of: dict[str, For] = {}

@@ -19,6 +19,7 @@ from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import block_defs, statements, use_counts, uses
 from pto_jit.lower.axes import is_elementwise, is_reduction
 from pto_jit.targets.ascend.alone import is_alone
+from pto_jit.targets.ascend.carried import EQUAL, lasting
 from pto_jit.targets.ascend.elementwise import Elementwise
 from pto_jit.targets.ascend.few import turned_operands
 from pto_jit.targets.ascend.form import (
@@ -44,7 +45,6 @@ from pto_jit.targets.cuda.nests import touches_tiles
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _BOUND = (False, False)
 """Valid extents that are those of a tensor, not whatever they meet."""
-_EQUAL = "tiles that are combined have as many elements"
 TILED = frozenset(["f16", "bf16", "f32", "i16", "i32", "i8", "u8"])
 
 
@@ -60,6 +60,7 @@ class TileWriter(KernelWriter):
         self.values: dict[str, Value] = {}
         self.left = use_counts(func.body).copy()  # reads that are to come
         self.made_in: dict[str, Loop | None] = {}  # the innermost loop around
+        self.outside: dict[str, tuple[int, int]] = {}  # loops and scopes around variables that are assigned again
         self.holders: dict[Buffer, set[str]] = {}  # variables that were given a value there
         self.on_tiles = _numbers_of_tiles(func)
         self.given = [p for p in func.params if p.name in self.on_tiles]
@@ -125,10 +126,13 @@ class TileWriter(KernelWriter):
             if known is None:
                 out = self.new(wish, dtype, span, capacity, valid, free)
                 out.given = True
+                self.outside[var.name] = len(self.loops), len(self.scopes)
                 return out
             if known.span != span or known.capacity != capacity:
                 raise unsupported(f"a tile `{wish}` whose extents change when it is assigned again", self.func.loc,
                                   "give it constant extents")  # fmt: skip
+            if known.free != free:
+                valid = lasting(self, known, valid, free, self.outside[var.name])
             return Value(wish, dtype, span, capacity, valid, known.buffer, free, given=True)
         size = padded(bytes_of(dtype, span, capacity), 1) if sources else 0
         for source in sources:
@@ -259,12 +263,12 @@ class TileWriter(KernelWriter):
             raise unsupported(f"an operation on tiles with {a} and {b} valid elements along an axis", loc,
                               "load tiles of one shape")  # fmt: skip
         if self.launch_time(a) and self.launch_time(b):
-            self.check(f"{text(a)} == {text(b)}", _EQUAL)
+            self.check(f"{text(a)} == {text(b)}", EQUAL)
             return
         one, other = self.clips.get(text(a)), self.clips.get(text(b))
         alike = one is not None and other is not None and (one[0], one[2]) == (other[0], other[2])
         if one and other and alike and self.launch_time(one[1]) and self.launch_time(other[1]):
-            self.check(f"{text(one[1])} == {text(other[1])}", _EQUAL)
+            self.check(f"{text(one[1])} == {text(other[1])}", EQUAL)
             return
         self.nodes.append(Require(f"{text(a)} == {text(b)}", loc))
 
@@ -346,11 +350,13 @@ class TileWriter(KernelWriter):
         node = Loop("", "", "", "", [], loc=loop.loc, condition=more)
         self.nodes.append(node)
         self.loops.append(node)
+        self.branches += 1
         with self.inside(node.body):
             self.block(loop.body)
             self._forget(block_defs(loop.before))
             self.block(loop.before)
             self.nodes.append(Assignment("", more, self.number(loop.cond), loop.loc))
+        self.branches -= 1
         self.loops.pop()
 
     def _forget(self, changed: set[str]) -> None:

@@ -12,9 +12,10 @@ from pto_jit.ir.types import TileType
 from pto_jit.targets.ascend.accesses import walk
 from pto_jit.targets.ascend.elementwise import REPEATED
 from pto_jit.targets.ascend.form import Branch, ElementStore, Flush, KernelForm, Require
-from pto_jit.targets.ascend.machine import CAPACITY, MOST_ROWS, element_type
+from pto_jit.targets.ascend.machine import CAPACITY, MOST_ROWS, element_type, padded
 from pto_jit.targets.ascend.refusals import too_large, unsupported
 from pto_jit.targets.ascend.sizes import Tensor, in_words, least, text, total
+from pto_jit.targets.ascend.strided import transfer_rows
 from pto_jit.targets.ascend.tiles import TILED, TileWriter
 from pto_jit.targets.ascend.values import Size, Value, bytes_of, physical
 
@@ -47,7 +48,7 @@ class TransferWriter(TileWriter):
             self.transfer(value, tensor, self.pointer(tensor, offsets, op.loc), stride, op.loc, store=False)
             return
         for axis in range(rank - 2):  # a place outside the tensor would be a tile without elements
-            if self.clipped(tensor, axis, offsets[axis], 1) != 1:
+            if not self.is_inside(tensor, axis, offsets[axis]):
                 raise unsupported("a load whose leading offsets may lie outside the tensor", op.loc,
                                   "use a loop over the extent")  # fmt: skip
         rows: Size = 1 if rank == 1 else self.clipped(tensor, rank - 2, offsets[-2], declared[0])
@@ -115,7 +116,7 @@ class TransferWriter(TileWriter):
             self._store(value, tensor, self.pointer(tensor, offsets, op.loc), value.valid, stride, op.loc)
             return
         for axis in range(rank - 2):
-            if self.clipped(tensor, axis, offsets[axis], 1) != 1:
+            if not self.is_inside(tensor, axis, offsets[axis]):
                 raise unsupported("a store whose leading offsets may lie outside the tensor", op.loc,
                                   "use a loop over the extent")  # fmt: skip
         rows: Size = 1 if rank == 1 else self._cut(value.valid[0], tensor, rank - 2, offsets[-2])
@@ -172,8 +173,15 @@ class TransferWriter(TileWriter):
 
     def transfer(self, value: Value, tensor: Tensor, pointer: str, stride: Size, loc: Loc, *, store: bool) -> None:
         """Between global memory and a value; a column in memory with gaps goes by way of one block per row."""
-        if tensor.strides and tensor.strides[-1] != 1:
-            raise unsupported("a tensor whose last axis is not contiguous", loc, "pass a contiguous array")
+        apart: Size = tensor.strides[-1] if tensor.strides else 1
+        if apart != 1 and value.span in ("full", "row"):
+            self._check_rising(tensor.extents[-1], apart, loc)
+            if value.span == "full":
+                transfer_rows(self, value, tensor, pointer, (stride, apart), loc, store=store)
+                return
+            room = padded(value.capacity[1], 4), 1  # the elements of a column lie as those of a row
+            value = Value(value.name, value.dtype, "column", room, (value.valid[1], 1), value.buffer)
+            stride = apart
         if physical(value.dtype, value.span, value.capacity)[0] > MOST_ROWS:
             raise too_large(f"a tile of more than {MOST_ROWS} rows", loc, "use tiles of fewer rows")
         scattered = value.span == "column" and stride != 1
@@ -208,6 +216,15 @@ class TransferWriter(TileWriter):
                   self.tile(scratch, loc=loc), loc=loc)  # fmt: skip
         if column is not value:
             self.elementwise.converted(column, value.dtype, lambda *_: value, loc)
+
+    def _check_rising(self, extent: Size, apart: Size, loc: Loc) -> None:
+        """Gaps between the elements of a row, which are what a transfer is told, are not negative."""
+        if not self.launch_time(apart):
+            self.nodes.append(Require(f"{text(apart)} > 0", loc))
+            return
+        known = self.launch_time(extent)
+        condition = f"({text(extent)} > 1) <= ({text(apart)} > 0)" if known else f"1 <= {text(apart)}"
+        self.check(condition, "elements of a row that lie apart lie one behind the other")
 
     # -- elements ---------------------------------------------------------------------------------------------------
 

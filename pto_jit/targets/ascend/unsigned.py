@@ -3,8 +3,8 @@
 
 The vector core has no unsigned arithmetic.  Sums, differences, products, bits and what is only moved or compared for
 equality are the same for both.  The order of tiles is that of signed numbers with the other highest bit, which the
-lowest number, added, gives.  What is not the same, as a quotient or a conversion, stays as it is, and is refused by
-name.
+lowest number, added, gives; and of 16 bits, these are 32768 less, which f32 adds without rounding.  What is not the
+same, as a quotient, stays as it is, and is refused by name.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pto_jit.dtypes import DType, i16, i32
+from pto_jit.dtypes import DType, f32, i16, i32
 from pto_jit.ir.nodes import Const, Func, Op, Operand, Stmt
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import defs, operands, rewrite_func, statements, with_operands
@@ -24,6 +24,8 @@ _SAME = frozenset(
     "add sub mul neg and or not shl eq ne".split()
 )
 """Operations that do the same to the bits of signed and unsigned integers."""
+_WIDE = frozenset(["f32", "f16", "bf16", "i32", "u32"])
+"""What tiles of u16 are converted to; and what they are converted from."""
 _ORDERED = frozenset(["max", "min", "lt", "le", "gt", "ge"])
 """Operations that do the same if the highest bit of all is the other one."""
 
@@ -52,7 +54,11 @@ def as_signed(func: Func) -> Func | None:
 def _is_same(op: Op) -> bool:
     if op.op == "cast":
         source, result = (getattr(value.type, "dtype", None) for value in (op.args[0], op.results[0]))
-        return _as_signed(source) == _as_signed(result)
+        if source is None or result is None or _as_signed(source) == _as_signed(result):
+            return source is not None
+        tiles = all(isinstance(value.type, TileType) for value in (op.args[0], op.results[0]))
+        widens = source.name == "u16" and result.name in _WIDE
+        return tiles and (widens or (source.is_float and result.name == "u16"))
     if op.op in _ORDERED:  # numbers are for the scalar unit, whose sums do not wrap
         return all(isinstance(value, Const) or isinstance(value.type, TileType) for value in (*op.args, *op.results))
     return op.op in _SAME and not op.regions
@@ -62,6 +68,9 @@ def _rewritten(stmt: Stmt, names: Names) -> tuple[Stmt, ...]:
     if not isinstance(stmt, Op) or all(_signed(value) is None for value in (*stmt.args, *stmt.results)):
         return (stmt,)
     if stmt.op == "cast":
+        source, result = stmt.args[0].type.dtype, stmt.results[0].type.dtype  # type: ignore[union-attr]
+        if _as_signed(source) != _as_signed(result):
+            return _widened(stmt, names) if source.name == "u16" else _narrowed(stmt, names)
         stmt = replace(stmt, op="copy", attrs=())
     signed = with_operands(stmt, _retyped, _retyped)
     return _ordered(stmt, signed, names) if stmt.op in _ORDERED else (signed,)  # type: ignore[arg-type]
@@ -85,6 +94,43 @@ def _ordered(op: Op, signed: Op, names: Names) -> tuple[Stmt, ...]:
         return (*before, replace(signed, args=tuple(args)))
     turned = names.fresh(result.name, result.type)
     return (*before, replace(signed, args=tuple(args), results=(turned,)), _turned(turned, result, dtype, op))
+
+
+def _widened(op: Op, names: Names) -> tuple[Stmt, ...]:
+    """A tile of u16 in another type."""
+    steps = _Steps(_retyped(op.args[0]), op, names)
+    steps.add("add", i16, -(1 << 15)).add("cast", f32).add("add", f32, 32768.0)
+    return steps.to(_retyped(op.results[0]))
+
+
+def _narrowed(op: Op, names: Names) -> tuple[Stmt, ...]:
+    """A tile of floats, without fractions, as far as u16 go: NaN gives 0."""
+    steps = _Steps(op.args[0], op, names)
+    steps.add("cast", i32).add("max", i32, 0).add("min", i32, 65535).add("cast", f32)
+    steps.add("sub", f32, 32768.0).add("cast", i16).add("add", i16, -(1 << 15))
+    return steps.to(_retyped(op.results[0]))
+
+
+class _Steps:
+    """Operations on tiles, each on the result of the one before."""
+
+    def __init__(self, tile: Any, op: Op, names: Names) -> None:
+        self.tile, self.op, self.names = tile, op, names
+        self.done: list[Stmt] = []
+
+    def add(self, name: str, dtype: DType, number: float | None = None) -> _Steps:
+        args = (self.tile,) if number is None else (self.tile, Const(number, ScalarType(dtype)))
+        result = self.names.fresh(self.tile.name, replace(self.tile.type, dtype=dtype))
+        attrs = (("dtype", dtype),) if name == "cast" else ()
+        self.done.append(Op(name, (result,), args, attrs, loc=self.op.loc))
+        self.tile = result
+        return self
+
+    def to(self, result: Any) -> tuple[Stmt, ...]:
+        name, attrs = "cast", (("dtype", result.type.dtype),)
+        if self.tile.type.dtype == result.type.dtype:
+            name, attrs = "copy", ()
+        return (*self.done, Op(name, (result,), (self.tile,), attrs, loc=self.op.loc))
 
 
 def _turned(value: Operand, result: Any, dtype: DType, op: Op) -> Op:

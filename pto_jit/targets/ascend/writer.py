@@ -109,10 +109,12 @@ class KernelWriter(Memory):
         node = Branch(self.number(stmt.cond), [], [], stmt.loc)
         self.declare_numbers(stmt)
         self.nodes.append(node)
+        self.branches += 1
         with self.inside(node.then):
             self.block(stmt.then)
         with self.inside(node.orelse):
             self.block(stmt.orelse)
+        self.branches -= 1
 
     def declare_numbers(self, stmt: For | If | While) -> None:
         """Numbers that are assigned several times, in a statement first, and are read after it."""

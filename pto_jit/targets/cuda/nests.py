@@ -58,7 +58,7 @@ from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cuda.bounds import bounded
 from pto_jit.targets.cuda.elements import fold_of, folds_inside
 from pto_jit.targets.cuda.flatten import unsupported
-from pto_jit.targets.cuda.loops import at_innermost, is_parallel, touches_tiles, writes
+from pto_jit.targets.cuda.loops import at_innermost, is_parallel, read_tensor, touches_tiles, writes, written_tensor
 from pto_jit.targets.cuda.shapes import shape_of
 from pto_jit.targets.cuda.valid import ValidExtents
 from pto_jit.targets.source.identifiers import RESERVED, identifier
@@ -79,20 +79,31 @@ def outline_kernels(func: Func, module_name: str, *, bounds: bool = False, share
     return Module(module_name, (replace(func, body=tuple(body)), *outliner.kernels), func.name)
 
 
-def _makes_table(loop: For) -> bool:
-    """Whether a loop writes integers of 64 bits one after the other and does nothing else: offsets of lists."""
+def _makes_table(loop: For, *, any_numbers: bool) -> bool:
+    """Whether a loop writes elements one after the other and does nothing else: integers of 64 bits, as the offsets of
+    lists; or, with `any_numbers`, whatever an iteration makes of what the ones before it have made."""
     inside = list(statements(loop.body))
     tables = [s for s in inside if writes(s)]
     return (
         loop.kind == "sequential"
         and bool(tables)
-        and all(isinstance(s, Op) and s.op == "setelem" and s.args[0].type == _INDEX for s in tables)
+        and all(isinstance(s, Op) and s.op == "setelem" for s in tables)
+        and (all(s.args[0].type == _INDEX for s in tables) or (any_numbers and _hands_on(loop)))  # type: ignore[union-attr]
         and all(
             (isinstance(s, Op) and not touches_tiles(s) and s.op not in ("alloc", "print", "assert"))
             or (isinstance(s, (For, If)) and not is_parallel(s))
+            or (any_numbers and isinstance(s, (While, Break, Continue)))
             for s in inside
         )
     )
+
+
+def _hands_on(loop: For) -> bool:
+    """Whether iterations read numbers, or elements of a tensor, that earlier ones may have written."""
+    inside = list(statements(loop.body))
+    made = {r.name for s in inside if isinstance(s, Op) for r in s.results}
+    tensors = {written_tensor(s) for s in inside if writes(s)}
+    return bool(made & {v.name for v in free_vars(loop.body)}) or any(read_tensor(s) in tensors for s in inside)
 
 
 @frozen
@@ -193,7 +204,7 @@ class _Outliner:
             case For() if is_parallel(stmt) and (touches_tiles(stmt) or _touches_memory(stmt)):
                 inner = next((s.name for s in statements(stmt.body) if isinstance(s, Scope)), name)
                 self._kernel((_without_scopes(stmt),), inner, (*after, rest), out)
-            case For() if incore and _makes_table(stmt):
+            case For() if incore and _makes_table(stmt, any_numbers=not self.shared):
                 self._kernel((self._one_thread(stmt),), name, (*after, rest), out)
             case For():
                 self._no_elements(stmt, incore)

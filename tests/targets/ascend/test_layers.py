@@ -77,6 +77,16 @@ def heads(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, out: pl.Tensor):
             pl.store(o / pl.sum(p, axis=2, keepdims=True), [h, 0, 0], out)
 
 
+@pto.jit
+def batches(x: pl.Tensor, out: pl.Tensor, total: pl.Tensor):
+    """Layers of a tensor whose first extent is a run-time one: the launch finds that all tiles lie inside."""
+    with pl.incore():
+        for b in pl.range(0, x.shape[0], 4, parallel=True):
+            pl.store(pl.exp(pl.load(x, [b, 0, 0], [4, 8, 16])), [b, 0, 0], out)
+        for r in pl.range(0, 8, 4, parallel=True):
+            pl.store(pl.sum(pl.load(x, [1, r, 0], [3, 4, 16]), axis=0), [r, 0], total)
+
+
 def m(*shape: int | None, dtype: Any = pl.f32) -> Any:
     return pto.spec(shape, dtype)
 
@@ -87,9 +97,10 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "shapes": (shapes, (X, m(8, 16, 16), m(64, 16))),
     "halves": (halves, (H, m(16, 16, dtype=pl.f16), m(8, 8, 1, dtype=pl.i32))),
     "products": (products, (m(8, 32, 16), m(8, 32, 16), m(8, 32, 32))),
+    "batches": (batches, (m(None, 8, 16), m(None, 8, 16), m(8, 16))),
     "heads": (heads, (m(4, 32, 16), m(4, 48, 16), m(4, 48, 16), m(4, 32, 16))),
 }
-INPUTS = {"rows": 2, "shapes": 1, "halves": 1, "products": 2, "heads": 3}
+INPUTS = {"rows": 2, "batches": 1, "shapes": 1, "halves": 1, "products": 2, "heads": 3}
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +114,7 @@ def test_tiles_of_three_axes(programs: Programs, name: str) -> None:
     fn, specs = CASES[name]
     random = np.random.default_rng(1)
     names = inspect.signature(fn.__pto_jit__).parameters
-    given = {n: random.standard_normal(s.shape).astype(s.dtype.numpy) for n, s in zip(names, specs, strict=True)}
+    given = {n: random.standard_normal([k or 8 for k in s.shape]).astype(s.dtype.numpy) for n, s in zip(names, specs, strict=True)}
     inputs = dict(list(given.items())[: INPUTS[name]])
     outputs = {n: np.zeros_like(v) for n, v in given.items() if n not in inputs}
 
@@ -129,10 +140,18 @@ def test_what_layers_cannot_do_is_refused() -> None:
         written(turned, X, m(8, 8, 16))
 
     @pto.jit
-    def clipped(x: pl.Tensor, out: pl.Tensor) -> None:
+    def read(x: pl.Tensor, places: pl.Tensor, out: pl.Tensor) -> None:
         with pl.incore():
-            for b in pl.range(0, x.shape[0], 4, parallel=True):
-                pl.store(pl.load(x, [b, 0, 0], [4, 8, 16]) * 2.0, [b, 0, 0], out)
+            for b in pl.range(0, 8, 4, parallel=True):
+                pl.store(pl.load(x, [places[b], 0, 0], [4, 8, 16]) * 2.0, [b, 0, 0], out)
 
     with pytest.raises(pto.TargetError, match="leading offsets may lie outside the tensor"):
-        written(clipped, m(None, 8, 16), m(None, 8, 16))
+        written(read, m(None, 8, 16), m(8, dtype=pl.i64), m(8, 8, 16))
+
+
+@needs_compiler
+@pytest.mark.parametrize(("count", "message"), [(6, "no tile lies beyond"), (2, "no tile lies beyond"), (0, "4 <= x_d0")])
+def test_the_launch_finds_that_layers_lie_outside(programs: Programs, count: int, message: str) -> None:
+    x, total = np.ones((count, 8, 16), np.float32), np.zeros((8, 16), np.float32)
+    with pytest.raises(RuntimeError, match=message):
+        programs.run("batches", x=x, out=np.zeros_like(x), total=total)

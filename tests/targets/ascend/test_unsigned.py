@@ -56,6 +56,17 @@ def padded(x: pl.Tensor, out: pl.Tensor):
 
 
 @pto.jit
+def converted(x: pl.Tensor, y: pl.Tensor, wide: pl.Tensor, small: pl.Tensor, places: pl.Tensor, back: pl.Tensor):
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            t = pl.load(x, [r, 0], [8, 48])
+            pl.store(t.to(pl.f32) * 0.5, [r, 0], wide)
+            pl.store(t.to(pl.f16), [r, 0], small)
+            pl.store(t.to(pl.i32) + 1, [r, 0], places)
+            pl.store(pl.load(y, [r, 0], [8, 48]).to(pl.u16), [r, 0], back)
+
+
+@pto.jit
 def divided(x: pl.Tensor, y: pl.Tensor):
     with pl.incore():
         for r in pl.range(0, x.shape[0], 8, parallel=True):
@@ -73,6 +84,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
         "ordered_uint32": written(ordered, U32, U32, U32, U32),
         "ordered_uint16": written(ordered, U16, U16, U16, U16),
         "padded": written(padded, U32, U32),
+        "converted": written(converted, U16, *(pto.spec((None, 48), t) for t in (pl.f32, pl.f32, pl.f16, pl.i32, pl.u16))),
         "widest": written(widest, U32, pto.spec((None, 1), pl.u32)),
         "elements": written(elements, pto.spec((None,), pl.u32), pto.spec((None,), pl.u32)),
     }
@@ -104,6 +116,22 @@ def test_an_order_is_that_of_numbers_with_the_other_highest_bit(programs: Progra
     got = [np.zeros_like(x) for _ in wanted]
     programs.run(f"ordered_{dtype}", 0, x=x, y=y, out=got[0], kept=got[1])
     assert all(np.array_equal(a, b) for a, b in zip(got, wanted, strict=True))
+
+
+@needs_compiler
+def test_conversions_of_16_bits_are_exact(programs: Programs) -> None:
+    x = np.random.default_rng(7).integers(0, 2**16, (19, 48), dtype=np.uint16)
+    x[2, :6] = [0, 1, 32767, 32768, 65535, 2049]
+    y = x.astype(np.float32) + np.float32(0.75)
+    y[2, :8] = [-1, 0.5, 70000, 2e9, -2e9, 65535.5, -0.25, 32768]
+    wide, small = np.zeros(x.shape, np.float32), np.zeros(x.shape, np.float16)
+    places, back = np.zeros(x.shape, np.int32), np.zeros_like(x)
+    programs.run("converted", 0, x=x, y=y, wide=wide, small=small, places=places, back=back)
+    with np.errstate(over="ignore"):
+        assert np.array_equal(small, x.astype(np.float16))
+    assert np.array_equal(wide, x * np.float32(0.5))
+    assert np.array_equal(places, x.astype(np.int32) + 1)
+    np.testing.assert_array_equal(back, np.trunc(y).clip(0, 65535).astype(np.uint16))
 
 
 @needs_compiler

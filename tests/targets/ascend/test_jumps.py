@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: MIT
+"""Loops that are left early, recurrences, sums of tiles and of chunks: run on the CPU, against the interpreter."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+from pto_jit.errors import TargetError
+from pto_jit.targets.ascend.ordering import races
+
+from .harness import Programs, check_interpreted, kernels_of, mutants, needs_compiler, ordered, written
+
+VECTOR, MATRIX = pto.spec((None,), pl.f32), pto.spec((None, None), pl.f32)
+
+
+@pto.jit
+def decayed(x: pl.Tensor, out: pl.Tensor, counts: pl.Tensor):
+    """Each number from the one before, and how often it was above a limit so far."""
+    s, n = 0.25, 0
+    for i in pl.range(x.shape[0]):
+        if x[i] < -2.0:
+            break
+        s = s * 0.5 + x[i]
+        out[i] = s
+        if s < 0.5:
+            continue
+        n += 1
+        counts[i] = n
+
+
+@pto.jit
+def filled(x: pl.Tensor, out: pl.Tensor):
+    with pl.incore():
+        for i in pl.range(2, x.shape[0]):
+            out[i] = out[i - 1] * 0.5 + out[i - 2] * 0.25 + x[i]
+
+
+@pto.jit
+def below(x: pl.Tensor, out: pl.Tensor):
+    """Tiles at and before the diagonal, as a causal kernel takes them."""
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 16, parallel=True):
+            t = pl.zeros([16, 16], pl.f32)
+            for c in pl.range(0, x.shape[1], 16):
+                if c > r:
+                    continue
+                if c == 16:
+                    t = t - 1.0
+                    continue
+                t += pl.load(x, [r, c], [16, 16], pad=0.0)
+            pl.store(t, [r, 0], out)
+
+
+@pto.jit
+def until(x: pl.Tensor, out: pl.Tensor):
+    """Tiles up to one with a large number."""
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 16, parallel=True):
+            t = pl.zeros([16, 16], pl.f32)
+            for c in pl.range(0, x.shape[1], 16):
+                u = pl.load(x, [r, c], [16, 16], pad=0.0)
+                if pl.max(u) > 3.0:
+                    if c > 16:
+                        break
+                    else:
+                        u = u - 1.0
+                        pl.store(u, [r, 16], out)
+                        continue
+                t = t + u
+            pl.store(t, [r, 0], out)
+
+
+@pto.jit
+def columns(x: pl.Tensor, out: pl.Tensor):
+    """Chunks of a sum, inside a loop that is dealt to the cores already."""
+    with pl.incore():
+        for c in pl.range(0, x.shape[1], 16, parallel=True):
+            total = pl.zeros([1, 16], pl.f32)
+            for r in pl.range(0, x.shape[0], 8, parallel=True, chunk=2):
+                total += pl.sum(pl.load(x, [r, c], [8, 16]), axis=0, keepdims=True)
+            pl.store(total, [0, c], out)
+
+
+@pto.jit
+def added(x: pl.Tensor, out: pl.Tensor):
+    """Tiles that are added up, of as many rows as there are."""
+    with pl.incore():
+        for c in pl.range(0, x.shape[1], 16, parallel=True):
+            total = pl.zeros([8, 16], pl.f32)
+            for r in pl.range(0, x.shape[0], 8):
+                total += pl.load(x, [r, c], [8, 16])
+            pl.store(total * 2.0, [0, c], out)
+
+
+CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "decayed": (decayed, (VECTOR, VECTOR, pto.spec((None,), pl.i32))),
+    "filled": (filled, (VECTOR, VECTOR)),
+    "below": (below, (MATRIX, MATRIX)),
+    "until": (until, (MATRIX, MATRIX)),
+    "columns": (columns, (MATRIX, MATRIX)),
+    "added": (added, (MATRIX, MATRIX)),
+}
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    return ordered(CASES, tmp_path_factory.mktemp("ascend"))
+
+
+def check(programs: Programs, name: str, inputs: dict[str, np.ndarray], outputs: dict[str, np.ndarray]) -> None:
+    check_interpreted(programs, CASES[name][0], name, inputs, outputs, partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5))
+
+
+@needs_compiler
+@pytest.mark.parametrize("last", [40, 90])
+def test_recurrences_are_the_work_of_one_scalar_unit(programs: Programs, last: int) -> None:
+    x = np.random.default_rng(last).standard_normal(90).astype(np.float32).clip(-1.9, 2)
+    x[last:] = -3
+    check(programs, "decayed", {"x": x}, {"out": np.full_like(x, 7), "counts": np.zeros(90, np.int32)})
+    check(programs, "filled", {"x": x}, {"out": np.ones_like(x)})
+    assert "decayed_incore_0(1, stream" in written(*CASES["decayed"][:1], *CASES["decayed"][1]).sources["decayed_orchestration.c"]
+
+
+@needs_compiler
+@pytest.mark.parametrize("shape", [(40, 50), (16, 16), (64, 64)])
+def test_loops_over_tiles_that_are_left_early(programs: Programs, shape: tuple[int, int]) -> None:
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32).clip(-2, 2)
+    x[3, 5] = 4
+    if shape[1] > 36:
+        x[20, 36] = 5
+    for name in ("below", "until"):
+        check(programs, name, {"x": x}, {"out": np.zeros((shape[0], 32), np.float32)})
+
+
+@needs_compiler
+@pytest.mark.parametrize("rows", [8, 37, 64])
+def test_chunks_of_a_sum_inside_a_parallel_loop(programs: Programs, rows: int) -> None:
+    x = np.random.default_rng(rows).standard_normal((rows, 50)).astype(np.float32)
+    check(programs, "columns", {"x": x}, {"out": np.zeros((1, 50), np.float32)})
+
+
+@needs_compiler
+@pytest.mark.parametrize("rows", [0, 5, 8, 32])
+def test_a_sum_of_tiles_has_the_rows_that_they_have(programs: Programs, rows: int) -> None:
+    x = np.random.default_rng(rows).standard_normal((rows, 32)).astype(np.float32)
+    check(programs, "added", {"x": x}, {"out": np.full((8, 32), 7, np.float32)})
+
+
+@needs_compiler
+@pytest.mark.parametrize("rows", [9, 20])
+def test_a_sum_of_tiles_of_different_shapes_is_an_error_of_the_launch(programs: Programs, rows: int) -> None:
+    x = np.ones((rows, 32), np.float32)
+    with pytest.raises(RuntimeError, match="tiles that are combined have as many elements"):
+        programs.run("added", x=x, out=np.zeros((8, 32), np.float32))
+    with pytest.raises(pto.PtoError, match="extent"):
+        added.interpret(x, np.zeros((8, 32), np.float32))
+
+
+@pytest.mark.parametrize("name", ["below", "until"])
+def test_without_a_flag_a_loop_that_is_left_early_is_not_ordered(name: str) -> None:
+    for kernel in kernels_of(written(CASES[name][0], MATRIX, MATRIX)):
+        for what in mutants(kernel):
+            assert races(kernel, first=True), f"{kernel.name}: nobody misses it: {what}"
+
+
+def test_what_follows_two_ways_on_is_not_written_twice() -> None:
+    @pto.jit
+    def both(x: pl.Tensor, out: pl.Tensor):
+        with pl.incore():
+            for i in pl.range(1, x.shape[0]):
+                if x[i] > 0.0:
+                    if x[i] > 2.0:
+                        continue
+                    out[i] = 1.0
+                out[i] = out[i - 1] + x[i]
+
+    with pytest.raises(TargetError, match="a continue in a kernel"):
+        written(both, VECTOR, VECTOR)
