@@ -112,6 +112,16 @@ def test_what_some_arguments_make_right_is_believed(statement: str, options: str
     assert decision.applied and decision.reason.startswith(("proven", "believed"))
 
 
+@pytest.mark.parametrize("dtype", ["i4", "i8"])
+@pytest.mark.parametrize(
+    "place", ["y[i]", "y[y[i]] + 2", "(i * y[i + 1]) % 7", "y[i // x.shape[0]]", "3 * y[i]"]
+)
+def test_places_that_memory_tells_are_named_as_they_are_written(place: str, dtype: str) -> None:
+    fn = kernel(f"for i in pl.range(n, parallel=True):\n    x[{place}] = 1.0")
+    (decision,) = [d for d in fn.compile(np.zeros(8), np.zeros(8, dtype), 8, 3).decisions if d.kind == "parallel"]
+    assert f"`x[{place}]`" in decision.reason.replace("(y[i + 1] * i)", "(i * y[i + 1])")
+
+
 def test_loops_with_constant_bounds_are_looked_at_as_a_whole() -> None:
     compiled("for i in pl.range(0, 8, parallel=True):\n    y[i, 0] = y[i + 8, 0]")
     with pytest.raises(pto.ScheduleError, match="i = 0 writes what i = 7 reads"):

@@ -13,6 +13,7 @@ otherwise double it with every statement.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 
 from pto_jit.dtypes import bool_, i64
@@ -33,6 +34,9 @@ MOST_TERMS = 64  # of a form, or of a condition
 MOST_FACTORS = 8  # of a product
 MOST_DIGITS = 256  # binary ones of a constant
 MOST_TEXT = 160  # characters of an atom in a message
+_TEMPORARY = re.compile(r"t\d*")  # the names of what the user gave none
+_WORD = re.compile(r"[\w.]+(\[([^][]|\[[^][]*\])*\])*")
+_SIGNS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%"}
 
 
 @frozen
@@ -59,6 +63,7 @@ class Values:
     truths: dict[str, tuple[Conditions, Conditions]] = field(default_factory=dict)
     choices: dict[int, tuple[str, tuple[Linear, ...]]] = field(default_factory=dict)  # how atoms are made
     others: dict[str, tuple[int, Loops]] = field(default_factory=dict)  # scalars that are not i64: identity, variation
+    made: dict[str, Op] = field(default_factory=dict)  # and what computes them
     identities: dict[Hashable, int] = field(default_factory=dict)
 
     def add(self, key: Hashable, made: Atom) -> Linear:
@@ -110,7 +115,7 @@ class Values:
             if kind == "quotient" and k == -parts[1].const and set(parts[0].terms) <= set(form.terms):
                 rest = form - parts[0] - Linear(0, ((number, k),))
                 inner = self.text(parts[0])
-                inner = f"{inner if inner.isidentifier() else f'({inner})'} % {-k}"
+                inner = f"{_enclosed(inner)} % {-k}"
                 return inner if rest == ZERO else f"{inner} + {self.text(rest)}".replace("+ -", "- ")
         words: list[tuple[str, int]] = []
         counted = next((t for t in reversed(form.terms) if self.atoms[t[0]].counts is not None), None)
@@ -128,8 +133,7 @@ class Values:
         const = form.const
         out = ""
         for name, k in sorted(words, key=lambda w: w[1] < 0):
-            word = name if name.isidentifier() or name[0] == "(" else f"({name})"
-            size = name if abs(k) == 1 else f"{abs(k)} * {word}"
+            size = name if abs(k) == 1 else f"{abs(k)} * {name if name[0] == '(' else _enclosed(name)}"
             out += f" {'-' if k < 0 else '+'} {size}" if out else f"{'-' if k < 0 else ''}{size}"
         if const or not out:
             out += f" {'-' if const < 0 else '+'} {abs(const)}" if out else str(const)
@@ -148,6 +152,7 @@ class Values:
             if truth is not None:
                 self.truths[result.name] = truth
         self.others[result.name] = self._identity(op, here)
+        self.made[result.name] = op
 
     def _integer(self, op: Op, here: Loops) -> Linear:
         args = [self.of(a) for a in op.args]
@@ -156,7 +161,32 @@ class Values:
             if made is not None and len(made.terms) <= MOST_TERMS and made.const.bit_length() <= MOST_DIGITS:
                 return made
         identity, varies = self._identity(op, here)
-        return self.unknown(identity, source_name(op.results[0].name), varies)
+        return self.unknown(identity, self._written(op), varies)
+
+    def _written(self, op: Op) -> str:
+        """The scalar that an operation computes, as the user would write it."""
+        name = source_name(op.results[0].name)
+        if not _TEMPORARY.fullmatch(name):
+            return name
+        if op.op == "getelem":
+            tensor, *at = op.args
+            assert isinstance(tensor, Var)
+            return self._shown(f"{source_name(tensor.name)}[{', '.join(map(self._operand, at))}]")
+        if op.op == "cast":
+            return self._operand(op.args[0])
+        if op.op in _SIGNS:
+            a, b = map(_enclosed, map(self._operand, op.args))
+            return self._shown(f"{a} {_SIGNS[op.op]} {b}")
+        return name
+
+    def _operand(self, operand: Operand) -> str:
+        if isinstance(operand, Const):
+            return str(operand.value)
+        form = self.known.get(operand.name)
+        if form is not None:
+            return self.text(form)
+        op = self.made.get(operand.name)
+        return source_name(operand.name) if op is None else self._written(op)
 
     def _identity(self, op: Op, here: Loops) -> tuple[int, Loops]:
         """What a scalar is, as a number: equal for equal operations on equal operands, if these are pure."""
@@ -225,8 +255,7 @@ class Values:
         return tuple(p.terms[0][0] for p in parts) if kind == "product" else (number,)
 
     def _word(self, number: int) -> str:
-        text = self.atoms[number].text
-        return text if text.isidentifier() else f"({text})"
+        return _enclosed(self.atoms[number].text)
 
     def quotient(self, a: Linear, b: Linear) -> Linear | None:
         """`a // b` rounded down, for a constant b that is not 0."""
@@ -317,3 +346,8 @@ class Values:
                 both = None
             return (both, None) if op.op == "and" else (None, both)
         return None
+
+
+def _enclosed(text: str) -> str:
+    """A text as an operand of a larger one: a number, a name or an element stays as it is."""
+    return text if _WORD.fullmatch(text) else f"({text})"
