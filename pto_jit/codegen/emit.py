@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
 from pto_jit.dtypes import DType, bool_, f64, i64
@@ -24,6 +24,16 @@ I64 = ScalarType(i64)
 def index(value: int) -> Const:
     """An i64 constant."""
     return Const(value, I64)
+
+
+class Waiting(Protocol):
+    """What has statements of its own in the open block, which are not IR yet."""
+
+    def before(self, stmt: Stmt | None) -> None:
+        """A statement is about to be appended to the block (None: another block to be opened in it)."""
+
+    def returning(self, value: Any) -> None:
+        """The function ends here with this value."""
 
 
 class Emitter:
@@ -45,6 +55,7 @@ class Emitter:
         self.definitions: dict[str, Op] = {}  # operations by the name of their first result (tiles and extents)
         self.extents: dict[str, tuple[Operand, ...]] = {}  # declared extents of tiles and tensors
         self.prologue: list[Stmt] = []  # extents of parameters: read once, visible everywhere
+        self.waiting: Waiting | None = None
 
     # -- names and blocks ---------------------------------------------------------------------------------------
 
@@ -70,11 +81,15 @@ class Emitter:
         return Var(unused, type)
 
     def append(self, stmt: Stmt) -> None:
+        if self.waiting is not None:
+            self.waiting.before(stmt)
         self._blocks[-1].append(stmt)
 
     @contextmanager
     def block(self) -> Iterator[list[Stmt]]:
         """Collect the statements appended inside; they are in the list that `with` gives."""
+        if self.waiting is not None:
+            self.waiting.before(None)
         statements: list[Stmt] = []
         self._blocks.append(statements)
         try:
@@ -85,6 +100,8 @@ class Emitter:
 
     def push(self, statements: list[Stmt] | None = None) -> list[Stmt]:
         """Open a block (or open one again) that `pop` closes; for blocks whose end is not known where they begin."""
+        if self.waiting is not None:
+            self.waiting.before(None)
         block = [] if statements is None else statements
         self._blocks.append(block)
         return block
@@ -101,6 +118,16 @@ class Emitter:
     def loc(self) -> Loc:
         """The place of the expression being compiled."""
         return self._locate()
+
+    @contextmanager
+    def at(self, loc: Loc) -> Iterator[None]:
+        """What is appended inside, and errors, have this place."""
+        locate = self._locate
+        self._locate = lambda: loc
+        try:
+            yield
+        finally:
+            self._locate = locate
 
     @property
     def current(self) -> list[Stmt]:

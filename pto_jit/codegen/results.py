@@ -40,6 +40,8 @@ class Results:
     def operands(self, value: Any, node: ast.AST) -> tuple[Operand, ...]:
         g = self.g
         g.node = node
+        if g.e.waiting is not None:
+            g.e.waiting.returning(value)
         if isinstance(value, Unusable):
             raise g.error(
                 TypeMismatchError, f"different values are returned: {value.message.split(': ', 1)[-1]}",

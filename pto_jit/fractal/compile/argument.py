@@ -7,17 +7,76 @@ Depth, leaf shape and element type are known at compile time; all lengths are ru
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pto_jit.codegen.params import ContainerParam, Param, ParamKind, TensorParam
+from pto_jit.errors import CompilationError, TypeMismatchError
 from pto_jit.fractal import results  # noqa: F401 - what is in the disk cache names its class
-from pto_jit.fractal.compile.session import Argument
+from pto_jit.fractal.compile.lists import ListLike, Lists
 from pto_jit.fractal.tensor import FractalTensor
 from pto_jit.slotted import replace
 
+if TYPE_CHECKING:
+    from pto_jit.codegen.generator import Generator
+
+ANY_LENGTH = "Python would go through a FractalTensor whose length is a run-time value"
+ANY_LENGTH_HINT = "say what becomes of an element: `ft.map`, `ft.fold`, `ft.scan`; a loop is `for i in range(len(x))`"
+
 Describe = Callable[[np.ndarray[Any, Any], tuple[int | None, ...]], TensorParam]
+
+
+class Argument(ListLike):
+    """What stands for a FractalTensor argument: its leaves and offsets as tensors; `depth` levels of lists."""
+
+    __slots__ = ("__weakref__", "depth", "leaves", "lists", "offsets")
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        self.leaves: Any = None
+        self.offsets: Any = ()
+        self.lists: Any = None
+
+    def of(self, g: Generator) -> Lists:
+        """As a list: made once, so that two uses are the same array."""
+        if self.lists is None:
+            from pto_jit.fractal.compile.session import session_of
+
+            self.lists = session_of(g).argument(self)
+        return self.lists
+
+    def __copy__(self) -> Argument:
+        return Argument(self.depth)
+
+    def __repr__(self) -> str:
+        return f"of depth {self.depth}"
+
+    def __pto_item__(self, g: Generator, item: Any) -> Any:
+        return self.of(g).__pto_item__(g, item)
+
+    def __pto_length__(self, g: Generator) -> Any:
+        return self.of(g).__pto_length__(g)
+
+    def __pto_attribute__(self, g: Generator, name: str) -> Any:
+        return self.of(g).__pto_attribute__(g, name)
+
+    def __pto_result__(self, g: Generator) -> Any:
+        raise g.error(
+            TypeMismatchError,
+            "a FractalTensor argument is returned",
+            code="PTO-F110",
+            hint="the caller has it already: return something computed from it",
+        )
+
+    def __pto_runtime__(self) -> Any:
+        return self
+
+    def __iter__(self) -> Any:
+        raise CompilationError(ANY_LENGTH, code="PTO-F108", hint=ANY_LENGTH_HINT)
+
+
+Argument.__name__ = "FractalTensor"  # in messages
 
 
 def described(value: FractalTensor, tensor: Describe) -> tuple[ParamKind, Any]:

@@ -27,6 +27,7 @@ from pto_jit.fractal.compile.lists import (
     Loop,
     Part,
     Read,
+    ReadLeaf,
     View,
     WriteLeaf,
     expressions,
@@ -139,7 +140,7 @@ def mapped_or_merged(
     leaves(session, *views)
     found = [around(session, v, symbol, length) for v in views]
     merged = merge(loop, found)
-    session.complete()
+    session.wait()
     if merged is not None:
         return put_together(session, structure, iter(merged)), True
     return listed(session, structure, iter(found)), False
@@ -275,6 +276,7 @@ def carried(
     """A loop with a state; `every`: all states are the result, else the last one."""
     g = session.g
     without = initial is NONE
+    start = len(g.e.current)
     if without:  # the state starts as the first element, and the loop runs over the others
         if not every:
             message, hint = f"ft.{name} of an empty list without an initializer", "give `initializer=`, its value"
@@ -286,6 +288,8 @@ def carried(
     else:
         first, count = 0, n
     structure, views = taken_apart(session, initial, f"the initializer of ft.{name}")
+    if without:  # the views say where it stands
+        g.e.current[start:] = _unread(g.e.current[start:], views)
     mark = len(g.e.current)
     arrays: list[Array] = []
     mirrors: dict[int, Mirror] = {}
@@ -306,7 +310,7 @@ def carried(
             break
         # Again, with numbers of the types that the body makes of Python's, and extents that it knows: at most once for
         # each of them, as a number that has a type keeps it.
-        del g.e.current[mark:]
+        session.undo(mark)
         views = [fitted(session, name, old, new) for old, new in zip(views, wanted, strict=True)]
         mark = len(g.e.current)
     for array in (*arrays, *(m.made for m in mirrors.values())):
@@ -316,7 +320,7 @@ def carried(
     last = [_last(session, v, a, count) for v, a in zip(views, arrays, strict=True)]
     last = [mirrors[k].view(v) if k in mirrors else v for k, v in enumerate(last)]
     if every:
-        session.complete()
+        session.wait()
         made = [
             _all(session, view, array, count, n, backwards, without) for view, array in zip(views, arrays, strict=True)
         ]
@@ -327,8 +331,14 @@ def carried(
         array.folded = (len(session.loops),)
         array.temporary = len(array.dims) == len(session.loops) + 1
     found = _put_last(session, structure, last, arrays)
-    session.complete()
+    session.wait()
     return found
+
+
+def _unread(items: list[Any], views: list[View]) -> list[Any]:
+    """Without reads of leaves that are no value of these views."""
+    used = {id(s.value) for view in views for s in sources(view.read) if isinstance(s, Computed)}
+    return [i for i in items if not isinstance(i, ReadLeaf) or id(i.value) in used]
 
 
 def _check(session: Session, condition: Condition, message: str, hint: str, *numbers: Expr) -> None:

@@ -7,6 +7,7 @@ first one writes, the body of the first one stands in that iteration of the seco
 fusion, and the contraction of the array to a variable: A. Darte, On the complexity of loop fusion, 2000).
 
 A loop whose state starts as the first element of the list has an iteration more then, which only sets the state.
+Two maps around loops are one map where loops inside of them can be one.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from pto_jit.fractal.compile.lists import (
     CHECKS,
     Access,
     Array,
+    Block,
+    Check,
     Choose,
     Compute,
     Computed,
@@ -37,9 +40,10 @@ from pto_jit.fractal.compile.lists import (
     expressions,
     replaced,
     rewritten,
+    sources,
 )
 from pto_jit.fractal.compile.names import defined
-from pto_jit.fractal.compile.nest import depends_on, is_pure
+from pto_jit.fractal.compile.nest import depends_on, is_pure, reads_at_most
 from pto_jit.fractal.compile.sequential import RECORDS, accessed, has_effects, name_of, records, variable_of
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import If, Op, Var
@@ -56,13 +60,15 @@ Symbols = Mapping["Symbol", Expr]
 
 @frozen(eq=False)
 class Pair:
-    """Two loops of `body`, that of `around`, and how the second one reads what the first one writes.
+    """Two loops of a body, and how the second one reads what the first one writes.
 
-    reads: of the arrays of `first`, in `then`; at: the iteration of `first` that they are of.  starts: the states of
-    `then` that start as an element; empty where each has an initializer.
+    around: the loops around them, none for those of the function itself; body: that of the innermost one.  reads: of
+    the arrays of `first`, in `then`; at: the iteration of `first` that they are of.  starts: the states of `then` that
+    start as an element; empty where each has an initializer.
     """
 
     around: tuple[Loop, ...]
+    body: list[Any]
     first: Loop
     then: Loop
     reads: tuple[ReadLeaf, ...]
@@ -74,48 +80,57 @@ class Pair:
         return ", ".join(dict.fromkeys(f"`{a.name}`" for r in self.reads for a in accessed(r.read)))
 
 
-def fuse(session: Session, items: Sequence[Any]) -> None:
-    """Make one loop of two inside of these loops, wherever that is good; decisions of kind "fusion" say where."""
+def fuse(session: Session, items: list[Any]) -> None:
+    """Make one loop of two of these or inside of them, wherever that is good; decisions of kind "fusion" say where."""
     refused: list[Loop] = []
-    for item in items:
-        while isinstance(item, Loop) and any(_fused(session, p, refused) for p in _pairs(session, items, (item,))):
-            pass
+    while any(_fused(session, pair, refused) for pair in _pairs(session, items, items, ())) or any(
+        _nested(session, items, pair, refused) for pair in _maps(items, items, ())
+    ):
+        pass
 
 
 def _fused(session: Session, pair: Pair, refused: list[Loop]) -> bool:
     """Fuse the pair unless that costs more than it saves, which is recorded once."""
+    if not _told(session, pair, pair.first, refused):
+        return False
+    _put(pair, _started(session, pair) if pair.starts else _merged(pair))
+    return True
+
+
+def _told(session: Session, pair: Pair, first: Loop, refused: list[Loop]) -> bool:
+    """Whether two loops are to be one; a decision says so, or why not, once for each loop `first`."""
     reason = _loss(session, pair)
-    if not any(pair.first is loop for loop in refused):
+    if not any(first is loop for loop in refused):
         what, loop = f"what it reads of {pair.names}", f"the loop over `{pair.then.symbol}`"
         said = f"{loop} computes {what}" if reason is None else f"{loop} could compute {what}, but {reason}"
         names = (str(pair.first.symbol), str(pair.then.symbol))
         session.g.decisions.append(Decision("fusion", names, reason is None, said, pair.then.loc))
     if reason is not None:
-        refused.append(pair.first)
-        return False
-    made = _started(session, pair) if pair.starts else _merged(pair)
-    body = pair.around[-1].body
-    body[body.index(pair.then)] = made
-    body.remove(pair.first)
-    return True
+        refused.append(first)
+    return reason is None
+
+
+def _put(pair: Pair, made: Loop) -> None:
+    """One loop for two."""
+    pair.body[pair.body.index(pair.then)] = made
+    pair.body.remove(pair.first)
 
 
 # -- which loops ---------------------------------------------------------------------------------------------------
 
 
-def _pairs(session: Session, items: Sequence[Any], around: tuple[Loop, ...]) -> Iterator[Pair]:
-    """The pairs inside of a loop that can be one, inner ones first."""
-    body = around[-1].body
+def _pairs(session: Session, items: list[Any], body: list[Any], around: tuple[Loop, ...]) -> Iterator[Pair]:
+    """The pairs of a body that can be one, inner ones first; `items` is all there is."""
     loops = [i for i in body if isinstance(i, Loop)]
     for loop in loops:
-        yield from _pairs(session, items, (*around, loop))
+        yield from _pairs(session, items, loop.body, (*around, loop))
     if len(loops) < 2 or any(loop.schedule == CHECKS for loop in around):
         return
     readers = _readers(items)
     for k, first in enumerate(loops):
         if _is_simple(first) and all(isinstance(i, (Op, *RECORDS)) for i in first.body):
             for then in loops[k + 1 :]:
-                pair = _pair(session, around, first, then, readers)
+                pair = _pair(session, around, body, first, then, readers)
                 if pair is not None:
                     yield pair
 
@@ -137,8 +152,83 @@ def _is_simple(loop: Loop) -> bool:
     return not asks and not inner and loop.chains is None and not has_effects(loop.body)
 
 
+def _maps(items: list[Any], body: list[Any], around: tuple[Loop, ...]) -> Iterator[Pair]:
+    """The pairs of maps around loops that could be one map; `reads` and `at` say nothing in these."""
+    loops = [i for i in body if isinstance(i, Loop)]
+    maps = [loop for loop in loops if _is_outer(loop)]
+    readers = _readers(items) if len(maps) > 1 else {}
+    for k, first in enumerate(maps):
+        for then in maps[k + 1 :]:
+            if _reads_in_step(around, first, then, readers) and _may_move(body, first, then):
+                yield Pair(around, body, first, then, (), of(then.symbol))
+    for loop in loops:
+        yield from _maps(items, loop.body, (*around, loop))
+
+
+def _is_outer(loop: Loop) -> bool:
+    """A map around loops, which asks for nothing, as these do, and acts on nothing but lists."""
+    own = [loop, *(i for i in records(loop.body) if isinstance(i, Loop))]
+    asks = any(i.schedule != "auto" or i.tile is not None or i.chains is not None for i in own)
+    return not asks and len(own) > 1 and not _carries(loop) and not has_effects(loop.body)
+
+
+def _reads_in_step(around: tuple[Loop, ...], first: Loop, then: Loop, readers: dict[int, list[ReadLeaf]]) -> bool:
+    """Whether what an iteration of the first loop writes is read by that one of the second one, and by nothing else."""
+    depth = len(around)
+    at = (*(of(loop.symbol) for loop in around), of(then.symbol))
+    own, inside = ({id(i) for i in records(loop.body)} for loop in (first, then))
+    reads = [(root, i) for root in {id(a.root) for a in _written(first)} for i in readers.get(root, ())]
+    reads = [(root, i) for root, i in reads if id(i) not in own]
+    return (
+        bool(reads)
+        and first.length == then.length
+        and all(
+            id(item) in inside and s.index[: depth + 1] == at
+            for root, item in reads
+            for s in sources(item.read)
+            if isinstance(s, (Access, Block)) and id(s.array.root) == root
+        )
+    )
+
+
+def _nested(session: Session, items: list[Any], pair: Pair, refused: list[Loop]) -> bool:
+    """Make one map of two around loops, where loops in it can be one loop then."""
+    first, then, depth = pair.first, pair.then, len(pair.around)
+    roots = {id(a.root) for a in _written(first)}
+    arrays = [a for a in session.arrays if id(a.root) in roots]
+    if any(a.loops < depth for a in arrays) or computed_inside(first.body):
+        return False
+    symbol = {first.symbol: of(then.symbol)}
+    made = replace(then, body=[*(_moved(i, symbol, {}) for i in first.body), *then.body])
+    loops = [a.loops for a in arrays]
+    for array in arrays:
+        array.loops = max(array.loops, depth + 1)
+    rest = [made, *(i for i in items if i is not first and i is not then)]
+    within = (*pair.around, made)
+    simple = (p for p in _pairs(session, rest, made.body, within) if p.body is made.body)
+    deeper = (p for p in _maps(rest, made.body, within) if p.body is made.body)
+    if not (
+        any(_loss(session, p) is None or _told(session, p, first, refused) for p in simple)
+        or any(_nested(session, rest, p, refused) for p in deeper)
+    ):
+        for array, count in zip(arrays, loops, strict=True):
+            array.loops = count
+        return False
+    for array in arrays:
+        array.dims = tuple(
+            Dim(then.symbol if d.symbol == first.symbol else d.symbol, d.length.replace(symbol)) for d in array.dims
+        )
+    _put(pair, made)
+    return True
+
+
 def _pair(
-    session: Session, around: tuple[Loop, ...], first: Loop, then: Loop, readers: dict[int, list[ReadLeaf]]
+    session: Session,
+    around: tuple[Loop, ...],
+    body: list[Any],
+    first: Loop,
+    then: Loop,
+    readers: dict[int, list[ReadLeaf]],
 ) -> Pair | None:
     if not _is_simple(then):
         return None
@@ -161,9 +251,9 @@ def _pair(
             elif id(item) not in own:
                 return None
     at = _iteration_read(around, first, then, reads)
-    if at is None or computed_inside(first.body) or not _may_move(around[-1].body, first, then):
+    if at is None or computed_inside(first.body) or not _may_move(body, first, then):
         return None
-    pair = Pair(around, first, then, tuple(reads), at)
+    pair = Pair(around, body, first, then, tuple(reads), at)
     if not starts:
         return pair if not finals and (not _carries(first) or _in_step(pair)) else None
     return _starting(replace(pair, starts=tuple(states.values())))
@@ -183,7 +273,7 @@ def _in_step(pair: Pair) -> bool:
     """Whether the second loop goes along with the first one, which has states; the last ones are not read behind it."""
     first, then = pair.first, pair.then
     states = {id(i.state) for i in first.body if isinstance(i, ReadLeaf) and i.state is not None}
-    left = any(isinstance(i, ReadLeaf) and id(i.final) in states for i in records(pair.around[-1].body))
+    left = any(isinstance(i, ReadLeaf) and id(i.final) in states for i in records(pair.body))
     own = all(a.root is a for a in _written(first))
     return own and not left and pair.at == of(then.symbol) and first.length == then.length
 
@@ -209,11 +299,12 @@ def _iteration_read(around: tuple[Loop, ...], first: Loop, then: Loop, reads: Se
 
 
 def _may_move(body: Sequence[Any], first: Loop, then: Loop) -> bool:
-    """Whether the first loop may stand where the second one does: nothing between them changes memory."""
-    between = body[body.index(first) + 1 : body.index(then)]
-    loops = [i for i in between if isinstance(i, Loop)]
+    """Whether the first loop may stand where the second one does: nothing between them changes memory.  A check does
+    not, and where it fails there is nothing to be seen of a loop without effects."""
+    between = [i for i in body[body.index(first) + 1 : body.index(then)] if not isinstance(i, Check)]
+    loops = [i for i in between if isinstance(i, Loop) and i.schedule != CHECKS]
     ops = [i for i in between if not isinstance(i, RECORDS)]
-    return not has_effects(loops) and all(isinstance(i, Op) and is_pure(i) for i in ops)
+    return not has_effects(loops) and all(isinstance(i, Op) and reads_at_most(i) for i in ops)
 
 
 def _starting(pair: Pair) -> Pair | None:
@@ -261,9 +352,12 @@ def _loss(session: Session, pair: Pair) -> str | None:
         cell = cell_of(free.body, free.symbol)
         if all(map(_carries, pair.around)) and not _is_perfect(pair) and cell.work() > cell.written * (READ + COPY):
             return f"the iterations over `{free.symbol}` are divided over the workers as they are"
+    apart = not any(map(_carries, pair.around))  # each would be a nest of its own
     for loop, other in ((first, then), (then, first)):
         if _carries(loop) and True in _shared(loop) and (pair.starts or False in _shared(other)):
             return f"the cells over `{loop.symbol}` would be no rows of batches any more"
+        if apart and _are_blocks(loop) and (_carries(other) or False in _shared(other)):
+            return f"the cells over `{loop.symbol}` would be no rows of blocks any more"
     return None
 
 
@@ -278,6 +372,13 @@ def _is_perfect(pair: Pair) -> bool:
     plain = all(isinstance(i, (ReadLeaf, Compute)) or (isinstance(i, Op) and is_pure(i)) for i in between)
     left = any(isinstance(i, ReadLeaf) and i.final is not None for i in between)
     return plain and not left and not pair.starts and loops == len(pair.around) + 1
+
+
+def _are_blocks(loop: Loop) -> bool:
+    """Whether the cells of a map have products that can be those of rows."""
+    from pto_jit.fractal.compile.cost import cell_of
+
+    return not _carries(loop) and bool(cell_of(loop.body, loop.symbol).products) and False not in _shared(loop)
 
 
 def _shared(loop: Loop) -> set[bool]:
@@ -331,7 +432,7 @@ def _started(session: Session, pair: Pair) -> Loop:
             item.index = (*around, of(k))
     for array in _written(then):
         array.dims = (*array.dims[:-1], Dim(k, first.length))
-    for item in records(pair.around[-1].body):
+    for item in records(pair.body):
         if isinstance(item, ReadLeaf) and item.final is not None and any(item.final is i.state for i in pair.starts):
             item.read = Access(item.final, (*around, first.length - 1))
     at = e.fresh("at", I64)
@@ -379,6 +480,10 @@ def _moved(item: Any, symbols: Symbols, tiles: Mapping[str, Tile]) -> Any:
             return replace(item, index=index, value=value)
         case Compute():
             return replace(item, expr=item.expr.replace(symbols))
+        case Loop():
+            element = None if item.element is None else item.element.replace(symbols)
+            body = [_moved(i, symbols, tiles) for i in item.body]
+            return replace(item, length=item.length.replace(symbols), element=element, body=body)
     vars = {name: tile.var for name, tile in tiles.items()}
     item = walk.with_operands(item, lambda o: vars.get(o.name, o) if isinstance(o, Var) else o, None)
     inner = (tuple(_moved(i, symbols, tiles) for i in block) for block in walk.blocks(item))

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from pto_jit.codegen.builtins.memory import view as view_of
 from pto_jit.codegen.emit import I64, index
-from pto_jit.codegen.values import Tensor
+from pto_jit.codegen.values import Tensor, Tile, static_extent
 from pto_jit.dtypes import i64
 from pto_jit.fractal.compile.expr import Expr, Fetch, Symbol, Writer, binary, number, of
-from pto_jit.fractal.compile.lists import Array, Dim
+from pto_jit.fractal.compile.lists import Array, Dim, Part
 from pto_jit.ir.nodes import For, Operand, Var
 from pto_jit.slotted import frozen
 
@@ -148,3 +148,26 @@ def leaf_of(g: Generator, tensor: Tensor, row: Operand, *, inside: bool = False)
     """A row as a tensor of its own.  inside: there is such a row, whatever the program computes."""
     zeros = [index(0)] * (tensor.rank - 1)
     return view_of(g, tensor, [row, *zeros], [index(1), *tensor.extents[1:]], (0,), inside=inside)
+
+
+def part_of(
+    g: Generator, part: Part, starts: list[Operand], extents: tuple[Operand, ...] | None = None, inside: bool = False
+) -> Tensor | Tile:
+    """The rectangle, where it is read; without axes of extent 1 where the `extents` that are wanted have none.
+
+    inside: it is known to lie in the tensor.
+    """
+    drop = _left_out(part.extents, part.extents if extents is None else extents)
+    if isinstance(part.source, Tensor):
+        return view_of(g, part.source, starts, part.extents, drop, inside=inside)
+    from pto_jit.codegen.builtins.memory import tile_view
+
+    return tile_view(g, part.source, starts, part.extents, drop)
+
+
+def _left_out(extents: tuple[Operand, ...], wanted: tuple[Operand, ...]) -> tuple[int, ...]:
+    """The axes of extent 1, from the front, without which `extents` are the wanted ones; none where they never are."""
+    count = len(extents) - len(wanted)
+    ones = [k for k, e in enumerate(extents) if static_extent(e) == 1][: max(count, 0)]
+    kept = tuple(e for k, e in enumerate(extents) if k not in ones)
+    return tuple(ones) if kept == wanted else ()

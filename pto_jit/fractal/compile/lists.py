@@ -55,7 +55,8 @@ class Array:
     dimensions along which an element is read one later, and the last one behind the loop, so that two have to be kept.
     temporary: only the state of its loop and the value behind it are read, and they are tensors or numbers.
     elements: of a scan whose first state is the first element: the length of the list, which may have none.
-    tensor, layout: its memory, once it is decided.  loops: so many of the loops around it are around all that reads it.
+    tensor, layout: its memory, once it is decided.  loops: so many of the loops around it are around all that reads it;
+    NO_LOOP: what is behind all nests reads it, too.
     """
 
     name: str
@@ -360,6 +361,7 @@ def views_of(items: Any) -> Iterator[View]:
 
 # -- statements of a nest that are not yet IR ----------------------------------------------------------------------
 
+NO_LOOP = -1  # `loops` of an array that the function itself reads behind its nests
 CHECKS = "checks"  # the schedule of loops around checks alone, of which no decision speaks
 BEHIND = "behind"  # the schedule of a map over the last states of folds, which are nests of their own
 

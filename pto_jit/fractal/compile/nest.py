@@ -136,6 +136,11 @@ def is_pure(op: Op) -> bool:
     return effects(op.op) == "none" and op.op not in ("alloc", "copy")
 
 
+def reads_at_most(op: Op) -> bool:
+    """Whether an operation changes neither memory nor a variable that is there before it."""
+    return effects(op.op) != "writes" and op.op != "copy"
+
+
 def invariant(items: Sequence[Any]) -> tuple[tuple[Op, ...], tuple[Any, ...]]:
     """The operations that use nothing that is read or computed in the nest, and the rest."""
     inside: set[str] = set()

@@ -30,7 +30,7 @@ from pto_jit.fractal.compile.lists import (
 from pto_jit.fractal.compile.local import local_arrays
 from pto_jit.fractal.compile.nest import Nest, drawn, outside, perfect
 from pto_jit.fractal.compile.rows import Rows
-from pto_jit.fractal.compile.sequential import RECORDS, Sequential, accessed, records
+from pto_jit.fractal.compile.sequential import RECORDS, Sequential, accessed, records, transposed
 from pto_jit.fractal.compile.tasks import MOST_CASES, Tasks
 from pto_jit.lower.decisions import Decision
 
@@ -67,21 +67,27 @@ def write_pending(session: Session) -> None:
     run: list[Any] = []
     while pending:
         item, *later = pending
-        parts = folds_planned(session, item, later) if isinstance(item, Loop) else None
-        if parts is None:
-            parts = planned_apart(session, item, later) if isinstance(item, Loop) else [(item, None)]
-        for k, (part, nest) in enumerate(parts):
+        for k, (part, nest) in enumerate(parts := planned_parts(session, item, later)):
             if nest is None:
                 run.append(part)
                 continue
             in_order(session, run, [*(p for p, _ in parts[k:]), *later], writer)
             run = []
-            nest(writer)
+            with g.e.at(part.loc):
+                nest(writer)
         pending = later
     in_order(session, run, [], writer)
 
 
 Plan = Callable[[Writer], None] | None
+
+
+def planned_parts(session: Session, item: Any, later: Sequence[Any]) -> list[tuple[Any, Plan]]:
+    """A record or statement in the parts that it is written in, with what writes those that do not run in order."""
+    if not isinstance(item, Loop):
+        return [(item, None)]
+    with session.g.e.at(item.loc):
+        return folds_planned(session, item, later) or planned_apart(session, item, later)
 
 
 def folds_planned(session: Session, loop: Loop, later: Sequence[Any]) -> list[tuple[Any, Plan]] | None:
@@ -204,10 +210,16 @@ def in_order(session: Session, items: Sequence[Any], later: Sequence[Any], write
     inside = {id(array) for arrays in local.values() for array, _ in arrays}
     outer = {id(i.array.root): i.array.root for i in records(items) if isinstance(i, WriteLeaf)}
     wanted = [root for key, root in outer.items() if root.tensor is None and key in kept - inside]
-    known_before(items, wanted)
-    for root in wanted:
-        allocate(session.g, writer, root)
-    Sequential(session.g, kept, local).block(items, writer)
+    plan = Sequential(session.g, kept, local)
+    plan.turned |= transposed(items)
+    for item in items:
+        with session.g.e.at(session.g.e.loc if isinstance(item, Compute) else item.loc):
+            written = {id(i.array.root) for i in records([item]) if isinstance(i, WriteLeaf)}
+            made = [root for root in wanted if id(root) in written and root.tensor is None]
+            known_before([item], made)
+            for root in made:
+                allocate(session.g, writer, root)
+            plan.block([item], writer)
 
 
 def planned(session: Session, loop: Loop, later: Sequence[Any]) -> Callable[[Writer], None] | None:

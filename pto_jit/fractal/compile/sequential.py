@@ -15,7 +15,7 @@ from pto_jit.codegen.emit import I64, constant, index
 from pto_jit.codegen.values import Scalar, Tile, static_extent
 from pto_jit.fractal.compile.checks import write_check
 from pto_jit.fractal.compile.expr import Condition, Expr, Writer, binary, numbering_of, of
-from pto_jit.fractal.compile.layout import leaf_of, place
+from pto_jit.fractal.compile.layout import leaf_of, part_of, place
 from pto_jit.fractal.compile.lists import (
     CHECKS,
     Access,
@@ -35,7 +35,6 @@ from pto_jit.fractal.compile.lists import (
     WriteLeaf,
 )
 from pto_jit.fractal.compile.local import allocate_local
-from pto_jit.fractal.compile.session import part_of
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import For, If, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType

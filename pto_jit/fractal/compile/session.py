@@ -8,12 +8,11 @@ of the bodies.  When the outermost one is complete `schedule` makes IR of all of
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pto_jit.codegen.builtins.memory import view as view_of
 from pto_jit.codegen.builtins.promote import describe, value_of
 from pto_jit.codegen.emit import I64, constant, index
 from pto_jit.codegen.merging import is_number
@@ -21,8 +20,10 @@ from pto_jit.codegen.regions import LoopRecord
 from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
 from pto_jit.dtypes import from_numpy, i64
 from pto_jit.errors import CompilationError, TypeMismatchError
+from pto_jit.fractal.compile.argument import ANY_LENGTH, ANY_LENGTH_HINT, Argument
 from pto_jit.fractal.compile.expr import Condition, Expr, Fetch, Known, Symbol, number, of, operand
 from pto_jit.fractal.compile.lists import (
+    NO_LOOP,
     Access,
     Array,
     Check,
@@ -32,7 +33,6 @@ from pto_jit.fractal.compile.lists import (
     Filled,
     Index,
     Leaf,
-    ListLike,
     Lists,
     Loop,
     Part,
@@ -40,18 +40,16 @@ from pto_jit.fractal.compile.lists import (
     ReadLeaf,
     View,
     map_views,
+    views_of,
 )
 from pto_jit.fractal.tensor import FractalTensor
 from pto_jit.fractal.zipped import PASS_LISTS, Zipped
 from pto_jit.ir import walk
-from pto_jit.ir.nodes import Const, Operand, Var
+from pto_jit.ir.nodes import Const, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TileType
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
-
-ANY_LENGTH = "Python would go through a FractalTensor whose length is a run-time value"
-ANY_LENGTH_HINT = "say what becomes of an element: `ft.map`, `ft.fold`, `ft.scan`; a loop is `for i in range(len(x))`"
 
 _NAMES = "ijklmnopqrstuvwx"  # of loops, outermost first; the last one stands for all further ones
 
@@ -72,56 +70,6 @@ def of_the_surrounding_code(g: Generator, value: FractalTensor | Zipped, what: s
     return g.error(TypeMismatchError, text, code="PTO-F100", hint=PASS_LISTS)
 
 
-class Argument(ListLike):
-    """What stands for a FractalTensor argument: its leaves and offsets as tensors; `depth` levels of lists."""
-
-    __slots__ = ("__weakref__", "depth", "leaves", "lists", "offsets")
-
-    def __init__(self, depth: int) -> None:
-        self.depth = depth
-        self.leaves: Any = None
-        self.offsets: Any = ()
-        self.lists: Any = None
-
-    def of(self, g: Generator) -> Lists:
-        """As a list: made once, so that two uses are the same array."""
-        if self.lists is None:
-            self.lists = session_of(g).argument(self)
-        return self.lists
-
-    def __copy__(self) -> Argument:
-        return Argument(self.depth)
-
-    def __repr__(self) -> str:
-        return f"of depth {self.depth}"
-
-    def __pto_item__(self, g: Generator, item: Any) -> Any:
-        return self.of(g).__pto_item__(g, item)
-
-    def __pto_length__(self, g: Generator) -> Any:
-        return self.of(g).__pto_length__(g)
-
-    def __pto_attribute__(self, g: Generator, name: str) -> Any:
-        return self.of(g).__pto_attribute__(g, name)
-
-    def __pto_result__(self, g: Generator) -> Any:
-        raise g.error(
-            TypeMismatchError,
-            "a FractalTensor argument is returned",
-            code="PTO-F110",
-            hint="the caller has it already: return something computed from it",
-        )
-
-    def __pto_runtime__(self) -> Any:
-        return self
-
-    def __iter__(self) -> Any:
-        raise CompilationError(ANY_LENGTH, code="PTO-F108", hint=ANY_LENGTH_HINT)
-
-
-Argument.__name__ = "FractalTensor"  # in messages
-
-
 class Session:
     def __init__(self, g: Generator) -> None:
         self._g = weakref.ref(g)
@@ -135,6 +83,7 @@ class Session:
         self.arrays: list[Array] = []
         self.given: set[str] = set()  # tensors that are returned
         self.zeros: set[Expr] = set()  # what has been checked to be 0
+        self.written: tuple[list[Any], int] = ([], 0)  # a block, and how much of it became IR while a loop was open
 
     @property
     def g(self) -> Generator:
@@ -236,7 +185,7 @@ class Session:
         var = self.g.e.fresh("t", I64)
         self.g.e.append(Compute(var, expr))  # type: ignore[arg-type]
         self.exprs[var.name] = expr
-        self.complete()
+        self.wait()
         return Scalar(var, True, self.g.e.loc)
 
     # -- values ----------------------------------------------------------------------------------------------------
@@ -333,8 +282,8 @@ class Session:
             assert isinstance(var, Var)
             self.reads[var.name] = read
         e.append(ReadLeaf(result, read, leaf, e.loc, state, final))  # type: ignore[arg-type]
-        if final is None:  # the last states of a loop are read together: `carried` completes
-            self.complete()
+        if final is None:  # the last states of a loop are read together: `carried` waits
+            self.wait()
         return result
 
     def _typed(self, value: Any, leaf: Leaf) -> Any:
@@ -449,8 +398,9 @@ class Session:
         g.loops.append(record)
         g.loop_stack.append(None)
         region = g.control.open_region(record)
+        waiting = g.e.waiting
         if not self.loops:
-            self.outside = g.e.current
+            self.outside, g.e.waiting = g.e.current, None
         block = g.e.push(loop.body)
         self.loops.append(loop)
         result = body()
@@ -469,35 +419,77 @@ class Session:
                 hint="return the value: it becomes the state, or an element of the result",
             )
         g.e.append(loop)  # type: ignore[arg-type]
+        g.e.waiting = waiting
         return result
 
+    # -- from records to IR ----------------------------------------------------------------------------------------
+
+    def wait(self) -> None:
+        """Let the records of the function itself wait for others, which they may be one loop with; those in a branch or
+        loop of the user's become IR here."""
+        if self.g.e.depth > 1:
+            self.complete()
+        else:
+            self.g.e.waiting = self
+
+    def before(self, stmt: Any) -> None:
+        """Make IR of the records before what could change memory, or has blocks; all else may stand among them."""
+        from pto_jit.fractal.compile.nest import reads_at_most
+        from pto_jit.fractal.compile.sequential import RECORDS
+
+        if not (isinstance(stmt, RECORDS) or (isinstance(stmt, Op) and reads_at_most(stmt))):
+            self.complete()
+
+    def returning(self, value: Any) -> None:
+        """Make IR of all records: nothing else is read behind them than the value."""
+        from pto_jit.fractal.compile.sequential import accessed
+
+        for lists in _lists_in(value):
+            for view in views_of(lists.items):
+                self._read_behind(accessed(view.read))
+        self._write()
+
     def complete(self) -> None:
-        """Make IR of the records in the current block, when no loop of the nest is open."""
-        if self.loops:
-            return
+        """Make IR of the records in the current block, when no loop is open; all lists may be read behind it."""
+        if not self.loops:
+            self._read_behind(self.arrays)
+            self._write()
+
+    def complete_before(self, block: list[Any]) -> None:
+        """Make IR of the records in the block around the outermost loop that is open, or in the current one."""
+        g = self.g
+        if self.loops and any(isinstance(item, Loop) for item in block):
+            opened, self.loops = self.loops, []
+            around, g.loops = g.loops, []
+            g.e.push(block)
+            self.complete()
+            g.e.pop(block)
+            self.written = block, len(block)
+            self.loops, g.loops = opened, around
+        self.complete()
+
+    def undo(self, mark: int) -> None:
+        """Drop what a loop that is to be made again has added to the current block, which had that length before."""
+        block = self.g.e.current
+        del block[max(mark, self.written[1] if self.written[0] is block else 0) :]
+
+    def _read_behind(self, arrays: Iterable[Array]) -> None:
+        """The function itself reads those of these arrays behind its nests that are outside of all loops."""
+        for array in arrays:
+            if array.loops == 0:
+                array.loops = NO_LOOP
+
+    def _write(self) -> None:
         from pto_jit.fractal.compile.schedule import write_pending
 
+        self.g.e.waiting = None
         write_pending(self)
 
 
-def part_of(
-    g: Generator, part: Part, starts: list[Operand], extents: tuple[Operand, ...] | None = None, inside: bool = False
-) -> Tensor | Tile:
-    """The rectangle, where it is read; without axes of extent 1 where the `extents` that are wanted have none.
-
-    inside: it is known to lie in the tensor.
-    """
-    drop = _left_out(part.extents, part.extents if extents is None else extents)
-    if isinstance(part.source, Tensor):
-        return view_of(g, part.source, starts, part.extents, drop, inside=inside)
-    from pto_jit.codegen.builtins.memory import tile_view
-
-    return tile_view(g, part.source, starts, part.extents, drop)
-
-
-def _left_out(extents: tuple[Operand, ...], wanted: tuple[Operand, ...]) -> tuple[int, ...]:
-    """The axes of extent 1, from the front, without which `extents` are the wanted ones; none where they never are."""
-    count = len(extents) - len(wanted)
-    ones = [k for k, e in enumerate(extents) if static_extent(e) == 1][: max(count, 0)]
-    kept = tuple(e for k, e in enumerate(extents) if k not in ones)
-    return tuple(ones) if kept == wanted else ()
+def _lists_in(value: Any) -> Iterator[Lists]:
+    """The lists that a returned value consists of."""
+    if isinstance(value, Lists):
+        yield value
+    elif isinstance(value, (tuple, list, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _lists_in(item)

@@ -183,6 +183,7 @@ def _before(session: Session, made: Sequence[Any], what: str, needs: set[str] | 
     e = session.g.e
     outside = session.outside if session.loops else e.current
     items = _brought(session, made, what)
+    session.complete_before(outside)
     _known(session, items, needs or set(), outside, what)
     e.push(outside)
     try:

@@ -75,7 +75,8 @@ def test_outer_loops_may_choose_the_right_operand() -> None:
 def test_lists_of_other_lists_and_numbers_are_rows() -> None:
     def twice(x: Any, w: Any) -> Any:
         once = ft.map(lambda xs: ft.map(lambda e: (e @ w, pl.max(e)), xs), x)
-        return ft.map(lambda p: ft.map(lambda e: pl.maximum(e[0] @ w, 0.0) * e[1], ft.zip(*p)), ft.zip(*once))
+        again = ft.map(lambda p: ft.map(lambda e: pl.maximum(e[0] @ w, 0.0) * e[1], ft.zip(*p)), ft.zip(*once))
+        return again, *once
 
     compiled, plans = planned(twice, jagged(2, 3, 0, 1), weights(1)[0])
     assert plans.count(AS_ROWS) == 2 and "input_rows" not in compiled.ir("source")
