@@ -21,6 +21,7 @@ from pto_jit.ir.types import TileType
 from pto_jit.slotted import frozen
 from pto_jit.targets.cpu.access import load, save
 from pto_jit.targets.cpu.code import (
+    I1,
     I32,
     I64,
     PTR,
@@ -137,11 +138,14 @@ def _sorter(w: FunctionWriter, dtype: DType, descending: bool) -> str:
 
     width = w.module.vector_bytes
     vectors: bool | Value = False
-    if bits == 32 and width in _PAIRS:
+    if width in _PAIRS:
         fits = code.all_of([code.compare("<=", n, _PAIRS[width]), code.compare(">", n, _FEWEST)])
-        vectors = code.all_of([fits, code.compare("==", stride, dtype.bytes)])
-        with code.when(vectors):
-            _by_pairs(code, width, dtype, descending, keys, n, block)
+        beside = code.all_of([fits, code.compare("==", stride, dtype.bytes)])
+        vectors = code.choose(
+            beside,
+            lambda: (_by_pairs(code, width, dtype, descending, keys, n, block),),
+            lambda: (number(I1, False),),
+        )[0]
     short = code.compare("<=", n, _short(said))
     with code.when(code.all_of([short, _not(code, vectors)])):
         _by_insertion(code, row, (keys, stride), n, dtype, descending)
@@ -172,19 +176,31 @@ def _not(code: Code, condition: bool | Value) -> bool | Value:
 
 def _by_pairs(
     code: Code, width: int, dtype: DType, descending: bool, keys: Value, n: Value, block: Value
-) -> None:
+) -> Value:
     """The order of a row of elements side by side, as i32 indices at `block`: 64-bit integers of rank and index are
-    sorted."""
+    sorted.
+
+    Of ranks of 64 bits they have the leading ones of those that differ in the row; gives whether that was enough.
+    """
     b, lanes, wide = code.b, width // 8, vector(I64, width // 8)
+    bits = rank_bits(dtype)[1]
+    room = 32 if bits == 32 else (_PAIRS[width] - 1).bit_length()  # bits of an index
     many = whole_blocks(code, n, width, 64)
     pairs = code.offset(block, code.floor(code.add(code.mul(n, 4), 127), 64))
     spare = code.offset(pairs, code.mul(code.add(many, lanes), 8))
+    ranks = _WideRanks(code, code.offset(spare, code.mul(code.add(many, lanes), 8)), lanes) if bits == 64 else None
+
+    def rank_at(i: Value, mask: Value) -> Value:
+        raw = load(code, code.offset(keys, code.mul(i, dtype.bytes)), dtype, lanes, mask)
+        return rank_of(b, from_memory(b, raw, dtype), dtype, descending)
+
+    if ranks is not None:
+        ranks.write(n, rank_at, room)
 
     def pack(i: Value, mask: Value, _: list[Value]) -> Sequence[Value]:
-        raw = load(code, code.offset(keys, code.mul(i, dtype.bytes)), dtype, lanes, mask)
-        rank = b.zext(rank_of(b, from_memory(b, raw, dtype), dtype, descending), wide)
+        rank = b.zext(rank_at(i, mask), wide) if ranks is None else ranks.leading(i)
         index = b.add(splat(b, i, lanes), numbers(I64, tuple(range(lanes))))
-        pair = b.or_(b.shl(rank, number(wide, 32)), index)
+        pair = b.or_(b.shl(rank, number(wide, room)), index)
         b.store(b.select(mask, pair, number(wide, -1)), code.offset(pairs, code.mul(i, 8)), align=8)
         return ()
 
@@ -192,11 +208,59 @@ def _by_pairs(
     found = merge_sort(code, width, 64, pairs, i64(many), spare)
 
     def unpack(i: Value, mask: Value, _: list[Value]) -> Sequence[Value]:
-        pair = b.load(code.offset(found, code.mul(i, 8)), typ=wide, align=8)
+        pair = b.and_(b.load(code.offset(found, code.mul(i, 8)), typ=wide, align=8), number(wide, (1 << room) - 1))
         save(code, code.offset(block, code.mul(i, 4)), b.trunc(pair, vector(I32, lanes)), i32, mask)
         return ()
 
     each_vector(code, n, n, lanes, (), unpack)
+    return number(I1, True) if ranks is None else ranks.in_order(block, n)
+
+
+class _WideRanks:
+    """Ranks of 64 bits in memory, whose leading bits are sorted beside indices."""
+
+    def __init__(self, code: Code, place: Value, lanes: int) -> None:
+        self.code, self.place, self.lanes = code, place, lanes
+        self.typ = vector(I64, lanes)
+
+    def write(self, n: Value, rank_at: Callable[[Value, Value], Value], room: int) -> None:
+        """Fill the memory, and see which bits the ranks differ in: `room` bits are for an index."""
+        code, b, typ = self.code, self.code.b, self.typ
+        suffix = f".v{self.lanes}i64"
+        every = number(typ, -1)
+
+        def body(i: Value, mask: Value, state: list[Value]) -> Sequence[Value]:
+            rank = rank_at(i, mask)
+            b.store(rank, code.offset(self.place, code.mul(i, 8)), align=8)
+            pairs = zip(("umin", "umax"), state, (every, zero(typ)), strict=True)
+            return [code.call(f"llvm.{op}{suffix}", typ, [old, b.select(mask, rank, none)]) for op, old, none in pairs]
+
+        ends = each_vector(code, n, n, self.lanes, [every, zero(typ)], body)
+        self.least, most = (code.call(f"llvm.vector.reduce.{op}{suffix}", I64, [v])
+                            for op, v in zip(("umin", "umax"), ends, strict=True))  # fmt: skip
+        zeros = code.call("llvm.ctlz.i64", I64, [b.sub(most, self.least), number(I1, False)])
+        self.dropped = i64(code.max(code.sub(room, zeros), 0))
+
+    def leading(self, i: Value) -> Value:
+        """The bits of a vector of ranks that have room beside an index."""
+        b = self.code.b
+        rank = b.load(self.code.offset(self.place, self.code.mul(i, 8)), typ=self.typ, align=8)
+        return b.lshr(b.sub(rank, splat(b, self.least, self.lanes)), splat(b, self.dropped, self.lanes))
+
+    def in_order(self, block: Value, n: Value) -> Value:
+        """Whether the indices at `block` are the order, which they are where no bits were dropped."""
+        code, b = self.code, self.code.b
+
+        def body(i: Value, state: list[Value]) -> Sequence[Value]:
+            index = b.zext(b.load(code.offset(block, code.mul(i, 4)), typ=I32, align=4), I64)
+            rank = b.load(code.offset(self.place, code.mul(index, 8)), typ=I64, align=8)
+            return [rank, b.and_(state[1], b.icmp_unsigned("<=", state[0], rank))]
+
+        def checked() -> Sequence[Value]:
+            return code.loop(0, n, init=[number(I64, 0), number(I1, True)], body=body, name="check")[1:]
+
+        whole = b.icmp_unsigned("==", self.dropped, number(I64, 0))
+        return code.choose(whole, lambda: (number(I1, True),), checked)[0]
 
 
 def _value_sorter(w: FunctionWriter, dtype: DType, descending: bool) -> str:
@@ -336,7 +400,7 @@ def _selector(w: FunctionWriter, dtype: DType) -> str:
 def _block(w: FunctionWriter, dtype: DType, n: Index) -> Value:
     """Scratch memory to sort a row of n elements."""
     said, bits = rank_bits(dtype)
-    each_one = max(20, 8 + 2 * (bits // 8))  # bytes: of pairs with their indices, or of two ranks with theirs
+    each_one = 20 if bits == 32 else 28  # bytes: of pairs with their indices, and wide ranks
     size = w.code.add(w.code.mul(n, each_one), said // DIGIT * _COUNTS + 128 + 18 * w.module.vector_bytes)
     block = w.code.call("pto_scratch_push", PTR, [w.code.worker, i64(size)])
     w.got_memory(block)

@@ -62,6 +62,20 @@ def test_rows_of_every_length_and_dtype_are_sorted_to_the_bit(dtype: str) -> Non
     check(dtype)
 
 
+@pytest.mark.parametrize("n", [21, 100, 256, 1000, 4096])
+def test_wide_elements_that_differ_in_their_last_bits_are_told_apart(n: int) -> None:
+    rng = np.random.default_rng(n)
+    near = 1e9 + rng.permutation(n) * 2.0**-23
+    far = near.copy()
+    far[n // 2], far[n // 3] = -np.inf, np.nan  # whatever of a rank has room beside an index is the same now
+    whole = rng.permutation(n)
+    apart = whole.copy()
+    apart[1], apart[3] = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    for x in (near, far, -far, whole, apart, apart.astype(np.uint64), whole // 7, np.full(n, 2.5)):
+        rows = np.stack([x, x[::-1]])
+        np.testing.assert_array_equal(places(rows), np.argsort(rows, axis=-1, kind="stable"))
+
+
 @pytest.mark.parametrize("level", ["sse2", "avx2"])
 def test_rows_are_sorted_on_lesser_processors(level: str) -> None:
     if not runs_here(level):
@@ -77,4 +91,5 @@ def test_long_rows_are_sorted_by_vectors() -> None:
     x = np.zeros((2, 3), np.float32)
     assert 'call ptr @"pto.sort.32"' in up.compile(x).ir("llvm")
     assert 'call ptr @"pto.sort.64"' in places.compile(x).ir("llvm")
+    assert 'call ptr @"pto.sort.64"' in places.compile(x.astype(np.float64)).ir("llvm")
     assert 'call ptr @"pto.sort.64"' in up.compile(x.astype(np.float64)).ir("llvm")
