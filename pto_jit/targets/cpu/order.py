@@ -44,7 +44,7 @@ from pto_jit.targets.cpu.merging import merge_sort
 from pto_jit.targets.cpu.ranks import DIGIT, copy_element, each_vector, rank_bits, rank_of, sort_values, whole_blocks
 from pto_jit.targets.cpu.values import Tile
 
-_FEWEST = 20  # elements of a row up to which insertion is faster than vectors
+_FEWEST = 10  # elements of a row up to which insertion is faster than vectors
 _ANY = (1 << 31) - 1  # elements of a row at most: their indices are i32
 _VALUES = {(64, 32): _ANY, (64, 64): _ANY, (32, 32): _ANY, (32, 64): 4096}
 """By the bytes of a register and the bits of a rank, the longest rows that vectors sort faster than counting does."""
