@@ -340,7 +340,7 @@ def test_other_targets_take_it() -> None:
     assert any("__global__" in text for text in cuda.sources.values())
 
 
-def test_sizes_of_zero() -> None:
+def test_tensors_without_elements_give_empty_sums() -> None:
     matmul = pto.comprehension(MATMUL)
     assert matmul(array(0, 3), array(3, 4)).shape == (0, 4)
     np.testing.assert_array_equal(matmul(array(2, 0), array(0, 4)), np.zeros((2, 4)))

@@ -104,7 +104,7 @@ SYNTAX = [
 
 
 @pytest.mark.parametrize(("text", "line", "column", "message"), SYNTAX)
-def test_malformed_text(text: str, line: int, column: int, message: str) -> None:
+def test_malformed_text_is_a_parse_error_at_its_place(text: str, line: int, column: int, message: str) -> None:
     with pytest.raises(pto.ParseError) as caught:
         pto.comprehension(text)
     error = caught.value
@@ -264,7 +264,7 @@ def test_sizes_that_disagree_name_both_places() -> None:
     assert caught.value.code == "PTO-R022"
 
 
-def test_wrong_arguments() -> None:
+def test_wrong_arguments_are_errors_with_a_code() -> None:
     f = pto.comprehension("def f(float(N) A, int32 s) -> (B) { B(i) = A(i) * s }")
     x = np.zeros(3, np.float32)
     for args, kwargs, code in (

@@ -38,11 +38,11 @@ def value(text: str) -> str:
         ("(X(i) > 0 ? 1 : 2) > 0 ? 3 : 4", "(X(i) > 0 ? 1 : 2) > 0 ? 3 : 4"),
     ],
 )
-def test_precedence(text: str, same: str) -> None:
+def test_operators_bind_as_in_c(text: str, same: str) -> None:
     assert value(text) == same
 
 
-def test_types_and_literals() -> None:
+def test_types_and_literals_are_read_as_their_dtypes() -> None:
     for name, dtype in TYPES.items():
         (definition,) = parse(f"def f({name}(N) X, {name} s) -> ({name}(N) A) {{ A(i) = {name}(X(i)) }}", "<types>")
         assert [p.dtype for p in definition.parameters] == [dtype, dtype] and definition.returns[0].dtype == dtype

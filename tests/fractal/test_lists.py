@@ -81,7 +81,7 @@ def test_every_element_type_is_a_leaf() -> None:
         check(ft.map(lambda r: ft.map(lambda v: v, r), x), x.tolist())
 
 
-def test_repr() -> None:
+def test_the_repr_of_a_list_shows_lengths_and_type() -> None:
     x = ft.from_list([[1.0, 2.0], []])
     assert repr(x) == "FractalTensor([2, 0] of pl.Tensor[[], pl.f64])"
     assert repr(ft.repeat(x[0], 9)) == "FractalTensor([2, 2, 2, 2, 2, 2, ...] of pl.Tensor[[], pl.f64])"

@@ -198,7 +198,7 @@ def test_schedules_are_names_of_plans_and_change_nothing() -> None:
         assert ft.scan(add, x, schedule=schedule, tile=2).leaves.tolist() == [1, 3, 6]
 
 
-def test_zeros_and_cat() -> None:
+def test_zeros_and_cat_compute_on_numpy_arrays() -> None:
     check(np.asarray(ft.zeros(1, 2)), np.zeros((1, 2), np.float32))
     check(np.asarray(ft.zeros(2, dtype=pl.i32)), np.zeros(2, np.int32))
     x = np.arange(4.0).reshape(2, 2)

@@ -45,7 +45,7 @@ def same(found: Any, wanted: Any) -> None:
             same(f, w)
 
 
-def test_there_are_seven() -> None:
+def test_there_are_seven_programs_in_the_tutorials() -> None:
     assert len(NAMES) == 7
 
 

@@ -144,7 +144,7 @@ def test_a_logger_or_a_lock_in_an_object_is_not_looked_into() -> None:
     assert len(Service.forward.specializations()) == 1
 
 
-def test_slots_are_fields() -> None:
+def test_attributes_in_slots_are_fields() -> None:
     class Small:
         __slots__ = ("scale", "weight")
 

@@ -23,7 +23,7 @@ MACHINE = re.compile(
 """Directories, addresses, times."""
 
 
-def test_there_are_seven() -> None:
+def test_there_are_seven_notebooks() -> None:
     assert [path.stem[:2] for path in NOTEBOOKS] == [f"{k:02}" for k in range(1, 8)]
 
 

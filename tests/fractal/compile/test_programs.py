@@ -37,7 +37,7 @@ def same(got: Any, want: Any) -> None:
     np.testing.assert_allclose(got.leaves, want.leaves, atol=2e-5)
 
 
-def test_there_are_seven() -> None:
+def test_all_seven_programs_of_the_tutorials_are_compiled_here() -> None:
     assert len(PROGRAMS) == 7
 
 
