@@ -37,9 +37,10 @@ class _Open:
 class PTOFunctionBuilder(Methods):
     """Builds one function of a module; every method but `build` returns the builder.
 
-    `name` is the function's; without a `module` it gets one of its own.  An in-core function (`in_core`, the default)
-    works on tiles; an orchestration function (`not_in_core`) calls in-core functions.  Operands are named; scalar
-    operands may be Python numbers.  What is wrong is a CompilationError at the line of the call.
+    `name` is the name of the function; without a `module` the function gets one of its own.  An in-core function
+    (`in_core`, the default) works on tiles; an orchestration function (`not_in_core`) calls in-core functions.  Operands
+    are given by name; scalar operands may also be Python numbers.  A mistake is a CompilationError at the line of the
+    call.
 
     >>> from pto_jit import ElementType, MemorySpace, PTOFunctionBuilder
     >>> exp = (PTOFunctionBuilder("exp8")
@@ -57,7 +58,7 @@ class PTOFunctionBuilder(Methods):
         self._loc = user_place()
         if not isinstance(name, str) or not name:
             raise TypeMismatchError(
-                f"{name!r} is not a name of a function", self._loc, code="PTO-T210", hint="give a name"
+                f"{name!r} is not the name of a function", self._loc, code="PTO-T210", hint="give a name"
             )
         if module is not None and not isinstance(module, PTOModule):
             raise TypeError(f"the module of a function is a PTOModule, not {module!r}")
@@ -105,8 +106,8 @@ class PTOFunctionBuilder(Methods):
     ) -> Self:
         """Declare a tensor parameter in global memory.
 
-        shape: rows and columns, None for an extent that is known when the function runs; without it the tensor has two
-        axes and the row pitch of the tiles it is accessed with.
+        shape: rows and columns, None for an extent that is only known at run time; without a shape the tensor has two
+        axes, and its row pitch is the width of the tiles it is accessed with.
         """
         loc = self._place()
         if not isinstance(space, (MemorySpace, str)) or space not in (MemorySpace.GLOBAL, "gm"):
@@ -144,9 +145,9 @@ class PTOFunctionBuilder(Methods):
     # -- memory -------------------------------------------------------------------------------------------------
 
     def load(self, tile: str, memref: str, row: str | int = 0, col: str | int = 0, *, pad: float | None = None) -> Self:
-        """Read the rectangle of `memref` that begins at element (row, col) into `tile`, which is declared.
+        """Read the rectangle of `memref` that begins at element (row, col) into `tile`, which must be declared.
 
-        What lies outside the memref is not part of the tile, or has the value `pad`.
+        Elements outside the memref are not part of the tile; if `pad` is given, they have that value.
         """
         loc = self._tile_work(".load")
         source = self._names.memref(memref, loc)
@@ -165,9 +166,9 @@ class PTOFunctionBuilder(Methods):
         return self
 
     def store(self, memref: str, tile: str, row: str | int = 0, col: str | int = 0, *, atomic: str = "") -> Self:
-        """Write `tile` to `memref`, its first element to (row, col); what lies outside the memref is left out.
+        """Write `tile` to `memref`, its first element to (row, col); elements outside the memref are left out.
 
-        atomic: "add", "max" or "min" combine with what the memref holds, each element atomically.
+        atomic: "add", "max" or "min" combines each element atomically with the one in the memref.
         """
         loc = self._tile_work(".store")
         if not isinstance(atomic, str) or atomic not in ("", "add", "max", "min"):
@@ -187,7 +188,7 @@ class PTOFunctionBuilder(Methods):
         return self
 
     def _check_width(self, memref: str, tile: Type, loc: Loc) -> None:
-        """A memref without a shape has the row pitch of its tiles, so they are equally wide."""
+        """A memref without a shape has the row pitch of its tiles, so all of them must be equally wide."""
         cols = tile.shape[-1] if isinstance(tile, TileType) else None
         if memref not in self._unshaped or cols is None:
             return
@@ -286,7 +287,7 @@ class PTOFunctionBuilder(Methods):
         return self
 
     def else_branch(self) -> Self:
-        """Begin what runs when the condition of the open branch is zero."""
+        """Begin the part that runs when the condition of the open branch is zero."""
         loc = self._place()
         block = self._blocks[-1]
         if block.word != "if_then" or block.then is not None:
@@ -324,13 +325,13 @@ class PTOFunctionBuilder(Methods):
     def call(self, name: str, args: Mapping[str, Actual] | None = None) -> Self:
         """Call a function of the module that was built, read or registered before.
 
-        args: for each parameter by name a memref, a scalar or a number; in an orchestration function also
-        `(tensor, row, col)`, the tile of a tensor in that row and column of tiles.  A tensor that nothing declares is a
-        temporary, allocated once, as large as the tiles and rows used.
+        args: for each parameter, by name, a memref, a scalar or a number; in an orchestration function also
+        `(tensor, row, col)`, the tile of a tensor in that row and column of tiles.  A tensor that is not declared is a
+        temporary: it is allocated once, as large as the tiles that are used.
         """
         loc = self._place()
         if not isinstance(name, str):
-            self._wrong(TypeMismatchError, f"{name!r} is not a name of a function", loc, "PTO-T210", "give a name")
+            self._wrong(TypeMismatchError, f"{name!r} is not the name of a function", loc, "PTO-T210", "give a name")
         if name == self._name:
             self._wrong(CompilationError, f"the calls form a cycle: @{name} -> @{name}", loc, "PTO-P027", "use a loop")
         if name not in self._module:
@@ -372,15 +373,16 @@ class PTOFunctionBuilder(Methods):
             closer = {"for_loop": "end_for", "if_then": "end_if"}[block.word]
             self._wrong(CompilationError, f"`.{block.word}(...)` is not closed", block.loc, "PTO-P029",
                         f"close it with `.{closer}()`")  # fmt: skip
-        self._built = True
         params = self._names.parameters()
         func = Func(self._name, self._kind, params, (), (*block.body, Return((), loc)), self._loc)
         unshaped = frozenset(p.name for p in params) & self._unshaped
         instances = self._module.instances()
         func = complete_calls(func, self._written, instances, temporaries=self._names.temporaries, unshaped=unshaped)
-        return self._module.add(func, instances.made)
+        built = self._module.add(func, instances.made)
+        self._built = True
+        return built
 
-    # -- small things -------------------------------------------------------------------------------------------
+    # -- checks that methods share ------------------------------------------------------------------------------
 
     def _place(self) -> Loc:
         loc = user_place()

@@ -92,7 +92,7 @@ class PTOModule:
 
         loc = user_place()
         if name is not None and (not isinstance(name, str) or not name):
-            raise TypeMismatchError(f"{name!r} is not a name of a function", loc, code="PTO-T210", hint="give a name")
+            raise TypeMismatchError(f"{name!r} is not the name of a function", loc, code="PTO-T210", hint="give a name")
         func = incore_function(fn, types, named, name, loc)
         if func.name in self:
             raise CompilationError(f"the module already has a function `{func.name}`", loc, code="PTO-P039",

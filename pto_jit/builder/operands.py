@@ -69,7 +69,7 @@ class Names:
 
     def open_loop(self, name: str, loc: Loc) -> None:
         if not isinstance(name, str) or not name:
-            wrong(TypeMismatchError, f"{name!r} is not a name of a loop variable", loc, "PTO-T214", "give a string")
+            wrong(TypeMismatchError, f"{name!r} is not the name of a loop variable", loc, "PTO-T214", "give a string")
         if name in self.loops:
             wrong(CompilationError, f"a loop of `{name}` is open", loc, "PTO-P033", "use another name")
         if self.types.setdefault(name, I64) != I64:

@@ -153,6 +153,18 @@ def test_a_builder_is_done_after_build() -> None:
         b.exp("y", "x")
 
 
+def test_a_function_that_was_refused_can_be_completed_and_built_again() -> None:
+    module = PTOModule()
+    b = core(PTOFunctionBuilder("f", module)).for_loop("i", 0, 3)
+    with pytest.raises(pto.CompilationError, match="is not closed"):
+        b.build()
+    b.end_for().scalar("n", "i32").if_then("n").mov("z", "x").end_if().exp("w", "z")
+    for _ in range(2):  # it is refused for what it is, not as one that is built
+        with pytest.raises(pto.CompilationError, match="may be read before it is assigned"):
+            b.build()
+    assert "f" not in module
+
+
 def test_python_checks_the_number_of_operands() -> None:
     with pytest.raises(TypeError, match=r"exp\(\): missing a required argument: 'x'"):
         core(PTOFunctionBuilder("f")).exp("y")  # type: ignore[call-arg]
