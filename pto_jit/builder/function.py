@@ -37,10 +37,9 @@ class _Open:
 class PTOFunctionBuilder(Methods):
     """Builds one function of a module; every method but `build` returns the builder.
 
-    `name` is the name of the function; without a `module` the function gets one of its own.  An in-core function
-    (`in_core`, the default) works on tiles; an orchestration function (`not_in_core`) calls in-core functions.  Operands
-    are given by name; scalar operands may also be Python numbers.  A mistake is a CompilationError at the line of the
-    call.
+    `name` is the name of the function; without a `module` it gets one of its own.  An in-core function (`in_core`, the
+    default) works on tiles; an orchestration function (`not_in_core`) calls in-core functions.  Operands are given by
+    name; scalar operands may also be Python numbers.  A mistake is a CompilationError at the line of the call.
 
     >>> from pto_jit import ElementType, MemorySpace, PTOFunctionBuilder
     >>> exp = (PTOFunctionBuilder("exp8")

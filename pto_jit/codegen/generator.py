@@ -66,7 +66,7 @@ class Generator:
         self.e = Emitter(self._place)
         self.decisions: list[Any] = []  # `Decision`s of the front end: schedules of parallel functions
         self.warnings: list[tuple[str, Loc]] = []  # to be issued when the program is made
-        self.speaks = False  # compiling it is to be seen: it prints, stops or warns of what is to be mended
+        self.speaks = False  # compiling it is to be seen: it prints, stops or warns of something to be fixed
         self.quiet = False  # the program was compiled before: nothing is printed again
         self.tasks = False  # the body is divided into scopes that are to be tasks
         self.node: ast.AST | None = None

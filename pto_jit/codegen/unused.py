@@ -35,11 +35,11 @@ def check_unused(g: Generator, node: ast.expr) -> None:
 
 
 def warn(g: Generator, text: str, loc: Loc | None = None) -> None:
-    """Warn of something at `loc`, or where the generator stands; every process shows it, so that it gets mended."""
+    """Warn of something at `loc`, or where the generator stands; every process shows it, so that it gets fixed."""
     found = text, replace(loc or g.e.loc, caller=None)
     if found not in g.warnings:  # a helper is compiled at each of its calls
         g.warnings.append(found)
-    g.speaks = True  # until it is mended
+    g.speaks = True  # until it is fixed
 
 
 def check_frozen(g: Generator, fn: Any) -> None:

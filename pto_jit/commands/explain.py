@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Explain error codes: what each means, a program that provokes it, how to mend it. Without a code: list them all."""
+"""Explain error codes: what each means, a program that provokes it, how to fix it. Without a code: list them all."""
 
 from __future__ import annotations
 

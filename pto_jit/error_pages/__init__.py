@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A page for each error code: what it means, a program that provokes it, how to mend it.
+"""A page for each error code: what it means, a program that provokes it, how to fix it.
 
 The pages are the sections of the Markdown files beside this module; the first code block of a file stands before every
 example in it.  Only `python -m pto_jit explain` and the tests read them.

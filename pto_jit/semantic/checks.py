@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""What the typing rules of all families check, each with one message.
+"""The checks that typing rules consist of; each has one message.
 
-Every function raises TypeMismatchError or ShapeError without a location; whoever asked knows the place.
+Every function raises TypeMismatchError or ShapeError without a location, which the caller adds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KINDS = {
 
 
 def describe(type: Type) -> str:
-    """A type as a message names it."""
+    """A type in the words of a message."""
     if isinstance(type, ScalarType):
         return f"a scalar of {type.dtype}"
     if isinstance(type, TileType):

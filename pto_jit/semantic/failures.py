@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""What can fail while a program runs: for each failure its code, the error, the message and the way out.
+"""What can fail while a program runs: the code, error class, message and help of each failure.
 
-A target numbers the places that can fail (its sites) and keeps `(error, text, place)` for each; `text` begins with the
-code and is a template over the up to three numbers {0} {1} {2} that the failing code reports; {0.high} and {0.low} are
-the two halves of a number.
+A target numbers the places that can fail (its sites) and keeps `(error, text, place)` for each.  `text` begins with the
+code and is a template over up to three numbers that the failing code reports, {0} {1} {2}; {0.high} and {0.low} are the
+two halves of a number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PAD = "give operands that fit; a partial tile loaded with `pl.load(x, offsets, 
 
 @frozen
 class Failure:
-    """One kind of failure; `message` is a template over words known at compile time, then over the run-time numbers."""
+    """One kind of failure; `message` is a template for words known at compile time, then for the run-time numbers."""
 
     code: str
     error: type[LaunchError]
@@ -34,7 +34,7 @@ class Failure:
 
 
 class Reported(int):
-    """A number that failing code reports; it may be two of 32 bits."""
+    """A number that failing code reports; it may hold two numbers of 32 bits."""
 
     @property
     def high(self) -> int:
@@ -51,7 +51,7 @@ def filled(template: str, *numbers: int) -> str:
 
 
 def assertion(message: str, told: str) -> str:
-    """The template of an `assert`: its message, as it stands, with what `told` says before the way out (`; ...`)."""
+    """The template of an `assert`: its literal message, with the template `told` inserted before the help (`; ...`)."""
     message, semicolon, way_out = message.replace("{", "{{").replace("}", "}}").partition("; ")
     return message + told + semicolon + way_out
 

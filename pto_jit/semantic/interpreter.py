@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
 """The reference interpreter: what a module of loop IR means, at any stage of the compiler.
 
-It executes statement by statement on NumPy arrays, obvious before fast: loops of every kind run in order, a scope or
-a fused group is its body, a call is the callee's body, tiles are values that nothing writes to.  If it and a target
-disagree, one of them has a bug.  Run-time checks raise the errors of the language with the place of the operation.
+It executes statement by statement on NumPy arrays, and prefers the obvious to the fast: loops of every kind run in
+order, a scope or fused group is its body, a call is the body of the callee, tiles are values that nothing writes to.
+If it disagrees with a target, one of them has a bug.  Run-time checks raise the errors of the language, with the place
+of the operation.
 """
 
 from __future__ import annotations

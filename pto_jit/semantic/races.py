@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Races between iterations of a loop that promised independent ones: what they are and how they are told.
+"""Races between iterations that were promised to be independent: what they are, and which one is reported.
 
-Two iterations race when both access one element of memory and at least one of them writes it, or one updates it
-atomically and the other reads or writes it.  Checked loops run in order; the race that is reported is the one whose
-later access comes first in the program's order, in the outermost loop that has one there, at the first such element
-of that access in row-major order, against the earliest iteration it races with (a write before an update before a
-read).  `Checker` is the reference interpreter's; compiled programs use `csrc/runtime/race.c`.
+Two iterations race if both access the same element of memory and at least one of them writes it, or if one updates it
+atomically and the other reads or writes it.  Checked loops run in order.  Of several races, the reported one is that
+whose later access comes first in program order; for that access, the one in the outermost loop, at the first element in
+row-major order, with the earliest iteration that it races with (a write before an update before a read).  `Checker`
+belongs to the reference interpreter; compiled programs use `csrc/runtime/race.c`.
 """
 
 from __future__ import annotations

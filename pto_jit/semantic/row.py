@@ -23,12 +23,13 @@ Rule = Callable[[str, Args, Attrs, Regions], Types]
 class OpRow:
     """One operation.
 
-    `signature` and `doc` are for readers; `min_args` and `max_args` (None: any number) count operands; `required` and
-    `optional` name the attributes; `regions` is the number of regions.  `effect` says what happens to memory and
-    `tensor` which operand (from 0) is the tensor it happens to; an operation that "writes" without a tensor
-    (`print`, `assert`) acts on the outside world and may be neither removed nor reordered against its like.
-    `elementwise`: the result at a place depends on the operands at that place alone.  `generator`: the result is valid
-    everywhere and fits any valid extent.  `unique`: two equal operations give two different things (`alloc`).
+    `signature` and `doc` are for readers.  `min_args` and `max_args` (None: any number) limit the operands; `required`
+    and `optional` name the attributes; `regions` is the number of regions.  `effect` says whether the operation reads
+    or writes memory, and `tensor` which operand (from 0) is the tensor concerned; an operation that "writes" without a
+    tensor (`print`, `assert`) acts on the outside world and may be neither removed nor reordered with others of that
+    kind.  `elementwise`: each element of the result depends only on the operands' elements at the same place.
+    `generator`: the result is valid everywhere and fits any valid extent.  `unique`: two equal operations give two
+    different things (`alloc`).
     """
 
     name: str

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The table of operations: what the IR's `Op` nodes can say, one row each, by family.
+"""The table of operations that an `Op` node of the IR can stand for: one row each, by family.
 
-`max` and `min` have two rows: with two operands the elementwise one, with one operand the reduction.
-A new operation is a row in its family's file, a case in each target, and one in the interpreter.
+`max` and `min` have two rows: the elementwise operation, of two operands, and the reduction, of one.  A new operation
+needs a row in the file of its family, a case in each target, and one in the interpreter.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def tensor_arg(op: str) -> int | None:
 
 
 def is_elementwise(op: str, args: int = 2) -> bool:
-    """Whether a result element depends on the operands' elements at its place alone.
+    """Whether each element of the result depends only on the operands' elements at the same place.
 
     `args` is the number of operands; it only matters for `max` and `min`, which with one operand are reductions.
     """

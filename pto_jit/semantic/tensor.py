@@ -17,9 +17,9 @@ def dim(op: str, args: Args, attrs: Attrs, regions: Regions) -> Types:
 
 
 def view(op: str, args: Args, attrs: Attrs, regions: Regions) -> Types:
-    """Only an axis taken whole keeps a known extent: a view is clipped at its parent's bounds when it is made.
+    """Only an axis that is taken as a whole keeps a known extent: a view is clipped at its parent's bounds at run time.
 
-    The layout stays "c" only for one axis: whether an outer part is contiguous depends on run-time extents.
+    In general only views of one axis keep the layout "c": whether others are contiguous depends on run-time extents.
     """
     x = checks.tensor(op, args[0])
     checks.count(op, len(args) - 1, 2 * x.rank, "offsets and extents")

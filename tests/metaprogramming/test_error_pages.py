@@ -32,7 +32,7 @@ def test_every_code_has_a_page_and_every_page_a_code() -> None:
 def test_pages_say_what_it_is_and_what_to_do() -> None:
     for page in PAGES.values():
         assert page.title and not page.title.endswith("."), page.code
-        assert page.text.count("**Mend:** ") == 1, page.code
+        assert page.text.count("**Fix:** ") == 1, page.code
         assert ("No example: " in page.text) == (page.example is None), page.code
         assert page.text.count("```") in (0, 2), page.code
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Groups of tile operations that differ in nothing but names, float constants, and where their tensors are touched.
+"""Groups of tile operations that differ only in names, float constants, and the places of their tensors they access.
 
-Such groups have the same plan up to names, and are planned once.  Unrolled loops and inlined functions are full of
-them.
+Such groups have the same plan up to names, so it is made once.  Unrolled loops and inlined functions are full of them.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ from pto_jit.targets.loops.plan import plan
 
 @mutable
 class Shape:
-    """What a group is but for names.
+    """What a group is, apart from names.
 
     key: equal for groups that are alike; numbers: its variables, numbered in the order in which they appear; floats:
-    its different float constants (`float_key`), numbered likewise.
+    its distinct float constants (`float_key`), numbered likewise.
     """
 
     key: Any
@@ -61,14 +60,14 @@ class Alike:
         self._plan: Nest | None = None
 
     def join(self, shape: Shape) -> None:
-        """One group more."""
+        """Add a group of the same shape."""
         self.count += 1
         for one, other in zip(self.shape.floats, shape.floats, strict=True):
             if one != other:
                 self.varying.add(shape.floats[other])
 
     def plan(self, fused: Fuse, shape: Shape) -> Nest:
-        """The nest of one of the groups.  Its steps say that they are at the places of the first one's."""
+        """The nest of one of the groups.  The locations of its steps are those of the first group."""
         if self._plan is None:
             self._plan = plan(self.first)
         if fused is self.first:
@@ -82,7 +81,7 @@ def float_key(const: Const) -> tuple[str, int]:
 
 
 def shape_of(fused: Fuse) -> Shape | None:
-    """The shape of a group; None when it has what is not compared."""
+    """The shape of a group; None if it has statements or regions, which are not compared."""
     numbers: dict[str, int] = {}
     floats: dict[tuple[str, int], int] = {}
     key: list[Any] = []
@@ -104,8 +103,7 @@ def shape_of(fused: Fuse) -> Shape | None:
 
 
 def _compared(op: Op) -> tuple[Operand, ...]:
-    """The operands of an operation that matter; where a tensor is touched, and which one it is, belongs to what stands
-    around the loops."""
+    """The operands that matter to the plan: which tensor a load or store accesses, and where, is decided outside."""
     return () if op.op == "load" else op.args[:1] if op.op == "store" else op.args
 
 
@@ -115,7 +113,7 @@ def _kind_of(typ: Type) -> Any:
 
 
 def repeated_groups(block: Block) -> dict[int, tuple[Shape, Alike]]:
-    """The groups that occur more than once, by their identity, with those that they are like."""
+    """The groups that occur more than once: `id` of each group -> its shape, and the groups that are alike."""
     found: dict[tuple[str, ...], list[Fuse]] = {}
     for stmt in statements(block):
         if isinstance(stmt, Fuse):

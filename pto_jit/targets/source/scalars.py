@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""One element's worth of every elementwise operation, as a C++ expression.
+"""Every elementwise operation on single elements, as a C++ expression.
 
-16-bit floats are computed with as `float` (`register_type`); integers wrap.  What C has no operator for is a function
-of namespace `pto`, which each target's header provides.
+16-bit floats are computed as `float` (`register_type`); integers wrap.  Operations without an operator in C are
+functions of the namespace `pto`, which each target's header provides.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _bool(op: str, a: Sequence[str]) -> str:
 def _integer(op: str, a: Sequence[str], dtype: DType) -> str:
     typ = memory_type(dtype)
     if op in _SIGNS:
-        # Indices stay readable; that they do not leave 64 bits is what makes a program meaningful at all.
+        # Plain operators keep indices readable.  64-bit overflow is left to the compiler (-fwrapv where there is one).
         if dtype == i64:
             return f"{a[0]} {_SIGNS[op]} {a[1]}"
         return f"pto::wrapping_{op}<{typ}>({a[0]}, {a[1]})"
