@@ -24,7 +24,7 @@ After::
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Break, Const, Continue, For, Func, If, Module, Op, Return, Scope, Stmt, Var, While
@@ -37,7 +37,7 @@ _RULES = {"add": "Sum", "mul": "Product", "max": "Maximum", "maximum": "Maximum"
           "minimum": "Minimum"}  # fmt: skip
 _UNKNOWN = "?"
 _ROUNDED = ("Sum", "Product")
-_FOLDED = frozenset("f32 f64 i8 i16 i32 i64 u8 u16 u32 u64".split())
+_FOLDED = frozenset("f16 bf16 f32 f64 i8 i16 i32 i64 u8 u16 u32 u64".split())
 _DIVIDED = ("parallel", "chunk", "in_chunk")
 
 
@@ -57,13 +57,18 @@ def fold_of(loop: For, outside: Collection[str], *, every: bool = False) -> tupl
     """What a loop over elements folds, when the order of its iterations makes no other difference; else None.
 
     outside: the names that are read outside of the loop's body.  The body may read memory, and computes one number or
-    several of which each is combined with its own earlier value and nothing else, under conditions too.  every: not
-    under conditions, and not in loops that promise an order.
+    several of which each is combined with its own earlier value and nothing else, under conditions too; a sequential
+    loop may leave an iteration, or itself, where no number that it folds says so.  every: not under conditions, and not
+    in loops that promise an order.
     """
     kinds = ("combine", "in_chunk") if every else ("combine", "in_chunk", "sequential")
     if loop.kind not in kinds or not isinstance(loop.step, Const):
         return None
-    if loop.step.value <= 0 or any(not _reads_alone(s) for s in statements(loop.body)):
+    inside = list(statements(loop.body))
+    leaving = leaves(loop) or any(isinstance(s, Continue) for s in inside)
+    if loop.step.value <= 0 or any(not (_reads_alone(s) or _goes_on(s)) for s in inside):
+        return None
+    if leaving and (loop.kind != "sequential" or any(isinstance(s, For) for s in inside)):
         return None
     if loop.kind == "sequential" and (loop.var.name in outside or not _reads_elements(loop.body)):
         return None
@@ -77,6 +82,15 @@ def fold_of(loop: For, outside: Collection[str], *, every: bool = False) -> tupl
     ordered = loop.kind == "sequential" and any(
         v.type.dtype.is_float and rules[v.name] in _ROUNDED for v in carried)  # type: ignore[union-attr]  # fmt: skip
     return tuple(Fold(v, rules[v.name], ordered) for v in carried)
+
+
+def leaves(loop: For) -> bool:
+    """Whether a fold has a `break`."""
+    return any(isinstance(s, Break) for s in statements(loop.body))
+
+
+def _goes_on(stmt: Stmt) -> bool:
+    return isinstance(stmt, (Break, Continue))
 
 
 def _once(body: Block, states: Collection[str]) -> bool:
@@ -96,7 +110,7 @@ def folds_inside(stmt: Stmt, outside: Collection[str]) -> bool:
         return False
     inside = list(statements((stmt,)))
     loops = [s for s in inside if isinstance(s, For)]
-    if any(not (_reads_alone(s) or (isinstance(s, Op) and s.op == "setelem")) for s in inside):
+    if any(not (_reads_alone(s) or _goes_on(s) or (isinstance(s, Op) and s.op == "setelem")) for s in inside):
         return False
     innermost = [s for s in loops if not any(isinstance(inner, For) for inner in statements(s.body))]
     return all(fold_of(s, read_outside((stmt,), s) | set(outside)) is not None for s in innermost)
@@ -136,18 +150,25 @@ def _rules(states: Sequence[Var], body: Block) -> dict[str, str] | None:
     if any(not isinstance(v.type, ScalarType) or v.type.dtype.name not in _FOLDED for v in states):
         return None
     try:
-        after = _followed(body, {v.name: _Share(v) for v in states})
+        after, ways = _followed(body, {v.name: _Share(v) for v in states})
     except _Mixed:
         return None
-    ends = {v.name: after.get(v.name) for v in states}
-    rules = {n: end.rule for n, end in ends.items()
-             if end is not None and end.state.name == n and end.rule not in (None, _UNKNOWN)}  # fmt: skip
-    return rules if len(rules) == len(states) else None
+    ways += [] if after is None else [after]
+    rules: dict[str, str] = {}
+    for name in (v.name for v in states):
+        ends = [way.get(name) for way in ways]
+        found = {end.rule for end in ends if end is not None} - {None}
+        if len(found) != 1 or _UNKNOWN in found or any(end is None or end.state.name != name for end in ends):
+            return None
+        rules[name] = str(found.pop())
+    return rules
 
 
-def _followed(body: Block, known: dict[str, _Share]) -> dict[str, _Share]:
-    """What variables have of states after some statements, by name."""
+def _followed(body: Block, known: Mapping[str, _Share]) -> tuple[dict[str, _Share] | None, list[dict[str, _Share]]]:
+    """What variables have of states after some statements, by name (None where nothing comes after them), and where
+    the iteration or the loop is left in them."""
     known = dict(known)
+    left: list[dict[str, _Share]] = []
     for stmt in body:
         if isinstance(stmt, Op):
             share = _combined(stmt, [known.get(a.name) if isinstance(a, Var) else None for a in stmt.args])
@@ -155,13 +176,19 @@ def _followed(body: Block, known: dict[str, _Share]) -> dict[str, _Share]:
                 known.pop(result.name, None)
                 if share is not None:
                     known[result.name] = share
+        elif isinstance(stmt, (Break, Continue)):
+            return None, [*left, known]
         elif any(v.name in known for v in uses(stmt)):
             raise _Mixed
         elif isinstance(stmt, If):
-            known = _either(_followed(stmt.then, known), _followed(stmt.orelse, known))
+            (then, left_then), (orelse, left_else) = _followed(stmt.then, known), _followed(stmt.orelse, known)
+            left += left_then + left_else
+            if then is None and orelse is None:
+                return None, left
+            known = _either(then, orelse) if then is not None and orelse is not None else dict(then or orelse or {})
         elif known.keys() & (block_defs((stmt,)) | use_counts((stmt,)).keys()):
             raise _Mixed
-    return known
+    return known, left
 
 
 def _combined(op: Op, shares: Sequence[_Share | None]) -> _Share | None:

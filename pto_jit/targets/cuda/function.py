@@ -29,7 +29,6 @@ from pto_jit.ir.walk import blocks as inner_blocks
 from pto_jit.ir.walk import defs, statements, uses
 from pto_jit.lower.axes import is_elementwise
 from pto_jit.semantic.failures import assertion
-from pto_jit.targets.cuda.elements import Fold
 from pto_jit.targets.cuda.facts import Facts
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.loops import PARALLEL, read_tensor, touches_tiles, written_tensor
@@ -70,7 +69,6 @@ class FunctionWriter:
         self.sites: list[Site] = []
         self.headers: set[str] = set()  # what the kernel includes besides
         self.first_site = first_site
-        self.folds: dict[int, tuple[Fold, ...]] = {}  # loops that the threads of a block share, by identity
         self.whole_rows = False
         self.tensor_cores = False
         self.warpgroups = False
@@ -184,10 +182,7 @@ class FunctionWriter:
             raise unsupported("a parallel loop with a negative step", loop.loc, "count upwards")
         dimension = len(self.chain) - 1 - depth if depth is not None else len(DIMENSIONS)
         if dimension >= len(DIMENSIONS):
-            if id(loop) in self.folds:
-                self._folding_loop(loop, var, start, stop, step)
-            else:
-                self._plain_loop(loop, var, start, stop, step, down)
+            self._plain_loop(loop, var, start, stop, step, down)
             return
         first, stride = self._share(dimension)
         begin = first if start == "0" else f"{start} + {first}"
@@ -226,51 +221,6 @@ class FunctionWriter:
                 self.text.line(f"{var} = {inner};")
             with self.repeated(loop.body, loop):
                 self.block(loop.body)
-
-    def _folding_loop(self, loop: For, var: str, start: str, stop: str, step: str) -> None:
-        """Every thread folds iterations of its own, then the block what its threads have."""
-        folds = []
-        for fold in self.folds[id(loop)]:
-            assert isinstance(fold.state.type, ScalarType)
-            typ, name = register_type(fold.state.type.dtype), self.name(fold.state.name)
-            before = self.names.fresh(f"{name}_before")
-            folds.append((name, before, f"pto::{fold.rule}<{typ}>"))
-            if fold.ordered:
-                self.text.line(f"{typ} {before} = {name};")
-                continue
-            self.text.line(f"const {typ} {before} = {name};")
-            self.text.line(f"{name} = {folds[-1][2]}::identity();")
-        first, stride = ("threadIdx.x", "TC") if step == "1" else (f"threadIdx.x * {step}", f"TC * {step}")
-        self.meet_before(loop.body)
-        if self.folds[id(loop)][0].ordered:
-            self._fold_in_order(loop, folds, (var, start, stop, step), (first, stride))
-            return
-        begin = first if start == "0" else f"{start} + {first}"
-        self.text.line("PTO_UNROLL_BY_4")
-        with self.text.block(f"for (int64_t {var} = {begin}; {var} < {stop}; {var} += {stride})"):
-            self.block(loop.body)
-        for name, before, rule in folds:
-            self.text.line(f"{name} = {rule}::combine({before}, Spread::reduce_columns<{rule}>({name}));")
-
-    def _fold_in_order(
-        self, loop: For, folds: Sequence[tuple[str, str, str]], bounds: Sequence[str], share: tuple[str, str]
-    ) -> None:
-        """The threads have an iteration each, of which one warp combines the numbers in their order."""
-        var, start, stop, step = bounds
-        first, stride = share
-        base = self.names.fresh(f"{var}_base")
-        for name, before, _ in folds:
-            self.text.line(f"{name} = {before};")
-        with self.text.block(f"for (int64_t {base} = {start}; {base} < {stop}; {base} += {stride})"):
-            for name, before, rule in folds:
-                self.text.line(f"{before} = {name};")
-                self.text.line(f"{name} = {rule}::identity();")
-            self.text.line(f"const int64_t {var} = {base} + {first};")
-            with self.text.block(f"if ({var} < {stop})"):
-                self.block(loop.body)
-            left = f"{stop} - {base}" if step == "1" else f"({stop} - {base} + {int(step) - 1}) / {step}"
-            for name, before, rule in folds:
-                self.text.line(f"{name} = pto::combined_in_order<{rule}, TC>({before}, {name}, {left});")
 
     # -- meeting of threads ---------------------------------------------------------------------------------------
 

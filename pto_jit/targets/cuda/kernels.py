@@ -17,6 +17,7 @@ from pto_jit.slotted import frozen
 from pto_jit.targets.cuda.along import along_rows, axis_along
 from pto_jit.targets.cuda.elements import Fold, fold_of, read_outside
 from pto_jit.targets.cuda.facts import Facts, gather
+from pto_jit.targets.cuda.folds import FoldWriter
 from pto_jit.targets.cuda.function import FunctionWriter
 from pto_jit.targets.cuda.loops import chain_of, read_tensor, touches_tiles, written_tensor
 from pto_jit.targets.cuda.parts import in_parts
@@ -156,8 +157,8 @@ def write_kernel(
     tiled = any(touches_tiles(s) for s in func.body)
     if not tiled:
         folds = _folds(func.body, not chain)
-        writer: FunctionWriter = FunctionWriter(func, facts, chain, teamed=False, elements=not folds,
-                                                first_site=first_site, fastmath=fastmath)  # fmt: skip
+        writer = FoldWriter(func, facts, chain, teamed=False, elements=not folds, first_site=first_site,
+                            fastmath=fastmath)  # fmt: skip
         writer.folds = folds
         writer.twins = {} if writer.elements else _twins(func, facts, teamed=False)
         writer.block(func.body)

@@ -151,7 +151,7 @@ class _Outliner:
             rest = block[position + 1 :]
             if any(map(_is_plain_loop, run)) and touches_tiles(stmt):
                 close((stmt, *rest))
-            if incore and self.shared and folds_inside(stmt, _used((*after, rest))):
+            if incore and self.shared and isinstance(stmt, For) and folds_inside(stmt, _used((*after, rest))):
                 if any(map(touches_tiles, run)):
                     close((stmt, *rest))
                 run.append(stmt)
@@ -450,7 +450,8 @@ class _Outliner:
 
 
 def _used(blocks_: Sequence[Block]) -> set[str]:
-    return {name for block in blocks_ for name in block_uses(block)}
+    """What blocks that run later read of what is there before them."""
+    return {v.name for block in blocks_ for v in free_vars(block)}
 
 
 def _is_plain_loop(stmt: Stmt) -> bool:

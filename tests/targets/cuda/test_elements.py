@@ -197,6 +197,55 @@ def test_sequential_loops_that_fold_elements_are_one_block_which_keeps_the_order
 
 
 @pto.jit
+def of_rows_that_end(x, s):
+    rows, columns = x.shape
+    with pl.incore():
+        total, count = 0.0, 0
+        for i in range(rows):
+            for j in range(0, columns, 3):
+                if x[i, j] > 8:
+                    break
+                if x[i, j] < 0:
+                    continue
+                total += x[i, j]
+                count += 1
+            if total > 1000:
+                break
+            s[i] = total
+        s[7] += total * count
+
+
+@pto.jit
+def up_to_a_zero(x, s):
+    with pl.incore():
+        most = -100
+        for k in range(pl.cast(s[1], pl.i64)):
+            last = x[0, k] == 0
+            most = max(most, x[0, k])
+            if last:
+                break
+        s[0] = most
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32])
+@pytest.mark.parametrize("columns", [1, 40, 2100])
+def test_loops_that_fold_may_leave_iterations_and_end(dtype: type, columns: int) -> None:
+    x = (np.random.default_rng(columns).standard_normal((5, columns)) * 3).astype(dtype)
+    expected = np.zeros(8, dtype)
+    of_rows_that_end.interpret(x, expected)
+    _, (_, found) = emulated(of_rows_that_end, x, np.zeros(8, dtype), orders=(0, 1, 5))
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("columns", [1, 300, 1030])
+def test_no_thread_reads_outside_of_a_tensor_beyond_what_ends_a_loop(columns: int) -> None:
+    x = np.random.default_rng(columns).integers(1, 99, (1, columns)).astype(np.int32)
+    x[0, -1] = 0
+    _, (_, found) = emulated(up_to_a_zero, x, np.array([0, 5000], np.int32), orders=(0, 5))
+    assert found[0] == x.max()
+
+
+@pto.jit
 def recurrence(x, s):
     with pl.incore():
         for i in range(1, x.shape[0]):
@@ -208,7 +257,7 @@ def stopped(x, s):
     with pl.incore():
         total = 0.0
         for i in range(x.shape[0]):
-            if x[i] > 1:
+            if total > 1:
                 break
             total += x[i]
         s[0] = total

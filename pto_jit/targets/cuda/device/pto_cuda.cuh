@@ -276,6 +276,12 @@ struct Minimum<double> {
   static PTO_FUNCTION double identity() { return infinity_of<double>(); }
   static PTO_FUNCTION double combine(double x, double y) { return minimum(x, y); }
 };
+// A rule whose results have the precision of a 16-bit type.
+template <class Rule, class T>
+struct Rounded {
+  static PTO_FUNCTION float identity() { return Rule::identity(); }
+  static PTO_FUNCTION float combine(float x, float y) { return from_memory(to_memory<T>(Rule::combine(x, y))); }
+};
 struct Any {
   static PTO_FUNCTION bool identity() { return false; }
   static PTO_FUNCTION bool combine(bool x, bool y) { return x || y; }
