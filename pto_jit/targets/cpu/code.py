@@ -159,6 +159,7 @@ class Code:
         self.status = self.alloca(I32, "status")
         self._entry_builder.store(number(I32, 0), self.status)
         self._blocks = 0
+        self._failure: list[Any] | None = None  # phis: the site and the numbers of the check that failed
         self.lines = getattr(self.module, "lines", None)  # `lines.Lines` when places are kept
         if self.lines is not None:
             self.lines.begin(self)
@@ -476,14 +477,20 @@ class Code:
         """Fail with a numbered site and up to three numbers unless `ok`."""
         if ok is True:
             return
-        bad, good = self.block("bad"), self.block("good")
+        good, here = self.block("good"), self.b.block
+        if self._failure is None:
+            self.at(self.block("bad"))
+            self._failure = [self.b.phi(typ) for typ in (I32, I64, I64, I64)]
+            self.leave_with(self.call("pto_fail", I32, [self.worker, *self._failure], ["cold"]))
+            self.at(here)
+        what = (number(I32, site), *map(i64, values), *[i64(0)] * (3 - len(values)))
+        for phi, value in zip(self._failure, what, strict=True):
+            phi.add_incoming(value, here)
+        bad = self._failure[0].parent
         if ok is False:
             self.b.branch(bad)
         else:
             self.b.cbranch(ok, good, bad).set_weights([2000, 1])
-        self.at(bad)
-        args = [i64(v) for v in values] + [i64(0)] * (3 - len(values))
-        self.leave_with(self.call("pto_fail", I32, [self.worker, number(I32, site), *args], ["cold"]))
         self.at(good)
 
     def check_status(self, status: Value) -> None:

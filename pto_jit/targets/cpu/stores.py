@@ -32,6 +32,8 @@ class _Region:
     pointer: Value
     strides: tuple[Index, ...]
     inside: tuple[Index, ...]
+    range: tuple[Value, Value] | None = None
+    """The addresses between which it lies, once somebody asked."""
 
 
 def address_range(
@@ -168,10 +170,9 @@ class Stores:
         if self.w.clash is not None:
             return self.w.clash(dtype, pointer, strides, shape, reg, store_shape, same)
         low, high = address_range(code, pointer, strides, shape, dtype.bytes)
-        low2, high2 = address_range(
-            code, reg.pointer, reg.strides, store_shape, reg.tensor.dtype.bytes
-        )
-        overlap = ranges_meet(code, (low, high), (low2, high2))
+        if reg.range is None:
+            reg.range = address_range(code, reg.pointer, reg.strides, store_shape, reg.tensor.dtype.bytes)
+        overlap = ranges_meet(code, (low, high), reg.range)
         if not same or dtype.bytes != reg.tensor.dtype.bytes:
             return overlap
         conditions: list[bool | Value] = [code.b.icmp_unsigned("==", pointer, reg.pointer)]
