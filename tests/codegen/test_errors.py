@@ -759,7 +759,8 @@ def test_what_is_proposed_for_functions_of_numpy_computes_what_they_do() -> None
         a, b = (whole, few) if name in kinds else (floats, more)
         b = 3.0 if name == "full_like" else b
         proposed = pto.jit(_with_source(f"lambda x, a, b: {SPELLED[name]}"))(a, a, b)
-        wanted = np.concatenate((a, b)) if name == "concatenate" else fn(a) if name in _UNARY else fn(a, b)
+        with np.errstate(invalid="ignore"):  # arccos of numbers above 1, NaN for both
+            wanted = np.concatenate((a, b)) if name == "concatenate" else fn(a) if name in _UNARY else fn(a, b)
         if name == "empty_like":
             assert proposed.shape == wanted.shape and proposed.dtype == wanted.dtype
         else:
