@@ -7,8 +7,8 @@
 * `bounds`, `valid`, `shapes`, `facts`: extents: what the host computes, what is known before a kernel is written
 * `loops`, `roles`, `spreads`, `regions`: choices: what threads share, what tiles are to products, how tiles are
   spread, what may overlap
-* `kernels`, `function`, `tiles`, `elements`, `folds`, `values`: a kernel as a source: loops and scalars, slots of a
-  thread, loops over elements and those that a block shares
+* `kernels`, `function`, `tiles`, `access`, `elements`, `folds`, `values`: a kernel as a source: loops and scalars,
+  slots of a thread, loads and stores, loops over elements and those that a block shares
 * `products`, `vectors`, `reductions`, `moves`, `lines`, `places`, `higher`: operations between threads: products, one
   row by a matrix, folds, transposes, order and running combinations, elements at places that are computed, all of
   these for tiles of more than two axes

@@ -11,14 +11,14 @@ from pto_jit.ir.nodes import Op, Var
 from pto_jit.ir.types import ScalarType
 from pto_jit.lower.axes import reduced_axes
 from pto_jit.slotted import replace
-from pto_jit.targets.cuda.tiles import TileWriter
+from pto_jit.targets.cuda.access import AccessWriter
 from pto_jit.targets.cuda.values import UNIT, Axis, Tile, in_array
 from pto_jit.targets.source.scalars import cast, register_type
 
 _RULES = {"sum": "Sum", "prod": "Product", "max": "Maximum", "min": "Minimum"}
 
 
-class ReductionWriter(TileWriter):
+class ReductionWriter(AccessWriter):
     """Writes reductions, too; `fragments`: of tiles that lie as products make them."""
 
     fragments = False
