@@ -11,13 +11,14 @@ write in its index, or the write is a reduction.  Conditions are exact, so round
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
 from tests.differential.compare import Kernel
+from tests.differential.growing import Growing
 from tests.differential.values import NUMPY
 
 EXTENT, SHIFT, WIDTH = 24, 8, 8
@@ -44,46 +45,19 @@ class Number:
 
 
 @dataclass
-class NestWriter:
-    """The text as it grows and what is visible at its end."""
+class NestWriter(Growing):
+    """The text of a nest and what is visible at its end."""
 
-    rng: random.Random
+    SCOPED: ClassVar = ("numbers", "written")
+
     dtype: str
-    lines: list[str] = field(default_factory=list)
     loops: list[Loop] = field(default_factory=list)
     numbers: list[Number] = field(default_factory=list)
     outputs: list[tuple[int, ...]] = field(default_factory=list)
     written: list[tuple[str, tuple[str, ...], int]] = field(default_factory=list)
     """Elements that this iteration wrote: output, loop variables of its index, loops around the write."""
-    depth: int = 1
-    count: int = 0
     scoped: bool = False
     budget: int = 16
-
-    # -- text -----------------------------------------------------------------------------------------------------
-
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
-
-    def name(self, prefix: str) -> str:
-        self.count += 1
-        return f"{prefix}{self.count}"
-
-    def chance(self, probability: float) -> bool:
-        return self.rng.random() < probability
-
-    @contextmanager
-    def block(self, header: str) -> Iterator[None]:
-        """An indented block; what it defines is not visible after it."""
-        self.line(header)
-        self.depth += 1
-        seen = list(self.numbers), list(self.written)
-        before = len(self.lines)
-        yield
-        if len(self.lines) == before:
-            self.line("pass")
-        self.depth -= 1
-        self.numbers, self.written = seen
 
     @property
     def is_float(self) -> bool:
@@ -319,13 +293,13 @@ class NestWriter:
         opens = not self.scoped and self.chance(0.3)
         function = "pl.range" if schedule or self.chance(0.5) else "range"
         header = f"for {var} in {function}({self.bounds(bool(schedule))}{schedule}):"
-        with self.block("with pl.incore():") if opens else self.nothing():
+        with self.block("with pl.incore():") if opens else nullcontext():
             self.scoped |= opens
             with self.block(header):
                 self.loops.append(Loop(var, bool(schedule)))
                 hidden = self.hide(bool(schedule))
                 inside = not self.scoped and self.chance(0.25)
-                with self.block("with pl.incore():") if inside else self.nothing():
+                with self.block("with pl.incore():") if inside else nullcontext():
                     self.scoped |= inside
                     self.body(update)
                     self.scoped &= not inside
@@ -347,10 +321,6 @@ class NestWriter:
     def hide(self, parallel: bool) -> list[Number]:
         """Nothing is hidden: numbers from outside may be read in every loop."""
         return []
-
-    @contextmanager
-    def nothing(self) -> Iterator[None]:
-        yield
 
 
 def generate(seed: int) -> Kernel:

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
+from tests.differential.growing import Growing
 from tests.differential.values import FLOATS, INTS, ONE, Axis, Value
 
 LIMITS = {"f16": 16.0, "bf16": 8.0, "f32": 1e3, "f64": 1e5}
@@ -27,18 +27,16 @@ class Tensor:
 
 
 @dataclass
-class Writer:
+class Writer(Growing):
     """`values` are the tiles that are visible, `ints` and `floats` run-time scalars (weak ones), as expressions."""
 
-    rng: random.Random
-    lines: list[str] = field(default_factory=list)
+    SCOPED: ClassVar = ("values", "ints", "floats", "tensors")
+
     values: list[Value] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)
     ints: list[str] = field(default_factory=list)
     floats: list[str] = field(default_factory=list)
     functions: list[str] = field(default_factory=list)
-    depth: int = 1
-    count: int = 0
     coarseness: int = 0  # the coarsest rounding that took place
     own: tuple[Axis, ...] | None = None  # in a parallel loop: the axes that belong to the iteration
     own_place: str = ""
@@ -46,29 +44,6 @@ class Writer:
     loops: int = 0  # how many loops are around
     empty: bool = False  # some axis of the tensors has extent 0
     crowded: bool = False  # the loops around go through (nearly) every element
-
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
-
-    def name(self, prefix: str = "v") -> str:
-        self.count += 1
-        return f"{prefix}{self.count}"
-
-    def chance(self, probability: float) -> bool:
-        return self.rng.random() < probability
-
-    @contextmanager
-    def block(self, header: str) -> Iterator[None]:
-        """An indented block; what it defines is not visible after it."""
-        self.line(header)
-        self.depth += 1
-        seen = list(self.values), list(self.ints), list(self.floats), list(self.tensors)
-        before = len(self.lines)
-        yield
-        if len(self.lines) == before:
-            self.line("pass")
-        self.depth -= 1
-        self.values, self.ints, self.floats, self.tensors = seen
 
     def pick(self, *tests: Callable[[Value], bool]) -> Value | None:
         fitting = [v for v in self.values if all(test(v) for test in tests)]
