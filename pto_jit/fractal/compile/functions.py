@@ -37,7 +37,7 @@ from pto_jit.fractal.compile.lists import (
 from pto_jit.fractal.compile.local import leaves
 from pto_jit.fractal.compile.mirrored import Mirror, mirrored
 from pto_jit.fractal.compile.session import Session, session_of
-from pto_jit.fractal.compile.states import agreement, can_associate, fitted
+from pto_jit.fractal.compile.states import agreement, can_associate, fitted, narrowed
 from pto_jit.fractal.compile.structure import Structure, listed, put_together, taken_apart
 from pto_jit.fractal.plans import PLANS, TILE_HINT, tile_sizes
 from pto_jit.slotted import mutable
@@ -385,6 +385,8 @@ def _iteration(
         can_associate(session, structure, initial, item)
     result = g.inline(fn, (state, item), asked.kwargs)
     found, views = taken_apart(session, result, f"what the body of ft.{name} gives")
+    if structure == found:
+        views = [narrowed(session, name, old, new) for old, new in zip(initial, views, strict=True)]
     typed = agreement(session, name, structure, found, initial, views)
     if typed is not None:
         return typed

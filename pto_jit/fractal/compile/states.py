@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pto_jit.codegen.builtins.memory import tile_view
 from pto_jit.codegen.builtins.promote import to_dtype
 from pto_jit.codegen.emit import index
-from pto_jit.codegen.values import Scalar, static_extent
+from pto_jit.codegen.values import Scalar, Tile, static_extent
 from pto_jit.errors import CompilationError, TypeMismatchError
 from pto_jit.fractal.compile.expr import Condition
 from pto_jit.fractal.compile.lists import Computed, Filled, Leaf, View
@@ -78,6 +78,22 @@ def _may_be(state: Leaf, new: Leaf) -> bool:
     if state.dtype != new.dtype or len(state.extents) != len(new.extents):
         return False
     return all(a == b or static_extent(a) is None for a, b in zip(state.extents, new.extents, strict=True))
+
+
+def narrowed(session: Session, name: str, initial: View, new: View) -> View:
+    """What the body gives with the constant extents of the initial value, where its own are known when the program
+    runs: these are compared."""
+    old = initial.leaf.extents
+    if new.dims or initial.dims or new.leaf.extents == old or not _may_be(new.leaf, initial.leaf):
+        return new
+    for axis, (have, want) in enumerate(zip(new.leaf.extents, old, strict=True)):
+        given, known = session.operand(have), session.operand(want)
+        if given != known:
+            message = f"what the body of ft.{name} gives has extent {{}} along axis {axis}, its state has {{}}"
+            session.check(Condition("zero", given - known), message, KEEPS, given, known)
+    value = session.leaf(new.read, new.leaf)
+    assert isinstance(value, Tile)
+    return session.computed(session.g.e.tile("reshape", [value.var, *old], extents=old), "a state")
 
 
 def fitted(session: Session, name: str, initial: View, wanted: View) -> View:

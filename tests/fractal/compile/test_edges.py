@@ -252,3 +252,23 @@ def test_initial_values_of_runtime_extents_take_those_that_the_body_knows():
     check(kernel(lists, w), wanted_as_lists(program(lists, w)))
     with pytest.raises(pto.ShapeError, match=r"PTO-F190: .*ft\.scan has extent 7 along axis 1, what the body gives has 5"):
         kernel(lists, np.zeros((7, 5), np.float32))
+
+
+@pytest.mark.parametrize("plan", ["auto", "sequential", "wavefront", "tasks"])
+def test_states_of_constant_extents_take_bodies_of_runtime_ones(plan: str) -> None:
+    """The columns of a transposed `w` are its rows, which are not known when the kernel is compiled."""
+
+    def turned(state: Any, x: Any, w: Any) -> Any:
+        return pl.minimum(pl.maximum(state @ pl.transpose(w), 0), 9) + pl.sum(x)
+
+    def program(rows: Any, w: Any) -> Any:
+        zero = ft.zeros(1, 5)
+        return ft.map(lambda xs: ft.scan(turned, xs, initializer=zero, w=w), rows, schedule=plan)
+
+    draw = np.random.default_rng(0)
+    lists = ft.from_flat(draw.integers(-3, 4, (9, 1, 5)).astype(np.float32), [[0, 3, 3, 9]])
+    w = draw.integers(-1, 2, (5, 5)).astype(np.float32)
+    kernel = pto.jit(program)
+    check(kernel(lists, w), wanted_as_lists(program(lists, w)))
+    with pytest.raises(pto.ShapeError, match=r"PTO-F190: .*body of ft\.scan gives has extent 7 along axis 1, its state has 5"):
+        kernel(lists, np.zeros((7, 5), np.float32))
