@@ -459,10 +459,11 @@ struct Fragments {
   static PTO_FUNCTION int warp_row() { return int(threadIdx.x) / 32 % DOWN; }
   static PTO_FUNCTION int warp_column() { return int(threadIdx.x) / 32 / DOWN; }
   // Whether this warp copies operands before a product, or after it: of two warps of a scheduler (warps that are four
-  // apart) one multiplies while the other copies. A single copy of a tile is made before; warpgroups multiply meanwhile.
+  // apart) one multiplies while the other copies. What the next product reads is copied before; warpgroups multiply
+  // meanwhile.
   template <int COPIES, bool GROUPED>
   static PTO_FUNCTION bool copies_early() {
-    return COPIES == 1 || (!GROUPED && (THREADS <= 128 || threadIdx.x / 128 % 2 == 0));
+    return COPIES < 3 || (!GROUPED && (THREADS <= 128 || threadIdx.x / 128 % 2 == 0));
   }
   static PTO_FUNCTION int row(int i) { return (i / 2 * DOWN + warp_row()) * 16 + i % 2 * 8 + lane() / 4; }
   static PTO_FUNCTION int column(int j) { return (j / 2 * ACROSS + warp_column()) * 8 + lane() % 4 * 2 + j % 2; }
