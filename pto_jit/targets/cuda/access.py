@@ -38,6 +38,7 @@ class AccessWriter(TileWriter):
             self.set_valid(target, tile)
         else:
             self.tiles[result.name] = target
+            self.made(result)
 
     def staged_load(self, op: Op) -> bool:
         """Whether a load is an operand of products alone, and is brought to shared memory where those are."""

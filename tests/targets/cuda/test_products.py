@@ -274,6 +274,30 @@ def test_attention_in_f16_is_all_on_tensor_cores() -> None:
     np.testing.assert_allclose(out.astype(np.float64), reference(q, k, v, True), rtol=4e-3, atol=4e-3)
 
 
+@pto.jit
+def one_left_operand(a: pl.Tensor, b: pl.Tensor, c: pl.Tensor):
+    for i in pl.range(0, a.shape[0], 16, parallel=True):
+        x = pl.load(a, [i, 0], [16, 40], pad=0)
+        for j in pl.range(0, c.shape[1], 16):
+            pl.store((x @ pl.load(b, [0, j], [40, 16]) + pl.sum(x)).to(c.dtype), [i, j], c)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_a_left_operand_that_a_loop_reads_again_is_prepared_once(dtype: type) -> None:
+    """Rounded for tensor cores, or put into shared memory; also where it was loaded and something else reads it."""
+    a, b = normal(35, 40, dtype=dtype), normal(40, 70, dtype=dtype)
+    compiled = one_left_operand.compile(a, b, np.zeros((35, 70), dtype), target="cuda")
+    before, _, loop = compiled.sources["one_left_operand_incore_0.cu"].partition("for (int64_t j")
+    prepared = "pto::pack_tile<" if dtype is np.float16 else "pto::keep_tile<"
+    assert before.count(prepared) == 1 and prepared not in loop
+    _, (*_, c) = emulated(one_left_operand, a, b, np.zeros((35, 70), dtype), orders=(0, 5))
+    x = np.zeros((48, 40))
+    x[:35] = a
+    sums = np.repeat(x.reshape(3, -1).sum(axis=1), 16)[:35, None]
+    close = {"rtol": 4e-3, "atol": 2e-1} if dtype is np.float16 else {"rtol": 1e-4, "atol": 1e-4}
+    np.testing.assert_allclose(c.astype(np.float64), a.astype(np.float64) @ b + sums, **close)
+
+
 def test_operands_of_products_that_follow_each_other_have_one_memory() -> None:
     """Of extents that only a launch knows, each with a bound of its own: the memory is that of the largest."""
     args = [pto.spec(s, pl.f32) for s in ((None, None, 64), (3, 3, 64, 64), (None, None, 64))]
