@@ -57,7 +57,8 @@ def run(
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content.encode() if isinstance(content, str) else content)
         for command in commands:
-            done = subprocess.run([*command], cwd=directory, capture_output=True, text=True, check=False)
+            done = subprocess.run([*command], cwd=directory, capture_output=True, text=True, errors="replace",
+                                  check=False)  # fmt: skip
             if done.returncode != 0:
                 said = "\n".join((done.stdout + done.stderr).strip().splitlines()[:20])
                 raise ToolchainError(f"PTO-X121: {Path(command[0]).name} failed with code {done.returncode}:\n{said}\n"

@@ -207,6 +207,7 @@ def sum_text(terms: tuple[tuple[Monomial, int], ...]) -> tuple[str, int]:
     """`polynomial_text` of these terms, of which it is a function alone; a kernel asks for few different ones."""
     if not terms:
         return "0", ATOM
+    terms = tuple([(n, 2**63 if f == -(2**63) else f) for n, f in terms])  # equal modulo 2**64, and C can write it
     if len(terms) == 1:
         ((names, factor),) = terms
         if not names:
@@ -244,8 +245,8 @@ def _product(names: Monomial, factor: int) -> str:
 
 
 def integer_text(value: int) -> str:
-    """A 64-bit integer constant."""
-    if value == -(2**63):
+    """A 64-bit integer constant; 2**63 wraps to -2**63."""
+    if abs(value) == 2**63:
         return "(-0x7fffffffffffffffll - 1)"
     return str(int(value)) if -(2**31) < value < 2**31 else f"{value}ll"
 

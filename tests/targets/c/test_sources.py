@@ -161,6 +161,24 @@ def test_names_of_macros_and_of_the_library_may_be_used(tmp_path: Path) -> None:
 
 
 @pto.jit
+def of_the_lowest_integer(y, n, m):
+    y[0] = n * -9223372036854775808
+    y[1] = m + (-9223372036854775808) * n
+    y[2] = (n * -9223372036854775808) * 3 + (-9223372036854775808) * m
+
+
+@needs_compiler
+def test_the_lowest_integer_as_a_factor_is_written_without_a_warning(tmp_path: Path) -> None:
+    y = np.zeros(3, np.int64)
+    compiled = of_the_lowest_integer.compile(y, 3, 5, target="c")
+    compiled.write(tmp_path)
+    command = ["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-fsyntax-only", "-I.", "-Iruntime"]
+    subprocess.run([*command, *[path.name for path in tmp_path.glob("*.c")]], cwd=tmp_path, check=True)
+    compiled(y, 3, 5)
+    assert y.tolist() == [-(2**63), 5 - 2**63, 0]
+
+
+@pto.jit
 def rows_of_tiles(x: pl.Tensor, y: pl.Tensor):
     with pl.incore():
         for r in pl.range(0, x.shape[0], 16):
