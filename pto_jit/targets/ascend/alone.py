@@ -23,8 +23,9 @@ After::
 
 from __future__ import annotations
 
-from pto_jit.ir.nodes import Block, Const, For, Func, Op, Return, Stmt
-from pto_jit.ir.walk import block_uses, rewrite_block, statements
+from pto_jit.ir.nodes import Block, Const, For, Func, Op, Return, Stmt, Var
+from pto_jit.ir.walk import TENSOR_VIEWS, block_uses, rewrite_block, statements
+from pto_jit.lower.kept import keep_elements
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.nests import is_parallel, touches_tiles
 
@@ -53,6 +54,23 @@ def is_alone(func: Func) -> bool:
         and all(s.args[1].type.dtype.name in _WRITTEN for s in written)  # type: ignore[union-attr]
         and not any(isinstance(s, Return) and s.values for s in inside)
     )
+
+
+def with_numbers(func: Func) -> Func:
+    """A kernel for several cores with numbers for the elements that sequential loops update (`lower.kept`): what its
+    core has stored, a scalar unit reads by way of a tile."""
+    read, written = ({s.args[k].name for s in statements(func.body) if isinstance(s, Op) and s.op == op}  # type: ignore
+                     for k, op in enumerate(("getelem", "setelem")))  # fmt: skip
+    if is_alone(func) or not read & written:
+        return func
+    views = {s.results[0].name: s.args[0].name for s in statements(func.body)
+             if isinstance(s, Op) and s.op in TENSOR_VIEWS and isinstance(s.args[0], Var)}  # fmt: skip
+
+    def root(name: str) -> str:
+        return root(views[name]) if name in views else name
+
+    body = keep_elements(func.body, root)
+    return func if body is func.body else replace(func, body=body)
 
 
 def _is_one_iteration(loop: For) -> bool:

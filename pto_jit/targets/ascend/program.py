@@ -12,7 +12,7 @@ from pto_jit.ir.walk import statements
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import mutable, replace
 from pto_jit.targets.ascend.accesses import loops_in, walk
-from pto_jit.targets.ascend.alone import without_thread
+from pto_jit.targets.ascend.alone import with_numbers, without_thread
 from pto_jit.targets.ascend.apart import lists_before
 from pto_jit.targets.ascend.copies import declare_once
 from pto_jit.targets.ascend.cube import CubeWriter, has_products
@@ -171,12 +171,13 @@ def _fitting(whole: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
     """With blocks of as many rows and lines of as many elements as fit; TargetError where its own tiles do not."""
     func, form, used = whole, None, {}
     for size in (16 * 1024, 8 * 1024, 4 * 1024, 2 * 1024):  # of a tile of several rows
-        func = whole if has_products(whole) else block_rows(take_elements(whole, size), size)
+        taken = whole if has_products(whole) else block_rows(take_elements(whole, size), size)
+        func = with_numbers(taken)
         facts = gather(func, dims, threads=False)
         form, used = _attempt(func, facts, _TRIAL)
         if form.limits:
             form, used = _largest(func, facts, used)
-        if _fits(used) or func is whole:
+        if _fits(used) or taken is whole:
             break
     assert form is not None
     for space, size in used.items():

@@ -228,6 +228,18 @@ class TransferWriter(TileWriter):
 
     # -- elements ---------------------------------------------------------------------------------------------------
 
+    def read_written(self, op: Op) -> None:
+        """An element of a tensor that the kernel writes, by way of a tile: transfers write what caches do not see."""
+        tensor = self.tensor(op.args[0])
+        dtype = u8 if tensor.dtype.kind == "b" else tensor.dtype
+        if element_type(dtype) is None or self.in_group:
+            super().read_written(op)
+        value = self.temp(dtype, "one", (1, 1), (1, 1))
+        self.transfer(value, tensor, self.pointer(tensor, op.args[1:], op.loc), 1, op.loc, store=False)
+        tile = self.tile(value, loc=op.loc)
+        element = f"{tile.name}.GetValue(0)" + (" != 0" if tensor.dtype.kind == "b" else "")
+        self.scalars.define(op.results[0], element, op.loc, reads=tile)
+
     def set_element(self, op: Op) -> None:
         value = self.value(op.args[0])
         tensor = self.tensor(op.args[1])

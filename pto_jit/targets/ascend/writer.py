@@ -46,8 +46,8 @@ class KernelWriter(Memory):
             case Op(op="getelem"):
                 tensor = self.tensor(stmt.args[0])
                 if tensor.root in self.written and not self.alone:  # the scalar unit's cache does not hear of it
-                    raise unsupported(f"reading single elements of `{tensor.root}`, which the kernel writes", stmt.loc,
-                                      "read what was written in another parallel loop, or work on tiles")  # fmt: skip
+                    self.read_written(stmt)
+                    return
                 place = f"{tensor.pointer.text}[{text(self.offset(tensor, stmt.args[1:], stmt.loc))}]"
                 self.scalars.define(stmt.results[0], place, stmt.loc, memory=tensor.root)
             case Op(op="setelem"):
@@ -75,6 +75,11 @@ class KernelWriter(Memory):
     def set_element(self, op: Op) -> None:
         """The scalar unit's writes go through a cache that the cores do not keep in step: there are none."""
         raise unsupported("a store of single elements that are not made of tiles", op.loc, "work on tiles")
+
+    def read_written(self, op: Op) -> None:
+        name = self.tensor(op.args[0]).root
+        raise unsupported(f"reading single elements of `{name}`, which the kernel writes", op.loc,
+                          "read what was written in another parallel loop, or work on tiles")  # fmt: skip
 
     def loop(self, loop: For) -> None:
         if loop.reductions:

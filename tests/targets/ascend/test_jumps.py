@@ -98,12 +98,24 @@ def added(x: pl.Tensor, out: pl.Tensor):
             pl.store(total * 2.0, [0, c], out)
 
 
+@pto.jit
+def updated(x: pl.Tensor, sums: pl.Tensor, out: pl.Tensor):
+    """Elements that are read and written, by each core those of its rows: one again and again, and each the next."""
+    with pl.incore():
+        for r in pl.range(x.shape[0], parallel=True):
+            for i in pl.range(x.shape[1]):
+                sums[r, 0] += x[r, i]
+            for i in pl.range(1, x.shape[1]):
+                out[r, i] = out[r, i - 1] * 0.5 + x[r, i]
+
+
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "decayed": (decayed, (VECTOR, VECTOR, pto.spec((None,), pl.i32))),
     "filled": (filled, (VECTOR, VECTOR)),
     "below": (below, (MATRIX, MATRIX)),
     "until": (until, (MATRIX, MATRIX)),
     "columns": (columns, (MATRIX, MATRIX)),
+    "updated": (updated, (MATRIX, MATRIX, MATRIX)),
     "added": (added, (MATRIX, MATRIX)),
 }
 
@@ -146,6 +158,13 @@ def test_chunks_of_a_sum_inside_a_parallel_loop(programs: Programs, rows: int) -
 
 
 @needs_compiler
+def test_elements_are_read_that_the_kernel_has_written(programs: Programs) -> None:
+    x = np.random.default_rng(1).standard_normal((70, 9)).astype(np.float32)
+    check(programs, "updated", {"x": x}, {"sums": np.ones((70, 2), np.float32), "out": np.ones_like(x)})
+    check(programs, "updated", {"x": x[:, :0].copy()}, {"sums": np.ones((70, 2), np.float32), "out": np.ones_like(x)})
+
+
+@needs_compiler
 @pytest.mark.parametrize("rows", [0, 5, 8, 32])
 def test_a_sum_of_tiles_has_the_rows_that_they_have(programs: Programs, rows: int) -> None:
     x = np.random.default_rng(rows).standard_normal((rows, 32)).astype(np.float32)
@@ -164,7 +183,7 @@ def test_a_sum_of_tiles_of_different_shapes_is_an_error_of_the_launch(programs: 
 
 @pytest.mark.parametrize("name", ["below", "until"])
 def test_without_a_flag_a_loop_that_is_left_early_is_not_ordered(name: str) -> None:
-    for kernel in kernels_of(written(CASES[name][0], MATRIX, MATRIX)):
+    for kernel in kernels_of(written(*CASES[name][:1], *CASES[name][1])):
         for what in mutants(kernel):
             assert races(kernel, first=True), f"{kernel.name}: nobody misses it: {what}"
 
@@ -182,3 +201,9 @@ def test_what_follows_two_ways_on_is_not_written_twice() -> None:
 
     with pytest.raises(TargetError, match="a continue in a kernel"):
         written(both, VECTOR, VECTOR)
+
+
+def test_what_reads_an_element_waits_for_what_wrote_it() -> None:
+    (kernel,) = kernels_of(written(*CASES["updated"][:1], *CASES["updated"][1]))
+    found = {what: races(kernel, first=True) for what in mutants(kernel) if "'MTE2'" in what}
+    assert len(found) == 3 and all(found.values())  # from stores of elements, and to the scalar unit
