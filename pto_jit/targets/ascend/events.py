@@ -5,14 +5,16 @@ Bits are numbered in the order of the text.  A piece of work has
 
 * one bit for what it touches on chip;
 * for each loop whose turns choose what it touches, two: it touched what is the copy of this turn, of the other turn;
-* for a tensor, one more than there are independent loops around it: it is of this iteration of all of them, or of an
-  earlier one of the innermost, of the one around that, and so on; such loops' iterations do not meet in memory.
+* for a tensor, one more than there are independent loops around it, and no others outside of them: it is of this
+  iteration of all of them, or of an earlier one of the innermost, of the one around that, and so on; such loops'
+  iterations do not meet in memory.
 
 At the end of an iteration bits move: this turn's become the other's, and those of this iteration become old.
 """
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Any
 
 from pto_jit.slotted import mutable
@@ -195,7 +197,7 @@ class Events:
 
     def _touch_tensor(self, event: Event, name: str, write: bool, leaves: bool) -> None:
         shared = not name.startswith(RELAY)
-        loops = tuple(loop for loop in event.loops if shared and loop.independent)
+        loops = tuple(takewhile(lambda loop: loop.independent, event.loops)) if shared else ()
         at = len(self.owner)
         if leaves:
             event.bits |= 1 << at

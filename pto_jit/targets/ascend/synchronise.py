@@ -91,7 +91,8 @@ class _Where:
 class _Plan:
     """A flag: set after `first`, waited for before `second`, statements of `block` at the places `left` and `right`.
 
-    carried: the outermost loop around it, when the second work is of a later iteration; turning: the loop whose turns
+    carried: the outermost loop around it, when the second work is of a later iteration, and around: where that loop is;
+    turning: the loop whose turns
     choose between two, and own: that of those that take turns together which it is in; node: what waits; path: to the
     block.
     """
@@ -104,6 +105,7 @@ class _Plan:
     left: int
     right: int
     carried: Loop | None
+    around: list[Node]
     turning: Loop | None
     own: Loop | None
     node: Node
@@ -260,9 +262,11 @@ class _Inserter:
         own = _taking_turns(loops, hazard.turning)
         if not carried and own is None:  # a flag for each turn is down earlier
             own = next((loop for loop in reversed(loops) if loop.turning), None)
+        outermost = loops[0] if carried and loops else None
+        around = self.nodes if outermost is None else next(
+            block for block, at in zip(a.blocks, a.places, strict=True) if block[at] is outermost)  # fmt: skip
         return _Plan(PIPES[before.pipe], PIPES[after.pipe], common, common[left], common[right], left, right,
-                     loops[0] if carried and loops else None, own and own.turns, own, after.node,
-                     a.places[: depth - 1])  # fmt: skip
+                     outermost, around, own and own.turns, own, after.node, a.places[: depth - 1])  # fmt: skip
 
     def _apply(self, plan: _Plan) -> None:
         source, target, turning, outermost = plan.source, plan.target, plan.turning, plan.carried
@@ -287,8 +291,8 @@ class _Inserter:
         if known is not None:
             return
         for which in (0, 1) if turning else (None,):
-            _insert_before(self.nodes, 0, outermost, SetFlag(source, target, event, turning, which))
-            _insert_after(self.nodes, 0, outermost, WaitFlag(source, target, event, turning, which), last=True)
+            _insert_before(plan.around, 0, outermost, SetFlag(source, target, event, turning, which))
+            _insert_after(plan.around, 0, outermost, WaitFlag(source, target, event, turning, which), last=True)
 
     def _before(self, node: Node, new: Node) -> None:
         where = self.where[id(node)]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Loops that are left early, recurrences, sums of tiles and of chunks: run on the CPU, against the interpreter."""
+"""Loops in loops and branches, loops that are left early, recurrences, sums of tiles and of chunks: run on the CPU, against
+the interpreter."""
 
 from __future__ import annotations
 
@@ -109,6 +110,28 @@ def updated(x: pl.Tensor, sums: pl.Tensor, out: pl.Tensor):
                 out[r, i] = out[r, i - 1] * 0.5 + x[r, i]
 
 
+@pto.jit
+def again(x: pl.Tensor, out: pl.Tensor):
+    """The iterations of a parallel loop are independent, but not of those of its next run."""
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            for _ in pl.range(3):
+                for c in pl.range(0, x.shape[1], 16, parallel=True):
+                    pl.store(pl.load(x, [r, c], [8, 16]) + pl.load(out, [r, c], [8, 16]), [r, c], out)
+
+
+@pto.jit
+def perhaps(x: pl.Tensor, out: pl.Tensor, n: int):
+    """Loops in a branch around which there is none."""
+    with pl.incore():
+        if n > 2:
+            for r in pl.range(0, x.shape[0], 8):
+                pl.store(pl.load(x, [r, 0], [8, 16]) * 2.0, [r, 0], out)
+            for r in pl.range(0, 16, 8):
+                pl.store(pl.load(x, [r, 0], [8, 16]) + 2.0, [r, 0], out)
+        pl.store(pl.load(x, [8, 0], [8, 16]), [8, 0], out)
+
+
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "decayed": (decayed, (VECTOR, VECTOR, pto.spec((None,), pl.i32))),
     "filled": (filled, (VECTOR, VECTOR)),
@@ -116,6 +139,8 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "until": (until, (MATRIX, MATRIX)),
     "columns": (columns, (MATRIX, MATRIX)),
     "updated": (updated, (MATRIX, MATRIX, MATRIX)),
+    "again": (again, (MATRIX, MATRIX)),
+    "perhaps": (perhaps, (MATRIX, MATRIX, 3)),
     "added": (added, (MATRIX, MATRIX)),
 }
 
@@ -155,6 +180,17 @@ def test_loops_over_tiles_that_are_left_early(programs: Programs, shape: tuple[i
 def test_chunks_of_a_sum_inside_a_parallel_loop(programs: Programs, rows: int) -> None:
     x = np.random.default_rng(rows).standard_normal((rows, 50)).astype(np.float32)
     check(programs, "columns", {"x": x}, {"out": np.zeros((1, 50), np.float32)})
+
+
+@needs_compiler
+def test_loops_inside_others_and_in_branches(programs: Programs) -> None:
+    x = np.random.default_rng(2).standard_normal((35, 16)).astype(np.float32)
+    check(programs, "again", {"x": x}, {"out": np.ones_like(x)})
+    for n in (1, 3):
+        wanted, out = np.ones_like(x), np.ones_like(x)
+        perhaps.interpret(x, wanted, n)
+        programs.run("perhaps", n, x=x, out=out, n=n)
+        np.testing.assert_allclose(out, wanted)
 
 
 @needs_compiler
