@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pto_jit.dtypes import DType, bf16, bool_, f16, f32, i16, i32
+from pto_jit.dtypes import DType, bf16, bool_, f16, f32, i16, i32, i64
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Const, Op
 from pto_jit.ir.types import ScalarType
 from pto_jit.targets.ascend import functions
 from pto_jit.targets.ascend.called import write_call
+from pto_jit.targets.ascend.conversions import DIRECT, NARROWING
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.values import Size, Span, Value, joint
 
@@ -58,11 +59,13 @@ class Elementwise:
         data = op.args[1] if op.op == "select" else op.args[0]
         dtype, result = data.type.dtype, var.type.dtype  # type: ignore[union-attr]
         to = w.destination(var)
-        for value in args:
-            if isinstance(value, Value) and not value.is_mask:
+        for value, name in zip(args, (getattr(a, "name", "") for a in op.args), strict=True):
+            if isinstance(value, Value) and not value.is_mask and name not in w.moved:
                 w.checked(value.dtype, op.loc)
         if op.op == "cast":
             assert isinstance(args[0], Value)
+            if result == i64 and var.name not in w.moved:
+                w.checked(result, op.loc)
             self.converted(args[0], result, to, op.loc)
             return
         if op.op in ("isnan", "isinf", "isfinite"):
@@ -339,13 +342,16 @@ class Elementwise:
             return self.compare("NE", self._wide(x, loc), "0", to=to, loc=loc)
         if x.dtype == dtype:
             return x if to == w.temp else self.unary("TMOV", x, to, loc)
-        direct = {("f32", "f16"), ("f16", "f32"), ("f32", "bf16"), ("bf16", "f32"), ("f32", "i32"), ("i32", "f32"),
-                  ("f32", "i16"), ("i16", "f32"), ("i32", "i16"), ("i16", "i32"), ("f16", "i16"), ("i16", "f16"),
-                  ("u8", "f16"), ("i8", "f16"), ("f16", "u8"), ("f16", "i8"), ("f16", "i32")}  # fmt: skip
         names = (x.dtype.name, dtype.name)
-        if names not in direct or names in (("i32", "i16"), ("i16", "i32")):
-            if (x.dtype == f32 and dtype.name in ("i8", "u8")) or (dtype == f32 and x.dtype.name in ("i8", "u8")):
+        if names not in DIRECT:
+            if x.dtype == f32 and dtype.name in ("i8", "u8"):
+                whole = w.temp(f32, x.span, x.capacity, x.valid, x.free)  # f16 would round fractions up
+                w.emit("TCVT", w.tile(whole, loc=loc), w.tile(x, loc=loc), "RoundMode::CAST_TRUNC", loc=loc)
+                return self.converted(self.converted(whole, f16, w.temp, loc), dtype, to, loc)
+            if dtype == f32 and x.dtype.name in ("i8", "u8"):
                 return self.converted(self.converted(x, f16, w.temp, loc), dtype, to, loc)
+            if names == ("i64", "i16"):
+                return self.converted(self.converted(x, i32, w.temp, loc), dtype, to, loc)
             wraps = x.dtype.is_integer and dtype.is_integer and (dtype.bits <= x.dtype.bits or dtype.kind == "u")
             if f32 in (x.dtype, dtype) or wraps:
                 raise unsupported(
@@ -353,8 +359,10 @@ class Elementwise:
                 )
             return self.converted(self.converted(x, f32, w.temp, loc), dtype, to, loc)
         out = to(dtype, x.span, x.capacity, x.valid, x.free)
-        mode = "TRUNC" if dtype.is_integer else "RINT"
-        w.emit("TCVT", w.tile(out, valid=x.valid, loc=loc), w.tile(x, loc=loc), f"RoundMode::CAST_{mode}", loc=loc)
+        mode = f"RoundMode::CAST_{'TRUNC' if dtype.is_integer else 'RINT'}"
+        if names in NARROWING:  # integers wrap; floats do by themselves, too
+            mode += f", SaturationMode::{'OFF' if x.dtype.is_integer else 'ON'}"
+        w.emit("TCVT", w.tile(out, valid=x.valid, loc=loc), w.tile(x, loc=loc), mode, loc=loc)
         return out
 
     # -- masks ----------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ def _rows(names: str, pipe: Pipe, operands: str, dtypes: frozenset[str], scratch
 ROWS: dict[str, Row] = {
     row.name: row
     for row in (
-        *_rows("TLOAD", "MTE2", "dr sg", _ANY),
+        *_rows("TLOAD", "MTE2", "dr sg", _MOVED),
         *_rows("TSTORE", "MTE3", "dg sr", _MOVED),
         *_rows("TADD TSUB TMUL TMAX TMIN", "V", "dr sr sr", _NUMBERS),
         *_rows("TDIV", "V", "dr sr sr", _F),
@@ -50,7 +50,7 @@ ROWS: dict[str, Row] = {
         *_rows("TMOV", "V", "dr sr", _ANY),
         *_rows("TMULADDDST TFUSEDMULADD", "V", "tr sr sr", _F),  # d += a * b, d = d * a + b
         *_rows("TAXPY", "V", "tr sr x", _F),
-        *_rows("TCVT", "V", "dr sr x", _ANY),
+        *_rows("TCVT", "V", "dr sr x", _MOVED),
         *_rows("TEXPANDS", "V", "dr x", _ANY),
         *_rows("TADDS TSUBS TMULS TMAXS TMINS", "V", "dr sr x", _NUMBERS),
         *_rows("TDIVS", "V", "dr sr x", _F),  # or a scalar over a tile, when the scalar comes first

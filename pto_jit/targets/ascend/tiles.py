@@ -20,6 +20,7 @@ from pto_jit.ir.walk import block_defs, statements, use_counts, uses
 from pto_jit.lower.axes import is_elementwise, is_reduction
 from pto_jit.targets.ascend.alone import is_alone
 from pto_jit.targets.ascend.carried import EQUAL, lasting
+from pto_jit.targets.ascend.conversions import only_moved
 from pto_jit.targets.ascend.elementwise import Elementwise
 from pto_jit.targets.ascend.few import turned_operands
 from pto_jit.targets.ascend.form import (
@@ -66,6 +67,7 @@ class TileWriter(KernelWriter):
         self.given = [p for p in func.params if p.name in self.on_tiles]
         self.alone = is_alone(func)
         self.turned = turned_operands(func)
+        self.moved = only_moved(func)
         self.seen: dict[Value, Tile] = {}  # tiles that are visible, of values as they are
         self.measured: dict[object, tuple[tuple[Any, Any], tuple[Size, Size]]] = {}  # names that are visible, of sizes
         self.visible_texts: set[str] = set()  # of sizes whose names are

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
-from pto_jit.dtypes import DType, f32, i32, u8
+from pto_jit.dtypes import DType, f32, i32, i64, u8
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Const, Op, Operand
 from pto_jit.ir.types import TileType
@@ -26,7 +26,8 @@ class TransferWriter(TileWriter):
     def load(self, op: Op) -> None:
         tensor = self.tensor(op.args[0])
         rank = len(tensor.extents)
-        self.checked(u8 if tensor.dtype.kind == "b" and not op.attr("inside") else tensor.dtype, op.loc)
+        if op.results[0].name not in self.moved:
+            self.checked(u8 if tensor.dtype.kind == "b" and not op.attr("inside") else tensor.dtype, op.loc)
         offsets, extents = op.args[1 : 1 + rank], op.args[1 + rank : 1 + 2 * rank]
         typ = op.results[0].type
         assert isinstance(typ, TileType)
@@ -194,6 +195,9 @@ class TransferWriter(TileWriter):
             memory = self.rectangle(tensor, f"{tensor.root}_here", pointer, extents, stride, loc)
             self.emit("TSTORE", memory, tile, loc=loc) if store else self.emit("TLOAD", tile, memory, loc=loc)
             return
+        if value.dtype == i64:
+            raise unsupported("a column or row of i64 whose elements do not lie together", loc,
+                              "pass a contiguous array, or convert it to i32")  # fmt: skip
         dtype = value.dtype if value.dtype.name in REPEATED else f32
         width = 32 // min(dtype.bytes, value.dtype.bytes)
         shape = ("full", (value.capacity[0], width), (value.valid[0], 1))

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <stdexcept>
@@ -260,6 +261,7 @@ enum class SLayout { NoneBox, RowMajor, ColMajor };
 enum class Layout { ND, DN };
 enum class CmpMode { EQ, NE, LT, LE, GT, GE };
 enum class RoundMode { CAST_RINT, CAST_FLOOR, CAST_CEIL, CAST_TRUNC };
+enum class SaturationMode { OFF, ON };
 
 template <int A, int B, int C, int D, int E>
 struct Shape {
@@ -526,11 +528,35 @@ struct Rounded {
 struct Nearest {
   static float of(float a, RoundMode) { return a; }
 };
+template <typename T>
+struct Clamped {
+  static double of(double a, RoundMode mode) {
+    using Limits = std::numeric_limits<T>;
+    return std::min<double>(std::max<double>(Rounded::of(a, mode), Limits::min()), Limits::max());
+  }
+};
+template <typename T>
+struct Low {
+  static T of(int64_t a, RoundMode) { return T(uint64_t(a)); }
+};
+template <typename T, typename U>
+constexpr bool narrowing = std::is_integral_v<T> && (std::is_integral_v<U> ? sizeof(T) < sizeof(U) : sizeof(T) <= 2);
+template <typename D, typename A>
+void TCVT(D d, A x, RoundMode mode, SaturationMode saturation) {
+  static_assert(row_tile<D> && row_tile<A>, "row-major tiles");
+  using T = typename D::DType;
+  using U = typename A::DType;
+  static_assert(narrowing<T, U>, "of other conversions nobody asks");
+  if (saturation != (std::is_integral_v<U> ? SaturationMode::OFF : SaturationMode::ON)) throw std::runtime_error("TCVT");
+  if constexpr (std::is_integral_v<U>) each<Low<T>>(d.view(), x.view(), mode);
+  else each<Clamped<T>>(d.view(), x.view(), mode);
+}
 template <typename D, typename A>
 void TCVT(D d, A x, RoundMode mode) {
   static_assert(row_tile<D> && row_tile<A>, "row-major tiles");
   using T = typename D::DType;
   using U = typename A::DType;
+  static_assert(!narrowing<T, U>, "numbers that are too large: SaturationMode");
   if constexpr (std::is_integral_v<T> || std::is_same_v<T, U>) each<Rounded>(d.view(), x.view(), mode);
   else each<Nearest>(d.view(), x.view(), mode);
 }
