@@ -6,8 +6,8 @@
 * `handlers`, `session`, `argument`, `returning`: the names inside a kernel, the state of a compilation, lists that
   come in and go out
 * `lists`, `expr`, `structure`, `names`: lists as access maps, index expressions, values of bodies taken apart
-* `access`, `parts`, `strided`, `tables`, `extents`, `checks`: access operations; tables and checks that are computed
-  before a nest
+* `access`, `windows`, `parts`, `strided`, `tables`, `extents`, `checks`: access operations; tables and checks that are
+  computed before a nest
 * `functions`, `states`: the parallel functions: a loop each, and whether their states keep their types
 * `arranging`, `behind`, `chains`, `fusion`, `hoist`, `mirrored`, `local`: nests rewritten before a plan is chosen
 * `nest`, `hyperplane`, `cost`, `schedule`: perfect nests and their distances, hyperplanes, what plans cost, the

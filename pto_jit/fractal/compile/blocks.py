@@ -109,7 +109,7 @@ class Blocks:
         work = self.work
         layout = laid_out(writer, work.dims, frozenset())
         for _, array in work.results:
-            allocate(self.g, writer, array, layout)
+            allocate(writer, array, layout)
         zeros = {d.symbol: number(0) for d in work.dims[work.chosen :]}
         for item in work.reads:
             if work.shares(item):

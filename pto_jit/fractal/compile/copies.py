@@ -192,7 +192,7 @@ class Copies(Wavefront):
         ring = planes.rings.get(id(read.array.root))
         if ring is not None:
             return ring.tensor, writer.expr(ring.row(read.index))
-        return place(self.g, writer, read.array, read.index)
+        return place(writer, read.array, read.index)
 
     def scatter(
         self, planes: Planes, writer: Writer, segment: Segment, item: WriteLeaf, own: tuple[Expr, ...], uniform: bool

@@ -321,9 +321,7 @@ def carried(
     last = [mirrors[k].view(v) if k in mirrors else v for k, v in enumerate(last)]
     if every:
         session.wait()
-        made = [
-            _all(session, view, array, count, n, backwards, without) for view, array in zip(views, arrays, strict=True)
-        ]
+        made = [_all(session, view, array, n, backwards, without) for view, array in zip(views, arrays, strict=True)]
         made = [mirrors[k].view(v) if k in mirrors else v for k, v in enumerate(made)]
         return listed(session, structure, iter(made))
     for k, array in enumerate(arrays):
@@ -413,9 +411,7 @@ class _Values:
         return getattr(self._session, name)
 
 
-def _keep(
-    session: Session, name: str, array: Array, before: View, view: View, states: list[Array]
-) -> Mirror | None:
+def _keep(session: Session, name: str, array: Array, before: View, view: View, states: list[Array]) -> Mirror | None:
     """The new state goes to its array: the array of a nest in the body becomes it, anything else is written."""
     if not view.dims:
         write(session, array, session.around(), session.leaf(view.read, view.leaf))
@@ -459,7 +455,7 @@ def _keep(
     return mirror
 
 
-def _all(session: Session, initial: View, array: Array, count: Expr, n: Expr, backwards: bool, without: bool) -> View:
+def _all(session: Session, initial: View, array: Array, n: Expr, backwards: bool, without: bool) -> View:
     """The list of all states."""
     own = initial.renamed(session.symbol)
     k = session.symbol(session.loop_name())

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pto_jit.codegen.builtins.registry import builtin
-from pto_jit.fractal.compile import access, functions, parts, strided, tables
+from pto_jit.fractal.compile import access, functions, parts, strided, tables, windows
 
 PARALLEL = {
     "map": functions.map_,
@@ -19,5 +19,5 @@ PARALLEL = {
     "dilated_map": strided.dilated_map,
 }
 
-for _name, _handler in {**PARALLEL, **access.HANDLERS, **parts.HANDLERS}.items():
+for _name, _handler in {**PARALLEL, **access.HANDLERS, **windows.HANDLERS, **parts.HANDLERS}.items():
     builtin(f"ft.{_name}")(_handler)

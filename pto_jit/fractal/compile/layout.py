@@ -125,7 +125,7 @@ def with_loop(
     e.append(For(kind, var, index(0), stop, index(1), tuple(block), loc=e.loc, proof=proof))  # type: ignore[arg-type]
 
 
-def allocate(g: Generator, writer: Writer, array: Array, layout: Layout | None = None) -> None:
+def allocate(writer: Writer, array: Array, layout: Layout | None = None) -> None:
     """Give an array its memory, at this place."""
     folded = frozenset(k for k in array.folded)
     array.layout = layout or laid_out(writer, array.dims, folded)
@@ -135,7 +135,7 @@ def allocate(g: Generator, writer: Writer, array: Array, layout: Layout | None =
     array.tensor = Tensor(var, tuple(extents), writer.e.loc)
 
 
-def place(g: Generator, writer: Writer, array: Array, at: tuple[Expr, ...]) -> tuple[Tensor, Operand]:
+def place(writer: Writer, array: Array, at: tuple[Expr, ...]) -> tuple[Tensor, Operand]:
     """The memory of an array, and the row of an index in it."""
     root = array.root
     if root.argument is not None:

@@ -32,7 +32,6 @@ from pto_jit.ir.nodes import Op, Var
 from pto_jit.slotted import frozen
 
 if TYPE_CHECKING:
-    from pto_jit.codegen.generator import Generator
     from pto_jit.fractal.compile.session import Session
 
 TARGETS = ("cpu", "c", "neon")  # whose loops may allocate
@@ -98,10 +97,10 @@ def local_arrays(
     return found
 
 
-def allocate_local(g: Generator, writer: Writer, array: Array, outer: int) -> None:
+def allocate_local(writer: Writer, array: Array, outer: int) -> None:
     """Memory for one iteration of the first `outer` loops, at the beginning of which this is."""
     own = laid_out(writer, array.dims[outer:], frozenset(k - outer for k in array.folded))
-    allocate(g, writer, array, Local(own.dims, own.folded, own.prefix, own.table, own.rows, outer))
+    allocate(writer, array, Local(own.dims, own.folded, own.prefix, own.table, own.rows, outer))
 
 
 def _known(array: Array, outer: int) -> set[str]:

@@ -9,7 +9,7 @@ from pto_jit.codegen.builtins.memory import axis_of
 from pto_jit.codegen.builtins.promote import describe
 from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime, static_extent
 from pto_jit.errors import CompilationError, ShapeError, TypeMismatchError
-from pto_jit.fractal.compile.access import at_least, nested, width_unless_empty
+from pto_jit.fractal.compile.access import at_least, nested
 from pto_jit.fractal.compile.expr import Condition, Expr, Fetch, binary, number, of
 from pto_jit.fractal.compile.lists import (
     Access,
@@ -22,6 +22,7 @@ from pto_jit.fractal.compile.lists import (
     views_of,
 )
 from pto_jit.fractal.compile.session import Session, session_of
+from pto_jit.fractal.compile.windows import width_unless_empty
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator

@@ -218,7 +218,7 @@ def in_order(session: Session, items: Sequence[Any], later: Sequence[Any], write
             made = [root for root in wanted if id(root) in written and root.tensor is None]
             known_before([item], made)
             for root in made:
-                allocate(session.g, writer, root)
+                allocate(writer, root)
             plan.block([item], writer)
 
 

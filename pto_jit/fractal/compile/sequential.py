@@ -177,7 +177,7 @@ class Sequential:
 
     def iteration(self, loop: Loop, inside: Writer) -> None:
         for array, outer in self.local.get(id(loop), ()):
-            allocate_local(self.g, inside, array, outer)
+            allocate_local(inside, array, outer)
         around, self.checking = self.checking, loop.schedule == CHECKS
         self.block(loop.body, inside)
         self.checking = around
@@ -244,12 +244,12 @@ class Sequential:
         e = self.e
         match read:
             case Access():
-                tensor, row = place(self.g, writer, read.array, read.index)
+                tensor, row = place(writer, read.array, read.index)
                 if not leaf.extents:
                     return e.scalar("getelem", [tensor.var, row]).operand
                 return load_all(self.g, leaf_of(self.g, tensor, row)).var
             case Block():
-                tensor, row = place(self.g, writer, read.array, read.index)
+                tensor, row = place(writer, read.array, read.index)
                 zeros = [index(0)] * (tensor.rank - 1)
                 rows = view_of(self.g, tensor, [row, *zeros], [writer.expr(read.count), *tensor.extents[1:]])
                 tile = load_all(self.g, rows)
@@ -277,7 +277,7 @@ class Sequential:
         return False
 
     def write(self, item: WriteLeaf, writer: Writer) -> None:
-        tensor, row = place(self.g, writer, item.array, item.index)
+        tensor, row = place(writer, item.array, item.index)
         if not item.array.leaf.extents:
             self.e.op("setelem", [variable_of(item.value), tensor.var, row])
             return

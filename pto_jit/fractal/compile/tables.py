@@ -256,7 +256,7 @@ def _in_order(session: Session, items: Sequence[Any], writer: Writer) -> None:
     kept = in_memory(items)
     for item in records(items):
         if isinstance(item, WriteLeaf) and item.array.root.tensor is None and id(item.array.root) in kept:
-            allocate(g, writer, item.array.root)
+            allocate(writer, item.array.root)
     with e.block() as block:
         Sequential(g, kept).block(items, writer)
     names = {v.name: e.fresh(v.name, v.type).name for s in walk.statements(tuple(block)) for v in walk.defs(s)}

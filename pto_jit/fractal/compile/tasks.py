@@ -149,7 +149,7 @@ class Tasks(Wavefront):
             if state is not None:
                 tensor, row = state[1], writer.expr(state[0].row(read.index))
             else:
-                tensor, row = place(self.g, writer, read.array, read.index)
+                tensor, row = place(writer, read.array, read.index)
             return lambda: self.plain.assign(target, self.leaf(tensor, row, item.leaf))
         if isinstance(read, Part):
             starts = [writer.expr(x) for x in read.starts]
