@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
@@ -77,7 +78,7 @@ class SharedTile:
             if role == _ONE_ROW:
                 return 1
             unit = _UNITS[role](defines.get("WM", 1), defines.get("WN", 1))
-            extent = prod(int(t) if t.isdigit() else defines.get(t, 0) for t in text.strip("()").split(" * "))
+            extent = int(text) if text.isdigit() else _value(ast.parse(text, mode="eval").body, defines)
             return -(-(-(-extent // unit) * unit) // 16) * 16
 
         copies = int(self.copies) if self.copies.strip().isdigit() else defines[self.copies]
@@ -86,6 +87,20 @@ class SharedTile:
             rows = -(-rows // (16 * defines["WM"])) * 16 * defines["WM"]
         between = 0 if self.panels and defines["WARPGROUPS"] else 16
         return rows * (columns * self.size + between) * copies
+
+
+def _value(text: ast.expr, defines: dict[str, int]) -> int:
+    """What an expression of numbers and macros is in a version; macros that no tile of it needs are 0."""
+    match text:
+        case ast.Constant(value=int() as number):
+            return number
+        case ast.Name(id=name):
+            return defines.get(name, 0)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _value(left, defines) + _value(right, defines)
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return _value(left, defines) * _value(right, defines)
+    raise AssertionError(f"an extent of another kind: {ast.unparse(text)}")
 
 
 @frozen(eq=False)

@@ -10,7 +10,7 @@ from pto_jit.slotted import replace
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import SharedTile
 from pto_jit.targets.cuda.reductions import ReductionWriter
-from pto_jit.targets.cuda.values import UNIT, Axis, Tile
+from pto_jit.targets.cuda.values import UNIT, Axis, Tile, total
 from pto_jit.targets.source.scalars import register_type
 
 HOLE = "{what} of an incomplete tile: {{0}} of {{1}} elements along axis {axis} are valid"
@@ -127,17 +127,14 @@ class MoveWriter(ReductionWriter):
             raise unsupported("`concat` of tiles of rank 3", op.loc, "work on tiles of rank 1 or 2")
         down = standing or (tiles[0].rank > 1 and axis == 0)
         parts = [t.rows if down else t.columns for t in tiles]
-        if not all(p.declared.isdigit() for p in parts):
-            raise unsupported("`concat` along an axis whose extent is known at run time", op.loc,
-                              "give the tiles constant extents along it")  # fmt: skip
         for part in parts[:-1]:
             if not part.full:
                 self.check(f"{part.valid} == {part.declared}", "BoundsError", HOLE.format(what="concat", axis=axis),
                            op.loc, part.valid, part.declared)  # fmt: skip
-        before = sum(int(p.declared) for p in parts[:-1])
-        declared = str(before + int(parts[-1].declared))
-        last = parts[-1]
-        along = Axis(False, declared, declared, declared if last.full else f"{before} + {last.valid}")
+        starts = [total(p.declared for p in parts[:k]) for k in range(len(parts))]
+        declared, last = total(p.declared for p in parts), parts[-1]
+        along = Axis(False, total(p.capacity for p in parts), declared,
+                     declared if last.full else total((starts[-1], last.valid)))  # fmt: skip
         across = self._joined([t.columns if down else t.rows for t in tiles], op)
         result = replace(tiles[0], rows=along if down else across, columns=across if down else along, array=None,
                          element=lambda i, j: "")  # fmt: skip
@@ -147,10 +144,8 @@ class MoveWriter(ReductionWriter):
             self.shared.append(self._plain_memory(memory, result))
         tiles = [self.materialised(t) for t in tiles]
         self.text.line("Spread::synchronise();")
-        start = 0
-        for tile, part in zip(tiles, parts, strict=True):
-            self._lay_down(tile, memory, (str(start), "0") if down else ("0", str(start)))
-            start += int(part.declared)
+        for tile, start in zip(tiles, starts, strict=True):
+            self._lay_down(tile, memory, (start, "0") if down else ("0", start))
         self.text.line("Spread::synchronise();")
         return result, memory
 

@@ -59,6 +59,18 @@ def times(factors: Iterable[str]) -> str:
     return texts[0] if len(texts) == 1 else f"({' * '.join(texts)})"
 
 
+def total(terms: Iterable[str]) -> str:
+    """The sum of C expressions."""
+    known, others = 0, []
+    for text in terms:
+        if text.isdigit():
+            known += int(text)
+        else:
+            others.append(text)
+    texts = [*others, *([str(known)] if known or not others else [])]
+    return texts[0] if len(texts) == 1 else f"({' + '.join(texts)})"
+
+
 def merged(axes: Sequence[Axis]) -> Axis:
     """Axes of the program, of which the first is not a unit, as the rows of a tile.
 

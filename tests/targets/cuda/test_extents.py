@@ -150,3 +150,47 @@ def test_a_kernel_reads_the_valid_part_of_the_tile_that_it_writes() -> None:
     first = np.clip(x[:, 2:], -4, 4)
     want = first + np.tan(np.clip(first, -1, 1)) / 2
     np.testing.assert_allclose(y, np.concatenate([want, np.zeros((4, 3), np.float32)], axis=1), rtol=1e-5, atol=1e-6)
+
+
+@pto.jit
+def joined_down(a: pl.Tensor, b: pl.Tensor, o: pl.Tensor):
+    with pl.incore():
+        t = pl.concat([pl.load(a), pl.load(b) * 2, pl.load(a) + 1], axis=0)
+        pl.store(t - pl.max(t, axis=0, keepdims=True), [0, 0], o)
+
+
+@pto.jit
+def joined_across(a: pl.Tensor, b: pl.Tensor, o: pl.Tensor):
+    n, m = a.shape[1], b.shape[1]
+    for i in pl.range(a.shape[0], parallel=True):
+        t = pl.concat([pl.load(a, [i, 0], [1, n]), pl.load(b, [i, 0], [1, m])], axis=1)
+        u = pl.concat([t, pl.load(b, [i, 0], [1, 4])], axis=1)
+        pl.store(pl.flip(u, 1), [i, 0], o)
+
+
+@pto.jit
+def joined_factors(a: pl.Tensor, b: pl.Tensor, o: pl.Tensor):
+    with pl.incore():
+        t = pl.concat([pl.load(a), pl.load(b)], axis=0)
+        pl.store(t @ t.T, [0, 0], o)
+
+
+def test_tiles_are_joined_along_axes_of_run_time_extents() -> None:
+    n, m, k = 40, 70, 33
+    a, b = normal(n, k), normal(m, k)
+    _, (*_, down) = emulated(joined_down, a, b, np.zeros((2 * n + m, k), np.float32), orders=(0, 5))
+    t = np.concatenate([a, b * 2, a + 1])
+    np.testing.assert_array_equal(down, t - t.max(axis=0))
+    _, (*_, across) = emulated(joined_across, a.T.copy(), b.T.copy(), np.zeros((k, n + m + min(4, m)), np.float32),
+                               orders=(0, 5))  # fmt: skip
+    np.testing.assert_array_equal(across, np.concatenate([a, b, b[:4]]).T[:, ::-1])
+    _, (*_, product) = emulated(joined_factors, a, b, np.zeros((n + m, n + m), np.float32), orders=(0, 5))
+    t = np.concatenate([a, b])
+    np.testing.assert_allclose(product, t @ t.T, rtol=1e-5, atol=1e-5)
+
+
+def test_joined_tiles_count_for_the_shared_memory_of_a_block() -> None:
+    a, b = normal(20, 300), normal(100, 300)
+    compiled = joined_down.compile(a, b, np.zeros((140, 300), np.float32), target="cuda")
+    with pytest.raises(pto.LaunchError, match=r"PTO-X144: .* its tiles take \d+ bytes of shared memory"):
+        emulate(compiled, a, b, np.zeros((140, 300), np.float32))
