@@ -242,6 +242,12 @@ void *pto_kept_find(pto_worker *w, const pto_matrix *m, int64_t bytes, void **ro
 /* What pto_kept_find gave as *room has been packed.  The worker that packed it. */
 void pto_kept_done(void *room);
 
+/*
+ * Copies a region of `rank` axes with elements of `size` bytes: `numbers` are its extents (one below 1: nothing is
+ * copied), the strides of `to` and those of `from`, in bytes.  They do not overlap.  Any thread.  Does not block.
+ */
+void pto_copy(int64_t rank, void *to, const void *from, int64_t size, const int64_t *numbers);
+
 /* Records a failure in the worker, replacing an earlier one, and returns PTO_FAILED.  The worker.  Does not block. */
 int32_t pto_fail(pto_worker *w, int32_t site, int64_t v0, int64_t v1, int64_t v2);
 

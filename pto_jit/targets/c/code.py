@@ -360,11 +360,20 @@ class CCode(Code):
     def call(self, name: str, result: Any, args: Sequence[Any], attributes: Sequence[str] = ()) -> Any:
         return self.called(name, [lift(a) for a in args], result)
 
+    def copy(
+        self, to: Any, source: Any, size: int, extents: Sequence[Any], out: Sequence[Any], into: Sequence[Any]
+    ) -> None:
+        """As `Code.copy`."""
+        if not extents:
+            self.line(f"memcpy({lift(to).text}, {lift(source).text}, {size});")
+            return
+        numbers = ", ".join(lift(self.constant(v)).text for v in (*extents, *out, *into))
+        self.module.calls.add("pto_copy")
+        where = f"{lift(to).text}, {lift(source).text}"
+        self.line(f"pto_copy({len(extents)}, {where}, {size}, (const int64_t[]){{{numbers}}});")
+
     def called(self, function: Any, args: Sequence[CValue], result: Any = None) -> Any:
         """A call; functions of the runtime are used as they are."""
-        if not isinstance(function, str):  # a service of the module
-            self.line(f"{function.text(args)};")
-            return None
         if function.startswith("llvm.memset"):
             self.line(f"memset({args[0].text}, 0, (size_t){args[2].at(UNARY)});")
             return None

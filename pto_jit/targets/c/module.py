@@ -3,30 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from pto_jit.ir.nodes import Block, Module
-from pto_jit.slotted import frozen
 from pto_jit.targets.c.recipes import CRecipes
-from pto_jit.targets.c.values import CValue
 from pto_jit.targets.cpu.module import ModuleWriter
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers
 from pto_jit.targets.source.library_names import LIBRARY
-
-
-@frozen
-class CopyFunction:
-    """`pto_copy` of a rank and of elements of so many bytes, called as the CPU target calls its function of these."""
-
-    rank: int
-    size: int
-
-    def text(self, args: Sequence[CValue]) -> str:
-        to, source, *rest = (a.text for a in args)
-        if self.rank == 0:
-            return f"memcpy({to}, {source}, {self.size})"
-        return f"pto_copy({self.rank}, {to}, {source}, {self.size}, (const int64_t[]){{{', '.join(rest)}}})"
 
 
 class CModule(ModuleWriter):
@@ -60,9 +43,6 @@ class CModule(ModuleWriter):
     @property
     def vector_bytes(self) -> int:
         return 0
-
-    def copy_function(self, rank: int, size: int) -> Any:
-        return CopyFunction(rank, size)
 
     def reached(self, entry: str) -> set[str]:
         """The IR functions that the entry needs, itself included."""

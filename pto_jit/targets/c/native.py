@@ -30,6 +30,7 @@ SIGNATURES: dict[str, tuple[str, tuple[str, ...]]] = {
     "pto_scratch_pop": ("void", ("pto_worker *", "void *")),
     "pto_buffer_alloc": ("void *", ("pto_worker *", "int64_t")),
     "pto_buffer_free": ("void", ("pto_worker *", "void *")),
+    "pto_copy": ("void", ("int64_t", "void *", "const void *", "int64_t", "const int64_t *")),
     "pto_fail": ("int32_t", ("pto_worker *", "int32_t", "int64_t", "int64_t", "int64_t")),
     "pto_graph_open": ("pto_graph *", ("pto_worker *", "int64_t")),
     "pto_graph_close": ("int32_t", ("pto_worker *", "pto_graph *")),

@@ -468,6 +468,27 @@ class Code:
                 declared.attributes.add(a)
         return self.b.call(declared, args)
 
+    def copy(
+        self, to: Value, source: Value, size: int, extents: Sequence[Index], out: Sequence[Index], into: Sequence[Index]
+    ) -> None:
+        """Copy a region of elements of `size` bytes: its extents, the strides of `to` and those of `source`.
+
+        Elements that are known to lie side by side in both are moved at once.
+        """
+        axes, run = len(extents), size
+        while axes and out[axes - 1] == into[axes - 1] == run and isinstance(extents[axes - 1], int):
+            axes -= 1
+            run *= max(extents[axes], 0)
+        if axes == 0 or (axes == 1 and out[0] == into[0] == run):
+            count = self.mul(run, self.max(extents[0], 0)) if axes else run
+            self.call("llvm.memcpy.p0.p0.i64", VOID, [to, source, i64(count), number(I1, False)])
+            return
+        numbers = (*extents, *out, *into)
+        room = self.alloca(I64, "numbers", len(numbers), align=8)
+        for k, value in enumerate(numbers):
+            self.b.store(i64(value), self.offset(room, 8 * k), align=8)
+        self.call("pto_copy", VOID, [i64(len(extents)), to, source, i64(size), room], ["cold", "nounwind"])
+
     def leave_with(self, status: Value) -> None:
         """Return `status` from the function, by way of its last block."""
         self.b.store(status, self.status)

@@ -5,13 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
 from pto_jit.errors import NOWHERE, BoundsError, KernelAssertionError, LaunchError, Loc
 from pto_jit.ir.nodes import For, Module, Op
 from pto_jit.slotted import field, frozen, mutable
 from pto_jit.targets.cpu.analysis import Aliasing
-from pto_jit.targets.cpu.code import I8, I64, PTR, VOID, Code, number
 from pto_jit.targets.cpu.loading import Host, PrintSite, TaskSite
 from pto_jit.targets.cpu.optimising import with_scalar_loops
 from pto_jit.targets.cpu.vector import TargetModule
@@ -85,77 +82,5 @@ class ModuleWriter:
     def unique(self, name: str) -> str:
         return self.llvm.get_unique_name(name)
 
-    def copy_function(self, rank: int, size: int) -> ir.Function:
-        """`void copy(to, from, extents..., strides to..., strides from...)`: a strided copy, `size` bytes an element.
 
-        A service of the module: regions that overlap or are clipped, values that are kept.  Runs of the last axis
-        that lie side by side on both ends are moved at once, and so is all of it where all of it does.
-        """
-        name = f"pto.copy.{rank}.{size}"
-        known = self.llvm.globals.get(name)
-        if known is not None:
-            return known
-        function = ir.Function(self.llvm, ir.FunctionType(VOID, [PTR, PTR] + [I64] * (3 * rank)), name)
-        function.linkage = "internal"
-        for attribute in ("cold", "noinline", "nounwind"):
-            function.attributes.add(attribute)
-        to, source, *rest = function.args
-        extents, out, into = rest[:rank], rest[rank : 2 * rank], rest[2 * rank :]
-        code = Code(function, number(I64, 0))
-
-        def element(target, origin) -> None:
-            code.b.store(code.b.load(origin, typ=ir.IntType(8 * size), align=size), target, align=size)
-
-        def run(target, origin, count) -> None:
-            memcpy = code.module.globals.get("llvm.memcpy.p0.p0.i64") or ir.Function(
-                code.module, ir.FunctionType(VOID, [PTR, PTR, I64, ir.IntType(1)]), "llvm.memcpy.p0.p0.i64"
-            )
-            code.b.call(memcpy, [target, origin, code.mul(count, size), number(ir.IntType(1), False)])
-
-        def axis(k: int, target, origin) -> None:
-            if k == rank:
-                element(target, origin)
-                return
-            if k == rank - 1:
-                dense = code.all_of([code.compare("==", out[k], size), code.compare("==", into[k], size)])
-
-                def runs() -> list:
-                    run(target, origin, code.max(extents[k], 0))
-                    return []
-
-                def elements() -> list:
-                    def body(i, _):
-                        element(code.offset(target, code.mul(i, out[k])), code.offset(origin, code.mul(i, into[k])))
-                        return ()
-
-                    code.loop(0, extents[k], body=body, name=f"axis{k}")
-                    return []
-
-                code.choose(dense, runs, elements)
-                return
-
-            def body(i, _):
-                axis(k + 1, code.offset(target, code.mul(i, out[k])), code.offset(origin, code.mul(i, into[k])))
-                return ()
-
-            code.loop(0, extents[k], body=body, name=f"axis{k}")
-
-        def each() -> list:
-            axis(0, to, source)
-            return []
-
-        def together() -> list:
-            run(to, source, code.mul(*(code.max(n, 0) for n in extents)))
-            return []
-
-        distances = [code.mul(size, *extents[k + 1 :]) for k in range(rank)]
-        packed = [code.compare("==", s, d) for strides in (out, into) for s, d in zip(strides, distances, strict=True)]
-        code.choose(code.all_of(packed), together, each) if rank > 1 else each()
-        code.b.branch(code.leave)
-        code.at(code.leave)
-        code.b.ret_void()
-        code.finish()
-        return function
-
-
-__all__ = ["I8", "BoundsError", "Host", "KernelAssertionError", "LaunchError", "ModuleWriter", "PrintSite", "Site"]
+__all__ = ["BoundsError", "Host", "KernelAssertionError", "LaunchError", "ModuleWriter", "PrintSite", "Site"]

@@ -72,9 +72,7 @@ def copy_region(
     source_strides: Sequence[Index], extents: Sequence[Index],
 ) -> None:  # fmt: skip
     """Copy a strided region; what cold paths use."""
-    function = w.module.copy_function(len(extents), dtype.bytes)
-    rest = [w.code.constant(v) for v in (*extents, *to_strides, *source_strides)]
-    w.b.call(function, [to, source, *rest])
+    w.code.copy(to, source, dtype.bytes, extents, to_strides, source_strides)
 
 
 def fill_tile(w: FunctionWriter, tile: Tile, value: Value) -> None:

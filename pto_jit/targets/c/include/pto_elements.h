@@ -239,21 +239,6 @@ PTO_UNUSED static bool pto_clash(const pto_region *a, const pto_region *b) {
   return !equal && pto_overlap(a, b);
 }
 
-// A strided copy: `numbers` are the extents, the strides of `to` and those of `from`, in bytes.
-PTO_UNUSED static void pto_copy(int64_t rank, void *to, const void *from, int64_t size, const int64_t *numbers) {
-  const int64_t extent = numbers[0], out = numbers[rank], in = numbers[2 * rank];
-  if (rank > 1) {
-    int64_t rest[24];
-    for (int64_t axis = 1; axis < rank; ++axis)
-      for (int64_t part = 0; part < 3; ++part) rest[part * (rank - 1) + axis - 1] = numbers[part * rank + axis];
-    for (int64_t i = 0; i < extent; ++i) pto_copy(rank - 1, (char *)to + i * out, (const char *)from + i * in, size, rest);
-  } else if (out == size && in == size) {
-    memcpy(to, from, (size_t)(pto_max(extent, 0) * size));
-  } else {
-    for (int64_t i = 0; i < extent; ++i) memcpy((char *)to + i * out, (const char *)from + i * in, (size_t)size);
-  }
-}
-
 // fill: so many elements of a value.
 //
 // padded_row, padded: so many elements from `from` on, of which so many are left in their tensor, with `value` behind
