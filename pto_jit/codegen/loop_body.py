@@ -26,6 +26,7 @@ from pto_jit.codegen.merging import (
     copies,
     describe,
     joined_type,
+    widened,
 )
 from pto_jit.codegen.names import LoopNames, stores
 from pto_jit.codegen.reductions import ReductionState, updated_reductions
@@ -336,6 +337,8 @@ class RunTimeLoop:
         places = [self.changes.get(item.key, (None, None))[1]]
         place = next((p for p in places if p is not None and p is not item.place), None)
         notes = [Note(f"before the loop {subject} is {describe(item.before)}", g.loc(item.place))] if item.place else []
+        if problem.wide is not None:
+            notes += widened(g.e.definitions, problem.wide)
         cls = TypeMismatchError if item.phis else CompilationError
         where = place if place is not None else self.node
         return g.error_at(

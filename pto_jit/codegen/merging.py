@@ -17,7 +17,7 @@ from pto_jit import dtypes
 from pto_jit.codegen.emit import Emitter
 from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime
 from pto_jit.dtypes import DType, bool_, f64, i64
-from pto_jit.errors import Loc
+from pto_jit.errors import Loc, Note
 from pto_jit.ir.nodes import Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType, Type
 from pto_jit.semantic.checks import describe as type_text
@@ -27,10 +27,11 @@ from pto_jit.slotted import mutable
 class Disagreement(Exception):
     """Values that have no common run-time type; the message completes "`x` is ..."."""
 
-    def __init__(self, message: str, hint: str | None = None) -> None:
+    def __init__(self, message: str, hint: str | None = None, wide: Tile | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.wide = wide  # of tiles of two dtypes the one that has both
 
 
 @mutable(eq=False)
@@ -221,9 +222,10 @@ def joined_type(values: Sequence[Any]) -> tuple[Type, bool]:
     for value in values[1:]:
         other = value.type
         if other.dtype != first.dtype:
-            raise Disagreement(
-                both(first, other), f"convert one of them with `.to(pl.{dtypes.promote(first.dtype, other.dtype)})`"
-            )
+            common = dtypes.promote(first.dtype, other.dtype)
+            wide = next((v for v in values if v.dtype == common), None)
+            ways = " or ".join(dict.fromkeys(f"`.to(pl.{d})`" for d in (first.dtype, common)))
+            raise Disagreement(both(first, other), f"convert one of them with {ways}", wide)
         if len(other.shape) != len(shape):
             raise Disagreement(both(first, other), "tiles that meet have one rank")
         for axis, extent in enumerate(other.shape):
@@ -232,6 +234,34 @@ def joined_type(values: Sequence[Any]) -> tuple[Type, bool]:
             if extent is None:
                 shape[axis] = None
     return TileType(first.dtype, tuple(shape)), False
+
+
+def widened(definitions: dict[str, Op], wide: Tile) -> list[Note]:
+    """Where the tiles that a tile is computed from first have its dtype, if that is a conversion.
+
+    Of several places one where integers are converted: floats are because they meet what is wider already.
+    """
+    found: list[Op] = []
+    seen: set[str] = set()
+    work: list[Operand] = [wide.var]
+    while work:
+        var = work.pop()
+        op = definitions.get(var.name) if isinstance(var, Var) and var.name not in seen else None
+        if op is None:
+            continue
+        seen.add(op.results[0].name)
+        tiles = [a for a in op.args if isinstance(a.type, TileType)]
+        same = [a for a in tiles if a.type.dtype == wide.dtype]  # type: ignore[union-attr]
+        work += reversed(same)
+        if tiles and not same:
+            found.append(op)
+    if not found:
+        return []
+    integers = [op for op in found if op.args[0].type.dtype.is_integer]  # type: ignore[union-attr]
+    origin = (integers or found)[0]
+    before = origin.args[0].type.dtype  # type: ignore[union-attr]
+    why = f": as in NumPy, {before} and fractions are {wide.dtype}" if integers and wide.dtype.is_float else ""
+    return [Note(f"tiles of {wide.dtype} begin here{why}", origin.loc)]
 
 
 def operand_of(e: Emitter, value: Any, type: Type) -> Operand:

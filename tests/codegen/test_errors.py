@@ -231,6 +231,16 @@ def a_number_that_becomes_a_tile(x, y, n):
 
 
 @case(TypeMismatchError)
+def a_tile_that_becomes_wider(x, y, n):
+    m = pl.load(x, [0], [4])
+    for i in range(n):
+        bias = (i - pl.arange(0, 4)) * 0.5
+        s = pl.load(x, [i], [4]) + bias
+        m = pl.maximum(m, s)  # error: PTO-T001: `m` changes from one iteration to the next: a tile of f32
+    pl.store(m, [0], y)
+
+
+@case(TypeMismatchError)
 def a_tile_that_changes_shape(x, y, n):
     t = pl.load(x, [0], [4])
     for _ in range(n):
@@ -686,6 +696,16 @@ def test_the_call_chain_is_shown():
     first = inner.__code__.co_firstlineno
     assert caught.value.lineno == first + 1
     assert f":{outer.__code__.co_firstlineno + 1}:16" in text and f":{f.__code__.co_firstlineno + 1}:16" in text
+
+
+def test_where_a_wider_dtype_begins_is_shown():
+    with pytest.raises(TypeMismatchError) as caught:
+        ir(a_tile_that_becomes_wider, np.zeros(8, np.float32), np.zeros(4, np.float32), 3)
+    first = inspect.getsourcelines(a_tile_that_becomes_wider)[1]
+    (note,) = (n for n in caught.value.notes if "begin here" in n.message)
+    assert note.message == "tiles of f64 begin here: as in NumPy, i32 and fractions are f64"
+    assert (note.loc.lineno, note.loc.col_offset) == (first + 4, 15)
+    assert "`.to(pl.f32)` or `.to(pl.f64)`" in caught.value.hint
 
 
 def test_both_places_of_a_conflict_are_shown():

@@ -238,17 +238,25 @@ def arange(cg: Generator, start: Any, stop: Any = None, step: Any = 1, dtype: An
         count = index_of(cg, length, "the extent of pl.arange")
     else:
         lo, hi, by = (index_of(cg, v, "pl.arange") for v in (start, stop, step))
-        span = cg.e.scalar("sub", [lo, hi]).operand
-        up = cg.e.scalar("floordiv", [span, by]).operand
-        count = cg.e.scalar("max", [cg.e.scalar("neg", [up]).operand, index(0)]).operand
-        known = cg.e.known_difference(hi, lo) if by == index(1) else None
-        if known is not None:
-            count = index(max(known, 0))
+        count = _steps(cg, lo, hi, by)
     first, stride = (to_dtype(cg, value_of(cg, v, "pl.arange"), wanted) for v in (start, step))
     if not isinstance(first, Scalar) or not isinstance(stride, Scalar):
         raise cg.error(TypeMismatchError, "pl.arange takes numbers, got a tile", code="PTO-T030",
                        hint="add the range to the tile: `t + pl.arange(n)`")  # fmt: skip
     return cg.e.tile("arange", [first.operand, stride.operand, count], extents=(count,), generated=True)
+
+
+def _steps(cg: Generator, lo: Operand, hi: Operand, by: Operand) -> Operand:
+    """How many numbers there are from `lo` to below `hi` by steps of `by`."""
+    if by == index(1):
+        known = cg.e.known_difference(hi, lo)
+        if known is not None:
+            return index(max(known, 0))
+        if lo == index(0):
+            return hi if cg.e.is_extent(hi) else cg.e.scalar("max", [hi, index(0)]).operand
+    span = cg.e.scalar("sub", [lo, hi]).operand
+    up = cg.e.scalar("floordiv", [span, by]).operand
+    return cg.e.scalar("max", [cg.e.scalar("neg", [up]).operand, index(0)]).operand
 
 
 @builtin("valid_shape")
