@@ -19,7 +19,7 @@ from pto_jit.targets.ascend.scalars import Scalars
 from pto_jit.targets.ascend.sizes import Tensor, names, product
 from pto_jit.targets.ascend.values import Expr, Size
 from pto_jit.targets.cuda.facts import Facts
-from pto_jit.targets.cuda.nests import writes
+from pto_jit.targets.cuda.loops import written_tensor
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -52,7 +52,7 @@ class Scopes:
         self.limited: dict[str, int] = {}
         self.clips: dict[str, tuple[Size, Size, Size]] = {}  # expression -> extent, limit and offset it comes from
         self.loop_of: dict[str, For] = {}
-        self.written = {facts.roots[s.args[1].name] for s in statements(func.body) if isinstance(s, Op) and writes(s)}  # type: ignore[union-attr]
+        self.written = {facts.roots[x.name] for s in statements(func.body) if (x := written_tensor(s)) is not None}
         self.defined: dict[str, Op] = {s.results[0].name: s for s in statements(func.body)
                                        if isinstance(s, Op) and len(s.results) == 1}  # fmt: skip
         self._parameters()

@@ -19,6 +19,9 @@ from pto_jit.targets.ascend.sizes import product, text, total
 from pto_jit.targets.ascend.transfers import TransferWriter
 from pto_jit.targets.ascend.values import Size, Span, Value, lying, span_of
 
+_SPOKEN = {"put": "pl.scatter", "take": "x[index]", "assoc_scan": "pl.associative_scan"}
+"""Operations whose names are others in kernels."""
+
 
 class VectorWriter(TransferWriter):
     """Writes a kernel without matrix products."""
@@ -67,7 +70,7 @@ class VectorWriter(TransferWriter):
             case "sort" | "argsort" | "topk":
                 sorts.write_order(self, op)
             case _:
-                raise unsupported(f"`{op.op}` of tiles", op.loc,
+                raise unsupported(f"`{_SPOKEN.get(op.op, op.op)}` of tiles", op.loc,
                                   "use the operations in docs/ascend.md, or target=\"cpu\"")  # fmt: skip
 
     def spread(self, op: Op) -> None:

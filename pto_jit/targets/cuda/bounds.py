@@ -155,7 +155,8 @@ class _Finder:
             elif isinstance(s, (For, If)):
                 parts = tuple(self.slice(b, after) for b in blocks(s))
                 if any(parts):
-                    out.append(with_blocks(s, parts))
+                    kept = with_blocks(s, parts)
+                    out.append(replace(kept, reductions=()) if isinstance(kept, For) else kept)
         return tuple(out)
 
 

@@ -382,10 +382,14 @@ class HigherWriter(PlaceWriter):
         offsets = op.args[2:] or (_ZERO,) * rank
         declared = shape_of(self.func.body, result)
         assert declared is not None
-        axes = [
-            index_axes[k - at] if at <= k < at + len(index_axes) else self.axis(extent)
-            for k, extent in enumerate(declared)
-        ]
+
+        def along(k: int, extent: Operand) -> Axis:
+            if at <= k < at + len(index_axes):
+                return index_axes[k - at]
+            mine = k if k < at else k - len(index_axes) + 1
+            return self.axis(extent, self._clipped(op, tensor, mine, offsets[mine], extent))
+
+        axes = [along(k, extent) for k, extent in enumerate(declared)]
         out = replace(self._tile_of(axes, index, op), dtype=result.type.dtype)  # type: ignore[union-attr]
         shared = self._in_memory(index)
 

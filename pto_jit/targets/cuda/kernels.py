@@ -11,9 +11,9 @@ from math import prod
 from typing import Any
 
 from pto_jit.ir.nodes import Block, For, Func, Op, Operand, Stmt, Var
-from pto_jit.ir.types import TensorType, TileType
+from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import defs, statements, uses
-from pto_jit.lower.axes import is_reduction, reduced_axes, unit_reshape
+from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes, unit_reshape
 from pto_jit.slotted import frozen
 from pto_jit.targets.cuda.along import along_rows, axis_along
 from pto_jit.targets.cuda.elements import Fold, fold_of, read_outside
@@ -432,6 +432,7 @@ def _first_iteration(func: Func, chain: tuple[For, ...], extents: Sequence[Opera
             known.add(loop.var.name)
             found.append(loop)
             body = loop.body
+    found += [op for op in _unchanging(func) if op.results[0].name not in known]
     wanted = {e.name for e in extents if isinstance(e, Var)}
     needed: list[Op | For] = []
     for stmt in reversed(found):
@@ -440,6 +441,20 @@ def _first_iteration(func: Func, chain: tuple[For, ...], extents: Sequence[Opera
             needed.append(stmt)
             wanted |= {v.name for v in (bounds or uses(stmt)) if isinstance(v, Var)}
     return tuple(reversed(needed))
+
+
+def _unchanging(func: Func) -> list[Op]:
+    """The arithmetic of a kernel that gives one number, wherever it stands: that of parameters alone."""
+    ops = [s for s in statements(func.body) if isinstance(s, Op) and len(s.results) == 1]
+    made = Counter(d.name for s in statements(func.body) for d in defs(s))
+    known, out = {p.name for p in func.params}, []
+    for op in ops:
+        name = op.results[0].name
+        numbers = isinstance(op.results[0].type, ScalarType) and (op.op == "dim" or is_elementwise(op))
+        if numbers and made[name] == 1 and name not in known and all(v.name in known for v in uses(op)):
+            known.add(name)
+            out.append(op)
+    return out
 
 
 _DECLARATION = re.compile(r"\s*(?:const|constexpr) [\w:<>, ]+? (\w+) = .*;$")

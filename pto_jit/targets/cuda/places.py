@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pto_jit.dtypes import i64
 from pto_jit.ir.nodes import Const, Op, Var
-from pto_jit.ir.types import TensorType
+from pto_jit.ir.types import ScalarType, TensorType
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.lines import LineWriter
 from pto_jit.targets.cuda.moves import HOLE, pitch_of
@@ -177,7 +178,8 @@ class PlaceWriter(LineWriter):
         if rank == 2:
             other = shape_of(self.func.body, result)
             assert other is not None
-            whole = self.axis(other[-1] if along_rows else other[-2 if len(other) > 1 else -1])
+            extent = other[-1] if along_rows else other[-2 if len(other) > 1 else -1]
+            whole = self.axis(extent, self._clipped(op, tensor, 1 - axis, Const(0, ScalarType(i64)), extent))
             rows, columns = (rows, whole) if along_rows else (whole, columns)
         where = index.element("0" if index.rows.unit else "i", "0" if index.columns.unit else "j")
         found = self._index(where, f"{name}.shape[{axis}]", NO_INDEX.format(what="x[index]"), op)

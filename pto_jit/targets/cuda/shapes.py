@@ -88,10 +88,11 @@ def _keeps_extents(body: Block, op: Op, name: str) -> bool:
     work, seen = [op], {name}
     while work:
         op = work.pop()
-        if not (is_elementwise(op) or op.op in _SAME):
+        adds = op.op == "dot" and len(op.args) == 3  # to a tile that has the extents of the product
+        if not (is_elementwise(op) or op.op in _SAME or adds):
             continue
         rank = op.results[0].type.rank  # type: ignore[union-attr]
-        for arg in op.args:
+        for arg in op.args[2:] if adds else op.args:
             if isinstance(arg, Var) and isinstance(arg.type, TileType) and arg.type.rank == rank:
                 if arg.name == name:
                     return True
@@ -102,13 +103,18 @@ def _keeps_extents(body: Block, op: Op, name: str) -> bool:
 
 
 def _taken(body: Block, op: Op, axis: int, seen: frozenset[str]) -> Operand | None:
-    """Of `take`: an extent of the index, or one of the tensor that an operation of the body asks for."""
+    """Of `take`: an extent of the index, one that a view is given, or one that an operation of the body asks for."""
     tensor, index = op.args[:2]
     assert isinstance(index, Var) and isinstance(index.type, TileType)
     at = int(op.attr("axis"))  # type: ignore[call-overload]
     if at <= axis < at + index.type.rank:
         return _extent(body, index.name, axis - at, seen)
     wanted = axis if axis < at else axis - index.type.rank + 1
+    view = next((v for v in _makers(body).get(tensor.name, ()) if v.op == "view"), None)  # type: ignore[union-attr]
+    if view is not None:
+        whole, drop = view.args[0].type.rank, view.attr("drop") or ()  # type: ignore[union-attr]
+        kept = [k for k in range(whole) if k not in drop]  # type: ignore[operator]
+        return view.args[1 + whole + kept[wanted]]
     asked = (s.results[0] for s in statements(body) if isinstance(s, Op) and s.op == "dim"
              and s.args[0] == tensor and s.attr("axis") == wanted)  # fmt: skip
     return next(asked, None)

@@ -82,8 +82,15 @@ def wide(x: pl.Tensor, s: float, out: pl.Tensor):
             pl.store(pl.load(x, [r, 0], [8, 64]) * (s * pl.cast(r, pl.f64)), [r, 0], out)
 
 
+@pto.jit
+def scattered(x: pl.Tensor, index: pl.Tensor, out: pl.Tensor):
+    for r in pl.range(0, x.shape[0], 8, parallel=True):
+        pl.scatter(pl.load(x, [r, 0], [8, 64]), pl.load(index, [r, 0], [8, 64]), 1, out[r : r + 8, :])
+
+
 REFUSED: dict[str, tuple[Any, tuple[Any, ...], str]] = {
     "turned_rows": (turned_rows, (MATRIX, MATRIX), "`flip` of tiles"),
+    "scattered": (scattered, (MATRIX, pto.spec((None, None), pl.i32), MATRIX), "`pl.scatter` of tiles"),
     "wide": (wide, (MATRIX, 1.5, MATRIX), "`mul` of numbers of f64"),
 }
 

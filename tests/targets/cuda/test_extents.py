@@ -194,3 +194,70 @@ def test_joined_tiles_count_for_the_shared_memory_of_a_block() -> None:
     compiled = joined_down.compile(a, b, np.zeros((140, 300), np.float32), target="cuda")
     with pytest.raises(pto.LaunchError, match=r"PTO-X144: .* its tiles take \d+ bytes of shared memory"):
         emulate(compiled, a, b, np.zeros((140, 300), np.float32))
+
+
+@pto.jit
+def columns_of_rows(x: pl.Tensor, z: pl.Tensor, places: pl.Tensor, y: pl.Tensor):
+    index = pl.load(places)
+    for c in pl.range(0, x.shape[1], 8, parallel=True):
+        y[:, c : c + 8] = x[index, c : c + 8] + z[index, 1, c : c + 8]
+
+
+def test_rows_taken_of_a_view_end_where_the_tensor_does() -> None:
+    x, z, places = normal(5, 21), normal(5, 2, 21), np.array([4, 0, 0], np.int32)
+    _, (*_, y) = emulated(columns_of_rows, x, z, places, np.zeros((3, 21), np.float32))
+    np.testing.assert_allclose(y, x[places] + z[places, 1], rtol=1e-6)
+
+
+@pto.jit
+def unpacked_products(x: pl.Tensor, packed: pl.Tensor, y: pl.Tensor):
+    n = packed.shape[1]
+    for r in pl.range(0, x.shape[0], 4, parallel=True):
+        acc = pl.zeros([4, n * 2], pl.f32)
+        for k in range(0, x.shape[1], 8):
+            t = pl.load(packed, [k, 0], [8, n])
+            w = pl.reshape(pl.stack([t & 15, t >> 4], axis=2), [8, n * 2]).to(pl.f32)
+            acc = pl.dot(pl.load(x, [r, k], [4, 8]), w * pl.arange(0, n * 2, dtype=pl.f32), acc)
+        pl.store(acc, [r, 0], y)
+
+
+def test_extents_computed_in_a_loop_from_parameters_alone_are_known_to_the_host() -> None:
+    x, packed = normal(6, 16), RNG.integers(0, 256, (16, 5)).astype(np.uint8)
+    w = np.stack([packed & 15, packed >> 4], axis=2).reshape(16, 10) * np.arange(10.0)
+    _, (*_, y) = emulated(unpacked_products, x, packed, np.zeros((6, 10), np.float32))
+    np.testing.assert_allclose(y, x @ w, rtol=1e-5, atol=1e-3)
+
+
+@pto.jit
+def states(q: pl.Tensor, k: pl.Tensor, v: pl.Tensor, o: pl.Tensor):
+    """Linear attention with decay, a state of the extents that q and v have, to which products of k and v are added."""
+    for h in pl.range(q.shape[0], parallel=True):
+        s = pl.zeros([q.shape[2], v.shape[2]], pl.f32)
+        for c in range(0, q.shape[1], 4):
+            o[h, c : c + 4, :] = q[h, c : c + 4, :] @ s
+            s = s * 0.5 + k[h, c : c + 4, :].T @ v[h, c : c + 4, :]
+
+
+def test_a_tile_that_products_are_added_to_has_the_extents_of_its_first_value() -> None:
+    q, k, v = normal(2, 8, 5), normal(2, 8, 5), normal(2, 8, 7)
+    _, (*_, o) = emulated(states, q, k, v, np.zeros_like(v))
+    s = k[:, :4].transpose(0, 2, 1) @ v[:, :4]
+    np.testing.assert_allclose(o[:, 4:], q[:, 4:] @ s, rtol=1e-5, atol=1e-5)
+    assert not o[:, :4].any()
+
+
+@pto.jit
+def split(a: pl.Tensor, b: pl.Tensor, c: pl.Tensor):
+    """A product whose contraction is divided: every part adds to the result."""
+    k = a.shape[1]
+    per = (k + 2) // 3
+    c[...] = 0.0
+    for s in pl.range(3, parallel=True):
+        end = min(s * per + per, k)
+        c[:, :] += a[:, s * per : end] @ b[s * per : end, :]
+
+
+def test_extents_are_found_in_loops_that_reduce() -> None:
+    a, b = normal(9, 20), normal(20, 11)
+    _, (*_, c) = emulated(split, a, b, np.zeros((9, 11), np.float32))
+    np.testing.assert_allclose(c, a @ b, rtol=1e-5, atol=1e-5)
