@@ -433,6 +433,24 @@ def place_of_another_kind(x, y, n):
         y[0] = pl.maximum(y[0], x[i])  # error: PTO-L005
 
 
+def test_a_sum_in_a_wider_dtype_than_its_place_says_what_to_convert() -> None:
+    def total(x, y):
+        for i in pl.range(x.shape[0], parallel=True):
+            y[0] += x[i]
+
+    def converted(x, y):
+        for i in pl.range(x.shape[0], parallel=True):
+            y[0] += x[i].to(y.dtype)
+
+    for wide, narrow in ((np.float32, np.float16), (np.int64, np.int32), (np.float64, np.float32)):
+        x, y = np.arange(40).astype(wide), np.zeros(1, narrow)
+        with pytest.raises(ScheduleError, match=r"not a reduction: it is of .* and combined in .* here") as caught:
+            pto.jit(total)(x, y)
+        assert caught.value.hint is not None and "`.to(pl." in caught.value.hint
+        pto.jit(converted)(x, y)
+        assert y[0] == 780
+
+
 REFUSED = [
     used_elsewhere, two_kinds, weighted, decides, in_two_sums, place_weighted, place_read_elsewhere,
     place_of_another_kind,

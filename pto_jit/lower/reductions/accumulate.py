@@ -24,9 +24,9 @@ ASSOCIATIVE = frozenset({"add", "mul", "max", "min", "and", "or", "xor"})
 class NoReduction(Exception):
     """Something else happens to the variable or place; `loc` is where."""
 
-    def __init__(self, message: str, loc: Loc) -> None:
+    def __init__(self, message: str, loc: Loc, hint: str | None = None) -> None:
         super().__init__(message)
-        self.message, self.loc = message, loc
+        self.message, self.loc, self.hint = message, loc, hint
 
 
 @frozen
@@ -108,7 +108,7 @@ def follow(
         elif mine:
             kind = _step(stmt, followers, type) if isinstance(stmt, Op) else None
             if kind is None:
-                raise NoReduction("it is used here", stmt.loc)
+                raise _converted(stmt, type) or NoReduction("it is used here", stmt.loc)
             if kind:
                 changing.append(stmt)
                 kinds.setdefault(kind, stmt)
@@ -122,6 +122,17 @@ def follow(
     top = list(_unconditional(body))
     always = any(s in top for s in changing) and not any(isinstance(s, Continue) for s in flat)
     return Accumulation(kind, always, frozenset(followers))
+
+
+def _converted(stmt: Stmt, type: Type) -> NoReduction | None:
+    """`y[0] += x[i]` where x is wider than y: the sum is one of x's dtype, rounded in every iteration."""
+    if not isinstance(stmt, Op) or stmt.op != "cast" or not isinstance(type, (ScalarType, TileType)):
+        return None
+    wide = stmt.results[0].type.dtype  # type: ignore[union-attr]
+    return NoReduction(
+        f"it is of {type.dtype} and combined in {wide} here", stmt.loc,
+        f"convert what it is combined with: `.to(pl.{type.dtype})`, or combine in a variable or tensor of {wide}",
+    )  # fmt: skip
 
 
 def _unconditional(body: Block) -> Iterator[Stmt]:

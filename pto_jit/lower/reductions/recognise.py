@@ -37,7 +37,8 @@ def states_of(loop: For, live: Set[str], views: dict[str, str]) -> list[State]:
             f"reduction: {problem.message}",
             problem.loc,
             code="PTO-L005",
-            hint="combine it by `+=`, `*=`, `pl.maximum` or `pl.minimum` and use it nowhere else in the loop, or make "
+            hint=problem.hint
+            or "combine it by `+=`, `*=`, `pl.maximum` or `pl.minimum` and use it nowhere else in the loop, or make "
             "the loop sequential",
             notes=(Note("the place is written here", write.loc), Note("the loop is parallel", loop.loc)),
         )
