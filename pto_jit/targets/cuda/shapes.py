@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pto_jit.dtypes import i64
-from pto_jit.ir.nodes import Block, Const, Func, Op, Operand, Var
+from pto_jit.ir.nodes import Block, Const, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
-from pto_jit.ir.walk import block_defs, statements
+from pto_jit.ir.walk import block_defs, rewrite_block, statements
 from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes, unit_reshape
 from pto_jit.lower.names import unused
 from pto_jit.slotted import replace
@@ -121,15 +121,65 @@ def _taken(body: Block, op: Op, axis: int, seen: frozenset[str]) -> Operand | No
 
 
 def with_extents(func: Func) -> Func:
-    """The function with operations that ask for the extents of tensors whose rows are taken, where types do not say."""
+    """The function with operations that compute extents of tiles which types do not say: those of tensors whose rows are
+    taken, and sums of those that are joined."""
     tensors = {s.args[0]: None for s in statements(func.body) if isinstance(s, Op) and s.op == "take"
                and s.args[0] in func.params}  # fmt: skip
+    joined = any(_joins_unknown(s) for s in statements(func.body))
+    if not tensors and not joined:
+        return func
     taken = block_defs(func.body) | {p.name for p in func.params}
     before = tuple(
         Op("dim", (Var(unused("extent", taken), _INDEX),), (x,), (("axis", k),), (), func.loc)
         for x in tensors for k, extent in enumerate(x.type.shape) if extent is None  # type: ignore[union-attr]
     )  # fmt: skip
-    return replace(func, body=(*before, *func.body)) if before else func
+    body = (*before, *func.body) if before else func.body
+    while joined:  # tiles that are joined again need the sums of those before
+        summed = rewrite_block(body, lambda s, body=body: _with_sum(s, body, taken))
+        joined, body = summed is not body, summed
+    return replace(func, body=body)
+
+
+def _joins_unknown(stmt: Stmt) -> bool:
+    """Whether a statement joins tiles along an axis of run-time extent."""
+    if not isinstance(stmt, Op) or stmt.op != "concat":
+        return False
+    return stmt.results[0].type.shape[stmt.attr("axis")] is None  # type: ignore[union-attr, index]
+
+
+def _with_sum(stmt: Stmt, body: Block, taken: set[str]) -> Block | None:
+    """Tiles being joined, with the additions before that tell the extent, where `body` lacks them."""
+    if not _joins_unknown(stmt):
+        return None
+    assert isinstance(stmt, Op)
+    sums: list[Op] = []
+    extents = _joined_extents(body, stmt, frozenset())
+    total = extents[0] if extents else None
+    for extent in extents[1:]:
+        if total is None or extent is None:
+            return None
+        known = _sum(body, total, extent)
+        if known is None:
+            known = Var(unused("joined", taken), _INDEX)
+            sums.append(Op("add", (known,), (total, extent), (), (), stmt.loc))
+        total = known
+    return (*sums, stmt) if sums else None
+
+
+def _joined_extents(body: Block, op: Op, seen: frozenset[str]) -> list[Operand | None]:
+    """The extents that tiles have along the axis along which they are joined."""
+    axis = int(op.attr("axis"))  # type: ignore[call-overload]
+    known = [a.type.shape[axis] for a in op.args]  # type: ignore[union-attr]
+    return [Const(n, _INDEX) if n is not None else _extent(body, a.name, axis, seen)  # type: ignore[union-attr]
+            for a, n in zip(op.args, known, strict=True)]  # fmt: skip
+
+
+def _sum(body: Block, first: Operand, second: Operand) -> Operand | None:
+    """The sum of two extents, when it is known or an operation of the body adds them."""
+    if isinstance(first, Const) and isinstance(second, Const):
+        return Const(first.value + second.value, _INDEX)
+    added = (s for s in statements(body) if isinstance(s, Op) and s.op == "add" and s.args == (first, second))
+    return next((s.results[0] for s in added), None)
 
 
 _last: list[tuple[Block, dict[str, list[Op]]]] = []
@@ -163,6 +213,11 @@ def _said(body: Block, op: Op, axis: int, seen: frozenset[str]) -> Operand | Non
             return op.args[1 + rank + [k for k in range(rank) if k not in drop][axis]]  # type: ignore[operator]
         case "concat" if axis != op.attr("axis"):
             return _extent(body, op.args[0].name, axis, seen) if isinstance(op.args[0], Var) else None
+        case "concat":
+            total, *others = _joined_extents(body, op, seen)
+            for extent in others:
+                total = None if total is None or extent is None else _sum(body, total, extent)
+            return total
         case "take":
             return _taken(body, op, axis, seen)
         case "gather":
