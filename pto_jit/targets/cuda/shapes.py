@@ -121,8 +121,8 @@ def _taken(body: Block, op: Op, axis: int, seen: frozenset[str]) -> Operand | No
 
 
 def with_extents(func: Func) -> Func:
-    """The function with operations that compute extents of tiles which types do not say: those of tensors whose rows are
-    taken, and sums of those that are joined."""
+    """The function with operations that compute extents of tiles which types do not say: those of tensors whose rows
+    are taken, and sums of those that are joined."""
     tensors = {s.args[0]: None for s in statements(func.body) if isinstance(s, Op) and s.op == "take"
                and s.args[0] in func.params}  # fmt: skip
     joined = any(_joins_unknown(s) for s in statements(func.body))
