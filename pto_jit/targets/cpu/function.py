@@ -311,6 +311,11 @@ class FunctionWriter(Frame):
 
             if write_kept(self, stmt, start, stop, step):
                 return
+        if stmt.kind == "sequential" and any(isinstance(s, Fuse) and s.keep for s in stmt.body):
+            from pto_jit.targets.cpu.strips import write_strips
+
+            if write_strips(self, stmt, start, stop, step):
+                return
         self.sequential(stmt, start, stop, step)
 
     def _note_scalar(self, loop: For) -> None:
@@ -444,6 +449,8 @@ class FunctionWriter(Frame):
     """How a target sets so many elements to a value, if it has its own way (see `tiles`)."""
     padded: Callable[..., Any] | None = None
     """How a target loads a tile with a pad value, if it has its own way; None from it where it has not."""
+    strip: Any = None
+    """The columns that a loop over accumulators is being written for (see `strips`)."""
     vectors = True
     """Whether loops over elements are written in vectors here, not by a compiler behind."""
 

@@ -89,13 +89,14 @@ class NestWriter:
 
     def __init__(
         self, code: Code, ops: Elementwise, nest: Nest, inputs: Inputs, width: int,
-        scratch: Callable[[Index], Value],
+        scratch: Callable[[Index], Value], held: dict[Place, Value] | None = None,
     ) -> None:  # fmt: skip
         self.code = code
         self.ops = ops
         self.nest = nest
         self.inputs = inputs
         self.width = width  # bytes of a vector register
+        self.held = held or {}  # places whose columns lie in vectors, by themselves
         self.folds = Folds(lambda: code.b, ops)
         self.values: dict[int, Value] = {}  # of row level, in the current row
         self.rows: dict[Any, Value] = {}  # pointers to the current row
@@ -250,6 +251,11 @@ class NestWriter:
             self._columns(rows)
         else:
             rows()
+
+    def columns(self, first: Value, lanes: int, mask: Value) -> None:
+        """The only row, of that so many columns from `first` on as are in the mask."""
+        self._begin((), None)
+        StageWriter(self, self.nest.stages[0], lanes, lanes).vectors(first, mask)
 
     def _columns(self, rows: Callable[[], None]) -> None:
         """Rows in blocks of columns."""
@@ -419,10 +425,10 @@ class NestWriter:
     def _stage(self, steps: Segment) -> None:
         if not steps:
             return
-        base = self._lanes(steps)
+        base = lanes_of(steps, self.width)
         count = self.count
         known = count if isinstance(count, int) else None
-        factor = self._factor(steps)
+        factor = unrolled(steps)
         if known is not None:
             if known == 0:
                 for step in steps:
@@ -435,23 +441,26 @@ class NestWriter:
                 factor //= 2
         StageWriter(self, steps, base, base * factor).write(count)
 
-    def _lanes(self, steps: Segment) -> int:
-        """Lanes of one register at the widest type that is computed with."""
-        widest = 8
-        for step in steps:
-            for dtype in (getattr(step, "dtype", None), getattr(step, "operand", None)):
-                if dtype is not None:
-                    bits = 32 if dtype.kind == "f" and dtype.bits == 16 else dtype.bits
-                    widest = max(widest, bits)
-            if isinstance(step, Fold) and step.op in ("argmax", "argmin"):
-                widest = max(widest, 32)
-        return self.width * 8 // widest
 
-    def _factor(self, steps: Segment) -> int:
-        weight = 0
-        for step in steps:
-            if isinstance(step, Compute):
-                if step.op in _SLOW:
-                    return 1
-                weight += 20 if step.op in _HEAVY else 1
-        return 4 if weight <= 24 else 2 if weight <= 48 else 1
+def lanes_of(steps: Segment, width: int) -> int:
+    """Lanes of one register, of `width` bytes, at the widest type that is computed with."""
+    widest = 8
+    for step in steps:
+        for dtype in (getattr(step, "dtype", None), getattr(step, "operand", None)):
+            if dtype is not None:
+                bits = 32 if dtype.kind == "f" and dtype.bits == 16 else dtype.bits
+                widest = max(widest, bits)
+        if isinstance(step, Fold) and step.op in ("argmax", "argmin"):
+            widest = max(widest, 32)
+    return width * 8 // widest
+
+
+def unrolled(steps: Segment) -> int:
+    """How many registers are worked on side by side."""
+    weight = 0
+    for step in steps:
+        if isinstance(step, Compute):
+            if step.op in _SLOW:
+                return 1
+            weight += 20 if step.op in _HEAVY else 1
+    return 4 if weight <= 24 else 2 if weight <= 48 else 1

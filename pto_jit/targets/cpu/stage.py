@@ -16,7 +16,19 @@ from llvmlite import ir
 from pto_jit.dtypes import DType, i32
 from pto_jit.ir.nodes import Const
 from pto_jit.targets.cpu.access import edges, load, save
-from pto_jit.targets.cpu.code import I32, I64, VOID, Index, Value, i64, number, numbers, register_type, vector
+from pto_jit.targets.cpu.code import (
+    I32,
+    I64,
+    VOID,
+    Index,
+    Value,
+    i64,
+    number,
+    numbers,
+    register_type,
+    storage_type,
+    vector,
+)  # fmt: skip
 from pto_jit.targets.cpu.elementwise import from_memory, splat, to_memory
 from pto_jit.targets.cpu.strided import load_apart, save_apart
 from pto_jit.targets.loops.form import (
@@ -101,6 +113,11 @@ class StageWriter:
             groups = self._grouped(flat)
         for f, g in zip(self.folds, groups, strict=True):
             n.values[f.dst] = n.folds.result(f, g)
+
+    def vectors(self, i: Value, mask: Value) -> None:
+        """The lanes of a mask from column `i` on, of a stage without folds."""
+        self._prepare(self.wide)
+        self._body(i, self.wide, mask, [], False)
 
     def _grouped(self, state: Sequence[Value]) -> list[tuple[Value, ...]]:
         out = []
@@ -204,7 +221,9 @@ class StageWriter:
                 case Read():
                     address = self._address(step.place, step.axes, step.dtype, i)
                     apart = n.apart.get((step.place, step.axes))
-                    if apart is None:
+                    if step.place in n.held:
+                        raw = self.b.load(n.held[step.place], typ=vector(storage_type(step.dtype), lanes))
+                    elif apart is None:
                         raw = load(self.code, address, step.dtype, lanes, mask)
                     else:
                         raw = load_apart(self.code, address, step.dtype, lanes, apart, mask)
@@ -233,7 +252,9 @@ class StageWriter:
                     value = to_memory(self.b, get(step.arg), step.dtype)
                     address = self._address(step.place, step.axes, step.dtype, i)
                     apart = n.apart.get((step.place, step.axes))
-                    if apart is None:
+                    if step.place in n.held:
+                        self.b.store(value, n.held[step.place])
+                    elif apart is None:
                         save(self.code, address, value, step.dtype, mask, n.width if stream else 0)
                     else:
                         save_apart(self.code, address, value, step.dtype, apart, mask)

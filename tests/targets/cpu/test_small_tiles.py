@@ -124,3 +124,72 @@ def test_what_is_added_to_an_accumulator_has_its_extents() -> None:
     for n in (7, 20):  # these were accepted, and what was stored depended on memory behind the accumulator
         with pytest.raises(pto.LaunchError, match=f"axis 0: {n} and 10"):
             added_ones(x, y, n)
+
+
+@pto.jit
+def decayed(x, index, y, z):
+    with pl.incore():
+        a = pl.zeros([x.shape[1]], x.dtype)
+        b = x[0, :] * 1.0
+        for i in range(index.shape[0]):
+            row = x[index[i], :]
+            a, b = a * 2 - row, pl.maximum(b, row + a)
+        y[:] = a
+        z[:] = b
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int32])
+def test_accumulators_by_strips_have_the_bits_of_those_in_memory(dtype: type) -> None:
+    long = (RNG.uniform(-4, 4, (9, 3000))).astype(dtype)
+    for count in (0, 1, 6):
+        index = RNG.integers(0, 9, count)
+        expected = np.empty((2, 3000), dtype)
+        decayed(long, index, *expected)
+        for columns in (0, 1, 15, 64, 65, 200):
+            found = np.full((2, columns), 7, dtype)
+            decayed(np.ascontiguousarray(long[:, :columns]), index, *found)
+            np.testing.assert_array_equal(found, expected[:, :columns])
+    if dtype != np.float16:  # f16 is rounded where it is stored
+        decayed.interpret(long, index, *(again := np.empty_like(expected)))
+        np.testing.assert_array_equal(again, expected)
+    assert "strips:" in decayed.compile(long, index, *expected).ir("llvm")
+
+
+@pto.jit
+def exchanged(x, y, n):
+    with pl.incore():
+        a = x[0, :] * 1
+        b = x[1, :] * 1
+        for _ in range(n):
+            a, b = b, a + b
+        y[0, :] = a
+        y[1, :] = b
+
+
+def test_accumulators_that_change_places() -> None:
+    x, y = RNG.integers(0, 9, (2, 70)), np.empty((2, 70), np.int64)
+    exchanged(x, y, 5)
+    np.testing.assert_array_equal(y, [3 * x[0] + 5 * x[1], 5 * x[0] + 8 * x[1]])
+
+
+@pto.jit
+def parts_of_rows(x, start, y, width):
+    with pl.incore():
+        acc = pl.zeros([width], pl.f32)
+        for i in range(start.shape[0]):
+            acc += pl.load(x, [start[i]], [width])
+        pl.store(acc, y)
+
+
+def test_accumulators_of_incomplete_rows() -> None:
+    x, y = RNG.uniform(-1, 1, 40).astype(np.float32), np.zeros(30, np.float32)
+    parts_of_rows(x, np.array([3, 0, 10]), y, 30)
+    np.testing.assert_allclose(y, x[3:33] + x[:30] + x[10:], rtol=1e-5, atol=1e-6)
+    y[:] = 0
+    parts_of_rows(x, np.array([20, 20]), y, 30)  # as much as there is, the first time, too
+    np.testing.assert_allclose(y, [*(x[20:] * 2), *[0] * 10], rtol=1e-6)
+    for start in ([20, 0], [0, 20]):
+        with pytest.raises(pto.LaunchError, match=r"axis 0: (20 and 30|30 and 20)"):
+            parts_of_rows(x, np.array(start), y, 30)
+    with pytest.raises(pto.BoundsError):
+        parts_of_rows(x, np.array([0, 0, -1]), y, 30)
