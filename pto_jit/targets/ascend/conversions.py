@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from pto_jit.dtypes import i64
-from pto_jit.ir.nodes import Func, Op, Operand
+from pto_jit.ir.nodes import Func, Op
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import defs, statements, uses
 
@@ -23,16 +22,13 @@ _CONVERTED = frozenset("f32 f16 bf16 i32 i16 bool_".split())
 
 def only_moved(func: Func) -> frozenset[str]:
     """The tiles of i64 that are loaded or converted, and then converted or stored."""
-    wide = {v.name for s in statements(func.body) for v in (*defs(s), *uses(s)) if _is_wide(v)}
+    wide = {r.name for s in statements(func.body) if type(s) is Op for r in s.results
+            if type(r.type) is TileType and r.type.dtype.name == "i64"}  # fmt: skip
     if wide:
         for s in statements(func.body):
             if not (isinstance(s, Op) and _moves(s)):
                 wide -= {v.name for v in (*defs(s), *uses(s))}
     return frozenset(wide)
-
-
-def _is_wide(value: Operand) -> bool:
-    return isinstance(value.type, TileType) and value.type.dtype == i64
 
 
 def _moves(op: Op) -> bool:

@@ -14,7 +14,7 @@ from pto_jit.targets.ascend.elementwise import REPEATED
 from pto_jit.targets.ascend.form import Branch, ElementStore, Flush, KernelForm, Require
 from pto_jit.targets.ascend.machine import CAPACITY, MOST_ROWS, element_type, padded
 from pto_jit.targets.ascend.refusals import too_large, unsupported
-from pto_jit.targets.ascend.sizes import Tensor, in_words, least, text, total
+from pto_jit.targets.ascend.sizes import Tensor, atom, in_words, least, names, text, total
 from pto_jit.targets.ascend.strided import transfer_rows
 from pto_jit.targets.ascend.tiles import TILED, TileWriter
 from pto_jit.targets.ascend.values import Size, Value, bytes_of, physical
@@ -176,7 +176,7 @@ class TransferWriter(TileWriter):
         """Between global memory and a value; a column in memory with gaps goes by way of one block per row."""
         apart: Size = tensor.strides[-1] if tensor.strides else 1
         if apart != 1 and value.span in ("full", "row"):
-            self._check_rising(tensor.extents[-1], apart, loc)
+            self._check_gaps(tensor.extents[-1], 1, apart)
             if value.span == "full":
                 transfer_rows(self, value, tensor, pointer, (stride, apart), loc, store=store)
                 return
@@ -186,6 +186,8 @@ class TransferWriter(TileWriter):
         if physical(value.dtype, value.span, value.capacity)[0] > MOST_ROWS:
             raise too_large(f"a tile of more than {MOST_ROWS} rows", loc, "use tiles of fewer rows")
         scattered = value.span == "column" and stride != 1
+        if len(tensor.extents) > 1 and value.span in ("full", "column") and tensor.strides[-1] == 1:
+            self._check_gaps(tensor.extents[-2], 1 if scattered else tensor.extents[-1], stride)
         if not scattered:
             rows, columns = value.valid
             if value.span in ("column", "one"):
@@ -221,14 +223,16 @@ class TransferWriter(TileWriter):
         if column is not value:
             self.elementwise.converted(column, value.dtype, lambda *_: value, loc)
 
-    def _check_rising(self, extent: Size, apart: Size, loc: Loc) -> None:
-        """Gaps between the elements of a row, which are what a transfer is told, are not negative."""
-        if not self.launch_time(apart):
-            self.nodes.append(Require(f"{text(apart)} > 0", loc))
+    def _check_gaps(self, count: Size, length: Size, apart: Size) -> None:
+        """Gaps between pieces of memory, which are what a transfer is told, are not negative.  count: how many pieces a
+        tensor has; apart: how far apart they begin, which is checked where a launch is given it."""
+        strides = {p.name for p in self.parameters if p.origin[0] == "stride"}
+        if not strides & names(apart) or not self.launch_time(apart) or not self.launch_time(length):
             return
-        known = self.launch_time(extent)
-        condition = f"({text(extent)} > 1) <= ({text(apart)} > 0)" if known else f"1 <= {text(apart)}"
-        self.check(condition, "elements of a row that lie apart lie one behind the other")
+        condition = f"{text(length)} <= {text(apart)}"
+        if self.launch_time(count):  # of one piece it does not matter
+            condition = f"({text(count)} > 1) * {atom(length)} <= ({text(count)} > 1) * {atom(apart)}"
+        self.check(condition, "elements that lie apart, and rows, lie one behind the other")
 
     # -- elements ---------------------------------------------------------------------------------------------------
 

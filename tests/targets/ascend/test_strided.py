@@ -51,6 +51,13 @@ def parts(x: pl.Tensor, out: pl.Tensor):
             pl.store(pl.load(x[:, c : c + 24], [0, 0], [8, 24]) + 1, [0, 0], out[:, c : c + 24])
 
 
+@pto.jit
+def doubled(x: pl.Tensor, out: pl.Tensor):
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            pl.store(pl.load(x, [r, 0], [8, 40]) * 2, [r, 0], out)
+
+
 WIDE = np.zeros((8, 96), np.float32)
 HALF, SMALL = np.zeros((8, 96), np.float16)[:, ::3], np.zeros((8, 96), np.int8)[:, ::3]
 M = pto.spec((None, None), pl.f32)
@@ -59,6 +66,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "scaled_half": (scaled, (HALF, HALF)),
     "scaled_small": (scaled, (SMALL, SMALL)),
     "parts": (parts, (WIDE[:, ::2], WIDE[:, ::3])),
+    "doubled": (doubled, (WIDE[:, :40], M)),
     "turned": (turned, (M, M, M)),
     "lines": (lines, (M, M)),
 }
@@ -102,6 +110,17 @@ def test_transposed_views(programs: Programs) -> None:
 @pytest.mark.parametrize("rows", [5, 100, 4097])
 def test_columns(programs: Programs, rows: int) -> None:
     check_interpreted(programs, lines, "lines", {"x": numbers(rows, 4)}, {"out": np.zeros((rows, 2), np.float32)})
+
+
+@needs_compiler
+def test_rows_lie_one_behind_the_other(programs: Programs) -> None:
+    x, out = numbers(16, 50), np.zeros((16, 40), np.float32)
+    programs.run("doubled", x=x[:, :40], out=out)
+    np.testing.assert_array_equal(out, x[:, :40] * 2)
+    programs.run("doubled", x=np.broadcast_to(x[:1, :40], (1, 40)), out=out[:1])
+    for other in (x[::-1, :40], np.broadcast_to(x[:1, :40], (16, 40))):
+        with pytest.raises(RuntimeError, match="lie one behind the other"):
+            programs.run("doubled", x=other, out=out)
 
 
 @needs_compiler
