@@ -127,6 +127,7 @@ static struct {
 } known[KNOWN_TYPES];
 static unsigned known_count;
 static PyObject *requires_grad_name;
+static PyObject *is_grad_enabled; /* torch's function, once a tensor requires grad */
 
 int pto_dlpack_init(void) {
     requires_grad_name = PyUnicode_InternFromString("requires_grad");
@@ -181,6 +182,22 @@ static bool view(PyObject *o, dl_tensor *out) {
     return true;
 }
 
+/* Whether torch would record what happens to a tensor: not in `Function.forward`, nor under `no_grad`. */
+static bool records_gradients(void) {
+    if (is_grad_enabled == NULL) {
+        PyObject *torch = PyImport_ImportModule("torch");
+        is_grad_enabled = torch == NULL ? NULL : PyObject_GetAttrString(torch, "is_grad_enabled");
+        Py_XDECREF(torch);
+    }
+    PyObject *enabled = is_grad_enabled == NULL ? NULL : PyObject_CallNoArgs(is_grad_enabled);
+    if (enabled == NULL) {
+        PyErr_Clear();
+        return true;
+    }
+    Py_DECREF(enabled);
+    return enabled != Py_False;
+}
+
 uint64_t pto_exchange_code(PyObject *o) {
     dl_tensor t;
     PyObject *gradient = PyObject_GetAttr(o, requires_grad_name);
@@ -188,7 +205,7 @@ uint64_t pto_exchange_code(PyObject *o) {
         PyErr_Clear(); /* not torch */
     } else {
         Py_DECREF(gradient);
-        if (gradient != Py_False) {
+        if (gradient != Py_False && records_gradients()) {
             return CODE_NONE; /* the slow path says why not */
         }
     }

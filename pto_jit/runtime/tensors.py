@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NoReturn
 
 import ml_dtypes
@@ -187,11 +188,11 @@ def _view(
 
 
 def _from_torch(tensor: Any, name: str, *, device: bool = False) -> TensorView:
-    if tensor.requires_grad:
+    if tensor.requires_grad and sys.modules["torch"].is_grad_enabled():  # not in `Function.forward`, nor in `no_grad`
         _refuse(
             name,
             "is a torch tensor that requires grad, and gradients do not flow through a kernel",
-            f"pass `{name}.detach()`",
+            f"pass `{name}.detach()`, or call the kernel in a torch.autograd.Function or under torch.no_grad()",
         )
     if tensor.device.type != "cpu" and not (device and tensor.device.type == "cuda"):
         _refuse(name, f"is a torch tensor on {tensor.device}", f"pass `{name}.cpu()`")

@@ -68,9 +68,32 @@ def test_what_cannot_be_taken_says_what_to_do() -> None:
         for _ in range(2):
             with pytest.raises(pto.ArgumentError, match=reason):
                 kernel(value)
-    with torch.no_grad():
-        x = torch.ones(2, requires_grad=True)
-        assert torch.equal(kernel(x.detach()), torch.full((2,), 2.0))
+
+
+def test_tensors_that_require_grad_are_taken_where_torch_records_nothing() -> None:
+    kernel = pto.jit(lambda x: x * 2.0)
+    gradient = pto.jit(lambda dy, x: dy * 2.0 + x * 0.0)
+
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return kernel(x)
+
+        @staticmethod
+        def backward(ctx, dy):  # pyright: ignore[reportIncompatibleMethodOverride]
+            return gradient(dy, *ctx.saved_tensors)
+
+    x = torch.arange(3.0, requires_grad=True)
+    for _ in range(2):
+        y = Double.apply(x)
+        assert y.requires_grad and torch.equal(y.detach(), 2 * x.detach())
+        y.sum().backward()
+        with torch.no_grad():
+            assert torch.equal(kernel(x), 2 * x)
+        with pytest.raises(pto.ArgumentError, match="requires grad"):
+            kernel(x)
+    assert x.grad is not None and torch.equal(x.grad, torch.full((3,), 4.0))
 
 
 def test_strided_and_zero_dimensional_torch_tensors_are_read_in_place() -> None:

@@ -203,7 +203,11 @@ def test_torch_tensors_take_the_fast_path(torch: Any, kernels: Any) -> None:
     assert d(5, t.T) == "slow"
     assert d(5, t.double()) == "slow"
     assert d(5, np.zeros((4, 6), np.float32)) == "slow"  # keyed apart: results differ in kind
-    assert d(5, torch.zeros((4, 6), requires_grad=True)) == "slow"
+    recorded = torch.zeros((4, 6), requires_grad=True)
+    assert d(5, recorded) == "slow"
+    with torch.no_grad():
+        assert d(5, recorded) == (recorded.data_ptr(), 4, 6, 24, 4)
+    assert d(5, recorded) == "slow"
     assert d(5, torch.zeros((4, 6), device="meta")) == "slow"
     for changed in (t[::2, 1:4], t.T, t[:, :1], t[:0], t[1:2]):
         assert d.register((5, changed), entry, ["int", "tensor"])
