@@ -169,9 +169,11 @@ class TileWriter(FunctionWriter):
         def axes(of: Tile) -> tuple[Axis, ...]:
             return (*(of.rows.parts or (of.rows,)), of.columns)
 
-        for mine, new in zip(axes(known), axes(tile), strict=True):
-            if not mine.unit and mine.valid != new.valid:
-                self.text.line(f"{mine.valid} = {new.valid};")
+        mine, new = axes(known), axes(tile)
+        new = (UNIT,) * (len(mine) - len(new)) + new  # of tiles with extents of 1 leading ones are left out
+        for to, axis in zip(mine, new, strict=True):
+            if not to.unit and to.valid != axis.valid:
+                self.text.line(f"{to.valid} = {axis.valid};")
 
     def _written_at_reader(self, var: Var, tile: Tile) -> bool:
         """Whether the only reader is an operation of this block that looks at each element once."""
