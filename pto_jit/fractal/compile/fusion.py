@@ -64,7 +64,7 @@ class Pair:
 
     around: the loops around them, none for those of the function itself; body: that of the innermost one.  reads: of
     the arrays of `first`, in `then`; at: the iteration of `first` that they are of.  starts: the states of `then` that
-    start as an element; empty where each has an initializer.
+    start as an element; empty where each has an initializer.  kept: what is behind the loops around reads it, too.
     """
 
     around: tuple[Loop, ...]
@@ -74,6 +74,7 @@ class Pair:
     reads: tuple[ReadLeaf, ...]
     at: Expr
     starts: tuple[ReadLeaf, ...] = ()
+    kept: bool = False
 
     @property
     def names(self) -> str:
@@ -238,10 +239,12 @@ def _pair(
     reads: list[ReadLeaf] = []
     starts: list[ReadLeaf] = []
     finals: list[ReadLeaf] = []
-    for array in _written(first):
-        if not _is_between(session, array.root, len(around)):
-            return None
-        for item in readers.get(id(array.root), ()):
+    roots = {id(a.root): a.root for a in _written(first)}
+    kept = any(a.loops < len(around) for a in session.arrays if id(a.root) in roots)
+    if any(r.argument is not None or r.tensor is not None or len(r.dims) != len(around) + 1 for r in roots.values()):
+        return None
+    for root in roots:
+        for item in readers.get(root, ()):
             if any(item is d for d in direct):
                 reads.append(item)
             elif id(item) in states:
@@ -253,7 +256,7 @@ def _pair(
     at = _iteration_read(around, first, then, reads)
     if at is None or computed_inside(first.body) or not _may_move(body, first, then):
         return None
-    pair = Pair(around, body, first, then, tuple(reads), at)
+    pair = Pair(around, body, first, then, tuple(reads), at, kept=kept)
     if not starts:
         return pair if not finals and (not _carries(first) or _in_step(pair)) else None
     return _starting(replace(pair, starts=tuple(states.values())))
@@ -261,12 +264,6 @@ def _pair(
 
 def _written(loop: Loop) -> list[Array]:
     return [i.array for i in records(loop.body) if isinstance(i, WriteLeaf)]
-
-
-def _is_between(session: Session, root: Array, depth: int) -> bool:
-    """Whether nothing outside of the loops around reads an array."""
-    given = root.argument is not None or root.tensor is not None or len(root.dims) != depth + 1
-    return not given and all(a.loops >= depth for a in session.arrays if a.root is root)
 
 
 def _in_step(pair: Pair) -> bool:
@@ -343,6 +340,8 @@ def _loss(session: Session, pair: Pair) -> str | None:
     from pto_jit.fractal.compile.cost import COPY, READ, cell_of
 
     first, then = pair.first, pair.then
+    if pair.kept:
+        return "it is stored for what else reads the list"
     if pair.starts and session.g.options.target == "ascend":
         return "the ascend target has no tiles that two branches lay out"
     free = next((loop for loop in (first, then) if not _carries(loop)), None)
