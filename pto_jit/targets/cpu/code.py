@@ -272,14 +272,14 @@ class Code:
             return min(x, y)
         if x is y:
             return x
-        return self.b.select(self.b.icmp_signed("<", i64(x), i64(y)), i64(x), i64(y))
+        return self.call("llvm.smin.i64", I64, [i64(x), i64(y)])
 
     def max(self, x: Index, y: Index) -> Index:
         if isinstance(x, int) and isinstance(y, int):
             return max(x, y)
         if x is y:
             return x
-        return self.b.select(self.b.icmp_signed(">", i64(x), i64(y)), i64(x), i64(y))
+        return self.call("llvm.smax.i64", I64, [i64(x), i64(y)])
 
     def div(self, x: Index, y: Index) -> Index:
         """Unsigned quotient of non-negative numbers."""
