@@ -113,8 +113,8 @@ class CubeWriter(KernelWriter):
             constant = isinstance(extents[axis], Const) and extents[axis].value == 1  # type: ignore[union-attr]
             if not constant or self.clipped(tensor, axis, offsets[axis], 1) != 1:
                 raise unsupported("products of more than two axes", op.loc, "take one matrix at a time")
-        rows = self.clipped(tensor, rank - 2, offsets[-2], self.size(extents[-2]))
-        columns = self.clipped(tensor, rank - 1, offsets[-1], self.size(extents[-1]))
+        rows = self.loaded(tensor, rank - 2, offsets[-2], self.size(extents[-2]), op.loc)
+        columns = self.loaded(tensor, rank - 1, offsets[-1], self.size(extents[-1]), op.loc)
         stride, transposed = tensor.strides[-2], False
         if tensor.strides[-1] != 1:  # a transposed view: its columns are contiguous
             if stride != 1:

@@ -36,6 +36,17 @@ class Memory(Scopes):
             self.clips[out.text] = (extent, limit, at)
         return out
 
+    def loaded(self, tensor: Tensor, axis: int, offset: Operand, extent: Size, loc: Loc) -> Size:
+        """How much of an extent is loaded; the core stops where that would be nothing."""
+        out = self.clipped(tensor, axis, offset, extent)
+        limit = tensor.extents[axis]
+        if isinstance(out, Expr) and isinstance(offset, Var) and not self._below(offset, limit):
+            condition = f"{text(self.size(offset))} < {text(limit)}"
+            if not any(condition in scope for scope in self.scopes):
+                self.scopes[-1][condition] = condition
+                self.nodes.append(Require(condition, loc))
+        return out
+
     def part_inside(self, tensor: Tensor, axis: int, offset: Operand, extent: Size) -> tuple[Size, bool]:
         """How much of an extent, counted from an offset that may lie anywhere, is inside a tensor, and whether that is
         more than nothing for sure."""

@@ -52,8 +52,8 @@ class TransferWriter(TileWriter):
             if not self.is_inside(tensor, axis, offsets[axis]):
                 raise unsupported("a load whose leading offsets may lie outside the tensor", op.loc,
                                   "use a loop over the extent")  # fmt: skip
-        rows: Size = 1 if rank == 1 else self.clipped(tensor, rank - 2, offsets[-2], declared[0])
-        columns = self.clipped(tensor, rank - 1, offsets[-1], declared[1])
+        rows: Size = 1 if rank == 1 else self.loaded(tensor, rank - 2, offsets[-2], declared[0], op.loc)
+        columns = self.loaded(tensor, rank - 1, offsets[-1], declared[1], op.loc)
         stride: Size = 1 if rank == 1 else tensor.strides[-2]
         truth = tensor.dtype.kind == "b"
         to = self.temp if truth else self.destination(op.results[0])

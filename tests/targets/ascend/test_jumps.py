@@ -132,6 +132,13 @@ def perhaps(x: pl.Tensor, out: pl.Tensor, n: int):
         pl.store(pl.load(x, [8, 0], [8, 16]), [8, 0], out)
 
 
+@pto.jit
+def shifted(x: pl.Tensor, out: pl.Tensor, n: int):
+    with pl.incore():
+        for r in pl.range(0, out.shape[0], 8, parallel=True):
+            pl.store(pl.load(x, [r + n, 0], [8, 16]) * 2.0, [r, 0], out)
+
+
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "decayed": (decayed, (VECTOR, VECTOR, pto.spec((None,), pl.i32))),
     "filled": (filled, (VECTOR, VECTOR)),
@@ -141,6 +148,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "updated": (updated, (MATRIX, MATRIX, MATRIX)),
     "again": (again, (MATRIX, MATRIX)),
     "perhaps": (perhaps, (MATRIX, MATRIX, 3)),
+    "shifted": (shifted, (MATRIX, MATRIX, 3)),
     "added": (added, (MATRIX, MATRIX)),
 }
 
@@ -191,6 +199,15 @@ def test_loops_inside_others_and_in_branches(programs: Programs) -> None:
         perhaps.interpret(x, wanted, n)
         programs.run("perhaps", n, x=x, out=out, n=n)
         np.testing.assert_allclose(out, wanted)
+
+
+@needs_compiler
+def test_a_tile_beyond_the_end_stops_the_core(programs: Programs) -> None:
+    x, out = np.ones((20, 16), np.float32), np.zeros((16, 16), np.float32)
+    programs.run("shifted", x=x, out=out, n=9)
+    np.testing.assert_array_equal(out[:, 0], 2.0 * (np.arange(16) < 11))
+    with pytest.raises(RuntimeError, match="trap"):
+        programs.run("shifted", x=x, out=out, n=12)
 
 
 @needs_compiler
