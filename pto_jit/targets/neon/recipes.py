@@ -238,7 +238,7 @@ class NeonEmitter:
         known = dict(self._constants)
         results = body(self, *names)
         self._constants = known  # what was declared inside ends there
-        self.lines += [f"{name} = {result};" for name, result in zip(names, results, strict=True)]
+        self.lines += [f"{name} = {result};" for name, result in zip(names, results, strict=True) if name != result]
         self.lines.append("}")
         return tuple(names)
 

@@ -270,7 +270,7 @@ class CEmitter:
             names.append(name)
         self.lines.append(f"for (int step = 0; step < {times}; ++step) {{")
         results = body(self, *names)
-        self.lines += [f"{name} = {result};" for name, result in zip(names, results, strict=True)]
+        self.lines += [f"{name} = {result};" for name, result in zip(names, results, strict=True) if name != result]
         self.lines.append("}")
         return tuple(names)
 

@@ -245,3 +245,15 @@ def test_long_lines_are_broken_behind_commas() -> None:
 def test_names_are_found_line_by_line() -> None:
     lines = [Line(1, "x = v.val[0] + w;"), Line(1, "}"), Line(1, "f(1.0f,\n  w, w_2);"), Line(1, "", name="w")]
     assert names_by_line(lines, ["v", "w", "val", "f"]) == [["v", "w"], [], ["f", "w"], []]
+
+
+@pytest.mark.parametrize("target", ["c", "neon", "cuda"])
+def test_no_variable_of_the_vector_math_is_assigned_to_itself(target: str) -> None:
+    @pto.jit
+    def rest(x, y):
+        y[...] = x[...] % 3.0
+
+    x = np.ones(64, np.float32)
+    text = "\n".join(rest.compile(x, x, target=target).sources.values())
+    assigned = [line.strip().removesuffix(";").split(" = ") for line in text.splitlines() if line.endswith(";")]
+    assert "fmod" in text and [sides for sides in assigned if len(sides) == 2 and sides[0] == sides[1]] == []
