@@ -218,3 +218,24 @@ def test_where_clip_and_fma_agree_with_numpy() -> None:
     check(pto.jit(lambda x, y, z: pl.where(x > y, x, z))(a, b, c), np.where(a > b, a, c), "float32")
     check(pto.jit(lambda x: pl.clip(x, -1, 1.5))(a), np.clip(a, -1, 1.5), "float32")
     check(pto.jit(lambda x, y, z: pl.fma(x, y, z))(a, b, c), (a.astype(float) * b + c).astype("f4"), "float32")
+
+
+def test_constants_above_the_signed_integers_stand_beside_u64() -> None:
+    @pto.jit
+    def numbers(x, y):
+        y[0] = x[0] + 0xFFFFFFFFFFFFFFFF
+        y[1] = pl.where(x[1] < 2**63 + 1, x[1], 5)
+        y[2] = x[2] // (2**63)
+
+    @pto.jit
+    def tiles(x, y):
+        t = pl.load(x, [0], [3])
+        pl.store(pl.maximum(t, 2**63) ^ (2**64 - 1), [0], y)
+
+    x, y = np.array([7, 2, 2**64 - 1], np.uint64), np.zeros(3, np.uint64)
+    numbers(x, y)
+    assert y.tolist() == [6, 2, 1]
+    tiles(x, y)
+    np.testing.assert_array_equal(y, np.maximum(x, np.uint64(2**63)) ^ np.uint64(2**64 - 1))
+    with pytest.raises(pto.TypeMismatchError, match=f"the Python integer {2**64 - 1} does not fit i64"):
+        numbers(x.view(np.int64), y.view(np.int64))

@@ -15,7 +15,7 @@ import numpy as np
 from pto_jit import dtypes
 from pto_jit.codegen.emit import constant, index
 from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime, static_extent
-from pto_jit.dtypes import DType, bool_, f64, i64
+from pto_jit.dtypes import DType, bool_, f64, i64, u64
 from pto_jit.errors import ShapeError, TypeMismatchError
 from pto_jit.ir.nodes import Const, Operand
 from pto_jit.ir.types import ScalarType
@@ -42,6 +42,8 @@ def value_of(cg: Generator, value: Any, what: str = "operand") -> Value:
         dtype = dtypes.from_numpy(value.dtype)
         if dtype is not None:
             return Scalar(constant(value.item() if dtype.name != "bf16" else float(value), dtype), False, cg.e.loc)
+    if isinstance(value, int) and 2**63 <= value < 2**64:  # weak as well, but of use beside u64 only
+        return Scalar(Const(value, ScalarType(u64)), True, cg.e.loc)
     if isinstance(value, (bool, int, float)):
         return cg.e.to_scalar(value)
     raise cg.error(
@@ -142,13 +144,16 @@ def to_dtype(cg: Generator, value: Value, dtype: DType) -> Value:
                 TypeMismatchError,
                 f"the Python integer {number} does not fit {dtype}",
                 code="PTO-T012",
-                hint=f"cast the other operand to a wider dtype first, e.g. `x.to(pl.{_wider(dtype)})`",
+                hint=_way_to_fit(dtype),
             )
     return cg.e.cast(value, dtype)
 
 
-def _wider(dtype: DType) -> str:
-    return {8: "i16", 16: "i32"}.get(dtype.bits, "i64")
+def _way_to_fit(dtype: DType) -> str:
+    if dtype.bits == 64:
+        return "compute with smaller numbers: no integer dtype is wider"
+    wider = {8: "i16", 16: "i32", 32: "i64"}[dtype.bits]
+    return f"cast the other operand to a wider dtype first, e.g. `x.to(pl.{wider})`"
 
 
 def unify(cg: Generator, values: Sequence[Value], *, dtype: DType | None = None) -> tuple[list[Value], bool]:
