@@ -16,9 +16,12 @@ from pto_jit.targets.cpu.tiles import assign_tile
 from pto_jit.targets.cpu.values import Tensor, Tile
 
 
-def each(w: FunctionWriter, extents: Sequence[Index], body: Callable[[list[Index]], None]) -> None:
-    """Nested loops over all indices below `extents`."""
-    w.module.loops.add(w.code.function.name)
+def each(
+    w: FunctionWriter, extents: Sequence[Index], body: Callable[[list[Index]], None], *, rows: bool = False
+) -> None:
+    """Nested loops over all indices below `extents`; `rows`: of rows, which are no work for LLVM's loop passes."""
+    if not rows:
+        w.module.loops.add(w.code.function.name)
 
     def axis(k: int, indices: list[Index]) -> None:
         if k == len(extents):

@@ -98,7 +98,7 @@ def write_take(w: FunctionWriter, op: Op) -> None:
         write(w, out, i, read(w, tensor, [*before, where]))
 
     if tail:
-        each(w, out.valid[: axis + n], body)
+        each(w, out.valid[: axis + n], body, rows=True)
     else:
         each(w, out.valid, element)
     give(w, op.results[0], out)

@@ -58,6 +58,19 @@ def test_index_arithmetic_beside_tiles_is_not_for_the_vectoriser() -> None:
     assert _scalar(offsets.compile(lengths, starts, x, y).ir("llvm")) == []
 
 
+@pto.jit(cache=False)
+def looked_up(x: pl.Tensor, places: pl.Tensor, y: pl.Tensor):
+    for r in pl.range(0, places.shape[0], 4, parallel=True):
+        pl.store(x[pl.load(places, [r], [4]), :] * 2.0, [r, 0], y)
+
+
+def test_rows_that_are_looked_up_are_not_for_the_vectoriser() -> None:
+    x, places, y = np.arange(35, dtype=np.float32).reshape(7, 5), np.arange(9) * 3 % 7, np.zeros((9, 5), np.float32)
+    looked_up(x, places, y)
+    np.testing.assert_array_equal(y, x[places] * 2)
+    assert _scalar(looked_up.compile(x, places, y).ir("llvm")) == []
+
+
 @pto.jit
 def life(a, b):
     height, width = a.shape
