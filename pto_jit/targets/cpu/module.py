@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the functions of one compiled module share: sites, options, small service functions."""
+"""What the functions of one compiled module share: sites of failure, options, plans."""
 
 from __future__ import annotations
 
