@@ -58,7 +58,7 @@ def write_strips(w: FunctionWriter, loop: For, start: Index, stop: Index, step: 
     lanes = lanes_of(steps, w.module.host.width) * unrolled(steps)
     scattered = any(isinstance(s, Op) and s.op == "getelem" for s in loop.body)
     most = max(lanes, _LONGEST // max(t.dtype.bytes for t in tiles)) if scattered else lanes
-    conditions = [code.compare("<=", extent, most)]
+    conditions = [code.compare("<=", extent, most), code.compare("<", 0, extent)]  # no strip would check no index
     conditions += [code.compare("==", extent, t.declared[0]) for t in tiles[1:]]
     short = code.all_of(conditions)
     if short is False:

@@ -155,6 +155,14 @@ def test_accumulators_by_strips_have_the_bits_of_those_in_memory(dtype: type) ->
     assert "strips:" in decayed.compile(long, index, *expected).ir("llvm")
 
 
+def test_rows_without_columns_are_looked_up_as_others() -> None:
+    x, y = np.zeros((9, 0), np.float32), np.zeros((2, 0), np.float32)
+    decayed(x, np.array([8, 0]), *y)
+    for index in (9, -10):
+        with pytest.raises(pto.BoundsError):
+            decayed(x, np.array([0, index]), *y)
+
+
 @pto.jit
 def exchanged(x, y, n):
     with pl.incore():
