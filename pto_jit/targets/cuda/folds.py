@@ -41,7 +41,9 @@ class FoldWriter(FunctionWriter):
             super()._plain_loop(loop, var, start, stop, step, down)
             return
         states = [self._state(fold) for fold in folds]
-        first, stride = ("threadIdx.x", "TC") if step == "1" else (f"threadIdx.x * {step}", f"TC * {step}")
+        first, stride = "threadIdx.x", "TC"
+        if step != "1":  # in 64 bits: of the last threads, large steps leave 32
+            first, stride = f"int64_t({first}) * {step}", f"int64_t({stride}) * {step}"
         if folds[0].ordered or leaves(loop):
             for state, fold in zip(states, folds, strict=True):
                 self.text.line(f"{_type_of(fold)} {state.before} = {state.name};")

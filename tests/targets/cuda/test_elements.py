@@ -246,6 +246,20 @@ def test_no_thread_reads_outside_of_a_tensor_beyond_what_ends_a_loop(columns: in
 
 
 @pto.jit
+def far_apart(x, s):
+    with pl.incore():
+        total = 0
+        for i in range(0, x.shape[0], 5_000_000):
+            total += x[i] + 1
+        s[0] = total
+
+
+def test_elements_that_are_far_apart_are_folded_once() -> None:
+    _, (_, found) = emulated(far_apart, np.zeros(20_000_000, np.int8), np.zeros(1, np.int64), orders=(0,))
+    assert found[0] == 4  # 859 * 5_000_000 is 32704 in 32 bits: an iteration more
+
+
+@pto.jit
 def recurrence(x, s):
     with pl.incore():
         for i in range(1, x.shape[0]):
