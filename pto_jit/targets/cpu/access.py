@@ -60,6 +60,13 @@ def save(
     code.b.call(function, [value, address, mask])
 
 
+def prefetch(code: Code, address: Value, size: int) -> None:
+    """Fetch so many bytes from an address on, which need not be there."""
+    for at in range(0, size, 64):
+        arguments = [code.offset(address, at, inbounds=False), number(I32, 0), number(I32, 3), number(I32, 1)]
+        code.call("llvm.prefetch.p0", VOID, arguments)
+
+
 def edges(
     code: Code, head: Index, start: Index, count: Index, lanes: int, body: Callable[[Value, Index], object]
 ) -> None:

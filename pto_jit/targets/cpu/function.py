@@ -449,8 +449,8 @@ class FunctionWriter(Frame):
     """How a target sets so many elements to a value, if it has its own way (see `tiles`)."""
     padded: Callable[..., Any] | None = None
     """How a target loads a tile with a pad value, if it has its own way; None from it where it has not."""
-    strip: Any = None
-    """The columns that a loop over accumulators is being written for (see `strips`)."""
+    table: Any = None
+    """The rows that a loop over accumulators is being written for (see `strips`)."""
     vectors = True
     """Whether loops over elements are written in vectors here, not by a compiler behind."""
 

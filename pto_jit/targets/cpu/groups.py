@@ -323,10 +323,10 @@ class _Group(Extents):
 
     def _run(self, streams: dict[int, Any]) -> None:
         inputs = self._inputs(streams)
-        if self.w.strip is not None:
-            from pto_jit.targets.cpu.strips import write_strip  # for loops over accumulators only
+        if self.w.table is not None:
+            from pto_jit.targets.cpu.strips import write_row  # for loops over accumulators only
 
-            write_strip(self.w, self.nest, replace(inputs, flat=False, total=0), self.w.strip)
+            write_row(self.w, inputs, self.w.table)
             return
         if self._small(inputs):
             self._run_small(inputs)

@@ -252,8 +252,8 @@ class NestWriter:
         else:
             rows()
 
-    def columns(self, first: Value, lanes: int, mask: Value) -> None:
-        """The only row, of that so many columns from `first` on as are in the mask."""
+    def columns(self, first: Value, lanes: int, mask: Value | None) -> None:
+        """The only row, so many columns from `first` on; of them those in the mask."""
         self._begin((), None)
         StageWriter(self, self.nest.stages[0], lanes, lanes).vectors(first, mask)
 

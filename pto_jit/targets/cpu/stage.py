@@ -15,11 +15,9 @@ from llvmlite import ir
 
 from pto_jit.dtypes import DType, i32
 from pto_jit.ir.nodes import Const
-from pto_jit.targets.cpu.access import edges, load, save
+from pto_jit.targets.cpu.access import edges, load, prefetch, save
 from pto_jit.targets.cpu.code import (
-    I32,
     I64,
-    VOID,
     Index,
     Value,
     i64,
@@ -114,8 +112,8 @@ class StageWriter:
         for f, g in zip(self.folds, groups, strict=True):
             n.values[f.dst] = n.folds.result(f, g)
 
-    def vectors(self, i: Value, mask: Value) -> None:
-        """The lanes of a mask from column `i` on, of a stage without folds."""
+    def vectors(self, i: Value, mask: Value | None) -> None:
+        """The vector from column `i` on, or its lanes in a mask, of a stage without folds."""
         self._prepare(self.wide)
         self._body(i, self.wide, mask, [], False)
 
@@ -266,10 +264,8 @@ class StageWriter:
     def _prefetch(self, step: Read, i: Index, lanes: int, ahead: Index) -> None:
         """Fetch what lies so many bytes behind the elements from i on."""
         code = self.code
-        start = code.offset(self._address(step.place, step.axes, step.dtype, i), ahead)
-        for at in range(0, lanes * step.dtype.bytes, 64):
-            arguments = [code.offset(start, at), number(I32, 0), number(I32, 3), number(I32, 1)]
-            code.call("llvm.prefetch.p0", VOID, arguments)
+        start = code.offset(self._address(step.place, step.axes, step.dtype, i), ahead, inbounds=False)
+        prefetch(code, start, lanes * step.dtype.bytes)
 
     def _address(self, place: Place, axes: Places, dtype: DType, i: Index) -> Value:
         n = self.n

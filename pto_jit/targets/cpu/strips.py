@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: MIT
 """Accumulator tiles of run-time extent, a strip of columns at a time in registers.
 
-``acc += table[index[i], :]`` in a loop over `i` goes through memory for every element of `acc` in every iteration.
-Where such a loop does nothing else, all of it is done for the first few vectors of columns, then for the next ones: the
-accumulators are loaded before the loop and stored behind it.  What the loop computes besides (indices, bounds) is done
-again for each strip, so it is for rows that are short when the program runs: of one strip where rows may follow each
-other in memory, which is read fastest in its order, of several where they are at indices that come from memory.  And it
-is for complete rows: at the first iteration that has less the loop begins anew, as it is written for all others.
+``acc += x[i, :]`` in a loop over `i` goes through memory for every element of `acc` in every iteration.  Where such a
+loop does nothing else, its iterations are taken in blocks.  What the loop computes besides (indices, bounds) is done
+for the rows of a block first, which leaves their addresses in a table; then all rows are added for the first few
+vectors of columns, then for the next ones: the accumulators are loaded before and stored behind, each element in the
+order of the loop.  The rows of a block are read from as many places of memory at a time, which hides its latency.
+
+It is for complete rows: at the first iteration that has less the loop goes on from the start of that block as it is
+written for all others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -19,28 +22,33 @@ from pto_jit.ir.nodes import For, Fuse, Op, Var
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.lower.axes import is_elementwise
 from pto_jit.slotted import frozen
-from pto_jit.targets.cpu.access import load, save
-from pto_jit.targets.cpu.code import I1, I32, Index, Value, number, numbers, storage_type, vector
+from pto_jit.targets.cpu.access import load, prefetch, save
+from pto_jit.targets.cpu.code import I1, I32, I64, PTR, Code, Index, Value, i64, number, numbers, storage_type, vector
 from pto_jit.targets.cpu.elementwise import splat
 from pto_jit.targets.cpu.function import FunctionWriter
-from pto_jit.targets.cpu.nest import Inputs, NestWriter, lanes_of, unrolled
-from pto_jit.targets.cpu.values import TileSlot
-from pto_jit.targets.loops.form import Compute, Kept, Memory, Nest, Place, Position, Read, Write
+from pto_jit.targets.cpu.nest import DIVIDE, Inputs, NestWriter, Strided, lanes_of, unrolled
+from pto_jit.targets.cpu.values import Tile, TileSlot
+from pto_jit.targets.loops.form import Compute, Kept, Memory, Nest, Place, Position, Read, Segment, Write
 
-_LONGEST = 2048  # bytes of a row, at an index from memory, that is short
+_FEWEST, _MOST = 8, 64  # rows of a block, which are read from so many places of memory at a time
+_NEAR = 32768  # bytes of a block of more than the fewest rows, which stay in the first cache
+_AHEAD = 256  # bytes of each row that are fetched while those behind it are looked up
 
 
 @frozen
-class Strip:
-    """The columns from `first` on that a loop is written for; held: vectors of accumulators, in memory that becomes
-    registers.  extent: of a complete row.  otherwise: where to go when a row is not complete."""
+class Table:
+    """The rows of a block: for each source of the nest where they begin, for each number its values.
 
-    first: Value
-    mask: Value
-    lanes: int
-    held: dict[Place, Value]
+    extent: of a complete row.  otherwise: where to go when a row is not complete.  count: of the rows, in memory.
+    held: the accumulators, which are no sources.
+    """
+
     extent: Index
     otherwise: ir.Block
+    count: Value
+    held: dict[Place, Strided]
+    sources: dict[Place, tuple[Value, tuple[Index, ...]]]
+    numbers: dict[str, tuple[Value, ir.Type]]
 
 
 def write_strips(w: FunctionWriter, loop: For, start: Index, stop: Index, step: Index) -> bool:
@@ -49,50 +57,132 @@ def write_strips(w: FunctionWriter, loop: For, start: Index, stop: Index, step: 
     if fused is None:
         return False
     nest: Nest = w.plan(fused)
-    if not _accumulates(w, nest):
+    if not _accumulates(w, nest) or not isinstance(step, int) or step <= 0:
         return False
-    code, steps = w.code, nest.stages[0]
-    names = [r.name for r in nest.results]
-    tiles = [w.tile_named(name) for name in names]
+    code = w.code
+    tiles = [w.tile_named(r.name) for r in nest.results]
     extent = tiles[0].declared[0]
-    lanes = lanes_of(steps, w.module.host.width) * unrolled(steps)
-    scattered = any(isinstance(s, Op) and s.op == "getelem" for s in loop.body)
-    most = max(lanes, _LONGEST // max(t.dtype.bytes for t in tiles)) if scattered else lanes
-    conditions = [code.compare("<=", extent, most), code.compare("<", 0, extent)]  # no strip would check no index
-    conditions += [code.compare("==", extent, t.declared[0]) for t in tiles[1:]]
-    short = code.all_of(conditions)
-    if short is False:
+    same = code.all_of([code.compare("==", extent, t.declared[0]) for t in tiles[1:]])
+    if same is False:
         return False
+    begin = code.alloca(I64, "begin")
+    code.b.store(i64(start), begin)
+    span = code.sub(stop, start)
+    fits = [same, code.compare(">", span, 0)]
+    if not w.parallel:
+        fits.append(code.compare("<", extent, DIVIDE))  # longer rows are shared among the workers
     by_strips, otherwise, after = (code.block(name) for name in ("strips", "rows", "accumulated"))
-    code.b.cbranch(_condition(short), by_strips, otherwise)
+    code.b.cbranch(_condition(code.all_of(fits)), by_strips, otherwise)
+    code.at(by_strips)
+    held: dict[Place, Strided] = {}
+    for result, tile in zip(nest.results, tiles, strict=True):
+        held[Memory(result.name)] = held[Kept(result.name)] = Strided(tile.pointer, (tile.dtype.bytes,))
+    row = code.max(code.mul(extent, max(t.dtype.bytes for t in tiles)), 1)
+    size = code.mul(code.max(code.min(code.div(_NEAR, row), _MOST), _FEWEST), step)
 
-    def strip(first: Value, _: list[Value]) -> tuple[()]:
-        left = code.b.trunc(code.min(code.sub(extent, first), lanes), I32)
-        mask = code.b.icmp_signed("<", numbers(I32, tuple(range(lanes))), splat(code.b, left, lanes))
-        held: dict[Place, Value] = {}
-        places = []
-        for name, tile in zip(names, tiles, strict=True):
-            place = code.offset(tile.pointer, code.mul(first, tile.dtype.bytes))
-            slot = code.alloca(vector(storage_type(tile.dtype), lanes), name)
-            code.b.store(load(code, place, tile.dtype, lanes, mask), slot)
-            held[Memory(name)] = held[Kept(name)] = slot
-            places.append((slot, place, tile.dtype))
-        w.strip = Strip(first, mask, lanes, held, extent, otherwise)
-        w.sequential(loop, start, stop, step)
-        w.strip = None
-        for slot, place, dtype in places:
-            value = code.b.load(slot, typ=vector(storage_type(dtype), lanes))
-            save(code, place, value, dtype, mask)
+    def block(at: Value, _: list[Value]) -> tuple[()]:
+        first = code.add(start, at)
+        code.b.store(i64(first), begin)
+        table = Table(extent, otherwise, code.alloca(I64, "count"), held, {}, {})
+        code.b.store(i64(0), table.count)
+        w.table = table
+        last = code.pick(code.compare("<=", code.sub(span, at), size), stop, code.add(first, size))
+        w.sequential(loop, first, last, step)
+        w.table = None
+        rows = code.b.load(table.count, typ=I64)
+        for low, high, lanes, masked in _columns(w, nest.stages[0], extent):
+            _write_columns(w, nest, tiles, table, rows, (low, high), lanes, masked)
         return ()
 
-    code.at(by_strips)
-    code.loop(0, extent, lanes, body=strip, name="strip")
+    code.loop(0, span, size, body=block, name="block")
     code.b.branch(after)
     code.at(otherwise)
-    w.sequential(loop, start, stop, step)
+    w.sequential(loop, code.b.load(begin, typ=I64), stop, step)
     code.go(after)
     code.at(after)
     return True
+
+
+def write_row(w: FunctionWriter, inputs: Inputs, table: Table) -> None:
+    """One iteration's entry of the table."""
+    code = w.code
+    complete = code.compare("==", inputs.extents[0], table.extent)
+    if complete is not True:
+        whole = code.block("whole")
+        code.b.cbranch(_condition(complete), whole, table.otherwise)
+        code.at(whole)
+    row = code.b.load(table.count, typ=I64)
+
+    def enter(value: Value, name: str) -> Value:
+        entries = code.alloca(value.type, name, count=_MOST)
+        code.b.store(value, code.b.gep(entries, [row], source_etype=value.type))
+        return entries
+
+    for place, strided in inputs.memory.items():
+        if place not in table.held:
+            prefetch(code, strided.pointer, _AHEAD)
+            table.sources[place] = enter(strided.pointer, place.name), strided.strides
+    for name, value in inputs.scalars.items():
+        table.numbers[name] = enter(value, name), value.type
+    code.b.store(code.b.add(row, i64(1)), table.count)
+
+
+def _write_columns(
+    w: FunctionWriter, nest: Nest, tiles: Sequence[Tile], table: Table, rows: Value, columns: tuple[Index, Index],
+    lanes: int, masked: bool,
+) -> None:  # fmt: skip
+    """The rows of a table, for so many columns at a time."""
+    code = w.code
+
+    def strip(column: Value, _: list[Value]) -> tuple[()]:
+        mask = _mask(code, code.sub(table.extent, column), lanes) if masked else None
+        held: dict[Place, Value] = {}
+        places = []
+        for result, tile in zip(nest.results, tiles, strict=True):
+            place = code.offset(tile.pointer, code.mul(column, tile.dtype.bytes))
+            slot = code.alloca(vector(storage_type(tile.dtype), lanes), result.name)
+            code.b.store(load(code, place, tile.dtype, lanes, mask), slot)
+            held[Memory(result.name)] = held[Kept(result.name)] = slot
+            places.append((slot, place, tile.dtype))
+
+        def row(k: Value, _: list[Value]) -> tuple[()]:
+            def entry(entries: Value, typ: ir.Type) -> Value:
+                return code.b.load(code.b.gep(entries, [k], source_etype=typ), typ=typ)
+
+            memory = dict(table.held)
+            for place, (entries, strides) in table.sources.items():
+                memory[place] = Strided(entry(entries, PTR), strides)
+            scalars = {name: entry(*entries) for name, entries in table.numbers.items()}
+            inputs = Inputs((table.extent,), memory, scalars, {})
+            writer = NestWriter(code, w.ops, nest, inputs, w.module.host.width, w.scratch, held)
+            writer.columns(column, lanes, mask)
+            return ()
+
+        code.loop(0, rows, body=row, name="row")
+        for slot, place, dtype in places:
+            save(code, place, code.b.load(slot, typ=vector(storage_type(dtype), lanes)), dtype, mask)
+        return ()
+
+    code.loop(*columns, lanes, body=strip, name="strip")
+
+
+def _columns(w: FunctionWriter, steps: Segment, extent: Index) -> list[tuple[Index, Index, int, bool]]:
+    """The strips of a row: from which column to which, of how many lanes, under a mask or not.
+
+    Masks are for what is left of a row alone: not every processor has them for every width of element, and loads under
+    a mask have been seen to take half as long again where they come from memory.
+    """
+    width = w.module.host.width
+    narrow = lanes_of(steps, width)
+    wide = narrow * unrolled(steps)
+    whole = w.code.floor(extent, wide)
+    return [(0, whole, wide, False), (whole, extent, narrow, True)]
+
+
+def _mask(code: Code, left: Index, lanes: int) -> Value:
+    """Which of so many lanes are left."""
+    count = code.b.trunc(code.min(left, lanes), I32)
+    return code.b.icmp_signed("<", numbers(I32, tuple(range(lanes))), splat(code.b, count, lanes))
 
 
 def _condition(known: bool | Value) -> Value:
@@ -102,7 +192,7 @@ def _condition(known: bool | Value) -> Value:
 def _only_group(w: FunctionWriter, loop: For) -> Fuse | None:
     """The one group of a loop that besides consists of numbers which no iteration hands on."""
     groups = [s for s in loop.body if isinstance(s, Fuse)]
-    if len(groups) != 1 or not w.vectors or w.recording or w.module.debug or w.strip is not None:
+    if len(groups) != 1 or not w.vectors or w.recording or w.module.debug or w.table is not None:
         return None
     for stmt in loop.body:
         if stmt is groups[0]:
@@ -143,15 +233,3 @@ def _side_by_side(w: FunctionWriter, name: str, made_by: Op | None) -> bool:
     assert isinstance(tensor, Var) and isinstance(tensor.type, TensorType)
     copied = made_by.attr("pad") or name in w.hazards or name in w.mutable
     return tensor.type.layout in ("c", "inner") and not copied
-
-
-def write_strip(w: FunctionWriter, nest: Nest, inputs: Inputs, strip: Strip) -> None:
-    """One iteration for the columns of a strip."""
-    code = w.code
-    complete = code.compare("==", inputs.extents[0], strip.extent)
-    if complete is not True:
-        whole = code.block("whole")
-        code.b.cbranch(_condition(complete), whole, strip.otherwise)
-        code.at(whole)
-    writer = NestWriter(code, w.ops, nest, inputs, w.module.host.width, w.scratch, strip.held)
-    writer.columns(strip.first, strip.lanes, strip.mask)

@@ -127,40 +127,62 @@ def test_what_is_added_to_an_accumulator_has_its_extents() -> None:
 
 
 @pto.jit
-def decayed(x, index, y, z):
+def alternated(x, index, y, z):
     with pl.incore():
         a = pl.zeros([x.shape[1]], x.dtype)
         b = x[0, :] * 1.0
         for i in range(index.shape[0]):
             row = x[index[i], :]
-            a, b = a * 2 - row, pl.maximum(b, row + a)
+            a, b = row - a, pl.maximum(b, row + a)
         y[:] = a
         z[:] = b
 
 
+def alternated_by_rows(x: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What `alternated` writes, row by row; f16 is computed in f32 and rounded in every iteration."""
+    wide, dtype = np.float32 if x.dtype == np.float16 else x.dtype, x.dtype
+    a, b = np.zeros(x.shape[1], dtype), x[0]
+    for i in index:
+        before, row = a.astype(wide), x[i].astype(wide)
+        a, b = (row - before).astype(dtype), np.maximum(b.astype(wide), row + before).astype(dtype)
+    return a, b
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int32])
 def test_accumulators_by_strips_have_the_bits_of_those_in_memory(dtype: type) -> None:
-    long = (RNG.uniform(-4, 4, (9, 3000))).astype(dtype)
-    for count in (0, 1, 6):
-        index = RNG.integers(0, 9, count)
-        expected = np.empty((2, 3000), dtype)
-        decayed(long, index, *expected)
-        for columns in (0, 1, 15, 64, 65, 200):
-            found = np.full((2, columns), 7, dtype)
-            decayed(np.ascontiguousarray(long[:, :columns]), index, *found)
-            np.testing.assert_array_equal(found, expected[:, :columns])
-    if dtype != np.float16:  # f16 is rounded where it is stored
-        decayed.interpret(long, index, *(again := np.empty_like(expected)))
-        np.testing.assert_array_equal(again, expected)
-    assert "strips:" in decayed.compile(long, index, *expected).ir("llvm")
+    long = (RNG.uniform(-4, 4, (9, 5000))).astype(dtype)
+    for count in (0, 1, 7, 8, 9, 23):  # blocks of 8 rows and of 64
+        for columns in (0, 1, 15, 64, 65, 200, 5000):
+            index = RNG.integers(0, 9, count * (1 if columns > 200 else 6))
+            x, found = np.ascontiguousarray(long[:, :columns]), np.full((2, columns), 7, dtype)
+            alternated(x, index, *found)
+            np.testing.assert_array_equal(found, alternated_by_rows(x, index))
+    assert "strips:" in alternated.compile(long, index, *found).ir("llvm")
+
+
+@pto.jit
+def every_other_row(x, y, first):
+    with pl.incore():
+        acc = pl.zeros([x.shape[1]], x.dtype)
+        for i in range(first, x.shape[0], 2):
+            acc += x[i, :] * x[i, 0]
+        y[:] = acc
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (2, 70), (31, 2000), (300, 40)])
+def test_blocks_of_rows_with_steps_and_numbers_of_rows(shape: tuple[int, int]) -> None:
+    x, y = RNG.integers(-4, 4, shape), np.empty(shape[1], np.int64)
+    for first in (0, 1):
+        every_other_row(x, y, first)
+        np.testing.assert_array_equal(y, (x * x[:, :1])[first::2].sum(axis=0))
 
 
 def test_rows_without_columns_are_looked_up_as_others() -> None:
     x, y = np.zeros((9, 0), np.float32), np.zeros((2, 0), np.float32)
-    decayed(x, np.array([8, 0]), *y)
+    alternated(x, np.array([8, 0]), *y)
     for index in (9, -10):
         with pytest.raises(pto.BoundsError):
-            decayed(x, np.array([0, index]), *y)
+            alternated(x, np.array([0, index]), *y)
 
 
 @pto.jit
@@ -199,5 +221,7 @@ def test_accumulators_of_incomplete_rows() -> None:
     for start in ([20, 0], [0, 20]):
         with pytest.raises(pto.LaunchError, match=r"axis 0: (20 and 30|30 and 20)"):
             parts_of_rows(x, np.array(start), y, 30)
+    with pytest.raises(pto.LaunchError, match="axis 0: 20 and 30"):  # in the third block
+        parts_of_rows(x, np.array([*range(10), 20] * 14), y, 30)
     with pytest.raises(pto.BoundsError):
         parts_of_rows(x, np.array([0, 0, -1]), y, 30)
