@@ -13,7 +13,7 @@
 * `nest`, `hyperplane`, `cost`, `schedule`: perfect nests and their distances, hyperplanes, what plans cost, the
   choice
 * `layout`: where the leaves of an array lie
-* `sequential`, `wavefront`, `tasks`, `tiled`, `devices`: the plans
+* `sequential`, `inside`, `wavefront`, `tasks`, `tiled`, `devices`: the plans
 * `rows`, `dividing`, `strips`, `batching`, `blocks`, `copies`, `packing`, `placing`, `inputs`: many cells at once: as
   rows of tiles, gathered and scattered
 """

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Cells that do not read each other, so many at a time as the rows of tiles: those of a map, and what is computed of
-the inputs of a nest before it.
+"""Cells that do not read each other, so many at a time as the rows of tiles: those of a map, also of one inside of a
+nest that runs in order, and what is computed of the inputs of a nest before it.
 
 The results lie in the order of the loops, and so do the rows.  A block of rows is an iteration of a parallel loop.
 What it reads is read where it lies if that is in the same order; else it is gathered to rows of memory first.  The
@@ -18,11 +18,11 @@ from pto_jit.codegen.emit import index
 from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
 from pto_jit.fractal.compile.batching import Batch, NotBatchable, demanded, row_extents
 from pto_jit.fractal.compile.expr import Expr, Symbol, Writer, binary, number, of
-from pto_jit.fractal.compile.layout import Layout, allocate, laid_out, with_loop
-from pto_jit.fractal.compile.lists import Access, Array, Compute, Dim, ReadLeaf, WriteLeaf
+from pto_jit.fractal.compile.layout import allocate, laid_out, with_loop
+from pto_jit.fractal.compile.lists import Access, Array, Choose, Compute, Dim, Leaf, Read, ReadLeaf, WriteLeaf
 from pto_jit.fractal.compile.nest import Nest, depends_on
 from pto_jit.fractal.compile.sequential import Sequential, name_of, variable_of
-from pto_jit.ir.nodes import For, LoopKind, Op, Operand, Var
+from pto_jit.ir.nodes import For, If, LoopKind, Op, Operand, Var
 from pto_jit.ir.types import TileType
 from pto_jit.slotted import frozen
 
@@ -35,18 +35,21 @@ AT_ONCE = 256
 """Rows of products of a block: so many read the right operand once, and stay in caches with what becomes of them."""
 
 
+Result = tuple[Scalar | Tile, Array, tuple[Expr, ...]]
+
+
 @frozen(eq=False)
 class Work:
     """What each index of `dims` computes of what it reads.
 
-    body: reads, integers and operations; results: values, and the arrays over `dims` that they are elements of; chosen:
-    how many of the loops choose operands that the cells of a block share; at_once: the rows of a block; inner: the kind
-    of the loops inside of the outermost one.
+    body: reads, integers and operations; results: values, the arrays that they are elements of, and where, which is at
+    the indices of `dims` behind those of the loops around; chosen: how many of the loops choose operands that the cells
+    of a block share; at_once: the rows of a block; inner: the kind of the loops inside of the outermost one.
     """
 
     dims: tuple[Dim, ...]
     body: tuple[Any, ...]
-    results: tuple[tuple[Scalar | Tile, Array], ...]
+    results: tuple[Result, ...]
     chosen: int = 0
     at_once: int = AT_ONCE
     inner: LoopKind = "sequential"
@@ -54,6 +57,15 @@ class Work:
     @property
     def reads(self) -> list[ReadLeaf]:
         return [i for i in self.body if isinstance(i, ReadLeaf)]
+
+    @property
+    def own(self) -> tuple[Expr, ...]:
+        return tuple(of(d.symbol) for d in self.dims)
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether there are loops around."""
+        return len(self.results[0][2]) > len(self.dims)
 
     def shares(self, item: ReadLeaf) -> bool:
         """Whether the cells of a block all read the same."""
@@ -65,9 +77,10 @@ def work_of(nest: Nest) -> Work:
     symbols = nest.symbols
     dims = tuple(Dim(loop.symbol, loop.length) for loop in nest.loops)
     own = tuple(map(of, symbols))
-    writes = nest.writes
-    if any(w.index != own or w.array.root is not w.array or w.array.folded for w in writes):
-        raise NotBatchable("results lie in another order than that of the loops")
+    for w in nest.writes:
+        alone = w.index == own and w.array.root is w.array and not w.array.folded
+        if not alone and not lies_in_order(w.array.root, w.index, dims):
+            raise NotBatchable("results lie in another order than that of the loops")
     wanted = demanded(nest.cell)
     shared = [i.read for i in nest.cell if isinstance(i, ReadLeaf) and name_of(i.value) in wanted]
     choosing = set().union(*(depends_on(read, symbols) for read in shared))
@@ -80,7 +93,8 @@ def work_of(nest: Nest) -> Work:
         raise NotBatchable("the length of a loop depends on one whose cells would be rows")
     body = tuple(i for i in nest.cell if not isinstance(i, WriteLeaf))
     high = max((rows_of_product(i) for i in nest.cell if isinstance(i, Op) and i.op == "dot"), default=1)
-    return Work(dims, body, tuple((w.value, w.array) for w in writes), chosen, max(AT_ONCE // high, 1))
+    results = tuple((w.value, w.array.root, w.index) for w in nest.writes)
+    return Work(dims, body, results, chosen, max(AT_ONCE // high, 1))
 
 
 def rows_of_product(op: Op) -> int:
@@ -98,32 +112,25 @@ class Blocks:
         self.e = g.e
         self.work = work
         self.plain = Sequential(g, set())
-        self.starts: dict[str, tuple[Tensor, Expr]] = {}  # by a read: its memory, and where the rows of a group begin
-
-    @property
-    def layout(self) -> Layout:
-        return self.work.results[0][1].layout
+        self.gathered: dict[str, Tensor] = {}  # by a read: the rows of what does not lie in the order of the loops
 
     def prepare(self, writer: Writer) -> None:
-        """Memory for the results, and for the rows of what does not lie in their order."""
+        """Memory for the results, unless they are in that of loops around, and for the rows of what does not lie in
+        their order."""
         work = self.work
-        layout = laid_out(writer, work.dims, frozenset())
-        for _, array in work.results:
-            allocate(writer, array, layout)
-        zeros = {d.symbol: number(0) for d in work.dims[work.chosen :]}
+        if not work.is_inside:
+            layout = laid_out(writer, work.dims, frozenset())
+            for _, array, _ in work.results:
+                allocate(writer, array, layout)
         for item in work.reads:
-            if work.shares(item):
-                continue
-            found = self._in_place(item)
-            if found is None:
-                shape = [writer.expr(layout.rows), *row_extents(item.leaf.extents)]
+            if not work.shares(item) and not self._in_place(item.read):
+                shape = [writer.expr(self._count(work.dims)), *row_extents(item.leaf.extents)]
                 (var,) = self.e.op("alloc", shape, {"dtype": item.leaf.dtype}, hint="input_rows")
-                found = Tensor(var, tuple(shape), self.e.loc), self._own_row
-            self.starts[name_of(item.value)] = found[0], found[1].replace(zeros)
+                self.gathered[name_of(item.value)] = Tensor(var, tuple(shape), self.e.loc)
 
     def write(self, writer: Writer) -> None:
         for item in self.work.reads:
-            if not self.work.shares(item) and self._in_place(item) is None:
+            if name_of(item.value) in self.gathered:
                 self._gather(writer, item)
         self._level(writer, 0)
 
@@ -142,7 +149,7 @@ class Blocks:
                     rows[name] = self.e.fresh(name, TileType(item.leaf.dtype, shape))
             batch = Batch(self.e, self.e.fresh("cells", index(0).type), rows, once)
             batch.run(self.work.body)
-            for value, _ in self.work.results:
+            for value, *_ in self.work.results:
                 batch.value(value)
         finally:
             self.e.pop(block)
@@ -151,24 +158,46 @@ class Blocks:
 
     @property
     def _own_row(self) -> Expr:
-        return self.layout.row(tuple(of(d.symbol) for d in self.work.dims))
+        """The row of the first result."""
+        _, array, at = self.work.results[0]
+        return array.layout.row(at)
 
-    def _in_place(self, item: ReadLeaf) -> tuple[Tensor, Expr] | None:
-        """The memory of a read and the row in it, where the rows of a group lie one after the other."""
-        if not isinstance(item.read, Access):
-            return None
-        root = item.read.array.root
-        row = item.read.index[0] if root.argument is not None else root.layout.row(item.read.index)
+    @property
+    def _row_inside(self) -> Expr:
+        """The row among those of all loops of the work."""
+        own = self._own_row
+        return own - own.replace(_zeros(self.work.dims)) if self.work.is_inside else own
+
+    def _count(self, dims: Sequence[Dim]) -> Expr:
+        """How many rows the last loops of the work have."""
+        if not self.work.is_inside and len(dims) == len(self.work.dims):
+            return self.work.results[0][1].layout.rows
+        symbols = {d.symbol for d in dims}
+        if any(d.length.symbols() & symbols for d in dims):
+            zeros = _zeros(dims)
+            return self._own_row.replace({**zeros, dims[0].symbol: dims[0].length}) - self._own_row.replace(zeros)
+        rows = number(1)
+        for dim in dims:
+            rows = rows * dim.length
+        return rows
+
+    def _in_place(self, read: Read) -> bool:
+        """Whether the rows of a group lie one after the other in memory, or one of two such memories for all of it."""
         inner = self.work.dims[self.work.chosen :]
-        beside = not (row - self._own_row).symbols() & {d.symbol for d in inner}
-        if not beside and not in_order(row, inner):
-            return None
-        return (root.argument[0] if root.argument is not None else root.tensor), row
+        symbols = {d.symbol for d in inner}
+        if isinstance(read, Choose):
+            parts = read.then, read.otherwise
+            return not read.condition.value.symbols() & symbols and all(map(self._in_place, parts))
+        if not isinstance(read, Access):
+            return False
+        row = _row_of(read)
+        beside = not (row - self._own_row).symbols() & symbols
+        return beside or in_order(row, inner) or lies_in_order(read.array.root, read.index, inner)
 
     def _gather(self, writer: Writer, item: ReadLeaf) -> None:
         """Put the leaves of a read in the order of the loops."""
         dims = self.work.dims
-        tensor = self.starts[name_of(item.value)][0]
+        tensor = self.gathered[name_of(item.value)]
         inner = tensor.extents[1:]
 
         def level(w: Writer, k: int) -> None:
@@ -177,7 +206,7 @@ class Blocks:
                 with_loop(w, dims[k], lambda w: level(w, k + 1), kind=kind, proof=OWN_ROWS)
                 return
             value = self.plain.value_of(item.read, item.leaf, w)
-            at = w.expr(self._own_row)
+            at = w.expr(self._row_inside)
             if isinstance(value, Scalar):
                 self.e.op("setelem", [value.operand, tensor.var, at, index(0)])
                 return
@@ -195,11 +224,7 @@ class Blocks:
             kind = work.inner if k else "parallel"
             with_loop(writer, work.dims[k], lambda w: self._level(w, k + 1), kind=kind, proof=OWN_ROWS)
             return
-        rows = self.layout.rows
-        if work.chosen:
-            rows = number(1)
-            for dim in work.dims[work.chosen :]:
-                rows = rows * dim.length
+        rows = self._count(work.dims[work.chosen :])
         e, size = self.e, work.at_once
         count = writer.expr(rows)
         blocks = writer.expr(binary("floordiv", rows + (size - 1), number(size)))
@@ -225,24 +250,74 @@ class Blocks:
                 rows[name_of(item.value)] = self._rows(writer, item, start, count)
         batch = Batch(e, count, rows, once)
         batch.run(work.body)
-        zeros = {d.symbol: number(0) for d in work.dims[work.chosen :]}
-        first = writer.op("add", writer.expr(self._own_row.replace(zeros)), start)
-        for value, array in work.results:
+        zeros = _zeros(work.dims[work.chosen :])
+        for value, array, at in work.results:
             tile = batch.value(value)
             inner = array.leaf.extents
             if inner != row_extents(inner):
                 (tile,) = e.op("reshape", [tile, count, *inner])
+            first = writer.op("add", writer.expr(array.layout.row(at).replace(zeros)), start)
             e.op("store", [tile, array.tensor.var, first, *(index(0) for _ in inner)], {"inside": True})
 
     def _rows(self, writer: Writer, item: ReadLeaf, start: Operand, count: Operand) -> Var:
         """What the cells of a block read, as a tile."""
-        tensor, begin = self.starts[name_of(item.value)]
+        gathered = self.gathered.get(name_of(item.value))
+        if gathered is not None:
+            return self._loaded(writer, gathered, self._row_inside, item.leaf, start, count)
+        return self._read(writer, item.read, item.leaf, start, count)
+
+    def _read(self, writer: Writer, read: Read, leaf: Leaf, start: Operand, count: Operand) -> Var:
+        e = self.e
+        if isinstance(read, Choose):
+            extents = (count, *row_extents(leaf.extents))
+            rows = e.fresh("rows", TileType(leaf.dtype, (None, *map(static_extent, extents[1:]))))
+            e.extents[rows.name] = extents
+            condition = writer.condition(read.condition)
+            with e.block() as then:
+                self.plain.assign(rows, self._read(writer, read.then, leaf, start, count))
+            with e.block() as otherwise:
+                self.plain.assign(rows, self._read(writer, read.otherwise, leaf, start, count))
+            e.append(If(condition, tuple(then), tuple(otherwise), e.loc))
+            return rows
+        assert isinstance(read, Access)
+        root = read.array.root
+        tensor = root.argument[0] if root.argument is not None else root.tensor
+        return self._loaded(writer, tensor, _row_of(read), leaf, start, count)
+
+    def _loaded(
+        self, writer: Writer, tensor: Tensor, row: Expr, leaf: Leaf, start: Operand, count: Operand
+    ) -> Var:  # fmt: skip
+        """The rows of memory from that of the first cell of a group on, and from `start` on in the group."""
+        begin = row.replace(_zeros(self.work.dims[self.work.chosen :]))
         first = writer.op("add", writer.expr(begin), start)
         zeros = [index(0)] * (tensor.rank - 1)
         part = view_of(self.g, tensor, [first, *zeros], [count, *tensor.extents[1:]], inside=True)
         rows = load_all(self.g, part).var
-        inner = row_extents(item.leaf.extents)
+        inner = row_extents(leaf.extents)
         return rows if tuple(tensor.extents[1:]) == inner else self.e.op("reshape", [rows, count, *inner])[0]
+
+
+def _zeros(dims: Sequence[Dim]) -> dict[Symbol, Expr]:
+    return {d.symbol: number(0) for d in dims}
+
+
+def _row_of(read: Access) -> Expr:
+    root = read.array.root
+    return read.index[0] if root.argument is not None else root.layout.row(read.index)
+
+
+def lies_in_order(array: Array, at: Sequence[Expr], dims: Sequence[Dim]) -> bool:
+    """Whether the elements at `at`, over all indices of `dims` in their order, are one after the other because these
+    are the last dimensions of the array."""
+    around, own = tuple(at[: len(at) - len(dims)]), tuple(at[len(at) - len(dims) :])
+    symbols = {d.symbol for d in dims}
+    if array.argument is not None or own != tuple(of(d.symbol) for d in dims):
+        return False
+    if any(e.symbols() & symbols for e in around) or any(k >= len(around) for k in array.folded):
+        return False
+    mapping = {d.symbol: e for d, e in zip(array.dims, at, strict=True)}
+    inside = array.dims[len(around) + 1 :]  # how long the first one is does not matter for the order
+    return [d.length.replace(mapping) for d in inside] == [d.length for d in dims[1:]]
 
 
 def in_order(row: Expr, dims: Sequence[Dim]) -> bool:

@@ -61,7 +61,7 @@ def in_blocks(nest: Nest, work: Work) -> Work:
     reason = needs_planes(nest)
     if reason:
         raise NotBatchable(reason)
-    leaves = [i.leaf for i in work.reads if not work.shares(i)] + [array.leaf for _, array in work.results]
+    leaves = [i.leaf for i in work.reads if not work.shares(i)] + [array.leaf for _, array, _ in work.results]
     if any(len(row_extents(leaf.extents)) > 1 for leaf in leaves):
         raise NotBatchable("a cell has several rows")
     return for_device(work)

@@ -139,7 +139,7 @@ def _product(
     exists = [Condition("positive", nest.loops[symbols.index(s)].length - 1 - v) for s, v in fixed.items()]
     exists += [Condition("positive", planes.longest[k] - 1) for k in others if not planes.longest[k].constant]
     body = (replace(left, read=source), *weights, *right[1], op)
-    work = Work(dims, body, ((Tile(result, extents), array),))
+    work = Work(dims, body, ((Tile(result, extents), array, tuple(of(d.symbol) for d in dims)),))
     _compute(plan, writer, Blocks(plan.g, plan.before(work)), exists)
     return (choice.condition if choice is not None else None), array
 

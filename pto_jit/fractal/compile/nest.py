@@ -102,6 +102,29 @@ def drawn(loop: Loop, depth: int = 0) -> str:
 
 def perfect(loop: Loop) -> Nest:
     """The nest that begins with a loop.  Raises NoSchedule when it is not perfect, or a dependence is not uniform."""
+    loops, before, cell = flattened(loop)
+    exact = _distances(loops, cell)
+    return Nest(loops, before, cell, {key: _least(ds) for key, ds in exact.items()}, exact)
+
+
+def inner_map(loop: Loop) -> Nest:
+    """The nest that begins with a loop inside of others, none of whose own loops carries something.
+
+    Raises NoSchedule when it is not perfect, or carries something.
+    """
+    loops, before, cell = flattened(loop)
+    if any(own.kind != "parallel" for own in loops):
+        raise NoSchedule(f"a loop inside of that over `{loop.symbol}` carries a state")
+    if any(isinstance(item, ReadLeaf) and (item.state is not None or item.final is not None) for item in cell):
+        raise NoSchedule("a cell reads a state, which is no memory")
+    return Nest(loops, before, cell, {}, {})
+
+
+def flattened(loop: Loop) -> tuple[tuple[Loop, ...], tuple[Op, ...], tuple[Any, ...]]:
+    """The loops of the perfect nest that begins with one, what is the same in every iteration, and the cell.
+
+    Raises NoSchedule when it is not perfect.
+    """
     loops: list[Loop] = []
     above: list[Any] = []
     current, quiet = loop, not has_effects(loop.body)
@@ -122,8 +145,7 @@ def perfect(loop: Loop) -> Nest:
     for item in cell:
         if isinstance(item, Check) or not isinstance(item, (*RECORDS, Op)):
             raise NoSchedule("the body of a cell has a branch, loop or check that is decided while it runs")
-    exact = _distances(tuple(loops), cell)
-    return Nest(tuple(loops), before, cell, {key: _least(ds) for key, ds in exact.items()}, exact)
+    return tuple(loops), before, cell
 
 
 def _can_move(item: Any, quiet: bool) -> bool:

@@ -16,6 +16,7 @@ from pto_jit.fractal.compile.expr import Writer
 from pto_jit.fractal.compile.extents import computed_inside, known_before, made_inside, settled, sizes_first
 from pto_jit.fractal.compile.fusion import fuse
 from pto_jit.fractal.compile.hyperplane import NoSchedule
+from pto_jit.fractal.compile.inside import InOrder, has_rows
 from pto_jit.fractal.compile.layout import allocate
 from pto_jit.fractal.compile.lists import (
     BEHIND,
@@ -210,7 +211,7 @@ def in_order(session: Session, items: Sequence[Any], later: Sequence[Any], write
     inside = {id(array) for arrays in local.values() for array, _ in arrays}
     outer = {id(i.array.root): i.array.root for i in records(items) if isinstance(i, WriteLeaf)}
     wanted = [root for key, root in outer.items() if root.tensor is None and key in kept - inside]
-    plan = Sequential(session.g, kept, local)
+    plan = InOrder(session, kept, local)
     plan.turned |= transposed(items)
     for item in items:
         with session.g.e.at(session.g.e.loc if isinstance(item, Compute) else item.loc):
@@ -296,6 +297,8 @@ def cheapest(
         reason = "cells cost less by themselves than gathered to rows"
     except (NoSchedule, NotBatchable) as problem:
         reason, figures = str(problem), ""
+    if has_rows(session, nest):
+        return decided(session, nest.loops[0], "sequential", f"{reason}; the maps in it are rows", nest)
     tile, compared = as_tasks(nest)
     figures = f"{figures}\n{compared}" if figures else compared
     if tile is not None and alone:
