@@ -72,10 +72,13 @@ class DeviceKernel:
 
         driver.need_driver()
         self._need_device(call)
-        device = driver.device_of(view.pointer for _, view in call.tensors)
+        device = driver.device_of(view.pointer for _, view in call.tensors if 0 not in view.shape)
         with device.active():
             raise_failure(self.built.program.host, device)
-            return self._run(device, call, _stream(call, device.ordinal))
+            stream, *others = _streams(call, device.ordinal)
+            if others:
+                device.wait_for(others, stream)
+            return self._run(device, call, stream)
 
     def bind(self, call: Arguments, values: tuple[Any, ...]) -> Callable[[], Any]:
         """A prepared launch, which keeps the arguments alive."""
@@ -214,29 +217,47 @@ def _planned(plan: Any) -> Any:
     return tuple(_planned(p) for p in plan)
 
 
-def _stream(call: Arguments, ordinal: int) -> int:
-    """The current stream of the library that the tensors are from, or the one that their interface names."""
-    torch = sys.modules.get("torch")
-    if torch is not None and call.torch:
-        return int(torch.cuda.current_stream(ordinal).cuda_stream)
-    cupy = sys.modules.get("cupy")
-    for _, view in call.tensors:
-        if type(view.owner).__module__.partition(".")[0] != "cupy":
-            named = getattr(view.owner, "__cuda_array_interface__", {}).get("stream")
-            if named:
-                return 0 if named == _LEGACY else int(named)
-    return int(cupy.cuda.get_current_stream().ptr) if cupy is not None else 0
+def _streams(call: Arguments, ordinal: int) -> list[int]:
+    """The streams on which the tensors of a call are made, each once: the current one of their library, or the one that
+    their interface names.  A launch goes to the first, and waits for the others; cupy's, or the default one, where no
+    tensor has any."""
+    found: dict[int, None] = {}
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    for kind in dict.fromkeys(_library_of(view) for _, view in call.tensors):
+        if kind == "torch" and torch is not None:
+            found[int(torch.cuda.current_stream(ordinal).cuda_stream)] = None
+        elif kind == "cupy" and cupy is not None:
+            found[int(cupy.cuda.get_current_stream().ptr)] = None
+        elif isinstance(kind, int):
+            found[0 if kind == _LEGACY else kind] = None
+    return list(found) or [int(cupy.cuda.get_current_stream().ptr) if cupy is not None else 0]
+
+
+def _library_of(view: Any) -> str | int | None:
+    """"torch" or "cupy", or the stream that a tensor of another library is made on, if it says."""
+    if view.is_torch:
+        return "torch"
+    if isinstance(view.owner, tuple):  # by DLPack, which makes them for the default stream unless asked otherwise
+        return _LEGACY
+    if type(view.owner).__module__.partition(".")[0] == "cupy":
+        return "cupy"
+    return getattr(view.owner, "__cuda_array_interface__", {}).get("stream")
 
 
 class _Interface:
-    """Memory of the device for libraries that read `__cuda_array_interface__`."""
+    """Memory of the device for libraries that read `__cuda_array_interface__`.
 
-    def __init__(self, tensor: DeviceTensor, stream: int) -> None:
+    stream: on which it is made; None where the reader enqueues on it anyway, and needs to wait for nothing.
+    kept: what has to last as long as the memory.
+    """
+
+    def __init__(self, tensor: DeviceTensor, stream: int | None, kept: Any = None) -> None:
         self.owner = tensor.owner
+        self.kept = kept
         typestr = tensor.dtype.numpy.str if tensor.dtype.name != "bf16" else "<i2"
         self.__cuda_array_interface__ = {
             "shape": tensor.shape, "typestr": typestr, "data": (tensor.pointer, False), "version": 3,
-            "strides": tensor.strides, "stream": stream or 1,
+            "strides": tensor.strides, "stream": None if stream is None else stream or _LEGACY,
         }  # fmt: skip
 
 
@@ -250,7 +271,11 @@ def _returned(value: Any, device: Device, torch_wanted: bool, stream: int) -> An
         return raw.reshape(value.shape).copy()
     if torch_wanted:
         torch = sys.modules["torch"]
-        tensor = torch.as_tensor(_Interface(value, stream), device="cuda")
+        place = f"cuda:{device.ordinal}"  # torch copies what is elsewhere than it is asked for
+        tensor = torch.as_tensor(_Interface(value, stream), device=place)
         return tensor.view(torch.bfloat16) if value.dtype.name == "bf16" else tensor
     cupy = sys.modules.get("cupy")
-    return _Interface(value, stream) if cupy is None else cupy.asarray(_Interface(value, stream))
+    if cupy is None:
+        return _Interface(value, stream)
+    current = cupy.cuda.get_current_stream()  # cupy ends a stream that nobody has, and memory is freed on its stream
+    return cupy.asarray(_Interface(value, None if current.ptr == stream else stream, current))

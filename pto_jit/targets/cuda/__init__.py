@@ -13,6 +13,6 @@
   row by a matrix, folds, transposes, order and running combinations, elements at places that are computed, all of
   these for tiles of more than two axes
 * `host`, `hostcode`, `launcher`: the host program: in Python for launches here, in C for programs without Python
-* `devices`, `driver`, `nvrtc`, `copies`: devices: the emulated one, GPUs through the driver, compilers, arguments in
-  the CPU's memory
+* `devices`, `driver`, `api`, `compilers`, `nvrtc`, `copies`: devices: the emulated one, GPUs through the driver, its
+  functions, compilers, arguments in the CPU's memory
 """

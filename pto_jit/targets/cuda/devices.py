@@ -57,6 +57,11 @@ class Device(Protocol):
     """Where kernels run. Addresses are of the device's memory."""
 
     @property
+    def ordinal(self) -> int:
+        """The number of the device."""
+        ...
+
+    @property
     def shared_limit(self) -> int:
         """Bytes of shared memory that a block can have."""
         ...
@@ -85,6 +90,10 @@ class Device(Protocol):
 
     def write(self, pointer: int, data: bytes, stream: int) -> None: ...
 
+    def fill(self, pointer: int, element: bytes, count: int, stream: int) -> None:
+        """Write the bytes of an element of 1, 2, 4 or 8 bytes so many times."""
+        ...
+
     def failure_slot(self) -> FailureSlot:
         """A new place for failures, for as long as the process lives."""
         ...
@@ -96,11 +105,12 @@ def headers() -> dict[str, str]:
 
 
 class HostMemory:
-    """Memory of the emulated device."""
+    """Memory of the emulated device, which is not zero at first, as on a device."""
 
     def __init__(self, size: int) -> None:
-        self._raw = ctypes.create_string_buffer(max(size, 1) + 64)
+        self._raw = (ctypes.c_ubyte * (max(size, 1) + 64))()
         base = ctypes.addressof(self._raw)
+        ctypes.memset(base, 0xA5, max(size, 1) + 64)
         self.pointer = (base + 63) // 64 * 64
 
 
@@ -111,6 +121,7 @@ class EmulatedDevice:
     that depend on it show a missing barrier.
     """
 
+    ordinal = 0
     shared_limit = LARGEST
     warpgroups = False
 
@@ -144,6 +155,9 @@ class EmulatedDevice:
 
     def write(self, pointer: int, data: bytes, stream: int) -> None:
         ctypes.memmove(pointer, data, len(data))
+
+    def fill(self, pointer: int, element: bytes, count: int, stream: int) -> None:
+        self.write(pointer, element * count, stream)
 
     def failure_slot(self) -> FailureSlot:
         record = FailureRecord()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Launches on an NVIDIA GPU through the driver API, in this process: `libcuda.so.1` by ctypes, code by nvcc or NVRTC.
+"""Launches on an NVIDIA GPU through the driver API, in this process.
 
 The context is the primary one of the device that the tensors are on, which torch and cupy use too.  Memory of
-temporaries comes from the driver's stream-ordered allocator.  Failures are recorded in pinned host memory that kernels
-can write, so looking at them needs no synchronisation.
+temporaries comes from the driver's stream-ordered allocator, out of a pool of this library.  Failures are recorded in
+pinned host memory that kernels can write, so looking at them needs no synchronisation.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import hashlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from pto_jit.config import config
-from pto_jit.errors import ArgumentError, LaunchError, TargetError
-from pto_jit.targets import toolchain
-from pto_jit.targets.cuda import nvrtc
-from pto_jit.targets.cuda.devices import FailureRecord, FailureSlot, headers
+from pto_jit.errors import ArgumentError, TargetError
+from pto_jit.targets.cuda import api
+from pto_jit.targets.cuda.compilers import compile_kernel
+from pto_jit.targets.cuda.devices import FailureRecord, FailureSlot
 from pto_jit.targets.cuda.kernels import Kernel
 from pto_jit.targets.cuda.spreads import Spread, check_shared
 
@@ -28,77 +28,19 @@ _STATIC_SHARED, _DYNAMIC_SHARED = 1, 8  # CU_FUNC_ATTRIBUTE_[SHARED|MAX_DYNAMIC_
 _SHARED_LIMIT, _MAJOR, _MINOR = 97, 75, 76  # CU_DEVICE_ATTRIBUTE_...
 _MAPPED = 2  # CU_MEMHOSTALLOC_DEVICEMAP
 _ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-_NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
+_NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
+_THRESHOLD = 4  # CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+_PINNED, _ON_DEVICE = 1, 1  # CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE
+_KEPT = 1 << 30  # bytes of freed memory that a pool keeps when the host waits for the device
 _PAGE = 128  # records of failures in a piece of pinned memory
 _PLAIN_SHARED = 48 * 1024
 LOWEST = 80
 """The oldest compute capability that the sources are written for: asynchronous copies, bf16."""
 
 
-def compile_kernel(kernel: Kernel, spread: Spread, arch: str) -> bytes:
-    """The machine code of a version of a kernel for an architecture, such as "sm_90": by nvcc, or else by NVRTC.
-
-    What was compiled before is in the kernel's store, if it has one.  Raises ToolchainError
-    when there is no compiler, or when it fails.
-    """
-    flags = ["-std=c++17", f"--gpu-architecture={arch}", *(f"-D{name}={value}" for name, value in spread.defines),
-             f"--fmad={'true' if kernel.fastmath else 'false'}"]  # fmt: skip
-    files = headers()
-    if toolchain.find("nvcc") is None and nvrtc.library() is not None:
-        compiler = nvrtc.identity()
-
-        def build() -> bytes:
-            return nvrtc.compile_cubin(kernel.source, files, flags)
-    else:
-        program = toolchain.need("the cuda target (where NVRTC is missing, too)", "nvcc")
-        compiler = toolchain.identity(program)
-
-        def build() -> bytes:
-            command = [program, "-cubin", *flags, "-o", "kernel.cubin", "kernel.cu"]
-            return toolchain.build(command, {**files, "kernel.cu": kernel.source}, "kernel.cubin")
-
-    if kernel.store is None:
-        return build()
-    key = hashlib.sha256(repr((compiler, flags, sorted(files.items()), kernel.source)).encode()).hexdigest()
-    found = kernel.store.load(key)
-    if found is not None:
-        return found[1]
-    code = build()
-    kernel.store.store(key, {"cuda": kernel.name}, code)
-    return code
-
-
-@cache
-def _library() -> Any:
-    try:
-        library = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        raise TargetError("there is no CUDA driver (libcuda.so.1) on this machine", code="PTO-X145",
-                          hint="look at `compiled.sources`, or emulate: see docs/cuda.md") from None  # fmt: skip
-    status = library.cuInit(0)
-    if status == _NO_DEVICE:
-        raise _without_device()
-    _check(library, status, "cuInit")
-    return library
-
-
-def _check(library: Any, status: int, what: str) -> None:
-    if status == 0:
-        return
-    text, name = ctypes.c_char_p(), ctypes.c_char_p()
-    library.cuGetErrorString(status, ctypes.byref(text))
-    library.cuGetErrorName(status, ctypes.byref(name))
-    said = f"{text.value.decode()} ({(name.value or b'').decode()})" if text.value else f"error {status}"
-    raise LaunchError(f"PTO-X146: {what} failed: {said}\nhelp: an earlier kernel on this device may have failed")
-
-
-def _without_device() -> TargetError:
-    return TargetError("this machine has no CUDA device", code="PTO-X142", hint="run where `nvidia-smi` shows one")
-
-
 def need_driver() -> None:
     """Raise TargetError where there is no driver, or no device."""
-    _library()
+    api.library()
 
 
 @cache
@@ -108,11 +50,11 @@ def device(ordinal: int) -> CudaDevice:
 
 
 def device_of(pointers: Iterable[int]) -> CudaDevice:
-    """The device that memory is on: the current one when there is no memory to go by.
+    """The device that memory is on: the current one when there is no memory to go by (empty tensors have none).
 
     Raises ArgumentError when it is on several.
     """
-    library = _library()
+    library = api.library()
     found = {_ordinal_of(library, pointer) for pointer in pointers if pointer}
     if len(found) > 1:
         raise ArgumentError(f"PTO-X134: tensors on the devices {', '.join(map(str, sorted(found)))} in one launch\n"
@@ -122,25 +64,34 @@ def device_of(pointers: Iterable[int]) -> CudaDevice:
 
 def _ordinal_of(library: Any, pointer: int) -> int:
     ordinal = ctypes.c_int()
-    status = library.cuPointerGetAttribute(ctypes.byref(ordinal), _ORDINAL, ctypes.c_uint64(pointer))
-    _check(library, status, "cuPointerGetAttribute")
+    status = library.cuPointerGetAttribute(ctypes.byref(ordinal), _ORDINAL, pointer)
+    api.check(library, status, "cuPointerGetAttribute")
     return ordinal.value
 
 
 def _current_ordinal(library: Any) -> int:
     """The device of the context that is current in this thread; the first one without a context."""
     context, handle = ctypes.c_void_p(), ctypes.c_int()
-    _check(library, library.cuCtxGetCurrent(ctypes.byref(context)), "cuCtxGetCurrent")
+    api.check(library, library.cuCtxGetCurrent(ctypes.byref(context)), "cuCtxGetCurrent")
     if not context.value:
         return 0
-    _check(library, library.cuCtxGetDevice(ctypes.byref(handle)), "cuCtxGetDevice")
+    api.check(library, library.cuCtxGetDevice(ctypes.byref(handle)), "cuCtxGetDevice")
     count, one = ctypes.c_int(), ctypes.c_int()
-    _check(library, library.cuDeviceGetCount(ctypes.byref(count)), "cuDeviceGetCount")
+    api.check(library, library.cuDeviceGetCount(ctypes.byref(count)), "cuDeviceGetCount")
     for ordinal in range(count.value):
-        _check(library, library.cuDeviceGet(ctypes.byref(one), ordinal), "cuDeviceGet")
+        api.check(library, library.cuDeviceGet(ctypes.byref(one), ordinal), "cuDeviceGet")
         if one.value == handle.value:
             return ordinal
     return 0
+
+
+class _PoolProps(ctypes.Structure):
+    """CUmemPoolProps."""
+
+    _fields_ = (
+        ("allocation", ctypes.c_int), ("exported", ctypes.c_int), ("place", ctypes.c_int), ("ordinal", ctypes.c_int),
+        ("security", ctypes.c_void_p), ("most", ctypes.c_size_t), ("rest", ctypes.c_ubyte * 56),
+    )  # fmt: skip
 
 
 class DeviceMemory:
@@ -149,13 +100,13 @@ class DeviceMemory:
     def __init__(self, device: CudaDevice, size: int, stream: int) -> None:
         self._device, self._stream = device, stream
         pointer = ctypes.c_uint64()
-        device.call("cuMemAllocAsync", ctypes.byref(pointer), ctypes.c_size_t(max(size, 1)), ctypes.c_void_p(stream))
+        device.call("cuMemAllocFromPoolAsync", ctypes.byref(pointer), max(size, 1), device.pool, stream)
         self.pointer: int = pointer.value
 
     def __del__(self) -> None:
         if getattr(self, "pointer", 0) and not sys.is_finalizing():  # then the driver may have ended, and frees all
             with self._device.active():  # the default stream is one of the current context
-                self._device.library.cuMemFreeAsync(ctypes.c_uint64(self.pointer), ctypes.c_void_p(self._stream))
+                self._device.library.cuMemFreeAsync(self.pointer, self._stream)
 
 
 class CudaDevice:
@@ -163,12 +114,12 @@ class CudaDevice:
 
     def __init__(self, ordinal: int) -> None:
         self.ordinal = ordinal
-        self.library = _library()
+        self.library = api.library()
         handle, context = ctypes.c_int(), ctypes.c_void_p()
         count = ctypes.c_int()
         self.call("cuDeviceGetCount", ctypes.byref(count))
         if count.value <= ordinal:
-            raise _without_device()
+            raise api.without_device()
         self.call("cuDeviceGet", ctypes.byref(handle), ordinal)
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
         self._context = context
@@ -187,7 +138,7 @@ class CudaDevice:
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call a function of the driver; LaunchError when it fails."""
-        _check(self.library, getattr(self.library, name)(*arguments), name)
+        api.check(self.library, getattr(self.library, name)(*arguments), name)
 
     def _attribute(self, handle: Any, which: int) -> int:
         value = ctypes.c_int()
@@ -208,6 +159,19 @@ class CudaDevice:
         finally:
             if before.value:  # without one before, this one is as good for what comes next
                 self.call("cuCtxSetCurrent", before)
+
+    @cached_property
+    def pool(self) -> ctypes.c_void_p:
+        """Where temporaries and results come from.
+
+        The driver's own pool gives back all that is free whenever the host waits, and asks for it again at the next
+        call, which takes the longer the larger it is.
+        """
+        pool, kept = ctypes.c_void_p(), ctypes.c_uint64(_KEPT)
+        wanted = _PoolProps(allocation=_PINNED, place=_ON_DEVICE, ordinal=self.ordinal)
+        self.call("cuMemPoolCreate", ctypes.byref(pool), ctypes.byref(wanted))
+        self.call("cuMemPoolSetAttribute", pool, _THRESHOLD, ctypes.byref(kept))
+        return pool
 
     def prepare(self, kernel: Kernel, spread: Spread, shared: int) -> Any:
         check_shared(kernel, shared, self.shared_limit)
@@ -232,30 +196,53 @@ class CudaDevice:
         arguments: Sequence[Any], stream: int,
     ) -> None:  # fmt: skip
         pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(a) for a in arguments))
-        self.call("cuLaunchKernel", version, *grid, *block, shared, ctypes.c_void_p(stream), pointers, None)
+        self.call("cuLaunchKernel", version, *grid, *block, shared, stream, pointers, None)
+
+    def wait_for(self, others: Iterable[int], stream: int) -> None:
+        """What is enqueued on a stream from here on runs when all that others have now is done."""
+        for other in others:
+            event = ctypes.c_void_p()
+            self.call("cuEventCreate", ctypes.byref(event), _NO_TIMING)
+            try:
+                self.call("cuEventRecord", event, other)
+                self.call("cuStreamWaitEvent", stream, event, 0)
+            finally:
+                self.call("cuEventDestroy_v2", event)  # which lasts as long as it is waited for
 
     def allocate(self, size: int, stream: int) -> DeviceMemory:
         return DeviceMemory(self, size, stream)
 
     def read(self, pointer: int, size: int, stream: int) -> bytes:
         data = ctypes.create_string_buffer(size)
-        self.call(
-            "cuMemcpyDtoHAsync_v2", data, ctypes.c_uint64(pointer), ctypes.c_size_t(size), ctypes.c_void_p(stream)
-        )
-        self.call("cuStreamSynchronize", ctypes.c_void_p(stream))
+        self.call("cuMemcpyDtoHAsync_v2", data, pointer, size, stream)
+        self.call("cuStreamSynchronize", stream)
         return data.raw
 
     def write(self, pointer: int, data: bytes, stream: int) -> None:
         # Pageable memory: the driver takes its own copy before it returns.
-        self.call(
-            "cuMemcpyHtoDAsync_v2", ctypes.c_uint64(pointer), data, ctypes.c_size_t(len(data)), ctypes.c_void_p(stream)
-        )
+        self.call("cuMemcpyHtoDAsync_v2", pointer, data, len(data), stream)
+
+    def fill(self, pointer: int, element: bytes, count: int, stream: int) -> None:
+        if count == 0:
+            return
+        if len(element) == 8 and element[:4] == element[4:]:
+            element, count = element[:4], 2 * count
+        if len(element) <= 4:
+            bits = int.from_bytes(element, "little")
+            self.call(f"cuMemsetD{8 * len(element)}Async", pointer, bits, count, stream)
+            return
+        self.write(pointer, element, stream)
+        done, size = len(element), count * len(element)
+        while done < size:  # twice as much each time: there is no memset of 8 bytes
+            more = min(done, size - done)
+            self.call("cuMemcpyDtoDAsync_v2", pointer + done, pointer, more, stream)
+            done += more
 
     def failure_slot(self) -> FailureSlot:
         if not self._free:
             host, address = ctypes.c_void_p(), ctypes.c_uint64()
             size = ctypes.sizeof(FailureRecord)
-            self.call("cuMemHostAlloc", ctypes.byref(host), ctypes.c_size_t(_PAGE * size), _MAPPED)
+            self.call("cuMemHostAlloc", ctypes.byref(host), _PAGE * size, _MAPPED)
             ctypes.memset(host, 0, _PAGE * size)
             self.call("cuMemHostGetDevicePointer_v2", ctypes.byref(address), host, 0)
             start = host.value or 0

@@ -185,7 +185,7 @@ class _Run:
         count = int(np.prod(shape, dtype=np.int64))
         memory = self.device.allocate(count * dtype.bytes, self.stream)
         if filled:
-            self.device.write(memory.pointer, np.full(count, args[-1], dtype.numpy).tobytes(), self.stream)
+            self.device.fill(memory.pointer, np.asarray(args[-1], dtype.numpy).tobytes(), count, self.stream)
         return (DeviceTensor(memory.pointer, shape, _packed(shape, dtype.bytes), dtype, memory),)
 
     def _address(self, op: Op, x: DeviceTensor, indices: Sequence[Any]) -> int:

@@ -51,6 +51,15 @@ def identity() -> str:
     return f"NVRTC {major.value}.{minor.value}"
 
 
+def known() -> frozenset[int]:
+    """The compute capabilities that it compiles for, such as 90."""
+    count = ctypes.c_int()
+    library().nvrtcGetNumSupportedArchs(ctypes.byref(count))
+    numbers = (ctypes.c_int * count.value)()
+    library().nvrtcGetSupportedArchs(numbers)
+    return frozenset(numbers)
+
+
 def compile_cubin(text: str, headers: Mapping[str, str], flags: Sequence[str]) -> bytes:
     """The machine code of a source, for the architecture that the flags name.
 

@@ -15,7 +15,7 @@ from pto_jit.bench import command, cuda
 from pto_jit.bench.catalog import WORKLOADS
 from pto_jit.bench.worker import resolve
 from pto_jit.slotted import replace
-from pto_jit.targets.cuda import driver
+from pto_jit.targets.cuda import api
 
 from .test_driver import fake, library  # noqa: F401  (fixtures)
 
@@ -77,8 +77,8 @@ def test_without_a_gpu_the_reason_is_told(monkeypatch: pytest.MonkeyPatch, capsy
     def missing(name: str) -> None:
         raise OSError(name)
 
-    monkeypatch.setattr(driver.ctypes, "CDLL", missing)
-    driver._library.cache_clear()
+    monkeypatch.setattr(api.ctypes, "CDLL", missing)
+    api.library.cache_clear()
     assert command.main(["cuda", "softmax"]) == 0
     assert "nothing is measured: PTO-X145: there is no CUDA driver" in capsys.readouterr().out
     with pytest.raises(SystemExit):

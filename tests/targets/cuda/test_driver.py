@@ -7,6 +7,7 @@ import ctypes
 import gc
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,8 @@ import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit import device_kernel
 from pto_jit.bench.kernels import matrix, rows
-from pto_jit.slotted import replace
-from pto_jit.targets import toolchain
-from pto_jit.targets.cuda import devices, driver
-from pto_jit.targets.cuda.launcher import version_of
+from pto_jit.targets.cuda import api, devices, driver
+from pto_jit.targets.cuda.host import DeviceTensor
 
 from .test_warpgroups import turned_product
 
@@ -46,7 +45,8 @@ _BUILT: dict[tuple[str, ...], bytes] = {}
 def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = tmp_path_factory.mktemp("fake") / "libcuda.so.1"
     source = Path(__file__).parent / "fake_driver.c"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-Werror", "-o", path, source, "-ldl"], check=True)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", f"-I{source.parent / 'include'}", "-o",
+                    path, source, "-ldl"], check=True)  # fmt: skip
     loaded = ctypes.CDLL(str(path))
     loaded.fake_record.restype = ctypes.c_char_p
     loaded.architectures = []
@@ -66,13 +66,13 @@ def fake(library: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Itera
         path.write_bytes(_BUILT[key])
         return str(path).encode()
 
-    monkeypatch.setattr(driver.ctypes, "CDLL", lambda name: library)
+    monkeypatch.setattr(api.ctypes, "CDLL", lambda name: library)
     monkeypatch.setattr(driver, "compile_kernel", compile_kernel)
-    driver._library.cache_clear()
+    api.library.cache_clear()
     driver.device.cache_clear()
     library.fake_forget()
     yield library
-    driver._library.cache_clear()
+    api.library.cache_clear()
     driver.device.cache_clear()
 
 
@@ -143,7 +143,7 @@ def doubled(x):
 
 
 def test_results_are_memory_of_the_device_and_numbers(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_kernel, "_stream", lambda call, ordinal: 7)
+    monkeypatch.setattr(device_kernel, "_streams", lambda call, ordinal: [7])
     x = np.arange(12, dtype=np.float32).reshape(3, 4) + 1
     y, first = doubled(OnDevice(x))
     interface = y.__cuda_array_interface__
@@ -155,7 +155,7 @@ def test_results_are_memory_of_the_device_and_numbers(fake: Any, monkeypatch: py
 
 
 def test_an_error_of_the_driver_is_a_launch_error(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_kernel, "_stream", lambda call, ordinal: 666)
+    monkeypatch.setattr(device_kernel, "_streams", lambda call, ordinal: [666])
     with pytest.raises(pto.LaunchError, match=r"PTO-X146: cuLaunchKernel failed: an illegal address \(CUDA_ERROR_ILLEGAL_ADDRESS\)"):
         doubled(OnDevice(np.zeros((3, 4), np.float32)))
 
@@ -226,7 +226,8 @@ def test_arrays_of_the_cpu_are_copied_to_the_device_and_back(fake: Any) -> None:
 
 _CALLS = """cuInit cuDeviceGetCount cuDeviceGet cuDevicePrimaryCtxRetain cuPointerGetAttribute cuDeviceGetAttribute
 cuCtxGetCurrent cuCtxSetCurrent cuMemHostAlloc cuMemHostGetDevicePointer_v2 cuModuleLoadData cuModuleGetFunction cuFuncGetAttribute
-cuLaunchKernel cuMemAllocAsync cuMemcpyDtoHAsync_v2 cuMemcpyHtoDAsync_v2 cuStreamSynchronize""".split()
+cuLaunchKernel cuMemPoolCreate cuMemPoolSetAttribute cuMemAllocFromPoolAsync cuMemcpyDtoHAsync_v2 cuMemsetD32Async
+cuStreamSynchronize""".split()
 
 
 def test_errors_of_every_call_of_the_driver_are_launch_errors_that_name_it(fake: Any) -> None:
@@ -234,14 +235,14 @@ def test_errors_of_every_call_of_the_driver_are_launch_errors_that_name_it(fake:
     for name in _CALLS:
         fake.fake_forget()
         fake.fake_fail(name.encode())
-        driver._library.cache_clear()
+        api.library.cache_clear()
         driver.device.cache_clear()
         with pytest.raises(pto.LaunchError, match=f"PTO-X146: {name} failed: fake"):
             scaled_copy(x)
     fake.fake_forget()
     assert scaled_copy(x) == 2
     fake.fake_fail(b"no device")
-    driver._library.cache_clear()
+    api.library.cache_clear()
     with pytest.raises(pto.TargetError, match="PTO-X142"):
         scaled_copy(x)
 
@@ -260,7 +261,80 @@ def test_the_stream_that_an_array_names_is_the_one_of_the_launch(fake: Any) -> N
     for named, used in ((1, 0), (2, 2), (4096, 4096)):
         fake.fake_forget()
         compiled(OtherLibrary(x, named), OnDevice(x))
-        assert f"launch on stream {used};" in fake.fake_record().decode()
+        said = fake.fake_record().decode()
+        assert f"launch on stream {used};" in said and "waits" not in said
+
+
+def test_a_launch_waits_for_the_streams_of_all_its_arrays(fake: Any) -> None:
+    x, y = np.ones((3, 8), np.float32), np.ones((3, 8), np.float32)
+    compiled = rows.softmax.compile(OnDevice(x), OnDevice(x), target="cuda")
+    compiled(OtherLibrary(x, 4096), OtherLibrary(y, 8192))
+    said = fake.fake_record().decode()
+    assert "event on stream 8192;waits 4096;" in said and "launch on stream 4096;" in said
+    assert said.index("waits") < said.index("launch") and "synchronise" not in said
+
+
+class OfCupy(OnDevice):
+    """An array of cupy's, whose interface names the stream that is current when it is asked."""
+
+    __module__ = "cupy.core"
+
+
+class Cupy:
+    """What launches need of cupy."""
+
+    def __init__(self, stream: int) -> None:
+        self.cuda, self.ptr, self.shown = self, stream, []
+
+    def get_current_stream(self) -> Cupy:
+        return self
+
+    def asarray(self, interface: Any) -> Any:
+        self.shown.append(interface.__cuda_array_interface__)
+        return interface
+
+
+def test_arrays_of_cupy_go_to_its_current_stream_and_results_wait_for_nothing(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy = Cupy(4096)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    y, _ = doubled(OfCupy(np.ones((3, 4), np.float32)))
+    assert "launch on stream 4096;" in fake.fake_record().decode()
+    (interface,) = cupy.shown
+    assert interface["stream"] is None  # with one cupy would wait until all of it is done
+    assert y.kept is cupy  # memory is freed on the stream, which lasts no longer than somebody has it
+    doubled(OtherLibrary(np.ones((3, 4), np.float32), 8192))
+    assert cupy.shown[-1]["stream"] == 8192
+
+
+def test_results_of_torch_stay_on_their_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    places: list[str] = []
+
+    class Torch:
+        @staticmethod
+        def as_tensor(data: Any, device: str) -> Any:
+            places.append(device)
+            return data
+
+    class Second:
+        ordinal = 1
+
+    monkeypatch.setitem(sys.modules, "torch", Torch)
+    value = DeviceTensor(4096, (2, 2), (8, 4), pl.f32)
+    assert device_kernel._returned(value, Second(), True, 0).owner is None  # type: ignore[arg-type]
+    assert places == ["cuda:1"]
+
+
+def test_empty_arrays_need_no_memory_of_a_device(fake: Any) -> None:
+    x, y = np.ones((3, 4), np.float32), np.zeros((3, 4), np.float32)
+    compiled = shifted.compile(OnDevice(x), OnDevice(y), 0, target="cuda")
+    empty = OnDevice(x[:0])
+    empty.__cuda_array_interface__["data"] = (256, False)  # one past the end of what is allocated: no device has it
+    compiled(empty, OnDevice(y), 0)
+    assert "launch" not in fake.fake_record().decode() and (y == 0).all()
+    with pytest.raises(pto.LaunchError, match="PTO-X146: cuPointerGetAttribute failed"):
+        nowhere = OnDevice(x)
+        nowhere.__cuda_array_interface__["data"] = (256, False)
+        compiled(nowhere, OnDevice(y), 0)
 
 
 class _DLTensor(ctypes.Structure):
@@ -299,15 +373,57 @@ def test_arrays_of_the_device_come_by_dlpack_too(fake: Any) -> None:
         rows.softmax(OnlyDLPack(x), y)
 
 
-def test_machine_code_is_kept_on_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    compiler = tmp_path / "nvcc"
-    compiler.write_text('#!/bin/sh\necho once >> "$0.calls"\nprintf code > kernel.cubin\n')
-    compiler.chmod(0o755)
-    monkeypatch.setattr(toolchain, "find", lambda *names: str(compiler))
-    monkeypatch.setattr(pto.config, "cache_dir", tmp_path / "cache")
-    spec = pto.spec((None, None), pl.f32)
-    (kernel,) = rows.softmax.compile(spec, spec, target="cuda")._kernel.built.program.host.kernels.values()
-    spread = version_of(kernel).spread
-    assert [driver.compile_kernel(kernel, spread, arch) for arch in ("sm_90", "sm_90", "sm_80")] == [b"code"] * 3
-    driver.compile_kernel(replace(kernel, store=None), spread, "sm_90")
-    assert (tmp_path / "nvcc.calls").read_text().count("once") == 3
+@pytest.mark.parametrize("dtype", [pl.i8, pl.f16, pl.f32, pl.f64, pl.i64])
+@pytest.mark.parametrize("value", [0, 3])
+def test_new_tensors_are_filled_on_the_device(fake: Any, dtype: Any, value: int) -> None:
+    @pto.jit(target="cuda")
+    def filled(x):
+        return pl.full([x.shape[0], 100], value, dtype)
+
+    for rows_ in (7, 0):
+        y = filled(OnDevice(np.ones((rows_, 1), np.float32)))
+        count = 100 * rows_ * dtype.bytes
+        found = np.frombuffer(ctypes.string_at(y.__cuda_array_interface__["data"][0], count), dtype.numpy)
+        np.testing.assert_array_equal(found, np.full(100 * rows_, value, dtype.numpy))
+    sizes = [int(w.split()[1]) for w in fake.fake_record().decode().split(";") if w.startswith("upload")]
+    assert all(size <= 8 for size in sizes)  # an element, and nothing like the whole tensor
+
+
+def test_errors_say_what_to_do(fake: Any) -> None:
+    for status, words in ((2, "free tensors"), (3, "fork"), (209, "older than the compiler"), (700, "compute-sanitizer"),
+                          (802, "fabricmanager"), (1, "bug of pto_jit")):  # fmt: skip
+        with pytest.raises(pto.LaunchError, match=f"PTO-X146: cuX failed: .*\nhelp: .*{words}"):
+            api.check(fake, status, "cuX")
+
+
+TOOLKIT = [d for d in (Path(shutil.which("nvcc") or "/nowhere/nowhere").resolve().parents[1] / "include",
+                       Path("/usr/local/cuda/include")) if (d / "cuda.h").exists()]  # fmt: skip
+HEADERS = [Path(__file__).parent / "include", *TOOLKIT[:1]]
+LETTERS = {api.INT: "i", api.UINT: "i", api.BYTE: "b", api.SHORT: "s", api.SIZE: "q", api.ADDRESS: "q", api.POINTER: "p"}
+JUDGE = """
+#include <cuda.h>
+#include <cstdio>
+template <class T> constexpr char letter = sizeof(T) == 8 ? 'q' : sizeof(T) == 4 ? 'i' : sizeof(T) == 2 ? 's' : 'b';
+template <class T> constexpr char letter<T *> = 'p';
+template <class... A> void tell(const char *name, CUresult (*)(A...)) {
+  const char letters[] = {letter<A>..., 0};
+  std::printf("%s %s\\n", name, letters);
+}
+int main() {
+  std::printf("pool %d\\n", int(sizeof(CUmemPoolProps)));
+"""
+
+
+@pytest.mark.parametrize("directory", HEADERS, ids=["ours", "nvidia's"][: len(HEADERS)])
+def test_calls_have_the_types_of_the_header(directory: Path, tmp_path: Path) -> None:
+    """NVIDIA's header is the judge of what is called, and of the driver of these tests."""
+    lines = [f'  tell("{name}", static_cast<decltype(&{name})>(nullptr));' for name in api.PROTOTYPES]
+    (tmp_path / "judge.cc").write_text("\n".join([JUDGE, *lines, "}"]))
+    subprocess.run(["g++", "-std=c++17", "-Wall", "-Werror", f"-I{directory}", "-o", "judge", "judge.cc"], cwd=tmp_path,
+                   check=True)  # fmt: skip
+    said = subprocess.run([tmp_path / "judge"], capture_output=True, text=True, check=True).stdout.splitlines()
+    pool, *rest = said
+    assert pool == f"pool {ctypes.sizeof(driver._PoolProps)}"
+    assert rest == [f"{name} {''.join(LETTERS[t] for t in types)}" for name, types in api.PROTOTYPES.items()]
+    fake_driver = str(Path(__file__).parent / "fake_driver.c")
+    subprocess.run(["gcc", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", f"-I{directory}", fake_driver], check=True)

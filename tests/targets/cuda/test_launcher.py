@@ -25,11 +25,10 @@ _NVCC = Path(shutil.which("nvcc") or "/nowhere/nowhere").resolve()
 TOOLKIT = [d for d in (_NVCC.parents[1] / "include", Path("/usr/local/cuda/include")) if (d / "cuda.h").exists()]
 GLUE = """
 #include "pto_cuda_host.h"
-int cuCtxSetCurrent(void *context);
 int glue_size(void) { return (int)sizeof(pto_worker); }
 int glue_finish(pto_worker *w) { return pto_cuda_finish(w); }
 int glue_site(pto_worker *w, int64_t *v) { memcpy(v, w->v, sizeof w->v); return w->site; }
-void glue_begin(void) { cuCtxSetCurrent((void *)1); }
+void glue_begin(void) { cuInit(0); cuCtxSetCurrent((CUcontext)(void *)1); }
 void glue_free(pto_worker *w, void *p) { pto_buffer_free(w, p); }
 """
 
@@ -61,7 +60,8 @@ class Program:
         command = ["gcc", "-std=c11", "-O0", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-fPIC", "-shared",
                    f"-I{HERE / 'include'}", f"{name}_orchestration.c", "glue.c", "-o", "program.so", "-lm"]  # fmt: skip
         subprocess.run(command, cwd=directory, check=True)
-        fake = ["gcc", "-shared", "-fPIC", "-w", str(HERE / "fake_driver.c"), "-ldl", "-o", "libfake.so"]
+        fake = ["gcc", "-shared", "-fPIC", "-w", f"-I{HERE / 'include'}", str(HERE / "fake_driver.c"), "-ldl",
+                "-o", "libfake.so"]  # fmt: skip
         subprocess.run(fake, cwd=directory, check=True)
         ctypes.CDLL(str(directory / "libfake.so"), ctypes.RTLD_GLOBAL)
         self.library = ctypes.CDLL(str(directory / "program.so"))

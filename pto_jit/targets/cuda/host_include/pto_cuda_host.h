@@ -114,7 +114,7 @@ static inline void *pto_buffer_alloc(pto_worker *w, int64_t bytes) {
     w->live_room = room;
   }
   CUdeviceptr memory = 0;
-  w->error = cuMemAllocAsync(&memory, (size_t)bytes, w->stream);
+  w->error = cuMemAllocAsync(&memory, bytes > 0 ? (size_t)bytes : 1, w->stream);  // of nothing it is an error
   if (w->error != CUDA_SUCCESS) return NULL;
   w->live[w->live_count++] = memory;
   return (void *)(uintptr_t)memory;
@@ -158,11 +158,15 @@ static inline int32_t pto_cuda_fill(pto_worker *w, void *to, const void *element
   const size_t n = (size_t)count;
   if (size == 1) return pto_cuda_error(w, cuMemsetD8Async(at, (unsigned char)bits, n, w->stream));
   if (size == 2) return pto_cuda_error(w, cuMemsetD16Async(at, (unsigned short)bits, n, w->stream));
-  if (size == 4) return pto_cuda_error(w, cuMemsetD32Async(at, (unsigned)bits, n, w->stream));
-  // the halves of every element are a column each
-  const CUresult low = cuMemsetD2D32Async(at, 8, (unsigned)bits, 1, n, w->stream);
-  if (low != CUDA_SUCCESS) return pto_cuda_error(w, low);
-  return pto_cuda_error(w, cuMemsetD2D32Async(at + 4, 8, (unsigned)(bits >> 32), 1, n, w->stream));
+  const int halves = size == 8 && (uint32_t)bits == bits >> 32;  // both the same, as in 0
+  if (size == 4 || halves) return pto_cuda_error(w, cuMemsetD32Async(at, (unsigned)bits, halves ? 2 * n : n, w->stream));
+  const size_t all = (size_t)size * n;
+  CUresult error = cuMemcpyHtoDAsync(at, element, (size_t)size, w->stream);
+  for (size_t done = (size_t)size, more; done < all && error == CUDA_SUCCESS; done += more) {
+    more = done < all - done ? done : all - done;  // twice as much each time: there is no memset of 8 bytes
+    error = cuMemcpyDtoDAsync(at + done, at, more, w->stream);
+  }
+  return pto_cuda_error(w, error);
 }
 
 // Enqueues kernel k. Grids count blocks along x, y and z; blocks that the limits of a grid exclude are done by others.

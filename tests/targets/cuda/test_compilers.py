@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: MIT
+"""How kernels become machine code: by which compiler, with a program and a library made for the tests; and by NVRTC,
+where it is."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+from pto_jit.bench.kernels import rows
+from pto_jit.slotted import replace
+from pto_jit.targets import toolchain
+from pto_jit.targets.cuda import compilers, nvrtc
+from pto_jit.targets.cuda.devices import headers
+from pto_jit.targets.cuda.launcher import version_of
+
+
+def softmax(**options: Any) -> tuple[Any, Any]:
+    """A kernel and how it is spread."""
+    x = pto.spec((None, 64), pl.f32)
+    (kernel,) = rows.softmax.compile(x, x, target="cuda", **options)._kernel.built.program.host.kernels.values()
+    return kernel, version_of(kernel).spread
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """An NVRTC that knows sm_80, sm_90 and sm_120."""
+    if not shutil.which("gcc"):
+        pytest.skip("needs gcc")
+    path = tmp_path / "libfake.so"
+    source = Path(__file__).parent / "fake_nvrtc.c"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-Werror", "-o", path, source], check=True)
+    fake = ctypes.CDLL(str(path))
+    monkeypatch.setattr(nvrtc, "library", lambda: fake)
+    monkeypatch.setattr(toolchain, "find", lambda *names: None)
+    return fake
+
+
+@pytest.fixture
+def nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An nvcc that knows sm_80 and sm_87; what it is asked for stands in nvcc.calls."""
+    program = tmp_path / "nvcc"
+    program.write_text('#!/bin/sh\n[ "$1" = --list-gpu-code ] && echo "sm_80 sm_87" && exit\n'
+                       'echo "$@" >> "$0.calls"\nprintf code > kernel.cubin\n')  # fmt: skip
+    program.chmod(0o755)
+    monkeypatch.setattr(nvrtc, "library", lambda: None)
+    monkeypatch.setattr(toolchain, "find", lambda *names: str(program))
+    return program
+
+
+def test_nvrtc_is_given_headers_and_macros(library: Any) -> None:
+    kernel, spread = softmax()
+    told = compilers.compile_kernel(kernel, spread, "sm_90").decode().split()
+    for name, text in headers().items():
+        assert f"{name}/{len(text)}" in told
+    assert "stdint.h/" in " ".join(told) and f"{len(kernel.source)}:" in told
+    assert {"--gpu-architecture=sm_90", "--fmad=false", *(f"-D{n}={v}" for n, v in spread.defines)} <= set(told)
+    assert b"--fmad=true" in compilers.compile_kernel(softmax(fastmath=True)[0], spread, "sm_80")
+    with pytest.raises(pto.ToolchainError, match=r"PTO-X121: NVRTC failed:\nkernel.cu.1.: error: it is BROKEN"):
+        compilers.compile_kernel(replace(kernel, source="BROKEN"), spread, "sm_90")
+
+
+def test_code_is_kept_on_disk(nvcc: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(pto.config, "cache_dir", tmp_path / "cache")
+    kernel, spread = softmax()
+    assert [compilers.compile_kernel(kernel, spread, arch) for arch in ("sm_87", "sm_87", "sm_80")] == [b"code"] * 3
+    compilers.compile_kernel(replace(kernel, store=None), spread, "sm_87")
+    assert (tmp_path / "nvcc.calls").read_text().count("-cubin") == 3
+
+
+def test_the_first_compiler_that_knows_the_device_is_taken(library: Any, nvcc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "library", lambda: library)
+    kernel, spread = softmax()
+    kernel = replace(kernel, store=None)
+    for arch, target in (("sm_80", "sm_80"), ("sm_86", "sm_80"), ("sm_89", "sm_87")):  # which run what is for earlier ones
+        assert compilers.compile_kernel(kernel, spread, arch) == b"code"
+        assert f"--gpu-architecture={target} " in nvcc.with_name("nvcc.calls").read_text().splitlines()[-1]
+    for arch, target in (("sm_90", "sm_90"), ("sm_90a", "sm_90a"), ("sm_121", "sm_120")):
+        assert f"--gpu-architecture={target}" in compilers.compile_kernel(kernel, spread, arch).decode().split()
+    with pytest.raises(pto.ToolchainError, match=r"PTO-X120: the device is an sm_100, .* older: .*nvcc up to sm_87, NVRTC 13.0 up to sm_120"):
+        compilers.compile_kernel(kernel, spread, "sm_100")
+
+
+def test_without_a_compiler_both_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "library", lambda: None)
+    monkeypatch.setattr(toolchain, "find", lambda *names: None)
+    with pytest.raises(pto.ToolchainError, match=r"NVRTC.*nvcc"):
+        compilers.compile_kernel(*softmax(), "sm_90")
+
+
+@pytest.mark.skipif(nvrtc.library() is None, reason="needs NVRTC")
+def test_nvrtc_compiles_a_kernel() -> None:
+    assert 90 in nvrtc.known()
+    kernel, spread = softmax()
+    flags = ["--std=c++17", "--gpu-architecture=sm_90", *(f"-D{n}={v}" for n, v in spread.defines)]
+    assert nvrtc.compile_cubin(kernel.source, headers(), flags).startswith(b"\x7fELF")
