@@ -284,8 +284,8 @@ class HigherWriter(PlaceWriter):
                 self.check(f"{axes[at].valid} == {axes[at].declared}", "BoundsError",
                            HOLE.format(what="concat", axis=at), op.loc, axes[at].valid, axes[at].declared)  # fmt: skip
         starts = [" + ".join(axes[at].declared for axes in all_axes[:k]) or "0" for k in range(len(tiles) + 1)]
-        joined = [self._joined([axes[k] for axes in all_axes], op) for k in range(len(all_axes[0]))]
-        joined[at] = self._end_to_end(op, [axes[at] for axes in all_axes])
+        joined = [self._end_to_end(op, list(parts)) if k == at else self._joined(parts, op)
+                  for k, parts in enumerate(zip(*all_axes, strict=True))]  # fmt: skip
         out = self._tile_of(joined, tiles[0], op)
 
         def to(start: str, tile: Tile) -> Where:

@@ -59,7 +59,7 @@ def moved(x, y, o):
     t = pl.load(x, [0, 0, 0], [2, 4, 8])
     wide = pl.concat([t, pl.flip(t, 1)], axis=0)[1:3, :, 2:7]
     pl.store(pl.reshape(pl.stack([t[0, :, :], t[1]], axis=1), [8, 4, 2]), [0, 0, 0], o)
-    pl.store(pl.concat([wide, wide], axis=2), [0, 8, 2], o)
+    pl.store(pl.concat([wide, wide[:, :, 1:4]], axis=2), [0, 8, 2], o)
     pl.store(pl.broadcast_to(t[:, :, 3:4], [2, 4, 5]) * t[1, 2, 3], [2, 0, 20], o)
 
 
