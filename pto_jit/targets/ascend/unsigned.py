@@ -116,7 +116,7 @@ class _Steps:
 
     def __init__(self, tile: Any, op: Op, names: Names) -> None:
         self.tile, self.op, self.names = tile, op, names
-        self.done: list[Stmt] = []
+        self.done: list[Op] = []
 
     def add(self, name: str, dtype: DType, number: float | None = None) -> _Steps:
         args = (self.tile,) if number is None else (self.tile, Const(number, ScalarType(dtype)))
@@ -127,10 +127,11 @@ class _Steps:
         return self
 
     def to(self, result: Any) -> tuple[Stmt, ...]:
-        name, attrs = "cast", (("dtype", result.type.dtype),)
-        if self.tile.type.dtype == result.type.dtype:
-            name, attrs = "copy", ()
-        return (*self.done, Op(name, (result,), (self.tile,), attrs, loc=self.op.loc))
+        """The steps; the last one, or a conversion behind it, gives `result`."""
+        if self.tile.type.dtype != result.type.dtype:
+            self.add("cast", result.type.dtype)
+        last = self.done.pop()
+        return (*self.done, replace(last, results=(result,)))
 
 
 def _turned(value: Operand, result: Any, dtype: DType, op: Op) -> Op:
