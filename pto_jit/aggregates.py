@@ -25,12 +25,13 @@ from pto_jit.objects import is_opaque
 from pto_jit.reading import Arguments
 from pto_jit.runtime.tensors import is_torch
 from pto_jit.slotted import frozen
+from pto_jit.source import METHODS
 from pto_jit.unpacked import Unpacked
 
 _PLAIN = frozenset({int, bool, str, bytes, types.NoneType})
 _IDENTICAL = (DType, enum.Enum, np.dtype, type, types.FunctionType, types.BuiltinFunctionType, functools.partial,
               np.ufunc)  # fmt: skip
-_UNKNOWN = (types.MethodType, types.ModuleType, np.generic, np.ndarray, str, bytes, bytearray, int, float, complex, set,
+_UNKNOWN = (*METHODS, types.ModuleType, np.generic, np.ndarray, str, bytes, bytearray, int, float, complex, set,
             frozenset, range, slice)  # fmt: skip
 _TOP = None
 """The form of an argument that is not a container."""

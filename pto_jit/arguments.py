@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import index
 from typing import Any
 
+import numpy as np
+
 from pto_jit import dtypes
 from pto_jit.dtypes import DType
 from pto_jit.errors import ArgumentError, CompilationError, Loc, excerpt, similar_keyword
@@ -41,7 +43,7 @@ def spec(shape: Sequence[int | None], dtype: Any) -> Spec:
 def _extent(given: Any) -> int:
     """An extent of a `spec`, of Python or of NumPy, as an int."""
     try:
-        extent = -1 if isinstance(given, bool) else index(given)
+        extent = -1 if isinstance(given, (bool, np.bool_)) else index(given)
     except TypeError:
         extent = -1
     if 0 <= extent < 1 << 63:

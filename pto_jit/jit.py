@@ -32,6 +32,7 @@ from pto_jit.reading import Arguments, Spec
 from pto_jit.registering import Containers, runtime_guards
 from pto_jit.results import to_torch
 from pto_jit.runtime import Dispatcher
+from pto_jit.source import KernelMethod
 
 if TYPE_CHECKING:
     from pto_jit.compiled import Compiled
@@ -320,10 +321,10 @@ class JitMethod(JitFunction[P, R]):
             return self if instance is None else BoundKernel(self, instance)
 
 
-class BoundKernel(Generic[P, R]):
+class BoundKernel(KernelMethod, Generic[P, R]):
     """A compiled method of an object: `layer.forward(x)`, `layer.forward.compile(x)`."""
 
-    __slots__ = ("__func__", "__self__")
+    __slots__ = ()
 
     def __init__(self, fn: JitFunction[Any, R], instance: Any) -> None:
         self.__func__ = fn

@@ -27,6 +27,7 @@ from pto_jit.language import Symbol, Tensor, TensorSpec, constexpr
 from pto_jit.objects import BackReference, attributes_of, class_print, is_opaque
 from pto_jit.runtime.tensors import as_tensor
 from pto_jit.slotted import field, frozen, mutable
+from pto_jit.source import METHODS
 
 if TYPE_CHECKING:
     from pto_jit.arguments import Parameters
@@ -155,7 +156,7 @@ class Reader:
 
     def _static_plan(self, value: Any) -> str | None:
         """Whether identity of the object (with the guards of `call.prints`) is enough to skip the slow path."""
-        if isinstance(value, types.MethodType):
+        if isinstance(value, METHODS):
             return None  # a new object at every access
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             return None  # read by its fields, which may change, also where it can be called

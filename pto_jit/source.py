@@ -18,7 +18,7 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 from pto_jit.errors import CompilationError, Loc
@@ -29,6 +29,17 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _STARTED = time.time()
 _KEPT_FILES = 64
 _CLOSING_LINES = 4  # of a statement at the prompt, after the last line of a function in it
+
+
+class KernelMethod:
+    """What `types.MethodType` is to functions for kernels: one with the object that is its first argument."""
+
+    __slots__ = ("__func__", "__self__")
+    __func__: Any
+    __self__: Any
+
+
+METHODS = (MethodType, KernelMethod)
 
 
 @mutable(eq=False)

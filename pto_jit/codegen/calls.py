@@ -34,7 +34,7 @@ from pto_jit.errors import (
     similar_keyword,
 )
 from pto_jit.ir.nodes import Operand
-from pto_jit.source import FunctionNode, SourceFile, locate
+from pto_jit.source import METHODS, FunctionNode, SourceFile, locate
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
@@ -99,9 +99,9 @@ class Calls:
         g = self.g
         if type(fn) is KernelFunction:
             return self._kernel_function(fn, args, kwargs)
-        if isinstance(fn, types.MethodType):
-            if getattr(fn, "__pto_native__", False):
-                return self._guarded(fn, args, kwargs, fn.__name__)
+        if isinstance(fn, types.MethodType) and getattr(fn, "__pto_native__", False):
+            return self._guarded(fn, args, kwargs, fn.__name__)
+        if isinstance(fn, METHODS):
             return self._method(fn, args, kwargs)
         if isinstance(fn, functools.partial):
             return self.call(fn.func, (*fn.args, *args), {**fn.keywords, **kwargs})
@@ -126,7 +126,7 @@ class Calls:
         values = bind(self.g, fn.__name__, fn.node.args, fn.defaults, fn.kw_defaults, args, kwargs)
         return self.inline(fn.__name__, fn.file, fn.node, names, fn.frame.globals, {}, fn.frame, values)
 
-    def _method(self, fn: types.MethodType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _method(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         owner = fn.__self__
         check_frozen(self.g, fn)
         if isinstance(fn.__func__, types.FunctionType) and not self._compiled(fn.__func__, (owner, *args, kwargs)):

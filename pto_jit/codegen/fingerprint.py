@@ -31,7 +31,7 @@ from pto_jit.codegen.names import free_names
 from pto_jit.dtypes import DType
 from pto_jit.errors import CompilationError
 from pto_jit.slotted import frozen
-from pto_jit.source import FunctionNode, locate
+from pto_jit.source import METHODS, FunctionNode, locate
 
 Guard = tuple[Literal["global", "cell", "function", "held"], Any, Any, Any]
 
@@ -226,7 +226,7 @@ class _Walk:
     def _callable(self, value: Any, kind: type) -> Any:
         if isinstance(value, functools.partial):
             return ("partial", self.value(value.func), self.value(value.args), self.value(value.keywords))
-        if isinstance(value, types.MethodType):
+        if isinstance(value, METHODS):
             return ("method", self.value(value.__func__), self.value(value.__self__))
         if isinstance(value, types.FunctionType):
             return self._function(value)

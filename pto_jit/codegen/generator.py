@@ -29,6 +29,7 @@ from pto_jit.errors import NOWHERE, CompilationError, Loc, Note, PtoError
 from pto_jit.ir import nodes
 from pto_jit.ir.types import ScalarType
 from pto_jit.slotted import frozen
+from pto_jit.source import METHODS
 
 Watch = Callable[[Frame, ast.stmt], None]  # told of every statement, when it has been executed
 
@@ -198,7 +199,7 @@ class Generator:
             items = value.items[value.at :]
         elif isinstance(value, functools.partial):
             items = (value.func, value.args, value.keywords)
-        elif isinstance(value, types.MethodType):
+        elif isinstance(value, METHODS):
             items = (value.__self__,)
         elif isinstance(value, slice):
             items = (value.start, value.stop, value.step)

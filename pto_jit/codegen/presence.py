@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pto_jit.codegen.frames import MISSING, Frame, KernelFunction, cells_of, names_of
 from pto_jit.codegen.names import every_node
 from pto_jit.errors import CompilationError
-from pto_jit.source import locate
+from pto_jit.source import METHODS, locate
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
@@ -74,7 +74,7 @@ def _opens(g: Generator, value: Any, seen: set[int], depth: int = 0, owner: Any 
     name = getattr(value, "__pto_builtin__", None)
     if name is not None:  # an operation of the language is never looked into
         return name == "incore"
-    if isinstance(value, types.MethodType):
+    if isinstance(value, METHODS):
         return _opens(g, value.__func__, seen, depth, value.__self__)
     if isinstance(value, functools.partial):
         return _opens(g, value.func, seen, depth)

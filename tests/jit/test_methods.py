@@ -249,3 +249,33 @@ def test_a_bound_kernel_is_compared_copied_and_pickled_as_a_bound_method() -> No
         y = np.zeros(3)
         forward(np.ones(3), y)
         assert y.tolist() == [factor + 0.5] * 3
+
+
+def test_kernels_call_the_kernels_of_objects() -> None:
+    class Scaled:
+        def __init__(self, scale: float) -> None:
+            self.scale = scale
+
+        @pto.jit
+        def times(self, x):
+            return x * self.scale
+
+    class Shifted(Scaled):
+        @pto.jit
+        def times(self, x):
+            return super().times(x) + 1
+
+        @pto.jit
+        def twice(self, x):
+            return self.times(self.times(x))
+
+    @pto.jit
+    def apply(f, x):
+        return f(x)
+
+    x, shifted, scaled = np.arange(3.0), Shifted(2.0), Scaled(3.0)
+    np.testing.assert_array_equal(shifted.twice(x), (x * 2 + 1) * 2 + 1)
+    for f in (shifted.times, scaled.times):  # one function of two objects is two functions
+        np.testing.assert_array_equal(apply(f, x), f(x))
+    scaled.scale = 4.0
+    np.testing.assert_array_equal(apply(f, x), x * 4)
