@@ -9,9 +9,9 @@
   spread, what may overlap
 * `kernels`, `function`, `tiles`, `access`, `elements`, `folds`, `values`: a kernel as a source: loops and scalars,
   slots of a thread, loads and stores, loops over elements and those that a block shares
-* `products`, `vectors`, `reductions`, `moves`, `lines`, `places`, `higher`: operations between threads: products, one
-  row by a matrix, folds, transposes, order and running combinations, elements at places that are computed, all of
-  these for tiles of more than two axes
+* `products`, `vectors`, `reductions`, `moves`, `lines`, `places`: operations between threads: products, one row by a
+  matrix, folds, transposes, order and running combinations, elements at places that are computed
+* `layouts`, `higher`: where tiles of more than two axes lie, and all of these operations for them
 * `host`, `hostcode`, `launcher`: the host program: in Python for launches here, in C for programs without Python
 * `devices`, `driver`, `api`, `compilers`, `nvrtc`, `copies`: devices: the emulated one, GPUs through the driver, its
   functions, compilers, arguments in the CPU's memory
