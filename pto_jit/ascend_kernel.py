@@ -17,9 +17,6 @@ from pto_jit.reading import Arguments
 from pto_jit.slotted import mutable
 from pto_jit.targets.ascend.program import AscendProgram, compile_module
 
-FINAL = "fused"
-"""The stage that kernels are made from."""
-
 
 @mutable(eq=False)
 class AscendBuilt:
@@ -81,7 +78,7 @@ def make(function: Callable[..., Any], call: Arguments, options: Options, signat
 
     def write(stages: Stages, tried: bool) -> AscendProgram:
         before = time.perf_counter()
-        program = compile_module(stages.modules[FINAL])
+        program = compile_module(stages.last)
         stages.modules["kernels"] = program.module
         stages.timings["ascend"] = time.perf_counter() - before
         return program

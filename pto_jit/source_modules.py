@@ -90,7 +90,7 @@ class SourceFunction(CompiledFunction):
         else:
             from pto_jit.targets.ascend import program as ascend
 
-            program = ascend.compile_module(stages.modules[FINAL])
+            program = ascend.compile_module(stages.last)
         stages.modules["kernels"] = program.module
         return Written(stages, {f"{program.module.name}.pto": to_text(program.module), **program.sources})
 

@@ -6,8 +6,8 @@
 * `independent`, `kept`, `once`: sequential loops whose order cannot be seen, elements as variables of a loop, and
   read once
 * `reductions/`, `dependence/`: partial results of parallel loops; which iterations depend on each other
-* `maps`, `fuse`, `axes`, `coalesce`, `complete`, `simplify`, `rename`: tile operations: nests, axes, values where
-  they are kept, constants
+* `maps`, `views`, `fuse`, `axes`, `coalesce`, `complete`, `simplify`, `rename`: tile operations: nests, axes, values
+  where they are kept, constants
 * `grain`, `cost`, `amount`, `dispatch`, `footprints`, `instrument`: how loops are divided, tasks or not, what calls
   touch, checked loops
 * `decisions`, `names`: what was considered; names and scalars for statements that passes add

@@ -40,18 +40,16 @@ passes over the last axis with scalar work between them.  Operations go together
 * no generated tile that is stored or read outside meets others: it has extents of its own, and the group those of the
   others.
 
-Integers and views that stand between tile operations, those of `x[i - 1:j] + x[i + 1:j]`, move before them; else order
-is kept, so the pass is legal wherever the grouping is.  A group is at most a maximal run.
+Integers and views that stand between tile operations move before them (`views`); else order is kept, so the pass is
+legal wherever the grouping is.  A group is at most a maximal run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pto_jit.dtypes import i64
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import Block, For, Func, Fuse, If, Module, Op, Scope, Stmt, Var, While
-from pto_jit.ir.types import ScalarType
 from pto_jit.lower.axes import (
     GENERATED,
     Axial,
@@ -62,16 +60,16 @@ from pto_jit.lower.axes import (
     unit_reshape,
 )
 from pto_jit.lower.maps import expand_maps
-from pto_jit.semantic.table import REDUCTIONS, effects
+from pto_jit.lower.views import move_views
+from pto_jit.semantic.table import REDUCTIONS
 from pto_jit.slotted import replace
 
-_INTEGERS = frozenset("add sub mul min max neg dim copy".split())  # that cannot fail
 _LIMIT = 96  # operations in a group: beyond this the loop bodies no longer fit the registers anyway
 
 
 def fuse(module: Module) -> Module:
     """Form the groups of every function (in-core code and orchestration with tiles alike)."""
-    module = expand_maps(module)
+    module = move_views(expand_maps(module))
     funcs = tuple(_function(f) for f in module.funcs)
     if all(a is b for a, b in zip(funcs, module.funcs, strict=True)):
         return module
@@ -91,11 +89,9 @@ class _Grouper:
         self.fitting = fitting
 
     def block(self, block: Block) -> Block:
-        given = block
-        block = self._lifted(block)
         out: list[Stmt] = []
         at = 0
-        changed = block is not given
+        changed = False
         while at < len(block):
             stmt = block[at]
             if isinstance(stmt, Op) and touches_tiles(stmt):
@@ -110,41 +106,6 @@ class _Grouper:
             out.append(inner)
             at += 1
         return tuple(out) if changed else block
-
-    def _lifted(self, block: Block) -> Block:
-        """The block with integers and views moved before the tile operations of their run that they do not depend on.
-
-        Neither reads nor writes memory, and tile operations that write none can be passed.  What comes after the last
-        tile operation of a run stays there.
-        """
-        if not any(isinstance(stmt, Op) and stmt.op == "view" for stmt in block):
-            return block
-        out: list[Stmt] = []
-        tiles: list[Stmt] = []  # of this run, with what depends on them
-        held: list[Stmt] = []  # what may move before the tiles when more of them follow
-        made: set[str] = set()  # by the tiles
-        for stmt in block:
-            if not isinstance(stmt, Op) or stmt.regions or not self._passable(stmt):
-                store = isinstance(stmt, Op) and stmt.op == "store"
-                out += (*held, *tiles, stmt) if store else (*tiles, *held, stmt)
-                tiles, held, made = [], [], set()
-            elif not touches_tiles(stmt) and not any(isinstance(a, Var) and a.name in made for a in stmt.args):
-                held.append(stmt)
-            else:
-                out += held
-                held = []
-                tiles.append(stmt)
-                made.update(r.name for r in stmt.results)
-        out += (*tiles, *held)
-        return block if all(a is b for a, b in zip(out, block, strict=True)) else tuple(out)
-
-    def _passable(self, op: Op) -> bool:
-        """Whether an operation touches no memory that others write, and makes what nothing else assigns."""
-        if any(r.name in self.mutable for r in op.results):
-            return False
-        if touches_tiles(op):
-            return effects(op.op) == "none" or op.op == "load"
-        return op.op == "view" or (op.op in _INTEGERS and all(r.type == ScalarType(i64) for r in op.results))
 
     def _inside(self, stmt: Stmt) -> Stmt:
         match stmt:

@@ -14,11 +14,13 @@ from pto_jit.lower.fuse import fuse
 from pto_jit.lower.grain import choose_grains
 from pto_jit.lower.independent import find_independent
 from pto_jit.lower.interchange import interchange_loops
+from pto_jit.lower.maps import expand_maps
 from pto_jit.lower.outline import outline_scopes
 from pto_jit.lower.place import place_scopes
 from pto_jit.lower.promises import refuse_races
 from pto_jit.lower.reductions import split_reductions
 from pto_jit.lower.simplify import simplify
+from pto_jit.lower.views import move_views
 
 Pass = Callable[[Module, list[Decision]], Module]
 
@@ -57,16 +59,20 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
 
 _CPU = ("independent", "scheduled")
 _DEVICES = ("cuda", "ascend")
-_ON_DEVICES: dict[str, Pass] = {"reduced": partial(split_reductions, device=True)}
+_ON_DEVICES: dict[str, tuple[str, Pass]] = {
+    "reduced": ("reduced", partial(split_reductions, device=True)),
+    # their kernels are made of single operations
+    "fused": ("expanded", _plain(lambda module: move_views(expand_maps(module)))),
+}
 
 
 def passes_for(target: str) -> tuple[tuple[str, Pass], ...]:
     """The passes of a target: others than the cpu's find their own way to divide loops, most when the program runs, and
-    leave vectors of elements to the compilers of what they write."""
+    leave vectors of elements to the compilers of what they write; those of devices have no use for groups."""
     if target == "cpu":
         return PIPELINE
     own = _ON_DEVICES if target in _DEVICES else {}
-    return tuple((name, own.get(name, one)) for name, one in PIPELINE if name not in _CPU)
+    return tuple(own.get(name, (name, one)) for name, one in PIPELINE if name not in _CPU)
 
 
 def with_checks(passes: Sequence[tuple[str, Pass]]) -> tuple[tuple[str, Pass], ...]:

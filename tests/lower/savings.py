@@ -235,7 +235,7 @@ def static_neon(kernel: str, without: str | None) -> tuple[int, int] | None:
 
 def ascend_form(kernel: str) -> list[KernelForm]:
     fn, specs, _ = KERNELS[kernel]
-    return ascend.compile_module(fn.compile(*specs, target="ascend")._lowered().modules["fused"]).kernels
+    return ascend.compile_module(fn.compile(*specs, target="ascend")._lowered().modules["expanded"]).kernels
 
 
 def unified_buffer(forms: Sequence[KernelForm]) -> tuple[int, int]:
@@ -344,7 +344,7 @@ def moved(fn: Any, specs: Sequence[Any]) -> int:
 
 def ascend_pair(fn: Any, specs: Sequence[Any]) -> tuple[int, int, float]:
     """Kernels, bytes moved and instructions for each row."""
-    forms = ascend.compile_module(fn.compile(*specs, target="ascend")._lowered().modules["fused"]).kernels
+    forms = ascend.compile_module(fn.compile(*specs, target="ascend")._lowered().modules["expanded"]).kernels
     return len(forms), moved(fn, specs), instructions_per_row(forms)
 
 

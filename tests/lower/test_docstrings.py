@@ -14,7 +14,19 @@ from pto_jit.ir.nodes import Module
 from pto_jit.ir.parse import parse as parse_pto
 from pto_jit.ir.text import to_text as print_module
 from pto_jit.ir.verify import verify
-from pto_jit.lower import chunk, coalesce, fuse, inline, instrument, interchange, outline, place, rename, simplify
+from pto_jit.lower import (
+    chunk,
+    coalesce,
+    fuse,
+    inline,
+    instrument,
+    interchange,
+    outline,
+    place,
+    rename,
+    simplify,
+    views,
+)
 from pto_jit.lower.reductions import split
 from pto_jit.semantic.rules import infer
 
@@ -30,6 +42,7 @@ PASSES: list[tuple[Any, Callable[[Module], Module]]] = [
     (simplify, simplify.simplify),
     (coalesce, coalesce.coalesce),
     (fuse, fuse.fuse),
+    (views, views.move_views),
 ]
 
 

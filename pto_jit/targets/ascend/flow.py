@@ -47,7 +47,8 @@ class Flow(Steps):
     """The analysis of a kernel with the flags and barriers that it has.
 
     unknown: of each pipe, the work that it may not know to be done, among the first `upto` ones; told: the same of
-    flags that are raised; place: how many works there were so far.
+    flags that are raised; place: how many works there were so far; changed: whether a loop may go on with more that is
+    not known than it was gone through with.
     """
 
     def __init__(self, nodes: list[Node], events: Events, *, usual: bool = False) -> None:
@@ -62,7 +63,7 @@ class Flow(Steps):
         self.told: dict[object, list[int]] = {}
         # of what the scalar unit knows, and what a pipe has learnt of that
         self.version, self.taught = int(self.first == UNIT), [0] * count
-        self.place, self.changed = 0, True
+        self.place, self.changed, self.late = 0, True, False
         self.left_out, self.again = "", False  # which part an iteration has not, and whether others came before
         self.how: dict[type, Callable[[Any], None]] = {
             Stretch: self._along, Flag: self._pass, Barrier: self._wait_for_all,
@@ -73,11 +74,13 @@ class Flow(Steps):
         """What may start too early, in the order of the text; only if that is nothing, flags raised too early.
 
         What usually happens is gone through as often as new hazards are found then, which is about once for each loop
-        inside another: not all of it need be found, and the last look is one at all that may happen.
+        inside another: not all of it need be found, and the last look is one at all that may happen.  When little is
+        new any more (`late`), loops that hold no others are gone through once more at once where they found some.
         """
         sweeps = 0
         while self.changed and not (self.usual and sweeps >= max(3, self.depth)):
             self.changed, sweeps = False, sweeps + 1
+            self.late = sweeps > 2
             self._start(((0,) * len(self.pipes), dict.fromkeys(self.crossing, 0)), 0)
             self._go(self.steps)
         works = [event for event in self.events.works.values() if event.meets]
@@ -114,6 +117,20 @@ class Flow(Steps):
         self.unknown = [0] * self.first + list(state[0])
         self.upto = [place] * len(self.unknown)
         self.told = {name: [bits, place] for name, bits in state[1].items()}
+        self.version += self.first == UNIT
+
+    def _join(self, other: State) -> None:
+        """Go on where another path ends here, too.
+
+        A flag that is raised on one of them only is waited for on that only, too.
+        """
+        for pipe, bits in zip(self.pipes, other[0], strict=True):
+            self.unknown[pipe] = self._now(pipe) | bits
+        for name, bits in other[1].items():
+            if name in self.told:
+                self.told[name][0] = self._not_told(name) | bits
+            else:
+                self.told[name] = [bits, self.place]
         self.version += self.first == UNIT
 
     # -- steps ----------------------------------------------------------------------------------------------------
@@ -223,13 +240,9 @@ class Flow(Steps):
         if event.bits:
             self.place = flag.behind
 
-    def _wait_for_all(self, barrier: Barrier) -> None:
-        if barrier.pipe == "ALL":
-            self.unknown, self.upto = [0] * len(self.unknown), [self.place] * len(self.unknown)
-            self.version += self.first == UNIT
-        else:
-            pipe = NUMBER[barrier.pipe]  # type: ignore[index]
-            self.unknown[pipe] = self._now(pipe) & ~self.of_pipe[pipe]
+    def _wait_for_all(self, _barrier: Barrier) -> None:
+        self.unknown, self.upto = [0] * len(self.unknown), [self.place] * len(self.unknown)
+        self.version += self.first == UNIT
 
     def _tell(self, told: CrossSet) -> None:
         pipe = NUMBER[told.pipe]
@@ -248,12 +261,14 @@ class Flow(Steps):
         if loop.settled is not None and loop.settled[0] == entry:
             self._start(_with_idle(loop.settled[1], idle), loop.works)
             return
-        changed, self.changed = self.changed, False
+        changed, self.changed, place = self.changed, False, self.place
         if loop.ahead:
             out = self._ahead(loop, entry)
         else:
-            out = self._iteration(loop, entry if loop.back is None else _either(entry, loop.back), "", self.again)
-            self._goes_on(loop, out)
+            out = self._further(loop, entry)
+            if self.changed and self.late and loop.used is not None:
+                self.changed, self.place = False, place
+                out = self._further(loop, entry)
         out = out if self.usual or loop.runs else _either(entry, out)
         loop.settled, loop.behind = None if self.changed else (entry, out), (0,) * self.first + out[0]
         self.changed |= changed
@@ -269,6 +284,12 @@ class Flow(Steps):
         self.place = place
         return self._iteration(loop, loop.back, "not last", True)
 
+    def _further(self, loop: Repeat, entry: State) -> State:
+        """An iteration, the first one or a later one."""
+        out = self._iteration(loop, entry if loop.back is None else _either(entry, loop.back), "", self.again)
+        self._goes_on(loop, out)
+        return out
+
     def _iteration(self, loop: Repeat, state: State, left_out: str, again: bool) -> State:
         """The state behind an iteration."""
         around = self.left_out, self.again
@@ -280,26 +301,29 @@ class Flow(Steps):
 
     def _goes_on(self, loop: Repeat, state: State) -> None:
         """An iteration may follow in a state."""
+        if state == loop.back:
+            return
         back = state if loop.back is None else _either(loop.back, state)
         self.changed |= back != loop.back
         loop.back = back
 
     def _branch(self, branch: Choice) -> None:
-        before = self._state()
         if branch.when and self.left_out == branch.when:
             if not self.again:
                 _forget(branch.then)
-            self._start(before, branch.works)
+            self._start(self._state(), branch.works)
             return
-        self._go(branch.then)
-        self.place = branch.middle
-        after = self._state()
         if branch.when or (self.usual and not branch.orelse):
+            self._go(branch.then)
             return
-        self._start(before, branch.middle)
-        self._go(branch.orelse)
-        self.place = branch.works
-        self._start(_either(after, self._state()), branch.works)
+        other = self._state()
+        self._go(branch.then)
+        if branch.orelse:
+            then = self._state()
+            self._start(other, branch.middle)
+            self._go(branch.orelse)
+            other = then
+        self._join(other)
 
     # -- hazards --------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,6 @@ from typing import Any
 from pto_jit.slotted import mutable
 from pto_jit.targets.ascend.events import NUMBER, UNIT, Event, Events, Moves
 from pto_jit.targets.ascend.form import Barrier, Branch, CrossSet, CrossWait, Declaration, Loop, Node, SetFlag, WaitFlag
-from pto_jit.targets.ascend.machine import PIPES
 
 Key = tuple[str, str, int, int]
 """A flag: its pipes, its number; and of one for each turn, whether it is that of the other turn."""
@@ -147,7 +146,11 @@ class Steps:
                 stretch.end = len(self.before) - 1
                 self._bit = event.end
                 continue
-            if kind is Barrier and stretch is not None and PIPES[stretch.pipe] == node.pipe:  # pyright: ignore
+            if kind is Barrier and node.pipe != "ALL":  # pyright: ignore[reportAttributeAccessIssue]
+                pipe = NUMBER[node.pipe]  # pyright: ignore[reportAttributeAccessIssue]
+                if stretch is None or stretch.pipe != pipe:
+                    stretch = Stretch(pipe, len(self.before) - 1, len(self.before) - 1, [])
+                    out.append(stretch)
                 stretch.steps.append(None)
                 continue
             step = self._other(node, loops)

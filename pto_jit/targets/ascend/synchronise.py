@@ -13,8 +13,9 @@ The same is done where a flag might be raised again before its pipe has seen it.
 there is a flag for each turn, the same in all loops that take turns together.  Where the flags between two pipes are
 used up, one that is not up meanwhile is raised once more; where there is none, one is raised and waited for right
 before the second, which then waits for all that the other pipe was given (one that is up nowhere near, else the last of
-the eight, which is kept for that); and if that flag may not be down yet, for all pipes.  This is repeated until there
-are no hazards, first as if loops ran and branches were taken: that finds the flags with which most others need none.
+the eight, which is kept for that); and if that flag may not be down yet, for all pipes.  Where flags would be used up,
+what waits in a branch does so there, in this way.  This is repeated until there are no hazards, first as if loops ran
+and branches were taken: that finds the flags with which most others need none.
 """
 
 from __future__ import annotations
@@ -92,9 +93,9 @@ class _Plan:
     """A flag: set after `first`, waited for before `second`, statements of `block` at the places `left` and `right`.
 
     carried: the outermost loop around it, when the second work is of a later iteration, and around: where that loop is;
-    turning: the loop whose turns
-    choose between two, and own: that of those that take turns together which it is in; node: what waits; path: to the
-    block.
+    turning: the loop whose turns choose between two, and own: that of those that take turns together which it is in;
+    node: what waits; path: to the block; branch: whether what waits stands in a branch, in no loop that the other is
+    not in.
     """
 
     source: Pipe
@@ -110,6 +111,7 @@ class _Plan:
     own: Loop | None
     node: Node
     path: tuple[int, ...]
+    branch: bool
 
     @property
     def pair(self) -> tuple[Pipe, Pipe]:
@@ -161,6 +163,7 @@ class _Inserter:
         self.next_event: dict[tuple[Pipe, Pipe], int] = {}
         self.of_turns: dict[_Slot, int] = {}  # the numbers of flags for each turn
         self.slots: dict[int, _Slot] = {}  # by the ids of the plans of a round
+        self.kept: set[int] = set()  # plans of a round whose second work waits in its branch, by their ids
         self.count: dict[tuple[Pipe, Pipe, Loop, bool], int] = {}  # of flags for each turn of a loop
         # Of flags for neither turns nor later iterations, which are down elsewhere:
         self.stretches: dict[tuple[Pipe, Pipe, int], list[_Stretch]] = {}
@@ -225,19 +228,31 @@ class _Inserter:
                 self.slots[id(plan)] = *plan.pair, plan.turning, plan.carried is not None, index
 
     def _reserve(self, plans: list[_Plan]) -> None:
-        """Keep the last flag where those that nothing else can be told with will not do."""
-        wanted: dict[tuple[Pipe, Pipe], int] = {}
+        """Keep the last flag where those that nothing else can be told with will not do, and where all of them will not
+        for what stands in branches.
+
+        What waits in a branch then does so there, at one place: a wait before the branch would have to be answered
+        where it is not taken, before its flag is raised again; one in it is by the flag that tells what it waited for.
+        """
+        pending: dict[tuple[Pipe, Pipe], int] = {}  # how many flags plans want
+        lasting: dict[tuple[Pipe, Pipe], int] = {}  # those for turns and for later iterations
         slots = set(self.of_turns)
         for plan in plans:
             slot = self.slots.get(id(plan))
-            if (slot or plan.carried) and slot not in slots:
-                wanted[plan.pair] = wanted.get(plan.pair, 0) + (2 if plan.turning else 1)
-                if slot is not None:
-                    slots.add(slot)
-        for pair, count in wanted.items():
-            given = self.next_event.get(pair, int(pair in TAKEN))
-            if given < EVENTS < given + count:
-                self.spare.add(pair)
+            if slot in slots:
+                continue
+            slots |= {slot} if slot else set()
+            for counts in (pending, lasting) if slot or plan.carried else (pending,):
+                counts[plan.pair] = counts.get(plan.pair, 0) + (2 if plan.turning else 1)
+        inside = [plan for plan in plans if plan.branch and plan.turning is None and self._is_short(plan.pair, pending)]
+        self.kept = {id(plan) for plan in inside}
+        self.spare.update(plan.pair for plan in inside)
+        self.spare.update(pair for pair in lasting if self._is_short(pair, lasting))
+
+    def _is_short(self, pair: tuple[Pipe, Pipe], wanted: dict[tuple[Pipe, Pipe], int]) -> bool:
+        """Whether the flags from one pipe to another will be used up, but are not yet."""
+        given = self.next_event.get(pair, int(pair in TAKEN))
+        return given < EVENTS < given + wanted[pair]
 
     def _locate(self, wanted: set[int], block: list[Node], loops: tuple[Loop, ...], blocks: tuple[list[Node], ...],
                 places: tuple[int, ...]) -> None:  # fmt: skip
@@ -266,9 +281,13 @@ class _Inserter:
         around = self.nodes if outermost is None else next(
             block for block, at in zip(a.blocks, a.places, strict=True) if block[at] is outermost)  # fmt: skip
         return _Plan(PIPES[before.pipe], PIPES[after.pipe], common, common[left], common[right], left, right,
-                     outermost, around, own and own.turns, own, after.node, a.places[: depth - 1])  # fmt: skip
+                     outermost, around, own and own.turns, own, after.node, a.places[: depth - 1],
+                     len(b.blocks) > depth and len(b.loops) == len(loops))  # fmt: skip
 
     def _apply(self, plan: _Plan) -> None:
+        if id(plan) in self.kept:
+            self._at_one_place(plan)
+            return
         source, target, turning, outermost = plan.source, plan.target, plan.turning, plan.carried
         slot = self.slots.get(id(plan))
         known = None if slot is None else self.of_turns.get(slot)

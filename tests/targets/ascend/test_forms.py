@@ -230,6 +230,34 @@ def test_where_flags_are_used_up_two_pipes_wait_for_each_other() -> None:
     assert spare > 0
 
 
+@pto.jit
+def padded_in_turn(x: pl.Tensor, w: pl.Tensor, y: pl.Tensor, n: int):
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 16, parallel=True):
+            acc = pl.zeros([16, 64], pl.f32)
+            for k in pl.static_range(10):
+                t = pl.load(x, [r, k + 1], [16, 64], pad=0.0)
+                acc = acc + t * pl.max(t, axis=1, keepdims=True)
+                for j in pl.range(n):
+                    acc += pl.load(w, [r, j], [16, 64], pad=0.0)
+            pl.store(acc, [r, 0], y)
+
+
+def test_where_flags_are_used_up_what_waits_in_a_branch_does_so_there() -> None:
+    """Each of ten loads is in a branch: flags raised before it, which nothing need take down there, are answered."""
+    matrix = pto.spec((None, None), pl.f32)
+    (kernel,) = kernels_of(written(padded_in_turn, matrix, matrix, matrix, 3))
+    (body,) = (block for block in blocks(kernel.body) if sum(isinstance(n, Loop) for n in block) == 10)
+    branches = [n.then for n in body if isinstance(n, Branch)]
+    for pair in (("V", "MTE2"), ("MTE2", "V")):
+        told, heard = ([[n for n in b if isinstance(n, kind) and (n.source, n.target) == pair] for b in branches]
+                       for kind in (SetFlag, WaitFlag))  # fmt: skip
+        assert [len(some) for some in told] == [len(some) for some in heard] == [1] * 10
+    assert races(kernel) == []
+    for at, what in enumerate(without_one(kernel, (SetFlag, WaitFlag))):
+        assert at % 9 or races(kernel, first=True), f"nobody misses it: {what}"
+
+
 def test_without_a_flag_between_cores_a_group_is_not_in_step() -> None:
     (kernel,) = forms("attention")
     assert kernel.partner is not None
