@@ -144,13 +144,13 @@ class Batch:
         inner = self.rest(left)
         if len(inner) > 2 or len(self.e.extents_of(right) or ()) != 2:  # type: ignore[arg-type]
             raise NotBatchable("a product of tensors of rank 3 or more")
-        rows = self._flat(self.value_of(left), inner)
+        rows = self.flat(self.value_of(left), inner)
         args: list[Operand] = [rows, self._plain(right)]
         if len(op.args) > 2:
-            args.append(self._flat(self.value_of(op.args[2]), rest))
+            args.append(self.flat(self.value_of(op.args[2]), rest))
         return self._shaped(self._op("dot", args, dict(op.attrs)), rest, given=len(inner))
 
-    def _flat(self, rows: Var, rest: tuple[Operand, ...]) -> Var:
+    def flat(self, rows: Var, rest: tuple[Operand, ...]) -> Var:
         """(cells, r, n) as (cells * r, n)."""
         if len(rest) == 1:
             return rows

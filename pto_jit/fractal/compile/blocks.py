@@ -17,7 +17,7 @@ from pto_jit.codegen.builtins.promote import load_all
 from pto_jit.codegen.emit import index
 from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
 from pto_jit.fractal.compile.batching import Batch, NotBatchable, demanded, row_extents
-from pto_jit.fractal.compile.expr import Expr, Symbol, Writer, binary, number, of
+from pto_jit.fractal.compile.expr import Expr, Symbol, Writer, binary, number, of, operand
 from pto_jit.fractal.compile.layout import allocate, laid_out, with_loop
 from pto_jit.fractal.compile.lists import Access, Array, Choose, Compute, Dim, Leaf, Read, ReadLeaf, WriteLeaf
 from pto_jit.fractal.compile.nest import Nest, depends_on
@@ -59,28 +59,30 @@ class Work:
         return [i for i in self.body if isinstance(i, ReadLeaf)]
 
     @property
-    def own(self) -> tuple[Expr, ...]:
-        return tuple(of(d.symbol) for d in self.dims)
-
-    @property
     def is_inside(self) -> bool:
         """Whether there are loops around."""
         return len(self.results[0][2]) > len(self.dims)
 
+    @property
+    def own_dims(self) -> tuple[Dim, ...]:
+        """Those of the cells of a group."""
+        return self.dims[self.chosen :]
+
+    @property
+    def inner_dims(self) -> tuple[Dim, ...]:
+        """Those whose cells are the rows of blocks."""
+        return self.own_dims
+
     def shares(self, item: ReadLeaf) -> bool:
         """Whether the cells of a block all read the same."""
-        return not depends_on(item.read, [d.symbol for d in self.dims[self.chosen :]])
+        return not depends_on(item.read, [d.symbol for d in self.inner_dims])
 
 
 def work_of(nest: Nest) -> Work:
     """The cells of a nest that carries nothing.  Raises NotBatchable when they cannot be rows of blocks."""
     symbols = nest.symbols
-    dims = tuple(Dim(loop.symbol, loop.length) for loop in nest.loops)
-    own = tuple(map(of, symbols))
-    for w in nest.writes:
-        alone = w.index == own and w.array.root is w.array and not w.array.folded
-        if not alone and not lies_in_order(w.array.root, w.index, dims):
-            raise NotBatchable("results lie in another order than that of the loops")
+    dims = dims_of(nest)
+    results = results_of(nest, dims)
     wanted = demanded(nest.cell)
     shared = [i.read for i in nest.cell if isinstance(i, ReadLeaf) and name_of(i.value) in wanted]
     choosing = set().union(*(depends_on(read, symbols) for read in shared))
@@ -93,8 +95,21 @@ def work_of(nest: Nest) -> Work:
         raise NotBatchable("the length of a loop depends on one whose cells would be rows")
     body = tuple(i for i in nest.cell if not isinstance(i, WriteLeaf))
     high = max((rows_of_product(i) for i in nest.cell if isinstance(i, Op) and i.op == "dot"), default=1)
-    results = tuple((w.value, w.array.root, w.index) for w in nest.writes)
     return Work(dims, body, results, chosen, max(AT_ONCE // high, 1))
+
+
+def dims_of(nest: Nest) -> tuple[Dim, ...]:
+    return tuple(Dim(loop.symbol, loop.length) for loop in nest.loops)
+
+
+def results_of(nest: Nest, dims: Sequence[Dim]) -> tuple[Result, ...]:
+    """What the cells of a map write.  Raises NotBatchable when it does not lie in the order of the loops."""
+    own = tuple(map(of, nest.symbols))
+    for w in nest.writes:
+        alone = w.index == own and w.array.root is w.array and not w.array.folded
+        if not alone and not lies_in_order(w.array.root, w.index, dims):
+            raise NotBatchable("results lie in another order than that of the loops")
+    return tuple((w.value, w.array.root, w.index) for w in nest.writes)
 
 
 def rows_of_product(op: Op) -> int:
@@ -115,18 +130,21 @@ class Blocks:
         self.gathered: dict[str, Tensor] = {}  # by a read: the rows of what does not lie in the order of the loops
 
     def prepare(self, writer: Writer) -> None:
-        """Memory for the results, unless they are in that of loops around, and for the rows of what does not lie in
-        their order."""
+        """Memory for the results, and for the rows of what does not lie in their order."""
+        self.memory(writer)
         work = self.work
-        if not work.is_inside:
-            layout = laid_out(writer, work.dims, frozenset())
-            for _, array, _ in work.results:
-                allocate(writer, array, layout)
         for item in work.reads:
             if not work.shares(item) and not self._in_place(item.read):
-                shape = [writer.expr(self._count(work.dims)), *row_extents(item.leaf.extents)]
+                shape = [writer.expr(self.count(work.dims)), *row_extents(item.leaf.extents)]
                 (var,) = self.e.op("alloc", shape, {"dtype": item.leaf.dtype}, hint="input_rows")
                 self.gathered[name_of(item.value)] = Tensor(var, tuple(shape), self.e.loc)
+
+    def memory(self, writer: Writer) -> None:
+        """Memory for the results, unless they are in that of loops around."""
+        if not self.work.is_inside:
+            layout = laid_out(writer, self.work.dims, frozenset())
+            for _, array, _ in self.work.results:
+                allocate(writer, array, layout)
 
     def write(self, writer: Writer) -> None:
         for item in self.work.reads:
@@ -168,7 +186,7 @@ class Blocks:
         own = self._own_row
         return own - own.replace(_zeros(self.work.dims)) if self.work.is_inside else own
 
-    def _count(self, dims: Sequence[Dim]) -> Expr:
+    def count(self, dims: Sequence[Dim]) -> Expr:
         """How many rows the last loops of the work have."""
         if not self.work.is_inside and len(dims) == len(self.work.dims):
             return self.work.results[0][1].layout.rows
@@ -183,7 +201,7 @@ class Blocks:
 
     def _in_place(self, read: Read) -> bool:
         """Whether the rows of a group lie one after the other in memory, or one of two such memories for all of it."""
-        inner = self.work.dims[self.work.chosen :]
+        inner = self.work.inner_dims
         symbols = {d.symbol for d in inner}
         if isinstance(read, Choose):
             parts = read.then, read.otherwise
@@ -224,21 +242,24 @@ class Blocks:
             kind = work.inner if k else "parallel"
             with_loop(writer, work.dims[k], lambda w: self._level(w, k + 1), kind=kind, proof=OWN_ROWS)
             return
-        rows = self._count(work.dims[work.chosen :])
-        e, size = self.e, work.at_once
+        e, rows, size = self.e, self.count(work.inner_dims), self.size(writer)
         count = writer.expr(rows)
-        blocks = writer.expr(binary("floordiv", rows + (size - 1), number(size)))
+        blocks = writer.expr(binary("floordiv", rows + operand(size) - 1, operand(size)))
         block = e.fresh("block", index(0).type)
         with e.block() as body:
-            start = writer.op("mul", block, index(size))
-            self._block(writer, start, writer.op("min", index(size), writer.op("sub", count, start)))
+            start = writer.op("mul", block, size)
+            self.block(writer, start, writer.op("min", size, writer.op("sub", count, start)))
         kind = work.inner if work.chosen else "parallel"
         proof = OWN_ROWS if kind == "parallel" else ""
         e.append(For(kind, block, index(0), blocks, index(1), tuple(body), loc=e.loc, proof=proof))
 
-    def _block(self, writer: Writer, start: Operand, count: Operand) -> None:
+    def size(self, writer: Writer) -> Operand:
+        """The rows of a block."""
+        return index(self.work.at_once)
+
+    def block(self, writer: Writer, start: Operand, count: Operand) -> None:
         """Rows [start, start + count) of a group."""
-        e, work = self.e, self.work
+        work = self.work
         rows: dict[str, Var] = {}
         once: dict[str, Operand] = {}
         for item in work.body:
@@ -248,25 +269,29 @@ class Blocks:
                 once[name_of(item.value)] = variable_of(self.plain.value_of(item.read, item.leaf, writer))
             elif isinstance(item, ReadLeaf):
                 rows[name_of(item.value)] = self._rows(writer, item, start, count)
-        batch = Batch(e, count, rows, once)
+        batch = Batch(self.e, count, rows, once)
         batch.run(work.body)
-        zeros = _zeros(work.dims[work.chosen :])
-        for value, array, at in work.results:
-            tile = batch.value(value)
-            inner = array.leaf.extents
-            if inner != row_extents(inner):
-                (tile,) = e.op("reshape", [tile, count, *inner])
-            first = writer.op("add", writer.expr(array.layout.row(at).replace(zeros)), start)
-            e.op("store", [tile, array.tensor.var, first, *(index(0) for _ in inner)], {"inside": True})
+        for result in work.results:
+            self.keep(writer, result, batch.value(result[0]), start, count)
+
+    def keep(self, writer: Writer, result: Result, rows: Var, start: Operand, count: Operand) -> None:
+        """Store the rows of a result from `start` on in the group."""
+        _, array, at = result
+        inner = array.leaf.extents
+        if inner != row_extents(inner):
+            (rows,) = self.e.op("reshape", [rows, count, *inner])
+        first = writer.op("add", writer.expr(array.layout.row(at).replace(_zeros(self.work.own_dims))), start)
+        self.e.op("store", [rows, array.tensor.var, first, *(index(0) for _ in inner)], {"inside": True})
 
     def _rows(self, writer: Writer, item: ReadLeaf, start: Operand, count: Operand) -> Var:
         """What the cells of a block read, as a tile."""
         gathered = self.gathered.get(name_of(item.value))
         if gathered is not None:
             return self._loaded(writer, gathered, self._row_inside, item.leaf, start, count)
-        return self._read(writer, item.read, item.leaf, start, count)
+        return self.read(writer, item.read, item.leaf, start, count)
 
-    def _read(self, writer: Writer, read: Read, leaf: Leaf, start: Operand, count: Operand) -> Var:
+    def read(self, writer: Writer, read: Read, leaf: Leaf, start: Operand, count: Operand) -> Var:
+        """So many rows of what lies in order, from `start` on in the group."""
         e = self.e
         if isinstance(read, Choose):
             extents = (count, *row_extents(leaf.extents))
@@ -274,9 +299,9 @@ class Blocks:
             e.extents[rows.name] = extents
             condition = writer.condition(read.condition)
             with e.block() as then:
-                self.plain.assign(rows, self._read(writer, read.then, leaf, start, count))
+                self.plain.assign(rows, self.read(writer, read.then, leaf, start, count))
             with e.block() as otherwise:
-                self.plain.assign(rows, self._read(writer, read.otherwise, leaf, start, count))
+                self.plain.assign(rows, self.read(writer, read.otherwise, leaf, start, count))
             e.append(If(condition, tuple(then), tuple(otherwise), e.loc))
             return rows
         assert isinstance(read, Access)
@@ -288,7 +313,7 @@ class Blocks:
         self, writer: Writer, tensor: Tensor, row: Expr, leaf: Leaf, start: Operand, count: Operand
     ) -> Var:  # fmt: skip
         """The rows of memory from that of the first cell of a group on, and from `start` on in the group."""
-        begin = row.replace(_zeros(self.work.dims[self.work.chosen :]))
+        begin = row.replace(_zeros(self.work.own_dims))
         first = writer.op("add", writer.expr(begin), start)
         zeros = [index(0)] * (tensor.rank - 1)
         part = view_of(self.g, tensor, [first, *zeros], [count, *tensor.extents[1:]], inside=True)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pto_jit.fractal.compile.batching import NotBatchable
-from pto_jit.fractal.compile.blocks import Blocks, work_of
+from pto_jit.fractal.compile.blocks import Blocks
 from pto_jit.fractal.compile.cost import are_blocks
 from pto_jit.fractal.compile.expr import Writer
 from pto_jit.fractal.compile.extents import computed_inside
@@ -19,6 +19,7 @@ from pto_jit.fractal.compile.hyperplane import NoSchedule
 from pto_jit.fractal.compile.lists import Array, Loop
 from pto_jit.fractal.compile.local import TARGETS
 from pto_jit.fractal.compile.nest import Nest, inner_map, outside
+from pto_jit.fractal.compile.pairs import cells_of
 from pto_jit.fractal.compile.sequential import Sequential
 from pto_jit.lower.decisions import Decision
 
@@ -65,8 +66,7 @@ def blocks_inside(session: Session, loop: Loop) -> tuple[Nest, Blocks, str] | No
         good, figures = are_blocks(nest)
         if not good or outside(nest) is not None or computed_inside([loop]):
             return None
-        blocks = Blocks(session.g, work_of(nest))
-        blocks.trial()
+        blocks = cells_of(session.g, nest)
     except (NoSchedule, NotBatchable):
         return None
     return nest, blocks, figures

@@ -30,6 +30,7 @@ from pto_jit.fractal.compile.lists import (
 )
 from pto_jit.fractal.compile.local import local_arrays
 from pto_jit.fractal.compile.nest import Nest, drawn, outside, perfect
+from pto_jit.fractal.compile.pairs import cells_of
 from pto_jit.fractal.compile.rows import Rows
 from pto_jit.fractal.compile.sequential import RECORDS, Sequential, accessed, records, transposed
 from pto_jit.fractal.compile.tasks import MOST_CASES, Tasks
@@ -340,8 +341,9 @@ def blocks_of(session: Session, nest: Nest) -> tuple[Blocks | None, str]:
     from pto_jit.fractal.compile.devices import in_blocks
 
     try:
-        work = work_of(nest)
-        blocks = Blocks(session.g, in_blocks(nest, work) if session.g.options.target in WITHOUT_TASKS else work)
+        if session.g.options.target not in WITHOUT_TASKS:
+            return cells_of(session.g, nest), ""
+        blocks = Blocks(session.g, in_blocks(nest, work_of(nest)))
         blocks.trial()
     except NotBatchable as problem:
         return None, str(problem)
