@@ -31,6 +31,7 @@ from pto_jit.targets.cpu.values import Tile, TileSlot
 from pto_jit.targets.loops.form import Compute, Kept, Memory, Nest, Place, Position, Read, Segment, Write
 
 _FEWEST, _MOST = 8, 64  # rows of a block, which are read from so many places of memory at a time
+_LARGEST_STEP = 1 << 32  # of a loop: the indices of a block do not overflow
 _NEAR = 32768  # bytes of a block of more than the fewest rows, which stay in the first cache
 _AHEAD = 256  # bytes of each row that are fetched while those behind it are looked up
 
@@ -57,7 +58,7 @@ def write_strips(w: FunctionWriter, loop: For, start: Index, stop: Index, step: 
     if fused is None:
         return False
     nest: Nest = w.plan(fused)
-    if not _accumulates(w, nest) or not isinstance(step, int) or step <= 0:
+    if not _accumulates(w, nest) or not isinstance(step, int) or not 0 < step <= _LARGEST_STEP:
         return False
     code = w.code
     tiles = [w.tile_named(r.name) for r in nest.results]

@@ -186,6 +186,21 @@ def test_rows_without_columns_are_looked_up_as_others() -> None:
 
 
 @pto.jit
+def far_apart(x, y, n):
+    with pl.incore():
+        acc = pl.zeros([x.shape[1]], x.dtype)
+        for i in range(0, n, 2**58):
+            acc += x[i >> 58, :]
+        y[:] = acc
+
+
+def test_rows_of_a_loop_with_a_large_step() -> None:
+    x, y = RNG.uniform(-1, 1, (4, 70)), np.zeros(70)
+    far_apart(x, y, 2**60)  # blocks of so many steps would overflow, and the loop not end
+    np.testing.assert_allclose(y, x.sum(axis=0))
+
+
+@pto.jit
 def exchanged(x, y, n):
     with pl.incore():
         a = x[0, :] * 1
