@@ -139,6 +139,42 @@ def _state(w: FunctionWriter, dtypes: Sequence[DType]) -> list[Value]:
     return [w.code.alloca(register_type(d)) for d in dtypes]
 
 
+_REDUCTIONS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
+
+
+def _reduction_of(w: FunctionWriter, op: Op) -> str | None:
+    """The reduction that a fold by a function of one operation is, where every order of the elements gives its bits."""
+    region = op.regions[0]
+    if len(region.body) != 1 or op.attr("n") != 1 or not w.vectors or w.recording:
+        return None
+    (only,) = region.body
+    if not isinstance(only, Op) or only.op not in _REDUCTIONS or only.results != region.results:
+        return None
+    dtype = only.results[0].type.dtype
+    if set(only.args) != set(region.params) or dtype.kind == "b":
+        return None
+    exact = only.op in ("max", "min") or not dtype.is_float
+    return _REDUCTIONS[only.op] if exact or w.module.fast else None
+
+
+def _write_as(w: FunctionWriter, name: str, op: Op) -> None:
+    """A fold as the reduction that it is, whose elements are combined in another order, with what it starts from."""
+    (result,) = op.results
+    whole = Var(f"{result.name}.whole", result.type) if op.attr("init") else result
+    attrs = (("axes", (op.attr("axis"),)), ("keepdims", op.attr("keepdims")))
+    ops = [Op(name, (whole,), op.args[:1], attrs, loc=op.loc)]
+    if op.attr("init"):
+        (only,) = op.regions[0].body
+        assert isinstance(only, Op)
+        ops.append(Op(only.op, (result,), (op.args[1], whole), loc=op.loc))
+    with w.passing_results():
+        for one in ops:
+            if isinstance(one.args[-1].type, TileType):
+                write_group(w, Fuse((one,), (one.results[0].name,), op.loc))
+            else:
+                w.elementwise(one)
+
+
 def write_fold(w: FunctionWriter, op: Op) -> None:
     """`fold(*tiles, *inits) {axis, keepdims, n, init}`: combines along one axis, from the first element on."""
     n: Any = op.attr("n")
@@ -147,13 +183,17 @@ def write_fold(w: FunctionWriter, op: Op) -> None:
     inits = [w.scalar(a) for a in op.args[n:]] if op.attr("init") else None
     code = w.code
     _, valid = _joint(w, op, tiles, op.args[:n])
-    keep = bool(op.attr("keepdims"))
-    first = tiles[0]
     length = valid[axis]
     if inits is None:
         site = w.module.site(*failures.EMPTY.at(), op.loc)
         others = [code.compare("==", v, 0) for k, v in enumerate(valid) if k != axis]
         code.check(code.any_of([code.compare(">", length, 0), *others]), site)
+    reduction = _reduction_of(w, op)
+    if reduction is not None:
+        _write_as(w, reduction, op)
+        return
+    keep = bool(op.attr("keepdims"))
+    first = tiles[0]
     outer = [v for k, v in enumerate(valid) if k != axis]
     scalar = not isinstance(op.results[0].type, TileType)
     outs: list[Any]

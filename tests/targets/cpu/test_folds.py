@@ -115,3 +115,48 @@ def test_tiles_of_three_axes_fold_along_any(axis: int) -> None:
 def test_columns_of_a_fold_are_taken_together() -> None:
     text = folded.compile(np.zeros((8, 64), np.float32), np.zeros(64, np.float32), 0, False).ir("llvm")
     assert "fadd <16 x float>" in text or "fadd <8 x float>" in text or "fadd <4 x float>" in text
+
+
+def larger(a: Any, b: Any) -> Any:
+    return pl.maximum(b, a)
+
+
+@pto.jit
+def of_one_operation(x, y, z, fn: pl.constexpr, axis: pl.constexpr):
+    pl.store(pl.reduce(x[:, :], axis, fn, keepdims=True), y)
+    z[0] = pl.reduce(x[0, :], 0, fn, 3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int8, np.uint64])
+@pytest.mark.parametrize("fn, ufunc", [(add, np.add), (larger, np.maximum)])
+def test_folds_by_one_operation_are_reductions_where_their_order_shows_nowhere(
+    fn: Any, ufunc: Any, dtype: Any
+) -> None:
+    if fn is add and np.issubdtype(dtype, np.floating):
+        return
+    for shape in [*SHAPES, (2, 300)]:
+        x = RNG.uniform(0, 100, shape).astype(dtype)
+        if np.issubdtype(dtype, np.floating) and shape[0] > 1:
+            x[1, shape[1] // 2] = np.nan
+        for axis in (0, 1):
+            expected = ufunc.reduce(x, axis, dtype=dtype, keepdims=True)
+            y, z = np.empty_like(expected), np.empty(1, dtype)
+            of_one_operation(x, y, z, fn, axis)
+            np.testing.assert_array_equal(y, expected)
+            assert z[0] == ufunc.reduce(x[0], dtype=dtype, initial=dtype(3))
+    empty, one = np.zeros((1, 0), dtype), np.zeros(1, dtype)
+    with pytest.raises(pto.LaunchError, match="empty"):
+        of_one_operation(empty, np.zeros((1, 1), dtype), one, fn, 1)
+    of_one_operation(empty, np.zeros((1, 0), dtype), one, fn, 0)
+    assert one[0] == 3
+
+
+def test_fastmath_allows_folds_of_floats_any_order() -> None:
+    @pto.jit(fastmath=True)
+    def total(x, y):
+        y[0] = pl.reduce(x[0, :], 0, add, 0.5)
+
+    x, y = RNG.uniform(-1, 1, (1, 1000)).astype(np.float32), np.zeros(1, np.float32)
+    total(x, y)
+    np.testing.assert_allclose(y, x.sum() + 0.5, rtol=1e-4, atol=1e-4)
+    assert "fadd" in (text := total.compile(x, y).ir("llvm")) and "x float>" in text
