@@ -9,19 +9,15 @@ from typing import cast
 from pto_jit.ir.nodes import Op, Var
 from pto_jit.ir.types import TileType
 from pto_jit.semantic import failures
-from pto_jit.targets.cpu.code import Index, Value, storage_type
+from pto_jit.targets.cpu.code import I64, Index, Value, number, storage_type
 from pto_jit.targets.cpu.elementwise import from_memory, to_memory
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.tiles import assign_tile
 from pto_jit.targets.cpu.values import Tensor, Tile
 
 
-def each(
-    w: FunctionWriter, extents: Sequence[Index], body: Callable[[list[Index]], None], *, rows: bool = False
-) -> None:
-    """Nested loops over all indices below `extents`; `rows`: of rows, which are no work for LLVM's loop passes."""
-    if not rows:
-        w.module.loops.add(w.code.function.name)
+def each(w: FunctionWriter, extents: Sequence[Index], body: Callable[[list[Index]], None]) -> None:
+    """Nested loops over all indices below `extents`."""
 
     def axis(k: int, indices: list[Index]) -> None:
         if k == len(extents):
@@ -37,12 +33,39 @@ def each(
     axis(0, [])
 
 
+def unrolled(w: FunctionWriter, start: Index, stop: Index, body: Callable[[Value], None], name: str) -> None:
+    """`body(i)` for i from `start` to `stop`, four at a time: short bodies that wait for nothing but their loop."""
+    code, times = w.code, 4
+    whole = code.add(start, code.floor(code.max(code.sub(stop, start), 0), times))
+
+    def several(i: Value, _: list[Value]) -> Sequence[Value]:
+        for k in range(times):
+            body(i if k == 0 else w.b.add(i, number(I64, k), flags=("nsw",)))
+        return ()
+
+    def one(i: Value, _: list[Value]) -> Sequence[Value]:
+        body(i)
+        return ()
+
+    code.loop(start, whole, times, body=several, name=name)
+    code.loop(whole, stop, body=one, name=name)
+
+
 def address(w: FunctionWriter, tile: Tile | Tensor, indices: Sequence[Index]) -> Value:
     """Where an element lies."""
     distance: Index = 0
     for i, stride in zip(indices, tile.strides, strict=True):
         distance = w.code.add(distance, w.code.mul(i, stride))
     return w.code.offset(tile.pointer, distance)
+
+
+def line(w: FunctionWriter, tile: Tile | Tensor, outer: Sequence[Index]) -> Tensor:
+    """The elements along the last axis at these indices of the others, their address computed here."""
+    return Tensor(tile.dtype, address(w, tile, [*outer, 0]), (_valid(tile)[-1],), tile.strides[-1:])
+
+
+def _valid(tile: Tile | Tensor) -> tuple[Index, ...]:
+    return tile.valid if isinstance(tile, Tile) else tile.extents
 
 
 def read(w: FunctionWriter, tile: Tile | Tensor, indices: Sequence[Index]) -> Value:

@@ -250,7 +250,7 @@ class FunctionWriter(Frame):
     def _while(self, stmt: While) -> None:
         code, name = self.code, f"while.{PLAIN}" if self.plain else "while"
         head, body, after = code.block(name), code.block("do"), code.block("done")
-        self.module.loops.add(code.function.name)
+        self.module.note_loop(code.function)
         code.b.branch(head)
         code.at(head)
         self.block(stmt.before)
@@ -332,8 +332,7 @@ class FunctionWriter(Frame):
                 elements = elements or stmt.op in _ELEMENTS
                 types.update(v.type.dtype for v in operands)
         if elements:
-            noted = self.module.index_loops if types <= {i64, bool_} else self.module.loops
-            noted.add(self.code.function.name)
+            self.module.note_loop(self.code.function, of_indices=types <= {i64, bool_})
 
     def sequential(
         self, stmt: For, start: Index, stop: Index, step: Index, begin: Callable[[Value], None] | None = None

@@ -12,7 +12,7 @@ from pto_jit.dtypes import i64 as i64_dtype
 from pto_jit.ir.nodes import Op, Operand
 from pto_jit.semantic import failures
 from pto_jit.targets.cpu.code import Index, Value, i64, storage_type
-from pto_jit.targets.cpu.elements import address, each, give, new_tile, read, write
+from pto_jit.targets.cpu.elements import address, each, give, line, new_tile, read, unrolled, write
 from pto_jit.targets.cpu.elementwise import cast, from_memory, to_memory
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.structure import common_extents
@@ -21,13 +21,22 @@ from pto_jit.targets.cpu.tiles import copy_region, fits_anything, materialise
 from pto_jit.targets.cpu.values import Tensor, Tile
 
 
-def _index(w: FunctionWriter, op: Op, tile: Tile, at: Sequence[Index], extent: Index, what: str) -> Value:
+def _index(w: FunctionWriter, op: Op, tile: Tile | Tensor, at: Sequence[Index], extent: Index, what: str) -> Value:
     """An index element as i64, checked."""
     value = read(w, tile, at)
     wide = cast(w.b, value, tile.dtype, i64_dtype)
     site = w.module.site(*failures.PICK.at(what=what), op.loc)
     w.code.check(w.b.icmp_unsigned("<", wide, i64(extent)), site, wide, extent)
     return wide
+
+
+def _plane(w: FunctionWriter, tile: Tile | Tensor, row: Sequence[Index], axis: int) -> Tensor:
+    """What an index along `axis` and that of the last axis lead to in a row, which is at `row` of the axes before the
+    last (what this says of `axis` itself does not matter)."""
+    last = len(tile.strides) - 1
+    at = list(row) if axis == last else [*row[:axis], 0, *row[axis + 1 :]]
+    start = line(w, tile, at)
+    return Tensor(tile.dtype, start.pointer, (), (tile.strides[axis], 0 if axis == last else tile.strides[-1]))
 
 
 def write_gather(w: FunctionWriter, op: Op) -> None:
@@ -53,13 +62,20 @@ def write_gather(w: FunctionWriter, op: Op) -> None:
         valid.append(code.min(tile.valid[k], index.valid[k]))
     out = new_tile(w, op.results[0], index.declared, valid)
 
-    def body(i: list[Index]) -> None:
-        at = [0 if typ else x for x, typ in zip(i, (s == 1 for s in types[1].shape), strict=True)]  # pyright: ignore
-        source = [0 if typ else x for x, typ in zip(i, (s == 1 for s in types[0].shape), strict=True)]  # pyright: ignore
-        source[axis] = _index(w, op, index, at, tile.valid[axis], "gather")
-        write(w, out, i, read(w, tile, source))
+    single = [[extent == 1 for extent in typ.shape] for typ in types]  # pyright: ignore[reportAttributeAccessIssue]
 
-    each(w, valid, body)
+    def row(i: list[Index]) -> None:
+        of_tile, of_index = ([0 if one else x for x, one in zip(i, ones, strict=False)] for ones in single)
+        picks, target = line(w, index, of_index), line(w, out, i)
+        source = _plane(w, tile, of_tile, axis)
+
+        def element(j: Value) -> None:
+            pick = _index(w, op, picks, [0 if single[1][-1] else j], tile.valid[axis], "gather")
+            write(w, target, [j], read(w, source, [pick, 0 if single[0][-1] else j]))
+
+        unrolled(w, 0, valid[-1], element, "gather")
+
+    each(w, valid[:-1], row)
     give(w, op.results[0], out)
 
 
@@ -91,16 +107,20 @@ def write_take(w: FunctionWriter, op: Op) -> None:
             raise AssertionError(after)
         copy_region(w, tensor.dtype, target, out.strides[axis + n :], source, tensor.strides[axis + 1 :], tail)
 
-    def element(i: list[Index]) -> None:
-        before, at = i[:axis], i[axis:]
-        where = _index(w, op, index, at, tensor.extents[axis], "x[index]")
-        w.record(op, tensor, address(w, tensor, [*before, where]))
-        write(w, out, i, read(w, tensor, [*before, where]))
+    def row(i: list[Index]) -> None:
+        picks, source, target = line(w, index, i[axis:]), line(w, tensor, i[:axis]), line(w, out, i)
+
+        def element(j: Value) -> None:
+            where = _index(w, op, picks, [j], tensor.extents[axis], "x[index]")
+            w.record(op, tensor, address(w, source, [where]))
+            write(w, target, [j], read(w, source, [where]))
+
+        unrolled(w, 0, out.valid[-1], element, "take")
 
     if tail:
-        each(w, out.valid[: axis + n], body, rows=True)
+        each(w, out.valid[: axis + n], body)
     else:
-        each(w, out.valid, element)
+        each(w, out.valid[:-1], row)
     give(w, op.results[0], out)
 
 
@@ -120,19 +140,28 @@ def write_put(w: FunctionWriter, op: Op) -> None:
         if k != axis:
             site = w.module.site(*failures.SCATTER.at(axis=k), op.loc)
             code.check(code.compare("<=", n, tensor.extents[k]), site, n, tensor.extents[k])
-    each(w, valid, lambda i: _index_only(w, op, index, i, tensor.extents[axis]))
 
-    def body(i: list[Index]) -> None:
-        where = list(i)
-        where[axis] = cast(w.b, read(w, index, i), index.dtype, i64_dtype)
-        w.record(op, tensor, address(w, tensor, where))
-        write(w, tensor, where, read(w, tile, i))
+    def check(i: list[Index]) -> None:
+        picks = line(w, index, i)
 
-    each(w, valid, body)
+        def element(j: Value) -> None:
+            _index(w, op, picks, [j], tensor.extents[axis], "scatter")
 
+        unrolled(w, 0, valid[-1], element, "check")
 
-def _index_only(w: FunctionWriter, op: Op, index: Tile, i: list[Index], extent: Index) -> None:
-    _index(w, op, index, i, extent, "scatter")
+    def row(i: list[Index]) -> None:
+        picks, values = line(w, index, i), line(w, tile, i)
+        target = _plane(w, tensor, i, axis)
+
+        def element(j: Value) -> None:
+            where = [cast(w.b, read(w, picks, [j]), index.dtype, i64_dtype), j]
+            w.record(op, tensor, address(w, target, where))
+            write(w, target, where, read(w, values, [j]))
+
+        unrolled(w, 0, valid[-1], element, "put")
+
+    each(w, valid[:-1], check)
+    each(w, valid[:-1], row)
 
 
 def write_atomic(w: FunctionWriter, op: Op) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from llvmlite import ir
+
 from pto_jit.errors import NOWHERE, BoundsError, KernelAssertionError, LaunchError, Loc
 from pto_jit.ir.nodes import For, Module, Op
 from pto_jit.slotted import field, frozen, mutable
@@ -38,9 +40,11 @@ class ModuleWriter:
     print_sites: list[PrintSite] = field(default_factory=list)
     task_sites: list[TaskSite] = field(default_factory=list)
     loops: set[str] = field(default_factory=set)
-    """Names of functions that contain scalar loops, worth the optimiser's loop passes."""
+    """Names of functions that contain scalar loops of the user, worth the optimiser's loop passes."""
     index_loops: set[str] = field(default_factory=set)
     """Names of functions with loops over i64 alone: beside tiles, these are tables of where something lies."""
+    noting: bool = True
+    """Whether the loops that are written now may be noted in these; those of operations on tiles are not."""
     tiles: bool = False
     """Whether a function works on tiles."""
     unordered: set[str] = field(default_factory=set)
@@ -74,6 +78,11 @@ class ModuleWriter:
     def print_site(self, fmt: str, kinds: tuple[str, ...], loc: Loc) -> int:
         self.print_sites.append(PrintSite(fmt, kinds, loc))
         return len(self.print_sites) - 1
+
+    def note_loop(self, function: ir.Function, *, of_indices: bool = False) -> None:
+        """`function` gets a scalar loop."""
+        if self.noting:
+            (self.index_loops if of_indices else self.loops).add(function.name)
 
     def text(self) -> str:
         """The module as text, with the names of functions with scalar loops."""

@@ -16,6 +16,7 @@ from typing import Any
 from llvmlite import ir
 
 from pto_jit.dtypes import DType, i32
+from pto_jit.dtypes import i64 as i64_dtype
 from pto_jit.ir.nodes import Op
 from pto_jit.ir.types import TileType
 from pto_jit.slotted import frozen
@@ -37,11 +38,12 @@ from pto_jit.targets.cpu.code import (
     vector,
     zero,
 )
-from pto_jit.targets.cpu.elements import address, each, give, new_tile, read, topk_count, write
+from pto_jit.targets.cpu.elements import address, each, give, line, new_tile, read, topk_count, unrolled, write
 from pto_jit.targets.cpu.elementwise import cast, from_memory, splat
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.merging import merge_sort
 from pto_jit.targets.cpu.ranks import DIGIT, copy_element, each_vector, rank_bits, rank_of, sort_values, whole_blocks
+from pto_jit.targets.cpu.tiles import copy_region, fill_tile
 from pto_jit.targets.cpu.values import Tile
 
 _FEWEST = 10  # elements of a row up to which insertion is faster than vectors
@@ -450,7 +452,7 @@ def write_sort(w: FunctionWriter, op: Op) -> None:
     else:
 
         def use(i: list[Index], order: Tile) -> None:
-            each(w, [tile.valid[-1]], lambda k: write(w, out, [*i, *k], read(w, order, k)))
+            copy_region(w, i32, address(w, out, [*i, 0]), out.strides[-1:], order.pointer, order.strides, order.valid)
 
         _rows(w, op, descending, use)
     give(w, op.results[0], out)
@@ -463,12 +465,14 @@ def write_topk(w: FunctionWriter, op: Op) -> None:
     outs = [new_tile(w, r, (*tile.declared[:-1], k), (*tile.valid[:-1], count)) for r in op.results]
 
     def use(i: list[Index], order: Tile) -> None:
-        def element(j: list[Index]) -> None:
-            index = read(w, order, j)
-            write(w, outs[1], [*i, *j], index)
-            write(w, outs[0], [*i, *j], read(w, tile, [*i, w.b.sext(index, I64)]))
+        source, values, places = line(w, tile, i), line(w, outs[0], i), line(w, outs[1], i)
 
-        each(w, [count], element)
+        def element(j: Value) -> None:
+            index = read(w, order, [j])
+            write(w, places, [j], index)
+            write(w, values, [j], read(w, source, [w.b.sext(index, I64)]))
+
+        unrolled(w, 0, count, element, "topk")
 
     _rows(w, op, True, use, count if k <= _FEW else None)
     for r, out in zip(op.results, outs, strict=True):
@@ -484,16 +488,19 @@ def write_histogram(w: FunctionWriter, op: Op) -> None:
     assert isinstance(result.type, TileType)
     extents = (*tile.valid[:-1], bins)
     out = new_tile(w, result, (*tile.declared[:-1], bins), extents)
-    each(w, extents, lambda i: write(w, out, i, number(I32, 0)))
-    from pto_jit.dtypes import i64 as wide_dtype
+    fill_tile(w, out, number(I32, 0))
 
-    def count(i: list[Index]) -> None:
-        value = cast(w.b, read(w, tile, i), tile.dtype, wide_dtype)
-        with code.when(w.b.icmp_unsigned("<", value, number(I64, bins))):
-            place = [*i[:-1], value]
-            write(w, out, place, w.b.add(read(w, out, place), number(I32, 1)))
+    def row(i: list[Index]) -> None:
+        elements, counts = line(w, tile, i), line(w, out, i)
 
-    each(w, tile.valid, count)
+        def count(j: Value) -> None:
+            value = cast(w.b, read(w, elements, [j]), tile.dtype, i64_dtype)
+            with code.when(w.b.icmp_unsigned("<", value, number(I64, bins))):
+                write(w, counts, [value], w.b.add(read(w, counts, [value]), number(I32, 1)))
+
+        unrolled(w, 0, tile.valid[-1], count, "histogram")
+
+    each(w, tile.valid[:-1], row)
     give(w, result, out)
 
 

@@ -96,6 +96,7 @@ def write_parallel(w: FunctionWriter, stmt: For) -> None:
 
         lanes = spmd.plan(inner, stmt)
         if lanes is not None:
+            inner.module.note_loop(inner.code.function)
             first = _at(inner.code, inner_start, begin, inner_step)
             count = inner.code.sub(end, begin)
             spmd.write(
@@ -125,7 +126,8 @@ def write_parallel(w: FunctionWriter, stmt: For) -> None:
 def _iterations(inner: FunctionWriter, stmt: For, begin: Value, end: Value, bind: Any) -> None:
     """The body for k in [begin, end): a loop with a place for `continue`."""
     code = inner.code
-    inner.module.loops.update([code.function.name] if _is_light(stmt) else [])
+    if _is_light(stmt):
+        inner.module.note_loop(code.function)
     body, again, after = code.block("range"), code.block("next"), code.block("end")
     before = code.b.block
     code.b.cbranch(code.b.icmp_signed("<", begin, end), body, after)
@@ -150,7 +152,9 @@ def _is_checked(stmt: Stmt) -> bool:
 
 def _is_light(stmt: For) -> bool:
     """Whether an iteration is scalar code without loops."""
-    return all(isinstance(s, Op) for s in stmt.body)
+    return all(
+        isinstance(s, Op) and not any(isinstance(v.type, TileType) for v in (*s.args, *s.results)) for s in stmt.body
+    )
 
 
 def _at(code: Code, start: Index, k: Index, step: Index) -> Index:

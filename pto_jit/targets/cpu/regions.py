@@ -18,13 +18,13 @@ from pto_jit.ir.walk import defs, statements
 from pto_jit.lower.axes import Axial, is_reduction, reduced_axes
 from pto_jit.semantic import failures
 from pto_jit.targets.cpu.code import I64, Index, Value, i64, number, register_type
-from pto_jit.targets.cpu.elements import each, give, new_tile, read, write
+from pto_jit.targets.cpu.elements import each, give, new_tile, read, unrolled, write
 from pto_jit.targets.cpu.elementwise import cast
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.groups import write_group
-from pto_jit.targets.cpu.spmd import Carry, carried_writer, row_writer
-from pto_jit.targets.cpu.tiles import fits_anything, may_fit
-from pto_jit.targets.cpu.values import Tile
+from pto_jit.targets.cpu.spmd import Carry, argument_writer, carried_writer, row_writer
+from pto_jit.targets.cpu.tiles import fill_tile, fits_anything, may_fit
+from pto_jit.targets.cpu.values import Tensor, Tile
 
 
 def inline(w: FunctionWriter, region: Region, values: Sequence[Value]) -> list[Value]:
@@ -261,20 +261,19 @@ def _scan(w: FunctionWriter, op: Op, tiles: Sequence[Tile], carry: Carry, combin
             at = code.sub(code.sub(length, 1), k) if reverse else k
             return [*i[:axis], at, *i[axis:]]
 
-        def step(k: Value, _: list[Value]) -> Sequence[Value]:
+        def step(k: Value) -> None:
             have = [w.b.load(s, typ=register_type(o.dtype)) for s, o in zip(state, outs, strict=True)]
             new = [cast(w.b, read(w, t, _at(place(k), t, a)), t.dtype, o.dtype)
                    for t, a, o in zip(tiles, op.args, outs, strict=True)]  # fmt: skip
             for slot, out, v in zip(state, outs, combine(have, new), strict=True):
                 w.b.store(v, slot)
                 write(w, out, place(k), v)
-            return ()
 
         for slot, t, out, a in zip(state, tiles, outs, op.args, strict=True):
             v = cast(w.b, read(w, t, _at(place(0), t, a)), t.dtype, out.dtype)
             w.b.store(v, slot)
             write(w, out, place(0), v)
-        code.loop(1, length, body=step, name="scan")
+        unrolled(w, 1, length, step, "scan")
 
     with code.when(code.compare("<", 0, length)):
         if not _in_lanes(w, op, tiles, outs, valid, carry):
@@ -380,8 +379,32 @@ def write_reduction(w: FunctionWriter, op: Op) -> None:
     if scalar:
         w.define(result, code.choose(_in_one_piece(w, tile), lambda: (_of_one_row(w, op, tile),), by_elements)[0])
     else:
-        by_elements()
+        if not _arguments_in_lanes(w, op, tile, out, over):
+            by_elements()
         give(w, result, out)
+
+
+def _arguments_in_lanes(w: FunctionWriter, op: Op, tile: Tile, out: Tile, over: Sequence[int]) -> bool:
+    """Write the indices for several places of the last axis at a time, if that is not one of those searched; gives
+    whether it was written."""
+    axis = over[0]
+    if not w.vectors or w.recording or len(over) > 1 or axis == tile.rank - 1 or tile.dtype.kind == "b":
+        return False
+    keeps = out.rank == tile.rank
+    places = [k for k in range(out.rank) if not keeps or k != axis]
+    lines = Tensor(
+        out.dtype, out.pointer, tuple(out.declared[k] for k in places), tuple(out.strides[k] for k in places)
+    )
+    row = argument_writer(w, op, tile, lines, axis)
+    if row is None:
+        return False
+    outer = [v for k, v in enumerate(tile.valid[:-1]) if k != axis]
+    w.code.choose(
+        w.code.compare("<", 0, tile.valid[axis]),
+        lambda: each(w, outer, row) or (),
+        lambda: fill_tile(w, out, number(register_type(i32), 0)) or (),
+    )
+    return True
 
 
 def _in_one_piece(w: FunctionWriter, tile: Tile) -> bool | Value:

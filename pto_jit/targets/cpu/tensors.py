@@ -151,7 +151,7 @@ def _alloc(w: FunctionWriter, op: Op) -> None:
     if filled:
         value = to_memory(w.b, w.scalar(op.args[-1]), dtype)
         count = code.div(size, dtype.bytes)
-        w.module.loops.add(code.function.name)
+        w.module.note_loop(code.function)
 
         def body(i: Value, _: list[Value]) -> Sequence[Value]:
             code.b.store(value, code.offset(pointer, code.mul(i, dtype.bytes)), align=dtype.bytes)

@@ -70,3 +70,31 @@ def test_whole_tiles_in_one_piece_and_in_several(dtype: str) -> None:
             out = np.zeros(3, np.int64)
             assert kernel(given, out) == (np.argmin(x[:, 1:]), 0)
             assert out.tolist() == [np.argmax(x), np.argmin(x[1:]), np.argmax(x.T)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint64"])
+def test_columns_are_searched_down_incomplete_tiles_too(dtype: str) -> None:
+    @pto.jit
+    def kernel(x, least, most):
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            t = pl.load(x, [r, 0], [8, 40])
+            pl.store(pl.argmin(t, axis=0), [0], least[r // 8, :])
+            pl.store(pl.argmax(t, axis=0, keepdims=True), [r // 8, 0], most)
+
+    rng = np.random.default_rng(1)
+    for rows in (1, 8, 13):
+        x = rng.integers(0, 5, (rows, 37)).astype(dtype)
+        if dtype.startswith("float"):
+            x[rng.random(x.shape) < 0.1] = np.nan
+        found = [np.zeros((-(-rows // 8), 37), np.int32) for _ in range(2)]
+        kernel(x, *found)
+        for ours, theirs in zip(found, (np.argmin, np.argmax), strict=True):
+            np.testing.assert_array_equal(ours, [theirs(x[r : r + 8], axis=0) for r in range(0, rows, 8)])
+    none = [np.full((1, 37), 9, np.int32) for _ in range(2)]
+
+    @pto.jit
+    def empty(x, n, out):
+        pl.store(pl.argmax(pl.load(x, [0, 0], [n, 37]), axis=0), [0], out[0, :])
+
+    empty(x, 0, none[0])
+    assert not none[0].any()

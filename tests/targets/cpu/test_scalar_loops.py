@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""LLVM's vectoriser is let at scalar loops and at nothing else."""
+"""LLVM's vectoriser is let at scalar loops of the user and at nothing else."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,6 +70,41 @@ def test_rows_that_are_looked_up_are_not_for_the_vectoriser() -> None:
     looked_up(x, places, y)
     np.testing.assert_array_equal(y, x[places] * 2)
     assert _scalar(looked_up.compile(x, places, y).ir("llvm")) == []
+
+
+def _searched(x: pl.Tensor, i: pl.Tensor, y: pl.Tensor, z: pl.Tensor) -> None:
+    for r in pl.range(0, x.shape[0], 4, parallel=True):
+        t = pl.load(x, [r, 0], [4, 20])
+        pl.store(pl.cumsum(t, axis=1), [r, 0], y)
+        pl.store(pl.argmax(t, axis=0) + pl.histogram(i[r, :], 20), [0], z[r // 4, :])
+
+
+def _ordered(x: pl.Tensor, i: pl.Tensor, y: pl.Tensor, z: pl.Tensor) -> None:
+    for r in pl.range(x.shape[0], parallel=True):
+        values, places = pl.topk(x[r, :], 20)
+        y[r, :] = values + pl.gather(x[r, :], i[r, :], axis=0)
+        pl.scatter(places, i[r, :], 0, z[r, :])
+
+
+def _combined(x: pl.Tensor, i: pl.Tensor, y: pl.Tensor, z: pl.Tensor) -> None:
+    for r in pl.range(0, x.shape[0], 4, parallel=True):
+        t = pl.load(x, [r, 0], [4, 20])
+        pl.store(pl.associative_scan(t, 1, lambda a, b: pl.maximum(a, b)), [r, 0], y)
+        pl.store(pl.map(lambda a: int(a * 2) if a > 0 else 0, t), [r, 0], z)
+
+
+@pytest.mark.parametrize("function", [_searched, _ordered, _combined])
+def test_operations_on_tiles_are_not_for_the_vectoriser(function: Any) -> None:
+    rng = np.random.default_rng(0)
+    x, i = rng.standard_normal((8, 20)).astype(np.float32), np.argsort(rng.random((8, 20))).astype(np.int32)
+    y, z = np.zeros_like(x), np.zeros_like(i)
+    kernel = pto.jit(function, cache=False)
+    expected, places = np.zeros_like(x), np.zeros_like(i)
+    kernel.interpret(x, i, expected, places)
+    kernel(x, i, y, z)
+    np.testing.assert_allclose(y, expected, rtol=1e-6)
+    np.testing.assert_array_equal(z, places)
+    assert _scalar(kernel.compile(x, i, y, z).ir("llvm")) == []
 
 
 @pto.jit

@@ -6,10 +6,11 @@ body does: the body is written once with vectors, under masks where the lanes ta
 execution model of Pharr and Mark, "ispc: A SPMD compiler for high-performance CPU programming" (2012).
 
 `plan` says whether a loop is written so and with how many lanes; `write` writes it, `write_loop` does both.
-`row_writer` does the same for the function of a `map`, `carried_writer` for that of a fold or scan.
+`row_writer` does the same for the function of a `map`, `carried_writer` for that of a fold or scan, `argument_writer`
+for `argmax` and `argmin`.
 """
 
-from pto_jit.targets.cpu.spmd.mapping import Carry, carried_writer, row_writer
+from pto_jit.targets.cpu.spmd.mapping import Carry, argument_writer, carried_writer, row_writer
 from pto_jit.targets.cpu.spmd.planning import Plan, plan, write, write_loop
 
-__all__ = ["Carry", "Plan", "carried_writer", "plan", "row_writer", "write", "write_loop"]
+__all__ = ["Carry", "Plan", "argument_writer", "carried_writer", "plan", "row_writer", "write", "write_loop"]

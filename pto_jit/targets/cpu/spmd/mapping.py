@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from pto_jit.dtypes import i64
+from pto_jit.dtypes import bool_, i64
 from pto_jit.ir.nodes import Block, Const, For, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType
 from pto_jit.ir.walk import def_counts
@@ -64,8 +64,9 @@ def _rows(w: FunctionWriter, loop: For, outer: Sequence[Var], length: Index) -> 
         for var, index in zip(outer, indices, strict=True):
             w.env[var.name] = index
         saved, w.mutable = w.mutable, w.mutable | several
+        noting, w.module.noting = w.module.noting, False
         write(w, loop, found, 0, length, 1)
-        w.mutable = saved
+        w.mutable, w.module.noting = saved, noting
 
     return row
 
@@ -144,6 +145,50 @@ def carried_writer(
     return _rows(w, loop, others[:-1], count)
 
 
+def argument_writer(w: FunctionWriter, op: Op, tile: Tile, out: Tensor, axis: int) -> Rows | None:
+    """What writes an `argmax` or `argmin` along `axis`, which is not empty and not the last, for a row of the last axis
+    at the indices of the others; as `row_writer`.  `out` lacks `axis`."""
+    name, kind = f"{op.results[0].name}.lane", tile.dtype.kind
+    at, along = Var(name, _INDEX), Var(f"{name}.along", _INDEX)
+    others: list[Operand] = [*(Var(f"{name}{k}", _INDEX) for k in range(tile.rank - 2)), at]
+    source, target = _tensor(w, tile, f"{name}.in"), _tensor(w, out, f"{name}.out")
+    element, place = ScalarType(tile.dtype), ScalarType(out.dtype)
+    best, found = Var(f"{name}.best", element), Var(f"{name}.found", place)
+    value, here = Var(f"{name}.value", element), Var(f"{name}.here", place)
+
+    def flag(which: str) -> Var:
+        return Var(f"{name}.{which}", ScalarType(bool_))
+
+    def read(k: Operand, into: Var) -> Op:
+        return Op("getelem", (into,), (source, *others[:axis], k, *others[axis:]), loc=op.loc)
+
+    def made(operation: str, result: Var, *args: Operand) -> Op:
+        return Op(operation, (result,), args, loc=op.loc)
+
+    better = flag("better")
+    if kind == "f":  # it comes before the best so far, or one of them is NaN; of two NaN the first
+        no, can, known = flag("no"), flag("can"), flag("known")
+        compared = [
+            made("le" if op.op == "argmax" else "ge", no, value, best), made("not", can, no),
+            made("eq", known, best, best), made("and", better, can, known),
+        ]  # fmt: skip
+    else:
+        compared = [made("gt" if op.op == "argmax" else "lt", better, value, best)]
+    step = (
+        read(along, value), *compared, made("cast", here, along),
+        made("select", best, better, value, best), made("select", found, better, here, found),
+    )  # fmt: skip
+    one, length = Const(1, _INDEX), _operand(w, f"{name}.stop", tile.valid[axis])
+    body = (
+        read(Const(0, _INDEX), best), made("copy", found, Const(0, place)),
+        For("sequential", along, one, length, one, step, loc=op.loc),
+        Op("setelem", (), (found, target, *others), loc=op.loc),
+    )  # fmt: skip
+    count = _operand(w, f"{name}.n", tile.valid[-1])
+    loop = For("parallel", at, Const(0, _INDEX), count, one, body, loc=op.loc)
+    return _rows(w, loop, [v for v in others[:-1] if isinstance(v, Var)], tile.valid[-1])
+
+
 def _operand(w: FunctionWriter, name: str, index: Index) -> Operand:
     """An index as an operand."""
     if isinstance(index, int):
@@ -152,9 +197,10 @@ def _operand(w: FunctionWriter, name: str, index: Index) -> Operand:
     return Var(name, _INDEX)
 
 
-def _tensor(w: FunctionWriter, tile: Tile, name: str) -> Var:
+def _tensor(w: FunctionWriter, tile: Tile | Tensor, name: str) -> Var:
     """A tile as a tensor variable."""
-    w.env[name] = Tensor(tile.dtype, tile.pointer, tile.declared, tile.strides)
+    extents = tile.declared if isinstance(tile, Tile) else tile.extents
+    w.env[name] = Tensor(tile.dtype, tile.pointer, extents, tile.strides)
     last = tile.strides[-1]
     packed = isinstance(last, int) and last == tile.dtype.bytes
-    return Var(name, TensorType(tile.dtype, (None,) * tile.rank, "inner" if packed else "strided"))
+    return Var(name, TensorType(tile.dtype, (None,) * len(extents), "inner" if packed else "strided"))

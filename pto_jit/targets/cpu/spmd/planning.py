@@ -207,6 +207,7 @@ def write_loop(w: FunctionWriter, loop: For) -> bool:
     if found is None:
         return loop.kind == "sequential" and w.apart is None and _write_around(w, loop)
     code, start, stop = w.code, w.index(loop.start), w.index(loop.stop)
+    w.module.note_loop(code.function)
     count = trip_count(code, start, stop, step)
     proven = is_proven(loop)
 
@@ -268,7 +269,6 @@ def write(
 def _write(w: FunctionWriter, loop: For, plan: Plan, first: Index, count: Index, step: Index) -> None:
     code, traits = w.code, plan.traits
     once = traits.control or traits.repeats  # long: written once
-    w.module.loops.add(code.function.name)
     saved, w.mutable = w.mutable, w.mutable | plan.form.slots
 
     def group(lanes: LaneWriter, k: Value, stop: Index | None) -> None:

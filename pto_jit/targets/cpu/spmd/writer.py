@@ -145,7 +145,6 @@ class LaneWriter(Lanes):
 
     def _repeat(self, node: Repeat) -> None:
         code, around = self.code, self.mask
-        self.w.module.loops.add(code.function.name)
         for mine, outer in node.entries:
             self.move(mine, outer, None)
         limit = self._start(node)
