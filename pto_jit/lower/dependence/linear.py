@@ -29,6 +29,8 @@ class Linear:
         return self.times(-1)
 
     def __sub__(self, other: Linear) -> Linear:
+        if self.terms == other.terms:
+            return Linear(self.const - other.const)
         return self + other.times(-1)
 
     def plus(self, number: int) -> Linear:
@@ -37,7 +39,7 @@ class Linear:
     def times(self, number: int) -> Linear:
         if number == 0:
             return ZERO
-        return Linear(self.const * number, tuple((a, k * number) for a, k in self.terms))
+        return Linear(self.const * number, tuple([(a, k * number) for a, k in self.terms]))
 
     @property
     def constant(self) -> int | None:

@@ -32,7 +32,7 @@ from __future__ import annotations
 from pto_jit.dtypes import bool_, i32, i64
 from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TileType
-from pto_jit.ir.walk import block_defs, defs, rename, rewrite_block, statements
+from pto_jit.ir.walk import block_defs, def_counts, rename, rewrite_block
 from pto_jit.lower.axes import is_elementwise
 from pto_jit.lower.names import unused
 from pto_jit.slotted import replace
@@ -51,22 +51,20 @@ _NO_TILES = frozenset(["i64", "u16", "u32"])
 def take_elements(func: Func, size: int) -> Func:
     """Take lines of elements at a time; size: bytes of a tile, about."""
     taken = block_defs(func.body) | {p.name for p in func.params}
-    counts: dict[str, int] = {}
-    for s in statements(func.body):
-        for v in defs(s):
-            counts[v.name] = counts.get(v.name, 0) + 1
+    counts = def_counts(func.body)
 
     def visit(stmt: Stmt) -> Block | None:
         if not isinstance(stmt, For) or stmt.step != Const(1, _INDEX):
             return None
-        folds = fold_of(stmt, read_outside(func.body, stmt), every=True) or ()
+        ordered = stmt.kind == "sequential"
+        folds = () if ordered else fold_of(stmt, read_outside(func.body, stmt), every=True) or ()
         if not folds and (not is_parallel(stmt) or stmt.reductions):
             return None
         states = {f.state.name for f in folds}
         turns = {} if folds else turning_states(stmt)
         if turns is None:
             return None
-        if any(counts.get(name, 1) > 1 for name in block_defs(stmt.body) - states - turns.keys()):
+        if any(counts[name] > 1 for name in block_defs(stmt.body) - states - turns.keys()):
             return None
         line = _Line(stmt, size // _ELEMENT, taken, states, turns).written()
         return None if line is None else (line,)

@@ -26,14 +26,13 @@ Products are one for each index; what drops the other axes is put together from 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from math import prod
 
 from pto_jit.dtypes import DType, f32, i64
 from pto_jit.ir.nodes import Attr, Block, Const, For, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
-from pto_jit.ir.walk import block_defs, defs, rewrite_block, statements, uses
+from pto_jit.ir.walk import block_defs, def_counts, rewrite_block, statements, uses, vars_made
 from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
 from pto_jit.lower.names import unused
 from pto_jit.semantic.rules import infer
@@ -50,7 +49,7 @@ _HINT = "take tiles of two axes, in a loop over the first one"
 
 def in_layers(func: Func) -> Func:
     """A flat function without tiles of three axes, but for those whose first extent is 1."""
-    high = {v.name: v for s in statements(func.body) for v in (*defs(s), *uses(s)) if _is_high(v)}
+    high = {v.name: v for v in vars_made(statements(func.body)) if _is_high(v)}
     counts = [v.type.shape[0] for v in high.values()]  # type: ignore[union-attr]
     if all(n == 1 for n in counts) or any(n is None or n > _MOST for n in counts):
         return func  # as it is, it is written or refused
@@ -373,7 +372,7 @@ class _Layers:
 
 def _counted(func: Func) -> Iterator[tuple[str, int]]:
     """The largest values of loop variables that run from a constant up to one, and that nothing else assigns."""
-    made = Counter(v.name for s in statements(func.body) for v in defs(s))
+    made = def_counts(func.body)
     for s in statements(func.body):
         match s:
             case For(start=Const(value=start), stop=Const(value=stop), step=Const(value=step)) if (

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from pto_jit.slotted import field, mutable
-from pto_jit.targets.ascend.accesses import RESERVED, accesses, loops_in, pipe_of
+from pto_jit.targets.ascend.accesses import RESERVED, accesses, pipe_of
 from pto_jit.targets.ascend.copies import coalesce
 from pto_jit.targets.ascend.form import Branch, Buffer, Declaration, Loop, Node
 from pto_jit.targets.ascend.machine import CAPACITY, EVENTS, Pipe, Space
@@ -49,7 +49,7 @@ def place(nodes: list[Node]) -> dict[Space, int]:
     for apart in (True, False) if ahead else (False,):
         lives = order.lives(apart=True) if apart else together
         doubled = _doubled(lives)
-        inner = {buffer: loop for buffer, loop in doubled.items() if _is_innermost(loop)}
+        inner = {buffer: loop for buffer, loop in doubled.items() if loop not in order.outer}
         for chosen in (doubled, inner, {}):
             order.take_turns(chosen)
             for buffer in doubled:
@@ -120,12 +120,14 @@ class _Order:
     """The accesses of a kernel in the order of the text.
 
     touched: buffers with their first and last accesses; places: of nodes, by their ids; loops: with their first and
-    last places; beside: of loops inside others, by their ids, the id of the block they are in.
+    last places; outer: those with others inside; beside: of loops inside others, by their ids, the id of the block they
+    are in.
     """
 
     touched: dict[Buffer, _Life] = field(default_factory=dict)
     places: dict[int, int] = field(default_factory=dict)
     loops: dict[Loop, tuple[int, int]] = field(default_factory=dict)
+    outer: set[Loop] = field(default_factory=set)
     beside: dict[int, int] = field(default_factory=dict)
 
     def take_turns(self, chosen: dict[Buffer, Loop]) -> None:
@@ -191,6 +193,7 @@ def _order(nodes: list[Node]) -> _Order:
             if isinstance(node, Loop):
                 begin = count
                 out.loops[node] = begin, begin
+                out.outer.update(around[-1:])
                 if around and not node.ahead and not around[-1].ahead:
                     out.beside[id(node)] = id(block)
                 visit(node.body, [*around, node])
@@ -224,7 +227,3 @@ def _doubled(lives: dict[Buffer, _Life]) -> dict[Buffer, Loop]:
     return {
         buffer: life.loops[-1] for buffer, life in lives.items() if life.transfers and life.loops and not life.carried
     }
-
-
-def _is_innermost(loop: Loop) -> bool:
-    return not loops_in(loop.body)

@@ -30,7 +30,7 @@ from __future__ import annotations
 from pto_jit.dtypes import i64
 from pto_jit.ir.nodes import Block, Const, For, Func, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
-from pto_jit.ir.walk import block_defs, block_uses, defs, rewrite_block, statements, uses
+from pto_jit.ir.walk import block_defs, block_uses, def_counts, rewrite_block, statements, uses
 from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
 from pto_jit.lower.names import unused
 from pto_jit.slotted import replace
@@ -44,11 +44,7 @@ _ORDERS = ("sort", "argsort", "topk")
 def hoist_loads(func: Func) -> Func:
     """Loads and unit reshapes that a loop does not change, before the loop."""
     written = {s.args[1].name for s in statements(func.body) if isinstance(s, Op) and writes(s)}  # type: ignore[union-attr]
-    once: set[str] = set()
-    twice: set[str] = set()
-    for s in statements(func.body):
-        for v in defs(s):
-            (twice if v.name in once else once).add(v.name)
+    twice = {name for name, count in def_counts(func.body).items() if count > 1}
 
     def visit(stmt: Stmt) -> Block | None:
         if not isinstance(stmt, For) or not (is_parallel(stmt) or not any(writes(s) for s in statements(stmt.body))):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Return, Stmt, Var, While
 from pto_jit.ir.types import ScalarType
-from pto_jit.ir.walk import defs, statements, use_counts
+from pto_jit.ir.walk import defs, statements, use_counts, vars_made
 from pto_jit.lower.axes import is_elementwise
 from pto_jit.targets.ascend.form import Branch, KernelForm, Loop, Require
 from pto_jit.targets.ascend.memory import Memory
@@ -26,6 +26,8 @@ class KernelWriter(Memory):
     def __init__(self, func: Func, facts: Facts, sizes: dict[str, int]) -> None:
         super().__init__(func, facts, sizes)
         self.here: Loc = func.loc  # of the statement that is being written
+        every = vars_made(statements(func.body)) if facts.mutable else []
+        self.several = {v.name for v in every if v.name in facts.mutable and isinstance(v.type, ScalarType)}
 
     # -- statements -----------------------------------------------------------------------------------------------
 
@@ -123,10 +125,10 @@ class KernelWriter(Memory):
 
     def declare_numbers(self, stmt: For | If | While) -> None:
         """Numbers that are assigned several times, in a statement first, and are read after it."""
-        if not self.facts.mutable:
+        if not self.several:
             return
         made = {v.name: v for s in statements((stmt,)) if isinstance(s, Op) for v in defs(s)}
-        numbers = [v for name, v in made.items() if name in self.facts.mutable and isinstance(v.type, ScalarType)]
+        numbers = [v for name, v in made.items() if name in self.several]
         if not numbers:
             return
         inside = use_counts((stmt,))

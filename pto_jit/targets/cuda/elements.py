@@ -119,7 +119,7 @@ def folds_inside(stmt: Stmt, outside: Collection[str]) -> bool:
 def read_outside(body: Block, loop: For) -> frozenset[str]:
     """The names that statements of `body` read, but for those in the body of one loop."""
     inner = use_counts(loop.body)
-    return frozenset(name for name, count in use_counts(body).items() if count > inner[name])
+    return frozenset([name for name, count in use_counts(body).items() if count > inner.get(name, 0)])
 
 
 def _reads_elements(body: Block) -> bool:
