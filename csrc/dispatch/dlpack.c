@@ -127,11 +127,13 @@ static struct {
 } known[KNOWN_TYPES];
 static unsigned known_count;
 static PyObject *requires_grad_name;
+static PyObject *is_neg_name;
 static PyObject *is_grad_enabled; /* torch's function, once a tensor requires grad */
 
 int pto_dlpack_init(void) {
     requires_grad_name = PyUnicode_InternFromString("requires_grad");
-    return requires_grad_name == NULL ? -1 : 0;
+    is_neg_name = PyUnicode_InternFromString("is_neg");
+    return requires_grad_name == NULL || is_neg_name == NULL ? -1 : 0;
 }
 
 static const dl_exchange *exchange_of(PyTypeObject *type) {
@@ -198,12 +200,25 @@ static bool records_gradients(void) {
     return enabled != Py_False;
 }
 
+/* Whether a torch tensor is a view whose elements are those in memory with the other sign, which no table tells. */
+static bool is_negated(PyObject *tensor) {
+    PyObject *negated = PyObject_CallMethodNoArgs(tensor, is_neg_name);
+    if (negated == NULL) {
+        PyErr_Clear();
+        return true;
+    }
+    Py_DECREF(negated);
+    return negated != Py_False;
+}
+
 uint64_t pto_exchange_code(PyObject *o) {
     dl_tensor t;
+    bool torch = false;
     PyObject *gradient = PyObject_GetAttr(o, requires_grad_name);
     if (gradient == NULL) {
         PyErr_Clear(); /* not torch */
     } else {
+        torch = true;
         Py_DECREF(gradient);
         if (gradient != Py_False && records_gradients()) {
             return CODE_NONE; /* the slow path says why not */
@@ -217,11 +232,15 @@ uint64_t pto_exchange_code(PyObject *o) {
         return CODE_NONE;
     }
     unsigned layout = LAYOUT_C;
+    bool empty = false, single = true;
+    for (int i = 0; i < t.ndim; i++) {
+        empty |= t.shape[i] == 0;
+        single &= t.shape[i] == 1;
+    }
     if (t.strides != NULL) {
-        bool empty = false, packed = true, inner = true;
+        bool packed = true, inner = true;
         int64_t step = 1;
         for (int i = t.ndim - 1; i >= 0; i--) {
-            empty |= t.shape[i] == 0;
             if (t.shape[i] != 1) {
                 packed &= t.strides[i] == step;
                 inner &= t.strides[i] >= 0 && (i != t.ndim - 1 || t.strides[i] == 1);
@@ -229,6 +248,11 @@ uint64_t pto_exchange_code(PyObject *o) {
             }
         }
         layout = packed || empty ? LAYOUT_C : inner ? LAYOUT_INNER : LAYOUT_STRIDED;
+    }
+    /* What torch negates lazily are the imaginary parts of complex tensors: every second element of their memory. */
+    bool part = torch && !empty && (layout != LAYOUT_C || single) && dtype <= DT_F64;
+    if ((t.data == NULL && !empty) || (part && is_negated(o))) {
+        return CODE_NONE;
     }
     return TAG_TENSOR | (uint64_t)(unsigned)dtype << 4 | (uint64_t)(unsigned)t.ndim << 8 | (uint64_t)layout << 16 |
            (uint64_t)1 << 18 | CODE_EXCHANGE;

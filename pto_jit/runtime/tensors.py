@@ -196,6 +196,8 @@ def _from_torch(tensor: Any, name: str, *, device: bool = False) -> TensorView:
         )
     if tensor.device.type != "cpu" and not (device and tensor.device.type == "cuda"):
         _refuse(name, f"is a torch tensor on {tensor.device}", f"pass `{name}.cpu()`")
+    if tensor.is_nested:
+        _refuse(name, "is a nested torch tensor", f"pass `{name}.to_padded_tensor(value)`, or its tensors one by one")
     layout = str(tensor.layout)
     if layout != "torch.strided":
         _refuse(name, f"is a torch tensor of layout {layout}", f"pass `{name}.to_dense()`")
@@ -209,12 +211,25 @@ def _from_torch(tensor: Any, name: str, *, device: bool = False) -> TensorView:
             name, f"has dtype {tensor.dtype}, which kernels do not have", f"convert it to one of {', '.join(_NAMES)}"
         )
     itemsize = _SIZES[dtype]
-    pointer = tensor.data_ptr()
+    pointer = _torch_pointer(tensor, name)
     if pointer % itemsize:
         _refuse(name, "is not aligned to its element size", f"pass `{name}.clone()`")
     strides = tuple(step * itemsize for step in tensor.stride())
     view = _view(pointer, tuple(tensor.shape), strides, dtype, True, tensor, True)
     return view if tensor.device.type == "cpu" else replace(view, device="cuda")
+
+
+def _torch_pointer(tensor: Any, name: str) -> int:
+    """The address of a torch tensor's first element; those of some classes, and inside `torch.vmap`, have none."""
+    base = sys.modules["torch"].Tensor
+    if getattr(type(tensor), "__torch_dispatch__", None) is base.__torch_dispatch__:
+        try:
+            pointer = tensor.data_ptr()
+        except RuntimeError:  # a tensor of a transformation
+            pointer = 0
+        if pointer or not tensor.numel():
+            return pointer
+    _refuse(name, f"is a {type(tensor).__name__} of torch without memory of its own", "pass an ordinary tensor")
 
 
 def _from_cuda(obj: Any, name: str) -> TensorView:

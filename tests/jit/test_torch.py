@@ -109,3 +109,30 @@ def test_a_numpy_and_a_torch_call_share_machine_code() -> None:
     kernel(np.zeros(3, np.float32))
     assert isinstance(kernel(torch.zeros(3)), torch.Tensor)
     assert len(kernel.specializations()) == 1
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_tensors_without_memory_of_their_own_are_refused() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    kernel = pto.jit(lambda t: t + 1)
+    kernel(torch.ones(2))
+    freed = torch.ones(2)
+    freed.untyped_storage().resize_(0)
+    with FakeTensorMode():
+        fake = torch.ones(2)
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    for tensor, message in ((freed, "memory of its own"), (fake, "memory of its own"), (nested, "nested")):
+        with pytest.raises(pto.ArgumentError, match=message):
+            kernel(tensor)
+    with pytest.raises(pto.ArgumentError, match="memory of its own"):
+        torch.vmap(kernel)(torch.ones(3, 2))
+
+
+@pytest.mark.parametrize("shape", [(3,), (1,), (3, 1), (2, 3)])
+def test_a_lazily_negated_view_is_refused_where_tensors_are_known(shape: tuple[int, ...]) -> None:
+    kernel = pto.jit(lambda t: t + 1)
+    z = torch.ones(shape, dtype=torch.complex64) * (1 + 2j)
+    assert torch.equal(kernel(z.imag), torch.full(shape, 3.0)) and is_registered(kernel, z.imag)
+    with pytest.raises(pto.ArgumentError, match="resolve_neg"):
+        kernel(z.conj().imag)
