@@ -99,9 +99,9 @@ class DeviceKernel:
 
         device = driver.device_of(())
         with device.active():
-            copies = Copies(device)
+            copies = Copies(device, _arguments(call))
             host = self.built.program.host
-            results = host.run([copies.given(a) for a in _arguments(call)], device, 0)
+            results = host.run(copies.given, device, 0)
             back = tuple(copies.array(r) if isinstance(r, DeviceTensor) else r for r in results)
             copies.back()
             raise_failure(host, device)

@@ -8,6 +8,7 @@ paths as it would for such tensors of the GPU.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,27 +21,22 @@ _ALIGNED = 256
 
 
 class Copies:
-    """The copies of one launch on the default stream."""
+    """The copies of one launch on the default stream; given: its arguments as they are on the device."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, arguments: Sequence[Any]) -> None:
         self.device = device
         self.pieces: list[tuple[int, int, int, Any]] = []  # first byte and end on the CPU, first byte there, its memory
+        for first, end in _joined(a.span for a in arguments if isinstance(a, DeviceTensor)):
+            memory = device.allocate(end - first + _ALIGNED, 0)
+            there = memory.pointer + (first - memory.pointer) % _ALIGNED
+            device.write(there, ctypes.string_at(first, end - first), 0)
+            self.pieces.append((first, end, there, memory))
+        self.given = [self._there(a) if isinstance(a, DeviceTensor) else a for a in arguments]
 
-    def given(self, value: Any) -> Any:
-        """An argument as it is on the device; tensors that overlap an earlier one must lie inside it."""
-        if not isinstance(value, DeviceTensor):
-            return value
+    def _there(self, value: DeviceTensor) -> DeviceTensor:
         first, end = value.span
-        if first == end:
-            return value
-        for start, stop, there, _ in self.pieces:
-            if start <= first and end <= stop:
-                return replace(value, pointer=there + value.pointer - start)
-        memory = self.device.allocate(end - first + _ALIGNED, 0)
-        there = memory.pointer + (first - memory.pointer) % _ALIGNED
-        self.device.write(there, ctypes.string_at(first, end - first), 0)
-        self.pieces.append((first, end, there, memory))
-        return replace(value, pointer=there + value.pointer - first)
+        moved = (there - start for start, stop, there, _ in self.pieces if start <= first < end <= stop)
+        return replace(value, pointer=value.pointer + next(moved, 0))
 
     def array(self, tensor: DeviceTensor) -> np.ndarray[Any, Any]:
         """A result, which is contiguous, as an array of the CPU."""
@@ -53,3 +49,14 @@ class Copies:
         for first, end, there, _ in self.pieces:
             data = self.device.read(there, end - first, 0)
             ctypes.memmove(first, data, len(data))
+
+
+def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """First byte and end of what spans cover, those that overlap together; empty ones are left out."""
+    out: list[tuple[int, int]] = []
+    for first, end in sorted(span for span in spans if span[0] < span[1]):
+        if out and first < out[-1][1]:
+            out[-1] = (out[-1][0], max(out[-1][1], end))
+        else:
+            out.append((first, end))
+    return out

@@ -219,6 +219,9 @@ def test_arrays_of_the_cpu_are_copied_to_the_device_and_back(fake: Any) -> None:
     y = memory[:, 1:]
     device_kernel.on_gpu(rows.softmax.compile(y, y, target="cuda"), y, y)
     np.testing.assert_allclose(y.sum(axis=1), 1, rtol=1e-6)
+    crossing = memory.ravel()[:160].reshape(4, 40), memory.ravel()[8:168].reshape(4, 40)
+    with pytest.raises(pto.LaunchError, match="PTO-X131"):  # each has what the other lacks
+        device_kernel.on_gpu(rows.softmax.compile(*crossing, target="cuda"), *crossing)
     out = np.zeros((3, 4), np.float32)
     with pytest.raises(pto.BoundsError, match="a negative offset"):
         device_kernel.on_gpu(shifted.compile(out, out, -1, target="cuda"), np.ones_like(out), out, -1)

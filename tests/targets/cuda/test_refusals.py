@@ -68,13 +68,13 @@ def test_what_cannot_be_a_kernel_is_refused_when_it_is_compiled(fn: Any, second:
 
 
 def test_compiling_needs_no_device_and_running_without_one_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pto_jit.targets.cuda import driver
+    from pto_jit.targets.cuda import api
 
     def missing(name: str) -> None:
         raise OSError(name)
 
-    monkeypatch.setattr(driver.ctypes, "CDLL", missing)
-    driver._library.cache_clear()
+    monkeypatch.setattr(api.ctypes, "CDLL", missing)
+    api.library.cache_clear()
     x = np.zeros((4, 4), np.float32)
     compiled = rows.softmax.compile(F32, F32, target="cuda")
     assert "softmax_incore_0.cu" in compiled.sources

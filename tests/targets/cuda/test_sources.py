@@ -16,7 +16,7 @@ import pto_jit.language as pl
 from pto_jit.bench.kernels import attention, elementwise, grids, matrix, rows
 from pto_jit.slotted import replace
 from pto_jit.targets import toolchain
-from pto_jit.targets.cuda import driver
+from pto_jit.targets.cuda import compilers
 from pto_jit.targets.cuda.devices import headers
 from pto_jit.targets.cuda.spreads import LARGEST, fit
 
@@ -101,4 +101,4 @@ def test_all_reductions_of_a_kernel_fit_what_it_may_declare() -> None:
     (kernel,) = every_extreme.compile(spec, spec, target="cuda")._kernel.built.program.host.kernels.values()
     spread, _ = fit(kernel, {}, [(128, 256)], [], LARGEST)
     assert spread.block[0] * spread.block[1] == 1024
-    assert driver.compile_kernel(replace(kernel, store=None), spread, "sm_90").startswith(b"\x7fELF")
+    assert compilers.compile_kernel(replace(kernel, store=None), spread, "sm_90").startswith(b"\x7fELF")

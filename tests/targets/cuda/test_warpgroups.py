@@ -21,7 +21,7 @@ from pto_jit.targets.cuda import devices
 from pto_jit.targets.cuda.kernels import Kernel
 from pto_jit.targets.cuda.spreads import LARGEST, SMALLEST, fit
 
-from .harness import emulated, needs_compiler
+from .harness import emulated, needs_compiler, of_the_emulation
 
 pytestmark = needs_compiler
 RNG = np.random.default_rng(8)
@@ -137,6 +137,7 @@ def run_without(line: str) -> None:
         ("pto::complete_products<WARPGROUPS>(acc);", "sums that are read before they are complete"),
     ],
 )
+@of_the_emulation
 def test_the_emulation_finds_missing_waits(line: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices.EmulatedDevice, "warpgroups", True)
     with pytest.raises(LaunchError, match=said):
