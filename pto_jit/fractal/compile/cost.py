@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from pto_jit.fractal.compile.blocks import AT_ONCE, UNKNOWN
 from pto_jit.fractal.compile.dividing import UNIT_ROWS
 from pto_jit.fractal.compile.hyperplane import NoSchedule
-from pto_jit.fractal.compile.lists import Choose, Leaf, ReadLeaf, WriteLeaf
+from pto_jit.fractal.compile.lists import Choose, Leaf, Loop, ReadLeaf, WriteLeaf
 from pto_jit.fractal.compile.nest import Nest, accesses, depends_on
 from pto_jit.fractal.compile.tiled import refused
 from pto_jit.ir.nodes import Const, Op
@@ -203,6 +203,18 @@ def are_blocks(nest: Nest) -> tuple[bool, str]:
     said = " or ".join(f"{_time(t)} ({_rows(n)} a block)" for (_, t), n in zip(times, rows, strict=True))
     in_order, together = multiples(times)
     text = f"{_figures(cell)}; in order {_time(cell.in_order())} each, as rows {said}"
+    return NEARLY * together <= in_order, text
+
+
+def goes_through(items: Sequence[Any], loop: Loop) -> tuple[bool, str]:
+    """Whether the iterations of a map around loops, which do all of these, are better as rows; the figures.  The loops
+    inside count once: what they do is the same either way."""
+    cell = cell_of(items, loop.symbol)
+    if not cell.products:
+        return False, ""
+    rows = min(AT_ONCE, loop.length.constant or STEPS)
+    in_order, together = cell.in_order(), cell.in_batch(rows)
+    text = f"{_figures(cell)}; in order {_time(in_order)} each, as rows {_time(together)} ({_rows(rows)} a block)"
     return NEARLY * together <= in_order, text
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Nests that run in order, but for maps inside of them whose cells are better as the rows of blocks.
+"""Nests that run in order, but for maps inside or around of them whose cells are better as the rows of blocks.
 
 The layers of a net are a fold over weights around maps over words, and what a cell of a layer multiplies is the same
 for all words: in each iteration of the fold that is one product.
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from pto_jit.fractal.compile.batching import NotBatchable
 from pto_jit.fractal.compile.blocks import Blocks
-from pto_jit.fractal.compile.cost import are_blocks
-from pto_jit.fractal.compile.expr import Writer
+from pto_jit.fractal.compile.cost import are_blocks, goes_through
+from pto_jit.fractal.compile.expr import Symbol, Writer
 from pto_jit.fractal.compile.extents import computed_inside
 from pto_jit.fractal.compile.hyperplane import NoSchedule
 from pto_jit.fractal.compile.lists import Array, Loop
@@ -21,6 +21,7 @@ from pto_jit.fractal.compile.local import TARGETS
 from pto_jit.fractal.compile.nest import Nest, inner_map, outside
 from pto_jit.fractal.compile.pairs import cells_of
 from pto_jit.fractal.compile.sequential import Sequential
+from pto_jit.fractal.compile.through import Through, flat, loops
 from pto_jit.lower.decisions import Decision
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class InOrder(Sequential):
-    """Writes records in order, and maps inside of loops as blocks of rows where these cost less."""
+    """Writes records in order, and maps inside of loops or around them as blocks of rows where these cost less."""
 
     def __init__(
         self, session: Session, kept: set[int], local: Mapping[int, Sequence[tuple[Array, int]]] | None = None
@@ -41,19 +42,44 @@ class InOrder(Sequential):
     def loop(self, loop: Loop, writer: Writer) -> None:
         around = self.asked, self.depth
         self.asked = self.asked or loop.schedule != "auto" or loop.tile is not None
-        found = None if self.asked or not self.depth else blocks_inside(self.session, loop)
+        written = not self.asked and (self._blocks(loop, writer) or self._through(loop, writer))
         self.depth += 1
-        if found is None:
+        if not written:
             super().loop(loop, writer)
-        else:
-            nest, blocks, figures = found
-            reason = f"rows: in each iteration of the loops around, so many cells at a time as rows\n{figures}"
-            names = tuple(map(str, nest.symbols))
-            self.g.decisions.append(Decision("schedule", names, True, reason, loop.loc))
-            self.e.current.extend(nest.before)
-            blocks.prepare(writer)
-            blocks.write(writer)
         self.asked, self.depth = around
+
+    def _blocks(self, loop: Loop, writer: Writer) -> bool:
+        """Write a map inside of loops as blocks of rows, if it is better so."""
+        found = blocks_inside(self.session, loop) if self.depth else None
+        if found is None:
+            return False
+        nest, blocks, figures = found
+        how = "in each iteration of the loops around, so many cells at a time as rows"
+        self._told(loop, nest.symbols, f"{how}\n{figures}")
+        self.e.current.extend(nest.before)
+        blocks.prepare(writer)
+        blocks.write(writer)
+        return True
+
+    def _through(self, loop: Loop, writer: Writer) -> bool:
+        """Write a map around loops as rows that go through these together, if it is better so."""
+        inner = list(loops(loop.body))
+        if loop.kind != "parallel" or not inner or any(id(i) in self.local for i in (loop, *inner)):
+            return False
+        good, figures = goes_through(list(flat(loop.body)), loop)
+        if not good or computed_inside([loop]) or any(blocks_inside(self.session, i) is not None for i in inner):
+            return False
+        try:
+            rows = Through(self.g, loop, self.kept)
+        except NotBatchable:
+            return False
+        self._told(loop, (loop.symbol,), f"so many iterations at a time as rows, through the loops inside\n{figures}")
+        rows.write(writer)
+        return True
+
+    def _told(self, loop: Loop, symbols: Sequence[Symbol], how: str) -> None:
+        names = tuple(map(str, symbols))
+        self.g.decisions.append(Decision("schedule", names, True, f"rows: {how}", loop.loc))
 
 
 def blocks_inside(session: Session, loop: Loop) -> tuple[Nest, Blocks, str] | None:
