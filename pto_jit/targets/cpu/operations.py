@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pto_jit.ir.nodes import Fuse, Op
 from pto_jit.ir.types import TileType
 from pto_jit.lower.axes import ELEMENTWISE, GENERATED, REDUCTIONS, Axial
-from pto_jit.targets.cpu import indirect, joining, order, regions, structure
+from pto_jit.targets.cpu import indirect, joining, order, regions, selecting, structure
 from pto_jit.targets.cpu.code import I32, PTR, VOID, Index, i64, number
 from pto_jit.targets.cpu.elements import each, read
 from pto_jit.targets.cpu.function import FunctionWriter
@@ -83,6 +83,6 @@ TILE_OPS: dict[str, Handler] = {
     "argmax": regions.write_arg_reduction, "argmin": regions.write_arg_reduction, "cumsum": regions.write_cumulate,
     "cumprod": regions.write_cumulate, "map": regions.write_map, "fold": regions.write_fold,
     "assoc_scan": regions.write_scan, "sort": order.write_sort, "argsort": order.write_sort,
-    "topk": order.write_topk, "histogram": order.write_histogram,
+    "topk": selecting.write_topk, "histogram": order.write_histogram,
 }  # fmt: skip
 """By the operation's name."""

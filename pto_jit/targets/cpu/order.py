@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Sorting, the k largest, and counting, along the last axis.
+"""Sorting and counting along the last axis.
 
 Every element gets a rank, an unsigned integer that orders as the elements are to stand; what is sorted are pairs of a
 rank and an index.  Short rows are sorted by insertion, longer ones by vectors (`merging`) as 64-bit integers of both,
-the longest by counting digits of 8 bits from the lowest on (a radix sort); a few largest are kept in a short sorted
-row.  All of these are stable.  Values are sorted by their ranks alone, by vectors.  NaN comes last (first when
-descending), as `np.sort` has it.
+the longest by counting digits of 8 bits from the lowest on (a radix sort).  All of these are stable.  Values are sorted
+by their ranks alone, by vectors.  NaN comes last (first when descending), as `np.sort` has it.
 """
 
 from __future__ import annotations
@@ -33,12 +32,11 @@ from pto_jit.targets.cpu.code import (
     i64,
     number,
     numbers,
-    register_type,
     storage_type,
     vector,
     zero,
 )
-from pto_jit.targets.cpu.elements import address, each, give, line, new_tile, read, topk_count, unrolled, write
+from pto_jit.targets.cpu.elements import address, each, give, line, new_tile, read, unrolled, write
 from pto_jit.targets.cpu.elementwise import cast, from_memory, splat
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.merging import merge_sort
@@ -51,12 +49,11 @@ _ANY = (1 << 31) - 1  # elements of a row at most: their indices are i32
 _VALUES = {(64, 32): _ANY, (64, 64): _ANY, (32, 32): _ANY, (32, 64): 4096}
 """By the bytes of a register and the bits of a rank, the longest rows that vectors sort faster than counting does."""
 _PAIRS = {64: 4096, 32: 256}  # the same for integers of rank and index, by the bytes of a register
-_FEW = 64  # the most elements of `topk` that are kept in a sorted row
 _COUNTS = 4 << DIGIT  # bytes of the counters of one digit
 
 
 @frozen(eq=False)
-class _Ranked:
+class Ranked:
     """A row of ranks and the indices of their elements, in memory."""
 
     ranks: Value
@@ -98,7 +95,7 @@ class _Ranked:
         self.put(code, place, rank, index)
 
 
-def _function(w: FunctionWriter, name: str, arguments: list[ir.Type]) -> Code | None:
+def row_function(w: FunctionWriter, name: str, arguments: list[ir.Type]) -> Code | None:
     """The writer of a function of the module that gives nothing; None where it is there already."""
     if name in w.module.llvm.globals:
         return None
@@ -109,22 +106,22 @@ def _function(w: FunctionWriter, name: str, arguments: list[ir.Type]) -> Code | 
     return Code(function, zero(PTR))
 
 
-def _end(code: Code) -> None:
+def end_row_function(code: Code) -> None:
     code.b.branch(code.leave)
     code.at(code.leave)
     code.b.ret_void()
     code.finish()
 
 
-def _rank_at(code: Code, keys: Value, stride: Value, i: Value, dtype: DType, descending: bool) -> Value:
+def rank_at(code: Code, keys: Value, stride: Value, i: Value, dtype: DType, descending: bool) -> Value:
     raw = code.b.load(code.offset(keys, code.mul(i, stride)), typ=storage_type(dtype), align=dtype.bytes)
     return rank_of(code.b, from_memory(code.b, raw, dtype), dtype, descending)
 
 
-def _sorter(w: FunctionWriter, dtype: DType, descending: bool) -> str:
+def sorter(w: FunctionWriter, dtype: DType, descending: bool) -> str:
     """`void sort(keys, stride in bytes, n, block)`: the order of a row's elements, as i32 indices at `block`."""
     name = f"pto.argsort.{dtype}.{'down' if descending else 'up'}"
-    code = _function(w, name, [PTR, I64, I64, PTR])
+    code = row_function(w, name, [PTR, I64, I64, PTR])
     if code is None:
         return name
     keys, stride, n, block = code.function.args
@@ -132,10 +129,10 @@ def _sorter(w: FunctionWriter, dtype: DType, descending: bool) -> str:
     spare = code.offset(block, code.mul(n, 4))
     ranks = code.offset(block, code.mul(n, 8))
     others = code.offset(ranks, code.mul(n, bits // 8))
-    row = _Ranked(ranks, block, ir.IntType(bits))
+    row = Ranked(ranks, block, ir.IntType(bits))
 
     def put(i: Value, _: list[Value]) -> Sequence[Value]:
-        row.put(code, i, _rank_at(code, keys, stride, i, dtype, descending), code.b.trunc(i, I32))
+        row.put(code, i, rank_at(code, keys, stride, i, dtype, descending), code.b.trunc(i, I32))
         return ()
 
     width = w.module.vector_bytes
@@ -149,30 +146,30 @@ def _sorter(w: FunctionWriter, dtype: DType, descending: bool) -> str:
             lambda: (number(I1, False),),
         )[0]
     short = code.compare("<=", n, _short(said))
-    with code.when(code.all_of([short, _not(code, vectors)])):
+    with code.when(code.all_of([short, negated(code, vectors)])):
         _by_insertion(code, row, (keys, stride), n, dtype, descending)
-    with code.when(code.all_of([_not(code, short), _not(code, vectors)])):
+    with code.when(code.all_of([negated(code, short), negated(code, vectors)])):
         code.loop(0, n, body=put, name="rank")
         counts = code.offset(others, code.mul(n, bits // 8))
-        _by_digits(code, row, _Ranked(others, spare, row.typ), n, counts, said // DIGIT)
-    _end(code)
+        _by_digits(code, row, Ranked(others, spare, row.typ), n, counts, said // DIGIT)
+    end_row_function(code)
     return name
 
 
 def _by_insertion(
-    code: Code, row: _Ranked, keys: tuple[Value, Value], n: Value, dtype: DType, descending: bool
+    code: Code, row: Ranked, keys: tuple[Value, Value], n: Value, dtype: DType, descending: bool
 ) -> None:
     """Fill `row` in order; keys: the address of the elements, and the bytes from one to the next."""
 
     def insert(i: Value, _: list[Value]) -> Sequence[Value]:
-        rank = _rank_at(code, *keys, i, dtype, descending)
+        rank = rank_at(code, *keys, i, dtype, descending)
         row.insert(code, i, rank, code.b.trunc(i, I32))
         return ()
 
     code.loop(0, n, body=insert, name="element")
 
 
-def _not(code: Code, condition: bool | Value) -> bool | Value:
+def negated(code: Code, condition: bool | Value) -> bool | Value:
     return not condition if isinstance(condition, bool) else code.b.not_(condition)
 
 
@@ -269,9 +266,9 @@ def _value_sorter(w: FunctionWriter, dtype: DType, descending: bool) -> str:
     """`void sort(keys, stride in bytes, n, target, block)`: a row's elements in order, side by side at `target`."""
     bits, width = rank_bits(dtype)[1], w.module.vector_bytes
     most = _VALUES.get((width, bits), 0)
-    order = _sorter(w, dtype, descending) if most < _ANY else None
+    order = sorter(w, dtype, descending) if most < _ANY else None
     name = f"pto.sort.{dtype}.{'down' if descending else 'up'}"
-    code = _function(w, name, [PTR, I64, I64, PTR, PTR])
+    code = row_function(w, name, [PTR, I64, I64, PTR, PTR])
     if code is None:
         return name
     keys, stride, n, target, block = code.function.args
@@ -288,18 +285,18 @@ def _value_sorter(w: FunctionWriter, dtype: DType, descending: bool) -> str:
         in_vectors = code.all_of([code.compare(">", n, _FEWEST), code.compare("<=", n, most)])
         with code.when(in_vectors):
             beside = code.compare("==", stride, dtype.bytes)
-            with code.when(_not(code, beside)):
+            with code.when(negated(code, beside)):
                 code.loop(0, n, body=near, name="gather")
             row = (keys, stride, code.b.select(beside, keys, target))
             sort_values(code, width, dtype, descending, row, n, target, block)
-    with code.when(_not(code, in_vectors)):
+    with code.when(negated(code, in_vectors)):
         if order is not None:
             code.b.call(w.module.llvm.globals[order], [keys, stride, n, block])
         else:
-            few = _Ranked(code.offset(block, 4 * _FEWEST), block, ir.IntType(bits))
+            few = Ranked(code.offset(block, 4 * _FEWEST), block, ir.IntType(bits))
             _by_insertion(code, few, (keys, stride), n, dtype, descending)
         code.loop(0, n, body=one, name="element")
-    _end(code)
+    end_row_function(code)
     return name
 
 
@@ -308,7 +305,7 @@ def _short(said: int) -> int:
     return 24 + said
 
 
-def _by_digits(code: Code, row: _Ranked, other: _Ranked, n: Value, counts: Value, digits: int) -> None:
+def _by_digits(code: Code, row: Ranked, other: Ranked, n: Value, counts: Value, digits: int) -> None:
     """Sort `row`; `other` is memory for as many, `counts` for the counters of all digits."""
 
     def counter(rank: Value, digit: Index) -> Value:
@@ -330,7 +327,7 @@ def _by_digits(code: Code, row: _Ranked, other: _Ranked, n: Value, counts: Value
         return ()
 
     def order(digit: Value, state: list[Value]) -> Sequence[Value]:
-        here, there = _Ranked(state[0], state[1], row.typ), _Ranked(state[2], state[3], row.typ)
+        here, there = Ranked(state[0], state[1], row.typ), Ranked(state[2], state[3], row.typ)
         alike = code.b.load(counter(here.rank(code, 0), digit), typ=I32, align=4)  # as many have the digit of the first
         apart = code.b.icmp_unsigned("!=", alike, code.b.trunc(n, I32))
         with code.when(apart):
@@ -346,13 +343,13 @@ def _by_digits(code: Code, row: _Ranked, other: _Ranked, n: Value, counts: Value
     code.loop(0, n, body=count, name="count")
     state = [row.ranks, row.order, other.ranks, other.order]
     state = code.loop(0, digits, init=state, body=order, name="digit")
-    last = _Ranked(state[0], state[1], row.typ)
+    last = Ranked(state[0], state[1], row.typ)
     with code.when(code.b.icmp_unsigned("!=", last.order, row.order)):
         code.loop(0, n, body=back, name="back")
 
 
 def _move(
-    code: Code, here: _Ranked, there: _Ranked, n: Value, counts: Value, counter: Callable[[Value], Value]
+    code: Code, here: Ranked, there: Ranked, n: Value, counts: Value, counter: Callable[[Value], Value]
 ) -> None:
     """Elements to where those of smaller digits, and those before them of the same, leave room."""
 
@@ -374,59 +371,26 @@ def _move(
     code.loop(0, n, body=move, name="move")
 
 
-def _selector(w: FunctionWriter, dtype: DType) -> str:
-    """`void select(keys, stride in bytes, n, k, block)`: the order of the k largest, as i32 indices at `block`."""
-    name = f"pto.topk.{dtype}"
-    code = _function(w, name, [PTR, I64, I64, I64, PTR])
-    if code is None:
-        return name
-    keys, stride, n, k, block = code.function.args
-    typ = ir.IntType(rank_bits(dtype)[1])
-    row = _Ranked(code.offset(block, 4 * _FEW), block, typ)
-    last = code.sub(k, 1)
-
-    def element(i: Value, _: list[Value]) -> Sequence[Value]:
-        rank = _rank_at(code, keys, stride, i, dtype, True)
-        b = code.b
-        room = b.icmp_signed("<", i, k)
-        with code.when(b.or_(room, b.icmp_unsigned("<", rank, row.rank(code, last)))):
-            row.insert(code, b.select(room, i, i64(last)), rank, b.trunc(i, I32))
-        return ()
-
-    with code.when(code.b.icmp_signed(">", k, number(I64, 0))):
-        code.loop(0, n, body=element, name="element")
-    _end(code)
-    return name
-
-
-def _block(w: FunctionWriter, dtype: DType, n: Index) -> Value:
-    """Scratch memory to sort a row of n elements."""
+def sorting_room(w: FunctionWriter, dtype: DType, n: Index) -> Index:
+    """Bytes of scratch memory to sort a row of n elements."""
     said, bits = rank_bits(dtype)
     each_one = 20 if bits == 32 else 28  # bytes: of pairs with their indices, and wide ranks
-    size = w.code.add(w.code.mul(n, each_one), said // DIGIT * _COUNTS + 128 + 18 * w.module.vector_bytes)
-    block = w.code.call("pto_scratch_push", PTR, [w.code.worker, i64(size)])
-    w.got_memory(block)
-    return block
+    return w.code.add(w.code.mul(n, each_one), said // DIGIT * _COUNTS + 128 + 18 * w.module.vector_bytes)
 
 
-def _rows(w: FunctionWriter, op: Op, descending: bool, use: Any, few: Index | None = None) -> None:
-    """For each row of the operand its order (`few`: the start of it), in scratch memory: `use(indices, order)`."""
+def rows_in_order(
+    w: FunctionWriter, tile: Tile, function: str, arguments: Sequence[Value], room: Index, use: Callable[..., None]
+) -> None:
+    """For each row of a tile `use(indices of the row, order)`: `function(keys, stride in bytes, n, *arguments, block)`
+    leaves the indices of its elements in order, or of the first of them, in scratch memory of `room` bytes."""
     code = w.code
-    tile = w.tile(op.args[0])
     n = tile.valid[-1]
-    if few is None:
-        name = _sorter(w, tile.dtype, descending)
-        block = _block(w, tile.dtype, n)
-    else:
-        name = _selector(w, tile.dtype)
-        block = code.call("pto_scratch_push", PTR, [code.worker, i64(_FEW * (4 + rank_bits(tile.dtype)[1] // 8))])
-        w.got_memory(block)
-    function = w.module.llvm.globals[name]
+    block = code.call("pto_scratch_push", PTR, [code.worker, i64(room)])
+    w.got_memory(block)
+    called = w.module.llvm.globals[function]
 
     def row(i: list[Index]) -> None:
-        keys = address(w, tile, [*i, 0])
-        places = [] if few is None else [i64(few)]
-        code.b.call(function, [keys, i64(tile.strides[-1]), i64(n), *places, block])
+        code.b.call(called, [address(w, tile, [*i, 0]), i64(tile.strides[-1]), i64(n), *arguments, block])
         use(i, Tile(i32, block, (n,), (n,), (4,)))
 
     each(w, tile.valid[:-1], row)
@@ -441,7 +405,8 @@ def write_sort(w: FunctionWriter, op: Op) -> None:
     if op.op == "sort":
         n = tile.valid[-1]
         function = w.module.llvm.globals[_value_sorter(w, tile.dtype, descending)]
-        block = _block(w, tile.dtype, n)
+        block = code.call("pto_scratch_push", PTR, [code.worker, i64(sorting_room(w, tile.dtype, n))])
+        w.got_memory(block)
 
         def row(i: list[Index]) -> None:
             keys, target = address(w, tile, [*i, 0]), address(w, out, [*i, 0])
@@ -454,29 +419,8 @@ def write_sort(w: FunctionWriter, op: Op) -> None:
         def use(i: list[Index], order: Tile) -> None:
             copy_region(w, i32, address(w, out, [*i, 0]), out.strides[-1:], order.pointer, order.strides, order.valid)
 
-        _rows(w, op, descending, use)
+        rows_in_order(w, tile, sorter(w, tile.dtype, descending), [], sorting_room(w, tile.dtype, tile.valid[-1]), use)
     give(w, op.results[0], out)
-
-
-def write_topk(w: FunctionWriter, op: Op) -> None:
-    k: Any = op.attr("k")
-    tile = w.tile(op.args[0])
-    count = topk_count(w, op, tile)
-    outs = [new_tile(w, r, (*tile.declared[:-1], k), (*tile.valid[:-1], count)) for r in op.results]
-
-    def use(i: list[Index], order: Tile) -> None:
-        source, values, places = line(w, tile, i), line(w, outs[0], i), line(w, outs[1], i)
-
-        def element(j: Value) -> None:
-            index = read(w, order, [j])
-            write(w, places, [j], index)
-            write(w, values, [j], read(w, source, [w.b.sext(index, I64)]))
-
-        unrolled(w, 0, count, element, "topk")
-
-    _rows(w, op, True, use, count if k <= _FEW else None)
-    for r, out in zip(op.results, outs, strict=True):
-        give(w, r, out)
 
 
 def write_histogram(w: FunctionWriter, op: Op) -> None:
@@ -503,5 +447,3 @@ def write_histogram(w: FunctionWriter, op: Op) -> None:
     each(w, tile.valid[:-1], row)
     give(w, result, out)
 
-
-__all__ = ["register_type", "write_histogram", "write_sort", "write_topk"]
