@@ -34,7 +34,8 @@ Build a static library (programs with it are linked with `-lm -pthread`):
 ar rcs lib{name}.a *.o
 ```
 
-A program includes `{name}.h`, makes a runtime with `pto_runtime_create`, and calls
+A program includes `{name}.h`, makes a runtime with `pto_runtime_create` (and frees it with `pto_runtime_release`), and
+calls
 
 ```c
 {prototype};
