@@ -157,3 +157,11 @@ def promote(a: DType, b: DType) -> DType:
     result = from_numpy(np.promote_types(a.numpy, b.numpy))
     assert result is not None
     return result
+
+
+def place_dtype(dtype: DType) -> DType:
+    """What integers of a dtype are converted to where they say places: i32 or i64.
+
+    Numbers of u64 that i64 does not have become negative, so they are places outside all the same.
+    """
+    return dtype if dtype in (i32, i64) else i32 if dtype.bits < 32 else i64

@@ -179,8 +179,11 @@ CASES: list[Case] = [
     *(Case("tri", (F,), lambda b, k=k, u=u: b.tri("d0", k, u),
            lambda x, k=k, u=u: (np.triu if u else np.tril)(np.ones_like(x), k))
       for k in (-2, 0, 3) for u in (0, 1)),
-    Case("gather", (F, PLACES), lambda b: b.gather("d0", "a", "b"), lambda x, i: x.reshape(-1)[i]),
-    Case("gatherb", (F, 4 * PLACES), lambda b: b.gatherb("d0", "a", "b"), lambda x, o: x.reshape(-1)[o // 4]),
+    Case("ci", (F,), lambda b: b.ci("d0", 5, 1), lambda x: (5 - np.arange(16)).astype(np.uint8)[None]),
+    *(Case("gather", (F, PLACES.astype(dtype)), lambda b: b.gather("d0", "a", "b"), lambda x, i: x.reshape(-1)[i])
+      for dtype in (np.int32, np.uint32, np.uint8)),
+    *(Case("gatherb", (F, (4 * PLACES).astype(dtype)), lambda b: b.gatherb("d0", "a", "b"),
+           lambda x, o: x.reshape(-1)[o // 4]) for dtype in (np.int32, np.uint32, np.uint16)),
     Case("sort", (F,), lambda b: b.sort("d0", "a"), lambda x: np.sort(x, 1)),
     Case("sort", (F,), lambda b: b.sort("d0", "a", 1), lambda x: np.sort(x, 1)[:, ::-1]),
     Case("argsort", (F,), lambda b: b.argsort("d0", "a"), lambda x: np.argsort(x, 1, kind="stable").astype(np.int32)),
@@ -263,13 +266,15 @@ def test_random_tiles_are_those_of_the_language() -> None:
     agree(normal, np.asarray(pl.randn(7, 0, [8, 16])))
 
 
-def test_gather_and_scatter_of_memory_use_places_in_row_major_order() -> None:
-    module = around(lambda b: b.mgather("d0", "a", "b"), [F, PLACES], [F], memory=True)
-    agree(run(module, [F, PLACES], [np.zeros_like(F)])[2], F.reshape(-1)[PLACES])
-    module = around(lambda b: b.mscatter("a", "c", "b").mov("d0", "c"), [F, PLACES, G], [F], memory=True)
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int16, np.uint64])
+def test_gather_and_scatter_of_memory_use_places_in_row_major_order(dtype: type) -> None:
+    places = PLACES.astype(dtype)
+    module = around(lambda b: b.mgather("d0", "a", "b"), [F, places], [F], memory=True)
+    agree(run(module, [F, places], [np.zeros_like(F)])[2], F.reshape(-1)[PLACES])
+    module = around(lambda b: b.mscatter("a", "c", "b").mov("d0", "c"), [F, places, G], [F], memory=True)
     expected = F.copy()
     expected.reshape(-1)[PLACES] = G
-    agree(run(module, [F, PLACES, G], [np.zeros_like(F)])[0], expected)
+    agree(run(module, [F, places, G], [np.zeros_like(F)])[0], expected)
 
 
 def test_print_prints_tiles_and_scalars(capfd: pytest.CaptureFixture[str]) -> None:

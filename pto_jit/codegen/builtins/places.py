@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pto_jit.codegen.builtins.promote import tile_of, with_extents
 from pto_jit.codegen.emit import index
 from pto_jit.codegen.values import Tile
-from pto_jit.dtypes import i32, i64
+from pto_jit.dtypes import place_dtype
 from pto_jit.errors import TypeMismatchError
 from pto_jit.ir.nodes import Const, Operand
 
@@ -21,9 +21,8 @@ def index_tile(cg: Generator, value: Any, what: str, hint: str = "cast it to pl.
     chosen = tile_of(cg, value, what)
     if not chosen.dtype.is_integer:
         raise cg.error(TypeMismatchError, f"{what} is a tile of {chosen.dtype}", code="PTO-T037", hint=hint)
-    if chosen.dtype in (i32, i64):
-        return chosen
-    return cg.e.cast(chosen, i32 if chosen.dtype.bits < 32 else i64)
+    wanted = place_dtype(chosen.dtype)
+    return chosen if chosen.dtype == wanted else cg.e.cast(chosen, wanted)
 
 
 def look_up(cg: Generator, table: Tile, chosen: Tile) -> Tile:

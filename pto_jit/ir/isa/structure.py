@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pto_jit.dtypes import bool_, f64, i32, i64
+from pto_jit.dtypes import bool_, f64, i32, i64, place_dtype
 from pto_jit.ir.isa.elementwise import divide
 from pto_jit.ir.isa.row import (
     Emit,
@@ -205,9 +205,12 @@ def iota(e: Emit, start: Given, descending: int) -> Last:
     rows, cols = _target_matrix(e, "ci")
     dtype = declared_dtype(e)
     assert dtype is not None
-    step = -1 if descending else 1
-    line = e("reshape", e("arange", e.scalar(start, dtype), e.scalar(step, dtype), index(cols)), *indices((1, cols)))
-    return "broadcast_to", (line, *indices((rows, cols))), {}
+    first = e.scalar(start, dtype)
+    if descending and not dtype.is_signed:  # -1 is not a number of it; differences wrap
+        line = e("sub", first, e("arange", e.scalar(0, dtype), e.scalar(1, dtype), index(cols)))
+    else:
+        line = e("arange", first, e.scalar(-1 if descending else 1, dtype), index(cols))
+    return "broadcast_to", (e("reshape", line, *indices((1, cols))), *indices((rows, cols))), {}
 
 
 def triangle(e: Emit, diagonal: int, upper: int) -> Last:
@@ -241,6 +244,13 @@ def _flat(e: Emit, x: Operand, name: str) -> Operand:
     return e("reshape", x, index(rows * cols))
 
 
+def _places(e: Emit, x: Operand) -> Operand:
+    """Indices as operations take them: integers other than i32 and i64 are converted."""
+    dtype = x.type.dtype
+    wanted = place_dtype(dtype) if dtype.is_integer else dtype  # the operation says what else is wrong
+    return x if wanted == dtype else e("cast", x, dtype=wanted)
+
+
 def _flat_memref(e: Emit, x: Operand) -> Operand:
     total = e("mul", e("dim", x, axis=0), e("dim", x, axis=1))
     return e("tensor_reshape", x, total)
@@ -251,7 +261,7 @@ def gather(name: str) -> Expand:
 
     def expand(e: Emit, x: Operand, places: Operand) -> Last:
         shape = matrix(places, name)
-        flat = _flat(e, places, name)
+        flat = _places(e, _flat(e, places, name))
         if name == "gatherb":
             flat = e("floordiv", flat, e.scalar(x.type.dtype.bytes, flat.type.dtype))
         return "reshape", (e("gather", _flat(e, x, name), flat, axis=0), *indices(shape)), {}
@@ -260,11 +270,12 @@ def gather(name: str) -> Expand:
 
 
 def gather_memory(e: Emit, x: Operand, places: Operand) -> Last:
-    return "take", (_flat_memref(e, x), places), {"axis": 0}
+    return "take", (_flat_memref(e, x), _places(e, places)), {"axis": 0}
 
 
 def scatter_memory(e: Emit, x: Operand, value: Operand, places: Operand) -> Last:
-    return "put", (_flat(e, value, "mscatter"), _flat(e, places, "mscatter"), _flat_memref(e, x)), {"axis": 0}
+    where = _places(e, _flat(e, places, "mscatter"))
+    return "put", (_flat(e, value, "mscatter"), where, _flat_memref(e, x)), {"axis": 0}
 
 
 def histogram(e: Emit, x: Operand, bins: int) -> Last:
