@@ -10,6 +10,7 @@ smaller left operand of a subtraction or division is broadcast first, as there i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.dtypes import DType, bf16, bool_, f16, f32, i16, i32, i64
@@ -138,8 +139,15 @@ class Elementwise:
                 return self.scaled("TMAXS", x, "0", to, loc)
             case "not" if dtype in (i16, i32):
                 return self.unary("TNOT", x, to, loc)
-            case "and" | "or" if dtype in (i16, i32) and all(isinstance(a, Value) for a in args):
-                return self.same(f"T{name.upper()}", args, to, loc)
+            case "and" | "or" if dtype in (i16, i32):
+                return self.same(f"T{name.upper()}", self.alike(args, loc), to, loc)
+            case "xor" if dtype in (i16, i32):
+                values = self.alike(args, loc)
+                both = w.tile(self.same("TAND", values, w.temp, loc), loc=loc)
+                out = self.same("TOR", values, to, loc)
+                tile = w.tile(out, loc=loc)
+                w.emit("TSUB", tile, tile, both, loc=loc)
+                return out
             case "shl" | "shr" if dtype in (i16, i32) and isinstance(op.args[1], Const):
                 return self.scaled(f"TSH{name[-1].upper()}S", x, str(args[1]), to, loc)
             case "floordiv" | "mod" if dtype in (i16, i32) and _power_of_two(op.args[1]):
@@ -239,7 +247,7 @@ class Elementwise:
                     self.w.tile(x, loc=loc), loc=loc)  # fmt: skip
         return out
 
-    def same(self, name: str, args: list[Operand], to: Any, loc: Loc) -> Value:
+    def same(self, name: str, args: Sequence[Operand], to: Any, loc: Loc) -> Value:
         """An instruction on tiles of one shape, which they get if they do not have it."""
         values = [a for a in args if isinstance(a, Value)]
         span, capacity, valid, free = self._joint(values, loc)
@@ -251,11 +259,12 @@ class Elementwise:
 
     def alike(self, args: list[Operand], loc: Loc) -> list[Value]:
         """Operands as tiles of one shape: numbers are written into tiles, smaller tiles are broadcast."""
-        shape = self._joint([a for a in args if isinstance(a, Value)], loc)
+        values = [a for a in args if isinstance(a, Value)]
+        shape = self._joint(values, loc)
         out: list[Value] = []
         for a in args:
             if isinstance(a, str):
-                number, a = a, self.w.temp(f32, *shape)
+                number, a = a, self.w.temp(values[0].dtype, *shape)
                 self.w.fill(a, number, loc)
             out.append(self.broadcast(a, *shape, self.w.temp, loc))
         return out

@@ -38,6 +38,7 @@ from pto_jit.targets.ascend.layers import in_layers
 from pto_jit.targets.ascend.legality import check_legal
 from pto_jit.targets.ascend.lengths import known_lengths
 from pto_jit.targets.ascend.machine import CAPACITY, MOST_ROWS
+from pto_jit.targets.ascend.narrow import in_32_bits
 from pto_jit.targets.ascend.numbers import numbers_before_loops
 from pto_jit.targets.ascend.placing import place
 from pto_jit.targets.ascend.plans import needs_group
@@ -79,7 +80,7 @@ class AscendProgram:
 def compile_module(module: Module) -> AscendProgram:
     """Write a lowered module; TargetError for what this target does not do."""
     try:
-        flat = in_layers(merge_leading_axes(tile_products(flatten(module), _DEPTH)))
+        flat = in_32_bits(in_layers(merge_leading_axes(tile_products(flatten(module), _DEPTH))))
         flat = numbers_before_loops(share_elements(flat, module))
         split = separate(lists_before(outline_kernels(flat, module.name, bounds=True)))
     except Unsupported as error:

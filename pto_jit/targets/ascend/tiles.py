@@ -419,7 +419,10 @@ class TileWriter(KernelWriter):
 
     def checked(self, dtype: DType, loc: Loc) -> None:
         if dtype.name not in TILED:
-            raise unsupported(f"tiles of {dtype} on the vector core", loc, "use f32, f16, bf16, i32 or i16")
+            hint = "use f32, f16, bf16, i32 or i16"
+            if dtype == i64:
+                hint += "; of sums of integers, the lower 32 bits: `pl.sum(t).to(pl.i32)`"
+            raise unsupported(f"tiles of {dtype} on the vector core", loc, hint)
 
     def reduced(
         self, name: str, source: Value, axes: set[int], rank: int, var: Var | None, to: Any, loc: Loc

@@ -183,9 +183,11 @@ class TransferWriter(TileWriter):
             room = padded(value.capacity[1], 4), 1  # the elements of a column lie as those of a row
             value = Value(value.name, value.dtype, "column", room, (value.valid[1], 1), value.buffer)
             stride = apart
-        if physical(value.dtype, value.span, value.capacity)[0] > MOST_ROWS:
-            raise too_large(f"a tile of more than {MOST_ROWS} rows", loc, "use tiles of fewer rows")
         scattered = value.span == "column" and stride != 1
+        rows = value.capacity[0] if scattered else physical(value.dtype, value.span, value.capacity)[0]
+        if rows > MOST_ROWS:
+            what = "elements, which lie apart" if scattered else "rows"
+            raise too_large(f"a tile of more than {MOST_ROWS} {what}", loc, "use smaller tiles")
         if len(tensor.extents) > 1 and value.span in ("full", "column") and tensor.strides[-1] == 1:
             self._check_gaps(tensor.extents[-2], 1 if scattered else tensor.extents[-1], stride)
         if not scattered:

@@ -10,6 +10,7 @@ import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
+from pto_jit.targets.ascend.machine import MOST_ROWS
 from pto_jit.targets.ascend.ordering import races
 
 from .harness import Programs, check_interpreted, kernels_of, mutants, needs_compiler, ordered, written
@@ -136,3 +137,20 @@ def test_without_a_flag_elements_that_lie_apart_are_not_ordered() -> None:
     for kernel in kernels_of(written(*CASES["scaled"][:1], *CASES["scaled"][1])):
         for what in mutants(kernel):
             assert races(kernel, first=True), f"{kernel.name}: nobody misses it: {what}"
+
+
+@pto.jit
+def spread(x: pl.Tensor, out: pl.Tensor):
+    with pl.incore():
+        pl.store(pl.load(x), [0], out)
+
+
+def test_a_line_of_elements_that_lie_apart_is_no_longer_than_one_transfer_takes() -> None:
+    """It was an internal error, as each of them is a row on chip."""
+    x = np.zeros(40, np.float32)
+    compiled = written(spread, x, np.zeros(80, np.float32)[::2])
+    (kernel,) = kernels_of(compiled)
+    assert MOST_ROWS - 16 < max(kernel.limits.values()) <= MOST_ROWS
+    with pytest.raises(pto.TargetError, match="more than 4095 elements, which lie apart") as error:
+        written(spread, pto.spec((5000,), pl.f32), np.zeros(10000, np.float32)[::2])
+    assert error.value.code == "PTO-X211"

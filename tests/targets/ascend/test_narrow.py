@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: MIT
+"""Integers of 64 bits that are computed in 32: run on the CPU, against the interpreter; and bits of integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+
+from .harness import Programs, check_interpreted, needs_compiler, ordered, written
+
+
+@pto.jit
+def sums(x: pl.Tensor, rows: pl.Tensor, run: pl.Tensor, times: pl.Tensor):
+    """Of integers, of which the lower 32 bits are wanted: sums, products and numbers beyond 32 bits in between."""
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            t = pl.load(x, [r, 0], [8, 48], pad=0)
+            total = pl.sum(t, axis=1, keepdims=True)
+            pl.store((total * 5000000001 - t.to(pl.i64)).to(pl.i32), [r, 0], rows)
+            pl.store(pl.cumsum(t, axis=0).to(pl.i32), [r, 0], run)
+            pl.store((t.to(pl.i32) * pl.prod(t, axis=1, keepdims=True).to(pl.i32)) ^ pl.sum(t).to(pl.i32), [r, 0], times)
+
+
+@pto.jit
+def from_wide(x: pl.Tensor, out: pl.Tensor):
+    """Tiles of 64 bits from memory."""
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            t = pl.load(x, [r, 0], [8, 48])
+            pl.store(pl.where(pl.load(out, [r, 0], [8, 48]) > 0, t + t, ~t).to(pl.i32), [r, 0], out)
+
+
+@pto.jit
+def counts(x: pl.Tensor, shares: pl.Tensor, scaled: pl.Tensor, run: pl.Tensor):
+    """How often something is true, as floats and as integers of 64 bits."""
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            t = pl.load(x, [r, 0], [8, 48], pad=0)
+            n = pl.sum(t > 0, axis=1, keepdims=True)
+            pl.store(t.to(pl.f32) * n.to(pl.f32) * 0.125, [r, 0], shares)
+            pl.store(t.to(pl.f32) + pl.sum(t > 3).to(pl.f32), [r, 0], scaled)
+            pl.store(pl.cumsum(t > 1, axis=0), [r, 0], run)
+
+
+@pto.jit
+def bits(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor, more: pl.Tensor):
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            a, b = pl.load(x, [r, 0], [8, 48]), pl.load(y, [r, 0], [8, 48])
+            pl.store((a ^ b) & 1023 | (a & 7), [r, 0], out)
+            pl.store((a ^ 21) ^ (a | b), [r, 0], more)
+
+
+@pto.jit
+def mean(x: pl.Tensor, out: pl.Tensor):
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            t = pl.load(x, [r, 0], [8, 48])
+            pl.store(t.to(pl.f32) * pl.sum(t, axis=1, keepdims=True).to(pl.f32), [r, 0], out)
+
+
+def spec(dtype: pl.DType) -> Any:
+    return pto.spec((None, 48), dtype)
+
+
+CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    **{f"sums_{t}": (sums, (spec(t), *[spec(pl.i32)] * 3)) for t in (pl.i32, pl.i16)},
+    "from_wide": (from_wide, (spec(pl.i64), spec(pl.i32))),
+    "counts": (counts, (spec(pl.i32), spec(pl.f32), spec(pl.f32), spec(pl.i64))),
+    **{f"bits_{t}": (bits, [spec(t)] * 4) for t in (pl.i32, pl.i16, pl.u32, pl.u16)},
+    "small": (mean, (spec(pl.i16), spec(pl.f32))),
+}
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    return ordered(CASES, tmp_path_factory.mktemp("ascend"))
+
+
+def integers(dtype: str, rows: int, low: int, high: int) -> np.ndarray:
+    return np.random.default_rng(rows).integers(low, high, (rows, 48)).astype(dtype)
+
+
+@needs_compiler
+@pytest.mark.parametrize("rows", [8, 21])
+@pytest.mark.parametrize(("dtype", "low", "high"), [("i32", -(2**31), 2**31), ("i16", -(2**15), 2**15)])
+def test_lower_halves_are_those_of_64_bits(programs: Programs, rows: int, dtype: str, low: int, high: int) -> None:
+    x = integers({"i32": "i4", "i16": "i2"}[dtype], rows, low, high)
+    outputs = {name: np.zeros((rows, 48), np.int32) for name in ("rows", "run", "times")}
+    check_interpreted(programs, sums, f"sums_{dtype}", {"x": x}, outputs)
+
+
+@needs_compiler
+def test_tiles_of_64_bits_from_memory(programs: Programs) -> None:
+    x, out = integers("i8", 13, -(2**62), 2**62), integers("i4", 13, -2, 3)
+    check_interpreted(programs, from_wide, "from_wide", {"x": x}, {"out": out})
+
+
+@needs_compiler
+@pytest.mark.parametrize("rows", [8, 21])
+def test_what_32_bits_hold_is_used_as_64(programs: Programs, rows: int) -> None:
+    outputs = {n: np.zeros((rows, 48), t) for n, t in (("shares", "f4"), ("scaled", "f4"), ("run", "i8"))}
+    check_interpreted(programs, counts, "counts", {"x": integers("i4", rows, -5, 9)}, outputs)
+    x = np.full((rows, 48), -32768, np.int16)
+    check_interpreted(programs, mean, "small", {"x": x}, {"out": np.zeros((rows, 48), np.float32)})
+
+
+@needs_compiler
+@pytest.mark.parametrize(("dtype", "numpy"), [("i32", "i4"), ("i16", "i2"), ("u32", "u4"), ("u16", "u2")])
+def test_bits(programs: Programs, dtype: str, numpy: str) -> None:
+    x, y = (integers(numpy, rows, *((0, 2**16) if dtype[0] == "u" else (-(2**15), 2**15)))[:11] for rows in (11, 12))
+    check_interpreted(programs, bits, f"bits_{dtype}", {"x": x, "y": y}, {n: np.zeros_like(x) for n in ("out", "more")})
+
+
+def test_sums_of_which_more_is_wanted_are_refused() -> None:
+    """A sum of i32 as floats needs all of its 64 bits."""
+    with pytest.raises(pto.TargetError, match="tiles of i64"):
+        written(mean, spec(pl.i32), spec(pl.f32))
