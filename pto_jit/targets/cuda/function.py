@@ -43,6 +43,9 @@ DIMENSIONS = ("x", "y", "z")
 _EXACT = {"exp": "pto::exponential"}
 _FAST = {"exp": "pto::fast_exp", "exp2": "pto::fast_exp2"}
 """What takes the place of a recipe of the vector math, for f32: what the hardware helps with."""
+GROUP = 16
+"""Rows of the grid that blocks with operands in common take together: as high as wide where a device holds some 130
+blocks with tiles of 128 x 256."""
 _MACROS = frozenset("TR TC V WM WN Spread STAGES".split())
 
 
@@ -72,6 +75,7 @@ class FunctionWriter:
         self.whole_rows = False
         self.tensor_cores = False
         self.warpgroups = False
+        self.grouped = False  # whether blocks have places in the grid by groups of rows (`pto::grouped_place`)
         self.shared: list[Any] = []
         self.declared: set[str] = set()  # scalars and tiles that exist as C variables
         self.hoisted: dict[int, list[Var]] = {}  # by id of a block: what has to be declared at its start
@@ -202,6 +206,8 @@ class FunctionWriter:
                     f"int64_t(gridDim.{axis}) * blockDim.{axis}")  # fmt: skip
         if dimension == 0 and self.teamed:
             return "int64_t(blockIdx.x) * TR + threadIdx.y", "int64_t(gridDim.x) * TR"
+        if self.grouped and dimension < 2:
+            return f"int64_t(pto::grouped_place<{GROUP}>().{axis})", f"gridDim.{axis}"
         return f"int64_t(blockIdx.{axis})", f"gridDim.{axis}"
 
     def _plain_loop(self, loop: For, var: str, start: str, stop: str, step: str, down: bool) -> None:

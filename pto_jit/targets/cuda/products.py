@@ -20,6 +20,7 @@ from pto_jit.targets.cuda.loops import written_tensor
 from pto_jit.targets.cuda.roles import (
     Role,
     accumulated,
+    blocks_share_operands,
     exchanges_last,
     place_of_load,
     read_in_inner_blocks,
@@ -69,6 +70,8 @@ class ProductWriter(VectorWriter):
         self.stored_turned = turned_operands(body, mutable) if products else {}
         self.pipelined: dict[str, str] = {}  # staged loads of a loop, with the number of the buffer in use
         self.shared_names: dict[tuple[str, Role, str, str, str], str] = {}
+        # Exact products do so much with what they read that registers count for more.
+        self.grouped = all(map(_on_tensor_cores, products)) and blocks_share_operands(body, self.chain, self.roles)
         self.whole_rows = wants_whole_rows(body, self.roles)
         self.fragments = any(map(multiplies_matrices, products))
         self.warpgroups = suits_warpgroups(body, self.roles) if products else False

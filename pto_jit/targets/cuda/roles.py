@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 
 from pto_jit.ir.nodes import Block, For, Op, Operand, Var
 from pto_jit.ir.types import TensorType, TileType
@@ -170,6 +170,24 @@ def read_in_inner_blocks(
     early = {n for n, places in read_in.items()
              if n in made_in and made_in[n] not in places and n not in roles and n not in mutable}  # fmt: skip
     return early - fragments, early & fragments
+
+
+def blocks_share_operands(body: Block, chain: Sequence[For], roles: Mapping[str, Role]) -> bool:
+    """Whether the blocks in a row of the grid read the same of one operand of their products, and those in a column the
+    same of the other: each load for products moves with one of the innermost two loops of the grid, and both do."""
+    if len(chain) < 2:
+        return False
+    moved = {loop.var.name: frozenset((loop.var.name,)) for loop in chain[-2:]}
+    axes: set[frozenset[str]] = set()
+    for s in statements(body):
+        if not isinstance(s, Op):
+            continue
+        by = frozenset[str]().union(*(moved.get(v.name, frozenset()) for v in uses(s)))
+        if s.op == "load" and s.results[0].name in roles:
+            axes.add(by)
+        elif by and not touches_tiles(s):
+            moved |= {r.name: by for r in s.results}
+    return axes == {frozenset((loop.var.name,)) for loop in chain[-2:]}
 
 
 def place_of_load(load: Op, made: dict[str, Op], changing: Container[str], body: Block) -> list[Op] | None:

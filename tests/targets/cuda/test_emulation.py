@@ -80,7 +80,7 @@ extern "C" __global__ void stuck(const pto::Tensor<int32_t, 1> x, pto::Failure* 
 """
 
 
-def run(source: str, order: int, blocks: int = 1) -> np.ndarray:
+def run(source: str, order: int, blocks: int = 1, grid: tuple[int, int, int] | None = None) -> np.ndarray:
     name = source.split("void ")[1].split("(")[0]
     kernel: Any = Kernel(name, None, source, "rows", False, (), (), (), 1, (), 0, ())  # type: ignore[arg-type]
     device = EmulatedDevice(order)
@@ -90,8 +90,28 @@ def run(source: str, order: int, blocks: int = 1) -> np.ndarray:
     x[:] = np.arange(64 * blocks)
     tensor = (ctypes.c_int64 * 3)(x.ctypes.data, 64 * blocks, 1)
     version = device.prepare(kernel, Spread((), (64, 1, 1), 1), 256)
-    device.launch(version, (blocks, 1, 1), (64, 1, 1), 256, [tensor, ctypes.c_void_p(slot.address)], 0)
+    device.launch(version, grid or (blocks, 1, 1), (64, 1, 1), 256, [tensor, ctypes.c_void_p(slot.address)], 0)
     return x
+
+
+GROUPED = """
+#include "pto_products.cuh"
+extern "C" __global__ void kernel(const pto::Tensor<int32_t, 1> x, pto::Failure* failure) {
+  const pto::Place place = pto::grouped_place<16>();
+  (void)failure;
+  if (threadIdx.x == 0) x.data[place.y * gridDim.x + place.x] = blockIdx.y * gridDim.x + blockIdx.x;
+}
+"""
+
+
+@pytest.mark.parametrize(("across", "down"), [(5, 3), (7, 16), (4, 39), (1, 17), (33, 1)])
+def test_blocks_take_places_by_groups_of_16_rows(across: int, down: int) -> None:
+    """Every place once; in a group of rows, one column after the other."""
+    numbers = run(GROUPED, 0, across * down, (across, down, 1))[: across * down].reshape(down, across)
+    counted = np.arange(across * down).reshape(down, across)
+    for first in range(0, down, 16):
+        group = counted[first : first + 16]
+        np.testing.assert_array_equal(numbers[first : first + 16], group.ravel().reshape(across, -1).T)
 
 
 def test_what_a_device_does_is_done() -> None:

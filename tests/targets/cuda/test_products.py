@@ -260,6 +260,18 @@ def test_rows_of_exact_products_are_shared_by_warps_where_one_has_too_few_regist
     assert kernel.whole_rows and dict(spread.defines)["WN"] == 4
 
 
+def test_blocks_that_share_operands_take_places_by_groups() -> None:
+    """Where rows of the grid share left operands and columns right ones, on tensor cores."""
+    half, single = pto.spec((None, None), pl.bf16), pto.spec((None, None), pl.f32)
+    heads = pto.spec((None, None, 64), pl.f16)
+    for fn, specs, grouped in (
+        (matrix.matmul_bf16, (half,) * 3, True), (matrix.matmul_bf16_tiled, (half,) * 3, True),
+        (matrix.matmul, (single,) * 3, False), (attention_16, (heads,) * 4, False),
+    ):  # fmt: skip
+        (kernel,) = fn.compile(*specs, target="cuda")._kernel.built.program.host.kernels.values()
+        assert ("pto::grouped_place<" in kernel.source) == grouped, fn
+
+
 def test_attention_in_f16_is_all_on_tensor_cores() -> None:
     """Weights are rounded once, where they become operands; tiles that are valid as a whole are not masked."""
     q, k, v = (normal(1, 160, 64, dtype=np.float16) for _ in range(3))

@@ -10,6 +10,7 @@
 #if !defined(PTO_EMULATED)
 #include <stdint.h>
 #define PTO_FUNCTION __device__ __forceinline__
+#define PTO_SUBROUTINE __device__ __noinline__
 #define PTO_SHARED_MEMORY(name) extern __shared__ __align__(16) unsigned char name[]
 #endif
 #define PTO_CONSTANT __host__ __device__ constexpr

@@ -10,6 +10,26 @@
 
 namespace pto {
 
+// Where a block is in a grid whose rows share left operands and whose columns share right ones (or the other way round).
+// Blocks begin in the order of their numbers, x first, and as many run at a time as a device holds. In groups of rows,
+// one column after the other, those read fewer different operands than in whole rows, so that the L2 cache keeps them.
+// It is called wherever it is asked for: to keep what it gives would take registers from the products.
+struct Place {
+  unsigned x, y;
+};
+template <unsigned GROUP>
+PTO_SUBROUTINE Place grouped_place() {
+  unsigned x = blockIdx.x, y = blockIdx.y;
+#if defined(__CUDA_ARCH__)
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(x));
+  asm volatile("mov.u32 %0, %%ctaid.y;" : "=r"(y));
+#endif
+  if (gridDim.x >= 1u << 27) return {x, y};  // whose blocks in a group no 32 bits count
+  const unsigned first = y / GROUP * GROUP, left = gridDim.y - first, rows = left < GROUP ? left : GROUP;
+  const unsigned number = (y - first) * gridDim.x + x;
+  return {number / rows, first + number % rows};
+}
+
 // -- asynchronous copies ----------------------------------------------------------------------------------------------
 
 #if !defined(PTO_EMULATED)

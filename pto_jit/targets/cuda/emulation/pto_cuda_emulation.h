@@ -10,6 +10,7 @@
 
 #define PTO_EMULATED 1
 #define PTO_FUNCTION inline
+#define PTO_SUBROUTINE inline
 #define __device__
 #define __host__
 #define __global__
