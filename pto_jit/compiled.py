@@ -210,6 +210,16 @@ class Compiled:
         """Seconds per stage."""
         return dict(self._lowered().timings)
 
+    def __copy__(self) -> Compiled:
+        """Copied like a function: not at all."""
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Compiled:
+        return self
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        raise TypeError(f"{self!r} is machine code of this process: pickle the function and compile it again")
+
     def __repr__(self) -> str:
         return f"<compiled {self._kernel.name}({self._kernel.info.signature})>"
 

@@ -8,6 +8,7 @@ it for the fast path where that is sound, and runs it.
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 import sys
@@ -28,6 +29,7 @@ from pto_jit.language import _interpret
 from pto_jit.language import incore as in_core
 from pto_jit.language._indices import when_assigned
 from pto_jit.options import OPTION_NAMES, Options
+from pto_jit.pickles import carrier, reduced
 from pto_jit.reading import Arguments, Spec
 from pto_jit.registering import Containers, runtime_guards
 from pto_jit.results import to_torch
@@ -304,9 +306,20 @@ class JitFunction(Dispatcher, Generic[P, R]):
 
     # -- as an object -------------------------------------------------------------------------------------------
 
-    def __reduce__(self) -> str:
-        """Pickled and copied like a function: by name."""
-        return self.__qualname__
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickled like a function: by name, or with its code by picklers that do that (`pickles`)."""
+        return reduced(self, self.__pto_jit__, protocol, self._options)
+
+    @property
+    def __pto_carrier__(self) -> types.FunctionType:
+        return carrier(self, self.__pto_jit__, self._parameters.annotations)
+
+    def __copy__(self) -> JitFunction[P, R]:
+        """Copied like a function: not at all."""
+        return self
+
+    def __deepcopy__(self, memo: Any) -> JitFunction[P, R]:
+        return self
 
     def __repr__(self) -> str:
         return f"<pto.jit function {self.__module__}.{self.__qualname__}>"
@@ -358,8 +371,12 @@ class BoundKernel(KernelMethod, Generic[P, R]):
         return hash((id(self.__func__), id(self.__self__)))
 
     def __reduce__(self) -> Any:
-        """Pickled and copied like a bound method: the method of that name of the object, or of its copy."""
+        """Pickled and copied like a bound method: the method of that name of the object."""
         return getattr, (self.__self__, self.__func__.__name__)
+
+    def __deepcopy__(self, memo: Any) -> BoundKernel[P, R]:
+        """The method of a copy of the object."""
+        return BoundKernel(self.__func__, copy.deepcopy(self.__self__, memo))
 
     def __repr__(self) -> str:
         return f"<{self.__func__!r} of {self.__self__!r}>"
@@ -408,9 +425,20 @@ class InCoreFunction(Generic[P, R]):
         with in_core():
             return self.__pto_incore__(*args, **kwargs)
 
-    def __reduce__(self) -> str:
-        """Pickled and copied like a function: by name."""
-        return self.__qualname__
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickled like a function: by name, or with its code by picklers that do that (`pickles`)."""
+        return reduced(self, self.__pto_incore__, protocol)
+
+    @property
+    def __pto_carrier__(self) -> types.FunctionType:
+        return carrier(self, self.__pto_incore__, self.__pto_incore__.__annotations__)
+
+    def __copy__(self) -> InCoreFunction[P, R]:
+        """Copied like a function: not at all."""
+        return self
+
+    def __deepcopy__(self, memo: Any) -> InCoreFunction[P, R]:
+        return self
 
 
 @overload

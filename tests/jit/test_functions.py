@@ -6,7 +6,9 @@ from __future__ import annotations
 import copy
 import doctest
 import inspect
+import io
 import linecache
+import marshal
 import os
 import pickle
 import subprocess
@@ -220,3 +222,71 @@ def test_kernels_call_each_other_and_see_each_others_changes(monkeypatch: pytest
     np.testing.assert_array_equal(caller(X), X * 3 + 1)
     monkeypatch.setitem(globals(), "documented", pto.jit(lambda x, factor: x - factor))
     np.testing.assert_array_equal(caller(X), X - 3 + 1)
+
+
+class Shipping(pickle.Pickler):
+    """Stores functions that have no name in a module with their code, as cloudpickle does."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, types.FunctionType) and "<" in value.__qualname__:
+            state = value.__defaults__, value.__annotations__, value.__dict__
+            cells = [cell.cell_contents for cell in value.__closure__ or ()]
+            return shipped, (marshal.dumps(value.__code__), value.__name__, value.__qualname__, cells, *state)
+        return NotImplemented
+
+
+def shipped(code: bytes, name: str, qualname: str, cells: list[Any], defaults: Any, notes: Any, own: Any) -> Any:
+    closure = tuple(types.CellType(held) for held in cells)
+    made = types.FunctionType(marshal.loads(code), {"pl": pl}, name, defaults, closure)
+    made.__qualname__, made.__annotations__ = qualname, notes
+    made.__dict__.update(own)
+    return made
+
+
+FACTORY = """
+import pto_jit as pto
+import pto_jit.language as pl
+
+def factory(factor):
+    @pto.incore
+    def shifted(t):
+        return t + 1
+
+    @pto.jit(cache=False, debug=True)
+    def scaled(x, twice: "pl.constexpr" = False):
+        return shifted(x) * (factor * 2 if twice else factor)
+
+    return scaled
+"""
+
+
+def test_picklers_that_ship_code_ship_kernels_with_their_source() -> None:
+    name, space = "<a module that is not there later>", {"__name__": __name__}
+    linecache.cache[name] = (len(FACTORY), None, FACTORY.splitlines(keepends=True), name)
+    exec(compile(FACTORY, name, "exec"), space)
+    made: Any = space["factory"]
+    buffer = io.BytesIO()
+    Shipping(buffer).dump([made(3.0), made(5.0)])
+    del linecache.cache[name]
+    x = np.arange(3.0)
+    for kernel, factor in zip(pickle.loads(buffer.getvalue()), (3.0, 5.0), strict=True):
+        np.testing.assert_array_equal(kernel(x), (x + 1) * factor)
+        np.testing.assert_array_equal(kernel(x, True), (x + 1) * factor * 2)
+        assert kernel._options.debug and kernel.__qualname__ == "factory.<locals>.scaled"
+
+
+def test_a_kernel_of_the_main_module_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = pto.jit(lambda x: x)
+    kernel.__module__, kernel.__qualname__ = "__main__", "some_kernel"
+    kernel.__pto_jit__.__module__, kernel.__pto_jit__.__qualname__ = "__main__", "some_kernel"
+    monkeypatch.setattr(sys.modules["__main__"], "some_kernel", kernel, raising=False)
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        assert pickle.loads(pickle.dumps(kernel, protocol)) is kernel
+    assert copy.deepcopy([kernel])[0] is kernel
+
+
+def test_a_compiled_version_is_not_pickled() -> None:
+    compiled = pto.jit(lambda x: x + 1).compile(np.arange(3.0))
+    assert copy.deepcopy(compiled) is compiled
+    with pytest.raises(TypeError, match="pickle the function"):
+        pickle.dumps(compiled)
