@@ -99,16 +99,16 @@ Combine = Callable[[Sequence[Array], Sequence[Array]], Sequence[Array]]
 
 
 def fold(combine: Combine, arrays: Sequence[Array], axis: int, inits: Sequence[Any] | None) -> list[Array] | None:
-    """Combine the slices along `axis` from the first to the last; None when there is nothing to combine.
+    """Combine the slices along `axis` from the first to the last; None when there is none, and slices have elements.
 
     `combine` takes and returns one array per operand; they all have the shape of a slice.
     """
     lines = [np.moveaxis(a, axis, 0) for a in arrays]
     count = lines[0].shape[0]
     if inits is None:
-        if count == 0:
+        if count == 0 and all(lines[0].shape[1:]):
             return None
-        state = [line[0] for line in lines]
+        state = [line[0] if count else np.empty(line.shape[1:], line.dtype) for line in lines]
     else:
         state = [np.full(line.shape[1:], init, line.dtype) for line, init in zip(lines, inits, strict=True)]
     for k in range(1 if inits is None else 0, count):

@@ -191,6 +191,7 @@ def test_reduce_with_operators_lambdas_and_branches() -> None:
     np.testing.assert_array_equal(pl.reduce(x, 0, lambda a, b: a if a > b else b), x.max(0))
     np.testing.assert_array_equal(pl.reduce(x, -1, lambda a, b: min(a, b), keepdims=True), x.min(1, keepdims=True))
     assert pl.reduce(x[0], 0, max) == x[0].max()
+    assert pl.reduce(x[:0, :0], 0, operator.add).shape == (0,)  # no place wants a value
 
 
 def test_reduce_keeps_the_order_of_a_function_that_does_not_commute() -> None:

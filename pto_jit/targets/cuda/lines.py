@@ -185,7 +185,8 @@ class LineWriter(MoveWriter):
             return found
 
         if not op.attr("init") and not axis.full:
-            self.check(f"{axis.valid} > 0", "BoundsError", EMPTY, op.loc, axis.valid, "0")
+            some = [f"{axis.valid} > 0", *(f"{a.valid} == 0" for a in (rows, columns) if not a.full)]
+            self.check(" || ".join(some), "BoundsError", EMPTY, op.loc, axis.valid, "0")
         if axis.unit or not down or op.attr("init"):
             self.each(kept, lambda i, j: [f"{held(i, j)} = {line(i, j)};"])
         for k, (result, tile) in enumerate(zip(op.results, sources, strict=True)):

@@ -133,6 +133,15 @@ def test_a_fold_of_nothing_without_a_start_is_an_error() -> None:
         emulate(pto.jit(folded).compile(x, *out, target="cuda"), x, *out)
 
 
+def behind(x: pl.Tensor, y: pl.Tensor):
+    for r in pl.range(0, 16, 8, parallel=True):
+        pl.store(pl.reduce(pl.load(x, [r, r], [8, 8]), 0, lambda a, b: a + b), [r], y)
+
+
+def test_a_fold_of_nothing_in_no_place_is_none() -> None:
+    agree(behind, [np.ones((5, 6), np.int32)], [np.zeros(16, np.int32)])
+
+
 def few(x: pl.Tensor, y: pl.Tensor):
     for r in pl.range(x.shape[0], parallel=True):
         values, _ = pl.topk(pl.load(x, [r, 0], [1, x.shape[1]]), 3)
