@@ -14,7 +14,8 @@ from .harness import Programs, needs_compiler, ordered, written
 
 
 @pto.jit
-def of_floats(x: pl.Tensor, wide: pl.Tensor, middle: pl.Tensor, byte: pl.Tensor, small: pl.Tensor, truth: pl.Tensor):
+def of_floats(x: pl.Tensor, wide: pl.Tensor, middle: pl.Tensor, byte: pl.Tensor, small: pl.Tensor, truth: pl.Tensor,
+              usual: pl.Tensor, natural: pl.Tensor):  # fmt: skip
     with pl.incore():
         for r in pl.range(0, x.shape[0], 8, parallel=True):
             t = pl.load(x, [r, 0], [8, 32])
@@ -23,6 +24,8 @@ def of_floats(x: pl.Tensor, wide: pl.Tensor, middle: pl.Tensor, byte: pl.Tensor,
             pl.store(t.to(pl.u8), [r, 0], byte)
             pl.store(t.to(pl.i8), [r, 0], small)
             pl.store((t > 0.0).to(pl.i64), [r, 0], truth)
+            pl.store(t.to(pl.i32), [r, 0], usual)
+            pl.store(t.to(pl.u16), [r, 0], natural)
 
 
 @pto.jit
@@ -51,7 +54,7 @@ def specs(*dtypes: object) -> tuple[object, ...]:
 
 
 CASES = {
-    "of_floats": (of_floats, specs(pl.f32, pl.i64, pl.i16, pl.u8, pl.i8, pl.i64)),
+    "of_floats": (of_floats, specs(pl.f32, pl.i64, pl.i16, pl.u8, pl.i8, pl.i64, pl.i32, pl.u16)),
     "of_integers": (of_integers, specs(pl.i64, pl.i32, pl.i64, pl.f32, pl.i32, pl.i16, pl.i16, pl.i64)),
 }
 
@@ -65,13 +68,14 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
 def test_floats_saturate(programs: Programs) -> None:
     x = (np.random.default_rng(0).standard_normal((11, 30)) * 100).astype(np.float32)
     x[1, :6] = [40000, -40000, 300, -300, 0.75, -0.75]
-    names = {"wide": np.int64, "middle": np.int16, "byte": np.uint8, "small": np.int8, "truth": np.int64}
-    out = {name: np.zeros(x.shape, dtype) for name, dtype in names.items()}
+    x[2, :8] = [2**31, -(2**31) - 256, 70000, 2.0**63, -1e30, np.inf, -np.inf, np.nan]
+    names = {"wide": np.int64, "middle": np.int16, "byte": np.uint8, "small": np.int8, "truth": np.int64, "usual": np.int32,
+             "natural": np.uint16}  # fmt: skip
+    wanted, out = ({name: np.zeros(x.shape, dtype) for name, dtype in names.items()} for _ in range(2))
+    of_floats.interpret(x, *wanted.values())
     programs.run("of_floats", 1, x=x, **out)
-    whole = np.trunc(x)
-    for name, dtype in names.items():
-        wanted = x > 0 if name == "truth" else whole.clip(np.iinfo(dtype).min, np.iinfo(dtype).max)
-        np.testing.assert_array_equal(out[name], wanted.astype(dtype), err_msg=name)
+    for name in names:
+        np.testing.assert_array_equal(out[name], wanted[name], err_msg=name)
 
 
 @needs_compiler

@@ -529,10 +529,13 @@ struct Nearest {
   static float of(float a, RoundMode) { return a; }
 };
 template <typename T>
-struct Clamped {
-  static double of(double a, RoundMode mode) {
+struct Clamped {  // NaN becomes 0
+  static T of(double a, RoundMode mode) {
     using Limits = std::numeric_limits<T>;
-    return std::min<double>(std::max<double>(Rounded::of(a, mode), Limits::min()), Limits::max());
+    const double whole = Rounded::of(a, mode);
+    if (whole >= double(Limits::max())) return Limits::max();
+    if (whole <= double(Limits::min())) return Limits::min();
+    return whole == whole ? T(whole) : T(0);
   }
 };
 template <typename T>
@@ -557,7 +560,8 @@ void TCVT(D d, A x, RoundMode mode) {
   using T = typename D::DType;
   using U = typename A::DType;
   static_assert(!narrowing<T, U>, "numbers that are too large: SaturationMode");
-  if constexpr (std::is_integral_v<T> || std::is_same_v<T, U>) each<Rounded>(d.view(), x.view(), mode);
+  if constexpr (std::is_integral_v<T> && !std::is_integral_v<U>) each<Clamped<T>>(d.view(), x.view(), mode);
+  else if constexpr (std::is_integral_v<T> || std::is_same_v<T, U>) each<Rounded>(d.view(), x.view(), mode);
   else each<Nearest>(d.view(), x.view(), mode);
 }
 template <typename D>
