@@ -130,7 +130,7 @@ class Engine:
                 if runner:
                     runners.append(runner)
             foreign = self._rounds(workload, runners, failed)
-            results = self._results(workload, runners, failed)
+            results = self._results(runners, failed)
             for runner in runners:
                 if runner.contestant in self._workers:
                     self._ask(runner.contestant, "drop", failed=failed)
@@ -274,9 +274,7 @@ class Engine:
                     runner.seconds.append(elapsed / calls / 1e9)
         return foreign.cores()
 
-    def _results(
-        self, workload: Workload, runners: Sequence[_Runner], failed: dict[Contestant, Result]
-    ) -> tuple[Result, ...]:
+    def _results(self, runners: Sequence[_Runner], failed: dict[Contestant, Result]) -> tuple[Result, ...]:
         for runner in runners:
             contestant = runner.contestant
             if contestant in failed:

@@ -183,7 +183,7 @@ class Batch:
         args = [self.value_of(source), index(0), *map(self._plain, starts[lost:])]
         args += [self.count, *map(self._plain, sizes[lost:])]
         kept = tuple(a + 1 - lost for a in drop if a >= lost)  # type: ignore[union-attr, operator]
-        return self._shaped(self._op("tile_slice", args, {"drop": kept}), rest, always=True)
+        return self._shaped(self._op("tile_slice", args, {"drop": kept}), rest)
 
     def _extract(self, op: Op) -> Var:
         source = op.args[0]
@@ -191,7 +191,7 @@ class Batch:
         places = op.args[1:][len(op.args) - 1 - len(inner) :]
         ones = [index(1)] * len(inner)
         args = [self.value_of(source), index(0), *map(self._plain, places), self.count, *ones]
-        return self._shaped(self._op("tile_slice", args, {"drop": ()}), (index(1),), always=True)
+        return self._shaped(self._op("tile_slice", args, {"drop": ()}), (index(1),))
 
     def _reduce(self, op: Op, rest: tuple[Operand, ...]) -> Var:
         source = op.args[0]
@@ -205,9 +205,9 @@ class Batch:
         if not kept:
             if op.op in ("argmax", "argmin"):
                 raise NotBatchable(f"`{op.op}` along an axis of extent 1")
-            return self._shaped(rows, rest, always=True)
+            return self._shaped(rows, rest)
         reduced = self._op(op.op, [rows], {"axes": kept, "keepdims": True})
-        return self._shaped(reduced, rest, always=True)
+        return self._shaped(reduced, rest)
 
     # -- shapes ----------------------------------------------------------------------------------------------------
 
@@ -235,7 +235,7 @@ class Batch:
             return self._op("full", [plain, self.count, *rest])
         return self._op("broadcast_to", [self._aligned(arg, rest), self.count, *rest])
 
-    def _shaped(self, rows: Var, rest: tuple[Operand, ...], *, given: int | None = None, always: bool = False) -> Var:
+    def _shaped(self, rows: Var, rest: tuple[Operand, ...], *, given: int | None = None) -> Var:
         assert isinstance(rows.type, TileType)
         wanted = (None, *(static_extent(x) for x in rest))
         if rows.type.rank == len(wanted) and rows.type.shape[1:] == wanted[1:] and not (given and given > 1):

@@ -58,7 +58,7 @@ def pair_sum(e: Emit, x: Operand) -> Last:
     return "sum", (e("reshape", x, *indices((rows, cols // 2, 2))),), {"axes": (2,), "keepdims": False}
 
 
-def _vector(e: Emit, v: Operand, axis: int, name: str) -> Operand:
+def _vector(v: Operand, axis: int, name: str) -> Operand:
     """`v` with extent 1 along `axis`."""
     if matrix(v, name)[axis] == 1:
         return v
@@ -82,7 +82,7 @@ def with_vector(name: str, op: str, axis: int) -> Expand:
     """A tile and one value for each row (axis 1) or column (axis 0)."""
 
     def expand(e: Emit, x: Operand, v: Operand) -> Last:
-        v = _vector(e, v, axis, name)
+        v = _vector(v, axis, name)
         if op == "expdif":
             return "exp", (e("sub", x, v),), {}
         return divide(e, x, v) if op == "div" else (op, (x, v), {})
@@ -138,7 +138,7 @@ def biased(name: str) -> Expand:
         if name == "gemv_bias":
             _one_row(a, name)
         op, args, attrs = _product(e, a, b)
-        return "add", (e(op, *args, **attrs), _vector(e, bias, 0, name)), {}
+        return "add", (e(op, *args, **attrs), _vector(bias, 0, name)), {}
 
     return expand
 

@@ -138,7 +138,7 @@ class _Line:
             self.body.append(self._set(op, op.results[0].name))
             return True
         if named & self.states:
-            return self._fold(op, named)
+            return self._fold(op)
         if named & self.tiles.keys():
             if named & self.starts:
                 return False
@@ -243,7 +243,7 @@ class _Line:
         cond = loop.cond
         return self.tiles.get(names.get(cond.name, cond.name)) if isinstance(cond, Var) else None
 
-    def _fold(self, op: Op, named: set[str]) -> bool:
+    def _fold(self, op: Op) -> bool:
         """A step of a fold: what it combines with is folded along the line first."""
         other = [a for a in op.args if not (isinstance(a, Var) and a.name in self.states)]
         if not other:

@@ -102,7 +102,7 @@ class LineWriter(MoveWriter):
         kept = [replace(source, dtype=r.type.dtype, columns=columns, array=None) for r in op.results]  # type: ignore
         values, places = (self._array(r, t) for r, t in zip(op.results, kept, strict=True))
         if columns.unit:  # all threads hold it
-            self._first_of_all(op, source, values, places)
+            self._first_of_all(source, values, places)
         else:
             function = f"few_largest_of_tile<Spread, {count}>" if int(count) <= FEW else "largest_of_tile<Spread>"
             self.text.line(f"pto::{function}({values.array}, {places.array}, {source.array}, "
@@ -110,7 +110,7 @@ class LineWriter(MoveWriter):
         for result, tile in zip(op.results, (values, places), strict=True):
             self.put(result, tile)
 
-    def _first_of_all(self, op: Op, source: Tile, values: Tile, places: Tile) -> None:
+    def _first_of_all(self, source: Tile, values: Tile, places: Tile) -> None:
         """The largest element of each row, which is not a question of order."""
         typ = register_type(source.dtype)
         rule, best = f"pto::FirstExtreme<{typ}, true>", self.names.fresh("best")
