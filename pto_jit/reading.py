@@ -281,9 +281,11 @@ class Reader:
             return StaticParam(value), self._content(value)
         if dataclasses.is_dataclass(value) or isinstance(value, types.SimpleNamespace) or not top:
             return self.object(value)
-        self._refuse("PTO-A008", f"is {kind_of(value)}, which a kernel cannot take",
-                     "pass tensors, numbers, functions, or tuples, dicts and dataclasses of them; or annotate the "
-                     "parameter `pl.constexpr`")  # fmt: skip
+        hint = ("pass tensors, numbers, functions, or tuples, dicts and dataclasses of them; or annotate the parameter "
+                "`pl.constexpr`")  # fmt: skip
+        if hasattr(kind, "__array__"):  # columns of data frames: what NumPy would have to make an array of
+            hint = f"pass an array: `numpy.asarray({self.name})`"
+        self._refuse("PTO-A008", f"is {kind_of(value)}, which a kernel cannot take", hint)
 
     def object(self, value: Any) -> tuple[ParamKind, Any]:
         """An object by its attributes: `self`, a dataclass, or anything inside another argument."""

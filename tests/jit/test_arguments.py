@@ -553,3 +553,12 @@ def test_a_function_that_wraps_another_is_compiled_as_it_is_written() -> None:
     np.testing.assert_array_equal(pto.jit(plainly(twice))(x), x * 2)
     with pytest.raises(pto.ArgumentError, match=r"(?s)PTO-A000.*write `@pto.jit` below that decorator"):
         pto.jit(with_keywords(twice))
+
+
+def test_what_numpy_would_make_an_array_of_is_refused_with_the_way() -> None:
+    class Column:
+        def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+            return np.arange(3.0)
+
+    with pytest.raises(pto.ArgumentError, match=r"pass an array: `numpy.asarray\(x\)`"):
+        pto.jit(lambda x: x + 1)(Column())
