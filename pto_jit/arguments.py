@@ -72,6 +72,7 @@ class Parameters:
         self.positional = [p for p in every if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         self.named = [*self.positional, *(p for p in every if p.kind is p.KEYWORD_ONLY)]
         self.variable = next((p.name for p in every if p.kind is p.VAR_POSITIONAL), None)
+        self.all_positional = tuple(p.name for p in every) if len(self.positional) == len(every) else None
         self.static = frozenset(name for name, value in self.annotations.items() if value is constexpr)
         self.is_method = bool(self.positional) and self.positional[0].name == "self"
 
@@ -94,6 +95,8 @@ class Parameters:
 
         Raises ArgumentError for missing, unknown and surplus arguments.
         """
+        if not kwargs and self.all_positional is not None and len(args) == len(self.all_positional):
+            return list(self.all_positional), list(args)  # the usual case, in a tenth of the time
         given = kwargs or {}
         try:
             bound = self.signature.bind(*args, **given)

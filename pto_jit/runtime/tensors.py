@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from pto_jit.errors import ArgumentError
-from pto_jit.slotted import frozen, replace
+from pto_jit.slotted import frozen
 
 from . import _dispatch
 
@@ -172,6 +172,7 @@ def _view(
     writable: bool,
     owner: Any,
     is_torch: bool,
+    device: str = "cpu",
 ) -> TensorView:
     itemsize = _SIZES[dtype]
     layout = layout_of(shape, strides, itemsize)
@@ -184,7 +185,7 @@ def _view(
             given.append(step if extent == 1 else stride)
             step = given[-1] * extent
         strides = tuple(reversed(given))
-    return TensorView(pointer, tuple(shape), strides, dtype, writable, layout, owner, is_torch)
+    return TensorView(pointer, tuple(shape), strides, dtype, writable, layout, owner, is_torch, device)
 
 
 def _from_torch(tensor: Any, name: str, *, device: bool = False) -> TensorView:
@@ -215,8 +216,8 @@ def _from_torch(tensor: Any, name: str, *, device: bool = False) -> TensorView:
     if pointer % itemsize:
         _refuse(name, "is not aligned to its element size", f"pass `{name}.clone()`")
     strides = tuple(step * itemsize for step in tensor.stride())
-    view = _view(pointer, tuple(tensor.shape), strides, dtype, True, tensor, True)
-    return view if tensor.device.type == "cpu" else replace(view, device="cuda")
+    memory = "cpu" if tensor.device.type == "cpu" else "cuda"
+    return _view(pointer, tuple(tensor.shape), strides, dtype, True, tensor, True, memory)
 
 
 def _torch_pointer(tensor: Any, name: str) -> int:
@@ -244,8 +245,7 @@ def _from_cuda(obj: Any, name: str) -> TensorView:
     strides = interface.get("strides") or packed_strides(shape, _SIZES[dtype])
     if pointer % _SIZES[dtype]:
         _refuse(name, "is not aligned to its element size", "pass a copy")
-    view = _view(pointer, shape, tuple(strides), dtype, not read_only, obj, False)
-    return replace(view, device="cuda")
+    return _view(pointer, shape, tuple(strides), dtype, not read_only, obj, False, "cuda")
 
 
 _TORCH_DTYPES = {
@@ -280,8 +280,8 @@ def _from_dlpack(obj: Any, name: str, *, is_torch: bool, device: bool = False) -
     if writable is None:
         flags = getattr(obj, "flags", None)
         writable = bool(getattr(flags, "writeable", True))
-    view = _view(pointer, shape, strides, dtype, writable, (capsule, obj), is_torch)
-    return view if device_type == _DL_CPU else replace(view, device="cuda")
+    memory = "cpu" if device_type == _DL_CPU else "cuda"
+    return _view(pointer, shape, strides, dtype, writable, (capsule, obj), is_torch, memory)
 
 
 def _capsule(obj: Any, name: str) -> Any:

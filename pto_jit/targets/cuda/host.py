@@ -45,9 +45,13 @@ class DeviceTensor:
         """The first byte, and one past the last."""
         if 0 in self.shape:
             return self.pointer, self.pointer
-        low = sum(min(0, (n - 1) * s) for n, s in zip(self.shape, self.strides, strict=True))
-        high = sum(max(0, (n - 1) * s) for n, s in zip(self.shape, self.strides, strict=True))
-        return self.pointer + low, self.pointer + high + self.dtype.bytes
+        low = high = self.pointer
+        for extent, stride in zip(self.shape, self.strides, strict=True):
+            if stride < 0:
+                low += (extent - 1) * stride
+            else:
+                high += (extent - 1) * stride
+        return low, high + self.dtype.bytes
 
 
 @frozen(eq=False)
