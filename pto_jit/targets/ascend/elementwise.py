@@ -455,11 +455,15 @@ class Elementwise:
     def logic(self, op: Op, args: list[Operand], to: Any) -> Value:
         """Operations on masks: on their words."""
         w, loc = self.w, op.loc
-        if not all(isinstance(a, Value) for a in args):
-            raise unsupported(f"`{op.op}` of a mask and a number", loc, "choose with an if statement")
-        given = [a for a in args if isinstance(a, Value)]
-        span, capacity, valid, free = self._joint(given, loc)
-        masks = [self.broadcast(v, span, capacity, valid, free, w.temp, loc) for v in given]
+        span, capacity, valid, free = self._joint([a for a in args if isinstance(a, Value)], loc)
+
+        def everywhere(truth: str) -> Value:
+            out = w.temp(bool_, span, capacity, valid, free)
+            w.emit("TEXPANDS", w.tile(out, dtype=i16, loc=loc), f"(int16_t)-({truth})", loc=loc)
+            return out
+
+        masks = [everywhere(a) if isinstance(a, str) else self.broadcast(a, span, capacity, valid, free, w.temp, loc)
+                 for a in args]  # fmt: skip
 
         def words(name: str, *values: Value, to: Any = w.temp) -> Value:
             out = to(bool_, span, capacity, valid, free)

@@ -32,46 +32,54 @@ After::
             ...
 
 The pipes are ordered for branches taken or not, but not for places in the middle of a body from where a loop goes on.
-A loop that is left counts on to its end, where nothing is done any more.
+A for loop that is left counts on to its end, where nothing is done any more; the condition of a while loop is computed
+once more, and is false, so what it is made of must read no memory.
 """
 
 from __future__ import annotations
 
 from pto_jit.dtypes import bool_
-from pto_jit.ir.nodes import Block, Break, Const, Continue, For, Func, If, Op, Stmt, Var
+from pto_jit.ir.nodes import Block, Break, Const, Continue, For, Func, If, Op, Stmt, Var, While
 from pto_jit.ir.types import ScalarType
 from pto_jit.ir.walk import block_defs, blocks, rewrite_block, statements
 from pto_jit.lower.names import unused
+from pto_jit.semantic.table import effects
 from pto_jit.slotted import replace
 
 _TRUTH = ScalarType(bool_)
 
 
 def without_jumps(func: Func) -> Func:
-    """The kernel without `continue`, and without `break` in for loops, where each branch is left by one or goes on to
-    its end in one place."""
+    """The kernel without `continue` and `break`, where branches are left by one or go on to their end in one place."""
     if not any(isinstance(s, (Break, Continue)) for s in statements(func.body)):
         return func
     taken = block_defs(func.body) | {p.name for p in func.params}
 
     def visit(stmt: Stmt) -> Block | None:
-        return _in_branches(stmt, taken) if isinstance(stmt, For) and _leaves(stmt.body) else None
+        return _in_branches(stmt, taken) if isinstance(stmt, (For, While)) and _leaves(stmt.body) else None
 
     return replace(func, body=rewrite_block(func.body, visit, plain=False))
 
 
-def _in_branches(loop: For, taken: set[str]) -> Block | None:
+def _in_branches(loop: For | While, taken: set[str]) -> Block | None:
     """A loop of branches, and what comes before it; None where what follows a branch would have to be there twice."""
-    left = Var(unused(f"{loop.var.name}_left", taken, "."), _TRUTH) if _breaks(loop.body) else None
+    name = loop.var.name if isinstance(loop, For) else "loop"
+    left = Var(unused(f"{name}_left", taken, "."), _TRUTH) if _breaks(loop.body) else None
     body = _branched(loop.body, left, taken)
     if body is None:
         return None
     if left is None:
         return (replace(loop, body=body),)
-    stays = Var(unused(f"{loop.var.name}_stays", taken, "."), _TRUTH)
+    stays = Var(unused(f"{name}_stays", taken, "."), _TRUTH)
     test = Op("not", (stays,), (left,), (), (), loc=loop.loc)
-    inside = (test, If(stays, body, (), loop.loc))
-    return (_set(left, False, loop), replace(loop, body=inside))
+    if isinstance(loop, For):
+        inside = (test, If(stays, body, (), loop.loc))
+        return (_set(left, False, loop), replace(loop, body=inside))
+    if not all(isinstance(s, Op) and not s.regions and effects(s.op) == "none" for s in loop.before):
+        return None
+    more = Var(unused(f"{name}_goes_on", taken, "."), _TRUTH)
+    both = Op("and", (more,), (loop.cond, stays), (), (), loc=loop.loc)
+    return (_set(left, False, loop), replace(loop, before=(*loop.before, test, both), cond=more, body=body))
 
 
 def _branched(block: Block, left: Var | None, taken: set[str]) -> Block | None:

@@ -414,7 +414,7 @@ class TileWriter(KernelWriter):
         if len(typ.shape) == 1:
             constant[0] = 1
             if constant[1] == 1:
-                return "row", (1, 1), (1, 1)
+                return "one", (1, 1), (1, 1)
         return span_of(*constant), (rows, columns), (self.size(pair[0]), self.size(pair[1]))
 
     def checked(self, dtype: DType, loc: Loc) -> None:

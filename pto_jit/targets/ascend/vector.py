@@ -201,7 +201,8 @@ class VectorWriter(TransferWriter):
         if source.dtype in (f32, i32):
             self.reduced(op.op, source, axes, rank, var, self.destination(var), op.loc)
             return
-        if source.dtype.kind != "f":
+        extreme = op.op in ("max", "min") and source.dtype.bits < 32 and not source.is_mask  # which f32 holds
+        if source.dtype.kind != "f" and not extreme:
             raise unsupported(f"a reduction of {source.dtype}", op.loc, "convert it to i32 or f32")
         wide = self.elementwise.converted(source, f32, self.temp, op.loc)
         narrow = self.reduced(op.op, wide, axes, rank, var, self.temp, op.loc)

@@ -139,7 +139,45 @@ def shifted(x: pl.Tensor, out: pl.Tensor, n: int):
             pl.store(pl.load(x, [r + n, 0], [8, 16]) * 2.0, [r, 0], out)
 
 
+@pto.jit
+def left(x: pl.Tensor, out: pl.Tensor, counts: pl.Tensor, n: int):
+    """While loops that are left: one that never ends otherwise, and one whose condition is made of tiles."""
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            t = pl.load(x, [r, 0], [8, 16])
+            k = 0
+            while True:
+                k += 1
+                if k == 3:
+                    continue
+                if k > n:
+                    break
+                t = t * 2.0 + 1.0
+            while pl.max(t) < 1000.0 and k < 20:
+                k += 2
+                if k > 12:
+                    t = t - 1.0
+                    break
+                t = t * 1.5 + k
+            pl.store(t, [r, 0], out)
+            counts[r // 8] = k
+
+
+@pto.jit
+def less(x: pl.Tensor, w: pl.Tensor, out: pl.Tensor, n: int):
+    """A line and a tile of one element, which is repeated along it."""
+    with pl.incore():
+        for r in pl.range(0, w.shape[0]):
+            t, one = pl.load(x, [0], [20]), pl.load(w, [r], [1])
+            for _ in pl.range(n):
+                one = pl.maximum(one, 4.0)
+                t = t - one
+            pl.store(t * one, [r * 20], out)
+
+
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "less": (less, (VECTOR, VECTOR, VECTOR, 3)),
+    "left": (left, (MATRIX, MATRIX, pto.spec((None,), pl.i32), 3)),
     "decayed": (decayed, (VECTOR, VECTOR, pto.spec((None,), pl.i32))),
     "filled": (filled, (VECTOR, VECTOR)),
     "below": (below, (MATRIX, MATRIX)),
@@ -181,6 +219,29 @@ def test_loops_over_tiles_that_are_left_early(programs: Programs, shape: tuple[i
         x[20, 36] = 5
     for name in ("below", "until"):
         check(programs, name, {"x": x}, {"out": np.zeros((shape[0], 32), np.float32)})
+
+
+@needs_compiler
+@pytest.mark.parametrize("n", [0, 3])
+def test_a_tile_of_one_element_is_repeated(programs: Programs, n: int) -> None:
+    """The launch refused it, as tiles of different lengths."""
+    x, w = np.arange(33, dtype=np.float32), np.arange(-7, 6, dtype=np.float32)
+    out, wanted = np.zeros((2, 13 * 20), np.float32)
+    less.interpret(x, w, wanted, n)
+    programs.run("less", n, x=x, w=w, out=out, n=n)
+    np.testing.assert_array_equal(out, wanted)
+
+
+@needs_compiler
+@pytest.mark.parametrize("n", [0, 2, 5, 11])
+def test_while_loops_that_are_left(programs: Programs, n: int) -> None:
+    x = np.random.default_rng(n).standard_normal((43, 16)).astype(np.float32) * np.logspace(-1, 3, 43, dtype=np.float32)[:, None]
+    outputs = {"out": np.zeros_like(x), "counts": np.zeros(6, np.int32)}
+    wanted = {k: v.copy() for k, v in outputs.items()}
+    left.interpret(x, *wanted.values(), n)
+    programs.run("left", n, x=x, **outputs, n=n)
+    for name, out in outputs.items():
+        np.testing.assert_allclose(out, wanted[name], rtol=1e-5, atol=1e-5, err_msg=name)
 
 
 @needs_compiler
@@ -254,6 +315,25 @@ def test_what_follows_two_ways_on_is_not_written_twice() -> None:
 
     with pytest.raises(TargetError, match="a continue in a kernel"):
         written(both, VECTOR, VECTOR)
+
+
+def test_a_condition_that_reads_memory_is_not_computed_once_more() -> None:
+    """An element behind the end would be read."""
+
+    @pto.jit
+    def search(x: pl.Tensor, out: pl.Tensor):
+        with pl.incore():
+            for r in pl.range(0, x.shape[0], 8, parallel=True):
+                i, t = r, pl.load(x, [r], [8])
+                while x[i] > 0.0:
+                    i += 1
+                    if i == x.shape[0]:
+                        break
+                    t = t * 2.0
+                pl.store(t, [r], out)
+
+    with pytest.raises(TargetError, match="a break in a kernel"):
+        written(search, VECTOR, VECTOR)
 
 
 def test_what_reads_an_element_waits_for_what_wrote_it() -> None:

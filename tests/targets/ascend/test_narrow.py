@@ -57,6 +57,34 @@ def bits(x: pl.Tensor, y: pl.Tensor, out: pl.Tensor, more: pl.Tensor):
 
 
 @pto.jit
+def extremes(x: pl.Tensor, out: pl.Tensor, down: pl.Tensor):
+    """Of small integers, which f32 holds."""
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            t = pl.load(x, [r, 0], [8, 48])
+            pl.store(t - pl.max(t, axis=1, keepdims=True), [r, 0], out)
+            pl.store(pl.min(t, axis=0), [r // 8 * 48], down)
+
+
+@pto.jit
+def unsigned(x: pl.Tensor, out: pl.Tensor):
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            t = pl.load(x, [r, 0], [8, 48])
+            pl.store(t + pl.sum(t, axis=1, keepdims=True).to(pl.u32), [r, 0], out)
+
+
+@pto.jit
+def truths(x: pl.Tensor, out: pl.Tensor, more: pl.Tensor, n: int):
+    """Truth values of tiles with those of numbers."""
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            t = pl.load(x, [r, 0], [8, 48])
+            pl.store(pl.where(pl.where(t > 0, t > 3, True), t, 100), [r, 0], out)
+            pl.store(pl.where((t > 1) ^ (n > 2), t, 100), [r, 0], more)
+
+
+@pto.jit
 def mean(x: pl.Tensor, out: pl.Tensor):
     with pl.incore():
         for r in pl.range(0, x.shape[0], 8, parallel=True):
@@ -73,6 +101,9 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "from_wide": (from_wide, (spec(pl.i64), spec(pl.i32))),
     "counts": (counts, (spec(pl.i32), spec(pl.f32), spec(pl.f32), spec(pl.i64))),
     **{f"bits_{t}": (bits, [spec(t)] * 4) for t in (pl.i32, pl.i16, pl.u32, pl.u16)},
+    "extremes": (extremes, (spec(pl.i16), spec(pl.i16), pto.spec((None,), pl.i16))),
+    "unsigned": (unsigned, (spec(pl.u32), spec(pl.u32))),
+    "truths": (truths, (spec(pl.i32), spec(pl.i32), spec(pl.i32), 3)),
     "small": (mean, (spec(pl.i16), spec(pl.f32))),
 }
 
@@ -96,6 +127,12 @@ def test_lower_halves_are_those_of_64_bits(programs: Programs, rows: int, dtype:
 
 
 @needs_compiler
+def test_lower_halves_of_unsigned_integers(programs: Programs) -> None:
+    x = integers("u4", 21, 0, 2**32)
+    check_interpreted(programs, unsigned, "unsigned", {"x": x}, {"out": np.zeros_like(x)})
+
+
+@needs_compiler
 def test_tiles_of_64_bits_from_memory(programs: Programs) -> None:
     x, out = integers("i8", 13, -(2**62), 2**62), integers("i4", 13, -2, 3)
     check_interpreted(programs, from_wide, "from_wide", {"x": x}, {"out": out})
@@ -115,6 +152,24 @@ def test_what_32_bits_hold_is_used_as_64(programs: Programs, rows: int) -> None:
 def test_bits(programs: Programs, dtype: str, numpy: str) -> None:
     x, y = (integers(numpy, rows, *((0, 2**16) if dtype[0] == "u" else (-(2**15), 2**15)))[:11] for rows in (11, 12))
     check_interpreted(programs, bits, f"bits_{dtype}", {"x": x, "y": y}, {n: np.zeros_like(x) for n in ("out", "more")})
+
+
+@needs_compiler
+def test_extremes_of_small_integers(programs: Programs) -> None:
+    x = integers("i2", 21, -(2**15), 2**15)
+    outputs = {"out": np.zeros_like(x), "down": np.zeros(3 * 48, np.int16)}
+    check_interpreted(programs, extremes, "extremes", {"x": x}, outputs)
+
+
+@needs_compiler
+@pytest.mark.parametrize("n", [1, 3])
+def test_truth_values_with_numbers(programs: Programs, n: int) -> None:
+    x = integers("i4", 21, -5, 9)
+    out, more, wanted, others = (np.zeros_like(x) for _ in range(4))
+    truths.interpret(x, wanted, others, n)
+    programs.run("truths", n, x=x, out=out, more=more, n=n)
+    np.testing.assert_array_equal(out, wanted)
+    np.testing.assert_array_equal(more, others)
 
 
 def test_sums_of_which_more_is_wanted_are_refused() -> None:
