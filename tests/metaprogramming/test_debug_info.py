@@ -126,3 +126,16 @@ def test_perf_finds_functions_bytes_and_lines(tmp_path: Path) -> None:
         at += size
     assert at == len(data) and "pto_entry_kernel" in names
     assert line("e = pl.exp(") in lines and line("if x[i, 0] > 2") in lines
+
+
+def several_at_a_time(x: pl.Tensor, n: int):
+    for _ in range(n):
+        for i in range(x.shape[0]):
+            x[i] = x[i] * 0.999 + \
+                1.0 / (1.0 + x[i])  # fmt: skip
+
+
+def test_loops_that_run_several_iterations_at_a_time_have_their_lines() -> None:
+    pto.config.debug_info = True
+    compiled = pto.jit(several_at_a_time).compile(np.ones(100), 3)
+    assert {line("1.0 / (1.0 + x[i])  #"), line("x[i] = x[i] * 0.999")} <= {r.line for r in table_of(compiled)}

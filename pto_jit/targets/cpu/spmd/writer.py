@@ -12,6 +12,7 @@ from one address for all lanes relies on that.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from llvmlite import ir
 
@@ -66,7 +67,9 @@ class LaneWriter(Lanes):
                 return
             match node:
                 case Compute():
-                    self.operate(node.op, node.masked)
+                    lines = self.code.lines
+                    with lines.statement(self.code, node.op.loc) if lines is not None else nullcontext():
+                        self.operate(node.op, node.masked)
                 case Branch():
                     self._branch(node)
                 case Repeat():
