@@ -104,7 +104,7 @@ static inline int32_t pto_cuda_finish(pto_worker *w) {
   return pto_fail(w, found.site, found.first, found.second, 0);
 }
 
-// Memory of the device in the order of the stream; NULL: there is none.
+// Memory of the device, of a byte at least, in the order of the stream; NULL: there is none.
 static inline void *pto_buffer_alloc(pto_worker *w, int64_t bytes) {
   if (w->live_count == w->live_room) {
     const int64_t room = 2 * w->live_room + 16;
@@ -114,7 +114,7 @@ static inline void *pto_buffer_alloc(pto_worker *w, int64_t bytes) {
     w->live_room = room;
   }
   CUdeviceptr memory = 0;
-  w->error = cuMemAllocAsync(&memory, bytes > 0 ? (size_t)bytes : 1, w->stream);  // of nothing it is an error
+  w->error = cuMemAllocAsync(&memory, (size_t)bytes, w->stream);
   if (w->error != CUDA_SUCCESS) return NULL;
   w->live[w->live_count++] = memory;
   return (void *)(uintptr_t)memory;
