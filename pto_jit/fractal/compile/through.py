@@ -16,7 +16,7 @@ from pto_jit.codegen.builtins.promote import load_all
 from pto_jit.codegen.emit import I64, constant, index
 from pto_jit.codegen.values import Tensor, Tile, static_extent
 from pto_jit.fractal.compile.batching import Batch, NotBatchable, demanded, row_extents
-from pto_jit.fractal.compile.blocks import AT_ONCE, OWN_ROWS
+from pto_jit.fractal.compile.blocks import OWN_ROWS
 from pto_jit.fractal.compile.expr import Expr, Writer, binary, number, operand
 from pto_jit.fractal.compile.layout import extent
 from pto_jit.fractal.compile.lists import (
@@ -41,6 +41,9 @@ from pto_jit.ir.types import TileType
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
+
+AT_ONCE = 64
+"""Rows of products of a block: reading the right operand hardly shows, and workers have several of a short list."""
 
 
 def flat(items: Sequence[Any]) -> Iterator[Any]:
