@@ -2,7 +2,7 @@
 """The body of a cell for many cells at once: tensors become rows, products with shared operands one product.
 
 A value of extents (1, n) or (n) is a row of a tile (cells, n); of (r, n) it is a slab of (cells, r, n).  An operation
-that does not fit (a product of two values that both differ from cell to cell, an exchange of axes) raises NotBatchable.
+that does not fit (a product of two values that both differ from cell to cell) raises NotBatchable.
 """
 
 from __future__ import annotations
@@ -93,6 +93,9 @@ class Batch:
         if not any(isinstance(a, Var) and a.name in self.rows for a in op.args):
             self._once(op)
             return
+        if op.op in ("valid", "extent"):
+            self.shared[op.results[0].name] = self._measured(op)
+            return
         if len(op.results) != 1 or any(isinstance(a.type, TensorType) for a in op.args) or op.regions:
             raise NotBatchable(f"`{op.op}` works on memory, or on several values")
         (result,) = op.results
@@ -109,6 +112,15 @@ class Batch:
             if extents is not None:
                 self.e.extents[new.name] = extents
 
+    def _measured(self, op: Op) -> Operand:
+        """The extent of an axis, which is the same for all cells; of that which became the one of the cells it is 1."""
+        source = op.args[0]
+        rank = len(self.e.extents_of(source) or ())  # type: ignore[arg-type]
+        axis = int(op.attr("axis")) + 1 + len(self.rest(source)) - rank  # type: ignore[arg-type]
+        if not axis:
+            return index(1)
+        return self.e.scalar(op.op, [self.value_of(source)], {"axis": axis}).operand
+
     def _rows(self, op: Op, result: Var) -> Var:
         rest = self.rest(result)
         if op.op == "copy":
@@ -121,6 +133,8 @@ class Batch:
             return self._shaped(self.value_of(op.args[0]), rest)
         if op.op == "broadcast_to":
             return self._op("broadcast_to", [self._aligned(op.args[0], rest), self.count, *rest])
+        if op.op == "transpose" and len(op.attr("axes") or ()) == 2:  # type: ignore[arg-type]
+            return self._transpose(op.args[0], rest)
         if op.op == "tile_slice":
             return self._slice(op, rest)
         if op.op == "extract":
@@ -169,6 +183,13 @@ class Batch:
                 raise NotBatchable("tensors of different ranks are concatenated")
             args.append(self.value_of(a))
         return self._op("concat", args, {**dict(op.attrs), "axis": axis})
+
+    def _transpose(self, source: Operand, rest: tuple[Operand, ...]) -> Var:
+        """(cells, r, n) as (cells, n, r); a row of each cell as a column is in the same order."""
+        rows = self.value_of(source)
+        if len(self.rest(source)) > 1:
+            rows = self._op("transpose", [rows], {"axes": (0, 2, 1)})
+        return self._shaped(rows, rest)
 
     def _slice(self, op: Op, rest: tuple[Operand, ...]) -> Var:
         source = op.args[0]

@@ -107,3 +107,35 @@ def test_the_order_of_leaves_shows_in_their_expressions() -> None:
     square = (Dim(i, number(3)), Dim(j, number(4)))
     assert in_order(of(i) * 4 + of(j), square) and not in_order(of(i) * 5 + of(j), square)
     assert not in_order(of(i) + of(j) * 3, square)
+
+
+def test_means_of_words_are_rows() -> None:
+    def normed(x: Any, w: Any) -> Any:
+        def one(e: Any) -> Any:
+            apart = e - pl.mean(e)
+            return apart / pl.sqrt(pl.mean(apart * apart) + 1e-5) @ w + pl.mean(e, axis=1, keepdims=True)
+
+        return ft.map(lambda xs: ft.map(one, xs), x)
+
+    _, plans = planned(normed, jagged(2, 3, 0, 300), weights(1)[0])
+    assert AS_ROWS in plans
+    several = ft.from_flat(np.random.default_rng(0).standard_normal((70, 4, H)).astype(np.float32), [[0, 0, 70]])
+    _, plans = planned(normed, several, weights(1)[0])
+    assert AS_ROWS in plans
+
+
+def test_values_whose_axes_are_exchanged_are_rows() -> None:
+    def turned(x: Any, w: Any) -> Any:
+        def one(e: Any) -> Any:
+            y = e @ w
+            return y.T, pl.transpose(y) * 2.0 + e[0, 0], (e.reshape(2, 2).T + 1.0).reshape(1, H) @ w
+
+        return ft.map(lambda xs: ft.map(one, xs), x)
+
+    def slabs(x: Any, w: Any) -> Any:
+        return ft.map(lambda xs: ft.map(lambda e: ((e @ w).T, pl.transpose(e)[0:1] * pl.transpose(e @ w)), xs), x)
+
+    _, plans = planned(turned, jagged(2, 3, 0, 300), weights(1)[0])
+    assert AS_ROWS in plans
+    _, plans = planned(slabs, jagged(2, 3, 0, 70, rows=3), weights(1)[0])
+    assert AS_ROWS in plans
