@@ -14,6 +14,6 @@
   choice
 * `layout`: where the leaves of an array lie
 * `sequential`, `inside`, `wavefront`, `tasks`, `tiled`, `devices`: the plans
-* `rows`, `dividing`, `strips`, `batching`, `blocks`, `pairs`, `through`, `copies`, `packing`, `placing`, `inputs`: many
-  cells at once: as rows of tiles, gathered and scattered
+* `rows`, `dividing`, `strips`, `batching`, `blocks`, `pairs`, `through`, `weighted`, `copies`, `packing`, `placing`,
+  `inputs`: many cells at once: as rows of tiles, gathered and scattered
 """

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from pto_jit.codegen.emit import index
 from pto_jit.fractal.compile.batching import NotBatchable
 from pto_jit.fractal.compile.blocks import Blocks
 from pto_jit.fractal.compile.cost import are_blocks, goes_through
@@ -22,6 +23,8 @@ from pto_jit.fractal.compile.nest import Nest, inner_map, outside
 from pto_jit.fractal.compile.pairs import cells_of
 from pto_jit.fractal.compile.sequential import Sequential
 from pto_jit.fractal.compile.through import Through, flat, loops
+from pto_jit.fractal.compile.weighted import weighted
+from pto_jit.ir.nodes import If
 from pto_jit.lower.decisions import Decision
 
 if TYPE_CHECKING:
@@ -42,7 +45,7 @@ class InOrder(Sequential):
     def loop(self, loop: Loop, writer: Writer) -> None:
         around = self.asked, self.depth
         self.asked = self.asked or loop.schedule != "auto" or loop.tile is not None
-        written = not self.asked and (self._blocks(loop, writer) or self._through(loop, writer))
+        written = not self.asked and any(way(loop, writer) for way in (self._blocks, self._through, self._weighted))
         self.depth += 1
         if not written:
             super().loop(loop, writer)
@@ -75,6 +78,21 @@ class InOrder(Sequential):
             return False
         self._told(loop, (loop.symbol,), f"so many iterations at a time as rows, through the loops inside\n{figures}")
         rows.write(writer)
+        return True
+
+    def _weighted(self, loop: Loop, writer: Writer) -> bool:
+        """Write a reduction that is a product of a row and a matrix as that."""
+        found = weighted(loop)
+        if found is None:
+            return False
+        self.carried(loop, writer)
+        state = self.carriers[id(found.state)]
+        with self.e.block() as block:
+            self.assign(state, found.written(self.g, state, writer))
+        some = writer.op("gt", writer.expr(loop.length), index(0))
+        self.e.append(If(some, tuple(block), (), self.e.loc))
+        self.leave(loop, self.last_values(loop), writer)
+        self._told(loop, (loop.symbol,), "the sum of vectors times numbers is a product of a row and a matrix")
         return True
 
     def _told(self, loop: Loop, symbols: Sequence[Symbol], how: str) -> None:

@@ -39,6 +39,7 @@ from pto_jit.ir import walk
 from pto_jit.ir.nodes import For, If, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.semantic.table import effects
+from pto_jit.slotted import replace
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
@@ -70,6 +71,7 @@ class Sequential:
         self.kept = kept
         self.local = local or {}
         self.carriers: dict[int, Var] = {}  # state arrays that are variables
+        self.last: set[int] = set()  # those of which only the value behind the loop is read from memory
         self.checking = False  # in a loop around checks alone
 
     def block(self, items: Sequence[Any], writer: Writer) -> None:
@@ -87,7 +89,7 @@ class Sequential:
                     carrier = self.carriers.get(id(item.array))
                     if carrier is not None:
                         pending.append((carrier, variable_of(item.value)))
-                    if carrier is None or id(item.array.root) in self.kept:
+                    if carrier is None or (id(item.array.root) in self.kept and id(item.array) not in self.last):
                         self.write(item, writer)
                 case Compute():
                     self.assign(item.var, writer.expr(item.expr))
@@ -148,11 +150,34 @@ class Sequential:
         self.carried(loop, writer)
         stop = writer.expr(loop.length)
         var = e.fresh(loop.symbol.name, I64)
+        last = self.last_values(loop)
+        self.last |= {id(item.array) for item in last}
         with e.block() as block:
             self.iteration(loop, writer.but({loop.symbol: var}))
         kind = "parallel" if loop.kind == "parallel" else "sequential"
         proof = NO_STATE if kind == "parallel" and not has_effects(loop.body) else ""
         e.append(For(kind, var, index(0), stop, index(1), tuple(block), loc=loop.loc, proof=proof))
+        self.leave(loop, last, writer)
+
+    def last_values(self, loop: Loop) -> list[WriteLeaf]:
+        """The states of a loop that are variables, and of which the value behind the loop is read from memory."""
+        states = {id(i.state) for i in own_records(loop.body) if isinstance(i, ReadLeaf) and i.state is not None}
+        writes = [i for i in own_records(loop.body) if isinstance(i, WriteLeaf) and id(i.array) in states]
+        kept = [i for i in writes if i.array.temporary and id(i.array.root) in self.kept]
+        return list({id(i.array): i for i in kept}.values())
+
+    def leave(self, loop: Loop, last: Sequence[WriteLeaf], writer: Writer) -> None:
+        """Write the states to memory, behind their loop, if it had an iteration."""
+        if not last:
+            return
+        with self.e.block() as block:
+            for item in last:
+                at = tuple(x.replace({loop.symbol: loop.length - 1}) for x in item.index)
+                var = self.carriers[id(item.array)]
+                value = Tile(var, item.array.leaf.extents) if item.array.leaf.extents else Scalar(var, False)
+                self.write(replace(item, index=at, value=value), writer)
+        some = writer.op("gt", writer.expr(loop.length), index(0))
+        self.e.append(If(some, tuple(block), (), self.e.loc))
 
     def chains(self, loop: Loop, d: Expr, writer: Writer) -> None:
         """A loop over the chains, whose iterations do not depend on each other, around one over those of a chain."""
