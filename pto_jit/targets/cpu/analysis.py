@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from pto_jit.ir.nodes import Block, Call, Const, For, Func, Fuse, If, Module, Op, Scope, Stmt, Var, While
+from pto_jit.ir.nodes import Block, Call, Const, For, Func, Fuse, If, Module, Op, Operand, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType, TensorType, TileType
-from pto_jit.ir.walk import TENSOR_VIEWS, WRITES, block_uses, defs, statements
+from pto_jit.ir.walk import TENSOR_VIEWS, WRITES, block_defs, block_uses, def_counts, defs, statements
 from pto_jit.ir.walk import uses as used
+from pto_jit.lower.axes import is_elementwise
 
 Root = tuple[str | None, ...]
 """Where memory comes from, once for every way in which a function is reached: the allocation, `ARGUMENT` for what the
@@ -151,6 +152,29 @@ def writes_memory(stmt: Stmt) -> bool:
     if type(stmt) is Op and not stmt.regions:
         return stmt.op in WRITES
     return any(isinstance(s, Call) or (isinstance(s, Op) and s.op in WRITES) for s in statements((stmt,)))
+
+
+def decides_once(body: Block, var: Var | None = None) -> bool:
+    """Whether the iterations of a loop all decide something in the same way: a branch, or how an integer is divided.
+
+    body, var: of the loop; loops in it are not looked into by themselves.
+    """
+    changing = block_defs(body) | ({var.name} if var is not None else set())
+    counts = def_counts(body)
+    for stmt in statements(body):
+        if isinstance(stmt, If):
+            if not _among(changing, (stmt.cond,)):
+                return True
+        elif isinstance(stmt, Op) and is_elementwise(stmt):
+            if stmt.op in ("floordiv", "mod") and isinstance(stmt.args[1], Var) and not _among(changing, stmt.args[1:]):
+                return True
+            if not _among(changing, stmt.args):
+                changing.difference_update(r.name for r in stmt.results if counts[r.name] == 1)
+    return False
+
+
+def _among(names: Collection[str], operands: Sequence[Operand]) -> bool:
+    return any(isinstance(a, Var) and a.name in names for a in operands)
 
 
 def added_products(block: Block, uses: Mapping[str, int], mutable: Collection[str]) -> list[tuple[int, ...]]:

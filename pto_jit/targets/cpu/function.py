@@ -250,7 +250,7 @@ class FunctionWriter(Frame):
     def _while(self, stmt: While) -> None:
         code, name = self.code, f"while.{PLAIN}" if self.plain else "while"
         head, body, after = code.block(name), code.block("do"), code.block("done")
-        self.module.note_loop(code.function)
+        self.module.note_loop(code.function, (*stmt.before, *stmt.body))
         code.b.branch(head)
         code.at(head)
         self.block(stmt.before)
@@ -332,7 +332,7 @@ class FunctionWriter(Frame):
                 elements = elements or stmt.op in _ELEMENTS
                 types.update(v.type.dtype for v in operands)
         if elements:
-            self.module.note_loop(self.code.function, of_indices=types <= {i64, bool_})
+            self.module.note_loop(self.code.function, loop.body, loop.var, of_indices=types <= {i64, bool_})
 
     def sequential(
         self, stmt: For, start: Index, stop: Index, step: Index, begin: Callable[[Value], None] | None = None

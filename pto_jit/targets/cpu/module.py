@@ -8,9 +8,9 @@ from typing import Any
 from llvmlite import ir
 
 from pto_jit.errors import NOWHERE, BoundsError, KernelAssertionError, LaunchError, Loc
-from pto_jit.ir.nodes import For, Module, Op
+from pto_jit.ir.nodes import Block, For, Module, Op, Var
 from pto_jit.slotted import field, frozen, mutable
-from pto_jit.targets.cpu.analysis import Aliasing
+from pto_jit.targets.cpu.analysis import Aliasing, decides_once
 from pto_jit.targets.cpu.loading import Host, PrintSite, TaskSite
 from pto_jit.targets.cpu.optimising import with_scalar_loops
 from pto_jit.targets.cpu.vector import TargetModule
@@ -43,6 +43,8 @@ class ModuleWriter:
     """Names of functions that contain scalar loops of the user, worth the optimiser's loop passes."""
     index_loops: set[str] = field(default_factory=set)
     """Names of functions with loops over i64 alone: beside tiles, these are tables of where something lies."""
+    decided_once: bool = False
+    """Whether a scalar loop takes the same branch in all iterations, which is worth two loops."""
     noting: bool = True
     """Whether the loops that are written now may be noted in these; those of operations on tiles are not."""
     tiles: bool = False
@@ -79,14 +81,18 @@ class ModuleWriter:
         self.print_sites.append(PrintSite(fmt, kinds, loc))
         return len(self.print_sites) - 1
 
-    def note_loop(self, function: ir.Function, *, of_indices: bool = False) -> None:
-        """`function` gets a scalar loop."""
+    def note_loop(
+        self, function: ir.Function, body: Block = (), var: Var | None = None, *, of_indices: bool = False
+    ) -> None:
+        """`function` gets a scalar loop over `body`, `var` its variable."""
         if self.noting:
             (self.index_loops if of_indices else self.loops).add(function.name)
+            self.decided_once = self.decided_once or decides_once(body, var)
 
     def text(self) -> str:
         """The module as text, with the names of functions with scalar loops."""
-        return with_scalar_loops(str(self.llvm), sorted(self.loops if self.tiles else self.loops | self.index_loops))
+        names = sorted(self.loops if self.tiles else self.loops | self.index_loops)
+        return with_scalar_loops(str(self.llvm), names, decided_once=self.decided_once)
 
     def unique(self, name: str) -> str:
         return self.llvm.get_unique_name(name)

@@ -2,8 +2,9 @@
 """LLVM's optimiser, as much of it as each function of a module is worth.
 
 What this target writes are mostly loops over vectors of its own, for which the passes that clean up are enough.  Scalar
-loops get the whole of O3, whose time grows with the module: when most of a module is something else, its scalar loops
-are optimised in a module of their own and linked in.
+loops get the whole of O2, whose time grows with the module: when most of a module is something else, its scalar loops
+are optimised in a module of their own and linked in.  O3 is for loops with a branch that all iterations take the same
+way: it makes two loops of such a one, and takes a fifth longer.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import llvmlite.binding as llvm
 from pto_jit.targets.cpu.code import PLAIN
 
 _HEADING = ";scalar loops: "
+_DECIDED_ONCE = ";one takes the same branch in all iterations\n"
 # Patterns are compiled by those who need them: most kernels have no scalar loops.
 _FUNCTION = r"(?ms)^define [^\n]*\n\{\n.*?^\}\n"
 _NAME, _LABEL, _TARGET, _NODE = r'.*?@"?([^"(]+)"?\(', r'"?([^"\s;]+)"?:', r'label %"?([^",]+)"?', r"!(\d+) = "
@@ -27,16 +29,20 @@ _ALIKE = 8  # functions, from which on some may be the same code
 _LINES = 300  # of functions without scalar loops, from which on these are worth a module of their own
 
 
-def with_scalar_loops(text: str, names: Sequence[str]) -> str:
-    """A module as text that says which of its functions have scalar loops."""
-    return f"{text}\n{_HEADING}{' '.join(sorted(names))}\n" if names else text
+def with_scalar_loops(text: str, names: Sequence[str], *, decided_once: bool = False) -> str:
+    """A module as text that says which of its functions have scalar loops, and whether one of these takes the same
+    branch in all iterations."""
+    if not names:
+        return text
+    return f"{text}\n{_HEADING}{' '.join(sorted(names))}\n{_DECIDED_ONCE if decided_once else ''}"
 
 
 def optimised(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
     """A module made by `with_scalar_loops`, parsed and optimised.  The caller holds `LLVM_LOCK`."""
-    text, _, names = text.partition(_HEADING)
+    text, _, notes = text.partition(_HEADING)
     text = _straight(text)
-    scalar = set(names.split())
+    names, _, decided_once = notes.partition("\n")
+    scalar, level = set(names.split()), 3 if decided_once else 2
     if not scalar:
         ref = llvm.parse_assembly(text)
         _clean(ref, machine)
@@ -45,7 +51,7 @@ def optimised(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
     others = [name for name in functions if name not in scalar]
     if "!dbg" in text or re.search(_EXPORTED, text) or sum(functions[n].count("\n") for n in others) < _LINES:
         ref = llvm.parse_assembly(_marked(text, scalar))
-        _whole(ref, machine)
+        _whole(ref, machine, level)
         return ref
     around = re.sub(_FUNCTION, "", text)
     ref = llvm.parse_assembly(_part(around, functions, others))
@@ -53,7 +59,7 @@ def optimised(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
     loops = llvm.parse_assembly(
         _marked(_part(around, functions, [name for name in functions if name in scalar]), scalar)
     )
-    _whole(loops, machine)
+    _whole(loops, machine, level)
     ref.link_in(loops)
     for name, body in functions.items():
         if body.startswith("define internal"):
@@ -105,8 +111,8 @@ def _options(level: int, loops: bool) -> llvm.PipelineTuningOptions:
     return options
 
 
-def _whole(ref: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
-    builder = llvm.create_pass_builder(machine, _options(3, True))
+def _whole(ref: llvm.ModuleRef, machine: llvm.TargetMachine, level: int) -> None:
+    builder = llvm.create_pass_builder(machine, _options(level, True))
     builder.getModulePassManager().run(ref, builder)
 
 

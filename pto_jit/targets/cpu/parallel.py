@@ -96,7 +96,7 @@ def write_parallel(w: FunctionWriter, stmt: For) -> None:
 
         lanes = spmd.plan(inner, stmt)
         if lanes is not None:
-            inner.module.note_loop(inner.code.function)
+            inner.module.note_loop(inner.code.function, stmt.body, stmt.var)
             first = _at(inner.code, inner_start, begin, inner_step)
             count = inner.code.sub(end, begin)
             spmd.write(
@@ -127,7 +127,7 @@ def _iterations(inner: FunctionWriter, stmt: For, begin: Value, end: Value, bind
     """The body for k in [begin, end): a loop with a place for `continue`."""
     code = inner.code
     if _is_light(stmt):
-        inner.module.note_loop(code.function)
+        inner.module.note_loop(code.function, stmt.body, stmt.var)
     body, again, after = code.block("range"), code.block("next"), code.block("end")
     before = code.b.block
     code.b.cbranch(code.b.icmp_signed("<", begin, end), body, after)

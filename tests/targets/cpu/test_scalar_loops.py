@@ -107,6 +107,41 @@ def test_operations_on_tiles_are_not_for_the_vectoriser(function: Any) -> None:
     assert _scalar(kernel.compile(x, i, y, z).ir("llvm")) == []
 
 
+def _told(x: pl.Tensor, n: int, y: pl.Tensor) -> None:
+    for j in range(1, x.shape[0]):
+        if n == 0:
+            y[j] = y[j - 1] + x[j]
+        else:
+            y[j] = y[j - 1] * x[j]
+
+
+def _divided(x: pl.Tensor, n: int, y: pl.Tensor) -> None:
+    for j in range(1, x.shape[0]):
+        y[j] = y[j - 1] + j // n
+
+
+def _asked(x: pl.Tensor, n: int, y: pl.Tensor) -> None:
+    for j in range(1, x.shape[0]):
+        if j % 3 == 0:
+            n = n + 1
+        y[j] = y[j - 1] + (x[j] if n == 0 else j // 2)
+
+
+@pytest.mark.parametrize(("function", "once"), [(_told, True), (_divided, True), (_asked, False)])
+def test_a_branch_that_all_iterations_take_the_same_way_makes_two_loops(function: Any, once: bool) -> None:
+    kernel = pto.jit(function, cache=False)
+    x, y = np.arange(20, dtype=np.float32), np.zeros(20, np.float32)
+    for n in (0, 3):
+        if function is not _divided or n:
+            kernel(x, n, y)
+            expected = np.zeros_like(y)
+            function(x, n, expected)
+            np.testing.assert_array_equal(y, expected)
+    text = kernel.compile(x, 1, y).ir("llvm")
+    assert _scalar(text)
+    assert (";one takes the same branch" in text) is once
+
+
 @pto.jit
 def life(a, b):
     height, width = a.shape
