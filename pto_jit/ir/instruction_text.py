@@ -61,7 +61,7 @@ class Instructions(Variables):
         for target in targets:
             fresh = self.name(target) not in self.scope.types
             var = self.define(target, type)
-            if wanted is ScalarType and fresh:
+            if fresh:
                 self.scope.declared[var.name] = var
 
     def instruction(self, start: Token, targets: tuple[Token, ...], out: list[Stmt]) -> None:

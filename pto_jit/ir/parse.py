@@ -18,7 +18,7 @@ from pto_jit.ir.nodes import Call, Func, FuncKind, Module
 from pto_jit.ir.statements import Statements
 from pto_jit.ir.text import FUNCTION_TYPES
 from pto_jit.ir.tile_calls import complete_calls
-from pto_jit.ir.types import Type
+from pto_jit.ir.types import ScalarType, Type
 from pto_jit.ir.variables import FunctionScope
 from pto_jit.ir.walk import statements
 from pto_jit.slotted import replace
@@ -101,7 +101,8 @@ class _Parser(Statements):
         self.expect("}")
         self.end_of_function()
         self.temporaries[name] = scope.temporaries
-        missing = tuple(scope.declared.values())  # scalars that nothing assigns are parameters
+        # scalars that nothing assigns are parameters
+        missing = tuple(v for v in scope.declared.values() if isinstance(v.type, ScalarType))
         kind = kind or ("orchestration" if scope.calls else "incore")
         return Func(name, kind, params + missing, results, body, loc)
 

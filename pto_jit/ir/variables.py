@@ -24,7 +24,7 @@ class FunctionScope:
     """What is known about the function being parsed."""
 
     types: dict[str, Type] = field(default_factory=dict)
-    declared: dict[str, Var] = field(default_factory=dict)  # by alloc_scalar, not assigned so far
+    declared: dict[str, Var] = field(default_factory=dict)  # by alloc_scalar or alloc_tile, not assigned so far
     calls: bool = False
     temporaries: set[str] = field(default_factory=set)  # tensors that only calls name
 
@@ -93,6 +93,9 @@ class Variables(Cursor):
         if known is None:
             self.wrong(CompilationError, f"{token.text} is not defined", token, "PTO-P013",
                        "define it above: a parameter, a result, or `alloc_scalar`")  # fmt: skip
+        if isinstance(known, TileType) and name in self.scope.declared:
+            self.wrong(CompilationError, f"the tile {token.text} is read before anything is assigned to it", token,
+                       "PTO-N063", "load it, or fill it with `texpands`")  # fmt: skip
         return Var(name, known)
 
     def is_operand(self) -> bool:

@@ -372,6 +372,15 @@ def test_mutated_text_parses_or_is_refused_with_a_place(seed: int) -> None:
             assert parse(to_text(module)) == module
 
 
+def test_a_tile_is_read_behind_what_assigns_it() -> None:
+    head = "func @f(%x: !pto.memref<gm,8x8,f32>) {\n  %t = alloc_tile : !pto.tile<8x8xf32>\n"
+    read, written = "  tstore %t, %x[0, 0]\n", "  %t = tload %x[0, 0] : !pto.tile<8x8xf32>\n"
+    assert parse(head + written + read + "}", ops=NAMES, infer=infer)
+    with pytest.raises(CompilationError, match=r"PTO-N063: the tile %t is read before") as caught:
+        parse(head + read + written + "}", ops=NAMES, infer=infer)
+    assert caught.value.lineno == 3
+
+
 def test_replacing_a_node_by_hand_shows_in_the_text() -> None:
     module = parse(CONSTRUCTS)
     main = module.func("main")
