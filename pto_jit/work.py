@@ -18,8 +18,8 @@ _BUDGET = 32_768  # element operations: some ten microseconds when nothing is ve
 _CONSTANT = 4096  # elements of a tile with constant extents that count as few
 _DEAR = frozenset("exp exp2 expm1 log log2 log1p sin cos tan tanh erf sigmoid silu gelu pow atan2 fmod mod".split())
 _LINEAR = frozenset(
-    "dim load store getelem setelem view tensor_reshape tensor_transpose sum prod any all argmax argmin cumsum cumprod "
-    "tile_slice reshape transpose extract flip valid extent".split()
+    "dim load store getelem setelem view tensor_reshape tensor_transpose tensor_step sum prod any all argmax argmin "
+    "cumsum cumprod tile_slice reshape transpose extract flip valid extent".split()
 )
 
 

@@ -34,7 +34,7 @@ from pto_jit.slotted import mutable, replace
 
 T = TypeVar("T")
 
-TENSOR_VIEWS = ("view", "tensor_reshape", "tensor_transpose")
+TENSOR_VIEWS = ("view", "tensor_reshape", "tensor_transpose", "tensor_step")
 """Operations whose result is memory of their first operand."""
 
 WRITES = {"store": 1, "setelem": 1, "atomic_add": 1, "atomic_max": 1, "atomic_min": 1, "put": 2}

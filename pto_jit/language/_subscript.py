@@ -17,11 +17,23 @@ from pto_jit.slotted import frozen
 
 @frozen
 class Bounds:
-    """The part of one axis that an index takes: `extent` elements from `start`; a dropped axis holds one."""
+    """The part of one axis that an index takes: every `step`-th of `extent` elements from `start`; a dropped axis holds
+    one."""
 
     start: int
     extent: int
     dropped: bool
+    step: int = 1
+
+    @property
+    def count(self) -> int:
+        """How many elements it takes."""
+        return -(-self.extent // self.step)
+
+    @property
+    def index(self) -> int | slice:
+        """The same for NumPy."""
+        return self.start if self.dropped else slice(self.start, self.start + self.extent, self.step)
 
 
 def _items(key: Any) -> list[Any]:
@@ -76,9 +88,9 @@ def is_integer(item: Any) -> bool:
 
 
 def is_plain(key: Any) -> bool:
-    """Only integers, slices of step 1, `...` and None: what a kernel may write."""
+    """Only integers, slices with a positive step, `...` and None: what a kernel may write."""
     return all(
-        is_integer(i) or i is None or i is Ellipsis or (isinstance(i, slice) and i.step in (None, 1))
+        is_integer(i) or i is None or i is Ellipsis or (isinstance(i, slice) and (i.step is None or i.step > 0))
         for i in _items(key)
     )
 
@@ -110,13 +122,14 @@ def bounds(item: Any, extent: int) -> Bounds:
         return Bounds(int(item) + (extent if item < 0 and not isinstance(item, Int) else 0), 1, True)
     if not isinstance(item, slice):
         raise ShapeError(f"{item!r} is not an index", code="PTO-T030", hint="an index is an integer or a slice")
-    if item.step not in (None, 1):
-        raise ShapeError("a slice with a step other than 1", code="PTO-H009",
-                         hint="for every k-th element use `pl.gather` or an index tile")  # fmt: skip
+    step = 1 if item.step is None else item.step
+    if not is_integer(step) or step < 1:
+        raise ShapeError(f"a slice with the step {step!r}", code="PTO-H009",
+                         hint="steps are integers of at least 1; `pl.flip` turns an axis of a tile around")
     start = 0 if item.start is None else int(item.start) + (extent if item.start < 0 else 0)
     stop = extent if item.stop is None else int(item.stop) + (extent if item.stop < 0 else 0)
     if start < 0:
         raise OffsetError(
             f"the offset {item.start} is negative", code="PTO-H004", hint="offsets count from the start of the axis"
         )
-    return Bounds(start, max(0, stop - start), False)
+    return Bounds(start, max(0, stop - start), False, int(step))

@@ -132,6 +132,9 @@ class Tile(Operators):
             return self._look_up(key)
         items, new_axes = subscript.expand(key, t.rank, "a tile")
         bounds = [subscript.bounds(item, n) for item, n in zip(items, t.shape, strict=True)]
+        if any(b.step != 1 for b in bounds):
+            raise ShapeError("a slice of a tile with a step other than 1", code="PTO-H009",
+                             hint="slice the tensor that it was loaded from, or use `pl.gather`")
         starts, extents = [b.start for b in bounds], [min(b.extent, max(0, n - b.start)) for b, n in zip(
             bounds, t.shape, strict=True)]  # fmt: skip
         drop = [axis for axis, b in enumerate(bounds) if b.dropped]
@@ -332,17 +335,17 @@ class Tensor(Operators, np.ndarray):
         if subscript.has_tile(key, (Tile,)) or subscript.has_index_tensor(key, Tensor):
             return self._take(key)
         if not subscript.is_plain(key):
-            return base[key]  # masks, index arrays, steps: NumPy's own, for use in a debugger
+            return base[key]  # masks, index arrays, negative steps: NumPy's own, for use in a debugger
         items, new_axes = subscript.expand(key, self.ndim, "a tensor")
         bounds = [subscript.bounds(item, n) for item, n in zip(items, self.declared, strict=True)]
         for axis, (bound, n) in enumerate(zip(bounds, base.shape, strict=True)):
             if bound.dropped and not 0 <= bound.start < n:
                 raise outside(f"index {items[axis]} is out of bounds for axis {axis} with extent {n}")
-        found = base[tuple(b.start if b.dropped else slice(b.start, b.start + b.extent) for b in bounds)]
+        found = base[tuple(b.index for b in bounds)]
         if not isinstance(found, np.ndarray):
             races.access("read", _one(base, bounds), element=True)
             return Tile(tiles.full(found, (1,) * len(new_axes))) if new_axes else shown(found)
-        view = view_as(found, [b.extent for b in bounds if not b.dropped])
+        view = view_as(found, [b.count for b in bounds if not b.dropped])
         if new_axes:
             return Tile(tiles.expand_dims(eager.tile_of(view, "an index with None"), new_axes))
         if interpreting.get():

@@ -183,6 +183,10 @@ def _tensor_transpose(op: Op, args: list[Value], context: Context) -> Value:
     return args[0].transpose(_axes(op, "axes"))
 
 
+def _tensor_step(op: Op, args: list[Value], context: Context) -> Value:
+    return args[0][tuple(slice(None, None, step) for step in _axes(op, "steps"))]
+
+
 def _alloc(op: Op, args: list[Value], context: Context) -> Value:
     dtype = op.attr("dtype")
     assert isinstance(dtype, DType)
@@ -325,7 +329,7 @@ _HANDLERS: dict[str, Handler] = {
     "load": _load, "store": _store, "atomic_add": _atomic, "atomic_max": _atomic, "atomic_min": _atomic,
     "getelem": _getelem, "setelem": _setelem, "take": _take, "put": _put,
     "dim": _dim, "view": _view, "tensor_reshape": _tensor_reshape, "tensor_transpose": _tensor_transpose,
-    "alloc": _alloc,
+    "tensor_step": _tensor_step, "alloc": _alloc,
     "tile_slice": _tile_slice, "reshape": _reshape, "transpose": _transpose, "concat": _concat, "stack": _stack,
     "broadcast_to": _broadcast_to, "flip": _flip, "extract": _extract, "valid": _valid, "extent": _valid,
     "gather": _gather,

@@ -78,6 +78,21 @@ def transpose(op: str, args: Args, attrs: Attrs, regions: Regions) -> Types:
     return (TensorType(x.dtype, tuple(x.shape[axis] for axis in axes), layout),)
 
 
+def step(op: str, args: Args, attrs: Attrs, regions: Regions) -> Types:
+    x = checks.tensor(op, args[0])
+    steps = attrs["steps"]
+    if not isinstance(steps, tuple):
+        raise TypeMismatchError(
+            f"`{op}`: steps must be a tuple of ints, not {steps!r}", code="PTO-T111", hint="e.g. `(1, 2)`"
+        )
+    checks.count(op, len(steps), x.rank, "steps")
+    by = [checks.positive(op, one, "a step") for one in steps]
+    layout: Layout = "strided"
+    if x.layout != "strided" and by[-1] == 1:
+        layout = x.layout if set(by) == {1} else "inner"
+    return (TensorType(x.dtype, tuple(n and -(-n // s) for n, s in zip(x.shape, by, strict=True)), layout),)
+
+
 def alloc(op: str, args: Args, attrs: Attrs, regions: Regions) -> Types:
     dtype = checks.dtype_attr(op, attrs)
     if checks.flag(op, attrs, "filled"):
@@ -98,6 +113,8 @@ ROWS: tuple[OpRow, ...] = (
           2, None, tensor=0),
     OpRow("tensor_transpose", "tensor", "tensor_transpose(x) {axes}", "the axes in another order", transpose, 1, 1,
           required=("axes",), tensor=0),
+    OpRow("tensor_step", "tensor", "tensor_step(x) {steps}", "of each axis every s-th element from the first one on, "
+          "for its step s", step, 1, 1, required=("steps",), tensor=0),
     OpRow("alloc", "tensor", "alloc(*extents[, value]) {dtype, filled, checked}", "a new C-contiguous tensor, of one "
           "value when filled is True; when checked is True a negative extent is an error, else there are no elements",
           alloc, 1, None, required=("dtype",), optional=("filled", "checked"), unique=True),

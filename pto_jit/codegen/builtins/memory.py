@@ -24,7 +24,7 @@ from pto_jit.dtypes import f32
 from pto_jit.errors import CompilationError, ShapeError, TypeMismatchError
 from pto_jit.ir.nodes import Attr, Const, Operand, Var
 from pto_jit.ir.types import TensorType
-from pto_jit.language._subscript import ROW_BY_ROW, moves_to_the_front, scatter_instead
+from pto_jit.language._subscript import ROW_BY_ROW, is_integer, moves_to_the_front, scatter_instead
 from pto_jit.slotted import replace
 
 if TYPE_CHECKING:
@@ -239,9 +239,6 @@ def _bounds(cg: Generator, item: Any, extent: Operand) -> tuple[Operand, Operand
                 start = _plus(cg, extent, int(start.value))
             _check_constant(cg, start, extent, item)
         return start, index(1), True
-    if item.step is not None and item.step != 1:
-        raise cg.error(ShapeError, "a slice with a step other than 1", code="PTO-H009",
-                       hint="slices have step 1; for every k-th element use `pl.gather` or an index tile")  # fmt: skip
     start = index(0) if item.start is None else _end(cg, item.start, extent)
     stop = extent if item.stop is None else _end(cg, item.stop, extent)
     if isinstance(extent, Const) and isinstance(stop, Const):
@@ -252,6 +249,42 @@ def _bounds(cg: Generator, item: Any, extent: Operand) -> tuple[Operand, Operand
         return start, index(max(int(stop.value) - int(start.value), 0)), False
     length = _difference(cg, start, stop)
     return start, length, False
+
+
+def _steps(cg: Generator, items: Sequence[Any]) -> tuple[int, ...]:
+    """The steps of the slices among the indices."""
+    steps: list[int] = []
+    for item in items:
+        if not isinstance(item, slice):
+            continue
+        step = 1 if item.step is None else cg.static(item.step, "the step of a slice")
+        if not is_integer(step) or step < 1:
+            raise cg.error(ShapeError, f"a slice with the step {step!r}", code="PTO-H009",
+                           hint="steps are integers of at least 1; `pl.flip` turns an axis of a tile around")
+        steps.append(int(step))
+    return tuple(steps)
+
+
+def _part(cg: Generator, x: Tensor, starts: Sequence[Operand], extents: Sequence[Operand],
+          drop: tuple[int, ...], steps: tuple[int, ...]) -> Tensor:  # fmt: skip
+    """A part of a tensor, of each axis that is kept every so many-th element."""
+    if not drop and _whole(x, starts, extents):
+        part = x if set(steps) != {1} else replace(view(cg, x, starts, extents, drop), all_of=x.memory)
+    else:
+        part = view(cg, x, starts, extents, drop)
+    if set(steps) == {1}:
+        return part
+    (var,) = cg.e.op("tensor_step", [part.memory], {"steps": steps}, hint=f"{x.var.name}_view")
+    return Tensor(var, tuple(_every(cg, e, s) for e, s in zip(part.extents, steps, strict=True)), cg.e.loc)
+
+
+def _every(cg: Generator, extent: Operand, step: int) -> Operand:
+    """How many of `extent` elements there are from the first one on with a step."""
+    if step == 1:
+        return extent
+    if isinstance(extent, Const):
+        return index(-(-int(extent.value) // step))
+    return cg.e.scalar("floordiv", [_plus(cg, extent, step - 1), index(step)]).operand
 
 
 def _difference(cg: Generator, start: Operand, stop: Operand) -> Operand:
@@ -302,11 +335,14 @@ def subscript(cg: Generator, value: Any, item: Any) -> Any:
     if len(drop) == value.rank:
         op = "getelem" if isinstance(value, Tensor) else "extract"
         return cg.e.scalar(op, [value.var, *starts], hint="t")
+    steps = _steps(cg, items)
+    if isinstance(value, Tensor):
+        return _part(cg, value, starts, extents, drop, steps)
+    if set(steps) != {1}:
+        raise cg.error(ShapeError, "a slice of a tile with a step other than 1", code="PTO-H009",
+                       hint="slice the tensor that it was loaded from, or use `pl.gather`")  # fmt: skip
     whole = not drop and _whole(value, starts, extents)
-    if isinstance(value, Tile):
-        return value if whole else tile_view(cg, value, starts, extents, drop)
-    part = view(cg, value, starts, extents, drop)
-    return replace(part, all_of=value.memory) if whole else part
+    return value if whole else tile_view(cg, value, starts, extents, drop)
 
 
 def _with_new_axes(cg: Generator, value: Tensor | Tile, places: tuple[Any, ...]) -> Tile:
@@ -404,7 +440,9 @@ def store_subscript(cg: Generator, value: Any, item: Any, rhs: Any) -> None:
                            hint="assign to a slice, or reduce the tile first")  # fmt: skip
         cg.e.op("setelem", [number.operand, tensor.var, *starts])
         return
-    region = tensor if not drop and _whole(tensor, starts, extents) else view(cg, tensor, starts, extents, drop)
+    steps = _steps(cg, items)
+    whole = set(steps) == {1} and not drop and _whole(tensor, starts, extents)
+    region = tensor if whole else _part(cg, tensor, starts, extents, drop, steps)
     tile = to_dtype(cg, value_of(cg, rhs, "the value assigned"), tensor.dtype)
     _store(cg, _spread(cg, tile, region.extents), region, [index(0)] * region.rank)
 

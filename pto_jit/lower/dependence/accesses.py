@@ -65,11 +65,19 @@ class Space:
 
 @frozen
 class View:
-    """A tensor variable: the rectangle of its space that it shows, and the space's axis of each of its own."""
+    """A tensor variable: the rectangle of its space that it shows, the space's axis of each of its own, and from one
+    element to the next along these."""
 
     space: Space
     spans: tuple[Span, ...]
     order: tuple[int, ...]
+    steps: tuple[int, ...]
+
+    @property
+    def inside(self) -> tuple[Span, ...]:
+        """Where its elements are: along axes that it steps over anywhere."""
+        apart = {axis for axis, step in zip(self.order, self.steps, strict=True) if step != 1}
+        return tuple(ANYWHERE if axis in apart else span for axis, span in enumerate(self.spans))
 
 
 @frozen

@@ -257,7 +257,8 @@ def _reductions(found: Accesses) -> list[Reduction]:
             read = reads.get(arg.name) if isinstance(arg, Var) else None
             if read is None or arg.name in twice or uses[arg.name] != 1 or read.stack != write.stack:  # pyright: ignore
                 continue
-            if (read.space, read.spans, read.conditions) == (write.space, write.spans, write.conditions):
+            same = (read.space, read.spans, read.conditions) == (write.space, write.spans, write.conditions)
+            if same and all(span.low is not None for span in write.spans):
                 out.append(Reduction(read, write, _UPDATES[op.op], _is_exact(write.op)))
                 break
     return out

@@ -267,7 +267,8 @@ class _Collector:
         if axis < len(view.order):
             where = view.order[axis]
             span = view.spans[where]
-            if span.low is not None and span.highs == (view.space.extents[where],) and span.low == ZERO:
+            whole = span.low == ZERO and span.highs == (view.space.extents[where],)
+            if whole and view.steps[axis] == 1:
                 return view.space.extents[where]
         name = op.args[0].name
         varies = self.here if name in self.mutable or view.space.root.kind != "argument" else self._varies(view)
@@ -299,7 +300,7 @@ class _Collector:
         strides = self._strides(shape) if type_.layout == "c" else None
         space = Space(root, None, tuple(shape), ZERO, strides, type_.layout != "strided")
         spans = tuple(Span(ZERO, (extent,)) for extent in shape)
-        return View(space, spans, tuple(range(type_.rank)))
+        return View(space, spans, tuple(range(type_.rank)), (1,) * type_.rank)
 
     def _strides(self, extents: list[Linear]) -> tuple[Linear, ...]:
         out, size = [], ONE
@@ -312,7 +313,7 @@ class _Collector:
         """A tensor variable of which nothing is known."""
         root = Root(name, "unknown")
         space = Space(root, ("unknown", name), (ZERO,) * type_.rank, None, None, False)
-        return View(space, (ANYWHERE,) * type_.rank, tuple(range(type_.rank)))
+        return View(space, (ANYWHERE,) * type_.rank, tuple(range(type_.rank)), (1,) * type_.rank)
 
     def _tensor(self, operand: Operand) -> View:
         assert isinstance(operand, Var) and isinstance(operand.type, TensorType)
@@ -329,7 +330,14 @@ class _Collector:
         if op.op == "tensor_transpose":
             axes = op.attr("axes") or tuple(reversed(range(len(source.order))))
             assert isinstance(axes, tuple)
-            self.views[name] = View(source.space, source.spans, tuple(source.order[int(a)] for a in axes))  # pyright: ignore
+            order, steps = (tuple(now[int(a)] for a in axes) for now in (source.order, source.steps))  # pyright: ignore
+            self.views[name] = View(source.space, source.spans, order, steps)
+            return
+        if op.op == "tensor_step":
+            by = op.attr("steps")
+            assert isinstance(by, tuple)
+            steps = tuple(old * int(new) for old, new in zip(source.steps, by, strict=True))  # pyright: ignore
+            self.views[name] = View(source.space, source.spans, source.order, steps)
             return
         numbers = [self._index(a) for a in op.args[1:]]
         if op.op == "tensor_reshape":
@@ -339,7 +347,8 @@ class _Collector:
         spans = self._placed(source, numbers[:rank], numbers[rank:])
         drop = op.attr("drop") or ()
         assert isinstance(drop, tuple)
-        self.views[name] = View(source.space, spans, tuple(a for k, a in enumerate(source.order) if k not in drop))
+        order, steps = (tuple(a for k, a in enumerate(now) if k not in drop) for now in (source.order, source.steps))
+        self.views[name] = View(source.space, spans, order, steps)
 
     def _reshaped(self, source: View, extents: list[Linear]) -> View:
         space = source.space
@@ -351,27 +360,37 @@ class _Collector:
                 offset = None if offset is None or span.low is None else offset + self.values.product(span.low, stride)
         key = (space.key, source.spans, source.order, tuple(extents))
         new = Space(space.root, key, tuple(extents), offset, self._strides(extents), True)
-        return View(new, tuple(Span(ZERO, (e,)) for e in extents), tuple(range(len(extents))))
+        rank = len(extents)
+        return View(new, tuple(Span(ZERO, (e,)) for e in extents), tuple(range(rank)), (1,) * rank)
 
     @staticmethod
     def _placed(view: View, offsets: list[Linear], extents: list[Linear]) -> tuple[Span, ...]:
-        """The rectangle of the view's space at `offsets` of the view, clipped as the view is."""
+        """The rectangle of the view's space at `offsets` of the view, clipped as the view is; between the elements of a
+        view with steps others lie in it."""
         spans = list(view.spans)
-        for axis, offset, extent in zip(view.order, offsets, extents, strict=True):
+        for axis, step, offset, extent in zip(view.order, view.steps, offsets, extents, strict=True):
             old = spans[axis]
             if old.low is None:
                 continue
-            low = old.low + offset
+            low = old.low + offset.times(step)
             if extent == ONE:
                 spans[axis] = Span(low, (low.plus(1),))
                 continue
-            highs = [low + extent]
+            highs = [low + extent.plus(-1).times(step).plus(1)]
             for high in old.highs:
                 if (high - highs[0]).terms:
                     highs.append(high)
                 elif high.const < highs[0].const:
                     highs[0] = high
             spans[axis] = Span(low, tuple(highs))
+        return tuple(spans)
+
+    def _touched(self, view: View, offsets: list[Linear], extents: list[Linear]) -> tuple[Span, ...]:
+        """The same of a tile that is loaded or stored: along axes with a step anywhere, but for single elements."""
+        spans = list(self._placed(view, offsets, extents))
+        for axis, step, extent in zip(view.order, view.steps, extents, strict=True):
+            if step != 1 and extent != ONE:
+                spans[axis] = ANYWHERE
         return tuple(spans)
 
     # -- accesses -------------------------------------------------------------------------------------------------
@@ -387,14 +406,14 @@ class _Collector:
             spans = self._placed(view, [self._index(a) for a in numbers], [ONE] * rank)
         elif op.op == "load":
             places = [self._index(a) for a in numbers[: 2 * rank]]
-            spans = self._placed(view, places[:rank], places[rank:])
+            spans = self._touched(view, places[:rank], places[rank:])
             place = _place(view, spans)
             if place is not None and op.results[0].name not in self.mutable:
                 self.loaded[op.results[0].name] = place
         elif op.op == "store" or op.op in ATOMIC:
             tile = op.args[0].type
             shape = [self._tile_extent(op.args[0], k, e) for k, e in enumerate(tile.shape)]  # pyright: ignore
-            spans = self._placed(view, [self._index(a) for a in numbers], shape)
+            spans = self._touched(view, [self._index(a) for a in numbers], shape)
             certain = op.op == "store"
             name = op.args[0].name if isinstance(op.args[0], Var) else ""
             whole = certain and name in self.whole
@@ -402,7 +421,7 @@ class _Collector:
             if certain and there is not None and here is not None and len(there) == len(here):
                 aligned = all(not (t - h).terms for t, h in zip(there, here, strict=True))
         else:  # take, put: anywhere in the view
-            spans, certain = view.spans, False
+            spans, certain = view.inside, False
         made = self._made(op, view, spans, write, certain, whole)
         self.out.accesses.append(replace(made, aligned=True) if aligned and made.certain else made)
 
@@ -424,7 +443,7 @@ class _Collector:
                 view = self._tensor(arg)
                 for write, which in ((True, written), (False, read)):
                     if which is None or k in which:
-                        self.out.accesses.append(self._made(call, view, view.spans, write, False, False))
+                        self.out.accesses.append(self._made(call, view, view.inside, write, False, False))
         for result in call.results:
             if result.name in self.mutable:
                 self.versions[result.name] += 1

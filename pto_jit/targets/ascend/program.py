@@ -79,6 +79,9 @@ class AscendProgram:
 
 def compile_module(module: Module) -> AscendProgram:
     """Write a lowered module; TargetError for what this target does not do."""
+    for stmt in (s for func in module.funcs for s in statements(func.body)):
+        if isinstance(stmt, Op) and stmt.op == "tensor_step":
+            raise unsupported("slices with steps", stmt.loc, "pass each part as an array of its own")
     try:
         flat = in_32_bits(in_layers(merge_leading_axes(tile_products(flatten(module), _DEPTH))))
         flat = numbers_before_loops(share_elements(flat, module))

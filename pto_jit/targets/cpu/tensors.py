@@ -126,6 +126,14 @@ def _tensor_transpose(w: FunctionWriter, op: Op) -> None:
     )
 
 
+def _tensor_step(w: FunctionWriter, op: Op) -> None:
+    tensor, code = w.tensor(op.args[0]), w.code
+    steps: Any = op.attr("steps")
+    extents = [code.div(code.add(n, s - 1), s) for n, s in zip(tensor.extents, steps, strict=True)]
+    strides = [code.wrapping("mul", n, s) for n, s in zip(tensor.strides, steps, strict=True)]
+    w.env[op.results[0].name] = Tensor(tensor.dtype, tensor.pointer, tuple(extents), tuple(strides))
+
+
 def new_extents(w: FunctionWriter, op: Op) -> tuple[Index, ...]:
     """The extents of a new tensor, which fail where they are negative and the operation is checked, and are 0 else."""
     values = [w.index(a) for a in (op.args[:-1] if op.attr("filled") else op.args)]
@@ -190,5 +198,5 @@ def bits64(w: FunctionWriter, value: Value, dtype: DType) -> Value:
 
 TENSOR_OPS: dict[str, Callable[[FunctionWriter, Op], None]] = {
     "dim": _dim, "getelem": _getelem, "setelem": _setelem, "view": _view, "tensor_reshape": _tensor_reshape,
-    "tensor_transpose": _tensor_transpose, "alloc": _alloc, "assert": _assert,
+    "tensor_transpose": _tensor_transpose, "tensor_step": _tensor_step, "alloc": _alloc, "assert": _assert,
 }  # fmt: skip

@@ -359,7 +359,7 @@ class FunctionWriter:
                 self.define(op.results[0], f"pto::from_memory({self.element(op.args[0], op.args[1:])})")
             case "setelem":
                 self._set_element(op)
-            case "view" | "tensor_reshape" | "tensor_transpose":
+            case "view" | "tensor_reshape" | "tensor_transpose" | "tensor_step":
                 self._view(op)
             case "assert" if 0 < len(op.args) <= 3:
                 numbers = [self.scalar(a) for a in op.args[1:]] + ["0"] * 2
@@ -430,6 +430,10 @@ class FunctionWriter:
             axes = op.attr("axes")
             shape = [f"{old}.shape[{a}]" for a in axes]  # type: ignore[union-attr]
             strides = [f"{old}.stride[{a}]" for a in axes]  # type: ignore[union-attr]
+        elif op.op == "tensor_step":
+            steps: Any = op.attr("steps")
+            shape = [f"({old}.shape[{a}] + {s - 1}) / {s}" for a, s in enumerate(steps)]
+            strides = [f"{old}.stride[{a}] * {s}" for a, s in enumerate(steps)]
         else:
             extents = [self.scalar(a) for a in op.args[1:]]
             shape = [f"int64_t({e})" for e in extents]

@@ -179,6 +179,13 @@ class _Run:
         return (DeviceTensor(x.pointer, tuple(x.shape[a] for a in axes), tuple(x.strides[a] for a in axes),  # type: ignore
                              x.dtype, x.owner),)  # fmt: skip
 
+    def tensor_step(self, op: Op, args: Sequence[Any]) -> tuple[Any, ...]:
+        x: DeviceTensor = args[0]
+        steps: Any = op.attr("steps")
+        shape = tuple(-(-n // s) for n, s in zip(x.shape, steps, strict=True))
+        strides = tuple(n * s for n, s in zip(x.strides, steps, strict=True))
+        return (DeviceTensor(x.pointer, shape, strides, x.dtype, x.owner),)
+
     def alloc(self, op: Op, args: Sequence[Any]) -> tuple[Any, ...]:
         dtype = op.attr("dtype")
         assert isinstance(dtype, DType)

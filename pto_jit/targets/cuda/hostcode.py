@@ -37,7 +37,7 @@ _INTEGERS = {
 }  # fmt: skip
 _DIVISIONS = {"floordiv": "{} // {}", "mod": "{} % {}"}  # by constants above 0: others have cases of their own
 _TRUTHS = {"and": "{} and {}", "or": "{} or {}", "not": "not {}"}
-TENSOR_OPS = ("dim", "view", "tensor_reshape", "tensor_transpose", "alloc", "getelem", "setelem")
+TENSOR_OPS = ("dim", "view", "tensor_reshape", "tensor_transpose", "tensor_step", "alloc", "getelem", "setelem")
 """Operations on tensors, which are methods of what runs the code."""
 
 
