@@ -40,12 +40,19 @@ class Memory(Scopes):
         """How much of an extent is loaded; the core stops where that would be nothing."""
         out = self.clipped(tensor, axis, offset, extent)
         limit = tensor.extents[axis]
-        if isinstance(out, Expr) and isinstance(offset, Var) and not self._below(offset, limit):
-            condition = f"{text(self.size(offset))} < {text(limit)}"
-            if not any(condition in scope for scope in self.scopes):
-                self.scopes[-1][condition] = condition
-                self.nodes.append(Require(condition, loc))
+        if isinstance(out, Expr) and isinstance(offset, Var) and not self.begins_inside(offset, limit):
+            condition = self._inside(offset, limit)
+            self.scopes[-1][condition] = condition
+            self.nodes.append(Require(condition, loc))
         return out
+
+    def begins_inside(self, offset: Operand, limit: Size) -> bool:
+        """Whether an offset is known to lie inside an extent, maybe because the core would have stopped elsewise."""
+        condition = self._inside(offset, limit)
+        return self._below(offset, limit) or any(condition in scope for scope in self.scopes)
+
+    def _inside(self, offset: Operand, limit: Size) -> str:
+        return f"{text(self.size(offset))} < {text(limit)}"
 
     def part_inside(self, tensor: Tensor, axis: int, offset: Operand, extent: Size) -> tuple[Size, bool]:
         """How much of an extent, counted from an offset that may lie anywhere, is inside a tensor, and whether that is

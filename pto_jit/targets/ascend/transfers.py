@@ -124,8 +124,11 @@ class TransferWriter(TileWriter):
         columns = self._cut(value.valid[1], tensor, rank - 1, offsets[-1])
         stride: Size = 1 if rank == 1 else tensor.strides[-2]
         pointer = self.pointer(tensor, offsets, op.loc)
-        unsure = [s for s in (rows, columns) if not isinstance(s, int) and s.text.startswith("smaller(")
-                  and s.text not in self.clips]  # fmt: skip
+        sizes = [(columns, value.valid[1], rank - 1)]
+        if rank > 1:
+            sizes.insert(0, (rows, value.valid[0], rank - 2))
+        unsure = [size for size, valid, axis in sizes
+                  if self._may_be_nothing(size, valid, offsets[axis], tensor.extents[axis])]  # fmt: skip
         if not unsure:
             self._store(value, tensor, pointer, (rows, columns), stride, op.loc)
             return
@@ -133,6 +136,15 @@ class TransferWriter(TileWriter):
         self.nodes.append(node)
         with self.inside(node.then):
             self._store(value, tensor, pointer, (rows, columns), stride, op.loc)
+
+    def _may_be_nothing(self, size: Size, valid: Size, offset: Operand, limit: Size) -> bool:
+        """Whether nothing of `valid` elements from an offset on may lie inside a tensor; `size`: how many do."""
+        if isinstance(size, int) or not size.text.startswith("smaller("):
+            return False
+        if not isinstance(valid, int):
+            return size.text not in self.clips
+        first = isinstance(offset, Const) and offset.value == 0
+        return not first and not self.begins_inside(offset, limit)
 
     def _inside_of(self, tensor: Tensor, offsets: tuple[Operand, ...], count: Size, loc: Loc) -> None:
         """A line of elements lies inside a tensor, or the core stops."""

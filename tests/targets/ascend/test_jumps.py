@@ -175,18 +175,28 @@ def less(x: pl.Tensor, w: pl.Tensor, out: pl.Tensor, n: int):
             pl.store(t * one, [r * 20], out)
 
 
+@pto.jit
+def behind(x: pl.Tensor, out: pl.Tensor, n: int):
+    """Whole tiles, stored at places that may be behind the end."""
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 8, parallel=True):
+            pl.store(pl.full([8, 16], 2.0, pl.f32), [r + n, 0], out)
+            pl.store(pl.load(x, [r, 0], [1, 16]) * 2.0, [r + n, 16], out)
+
+
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "less": (less, (VECTOR, VECTOR, VECTOR, 3)),
     "left": (left, (MATRIX, MATRIX, pto.spec((None,), pl.i32), 3)),
     "decayed": (decayed, (VECTOR, VECTOR, pto.spec((None,), pl.i32))),
     "filled": (filled, (VECTOR, VECTOR)),
     "below": (below, (MATRIX, MATRIX)),
-    "until": (until, (MATRIX, MATRIX)),
+    "until": (until, (MATRIX, pto.spec((None, 32), pl.f32))),
     "columns": (columns, (MATRIX, MATRIX)),
     "updated": (updated, (MATRIX, MATRIX, MATRIX)),
     "again": (again, (MATRIX, MATRIX)),
     "perhaps": (perhaps, (MATRIX, MATRIX, 3)),
     "shifted": (shifted, (MATRIX, MATRIX, 3)),
+    "behind": (behind, (MATRIX, MATRIX, 3)),
     "added": (added, (MATRIX, MATRIX)),
 }
 
@@ -269,6 +279,16 @@ def test_a_tile_beyond_the_end_stops_the_core(programs: Programs) -> None:
     np.testing.assert_array_equal(out[:, 0], 2.0 * (np.arange(16) < 11))
     with pytest.raises(RuntimeError, match="trap"):
         programs.run("shifted", x=x, out=out, n=12)
+
+
+@needs_compiler
+@pytest.mark.parametrize("n", [0, 3, 8, 30])
+def test_what_is_stored_behind_the_end_is_left_out(programs: Programs, n: int) -> None:
+    x = np.random.default_rng(n).standard_normal((20, 16)).astype(np.float32)
+    wanted, found = np.zeros((2, 21, 32), np.float32)
+    behind.interpret(x, wanted, n)
+    programs.run("behind", 1, x=x, out=found, n=n)
+    np.testing.assert_array_equal(found, wanted)
 
 
 @needs_compiler
