@@ -61,13 +61,20 @@ def compile_kernel(kernel: Kernel, spread: Spread, arch: str) -> bytes:
 
 
 def _compiler_for(arch: str) -> tuple[_Compiler, str]:
-    """The first compiler that makes code for an architecture, and what it calls it."""
+    """The first compiler that makes code for an architecture, and what it calls it; one that does not say what it
+    knows, as old ones do not, only where no other does."""
     old: list[str] = []
+    silent: _Compiler | None = None
     for compiler in _compilers():
         target = compiler.target(arch)
-        if target is not None:
+        if not compiler.known:
+            silent = silent or compiler
+        elif target is not None:
             return compiler, target
-        old.append(f"{compiler.name} up to sm_{max(compiler.known)}")
+        else:
+            old.append(f"{compiler.name} up to sm_{max(compiler.known)}")
+    if silent is not None:
+        return silent, arch
     if not old:
         toolchain.need("the cuda target (where NVRTC is missing, too)", "nvcc")
     raise ToolchainError(f"PTO-X120: the device is an {arch}, and what is installed is older: {', '.join(old)}\n"

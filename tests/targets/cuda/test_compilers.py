@@ -88,6 +88,16 @@ def test_the_first_compiler_that_knows_the_device_is_taken(library: Any, nvcc: P
         compilers.compile_kernel(kernel, spread, "sm_100")
 
 
+def test_a_compiler_that_does_not_say_what_it_knows_comes_last(library: Any, nvcc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvcc.write_text(nvcc.read_text().replace('echo "sm_80 sm_87" && exit', "exit 1"))
+    compilers._known_to.cache_clear()
+    kernel, spread = softmax()
+    kernel = replace(kernel, store=None)
+    assert compilers.compile_kernel(kernel, spread, "sm_100") == b"code"  # it is all there is
+    monkeypatch.setattr(nvrtc, "library", lambda: library)
+    assert b"--gpu-architecture=sm_90" in compilers.compile_kernel(kernel, spread, "sm_90")
+
+
 def test_without_a_compiler_both_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvrtc, "library", lambda: None)
     monkeypatch.setattr(toolchain, "find", lambda *names: None)
