@@ -285,7 +285,15 @@ class Reader:
                 "`pl.constexpr`")  # fmt: skip
         if hasattr(kind, "__array__"):  # columns of data frames: what NumPy would have to make an array of
             hint = f"pass an array: `numpy.asarray({self.name})`"
+        if self._is_owner(value):
+            hint = f"name the first parameter of a method `self`, not `{self.name}`"
         self._refuse("PTO-A008", f"is {kind_of(value)}, which a kernel cannot take", hint)
+
+    def _is_owner(self, value: Any) -> bool:
+        """Whether the first argument is an object of the class that the kernel was defined in."""
+        first = self.parameters.positional[:1]
+        owner = getattr(self.parameters.fn, "__qualname__", "").rpartition(".")[0]
+        return [p.name for p in first] == [self.name] and any(c.__qualname__ == owner for c in type(value).__mro__)
 
     def object(self, value: Any) -> tuple[ParamKind, Any]:
         """An object by its attributes: `self`, a dataclass, or anything inside another argument."""

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, Self
 from pto_jit.builder.elements import ElementType, MemorySpace, element_type
 from pto_jit.builder.methods import Methods
 from pto_jit.builder.module import BuiltFunction, PTOModule
-from pto_jit.builder.operands import Actual, Names
+from pto_jit.builder.operands import Actual, Names, plain
 from pto_jit.builder.places import user_place
 from pto_jit.dtypes import DType
 from pto_jit.errors import CompilationError, Loc, Note, ScheduleError, ShapeError, TypeMismatchError
@@ -119,15 +119,16 @@ class PTOFunctionBuilder(Methods):
         return self
 
     def _shape(self, shape: object, loc: Loc) -> tuple[int | None, ...]:
-        good = isinstance(shape, (tuple, list)) and len(shape) == 2
-        if not good or not all(e is None or (type(e) is int and e > 0) for e in shape):  # type: ignore[union-attr]
+        extents = tuple(map(plain, shape)) if isinstance(shape, (tuple, list)) else ()
+        if len(extents) != 2 or not all(e is None or (type(e) is int and e > 0) for e in extents):
             self._wrong(ShapeError, f"{shape!r} is not a shape of a memref", loc, "PTO-H157",
                         "give `(rows, cols)`, None for an extent that is known when the function runs")  # fmt: skip
-        return tuple(shape)  # type: ignore[arg-type]
+        return extents
 
     def tile(self, name: str, rows: int, cols: int, dtype: ElementType | DType | str) -> Self:
         """Declare a tile of `rows` x `cols` elements."""
         loc = self._tile_work(".tile")
+        rows, cols = plain(rows), plain(cols)
         for extent in (rows, cols):
             if type(extent) is not int or extent < 1:
                 self._wrong(ShapeError, f"a tile of {rows!r} x {cols!r} elements", loc, "PTO-H158",
@@ -256,6 +257,7 @@ class PTOFunctionBuilder(Methods):
         Bounds are integers or names of integer scalars.  `parallel` promises that iterations are independent.
         """
         loc = self._place()
+        start, stop, step = plain(start), plain(stop), plain(step)
         if type(step) is int and step == 0:
             self._wrong(ScheduleError, "the step of a loop is 0", loc, "PTO-L010", "give a step that is not 0")
         bounds = [self._index(value, loc) for value in (start, stop, step)]

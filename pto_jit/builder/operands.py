@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+import numpy as np
+
 from pto_jit.dtypes import DType, i64
 from pto_jit.errors import CompilationError, Loc, TypeMismatchError, similar
 from pto_jit.ir.isa.expansion import constant
@@ -17,6 +19,11 @@ I64 = ScalarType(i64)
 TEMPORARY = TensorType(i64, (None, None))  # stands for a tensor until the calls that use it are known
 Actual = str | int | float | bool | tuple[str, str | int, str | int]
 _WORDS = {TileType: "tile", ScalarType: "scalar", TensorType: "memref"}
+
+
+def plain(value: Any) -> Any:
+    """A value, of NumPy's numbers the Python number."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 class Names:
@@ -126,6 +133,7 @@ class Names:
             return self.tile(value, loc) if role == "o" and isinstance(kind, TileType) else self.scalar(value, loc)
         if role == "i" and isinstance(value, str):
             return self.cast_index(self.scalar(value, loc), loc, append)
+        value = plain(value)
         good = {"s": (int, float), "o": (int, float), "i": int, "n": int, "w": str}[role]
         if not isinstance(value, good) or (isinstance(value, bool) and role == "i"):
             what = {"i": "an integer or the name of an integer scalar", "n": "an integer", "w": "a word"}.get(
@@ -165,8 +173,8 @@ class Names:
                     wrong(TypeMismatchError, f"`{formal.name}` is {formal.type}, `{value}` is {found.type}", loc,
                           "PTO-T233", "convert it with `.scalar_cvt`")  # fmt: skip
                 return found
-            if isinstance(value, (int, float)):
-                return constant(value, formal.type.dtype, loc)
+            if isinstance(plain(value), (int, float)):
+                return constant(plain(value), formal.type.dtype, loc)
             wrong(TypeMismatchError, f"`{formal.name}` is a scalar, it is given {value!r}", loc, "PTO-T234",
                   "give a number or the name of a scalar")  # fmt: skip
         if not isinstance(value, tuple):
@@ -185,8 +193,8 @@ class Names:
             found = self.scalar(value, loc)
             if found.type.dtype.is_integer:
                 return found
-        elif type(value) is int:
-            return self.index(value)
+        elif type(plain(value)) is int:
+            return self.index(plain(value))
         wrong(TypeMismatchError, f"{value!r} is not a row or column of tiles", loc, "PTO-T237",
               "give an integer, a loop variable or an integer scalar")  # fmt: skip
 

@@ -444,3 +444,18 @@ def test_a_parallel_loop_of_calls() -> None:
     x = floats(64, 8)
     (_, y, _) = both(m, "f", x, np.zeros_like(x), 8)
     np.testing.assert_allclose(y, np.exp(x), rtol=1e-5)
+
+
+def test_numbers_of_numpy_are_those_of_python() -> None:
+    m = PTOModule("numbers")
+    n, half = np.int64(4), np.float32(0.5)
+    b = PTOFunctionBuilder("scaled", module=m).memref("x", G, F).memref("y", G, F, shape=(n, None)).scalar("by", F)
+    b.tile("a", n, np.int32(8), F).load("a", "x", np.int64(0), np.int16(0)).muls("s", "a", half).muls("t", "s", "by")
+    b.store("y", "t", np.int64(0), 0).build()
+    b = PTOFunctionBuilder("twice", module=m).not_in_core().memref("x", G, F).memref("y", G, F)
+    b.for_loop("i", np.int64(0), np.int8(2), np.int64(1))
+    b.call("scaled", {"x": ("x", "i", np.int64(0)), "y": ("y", "i", 0), "by": half}).end_for().build()
+    assert pto.parse_pto(str(m)) == m
+    x, y = floats(8, 8), np.zeros((8, 8), np.float32)
+    m.compile().twice(x, y)
+    np.testing.assert_array_equal(y, x / 4)

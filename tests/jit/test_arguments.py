@@ -447,6 +447,19 @@ def test_an_unknown_object_is_refused_with_its_kind(value: Any) -> None:
         first(value)
 
 
+class Scaled:
+    @pto.jit
+    def first(me, x):
+        return x[0]
+
+
+def test_methods_want_self() -> None:
+    with pytest.raises(pto.ArgumentError, match="help: name the first parameter of a method `self`, not `me`"):
+        Scaled().first(np.ones(2))
+    with pytest.raises(pto.ArgumentError, match="help: pass tensors"):
+        Scaled.first(Thing(), np.ones(2))
+
+
 def test_missing_unknown_and_surplus_arguments_show_the_signature() -> None:
     x = np.ones(3)
     for call, reason in (
