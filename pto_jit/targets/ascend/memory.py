@@ -40,11 +40,18 @@ class Memory(Scopes):
         """How much of an extent is loaded; the core stops where that would be nothing."""
         out = self.clipped(tensor, axis, offset, extent)
         limit = tensor.extents[axis]
-        if isinstance(out, Expr) and isinstance(offset, Var) and not self.begins_inside(offset, limit):
+        if isinstance(out, Expr):
+            self._not_behind(offset, limit, loc)
+            if isinstance(limit, Expr) and limit.text in self.begins:
+                self._not_behind(*self.begins[limit.text], loc)
+        return out
+
+    def _not_behind(self, offset: Operand, limit: Size, loc: Loc) -> None:
+        """Stop the core where an offset lies behind the end of a tensor; what begins at 0 is there."""
+        if not (isinstance(offset, Const) and offset.value == 0) and not self.begins_inside(offset, limit):
             condition = self._inside(offset, limit)
             self.scopes[-1][condition] = condition
             self.nodes.append(Require(condition, loc))
-        return out
 
     def begins_inside(self, offset: Operand, limit: Size) -> bool:
         """Whether an offset is known to lie inside an extent, maybe because the core would have stopped elsewise."""
@@ -204,6 +211,8 @@ class Memory(Scopes):
             at = self.offset(source, offsets, op.loc)
             pointer = total(source.pointer, at)
             shape = [self.clipped(source, a, offsets[a], self.size(extents[a])) for a in kept]
+            self.begins |= {size.text: (offsets[a], source.extents[a])
+                            for a, size in zip(kept, shape, strict=True) if isinstance(size, Expr)}  # fmt: skip
             strides = [source.strides[a] for a in kept]
         elif op.op == "tensor_transpose":
             axes = op.attr("axes")

@@ -51,6 +51,7 @@ class Scopes:
         self.branches = 0  # around what is being written, and while loops
         self.limited: dict[str, int] = {}
         self.clips: dict[str, tuple[Size, Size, Size]] = {}  # expression -> extent, limit and offset it comes from
+        self.begins: dict[str, tuple[Operand, Size]] = {}  # extents of views -> where they begin, of how much
         self.loop_of: dict[str, For] = {}
         self.written = {facts.roots[x.name] for s in statements(func.body) if (x := written_tensor(s)) is not None}
         self.defined: dict[str, Op] = {s.results[0].name: s for s in statements(func.body)

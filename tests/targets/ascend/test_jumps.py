@@ -164,6 +164,19 @@ def left(x: pl.Tensor, out: pl.Tensor, counts: pl.Tensor, n: int):
 
 
 @pto.jit
+def second(x: pl.Tensor, out: pl.Tensor):
+    with pl.incore():
+        pl.store(pl.load(x, [8, 0], [8, 16]) * 2.0, [0, 0], out)
+
+
+@pto.jit
+def next_rows(x: pl.Tensor, out: pl.Tensor):
+    with pl.incore():
+        for r in pl.range(0, out.shape[0], 8, parallel=True):
+            pl.store(x[r + 8 : r + 16, :16] * 2.0, [r, 0], out)
+
+
+@pto.jit
 def less(x: pl.Tensor, w: pl.Tensor, out: pl.Tensor, n: int):
     """A line and a tile of one element, which is repeated along it."""
     with pl.incore():
@@ -185,6 +198,8 @@ def behind(x: pl.Tensor, out: pl.Tensor, n: int):
 
 
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "second": (second, (MATRIX, MATRIX)),
+    "next_rows": (next_rows, (MATRIX, MATRIX)),
     "less": (less, (VECTOR, VECTOR, VECTOR, 3)),
     "left": (left, (MATRIX, MATRIX, pto.spec((None,), pl.i32), 3)),
     "decayed": (decayed, (VECTOR, VECTOR, pto.spec((None,), pl.i32))),
@@ -279,6 +294,10 @@ def test_a_tile_beyond_the_end_stops_the_core(programs: Programs) -> None:
     np.testing.assert_array_equal(out[:, 0], 2.0 * (np.arange(16) < 11))
     with pytest.raises(RuntimeError, match="trap"):
         programs.run("shifted", x=x, out=out, n=12)
+    for name, rows in (("second", 8), ("next_rows", 16)):
+        programs.run(name, x=x, out=out)
+        with pytest.raises(RuntimeError, match="trap"):
+            programs.run(name, x=x[:rows].copy(), out=out)
 
 
 @needs_compiler
