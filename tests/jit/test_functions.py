@@ -11,6 +11,7 @@ import linecache
 import marshal
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -290,3 +291,34 @@ def test_a_compiled_version_is_not_pickled() -> None:
     assert copy.deepcopy(compiled) is compiled
     with pytest.raises(TypeError, match="pickle the function"):
         pickle.dumps(compiled)
+
+
+def test_a_thread_that_compiles_may_compile_another_kernel_in_between() -> None:
+    """As signal handlers and finalizers do, which run between any two steps of Python."""
+    x, inside, results = np.ones((4, 4)), [], []
+
+    def kernel(addend: int) -> Any:
+        return pto.jit(cache=False)(lambda a: a @ a + addend)
+
+    def step(frame: types.FrameType, event: str, _: Any) -> None:
+        name = frame.f_code.co_name
+        if event == "call" and name in ("emit_object", "finalize_object", "set_option", "link") and name not in inside:
+            inside.append(name)
+            results.append(kernel(len(inside))(x))
+
+    def give_up(*_: Any) -> None:
+        raise TimeoutError("the thread waits for itself")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(60)
+    sys.setprofile(step)
+    try:
+        results.append(kernel(0)(x))
+    finally:
+        sys.setprofile(None)
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert {"emit_object", "finalize_object"} <= set(inside)
+    for k, result in enumerate(results[:-1], 1):
+        np.testing.assert_array_equal(result, np.full((4, 4), 4.0 + k))
+    np.testing.assert_array_equal(results[-1], np.full((4, 4), 4.0))

@@ -19,7 +19,8 @@ from pto_jit.dtypes import BY_NAME, DType
 from pto_jit.errors import NOWHERE, InternalError, Loc
 from pto_jit.slotted import field, frozen, mutable
 
-LLVM_LOCK = threading.Lock()  # llvmlite's global context is not thread-safe
+# llvmlite's global context is not thread-safe; a signal handler or finalizer may compile while its thread does
+LLVM_LOCK = threading.RLock()
 
 
 @frozen

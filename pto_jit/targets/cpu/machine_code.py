@@ -25,7 +25,8 @@ X86_OPTIONS = {
 }
 """LLVM's boolean options while it generates code for x86; each is the opposite of its default."""
 
-_OPTIONS_LOCK = threading.Lock()
+_OPTIONS_LOCK = threading.RLock()  # signal handlers and finalizers may compile while their thread does
+_holders: list[None] = []
 
 
 def object_code(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> bytes:
@@ -46,11 +47,15 @@ def _options_for(machine: llvm.TargetMachine) -> Iterator[None]:
         yield
         return
     with _OPTIONS_LOCK:
-        _tell(X86_OPTIONS)
+        if not _holders:
+            _tell(X86_OPTIONS)
+        _holders.append(None)
         try:
             yield
         finally:
-            _tell({name: not value for name, value in X86_OPTIONS.items()})
+            _holders.pop()
+            if not _holders:
+                _tell({name: not value for name, value in X86_OPTIONS.items()})
 
 
 def _tell(options: dict[str, bool]) -> None:

@@ -36,7 +36,7 @@ from pto_jit.targets.cpu.tiles import (
 )
 from pto_jit.targets.cpu.values import Tensor, Tile, TileSlot
 
-_LOCK = threading.Lock()
+_LOCK = threading.RLock()
 _LIBRARIES: dict[tuple[tuple[str, int], ...], Library] = {}
 _CACHE: list[Any] = []
 

@@ -126,7 +126,7 @@ def module_ir(combo: Combo, features: str, triple: str = "", caches: Caches | No
     return module.text(f'target triple = "{triple}"') + attributes
 
 
-_initialised = threading.Lock()
+_initialised = threading.RLock()
 _ready = False
 
 
@@ -214,7 +214,7 @@ class Library:
         self.processor = processor or Processor.host()
         self.caches = caches or host_caches()
         self._load, self._store = load, store
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._jit: llvm.LLJIT | None = None
         self._loaded: dict[Combo, tuple[Addresses, llvm.ResourceTracker]] = {}
 
@@ -223,10 +223,11 @@ class Library:
         found = self._loaded.get(combo)
         if found is None:
             with self._lock:
-                found = self._loaded.get(combo)
-                if found is None:
-                    found = self._link(combo, self._object(combo))
-                    self._loaded[combo] = found
+                if combo not in self._loaded:
+                    code = self._object(combo)
+                    if combo not in self._loaded:  # a signal handler may have made it meanwhile
+                        self._loaded[combo] = self._link(combo, code)
+                found = self._loaded[combo]
         return found[0]
 
     def _object(self, combo: Combo) -> bytes:
