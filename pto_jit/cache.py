@@ -101,12 +101,17 @@ def disk_cache() -> DiskCache:
 
 @cache
 def build_id() -> str:
-    """Identity of this compiler: its version, its files' sizes and times, the interpreter."""
+    """Identity of this compiler: its version, its files' sizes and times, the interpreter.
+
+    Times are in seconds: images of containers keep no more, and kernels compiled while one is made are to be found in
+    it.
+    """
     digest = hashlib.sha256(sys.version.encode())
     root = str(Path(__file__).parent)
     for directory, _, names in sorted(os.walk(root)):
         for name in sorted(names):
             if name.endswith((".py", ".so")):
                 status = os.stat(f"{directory}/{name}")  # noqa: PTH116 - Path takes twice the time of a warm start
-                digest.update(f"{directory[len(root) :]}/{name}:{status.st_size}:{status.st_mtime_ns};".encode())
+                seconds = status.st_mtime_ns // 10**9
+                digest.update(f"{directory[len(root) :]}/{name}:{status.st_size}:{seconds};".encode())
     return digest.hexdigest()

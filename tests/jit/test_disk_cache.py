@@ -10,13 +10,14 @@ import sys
 import types
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
-from pto_jit.cache import DiskCache, disk_cache
+from pto_jit.cache import DiskCache, build_id, disk_cache
 
 X = np.arange(5, dtype=np.float32)
 SOURCE = """
@@ -325,3 +326,13 @@ def test_the_environment_names_the_directory(tmp_path: Path) -> None:
     script.write_text(WARM)
     python([str(script)], tmp_path / "chosen")
     assert len(entries(tmp_path / "chosen")) == 1
+
+
+def test_the_compiler_is_the_same_where_times_are_kept_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def in_seconds(path: str, stat: Any = os.stat) -> Any:
+        found = stat(path)
+        return types.SimpleNamespace(st_size=found.st_size, st_mtime_ns=found.st_mtime_ns // 10**9 * 10**9)
+
+    here = build_id.__wrapped__()
+    monkeypatch.setattr(os, "stat", in_seconds)
+    assert build_id.__wrapped__() == here
