@@ -279,6 +279,8 @@ class TileWriter(FunctionWriter):
         typ, start, step = register_type(dtype), self.scalar(op.args[0]), self.scalar(op.args[1])
 
         def element(i: str, j: str) -> str:
+            if (rows if standing else columns).unit:  # the same in all threads
+                return start
             at = f"{typ}(Spread::row({i}))" if standing else f"{typ}(Spread::column({j}))"
             text = at if step == "1" else self.expressions.apply("mul", [at, step], dtype, {}, dtype)
             return text if start == "0" else self.expressions.apply("add", [start, text], dtype, {}, dtype)

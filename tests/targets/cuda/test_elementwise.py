@@ -144,3 +144,16 @@ def test_conversions_give_what_the_cpu_target_gives(dtype: type) -> None:
         emulate(casts.compile(x, got, target="cuda"), x, got)
     for kind, a, b in zip(KINDS, got, expected, strict=True):
         np.testing.assert_array_equal(a.astype(np.float64), b.astype(np.float64), err_msg=str(kind))
+
+
+@pto.jit
+def one_counted(x: pl.Tensor, y: pl.Tensor):
+    t = pl.load(x, [0], [40])
+    pl.store(pl.arange(2, 3, dtype=pl.i32) + t, [0], y)
+    pl.store(pl.maximum(pl.arange(0, 1, dtype=pl.i32), t), [40], y)
+
+
+def test_a_range_of_one_element_is_the_same_beside_every_column() -> None:
+    x = np.arange(-3, 37, dtype=np.int32)
+    _, (_, y) = emulated(one_counted, x, np.zeros(80, np.int32))
+    np.testing.assert_array_equal(y, np.concatenate([x + 2, np.maximum(x, 0)]))
