@@ -334,5 +334,7 @@ def test_the_compiler_is_the_same_where_times_are_kept_in_seconds(monkeypatch: p
         return types.SimpleNamespace(st_size=found.st_size, st_mtime_ns=found.st_mtime_ns // 10**9 * 10**9)
 
     here = build_id.__wrapped__()
-    monkeypatch.setattr(os, "stat", in_seconds)
-    assert build_id.__wrapped__() == here
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", in_seconds)
+        there = build_id.__wrapped__()
+    assert there == here
