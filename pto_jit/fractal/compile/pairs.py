@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.emit import index
 from pto_jit.codegen.values import static_extent
+from pto_jit.dtypes import i64
 from pto_jit.fractal.compile.batching import Batch, NotBatchable, demanded, row_extents
 from pto_jit.fractal.compile.blocks import AT_ONCE, Blocks, Work, dims_of, in_order, lies_in_order, results_of, work_of
-from pto_jit.fractal.compile.expr import Writer, binary, number, operand
+from pto_jit.fractal.compile.expr import Symbol, Writer, binary, number, operand
 from pto_jit.fractal.compile.lists import Access, Choose, Compute, Dim, Read, ReadLeaf, WriteLeaf
 from pto_jit.fractal.compile.nest import Nest, depends_on
 from pto_jit.fractal.compile.sequential import name_of, variable_of
@@ -46,7 +47,13 @@ class Pairs(Work):
 
     def side(self, item: ReadLeaf) -> tuple[Dim, ...]:
         """The loops that say what is read: those of the rows, of the columns, or both."""
-        used = depends_on(item.read, [d.symbol for d in (*self.inner_dims, *self.columns)])
+        return self._side(depends_on(item.read, [d.symbol for d in self.own_dims]))
+
+    def counted(self, item: Compute) -> tuple[Dim, ...]:
+        """The loops that say what an integer is."""
+        return self._side(item.expr.symbols())
+
+    def _side(self, used: set[Symbol]) -> tuple[Dim, ...]:
         rows, columns = (used & {d.symbol for d in dims} for dims in (self.inner_dims, self.columns))
         return (*(self.inner_dims if rows else ()), *(self.columns if columns else ()))
 
@@ -84,14 +91,19 @@ def pairs_of(nest: Nest) -> Pairs:
         raise NotBatchable("every loop chooses shared operands")
     if any(loop.length.symbols() & inner for loop in nest.loops):
         raise NotBatchable("the length of a loop depends on one whose cells would be rows")
-    if any(isinstance(i, Compute) and i.expr.symbols() & inner for i in nest.cell):
-        raise NotBatchable("a cell computes with its number")
     body = tuple(i for i in nest.cell if not isinstance(i, WriteLeaf))
     work = Pairs(dims, body, results, chosen, AT_ONCE, columns=dims[first:])
     for item in reads:
         if work.side(item) and not _lies_in_order(item.read, work.side(item)):
             raise NotBatchable("what is read lies in another order than that of the loops")
+    if any(isinstance(i, Compute) and not _counts(work.counted(i), i) for i in body):
+        raise NotBatchable("a cell computes with its number")
     return work
+
+
+def _counts(side: Sequence[Dim], item: Compute) -> bool:
+    """Whether an integer goes on by the same from each row to the next, or from each column."""
+    return not side or (len(side) == 1 and item.expr.coefficient(side[0].symbol) is not None)
 
 
 def _lies_in_order(read: Read, dims: Sequence[Dim]) -> bool:
@@ -118,7 +130,12 @@ class PairBlocks(Blocks):
         try:
             rows, columns = (self.e.fresh(name, index(0).type) for name in ("cells", "columns"))
             batch = PairBatch(self, rows, columns)
-            for item in self.work.reads:
+            for item in self.work.body:
+                if isinstance(item, Compute) and self.work.counted(item):
+                    rows_of = batch.of(self.work.counted(item)).rows
+                    rows_of[item.var.name] = self.e.fresh("at", TileType(i64, (None, 1)))
+                if not isinstance(item, ReadLeaf):
+                    continue
                 side = self.work.side(item)
                 if not side:
                     batch.shared[name_of(item.value)] = variable_of(item.value)
@@ -155,7 +172,7 @@ class PairBlocks(Blocks):
         pairs = batch.both.count
         for item in work.body:
             if isinstance(item, Compute):
-                self.plain.assign(item.var, writer.expr(item.expr))
+                self._integer(writer, item, start, batch)
             elif isinstance(item, ReadLeaf):
                 side, name = work.side(item), name_of(item.value)
                 if not side:
@@ -169,6 +186,21 @@ class PairBlocks(Blocks):
         batch.run(work.body)
         for result in work.results:
             self.keep(writer, result, batch.value(result[0]), writer.op("mul", start, columns), pairs)
+
+
+    def _integer(self, writer: Writer, item: Compute, start: Operand, batch: PairBatch) -> None:
+        """An integer, or the integers of the rows or the columns."""
+        side = self.work.counted(item)
+        if not side:
+            self.plain.assign(item.var, writer.expr(item.expr))
+            return
+        (dim,) = side
+        part = batch.of(side)
+        first = index(0) if part is batch.right else start
+        step = item.expr.coefficient(dim.symbol)
+        assert step is not None
+        (numbers,) = self.e.op("arange", [writer.but({dim.symbol: first}).expr(item.expr), index(step), part.count])
+        part.rows[item.var.name] = self.e.op("reshape", [numbers, part.count, index(1)])[0]
 
 
 class PairBatch:

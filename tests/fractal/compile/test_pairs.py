@@ -123,3 +123,24 @@ def test_what_is_no_product_of_pairs_runs_cell_by_cell() -> None:
 
     for program in (own, both, backwards):
         assert not planned(program, words(5), words(3)).startswith(AS_ROWS)
+
+
+def test_pairs_compute_with_their_numbers() -> None:
+    def causal(x: Any, y: Any) -> Any:
+        def of_row(p: Any) -> Any:
+            return ft.map(lambda q: pl.where(q[0] <= p[0], (p[1] @ q[1].T)[0, 0], -1e9), ft.enumerate(y))
+
+        return ft.map(of_row, ft.enumerate(x))
+
+    def places(x: Any, y: Any) -> Any:
+        def of_row(p: Any) -> Any:
+            return ft.map(lambda q: p[1] @ q[1].T * pl.f32(p[0] % 5) + pl.f32(2 * q[0] - p[0]) * 0.01, ft.enumerate(y))
+
+        return ft.map(of_row, ft.enumerate(x))
+
+    def within(x: Any, y: Any) -> Any:
+        return ft.map(lambda xs: causal(xs, xs), ft.split(x, 1))
+
+    for rows, columns in ((1, 1), (5, 3), (300, 7), (7, 40)):
+        for program in (causal, places, within):
+            assert AS_ROWS in planned(program, words(rows), words(columns))
