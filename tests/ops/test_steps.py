@@ -105,6 +105,28 @@ def test_slices_with_steps_agree_with_numpy(shape: tuple[int, int]) -> None:
         check(pto.parse_pto(compiled.ir("source"))[kernel.__name__], meaning, args)
 
 
+def woven(x, n):
+    x[:, 0:n:2] = x[:, 1 : n + 1 : 2] * 2 + x[:, 0:n:2]
+    x[:, 1 : n + 1 : 2] = x[:, 0:n:2] + 1
+    x[:, 0:n:2] = x[:, 2 : n + 2 : 2] - x[:, 1 : n + 1 : 2]
+    x[1:3, :] = x[0:2, :]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.float32, np.float64])
+@pytest.mark.parametrize("columns", [10, 11, 64, 131])
+def test_places_between_others_are_read_and_written_in_order(columns: int, dtype: Any) -> None:
+    kernel, x = pto.jit(woven), RNG.integers(-3, 4, (5, columns)).astype(dtype)
+    found, expected = x.copy(), x.copy()
+    kernel(found, columns - 2)
+    woven(expected, columns - 2)
+    np.testing.assert_array_equal(found, expected)
+    wide, rows = np.zeros((5, columns + 1), dtype), x.copy()
+    wide[:, :columns] = x  # rows that begin elsewhere on the grid of the steps
+    kernel(wide[:, :columns], columns - 2)
+    woven(rows, columns - 2)
+    np.testing.assert_array_equal(wide[:, :columns], rows)
+
+
 @needs_compiler
 @pytest.mark.parametrize("shape", [(5, 8), (3, 70)])
 def test_slices_with_steps_in_c_and_for_cuda(shape: tuple[int, int]) -> None:
