@@ -322,3 +322,21 @@ def test_a_thread_that_compiles_may_compile_another_kernel_in_between() -> None:
     for k, result in enumerate(results[:-1], 1):
         np.testing.assert_array_equal(result, np.full((4, 4), 4.0 + k))
     np.testing.assert_array_equal(results[-1], np.full((4, 4), 4.0))
+
+
+def test_names_may_have_letters_beyond_ascii() -> None:
+    @pto.incore
+    def größe(ξ, i, out):
+        pl.store(pl.load(ξ, [i], [4]) * 2, [i], out)
+
+    @pto.jit
+    def σ(α, out, first):
+        for i in range(first, 8, 4):
+            größe(α, i, out)
+
+    x, y = np.arange(8.0), np.zeros(8)
+    σ(x, y, 0)
+    np.testing.assert_array_equal(y, x * 2)
+    with pytest.raises(pto.TaskError, match="größe"):
+        σ(x, y, -4)
+    assert "pto_entry__3c3" in σ.compile(x, y, 0).ir("assembly")

@@ -95,7 +95,13 @@ class ModuleWriter:
         return with_scalar_loops(str(self.llvm), names, decided_once=self.decided_once)
 
     def unique(self, name: str) -> str:
-        return self.llvm.get_unique_name(name)
+        return self.llvm.get_unique_name(in_ascii(name))
 
 
-__all__ = ["BoundsError", "Host", "KernelAssertionError", "LaunchError", "ModuleWriter", "PrintSite", "Site"]
+def in_ascii(name: str) -> str:
+    """A name as linkers and C take it."""
+    return name if name.isascii() else "".join(c if c.isascii() else f"_{ord(c):x}" for c in name)
+
+
+__all__ = ["BoundsError", "Host", "KernelAssertionError", "LaunchError", "ModuleWriter", "PrintSite", "Site",
+           "in_ascii"]  # fmt: skip

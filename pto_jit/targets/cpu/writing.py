@@ -18,7 +18,7 @@ from pto_jit.targets.cpu.code import F64, I32, I64, PTR, Index, Value, i64, numb
 from pto_jit.targets.cpu.elementwise import cast
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.loading import Host, Tasks
-from pto_jit.targets.cpu.module import ModuleWriter
+from pto_jit.targets.cpu.module import ModuleWriter, in_ascii
 from pto_jit.targets.cpu.tensors import bits64
 from pto_jit.targets.cpu.values import Tensor
 from pto_jit.targets.cpu.vector import TargetModule
@@ -109,7 +109,7 @@ def _write_entry(
     module: ModuleWriter, program: Module, callees: dict[str, ir.Function], tasks: Tasks | None
 ) -> tuple[str, Any]:
     func = program.func(program.entry)
-    name = f"pto_entry_{func.name}"
+    name = f"pto_entry_{in_ascii(func.name)}"
     function = ir.Function(module.llvm, ir.FunctionType(I32, [PTR, PTR, PTR]), name)
     function.attributes.add("nounwind")
     args, results = function.args[1:]
