@@ -18,6 +18,7 @@ from pto_jit.targets.cpu.analysis import may_share
 from pto_jit.targets.cpu.code import I64, PTR, VOID, Code, Index, Value, i64
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.nest import STREAM, Strided
+from pto_jit.targets.cpu.strided import MOST
 from pto_jit.targets.cpu.tensors import region
 from pto_jit.targets.cpu.tiles import copy_region
 from pto_jit.targets.cpu.values import Tensor, Tile
@@ -63,6 +64,14 @@ def ranges_meet(code: Code, one: tuple[Value, Value], other: tuple[Value, Value]
     """Whether two ranges of addresses (see `address_range`) have a byte in common."""
     (low, high), (low2, high2) = one, other
     return code.b.and_(code.b.icmp_unsigned("<", low, high2), code.b.icmp_unsigned("<", low2, high))
+
+
+def _step(reg: _Region) -> int:
+    """Elements from one to the next along a region's last axis where vectors are stored so, else 1: memory for what is
+    diverted has the same, so that it is known where either is written."""
+    inner = reg.strides[-1] if reg.strides else None
+    step, rest = divmod(inner, reg.tensor.dtype.bytes) if isinstance(inner, int) else (1, 0)
+    return step if rest == 0 and 2 <= step <= MOST else 1
 
 
 class Stores:
@@ -128,8 +137,9 @@ class Stores:
         sizes = []
         for store, reg in zip(nest.stores, regions, strict=True):
             shape = [1 if a is None else self.extents[a] for a in store.axes]
-            strides = self.w.strides(reg.tensor.dtype, shape)
-            sizes.append((strides, code.mul(reg.tensor.dtype.bytes, *shape)))
+            step = _step(reg)
+            strides = tuple(code.mul(s, step) for s in self.w.strides(reg.tensor.dtype, shape))
+            sizes.append((strides, code.mul(reg.tensor.dtype.bytes, step, *shape)))
 
         def scratch() -> Sequence[Value]:
             out: list[Value] = []
