@@ -27,9 +27,9 @@ _TOPICS_WANTED = f"a string of {', '.join(sorted(TOPICS))}, separated by commas,
 def _cache_dir() -> Path:
     chosen = os.environ.get("PTO_CACHE_DIR")
     if chosen:
-        return Path(chosen)
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else _home() / ".cache") / "pto_jit"
+        return _home() / chosen[2:] if chosen.startswith("~/") else Path(chosen)
+    root = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (root if root.is_absolute() else _home() / ".cache") / "pto_jit"  # others the specification has ignored
 
 
 def _home() -> Path:

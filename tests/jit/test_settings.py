@@ -81,6 +81,24 @@ def test_without_a_home_kernels_stay_in_memory(monkeypatch: pytest.MonkeyPatch) 
         np.testing.assert_array_equal(pto.jit(lambda x: x * 11)(np.ones(3)), np.full(3, 11.0))
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "expected"),
+    [
+        ("PTO_CACHE_DIR", "~/kernels", "kernels"),
+        ("XDG_CACHE_HOME", "~/caches", ".cache/pto_jit"),
+        ("XDG_CACHE_HOME", "caches", ".cache/pto_jit"),
+    ],
+)
+def test_the_cache_is_in_the_home_where_a_variable_says_so_or_no_absolute_path(
+    variable: str, value: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PTO_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv(variable, value)
+    assert Config().cache_dir == tmp_path / expected
+
+
 def test_topics_may_have_spaces_around_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pto.config, "log", "cache, passes")
     assert pto.config.logs("passes") and not pto.config.logs("specialize")
