@@ -19,6 +19,7 @@ from pto_jit.kernel import Kernel
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.names import chunks_inside, kind_in_source, source_name
 from pto_jit.lower.pipeline import PLACED
+from pto_jit.pickles import CopiedLikeFunction
 from pto_jit.reading import Arguments, Spec
 from pto_jit.registering import Containers, runtime_guards
 from pto_jit.runtime import Dispatcher
@@ -68,7 +69,7 @@ It is `output_cpu/{stem}/lib{stem}.a` (`.so` with `--library shared`); `{stem}.h
 """
 
 
-class Compiled:
+class Compiled(CopiedLikeFunction):
     """A compiled specialisation: run it, bind it, read every stage of it."""
 
     _device = False
@@ -209,13 +210,6 @@ class Compiled:
     def timings(self) -> dict[str, float]:
         """Seconds per stage."""
         return dict(self._lowered().timings)
-
-    def __copy__(self) -> Compiled:
-        """Copied like a function: not at all."""
-        return self
-
-    def __deepcopy__(self, memo: Any) -> Compiled:
-        return self
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         raise TypeError(f"{self!r} is machine code of this process: pickle the function and compile it again")

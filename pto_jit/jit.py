@@ -29,7 +29,7 @@ from pto_jit.language import _interpret
 from pto_jit.language import incore as in_core
 from pto_jit.language._indices import when_assigned
 from pto_jit.options import OPTION_NAMES, Options
-from pto_jit.pickles import carrier, reduced
+from pto_jit.pickles import CopiedLikeFunction, carrier, reduced
 from pto_jit.reading import Arguments, Spec
 from pto_jit.registering import Containers, runtime_guards
 from pto_jit.results import to_torch
@@ -52,7 +52,7 @@ _WARN_AFTER = 64  # specialisations of one kernel
 _alive: weakref.WeakSet[Dispatcher | Containers] = weakref.WeakSet()
 
 
-class JitFunction(Dispatcher, Generic[P, R]):
+class JitFunction(CopiedLikeFunction, Dispatcher, Generic[P, R]):
     """A compiled function; made by `pto.jit`. It has the name, docstring and signature of the original."""
 
     __name__: str
@@ -314,13 +314,6 @@ class JitFunction(Dispatcher, Generic[P, R]):
     def __pto_carrier__(self) -> types.FunctionType:
         return carrier(self, self.__pto_jit__, self._parameters.annotations)
 
-    def __copy__(self) -> JitFunction[P, R]:
-        """Copied like a function: not at all."""
-        return self
-
-    def __deepcopy__(self, memo: Any) -> JitFunction[P, R]:
-        return self
-
     def __repr__(self) -> str:
         return f"<pto.jit function {self.__module__}.{self.__qualname__}>"
 
@@ -408,7 +401,7 @@ def _run_statement(frame: types.FrameType) -> None:
 when_assigned(_run_statement)
 
 
-class InCoreFunction(Generic[P, R]):
+class InCoreFunction(CopiedLikeFunction, Generic[P, R]):
     """A named in-core function; made by `pto.incore`. Called from kernels; outside it runs eagerly on NumPy."""
 
     __name__: str
@@ -432,13 +425,6 @@ class InCoreFunction(Generic[P, R]):
     @property
     def __pto_carrier__(self) -> types.FunctionType:
         return carrier(self, self.__pto_incore__, self.__pto_incore__.__annotations__)
-
-    def __copy__(self) -> InCoreFunction[P, R]:
-        """Copied like a function: not at all."""
-        return self
-
-    def __deepcopy__(self, memo: Any) -> InCoreFunction[P, R]:
-        return self
 
 
 @overload

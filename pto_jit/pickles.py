@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Kernels in pickles: by name, as functions are, or with their code, where the pickler ships code.
+"""Kernels in copies and in pickles: by name, as functions are, or with their code, where the pickler ships code.
 
 pickle stores functions by name; cloudpickle and dill store those of `__main__`, lambdas and results of factories by
 value.  A kernel leaves that to the pickler: its pickle holds its *carrier*, a copy of its Python function that is found
@@ -13,11 +13,21 @@ import sys
 from collections.abc import Callable
 from functools import reduce
 from types import FunctionType
-from typing import Any
+from typing import Any, Self
 from weakref import WeakValueDictionary
 
 _kernels: WeakValueDictionary[int, Any] = WeakValueDictionary()  # by the id of their carriers, which they keep
 _ENDING = ".__pto_carrier__"
+
+
+class CopiedLikeFunction:
+    """Copied like a function: not at all."""
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
 
 
 def reduced(kernel: Any, fn: Callable[..., Any], protocol: int, *rest: Any) -> Any:

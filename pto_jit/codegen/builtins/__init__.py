@@ -9,9 +9,9 @@ from __future__ import annotations
 from pto_jit.codegen.builtins import debug, matrix, memory, order, reduction, structure  # noqa: F401 - register
 from pto_jit.codegen.builtins.elementwise import binary, compare, truth
 from pto_jit.codegen.builtins.elementwise import python_unary as unary
-from pto_jit.codegen.builtins.memory import store_subscript, subscript
 from pto_jit.codegen.builtins.python import BoundMethod, attribute, python_builtin
 from pto_jit.codegen.builtins.registry import call
+from pto_jit.codegen.builtins.subscripts import store_subscript, subscript
 
 __all__ = [
     "BoundMethod",

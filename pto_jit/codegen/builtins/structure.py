@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.builtins.elementwise import dtype_of
-from pto_jit.codegen.builtins.memory import axis_of, index_of, layout_is_contiguous, shape_of, tile_view, with_axes
+from pto_jit.codegen.builtins.memory import axis_of, index_of, layout_is_contiguous, shape_of, tile_view
 from pto_jit.codegen.builtins.places import index_tile
 from pto_jit.codegen.builtins.promote import (
     common_dtype,
@@ -18,6 +18,7 @@ from pto_jit.codegen.builtins.promote import (
     with_extents,
 )
 from pto_jit.codegen.builtins.registry import builtin
+from pto_jit.codegen.builtins.subscripts import with_axes
 from pto_jit.codegen.emit import index
 from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
 from pto_jit.dtypes import i32, i64
