@@ -22,7 +22,7 @@ from pto_jit.kernel import Kernel, Specialization
 from pto_jit.options import Options
 from pto_jit.reading import Arguments
 from pto_jit.results import arranging, is_arranged, result_plan
-from pto_jit.slotted import field, mutable
+from pto_jit.slotted import mutable
 from pto_jit.targets.cuda import program as cuda
 from pto_jit.targets.cuda.devices import Device, EmulatedDevice
 from pto_jit.targets.cuda.host import DeviceTensor, raise_failure
@@ -56,7 +56,6 @@ class DeviceKernel:
     params: list[Param]
     key: tuple[Any, ...]
     options: Options
-    emulated: Device | None = field(default=None)
 
     @property
     def name(self) -> str:

@@ -213,8 +213,8 @@ class PTOFunctionBuilder(Methods):
                  for p in row.operands]  # fmt: skip
         declared = tuple(names.types.get(name) for name, _ in targets)
 
-        def before(position: int) -> Operand:
-            return names.tile(targets[position][0], loc)
+        def before() -> Operand:
+            return names.tile(targets[0][0], loc)
 
         hint = targets[0][0] if targets else "t"
         e = Expansion(infer, self._append, lambda kind: names.hidden(hint, kind), loc, declared, before)

@@ -129,11 +129,12 @@ class Instructions(Variables):
             count = f"{len(wanted)} result{'' if len(wanted) == 1 else 's'}"
             self.fail(f"{count} of `{word.text}`", written.start)
 
-        def before(position: int) -> Operand:
-            name = self.name(targets[position])
+        def before() -> Operand:
+            target = targets[0]
+            name = self.name(target)
             known = self.scope.types.get(name)
             if known is None:
-                self.wrong(CompilationError, f"{targets[position].text} is not defined", targets[position], "PTO-P013",
+                self.wrong(CompilationError, f"{target.text} is not defined", target, "PTO-P013",
                            f"`{word.text}` reads its result's variable: assign it above")  # fmt: skip
             return Var(name, known)
 

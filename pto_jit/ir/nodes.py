@@ -73,11 +73,11 @@ class Op:
     regions: tuple[Region, ...] = ()
     loc: Loc = field(default=NOWHERE, compare=False, repr=False)
 
-    def attr(self, name: str, default: Attr = None) -> Attr:
+    def attr(self, name: str) -> Attr:
         for key, value in self.attrs:
             if key == name:
                 return value
-        return default
+        return None
 
 
 @frozen

@@ -73,18 +73,15 @@ class Statements(Instructions):
         return tuple(result)
 
     def statement(self, token: Token, out: list[Stmt], ends: tuple[str, ...]) -> None:
+        word = token.text if token.kind == "name" else ""
         if token.kind == "var":
             self.assignment(token, out)
-        elif token.kind == "name":
-            handler = _STATEMENTS.get(token.text)
-            if handler is not None:
-                handler(self, token, out)
-            elif token.text in STATEMENT_WORDS:
-                self.scalar_statement(token, out)
-            elif token.text[0] in "ts":
-                self.instruction(token, (), out)
-            else:
-                self.fail(f"a statement or {' or '.join(f'`{end}`' for end in ends)}")
+        elif word in _STATEMENTS:
+            _STATEMENTS[word](self, token, out)
+        elif word in STATEMENT_WORDS:
+            self.scalar_statement(token, out)
+        elif word.startswith(("t", "s")):
+            self.instruction(token, (), out)
         else:
             self.fail(f"a statement or {' or '.join(f'`{end}`' for end in ends)}")
         self.end_of_line()

@@ -327,11 +327,6 @@ def map_funcs(module: Module, fn: Callable[[Func], Func]) -> Module:
     return module if all(a is b for a, b in zip(funcs, module.funcs, strict=True)) else replace(module, funcs=funcs)
 
 
-def rewrite_module(module: Module, visit: Visit) -> Module:
-    """`rewrite_block` of the body of every function."""
-    return map_funcs(module, lambda func: rewrite_func(func, visit))
-
-
 def substitute(block: Block, mapping: Mapping[str, Operand]) -> Block:
     """Replace reads of variables by other operands, following chains in `mapping`; assignments stay.
 

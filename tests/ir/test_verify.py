@@ -13,7 +13,7 @@ from pto_jit.ir.nodes import Call, Const, For, Func, Module, Op, Return, Stmt, V
 from pto_jit.ir.parse import parse
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.verify import PROPERTIES, check, verify
-from pto_jit.ir.walk import rewrite_module
+from pto_jit.ir.walk import map_funcs, rewrite_func
 from pto_jit.semantic.rules import infer
 from tests.ir.generate import random_module
 from tests.ir.test_text import CONSTRUCTS, SEED
@@ -257,7 +257,7 @@ def test_dropping_any_location_of_a_random_module_is_found() -> None:
             statement_seen = True
             return replace(stmt, loc=NOWHERE)
 
-        broken = rewrite_module(module, drop)
+        broken = map_funcs(module, lambda func: rewrite_func(func, drop))
         if statement_seen:
             with pytest.raises(InternalError, match="no location"):
                 verify(broken, infer)

@@ -156,11 +156,10 @@ def _way_to_fit(dtype: DType) -> str:
     return f"cast the other operand to a wider dtype first, e.g. `x.to(pl.{wider})`"
 
 
-def unify(cg: Generator, values: Sequence[Value], *, dtype: DType | None = None) -> tuple[list[Value], bool]:
-    """All values in one dtype (`dtype`, else the common one); and whether they are all weak."""
+def unify(cg: Generator, values: Sequence[Value]) -> tuple[list[Value], bool]:
+    """All values in their common dtype; and whether they are all weak."""
     common, weak = common_dtype(values)
-    target = dtype or common
-    return [to_dtype(cg, v, target) for v in values], weak
+    return [to_dtype(cg, v, common) for v in values], weak
 
 
 def broadcast(cg: Generator, values: Sequence[Value]) -> tuple[list[Operand], tuple[Operand, ...] | None, bool]:
@@ -229,8 +228,8 @@ def apply(
     return cg.e.tile(op, operands, attrs, extents=extents, generated=generated)
 
 
-def wrap(cg: Generator, var: Any, extents: Sequence[Operand], *, weak: bool = False) -> Value:
+def wrap(cg: Generator, var: Any, extents: Sequence[Operand]) -> Value:
     """An op's result variable as the value its type says."""
     if isinstance(var.type, ScalarType):
-        return Scalar(var, weak, cg.e.loc)
+        return Scalar(var, False, cg.e.loc)
     return Tile(var, tuple(extents), False, cg.e.loc)

@@ -19,7 +19,7 @@ Infer = Callable[[str, tuple[Operand, ...], dict[str, Attr], tuple[Region, ...]]
 class Expansion:
     """`Emit` for one instruction at `loc`: operations go to `append`, temporaries come from `fresh`.
 
-    declared: the types of the destinations so far; before: the destinations' values before the instruction.
+    declared: the types of the destinations so far; before: the destination's value before the instruction.
     """
 
     infer: Infer | None
@@ -27,7 +27,7 @@ class Expansion:
     fresh: Callable[[Type], Var]
     loc: Loc
     declared: tuple[Type | None, ...]
-    before: Callable[[int], Operand]
+    before: Callable[[], Operand]
 
     def __call__(self, op: str, *args: Operand, **attrs: Attr) -> Operand:
         (kind,) = self.types(op, args, attrs)
@@ -44,8 +44,8 @@ class Expansion:
         except CompilationError as error:
             raise error.at(self.loc) from None
 
-    def old(self, position: int = 0) -> Operand:
-        return self.before(position)
+    def old(self) -> Operand:
+        return self.before()
 
     def scalar(self, value: Operand | int | float | bool, dtype: DType) -> Operand:
         return value if isinstance(value, (Var, Const)) else constant(value, dtype, self.loc)

@@ -44,8 +44,8 @@ class Emit(Protocol):
         """Append an operation; its one result."""
         ...
 
-    def old(self, position: int = 0) -> Operand:
-        """The value that a destination has before the instruction."""
+    def old(self) -> Operand:
+        """The value that the destination has before the instruction."""
         ...
 
     def scalar(self, value: Operand | int | float | bool, dtype: DType) -> Operand:

@@ -2,7 +2,7 @@
 """Data dependences: which iterations of loops touch the same elements.
 
 `Dependences` answers three questions about the loops of a function: may two be exchanged, may one run in parallel, what
-is a reduction.  `vectors` gives direction vectors, `violation` proves that two iterations of a loop touch one element.
+is a reduction.  `violation` proves that two iterations of a loop touch one element.
 
 The accesses are affine rectangles recovered from the IR (`recovery`, `values`); a question about two of them becomes a
 system of linear equations and inequalities over integers (`conflicts`), which quick tests of single subscripts
@@ -20,9 +20,8 @@ from pto_jit.lower.dependence.accesses import Access, Accesses, Loop
 from pto_jit.lower.dependence.conflicts import Conflict, conflict
 from pto_jit.lower.dependence.questions import Answer, Dependences, Reduction, Witness, pairs
 from pto_jit.lower.dependence.recovery import collect
-from pto_jit.lower.dependence.vectors import Vector, common_loops, vectors
 
 __all__ = [
-    "Access", "Accesses", "Answer", "Conflict", "Dependences", "Loop", "Reduction", "Vector", "Witness", "collect",
-    "common_loops", "conflict", "pairs", "vectors",
+    "Access", "Accesses", "Answer", "Conflict", "Dependences", "Loop", "Reduction", "Witness", "collect", "conflict",
+    "pairs",
 ]  # fmt: skip

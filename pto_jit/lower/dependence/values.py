@@ -85,15 +85,14 @@ class Values:
                 out |= self.atoms[number].varies
         return frozenset(out)
 
-    def symbol(self, name: str, *, least: int | None = None) -> Linear:
+    def symbol(self, name: str) -> Linear:
         """An argument or another number that is the same everywhere."""
         key = ("symbol", name)
         number = self.found.get(key)
         if number is None:
             number = len(self.atoms)
             self.found[key] = number
-            facts = () if least is None else (Linear(-least, ((number, 1),)),)
-            self.atoms.append(Atom(source_name(name), NONE, facts, free=True))
+            self.atoms.append(Atom(source_name(name), NONE, free=True))
         return atom(number)
 
     def unknown(self, key: Hashable, text: str, varies: Loops) -> Linear:

@@ -14,7 +14,7 @@ ADDRESS = ctypes.c_uint64
 """CUdeviceptr."""
 POINTER = ctypes.c_void_p
 """Of memory of the host, and what the driver hands out: contexts, modules, functions, streams, events, pools."""
-BYTE, SHORT, WORD64 = ctypes.c_ubyte, ctypes.c_ushort, ctypes.c_uint64
+BYTE, SHORT = ctypes.c_ubyte, ctypes.c_ushort
 
 PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuInit": (UINT,),

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,7 +116,7 @@ class VectorStage:
                     place = Kept(step.name) if isinstance(step, Accumulate) else step.place
                     if not self.v.in_memory(step.dtype) or not self._dense(place, step.axes, step.dtype):
                         return False
-                    if isinstance(step, Accumulate) and self._combined(step.op, step.dtype, "x", "y") is None:
+                    if isinstance(step, Accumulate) and self.v.fold(step.op, step.dtype, "x", "y") is None:
                         return False
                 case Position():
                     if step.axis != self.n.inner or self.v.indices(step.dtype, "0") is None:
@@ -142,9 +142,6 @@ class VectorStage:
             return False
         stride = self.n.inputs.memory[place].strides[axes.index(self.n.inner)]
         return isinstance(stride, int) and stride == dtype.bytes
-
-    def _combined(self, op: str, dtype: DType, x: str, y: str) -> str | None:
-        return self.v.fold(op, dtype, x, y)
 
     def _dtype(self, arg: Arg) -> DType:
         """The dtype of an operand that is the same in all lanes."""
@@ -231,7 +228,7 @@ class VectorStage:
             case Accumulate():
                 places = self._addresses(Kept(step.name), step.axes, step.dtype, at)
                 for env, place in zip(envs, places, strict=True):
-                    out = self._combined(step.op, step.dtype, self.v.load(step.dtype, place), env[step.arg])
+                    out = self.v.fold(step.op, step.dtype, self.v.load(step.dtype, place), env[step.arg])
                     assert out is not None
                     code.line(f"{self.v.store(step.dtype, place, out)};")
 
@@ -251,9 +248,9 @@ class VectorStage:
 
     def _joined(self, fold: Fold, names: list[str]) -> list[CSlot]:
         """The accumulators of the main loop as one number, which the loop over the rest goes on from."""
-        combine: Callable[[str, str], str | None] = lambda x, y: self.v.fold(fold.op, fold.operand, x, y)  # noqa: E731
         while len(names) > 1:
-            names = [combine(a, b) or "" for a, b in zip(names[::2], names[1::2], strict=True)]
+            pairs = zip(names[::2], names[1::2], strict=True)
+            names = [self.v.fold(fold.op, fold.operand, a, b) or "" for a, b in pairs]
         first = self.v.reduced(fold.op, fold.operand, names[0])
         assert first is not None
         return [self.code.variable(fold.op, register_ctype(fold.operand), first, here=True)]

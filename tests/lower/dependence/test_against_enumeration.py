@@ -10,9 +10,10 @@ import os
 from collections import Counter
 from itertools import product
 
-from pto_jit.lower.dependence import Accesses, Dependences, common_loops, pairs, vectors
+from pto_jit.lower.dependence import Accesses, Dependences, pairs
 from pto_jit.lower.dependence.violations import violation
 from tests.lower.dependence.nests import Nest, Touch, random_nest, record
+from tests.lower.dependence.vectors import common_loops, vectors
 
 COUNT = int(os.environ.get("PTO_TEST_NESTS", "60"))
 Directions = tuple[str, ...]
@@ -44,8 +45,7 @@ def check(nest: Nest, tally: Counter[str]) -> None:
         if a.root != b.root:
             continue
         real = truth.get((a.order, b.order), set())
-        claimed = vectors(found, a, b)
-        by = {v.directions: v.verdict for v in claimed}
+        by = vectors(found, a, b)
         where = f"{found.text(a)} {found.text(b)}\n{nest.text}"
         for directions in real:
             assert directions in by, f"missed {directions}: {where}"

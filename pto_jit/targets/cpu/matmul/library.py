@@ -168,10 +168,10 @@ def compile_object(combo: Combo, processor: Processor, caches: Caches | None = N
     return machine_code.object_code(optimised(text, machine), machine)
 
 
-def assembly(combo: Combo, processor: Processor, caches: Caches | None = None) -> str:
+def assembly(combo: Combo, processor: Processor) -> str:
     """The machine code as text, for reading."""
     machine = target_machine(processor)
-    text = module_ir(combo, processor.features, processor.triple, caches)
+    text = module_ir(combo, processor.features, processor.triple)
     return machine_code.assembly(optimised(text, machine), machine)
 
 
