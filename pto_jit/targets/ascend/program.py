@@ -14,6 +14,7 @@ from pto_jit.slotted import mutable, replace
 from pto_jit.targets.ascend.accesses import loops_in, walk
 from pto_jit.targets.ascend.alone import with_numbers, without_thread
 from pto_jit.targets.ascend.apart import lists_before
+from pto_jit.targets.ascend.behind import without_tiles_behind
 from pto_jit.targets.ascend.copies import declare_once
 from pto_jit.targets.ascend.cube import CubeWriter, has_products
 from pto_jit.targets.ascend.elements import take_elements
@@ -150,7 +151,7 @@ def write_kernel(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
 
 
 def _kernel(func: Func, dims: dict[str, tuple[str, int]]) -> KernelForm:
-    func = known_lengths(without_thread(func), dims)
+    func = without_tiles_behind(known_lengths(without_thread(func), dims), dims)
     whole = func if has_products(func) else hoist_loads(func)
     try:
         form = _fitting(whole, dims)

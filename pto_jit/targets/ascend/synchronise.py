@@ -160,6 +160,8 @@ class _Inserter:
         self.usual = True
         self.answered: set[int] = set()  # flags that might not be down when they are raised, and those that tell so
         self.where: dict[int, _Where] = {}
+        # How many flags were raised in a row, each to tell that the next is down, up to one, by its id:
+        self.answers: dict[int, int] = {}
         self.next_event: dict[tuple[Pipe, Pipe], int] = {}
         self.of_turns: dict[_Slot, int] = {}  # the numbers of flags for each turn
         self.slots: dict[int, _Slot] = {}  # by the ids of the plans of a round
@@ -296,10 +298,11 @@ class _Inserter:
             self.of_turns[slot] = event
         if event is None and turning is None and outermost is None:
             event = self._again(plan.pair, *plan.stretch)
-        if event is None or (outermost is None and plan.first is plan.second):
+        if event is None or (outermost is None and plan.first is plan.second) or self._goes_in_circles(plan):
             self._at_one_place(plan)
             return
         told, wait = SetFlag(source, target, event, turning), WaitFlag(source, target, event, turning)
+        self.answers[id(told)] = 1 + self.answers.get(id(plan.node), 0)
         _insert_after(plan.block, plan.left, plan.first, told)
         _insert_before(plan.block, plan.right, plan.second, wait)
         if outermost is None:
@@ -312,6 +315,13 @@ class _Inserter:
         for which in (0, 1) if turning else (None,):
             _insert_before(plan.around, 0, outermost, SetFlag(source, target, event, turning, which))
             _insert_after(plan.around, 0, outermost, WaitFlag(source, target, event, turning, which), last=True)
+
+    def _goes_in_circles(self, plan: _Plan) -> bool:
+        """Whether flags have told of flags in turn, each of them raised again: all pipes wait then."""
+        circling = self.answers.get(id(plan.node), 0) > EVENTS and plan.carried is None
+        if circling:
+            self.answered.add(id(plan.node))
+        return circling
 
     def _before(self, node: Node, new: Node) -> None:
         where = self.where[id(node)]
@@ -337,6 +347,7 @@ class _Inserter:
         told, wait = SetFlag(*plan.pair, event), WaitFlag(*plan.pair, event)
         if isinstance(plan.node, SetFlag):
             self.answered |= {id(plan.node), id(told)}
+            self.answers[id(told)] = 1 + self.answers.get(id(plan.node), 0)
         self._before(plan.node, told)
         self._before(plan.node, wait)
         if plan.pair not in self.spare:
