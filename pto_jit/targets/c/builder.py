@@ -32,7 +32,7 @@ from pto_jit.targets.c.values import (
     register_ctype,
     times,
 )
-from pto_jit.targets.cpu.code import F32, F64, I1, I64, PTR, register_type, storage_type
+from pto_jit.targets.cpu.constants import F32, F64, I1, I64, PTR, register_type, storage_type
 
 if TYPE_CHECKING:
     from pto_jit.targets.c.code import CCode

@@ -25,7 +25,8 @@ from pto_jit.targets.c.values import (
     lift,
     memory_ctype,
 )
-from pto_jit.targets.cpu.code import I1, I32, I64, PTR, Code, Index, storage_type
+from pto_jit.targets.cpu.code import Code
+from pto_jit.targets.cpu.constants import I1, I32, I64, PTR, Index, storage_type
 from pto_jit.targets.source.identifiers import Identifiers
 
 

@@ -26,7 +26,7 @@ from pto_jit.targets.c.operations import Operations
 from pto_jit.targets.c.tidy import Line
 from pto_jit.targets.c.values import CPointer, CSlot, CValue, lift, memory_ctype, register_ctype
 from pto_jit.targets.cpu.arena import ALIGN, Arena
-from pto_jit.targets.cpu.code import I32, I64, PTR, Index, register_type
+from pto_jit.targets.cpu.constants import I32, I64, PTR, Index, register_type
 from pto_jit.targets.cpu.function import FunctionWriter, LoopExits
 from pto_jit.targets.cpu.values import Slot, Tensor, Tile, TileSlot
 from pto_jit.targets.source.identifiers import Identifiers

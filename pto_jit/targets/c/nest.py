@@ -25,7 +25,7 @@ from pto_jit.targets.c.values import (
     memory_ctype,
     register_ctype,
 )
-from pto_jit.targets.cpu.code import F32, F64, I1, I32, I64, number, register_type
+from pto_jit.targets.cpu.constants import F32, F64, I1, I32, I64, number, register_type
 from pto_jit.targets.cpu.folds import reduce_identity
 from pto_jit.targets.cpu.nest import row_bytes
 from pto_jit.targets.loops.form import (

@@ -26,7 +26,7 @@ from pto_jit.targets.c.values import (
     memory_ctype,
     register_ctype,
 )
-from pto_jit.targets.cpu.code import I1, I64, register_type
+from pto_jit.targets.cpu.constants import I1, I64, register_type
 from pto_jit.targets.vecmath import RECIPES
 
 _COMPARE = {"eq": ("==", EQUALITY), "ne": ("!=", EQUALITY), "lt": ("<", RELATION), "le": ("<=", RELATION),

@@ -9,7 +9,7 @@ from pto_jit.ir.nodes import For, Fuse, Op
 from pto_jit.ir.walk import block_defs, block_uses
 from pto_jit.targets.c.tidy import names_by_line, tidy
 from pto_jit.targets.c.values import CSlot, CValue, lift
-from pto_jit.targets.cpu.code import I64, Index, register_type
+from pto_jit.targets.cpu.constants import I64, Index, register_type
 from pto_jit.targets.cpu.tiles import assign_tile
 from pto_jit.targets.cpu.values import Slot, Tensor, Tile, TileSlot
 

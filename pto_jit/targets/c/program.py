@@ -16,7 +16,7 @@ from pto_jit.targets.c.function import CFunctionWriter
 from pto_jit.targets.c.module import CModule
 from pto_jit.targets.c.tidy import tidy
 from pto_jit.targets.c.values import CPointer, CValue, lift, memory_ctype, register_ctype
-from pto_jit.targets.cpu.code import I64, register_type
+from pto_jit.targets.cpu.constants import I64, register_type
 from pto_jit.targets.cpu.loading import PrintSite, TaskSite
 from pto_jit.targets.cpu.values import Tensor
 from pto_jit.targets.cpu.writing import called_in_parallel, result_kind, written_tensors

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pto_jit.errors import Loc, TargetError
 from pto_jit.ir.nodes import Op
 from pto_jit.targets.c.values import CPointer, CValue, lift, memory_ctype
-from pto_jit.targets.cpu.code import I64, storage_type
+from pto_jit.targets.cpu.constants import I64, storage_type
 
 if TYPE_CHECKING:
     from pto_jit.targets.c.function import CFunctionWriter

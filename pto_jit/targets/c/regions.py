@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pto_jit.dtypes import DType
 from pto_jit.ir.nodes import Op
 from pto_jit.targets.c.values import CPointer, CValue, lift, memory_ctype, polynomial_text
-from pto_jit.targets.cpu.code import I1, I64, Index
+from pto_jit.targets.cpu.constants import I1, I64, Index
 from pto_jit.targets.cpu.elementwise import to_memory
 from pto_jit.targets.cpu.tensors import address, need_offset
 from pto_jit.targets.cpu.values import Tensor, Tile

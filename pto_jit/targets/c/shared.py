@@ -20,7 +20,7 @@ from pto_jit.targets.c.nest import CNest, row_memory
 from pto_jit.targets.c.operations import Operations
 from pto_jit.targets.c.tidy import names_in, tidy
 from pto_jit.targets.c.values import CPointer, CSlot, CValue, float_constant, lift, memory_ctype, polynomial_text
-from pto_jit.targets.cpu.code import I64, Index, register_type
+from pto_jit.targets.cpu.constants import I64, Index, register_type
 from pto_jit.targets.cpu.nest import Inputs, Strided
 from pto_jit.targets.loops.alike import Alike, Shape, float_key, repeated_groups
 from pto_jit.targets.loops.form import Arg, Nest, RowBuffer, Stored

@@ -19,7 +19,7 @@ from pto_jit.targets.c.function import CFunctionWriter
 from pto_jit.targets.c.module import CModule
 from pto_jit.targets.c.tidy import Line, names_in, tidy
 from pto_jit.targets.c.values import CSlot, CValue, lift
-from pto_jit.targets.cpu.code import I64, Index
+from pto_jit.targets.cpu.constants import I64, Index
 from pto_jit.targets.cpu.loading import TaskSite
 from pto_jit.targets.cpu.task_kinds import tile_bytes
 from pto_jit.targets.cpu.task_regions import Root, TaskRegions

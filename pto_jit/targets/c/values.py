@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from pto_jit.dtypes import DType
-from pto_jit.targets.cpu.code import F32, F64, I1, I32, I64, PTR, Text
+from pto_jit.targets.cpu.constants import F32, F64, I1, I32, I64, PTR, Text
 from pto_jit.targets.source.recipes import float_literal
 
 ATOM, UNARY, MUL, ADD, SHIFT, RELATION, EQUALITY, BIT_AND, BIT_XOR, BIT_OR, AND, OR, CHOICE = range(16, 3, -1)

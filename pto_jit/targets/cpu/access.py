@@ -8,21 +8,8 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from pto_jit.dtypes import DType
-from pto_jit.targets.cpu.code import (
-    I1,
-    I32,
-    I64,
-    PTR,
-    VOID,
-    Code,
-    Index,
-    Value,
-    i64,
-    number,
-    storage_type,
-    vector,
-    zero,
-)
+from pto_jit.targets.cpu.code import Code
+from pto_jit.targets.cpu.constants import I1, I32, I64, PTR, VOID, Index, Value, i64, number, storage_type, vector, zero
 from pto_jit.targets.cpu.vector import lane_count
 
 

@@ -8,134 +8,15 @@ Every method that takes several of them folds what it can, so the callers write 
 from __future__ import annotations
 
 import operator
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 from llvmlite import ir
 
-from pto_jit.dtypes import DType
-
-Index = Any  # int | ir.Value of type i64
-Value = Any  # ir.Value
-
-I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
-F32, F64, F16 = ir.FloatType(), ir.DoubleType(), ir.HalfType()
-PTR = ir.PointerType()
-VOID = ir.VoidType()
-_INTS = {8: I8, 16: ir.IntType(16), 32: I32, 64: I64}
-_VECTORS: dict[tuple[ir.Type, int], ir.Type] = {}
-
-
-def register_type(dtype: DType) -> ir.Type:
-    """The LLVM type in which one element is computed with: f16 and bf16 as f32, bool_ as i1."""
-    if dtype.kind == "f":
-        return F64 if dtype.bits == 64 else F32
-    return I1 if dtype.kind == "b" else _INTS[dtype.bits]
-
-
-def storage_type(dtype: DType) -> ir.Type:
-    """The LLVM type of one element in memory: bf16 as i16, bool_ as i8."""
-    if dtype.kind == "f":
-        return {16: F16 if dtype.name == "f16" else _INTS[16], 32: F32, 64: F64}[dtype.bits]
-    return _INTS[dtype.bits]
-
+from pto_jit.targets.cpu.constants import I1, I8, I32, I64, PTR, VOID, Index, Value, i64, number
 
 PLAIN = "plain"  # in the names of blocks that loops begin with which the optimiser is to leave as they are
-
-
-def vector(element: ir.Type, lanes: int) -> ir.Type:
-    """``<lanes x element>``, the element itself for one lane."""
-    if lanes == 1:
-        return element
-    key = (element, lanes)
-    if key not in _VECTORS:
-        _VECTORS[key] = ir.VectorType(element, lanes)
-    return _VECTORS[key]
-
-
-class Text(ir.Constant):
-    """A constant given by its text; compares by identity and formats at no cost."""
-
-    def __init__(self, typ: ir.Type, text: str) -> None:
-        self.type = typ
-        self.constant: Any = text
-        self.text = text
-
-    def __str__(self) -> str:
-        return f"{self.type} {self.text}"
-
-    def get_reference(self) -> str:
-        return self.text
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Text) and (self.type, self.text) == (other.type, other.text)
-
-    def __hash__(self) -> int:
-        return hash(self.text)
-
-
-def number(typ: ir.Type, value: int | float | bool) -> Text:
-    """A constant of a scalar or vector type, the same in every lane."""
-    element = typ.element if isinstance(typ, ir.VectorType) else typ
-    if isinstance(element, ir.IntType):
-        text = str(int(value)) if element.width > 1 else ("true" if value else "false")
-        if element.width > 1:
-            half = 1 << (element.width - 1)
-            text = str((int(value) + half) % (2 * half) - half)
-    elif element == F64:
-        text = f"0x{struct.unpack('<Q', struct.pack('<d', float(value)))[0]:016x}"
-    else:
-        assert element == F32, element
-        text = f"0x{struct.unpack('<Q', struct.pack('<d', _to_f32(float(value))))[0]:016x}"
-    if element is typ:
-        return Text(typ, text)
-    return Text(typ, f"splat ({element} {text})")
-
-
-def constant_of(value: Value) -> int | None:
-    """The whole number that every lane of a constant made by `number` has; None for anything else."""
-    if not isinstance(value, Text):
-        return None
-    element = value.type.element if isinstance(value.type, ir.VectorType) else value.type
-    digits = value.text.removeprefix(f"splat ({element} ").removesuffix(")")
-    return int(digits) if isinstance(element, ir.IntType) and digits.removeprefix("-").isdecimal() else None
-
-
-def _to_f32(value: float) -> float:
-    try:
-        return struct.unpack("<f", struct.pack("<f", value))[0]
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
-
-
-def zero(typ: ir.Type) -> Text:
-    if isinstance(typ, ir.VectorType):
-        return Text(typ, "zeroinitializer")
-    return Text(typ, "null" if typ == PTR else "0" if isinstance(typ, ir.IntType) else "0.0")
-
-
-@cache
-def numbers(element: ir.IntType, values: Sequence[int]) -> Text:
-    """A constant vector of integers."""
-    half = 1 << (element.width - 1)
-    text = ", ".join(f"{element} {(v + half) % (2 * half) - half}" for v in values)
-    out = Text(vector(element, len(values)), f"<{text}>")
-    out.constant = ()  # as the mask of a shuffle: nothing for llvmlite to check
-    return out
-
-
-def undefined(typ: ir.Type) -> Text:
-    """A vector whose lanes are all still to be set."""
-    return Text(typ, "poison")
-
-
-def i64(value: Index) -> Value:
-    return number(I64, value) if isinstance(value, int) else value
-
-
 _COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq,
             "!=": operator.ne}  # fmt: skip
 
@@ -158,7 +39,6 @@ class Code:
         self.leave: ir.Block = function.append_basic_block("leave")
         self.status = self.alloca(I32, "status")
         self._entry_builder.store(number(I32, 0), self.status)
-        self._blocks = 0
         self._failure: list[Any] | None = None  # phis: the site and the numbers of the check that failed
         self.lines = getattr(self.module, "lines", None)  # `lines.Lines` when places are kept
         if self.lines is not None:

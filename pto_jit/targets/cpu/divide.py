@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from pto_jit.dtypes import DType
 from pto_jit.slotted import replace
 from pto_jit.targets.cpu.access import load, save
-from pto_jit.targets.cpu.code import (
+from pto_jit.targets.cpu.code import Code
+from pto_jit.targets.cpu.constants import (
     I32,
     I64,
     PTR,
     VOID,
-    Code,
     Index,
     Value,
     i64,
@@ -27,7 +27,7 @@ from pto_jit.targets.cpu.code import (
     register_type,
     vector,
     zero,
-)  # fmt: skip
+)
 from pto_jit.targets.cpu.elementwise import Elementwise, from_memory, splat, to_memory
 from pto_jit.targets.cpu.folds import Folds, reduce_identity
 from pto_jit.targets.cpu.function import FunctionWriter

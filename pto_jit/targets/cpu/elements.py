@@ -9,7 +9,7 @@ from typing import cast
 from pto_jit.ir.nodes import Op, Var
 from pto_jit.ir.types import TileType
 from pto_jit.semantic import failures
-from pto_jit.targets.cpu.code import I64, Index, Value, number, storage_type
+from pto_jit.targets.cpu.constants import I64, Index, Value, number, storage_type
 from pto_jit.targets.cpu.elementwise import from_memory, to_memory
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.tiles import assign_tile

@@ -13,7 +13,7 @@ from typing import Any
 from llvmlite import ir
 
 from pto_jit.dtypes import DType, f32, f64, i64
-from pto_jit.targets.cpu.code import F16, I1, I32, constant_of, number, numbers, register_type, undefined, vector
+from pto_jit.targets.cpu.constants import F16, I1, I32, constant_of, number, numbers, register_type, undefined, vector
 from pto_jit.targets.cpu.conversions import convert, from_f32, to_f32
 from pto_jit.targets.cpu.extremes import Extremes
 from pto_jit.targets.cpu.vector import VectorEmitter, call_intrinsic, lane_count

@@ -8,7 +8,7 @@ from pto_jit.ir.nodes import Fuse, Op, Var
 from pto_jit.ir.types import TileType
 from pto_jit.lower.axes import is_reduction, reduced_axes
 from pto_jit.semantic import failures
-from pto_jit.targets.cpu.code import Index, Value
+from pto_jit.targets.cpu.constants import Index, Value
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.tiles import fits_anything, may_fit, need_extent
 from pto_jit.targets.cpu.values import Tile

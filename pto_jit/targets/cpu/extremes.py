@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pto_jit.slotted import frozen
-from pto_jit.targets.cpu.code import Value, number
+from pto_jit.targets.cpu.constants import Value, number
 
 _MOST = 12  # operands that are looked at together
 

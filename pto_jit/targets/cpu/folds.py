@@ -14,7 +14,7 @@ from typing import Any
 from llvmlite import ir
 
 from pto_jit.dtypes import DType, i32
-from pto_jit.targets.cpu.code import I32, I64, Value, number, register_type, vector, zero
+from pto_jit.targets.cpu.constants import I32, I64, Value, number, register_type, vector, zero
 from pto_jit.targets.cpu.elementwise import Elementwise, cast, halves, splat
 from pto_jit.targets.cpu.vector import call_intrinsic, lane_count
 from pto_jit.targets.loops.form import Fold

@@ -22,8 +22,9 @@ from pto_jit.ir.walk import def_counts, use_counts
 from pto_jit.lower.axes import fitting_tiles
 from pto_jit.lower.complete import Complete, complete_axes
 from pto_jit.targets.cpu.arena import ALIGN, Arena
-from pto_jit.targets.cpu.code import I32, I64, PTR, VOID, Code, Index, Text, Value, number, register_type, zero
-from pto_jit.targets.cpu.code import i64 as as_i64
+from pto_jit.targets.cpu.code import Code
+from pto_jit.targets.cpu.constants import I32, I64, PTR, VOID, Index, Text, Value, number, register_type, zero
+from pto_jit.targets.cpu.constants import i64 as as_i64
 from pto_jit.targets.cpu.elementwise import Elementwise
 from pto_jit.targets.cpu.module import ModuleWriter
 from pto_jit.targets.cpu.values import Slot, Tensor, Tile, TileSlot

@@ -37,15 +37,9 @@ from pto_jit.ir.walk import block_names, statements, uses
 from pto_jit.lower.axes import is_elementwise
 from pto_jit.semantic import failures
 from pto_jit.targets.cpu.analysis import added_products, loads_to_copy, zero_accumulators
-from pto_jit.targets.cpu.code import (
-    I64,
-    PLAIN,
-    Index,
-    Value,
-    number,
-    register_type,
-)  # fmt: skip
-from pto_jit.targets.cpu.code import i64 as as_i64
+from pto_jit.targets.cpu.code import PLAIN
+from pto_jit.targets.cpu.constants import I64, Index, Value, number, register_type
+from pto_jit.targets.cpu.constants import i64 as as_i64
 from pto_jit.targets.cpu.frame import Frame
 from pto_jit.targets.cpu.module import ModuleWriter
 from pto_jit.targets.cpu.tensors import TENSOR_OPS

@@ -18,14 +18,7 @@ from pto_jit.ir.nodes import Fuse, Op, Var
 from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.semantic import failures
 from pto_jit.slotted import replace
-from pto_jit.targets.cpu.code import (
-    I64,
-    Index,
-    Value,
-    number,
-    register_type,
-    storage_type,
-)
+from pto_jit.targets.cpu.constants import I64, Index, Value, number, register_type, storage_type
 from pto_jit.targets.cpu.elementwise import from_memory, to_memory
 from pto_jit.targets.cpu.extents import Extents
 from pto_jit.targets.cpu.folds import reduce_identity

@@ -11,7 +11,7 @@ from llvmlite import ir
 from pto_jit.dtypes import i64 as i64_dtype
 from pto_jit.ir.nodes import Op, Operand
 from pto_jit.semantic import failures
-from pto_jit.targets.cpu.code import Index, Value, i64, storage_type
+from pto_jit.targets.cpu.constants import Index, Value, i64, storage_type
 from pto_jit.targets.cpu.elements import address, each, give, line, new_tile, read, unrolled, write
 from pto_jit.targets.cpu.elementwise import cast, from_memory, to_memory
 from pto_jit.targets.cpu.function import FunctionWriter

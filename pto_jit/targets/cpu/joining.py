@@ -9,7 +9,7 @@ from typing import Any
 from pto_jit.ir.nodes import Fuse, Op
 from pto_jit.ir.types import TensorType
 from pto_jit.slotted import frozen
-from pto_jit.targets.cpu.code import Index
+from pto_jit.targets.cpu.constants import Index
 from pto_jit.targets.cpu.elements import address, each, give, new_tile
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.placed import write_stored

@@ -17,7 +17,7 @@ from pto_jit.ir.nodes import Block, For, Op, Var
 from pto_jit.ir.types import TensorType
 from pto_jit.lower.kept import ELEMENTS, Element, element_of, kept_elements, with_variables
 from pto_jit.targets.cpu.analysis import may_share
-from pto_jit.targets.cpu.code import I64, Index, Value, i64
+from pto_jit.targets.cpu.constants import I64, Index, Value, i64
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.stores import address_range
 

@@ -15,7 +15,8 @@ from typing import Any
 from llvmlite import ir
 
 from pto_jit.errors import NOWHERE, Loc
-from pto_jit.targets.cpu.code import I32, Code
+from pto_jit.targets.cpu.code import Code
+from pto_jit.targets.cpu.constants import I32
 from pto_jit.tracebacks import function_at
 
 DWARF = 4  # what every gdb and perf in use reads

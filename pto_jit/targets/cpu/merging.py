@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from pto_jit.targets.cpu.code import I1, I32, I64, PTR, VOID, Code, Value, i64, number, numbers, undefined, vector, zero
+from pto_jit.targets.cpu.code import Code
+from pto_jit.targets.cpu.constants import I1, I32, I64, PTR, VOID, Value, i64, number, numbers, undefined, vector, zero
 
 _VECTORS = 8  # of a block
 

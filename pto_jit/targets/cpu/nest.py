@@ -11,7 +11,8 @@ from pto_jit.dtypes import DType
 from pto_jit.ir.nodes import Const
 from pto_jit.slotted import frozen
 from pto_jit.targets.cpu.access import load, save
-from pto_jit.targets.cpu.code import Code, Index, Value, number, register_type, storage_type
+from pto_jit.targets.cpu.code import Code
+from pto_jit.targets.cpu.constants import Index, Value, number, register_type, storage_type
 from pto_jit.targets.cpu.elementwise import Elementwise, from_memory, to_memory
 from pto_jit.targets.cpu.folds import Folds
 from pto_jit.targets.cpu.packing import COLUMNS, ROOM, TOGETHER, Pack

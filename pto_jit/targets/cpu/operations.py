@@ -9,7 +9,7 @@ from pto_jit.ir.nodes import Fuse, Op
 from pto_jit.ir.types import TileType
 from pto_jit.lower.axes import ELEMENTWISE, GENERATED, REDUCTIONS, Axial
 from pto_jit.targets.cpu import indirect, joining, order, regions, selecting, structure
-from pto_jit.targets.cpu.code import I32, PTR, VOID, Index, i64, number
+from pto_jit.targets.cpu.constants import I32, PTR, VOID, Index, i64, number
 from pto_jit.targets.cpu.elements import each, read
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.groups import write_group

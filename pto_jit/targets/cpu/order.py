@@ -20,13 +20,13 @@ from pto_jit.ir.nodes import Op
 from pto_jit.ir.types import TileType
 from pto_jit.slotted import frozen
 from pto_jit.targets.cpu.access import load, save
-from pto_jit.targets.cpu.code import (
+from pto_jit.targets.cpu.code import Code
+from pto_jit.targets.cpu.constants import (
     I1,
     I32,
     I64,
     PTR,
     VOID,
-    Code,
     Index,
     Value,
     i64,

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 
 from pto_jit.dtypes import DType
 from pto_jit.slotted import mutable
-from pto_jit.targets.cpu.code import Code, Index, Value, storage_type
+from pto_jit.targets.cpu.code import Code
+from pto_jit.targets.cpu.constants import Index, Value, storage_type
 from pto_jit.targets.cpu.strided import transpose
 
 TOGETHER = 16

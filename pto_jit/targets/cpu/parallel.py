@@ -16,7 +16,8 @@ from pto_jit.ir.nodes import Call, For, Fuse, Op, Stmt, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import block_uses, statements
 from pto_jit.semantic import failures
-from pto_jit.targets.cpu.code import I32, I64, PTR, Code, Index, Value, i64, number, register_type
+from pto_jit.targets.cpu.code import Code
+from pto_jit.targets.cpu.constants import I32, I64, PTR, Index, Value, i64, number, register_type
 from pto_jit.targets.cpu.function import FunctionWriter, LoopExits
 from pto_jit.targets.cpu.tiles import assign_tile
 from pto_jit.targets.cpu.values import Slot, TileSlot, remap

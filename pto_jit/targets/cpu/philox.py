@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pto_jit.targets.cpu.code import F32, F64, number, vector
+from pto_jit.targets.cpu.constants import F32, F64, number, vector
 from pto_jit.targets.cpu.vector import call_intrinsic, lane_count
 from pto_jit.targets.vecmath import RECIPES
 

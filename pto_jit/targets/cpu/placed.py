@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from pto_jit.ir.nodes import Fuse, Op, Var
 from pto_jit.ir.types import TileType
-from pto_jit.targets.cpu.code import PTR, VOID, Index, Value, i64
+from pto_jit.targets.cpu.constants import PTR, VOID, Index, Value, i64
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.groups import write_group
 from pto_jit.targets.cpu.stores import address_range, ranges_meet

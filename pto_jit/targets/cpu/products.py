@@ -17,7 +17,7 @@ from pto_jit.ir.nodes import Block, Fuse, Op, Operand, Var
 from pto_jit.ir.types import TensorType, TileType
 from pto_jit.semantic import failures
 from pto_jit.slotted import frozen
-from pto_jit.targets.cpu.code import I32, I64, PTR, VOID, Index, Value, i64, number, zero
+from pto_jit.targets.cpu.constants import I32, I64, PTR, VOID, Index, Value, i64, number, zero
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.matmul.library import Library, Processor, entry_of
 from pto_jit.targets.cpu.matmul.shape import ACCUMULATE, FIXED_A, FIXED_B, Combo, Machine, Scheme, scheme_of

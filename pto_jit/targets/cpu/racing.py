@@ -16,7 +16,7 @@ from pto_jit.ir.walk import statements
 from pto_jit.lower.names import source_name
 from pto_jit.semantic.races import access_of
 from pto_jit.semantic.table import tensor_arg
-from pto_jit.targets.cpu.code import I32, I64, PTR, VOID, Index, Value, i64, number, zero
+from pto_jit.targets.cpu.constants import I32, I64, PTR, VOID, Index, Value, i64, number, zero
 from pto_jit.targets.cpu.values import Tensor
 
 if TYPE_CHECKING:

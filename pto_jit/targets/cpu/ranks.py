@@ -10,11 +10,11 @@ from llvmlite import ir
 
 from pto_jit.dtypes import DType
 from pto_jit.targets.cpu.access import load, save
-from pto_jit.targets.cpu.code import (
+from pto_jit.targets.cpu.code import Code
+from pto_jit.targets.cpu.constants import (
     I1,
     I32,
     I64,
-    Code,
     Index,
     Value,
     i64,

@@ -17,7 +17,7 @@ from pto_jit.ir.types import ScalarType, TileType
 from pto_jit.ir.walk import defs, statements
 from pto_jit.lower.axes import Axial, is_reduction, reduced_axes
 from pto_jit.semantic import failures
-from pto_jit.targets.cpu.code import I64, Index, Value, i64, number, register_type
+from pto_jit.targets.cpu.constants import I64, Index, Value, i64, number, register_type
 from pto_jit.targets.cpu.elements import each, give, new_tile, read, unrolled, write
 from pto_jit.targets.cpu.elementwise import cast
 from pto_jit.targets.cpu.function import FunctionWriter

@@ -16,7 +16,8 @@ from llvmlite import ir
 from pto_jit.dtypes import DType, i32
 from pto_jit.ir.nodes import Op
 from pto_jit.targets.cpu.access import load, save
-from pto_jit.targets.cpu.code import I32, I64, PTR, Code, Index, Value, i64, number, numbers, vector
+from pto_jit.targets.cpu.code import Code
+from pto_jit.targets.cpu.constants import I32, I64, PTR, Index, Value, i64, number, numbers, vector
 from pto_jit.targets.cpu.elements import give, line, new_tile, read, topk_count, unrolled, write
 from pto_jit.targets.cpu.elementwise import from_memory, splat
 from pto_jit.targets.cpu.function import FunctionWriter

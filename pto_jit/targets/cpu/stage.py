@@ -16,17 +16,7 @@ from llvmlite import ir
 from pto_jit.dtypes import DType, i32
 from pto_jit.ir.nodes import Const
 from pto_jit.targets.cpu.access import edges, load, prefetch, save
-from pto_jit.targets.cpu.code import (
-    I64,
-    Index,
-    Value,
-    i64,
-    number,
-    numbers,
-    register_type,
-    storage_type,
-    vector,
-)  # fmt: skip
+from pto_jit.targets.cpu.constants import I64, Index, Value, i64, number, numbers, register_type, storage_type, vector
 from pto_jit.targets.cpu.elementwise import from_memory, splat, to_memory
 from pto_jit.targets.cpu.strided import load_apart, save_apart
 from pto_jit.targets.loops.form import (

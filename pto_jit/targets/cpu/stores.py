@@ -15,7 +15,8 @@ from pto_jit.dtypes import DType
 from pto_jit.ir.nodes import Op, Var
 from pto_jit.slotted import mutable
 from pto_jit.targets.cpu.analysis import may_share
-from pto_jit.targets.cpu.code import I64, PTR, VOID, Code, Index, Value, i64
+from pto_jit.targets.cpu.code import Code
+from pto_jit.targets.cpu.constants import I64, PTR, VOID, Index, Value, i64
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.nest import STREAM, Strided
 from pto_jit.targets.cpu.strided import MOST

@@ -9,21 +9,8 @@ from llvmlite import ir
 
 from pto_jit.dtypes import DType
 from pto_jit.targets.cpu.access import load, save
-from pto_jit.targets.cpu.code import (
-    I1,
-    I32,
-    I64,
-    PTR,
-    VOID,
-    Code,
-    Index,
-    Value,
-    i64,
-    number,
-    numbers,
-    undefined,
-    vector,
-)
+from pto_jit.targets.cpu.code import Code
+from pto_jit.targets.cpu.constants import I1, I32, I64, PTR, VOID, Index, Value, i64, number, numbers, undefined, vector
 from pto_jit.targets.cpu.elementwise import join
 from pto_jit.targets.cpu.vector import lane_count
 

@@ -23,7 +23,8 @@ from pto_jit.ir.types import TensorType, TileType
 from pto_jit.lower.axes import is_elementwise
 from pto_jit.slotted import frozen
 from pto_jit.targets.cpu.access import load, prefetch, save
-from pto_jit.targets.cpu.code import I1, I32, I64, PTR, Code, Index, Value, i64, number, numbers, storage_type, vector
+from pto_jit.targets.cpu.code import Code
+from pto_jit.targets.cpu.constants import I1, I32, I64, PTR, Index, Value, i64, number, numbers, storage_type, vector
 from pto_jit.targets.cpu.elementwise import splat
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.nest import DIVIDE, Inputs, NestWriter, Strided, lanes_of, unrolled

@@ -13,7 +13,7 @@ from pto_jit.ir.nodes import Op, Operand, Var
 from pto_jit.ir.types import TileType
 from pto_jit.lower.axes import unit_reshape
 from pto_jit.semantic import failures
-from pto_jit.targets.cpu.code import Index, Value
+from pto_jit.targets.cpu.constants import Index, Value
 from pto_jit.targets.cpu.elements import give, new_tile, read
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.tiles import assign_tile, copy_region, fits_anything, load_tile, materialise, may_fit

@@ -11,7 +11,7 @@ from llvmlite import ir
 from pto_jit.ir.nodes import Func
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import variables
-from pto_jit.targets.cpu.code import F32, F64, I32, I64, PTR, VOID, Text, Value, number
+from pto_jit.targets.cpu.constants import F32, F64, I32, I64, PTR, VOID, Text, Value, number
 from pto_jit.targets.cpu.module import ModuleWriter
 from pto_jit.targets.cpu.task_regions import WRITE
 

@@ -16,7 +16,7 @@ from pto_jit.ir.walk import statements
 from pto_jit.lower.footprints import Footprint, Footprints, footprints
 from pto_jit.lower.place import is_host
 from pto_jit.slotted import frozen
-from pto_jit.targets.cpu.code import Index
+from pto_jit.targets.cpu.constants import Index
 from pto_jit.targets.cpu.loading import TaskSite
 from pto_jit.targets.cpu.values import Tensor
 

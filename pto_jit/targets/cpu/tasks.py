@@ -22,7 +22,7 @@ from pto_jit.ir.types import ScalarType, TensorType
 from pto_jit.ir.walk import variables
 from pto_jit.lower.names import source_name
 from pto_jit.slotted import replace
-from pto_jit.targets.cpu.code import I32, I64, PTR, Index, Text, Value, i64, number, zero
+from pto_jit.targets.cpu.constants import I32, I64, PTR, Index, Text, Value, i64, number, zero
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.loading import Tasks
 from pto_jit.targets.cpu.module import ModuleWriter

@@ -14,8 +14,8 @@ from pto_jit.errors import KernelAssertionError, Loc
 from pto_jit.ir.nodes import Op
 from pto_jit.ir.types import TensorType
 from pto_jit.semantic import failures
-from pto_jit.targets.cpu.code import I1, I8, I64, PTR, VOID, Index, Value, number, storage_type
-from pto_jit.targets.cpu.code import i64 as as_i64
+from pto_jit.targets.cpu.constants import I1, I8, I64, PTR, VOID, Index, Value, number, storage_type
+from pto_jit.targets.cpu.constants import i64 as as_i64
 from pto_jit.targets.cpu.elementwise import cast, from_memory, to_memory
 from pto_jit.targets.cpu.values import Tensor
 

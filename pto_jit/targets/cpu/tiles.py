@@ -9,7 +9,7 @@ from pto_jit.dtypes import DType
 from pto_jit.ir.nodes import Op, Var
 from pto_jit.ir.types import TileType
 from pto_jit.semantic import failures
-from pto_jit.targets.cpu.code import I64, PTR, VOID, Index, Value, i64, number, zero
+from pto_jit.targets.cpu.constants import I64, PTR, VOID, Index, Value, i64, number, zero
 from pto_jit.targets.cpu.elementwise import splat, to_memory
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.tensors import region

@@ -10,7 +10,8 @@ from __future__ import annotations
 from pto_jit.ir.nodes import Fuse, Op, Var
 from pto_jit.lower.axes import is_reduction
 from pto_jit.slotted import frozen, replace
-from pto_jit.targets.cpu.code import Code, Value
+from pto_jit.targets.cpu.code import Code
+from pto_jit.targets.cpu.constants import Value
 from pto_jit.targets.cpu.nest import Inputs, Strided
 from pto_jit.targets.loops.form import Nest, Read, RowBuffer, Write
 from pto_jit.targets.loops.plan import plan

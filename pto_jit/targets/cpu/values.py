@@ -10,7 +10,7 @@ from llvmlite import ir
 
 from pto_jit.dtypes import DType
 from pto_jit.slotted import frozen, names, replace
-from pto_jit.targets.cpu.code import Index, Value
+from pto_jit.targets.cpu.constants import Index, Value
 
 
 @frozen

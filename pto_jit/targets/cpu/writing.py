@@ -14,7 +14,7 @@ from pto_jit.ir.nodes import Block, Call, For, Func, Fuse, If, Module, Op, Opera
 from pto_jit.ir.types import ScalarType, TensorType, Type
 from pto_jit.ir.walk import TENSOR_VIEWS, WRITES
 from pto_jit.targets.cpu.analysis import repeated_products
-from pto_jit.targets.cpu.code import F64, I32, I64, PTR, Index, Value, i64, number, register_type, zero
+from pto_jit.targets.cpu.constants import F64, I32, I64, PTR, Index, Value, i64, number, register_type, zero
 from pto_jit.targets.cpu.elementwise import cast
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.loading import Host, Tasks

@@ -24,7 +24,7 @@ from pto_jit.targets.c.native import headers as c_headers
 from pto_jit.targets.c.program import file_text, write_with
 from pto_jit.targets.c.tidy import wrapped
 from pto_jit.targets.c.values import CSlot, CValue, lift, memory_ctype, register_ctype
-from pto_jit.targets.cpu.code import I64, storage_type
+from pto_jit.targets.cpu.constants import I64, storage_type
 from pto_jit.targets.cpu.tensors import new_extents
 from pto_jit.targets.cpu.values import Tensor
 from pto_jit.targets.cuda.flatten import unsupported

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pto_jit.dtypes import BY_NAME, DType
 from pto_jit.ir.nodes import Const
 from pto_jit.targets.c.values import CSlot, CValue, lift, memory_ctype, register_ctype
-from pto_jit.targets.cpu.code import I64, register_type
+from pto_jit.targets.cpu.constants import I64, register_type
 from pto_jit.targets.cpu.folds import reduce_identity
 from pto_jit.targets.loops.form import (
     Accumulate,

@@ -11,7 +11,7 @@ from pto_jit.ir.types import TensorType
 from pto_jit.ir.walk import WRITES, map_statements, statements, uses
 from pto_jit.slotted import replace
 from pto_jit.targets.cpu.analysis import may_share
-from pto_jit.targets.cpu.code import Index, Value
+from pto_jit.targets.cpu.constants import Index, Value
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.stores import address_range, ranges_meet
 

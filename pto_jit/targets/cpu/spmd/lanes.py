@@ -16,7 +16,7 @@ from pto_jit.ir.nodes import Const, Op, Operand, Reduction, Var
 from pto_jit.ir.types import ScalarType
 from pto_jit.slotted import frozen
 from pto_jit.targets.cpu import access
-from pto_jit.targets.cpu.code import (
+from pto_jit.targets.cpu.constants import (
     I1,
     I8,
     I32,
@@ -32,7 +32,7 @@ from pto_jit.targets.cpu.code import (
     vector,
     zero,
 )
-from pto_jit.targets.cpu.code import i64 as as_i64
+from pto_jit.targets.cpu.constants import i64 as as_i64
 from pto_jit.targets.cpu.elementwise import from_memory, splat, to_memory
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.spmd.squares import read_squares

@@ -14,7 +14,7 @@ from pto_jit.ir.nodes import Block, Const, For, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType
 from pto_jit.ir.walk import def_counts
 from pto_jit.slotted import frozen
-from pto_jit.targets.cpu.code import Index
+from pto_jit.targets.cpu.constants import Index
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.spmd.planning import plan, write
 from pto_jit.targets.cpu.values import Tensor, Tile

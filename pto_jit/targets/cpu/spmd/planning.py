@@ -14,7 +14,8 @@ from pto_jit.lower.kept import keep_elements
 from pto_jit.lower.once import read_once
 from pto_jit.slotted import frozen
 from pto_jit.targets.cpu.access import edges
-from pto_jit.targets.cpu.code import PLAIN, Index, Value, i64
+from pto_jit.targets.cpu.code import PLAIN
+from pto_jit.targets.cpu.constants import Index, Value, i64
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.parallel import trip_count
 from pto_jit.targets.cpu.spmd.apart import compared, in_order, is_proven, lie_apart

@@ -17,8 +17,9 @@ from pto_jit.dtypes import i8, i16, i32, i64
 from pto_jit.ir.nodes import Const, Op, Operand, Var
 from pto_jit.ir.types import TensorType
 from pto_jit.targets.cpu.access import load
-from pto_jit.targets.cpu.code import I1, I8, I32, I64, PLAIN, PTR, VOID, Code, Index, Value, number, numbers
-from pto_jit.targets.cpu.code import i64 as as_i64
+from pto_jit.targets.cpu.code import PLAIN, Code
+from pto_jit.targets.cpu.constants import I1, I8, I32, I64, PTR, VOID, Index, Value, number, numbers
+from pto_jit.targets.cpu.constants import i64 as as_i64
 from pto_jit.targets.cpu.elementwise import splat
 from pto_jit.targets.cpu.spmd.form import Branch, Compute, Node, Repeat
 from pto_jit.targets.cpu.spmd.variance import Step, Variance, access_step, result_step

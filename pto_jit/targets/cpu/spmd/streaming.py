@@ -7,7 +7,7 @@ from pto_jit.ir.nodes import For, Op, Var
 from pto_jit.ir.types import TensorType
 from pto_jit.ir.walk import TENSOR_VIEWS, statements, uses
 from pto_jit.slotted import frozen
-from pto_jit.targets.cpu.code import I64, Index, Value, number
+from pto_jit.targets.cpu.constants import I64, Index, Value, number
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.nest import STREAM
 from pto_jit.targets.cpu.spmd.form import Compute, Form

@@ -17,8 +17,9 @@ from contextlib import nullcontext
 from llvmlite import ir
 
 from pto_jit.slotted import mutable
-from pto_jit.targets.cpu.code import I64, PLAIN, Index, Value, number, vector
-from pto_jit.targets.cpu.code import i64 as as_i64
+from pto_jit.targets.cpu.code import PLAIN
+from pto_jit.targets.cpu.constants import I64, Index, Value, number, vector
+from pto_jit.targets.cpu.constants import i64 as as_i64
 from pto_jit.targets.cpu.elementwise import splat
 from pto_jit.targets.cpu.spmd.form import Branch, Compute, Leave, Node, Repeat
 from pto_jit.targets.cpu.spmd.lanes import Lanes, Mask
