@@ -342,11 +342,13 @@ class Generator:
                 hint="make a copy of it inside the kernel and change that",
             )
         if found[1] is not self.inner and self.inner is not None:
+            tensor = "put what grows in a tensor and a counter (`v = pl.empty([most], pl.f32)`, `v[n] = e`, `n += 1`), "
+            growing = tensor if isinstance(value, list) else ""
             raise self.error(
                 CompilationError,
                 f"{what} changes a compile-time {type(value).__name__} under run-time control flow",
                 code="PTO-N008",
-                hint="the compiler cannot know how often it happens: assign a new one with as many items, as "
+                hint=f"the compiler cannot know how often it happens: {growing}assign a new one with as many items, as "
                 "`v = [a + 1 for a in v]`, change it outside, or unroll the loop with `pl.static_range`",
                 notes=(Note("this branch or loop is decided at run time", self.inner.loc),),
             )

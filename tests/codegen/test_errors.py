@@ -724,6 +724,26 @@ def test_what_the_user_raised_is_the_cause():
         assert isinstance(caught.value.__cause__, (ValueError, KeyError))
 
 
+def test_a_list_that_grows_at_run_time_is_sent_to_a_tensor() -> None:
+    def grows(x, y, n):
+        hits = []
+        for i in range(n):
+            hits.append(x[i])
+
+    def counts(x, y, n):
+        seen = {"hits": 0}
+        for i in range(n):
+            seen["hits"] = i
+
+    told = []
+    for fn in (grows, counts):
+        with pytest.raises(CompilationError) as caught:
+            ir(fn, X, X, 3)
+        assert caught.value.code == "PTO-N008"
+        told.append("`v = pl.empty([most], pl.f32)`, `v[n] = e`, `n += 1`" in caught.value.hint)
+    assert told == [True, False]  # a dict does not grow by an index
+
+
 def test_did_you_mean():
     with pytest.raises(CompilationError) as caught:
         ir(a_name_that_does_not_exist, X, X.copy(), 3)
