@@ -67,7 +67,7 @@ def blocking_of(scheme: Scheme, caches: Caches) -> Blocking:
     unit, columns, rows = scheme.unit, scheme.tile_columns, scheme.panel_rows
     line = scheme.panel_columns * unit
     # A panel of B that is met by many panels of A stays in L1; a wide one is beyond L1 and comes from L2.
-    most = 2 * caches.l1 // 3 // line if scheme.broadcasts else 2 * caches.l1 // line
+    most = 2 * caches.l1 // 3 // line if scheme.panelled else 2 * caches.l1 // line
     depth = max(64, min(512, most)) // 16 * 16
     row_block = max(4, caches.l2 // 4 // (depth * unit * rows)) * rows
     near = max(4, caches.l2 // 2 // (depth * unit * columns)) * columns

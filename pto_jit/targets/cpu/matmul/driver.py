@@ -65,7 +65,7 @@ def _near(parts: Parts) -> None:
     how = parts.how_a(f, m, n, k, a_rs, a_cs)
     if s.raw_a and s.group == 1:
         how = f.select(streams & (m <= 8), 0, how)
-    if s.broadcasts:
+    if s.panelled:
         how = f.select(here, how, PANELS)
     groups = f.ceil_div(depth, s.group)
     row, block_a = block_of_a(parts, f, m, depth)
@@ -113,7 +113,7 @@ def _near(parts: Parts) -> None:
             of_b = (b_at, b_step, b_panel, packed)
             product = [m, columns, now, *of_a, *of_b, c_slab, c_rs, kept, ahead, f.const(0)]
             tall = streams & (how.equals(0) | how.equals(ROWS))
-            if s.broadcasts:
+            if s.panelled:
                 with f.either(here) as side:
                     _strided(parts, f, product, tall)
                     side.otherwise()
@@ -190,7 +190,7 @@ def _far_tiles(parts: Parts) -> None:
             with f.when(packs):
                 f.call("pack_a", VOID, [deep, high, a_part, a_rs, a_cs, mine, how, row])
             a_row, a_step, a_panel = parts.a_strides(f, how, now, row, a_rs, a_cs)
-            if s.broadcasts:
+            if s.panelled:
                 a_panel = chunked_bytes(f, s, now) * s.panel_rows
             kept = f.select(part.index > 0, -1, keep)
             # With little k, C is what memory sees: walk along its rows, so that it is written in long runs.
@@ -200,7 +200,7 @@ def _far_tiles(parts: Parts) -> None:
                 a_at, c_at = stripes.carried
                 now_high = f.minimum(high - stripes.index, stripe)
                 b_at, of_c = part.carried[0], (c_at, c_rs, kept)
-                if s.broadcasts:
+                if s.panelled:
                     f.call("macro_panels", VOID, [now_high, wide, now, a_at, b_at, panel, *of_c, following])
                 else:
                     of_b = (b_at, f.const(s.panel_columns * s.unit), panel, f.const(1))
@@ -234,7 +234,7 @@ def _far(parts: Parts) -> None:
         own.set(parts.push(f, w, slab_panels * panel * blocks))
     room = own.get()
     status = f.variable(f.const(0, I32))
-    how = f.const(PANELS) if s.broadcasts else parts.how_a(f, m, n, k, a_rs, a_cs)
+    how = f.const(PANELS) if s.panelled else parts.how_a(f, m, n, k, a_rs, a_cs)
     slab_columns = slab_panels * s.panel_columns
     with f.loop(0, n, slab_columns) as slab, f.loop(0, k, blocks * depth) as part:
         columns, first = f.minimum(n - slab.index, slab_columns), part.index

@@ -25,7 +25,7 @@ def add_entries(parts: Parts) -> None:
     _dots(parts)
     _single(parts)
     _columns_task(parts)
-    if parts.scheme.broadcasts:
+    if parts.scheme.panelled:
         _pack_task(parts)
     _rows_task(parts)
     _split(parts)
@@ -154,7 +154,7 @@ def _split(parts: Parts) -> None:
         least = f.select(streams, f.maximum(least, plan.long_columns), least)
         task = f.round_up(f.maximum(f.ceil_div(n, 32), least), s.tile_columns)
         columns = f.ceil_div(n, task)
-        if not s.broadcasts:
+        if not s.panelled:
             context = parts.save(f, [*f.parameters, task, f.null(), f.const(0)])
             f.give(parts.share(f, "columns_task", w, context, columns))
         else:
@@ -231,7 +231,7 @@ def _alone(parts: Parts, f: Function) -> None:
     shared = mt.differs(0) & (m * n * k >= plan.split_work)
     in_place = b_cs.equals(s.element_b) & fixed.equals(0) & (shared | parts.small(f, m, n, k, b, b_rs))
     blocks = (n > 2 * s.tile_columns) & (m * k > plan.near_bytes // s.unit)
-    with f.when(few_columns(f, parts, n, k) & (in_place.equals(0) | blocks)):
+    with f.when(few_columns(parts, n) & (in_place.equals(0) | blocks)):
         how = f.select(fixed.differs(0), FIXED_B, 0)
         terms = parts.save(f, [a, a_rs, a_cs, b, b_rs, b_cs, k, how])
         status = f.call("together", I32, [w, m, n, f.const(1), terms, c, c_rs, keep, mt])

@@ -114,7 +114,7 @@ def module_ir(combo: Combo, features: str, triple: str = "", caches: Caches | No
     module.declare("pto_parallel_for", "declare i32 @pto_parallel_for(ptr, ptr, ptr, i64, i64, i64)")
     parts = Parts(module, scheme, blocking_of(scheme, caches or host_caches()))
     add_macro(parts)
-    if scheme.broadcasts:
+    if scheme.panelled:
         add_panels(parts)
     add_driver(parts)
     add_entries(parts)

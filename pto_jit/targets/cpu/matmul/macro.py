@@ -34,7 +34,7 @@ def _pack_a(parts: Parts) -> None:
             f.call("pack_a_across", VOID, [k, m, a, cs, to, panel])
     with f.when(how.equals(ANY)):
         f.call("pack_a_any", VOID, [k, m, a, cs, rs, to, panel])
-    if s.broadcasts:
+    if s.panelled:
         with f.when(how.equals(PANELS)):
             f.call("pack_a_panels", VOID, [k, m, a, rs, cs, to])
     f.give()

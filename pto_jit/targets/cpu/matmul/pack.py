@@ -51,7 +51,7 @@ def add_packing(module: Module, scheme: Scheme) -> None:
     # With tiles each row is a panel.
     _any(module, scheme, "pack_a_any", Layout(of_a, 1 if scheme.tiles else scheme.tile_rows, group))
     _rows(module, scheme)
-    if scheme.broadcasts:
+    if scheme.panelled:
         for name, width in (("panels", scheme.panel_rows), ("low", LOW)):
             _chunks(module, scheme, f"{name}_a_along", width)
             _any(module, scheme, f"{name}_a_any", Layout(of_a, width, CHUNK))

@@ -6,15 +6,12 @@ next of every row, so that rows are packed by copying them.  Then
 
 ``void panels_<v>(m, groups, a, b, c, c_row, lanes, keep, following)``
 
-computes ``C[0:m, 0:v*L] (+)= A[0:m, :] B[:, 0:v*L]`` with constant steps: loads are at constant distances.  Where the
-processor `embeds`, the elements of A are operands in memory, and a step of k takes one instruction for a multiply-add
-and one for a vector of B.  A processor whose other thread is busy issues half as many instructions a cycle; the
-micro-kernels of `kernel`, with two thirds more, are bound by that.  Elsewhere an element of A is loaded once for its
-two vectors: with a load for each multiply-add, two loads a cycle would be too few.  A panel of B stays in L1 while the
-panels of A pass by from L2.
+computes ``C[0:m, 0:v*L] (+)= A[0:m, :] B[:, 0:v*L]`` with constant steps: loads are at constant distances.  An element
+of A is loaded once for its two vectors: as an operand in memory of each multiply-add it would be read twice, and the
+two loads that a core does in a cycle would be too few.  A panel of B stays in L1 while the panels of A pass by from L2.
 
-`kernel` says what the parameters are, and why the partition of C never shows.  The orientation, and elements of memory
-as operands, are those of BLIS on AVX-512 (Van Zee and van de Geijn, 2015).
+`kernel` says what the parameters are, and why the partition of C never shows.  The orientation is that of BLIS on
+AVX-512 (Van Zee and van de Geijn, 2015).
 """
 
 from __future__ import annotations
@@ -102,20 +99,16 @@ class _Panel(Tile):
         width = self.scheme.machine.vector_bytes
         with f.loop(0, count, 1, state) as loop:
             *sums, a, b = loop.carried
-            again = a
-            if self.scheme.machine.embeds:
-                # A place not known to be the same: an element for two vectors would be loaded into a register first.
-                again = f.emit(PTR, f'call ptr asm "", "=r,0"(ptr {a.ref})')
             for k in range(unroll):
                 columns = [
                     f.load(self.math.vector_type, f.offset(b, (k * self.vectors + v) * width))
                     for v in range(self.vectors)
                 ]
                 for r in range(rows):
+                    unit_a = self.math.broadcast(f.offset(a, (r * CHUNK + k) * unit))
                     for v, column in enumerate(columns):
-                        at = f.offset(again if v else a, (r * CHUNK + k) * unit)
                         i = r * self.vectors + v
-                        sums[i] = self.math.step(sums[i], self.math.broadcast(at), column)
+                        sums[i] = self.math.step(sums[i], unit_a, column)
             loop.carry(*sums, f.offset(a, down), f.offset(b, unroll * self.vectors * width))
         return loop.after
 

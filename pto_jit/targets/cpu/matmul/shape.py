@@ -38,7 +38,6 @@ class Machine:
     registers: int
     masks: bool  # masked loads and stores of every element size at full speed (AVX-512 BW/VL)
     fma: bool
-    embeds: bool  # a number that two vectors are multiplied by is read twice: instructions are scarcer than loads
     half: bool  # conversion f16 -> f32 in hardware
     bf16_dot: bool  # vdpbf16ps at the full width, faster than multiplying the widened numbers
     bf16_tiles: bool  # AMX
@@ -58,9 +57,6 @@ class Machine:
                 registers=32 if wide else 16,
                 masks=wide,
                 fma=wide or "fma" in on,
-                # AMD's processors (they alone have SSE4a) issue eight instructions a cycle, two of them loads; Intel's
-                # lose more by instructions, half of which go to the other thread of the core.
-                embeds=wide and "sse4a" not in on,
                 half=wide or "f16c" in on,
                 # Processors with AMX (Sapphire Rapids and later) do vdpbf16ps at half the rate of f32 arithmetic.
                 bf16_dot=wide and "avx512bf16" in on and "amx-tile" not in on,
@@ -75,7 +71,6 @@ class Machine:
             registers=32 if arm else 16,
             masks=False,
             fma=arm,
-            embeds=False,
             half=arm,
             bf16_dot=False,
             bf16_tiles=False,
@@ -155,15 +150,14 @@ class Scheme:
         return self.tile_vectors * self.lanes
 
     @property
-    def broadcasts(self) -> bool:
-        """Whether a multiply-add takes one element of memory for all lanes as an operand: then products of packed
-        operands have micro-kernels of their own (`panels`)."""
+    def panelled(self) -> bool:
+        """Whether products of packed operands have micro-kernels of their own (`panels`)."""
         return self.arithmetic == "fma" and self.machine.masks
 
     @property
     def sums(self) -> bool:
         """Whether sums of products are computed as one (`sums`)."""
-        return self.broadcasts and self.raw_a
+        return self.panelled and self.raw_a
 
     @property
     def panel_rows(self) -> int:
@@ -182,8 +176,8 @@ class Scheme:
 
     @property
     def _panel(self) -> tuple[int, int]:
-        """Without broadcasts as instructions of their own tall tiles cost least, and a panel of B stays in L1."""
-        return (12, 2) if self.broadcasts else (self.tile_rows, self.tile_vectors)
+        """MR and NR, in vectors, of products of packed operands: tall tiles, so that a panel of B stays in L1."""
+        return (12, 2) if self.panelled else (self.tile_rows, self.tile_vectors)
 
     @property
     def element_a(self) -> int:

@@ -34,9 +34,8 @@ UNROLL = 4
 ASKED = 2
 """Lines of the following panel of B that are prefetched with `UNROLL` steps of a tile: after four tiles, all of it."""
 
-WIDE, WIDEST = 4, 8
-"""Panels of columns up to which packing A is not repaid: where elements of A are operands of multiply-adds, and where
-they are loaded by themselves or k is shallow."""
+WIDEST = 8
+"""Panels of columns up to which packing A is not repaid."""
 
 ALIKE = 4096
 """Bytes: rows of A a multiple apart fall into the same sets of the caches, and are packed."""
@@ -276,11 +275,9 @@ def _store(f: Function, table: Value, index: Value, values: list[Value]) -> None
         f.store(value, f.offset(spot, 8 * i), 8)
 
 
-def few_columns(f: Function, parts: Parts, n: Value, k: Value) -> Value:
+def few_columns(parts: Parts, n: Value) -> Value:
     """Whether a product has so few columns that packing A is not repaid."""
-    s, plan = parts.scheme, parts.blocking
-    widest = WIDEST * s.panel_columns
-    return n <= (f.select(k <= plan.shallow, widest, WIDE * s.panel_columns) if s.machine.embeds else f.const(widest))
+    return n <= WIDEST * parts.scheme.panel_columns
 
 
 def _together(parts: Parts) -> None:
@@ -293,7 +290,7 @@ def _together(parts: Parts) -> None:
         good, total, bytes_b, many = each.carried
         _, a_rs, a_cs, _, _, _, k, _ = _load(f, TERM, terms, each.index)
         apart = (a_rs % ALIKE).differs(0)
-        good = good & few_columns(f, parts, n, k) & a_cs.equals(s.element_a) & (k > 0) & apart
+        good = good & few_columns(parts, n) & a_cs.equals(s.element_a) & (k > 0) & apart
         _, panel, blocks, panels = layout_of_b(parts, f, n, f.maximum(k, 1))
         each.carry(good, total + k, bytes_b + panel * panels * blocks, many + blocks)
     fine, total, bytes_b, many = each.after
