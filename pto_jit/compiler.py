@@ -27,7 +27,7 @@ from pto_jit.ir.verify import verify
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.dispatch import task_functions
 from pto_jit.lower.inline import inline_calls
-from pto_jit.lower.pipeline import PLACED, Pass, passes_for, with_checks
+from pto_jit.lower.pipeline import PLACED, Pass, in_any_order, passes_for, with_checks
 from pto_jit.lower.rename import name_values
 from pto_jit.options import OPTION_NAMES, Options
 from pto_jit.runtime import symbols
@@ -169,6 +169,8 @@ def run_passes(stages: Stages, passes: Sequence[tuple[str, Pass]], options: Opti
     module = stages.last
     typed: dict[int, Any] = {}
     verify(module, infer, typed=typed)
+    if options.fastmath:
+        passes = in_any_order(passes)
     for name, transform in with_checks(passes) if _debug(options) else passes:
         start = time.perf_counter()
         before = module

@@ -450,7 +450,7 @@ def jit(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     target: "cpu", "c" or "neon" (docs/sources.md), "cuda" (docs/cuda.md), or "ascend" (docs/ascend.md).
     debug: check element bounds, races and assertions while it runs.
-    fastmath: allow reassociation and contraction of floating-point arithmetic.
+    fastmath: allow reassociation and contraction of floating-point arithmetic (of chains of products, too).
     num_threads: workers of this kernel, 1 to 1024; None: `pto.config.num_threads`.
     cache: keep compiled code on disk.
 

@@ -5,6 +5,7 @@
   loops exchanged and split, scopes moved, functions made
 * `independent`, `kept`, `once`: sequential loops whose order cannot be seen, elements as variables of a loop, and
   read once
+* `invariant`, `associate`: products out of loops that do not change them, and chains of products in another order
 * `reductions/`, `dependence/`: partial results of parallel loops; which iterations depend on each other
 * `maps`, `views`, `fuse`, `axes`, `coalesce`, `complete`, `simplify`, `rename`: tile operations: nests, axes, values
   where they are kept, constants

@@ -44,7 +44,7 @@ class _Search:
                                if type(r.type) is TileType])  # fmt: skip
         for op in ops:
             if op.op == "load":
-                self.loaded[id(op)] = known = _loaded(op)
+                self.loaded[id(op)] = known = loaded_axes(op)
                 self._assign(op.results[0], known)
         groups = [s for s in statements(body) if isinstance(s, Fuse)]
         grouped = {id(s) for group in groups for s in group.body}
@@ -101,7 +101,7 @@ class _Search:
                 ))  # fmt: skip
 
 
-def _loaded(op: Op) -> tuple[bool, ...]:
+def loaded_axes(op: Op) -> tuple[bool, ...]:
     """Of a load: everything with a pad value, else what lies inside of a tensor of known extents."""
     tensor, tile = op.args[0].type, op.results[0].type
     assert isinstance(tensor, TensorType) and isinstance(tile, TileType)

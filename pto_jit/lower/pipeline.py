@@ -14,6 +14,7 @@ from pto_jit.lower.fuse import fuse
 from pto_jit.lower.grain import choose_grains
 from pto_jit.lower.independent import find_independent
 from pto_jit.lower.interchange import interchange_loops
+from pto_jit.lower.invariant import hoist_products
 from pto_jit.lower.maps import expand_maps
 from pto_jit.lower.outline import outline_scopes
 from pto_jit.lower.place import place_scopes
@@ -46,6 +47,8 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
     ("interchanged", interchange_loops),
     # copies that chunking and placement left behind; fewer values cross the scope
     ("trimmed", _plain(simplify)),
+    # out of loops whose places are final; while the allocations of the program are in sight, which share no memory
+    ("hoisted", hoist_products),
     ("outlined", _plain(outline_scopes)),
     # the loops of a function are final, and its parameters what its target can compare
     ("independent", find_independent),
@@ -68,11 +71,21 @@ _ON_DEVICES: dict[str, tuple[str, Pass]] = {
 
 def passes_for(target: str) -> tuple[tuple[str, Pass], ...]:
     """The passes of a target: others than the cpu's find their own way to divide loops, most when the program runs, and
-    leave vectors of elements to the compilers of what they write; those of devices have no use for groups."""
+    leave vectors of elements to the compilers of what they write; those of devices have no use for groups, and their
+    kernels begin with loops, before which nothing stands."""
     if target == "cpu":
         return PIPELINE
-    own = _ON_DEVICES if target in _DEVICES else {}
-    return tuple(own.get(name, (name, one)) for name, one in PIPELINE if name not in _CPU)
+    own, without = (_ON_DEVICES, (*_CPU, "hoisted")) if target in _DEVICES else ({}, _CPU)
+    return tuple(own.get(name, (name, one)) for name, one in PIPELINE if name not in without)
+
+
+def in_any_order(passes: Sequence[tuple[str, Pass]]) -> tuple[tuple[str, Pass], ...]:
+    """The passes of a compilation with `fastmath`: chains of products are associated anew where loops are final, before
+    what they do not change moves out of them."""
+    from pto_jit.lower.associate import associate_products
+
+    at = 1 + next(k for k, (name, _) in enumerate(passes) if name == PLACED)
+    return (*passes[:at], ("associated", associate_products), *passes[at:])
 
 
 def with_checks(passes: Sequence[tuple[str, Pass]]) -> tuple[tuple[str, Pass], ...]:

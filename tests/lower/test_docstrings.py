@@ -15,12 +15,14 @@ from pto_jit.ir.parse import parse as parse_pto
 from pto_jit.ir.text import to_text as print_module
 from pto_jit.ir.verify import verify
 from pto_jit.lower import (
+    associate,
     chunk,
     coalesce,
     fuse,
     inline,
     instrument,
     interchange,
+    invariant,
     outline,
     place,
     rename,
@@ -38,6 +40,8 @@ PASSES: list[tuple[Any, Callable[[Module], Module]]] = [
     (chunk, lambda m: chunk.expand_chunks(m, [])),
     (place, lambda m: place.place_scopes(m, [])),
     (interchange, lambda m: interchange.interchange_loops(m, [])),
+    (associate, lambda m: associate.associate_products(m, [])),
+    (invariant, lambda m: invariant.hoist_products(m, [])),
     (outline, outline.outline_scopes),
     (simplify, simplify.simplify),
     (coalesce, coalesce.coalesce),

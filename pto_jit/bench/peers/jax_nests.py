@@ -117,4 +117,5 @@ FUNCTIONS: dict[tuple[str, str], Function] = {
     ("stacked_rnn", ""): stacked_rnn,
     ("bigbird", ""): bigbird,
     ("products", ""): lambda a, b, c: (a @ b) @ c,
+    ("products_any", ""): lambda a, b, c: jnp.linalg.multi_dot([a, b, c]),
 }

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -268,4 +269,17 @@ PRODUCTS = Workload(
     kernels={"": f"{_KERNELS}:products"},
 )
 
-WORKLOADS = (GRID_RNN, GRID_RNN_JAGGED, STACKED_RNN, BIGBIRD, PRODUCTS)
+def _least_work(size: Size) -> Work:
+    m, k, n = size
+    return Work(2 * min(2 * m * k * n, k * n * k + m * k * k), 4 * (m * k + 2 * k * n), 4 * m * k)
+
+
+PRODUCTS_ANY = replace(
+    PRODUCTS,
+    name="products_any",
+    summary="the same in any order: ours with fastmath, torch and jax by multi_dot",
+    work=lambda size, expected: _least_work(size),
+    kernels={"": f"{_KERNELS}:products_any"},
+)
+
+WORKLOADS = (GRID_RNN, GRID_RNN_JAGGED, STACKED_RNN, BIGBIRD, PRODUCTS, PRODUCTS_ANY)

@@ -57,6 +57,7 @@ class Batch:
         self.count = count
         self.rows = rows
         self.shared = shared
+        self._flat: dict[str, Var] = {}  # products as they were computed, by what became their slabs
 
     def run(self, cell: Sequence[Any]) -> None:
         for item in cell:
@@ -162,12 +163,18 @@ class Batch:
         args: list[Operand] = [rows, self._plain(right)]
         if len(op.args) > 2:
             args.append(self.flat(self.value_of(op.args[2]), rest))
-        return self._shaped(self._op("dot", args, dict(op.attrs)), rest, given=len(inner))
+        product = self._op("dot", args, dict(op.attrs))
+        shaped = self._shaped(product, rest, given=len(inner))
+        if len(inner) > 1:
+            self._flat[shaped.name] = product
+        return shaped
 
     def flat(self, rows: Var, rest: tuple[Operand, ...]) -> Var:
         """(cells, r, n) as (cells * r, n)."""
         if len(rest) == 1:
             return rows
+        if rows.name in self._flat:
+            return self._flat[rows.name]
         many = self.e.scalar("mul", [self.count, rest[0]]).operand
         return self._op("reshape", [rows, many, rest[1]])
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from pto_jit.ir.nodes import For
-from pto_jit.lower.dependence.accesses import Access, Accesses, Loop, Span
+from pto_jit.lower.dependence.accesses import Access, Accesses, Loop, Root, Span
 from pto_jit.lower.dependence.linear import ONE, Linear
 from pto_jit.lower.dependence.linear import atom as linear_atom
 from pto_jit.lower.dependence.quick import Interval, Relation, Row, apart, distances, impossible
@@ -40,9 +40,8 @@ class Conflict:
 NO = Conflict("no")
 
 
-def may_alias(a: Access, b: Access) -> bool:
-    """Whether two accesses of different tensors can reach the same memory."""
-    one, other = a.root, b.root
+def may_alias(one: Root, other: Root) -> bool:
+    """Whether what two tensors are of can be the same memory."""
     if one.name == other.name and one.kind == other.kind:
         return True
     if "alloc" in (one.kind, other.kind):  # nothing else has the memory of an allocation but views of it
@@ -71,7 +70,7 @@ def conflict(
 def _conflict(
     found: Accesses, a: Access, b: Access, shared: frozenset[int], order: Sequence[tuple[Loop, Relation]]
 ) -> Conflict:
-    if not may_alias(a, b):
+    if not may_alias(a.root, b.root):
         return NO
     if not a.shares_root(b) or a.root.kind == "unknown":
         why = "the arguments may share memory" if a.root.kind == b.root.kind == "argument" else ""
