@@ -73,26 +73,27 @@ class Invariants:
         self.dependences = Dependences(func, module)
         self.counts = def_counts(func.body)
 
-    def of(self, source: For, loop: For | None = None) -> dict[str, Op]:
+    def of(self, source: For, loop: For | None = None, *, at_most: bool = False) -> dict[str, Op]:
         """Those of the body by their results, in its order, up to where an iteration may end; `source` is the loop as
-        the function has it, `loop` what became of it."""
+        the function has it, `loop` what became of it.  `at_most`: as if the loop wrote no memory, which is quick."""
         body = source.body if loop is None else loop.body
         inside, movable = block_defs(body) | {source.var.name}, dict[str, Op]()
         for stmt in body:
             if any(isinstance(s, (Break, Continue, Return)) for s in statements((stmt,))):
                 break  # what follows is not computed in every iteration
-            if isinstance(stmt, Op) and len(stmt.results) == 1 and self._is_alike(stmt, inside, movable, source):
+            if not isinstance(stmt, Op) or len(stmt.results) != 1 or not self._is_alike(stmt, inside, movable):
+                continue
+            if at_most or effects(stmt.op) == "none" or not self._is_written(stmt, source):
                 movable[stmt.results[0].name] = stmt
         return movable
 
-    def _is_alike(self, op: Op, inside: set[str], movable: Mapping[str, Op], source: For) -> bool:
-        """Whether an operation is one, when these are."""
+    def _is_alike(self, op: Op, inside: set[str], movable: Mapping[str, Op]) -> bool:
+        """Whether an operation is one, when these are, if it reads no memory that the loop writes."""
         if op.regions or op.op in ("alloc", "copy") or self.counts[op.results[0].name] != 1:
             return False
         if any(isinstance(a, Var) and a.name in inside and a.name not in movable for a in op.args):
             return False
-        effect = effects(op.op)
-        return effect == "none" or (effect == "reads" and not self._is_written(op, source))
+        return effects(op.op) != "writes"
 
     def _is_written(self, op: Op, source: For) -> bool:
         """Whether the loop may write to the memory that an operation reads."""
@@ -148,6 +149,8 @@ class _Hoister:
 
     def _product(self, source: For, loop: For) -> tuple[Op, list[Op]] | None:
         """A product that every iteration computes alike, and all that it is made of in the loop, itself last."""
+        if not any(op.op == "dot" for op in self.invariants.of(source, loop, at_most=True).values()):
+            return None
         movable = self.invariants.of(source, loop)
         for op in movable.values():
             if op.op == "dot":
