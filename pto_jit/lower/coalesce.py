@@ -60,7 +60,7 @@ def coalesce(module: Module) -> Module:
 
 
 def _func(func: Func) -> Func:
-    uses, counts = use_counts(func.body), def_counts(func.body)
+    uses, counts = Counter(use_counts(func.body)), Counter(def_counts(func.body))  # copies: they follow what changes
     ops = {stmt.op for stmt in statements(func.body) if type(stmt) is Op}
     turned = {
         stmt.args[0].name
@@ -106,6 +106,8 @@ def _copies(block: Block, uses: Counter[str], counts: Counter[str], turned: set[
                 made = None if at is None else tuple(stmts[at:k])
                 if made is not None and _after(made, source.name, target.name, False) is not None:
                     stmts[at : k + 1] = _renamed(made, source.name, target)
+                    counts[target.name] += counts.pop(source.name) - 1
+                    uses[source.name] = 0
                     changed = True
                     continue
         k += 1

@@ -40,6 +40,7 @@ not to fit moves to where the loop is known to have an iteration, so that the er
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from pto_jit.ir.nodes import Block, Break, Const, Continue, For, Func, If, Module, Op, Operand, Return, Stmt, Var
@@ -71,7 +72,7 @@ class Invariants:
 
     def __init__(self, func: Func, module: Module) -> None:
         self.dependences = Dependences(func, module)
-        self.counts = def_counts(func.body)
+        self.counts = Counter(def_counts(func.body))
 
     def of(self, source: For, loop: For | None = None, *, at_most: bool = False) -> dict[str, Op]:
         """Those of the body by their results, in its order, up to where an iteration may end; `source` is the loop as
@@ -115,7 +116,7 @@ class _Hoister:
         self.counts = self.invariants.counts
         self.decisions = decisions
         self.names = Names(func)
-        self.uses = use_counts(func.body)
+        self.uses = Counter(use_counts(func.body))
         self.made = {r.name: s for s in statements(func.body) if isinstance(s, Op) for r in s.results}
 
     def block(self, block: Block) -> Block:

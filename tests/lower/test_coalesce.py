@@ -96,7 +96,24 @@ def swapped(x: pl.Tensor, y: pl.Tensor, n: int):
         pl.store(a - b, [0, 0], y)
 
 
-KERNELS = [(both, 0), (of_itself, 0), (one_branch, 1), (read_afterwards, 1), (left, 1), (swapped, 3)]
+@pto.jit(cache=False)
+def handed_on(x: pl.Tensor, y: pl.Tensor, n: int):
+    """Two loops that each hand on what an inner loop leaves; the first iteration is compiled apart from the second."""
+    with pl.incore():
+        first = pl.load(x, [0, 0], [8, 8])
+        acc = first + n
+        for phase in pl.range(2):
+            for j in pl.range(2):
+                for i in pl.range(3):
+                    acc = pl.load(x, [0, 8 * i], [8, 8])
+                    pl.store(acc * 0.25, [8 * j, 0], y)
+            if phase == 1:
+                continue
+            pl.store(first, [8, 8], y)
+        pl.store(acc @ acc, [0, 16], y)
+
+
+KERNELS = [(both, 0), (of_itself, 0), (one_branch, 1), (read_afterwards, 1), (left, 1), (swapped, 3), (handed_on, 2)]
 """With the number of copies that stay: from an old value that is needed, or to have one."""
 
 
