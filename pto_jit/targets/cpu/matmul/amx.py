@@ -19,6 +19,8 @@ from functools import cache
 
 from pto_jit.targets.cpu.matmul.irtext import VOID, Function, Module, Value
 from pto_jit.targets.cpu.matmul.kernel import PARAMETERS, add_column
+from pto_jit.targets.cpu.matmul.macro import MACRO
+from pto_jit.targets.cpu.matmul.parts import Parts
 from pto_jit.targets.cpu.matmul.shape import Scheme
 
 SIDE = 16  # rows of a tile, and 32-bit units in each of them
@@ -66,44 +68,68 @@ def _configure(f: Function, rows: Value | None = None) -> None:
     _tile(f, "ldtilecfg", room)
 
 
+def add_tile_macro(parts: Parts) -> None:
+    """Define ``macro``: ``columns`` of the rows that fill tiles, of the rows below them, and of one row alone.
+
+    To configure the tiles takes as long as a few hundred of their products, so it is done for all columns at once.
+    """
+    f = parts.module.function("macro", VOID, MACRO)
+    m, n, groups, a, a_row, a_step, a_panel, b, b_step, b_panel, packed, c, c_row, *rest = f.parameters
+    full = m // SIDE * SIDE
+    few = f.select(m - full > 1, m - full, 0)
+
+    def columns(first: Value, rows: Value) -> None:
+        of_a = (f.offset(a, first * a_row), a_row, a_step, a_panel)
+        of_c = (f.offset(c, first * c_row), c_row)
+        f.call("columns", VOID, [rows, n, groups, *of_a, b, b_step, b_panel, packed, *of_c, *rest])
+
+    with f.when((m > 1) & (groups >= SIDE)):
+        with f.when(full > 0):
+            _configure(f)
+            columns(f.const(0), full)
+        with f.when(few > 0):
+            _configure(f, few)
+            columns(full, few)
+        _tile(f, "tilerelease")
+        with f.when(full + few < m):
+            columns(full, f.const(1))
+        f.give()
+    columns(f.const(0), m)
+    f.give()
+
+
 def _column(module: Module, scheme: Scheme, vectors: int) -> None:
+    """Rows for which the tiles are configured: a multiple of 16 of them, or less; one row, and few pairs of k, are left
+    to vectors."""
     f = module.function(f"tiles_{vectors}", VOID, PARAMETERS)
     m, groups, a, a_row, a_step, _, b, b_step, c, c_row, lanes, keep, ahead, _ = f.parameters
     width = scheme.machine.vector_bytes
-    full, deep = m // SIDE * SIDE, groups // SIDE * SIDE
-    few = f.select(m - full > 1, m - full, 0)  # rows of a lower tile; one alone is as well done by vectors
-    rows = full + few
+    deep = groups // SIDE * SIDE
     whole = f.select(lanes.equals(-1), vectors, vectors - 1)  # vectors of C without lanes to be left alone
     along = (a_row, a_step, a_row * scheme.vector_rows)
-    all_ = {"m": m, "groups": groups, "a": a, "b": b, "c": c, "lanes": lanes, "keep": keep}
+    all_ = {"groups": groups, "a": a, "b": b, "c": c, "lanes": lanes, "keep": keep}
 
     def by_vectors(count: int, **different: Value) -> None:
         v = all_ | different
         far = (ahead, f.const(0))
-        arguments = [v["m"], v["groups"], v["a"], *along, v["b"], b_step, v["c"], c_row, v["lanes"], v["keep"], *far]
+        arguments = [m, v["groups"], v["a"], *along, v["b"], b_step, v["c"], c_row, v["lanes"], v["keep"], *far]
         f.call(f"vectors_{count}", VOID, arguments)
 
-    with f.either((rows > 0) & (deep > 0)) as side:
+    with f.either((m > 1) & (deep > 0)) as side:
         block = _Block(f, deep, a_row, b_step, c_row, keep)
-        with f.when(full > 0):
-            _configure(f)
-            _pairs(f, whole, width, b, c, lambda count, at, to: block.write(full, count, a, at, to))
-        with f.when(few > 0):
-            _configure(f, few)
-            low = f.offset(a, full * a_row)
-            _pairs(f, whole, width, b, f.offset(c, full * c_row), lambda n, at, to: block.tiles(1, n, low, at, to))
-        _tile(f, "tilerelease")
+        with f.either(m >= SIDE) as high:
+            _pairs(f, whole, width, b, c, lambda count, at, to: block.write(m, count, a, at, to))
+            high.otherwise()
+            _pairs(f, whole, width, b, c, lambda count, at, to: block.tiles(1, count, a, at, to))
         with f.when(deep < groups):
             behind = {"a": f.offset(a, deep * a_step), "b": f.offset(b, deep * b_step)}
             for count in sorted({vectors, vectors - 1} - {0}):
                 with f.when(whole.equals(count)):
                     every = f.const(-1)
-                    by_vectors(count, m=rows, groups=groups - deep, **behind, lanes=every, keep=every)
+                    by_vectors(count, groups=groups - deep, **behind, lanes=every, keep=every)
         with f.when(whole < vectors):
             edge = (vectors - 1) * width
-            by_vectors(1, m=rows, b=f.offset(b, edge), c=f.offset(c, edge))
-        with f.when(rows < m):
-            by_vectors(vectors, m=m - rows, a=f.offset(a, rows * a_row), c=f.offset(c, rows * c_row))
+            by_vectors(1, b=f.offset(b, edge), c=f.offset(c, edge))
         side.otherwise()
         by_vectors(vectors)
     f.give()

@@ -92,7 +92,7 @@ def _near(parts: Parts) -> None:
         with f.loop(0, blocks) as part:
             first = part.index * depth
             deep = f.minimum(k - first, depth)
-            now = f.ceil_div(deep, s.group)
+            now = parts.groups(f, deep, how)
             b_part = f.offset(b_slab, first * b_rs)
             with f.when(packs & (slab.index.equals(0) | once.equals(0))):
                 a_part = f.offset(a, first * a_cs)
@@ -185,7 +185,7 @@ def _far_tiles(parts: Parts) -> None:
         c_tile = f.offset(c, top * c_rs + left * s.element_c)
         with f.loop(0, k, depth, [b_left]) as part:
             deep = f.minimum(k - part.index, depth)
-            now = f.ceil_div(deep, s.group)
+            now = parts.groups(f, deep, how)
             a_part = f.offset(a_top, part.index * a_cs)
             with f.when(packs):
                 f.call("pack_a", VOID, [deep, high, a_part, a_rs, a_cs, mine, how, row])

@@ -32,7 +32,7 @@ import llvmlite.binding as llvm
 
 from pto_jit.slotted import frozen
 from pto_jit.targets.cpu import machine_code
-from pto_jit.targets.cpu.matmul.amx import add_tile_kernels, allowed
+from pto_jit.targets.cpu.matmul.amx import add_tile_kernels, add_tile_macro, allowed
 from pto_jit.targets.cpu.matmul.blocking import Caches, blocking_of, host_caches
 from pto_jit.targets.cpu.matmul.driver import add_driver
 from pto_jit.targets.cpu.matmul.entries import add_entries
@@ -114,6 +114,8 @@ def module_ir(combo: Combo, features: str, triple: str = "", caches: Caches | No
     module.declare("pto_parallel_for", "declare i32 @pto_parallel_for(ptr, ptr, ptr, i64, i64, i64)")
     parts = Parts(module, scheme, blocking_of(scheme, caches or host_caches()))
     add_macro(parts)
+    if scheme.tiles:
+        add_tile_macro(parts)
     if scheme.panelled:
         add_panels(parts)
     add_driver(parts)

@@ -58,10 +58,12 @@ def _pack_b(parts: Parts) -> None:
             f.call("pack_b_any", VOID, [k, n, b, rs, cs, to, panel])
     if s.offset_a:
         f.call("correct_b", VOID, [f.ceil_div(k, s.group), n, to, panel])
+    if s.together > 1:
+        f.call("pad_b", VOID, [k, n, to, panel])
     f.give()
 
 
-_MACRO: Fields = (
+MACRO: Fields = (
     *((I64, "m"), (I64, "n"), (I64, "groups"), (PTR, "a"), (I64, "a_row"), (I64, "a_step")),
     *((I64, "a_panel"), (PTR, "b"), (I64, "b_step"), (I64, "b_panel"), (I64, "packed")),
     *((PTR, "c"), (I64, "c_row"), (I64, "keep"), (I64, "ahead"), (I64, "following")),
@@ -71,7 +73,7 @@ _MACRO: Fields = (
 def _macro_tall(parts: Parts, rows: int, vectors: int) -> None:
     """`macro` for B in place and rows of A: whole columns of the taller tile, the rest by `macro`."""
     s = parts.scheme
-    f = parts.module.function("macro_tall", VOID, _MACRO)
+    f = parts.module.function("macro_tall", VOID, MACRO)
     m, n, groups, a, a_row, a_step, _, b, b_step, _, _, c, c_row, keep, *far = f.parameters
     width = vectors * s.lanes
     with f.loop(0, n - (width - 1), width, [b, c]) as loop:
@@ -87,9 +89,12 @@ def _macro_tall(parts: Parts, rows: int, vectors: int) -> None:
 
 
 def _macro(parts: Parts) -> None:
-    """A block of A against panels of B, columns of tiles one after another; parameters as those of `kernel`."""
+    """A block of A against panels of B, columns of tiles one after another; parameters as those of `kernel`.
+
+    With matrix tiles this is ``columns``, of rows for which they are configured (`amx`).
+    """
     s = parts.scheme
-    f = parts.module.function("macro", VOID, _MACRO)
+    f = parts.module.function("columns" if s.tiles else "macro", VOID, MACRO)
     m, n, groups, a, a_row, a_step, a_panel, b, b_step, b_panel, packed, c, c_row, keep, *far = f.parameters
     width = s.tile_columns
     rest = n % width

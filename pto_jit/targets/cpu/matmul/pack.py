@@ -14,6 +14,8 @@ by vpdpbusd a panel of B starts with its correction, minus 128 times the sum of 
 * ``panels_a_<layout>``, ``low_a_<layout>``, ``rows_a_any``: A for `panels`.
 
 k, n, m count elements; strides, panel and row are bytes; ``to`` is the first panel's first unit (behind its header).
+With matrix tiles what is packed has whole tiles of k: rows of A end with zeros, those of B are added by
+``pad_b(k, n, to, panel)``.
 """
 
 from __future__ import annotations
@@ -59,6 +61,8 @@ def add_packing(module: Module, scheme: Scheme) -> None:
         _any(module, scheme, "rows_a_any", Layout(of_a, 1, group))
     if scheme.offset_a:
         _correction(module, scheme)
+    if scheme.together > 1:
+        _padding(module, scheme)
 
 
 def interleave(f: Function, rows: list[Value]) -> Value:
@@ -208,7 +212,7 @@ def _any(module: Module, scheme: Scheme, name: str, layout: Layout) -> None:
     dtype, lanes, group = layout.dtype, layout.lanes, layout.group
     width = lanes * layout.vectors
     unit = scheme.element_packed * group
-    panels, padded = f.ceil_div(n, width), f.round_up(k, group)
+    panels, padded = f.ceil_div(n, width), f.round_up(k, group * (1 if layout.narrow_tail else scheme.together))
     with f.loop(0, panels) as each:
         first = each.index * width
         valid = f.minimum(n - first, width)
@@ -359,6 +363,22 @@ def _along(module: Module, scheme: Scheme) -> None:
                     f.store(
                         f.load(unit_type, f.offset(room, line.index * (lanes * unit))), f.offset(out, line.index * row)
                     )
+    f.give()
+
+
+def _padding(module: Module, scheme: Scheme) -> None:
+    """``pad_b(k, n, to, panel)``: fill packed panels up to whole tiles with zeros."""
+    f = module.function("pad_b", VOID, [(I64, "k"), (I64, "n"), (PTR, "to"), (I64, "panel")])
+    k, n, to, panel = f.parameters
+    vector_bytes, width = scheme.machine.vector_bytes, scheme.panel_columns
+    groups = f.ceil_div(k, scheme.group)
+    missing = f.round_up(groups, scheme.together) - groups
+    zero = Value(f, vector(scheme.lanes, "i32"), "zeroinitializer")
+    with f.when(missing > 0), f.loop(0, f.ceil_div(n, width)) as each:
+        row = f.ceil_div(f.minimum(n - each.index * width, width), scheme.lanes) * vector_bytes
+        base = f.offset(f.offset(to, each.index * panel), groups * row)
+        with f.loop(0, missing * row, vector_bytes) as line:
+            f.store(zero, f.offset(base, line.index))
     f.give()
 
 

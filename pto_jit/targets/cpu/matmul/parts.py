@@ -50,7 +50,9 @@ class Parts:
             return how
         # Rows of A as they lie do as well as packed ones; other layouts are packed when that is repaid.
         if s.group > 1:
-            fine = rows & (k % s.group).equals(0)
+            fine = rows & (k % (s.group * s.together)).equals(0)  # how the end of k is rounded depends on k alone
+            if s.tiles:  # rows that do not begin with lines, or fall into few sets of the caches, are read slowly
+                fine = fine & ((n <= 8 * s.tile_columns) | ((rs % 64).equals(0) & (rs % 512).differs(0)))
         else:
             fine = rows | (m * k <= self.blocking.small_bytes // s.unit) | (n <= 2 * s.tile_columns)
         return f.select(fine, 0, how)
@@ -94,13 +96,20 @@ class Parts:
         """KC in elements: k in equal parts of at most ``most`` groups, whole groups (whole tiles) each."""
         group = self.scheme.group
         parts = f.ceil_div(k, most * group)
-        return f.round_up(f.ceil_div(k, parts), 16 * group if self.scheme.tiles else group)
+        return f.round_up(f.ceil_div(k, parts), self.scheme.together * group)
+
+    def groups(self, f: Function, k: Value, how: Value) -> Value:
+        """Groups of k elements that are computed with: whole tiles where A is packed, too (``how``)."""
+        groups = f.ceil_div(k, self.scheme.group)
+        if self.scheme.together == 1:
+            return groups
+        return f.select(how.differs(0), f.round_up(groups, self.scheme.together), groups)
 
     def a_strides(
         self, f: Function, how: Value, groups: Value, row: Value, rs: Value, cs: Value
     ) -> tuple[Value, Value, Value]:
         """(row, step, panel) of A in place, in rows, or in panels of ``groups``."""
-        s, tall = self.scheme, self.scheme.tile_rows
+        s, tall = self.scheme, self.scheme.panel_rows if self.scheme.tiles else self.scheme.tile_rows
         in_place, rows = how.equals(0), how.differs(0) if s.tiles else how.equals(ROWS)
         a_row = f.select(in_place, rs, f.select(rows, row, s.unit))
         a_step = f.select(in_place, cs * s.group, f.select(rows, s.unit, tall * s.unit))

@@ -117,6 +117,11 @@ class Scheme:
         return self.arithmetic == "bf16" and self.machine.bf16_tiles
 
     @property
+    def together(self) -> int:
+        """Groups of k that packed operands are filled up to with zeros: those of a matrix tile."""
+        return 16 if self.tiles else 1
+
+    @property
     def tile_rows(self) -> int:
         """MR."""
         return 16 if self.tiles else self.vector_rows
@@ -134,7 +139,9 @@ class Scheme:
     @property
     def _tile(self) -> tuple[int, int]:
         """MR and NR.  With 32 registers 24 hold sums; six rows of four vectors load least, and four vectors divide the
-        widths people choose."""
+        widths people choose.  Matrix tiles are two vectors wide, side by side, so that a panel fills all sets of L1."""
+        if self.tiles:
+            return 12, 2
         if self.machine.registers >= 32:
             return (6, 4) if self.machine.arch == "x86" else (8, 3)
         return (6 if self.machine.fma else 4), 2
@@ -177,6 +184,8 @@ class Scheme:
     @property
     def _panel(self) -> tuple[int, int]:
         """MR and NR, in vectors, of products of packed operands: tall tiles, so that a panel of B stays in L1."""
+        if self.tiles:
+            return 2 * self.tile_rows, self.tile_vectors
         return (12, 2) if self.panelled else (self.tile_rows, self.tile_vectors)
 
     @property
