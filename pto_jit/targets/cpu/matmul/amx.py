@@ -3,8 +3,9 @@
 
 A column of tiles has the parameters of `kernel` and is made of four tiles of C at a time, 32 rows by 32 columns, two
 tiles of A and two of B.  A is read where its rows lie (16 rows, 16 pairs of k), B as it is packed for vectors: a row of
-a tile is 16 columns of one pair of k.  The last rows are tiles of fewer rows; the last columns and pairs of k, and a
-single row, are left to the micro-kernels of `kernel`, named ``vectors_<v>`` here.
+a tile is 16 columns of one pair of k.  The last rows are tiles of fewer rows, or such that overlap those before; the
+last columns, pairs of k of operands that are not packed, and a single row are left to the micro-kernels of `kernel`,
+named ``vectors_<v>`` here.
 
 Sums are rounded to f32 after each pair of k, subnormal numbers count as zero (Intel, "Architecture Instruction Set
 Extensions", TDPBF16PS).  The tiles cost the system 8 KiB per thread: a process has to ask for them (`allowed`).
@@ -69,19 +70,23 @@ def _configure(f: Function, rows: Value | None = None) -> None:
 
 
 def add_tile_macro(parts: Parts) -> None:
-    """Define ``macro``: ``columns`` of the rows that fill tiles, of the rows below them, and of one row alone.
+    """Define ``macro``: ``columns`` of all rows; where C is added to, of the rows that fill tiles, of the rows below
+    them, and of one row alone.
 
     To configure the tiles takes as long as a few hundred of their products, so it is done for all columns at once.
     """
     f = parts.module.function("macro", VOID, MACRO)
-    m, n, groups, a, a_row, a_step, a_panel, b, b_step, b_panel, packed, c, c_row, *rest = f.parameters
-    full = m // SIDE * SIDE
+    m, n, groups, a, a_row, a_step, a_panel, b, b_step, b_panel, packed, c, c_row, keep, *far = f.parameters
+    # How the last row is rounded depends on how many there are, not on where other blocks of rows end: alone below
+    # tiles, it is always computed by vectors.
+    overlaps = (m > SIDE) & (m % SIDE).differs(1) & keep.equals(0)
+    full = f.select(overlaps, m, m // SIDE * SIDE)
     few = f.select(m - full > 1, m - full, 0)
 
     def columns(first: Value, rows: Value) -> None:
         of_a = (f.offset(a, first * a_row), a_row, a_step, a_panel)
         of_c = (f.offset(c, first * c_row), c_row)
-        f.call("columns", VOID, [rows, n, groups, *of_a, b, b_step, b_panel, packed, *of_c, *rest])
+        f.call("columns", VOID, [rows, n, groups, *of_a, b, b_step, b_panel, packed, *of_c, keep, *far])
 
     with f.when((m > 1) & (groups >= SIDE)):
         with f.when(full > 0):
@@ -99,8 +104,8 @@ def add_tile_macro(parts: Parts) -> None:
 
 
 def _column(module: Module, scheme: Scheme, vectors: int) -> None:
-    """Rows for which the tiles are configured: a multiple of 16 of them, or less; one row, and few pairs of k, are left
-    to vectors."""
+    """Rows for which the tiles are configured: a multiple of 16 of them (any number above, if C is only written), or
+    less; one row, and few pairs of k, are left to vectors."""
     f = module.function(f"tiles_{vectors}", VOID, PARAMETERS)
     m, groups, a, a_row, a_step, _, b, b_step, c, c_row, lanes, keep, ahead, _ = f.parameters
     width = scheme.machine.vector_bytes
@@ -153,12 +158,24 @@ class _Block:
         self.f, self.deep, self.a_row, self.b_step, self.c_row, self.keep = f, deep, a_row, b_step, c_row, keep
 
     def write(self, rows: Value, columns: int, a: Value, b: Value, c: Value) -> None:
+        """Sixteen rows or more; where there is no multiple of them, the last tiles begin before the end of others and
+        write the same there."""
         f = self.f
-        with f.loop(0, rows - SIDE, 2 * SIDE) as loop:
-            self.tiles(2, columns, f.offset(a, loop.index * self.a_row), b, f.offset(c, loop.index * self.c_row))
-        with f.when((rows & SIDE).differs(0)):
-            last = rows - SIDE
-            self.tiles(1, columns, f.offset(a, last * self.a_row), b, f.offset(c, last * self.c_row))
+        rest = rows % (2 * SIDE)
+
+        def at(rows: int, first: Value | int) -> None:
+            of_a, of_c = (f.offset(x, step * first) for x, step in ((a, self.a_row), (c, self.c_row)))
+            self.tiles(rows, columns, of_a, b, of_c)
+
+        with f.loop(0, rows - (2 * SIDE - 1), 2 * SIDE) as loop:
+            at(2, loop.index)
+        with f.either((rest > SIDE) & (rows > 2 * SIDE)) as last:
+            at(2, rows - 2 * SIDE)
+            last.otherwise()
+            with f.when(rest > SIDE):
+                at(1, 0)
+            with f.when(rest > 0):
+                at(1, rows - SIDE)
 
     def tiles(self, rows: int, columns: int, a: Value, b: Value, c: Value) -> None:
         f = self.f

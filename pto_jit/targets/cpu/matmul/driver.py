@@ -75,7 +75,7 @@ def _near(parts: Parts) -> None:
     once = block_a * blocks <= plan.far_bytes
     next_a = f.select(once | own.equals(0), block_a, 0)
     bytes_a = f.select(packs, f.select(once, block_a * blocks, block_a), 0)
-    panel = groups * (s.panel_columns * s.unit) + s.header
+    panel = parts.panel_bytes(groups)
     # more rows than one block: A takes more of L2, B less
     half = max(plan.near_columns // 2 // s.tile_columns, 1) * s.tile_columns
     wide = f.select(here, n, f.minimum(n, f.select(m <= plan.rows, f.const(plan.near_columns), half)))
@@ -299,7 +299,7 @@ def layout_of_b(parts: Parts, f: Function, n: Value, k: Value) -> tuple[Value, V
     """KC, bytes of a panel of so many rows, parts of k, panels across: how `far` lays B out."""
     s = parts.scheme
     depth = parts.depth(f, k, parts.blocking.depth)
-    panel = f.ceil_div(depth, s.group) * (s.panel_columns * s.unit) + s.header
+    panel = parts.panel_bytes(f.ceil_div(depth, s.group))
     return depth, panel, f.ceil_div(k, depth), f.ceil_div(n, s.panel_columns)
 
 

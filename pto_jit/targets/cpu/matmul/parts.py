@@ -121,6 +121,12 @@ class Parts:
         line = max(64, self.scheme.machine.vector_bytes)
         return f.round_up(depth * self.scheme.element_packed, line) + line
 
+    def panel_bytes(self, groups: Value) -> Value:
+        """Bytes from one packed panel of B to the next: two lines more than it has, as panels are packed side by side
+        and their lines would often fall into the same set."""
+        s = self.scheme
+        return groups * (s.panel_columns * s.unit) + (s.header + 2 * 64)
+
     def push(self, f: Function, w: Value, bytes_: Value) -> Value:
         """Scratch; returns 1 from the function when there is none."""
         room = f.call("pto_scratch_push", PTR, [w, bytes_])
