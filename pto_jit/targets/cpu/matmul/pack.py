@@ -27,7 +27,9 @@ from pto_jit.targets.cpu.matmul.kernel import Arithmetic
 from pto_jit.targets.cpu.matmul.shape import CHUNK, LOW, SIZES, STORAGE, Scheme
 from pto_jit.targets.cpu.matmul.vectors import clamp, prefetch, splat
 
-GROUPS_AHEAD = 8  # rows of B are short and far apart: the prefetchers do not see them coming
+GROUPS_AHEAD = 8
+"""Rows of B are short and far apart: the prefetchers do not see them coming.  Where a group is several rows they are
+asked for in L2: as many as that, a power of two apart, would drive each other out of L1."""
 
 
 @frozen
@@ -118,7 +120,7 @@ def _across(module: Module, scheme: Scheme, name: str, layout: Layout) -> None:
                     for i in range(group):
                         later = f.offset(at, k_stride * (GROUPS_AHEAD * group + i))
                         for spot in range(0, width * size, 64):
-                            prefetch(f, f.offset(later, spot))
+                            prefetch(f, f.offset(later, spot), level=2 if group > 1 else 1)
                 for v in range(vectors):
                     f.store(unit_vector(f.offset(at, v * lanes * size), None), f.offset(put, v * lanes * unit))
                 every.carry(f.offset(at, width * size), f.offset(put, panel))
