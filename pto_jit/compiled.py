@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pto_jit.arguments import Parameters
 from pto_jit.codegen.params import ScalarParam, TensorParam, leaves
@@ -82,6 +83,13 @@ class Compiled(CopiedLikeFunction):
         names = tuple(p.name for p in parameters.named)
         self._known = Dispatcher(names, self._slow_call, **parameters.dispatcher_options())
         self._containers = Containers(parameters)
+        self._run: Callable[..., Any] = self._known
+        self._first: tuple[Any, ...] = ()  # arguments before those of a call: the object of a bound method
+
+    def of(self, instance: Any) -> Self:
+        """Make it a method of that object, which calls then leave out; returns it."""
+        self._first, self._run = (instance,), partial(self._known, instance)
+        return self
 
     @property
     def name(self) -> str:
@@ -91,7 +99,7 @@ class Compiled(CopiedLikeFunction):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arguments of the kinds it was compiled for; others are an ArgumentError."""
         __tracebackhide__ = True
-        return self._known(*args, **kwargs)
+        return self._run(*args, **kwargs)
 
     def _slow_call(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
         __tracebackhide__ = True
@@ -127,7 +135,7 @@ class Compiled(CopiedLikeFunction):
         It keeps the arguments alive; tensors that the function returns are new at each run.  Raises ArgumentError for
         arguments that this version was not compiled for.
         """
-        return self._kernel.bind(*self._matching(args, kwargs))
+        return self._kernel.bind(*self._matching((*self._first, *args), kwargs))
 
     def _matching(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Arguments, tuple[Any, ...]]:
         names, values = self._parameters.bind(args, kwargs)

@@ -339,6 +339,10 @@ class BoundKernel(KernelMethod, Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.__func__(self.__self__, *args, **kwargs)
 
+    def compile(self, *args: Any, **kwargs: Any) -> Compiled:
+        """As `JitFunction.compile`, of this object: what is compiled is called like the method, without the object."""
+        return self.__func__.compile(self.__self__, *args, **kwargs).of(self.__self__)
+
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.__func__, name)
         if isinstance(found, types.MethodType) and found.__self__ is self.__func__ and name != "specializations":

@@ -186,8 +186,19 @@ def test_a_bound_method_can_be_looked_into_without_naming_its_object() -> None:
     layer = Layer(np.ones(4))
     x, y = np.arange(4.0), np.zeros(4)
     compiled = layer.forward.compile(x, y)
-    compiled(layer, x, y)
+    compiled(x, y)
     np.testing.assert_array_equal(y, x * 2 + 0.5)
+    layer.scale = 3.0
+    with pytest.raises(pto.ArgumentError, match="this version was compiled for"):
+        compiled(x, y)
+    layer.scale = 2.0
+    bound = compiled.bind(x, y)
+    x += 1
+    bound()
+    np.testing.assert_array_equal(y, x * 2 + 0.5)
+    Layer.forward.compile(layer, x, y)(layer, x, y)
+    for target in ("c", "cuda"):
+        assert layer.forward.compile(x, y, target=target).sources.keys() > {"forward.pto"}
     z = np.zeros(4)
     layer.forward.interpret(x, z)
     np.testing.assert_array_equal(z, y)
