@@ -59,7 +59,7 @@ class HostWriter:
         self.parameters: list[Parameter] = []
         self.declared: set[str] = set()
         self.made: set[str] = set()  # pointers to tensors that the program makes
-        self.gives = False  # it has results
+        self.gives = False  # tensors that it makes are results
         self.slots: dict[tuple[str, str], tuple[str, str]] = {}  # of kernel and parameter: pointer, and bytes
         self.allocates = any(isinstance(s, Op) and s.op == "alloc" for s in statements(entry.body)) or any(
             p.origin[0] == "slot" for k in kernels for p in k.parameters
@@ -210,7 +210,6 @@ class HostWriter:
 
     def give(self, values: Sequence[Operand], loc: Loc) -> None:
         """The results, through pointers that the caller passes; tensors are its own from then on."""
-        self.gives = True
         if self.allocates:
             self.checked("aclrtSynchronizeStream(stream)", "a kernel failed")
         given: set[str] = set()
@@ -226,6 +225,7 @@ class HostWriter:
                 raise unsupported("a result that is not a new tensor of its own", loc,
                                   "copy it into a new tensor, or write it into one that the caller passes")  # fmt: skip
             given.add(tensor.pointer)
+            self.gives = True
             self.parameters.append(Parameter(out, "Result *"))
             extents = ", ".join(tensor.extents)
             self.text.line(wrapped(f"*{out} = (Result){{give(&memory, {tensor.pointer}), {{{extents}}}}};", 6))

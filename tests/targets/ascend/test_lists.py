@@ -363,3 +363,22 @@ def test_extents_of_new_tensors_are_not_negative() -> None:
     text = written(made, pto.spec((None, 64), pl.f32), 3).sources["made_orchestration.c"]
     checks = [line.strip() for line in text.splitlines() if "PTO-H203" in line]
     assert len(checks) == 1 and checks[0].startswith("if (n < 0) return release(&memory, ")
+
+
+@needs_compiler
+def test_a_program_that_returns_numbers_only_has_no_function_that_gives_memory(tmp_path: Path) -> None:
+    """One that is not used is an error of the C compiler here."""
+
+    @pto.jit
+    def positive(x: pl.Tensor, kept: pl.Tensor):
+        n = 0
+        for i in range(x.shape[0]):
+            if x[i] > 0:
+                kept[n] = x[i]
+                n += 1
+        return n
+
+    x, found = np.array([1, -2, 3, -4, 5], np.float32), []
+    kept = np.zeros_like(x)
+    Programs({"positive": written(positive, x, kept)}, tmp_path).run("positive", 0, x=x, kept=kept, results=found)
+    assert found == [3] and kept.tolist() == [1, 3, 5, 0, 0]
