@@ -49,7 +49,9 @@ def fail(kernel: Kernel, site: int, v0: int, v1: int, v2: int, args: tuple[Any, 
         raise point_at(_race(kernel, site, (v1, v0), more), _place(kernel, site))
     reason, action = filled(template, v0, v1, v2), ""
     code = _CODES.get(error, "PTO-A900")
-    if error != "KernelAssertionError":  # that is the user's text
+    if error == "KernelAssertionError":  # its text is the user's
+        action = "do what the assertion says; it is checked with `debug=True` only"
+    else:
         if found := _CODED.fullmatch(reason):
             code, reason = found.groups()
         reason, _, action = reason.partition("; ")

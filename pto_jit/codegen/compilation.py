@@ -154,17 +154,21 @@ class _Compilation:
 
     def _arguments(self, spec: ast.arguments, params: Sequence[Param]) -> dict[str, Any]:
         """The parameters' values by name, completed with the function's defaults."""
-        fn = self.fn
+        fn, whole = self.fn, self.g.node
+        named = [*spec.posonlyargs, *spec.args, *spec.kwonlyargs, *filter(None, [spec.vararg])]
+        nodes: dict[str, ast.arg] = {a.arg: a for a in named}
         positional = [a.arg for a in (*spec.posonlyargs, *spec.args)]
         declared = [*positional, *(a.arg for a in spec.kwonlyargs)]
         rest: list[Any] = []
         keywords: dict[str, Any] = {}
         values: dict[str, Any] = {}
         for param in params:
+            self.g.node = nodes.get(param.name, whole)  # where its run-time values come from
             if spec.vararg is not None and param.name == spec.vararg.arg:
                 rest.append(self.value(param.what, f"{param.name}_{len(rest)}"))
             else:
                 (values if param.name in declared else keywords)[param.name] = self.value(param.what, param.name)
+        self.g.node = whole
         defaults = fn.__defaults__ or ()
         for name, default in zip(positional[len(positional) - len(defaults) :], defaults, strict=True):
             values.setdefault(name, default)

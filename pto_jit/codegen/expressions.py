@@ -119,11 +119,14 @@ class Expressions:
 
     def _not_numbers(self, left: Any, right: Any) -> None:
         value, other = (left, right) if isinstance(left, (tuple, list, str)) else (right, left)
+        hint = "compute with the items one by one, e.g. in a comprehension"
+        if isinstance(value, str):
+            hint = 'text is made while the kernel is compiled: run-time values print with `pl.print("{}", value)`'
         raise self.g.error(
             TypeMismatchError,
             f"a {type(value).__name__} and a run-time value cannot be combined with this operator",
             code="PTO-T013",
-            hint="compute with the items one by one, e.g. in a comprehension",
+            hint=hint,
             notes=self.g.origin(other),
         )
 

@@ -717,6 +717,31 @@ def test_both_places_of_a_conflict_are_shown():
     assert "pl.zeros([4], pl.f32)" in caught.value.hint
 
 
+def test_an_argument_becomes_a_run_time_value_where_its_parameter_stands() -> None:
+    def named(
+        x,
+        y,
+        n,
+    ):
+        y[0] = len("n is " + n)
+
+    with pytest.raises(CompilationError) as caught:
+        ir(named, X, X.copy(), 3)
+    (note,) = caught.value.notes
+    assert note.loc is not None
+    line = linecache.getline(note.loc.filename, note.loc.lineno)
+    assert line.strip() == "n," and line[note.loc.col_offset : note.loc.end_col_offset] == "n"
+
+
+def test_text_and_a_run_time_value_are_sent_to_print() -> None:
+    def joined(x, y, n):
+        y[0] = len("n is " + n)
+
+    with pytest.raises(TypeMismatchError) as caught:
+        ir(joined, X, X.copy(), 3)
+    assert caught.value.code == "PTO-T013" and 'pl.print("{}", value)' in (caught.value.hint or "")
+
+
 def test_what_the_user_raised_is_the_cause():
     for fn in (a_raise_on_a_static_path, python_raises_at_compile_time):
         with pytest.raises(CompilationError) as caught:

@@ -154,10 +154,10 @@ def test_a_failure_has_its_code_its_place_and_a_way_out(fn: Any, tmp_path: Path,
     assert [s.origin for s in kernel.specializations()] == ["disk"]
 
 
-def test_the_text_of_an_assertion_is_the_users() -> None:
+def test_the_text_of_an_assertion_is_the_users_and_the_help_says_when_it_is_checked() -> None:
     _, text = fails(asserted, pto.jit(asserted, debug=True))
     assert text[0] == "PTO-N900: asserted: two; {0} is not allowed"
-    assert not any(line.startswith("help: ") for line in text)
+    assert text[-1] == "help: do what the assertion says; it is checked with `debug=True` only"
 
 
 def test_every_failure_has_a_code_of_its_own_and_a_case() -> None:
