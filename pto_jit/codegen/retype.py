@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pto_jit.codegen.emit import Emitter, constant
-from pto_jit.codegen.merging import Disagreement, Exit
+from pto_jit.codegen.merging import Disagreement, Exit, parts, rebuilt
 from pto_jit.codegen.values import Scalar
 from pto_jit.ir.nodes import Call, Const, For, If, Op, Operand, Reduction, Region, Return, Scope, Stmt, Var, While
 from pto_jit.ir.types import ScalarType
@@ -165,10 +165,16 @@ class Retype:
 
 
 def retyped(value: Any, types: dict[str, ScalarType]) -> Any:
-    """A value as it is when variables have these types."""
-    if isinstance(value, Scalar) and isinstance(value.operand, Var):
-        new = types.get(value.operand.name)
-        if new is not None:
-            weak = value.weak and new.dtype.name in ("i64", "f64", "bool_")
-            return Scalar(Var(value.operand.name, new), weak, value.origin)
-    return value
+    """A value, and what stands in containers, as it is when variables have these types."""
+    if isinstance(value, Scalar):
+        variable = value.operand
+        if not isinstance(variable, Var) or variable.name not in types:
+            return value
+        new = types[variable.name]
+        weak = value.weak and new.dtype.name in ("i64", "f64", "bool_")
+        return Scalar(Var(variable.name, new), weak, value.origin)
+    items = parts(value) if types else None
+    if items is None:
+        return value
+    done = [retyped(item, types) for item in items]
+    return value if all(a is b for a, b in zip(items, done, strict=True)) else rebuilt(value, done)

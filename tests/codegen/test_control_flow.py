@@ -673,6 +673,30 @@ def test_values_returned_under_run_time_control_flow():
         check(f, X, n)
 
 
+def test_a_sum_that_becomes_f32_leaves_its_loop_in_containers():
+    def returned(x, n):
+        s = 0.0
+        for i in range(n):
+            if x[i] < 0:
+                return s, [i, (s, s * 2)]
+            s += x[i]
+        return s, [-1, (s, 0.0)]
+
+    def kept(x, n):
+        s, best = 0.0, (0.0, 0)
+        while n > 0:
+            n -= 1
+            if x[n] < 0:
+                best = (s, n)
+                break
+            s += x[n]
+        return best
+
+    for n in (0, 1, 5):
+        check(returned, X, n)
+        check(kept, X, n)
+
+
 def test_loops_with_negative_and_run_time_steps():
     def f(y, a, b, s):
         k = 0
