@@ -74,17 +74,14 @@ def tile_of(x: Any, what: str) -> TileValue:
 
 
 def present(result: Any, operands: Sequence[Any]) -> Any:
-    """A result in the kind that its operands have."""
+    """A result in the kind that its operands have: a tile of tiles and tensors, an array of arrays."""
     if not isinstance(result, TileValue):
         weak = all(isinstance(o, _NUMBERS) and not isinstance(o, np.generic) for o in operands)
         return shown(result.item() if weak and isinstance(result, np.generic) else result)
     if any(isinstance(o, np.ndarray) and np.may_share_memory(result.data, o) for o in operands):
         result = result.with_data(result.data.copy())  # a tile is what memory held when it was loaded
-    if any(isinstance(o, kinds.Tile) for o in operands) or result.generated or not result.complete:
+    if any(isinstance(o, (kinds.Tile, kinds.Tensor)) for o in operands) or result.generated or not result.complete:
         return kinds.Tile(result)
-    if any(isinstance(o, kinds.Tensor) for o in operands):
-        races.made(result.data, empty=False)
-        return result.data.view(kinds.Tensor)
     return result.data if any(getattr(o, "ndim", 0) for o in operands) else kinds.Tile(result)
 
 

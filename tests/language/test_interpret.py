@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.errors import LaunchError
 from pto_jit.language._interpret import active, run
@@ -72,6 +73,29 @@ def test_the_context_is_left_as_it_was_also_after_an_error() -> None:
     with pytest.raises(ValueError, match="mine"):
         run(kernel, (), {})
     assert not active()
+
+
+def test_what_is_computed_of_tensors_is_a_value() -> None:
+    """An augmented assignment gives a name another value; who has the old one keeps it, as in compiled code."""
+
+    def doubled(t: Any) -> Any:
+        t *= 2
+        return t
+
+    def kernel(x: Any, y: Any) -> None:
+        t = x[0, 0:4] + 1
+        kept, part = (t, [t]), t[1:3]
+        t += 10
+        part -= 5
+        y[0], y[1], y[2], y[3, 0:2] = t, kept[0], doubled(kept[1][0]), part
+        y[4] = kept[0]
+
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    wanted, got = (np.zeros((5, 4), np.float32) for _ in range(2))
+    pto.jit(kernel)(x, wanted)
+    run(kernel, (x.copy(), got), {})
+    np.testing.assert_array_equal(got, wanted)
+    np.testing.assert_array_equal(got[[0, 1, 4]], [x[0] + 11, x[0] + 1, x[0] + 1])
 
 
 def test_unequal_valid_extents_are_found() -> None:
