@@ -344,12 +344,17 @@ class Generator:
         if found[1] is not self.inner and self.inner is not None:
             tensor = "put what grows in a tensor and a counter (`v = pl.empty([most], pl.f32)`, `v[n] = e`, `n += 1`), "
             growing = tensor if isinstance(value, list) else ""
+            anew = "with as many items, as `v = [a + 1 for a in v]`"
+            if isinstance(value, dict):
+                anew = "with the same keys, as `v = {**v, key: v[key] + 1}`"
+            elif dataclasses.is_dataclass(value):
+                anew = "as `v = dataclasses.replace(v, field=v.field + 1)`"
             raise self.error(
                 CompilationError,
                 f"{what} changes a compile-time {type(value).__name__} under run-time control flow",
                 code="PTO-N008",
-                hint=f"the compiler cannot know how often it happens: {growing}assign a new one with as many items, as "
-                "`v = [a + 1 for a in v]`, change it outside, or unroll the loop with `pl.static_range`",
+                hint=f"the compiler cannot know how often it happens: {growing}assign a new one {anew}, "
+                "change it outside, or unroll the loop with `pl.static_range`",
                 notes=(Note("this branch or loop is decided at run time", self.inner.loc),),
             )
 

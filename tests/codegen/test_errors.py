@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 import linecache
 import math
@@ -28,7 +29,7 @@ from pto_jit.errors import (
     TypeMismatchError,
     UnsupportedSyntaxError,
 )
-from tests.codegen.harness import Static, ir
+from tests.codegen.harness import Static, check, ir
 
 X = np.arange(8, dtype=np.float32)
 LIST = [1, 2]
@@ -41,6 +42,11 @@ def case(cls: type[CompilationError] = CompilationError, *args: Any) -> Callable
         return fn
 
     return add
+
+
+@dataclasses.dataclass
+class State:
+    total: Any
 
 
 def helper(v):
@@ -760,13 +766,32 @@ def test_a_list_that_grows_at_run_time_is_sent_to_a_tensor() -> None:
         for i in range(n):
             seen["hits"] = i
 
-    told = []
-    for fn in (grows, counts):
+    def sums(x, y, n):
+        state = State(0.0)
+        for i in range(n):
+            state.total += x[i]
+
+    told, instead = [], []
+    for fn in (grows, counts, sums):
         with pytest.raises(CompilationError) as caught:
             ir(fn, X, X, 3)
         assert caught.value.code == "PTO-N008"
         told.append("`v = pl.empty([most], pl.f32)`, `v[n] = e`, `n += 1`" in caught.value.hint)
-    assert told == [True, False]  # a dict does not grow by an index
+        instead.append(re.search("assign a new one .*?`(.*?)`", caught.value.hint).group(1))
+    assert told == [True, False, False]  # only a list grows by an index
+    assert instead == ["v = [a + 1 for a in v]", "v = {**v, key: v[key] + 1}",
+                       "v = dataclasses.replace(v, field=v.field + 1)"]  # fmt: skip
+
+
+def test_what_is_proposed_instead_of_a_change_computes_what_it_would() -> None:
+    def f(x, y, n):
+        state, seen = State(0.0), {"sum": 0.0, "last": 0}
+        for i in range(n):
+            state = dataclasses.replace(state, total=state.total + x[i])
+            seen = {**seen, "sum": seen["sum"] + x[i] * 2}
+        y[0], y[1] = state.total, seen["sum"]
+
+    check(f, X, X.copy(), 5)
 
 
 def test_did_you_mean():

@@ -251,7 +251,11 @@ class _Outliner(TilesBetween):
     def _kernel(self, body: Block, name: str, after: tuple[Block, ...], out: list[Stmt]) -> None:
         for s in statements(body):
             if isinstance(s, Op) and s.op == "alloc":
-                raise unsupported("a new tensor inside a parallel loop", s.loc, "make it before the loop")
+                raise unsupported(
+                    "a new tensor inside a parallel loop", s.loc,
+                    "make it before the loop; where it is the tile that an in-core function returns, put the loop into "
+                    "`with pl.incore():`, or let the function store it",
+                )  # fmt: skip
         leave = _leaves(body)
         if leave is not None:
             raise unsupported("leaving a loop of the host from a kernel", leave.loc, "leave it where no tiles are used")
