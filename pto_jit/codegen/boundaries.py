@@ -249,7 +249,7 @@ class _Crossings:
             )  # fmt: skip
         outside = self._outside(extents, out, body, var, loc)
         with e.block() as block:
-            (tensor,) = e.op("alloc", outside, {"dtype": var.type.dtype}, hint=f"{_spoken(var)}_tmp")
+            (tensor,) = e.op("alloc", outside, {"dtype": var.type.dtype, "tile": True}, hint=f"{_spoken(var)}_tmp")
             valid: tuple[Var, ...] = ()
             if not self.complete(var):
                 valid = tuple(e.named(_spoken(var), I64) for _ in outside)

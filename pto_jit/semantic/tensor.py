@@ -115,7 +115,8 @@ ROWS: tuple[OpRow, ...] = (
           required=("axes",), tensor=0),
     OpRow("tensor_step", "tensor", "tensor_step(x) {steps}", "of each axis every s-th element from the first one on, "
           "for its step s", step, 1, 1, required=("steps",), tensor=0),
-    OpRow("alloc", "tensor", "alloc(*extents[, value]) {dtype, filled, checked}", "a new C-contiguous tensor, of one "
-          "value when filled is True; when checked is True a negative extent is an error, else there are no elements",
-          alloc, 1, None, required=("dtype",), optional=("filled", "checked"), unique=True),
+    OpRow("alloc", "tensor", "alloc(*extents[, value]) {dtype, filled, checked, tile}", "a new C-contiguous tensor, of "
+          "one value when filled is True; when checked is True a negative extent is an error, else there are no "
+          "elements; tile promises that it holds one tile, which is loaded with the valid extents it was stored with",
+          alloc, 1, None, required=("dtype",), optional=("filled", "checked", "tile"), unique=True),
 )  # fmt: skip

@@ -13,13 +13,14 @@ from pto_jit.ir.types import ScalarType
 from pto_jit.ir.walk import block_defs, rewrite_block, statements, uses, with_operands
 from pto_jit.lower.axes import is_elementwise, touches_tiles
 from pto_jit.slotted import replace
+from pto_jit.targets.cuda.handed import handed_on
 
 
 def flatten(module: Module) -> Func:
     """The entry with every call inlined and every group dissolved; names stay unique."""
     entry = module.func(module.entry)
     taken = block_defs(entry.body) | {p.name for p in entry.params}
-    return replace(entry, body=without_idle(_Inliner(module, taken).block(entry.body)))
+    return replace(entry, body=without_idle(handed_on(_Inliner(module, taken).block(entry.body))))
 
 
 def without_assertions(func: Func) -> Func:

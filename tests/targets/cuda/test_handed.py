@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: MIT
+"""Tiles that in-core functions return inside of parallel loops stay in the kernel, on both kinds of devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_jit as pto
+import pto_jit.language as pl
+from tests.targets.ascend.harness import check_interpreted, ordered
+
+from .harness import emulated, needs_compiler
+
+
+@pto.incore
+def row_max(x):
+    return pl.max(x, axis=1, keepdims=True)
+
+
+@pto.incore
+def exp_sub(x, m):
+    return pl.exp(x - m)
+
+
+@pto.incore
+def doubled(x, r):
+    t = pl.load(x, [r, 0], [4, 64])
+    return t * 2.0, pl.max(t, axis=1, keepdims=True)
+
+
+@pto.jit
+def phases(x, y):
+    """The softmax of the specification, a function per phase."""
+    for t in pl.range(0, (x.shape[0] + 3) // 4, chunk=2):
+        r0 = t * 4
+        r1 = min(r0 + 4, x.shape[0])
+        tile = pl.slice(x, [r1 - r0, x.shape[1]], [r0, 0])
+        for phase in pl.range(3):
+            if phase == 0:
+                m = row_max(tile)
+            elif phase == 1:
+                e = exp_sub(tile, m)
+            else:
+                pl.store(e / pl.sum(e, axis=1, keepdims=True), ..., y[r0:r1, :])
+
+
+@pto.jit
+def two_results(x, y):
+    for r in pl.range(0, x.shape[0], 4, parallel=True):
+        t, m = doubled(x, r)
+        pl.store(t - m, [r, 0], y)
+
+
+@pto.jit
+def returned_again(x, y):
+    """A tile that one function returns and another takes, twice."""
+    for r in pl.range(0, x.shape[0], 4, parallel=True):
+        t, m = doubled(x, r)
+        e = exp_sub(t, m)
+        pl.store(exp_sub(e, m) + e, [r, 0], y)
+
+
+KERNELS = (phases, two_results, returned_again)
+
+
+def close(got: np.ndarray, wanted: np.ndarray, err_msg: str = "") -> None:
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6, err_msg=err_msg)
+
+
+@needs_compiler
+@pytest.mark.parametrize("rows", [8, 11])
+@pytest.mark.parametrize("fn", KERNELS, ids=lambda fn: fn.__name__)
+def test_one_kernel_does_it_all(fn: Callable[..., Any], rows: int) -> None:
+    x, y = np.random.default_rng(0).standard_normal((rows, 64), np.float32), np.zeros((rows, 64), np.float32)
+    wanted = y.copy()
+    fn.interpret(x, wanted)  # type: ignore[attr-defined]
+    close(emulated(fn, x, y)[1][1], wanted)
+    text = fn.compile(x, y, target="cuda").ir("kernels")  # type: ignore[attr-defined]
+    assert text.count("tstore") == 1 and "tile=true" not in text
+
+
+@needs_compiler
+def test_ascend_does_the_same(tmp_path: Path) -> None:
+    spec = pto.spec((None, 64), pl.f32)
+    programs = ordered({fn.__name__: (fn, (spec, spec)) for fn in KERNELS}, tmp_path)
+    x = np.random.default_rng(0).standard_normal((11, 64), np.float32)
+    for fn in KERNELS:
+        check_interpreted(programs, fn, fn.__name__, {"x": x}, {"y": np.zeros_like(x)}, close)
+
+
+def test_a_tile_that_is_carried_goes_through_memory_and_is_refused_with_a_way_out() -> None:
+    @pto.jit
+    def carried(x, y):
+        for r in pl.range(0, x.shape[0], 4, parallel=True):
+            t, m = doubled(x, r)
+            for _ in range(3):
+                t = exp_sub(t, m)
+            pl.store(t, [r, 0], y)
+
+    spec = pto.spec((None, 64), pl.f32)
+    with pytest.raises(pto.TargetError, match=r"`with pl.incore\(\):`"):
+        carried.compile(spec, spec, target="cuda")
