@@ -9,35 +9,41 @@ from pto_jit.cache import DiskCache, disk_cache
 from pto_jit.compiler import Stages
 from pto_jit.config import config
 from pto_jit.options import Options
+from pto_jit.source_kernel import write_stages
 from pto_jit.targets.c.header import launch_header
-from pto_jit.targets.c.library import Kind, Tools, source_objects, write_library
-from pto_jit.targets.c.program import CSource
-from pto_jit.targets.c.written import launcher_of
+from pto_jit.targets.c.library import Kind, Tools, library_name, source_objects, write_library
 from pto_jit.targets.cpu import Tasks
 from pto_jit.targets.cpu.library import compile_objects
-from pto_jit.targets.source.identifiers import stem_of
 
 
 def cpu_library(
-    stages: Stages, written: frozenset[int], options: Options, directory: str | Path, kind: Kind
+    stages: Stages, written: frozenset[int], options: Options, directory: str | Path, kind: Kind, name: str | None
 ) -> list[Path]:
-    """The library of a program of the cpu target; written: the tensors of its entry that it writes."""
+    """The library of a program of the cpu target.
+
+    written: the tensors of its entry that it writes; name: what the library and its functions are called, that of the
+    program if it is None.
+    """
     module = stages.last
+    called = library_name(name, module.name)
     tools = Tools.of(None)
     tasks = None if stages.tasks is None else Tasks(stages.tasks)
-    objects = compile_objects(module, debug=options.debug or config.debug, fastmath=options.fastmath, tasks=tasks)
-    name, entry = stem_of(module.name), module.func(module.entry)
-    header = launch_header(name, objects.entry, entry.params, entry.results, written, objects.sites)
-    return write_library(directory, name, objects.files, header, kind, tools, _store(options))
+    debug = options.debug or config.debug
+    objects = compile_objects(module, called, debug=debug, fastmath=options.fastmath, tasks=tasks)
+    entry = module.func(module.entry)
+    header = launch_header(called, objects.entry, entry.params, entry.results, written, objects.sites)
+    return write_library(directory, called, objects.files, header, kind, tools, _store(options))
 
 
-def source_library(source: CSource, options: Options, directory: str | Path, kind: Kind) -> list[Path]:
-    """The library of a program written in C."""
+def source_library(
+    stages: Stages, options: Options, directory: str | Path, kind: Kind, name: str | None
+) -> list[Path]:  # fmt: skip
+    """The library of a program that is written in C, again when its functions get another name."""
+    called = library_name(name, stages.last.name)
+    source = write_stages(stages, options, name=called)
     tools = Tools.of(source.dialect)
-    header = launcher_of(source)
-    return write_library(
-        directory, source.stem, source_objects(source, tools), header, kind, tools, _store(options)
-    )
+    header = launch_header(called, source.entry, source.params, source.results, source.written, source.sites)
+    return write_library(directory, called, source_objects(source, tools), header, kind, tools, _store(options))
 
 
 def _store(options: Options) -> DiskCache | None:

@@ -65,7 +65,7 @@ class AscendKernel:
         """Kernels, host code, the program in `.pto` form, and a README with the commands that build it."""
         return {f"{self.built.program.module.name}.pto": ir("kernels"), **self.built.program.sources}
 
-    def library(self, directory: str | Path, kind: Literal["static", "shared"]) -> list[Path]:
+    def library(self, directory: str | Path, kind: Literal["static", "shared"], name: str | None) -> list[Path]:
         raise TargetError(
             "there are no libraries for the ascend target",
             code="PTO-X203",

@@ -202,17 +202,21 @@ class Compiled(CopiedLikeFunction):
         """Write `sources` into `directory`; returns the paths."""
         return write_files(self.sources, directory)
 
-    def library(self, directory: str | Path, kind: Literal["static", "shared"] = "static") -> list[Path]:
+    def library(
+        self, directory: str | Path, kind: Literal["static", "shared"] = "static", *, name: str | None = None
+    ) -> list[Path]:
         """Write a library that programs without Python can call, with its headers, into `directory`; their paths.
 
         The files are `lib<name>.a` (or `.so`), which contains the run-time library, `<name>.h`, which declares
-        `<name>_launch`, and `pto_runtime.h`.  It needs a C compiler.  Raises ToolchainError without one, and
-        TargetError for targets whose programs cannot be linked this way.
+        `<name>_launch`, and `pto_runtime.h`.  `name` is that of the function; give each specialisation a name of its
+        own where a program is linked with several.  It needs a C compiler.  Raises ToolchainError without one,
+        ArgumentError for what cannot be a name in C, and TargetError for targets whose programs cannot be linked this
+        way.
         """
         from pto_jit.aot import cpu_library
 
         kernel = self._kernel
-        return cpu_library(self._lowered(), kernel.built.program.written, kernel.options, directory, kind)
+        return cpu_library(self._lowered(), kernel.built.program.written, kernel.options, directory, kind, name)
 
     @property
     def timings(self) -> dict[str, float]:

@@ -140,7 +140,9 @@ class DeviceCompiled(WrittenCompiled):
         program = self._kernel.built.program
         return {f"{program.module.name}.pto": self.ir("kernels"), **program.sources}
 
-    def library(self, directory: str | Path, kind: Literal["static", "shared"] = "static") -> list[Path]:
+    def library(
+        self, directory: str | Path, kind: Literal["static", "shared"] = "static", *, name: str | None = None
+    ) -> list[Path]:
         """Not for devices."""
         raise TargetError(
             f"programs for {self._kernel.options.target} are written as sources, not as libraries",

@@ -336,12 +336,14 @@ class CompiledFunction:
         """Write `sources` into `directory`; returns the paths."""
         return write_files(self.sources, directory)
 
-    def library(self, directory: str | Path, kind: Literal["static", "shared"] = "static") -> list[Path]:
+    def library(
+        self, directory: str | Path, kind: Literal["static", "shared"] = "static", *, name: str | None = None
+    ) -> list[Path]:
         """As `Compiled.library`, for the types that the function declares."""
         from pto_jit.aot import cpu_library
 
         version = self._version()
-        return cpu_library(version.stages(), version.built.program.written, self._options, directory, kind)
+        return cpu_library(version.stages(), version.built.program.written, self._options, directory, kind, name)
 
     @property
     def decisions(self) -> list[Decision]:

@@ -21,7 +21,7 @@ from pto_jit.kernel import Kernel, Specialization
 from pto_jit.options import Options
 from pto_jit.reading import Arguments
 from pto_jit.runtime import symbols
-from pto_jit.slotted import mutable
+from pto_jit.slotted import mutable, replace
 from pto_jit.targets.c.program import CSource, write_source
 
 if TYPE_CHECKING:
@@ -89,10 +89,10 @@ class SourceKernel:
 
         return {f"{self.built.source.stem}.pto": ir(FINAL), **written_files(self.built.source)}
 
-    def library(self, directory: str | Path, kind: Literal["static", "shared"]) -> list[Path]:
+    def library(self, directory: str | Path, kind: Literal["static", "shared"], name: str | None) -> list[Path]:
         from pto_jit.aot import source_library
 
-        return source_library(self.built.source, self.options, directory, kind)
+        return source_library(self.built.stages, self.options, directory, kind, name)
 
 
 class SourceCompiled(WrittenCompiled):
@@ -104,9 +104,11 @@ class SourceCompiled(WrittenCompiled):
         compiles them: name -> text."""
         return self._kernel.files(self.ir)
 
-    def library(self, directory: str | Path, kind: Literal["static", "shared"] = "static") -> list[Path]:
+    def library(
+        self, directory: str | Path, kind: Literal["static", "shared"] = "static", *, name: str | None = None
+    ) -> list[Path]:
         """As `Compiled.library`: for this processor, or with a cross compiler for that of the target."""
-        return self._kernel.library(directory, kind)
+        return self._kernel.library(directory, kind, name)
 
 
 def make(
@@ -129,10 +131,15 @@ def make(
     return SourceKernel(info, built, function, call.params, call.key, options)
 
 
-def write_stages(stages: Stages, options: Options, suffix: str = "") -> CSource:
-    """The sources of a lowered program; its stages are then those up to the one that they are written from."""
-    stages.modules = {name: m for name, m in stages.modules.items() if name != "scheduled"}
-    return write_source(stages.modules[FINAL], debug=options.debug or config.debug, dialect=_dialect(options),
+def write_stages(stages: Stages, options: Options, suffix: str = "", name: str = "") -> CSource:
+    """The sources of a lowered program; its stages are then those up to the one that they are written from.
+
+    name: of the program instead of its own; suffix: as for `write_source`.
+    """
+    stages.modules = {stage: m for stage, m in stages.modules.items() if stage != "scheduled"}
+    module = stages.modules[FINAL]
+    module = replace(module, name=name) if name else module
+    return write_source(module, debug=options.debug or config.debug, dialect=_dialect(options),
                         suffix=suffix, tasks=stages.tasks)  # fmt: skip
 
 

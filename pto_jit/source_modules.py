@@ -48,7 +48,9 @@ class SourceFunction(CompiledFunction):
         """
         return dict(self._own().files)
 
-    def library(self, directory: str | Path, kind: Literal["static", "shared"] = "static") -> list[Path]:
+    def library(
+        self, directory: str | Path, kind: Literal["static", "shared"] = "static", *, name: str | None = None
+    ) -> list[Path]:
         """As `Compiled.library`; TargetError for devices."""
         if self._options.target not in RUNNABLE:
             raise TargetError(
@@ -58,7 +60,7 @@ class SourceFunction(CompiledFunction):
             )
         from pto_jit.aot import source_library
 
-        return source_library(self._own().source, self._options, directory, kind)
+        return source_library(self._own().stages, self._options, directory, kind, name)
 
     def task_graph(self, *args: Any, **kwargs: Any) -> TaskGraph:
         raise TargetError(

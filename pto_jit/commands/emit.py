@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", default="c", help="what to write for (default: c)")
     parser.add_argument("--out", default=".", metavar="DIR", help="where output_<target> goes (default: here)")
     parser.add_argument("--library", choices=("static", "shared"), help="compile a library with a C header, too")
+    parser.add_argument("--name", help="of the library and its functions (default: the kernel's or module's)")
     parser.add_argument("--debug", action="store_true", help="check element bounds, races and assertions")
     parser.add_argument("--fastmath", action="store_true", help="allow reassociation and contraction")
 
@@ -46,6 +47,8 @@ def run(given: argparse.Namespace) -> int:
     if not path:
         file = given.kernel if given.kernel.endswith(".py") else "kernels.py"
         raise _error(f"{given.kernel!r} is not FILE.py:FUNCTION", f"as {file}:softmax")
+    if given.name is not None and not given.library:
+        raise _error(f"--name {given.name} is for libraries", "give --library static or --library shared, too")
     options = {"target": given.target, "debug": given.debug, "fastmath": given.fastmath}
     if path.endswith(".pto"):
         label, compiled = _of_text(path, name, given, options)
@@ -63,7 +66,7 @@ def run(given: argparse.Namespace) -> int:
         what = f"{error.filename or directory} cannot be written: {error.strerror}"
         raise _error(what, "let --out name a directory of your own") from error
     if given.library:
-        paths += compiled.library(directory, given.library)
+        paths += compiled.library(directory, given.library, name=given.name)
     for written in dict.fromkeys(paths):
         show(str(written))
     return 0

@@ -47,7 +47,7 @@ SIGNATURES: dict[str, tuple[str, tuple[str, ...]]] = {
 
 @mutable(eq=False)
 class CProgram:
-    """A loaded shared library: what `CpuProgram` is for the cpu target."""
+    """A program in a loaded shared library: what `CpuProgram` is for the cpu target."""
 
     source: CSource
     entry_address: int
@@ -61,7 +61,10 @@ class CProgram:
 
     def task_site(self, kind: int) -> TaskSite | None:
         """The call whose `pto_task_kind` is at that address."""
-        return next((s for s in self.task_sites if _address(self.library, s.symbol) == kind), None)
+        if not self.task_sites:
+            return None
+        kinds = (ctypes.c_void_p * len(self.task_sites)).in_dll(self.library, self.source.kinds)
+        return next((s for s, at in zip(self.task_sites, kinds, strict=True) if at == kind), None)
 
     def format_print(self, site: int, values: Sequence[int]) -> str:
         return self.print_sites[site].text(values)

@@ -20,7 +20,7 @@ from pto_jit.targets.cpu.constants import I64, register_type
 from pto_jit.targets.cpu.loading import PrintSite, TaskSite
 from pto_jit.targets.cpu.values import Tensor
 from pto_jit.targets.cpu.writing import called_in_parallel, result_kind, written_tensors
-from pto_jit.targets.source.identifiers import RESERVED, Identifiers, stem_of
+from pto_jit.targets.source.identifiers import RESERVED, Identifiers, entry_name, stem_of
 from pto_jit.targets.source.text import wrapped
 
 INCLUDE = Path(__file__).parent / "include"
@@ -62,7 +62,7 @@ class CSource:
     after those that it needs; includes: the lines for headers; params, results: of the orchestration; sites,
     print_sites and plan as in `CpuProgram`; written: the tensors of the orchestration, by their place among them, that
     it writes; task_sites: its calls that are tasks; calls: functions of the runtime that it uses; dialect: the vector
-    instructions that it uses by name, if any.
+    instructions that it uses by name, if any.  Of a translation unit a linker sees nothing but `entry` (and `kinds`).
     """
 
     name: str
@@ -98,16 +98,26 @@ class CSource:
 
     @property
     def text(self) -> str:
-        """The program as one translation unit."""
+        """The program as one translation unit, for this process."""
         return translation_unit([self])
 
     @property
+    def library_text(self) -> str:
+        """The same for programs without Python, which do not look for kinds of tasks."""
+        return file_text(self.name, self.includes, [text for _, text in self.helpers], [self.body])
+
+    @property
     def body(self) -> str:
-        """What comes after the helpers in a translation unit of its own: only the orchestration is not static."""
+        """What comes after the helpers in a translation unit of its own: all is static but the launcher."""
         parts = [f.declaration(static=True) for f in self.functions if f.called]
         out = ["\n".join(parts)] if parts else []
-        out += [f.definition(static=f is not self.main) for f in self.functions]
+        out += [f.definition(static=True) for f in self.functions]
         return "\n\n".join([*out, self.launcher])
+
+    @property
+    def kinds(self) -> str:
+        """The array by which a process that loaded the program finds its kinds of tasks, in the order of the sites."""
+        return f"{self.entry}_kinds"
 
 
 def write_source(
@@ -115,7 +125,8 @@ def write_source(
 ) -> CSource:
     """The C of a lowered module; TargetError for what it cannot be.
 
-    suffix: of the names that a linker sees; tasks: the named in-core functions, when calls become tasks.
+    suffix: of the functions' names, for many programs in one file; tasks: the named in-core functions, when calls
+    become tasks.
     """
     out = CModule(module, debug=debug, fast=False, dialect=dialect)
     parallel = called_in_parallel(module) if tasks is None else {f.name for f in module.funcs}
@@ -135,7 +146,7 @@ def write_source(
                   func.name in called, *_parts(out, func, written[func.name]))
         for func in order if func.name in out.reached(entry.name)
     )  # fmt: skip
-    launcher = f"pto_entry_{out.function_names[entry.name]}"
+    launcher = f"{entry_name(module.name)}{suffix}"
     plans = tuple(result_kind(t) for t in entry.results)
     plan = None if not plans else plans[0] if len(plans) == 1 else plans
     sites = tuple((s.error.__name__, s.message, s.loc) for s in out.sites)
@@ -157,7 +168,17 @@ def translation_unit(sources: Sequence[CSource]) -> str:
     names = ", ".join(s.name for s in sources)
     includes = dict.fromkeys(line for s in sources for line in s.includes)
     helpers = dict(h for s in sources for h in s.helpers)
-    return file_text(names, includes, helpers.values(), [s.body for s in sources])
+    bodies = [part for s in sources for part in (s.body, *_kinds(s))]
+    return file_text(names, includes, helpers.values(), bodies)
+
+
+def _kinds(source: CSource) -> list[str]:
+    """The array that `CSource.kinds` names, if there are tasks."""
+    if not source.task_sites:
+        return []
+    kinds = ", ".join(f"&{site.symbol}" for site in source.task_sites)
+    return [f"extern const pto_task_kind *const {source.kinds}[];\n"
+            + wrapped(f"const pto_task_kind *const {source.kinds}[] = {{{kinds}}};", 4)]  # fmt: skip
 
 
 def file_text(names: str, includes: Iterable[str], helpers: Iterable[str], parts: Iterable[str]) -> str:

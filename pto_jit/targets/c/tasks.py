@@ -203,7 +203,7 @@ class CTaskWriter(TaskRegions, CFunctionWriter):
             table = self.module.names.fresh(f"{wish}_accesses")
             lines.append(f"static const int32_t {table}[] = {{{', '.join(_ACCESS[a] for a in accesses)}}};")
         fields = f'"{name}", {function}, {size}, {slots}, {len(accesses)}, {table}'
-        lines.append(f"const pto_task_kind {kind} = {{{fields}}};")
+        lines.append(f"static const pto_task_kind {kind} = {{{fields}}};")
         self.module.functions.append((self.func.name, "\n".join(wrapped(line, 4) for line in lines)))
         return kind
 

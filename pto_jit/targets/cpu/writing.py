@@ -106,10 +106,10 @@ def _entry_writer(module: ModuleWriter, program: Module, function: ir.Function, 
 
 
 def _write_entry(
-    module: ModuleWriter, program: Module, callees: dict[str, ir.Function], tasks: Tasks | None
-) -> tuple[str, Any]:
+    module: ModuleWriter, program: Module, name: str, callees: dict[str, ir.Function], tasks: Tasks | None
+) -> Any:
+    """The entry; its result plan."""
     func = program.func(program.entry)
-    name = f"pto_entry_{in_ascii(func.name)}"
     function = ir.Function(module.llvm, ir.FunctionType(I32, [PTR, PTR, PTR]), name)
     function.attributes.add("nounwind")
     args, results = function.args[1:]
@@ -167,7 +167,7 @@ def _write_entry(
     w.results = give
     w.write(func.body)
     plan = tuple(result_kind(t) for t in func.results)
-    return name, None if not plan else plan[0] if len(plan) == 1 else plan
+    return None if not plan else plan[0] if len(plan) == 1 else plan
 
 
 def result_kind(type: Type) -> Any:
@@ -254,11 +254,11 @@ def written_tensors(module: Module) -> frozenset[int]:
 
 
 def write_module(
-    module: Module, here: Host, *, debug: bool, fastmath: bool, tasks: Tasks | None = None
+    module: Module, here: Host, *, debug: bool, fastmath: bool, tasks: Tasks | None = None, name: str = ""
 ) -> tuple[ModuleWriter, str, Any]:
     """The LLVM module of a program, the name of its entry and its result plan.
 
-    `tasks`: the entry's calls become tasks of a graph.
+    `tasks`: the entry's calls become tasks of a graph; `name`: of the entry, if it is given one.
     """
     llvm = TargetModule(module.name, half=here.half)
     llvm.triple, llvm.data_layout = here.triple, here.layout
@@ -281,5 +281,5 @@ def write_module(
         if func.name != module.entry:
             _write_callee(writer, func, callees[func.name], callees, func.name in parallel,
                           func.name in recorded)  # fmt: skip
-    name, plan = _write_entry(writer, module, callees, tasks)
-    return writer, name, plan
+    name = name or f"pto_entry_{in_ascii(module.entry)}"
+    return writer, name, _write_entry(writer, module, name, callees, tasks)

@@ -34,6 +34,11 @@ def stem_of(name: str) -> str:
     return f"{stem}_2" if stem.upper() in _HEADERS else stem
 
 
+def entry_name(name: str) -> str:
+    """The function of a program that `pto_launch` takes: all that a linker has to see of it."""
+    return f"pto_entry_{stem_of(name)}"
+
+
 class Identifiers:
     """A different C identifier for every name of a function, as close to it as can be."""
 

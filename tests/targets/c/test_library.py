@@ -162,3 +162,118 @@ def test_the_run_time_library_is_compiled_once_for_its_sources_and_compiler(
     assert library.runtime_objects(tools, None) == made and len(runs) == 2
     (sources / "both.h").write_text("#define BOTH 4\n")
     assert library.runtime_objects(tools, store) != made and len(runs) == 3
+
+
+TWO = """
+#include <math.h>
+#include <stdio.h>
+#include "norm_f32.h"
+#include "norm_f64.h"
+#include "scaled_2.h"
+#include "scaled_3.h"
+
+// The names of what is inside of the libraries are the program's.
+int softmax(int x);
+int softmax(int x) { return x + 1; }
+int shift(void);
+int shift(void) { return 7; }
+int scaled = 5;
+
+static int fails(const char *what) { printf("%s\\n", what); return 1; }
+
+int main(void) {
+  pto_runtime *runtime = NULL;
+  pto_failure failure;
+  if (pto_runtime_create(NULL, &runtime) != PTO_OK) return fails("create");
+  float x[3 * 4], y[3 * 4];
+  double u[3 * 4], v[3 * 4];
+  for (int i = 0; i < 12; ++i) x[i] = (float)(u[i] = i * 1e-9 + i % 4);
+  if (norm_f32_launch(runtime, x, 3, 4, y, 3, 4, &failure) != PTO_OK) return fails("f32");
+  if (norm_f64_launch(runtime, u, 3, 4, v, 3, 4, &failure) != PTO_OK) return fails("f64");
+  for (int r = 0; r < 3; ++r) {
+    double sum = 0;
+    for (int i = 4 * r; i < 4 * r + 4; ++i) sum += exp(u[i] - u[4 * r + 3]);
+    for (int i = 4 * r; i < 4 * r + 4; ++i) {
+      if (fabs(v[i] - exp(u[i] - u[4 * r + 3]) / sum) > 1e-15) return fails("wrong in f64");
+      if (fabs((double)y[i] - v[i]) > 1e-6 || (double)y[i] == v[i]) return fails("wrong in f32");
+    }
+  }
+  float a[64], b[64], c[64], d[64];
+  for (int i = 0; i < 64; ++i) a[i] = b[i] = i / 8 == i % 8;
+  if (scaled_2_launch(runtime, a, b, c, &failure) || scaled_3_launch(runtime, a, b, d, &failure)) return fails("scaled");
+  for (int i = 0; i < 64; ++i)
+    if (c[i] != 2 * a[i] || d[i] != 3 * a[i]) return fails("wrong factor");
+  if (softmax(1) + shift() + scaled != 14) return fails("names");
+  pto_runtime_release(runtime);
+  printf("done\\n");
+  return 0;
+}
+"""
+
+
+@pto.incore
+def shift(x, y):
+    t = pl.load(x)
+    e = pl.exp(t - pl.max(t, axis=1, keepdims=True))
+    pl.store(e / pl.sum(e, axis=1, keepdims=True), y)
+
+
+@pto.jit
+def softmax(x, y):
+    for r in pl.range(0, x.shape[0]):
+        shift(x[r : r + 1, :], y[r : r + 1, :])
+
+
+def scaled_by(factor: float):
+    @pto.jit
+    def scaled(a, b, c):
+        with pl.incore():
+            pl.store(pl.dot(pl.load(a), pl.load(b)) * factor, [0, 0], c)
+
+    return scaled
+
+
+@needs_compiler
+@pytest.mark.parametrize("kind", ["static", "shared"])
+@pytest.mark.parametrize("target", ["cpu", "c"])
+def test_specialisations_of_one_function_go_into_one_program(
+    target: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "_RUNTIME_FLAGS", ("-std=c11", "-O0", "-fPIC", "-pthread"))  # compiled once for all
+    square = pto.spec((8, 8), pl.f32)
+    made = {}
+    for dtype in (pl.f32, pl.f64):
+        x = pto.spec((None, None), dtype)
+        compiled = softmax.compile(x, x, target=target)
+        made[f"norm_{dtype}"] = compiled.library(tmp_path, kind, name=f"norm_{dtype}")
+    for factor in (2, 3):
+        compiled = scaled_by(factor).compile(square, square, square, target=target)
+        made[f"scaled_{factor}"] = compiled.library(tmp_path, kind, name=f"scaled_{factor}")
+    for name, paths in made.items():
+        assert [p.name for p in paths] == [f"lib{name}.{ {'static': 'a', 'shared': 'so'}[kind]}", f"{name}.h",
+                                           "pto_runtime.h"]  # fmt: skip
+        shown = _symbols(paths[0], kind)
+        products = {s for s in shown if s.startswith("pto_mm_")}
+        assert {s for s in shown if not s.startswith("pto_")} == set() and f"pto_entry_{name}" in shown
+        assert len([s for s in shown if s.startswith("pto_entry_")]) == 1
+        assert bool(products) == (name.startswith("scaled") and (target, kind) == ("cpu", "static"))
+    (tmp_path / "main.c").write_text(TWO)
+    warnings = ["-Wall", "-Wextra", "-Wconversion", "-Werror"]
+    subprocess.run(["cc", *warnings, "main.c", "-o", "main", "-L.", *(f"-l{name}" for name in made), "-lm", "-pthread",
+                    "-Wl,-rpath,."], cwd=tmp_path, check=True)  # fmt: skip
+    done = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("done\n", 0)
+
+
+def _symbols(path: Path, kind: str) -> set[str]:
+    """What a linker sees of a library."""
+    flags = ["-g", "--defined-only", *(["-D"] if kind == "shared" else [])]
+    said = subprocess.run(["nm", *flags, path], capture_output=True, text=True, check=True).stdout
+    return {line.split()[2] for line in said.splitlines() if len(line.split()) == 3}
+
+
+@pytest.mark.parametrize("name", ["two words", "pto_softmax", "double", "", 3])
+def test_a_name_that_functions_cannot_have(name: object, tmp_path: Path) -> None:
+    for target in ("cpu", "c"):
+        with pytest.raises(pto.ArgumentError, match="PTO-A062"):
+            softmax.compile(MATRIX, MATRIX, target=target).library(tmp_path, name=name)

@@ -163,11 +163,17 @@ def optimised(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
     return module
 
 
-def compile_object(combo: Combo, processor: Processor, caches: Caches | None = None) -> bytes:
-    """Relocatable object code of one combo."""
+def compile_object(
+    combo: Combo, processor: Processor, caches: Caches | None = None, *, hidden: bool = False
+) -> bytes:  # fmt: skip
+    """Relocatable object code of one combo; hidden: a shared library made of it does not show its functions."""
     machine = target_machine(processor)
-    text = module_ir(combo, processor.features, processor.triple, caches)
-    return machine_code.object_code(optimised(text, machine), machine)
+    module = optimised(module_ir(combo, processor.features, processor.triple, caches), machine)
+    if hidden:
+        for function in module.functions:
+            if not function.is_declaration and function.linkage == llvm.Linkage.external:
+                function.visibility = llvm.Visibility.hidden
+    return machine_code.object_code(module, machine)
 
 
 def assembly(combo: Combo, processor: Processor) -> str:

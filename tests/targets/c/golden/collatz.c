@@ -27,7 +27,7 @@ static int32_t collatz_incore_0(pto_worker *worker, int64_t n, int64_t *result) 
   return PTO_OK;
 }
 
-int32_t collatz(pto_worker *worker, int64_t n, int64_t *result) {
+static int32_t collatz(pto_worker *worker, int64_t n, int64_t *result) {
   int64_t steps = 0;
   int32_t status;
   // test_sources.py:38

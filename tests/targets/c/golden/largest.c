@@ -49,7 +49,7 @@ static int32_t largest_incore_0(pto_worker *worker, int64_t x_d0, float *x, int6
   return PTO_OK;
 }
 
-int32_t largest(pto_worker *worker, float *x, int64_t x_n0, int64_t x_n1, float *y, int64_t y_n0) {
+static int32_t largest(pto_worker *worker, float *x, int64_t x_n0, int64_t x_n1, float *y, int64_t y_n0) {
   int32_t status;
   // test_sources.py:31
   if ((status = largest_incore_0(worker, x_n0, x, x_n0, x_n1, y, y_n0)) != PTO_OK) return status;

@@ -29,7 +29,8 @@ static int32_t prefix_scale_into(pto_worker *worker, const int64_t *slots) {
 }
 
 static const int32_t prefix_scale_into_accesses[] = {PTO_READ, PTO_WRITE};
-const pto_task_kind prefix_scale_into_kind = {"scale_into", prefix_scale_into, 256, 2, 2, prefix_scale_into_accesses};
+static const pto_task_kind prefix_scale_into_kind = {"scale_into", prefix_scale_into, 256, 2, 2,
+    prefix_scale_into_accesses};
 
 static int32_t prefix_add_into(pto_worker *worker, const int64_t *slots) {
   const struct prefix_frame *const frame = (const struct prefix_frame *)(uintptr_t)slots[0];
@@ -52,7 +53,7 @@ static int32_t prefix_add_into(pto_worker *worker, const int64_t *slots) {
 }
 
 static const int32_t prefix_add_into_accesses[] = {PTO_READ_WRITE, PTO_READ};
-const pto_task_kind prefix_add_into_kind = {"add_into", prefix_add_into, 0, 2, 2, prefix_add_into_accesses};
+static const pto_task_kind prefix_add_into_kind = {"add_into", prefix_add_into, 0, 2, 2, prefix_add_into_accesses};
 
 static int32_t prefix_tasks(pto_worker *worker, pto_graph *graph, float *x, int64_t x_n0, int64_t x_n1, float *y,
                             int64_t y_n0, int64_t y_n1, int64_t n, double factor) {

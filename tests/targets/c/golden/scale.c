@@ -29,7 +29,7 @@ static int32_t scale_incore_0(pto_worker *worker, float *x, int64_t x_n0, int64_
   return PTO_OK;
 }
 
-int32_t scale(pto_worker *worker, float *x, int64_t x_n0, float *y, int64_t y_n0, double s) {
+static int32_t scale(pto_worker *worker, float *x, int64_t x_n0, float *y, int64_t y_n0, double s) {
   int32_t status;
   // test_sources.py:26
   if ((status = scale_incore_0(worker, x, x_n0, x_n0, s, y, y_n0)) != PTO_OK) return status;
