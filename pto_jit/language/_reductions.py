@@ -124,7 +124,8 @@ def all(x: Operand, axis: Axis = None, keepdims: bool = False) -> Any:
 
 @builtin
 def argmax(x: Operand, axis: int | None = None, keepdims: bool = False) -> Any:
-    """The index (i32) of the first largest element or first NaN along `axis`; empty: 0.
+    """The index (i32) of the first largest element or first NaN along `axis`; empty: 0.  Of more than 2**31 - 1
+    elements it is an error.
 
     axis: an integer, or None: the index in the flattened tile.  keepdims: the axis stays, with extent 1.
 
@@ -137,7 +138,8 @@ def argmax(x: Operand, axis: int | None = None, keepdims: bool = False) -> Any:
 
 @builtin
 def argmin(x: Operand, axis: int | None = None, keepdims: bool = False) -> Any:
-    """The index (i32) of the first smallest element or first NaN along `axis`; empty: 0.
+    """The index (i32) of the first smallest element or first NaN along `axis`; empty: 0.  Of more than 2**31 - 1
+    elements it is an error.
 
     axis: an integer, or None: the index in the flattened tile.  keepdims: the axis stays, with extent 1.
 

@@ -185,6 +185,8 @@ def histogram(x: Operand, bins: int) -> Any:
 def arange(start: Scalar, stop: Scalar | None = None, step: Scalar = 1, dtype: Any = i32) -> Any:
     """start, start + step, ... below stop; `arange(n)` counts from 0.  dtype: i32.
 
+    They are computed in that dtype, where integers wrap: `dtype=pl.i64` for numbers beyond 2**31 - 1.
+
     >>> import numpy as np, pto_jit.language as pl
     >>> np.asarray(pl.arange(0, 6, 2))
     array([0, 2, 4], dtype=int32)

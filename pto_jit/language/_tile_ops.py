@@ -7,6 +7,7 @@ an operand.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -269,9 +270,24 @@ def reduce(name: str, t: TileValue, axes: tuple[int, ...], keepdims: bool) -> Va
     return _reduced(t, axes_ops.reduce(name, t.data, axes, keepdims), axes, keepdims)
 
 
+MOST_PLACES = 2**31 - 1
+
+
+def _need_places(what: str, t: TileValue, axes: Sequence[int]) -> None:
+    """Along the axes that are searched or counted there are as many elements as i32 can tell apart."""
+    count = t.valid[axes[0]] * math.prod(t.shape[a] for a in axes[1:])
+    if count > MOST_PLACES:
+        raise ExtentError(
+            f"{what}: {count} elements, and its i32 results count to 2**31 - 1", code="PTO-H208",
+            hint="take parts of the line, and add where each begins in i64",
+        )  # fmt: skip
+
+
 def arg_reduce(name: str, t: TileValue, axis: int | None, keepdims: bool) -> Value:
     """argmax, argmin; None: the index in the flattened tile, by its declared shape."""
     gone = tuple(range(t.rank)) if axis is None else (axis,)
+    if gone:
+        _need_places(name, t, gone)
     data = axes_ops.arg_reduce(name, t.data, axis, keepdims)
     if axis is None and t.data.size and not t.complete:
         where = np.unravel_index(np.asarray(data).reshape(()), t.valid)
@@ -374,6 +390,7 @@ def sort(t: TileValue, descending: bool) -> TileValue:
 
 
 def argsort(t: TileValue, descending: bool) -> TileValue:
+    _need_places("argsort", t, (-1,))
     return plain(t.with_data(axes_ops.argsort(t.data, descending)))
 
 
@@ -383,6 +400,7 @@ def topk(t: TileValue, k: int) -> tuple[TileValue, TileValue]:
         raise ShapeError(
             f"topk: k = {k} of {t.shape[-1]} elements", code="PTO-H050", hint="k lies between 1 and the last extent"
         )
+    _need_places("topk", t, (-1,))
     order = axes_ops.argsort(t.data, True)[..., :k]
     values = np.take_along_axis(t.data, order.astype(np.int64), -1)
     shape = (*t.shape[:-1], k)
@@ -393,6 +411,7 @@ def histogram(t: TileValue, bins: int) -> TileValue:
     """Counts along the last axis."""
     if bins < 1:
         raise ShapeError(f"histogram: {bins} bins", code="PTO-H051", hint="bins is a positive integer")
+    _need_places("histogram", t, (-1,))
     return tile(axes_ops.histogram(t.data, bins), (*t.shape[:-1], bins))
 
 

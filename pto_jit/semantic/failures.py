@@ -114,4 +114,12 @@ VIEW = Failure(
     "the numbers of elements must be equal",
 )
 TOPK = Failure("PTO-H207", LaunchError, "topk: k = {k} of {{0}} elements", "k is at most the last extent")
+MOST_PLACES = 2**31 - 1
+"""Elements of a line at most, where i32 numbers say which of them, or how many: `PLACES` is the failure otherwise."""
+PLACES = Failure(
+    "PTO-H208",
+    LaunchError,
+    "{what}: {{0}} elements, and its i32 results count to 2**31 - 1",
+    "take parts of the line, and add where each begins in i64",
+)
 SCATTER = Failure("PTO-H206", LaunchError, "scatter: {{0}} elements into {{1}} along axis {axis}", _PAD)

@@ -34,7 +34,7 @@ _MOST_AXES = 8
 
 def write_sort(w: CFunctionWriter, op: Op) -> None:
     """`sort`, `argsort` and `topk`: the order of a row's elements first, then what it picks."""
-    from pto_jit.targets.cpu.elements import address, each, give, new_tile, read, topk_count, write
+    from pto_jit.targets.cpu.elements import address, each, give, need_places, new_tile, read, topk_count, write
     from pto_jit.targets.cpu.values import Tile
 
     code = w.code
@@ -47,6 +47,8 @@ def write_sort(w: CFunctionWriter, op: Op) -> None:
         outs = [new_tile(w, r, (*tile.declared[:-1], k), (*tile.valid[:-1], count)) for r in op.results]
     else:
         count = n
+        if op.op == "argsort":
+            need_places(w, op, tile.valid[-1:], tile.declared[-1:])
         outs = [new_tile(w, op.results[0], tile.declared, tile.valid)]
     block = w.push(code.mul(n, 8))
     order = code.typed(block, "int32_t")

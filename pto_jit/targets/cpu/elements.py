@@ -89,9 +89,30 @@ def new_tile(
     return Tile(var.type.dtype, pointer, tuple(declared), tuple(valid), strides, fits=fits)
 
 
+def need_places(w: FunctionWriter, op: Op, valid: Sequence[Index], declared: Sequence[Index]) -> None:
+    """Elements along the axes that an operation searches or counts are as many as i32 can tell apart, or it fails.
+
+    They are numbered in row-major order of the declared extents, as far as the first axis is valid.
+    """
+    code = w.code
+
+    def count(first: Index) -> Index:
+        for extent in declared[1:]:
+            first = code.mul(first, extent)
+        return first
+
+    most = count(declared[0]) if all(isinstance(extent, int) for extent in declared) else None
+    if most is not None and code.compare("<=", most, failures.MOST_PLACES) is True:
+        return
+    found = count(valid[0])
+    site = w.module.site(*failures.PLACES.at(what=op.op), op.loc)
+    code.check(code.compare("<=", found, failures.MOST_PLACES), site, found)
+
+
 def topk_count(w: FunctionWriter, op: Op, tile: Tile) -> Index:
     """How many elements `topk` gives: k, fewer of an incomplete tile; a k beyond the declared extent is an error."""
     code, k, declared = w.code, cast(int, op.attr("k")), tile.declared[-1]
+    need_places(w, op, tile.valid[-1:], (declared,))
     code.check(code.compare("<=", k, declared), w.module.site(*failures.TOPK.at(k=k), op.loc), declared)
     return code.min(tile.valid[-1], k)
 

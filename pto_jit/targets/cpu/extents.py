@@ -9,6 +9,7 @@ from pto_jit.ir.types import TileType
 from pto_jit.lower.axes import is_reduction, reduced_axes
 from pto_jit.semantic import failures
 from pto_jit.targets.cpu.constants import Index, Value
+from pto_jit.targets.cpu.elements import need_places
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.tiles import fits_anything, may_fit, need_extent
 from pto_jit.targets.cpu.values import Tile
@@ -77,9 +78,22 @@ class Extents:
         self.extents = tuple(code.pick(self.alive, e, 0) for e in self.given)
         self.whole = tuple(next((e for e in (given, *(d for d, _ in axis)) if isinstance(e, int)), None)
                            for given, axis in zip(self.given, said, strict=True))  # fmt: skip
+        self._check_searches()
         if nest.rank:
             inner, most = self.extents[-1], self.whole[-1]
             self.longest = inner if most is None or most > LONG_ROW else most
+
+    def _check_searches(self) -> None:
+        """Lines that `argmax` and `argmin` search are not longer than their results can say."""
+        for at, op in enumerate(self.fused.body):
+            if not isinstance(op, Op) or op.op not in ("argmax", "argmin") or not is_reduction(op):
+                continue
+            operand = op.args[0]
+            assert isinstance(operand, Var)
+            over, places = reduced_axes(op), self._places_of(operand.name)
+            declared = [self._declared(operand.name, at)[k] for k in over]
+            place = places[over[0]] if places is not None else None
+            need_places(self.w, op, declared if place is None else [self.extents[place]], declared)
 
     def _check_broadcasts(self) -> None:
         """`broadcast_to` repeats axes whose declared extent is the constant 1; all others have the extent asked for."""

@@ -36,7 +36,7 @@ from pto_jit.targets.cpu.constants import (
     vector,
     zero,
 )
-from pto_jit.targets.cpu.elements import address, each, give, line, new_tile, read, unrolled, write
+from pto_jit.targets.cpu.elements import address, each, give, line, need_places, new_tile, read, unrolled, write
 from pto_jit.targets.cpu.elementwise import cast, from_memory, splat
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.merging import merge_sort
@@ -419,6 +419,7 @@ def write_sort(w: FunctionWriter, op: Op) -> None:
         def use(i: list[Index], order: Tile) -> None:
             copy_region(w, i32, address(w, out, [*i, 0]), out.strides[-1:], order.pointer, order.strides, order.valid)
 
+        need_places(w, op, tile.valid[-1:], tile.declared[-1:])
         rows_in_order(w, tile, sorter(w, tile.dtype, descending), [], sorting_room(w, tile.dtype, tile.valid[-1]), use)
     give(w, op.results[0], out)
 
@@ -431,6 +432,7 @@ def write_histogram(w: FunctionWriter, op: Op) -> None:
     result = op.results[0]
     assert isinstance(result.type, TileType)
     extents = (*tile.valid[:-1], bins)
+    need_places(w, op, tile.valid[-1:], tile.declared[-1:])
     out = new_tile(w, result, (*tile.declared[:-1], bins), extents)
     fill_tile(w, out, number(I32, 0))
 

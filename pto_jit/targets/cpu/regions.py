@@ -18,7 +18,7 @@ from pto_jit.ir.walk import defs, statements
 from pto_jit.lower.axes import Axial, is_reduction, reduced_axes
 from pto_jit.semantic import failures
 from pto_jit.targets.cpu.constants import I64, Index, Value, i64, number, register_type
-from pto_jit.targets.cpu.elements import each, give, new_tile, read, unrolled, write
+from pto_jit.targets.cpu.elements import each, give, need_places, new_tile, read, unrolled, write
 from pto_jit.targets.cpu.elementwise import cast
 from pto_jit.targets.cpu.function import FunctionWriter
 from pto_jit.targets.cpu.groups import write_group
@@ -328,6 +328,7 @@ def write_reduction(w: FunctionWriter, op: Op) -> None:
     code = w.code
     tile = w.tile(op.args[0])
     over = reduced_axes(op)
+    need_places(w, op, [tile.valid[k] for k in over], [tile.declared[k] for k in over])
     keep = bool(op.attr("keepdims"))
     result = op.results[0]
     typ = register_type(tile.dtype)

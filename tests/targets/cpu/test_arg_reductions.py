@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 import pto_jit as pto
 import pto_jit.language as pl
+from tests.targets.c.harness import needs_compiler
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.float32])
@@ -98,3 +101,56 @@ def test_columns_are_searched_down_incomplete_tiles_too(dtype: str) -> None:
 
     empty(x, 0, none[0])
     assert not none[0].any()
+
+
+ONES = np.broadcast_to(np.uint8(1), (2**31 + 5,))  # a single byte
+
+
+def _place(x):
+    return pl.argmax(pl.load(x))
+
+
+def _places_in_columns(x):
+    return pl.sum(pl.argmin(pl.load(x), axis=0))
+
+
+def _place_among_results(x):
+    t = pl.load(x)
+    return pl.argmax(t == 2), pl.max(t)
+
+
+def _order(x):
+    return pl.sum(pl.argsort(pl.load(x)))
+
+
+def _few(x):
+    return pl.sum(pl.topk(pl.load(x), 3)[1])
+
+
+def _counts(x):
+    return pl.sum(pl.histogram(pl.load(x), 3))
+
+
+@pytest.mark.parametrize("target", ["cpu", pytest.param("c", marks=needs_compiler)])
+@pytest.mark.parametrize(
+    ("kernel", "shape"),
+    [(_place, None), (_place, (2**16, 2**16)), (_places_in_columns, (2**31 + 5, 2)), (_place_among_results, None),
+     (_order, None), (_few, None), (_counts, None)],
+)  # fmt: skip
+def test_lines_that_i32_cannot_count_are_errors(
+    kernel: Callable[..., object], shape: tuple[int, ...] | None, target: str
+) -> None:
+    """Indices wrapped below 0, and so did counts."""
+    x = ONES if shape is None else np.broadcast_to(np.uint8(1), shape)
+    compiled = pto.jit(kernel, cache=False).compile(x, target=target)
+    with pytest.raises(pto.LaunchError, match=r"PTO-H208: .* elements, and its i32 results"):
+        compiled(x)
+
+
+@pytest.mark.parametrize("operation", [pl.argmax, pl.argmin, pl.argsort, lambda t: pl.topk(t, 3),
+                                       lambda t: pl.histogram(t, 3)])  # fmt: skip
+def test_they_are_errors_of_eager_operations(operation: Callable[..., object]) -> None:
+    with pytest.raises(pto.LaunchError, match="PTO-H208"):
+        operation(ONES)
+    with pytest.raises(pto.LaunchError, match="PTO-H208"):
+        pl.argmax(np.broadcast_to(np.uint8(1), (2**16, 2**16)))
