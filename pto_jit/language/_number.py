@@ -301,11 +301,14 @@ def _applied(function: Callable[..., Any], *operands: Any) -> Any:
 
 
 def _element(function: Callable[..., Any], a: Any, b: Any) -> Any:
-    """An operation with an element; a weak integer becomes one of the element's dtype, as a cast would make it."""
+    """An operation with an element; a weak number becomes one of the element's dtype, as a cast would make it."""
     pair = [a, b]
     for k, value in enumerate(pair):
         other = pair[1 - k]
-        if type(value) is Int and isinstance(other, Element) and other.dtype.is_integer and function not in _TO_FLOAT:
+        weak = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if weak and isinstance(other, Element) and other.dtype == dtypes.bf16:  # NumPy knows its own dtypes only
+            pair[k] = ops.constant(plain(value), other.dtype)
+        elif type(value) is Int and isinstance(other, Element) and other.dtype.is_integer and function not in _TO_FLOAT:
             pair[k] = ops.constant(int(value), other.dtype)
         elif not isinstance(value, (Element, np.generic, bool, int, float)):
             return NotImplemented

@@ -6,6 +6,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -14,6 +15,7 @@ import pto_jit.language as pl
 from pto_jit.errors import LaunchError
 from pto_jit.language._interpret import active, run
 from tests.differential.programs import generate
+from tests.targets.c.harness import needs_compiler
 
 
 def test_slices_past_the_end_are_partial_tiles() -> None:
@@ -121,3 +123,40 @@ def test_random_kernels_agree_for_every_order_of_parallel_loops(batch: int) -> N
         tolerance = {"f32": 2e-4, "f64": 1e-11}.get(program.dtype, 0)
         for a, b in zip(first, second, strict=True):
             np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=program.source)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_python_numbers_beside_16_bit_elements_have_their_dtype(dtype: type) -> None:
+    """Those beside bf16 made it f32."""
+    x = np.array([1 / 3, 0.7], dtype)
+    for compute in (lambda a: 0.1 + a, lambda a: a * 3, lambda a: 2 / a, lambda a: a > 0.333, lambda a: a % 0.25,
+                    lambda a: a**2, lambda a: 1e39 * a, lambda a: a + True):  # fmt: skip
+        kernel = pto.jit(lambda x: compute(x[0]), cache=False)
+        assert kernel.interpret(x) == kernel(x)
+
+
+@pytest.mark.parametrize("target", ["cpu", pytest.param("c", marks=needs_compiler)])
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_where_16_bit_floats_are_rounded(dtype: type, target: str) -> None:
+    """In memory and in results; sums that loops carry are f32, in `interpret` they are rounded each time."""
+
+    @pto.jit(cache=False)
+    def kernel(x, y, wide):
+        s = 0.0
+        for i in pl.range(x.shape[0]):
+            s += x[i]
+            y[i] = s
+        wide[0] = s.to(pl.f32)
+        wide[1] = s.to(pl.f32).to(x.dtype).to(pl.f32)
+        return s
+
+    x = np.random.default_rng(0).standard_normal(256).astype(dtype)
+    y, wide = np.zeros_like(x), np.zeros(2, np.float32)
+    result = kernel.compile(x, y, wide, target=target)(x, y, wide)
+    sums = np.cumsum(x.astype(np.float32), dtype=np.float32)
+    np.testing.assert_array_equal(y, sums.astype(dtype))
+    assert wide[0] == sums[-1] and wide[1] == result == np.float32(y[-1])
+    rounded = np.zeros((), dtype)
+    for value in x:
+        rounded = (rounded.astype(np.float32) + value.astype(np.float32)).astype(dtype)
+    assert kernel.interpret(x, y, wide) == rounded != result
