@@ -9,16 +9,21 @@ which in an in-core scope, and what became of each loop; the decisions carry the
 from __future__ import annotations
 
 import ast
+import inspect
+import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from pto_jit.codegen.frames import MISSING, Frame, Unusable
 from pto_jit.codegen.params import Param
+from pto_jit.codegen.spelling import Place, Spelling, places
 from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime
 from pto_jit.compiler import Stages, lower
 from pto_jit.errors import Loc, shown_file
-from pto_jit.ir.nodes import Block, Const, For, If, Module, Op, Operand, Scope, Stmt, Var, While
+from pto_jit.ir.nodes import Block, For, If, Module, Op, Operand, Scope, Stmt, Var, While
+from pto_jit.ir.walk import def_counts, statements
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.names import chunks_inside, kind_in_source, source_name
 from pto_jit.lower.pipeline import PLACED
@@ -103,7 +108,8 @@ def explain(fn: Callable[..., Any], params: Sequence[Param], options: Options, s
     watched = _Watched()
     stages = lower(fn, params, options, watched.statement)
     placed, before = _Code(stages.modules[PLACED]), _Code(stages.modules["source"])
-    functions = tuple(_function(seen, placed, before, stages) for seen in watched.functions.values())
+    spelling = _spelling(fn, params, stages.modules["source"])
+    functions = tuple(_function(seen, placed, before, stages, spelling) for seen in watched.functions.values())
     return Explanation(signature, functions, tuple(stages.decisions))
 
 
@@ -121,6 +127,18 @@ class _Seen:
     values: dict[int, dict[str, Any]] = field(default_factory=dict)  # by line
     reasons: dict[int, dict[str, str]] = field(default_factory=dict)
     became: dict[str, int] = field(default_factory=dict)  # name -> the first line that has it as a run-time scalar
+    called: dict[str, tuple[str, int]] = field(default_factory=dict)  # variable of the IR -> its name, since a line
+
+    def name(self, name: str, value: Any, line: int) -> None:
+        """A run-time value has this name from this line on."""
+        var = value.operand if isinstance(value, Scalar) else getattr(value, "var", None)
+        if isinstance(var, Var):
+            self.called.setdefault(var.name, (name, line))
+
+    def names(self, line: int) -> dict[str, str]:
+        """What variables of the IR are called in a line: the last that got a name has it."""
+        last = {name: var for var, (name, since) in self.called.items() if since <= line}
+        return {var: name for name, var in last.items()}
 
 
 class _Watched:
@@ -140,6 +158,8 @@ class _Watched:
             names = [a.arg for a in every if _is_bound(frame.vars.get(a.arg, MISSING)) and a.arg not in bound]
             seen = _Seen(frame.file, node, {name: frame.vars[name] for name in names})
             self.functions[id(node)] = seen
+            for name, value in seen.parameters.items():
+                seen.name(name, value, node.lineno)
         seen.times[id(stmt)] += 1
         for name, target in _assigned(stmt):
             owner = frame.owner(name)
@@ -148,6 +168,7 @@ class _Watched:
                 continue
             line = target.lineno
             seen.values.setdefault(line, {})[name] = value
+            seen.name(name, value, line)
             if isinstance(value, Scalar):
                 seen.became.setdefault(name, line)
             why = _why(seen, frame, stmt, value)
@@ -256,7 +277,21 @@ class _Code:
 # -- together ---------------------------------------------------------------------------------------------------
 
 
-def _function(seen: _Seen, code: _Code, before: _Code, stages: Stages) -> ExplainedFunction:
+def _spelling(fn: Callable[..., Any], params: Sequence[Param], module: Module) -> Spelling:
+    """Numbers of the front end's program as expressions of the kernel."""
+    code = getattr(fn, "__code__", None) or fn.__func__.__code__  # type: ignore[attr-defined]
+    at = code.co_argcount + code.co_kwonlyargcount
+    rest = code.co_varnames[at] if code.co_flags & inspect.CO_VARARGS else None
+    func = module.func(module.entry)
+    found = {v.name: place for v, place in zip(func.params, places(params, rest), strict=True)}
+    every = list(statements(func.body))
+    found |= {s.var.name: Place(source_name(s.var.name)) for s in every if isinstance(s, For)}
+    made = {r.name: op for op in every if isinstance(op, Op) for r in op.results}
+    once = {name for name, count in def_counts(func.body).items() if count == 1}
+    return Spelling(found, lambda name: made.get(name) if name in once else None)
+
+
+def _function(seen: _Seen, code: _Code, before: _Code, stages: Stages, spelling: Spelling) -> ExplainedFunction:
     file, node = seen.file, seen.node
     filename = file.filename
     starts = _statements(node)
@@ -271,7 +306,7 @@ def _function(seen: _Seen, code: _Code, before: _Code, stages: Stages) -> Explai
         notes = list(code.kinds.get((filename, lineno), []))
         phase = NO_CODE
         if lineno == first:
-            notes += [_describe(name, value) for name, value in seen.parameters.items()]
+            notes += [_describe(name, value, spelling, {}) for name, value in seen.parameters.items()]
         if stmts:
             reached = any(seen.times[id(s)] for s in stmts)
             rows = [(filename, row) for s in stmts for row in _own_lines(s)]
@@ -284,7 +319,7 @@ def _function(seen: _Seen, code: _Code, before: _Code, stages: Stages) -> Explai
         reasons = seen.reasons.get(lineno, {})
         for name, value in seen.values.get(lineno, {}).items():
             because = f", {reasons[name]}" if name in reasons else ""
-            notes.append(_describe(name, value) + because)
+            notes.append(_describe(name, value, spelling, seen.names(lineno)) + because)
             if type(value) in (int, float, bool) and name in seen.became:
                 notes.append(f"{name} is a run-time value on line {seen.became[name]}")
         text = file.lines[lineno - 1].rstrip("\n")
@@ -330,15 +365,18 @@ def _static(stmts: list[ast.stmt], seen: _Seen, notes: list[str], reached: bool)
     return found
 
 
-def _describe(name: str, value: Any) -> str:
-    """`x: f32[rows, 16] tensor`, `n: i64, run time`, `k = 3, compile time`."""
-    if isinstance(value, Tensor):
-        return f"{name}: {value.dtype}[{_extents(value.extents)}] tensor"
-    if isinstance(value, Tile):
-        return f"{name}: {value.dtype}[{_extents(value.extents)}] tile"
+def _describe(name: str, value: Any, spelling: Spelling, names: Mapping[str, str]) -> str:
+    """`x: f32[rows, 16] tensor`, `n: i64, run time`, `k = 3, compile time`; names: of variables, in this line."""
+    if isinstance(value, (Tensor, Tile)):
+        own = [spelling.extent(value.var, axis) for axis in range(len(value.extents))]
+        found = zip(value.extents, own, strict=True)
+        extents = ", ".join(spelling.of(e, names) or mine or _named(e) for e, mine in found)
+        return f"{name}: {value.dtype}[{extents}] {'tensor' if isinstance(value, Tensor) else 'tile'}"
     if isinstance(value, Scalar):
         kind = f"{value.dtype} (takes the dtype of what it meets)" if value.weak else str(value.dtype)
         return f"{name}: {kind}, run time"
+    if hasattr(type(value), "__pto_runtime__"):  # a list
+        return f"{name}: {_shown(value)}, run time"
     text = getattr(value, "__name__", None) or _shown(value)
     return f"{name} = {text if len(text) <= _MOST else text[: _MOST - 1] + '…'}, compile time"
 
@@ -347,19 +385,21 @@ def _shown(value: Any) -> str:
     """A compile-time value with run-time ones inside it."""
     if is_runtime(value):
         return "<run time>"
+    if hasattr(type(value), "__pto_runtime__"):
+        return f"{type(value).__name__} {value!r}"
     if type(value) in (tuple, list):
         inner = ", ".join(_shown(item) for item in value)
         return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
     if type(value) is dict:
         return "{" + ", ".join(f"{_shown(k)}: {_shown(v)}" for k, v in value.items()) + "}"
+    if is_dataclass(value) and not isinstance(value, type):
+        inner = ", ".join(f"{f.name}={_shown(getattr(value, f.name, None))}" for f in fields(value) if f.repr)
+        return f"{type(value).__name__}({inner})"
     return repr(value)
 
 
-def _extents(extents: tuple[Operand, ...]) -> str:
-    return ", ".join(str(e.value) if isinstance(e, Const) else _extent(e) for e in extents)
-
-
-def _extent(extent: Operand) -> str:
-    """The user's name of a run-time extent, "?" where it has none."""
+def _named(extent: Operand) -> str:
+    """The user's variable behind a run-time extent, "?" where there is none."""
     name = source_name(extent.name) if isinstance(extent, Var) else ""
-    return name if name.isidentifier() and not name.startswith("_") else "?"
+    made = re.fullmatch(r"t\d+", name) is not None
+    return name if name.isidentifier() and not name.startswith("_") and not made else "?"

@@ -66,7 +66,7 @@ PRINTED = {
     "guide.md": ["chunk r\n└─ incore tiles_incore_0\n   └─ in_chunk r"],
     "fractal.md": [
         "FractalTensor([3, 0, 2] of pl.Tensor[[1, 64], pl.f32])",
-        "      read w_leaves[j]\n      read 0.0 if k == 0 else h1[i, j, k - 1]\n      read batch_leaves[",
+        "      read w[j]\n      read 0.0 if k == 0 else h1[i, j, k - 1]\n      read batch[i][k] if j == 0",
     ],
 }
 # Pages with lines that the tests do not run, and why.

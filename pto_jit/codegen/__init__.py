@@ -22,6 +22,7 @@ computed by Python itself, what involves a run-time value is appended to the IR.
 * `syntax`: every class of ast and what happens to it
 * `builtins/`: the operations of pl
 * `emit`, `values`: typed IR
+* `spelling`: numbers of the IR as the program writes them
 * `fingerprint`: identity of callables by content
 """
 

@@ -16,6 +16,7 @@ from pto_jit.codegen.intrinsics import left_debugger
 from pto_jit.codegen.params import Param, ParamKind, ScalarParam, StaticParam, TensorParam, filled
 from pto_jit.codegen.presence import has_scopes
 from pto_jit.codegen.regions import Target
+from pto_jit.codegen.spelling import Spelling, places
 from pto_jit.codegen.syntax import refuse
 from pto_jit.codegen.values import RunTimeValueUsed, Scalar, Tensor
 from pto_jit.errors import CompilationError, InternalError, Loc, PtoError, TypeMismatchError
@@ -102,6 +103,9 @@ class _Compilation:
         for argument in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]:
             frame.places[argument.arg] = argument
         g.parameter_names = {v.name for v in self.params}
+        rest = None if node.args.vararg is None else node.args.vararg.arg
+        named = zip(self.params, places(params, rest), strict=True)
+        g.spelling = Spelling({v.name: place for v, place in named}, g.e.maker)
         implicit = not has_scopes(g, node, frame)
         g.enter_orchestration(frame, implicit)
         g.inlined.append(name)

@@ -202,6 +202,10 @@ class Emitter:
                 return offset_a - offset_b
         return None
 
+    def maker(self, name: str) -> Op | None:
+        """The operation that made a number of i64."""
+        return self._numbers.get(name)
+
     def same_number(self, a: Operand, b: Operand, depth: int = 10) -> bool:
         """Whether two numbers are known to be one: the same arithmetic of the same numbers (`n * 8` written twice)."""
         if a == b:
@@ -237,7 +241,8 @@ class Emitter:
         if key not in self._dims:
             var = self.fresh(f"{tensor.name}_d{axis}", I64)
             self._dims[key] = var
-            self.prologue.append(Op("dim", (var,), (tensor,), (("axis", axis),), (), self.loc))
+            made = self._numbers[var.name] = Op("dim", (var,), (tensor,), (("axis", axis),), (), self.loc)
+            self.prologue.append(made)
         return self._dims[key]
 
     def is_extent(self, value: Operand) -> bool:

@@ -23,6 +23,7 @@ from pto_jit.codegen.frames import BUILTINS, MISSING, Frame, Items, KernelFuncti
 from pto_jit.codegen.loops import Loops
 from pto_jit.codegen.recovery import Recovery
 from pto_jit.codegen.regions import Holder, LoopRecord, Region, Target
+from pto_jit.codegen.spelling import Spelling
 from pto_jit.codegen.statements import Statements
 from pto_jit.codegen.values import RunTimeValueUsed, Scalar, is_runtime
 from pto_jit.errors import NOWHERE, CompilationError, Loc, Note, PtoError
@@ -86,6 +87,7 @@ class Generator:
         self.returning: Target = Target("entry", 0, 0)
         self.orchestration: Orchestration | None = None
         self.parameter_names: set[str] = set()
+        self.spelling = Spelling({}, self.e.maker)
         self._owned: dict[int, tuple[Any, Region | None]] = {}
         self._cached_node: ast.AST | None = None
         self._cached_frame: Frame | None = None

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import io
+from dataclasses import dataclass
 
 import numpy as np
 from rich.console import Console
 
 import pto_jit as pto
+import pto_jit.fractal as ft
 import pto_jit.language as pl
 
 
@@ -85,7 +87,7 @@ def test_loops_branches_types_and_decisions_stand_under_their_line() -> None:
     assert line_with(explanation, "for s in").notes[0] == "unrolled: 3 iterations"
     assert line_with(explanation, "if causal").notes == ("decided at compile time: taken",)
     assert line_with(explanation, "if n > 2").notes == ("run-time branch",)
-    assert "t: f32[1, x_d1] tile" in line_with(explanation, "t = pl.load").notes
+    assert "t: f32[1, cols] tile" in line_with(explanation, "t = pl.load").notes
     assert "names = {'a': 1}, compile time" in line_with(explanation, "names").notes
     assert "causal = True, compile time" in line_with(explanation, "def softmax").notes
 
@@ -132,3 +134,62 @@ def test_specs_are_enough_and_nothing_is_compiled_or_run() -> None:
     explanation = softmax.explain(pto.spec((None, 16), pl.f32), pto.spec((None, 16), pl.f32))
     assert "in_chunk loop over r" in str(explanation)
     assert len(softmax.specializations()) == before
+
+
+M = pl.dynamic("M")
+
+
+@dataclass
+class Weights:
+    first: object
+    rows: int = 3
+
+
+@pto.jit
+def named(x: pl.Tensor[[M, 64], pl.f32], weights, table, *rest, n: int):
+    whole = pl.load(x)
+    first = pl.load(weights.first)
+    part = pl.load(table["a"], [0], [n * 2 + 1])
+    other = pl.load(rest[1])
+    tail = other[:, 1:]
+    both = pl.concat([other, other])
+    n = n + 1
+    fewer = pl.load(table["a"], [0], [n])
+    flat = pl.reshape(first, [first.shape[0] * first.shape[1]])
+    height = first.shape[0]
+    for k in range(n):
+        some = pl.load(table["a"], [k], [n - k])
+        pl.store(some, [0], table["a"])
+    turned = first.T
+    return whole, part, tail, both, fewer, flat, height, turned
+
+
+def test_extents_are_shown_as_the_program_writes_them() -> None:
+    """They were names of the compiler: `x_d0`, `t2`."""
+    explanation = named.explain(X.repeat(4, axis=1), Weights(X), {"a": X[0]}, X, X, n=3)
+    wanted = {
+        "def named": "x: f32[M, 64] tensor",
+        "whole": "whole: f32[M, 64] tile",
+        "first": "first: f32[weights.first.shape[0], weights.first.shape[1]] tile",
+        "part": "part: f32[n * 2 + 1] tile",
+        "other": "other: f32[rest[1].shape[0], rest[1].shape[1]] tile",
+        "tail": "tail: f32[rest[1].shape[0], max(rest[1].shape[1] - 1, 0)] tile",
+        "both": "both: f32[rest[1].shape[0] + rest[1].shape[0], rest[1].shape[1]] tile",
+        "fewer": "fewer: f32[n] tile",
+        "flat": "flat: f32[weights.first.shape[0] * weights.first.shape[1]] tile",
+        "some": "some: f32[n - k] tile",
+        "turned": "turned: f32[weights.first.shape[1], height] tile",
+    }
+    for text, note in wanted.items():
+        assert note in line_with(explanation, text).notes
+    assert "weights = Weights(first=<run time>, rows=3), compile time" in line_with(explanation, "def named").notes
+
+
+def test_lists_are_shown_as_what_they_are() -> None:
+    def doubled(x, y):
+        return ft.map(lambda row: ft.map(lambda e: e * 2.0, row), x), ft.map(lambda e: e + 1.0, y)
+
+    kernel = pto.jit(doubled)
+    explanation = kernel.explain(ft.from_list([[1.0], [2.0, 3.0]]), ft.from_list([1.0, 2.0]))
+    (line,) = [line for line in explanation.functions[-1].lines if line.text.strip().startswith("def doubled")]
+    assert line.notes[:2] == ("x: FractalTensor of depth 2, run time", "y: FractalTensor of depth 1, run time")

@@ -6,6 +6,7 @@
 * `handlers`, `session`, `argument`, `returning`: the names inside a kernel, the state of a compilation, lists that
   come in and go out
 * `lists`, `expr`, `structure`, `names`: lists as access maps, index expressions, values of bodies taken apart
+* `drawing`: nests as text, in the words of the program
 * `access`, `windows`, `parts`, `strided`, `tables`, `extents`, `checks`: access operations; tables and checks that are
   computed before a nest
 * `functions`, `states`: the parallel functions: a loop each, and whether their states keep their types

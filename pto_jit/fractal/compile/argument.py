@@ -6,12 +6,13 @@ Depth, leaf shape and element type are known at compile time; all lengths are ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pto_jit.codegen.params import ContainerParam, Param, ParamKind, TensorParam
+from pto_jit.codegen.spelling import Place
 from pto_jit.errors import CompilationError, TypeMismatchError
 from pto_jit.fractal import results  # noqa: F401 - what is in the disk cache names its class
 from pto_jit.fractal.compile.lists import ListLike, Lists
@@ -45,6 +46,13 @@ class Argument(ListLike):
 
             self.lists = session_of(g).argument(self)
         return self.lists
+
+    def __pto_places__(self, text: str) -> Iterator[Place]:
+        """How the leaves and the offsets are written, in the order of their parameters."""
+        count = {} if self.depth > 1 else {0: (f"len({text})", 0)}
+        yield Place(f"{text}.leaves", count)
+        for level in range(self.depth - 1):
+            yield Place(f"{text}.offsets[{level}]", {} if level else {0: (f"len({text})", 1)})
 
     def __copy__(self) -> Argument:
         return Argument(self.depth)

@@ -238,7 +238,7 @@ def pick(condition: Condition, then: Expr, otherwise: Expr) -> Expr:
     return then if known else otherwise
 
 
-_SIGN = {"zero": "==", "nonzero": "!=", "negative": "<", "positive": ">="}
+SIGNS = {"zero": "==", "nonzero": "!=", "negative": "<", "positive": ">="}
 
 
 @frozen
@@ -259,7 +259,7 @@ class Condition:
         return {"zero": v == 0, "nonzero": v != 0, "negative": v < 0, "positive": v >= 0}[self.kind]
 
     def __str__(self) -> str:
-        return f"{self.value} {_SIGN[self.kind]} 0"
+        return f"{self.value} {SIGNS[self.kind]} 0"
 
 
 class Numbering:

@@ -202,22 +202,6 @@ def expressions(read: Read) -> Iterator[Expr]:
             yield from read.starts
 
 
-def show(read: Read) -> str:
-    """As in `explain`: `h[d - 1, t]`, alternatives with their conditions."""
-    match read:
-        case Access():
-            return f"{read.array.root.name}[{', '.join(map(str, read.index))}]"
-        case Choose():
-            return f"{show(read.then)} if {read.condition} else {show(read.otherwise)}"
-        case Index():
-            return str(read.value)
-        case Filled():
-            return f"{read.value}"
-        case Part():
-            return f"%{read.source.var.name}[{', '.join(map(str, read.starts))}]"
-    return "a value"
-
-
 @frozen(eq=False)
 class View:
     """One kind of leaf under the list's dimensions (a list of pairs has two views); no dimensions: the leaf itself."""

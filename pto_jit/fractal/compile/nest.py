@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pto_jit.fractal.compile.drawing import Drawing
 from pto_jit.fractal.compile.expr import Expr, Known, Symbol, of
 from pto_jit.fractal.compile.hyperplane import NoSchedule, Vector, hyperplane
 from pto_jit.fractal.compile.lists import (
@@ -20,7 +21,6 @@ from pto_jit.fractal.compile.lists import (
     ReadLeaf,
     WriteLeaf,
     expressions,
-    show,
     sources,
 )
 from pto_jit.fractal.compile.sequential import RECORDS, has_effects, name_of, variable_of
@@ -67,37 +67,6 @@ class Nest:
         if any(c < 0 for c in h):
             raise NoSchedule(f"the hyperplane {h} has a negative component")
         return h
-
-    def explain(self) -> str:
-        """The nest drawn: loops with kinds, access maps, distances."""
-        lines = [f"{'  ' * k}{loop.symbol} < {loop.length}: {loop.kind}" for k, loop in enumerate(self.loops)]
-        inner = "  " * len(self.loops)
-        for item in self.cell:
-            if isinstance(item, ReadLeaf):
-                lines.append(f"{inner}read {show(item.read)}")
-            elif isinstance(item, WriteLeaf):
-                index = ", ".join(map(str, item.index))
-                lines.append(f"{inner}write {item.array.root.name}[{index}]")
-        names = ", ".join(str(s) for s in self.symbols)
-        lines.append(f"distances over ({names}): {', '.join(self.drawn_distances()) or 'none'}")
-        return "\n".join(lines)
-
-    def drawn_distances(self) -> list[str]:
-        return sorted({f"({', '.join(map(str, d))})" for ds in self.exact.values() for d in ds})
-
-
-def drawn(loop: Loop, depth: int = 0) -> str:
-    """A nest that is not perfect: its loops with kinds, what stands between them, access maps."""
-    lines = [f"{'  ' * depth}{loop.symbol} < {loop.length}: {loop.kind}"]
-    inner = "  " * (depth + 1)
-    for item in loop.body:
-        if isinstance(item, Loop):
-            lines.append(drawn(item, depth + 1))
-        elif isinstance(item, ReadLeaf) and item.final is None:
-            lines.append(f"{inner}read {show(item.read)}")
-        elif isinstance(item, WriteLeaf):
-            lines.append(f"{inner}write {item.array.root.name}[{', '.join(map(str, item.index))}]")
-    return "\n".join(lines)
 
 
 def perfect(loop: Loop) -> Nest:
@@ -220,7 +189,7 @@ def distance(loops: Sequence[Loop], written: Sequence[Expr], access: Access) -> 
     for loop, w, r in zip(loops, written, access.index, strict=True):
         step = w - r
         if w != of(loop.symbol) or (step.constant is None and step != loop.chains):
-            raise NoSchedule(f"`{show(access)}` is not at a constant distance along `{loop.symbol}`")
+            raise NoSchedule(f"`{Drawing().read(access)}` is not at a constant distance along `{loop.symbol}`")
         total.append(step)
     return tuple(total)
 

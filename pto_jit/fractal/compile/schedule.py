@@ -29,7 +29,7 @@ from pto_jit.fractal.compile.lists import (
     WriteLeaf,
 )
 from pto_jit.fractal.compile.local import local_arrays
-from pto_jit.fractal.compile.nest import Nest, drawn, outside, perfect
+from pto_jit.fractal.compile.nest import Nest, outside, perfect
 from pto_jit.fractal.compile.pairs import cells_of
 from pto_jit.fractal.compile.rows import Rows
 from pto_jit.fractal.compile.sequential import RECORDS, Sequential, accessed, records, transposed
@@ -476,7 +476,7 @@ def decided(session: Session, loop: Loop, plan: str, reason: str, nest: Nest | N
         with suppress(NoSchedule):
             nest = perfect(loop)
     names = tuple(map(str, nest.symbols)) if nest is not None else (str(loop.symbol),)
-    picture = nest.explain() if nest is not None else drawn(loop)
+    picture = session.drawing.nest(nest) if nest is not None else session.drawing.loop(loop)
     session.g.decisions.append(Decision("schedule", names, True, f"{plan}: {reason}\n{picture}", loop.loc))
 
 

@@ -21,6 +21,7 @@ from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
 from pto_jit.dtypes import from_numpy, i64
 from pto_jit.errors import CompilationError, TypeMismatchError
 from pto_jit.fractal.compile.argument import ANY_LENGTH, ANY_LENGTH_HINT, Argument
+from pto_jit.fractal.compile.drawing import Drawing
 from pto_jit.fractal.compile.expr import Condition, Expr, Fetch, Known, Symbol, number, of, operand
 from pto_jit.fractal.compile.lists import (
     NO_LOOP,
@@ -90,6 +91,11 @@ class Session:
         found = self._g()
         assert found is not None
         return found
+
+    @property
+    def drawing(self) -> Drawing:
+        """What draws nests."""
+        return Drawing(self.arrays, self.g.spelling)
 
     # -- names -----------------------------------------------------------------------------------------------------
 
@@ -195,7 +201,8 @@ class Session:
         leaves, offsets = argument.leaves, tuple(argument.offsets)
         leaf = Leaf(leaves.extents[1:], leaves.dtype)
         whole = self.symbol("leaf")
-        array = Array(leaves.var.name, (Dim(whole, operand(leaves.extents[0])),), leaf, (leaves, offsets))
+        place = self.g.spelling.place(leaves.var.name) or leaves.var.name
+        array = Array(place.removesuffix(".leaves"), (Dim(whole, operand(leaves.extents[0])),), leaf, (leaves, offsets))
         self.arrays.append(array)
         dims: list[Dim] = []
         position: Expr | None = None

@@ -259,7 +259,7 @@ class Wavefront:
         """Why the cells of a plane are independent."""
         if has_effects(self.nest.cell):
             return ""
-        found = ", ".join(self.nest.drawn_distances())
+        found = ", ".join(session_of(self.g).drawing.distances(self.nest))
         return f"by the distances {found}: no cell of a plane reads another one" if found else NO_STATE
 
     def guarded(self, cond: Operand, body: Callable[[], None]) -> None:

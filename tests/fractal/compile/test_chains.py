@@ -103,7 +103,7 @@ def test_the_nest_is_drawn_with_the_distances_of_the_program() -> None:
     kernel = pto.jit(layers("fold", "scan", "wavefront")).compile(*given)
     (text,) = (d.reason for d in kernel.decisions if d.kind == "schedule")
     assert text.startswith("wavefront: planes of hyperplane (0, 1, 1)")
-    assert text.splitlines()[-1] == "distances over (i, j, l): (0, 0, %dilations_leaves[j]), (0, 1, 0)"
+    assert text.splitlines()[-1] == "distances over (i, j, l): (0, 0, dilations[j]), (0, 1, 0)"
 
 
 def test_the_graph_of_a_strided_layer_is_that_of_its_chains() -> None:

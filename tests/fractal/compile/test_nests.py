@@ -456,7 +456,7 @@ def test_captured_arrays_of_one_number_are_states() -> None:
 
 
 def test_an_explanation_draws_the_nest_in_every_plan() -> None:
-    kinds = ["i < %x_offsets_0_d0 - 1: parallel", "j < %w_leaves_d0: carry", "write h1[i, j, k]", "distances over (i, j, k): (0, 0, 1), (0, 1, 0)"]
+    kinds = ["i < len(x): parallel", "j < len(w): carry", "read x[i][k] if j == 0 else h1[i, j - 1, k]", "read w[j]", "write h1[i, j, k]", "distances over (i, j, k): (0, 0, 1), (0, 1, 0)"]
     for plan in ("sequential", "wavefront", "tasks"):
 
         def program(x: Any, w: Any, plan: pl.constexpr = plan) -> Any:
@@ -478,7 +478,7 @@ def test_a_nest_that_is_not_perfect_is_drawn_as_it_is() -> None:
     x = ft.from_flat(np.ones((3, 1, 256), np.float32), [[0, 2, 3]])  # cells of fewer elements would be rows
     (decision,) = [d for d in pto.jit(program).compile(x).decisions if d.kind == "schedule"]
     assert "there is more than one loop, or work between loops" in decision.reason
-    assert "\n    k < %x_offsets_0[i + 1] - %x_offsets_0[i]: carry\n" in decision.reason
+    assert "\n    k < len(x[i]): carry\n" in decision.reason
 
 
 def test_parallel_loops_of_nests_are_proven_by_what_made_them() -> None:
@@ -543,3 +543,29 @@ def test_a_state_is_not_copied_before_it_is_used() -> None:
     text = pto.jit(program).compile(jagged(2, 1)).ir("fused")
     inside = text.split("FOR %j")[1].split("ENDFOR")[0]
     assert "tcopy" not in inside
+
+
+def test_nests_are_drawn_in_the_words_of_the_program() -> None:
+    """Lists in containers, from behind, of three levels, and tensors beside them."""
+
+    def drawn(program: Any, *args: Any) -> list[str]:
+        (decision,) = [d for d in pto.jit(program).compile(*args).decisions if d.kind == "schedule"]
+        return [line.strip() for line in decision.reason.splitlines()[1:]]
+
+    def program(d: Any, w: Any) -> Any:
+        return ft.map(lambda xs: ft.scan(lambda s, v: s * w[0, 0] + v, xs[::-1], initializer=0.0), d["k"])
+
+    x = ft.from_list([[1.0, 2.0], [3.0]])
+    lines = drawn(program, {"k": x}, np.ones((3, 3)))
+    assert {"i < len(d['k']): parallel", "j < len(d['k'][i]): carry", "read d['k'][i][-j - 1]"} <= {*lines}
+
+    def deep(x: Any) -> Any:
+        return ft.map(lambda rows: ft.map(lambda row: ft.map(lambda e: e + 1.0, row), rows), x)
+
+    lines = drawn(deep, ft.from_list([[[1.0], [2.0, 3.0]], [[4.0]]]))
+    assert {"i < len(x): parallel", "j < len(x[i]): parallel", "k < len(x[i][j]): parallel",
+            "read x[i][j][k]"} <= {*lines}  # fmt: skip
+    assert not any("%" in line for line in lines)
+
+    lines = drawn(lambda w: ft.map(lambda u: u * 2, ft.slices(w, 0)), np.ones((4, 3), np.float32))
+    assert lines[0] == "i < w.shape[0]: parallel"
