@@ -11,8 +11,8 @@
   addresses, numbers, while loops
 * `vector`, `tiles`, `values`, `memory`, `transfers`, `strided`, `extents`, `carried`, `alone`: kernels of vector cores:
   tiles, global memory, valid extents, also of what loops add up; recurrences by the scalar unit
-* `elementwise`, `conversions`, `functions`, `called`, `played`, `remainders`, `scans`, `searches`, `sorts`, `moves`:
-  their operations
+* `elementwise`, `conversions`, `functions`, `called`, `played`, `remainders`, `scans`, `searches`, `sorts`,
+  `gathers`, `moves`: their operations
 * `cube`, `groups`: kernels of cube cores, and of both kinds in step
 * `accesses`, `events`, `steps`, `flow`, `synchronise`: flags and barriers: what touches what, and what has to wait
 * `placing`, `copies`: addresses, and copies that are not needed

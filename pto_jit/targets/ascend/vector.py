@@ -13,7 +13,7 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Op, Var
 from pto_jit.ir.types import TileType
 from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
-from pto_jit.targets.ascend import few, moves, scans, searches, sorts
+from pto_jit.targets.ascend import few, gathers, moves, scans, searches, sorts
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.sizes import product, text, total
 from pto_jit.targets.ascend.transfers import TransferWriter
@@ -69,6 +69,8 @@ class VectorWriter(TransferWriter):
                 scans.write_scan(self, op)
             case "sort" | "argsort" | "topk":
                 sorts.write_order(self, op)
+            case "gather":
+                gathers.write_gather(self, op)
             case _:
                 raise unsupported(f"`{_SPOKEN.get(op.op, op.op)}` of tiles", op.loc,
                                   "use the operations in docs/ascend.md, or target=\"cpu\"")  # fmt: skip
