@@ -109,6 +109,10 @@ def most(x, n):
     pl.store(pl.topk(pl.load(x, [0, 0], [4, n]), 3)[0], [0, 0], x)  # here
 
 
+def places(x, n):
+    x[0, 0] = pl.argmax(pl.load(x, [0, 0], [4, n * 2**30]))  # here
+
+
 def asserted(x, n):
     assert n != 2, "two; {0} is not allowed"  # here
     x[0, 0] = n
@@ -120,7 +124,7 @@ CASES: dict[Callable[..., Any], Failure | None] = {
     empty_fold: failures.EMPTY, step: failures.STEP, parallel_step: failures.STEP, chunk: failures.CHUNK,
     far: failures.FAR, valid: failures.VALID, declared: failures.DECLARED, extent: failures.EXTENT,
     reshaped: failures.RESHAPE, view: failures.VIEW, scattered: failures.SCATTER, most: failures.TOPK,
-    asserted: None,
+    places: failures.PLACES, asserted: None,
 }  # fmt: skip
 ARGUMENT = {tile_slice: 1}
 DEBUG = (element_index, asserted)
