@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pto_jit.codegen.params import Param
 from pto_jit.compiler import Stages, with_kernels
+from pto_jit.config import config
 from pto_jit.errors import TargetError
 from pto_jit.kernel import Kernel, Specialization
 from pto_jit.options import Options
@@ -78,7 +79,7 @@ def make(function: Callable[..., Any], call: Arguments, options: Options, signat
 
     def write(stages: Stages, tried: bool) -> AscendProgram:
         before = time.perf_counter()
-        program = compile_module(stages.last)
+        program = compile_module(stages.last, debug=options.debug or config.debug)
         stages.modules["kernels"] = program.module
         stages.timings["ascend"] = time.perf_counter() - before
         return program

@@ -92,7 +92,7 @@ class SourceFunction(CompiledFunction):
         else:
             from pto_jit.targets.ascend import program as ascend
 
-            program = ascend.compile_module(stages.last)
+            program = ascend.compile_module(stages.last, debug=self._options.debug or config.debug)
         stages.modules["kernels"] = program.module
         return Written(stages, {f"{program.module.name}.pto": to_text(program.module), **program.sources})
 

@@ -39,10 +39,11 @@ _COMPARE = {
 
 def simplify(module: Module) -> Module:
     """Simplify every function until nothing changes."""
-    return map_funcs(module, _simplify)
+    return map_funcs(module, simplified)
 
 
-def _simplify(func: Func) -> Func:
+def simplified(func: Func) -> Func:
+    """One function, simplified until nothing changes."""
     for _ in range(8):  # each round enables the next; programs settle after two or three
         after = _drop_dead(_fold(func))
         if after is func:

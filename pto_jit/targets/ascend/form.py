@@ -191,10 +191,11 @@ class Barrier:
 
 @mutable(eq=False)
 class Require:
-    """The program has no meaning unless a condition holds; the core stops."""
+    """The program has no meaning unless a condition holds; the core stops.  said: the program's own words for it."""
 
     condition: str
     loc: Loc = field(default=NOWHERE)
+    said: str = ""
 
 
 @mutable(eq=False)

@@ -212,7 +212,8 @@ def _statement(text: SourceText, node: Node) -> None:
         case CrossWait():
             text.line(f"wait_flag_dev({node.flag});  // {_TOLD[node.flag]}")
         case Require():
-            text.line(f"if (!({node.condition})) trap();")
+            said = " ".join(node.said.split())
+            text.line(f"if (!({node.condition})) trap();{f'  // {said}' if said else ''}")
         case Loop():
             _loop(text, node)
         case Branch():

@@ -55,7 +55,7 @@ from pto_jit.targets.ascend.unsigned import as_signed
 from pto_jit.targets.ascend.vector import VectorWriter
 from pto_jit.targets.cuda.elements import share_elements
 from pto_jit.targets.cuda.facts import gather
-from pto_jit.targets.cuda.flatten import Unsupported, flatten, without_idle
+from pto_jit.targets.cuda.flatten import Unsupported, flatten, without_assertions, without_idle
 from pto_jit.targets.cuda.merged import merge_leading_axes
 from pto_jit.targets.cuda.nests import outline_kernels
 from pto_jit.targets.cuda.program import extents_of
@@ -78,13 +78,14 @@ class AscendProgram:
     sources: dict[str, str]
 
 
-def compile_module(module: Module) -> AscendProgram:
-    """Write a lowered module; TargetError for what this target does not do."""
+def compile_module(module: Module, *, debug: bool = False) -> AscendProgram:
+    """Write a lowered module; TargetError for what this target does not do.  debug: with the program's assertions."""
     for stmt in (s for func in module.funcs for s in statements(func.body)):
         if isinstance(stmt, Op) and stmt.op == "tensor_step":
             raise unsupported("slices with steps", stmt.loc, "pass each part as an array of its own")
+    whole = flatten(module) if debug else without_assertions(flatten(module))
     try:
-        flat = in_32_bits(in_layers(merge_leading_axes(tile_products(flatten(module), _DEPTH))))
+        flat = in_32_bits(in_layers(merge_leading_axes(tile_products(whole, _DEPTH))))
         flat = numbers_before_loops(share_elements(flat, module))
         split = separate(lists_before(outline_kernels(flat, module.name, bounds=True)))
     except Unsupported as error:

@@ -56,10 +56,12 @@ class KernelWriter(Memory):
                 self.set_element(stmt)
             case Op() if is_elementwise(stmt):
                 self.scalars.operation(stmt)
-            case Op(op="assert") if stmt.attr("core") or stmt.attr("message") == OTHER_SIZE:  # of passes, not of users
-                self.nodes.append(Require(self.number(stmt.args[0]), stmt.loc))
-            case Op(op="print" | "assert"):
-                raise unsupported(f"`pl.{stmt.op}`", stmt.loc, "use the cpu target to look at values")
+            case Op(op="assert"):
+                own = stmt.attr("core") or stmt.attr("message") == OTHER_SIZE  # a pass's, not the program's
+                said = "" if own else str(stmt.attr("message") or "")
+                self.nodes.append(Require(self.number(stmt.args[0]), stmt.loc, said))
+            case Op(op="print"):
+                raise unsupported("`pl.print`", stmt.loc, "use the cpu target to look at values")
             case Op():
                 raise unsupported(f"`{stmt.op}` in a kernel", stmt.loc, "move it out of the parallel loops")
             case For():

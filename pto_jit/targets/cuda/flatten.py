@@ -12,6 +12,7 @@ from pto_jit.ir.nodes import Block, Call, For, Func, Fuse, Module, Op, Operand, 
 from pto_jit.ir.types import ScalarType
 from pto_jit.ir.walk import block_defs, rewrite_block, statements, uses, with_operands
 from pto_jit.lower.axes import is_elementwise, touches_tiles
+from pto_jit.lower.simplify import simplified
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.handed import handed_on
 
@@ -24,14 +25,14 @@ def flatten(module: Module) -> Func:
 
 
 def without_assertions(func: Func) -> Func:
-    """A flat function without the assertions of programs that are debugged."""
+    """A flat function without the assertions of programs that are debugged, and what they alone wanted to know."""
 
     def is_optional(s: Stmt) -> bool:
         return isinstance(s, Op) and s.op == "assert" and not s.attr("always")
 
     if not any(map(is_optional, statements(func.body))):
         return func
-    return replace(func, body=without_idle(rewrite_block(func.body, lambda s: () if is_optional(s) else None)))
+    return simplified(replace(func, body=rewrite_block(func.body, lambda s: () if is_optional(s) else None)))
 
 
 def without_idle(body: Block) -> Block:
