@@ -11,10 +11,11 @@
   computed before a nest
 * `functions`, `states`: the parallel functions: a loop each, and whether their states keep their types
 * `arranging`, `behind`, `chains`, `fusion`, `hoist`, `mirrored`, `local`: nests rewritten before a plan is chosen
-* `nest`, `hyperplane`, `cost`, `schedule`: perfect nests and their distances, hyperplanes, what plans cost, the
-  choice
+* `nest`, `hyperplane`, `cost`, `schedule`, `maps`, `told`: perfect nests and their distances, hyperplanes, what plans
+  cost, the choice, that of nests without a state, what decisions say
 * `layout`: where the leaves of an array lie
 * `sequential`, `inside`, `wavefront`, `tasks`, `tiled`, `devices`: the plans
-* `rows`, `dividing`, `strips`, `batching`, `blocks`, `pairs`, `through`, `weighted`, `copies`, `packing`, `placing`,
-  `inputs`: many cells at once: as rows of tiles, gathered and scattered
+* `rows`, `dividing`, `strips`, `batching`, `blocks`, `pairs`, `through`, `copies`, `packing`, `placing`, `inputs`: many
+  cells at once: as rows of tiles, gathered and scattered
+* `sums`, `unrolled`, `weighted`, `totals`: sums that are products, cells without short loops, reductions of vectors
 """

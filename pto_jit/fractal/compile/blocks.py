@@ -88,6 +88,8 @@ def work_of(nest: Nest) -> Work:
     choosing = set().union(*(depends_on(read, symbols) for read in shared))
     choosing |= {s for i in nest.cell if isinstance(i, Compute) for s in i.expr.symbols() if s in symbols}
     chosen = 1 + max((symbols.index(s) for s in choosing), default=-1)
+    if not any(isinstance(i, Op) and i.op == "dot" for i in nest.cell):
+        chosen = _without_gathering(nest, dims, chosen)
     inner = set(symbols[chosen:])
     if not inner:
         raise NotBatchable("every loop chooses shared operands")
@@ -96,6 +98,18 @@ def work_of(nest: Nest) -> Work:
     body = tuple(i for i in nest.cell if not isinstance(i, WriteLeaf))
     high = max((rows_of_product(i) for i in nest.cell if isinstance(i, Op) and i.op == "dot"), default=1)
     return Work(dims, body, results, chosen, max(AT_ONCE // high, 1))
+
+
+def _without_gathering(nest: Nest, dims: Sequence[Dim], first: int) -> int:
+    """How many loops, at least `first`, choose what the cells of a block share so that the rest lies in the order of
+    these: without a product, gathering it would take longer than the cells.  Raises NotBatchable where none do."""
+    reads = [i.read for i in nest.cell if isinstance(i, ReadLeaf)]
+    for chosen in range(first, len(dims)):
+        inner = dims[chosen:]
+        used = [read for read in reads if depends_on(read, [d.symbol for d in inner])]
+        if all(reads_in_order(read, inner) for read in used):
+            return chosen
+    raise NotBatchable("what is read lies in another order than that of the loops")
 
 
 def dims_of(nest: Nest) -> tuple[Dim, ...]:
@@ -329,6 +343,18 @@ def _zeros(dims: Sequence[Dim]) -> dict[Symbol, Expr]:
 def _row_of(read: Access) -> Expr:
     root = read.array.root
     return read.index[0] if root.argument is not None else root.layout.row(read.index)
+
+
+def reads_in_order(read: Read, dims: Sequence[Dim]) -> bool:
+    """Whether what all indices of these loops read, in their order, lies one after the other."""
+    if isinstance(read, Choose):
+        decided = read.condition.value.symbols() & {d.symbol for d in dims}
+        return not decided and all(reads_in_order(part, dims) for part in (read.then, read.otherwise))
+    if not isinstance(read, Access):
+        return False
+    if read.array.root.argument is not None:
+        return in_order(read.index[0], dims)
+    return lies_in_order(read.array.root, read.index, dims)
 
 
 def lies_in_order(array: Array, at: Sequence[Expr], dims: Sequence[Dim]) -> bool:

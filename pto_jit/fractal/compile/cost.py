@@ -24,22 +24,26 @@ from pto_jit.fractal.compile.blocks import AT_ONCE, UNKNOWN
 from pto_jit.fractal.compile.dividing import UNIT_ROWS
 from pto_jit.fractal.compile.hyperplane import NoSchedule
 from pto_jit.fractal.compile.lists import Choose, Leaf, Loop, ReadLeaf, WriteLeaf
-from pto_jit.fractal.compile.nest import Nest, accesses, depends_on
+from pto_jit.fractal.compile.names import defined
+from pto_jit.fractal.compile.nest import Nest, accesses, depends_on, loops_of
 from pto_jit.fractal.compile.tiled import refused
 from pto_jit.ir.nodes import Const, Op
 from pto_jit.ir.types import TileType
 from pto_jit.lower.cost import factor
-from pto_jit.slotted import frozen
+from pto_jit.slotted import frozen, replace
 
 if TYPE_CHECKING:
     from pto_jit.fractal.compile.expr import Symbol
+    from pto_jit.fractal.compile.pairs import Pairs
     from pto_jit.fractal.compile.wavefront import Planes
+    from pto_jit.fractal.compile.weighted import Weighted
 
 FEW, MANY, STEPS, THREADS = 1, 16, 32, 4
 PEAK, ROWS = 310.0, 3.0  # a product of m rows: PEAK * m / (m + ROWS) flops per ns
 PRODUCT, OPERATION, ELEMENT = 45.0, 2.5, 0.009  # a product; a loop of other operations; an element of it
 NUMBER, DIVIDED = 0.3, 2000.0  # an operation on numbers; dividing a loop over the workers
 READ, COPY = 0.006, 0.007  # per byte: what every plan reads and writes; what goes through the memory of planes
+LANES = 16  # elements of a vector: columns of a product come in so many
 IN_BATCH, SEGMENT, ROW = 95.0, 20.0, 5.5  # a product of a batch; a leaf that is copied: a segment at once, a row
 TASK, REGION, IN_TILE, TILE = 40.0, 15.0, 25.0, 4  # a task; a region of it; a cell of several; what these tasks count
 WORTH = 1.25  # tasks have to be so many times as fast as the cells in order
@@ -84,6 +88,13 @@ class Cell:
         fixed = (IN_BATCH - PRODUCT) * len(self.products) * min(rows - 1, 1)  # one row is multiplied as in order
         copies = copied.of(rows) if copied is not None else 0.0
         return self.work(rows) + self.bytes * (READ + COPY) + (fixed + copies) / rows
+
+    def in_pairs(self, rows: float, columns: float) -> float:
+        """Of the pairs of so many rows and columns, whose products are one."""
+        pairs, lanes = rows * columns, ceil(columns / LANES) * LANES / columns
+        products = sum(IN_BATCH / pairs + f * lanes * (rows + ROWS) / (PEAK * rows) for _, f in self.products)
+        others = self.operations * OPERATION / pairs + self.elements * ELEMENT + self.numbers * NUMBER
+        return products + others + self.bytes * (READ + COPY)
 
     def as_task(self, cells: int) -> float:
         """Of a task of so many cells."""
@@ -190,12 +201,13 @@ def is_batched(nest: Nest, planes: Planes) -> tuple[bool, str]:
 def are_blocks(nest: Nest) -> tuple[bool, str]:
     """Whether the cells of a nest that carries nothing are better as rows of blocks; the figures.
 
-    Without a product they are not: what is done element by element takes a row as long alone as among others.
+    Without a product they are so only where a tensor is less than a vector: what is done element by element to others
+    takes a row as long alone as among others.
     """
     cell = cell_of(nest.cell, nest.symbols[-1])
-    if not cell.products:
+    if not cell.products and not _is_small(nest):
         return False, ""
-    most = max(AT_ONCE // max(m for m, _ in cell.products), 1)
+    most = max(AT_ONCE // max((m for m, _ in cell.products), default=1), 1)
     rows = [min(most, prod(lengths(nest, many))) for many in situations(nest)]
     if len(nest.loops) == 1 and nest.loops[0].length.constant is None:
         rows = [min(most, STEPS)]
@@ -206,10 +218,46 @@ def are_blocks(nest: Nest) -> tuple[bool, str]:
     return NEARLY * together <= in_order, text
 
 
-def goes_through(items: Sequence[Any], loop: Loop) -> tuple[bool, str]:
+def _is_small(nest: Nest) -> bool:
+    """Whether no tensor of a cell fills a vector, so that a loop over its elements does."""
+    made = [v for i in nest.cell if isinstance(i, Op) for v in i.results]
+    sizes = [prod(_shape(v)) for v in made if isinstance(v.type, TileType)]
+    return bool(sizes) and max(sizes) <= LANES
+
+
+def are_pairs(nest: Nest, work: Pairs) -> tuple[bool, str]:
+    """Whether the cells of a map are better as `work`, where their sums are one product; the figures.
+
+    What depends on the rows or the columns alone is computed once for each of these.
+    """
+    innermost = nest.symbols[-1]
+    depends = loops_of(nest)
+    own = [i for i in nest.cell if any(innermost in depends[n] for n in defined(i)) or isinstance(i, WriteLeaf)]
+    parts = [cell_of(items, innermost) for items in work.parts()]
+    in_order = cell_of(own, innermost).in_order() + OPERATION * len(parts[2].products)  # a sum to a number is a loop
+    gathered = [sum(work.is_gathered(i, side) for i in work.reads if work.side(i) == side) for side in work.sides]
+    times: list[tuple[float, float]] = []
+    said: list[str] = []
+    for many in situations(nest):
+        extents = lengths(nest, many)
+        columns = prod(extents[len(extents) - len(work.columns) :])
+        rows = min(work.at_once, prod(extents[work.chosen : len(extents) - len(work.columns)]))
+        alone = (ROW * g / n for g, n in zip(gathered, (columns, rows), strict=True))
+        left, right = (c.in_batch(n) / m for c, n, m in zip(parts, (rows, columns), (columns, rows), strict=False))
+        time = left + right + sum(alone) + parts[2].in_pairs(rows, columns)
+        times.append((in_order, time))
+        said.append(f"{_time(time)} ({_rows(rows)} by {columns})")
+    text = f"{_figures(cell_of(own, innermost))}; in order {_time(in_order)} each, in one product {' or '.join(said)}"
+    first, second = multiples(times)
+    return NEARLY * second <= first, text
+
+
+def goes_through(items: Sequence[Any], loop: Loop, sums: Sequence[Weighted]) -> tuple[bool, str]:
     """Whether the iterations of a map around loops, which do all of these, are better as rows; the figures.  The loops
-    inside count once: what they do is the same either way."""
+    inside count once: what they do is the same either way; but `sums` would be products."""
     cell = cell_of(items, loop.symbol)
+    added = (2 * (s.loop.length.constant or STEPS) * _bytes(s.leaf) // s.leaf.dtype.bytes for s in sums)
+    cell = replace(cell, products=(*cell.products, *((1, flops) for flops in added)))
     if not cell.products:
         return False, ""
     rows = min(AT_ONCE, loop.length.constant or STEPS)

@@ -22,7 +22,9 @@ from pto_jit.fractal.compile.local import TARGETS
 from pto_jit.fractal.compile.nest import Nest, inner_map, outside
 from pto_jit.fractal.compile.pairs import cells_of
 from pto_jit.fractal.compile.sequential import Sequential
-from pto_jit.fractal.compile.through import Through, flat, loops
+from pto_jit.fractal.compile.sums import pairs_of_sums
+from pto_jit.fractal.compile.through import Through, added_up, flat, loops
+from pto_jit.fractal.compile.totals import Total, total_of
 from pto_jit.fractal.compile.weighted import weighted
 from pto_jit.ir.nodes import If
 from pto_jit.lower.decisions import Decision
@@ -45,7 +47,7 @@ class InOrder(Sequential):
     def loop(self, loop: Loop, writer: Writer) -> None:
         around = self.asked, self.depth
         self.asked = self.asked or loop.schedule != "auto" or loop.tile is not None
-        written = not self.asked and any(way(loop, writer) for way in (self._blocks, self._through, self._weighted))
+        written = not self.asked and any(way(loop, writer) for way in (self._blocks, self._through, self._at_once))
         self.depth += 1
         if not written:
             super().loop(loop, writer)
@@ -69,7 +71,8 @@ class InOrder(Sequential):
         inner = list(loops(loop.body))
         if loop.kind != "parallel" or not inner or any(id(i) in self.local for i in (loop, *inner)):
             return False
-        good, figures = goes_through(list(flat(loop.body)), loop)
+        sums = [found for i in inner if (found := added_up(loop, i)) is not None]
+        good, figures = goes_through(list(flat(loop.body)), loop, sums)
         if not good or computed_inside([loop]) or any(blocks_inside(self.session, i) is not None for i in inner):
             return False
         try:
@@ -80,9 +83,9 @@ class InOrder(Sequential):
         rows.write(writer)
         return True
 
-    def _weighted(self, loop: Loop, writer: Writer) -> bool:
-        """Write a reduction that is a product of a row and a matrix as that."""
-        found = weighted(loop)
+    def _at_once(self, loop: Loop, writer: Writer) -> bool:
+        """Write a reduction that is a product of a row and a matrix, or one of a vector, as that."""
+        found = weighted(loop) or total_of(loop)
         if found is None:
             return False
         self.carried(loop, writer)
@@ -92,7 +95,9 @@ class InOrder(Sequential):
         some = writer.op("gt", writer.expr(loop.length), index(0))
         self.e.append(If(some, tuple(block), (), self.e.loc))
         self.leave(loop, self.last_values(loop), writer)
-        self._told(loop, (loop.symbol,), "the sum of vectors times numbers is a product of a row and a matrix")
+        numbers = "what is made of numbers is a reduction of a vector"
+        weights = "the sum of vectors times numbers is a product of a row and a matrix"
+        self._told(loop, (loop.symbol,), numbers if isinstance(found, Total) else weights)
         return True
 
     def _told(self, loop: Loop, symbols: Sequence[Symbol], how: str) -> None:
@@ -107,8 +112,13 @@ def blocks_inside(session: Session, loop: Loop) -> tuple[Nest, Blocks, str] | No
         return None
     try:
         nest = inner_map(loop)
+        if outside(nest) is not None or computed_inside([loop]):
+            return None
+        sums = pairs_of_sums(session.g, nest)
+        if sums is not None:
+            return sums
         good, figures = are_blocks(nest)
-        if not good or outside(nest) is not None or computed_inside([loop]):
+        if not good:
             return None
         blocks = cells_of(session.g, nest)
     except (NoSchedule, NotBatchable):

@@ -23,6 +23,7 @@ from pto_jit.fractal.compile.lists import (
     expressions,
     sources,
 )
+from pto_jit.fractal.compile.names import defined, uses
 from pto_jit.fractal.compile.sequential import RECORDS, has_effects, name_of, variable_of
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import Op, Var
@@ -206,6 +207,20 @@ def depends_on(read: Read, symbols: Sequence[Symbol]) -> set[Symbol]:
     """The loops of the nest that say which leaf is read."""
     used = set().union(*(e.symbols() for e in expressions(read)))
     return used & set(symbols)
+
+
+def loops_of(nest: Nest) -> dict[str, set[Symbol]]:
+    """The loops that each value of a cell depends on."""
+    found: dict[str, set[Symbol]] = {}
+    for item in nest.cell:
+        used = set().union(*(found.get(name, set()) for name in uses(item)))
+        if isinstance(item, ReadLeaf):
+            used |= depends_on(item.read, nest.symbols)
+        elif isinstance(item, Compute):
+            used |= item.expr.symbols() & set(nest.symbols)
+        for name in defined(item):
+            found[name] = found.get(name, set()) | used
+    return found
 
 
 def outside(nest: Nest) -> str | None:

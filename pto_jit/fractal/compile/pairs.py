@@ -14,16 +14,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from pto_jit.codegen.emit import index
-from pto_jit.codegen.values import static_extent
+from pto_jit.codegen.builtins.promote import load_all
+from pto_jit.codegen.emit import I64, index
+from pto_jit.codegen.values import Scalar, Tensor, static_extent
 from pto_jit.dtypes import i64
 from pto_jit.fractal.compile.batching import Batch, NotBatchable, demanded, row_extents
-from pto_jit.fractal.compile.blocks import AT_ONCE, Blocks, Work, dims_of, in_order, lies_in_order, results_of, work_of
+from pto_jit.fractal.compile.blocks import AT_ONCE, Blocks, Work, dims_of, reads_in_order, results_of, work_of
 from pto_jit.fractal.compile.expr import Symbol, Writer, binary, number, operand
-from pto_jit.fractal.compile.lists import Access, Choose, Compute, Dim, Read, ReadLeaf, WriteLeaf
+from pto_jit.fractal.compile.lists import Compute, Dim, ReadLeaf, WriteLeaf
+from pto_jit.fractal.compile.names import defined, uses
 from pto_jit.fractal.compile.nest import Nest, depends_on
 from pto_jit.fractal.compile.sequential import name_of, variable_of
-from pto_jit.ir.nodes import If, Op, Operand, Var
+from pto_jit.ir.nodes import For, If, Op, Operand, Var
 from pto_jit.ir.types import TileType
 from pto_jit.slotted import frozen
 
@@ -52,6 +54,30 @@ class Pairs(Work):
     def counted(self, item: Compute) -> tuple[Dim, ...]:
         """The loops that say what an integer is."""
         return self._side(item.expr.symbols())
+
+    @property
+    def sides(self) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
+        return self.inner_dims, self.columns
+
+    def is_gathered(self, item: ReadLeaf, side: Sequence[Dim]) -> bool:
+        """Whether what is read does not lie in the order of these loops."""
+        return bool(side) and not reads_in_order(item.read, side)
+
+    def parts(self) -> tuple[list[Any], list[Any], list[Any]]:
+        """What is computed for each row, for each column, and for each pair."""
+        found: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
+        sides: dict[str, tuple[Dim, ...]] = {}
+        for item in self.body:
+            used = {d.symbol for name in uses(item) for d in sides.get(name, ())}
+            if isinstance(item, ReadLeaf):
+                used |= {d.symbol for d in self.side(item)}
+            elif isinstance(item, Compute):
+                used |= item.expr.symbols()
+            side = self._side(used)
+            sides |= dict.fromkeys(defined(item), side)
+            if side:
+                found[self.sides.index(side) if side in self.sides else 2].append(item)
+        return found
 
     def _side(self, used: set[Symbol]) -> tuple[Dim, ...]:
         rows, columns = (used & {d.symbol for d in dims} for dims in (self.inner_dims, self.columns))
@@ -86,35 +112,35 @@ def pairs_of(nest: Nest) -> Pairs:
     chosen = first
     while chosen and symbols[chosen - 1] not in choosing:
         chosen -= 1
-    inner = set(symbols[chosen:])
-    if not inner or first == len(dims) or choosing & set(symbols[chosen:first]):
+    if first == len(dims):
         raise NotBatchable("every loop chooses shared operands")
-    if any(loop.length.symbols() & inner for loop in nest.loops):
-        raise NotBatchable("the length of a loop depends on one whose cells would be rows")
     body = tuple(i for i in nest.cell if not isinstance(i, WriteLeaf))
-    work = Pairs(dims, body, results, chosen, AT_ONCE, columns=dims[first:])
-    for item in reads:
-        if work.side(item) and not _lies_in_order(item.read, work.side(item)):
-            raise NotBatchable("what is read lies in another order than that of the loops")
-    if any(isinstance(i, Compute) and not _counts(work.counted(i), i) for i in body):
-        raise NotBatchable("a cell computes with its number")
-    return work
+    problems: list[str] = []
+    for k in range(chosen, max(first, chosen + 1)):  # the fewer loops choose what a block shares, the more rows it has
+        work = Pairs(dims, body, results, k, AT_ONCE, columns=dims[first:])
+        problem = _problem(work)
+        if problem is None:
+            return work
+        problems.append(problem)
+    raise NotBatchable(problems[0])
+
+
+def _problem(work: Pairs) -> str | None:
+    """Why the cells cannot be pairs."""
+    inner = {d.symbol for d in work.own_dims}
+    if any(d.length.symbols() & inner for d in work.dims):
+        return "the length of a loop depends on one whose cells would be rows"
+    sides = [(i, work.side(i)) for i in work.reads]
+    if any(work.is_gathered(i, side) and (len(side) > 1 or side not in work.sides) for i, side in sides):
+        return "what is read lies in another order than that of the loops"
+    if any(isinstance(i, Compute) and not _counts(work.counted(i), i) for i in work.body):
+        return "a cell computes with its number"
+    return None
 
 
 def _counts(side: Sequence[Dim], item: Compute) -> bool:
     """Whether an integer goes on by the same from each row to the next, or from each column."""
     return not side or (len(side) == 1 and item.expr.coefficient(side[0].symbol) is not None)
-
-
-def _lies_in_order(read: Read, dims: Sequence[Dim]) -> bool:
-    if isinstance(read, Choose):
-        decided = read.condition.value.symbols() & {d.symbol for d in dims}
-        return not decided and all(_lies_in_order(part, dims) for part in (read.then, read.otherwise))
-    if not isinstance(read, Access):
-        return False
-    if read.array.root.argument is not None:
-        return in_order(read.index[0], dims)
-    return lies_in_order(read.array.root, read.index, dims)
 
 
 class PairBlocks(Blocks):
@@ -182,11 +208,29 @@ class PairBlocks(Blocks):
                 if side == work.own_dims and work.columns != work.own_dims:
                     first = writer.op("mul", start, columns)
                 part = batch.of(side)
-                part.rows[name] = self.read(writer, item.read, item.leaf, first, part.count)
+                if work.is_gathered(item, side):
+                    part.rows[name] = self._one_by_one(writer, item, side[0], first, part.count)
+                else:
+                    part.rows[name] = self.read(writer, item.read, item.leaf, first, part.count)
         batch.run(work.body)
         for result in work.results:
             self.keep(writer, result, batch.value(result[0]), writer.op("mul", start, columns), pairs)
 
+    def _one_by_one(self, writer: Writer, item: ReadLeaf, dim: Dim, start: Operand, count: Operand) -> Var:
+        """What lies in another order than that of a loop, for so many of its iterations: in memory of its own."""
+        e, rest = self.e, row_extents(item.leaf.extents)
+        (rows,) = e.op("alloc", [count, *rest], {"dtype": item.leaf.dtype}, hint="input_rows")
+        row = e.fresh("row", I64)
+        with e.block() as body:
+            at = writer.but({dim.symbol: writer.op("add", start, row)})
+            value = self.plain.value_of(item.read, item.leaf, at)
+            if isinstance(value, Scalar):
+                e.op("setelem", [value.operand, rows, row, index(0)])
+            else:
+                (one,) = e.op("reshape", [value.var, index(1), *rest])
+                e.op("store", [one, rows, row, *(index(0) for _ in rest)], {"inside": True})
+        e.append(For("sequential", row, index(0), count, index(1), tuple(body), loc=e.loc))
+        return load_all(self.g, Tensor(rows, (count, *rest), e.loc)).var
 
     def _integer(self, writer: Writer, item: Compute, start: Operand, batch: PairBatch) -> None:
         """An integer, or the integers of the rows or the columns."""

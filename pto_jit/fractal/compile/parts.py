@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.builtins.memory import axis_of
-from pto_jit.codegen.builtins.promote import describe
+from pto_jit.codegen.builtins.promote import describe, tile_of, with_extents
+from pto_jit.codegen.emit import index
 from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime, static_extent
 from pto_jit.errors import CompilationError, ShapeError, TypeMismatchError
 from pto_jit.fractal.compile.access import at_least, nested
@@ -26,6 +28,9 @@ from pto_jit.fractal.compile.windows import width_unless_empty
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
+
+FEW = 16
+"""Elements of a list of known length that are put together one by one, without a loop."""
 
 
 def slices(g: Generator, x: Any, axis: Any = 0) -> Any:
@@ -146,7 +151,7 @@ def _in_memory_order(session: Session, v: View) -> View | None:
 
 def stack(g: Generator, x: Any) -> Any:
     """A list of tensors as one tensor with a leading axis."""
-    from pto_jit.fractal.compile.returning import stacked
+    from pto_jit.fractal.compile.returning import in_a_row, stacked
 
     session = session_of(g)
     lists = session.lists(x, "ft.stack")
@@ -157,7 +162,23 @@ def stack(g: Generator, x: Any) -> Any:
             code="PTO-F142",
             hint="stack a list of tensors or numbers; `ft.flatten` it before",
         )
-    return stacked(session, lists.first)
+    view = lists.first
+    count = view.dims[0].length.constant
+    known = all(static_extent(x) is not None for x in view.leaf.extents)
+    if count is not None and 0 < count <= FEW and view.leaf.extents and known and not in_a_row(view):
+        return _side_by_side(session, lists, count)
+    return stacked(session, view)
+
+
+def _side_by_side(session: Session, lists: Lists, count: int) -> Tile:
+    """The elements of a short list, which do not lie side by side, as one tensor: no loop, so that cells of a nest with
+    it can be rows."""
+    from pto_jit.codegen.builtins.structure import concat
+
+    g, leaf = session.g, lists.first.leaf.extents
+    row = (index(1), index(prod(static_extent(x) or 1 for x in leaf)))
+    parts = [with_extents(g, tile_of(g, session.element(lists, number(k)), "ft.stack"), row) for k in range(count)]
+    return with_extents(g, concat(g, parts, 1), (index(count), *leaf))
 
 
 def unbind(g: Generator, x: Any, axis: Any = 0) -> Any:
@@ -232,7 +253,7 @@ def _concatenated(session: Session, lists: Lists, axis: Any) -> Any:
     if window is not None:
         count, n = window
         session.check(Condition("positive", n - 1), "ft.cat of an empty list", "give it an element")
-    if count is not None and count <= 16:
+    if count is not None and count <= FEW:
         from pto_jit.codegen.builtins.structure import concat
 
         return concat(g, [session.element(lists, number(k)) for k in range(count)], axis)

@@ -124,7 +124,7 @@ def _advance(writer: Writer, var: Var, by: Any) -> None:
     e.append(Op("copy", (var,), (new,), (), (), e.loc))
 
 
-def _in_a_row(view: View) -> bool:
+def in_a_row(view: View) -> bool:
     """Whether the leaves of a list of depth 1 lie one after the other."""
     read, own = view.read, view.dims[0].symbol
     if not isinstance(read, Access) or own in set().union(*(e.symbols() for e in read.index[:-1])):
@@ -136,7 +136,7 @@ def stacked(session: Session, view: View, *, joined: bool = False) -> Any:
     """The leaves of a list of depth 1 as one tensor; `joined`: along their first axis, not a new one."""
     e = session.g.e
     count = view.dims[0].length
-    found = view if _in_a_row(view) else copied(session, view)
+    found = view if in_a_row(view) else copied(session, view)
     session.complete()
     assert isinstance(found.read, Access)
     if joined:

@@ -7,11 +7,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from pto_jit.errors import CompilationError, ScheduleError
 from pto_jit.fractal.compile.arranging import checks_apart, checks_first, distributed, pruned
 from pto_jit.fractal.compile.batching import NotBatchable
 from pto_jit.fractal.compile.behind import folds_apart
-from pto_jit.fractal.compile.blocks import Blocks, work_of
 from pto_jit.fractal.compile.expr import Writer
 from pto_jit.fractal.compile.extents import computed_inside, known_before, made_inside, settled, sizes_first
 from pto_jit.fractal.compile.fusion import fuse
@@ -29,11 +27,12 @@ from pto_jit.fractal.compile.lists import (
     WriteLeaf,
 )
 from pto_jit.fractal.compile.local import local_arrays
+from pto_jit.fractal.compile.maps import WITHOUT_TASKS, ByBlocks, blocks_of, in_order_again, of_map, sums_planned
 from pto_jit.fractal.compile.nest import Nest, outside, perfect
-from pto_jit.fractal.compile.pairs import cells_of
 from pto_jit.fractal.compile.rows import Rows
-from pto_jit.fractal.compile.sequential import RECORDS, Sequential, accessed, records, transposed
+from pto_jit.fractal.compile.sequential import RECORDS, Sequential, accessed, read_by, records, transposed
 from pto_jit.fractal.compile.tasks import MOST_CASES, Tasks
+from pto_jit.fractal.compile.told import Plan, asked_of, decided, unavailable
 from pto_jit.lower.decisions import Decision
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from pto_jit.fractal.compile.wavefront import Planes
 
 
-WITHOUT_TASKS = ("cuda", "ascend")  # targets whose launches run one after the other
 IN_ORDER = ("ascend",)  # targets that have the plan "sequential" alone: planes are work of their hosts
 
 
@@ -81,20 +79,18 @@ def write_pending(session: Session) -> None:
     in_order(session, run, [], writer)
 
 
-Plan = Callable[[Writer], None] | None
-
-
 def planned_parts(session: Session, item: Any, later: Sequence[Any]) -> list[tuple[Any, Plan]]:
     """A record or statement in the parts that it is written in, with what writes those that do not run in order."""
     if not isinstance(item, Loop):
         return [(item, None)]
     with session.g.e.at(item.loc):
-        return folds_planned(session, item, later) or planned_apart(session, item, later)
+        found = sums_planned(session, item, later) or folds_planned(session, item, later)
+        return found or planned_apart(session, item, later)
 
 
 def folds_planned(session: Session, loop: Loop, later: Sequence[Any]) -> list[tuple[Any, Plan]] | None:
     """The parts of a map of folds with what writes them, where one of them runs by another plan than in order."""
-    if _asked(loop)[0] in ("sequential", CHECKS):
+    if asked_of(loop)[0] in ("sequential", CHECKS):
         return None
     parts = folds_apart(loop)
     if parts is None:
@@ -105,7 +101,8 @@ def folds_planned(session: Session, loop: Loop, later: Sequence[Any]) -> list[tu
     for k, part in enumerate(parts):
         behind = [*parts[k + 1 :], *later]
         found += planned_apart(session, part, behind) if isinstance(part, Loop) else [(part, None)]
-    if all(nest is None for _, nest in found) and len(found) == len(parts):
+    gains = [nest for _, nest in found if nest is not None and (not isinstance(nest, ByBlocks) or nest.multiplies)]
+    if not gains and len(found) == len(parts):  # rows of elements can be those of one iteration
         del decisions[mark:]
         return None
     return found
@@ -135,7 +132,7 @@ def with_starts(session: Session, loop: Loop) -> Apart | None:
     in order."""
     from pto_jit.fractal.compile.hoist import starts_in_memory
 
-    if _asked(loop)[0] in ("sequential", CHECKS, BEHIND) or session.g.options.target in IN_ORDER:
+    if asked_of(loop)[0] in ("sequential", CHECKS, BEHIND) or session.g.options.target in IN_ORDER:
         return None
     try:
         nest = perfect(loop)
@@ -151,7 +148,7 @@ def without_inputs(session: Session, loop: Loop) -> list[Loop]:
     from pto_jit.fractal.compile.devices import is_better_apart as is_better_apart_on_device
     from pto_jit.fractal.compile.hoist import taken_apart
 
-    asked, tiled = _asked(loop)
+    asked, tiled = asked_of(loop)
     if asked not in ("auto", "wavefront") or tiled or in_order_again(session):
         return [loop]
     try:
@@ -201,9 +198,7 @@ def in_order(session: Session, items: Sequence[Any], later: Sequence[Any], write
     items = rest
     if not items:
         return
-    kept = in_memory(items) | {
-        id(a) for item in records(later) if isinstance(item, ReadLeaf) for a in accessed(item.read)
-    }
+    kept = in_memory(items) | read_by(later)
     bodies = {id(loop): loop.body for loop in records(items) if isinstance(loop, Loop)}
     local = {
         key: [(array, outer) for array, outer in arrays if not made_inside(array.root.leaf, bodies[key])]
@@ -226,21 +221,21 @@ def in_order(session: Session, items: Sequence[Any], later: Sequence[Any], write
 
 def planned(session: Session, loop: Loop, later: Sequence[Any]) -> Callable[[Writer], None] | None:
     """What writes a nest by another plan than in order; None when it runs in order.  Records the decision."""
-    asked, tiled = _asked(loop)
+    asked, tiled = asked_of(loop)
     if asked in (CHECKS, BEHIND):
         return None
     if tiled and asked in ("sequential", "wavefront"):
         reason = f"`tile=` makes tasks of several cells, which schedule={asked!r} has none of"
-        raise _unavailable(session, asked, reason)
+        raise unavailable(session, asked, reason)
     if tiled:
         asked = "tasks"
     if asked == "sequential":
         return decided(session, loop, "sequential", "asked for", None)
     target = session.g.options.target
     if target in WITHOUT_TASKS and asked == "tasks":
-        raise _unavailable(session, asked, f"the {target} target has no tasks: its launches run one after the other")
+        raise unavailable(session, asked, f"the {target} target has no tasks: its launches run one after the other")
     if target in IN_ORDER and asked != "auto":
-        raise _unavailable(session, asked, f"the {target} target has no planes: each would be launched")
+        raise unavailable(session, asked, f"the {target} target has no planes: each would be launched")
     try:
         nest = perfect(loop)
         reason = outside(nest)
@@ -254,7 +249,7 @@ def planned(session: Session, loop: Loop, later: Sequence[Any]) -> Callable[[Wri
             return decided(session, loop, "sequential", f"the {target} target divides the iterations of maps", None)
     except NoSchedule as problem:
         return in_program_order(session, loop, asked, str(problem), None)
-    reads = {id(a) for item in records(later) if isinstance(item, ReadLeaf) for a in accessed(item.read)}
+    reads = read_by(later)
 
     def escaping(array: Array) -> bool:
         return not array.temporary or id(array) in reads
@@ -270,18 +265,6 @@ def planned(session: Session, loop: Loop, later: Sequence[Any]) -> Callable[[Wri
         return in_program_order(session, loop, asked, str(problem), nest)
     alone = not any(map(_computes, later)) and all(d.kind != "schedule" for d in session.g.decisions)
     return cheapest(session, nest, escaping, alone=alone)
-
-
-def _asked(loop: Loop) -> tuple[str, bool]:
-    """The schedule that the outermost call which says one asks for; whether one gives `tile=`."""
-    asked, tiled = "auto", False
-    while True:
-        asked = loop.schedule if asked == "auto" else asked
-        tiled = tiled or loop.tile is not None
-        inner = [i for i in loop.body if isinstance(i, Loop)]
-        if len(inner) != 1:
-            return asked, tiled
-        loop = inner[0]
 
 
 def cheapest(
@@ -308,48 +291,6 @@ def cheapest(
     return decided(session, nest.loops[0], "sequential", f"{reason}\n{figures}", nest)
 
 
-def of_map(session: Session, nest: Nest, asked: str) -> Callable[[Writer], None] | None:
-    """A nest that carries nothing, as one plane: blocks of rows where these are better, or were asked for."""
-    from pto_jit.fractal.compile.cost import are_blocks
-
-    plan = "wavefront" if asked == "wavefront" else "sequential"
-    one = "one plane of all cells, as " if asked == "wavefront" else ""
-    reason = f"{one}no loop carries a state: its iterations are divided over the workers as they are"
-    target = session.g.options.target
-    refused = in_order_again(session)
-    good, figures = are_blocks(nest) if target not in WITHOUT_TASKS else (not refused, "")
-    if refused:
-        reason = f"{reason}: {refused}"
-    if not good:
-        return decided(session, nest.loops[0], plan, reason, nest)
-    blocks, problem = blocks_of(session, nest)
-    if blocks is None:
-        return decided(session, nest.loops[0], plan, f"{reason}: {problem}", nest)
-
-    def write(writer: Writer) -> None:
-        session.g.e.current.extend(nest.before)
-        blocks.prepare(writer)
-        blocks.write(writer)
-
-    text = f"one plane of all cells, so many at a time as rows\n{figures}".rstrip()
-    decided(session, nest.loops[0], "wavefront", text, nest)
-    return write
-
-
-def blocks_of(session: Session, nest: Nest) -> tuple[Blocks | None, str]:
-    """What writes the cells of a map as rows of blocks, or why they cannot be."""
-    from pto_jit.fractal.compile.devices import in_blocks
-
-    try:
-        if session.g.options.target not in WITHOUT_TASKS:
-            return cells_of(session.g, nest), ""
-        blocks = Blocks(session.g, in_blocks(nest, work_of(nest)))
-        blocks.trial()
-    except NotBatchable as problem:
-        return None, str(problem)
-    return blocks, ""
-
-
 def on_device(
     session: Session, nest: Nest, escaping: Callable[[Array], bool]
 ) -> Callable[[Writer], None] | None:  # fmt: skip
@@ -369,11 +310,6 @@ def on_device(
     except (NoSchedule, NotBatchable) as problem:
         return decided(session, nest.loops[0], "sequential", f"iterations of maps are divided: {problem}", nest)
     return by_planes(session, rows, planes, "", "")
-
-
-def in_order_again(session: Session) -> str:
-    """Why the kernels of rows were refused, when they were tried before; "" where they were not."""
-    return getattr(session.g.options, "in_order", "")
 
 
 def rows_of(session: Session) -> type[Rows]:
@@ -457,27 +393,8 @@ def tasks(
 
 def in_program_order(session: Session, loop: Loop, asked: str, reason: str, nest: Nest | None) -> None:
     if asked in ("wavefront", "tasks"):
-        raise _unavailable(session, asked, reason)
+        raise unavailable(session, asked, reason)
     return decided(session, loop, "sequential", reason, nest)
-
-
-def _unavailable(session: Session, asked: str, reason: str) -> CompilationError:
-    return session.g.error(
-        ScheduleError,
-        f"schedule={asked!r} cannot be had: {reason}",
-        code="PTO-F150",
-        hint='use schedule="auto", which says in `decisions` what it chose',
-    )
-
-
-def decided(session: Session, loop: Loop, plan: str, reason: str, nest: Nest | None) -> None:
-    """Record a decision of kind "schedule", with the nest drawn: its distances, too, where it is perfect."""
-    if nest is None:
-        with suppress(NoSchedule):
-            nest = perfect(loop)
-    names = tuple(map(str, nest.symbols)) if nest is not None else (str(loop.symbol),)
-    picture = session.drawing.nest(nest) if nest is not None else session.drawing.loop(loop)
-    session.g.decisions.append(Decision("schedule", names, True, f"{plan}: {reason}\n{picture}", loop.loc))
 
 
 def in_memory(items: Sequence[Any]) -> set[int]:

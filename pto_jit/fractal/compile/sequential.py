@@ -367,3 +367,8 @@ def accessed(read: Read) -> Iterator[Array]:
         yield from accessed(read.otherwise)
     elif isinstance(read, (Access, Block)):
         yield read.array.root
+
+
+def read_by(items: Sequence[Any]) -> set[int]:
+    """The arrays that are read."""
+    return {id(a) for item in records(items) if isinstance(item, ReadLeaf) for a in accessed(item.read)}

@@ -39,9 +39,10 @@ from pto_jit.fractal.compile.lists import (
 )
 from pto_jit.fractal.compile.names import defined, uses
 from pto_jit.fractal.compile.nest import is_pure
-from pto_jit.fractal.compile.schedule import decided, in_memory
+from pto_jit.fractal.compile.schedule import in_memory
 from pto_jit.fractal.compile.sequential import RECORDS, Sequential, accessed, records
 from pto_jit.fractal.compile.session import Session, session_of
+from pto_jit.fractal.compile.told import decided
 from pto_jit.ir import walk
 from pto_jit.ir.nodes import Op, Var
 

@@ -16,7 +16,7 @@ from pto_jit.codegen.builtins.promote import load_all
 from pto_jit.codegen.emit import I64, constant, index
 from pto_jit.codegen.values import Tensor, Tile, static_extent
 from pto_jit.fractal.compile.batching import Batch, NotBatchable, demanded, row_extents
-from pto_jit.fractal.compile.blocks import OWN_ROWS
+from pto_jit.fractal.compile.blocks import OWN_ROWS, reads_in_order
 from pto_jit.fractal.compile.expr import Expr, Writer, binary, number, operand
 from pto_jit.fractal.compile.layout import extent
 from pto_jit.fractal.compile.lists import (
@@ -25,6 +25,7 @@ from pto_jit.fractal.compile.lists import (
     Choose,
     Compute,
     Computed,
+    Dim,
     Filled,
     Leaf,
     Loop,
@@ -36,8 +37,10 @@ from pto_jit.fractal.compile.lists import (
     sources,
 )
 from pto_jit.fractal.compile.sequential import Sequential, accessed, has_effects, name_of, own_records, variable_of
+from pto_jit.fractal.compile.weighted import Weighted, weighted
 from pto_jit.ir.nodes import For, If, Op, Operand, Var
 from pto_jit.ir.types import TileType
+from pto_jit.slotted import replace
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
@@ -70,15 +73,16 @@ class Through:
         self.loop = loop
         self.symbol = loop.symbol
         self.plain = Sequential(g, set())
+        self.kept = kept
         self.carriers: dict[int, Var] = {}  # states that are tiles of rows
-        self._check(kept)
+        self._check()
         block = self.e.push()
         try:
             self._block(None, index(0), self.e.fresh("cells", I64))
         finally:
             self.e.pop(block)
 
-    def _check(self, kept: set[int]) -> None:
+    def _check(self) -> None:
         loop, items = self.loop, list(flat(self.loop.body))
         if has_effects(loop.body):
             raise NotBatchable("a cell acts on something besides lists")
@@ -93,7 +97,7 @@ class Through:
         if any(name_of(i.value) in wanted and self._differs(i.read) for i in reads):
             raise NotBatchable("a product whose right operand differs from cell to cell")
         states = [i.state for i in reads if i.state is not None]
-        if any(not a.temporary or a.elements is not None or id(a.root) in kept for a in states):
+        if any(not a.temporary or a.elements is not None for a in states):
             raise NotBatchable("the states of a cell are read from memory")
         made = {id(i.array.root) for i in items if isinstance(i, WriteLeaf)} - {id(a.root) for a in states}
         if any(id(a) in made for i in reads for a in accessed(i.read)):
@@ -141,7 +145,7 @@ class Through:
                     if carrier is not None:
                         pending.append((carrier, self._value(item.value)))
                     else:
-                        self._store(item, writer)
+                        self._stored(item, self._value(item.value), writer)
                 case Compute():
                     if writer is not None:
                         self.plain.assign(item.var, writer.expr(item.expr))
@@ -185,6 +189,11 @@ class Through:
 
     def _inner(self, loop: Loop, writer: Writer | None) -> None:
         e = self.e
+        added = added_up(self.loop, loop)
+        if added is not None:
+            self._added_up(added, writer)
+            self._leave(loop, writer)
+            return
         for item in own_records(loop.body):
             if isinstance(item, ReadLeaf) and item.state is not None:
                 self._carry(item, writer)
@@ -193,6 +202,37 @@ class Through:
         block = self._apart(loop.body, inside)
         stop = index(1) if writer is None else writer.expr(loop.length)
         e.append(For("sequential", var, index(0), stop, index(1), tuple(block), loc=loop.loc))
+        self._leave(loop, writer)
+
+    def _leave(self, loop: Loop, writer: Writer | None) -> None:
+        """Store the last states of all rows that are read from memory behind their loop, if it had an iteration."""
+        with self.e.block() as block:
+            for item in _last_states(loop, self.kept):
+                at = tuple(x.replace({loop.symbol: loop.length - 1}) for x in item.index)
+                self._stored(replace(item, index=at), self.carriers[id(item.array)], writer)
+        if block and writer is not None:
+            some = writer.op("gt", writer.expr(loop.length), index(0))
+            self.e.append(If(some, tuple(block), (), loop.loc))
+
+    def _added_up(self, found: Weighted, writer: Writer | None) -> None:
+        """The sums of all rows: one product of matrices."""
+        e = self.e
+        for item in own_records(found.loop.body):
+            if isinstance(item, ReadLeaf) and item.state is not None:
+                self._carry(item, writer)
+        state = self.carriers[id(found.state)]
+        if writer is None:
+            return
+        count = writer.expr(found.loop.length)
+        with e.block() as block:
+            inside = writer.but({self.symbol: self.start})
+            factors = found.numbers(self.g, self.count, count, inside)
+            (total,) = e.op("dot", [factors, found.matrix(self.g, count, inside)])
+            rest = row_extents(found.leaf.extents)
+            (total,) = e.op("reshape", [total, self.count, *rest])
+            self.plain.assign(state, total if found.started else e.op("add", [state, total])[0])
+        some = writer.op("gt", count, index(0))
+        e.append(If(some, tuple(block), (), found.loop.loc))
 
     def _carry(self, item: ReadLeaf, writer: Writer | None) -> None:
         """A tile for the rows of a state, with their initial values."""
@@ -253,11 +293,11 @@ class Through:
         e.append(For("sequential", row, index(0), self.count, index(1), tuple(body), loc=e.loc))
         return Tensor(var, (self.count, *rest), e.loc)
 
-    def _store(self, item: WriteLeaf, writer: Writer | None) -> None:
+    def _stored(self, item: WriteLeaf, rows: Var, writer: Writer | None) -> None:
+        """Put what each row writes to its place."""
         root = item.array.root
         if self._stride(root, item.index) is None:
             raise NotBatchable("what cells write does not lie at a constant distance")
-        rows = self._value(item.value)
         if writer is None:
             return
         if root.leaf.extents != row_extents(root.leaf.extents):
@@ -300,6 +340,23 @@ class Through:
         apart = Tensor(var, (many, step, *leaf), e.loc)
         place = [writer.op("floordiv", first, step), writer.op("mod", first, step)]
         return view_of(self.g, apart, [*place, *zeros], [self.count, index(1), *leaf], (1,), inside=True)
+
+
+def _last_states(loop: Loop, kept: set[int]) -> list[WriteLeaf]:
+    """What writes the states of a loop that are read from memory behind it."""
+    states = {id(i.state) for i in own_records(loop.body) if isinstance(i, ReadLeaf) and i.state is not None}
+    writes = [i for i in own_records(loop.body) if isinstance(i, WriteLeaf) and id(i.array) in states]
+    return list({id(i.array): i for i in writes if id(i.array.root) in kept}.values())
+
+
+def added_up(around: Loop, loop: Loop) -> Weighted | None:
+    """The sum of vectors times numbers that a loop is, where all iterations of one around it have the same vectors: one
+    product of matrices."""
+    found = weighted(loop)
+    if found is None or any(around.symbol in e.symbols() for e in expressions(found.vectors.read)):
+        return None
+    dims = (Dim(around.symbol, around.length), Dim(loop.symbol, loop.length))
+    return found if reads_in_order(found.factors.read, dims) else None
 
 
 def _named(read: Read) -> set[str]:

@@ -16,7 +16,7 @@ from pto_jit.codegen.emit import index
 from pto_jit.codegen.values import static_extent
 from pto_jit.dtypes import f32, f64
 from pto_jit.fractal.compile.batching import row_extents
-from pto_jit.fractal.compile.blocks import in_order, lies_in_order
+from pto_jit.fractal.compile.blocks import in_order
 from pto_jit.fractal.compile.expr import Writer, of
 from pto_jit.fractal.compile.layout import place
 from pto_jit.fractal.compile.lists import Access, Array, Compute, Dim, Leaf, Loop, ReadLeaf, WriteLeaf
@@ -47,23 +47,29 @@ class Weighted:
         """The sum."""
         e = g.e
         count = writer.expr(self.loop.length)
-        (width,) = row_extents(self.leaf.extents)
-        left = self._together(g, self.factors, [index(1), count], count, writer)
-        right = self._together(g, self.vectors, [count, width], count, writer)
-        (total,) = e.op("dot", [left, right])
+        (total,) = e.op("dot", [self.numbers(g, index(1), count, writer), self.matrix(g, count, writer)])
         (total,) = e.op("reshape", [total, *self.leaf.extents])
         return total if self.started else e.op("add", [initial, total])[0]
 
-    def _together(
-        self, g: Generator, item: ReadLeaf, extents: Sequence[Operand], count: Operand, writer: Writer
-    ) -> Operand:  # fmt: skip
-        """What all iterations read, as a matrix."""
-        assert isinstance(item.read, Access)
-        tensor, row = place(writer.but({self.loop.symbol: index(0)}), item.read.array, item.read.index)
-        zeros = [index(0)] * (tensor.rank - 1)
-        rows = view_of(g, tensor, [row, *zeros], [count, *tensor.extents[1:]], inside=True)
-        return g.e.op("reshape", [load_all(g, rows).var, *extents])[0]
+    def numbers(self, g: Generator, rows: Operand, count: Operand, writer: Writer) -> Operand:
+        """The numbers of so many sums, which lie one after the other."""
+        elements = count if rows == index(1) else writer.op("mul", rows, count)
+        return together(g, self.factors, self.loop, [rows, count], elements, writer)
 
+    def matrix(self, g: Generator, count: Operand, writer: Writer) -> Operand:
+        """The vectors, below each other."""
+        return together(g, self.vectors, self.loop, [count, *row_extents(self.leaf.extents)], count, writer)
+
+
+def together(
+    g: Generator, item: ReadLeaf, loop: Loop, extents: Sequence[Operand], count: Operand, writer: Writer
+) -> Operand:  # fmt: skip
+    """What all iterations of a loop read, as a tile of these extents."""
+    assert isinstance(item.read, Access)
+    tensor, row = place(writer.but({loop.symbol: index(0)}), item.read.array, item.read.index)
+    zeros = [index(0)] * (tensor.rank - 1)
+    rows = view_of(g, tensor, [row, *zeros], [count, *tensor.extents[1:]], inside=True)
+    return g.e.op("reshape", [load_all(g, rows).var, *extents])[0]
 
 def weighted(loop: Loop) -> Weighted | None:
     """What a loop adds up, where it is such a reduction."""
@@ -86,11 +92,11 @@ def weighted(loop: Loop) -> Weighted | None:
     state = states[0].state
     mul, add = ops
     assert state is not None
-    if (mul.op, add.op) != ("mul", "add") or _names(mul.args) != {name_of(i.value) for i in reads}:
+    if (mul.op, add.op) != ("mul", "add") or names(mul.args) != {name_of(i.value) for i in reads}:
         return None
-    if _names(add.args) != {name_of(states[0].value), mul.results[0].name} or writes[0].array is not state:
+    if names(add.args) != {name_of(states[0].value), mul.results[0].name} or writes[0].array is not state:
         return None
-    if _names([variable_of(writes[0].value)]) != {add.results[0].name}:
+    if names([variable_of(writes[0].value)]) != {add.results[0].name}:
         return None
     return _fitting(loop, reads, state, states[0].leaf, started)
 
@@ -103,23 +109,26 @@ def _fitting(loop: Loop, reads: Sequence[ReadLeaf], state: Array, leaf: Leaf, st
         return None
     if len(numbers[0].leaf.extents) > len(leaf.extents) or leaf.dtype not in (f32, f64):
         return None
-    if any(i.leaf.dtype != leaf.dtype or not _side_by_side(i, loop) for i in reads):
+    if any(i.leaf.dtype != leaf.dtype or not side_by_side(i, loop) for i in reads):
         return None
     return Weighted(loop, numbers[0], vectors[0], state, leaf, started)
 
 
-def _side_by_side(item: ReadLeaf, loop: Loop) -> bool:
+def side_by_side(item: ReadLeaf, loop: Loop) -> bool:
+    """Whether what the iterations read lies one after the other."""
     if not isinstance(item.read, Access):
         return False
     root, at = item.read.array.root, item.read.index
-    dims = (Dim(loop.symbol, loop.length),)
-    return in_order(at[0], dims) if root.argument is not None else lies_in_order(root, at, dims)
+    if root.argument is not None:
+        return in_order(at[0], (Dim(loop.symbol, loop.length),))
+    outer = set().union(*(e.symbols() for e in at[:-1]))
+    return at[-1].coefficient(loop.symbol) == 1 and loop.symbol not in outer and len(at) - 1 not in root.folded
 
 
 def _started(loop: Loop, branch: If) -> list[Any] | None:
     """The body of a loop whose first iteration sets the state, in the other iterations; None where it is another."""
     body = loop.body
-    tests = [i for i in body if isinstance(i, Op) and _names([branch.cond]) == {v.name for v in i.results}]
+    tests = [i for i in body if isinstance(i, Op) and names([branch.cond]) == {v.name for v in i.results}]
     at = [i for i in body if isinstance(i, Compute)]
     if len(tests) != 1 or len(at) != 1 or tests[0].op != "eq" or tests[0].args != (at[0].var, index(0)):
         return None
@@ -127,7 +136,7 @@ def _started(loop: Loop, branch: If) -> list[Any] | None:
         return None
     first: Any = branch.then[0]
     products = [i for i in body if isinstance(i, Op) and i.op == "mul"]
-    if len(products) != 1 or _names([variable_of(first.value)]) != {v.name for v in products[0].results}:
+    if len(products) != 1 or names([variable_of(first.value)]) != {v.name for v in products[0].results}:
         return None
     rest = [i for i in body if i is not branch and i is not tests[0] and i is not at[0]]
     if any(isinstance(i, WriteLeaf) and i.array is not first.array for i in branch.orelse):
@@ -135,5 +144,5 @@ def _started(loop: Loop, branch: If) -> list[Any] | None:
     return [*rest, *branch.orelse]
 
 
-def _names(values: Sequence[Operand]) -> set[str]:
+def names(values: Sequence[Operand]) -> set[str]:
     return {v.name if isinstance(v, Var) else "" for v in values}

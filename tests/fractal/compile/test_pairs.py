@@ -102,7 +102,7 @@ def test_attention_of_one_query_at_a_time_multiplies_all_keys_at_once() -> None:
     w = ft.from_flat(RNG.standard_normal((2, H, H)).astype(np.float32) / 2)
     for rows, columns in ((1, 1), (5, 3), (9, 40)):
         assert AS_ROWS in planned(attention, words(rows), words(columns), words(columns))
-        assert planned(layers, words(rows), w).count("rows: ") == 2
+        assert planned(layers, words(rows), w).count("rows: ") == 3  # scores, their sum, the layer
 
 
 def test_what_is_no_product_of_pairs_runs_cell_by_cell() -> None:
@@ -112,11 +112,37 @@ def test_what_is_no_product_of_pairs_runs_cell_by_cell() -> None:
     def both(x: Any, y: Any) -> Any:
         return ft.map(lambda a: ft.map(lambda b: a @ pl.transpose(a + b), y), x)
 
+    for program in (own, both):
+        assert not planned(program, words(5), words(3)).startswith(AS_ROWS)
+
+
+def test_what_lies_in_another_order_is_gathered_for_the_rows_or_the_columns() -> None:
     def backwards(x: Any, y: Any) -> Any:
         return ft.map(lambda a: ft.map(lambda b: a @ b.T, ft.reverse(y)), x)
 
-    for program in (own, both, backwards):
-        assert not planned(program, words(5), words(3)).startswith(AS_ROWS)
+    def windows(x: Any, y: Any) -> Any:
+        long = lambda w: ft.cat(w, axis=1)  # noqa: E731
+        return ft.map(lambda w: ft.map(lambda b: long(w) @ b.T, y), ft.slide(x, 3, padding=1))
+
+    def within(x: Any, y: Any) -> Any:
+        return ft.map(lambda xs: backwards(xs, y), x)
+
+    for rows, columns in ((1, 1), (5, 3), (300, 7), (0, 3), (3, 0)):
+        assert planned(backwards, words(rows), words(columns)).startswith(AS_ROWS)
+        wide = ft.from_flat(RNG.standard_normal((columns, 1, 3 * H)).astype(np.float32))
+        assert planned(windows, words(rows), wide).startswith(AS_ROWS)
+    assert planned(within, jagged(3, 0, 70), words(5)).startswith(AS_ROWS)
+
+
+def test_pairs_of_both_that_lie_in_another_order_run_cell_by_cell() -> None:
+    def program(x: Any, y: Any, mask: Any) -> Any:
+        def of_row(p: Any) -> Any:
+            return ft.map(lambda q: (p[0] @ q[0].T)[0, 0] * q[1], ft.zip(y, ft.reverse(p[1])))
+
+        return ft.map(of_row, ft.zip(x, mask))
+
+    mask = ft.split(ft.from_flat(RNG.standard_normal(15).astype(np.float32)), 5)
+    assert not planned(program, words(5), words(3), mask).startswith(AS_ROWS)
 
 
 def test_pairs_compute_with_their_numbers() -> None:
