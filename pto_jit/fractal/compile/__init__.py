@@ -10,7 +10,8 @@
 * `access`, `windows`, `parts`, `strided`, `tables`, `extents`, `checks`: access operations; tables and checks that are
   computed before a nest
 * `functions`, `states`: the parallel functions: a loop each, and whether their states keep their types
-* `arranging`, `behind`, `chains`, `fusion`, `hoist`, `mirrored`, `local`: nests rewritten before a plan is chosen
+* `arranging`, `behind`, `chains`, `fusion`, `unread`, `hoist`, `mirrored`, `local`: nests rewritten before a plan is
+  chosen
 * `nest`, `hyperplane`, `cost`, `schedule`, `maps`, `told`: perfect nests and their distances, hyperplanes, what plans
   cost, the choice, that of nests without a state, what decisions say
 * `layout`: where the leaves of an array lie

@@ -258,7 +258,7 @@ def _pair(
         return None
     pair = Pair(around, body, first, then, tuple(reads), at, kept=kept)
     if not starts:
-        return pair if not finals and (not _carries(first) or _in_step(pair)) else None
+        return pair if not finals and (not _carries(first) or _in_step(session, pair)) else None
     return _starting(replace(pair, starts=tuple(states.values())))
 
 
@@ -266,13 +266,14 @@ def _written(loop: Loop) -> list[Array]:
     return [i.array for i in records(loop.body) if isinstance(i, WriteLeaf)]
 
 
-def _in_step(pair: Pair) -> bool:
+def _in_step(session: Session, pair: Pair) -> bool:
     """Whether the second loop goes along with the first one, which has states; the last ones are not read behind it."""
     first, then = pair.first, pair.then
     states = {id(i.state) for i in first.body if isinstance(i, ReadLeaf) and i.state is not None}
     left = any(isinstance(i, ReadLeaf) and id(i.final) in states for i in records(pair.body))
     own = all(a.root is a for a in _written(first))
-    return own and not left and pair.at == of(then.symbol) and first.length == then.length
+    equal = session.are_equal(first.length, then.length, [loop.symbol for loop in pair.around])
+    return own and not left and pair.at == of(then.symbol) and equal
 
 
 def _iteration_read(around: tuple[Loop, ...], first: Loop, then: Loop, reads: Sequence[ReadLeaf]) -> Expr | None:
@@ -348,8 +349,8 @@ def _loss(session: Session, pair: Pair) -> str | None:
     if free is not None and _carries(first) != _carries(then):
         if not any(a.leaf.extents for a in _written(free)):
             return "a loop over numbers that carries no state is one of vectors"
-        cell = cell_of(free.body, free.symbol)
-        if all(map(_carries, pair.around)) and not _is_perfect(pair) and cell.work() > cell.written * (READ + COPY):
+        work, between = cell_of(free.body, free.symbol).work(), cell_of(first.body, first.symbol).written
+        if all(map(_carries, pair.around)) and not _is_perfect(pair) and work > between * (READ + COPY):
             return f"the iterations over `{free.symbol}` are divided over the workers as they are"
     apart = not any(map(_carries, pair.around))  # each would be a nest of its own
     for loop, other in ((first, then), (then, first)):

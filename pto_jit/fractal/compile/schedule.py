@@ -33,7 +33,9 @@ from pto_jit.fractal.compile.rows import Rows
 from pto_jit.fractal.compile.sequential import RECORDS, Sequential, accessed, read_by, records, transposed
 from pto_jit.fractal.compile.tasks import MOST_CASES, Tasks
 from pto_jit.fractal.compile.told import Plan, asked_of, decided, unavailable
+from pto_jit.fractal.compile.unread import states_of_folds
 from pto_jit.lower.decisions import Decision
+from pto_jit.slotted import replace
 
 if TYPE_CHECKING:
     from pto_jit.fractal.compile.hoist import Apart
@@ -62,6 +64,7 @@ def write_pending(session: Session) -> None:
         for whole in checks_apart(checked)
     ]
     fuse(session, wholes)
+    states_of_folds(session, wholes)
     pending = [part for whole in wholes for part in distributed(whole)]
     writer = Writer(g.e)
     run: list[Any] = []
@@ -260,7 +263,7 @@ def planned(session: Session, loop: Loop, later: Sequence[Any]) -> Callable[[Wri
         if asked == "tasks":
             return tasks(session, nest, escaping)
         if asked == "wavefront":
-            return wavefront(session, nest, escaping)
+            return wavefront(session, nest, escaping, later)
     except NoSchedule as problem:
         return in_program_order(session, loop, asked, str(problem), nest)
     alone = not any(map(_computes, later)) and all(d.kind != "schedule" for d in session.g.decisions)
@@ -336,14 +339,34 @@ def batches(session: Session, nest: Nest, escaping: Callable[[Array], bool]) -> 
     return rows, planes
 
 
-def wavefront(session: Session, nest: Nest, escaping: Callable[[Array], bool]) -> Callable[[Writer], None] | None:
-    """The nest by planes: batched where cells can be, else cell by cell."""
+def wavefront(
+    session: Session, nest: Nest, escaping: Callable[[Array], bool], later: Sequence[Any]
+) -> Callable[[Writer], None] | None:
+    """The nest by planes: batched where cells can be, else the maps in it as rows, else cell by cell."""
     try:
         rows, planes = batches(session, nest, escaping)
     except NotBatchable as problem:
+        if len(nest.carries) == 1 and has_rows(session, nest):
+            return rows_in_planes(session, nest, later)
         rows = rows_of(session)(session.g, nest, escaping)
         return by_planes(session, rows, rows.prepare(session.symbol, batched=False), str(problem), "")
     return by_planes(session, rows, planes, "", "")
+
+
+def rows_in_planes(session: Session, nest: Nest, later: Sequence[Any]) -> Callable[[Writer], None]:
+    """Planes that are the iterations of the one loop with a state, the maps in it as rows: the loops in order."""
+    loop, names = nest.loops[0], ", ".join(map(str, nest.symbols))
+    text = f"planes of hyperplane {nest.hyperplane()} over ({names}), the maps in the loop over "
+    text += f"`{nest.symbols[nest.carries[0]]}` as rows of blocks"
+    decided(session, loop, "wavefront", text, nest)
+    return lambda writer: in_order(session, [_unasked(loop)], later, writer)
+
+
+def _unasked(item: Any) -> Any:
+    """Loops that ask for no plan."""
+    if not isinstance(item, Loop):
+        return item
+    return replace(item, schedule="auto", tile=None, body=[_unasked(i) for i in item.body])
 
 
 def by_planes(session: Session, rows: Rows, planes: Planes, why: str, figures: str) -> Callable[[Writer], None]:

@@ -8,7 +8,7 @@ of the bodies.  When the outermost one is complete `schedule` makes IR of all of
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -84,6 +84,7 @@ class Session:
         self.arrays: list[Array] = []
         self.given: set[str] = set()  # tensors that are returned
         self.zeros: set[Expr] = set()  # what has been checked to be 0
+        self.zeros_inside: list[tuple[tuple[Symbol, ...], Expr]] = []  # the same in the bodies of these loops
         self.written: tuple[list[Any], int] = ([], 0)  # a block, and how much of it became IR while a loop was open
 
     @property
@@ -127,6 +128,9 @@ class Session:
         path = tuple(of(loop.symbol) if loop.element is None else loop.element for loop in self.loops)
         if condition.kind == "zero" and e.depth == 1:  # what follows runs only where it holds
             self.zeros |= {condition.value, -condition.value}
+        elif condition.kind == "zero" and e.depth == 1 + len(self.loops):
+            around = tuple(loop.symbol for loop in self.loops)
+            self.zeros_inside += [(around, condition.value), (around, -condition.value)]
         e.append(Check(condition, message, hint, e.loc, numbers, path, error=error))  # type: ignore[arg-type]
 
     # -- integers --------------------------------------------------------------------------------------------------
@@ -166,6 +170,11 @@ class Session:
     def is_zero(self, expr: Expr) -> bool:
         """Whether a number is known to be 0, of itself or because the function has checked it (or two that add up)."""
         return expr.constant == 0 or expr in self.zeros or any(expr - z in self.zeros for z in self.zeros)
+
+    def are_equal(self, a: Expr, b: Expr, around: Sequence[Symbol]) -> bool:
+        """Whether two numbers are known to be equal in the body of these loops."""
+        found = ((loops, zero) for loops, zero in self.zeros_inside if zero == a - b)
+        return self.is_zero(a - b) or any(loops == tuple(around[: len(loops)]) for loops, _ in found)
 
     def operand(self, value: Operand) -> Expr:
         if isinstance(value, Const):

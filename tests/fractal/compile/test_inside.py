@@ -154,3 +154,23 @@ def test_a_plan_that_was_asked_for_has_no_rows_of_its_own() -> None:
 
 def test_checks_of_indices_keep_maps_in_order() -> None:
     assert rows_of(layers, words(7), weights(3), debug=True) == 1
+
+
+def test_planes_of_a_layer_that_are_asked_for_are_rows() -> None:
+    def layers(x: Any, w: Any) -> Any:
+        return ft.fold(lambda xs, u: ft.map(lambda e: relu(e @ u), xs), w, initializer=x, schedule="wavefront")
+
+    def lists(x: Any, w: Any) -> Any:
+        one = lambda xs: ft.fold(lambda s, u: ft.map(lambda e: relu(e @ u), s), w, initializer=xs)  # noqa: E731
+        return ft.map(one, x, schedule="wavefront")
+
+    def every(x: Any, w: Any) -> Any:
+        return ft.scan(lambda xs, u: ft.map(lambda e: relu(e @ u), xs), w, initializer=x, schedule="wavefront")
+
+    for program, given in ((layers, words(300)), (layers, words(1)), (every, words(7)), (lists, jagged(3, 0, 70))):
+        reasons = schedules_of(program, given, weights(3))
+        assert reasons[0].startswith("wavefront: planes of hyperplane") and "as rows of blocks" in reasons[0]
+        assert any(reason.startswith("rows: ") for reason in reasons)
+    empty = ft.from_flat(np.zeros((0, H, H), np.float32))
+    for program in (layers, every):
+        schedules_of(program, words(5), empty)
