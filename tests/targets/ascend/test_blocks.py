@@ -72,10 +72,10 @@ def test_cells_of_a_map_with_products_are_rows(name: str) -> None:
 def test_where_rows_of_blocks_are_refused_cells_run_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     program, _, kinds = case("projected")
 
-    def refused(module: Any) -> Any:
+    def refused(module: Any, **options: Any) -> Any:
         if "smin 64, " in to_text(module):
             raise pto.TargetError("too many rows", code="PTO-X211", hint="none")
-        return compile_module(module)
+        return compile_module(module, **options)
 
     monkeypatch.setattr(ascend_kernel, "compile_module", refused)
     (plan,) = reasons(written(pto.jit(program), *kinds), "schedule")

@@ -41,10 +41,11 @@ class Objects(Programs):
         files: dict[str, Path] = {}
         for k, stages in enumerate(self.stages):
             module = stages.last
-            objects = compile_objects(module, tasks=None if stages.tasks is None else Tasks(stages.tasks))
+            called = f"kernel_{k}"
+            objects = compile_objects(module, called, tasks=None if stages.tasks is None else Tasks(stages.tasks))
             for name, data in objects.files.items():
-                own = name == f"{module.name}.o"
-                path = directory / (f"kernel_{k}.o" if own else name)
+                own = name == f"{called}.o"
+                path = directory / name
                 files[path.name] = path
                 if own or not path.exists():
                     path.write_bytes(data)
