@@ -61,13 +61,16 @@ Order = int | tuple["Order", "Order"]
 """How a chain is computed: one of its matrices by its place, or the product of two parts."""
 
 
-def associate_products(module: Module, decisions: list[Decision]) -> Module:
-    """Give the chains of products of f32 and f64 the order that takes least; each one changed is a `Decision`."""
+def associate_products(module: Module, decisions: list[Decision], *, hoists: bool = True) -> Module:
+    """Give the chains of products of f32 and f64 the order that takes least; each one changed is a `Decision`.
+
+    hoists: what loops do not change leaves them later, and is computed once for their iterations.
+    """
 
     def transform(func: Func) -> Func:
         if sum(isinstance(s, Op) and s.op == "dot" for s in statements(func.body)) < 2:
             return func
-        body = _Associator(func, module, decisions).block(func.body, None)
+        body = _Associator(func, module, decisions, hoists).block(func.body, None)
         return func if body is func.body else replace(func, body=body)
 
     return map_funcs(module, transform)
@@ -92,9 +95,10 @@ class _Chain:
 
 
 class _Associator:
-    def __init__(self, func: Func, module: Module, decisions: list[Decision]) -> None:
+    def __init__(self, func: Func, module: Module, decisions: list[Decision], hoists: bool) -> None:
         self.invariants = Invariants(func, module)
         self.decisions = decisions
+        self.hoists = hoists
         self.uses, self.counts = use_counts(func.body), def_counts(func.body)
 
     def block(self, block: Block, loop: For | None) -> Block:
@@ -172,7 +176,7 @@ class _Associator:
         if chain.extents[1:-1].count(None):
             return None
         alike = [False] * len(chain.matrices)
-        if loop is not None and not loop.checked:
+        if self.hoists and loop is not None and not loop.checked:
             movable = self.invariants.of(loop)
             inside = block_defs(loop.body)
             alike = [m.name in movable or m.name not in inside for m in chain.matrices]

@@ -84,8 +84,9 @@ def in_any_order(passes: Sequence[tuple[str, Pass]]) -> tuple[tuple[str, Pass], 
     what they do not change moves out of them."""
     from pto_jit.lower.associate import associate_products
 
-    at = 1 + next(k for k, (name, _) in enumerate(passes) if name == PLACED)
-    return (*passes[:at], ("associated", associate_products), *passes[at:])
+    names = [name for name, _ in passes]
+    at = 1 + names.index(PLACED)
+    return (*passes[:at], ("associated", partial(associate_products, hoists="hoisted" in names)), *passes[at:])
 
 
 def with_checks(passes: Sequence[tuple[str, Pass]]) -> tuple[tuple[str, Pass], ...]:

@@ -183,3 +183,23 @@ def test_operands_that_do_not_fit_are_shown_where_they_are_multiplied() -> None:
         back_to_back(ft.from_flat(a.reshape(-1, 32, 16)), b, c)
     assert "(a @ b) @ c" in str(caught.value)
     assert "64 and 63" in str(caught.value)
+
+
+@pto.jit(fastmath=True)
+def few_rows(x: pl.Tensor[[None, 16], pl.f32], b: pl.Tensor[[16, 32], pl.f32], c: pl.Tensor[[32, 16], pl.f32]):
+    y = pl.zeros(x.shape, pl.f32)
+    with pl.incore():
+        for i in pl.range(0, x.shape[0], 4, parallel=True):
+            p = pl.load(x, [i, 0], [4, 16]) @ pl.load(b, [0, 0], [16, 32])
+            pl.store(p @ pl.load(c, [0, 0], [32, 16]), [i, 0], y)
+    return y
+
+
+def test_a_product_counts_in_every_iteration_where_it_does_not_leave_the_loop() -> None:
+    """On devices it does not: four rows are cheaper as they are written."""
+    x, b, c = (RNG.standard_normal(s, np.float32) for s in ((64, 16), (16, 32), (32, 16)))
+    assert orders(few_rows.compile(x, b, c))
+    np.testing.assert_allclose(few_rows(x, b, c), x @ (b @ c), rtol=1e-4, atol=1e-4)
+    compiled = few_rows.compile(x, b, c, target="cuda")
+    assert "associated" in compiled.stages
+    assert not orders(compiled)
