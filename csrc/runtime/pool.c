@@ -361,6 +361,11 @@ static int32_t run_inline(pto_worker *w, pto_range_fn fn, void *ctx, int64_t beg
     return PTO_OK;
 }
 
+int32_t pto_parallel_width(const pto_worker *w) {
+    int32_t limit = w->launch->max_threads, all = w->rt->options.num_threads;
+    return w->in_parallel ? 1 : limit > 0 && limit < all ? limit : all;
+}
+
 int32_t pto_parallel_for(pto_worker *w, pto_range_fn fn, void *ctx, int64_t begin, int64_t end, int64_t grain) {
     if (begin >= end) {
         return PTO_OK;
@@ -371,12 +376,11 @@ int32_t pto_parallel_for(pto_worker *w, pto_range_fn fn, void *ctx, int64_t begi
     pto_runtime *rt = w->rt;
     uint64_t length = (uint64_t)end - (uint64_t)begin;
     uint64_t pieces = (length - 1) / (uint64_t)grain + 1;
-    int32_t limit = w->launch->max_threads;
-    uint64_t threads = (uint64_t)(limit > 0 && limit < rt->options.num_threads ? limit : rt->options.num_threads);
+    uint64_t threads = (uint64_t)pto_parallel_width(w);
     if (threads > pieces) {
         threads = pieces;
     }
-    if (threads < 2 || w->in_parallel) {
+    if (threads < 2) {
         return run_inline(w, fn, ctx, begin, end, (uint64_t)grain);
     }
     unsigned slot;

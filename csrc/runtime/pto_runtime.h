@@ -191,6 +191,9 @@ typedef int32_t (*pto_range_fn)(pto_worker *w, void *ctx, int64_t begin, int64_t
  */
 int32_t pto_parallel_for(pto_worker *w, pto_range_fn fn, void *ctx, int64_t begin, int64_t end, int64_t grain);
 
+/* Threads that pto_parallel_for would use at most if this worker called it now: 1 inside a piece.  The worker. */
+int32_t pto_parallel_width(const pto_worker *w);
+
 /*
  * `bytes` bytes aligned to 64 on the worker's own stack of scratch memory; contents undefined; valid until popped.
  * NULL when there is no memory (or bytes < 0): the failure is recorded, the caller returns a non-zero status.

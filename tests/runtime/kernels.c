@@ -13,7 +13,8 @@
     X(void, pto_buffer_free, (pto_worker *, void *))                                                                   \
     X(int32_t, pto_fail, (pto_worker *, int32_t, int64_t, int64_t, int64_t))                                           \
     X(void, pto_print, (pto_worker *, int32_t, const int64_t *, int32_t))                                              \
-    X(int32_t, pto_worker_index, (const pto_worker *))
+    X(int32_t, pto_worker_index, (const pto_worker *))                                                                 \
+    X(int32_t, pto_parallel_width, (const pto_worker *))
 
 #define DECLARE(type, name, args) static type(*import_##name) args;
 IMPORTS(DECLARE)
@@ -154,6 +155,20 @@ static int32_t who(pto_worker *w, void *ctx, int64_t begin, int64_t end) {
 int32_t who_is_it(pto_worker *w, const int64_t *args, int64_t *results) {
     (void)results;
     return import_pto_parallel_for(w, who, (void *)args[0], 0, args[1], 1);
+}
+
+static int32_t widths(pto_worker *w, void *ctx, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i++) {
+        ((int64_t *)ctx)[i] = import_pto_parallel_width(w);
+    }
+    return 0;
+}
+
+/* (out: i64 rank 1): writes the width outside of a loop to the first element, inside to the others */
+int32_t how_wide(pto_worker *w, const int64_t *args, int64_t *results) {
+    (void)results;
+    ((int64_t *)args[0])[0] = import_pto_parallel_width(w);
+    return import_pto_parallel_for(w, widths, (void *)args[0], 1, args[1], 1);
 }
 
 static int32_t printing(pto_worker *w, void *ctx, int64_t begin, int64_t end) {

@@ -83,6 +83,8 @@ static void *thread(void *unused)
     return NULL;
 }
 
+int32_t pto_parallel_width(const pto_worker *w) { return w->nested ? 1 : threads; }
+
 int32_t pto_parallel_for(pto_worker *w, pto_range_fn fn, void *context, int64_t begin, int64_t end, int64_t grain)
 {
     job j = {fn, context, begin, end, grain, (end - begin + grain - 1) / grain, 0, 0};

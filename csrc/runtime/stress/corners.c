@@ -146,6 +146,7 @@ static int32_t meetings(pto_worker *w, const int64_t *args, int64_t *results) {
 static int32_t here(pto_worker *w, void *ctx, int64_t begin, int64_t end) {
     (void)end;
     pause_ms(1);
+    CHECK(pto_parallel_width(w) == 1);
     ((int32_t *)ctx)[begin] = pto_worker_index(w);
     return 0;
 }

@@ -43,6 +43,8 @@ class Blocking:
 
     depth: int  # KC: a panel of B of this depth stays near L1
     rows: int  # MC: a block of A of this many rows and KC stays in L2
+    tile_rows: int  # rows of a tile of C that meets all of k: its block of A takes little of L2
+    tile_columns: int  # columns of it: it stays in L2 from one block of k to the next
     near_columns: int  # NC when every block of B is used once: KC x NC stays in L2
     near_bytes: int  # packed B that stays in L2
     shallow: int  # up to this many groups of k, tiles of C are computed along its rows
@@ -58,7 +60,7 @@ class Blocking:
     stream_ahead: int  # bytes ahead along a streamed row of B to prefetch
     panel_ahead: int  # bytes ahead in a packed panel of B to prefetch
     split_work: int  # multiply-adds below which a product is not split over workers
-    tasks: int  # pieces of C to share among workers
+    tasks: int  # pieces of C for each worker that shares it
     task_work: int  # multiply-adds of a task, at least
 
 
@@ -70,10 +72,14 @@ def blocking_of(scheme: Scheme, caches: Caches) -> Blocking:
     most = 2 * caches.l1 // 3 // line if scheme.panelled else 2 * caches.l1 // line
     depth = max(64, min(512, most)) // 16 * 16
     row_block = max(4, caches.l2 // 4 // (depth * unit * rows)) * rows
+    tile_rows = max(4, caches.l2 // 16 // (depth * unit * rows)) * rows
     near = max(4, caches.l2 // 2 // (depth * unit * columns)) * columns
     return Blocking(
         depth=depth,
         rows=row_block,
+        tile_rows=tile_rows,
+        # where arithmetic is fast, packing A again for other columns costs more than C that leaves L2
+        tile_columns=caches.l2 // (2 if scheme.tiles else 4) // (tile_rows * scheme.element_c),
         near_columns=near,
         near_bytes=caches.l2 // 2,
         shallow=128,
@@ -89,6 +95,6 @@ def blocking_of(scheme: Scheme, caches: Caches) -> Blocking:
         stream_ahead=6 * scheme.lanes * unit,
         panel_ahead=8 * columns * unit,
         split_work=96 * 96 * 96 * scheme.group,
-        tasks=32,
+        tasks=16,
         task_work=64 * 64 * 64 * scheme.group,
     )

@@ -21,13 +21,16 @@ from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Val
 from pto_jit.targets.cpu.matmul.panels import chunked_bytes
 from pto_jit.targets.cpu.matmul.parts import CONTEXT, PANELS, ROWS, Fields, Parts
 
+SHARED = 2
+"""How B is read where it lies by several workers, each for some rows of C: how k is divided depends on none of them."""
+
 FAR: Fields = (
     *CONTEXT,
     (PTR, "room"),
     (I64, "depth"),
     (I64, "panel"),
     (I64, "task_panels"),
-    (I64, "task_rows"),
+    (I64, "row_tasks"),
     (I64, "task_columns"),
     (I64, "across"),
     (I64, "how"),
@@ -46,6 +49,7 @@ def add_driver(parts: Parts) -> None:
 def _near(parts: Parts) -> None:
     """``near(operands, keep, in_place, given, given_depth)``: m fits one block; B packed block by block, or in place.
 
+    in_place: 0, 1, or `SHARED`.
     given: null, or A packed as `block_of_a` says for this KC, of a product with packed B.
     """
     s, plan = parts.scheme, parts.blocking
@@ -56,7 +60,7 @@ def _near(parts: Parts) -> None:
     # blocks, so that C is not read and written too often.  Yet the rows of B that a panel crosses must stay in the
     # caches until all rows of A have met them: where they are 4 KiB or a multiple apart, they fall into few sets.
     large = (n * k > plan.near_bytes // s.unit) & (n >= 8 * s.tile_columns)
-    streams = here & large & (m <= plan.stream_rows)  # with more rows k is divided as when B is packed
+    streams = in_place.equals(1) & large & (m <= plan.stream_rows)  # with more rows k is divided as when B is packed
     most = f.select(m <= 8, plan.stream_depth, plan.stream_depth * 2)
     most = f.select(m <= 16, most, plan.stream_depth * 3)
     most = f.select(streams, f.minimum(most, plan.depth), plan.depth)
@@ -164,7 +168,9 @@ def _far_tiles(parts: Parts) -> None:
     """Range function: tiles of C from packed B."""
     s = parts.scheme
     f, w, begin, end, fields = parts.task("far_tiles", FAR)
-    _, m, n, k, a, a_rs, a_cs, _, _, _, c, c_rs, keep, room, depth, panel, _, rows, columns, across, how = fields
+    _, m, n, k, a, a_rs, a_cs, _, _, _, c, c_rs, keep, room, depth, panel, _, row_tasks, columns, across, how = fields
+    m_panels = f.ceil_div(m, s.panel_rows)
+    rows = f.ceil_div(m_panels, row_tasks) * s.panel_rows
     row = parts.row_bytes(f, depth)
     packs = how.differs(0)
     to_a = f.variable(Value(f, PTR, "null"))
@@ -178,8 +184,10 @@ def _far_tiles(parts: Parts) -> None:
     beyond = block * f.ceil_div(k, depth) > parts.blocking.near_bytes
     following = f.select(shallow, f.select(beyond, panel, 0), panel)
     with f.loop(begin, end) as task:
-        top, left = (task.index // across) * rows, (task.index % across) * columns
-        high, wide = f.minimum(m - top, rows), f.minimum(n - left, columns)
+        left = (task.index % across) * columns
+        top = _share_of(f, m_panels, task.index // across, row_tasks) * s.panel_rows
+        below = _share_of(f, m_panels, task.index // across + 1, row_tasks) * s.panel_rows
+        high, wide = f.minimum(m, below) - top, f.minimum(n - left, columns)
         b_left = f.offset(room, (left // s.panel_columns) * panel + s.header)
         a_top = f.offset(a, top * a_rs)
         c_tile = f.offset(c, top * c_rs + left * s.element_c)
@@ -213,15 +221,20 @@ def _far_tiles(parts: Parts) -> None:
     f.give(0)
 
 
+def _share_of(f: Function, items: Value, part: Value, parts: Value) -> Value:
+    """Where a part of items begins, if each gets as many as the others or one more."""
+    return items * part // parts
+
+
 def _far(parts: Parts) -> None:
-    """``far(operands, keep, mt, given, is_packed)``: pack a slab of B, then compute from it, slab by slab.
+    """``far(operands, keep, workers, given, is_packed)``: pack a slab of B, then compute from it, slab by slab.
 
     given: null, or memory for all of B as one slab, in which it is already packed if is_packed is not 0.
     """
     s, plan = parts.scheme, parts.blocking
-    f = parts.module.function("far", I32, [*CONTEXT, (I64, "mt"), (PTR, "given"), (I64, "is_packed")])
-    w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, mt, given, is_packed = f.parameters
-    many = mt.differs(0)
+    f = parts.module.function("far", I32, [*CONTEXT, (I64, "workers"), (PTR, "given"), (I64, "is_packed")])
+    w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, workers, given, is_packed = f.parameters
+    many = workers > 1
     depth, panel, blocks, panels = layout_of_b(parts, f, n, k)
     # A slab is four panels at least; where k is too long for that, C is computed from one part of k after another.
     fits = f.maximum(f.const(plan.far_bytes) // (panel * 4), 1)
@@ -240,24 +253,25 @@ def _far(parts: Parts) -> None:
         columns, first = f.minimum(n - slab.index, slab_columns), part.index
         deep, kept = f.minimum(k - first, blocks * depth), f.select(first > 0, -1, keep)
         here = f.ceil_div(columns, s.panel_columns)
-        # Tiles of C: whole width and MC rows alone; shared, about 32 tiles of at least task_work each.
-        least = f.maximum(f.const(plan.task_work) // (columns * deep), 1)
-        shared_rows = f.minimum(f.maximum(f.ceil_div(m, plan.tasks // 2), least), plan.rows)
-        rows_blocks = f.ceil_div(m, f.select(many, shared_rows, plan.rows))
-        rows = f.round_up(f.ceil_div(m, rows_blocks), s.panel_rows)
-        rows_blocks = f.ceil_div(m, rows)
+        # Tiles of C that stay in L2; shared, of at least task_work and two panels of rows each, and half as many as
+        # tasks of other kinds, for each packs rows of A and meets all of B.
+        tasks = f.ceil_div(parts.pieces(f, workers), 2)
+        least = f.maximum(f.const(plan.task_work) // (columns * deep), 2 * s.panel_rows)
+        shared_rows = f.minimum(f.maximum(f.ceil_div(m, f.ceil_div(tasks, 2)), least), plan.tile_rows)
+        rows_blocks = f.ceil_div(m, f.select(many, shared_rows, plan.tile_rows))
+        rows_blocks = f.minimum(rows_blocks, f.ceil_div(m, s.panel_rows))
         widest = f.ceil_div(here, 8 * s.tile_columns // s.panel_columns)
-        across = f.minimum(f.maximum(f.const(plan.tasks) // rows_blocks, 1), widest)
-        across = f.select(many, across, 1)
+        across = f.minimum(f.maximum(tasks // rows_blocks, 1), widest)
+        across = f.maximum(f.select(many, across, 1), f.ceil_div(columns, plan.tile_columns))
         shallow = f.ceil_div(here * panel, plan.near_bytes)
         across = f.select(k <= plan.shallow * s.group, f.maximum(across, shallow), across)
         task_columns = f.ceil_div(here, across) * s.panel_columns
         across = f.ceil_div(columns, task_columns)
-        task_panels = _panels_of_task(f, here, many)
+        task_panels = _panels_of_task(parts, f, here, workers)
         of_a, of_c = (f.offset(a, first * a_cs), a_rs, a_cs), (f.offset(c, slab.index * s.element_c), c_rs)
         of_b = (f.offset(b, slab.index * b_cs + first * b_rs), b_rs, b_cs)
         operands = [w, m, columns, deep, *of_a, *of_b, *of_c, kept]
-        layout = [room, depth, panel, task_panels, rows, task_columns, across, how]
+        layout = [room, depth, panel, task_panels, rows_blocks, task_columns, across, how]
         context = parts.save(f, [*operands, *layout])
         packing = f.select(is_packed.equals(0), f.ceil_div(here, task_panels), 0)
         for name, count in (("far_pack", packing), ("far_tiles", rows_blocks * across)):
@@ -270,25 +284,22 @@ def _far(parts: Parts) -> None:
     f.give(status.get())
 
 
-def _panels_of_task(f: Function, panels: Value, many: Value) -> Value:
+def _panels_of_task(parts: Parts, f: Function, panels: Value, workers: Value) -> Value:
     """How many panels of B a worker packs at a time."""
-    return f.select(many, f.maximum(f.ceil_div(panels, 16), 4), panels)
+    return f.select(workers > 1, f.maximum(f.ceil_div(panels, f.ceil_div(parts.pieces(f, workers), 2)), 4), panels)
 
 
 def pack_slab(
     parts: Parts, f: Function, w: Value, n: Value, k: Value, of_b: tuple[Value, Value, Value],
-    to: tuple[Value, Value, Value], many: Value
+    to: tuple[Value, Value, Value], workers: Value
 ) -> Value:  # fmt: skip
-    """Pack all of B, (address, strides), to (room, KC, bytes of a panel) as `layout_of_b` says; gives the status.
-
-    many: whether all workers do.
-    """
+    """Pack all of B, (address, strides), to (room, KC, bytes of a panel) as `layout_of_b` says; gives the status."""
     panels, none = f.ceil_div(n, parts.scheme.panel_columns), f.const(0)
-    task_panels = _panels_of_task(f, panels, many)
+    task_panels = _panels_of_task(parts, f, panels, workers)
     of_a = of_c = (f.null(), none, none)
     context = parts.save(f, [w, none, n, k, *of_a, *of_b, *of_c, *to, task_panels, none, none, none, none])
     status = f.variable(f.const(0, I32))
-    with f.either(many) as side:
+    with f.either(workers > 1) as side:
         status.set(parts.share(f, "far_pack", w, context, f.ceil_div(panels, task_panels)))
         side.otherwise()
         status.set(f.call("far_pack", I32, [w, context, none, f.const(1)]))
@@ -304,12 +315,12 @@ def layout_of_b(parts: Parts, f: Function, n: Value, k: Value) -> tuple[Value, V
 
 
 def _kept(parts: Parts) -> None:
-    """``kept(operands, keep, mt)``: -1, or the product from a copy of B that the launch keeps.
+    """``kept(operands, keep, workers)``: -1, or the product from a copy of B that the launch keeps.
 
     The bits are those of the other ways: k is divided alike.
     """
     plan = parts.blocking
-    f = parts.module.function("kept", I32, [*CONTEXT, (I64, "mt")])
+    f = parts.module.function("kept", I32, [*CONTEXT, (I64, "workers")])
     w, _, n, k, _, _, _, b, b_rs, b_cs, _, _, _, _ = f.parameters
     _, panel, blocks, panels = layout_of_b(parts, f, n, k)
     size = panels * panel * blocks

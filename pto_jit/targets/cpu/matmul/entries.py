@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from pto_jit.targets.cpu.matmul.driver import block_of_a
+from pto_jit.targets.cpu.matmul.driver import SHARED, block_of_a
 from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Value
 from pto_jit.targets.cpu.matmul.panels import chunked_bytes
 from pto_jit.targets.cpu.matmul.parts import CONTEXT, OPERANDS, Fields, Parts
@@ -15,6 +15,9 @@ PACKED_PANELS = 4
 
 FEW_COLUMNS = 64
 """Dot products with fewer columns read A where it lies; for more, copying its rows to whole lines is repaid."""
+
+COLUMN_TASKS = 32
+"""Pieces of the columns of C at most, however many workers there are: how k is divided depends on their width."""
 
 COLUMNS: Fields = (*CONTEXT, (I64, "task"), (PTR, "packed"), (I64, "depth"))
 """Columns of a task, and A packed with this KC, or null."""
@@ -33,8 +36,8 @@ def add_entries(parts: Parts) -> None:
     _walk(parts)
     _strided(parts)
     _product(parts)
-    for suffix, mt in (("", 0), ("_mt", 1)):
-        _entry(parts, parts.scheme.combo.symbol + suffix, mt)
+    for suffix, many in (("", False), ("_mt", True)):
+        _entry(parts, parts.scheme.combo.symbol + suffix, many)
 
 
 def _single(parts: Parts) -> None:
@@ -124,16 +127,17 @@ def _rows_task(parts: Parts) -> None:
     high = f.minimum(m, end * task) - top
     a, c = f.offset(a, top * a_rs), f.offset(c, top * c_rs)
     product = [w, high, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep]
-    f.give(f.call("near", I32, [*product, f.const(1), f.null(), f.const(0)]))
+    f.give(f.call("near", I32, [*product, f.const(SHARED), f.null(), f.const(0)]))
 
 
 def _split(parts: Parts) -> None:
-    """``split(operands, keep)``: the same over the workers."""
+    """``split(operands, keep, workers)``: the same over the workers."""
     s, plan = parts.scheme, parts.blocking
-    f = parts.module.function("split", I32, CONTEXT)
-    w, m, n, k, _, _, a_cs, _, b_rs, b_cs, _, _, _ = f.parameters
+    f = parts.module.function("split", I32, [*CONTEXT, (I64, "workers")])
+    *product, workers = f.parameters
+    w, m, n, k, _, _, a_cs, _, b_rs, b_cs, _, _, _ = product
     with f.when(m * n * k < plan.split_work):
-        f.give(f.call("single", I32, f.parameters))
+        f.give(f.call("single", I32, product))
     if s.raw_b:
         # Packed by one worker, B would have to travel to the others: in place even where one worker would pack it,
         # unless its rows fall into few sets of the caches.
@@ -144,30 +148,32 @@ def _split(parts: Parts) -> None:
             place = place & (n % s.lanes).equals(0)
         with f.when(place):
             least = f.ceil_div(f.const(plan.task_work), n * k)
-            task = f.round_up(f.maximum(f.ceil_div(m, 32), least), s.tile_rows)
-            context = parts.save(f, [*f.parameters, task])
+            task = f.round_up(f.maximum(f.ceil_div(m, parts.pieces(f, workers)), least), s.tile_rows)
+            context = parts.save(f, [*product, task])
             f.give(parts.share(f, "rows_task", w, context, f.ceil_div(m, task)))
     with f.when(parts.near(m, n, k) & (n > 4 * s.tile_columns)):
         least = f.ceil_div(f.const(plan.task_work), m * k)
         across, along = parts.few(f, m, n, k, a_cs, b_rs, b_cs)
         streams = ((m <= plan.stream_rows) & b_cs.equals(s.element_b)) | across | along
         least = f.select(streams, f.maximum(least, plan.long_columns), least)
-        task = f.round_up(f.maximum(f.ceil_div(n, 32), least), s.tile_columns)
+        task = f.round_up(f.maximum(f.ceil_div(n, COLUMN_TASKS), least), s.tile_columns)
         columns = f.ceil_div(n, task)
         if not s.panelled:
-            context = parts.save(f, [*f.parameters, task, f.null(), f.const(0)])
+            context = parts.save(f, [*product, task, f.null(), f.const(0)])
             f.give(parts.share(f, "columns_task", w, context, columns))
         else:
-            _split_packed(parts, f, task, columns, streams)
-    f.give(f.call("far", I32, [*f.parameters, f.const(1), f.null(), f.const(0)]))
+            _split_packed(parts, f, product, task, columns, streams)
+    f.give(f.call("far", I32, [*product, workers, f.null(), f.const(0)]))
 
 
-def _split_packed(parts: Parts, f: Function, task: Value, columns: Value, streams: Value) -> None:
+def _split_packed(
+    parts: Parts, f: Function, product: list[Value], task: Value, columns: Value, streams: Value
+) -> None:  # fmt: skip
     """Columns over the workers; A, which all of them need packed, is packed once: all of k, or as much as L3 keeps."""
     s, plan = parts.scheme, parts.blocking
-    w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep = f.parameters
+    w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep = product
     with f.when(streams):
-        context = parts.save(f, [*f.parameters, task, f.null(), f.const(0)])
+        context = parts.save(f, [*product, task, f.null(), f.const(0)])
         f.give(parts.share(f, "columns_task", w, context, columns))
     depth = parts.depth(f, k, plan.depth)
     _, block = block_of_a(parts, f, m, depth)
@@ -200,10 +206,10 @@ def _clear(parts: Parts) -> None:
 
 
 def _walk(parts: Parts) -> None:
-    """``walk(operands, keep, mt, fixed)``: from a kept copy of B, if one is repaid; or single, or split."""
+    """``walk(operands, keep, workers, fixed)``: from a kept copy of B, if one is repaid; or single, or split."""
     s, plan = parts.scheme, parts.blocking
-    f = parts.module.function("walk", I32, [*CONTEXT, (I64, "mt"), (I64, "fixed")])
-    *product, mt, fixed = f.parameters
+    f = parts.module.function("walk", I32, [*CONTEXT, (I64, "workers"), (I64, "fixed")])
+    *product, workers, fixed = f.parameters
     _, m, n, k, _, _, _, _, _, b_cs, *_ = product
     if s.sums:
         _alone(parts, f)
@@ -211,12 +217,11 @@ def _walk(parts: Parts) -> None:
     in_place = b_cs.equals(s.element_b) if s.raw_b else f.const(0).differs(0)
     repaid = (m > plan.stream_rows) | ((m > plan.dot_rows) & (in_place.equals(0)))
     with f.when(fixed.differs(0) & repaid):
-        many = f.select(m * n * k < plan.split_work, 0, mt)
-        status = f.call("kept", I32, [*product, many])
+        status = f.call("kept", I32, [*product, f.select(m * n * k < plan.split_work, 0, workers)])
         with f.when(status.differs(-1)):
             f.give(status)
-    with f.when(mt.differs(0)):
-        f.give(f.call("split", I32, product))
+    with f.when(workers > 0):
+        f.give(f.call("split", I32, [*product, workers]))
     f.give(f.call("single", I32, product))
 
 
@@ -227,23 +232,23 @@ def _alone(parts: Parts, f: Function) -> None:
     of it have to stay in L2 for several panels of B.
     """
     s, plan = parts.scheme, parts.blocking
-    w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, mt, fixed = f.parameters
-    shared = mt.differs(0) & (m * n * k >= plan.split_work)
+    w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, workers, fixed = f.parameters
+    shared = (workers > 0) & (m * n * k >= plan.split_work)
     in_place = b_cs.equals(s.element_b) & fixed.equals(0) & (shared | parts.small(f, m, n, k, b, b_rs))
     blocks = (n > 2 * s.tile_columns) & (m * k > plan.near_bytes // s.unit)
     with f.when(few_columns(parts, n) & (in_place.equals(0) | blocks)):
         how = f.select(fixed.differs(0), FIXED_B, 0)
         terms = parts.save(f, [a, a_rs, a_cs, b, b_rs, b_cs, k, how])
-        status = f.call("together", I32, [w, m, n, f.const(1), terms, c, c_rs, keep, mt])
+        status = f.call("together", I32, [w, m, n, f.const(1), terms, c, c_rs, keep, workers])
         with f.when(status.differs(-1)):
             f.give(status)
 
 
 def _strided(parts: Parts) -> None:
-    """``strided(operands, c_cs, keep, mt)``: no unit stride in C (or none that A and B may change places for)."""
+    """``strided(operands, c_cs, keep, workers)``: no unit stride in C (or none that A and B may change places for)."""
     s = parts.scheme
-    f = parts.module.function("strided", I32, [*OPERANDS, (I64, "c_cs"), (I64, "keep"), (I64, "mt")], hot=False)
-    w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, c_cs, keep, mt = f.parameters
+    f = parts.module.function("strided", I32, [*OPERANDS, (I64, "c_cs"), (I64, "keep"), (I64, "workers")], hot=False)
+    w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, c_cs, keep, workers = f.parameters
     high, wide = f.minimum(m, 512), f.minimum(n, 1024)
     row = wide * s.element_c
     room = parts.push(f, w, high * row)
@@ -252,7 +257,7 @@ def _strided(parts: Parts) -> None:
         rows, columns = f.minimum(m - top.index, high), f.minimum(n - left.index, wide)
         with f.when(status.get().equals(0)):
             a_part, b_part = f.offset(a, top.index * a_rs), f.offset(b, left.index * b_cs)
-            part = [w, rows, columns, k, a_part, a_rs, a_cs, b_part, b_rs, b_cs, room, row, f.const(0), mt]
+            part = [w, rows, columns, k, a_part, a_rs, a_cs, b_part, b_rs, b_cs, room, row, f.const(0), workers]
             status.set(f.call("walk", I32, [*part, f.const(0)]))
             with f.when(status.get().equals(0)):
                 target = f.offset(c, top.index * c_rs + left.index * c_cs)
@@ -264,10 +269,10 @@ def _strided(parts: Parts) -> None:
 
 
 def _product(parts: Parts) -> None:
-    """``product(operands, c_cs, how, mt)``: element strides, degenerate sizes, the orientation of C."""
+    """``product(operands, c_cs, how, workers)``: element strides, degenerate sizes, the orientation of C."""
     s = parts.scheme
-    f = parts.module.function("product", I32, [*OPERANDS, (I64, "c_cs"), (I32, "how"), (I64, "mt")])
-    w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, c_cs, how, mt = f.parameters
+    f = parts.module.function("product", I32, [*OPERANDS, (I64, "c_cs"), (I32, "how"), (I64, "workers")])
+    w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, c_cs, how, workers = f.parameters
     fixed_a, fixed_b = (f.widen(how & bit) for bit in (FIXED_A, FIXED_B))
     with f.when((m <= 0) | (n <= 0)):
         f.give(0)
@@ -286,14 +291,14 @@ def _product(parts: Parts) -> None:
         stands = c_rs.equals(s.element_c) | m.equals(1)
         turned = stands & (n.equals(1) | lies.equals(0))
         with f.when(turned):
-            f.give(f.call("walk", I32, [w, n, m, k, b, b_cs, b_rs, a, a_cs, a_rs, c, c_cs, keep, mt, fixed_a]))
+            f.give(f.call("walk", I32, [w, n, m, k, b, b_cs, b_rs, a, a_cs, a_rs, c, c_cs, keep, workers, fixed_a]))
     with f.when(lies):
         product = [w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep]
-        f.give(f.call("walk", I32, [*product, mt, fixed_b]))
-    f.give(f.call("strided", I32, [w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, c_cs, keep, mt]))
+        f.give(f.call("walk", I32, [*product, workers, fixed_b]))
+    f.give(f.call("strided", I32, [w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, c_cs, keep, workers]))
 
 
-def _entry(parts: Parts, name: str, mt: int) -> None:
+def _entry(parts: Parts, name: str, many: bool) -> None:
     """A public function."""
     f = parts.module.function(name, I32, [*OPERANDS, (I64, "c_cs"), (I32, "how")], public=True)
-    f.give(f.call("product", I32, [*f.parameters, f.const(mt)]))
+    f.give(f.call("product", I32, [*f.parameters, parts.workers(f, f.parameters[0], many)]))

@@ -111,6 +111,7 @@ def module_ir(combo: Combo, features: str, triple: str = "", caches: Caches | No
     module.declare("pto_scratch_pop", "declare void @pto_scratch_pop(ptr, ptr)")
     module.declare("pto_kept_find", "declare ptr @pto_kept_find(ptr, ptr, i64, ptr)")
     module.declare("pto_kept_done", "declare void @pto_kept_done(ptr)")
+    module.declare("pto_parallel_width", "declare i32 @pto_parallel_width(ptr)")
     module.declare("pto_parallel_for", "declare i32 @pto_parallel_for(ptr, ptr, ptr, i64, i64, i64)")
     parts = Parts(module, scheme, blocking_of(scheme, caches or host_caches()))
     add_macro(parts)
@@ -207,7 +208,10 @@ class Library:
     covers the generator, the processor, the cache sizes and LLVM's version; they may be called from any thread.
     """
 
-    EXTERNALS = ("pto_scratch_push", "pto_scratch_pop", "pto_parallel_for", "pto_kept_find", "pto_kept_done")
+    EXTERNALS = (
+        *("pto_scratch_push", "pto_scratch_pop", "pto_parallel_for", "pto_parallel_width"),
+        *("pto_kept_find", "pto_kept_done"),
+    )
 
     def __init__(
         self,

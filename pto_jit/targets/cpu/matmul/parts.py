@@ -160,6 +160,14 @@ class Parts:
         w, context, begin, end = f.parameters
         return f, w, begin, end, self.restore(f, context, fields)
 
+    def workers(self, f: Function, w: Value, many: bool) -> Value:
+        """How many threads may share a product of one of the public functions; 0: it is never divided."""
+        return f.widen(f.call("pto_parallel_width", I32, [w])) if many else f.const(0)
+
+    def pieces(self, f: Function, workers: Value) -> Value:
+        """How many pieces of rows so many workers share: some for each, for they are not equally fast."""
+        return f.select(workers > 1, workers * self.blocking.tasks, 1)
+
     def share(self, f: Function, name: str, w: Value, context: Value, count: Value) -> Value:
         """Run ``count`` tasks over the workers."""
         return f.call("pto_parallel_for", I32, [w, Value(f, PTR, f"@{name}"), context, f.const(0), count, f.const(1)])

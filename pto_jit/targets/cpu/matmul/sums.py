@@ -42,7 +42,7 @@ ALIKE = 4096
 
 _SUM: Fields = (
     *((PTR, "w"), (I64, "m"), (I64, "n"), (I64, "count"), (PTR, "terms"), (PTR, "c"), (I64, "c_rs"), (I64, "keep")),
-    (I64, "mt"),
+    (I64, "workers"),
 )
 
 
@@ -54,8 +54,8 @@ def add_sums(parts: Parts) -> None:
     _rows_task(parts)
     _pack(parts)
     _together(parts)
-    for suffix, mt in (("_sum", 0), ("_sum_mt", 1)):
-        _entry(parts, parts.scheme.combo.symbol + suffix, mt)
+    for suffix, many in (("_sum", False), ("_sum_mt", True)):
+        _entry(parts, parts.scheme.combo.symbol + suffix, many)
 
 
 _COLUMN: Fields = (
@@ -220,8 +220,8 @@ def _rows_task(parts: Parts) -> None:
 
 
 def _pack(parts: Parts) -> None:
-    """``sum_pack(w, n, count, terms, to, room, beyond, many)``: the parts of `TERM`s, B found packed or packed into the
-    room, by all workers if many is not 0.
+    """``sum_pack(w, n, count, terms, to, room, beyond, workers)``: the parts of `TERM`s, B found packed or packed into
+    the room, by so many workers.
 
     A term of more k than a block has is as many parts as a product has blocks of k: `driver`'s layout of B.  beyond:
     not 0 if all of B is more than L2 keeps.
@@ -229,10 +229,10 @@ def _pack(parts: Parts) -> None:
     s = parts.scheme
     fields: Fields = (
         *((PTR, "w"), (I64, "n"), (I64, "count"), (PTR, "terms"), (PTR, "to"), (PTR, "room"), (I64, "beyond")),
-        (I64, "many"),
+        (I64, "workers"),
     )
     f = parts.module.function("sum_pack", I32, fields)
-    w, n, count, terms, to, room, beyond, many = f.parameters
+    w, n, count, terms, to, room, beyond, workers = f.parameters
     form = Value(f, PTR, "@kept")
     with f.loop(0, count, 1, [room, f.const(0)]) as each:
         a, a_rs, _, b, b_rs, b_cs, k, how = _load(f, TERM, terms, each.index)
@@ -249,7 +249,7 @@ def _pack(parts: Parts) -> None:
         with f.when(keeps):
             packed.set(f.load(PTR, made.get(), 8))
         with f.when(packs):
-            status = pack_slab(parts, f, w, n, k, (b, b_rs, b_cs), (packed.get(), depth, panel), many.differs(0))
+            status = pack_slab(parts, f, w, n, k, (b, b_rs, b_cs), (packed.get(), depth, panel), workers)
             with f.when(status.differs(0)):
                 f.give(status)
         following = f.select(beyond.differs(0) | (k > parts.blocking.shallow), panel, 0)
@@ -281,10 +281,10 @@ def few_columns(parts: Parts, n: Value) -> Value:
 
 
 def _together(parts: Parts) -> None:
-    """``together(w, m, n, count, terms, c, c_rs, keep, mt)``: a sum, columns of C contiguous; -1: not of that kind."""
+    """``together(operands of a sum, workers)``: a sum, columns of C contiguous; -1: not of that kind."""
     s, plan = parts.scheme, parts.blocking
     f = parts.module.function("together", I32, _SUM)
-    w, m, n, count, terms, c, c_rs, keep, mt = f.parameters
+    w, m, n, count, terms, c, c_rs, keep, workers = f.parameters
     fine = (m > plan.stream_rows) & (n > 0)
     with f.loop(0, count, 1, [fine, f.const(0), f.const(0), f.const(0)]) as each:
         good, total, bytes_b, many = each.carried
@@ -299,12 +299,16 @@ def _together(parts: Parts) -> None:
     room = parts.push(f, w, bytes_b + f.round_up(many * (8 * len(PART)), 64))
     of = f.offset(room, bytes_b)
     beyond = f.select(bytes_b > plan.near_bytes, 1, f.const(0))
-    shared = mt.differs(0) & (m * n * total >= plan.split_work)
+    shared = (workers > 0) & (m * n * total >= plan.split_work)
     least = f.ceil_div(f.const(plan.task_work), n * total)
-    task = f.round_up(f.maximum(f.ceil_div(m, plan.tasks), least), s.panel_rows)
+    task = f.round_up(f.maximum(f.ceil_div(m, parts.pieces(f, workers)), least), s.panel_rows)
     task = f.select(shared, task, m)
     context = parts.save(f, [m, n, many, of, c, c_rs, keep, task])
-    status = f.variable(f.call("sum_pack", I32, [w, n, count, terms, of, room, beyond, f.select(shared, beyond, 0)]))
+    status = f.variable(
+        f.call(
+            "sum_pack", I32, [w, n, count, terms, of, room, beyond, f.select(shared & beyond.differs(0), workers, 0)]
+        )
+    )
     with f.when(status.get().equals(0)), f.either(shared) as side:
         status.set(parts.share(f, "sum_rows", w, context, f.ceil_div(m, task)))
         side.otherwise()
@@ -319,14 +323,15 @@ _ENTRY: Fields = (
 )
 
 
-def _entry(parts: Parts, name: str, mt: int) -> None:
+def _entry(parts: Parts, name: str, many: bool) -> None:
     """A public function: the terms together, or one product after another."""
     s = parts.scheme
     f = parts.module.function(name, I32, _ENTRY, public=True)
     w, m, n, count, terms, c, c_rs, c_cs, how = f.parameters
+    workers = parts.workers(f, w, many)
     with f.when(c_cs.equals(1)):
         keep = f.select((how & ACCUMULATE).differs(0), -1, 0)
-        operands = [w, m, n, count, terms, c, c_rs * s.element_c, keep, f.const(mt)]
+        operands = [w, m, n, count, terms, c, c_rs * s.element_c, keep, workers]
         status = f.call("together", I32, operands)
         with f.when(status.differs(-1)):
             f.give(status)
@@ -335,7 +340,7 @@ def _entry(parts: Parts, name: str, mt: int) -> None:
         of_a = (a, *(_elements(f, x, s.element_a) for x in (a_rs, a_cs)))
         of_b = (b, *(_elements(f, x, s.element_b) for x in (b_rs, b_cs)))
         ways = f.emit(I32, f"trunc i64 {fixed.ref} to i32") | f.select(each.index > 0, f.const(ACCUMULATE, I32), how)
-        status = f.call("product", I32, [w, m, n, k, *of_a, *of_b, c, c_rs, c_cs, ways, f.const(mt)])
+        status = f.call("product", I32, [w, m, n, k, *of_a, *of_b, c, c_rs, c_cs, ways, workers])
         with f.when(status.differs(0)):
             f.give(status)
     f.give(0)
