@@ -6,6 +6,9 @@ in between, and nothing leaves the loop there, also where each branch of an `IF`
 `%acc` are exchanged: of a tile that is assigned once a product reads them where they lie); `%acc = tadd
 %acc, (tdot %a, %b)` becomes `%acc = tdot %a, %b, %acc`.
 
+For targets whose products round their results as they make them, `%c = tcast (tdot %a, %b)` to the 16 bits of `%a`
+becomes `%c = tdot %a, %b {dtype}`, which is summed in f32 and rounded once, too.
+
 Before::
 
     // Function Type: InCore
@@ -39,6 +42,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from pto_jit.dtypes import bf16, f16
 from pto_jit.ir.nodes import Block, Break, Continue, Func, If, Module, Op, Stmt, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import (
@@ -54,12 +58,12 @@ from pto_jit.ir.walk import (
 from pto_jit.slotted import replace
 
 
-def coalesce(module: Module) -> Module:
-    """Rewrite every block of every function."""
-    return map_funcs(module, _func)
+def coalesce(module: Module, *, rounds: bool = False) -> Module:
+    """Rewrite every block of every function; rounds: a product may be the cast of its sums to 16 bits, too."""
+    return map_funcs(module, lambda func: _func(func, rounds))
 
 
-def _func(func: Func) -> Func:
+def _func(func: Func, rounds: bool) -> Func:
     uses, counts = Counter(use_counts(func.body)), Counter(def_counts(func.body))  # copies: they follow what changes
     ops = {stmt.op for stmt in statements(func.body) if type(stmt) is Op}
     turned = {
@@ -70,7 +74,10 @@ def _func(func: Func) -> Func:
 
     def block(block: Block) -> Block:
         block = _chain(_copies(block, uses, counts, turned) if "copy" in ops else block, uses, counts)
-        return _accumulate(block, uses) if "dot" in ops else block
+        if "dot" not in ops:
+            return block
+        block = _accumulate(block, uses)
+        return _rounded(block, uses, counts) if rounds and "cast" in ops else block
 
     body = map_blocks(func.body, block)
     return func if body is func.body else replace(func, body=body)
@@ -233,3 +240,25 @@ def _product(stmts: list[Stmt], k: int, uses: Counter[str]) -> tuple[int, Var] |
                 if len(product.args) == 2 and not any(isinstance(a, Var) and a.name in between for a in product.args):
                     return at, other
     return None
+
+
+def _rounded(block: Block, uses: Counter[str], counts: Counter[str]) -> Block:
+    """Products whose only reader is a cast, in the same block, back to the 16 bits of their operands, as one."""
+    made: dict[str, int] = {}  # products by the names of their results
+    stmts: list[Stmt | None] = list(block)
+    for k, stmt in enumerate(block):
+        if not isinstance(stmt, Op):
+            continue
+        name = _single(stmt, uses, counts)
+        if stmt.op == "dot" and len(stmt.args) == 2 and name is not None:
+            made[name] = k
+        elif stmt.op == "cast" and isinstance(stmt.args[0], Var) and stmt.args[0].name in made:
+            at, result = made.pop(stmt.args[0].name), stmt.results[0]
+            assert isinstance(result.type, TileType)
+            product = block[at]
+            assert isinstance(product, Op)
+            operands = {arg.type.dtype for arg in product.args if isinstance(arg.type, TileType)}
+            if result.type.dtype in (f16, bf16) and operands == {result.type.dtype} and counts[result.name] == 1:
+                rounds = (("dtype", result.type.dtype),)
+                stmts[at], stmts[k] = replace(product, results=(result,), attrs=rounds), None
+    return tuple(stmt for stmt in stmts if stmt is not None) if None in stmts else block

@@ -53,7 +53,7 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
     # the loops of a function are final, and its parameters what its target can compare
     ("independent", find_independent),
     # a product that accumulates in place is one operation of a fused group, not two
-    ("coalesced", _plain(coalesce)),
+    ("coalesced", _plain(partial(coalesce, rounds=True))),
     # grouping follows the final order of operations
     ("fused", _plain(fuse)),
     # last: costs are those of the final loops.  Targets with their own ways to divide loops start from "fused"
@@ -62,7 +62,8 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
 
 _CPU = ("independent", "scheduled")
 _DEVICES = ("cuda", "ascend")
-_ON_DEVICES: dict[str, tuple[str, Pass]] = {
+_ELSEWHERE: dict[str, tuple[str, Pass]] = {"coalesced": ("coalesced", _plain(coalesce))}  # products do not round
+_ON_DEVICES: dict[str, tuple[str, Pass]] = _ELSEWHERE | {
     "reduced": ("reduced", partial(split_reductions, device=True)),
     # their kernels are made of single operations
     "fused": ("expanded", _plain(lambda module: move_views(expand_maps(module)))),
@@ -75,7 +76,7 @@ def passes_for(target: str) -> tuple[tuple[str, Pass], ...]:
     kernels begin with loops, before which nothing stands."""
     if target == "cpu":
         return PIPELINE
-    own, without = (_ON_DEVICES, (*_CPU, "hoisted")) if target in _DEVICES else ({}, _CPU)
+    own, without = (_ON_DEVICES, (*_CPU, "hoisted")) if target in _DEVICES else (_ELSEWHERE, _CPU)
     return tuple(own.get(name, (name, one)) for name, one in PIPELINE if name not in without)
 
 

@@ -131,3 +131,37 @@ def test_branches_compute_what_they_are_to(kernel: Any, n: int) -> None:
 def test_copies_that_are_left(kernel: Any, copies: int) -> None:
     text = kernel.compile(X, np.zeros_like(X), 3).ir("coalesced")
     assert text.count("tcopy") == copies
+
+
+def test_products_round_their_results() -> None:
+    """A cast back to the 16 bits of the operands is the product's; of other dtypes, or read elsewhere, it is a cast."""
+
+    @pto.jit(cache=False)
+    def stored(a, b, c):
+        c[...] = a @ b
+
+    @pto.jit(cache=False)
+    def read_twice(a, b, c):
+        t = a @ b
+        c[...] = (t * 2).to(pl.bf16) + t.to(pl.bf16)
+
+    @pto.jit(cache=False)
+    def added(a, b, c):
+        t = pl.zeros([32, 32], pl.f32)
+        for k in pl.range(4):
+            t = pl.dot(pl.load(a, [0, 8 * k], [32, 8]), pl.load(b, [8 * k, 0], [8, 32]), t)
+        pl.store(t.to(c.dtype), [0, 0], c)
+
+    def operations(kernel: Any, a: str, c: str, **options: Any) -> tuple[int, int]:
+        """How many casts there are, and products that round."""
+        of_a, of_c = (pto.spec((32, 32), getattr(pl, dtype)) for dtype in (a, c))
+        lines = kernel.compile(of_a, of_a, of_c, **options).ir("coalesced").splitlines()
+        return sum("tcast" in line for line in lines), sum("tdot" in line and "{dtype=" in line for line in lines)
+
+    assert operations(stored, "bf16", "bf16") == (0, 1)
+    assert operations(stored, "f16", "f16") == (0, 1)
+    assert operations(stored, "f32", "bf16") == (1, 0)
+    assert operations(stored, "bf16", "f16") == (1, 0)
+    assert operations(stored, "bf16", "bf16", target="c") == (1, 0)
+    assert operations(read_twice, "bf16", "bf16") == (2, 0)
+    assert operations(added, "bf16", "bf16") == (1, 0)

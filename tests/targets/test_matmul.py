@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from pto_jit.targets.cpu.matmul.blocking import Caches, blocking_of, host_caches
-from pto_jit.targets.cpu.matmul.library import Library, Processor, compile_object, module_ir, symbols
+from pto_jit.targets.cpu.matmul.library import Library, Processor, compile_object, module_ir, suffixes
 from pto_jit.targets.cpu.matmul.shape import FIXED_A, FIXED_B, Combo, Machine, scheme_of
 
 Array = np.ndarray
@@ -492,6 +492,78 @@ def test_scratch_does_not_grow_with_k(
     np.testing.assert_array_equal(results[1].view(np.uint8), results[2].view(np.uint8))
 
 
+ROUNDED = [(variant, combo, caches) for variant, combo in CASES for caches in (None, TINY)
+           if scheme_of(combo, Machine.of(VARIANTS[variant].features, VARIANTS[variant].triple)).rounds]  # fmt: skip
+
+
+@pytest.mark.parametrize(("variant", "combo", "caches"), ROUNDED)
+def test_products_that_round_agree_with_numpy_whoever_computes_them(
+    standin: StandIn, libraries: Callable[..., Library], variant: str, combo: Combo, caches: Caches | None
+) -> None:
+    """Strip by strip and at once, from and to any layout; nothing outside C changes."""
+    rng = np.random.default_rng(8)
+    entries, dtype = libraries(variant, caches).ensure(combo), DTYPES[combo.a]
+    cases = [(m, k, n, INPUTS[0], INPUTS[0], "rows")
+             for m, k, n in ((1, 33, 70), (5, 0, 9), (20, 8, 1), (600, 130, 24), (601, 260, 17), (300, 100, 200))]  # fmt: skip
+    cases += [(330, 150, 26, a, str(rng.choice(INPUTS)), c) for a in INPUTS for c in OUTPUTS]
+    for m, k, n, of_a, of_b, of_c in cases:
+        a, b = laid_out(rng, m, k, dtype, of_a), laid_out(rng, k, n, dtype, of_b)
+        c, what = laid_out(rng, m, n, dtype, of_c), (m, k, n, of_a, of_b, of_c)
+        whole = c if c.base is None else c.base
+        before, around, results = c.copy(), np.array(whole), []
+        value, bound = expected(a, b, np.zeros((m, n), "f4"), False)
+        assert bound is not None
+        least, most = ((value + far).astype("f4").astype(dtype) for far in (-bound, bound))
+        for threads in (1, 1, 3):
+            standin.dll.standin_threads(threads)
+            address = entries.named[f"_to_{combo.a}{'_mt' if results else ''}"]
+            assert call(standin, address, a, b, c, False) == 0
+            assert ((least <= c) & (c <= most)).all(), what
+            results.append(c.copy())
+            c[...] = before
+            np.testing.assert_array_equal(np.asarray(whole).view(np.uint8), around.view(np.uint8), err_msg=str(what))
+        np.testing.assert_array_equal(results[1], results[2], err_msg=str(what))
+    assert standin.dll.standin_live() == 0
+
+
+@pytest.mark.parametrize("of", ["f16", "bf16"])
+def test_sums_that_are_rounded_are_not_held_whole(
+    standin: StandIn, libraries: Callable[..., Library], of: str
+) -> None:
+    rng = np.random.default_rng(9)
+    entries = libraries("host").ensure(Combo(of, of, "f32"))
+    a, b, c = (raw(rng, shape, DTYPES[of]) for shape in ((6000, 64), (64, 300), (6000, 300)))
+    standin.dll.standin_threads(1)
+    standin.dll.standin_forget_most()
+    assert call(standin, entries.named[f"_to_{of}"], a, b, c, False) == 0
+    assert standin.dll.standin_most_held() < 6000 * 300 * 4 // 3
+    for had in range(1000):  # blocks of scratch memory before there is no more
+        standin.dll.standin_fail_after(had)
+        failed = call(standin, entries.named[f"_to_{of}"], a, b, c, False)
+        standin.dll.standin_fail_after(-1)
+        assert standin.dll.standin_live() == 0
+        if not failed:
+            break
+    assert 2 <= had < 999
+
+
+def test_what_is_rounded_keeps_infinities_and_nans(standin: StandIn, libraries: Callable[..., Library]) -> None:
+    for of, large in (("f16", 300), ("bf16", 2e19)):
+        one = np.eye(40, dtype=DTYPES[of])
+        a = np.full((40, 40), 1, DTYPES[of])
+        a[0, 0], a[1, 1], a[2, 2], a[3, 3] = np.nan, np.inf, -np.inf, -np.nan
+        a[4:6] = large
+        b = one * DTYPES[of].type(large)
+        b[~np.eye(40, dtype=bool)] = 0
+        for right, row in ((one, 5), (b, 4)):
+            c = np.zeros((40, 40), DTYPES[of])
+            assert call(standin, libraries("host").ensure(Combo(of, of, "f32")).named[f"_to_{of}"], a, right, c, False) == 0
+            with np.errstate(all="ignore"):
+                truth = (a.astype("f4") @ right.astype("f4")).astype(DTYPES[of])
+            np.testing.assert_array_equal(c.astype("f4"), truth.astype("f4"))
+            assert np.isinf(c[row].astype("f4")).all() == (right is b)
+
+
 SUM = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 2,
     ctypes.c_int32,
@@ -528,8 +600,8 @@ def test_a_sum_of_products_agrees_with_numpy_whoever_computes_it(
         for how in (0, 1):
             results = []
             for address, threads, fixed in (
-                *((entries.sum, 1, fixed) for fixed in (0, FIXED_B, FIXED_B, FIXED_B)),
-                *((entries.sum_parallel, threads, FIXED_B) for threads in (1, 3)),
+                *((entries.named["_sum"], 1, fixed) for fixed in (0, FIXED_B, FIXED_B, FIXED_B)),
+                *((entries.named["_sum_mt"], threads, FIXED_B) for threads in (1, 3)),
             ):
                 standin.dll.standin_threads(threads)
                 c[...] = before
@@ -556,13 +628,13 @@ def test_rows_of_a_are_read_where_they_lie_and_packed_b_is_that_of_all_products(
     c = np.zeros((m, n), f32)
     for count in (1, 2):
         standin.dll.standin_forget_most()
-        assert call_sum(standin, entries.sum, terms[:count], c, 0, 0) == 0
+        assert call_sum(standin, entries.named["_sum"], terms[:count], c, 0, 0) == 0
         assert standin.dll.standin_most_held() < 4 * 256 * (sum(depths[:count]) + 32) + 4096
         a, b = (np.concatenate([t[i] for t in terms[:count]], 1 - i) for i in (0, 1))
         check(c, expected(a, b, c, False), depths[:count])
     a, b = terms[0]
     for _ in range(2):  # the copy is made when B is met again
-        assert call_sum(standin, entries.sum, terms[:1], c, 0, FIXED_B) == 0
+        assert call_sum(standin, entries.named["_sum"], terms[:1], c, 0, FIXED_B) == 0
     before = standin.dll.standin_found()
     again = np.zeros((m, n), f32)
     assert call(standin, entries.single, np.asfortranarray(a), b, again, False, FIXED_B) == 0
@@ -578,7 +650,7 @@ def test_a_sum_without_scratch_is_a_status(standin: StandIn, libraries: Callable
     entries = libraries("host").ensure(COMBOS[0])
     terms = [(raw(rng, (60, 20), f32), raw(rng, (20, 40), f32)) for _ in range(2)]
     standin.dll.standin_fail_after(0)
-    status = call_sum(standin, entries.sum, terms, np.zeros((60, 40), f32), 0, 0)
+    status = call_sum(standin, entries.named["_sum"], terms, np.zeros((60, 40), f32), 0, 0)
     standin.dll.standin_fail_after(-1)
     assert status != 0
     assert standin.dll.standin_live() == 0
@@ -632,7 +704,7 @@ def test_many_threads_asking_for_one_combo_get_one_compilation(standin: StandIn)
     for thread in pool:
         thread.join()
     assert len(stored) == 1
-    assert len(set(found)) == 1
+    assert len({id(addresses) for addresses in found}) == 1
     assert len(found) == 6
 
 
@@ -641,7 +713,8 @@ def test_symbols_and_definitions_match() -> None:
     for combo in COMBOS:
         module = llvm.parse_assembly(module_ir(combo, host.features))
         defined = {f.name for f in module.functions if not f.is_declaration and f.linkage.name == "external"}
-        assert defined == set(symbols(combo, scheme_of(combo, Machine.of(host.features, host.triple))))
+        scheme = scheme_of(combo, Machine.of(host.features, host.triple))
+        assert defined == {combo.symbol + suffix for suffix in suffixes(scheme)}
 
 
 @pytest.mark.parametrize("triple", ["aarch64-unknown-linux-gnu", "riscv64-unknown-linux-gnu"])

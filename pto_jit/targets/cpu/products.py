@@ -57,7 +57,7 @@ def _store(key: str, code: bytes) -> None:
 
 
 def product_address(name: str, runtime: Mapping[str, int]) -> int:
-    """The address of `pto_mm_<a>_<b>_<c>[_sum][_mt]`, compiled at its first use."""
+    """The address of an entry of `matmul.library`, compiled at its first use."""
     combo, suffix = entry_of(name)
     externals = {n: runtime[n] for n in Library.EXTERNALS}
     with _LOCK:
@@ -65,7 +65,7 @@ def product_address(name: str, runtime: Mapping[str, int]) -> int:
         library = _LIBRARIES.get(key)
         if library is None:
             library = _LIBRARIES[key] = Library(externals, load=_load, store=_store)
-    return library.ensure(combo).named(suffix)
+    return library.ensure(combo).named[suffix]
 
 
 def _scheme(a: DType, b: DType, c: DType) -> Scheme | None:
@@ -77,14 +77,27 @@ def _scheme(a: DType, b: DType, c: DType) -> Scheme | None:
         return None
 
 
+def _summed(a: DType) -> DType:
+    """What products of such elements are summed in."""
+    return a if a.bits >= 32 else f32 if a.is_float else i32
+
+
+def _computes(op: Op) -> bool:
+    """Whether this machine has a product as it stands, rounded to 16 bits or not."""
+    a, b, c = (tile_type(op, k).dtype for k in (0, 1, None))
+    scheme = _scheme(a, b, c)
+    if scheme is None and len(op.args) == 2 and (wide := _scheme(a, b, _summed(a))) is not None:
+        return c.name in wide.rounds
+    return scheme is not None
+
+
 def write_dot(w: FunctionWriter, op: Op) -> None:
     """`dot(a, b[, acc])` over the last two axes, batched over the others."""
     a, b = w.tile(op.args[0]), w.tile(op.args[1])
     result = op.results[0]
     assert isinstance(result.type, TileType)
-    dtype = result.type.dtype
-    summed = a.dtype if a.dtype.bits >= 32 else f32 if a.dtype.is_float else i32
-    if dtype != summed:  # the product is summed wide and rounded once
+    dtype, summed = result.type.dtype, _summed(a.dtype)
+    if dtype != summed and not _computes(op):  # the product is summed wide and rounded once
         wide = Var(result.name + ".wide", TileType(summed, result.type.shape))
         args = op.args[:2]
         if len(op.args) > 2:
@@ -97,7 +110,7 @@ def write_dot(w: FunctionWriter, op: Op) -> None:
         w.op(inner)
         w.op(Op("cast", (result,), (wide,), (("dtype", dtype),), (), op.loc))
         return
-    if _scheme(a.dtype, b.dtype, dtype) is None:
+    if not _computes(op):
         raise InternalError(f"the cpu target has no matrix product {a.dtype} x {b.dtype} -> {dtype}  ({op.loc})")
     write_sum(w, [term_of(w, op)])
 
@@ -116,7 +129,7 @@ def write_stored_sum(w: FunctionWriter, terms: Sequence[Term], fused: Fuse) -> b
     assert isinstance(tensor, TensorType)
     if tensor.layout == "strided" or terms[0].accumulates:
         return False
-    if _scheme(terms[0].a.dtype, terms[0].b.dtype, tile_type(op).dtype) is None:
+    if not _computes(op):
         return False
     _Product(w, terms).write_stored(fused)
     return True
@@ -156,12 +169,12 @@ def term_of(w: FunctionWriter, op: Op, before: Term | None = None) -> Term:
 def may_sum(block: Block, places: Sequence[int]) -> bool:
     """Whether this machine computes such products, each added to the one before, as one; one alone: as it is."""
     ops = [block[k] for k in places]
+    if len(ops) == 1 and isinstance(ops[0], Op):
+        return _computes(ops[0])
     types = [(tile_type(op, 0), tile_type(op, 1), tile_type(op)) for op in ops if isinstance(op, Op)]
     dtypes = {(a.dtype, b.dtype, c.dtype) for a, b, c in types}
     scheme = _scheme(*dtypes.pop())
-    if len(ops) == 1 or scheme is None:
-        return scheme is not None
-    return scheme.sums and not dtypes and all(t.rank == 2 for three in types for t in three)
+    return scheme is not None and scheme.sums and not dtypes and all(t.rank == 2 for three in types for t in three)
 
 
 def write_zeros(w: FunctionWriter, op: Op) -> None:
@@ -345,7 +358,9 @@ class _Product:
             self._call_product(target)
 
     def _symbol(self, suffix: str) -> str:
-        name = f"pto_mm_{self.first.a.dtype}_{self.first.b.dtype}_{self.dtype}{suffix}"
+        wide, sixteen = _summed(self.first.a.dtype), self.dtype.kind == "f" and self.dtype.bits == 16
+        to = f"_to_{self.dtype}" if sixteen else ""
+        name = f"pto_mm_{self.first.a.dtype}_{self.first.b.dtype}_{wide if sixteen else self.dtype}{suffix}{to}"
         return name if self.w.parallel else f"{name}_mt"
 
     def _call_sum(self, target: Tile) -> None:

@@ -16,7 +16,9 @@ Where the scheme has `sums`, there are besides
 ``int32_t pto_mm_<a>_<b>_<c>_sum[_mt](pto_worker *w, int64_t m, int64_t n, int64_t count, const void *terms,
 void *c, int64_t c_rs, int64_t c_cs, int32_t how)``
 
-for the sum of so many products, each told in eight words as `sums.TERM` says.
+for the sum of so many products, each told in eight words as `sums.TERM` says.  For each dtype of 16 bits that the
+scheme ``rounds`` to there is ``pto_mm_<a>_<b>_f32_to_<dtype>[_mt]``, like the first, for a C of that dtype, which is
+written: ACCUMULATE is not allowed.
 ``_mt`` splits C over the workers; the bits of the result do not depend on their number.
 """
 
@@ -43,11 +45,9 @@ from pto_jit.targets.cpu.matmul.macro import add_macro
 from pto_jit.targets.cpu.matmul.pack import add_packing
 from pto_jit.targets.cpu.matmul.panels import add_panels
 from pto_jit.targets.cpu.matmul.parts import Parts
+from pto_jit.targets.cpu.matmul.rounded import add_rounded
 from pto_jit.targets.cpu.matmul.shape import Combo, Machine, Scheme, scheme_of
 from pto_jit.targets.cpu.matmul.sums import add_sums
-
-SUFFIXES = ("", "_mt", "_sum", "_sum_mt")
-"""Of the names of a combo's entries: one thread or all, one product or a sum of them."""
 
 Load = Callable[[str], bytes | None]
 Store = Callable[[str, bytes], None]
@@ -76,27 +76,31 @@ class Processor:
 
 @frozen
 class Addresses:
-    """The entries of a loaded combo; those of sums are 0 where there are none."""
+    """The entries of a loaded combo by the suffixes of their names."""
 
-    single: int
-    parallel: int
-    sum: int = 0
-    sum_parallel: int = 0
+    named: Mapping[str, int]
 
-    def named(self, suffix: str) -> int:
-        """The entry of that suffix, one of `SUFFIXES`."""
-        return (self.single, self.parallel, self.sum, self.sum_parallel)[SUFFIXES.index(suffix)]
+    @property
+    def single(self) -> int:
+        """One product, by one thread."""
+        return self.named[""]
+
+    @property
+    def parallel(self) -> int:
+        """One product, by all of them."""
+        return self.named["_mt"]
 
 
 def entry_of(name: str) -> tuple[Combo, str]:
     """The dtypes and the suffix in the name of an entry."""
-    plain = name.removesuffix("_mt").removesuffix("_sum")
-    return Combo(*plain.removeprefix("pto_mm_").split("_")), name.removeprefix(plain)
+    a, b, c, *kind = name.removeprefix("pto_mm_").split("_")
+    return Combo(a, b, c), "".join(f"_{word}" for word in kind)
 
 
-def symbols(combo: Combo, scheme: Scheme) -> tuple[str, ...]:
-    """The single-threaded and the parallel entry, and those of sums where there are any."""
-    return tuple(combo.symbol + suffix for suffix in (SUFFIXES if scheme.sums else SUFFIXES[:2]))
+def suffixes(scheme: Scheme) -> tuple[str, ...]:
+    """Of the names of a combo's entries: one product, a sum of them, results of 16 bits; one thread or all."""
+    kinds = ("", *(("_sum",) if scheme.sums else ()), *(f"_to_{dtype}" for dtype in scheme.rounds))
+    return tuple(kind + many for kind in kinds for many in ("", "_mt"))
 
 
 def module_ir(combo: Combo, features: str, triple: str = "", caches: Caches | None = None) -> str:
@@ -123,6 +127,7 @@ def module_ir(combo: Combo, features: str, triple: str = "", caches: Caches | No
     add_entries(parts)
     if scheme.sums:
         add_sums(parts)
+    add_rounded(parts)
     width = 8 * scheme.machine.vector_bytes
     wide = f'"min-legal-vector-width"="{width}" "prefer-vector-width"="{width}"'
     attributes = f"attributes #0 = {{ nounwind {wide} }}\nattributes #1 = {{ nounwind noinline {wide} }}\n"
@@ -265,8 +270,8 @@ class Library:
         for name, address in self._externals.items():
             builder.import_symbol(name, address)
         scheme = scheme_of(combo, Machine.of(self.processor.features, self.processor.triple))
-        names = symbols(combo, scheme)
-        for name in names:
+        names = {suffix: combo.symbol + suffix for suffix in suffixes(scheme)}
+        for name in names.values():
             builder.export_symbol(name)
         tracker = builder.link(self._jit, combo.symbol)
-        return Addresses(*(tracker[name] for name in names)), tracker
+        return Addresses({suffix: tracker[name] for suffix, name in names.items()}), tracker

@@ -167,6 +167,13 @@ class Scheme:
         return self.panelled and self.raw_a
 
     @property
+    def rounds(self) -> tuple[str, ...]:
+        """Dtypes that results may be rounded to (`rounded`): that of operands of 16 bits, where there is an instruction
+        for it or it is cut off."""
+        a, b, c = self.combo.a, self.combo.b, self.combo.c
+        return (a,) if c == "f32" and a == b and (a == "bf16" or (a == "f16" and self.machine.half)) else ()
+
+    @property
     def panel_rows(self) -> int:
         """MR of products of packed operands."""
         return self._panel[0]
