@@ -16,7 +16,7 @@
   cost, the choice, that of nests without a state, what decisions say
 * `layout`: where the leaves of an array lie
 * `sequential`, `inside`, `wavefront`, `tasks`, `tiled`, `devices`: the plans
-* `rows`, `dividing`, `strips`, `batching`, `blocks`, `pairs`, `through`, `copies`, `packing`, `placing`, `inputs`: many
-  cells at once: as rows of tiles, gathered and scattered
+* `rows`, `dividing`, `strips`, `batching`, `blocks`, `pairs`, `through`, `gathering`, `copies`, `packing`, `placing`,
+  `inputs`: many cells at once: as rows of tiles, gathered and scattered
 * `sums`, `unrolled`, `weighted`, `totals`: sums that are products, cells without short loops, reductions of vectors
 """

@@ -15,17 +15,18 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.builtins.promote import load_all
-from pto_jit.codegen.emit import I64, index
-from pto_jit.codegen.values import Scalar, Tensor, static_extent
+from pto_jit.codegen.emit import index
+from pto_jit.codegen.values import static_extent
 from pto_jit.dtypes import i64
 from pto_jit.fractal.compile.batching import Batch, NotBatchable, demanded, row_extents
 from pto_jit.fractal.compile.blocks import AT_ONCE, Blocks, Work, dims_of, reads_in_order, results_of, work_of
 from pto_jit.fractal.compile.expr import Symbol, Writer, binary, number, operand
+from pto_jit.fractal.compile.gathering import Gathering
 from pto_jit.fractal.compile.lists import Compute, Dim, ReadLeaf, WriteLeaf
 from pto_jit.fractal.compile.names import defined, uses
 from pto_jit.fractal.compile.nest import Nest, depends_on
 from pto_jit.fractal.compile.sequential import name_of, variable_of
-from pto_jit.ir.nodes import For, If, Op, Operand, Var
+from pto_jit.ir.nodes import If, Op, Operand, Var
 from pto_jit.ir.types import TileType
 from pto_jit.slotted import frozen
 
@@ -195,7 +196,7 @@ class PairBlocks(Blocks):
     def _pairs(self, writer: Writer, start: Operand, count: Operand, columns: Operand) -> None:
         work = self.work
         batch = PairBatch(self, count, columns)
-        pairs = batch.both.count
+        pairs, gathering = batch.both.count, Gathering(self.g)
         for item in work.body:
             if isinstance(item, Compute):
                 self._integer(writer, item, start, batch)
@@ -209,28 +210,13 @@ class PairBlocks(Blocks):
                     first = writer.op("mul", start, columns)
                 part = batch.of(side)
                 if work.is_gathered(item, side):
-                    part.rows[name] = self._one_by_one(writer, item, side[0], first, part.count)
+                    lying = gathering.rows(writer, side[0].symbol, item.read, item.leaf, first, part.count)
+                    part.rows[name] = load_all(self.g, lying).var
                 else:
                     part.rows[name] = self.read(writer, item.read, item.leaf, first, part.count)
         batch.run(work.body)
         for result in work.results:
             self.keep(writer, result, batch.value(result[0]), writer.op("mul", start, columns), pairs)
-
-    def _one_by_one(self, writer: Writer, item: ReadLeaf, dim: Dim, start: Operand, count: Operand) -> Var:
-        """What lies in another order than that of a loop, for so many of its iterations: in memory of its own."""
-        e, rest = self.e, row_extents(item.leaf.extents)
-        (rows,) = e.op("alloc", [count, *rest], {"dtype": item.leaf.dtype}, hint="input_rows")
-        row = e.fresh("row", I64)
-        with e.block() as body:
-            at = writer.but({dim.symbol: writer.op("add", start, row)})
-            value = self.plain.value_of(item.read, item.leaf, at)
-            if isinstance(value, Scalar):
-                e.op("setelem", [value.operand, rows, row, index(0)])
-            else:
-                (one,) = e.op("reshape", [value.var, index(1), *rest])
-                e.op("store", [one, rows, row, *(index(0) for _ in rest)], {"inside": True})
-        e.append(For("sequential", row, index(0), count, index(1), tuple(body), loc=e.loc))
-        return load_all(self.g, Tensor(rows, (count, *rest), e.loc)).var
 
     def _integer(self, writer: Writer, item: Compute, start: Operand, batch: PairBatch) -> None:
         """An integer, or the integers of the rows or the columns."""

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from pto_jit.codegen.builtins.memory import view as view_of
 from pto_jit.codegen.builtins.promote import load_all
 from pto_jit.codegen.emit import I64, constant, index
-from pto_jit.codegen.values import Tensor, Tile, static_extent
+from pto_jit.codegen.values import Tensor, static_extent
 from pto_jit.fractal.compile.batching import Batch, NotBatchable, demanded, row_extents
 from pto_jit.fractal.compile.blocks import OWN_ROWS, reads_in_order
 from pto_jit.fractal.compile.expr import Expr, Writer, binary, number, operand
+from pto_jit.fractal.compile.gathering import Gathering
 from pto_jit.fractal.compile.layout import extent
 from pto_jit.fractal.compile.lists import (
     Access,
@@ -128,6 +129,7 @@ class Through:
     def _block(self, writer: Writer | None, start: Operand, count: Operand) -> None:
         """Rows [start, start + count); without a writer only what their operations are."""
         self.start, self.count = start, count
+        self.gathering = Gathering(self.g)
         self.hidden: set[str] = set()  # what loops and branches made
         self.batch = Batch(self.e, count, {}, {})
         self._items(self.loop.body, writer)
@@ -275,23 +277,10 @@ class Through:
         if not self._differs(read):
             return self.batch.value(self.plain.value_of(read, leaf, writer))
         if not isinstance(read, Access) or self._stride(read.array.root, read.index) is None:
-            part = self._gathered(read, leaf, writer)
+            part = self.gathering.rows(writer, self.symbol, read, leaf, self.start, self.count)
         else:
             part = self._part(read.array.root, read.index, writer)
         return self.e.op("reshape", [load_all(self.g, part).var, self.count, *rest])[0]
-
-    def _gathered(self, read: Read, leaf: Leaf, writer: Writer) -> Tensor:
-        """What lies at no constant distance, row by row in memory of its own."""
-        e, rest = self.e, row_extents(leaf.extents)
-        (var,) = e.op("alloc", [self.count, *rest], {"dtype": leaf.dtype}, hint="input_rows")
-        row = e.fresh("row", I64)
-        with e.block() as body:
-            value = self.plain.value_of(read, leaf, writer.but({self.symbol: writer.op("add", self.start, row)}))
-            one = value.var if isinstance(value, Tile) else e.op("full", [value.operand, index(1)])[0]
-            (one,) = e.op("reshape", [one, index(1), *rest])
-            e.op("store", [one, var, row, *([index(0)] * len(rest))], {"inside": True})
-        e.append(For("sequential", row, index(0), self.count, index(1), tuple(body), loc=e.loc))
-        return Tensor(var, (self.count, *rest), e.loc)
 
     def _stored(self, item: WriteLeaf, rows: Var, writer: Writer | None) -> None:
         """Put what each row writes to its place."""

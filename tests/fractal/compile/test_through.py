@@ -66,6 +66,24 @@ def test_windows_that_lie_apart_are_gathered() -> None:
             assert through(program, words(count), weights(3))
 
 
+def test_gathered_rows_have_the_memory_of_a_block_and_states_keep_theirs() -> None:
+    """A state that is what an iteration gathered outlives the gathering of the next one in the same memory."""
+
+    def late(x: Any, kernel: Any) -> Any:
+        def one(window: Any) -> Any:
+            step = lambda s, p: (p[0], s[1] @ p[1] + s[0], p[2])  # noqa: E731
+            start = (ft.zeros(1, H), ft.zeros(1, H), window[2])
+            return ft.fold(step, ft.zip(window, kernel, ft.reverse(window)), initializer=start)
+
+        return ft.map(one, ft.shifted_slide(x, 3))
+
+    for count in (1, 5, 300):
+        assert through(late, words(count), weights(3))
+    text = pto.jit(late).compile(words(5), weights(3)).ir("source")
+    assert "%input_rows = talloc" in text.partition("SCOPE @late")[0]
+    assert "talloc" not in text.partition("SCOPE @late")[2]  # memory inside would be new in each iteration
+
+
 @pytest.mark.parametrize("lengths", [(4, 0, 9, 3), (300, 5), (0,), ()])
 def test_lists_of_different_lengths(lengths: tuple[int, ...]) -> None:
     def program(x: Any, kernel: Any) -> Any:
