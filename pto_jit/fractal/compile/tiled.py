@@ -117,7 +117,8 @@ def _is_behind(distance: Vector, tile: Sequence[int]) -> bool:
 class Box:
     """The rows of an array as a tensor over its last dimensions.
 
-    tensor: [extents of the loops `over`, *leaf].  halves: which of these dimensions keep two planes, in turn.
+    tensor: [extents of the loops `over`, *leaf]; [1, *leaf] over no loop.  halves: which of these dimensions keep two
+    planes, in turn.
     """
 
     tensor: Tensor
@@ -126,7 +127,8 @@ class Box:
 
     def place(self, at: Sequence[Expr]) -> tuple[Expr, ...]:
         """Where the leaf of an index (over all loops) stands."""
-        return tuple(binary("mod", at[k], number(2)) if k in self.halves else at[k] for k in self.over)
+        own = tuple(binary("mod", at[k], number(2)) if k in self.halves else at[k] for k in self.over)
+        return own or (number(0),)
 
 
 @frozen(eq=False)
@@ -242,6 +244,7 @@ class Tiled(Tasks):
             return None
         here = {d.symbol: of(self.nest.symbols[k]) for d, k in zip(layout.dims, loops, strict=True)}
         extents = [extent(layout.dims, layout.folded, k).replace(here) for k in range(first, len(layout.dims))]
+        extents = extents or [number(1)]  # of a number there would be no axis at all
         shape = [*(writer.expr(x) for x in extents), *leaf.extents]
         rows = number(1)
         for x in extents:

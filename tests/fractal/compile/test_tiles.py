@@ -137,3 +137,19 @@ def test_loops_beside_a_nest_of_tasks_run_as_they_are() -> None:
     assert plans == {"sequential", "tasks"}
     for f, want in zip(found, flat(program(*given)), strict=True):
         np.testing.assert_array_equal(f, want)
+
+
+@pytest.mark.parametrize("tile", [1, 3, 9])
+def test_a_fold_whose_state_is_a_number_in_tiles(tile: int) -> None:
+    """Its memory is over no loop: one number, of which a cell is a row as of any other memory."""
+
+    def number(x: Any) -> Any:
+        return ft.fold(lambda s, e: s + e * 2, x, initializer=np.float32(1), tile=tile)
+
+    def count(x: Any) -> Any:
+        return ft.fold(lambda s, e: (e - s[0], s[1] + 1), x, initializer=(np.float32(3), np.int64(5)), tile=tile)
+
+    for length in (0, 1, 7):
+        x = ft.from_flat(np.arange(length, dtype=np.float32))
+        for program in (number, count):
+            assert pto.jit(program)(x) == program(x)
