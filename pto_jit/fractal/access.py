@@ -32,7 +32,7 @@ def _evenly(count: int, size: int) -> Array:
 
 def alike(sample: Any, count: int) -> Any:
     """A list of `count` such elements: what stands for an empty list in a trial."""
-    return zip_up(stack_values([sample] * count, materialise=False))
+    return zip_up(stack_values([sample] * max(count, 1), materialise=False))[:count]
 
 
 def _tensor(x: Any, what: str) -> np.ndarray[Any, Any]:

@@ -150,6 +150,8 @@ def agreed(values: Sequence[Any]) -> list[Any] | None:
     if isinstance(first, tuple):
         if any(type(v) is not type(first) or len(v) != len(first) for v in values):
             return None
+        if not first:
+            return list(values)
         columns = [agreed([v[k] for v in values]) for k in range(len(first))]
         if any(column is None for column in columns):
             return None

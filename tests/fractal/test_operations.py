@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pto_jit as pto
 import pto_jit.fractal as ft
 import pto_jit.language as pl
 from tests.differential.rounds import share
@@ -205,3 +206,17 @@ def test_zeros_and_cat_compute_on_numpy_arrays() -> None:
     check(np.asarray(ft.cat(x, x)), np.concatenate([x, x], -1))
     for many in ([x, x], (x, x), ft.from_list([x, x])):
         check(np.asarray(ft.cat(many, axis=0)), np.concatenate([x, x], 0))
+
+
+def test_bodies_may_give_empty_tuples() -> None:
+    x, none = ft.from_list([1.0, 2.0, 3.0]), ft.from_list([], leaf=pto.spec((), pl.f64))
+    for numbers in (x, none):
+        assert ft.map(lambda v: (), numbers) == ft.scan(lambda s, v: (), numbers, init=()) == ()
+        assert ft.fold(lambda s, v: (), numbers, init=()) == ft.dilated_map(lambda part: (), numbers, 2) == ()
+        first, second = ft.map(lambda v: ((), v), numbers)
+        assert first == () and second.tolist() == numbers.tolist()
+
+
+def test_a_trial_gathers_nothing() -> None:
+    none = ft.from_list([], leaf=pto.spec((2,), pl.f32))
+    assert repr(ft.map(lambda v: ft.gather(none, []), none)) == "FractalTensor([] of pl.Tensor[[2], pl.f32])"

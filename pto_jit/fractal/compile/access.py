@@ -30,6 +30,7 @@ from pto_jit.fractal.compile.lists import (
     views_of,
 )
 from pto_jit.fractal.compile.session import Session, session_of
+from pto_jit.fractal.compile.structure import taken_apart, told
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
@@ -108,6 +109,8 @@ def _unzipped(session: Session, lists: Lists) -> Any:
 def enumerate_(g: Generator, *values: Any) -> Any:
     session = session_of(g)
     lists = [session.lists(v, "ft.enumerate") for v in values]
+    if not lists:
+        raise g.error(TypeMismatchError, "ft.enumerate of nothing", code="PTO-F130", hint="give at least one list")
     k = session.symbol("i")
     count = View((Dim(k, lists[0].length),), Index(of(k)), Leaf((), i64, True))
     return zip_(g, Lists(session, count), *lists)
@@ -135,20 +138,18 @@ def join(g: Generator, *values: Any) -> Any:
 def _joined(session: Session, a: Lists, b: Lists) -> Lists:
     g = session.g
     n, total = a.length, a.length + b.length
-    others = list(views_of(b.items))
-    same = a.around == b.around and len(others) == len(list(views_of(a.items)))
-    rest = iter(others)
+    (one, lefts), (other, rights) = (taken_apart(session, x, "a list of ft.join") for x in (a, b))
+    if one != other or not all(x.leaf.same(y.leaf) for x, y in zip(lefts, rights, strict=True)):
+        raise g.error(
+            TypeMismatchError,
+            f"ft.join of a {told(one, lefts)} and a {told(other, rights)}",
+            code="PTO-F132",
+            hint="join lists of one type",
+        )
+    rest = iter(rights)
 
     def view(left: View) -> View:
         right = next(rest)
-        if len(left.dims) != len(right.dims) or not left.leaf.same(right.leaf):
-            raise g.error(
-                TypeMismatchError,
-                f"ft.join of lists of depth {len(left.dims)} of {left.leaf} and of depth "
-                f"{len(right.dims)} of {right.leaf}",
-                code="PTO-F132",
-                hint="join lists of one type",
-            )
         k = session.symbol(left.dims[0].symbol.name)
         x, y = left.at(of(k)), right.at(of(k) - n)
         first = Condition("negative", of(k) - n)
@@ -159,10 +160,6 @@ def _joined(session: Session, a: Lists, b: Lists) -> Lists:
             y = y.at(of(inner.symbol))
         return View(tuple(dims), Choose(first, x.read, y.read), left.leaf)
 
-    if not same:
-        raise g.error(
-            TypeMismatchError, "ft.join of lists of different structure", code="PTO-F132", hint="join lists of one type"
-        )
     return Lists(session, map_views(a.items, view), a.around)
 
 

@@ -270,7 +270,8 @@ class Lists(ListLike):
     """What a FractalTensor is inside a kernel.
 
     items: a `View`, or a tuple (of tuples) of what elements consist of, when they are tuples; `around`: how many of the
-    dimensions stand around the tuple.  session: that of the compilation.
+    dimensions stand around the tuple (of a `View`, whose dimensions say all, always 1).  session: that of the
+    compilation.
     """
 
     __slots__ = ("around", "items", "session")
@@ -278,7 +279,7 @@ class Lists(ListLike):
     def __init__(self, session: Any, items: Any, around: int = 1) -> None:
         self.session = session
         self.items = items
-        self.around = around
+        self.around = around if isinstance(items, tuple) else 1
 
     # what the front end asks of objects that it does not know
 

@@ -108,7 +108,11 @@ REFUSED: list[tuple[Callable[..., Any], str, str, str]] = [
     (lambda x: ft.map(lambda r: ft.reduce(lambda s, e: s > e, r, init=0.0), x), "F128",
      "makes bool_ number of two of f64 number, so it is not associative", ""),
     (lambda x: ft.map(lambda r: ft.map("r", r), x), "F120", "ft.map of str, which cannot be called", 'ft.map("r", r)'),  # type: ignore[arg-type]
-    (lambda x: ft.map(lambda r: ft.join(r, x), x), "F132", "depth 1 of f64 number and of depth 2", "ft.join(r, x)"),
+    (lambda x: ft.map(lambda r: ft.join(r, x), x), "F132",
+     "ft.join of a FractalTensor[f64 number] and a FractalTensor[FractalTensor[f64 number]]", "ft.join(r, x)"),
+    (lambda x: ft.join(ft.zip(x[0], x[0], x[0]), ft.zip(ft.zip(x[0], x[0]), x[0])), "F132",
+     "(f64 number, f64 number, f64 number)] and a FractalTensor[((f64 number, f64 number), f64 number)]", ""),
+    (lambda x: ft.enumerate(), "F130", "ft.enumerate of nothing", "ft.enumerate()"),
     (lambda x: ft.map(lambda e: e, [1.0, 2.0]), "F100", "ft.map takes a FractalTensor, got a Python list", ""),  # type: ignore[arg-type]
     (lambda x: ft.map(lambda r: ft.reduce(lambda s, e: s + e, ft.map(len, x), init=0.5), x), "F128",
      "elements of type i64 number with a state of type f64 number", ""),

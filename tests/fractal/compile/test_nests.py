@@ -569,3 +569,12 @@ def test_nests_are_drawn_in_the_words_of_the_program() -> None:
 
     lines = drawn(lambda w: ft.map(lambda u: u * 2, ft.slices(w, 0)), np.ones((4, 3), np.float32))
     assert lines[0] == "i < w.shape[0]: parallel"
+
+
+@pytest.mark.parametrize("count", [3, 1, 0])
+def test_lists_made_by_views_are_joined_with_others(count: int) -> None:
+    x = ft.from_flat(RNG.standard_normal((count, 1, H)).astype(np.float32))
+    check(lambda x: ft.join(ft.repeat(x, 2), ft.map(lambda e: x, x)), x)
+    check(lambda x: ft.join(ft.map(lambda e: ft.reverse(x), x), ft.slide(x, 2)), x)
+    pairs = lambda x: ft.join(ft.repeat(ft.zip(x, x), 2), ft.map(lambda e: ft.zip(x, ft.reverse(x)), x))  # noqa: E731
+    check(lambda x: ft.map(lambda z: ft.map(lambda p: p[0] - p[1], z), pairs(x)), x)
