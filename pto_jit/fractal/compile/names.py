@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pto_jit.codegen.values import Scalar
 from pto_jit.fractal.compile.expr import Expr, Known
 from pto_jit.fractal.compile.lists import (
     Check,
+    Choose,
     Compute,
     Computed,
     Loop,
@@ -55,6 +57,18 @@ def uses(item: Any) -> set[str]:
     for block in walk.blocks(item):
         found = found.union(*(uses(i) for i in block))
     return found
+
+
+def of_initial_states(items: Sequence[Any]) -> list[Any]:
+    """What the initial states of a loop are computed by, among the items of its body, in order."""
+    starts = [i.read.then for i in items if isinstance(i, ReadLeaf) and i.state and isinstance(i.read, Choose)]
+    wanted = set[str]().union(*map(_read, starts))
+    found: list[Any] = []
+    for item in reversed(items):
+        if defined(item) & wanted:
+            found.append(item)
+            wanted |= uses(item)
+    return found[::-1]
 
 
 def _in(expr: Expr) -> set[str]:

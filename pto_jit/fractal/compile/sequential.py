@@ -153,7 +153,7 @@ class Sequential:
         last = self.last_values(loop)
         self.last |= {id(item.array) for item in last}
         with e.block() as block:
-            self.iteration(loop, writer.but({loop.symbol: var}))
+            self.iteration(loop, loop.body, writer.but({loop.symbol: var}))
         kind = "parallel" if loop.kind == "parallel" else "sequential"
         proof = NO_STATE if kind == "parallel" and not has_effects(loop.body) else ""
         e.append(For(kind, var, index(0), stop, index(1), tuple(block), loc=loop.loc, proof=proof))
@@ -180,17 +180,24 @@ class Sequential:
         self.e.append(If(some, tuple(block), (), self.e.loc))
 
     def chains(self, loop: Loop, d: Expr, writer: Writer) -> None:
-        """A loop over the chains, whose iterations do not depend on each other, around one over those of a chain."""
-        e = self.e
+        """A loop over the chains, whose iterations do not depend on each other, around one over those of a chain.
+
+        What a chain starts from is computed once for it: it stood between the two loops in the program.
+        """
+        from pto_jit.fractal.compile.names import of_initial_states
+
+        e, before = self.e, of_initial_states(loop.body)
+        rest = [item for item in loop.body if not any(item is other for other in before)]
         chain, k = e.fresh("chain", I64), e.fresh(loop.symbol.name, I64)
         chains = writer.expr(binary("min", d, loop.length))
         with e.block() as outer:
             first = writer.but({loop.symbol: chain})
+            self.block(before, first)
             self.carried(loop, first)
             stop = first.expr(binary("floordiv", loop.length - of(loop.symbol) + d - 1, d))
             with e.block() as inner:
                 at = e.scalar("add", [e.scalar("mul", [k, writer.expr(d)]).operand, chain]).operand
-                self.iteration(loop, writer.but({loop.symbol: at}))
+                self.iteration(loop, rest, writer.but({loop.symbol: at}))
             e.append(For("sequential", k, index(0), stop, index(1), tuple(inner), loc=loop.loc))
         proof = "" if has_effects(loop.body) else f"by the distance {d}: the parts of a list do not read each other"
         e.append(For("parallel", chain, index(0), chains, index(1), tuple(outer), loc=loop.loc, proof=proof))
@@ -200,11 +207,11 @@ class Sequential:
             if isinstance(item, ReadLeaf) and item.state is not None:
                 self.carry(item, writer)
 
-    def iteration(self, loop: Loop, inside: Writer) -> None:
+    def iteration(self, loop: Loop, items: Sequence[Any], inside: Writer) -> None:
         for array, outer in self.local.get(id(loop), ()):
             allocate_local(inside, array, outer)
         around, self.checking = self.checking, loop.schedule == CHECKS
-        self.block(loop.body, inside)
+        self.block(items, inside)
         self.checking = around
 
     def carry(self, item: ReadLeaf, writer: Writer) -> None:

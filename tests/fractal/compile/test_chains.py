@@ -14,6 +14,7 @@ import pto_jit as pto
 import pto_jit.fractal as ft
 from pto_jit.errors import PtoError, ScheduleError
 from tests.differential.rounds import share
+from tests.fractal.compile.test_nests import H, jagged, schedules_of
 from tests.fractal.compile.test_random import flat, interpreted
 
 DRAW = np.random.default_rng(7)
@@ -135,3 +136,20 @@ def test_what_is_more_than_a_scan_is_refused_with_its_reason() -> None:
 
     with pytest.raises(ScheduleError, match=r"inside the loop over `j`: the body of ft.dilated_map is not one scan"):
         pto.jit(program).compile(whole(3), weights(2))
+
+
+@pytest.mark.parametrize("name", ["scan", "scanr"])
+@pytest.mark.parametrize("start", [
+    lambda s, part: ft.zeros(1, H) + 1, lambda s, part: part[0] * 2, lambda s, part: s[0] + ft.last(part),
+])  # fmt: skip
+def test_a_chain_in_order_starts_from_what_is_computed_for_it(name: str, start: Any) -> None:
+    def layer(s: Any, w: Any) -> Any:
+        def scanned(part: Any) -> Any:
+            return getattr(ft, name)(lambda a, e: a * 0.5 + e, part, initializer=start(s, part))
+
+        return ft.map(lambda e: e * w, ft.dilated_map(scanned, s, 2))
+
+    weights = ft.from_flat(np.arange(3, dtype=np.float32) / 4)
+    for length in (1, 2, 7):
+        reasons = schedules_of(lambda x, w: ft.fold(layer, w, initializer=x), ft.from_flat(jagged(length).leaves), weights)
+        assert reasons[0].startswith("sequential")
