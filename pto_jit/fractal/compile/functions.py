@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pto_jit.codegen.frames import KernelFunction
 from pto_jit.codegen.values import Scalar, Tensor, Tile
 from pto_jit.errors import CompilationError, TypeMismatchError
-from pto_jit.fractal.compile.expr import Condition, Expr, Known, Symbol, binary, number, of
+from pto_jit.fractal.compile.expr import Condition, Expr, Fetch, Known, Symbol, binary, number, of, pick
 from pto_jit.fractal.compile.extents import made_inside
 from pto_jit.fractal.compile.lists import (
     Access,
@@ -290,6 +290,7 @@ def carried(
     structure, views = taken_apart(session, initial, f"the initializer of ft.{name}")
     if without:  # the views say where it stands
         g.e.current[start:] = _unread(g.e.current[start:], views)
+        views = [_if_any(view, n) for view in views]
     mark = len(g.e.current)
     arrays: list[Array] = []
     mirrors: dict[int, Mirror] = {}
@@ -331,6 +332,17 @@ def carried(
     found = _put_last(session, structure, last, arrays)
     session.wait()
     return found
+
+
+def _if_any(view: View, n: Expr) -> View:
+    """An element of a list of `n`, whose lengths are 0 where there is none: they would be read behind the offsets."""
+    some = Condition("positive", n - 1)
+
+    def length(e: Expr) -> Expr:
+        return pick(some, e, number(0)) if any(isinstance(a, Fetch) for a in e.atoms()) else e
+
+    dims = [Dim(d.symbol, length(d.length)) for d in view.dims]
+    return View(tuple(dims), view.read, view.leaf)
 
 
 def _unread(items: list[Any], views: list[View]) -> list[Any]:

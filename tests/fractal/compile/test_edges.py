@@ -272,3 +272,14 @@ def test_states_of_constant_extents_take_bodies_of_runtime_ones(plan: str) -> No
     check(kernel(lists, w), wanted_as_lists(program(lists, w)))
     with pytest.raises(pto.ShapeError, match=r"PTO-F190: .*body of ft\.scan gives has extent 7 along axis 1, its state has 5"):
         kernel(lists, np.zeros((7, 5), np.float32))
+
+
+@pytest.mark.parametrize("name", ["scan", "scanr"])
+def test_no_length_is_read_of_the_first_element_of_an_empty_list(name: str) -> None:
+    def program(x: Any) -> Any:
+        return getattr(ft, name)(lambda s, e: ft.map(lambda v: v + 1, s), x)
+
+    empty = ft.from_flat(np.zeros((0, 2), np.float32), [np.array([0])])
+    for debug in (True, False):
+        found = pto.jit(debug=debug)(program)(empty)
+        assert repr(found) == repr(program(empty)) == "FractalTensor([] of pl.Tensor[[2], pl.f32])"
