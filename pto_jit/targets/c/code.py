@@ -179,9 +179,11 @@ class CCode(Code):
         ctype = memory_ctype(dtype)
         return self.read(address.element_text(ctype), typ, ctype)
 
-    def pointer(self, expression: str, element: str, wish: str = "p", keep: bool = False) -> CPointer:
-        """A pointer by name."""
-        name = self.declare(wish, f"{element or 'void'} *", expression, 0, keep=keep)
+    def pointer(
+        self, expression: str, element: str, wish: str = "p", kind: str = "pure", keep: bool = False
+    ) -> CPointer:
+        """A pointer by name; `kind` as in `declare`."""
+        name = self.declare(wish, f"{element or 'void'} *", expression, 0, kind=kind, keep=keep)
         return CPointer(name, element)
 
     def typed(self, pointer: CPointer, element: str) -> CPointer:

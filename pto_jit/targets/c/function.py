@@ -216,11 +216,11 @@ class CFunctionWriter(FunctionWriter):
             if slot.fits is None and all(isinstance(e, int) for e in (*slot.declared, *slot.valid)):
                 self.read[id(slot)] = slot, tile
             return tile
-        text = f"({element} *){pointer.at(15)}"
-        # memory that may move is read each time, other memory has its pointer already
-        own = slot.capacity is None and not pointer.place
-        typed = self.code.typed(pointer, element) if own else self.code.pointer(text, element, pointer.base)
-        return replace(tile, pointer=typed)
+        if slot.capacity is None and not pointer.place:
+            return replace(tile, pointer=self.code.typed(pointer, element))
+        # memory that may move, as a loop may let it grow, is read each time
+        kind = "pure" if slot.capacity is None else "read"
+        return replace(tile, pointer=self.code.pointer(f"({element} *){pointer.at(15)}", element, pointer.base, kind))
 
     def define(self, var: Var, value: Any) -> None:
         assert isinstance(var.type, ScalarType)

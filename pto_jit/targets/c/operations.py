@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -72,6 +73,9 @@ class Operations:
         b = self.code.b
         if op in _COMPARE:
             sign, level = _COMPARE[op]
+            known = _decided(op, values, dtype)
+            if known is not None:
+                return CValue(I1, "true" if known else "false")
             if dtype.kind in "iu":
                 return (b.icmp_signed if dtype.kind == "i" else b.icmp_unsigned)(sign, *values)
             if dtype.kind == "b" and level == RELATION:
@@ -206,3 +210,22 @@ class Operations:
             return CValue(I64, f"pto_{op}({a[0].text}, {a[1].text})")
         return self._made(dtype, f"pto_{op}_{dtype}({', '.join(x.text for x in a)})", ATOM)
 
+
+_MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
+_CONSTANT = re.compile(r"(?:\(u?int\d+_t\))?(-?\d+)u?(?:ll)?")
+
+
+def _decided(op: str, values: Sequence[CValue], dtype: DType) -> bool | None:
+    """What every element of integers gives where it is compared with a limit of its type; compilers warn about that."""
+    if dtype.kind not in "iu" or op not in _MIRRORED:
+        return None
+    unsigned = dtype.kind == "u"
+    low, high = (0, 2**dtype.bits - 1) if unsigned else (-(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1)
+    for way, limit in ((op, values[1]), (_MIRRORED[op], values[0])):
+        found = _CONSTANT.fullmatch(limit.text)
+        if found is None:
+            continue
+        number = int(found[1]) % 2**dtype.bits if unsigned else int(found[1])
+        if number == (low if way in ("lt", "ge") else high):
+            return way in ("ge", "le")
+    return None

@@ -34,11 +34,14 @@ class Line:
 
     @property
     def assigns(self) -> str:
-        """The variable that it assigns, when it does nothing else; else ""."""
+        """The variable that it assigns, when it does nothing else; else "".
+
+        Functions that do something are given the worker, as those that take memory or may fail.
+        """
         if self.kind != "line" or " = " not in self.text:
             return ""
         found = _ASSIGNED.match(self.text)
-        return "" if found is None or "(" in found[2] else found[1]
+        return "" if found is None or "(worker" in found[2] else found[1]
 
     @property
     def length(self) -> int:

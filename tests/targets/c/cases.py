@@ -18,6 +18,7 @@ INTS = {n: np.dtype(n.replace("i", "int").replace("u", "u")) for n in ("i8", "i1
     f"u{b}": np.dtype(f"uint{b}") for b in (8, 16, 32, 64)
 }
 TOLERANCE = {"f16": 2e-3, "bf16": 1.6e-2, "f32": 1e-6, "f64": 4e-15}
+LIMITS = {n: (int(np.iinfo(d).min), int(np.iinfo(d).max)) for n, d in INTS.items()}
 LENGTH = 37
 
 UNARY_FLOAT = [
@@ -91,6 +92,34 @@ def padded(x: pl.Tensor, tiles: pl.Tensor, lines: pl.Tensor, turned: pl.Tensor, 
     whole[...] = pl.load(x, [0, 0], x.shape, pad=6)
 
 
+@pto.jit
+def variables(x: pl.Tensor, y: pl.Tensor, z: pl.Tensor):
+    """Tiles of run-time extents in variables: first assigned in a loop, in a branch, and stored along four axes."""
+    t = pl.load(x)
+    for _ in range(3):
+        last = t  # its memory grows in the loop
+        t = t * 2
+    y[0, :] = last
+    counts = pl.arange(0, x.shape[0])
+    if x.shape[0] % 2 == 1:
+        counts = counts + counts
+    y[1, :] = counts.to(y.dtype)
+    for k in pl.range(0, x.shape[0], 16, parallel=True):
+        part = pl.load(x, [k], [16])
+        total = pl.zeros([16, 16], x.dtype)
+        for j in pl.range(0, x.shape[0], 16):
+            total = total + pl.reshape(part, [16, 1]) * pl.load(x, [j], [16], pad=0)
+        pl.store(pl.reshape(total, [1, 1, 16, 16]), [0, 0, k, 0], z)
+
+
+@pto.jit
+def limits(x: pl.Tensor, low: pl.Tensor, high: pl.Tensor, y: pl.Tensor):
+    """Integers beside the limits of their type, which some comparisons need not look at."""
+    for k, limit in enumerate(LIMITS[x.dtype.name]):
+        for m, f in enumerate(COMPARISONS):
+            y[k, m, :] = pl.where(f(x, limit), low, high)
+
+
 def array(rng: np.random.Generator, dtype: Any, shape: Any, low: float, high: float) -> np.ndarray:
     if np.dtype(dtype).kind in "iu":
         lowest = max(int(low), int(np.iinfo(dtype).min))
@@ -121,11 +150,15 @@ def cases() -> list[tuple[str, Callable[..., Any], list[np.ndarray], float]]:
         a, b = array(rng, dtype, LENGTH, -100, 100), array(rng, dtype, LENGTH, -9, 9)
         y, z = empty(len(BINARY_INT), dtype), empty(len(UNARY_INT) + len(COMPARISONS), dtype)
         out.append((f"integers {name}", integers, [a, b, y, z], 0))
+        a = np.resize(np.array([*LIMITS[name], 0, 1, 7], dtype), LENGTH)
+        out.append((f"limits {name}", limits, [a, b, b[::-1].copy(), np.zeros((2, len(COMPARISONS), LENGTH), dtype)], 0))
     for name, dtype in (FLOATS | INTS).items():
         x = array(rng, dtype, LENGTH, 0, 100)
         kinds = (np.int32, np.uint8, np.float32, np.float16, ml_dtypes.bfloat16, np.int64)
         out.append((f"conversions {name}", conversions, [x, *(np.zeros(LENGTH, k) for k in kinds)], 0))
         x = array(rng, dtype, (5, LENGTH), 0, 100)
         shapes = ((3, 3, 4, 20), (3, 20), (3, 20, 4), x.shape)
+        y, z = np.zeros((2, LENGTH), dtype), np.zeros((1, 1, LENGTH, 16), dtype)
+        out.append((f"variables {name}", variables, [x[0].copy(), y, z], TOLERANCE.get(name, 0)))
         out.append((f"padded {name}", padded, [x, *(np.zeros(shape, dtype) for shape in shapes)], 0))
     return out
