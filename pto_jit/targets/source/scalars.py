@@ -124,7 +124,7 @@ class Expressions:
         if op == "select":
             return f"{a[0]} ? {a[1]} : {a[2]}"
         if op in _COMPARE:
-            return f"{a[0]} {_COMPARE[op]} {a[1]}"
+            return _compared(op, a, dtype)
         if dtype.kind == "f":
             return self._float(op, a, dtype, attrs)
         if dtype.kind == "b":
@@ -145,6 +145,14 @@ class Expressions:
         if op not in RECIPES:
             raise KeyError(op)
         return self.functions.call(op, name, a)
+
+
+def _compared(op: str, a: Sequence[str], dtype: DType) -> str:
+    """A comparison.  Of an unsigned number with 0 compilers warn, as it may be decided, where they see the operator."""
+    if dtype.kind == "u" and literal(0, dtype) in a and op not in ("eq", "ne"):
+        x, y = a if op in ("lt", "ge") else (a[1], a[0])
+        return f"{'!' if op in ('le', 'ge') else ''}pto::is_less<{memory_type(dtype)}>({x}, {y})"
+    return f"{a[0]} {_COMPARE[op]} {a[1]}"
 
 
 def cast(x: str, source: DType, target: DType) -> str:

@@ -135,13 +135,21 @@ def test_a_new_tensor_of_a_negative_extent_is_a_failure(tmp_path: Path) -> None:
     assert "PTO-H203: the extent -3 along axis 0 is negative" in program.said()
 
 
+@pto.jit
+def larger(x, y):
+    for r in pl.range(0, x.shape[0], chunk=4):
+        pl.store(pl.load(x, [r, 0], [1, 64]) > 0, [r, 0], y)
+
+
 @pytest.mark.skipif(not TOOLKIT, reason="needs the CUDA toolkit")
-def test_host_code_compiles_with_nvidias_headers(tmp_path: Path) -> None:
-    half = pto.spec((None, None), pl.bf16)
-    matrix.matmul_bf16.compile(half, half, half, target="cuda").write(tmp_path)
-    (tmp_path / "use.cc").write_text('#include "matmul_bf16.h"\n')
+@pytest.mark.parametrize(("kernel", "dtypes"), [(matrix.matmul_bf16, "bf16 bf16 bf16"), (larger, "u8 bool_")],
+                         ids=["matmul_bf16", "larger"])  # fmt: skip
+def test_host_code_compiles_with_nvidias_headers(kernel: Any, dtypes: str, tmp_path: Path) -> None:
+    compiled = kernel.compile(*(pto.spec((None, None), getattr(pl, d)) for d in dtypes.split()), target="cuda")
+    compiled.write(tmp_path)
+    (tmp_path / "use.cc").write_text(f'#include "{compiled.name}.h"\n')
     flags = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", f"-I{TOOLKIT[0]}", "-o", "host.o", "-c"]
-    for command in (["gcc", "-std=c11", *flags, "matmul_bf16_orchestration.c"], ["g++", "-std=c++17", *flags, "use.cc"]):
+    for command in (["gcc", "-std=c11", *flags, f"{compiled.name}_orchestration.c"], ["g++", "-std=c++17", *flags, "use.cc"]):
         subprocess.run(command, cwd=tmp_path, check=True)
 
 

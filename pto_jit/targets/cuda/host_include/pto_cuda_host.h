@@ -15,6 +15,7 @@
 #define PTO_CUDA_HOST_H
 
 #include <cuda.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

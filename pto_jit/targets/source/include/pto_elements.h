@@ -221,6 +221,8 @@ PTO_FUNCTION T wrapping_mul(T x, T y) {
   using U = typename unsigned_of<T>::type;
   return T(U(x) * U(y));
 }
+template <typename T>
+PTO_FUNCTION bool is_less(T x, T y) { return x < y; }
 template <class T>
 PTO_FUNCTION T larger(T x, T y) { return x > y ? x : y; }
 template <class T>
