@@ -180,7 +180,8 @@ class CubeWriter(KernelWriter):
         if not (isinstance(value, Const) and float(value.value) == 0.0) or typ.dtype not in (f32, i32):
             raise unsupported("a sum of products that does not start from zeros of f32 or i32", op.loc,
                               "start from pl.zeros(..., pl.f32), and add the rest to the result")  # fmt: skip
-        rows, columns = (-(-self.bound(e, op.loc) // 16) * 16 for e in op.args[-2:])
+        unit = 32 if typ.dtype == i32 else 16  # products of i8, whose tiles have whole fractals, are added up in i32
+        rows, columns = (-(-self.bound(e, op.loc) // unit) * unit for e in op.args[-2:])
         known = self.sums.get(op.results[0].name)
         if known is None:
             known = self.new_sum(op.results[0].name, typ.dtype, (rows, columns))

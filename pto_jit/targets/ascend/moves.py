@@ -39,7 +39,7 @@ def write_concat(w: VectorWriter, op: Op) -> None:
     counts = [_whole(p, loc)[axis] for p in parts]
     places = [sum(counts[:k]) for k in range(len(counts))]
     target = w.destination(op.results[0])
-    room = (padded(extents[0], 4) if span == "full" else extents[0], extents[1])
+    room = _room(extents)
     stride = physical(typ.dtype, span, room)[1]  # elements of a row on chip
     if axis == -2 and span == "full" and all(p.span in ("row", "full") for p in parts):
         out = target(typ.dtype, span, room, extents)
@@ -76,7 +76,7 @@ def write_slice(w: VectorWriter, op: Op) -> None:
     part: Span = span_of(*lengths)  # type: ignore[arg-type]
     rows, columns = starts
     size, stride = typ.dtype.bytes, physical(source.dtype, source.span, source.capacity)[1]
-    room = (padded(extents[0], 4) if span == "full" else extents[0], extents[1])
+    room = _room(extents)
     target = w.destination(op.results[0])
     if part == span and isinstance(rows, int) and isinstance(columns, int):
         alone = span == "row" and columns * size % 32 == 0
@@ -105,8 +105,7 @@ def write_reshape(w: VectorWriter, op: Op) -> None:
         raise unsupported("a reshape of a tile whose valid extents are not all of it", loc, _CONSTANT)
     memory = relay(w, op.results[0].name, typ.dtype, extents, loc)
     w.transfer(source, memory, memory.pointer.text, given[1], loc, store=True)
-    room = (padded(extents[0], 4) if span == "full" else extents[0], extents[1])
-    out = w.destination(op.results[0])(typ.dtype, span, room, extents)
+    out = w.destination(op.results[0])(typ.dtype, span, _room(extents), extents)
     w.transfer(out, memory, memory.pointer.text, extents[1], loc, store=False)
 
 
@@ -127,6 +126,12 @@ def _declared(typ: TileType, loc: Loc) -> tuple[Span, tuple[int, int]]:
     return ("row" if typ.rank == 1 else span_of(rows, columns)), (rows, columns)
 
 
+def _room(extents: tuple[int, int]) -> tuple[int, int]:
+    """Rows and columns to have memory for: as many rows as the column that a row reduction leaves."""
+    rows, columns = extents
+    return (padded(rows, 4) if rows > 1 else rows), columns
+
+
 def _whole(value: Value, loc: Loc) -> tuple[int, int]:
     """Valid extents, which have to be constants."""
     rows, columns = value.valid
@@ -142,7 +147,7 @@ def _rows(value: Value, count: int) -> Value:
 
 def _turned(room: tuple[int, int], part: Span, span: Span) -> tuple[int, int]:
     """Memory of a line as that of another line: a slice whose axis is dropped."""
-    return (room[1], 1) if part == "column" and span == "row" else room
+    return _room((room[1], 1)) if part == "column" and span == "row" else room
 
 
 def _copy(w: VectorWriter, source: Value, before: int, out: Value, after: int, loc: Loc) -> None:

@@ -113,6 +113,17 @@ def summed(a: pl.Tensor, b: pl.Tensor, out: pl.Tensor):
 
 
 @pto.jit
+def of_bytes(a: pl.Tensor, b: pl.Tensor, out: pl.Tensor):
+    """A sum of products of i8, in tiles of fewer elements than a fractal of them has."""
+    for i in pl.range(0, a.shape[0], 16, parallel=True):
+        for j in pl.range(0, b.shape[1], 16, parallel=True):
+            acc = pl.zeros([16, 16], pl.i32)
+            for k in pl.range(0, a.shape[1], 48):
+                acc += pl.dot(pl.load(a, [i, k], [16, 48]), pl.load(b, [k, j], [48, 16]))
+            pl.store(acc, [i, j], out)
+
+
+@pto.jit
 def positive(x: pl.Tensor, out: pl.Tensor):
     """Whole tensors."""
     out[:, :] = x[:, :] > 1.0
@@ -250,6 +261,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "padded": (padded, (MATRIX, HALF, pto.spec((None, None), pl.i32), VECTOR, 2.0, pto.spec((4, None, 64), pl.f32),
                         pto.spec((None, 1), pl.f32))),
     "summed": (summed, (HALF, HALF, MATRIX)),
+    "of_bytes": (of_bytes, (pto.spec((None, None), pl.i8),) * 2 + (pto.spec((None, None), pl.i32),)),
     "positive": (positive, (MATRIX, pto.spec((None, None), pl.bool_))),
     "bias_gelu": (matrix.matmul_bias_gelu, (MATRIX, MATRIX, VECTOR, MATRIX)),
 }  # fmt: skip
@@ -464,6 +476,15 @@ def test_a_sum_of_products_is_used_after_its_loop(programs: Programs, rows: int)
     a, b = numbers(rows, 70, dtype=np.float16), numbers(70, 48, dtype=np.float16)
     wanted = 0.5 * (a.astype(np.float64) @ b.astype(np.float64))
     check(programs, "summed", {"out": wanted}, rtol=1e-5, a=a, b=b, out=numbers(rows, 48))
+
+
+def test_a_sum_of_products_of_bytes(programs: Programs) -> None:
+    random = np.random.default_rng(3)
+    a, b = (random.integers(-128, 128, s).astype(np.int8) for s in ((37, 100), (100, 21)))
+    out = np.zeros((37, 21), np.int32)
+    for seed in SEEDS:
+        programs.run("of_bytes", seed, a=a, b=b, out=out)
+        np.testing.assert_array_equal(out, a.astype(np.int32) @ b.astype(np.int32))
 
 
 def test_tiles_of_two_run_time_extents_are_as_large_as_fit(programs: Programs) -> None:
