@@ -35,6 +35,17 @@ def softmax(x, y):
 x = np.random.default_rng(0).standard_normal((8, 16), dtype=np.float32)
 y = np.empty_like(x)
 """
+LAYER = """
+class Layer:
+    def __init__(self, factor):
+        self.factor = factor
+
+    @pto.jit
+    def forward(self, x, y):
+        y[...] = x[...] * self.factor
+
+layer = Layer(2.5)
+"""
 
 # What a page takes for granted before its first line.
 BEFORE = {
@@ -165,7 +176,7 @@ def test_a_command_line_runs_as_it_stands(
     monkeypatch.chdir(tmp_path)
     softmax = blocks(ROOT / "docs" / "pto-assembly.md", "pto")[0]
     Path("softmax.pto").write_text(softmax, encoding="utf-8")
-    Path("kernels.py").write_text(IMPORTS + SOFTMAX, encoding="utf-8")
+    Path("kernels.py").write_text(IMPORTS + SOFTMAX + LAYER, encoding="utf-8")
     for name in ("in.npy", "out.npy"):
         np.save(name, np.ones((4, 8), np.float32))
     words = shlex.split(line, comments=True)[3:]

@@ -122,8 +122,14 @@ def _find(path: Path, name: str) -> Any:
         if before is not None:
             sys.modules[path.stem] = before
     found: Any = module
+    owner: Any = module
     for part in name.split("."):
-        found = getattr(found, part, None)
+        owner, found = found, getattr(found, part, None)
+    if inspect.isclass(owner) and hasattr(inspect.getattr_static(owner, part, None), "__pto_jit__"):  # of no object yet
+        raise _error(f"`{name}` is a method, which is compiled for an object",
+                     f"make one in {path.name}, `model = {owner.__name__}(...)`, and give {path.name}:model.{part}")
+    if hasattr(found, "__pto_incore__"):
+        raise _error(f"`{name}` is an in-core function", "give a @pto.jit function that calls it")
     if not hasattr(found, "__pto_jit__") and not (hasattr(found, "to_pto") and hasattr(found, "compile")):
         kernels = [n for n, value in vars(module).items() if hasattr(value, "__pto_jit__")]
         raise _error(f"{path} has no kernel `{name}`", f"its kernels are {', '.join(kernels) or 'none'}")
@@ -132,7 +138,9 @@ def _find(path: Path, name: str) -> Any:
 
 def _values(kernel: Any, arguments: list[tuple[str, str]]) -> dict[str, Any]:
     """What `compile` gets for each parameter."""
-    parameters = inspect.signature(kernel.__pto_jit__).parameters
+    parameters = dict(inspect.signature(kernel.__pto_jit__).parameters)
+    if getattr(kernel, "__self__", None) is not None:  # a method: its object is there
+        del parameters[next(iter(parameters))]
     found: dict[str, Any] = {}
     for name, text in arguments:
         if name not in parameters:

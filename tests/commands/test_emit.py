@@ -31,6 +31,25 @@ def softmax(x: pl.Tensor, y: pl.Tensor):
 def scaled(x: pl.Tensor[[M, 64], pl.f32], y: pl.Tensor[[M, 64], pl.f32], s: float, width: pl.constexpr = 4):
     for r in pl.range(0, x.shape[0], chunk=width):
         pl.store(pl.load(x, [r, 0], [1, 64]) * s, [r, 0], y)
+
+@pto.incore
+def twice(t):
+    return t + t
+
+class Layer:
+    def __init__(self, factor):
+        self.factor = factor
+
+    @pto.jit
+    def forward(self, x: pl.Tensor, y: pl.Tensor):
+        y[...] = x[...] * self.factor
+
+    @staticmethod
+    @pto.jit
+    def backward(x: pl.Tensor[[M], pl.f32], y: pl.Tensor[[M], pl.f32]):
+        y[...] = x[...]
+
+layer = Layer(2.5)
 """
 
 
@@ -126,12 +145,25 @@ def test_annotations_and_values_say_what_arguments_are(file: Path) -> None:
     assert text != Path("wide/output_c/scaled/scaled.pto").read_text()
 
 
+@pytest.mark.parametrize("target", ["c", "cuda", "ascend"])
+def test_a_method_of_an_object_is_written(target: str, file: Path) -> None:
+    assert main(["emit", "kernels.py:layer.forward", "x=?xf32", "y=?xf32", "--target", target]) == 0
+    (text,) = (p.read_text() for p in Path().glob("output_*/forward/forward.pto"))
+    assert "2.5" in text
+    assert main(["emit", "kernels.py:Layer.backward", "--target", target]) == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["nothing.py:f"], "there is no file nothing.py"),
         (["kernels.py"], "'kernels.py' is not FILE.py:FUNCTION"),
         (["kernels.py:softmux"], "has no kernel `softmux`\nhelp: its kernels are softmax, scaled"),
+        (["kernels.py:Layer.forward", "x=?xf32", "y=?xf32"], "`Layer.forward` is a method, which is compiled for an object\n"
+         "help: make one in kernels.py, `model = Layer(...)`, and give kernels.py:model.forward"),
+        (["kernels.py:layer.forward", "x=?xf32"], "`y` of `forward` is not given"),
+        (["kernels.py:layer.forward", "self=1"], "`forward` has no parameter `self`\nhelp: they are x, y"),
+        (["kernels.py:twice"], "`twice` is an in-core function\nhelp: give a @pto.jit function that calls it"),
         (["kernels.py:softmax"], "`x` of `softmax` is not given"),
         (["kernels.py:softmax", "x=?x?xf32", "x=?x?xf64"], "`x` is given twice"),
         (["kernels.py:softmax", "x=9223372036854775808xf32"], "9223372036854775808 is not an extent"),
