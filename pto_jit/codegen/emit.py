@@ -49,7 +49,6 @@ class Emitter:
         self._names: dict[str, int] = {}
         self._temporaries = 0
         self._dims: dict[tuple[str, int], Var] = {}
-        self._offsets: dict[str, tuple[str, int]] = {}  # temporary -> (variable it was computed from, constant added)
         self.allocated: dict[str, Op] = {}  # tensors made here
         self._numbers: dict[str, Op] = {}  # what computes a number of i64
         self.definitions: dict[str, Op] = {}  # operations by the name of their first result (tiles and extents)
@@ -178,29 +177,37 @@ class Emitter:
             self.definitions[results[0].name] = made
         elif results and results[0].type == I64:
             self._numbers[results[0].name] = made
-        if name in ("add", "sub"):
-            self._note_offset(name, results[0], args)
         return results
 
-    def _note_offset(self, name: str, result: Var, args: Sequence[Operand]) -> None:
-        """Remember `result = variable + constant`, so that `r + 64` minus `r` is known to be 64."""
-        left, right = args
-        if name == "add" and isinstance(left, Const):
-            left, right = right, left
-        if isinstance(left, Var) and isinstance(right, Const) and result.type == I64:
-            base, offset = self._offsets.get(left.name, (left.name, 0))
-            self._offsets[result.name] = (base, offset + (int(right.value) if name == "add" else -int(right.value)))
-
     def known_difference(self, a: Operand, b: Operand) -> int | None:
-        """`a - b` when both are constants or one variable plus constants."""
-        if isinstance(a, Const) and isinstance(b, Const):
-            return int(a.value) - int(b.value)
-        if isinstance(a, Var) and isinstance(b, Var):
-            base_a, offset_a = self._offsets.get(a.name, (a.name, 0))
-            base_b, offset_b = self._offsets.get(b.name, (b.name, 0))
-            if base_a == base_b:
-                return offset_a - offset_b
-        return None
+        """`a - b` where it is known, as those of `r + 64` and `r`, and of `(b + 1) * 16` and `b * 16`."""
+        terms, rest = self._terms(a)
+        others, less = self._terms(b)
+        for var, factor in others.items():
+            same = next((v for v in terms if self.same_number(v, var)), None)
+            if same is None or terms.pop(same) != factor:
+                return None
+        return None if terms else rest - less
+
+    def _terms(self, x: Operand, depth: int = 10) -> tuple[dict[Var, int], int]:
+        """A number of i64 as a sum of variables, each with a factor, and a constant."""
+        if isinstance(x, Const):
+            return {}, int(x.value)
+        made = self._numbers.get(x.name)
+        if made is None or depth == 0 or made.op not in ("add", "sub", "mul"):
+            return {x: 1}, 0
+        (terms, rest), (others, more) = (self._terms(arg, depth - 1) for arg in made.args)
+        if made.op == "mul":
+            if others and terms:
+                return {x: 1}, 0
+            parts, factor = (terms, more) if terms else (others, rest)
+            return {v: f * factor for v, f in parts.items() if factor}, rest * more
+        sign = 1 if made.op == "add" else -1
+        for var, factor in others.items():
+            same = next((v for v in terms if self.same_number(v, var)), var)
+            if total := terms.pop(same, 0) + sign * factor:
+                terms[same] = total
+        return terms, rest + sign * more
 
     def maker(self, name: str) -> Op | None:
         """The operation that made a number of i64."""

@@ -13,7 +13,9 @@ from collections import namedtuple
 from typing import Any
 
 import numpy as np
+import pytest
 
+import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.ir.nodes import For, If
 from tests.codegen.harness import Static, check, count, ir
@@ -456,3 +458,42 @@ def test_the_dtype_of_a_tensor_is_that_of_numpy_too():
     module = ir(kernel, X, y)
     assert count(module, If) == 0 and count(module, "setelem") == 1
     assert pl.f32 == np.float32 and pl.bf16 != np.float16 and pl.i8 != "i8"
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        lambda b, n: (b + 2, b + 18),
+        lambda b, n: (b * 16, (b + 1) * 16),
+        lambda b, n: (16 * b, b * 16 + 16),
+        lambda b, n: (n // 2 + b * n, b * n + 16 + n // 2),
+        lambda b, n: ((b - n) * 4, 16 - n * 4 + b * 4),
+    ],
+)
+def test_the_length_of_a_slice_is_known_where_both_bounds_are_the_same_sum(bounds: Any) -> None:
+    @pto.jit
+    def kernel(x: pl.Tensor, n: int) -> None:
+        for b in pl.range(4):
+            low, high = bounds(b, n)
+            pl.static_assert(pl.load(x[low:high]).shape == (16,))
+
+    kernel.compile(pto.spec((None,), pl.f32), 1)
+
+
+def test_the_length_of_a_slice_is_that_of_the_values_its_bounds_have() -> None:
+    """A variable that was assigned in between is another number."""
+
+    @pto.jit
+    def kernel(x: pl.Tensor, y: pl.Tensor, k: int) -> None:
+        n = k
+        for i in pl.range(5):
+            low = n * 2
+            if x[i] > 1.0:
+                n = n + 5
+            y[low : n * 2 + 3] = x[low : n * 2 + 3]
+
+    x = np.arange(64, dtype=np.float32)
+    y, wanted = np.zeros_like(x), np.zeros_like(x)
+    kernel(x, y, 2)
+    kernel.interpret(x, wanted, 2)
+    np.testing.assert_array_equal(y, wanted)
