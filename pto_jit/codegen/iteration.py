@@ -12,6 +12,7 @@ from pto_jit.codegen.frames import MISSING, KernelFunction, Unusable
 from pto_jit.codegen.names import FUNCTIONS, LoopNames, stores
 from pto_jit.codegen.values import Scalar, is_runtime
 from pto_jit.errors import CompilationError, ScheduleError, TypeMismatchError
+from pto_jit.language._annotations import not_a_symbol
 from pto_jit.slotted import frozen
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def _integer(g: Generator, what: str, value: Any) -> Any:
         return value
     from pto_jit.codegen.merging import describe
 
+    g.python(not_a_symbol, value)
     raise g.error(TypeMismatchError, f"{what} is {describe(value)}, not an integer", code="PTO-T007",
                   hint="convert it with `int(...)`", notes=g.origin(value))  # fmt: skip
 

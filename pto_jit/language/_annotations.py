@@ -3,25 +3,59 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pto_jit.dtypes import DType
 from pto_jit.errors import ShapeError, TypeMismatchError
+from pto_jit.language._number import Element, Int
 from pto_jit.slotted import frozen
 
 
-@frozen
+@frozen(eq=False)
 class Symbol:
-    """A named extent: within one call it has one value over all arguments."""
+    """A named extent: within one call it has one value over all arguments.
+
+    It is a name in annotations and has no value: what computes with it is an error.
+    """
 
     name: str
 
     def __repr__(self) -> str:
         return f"pl.dynamic({self.name!r})"
 
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, (Int, Element)):  # an extent in interpret mode
+            not_a_symbol(self)
+        return isinstance(other, Symbol) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash((Symbol, self.name))
+
+
+def not_a_symbol(value: object) -> None:
+    """Where a number is wanted: raises TypeMismatchError for the name of an extent."""
+    if isinstance(value, Symbol):
+        raise TypeMismatchError(
+            f"{value!r} names an extent in annotations, it is not a number", code="PTO-T082",
+            hint="take the extent of an argument that has it: `x.shape[axis]`",
+        )  # fmt: skip
+
+
+def _refuse(self: Symbol, *_: object) -> NoReturn:
+    not_a_symbol(self)
+    raise AssertionError
+
+
+for _name in (
+    "bool lt le gt ge index int float complex neg pos abs invert round trunc floor ceil "
+    "add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow matmul rmatmul "
+    "and rand or ror xor rxor lshift rlshift rshift rrshift divmod rdivmod"
+).split():
+    setattr(Symbol, f"__{_name}__", _refuse)
+
 
 def dynamic(name: str) -> Any:
-    """A named run-time extent for `pl.Tensor[[M, 64], pl.f32]`.
+    """A named run-time extent for `pl.Tensor[[M, 64], pl.f32]`. In the body the extent is `x.shape[0]`, not `M`.
 
     >>> import pto_jit.language as pl
     >>> M = pl.dynamic("M")

@@ -20,6 +20,7 @@ from pto_jit.language import _numpy_ops as ops
 from pto_jit.language import _races as races
 from pto_jit.language import _tile as kinds  # which imports this module: its operators are made of these functions
 from pto_jit.language import _tile_ops as tiles
+from pto_jit.language._annotations import not_a_symbol
 from pto_jit.language._indices import UNREAD, is_chosen, is_unread
 from pto_jit.language._number import plain, shown
 from pto_jit.language._scopes import in_orchestration
@@ -60,6 +61,7 @@ def value_of(x: Any, what: str = "an operand") -> Any:
         x = np.asarray(x)
     if isinstance(x, (np.ndarray, np.generic)) and dtypes.from_numpy(x.dtype) is not None:
         return tile(x) if x.ndim else np.asarray(x)[()]
+    not_a_symbol(x)
     raise TypeMismatchError(f"{what} is {x!r:.80}, which is not a number, a tile or a tensor", code="PTO-T010",
                             hint="pass a number, a tile or an array of one of the language's dtypes")  # fmt: skip
 
@@ -246,6 +248,7 @@ def extents_of(shape: Any, what: str) -> tuple[int, ...]:
     items = [plain(n) for n in (shape if isinstance(shape, (list, tuple)) else [shape])]
     for item in items:
         if isinstance(item, (bool, np.bool_)) or not isinstance(item, (int, np.integer)):
+            not_a_symbol(item)
             raise TypeMismatchError(
                 f"{what} takes integers, got {item!r}", code="PTO-T030", hint="use integers or integer scalars"
             )

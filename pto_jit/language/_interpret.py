@@ -20,7 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from pto_jit.dtypes import DType
-from pto_jit.errors import Loc, TypeMismatchError, UnsupportedSyntaxError
+from pto_jit.errors import CompilationError, Loc, TypeMismatchError, UnsupportedSyntaxError
 from pto_jit.language import _races as races
 from pto_jit.language._loops import set_loop_seed
 from pto_jit.language._number import interpreting, number, plain
@@ -192,4 +192,8 @@ def _plain(value: Any, arguments: list[np.ndarray], returned: list[np.ndarray]) 
         return type(value)(_plain(v, arguments, returned) for v in value)
     if type(value) is dict:
         return {k: _plain(v, arguments, returned) for k, v in value.items()}
+    if isinstance(value, types.GeneratorType):
+        raise CompilationError(
+            "a generator is returned", code="PTO-N040", hint="return a tuple, a list or a dict of them"
+        )
     return value

@@ -20,6 +20,7 @@ from pto_jit.errors import LaunchError, ScheduleError
 from pto_jit.language import _access as access
 from pto_jit.language import _order
 from pto_jit.language import _races as races
+from pto_jit.language._annotations import not_a_symbol
 from pto_jit.language._builtin import Scalar, builtin
 from pto_jit.language._number import plain, shown
 from pto_jit.language._scopes import entered
@@ -87,6 +88,7 @@ def range(
 def _integer(what: str, value: Any) -> int:
     value = plain(value)
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        not_a_symbol(value)
         raise LoopArgumentError(f"a loop's {what} is {value!r}", hint=f"a {what} is an integer")
     return int(value)
 
@@ -168,7 +170,7 @@ class Reduction:
     commutative.
     """
 
-    __slots__ = ("_combine", "_single", "_value", "_waiting")
+    __slots__ = ("_around", "_combine", "_single", "_value", "_waiting")
 
     def __init__(self, init: Any, combine: Callable[[Any, Any], Any]) -> None:
         if not callable(combine):
@@ -176,6 +178,7 @@ class Reduction:
         self._single = not isinstance(init, tuple)
         self._value = init
         self._combine = combine
+        self._around = _order.loops(_order.place())
         self._waiting: list[tuple[_order.Place, Any]] = []
 
     def update(self, *values: Any) -> None:
@@ -194,6 +197,12 @@ class Reduction:
     @property
     def value(self) -> Any:
         """The combined state: a tuple when `init` is one."""
+        inside = _order.loops(_order.place()) - self._around
+        if any(inside & _order.loops(place) for place, _ in self._waiting):
+            raise LoopArgumentError(
+                "`value` is read inside a parallel loop that updates the reduction", code="PTO-L007",
+                hint="read it after the loop: inside there are only partial results",
+            )  # fmt: skip
         self._combine_waiting()
         return self._value
 

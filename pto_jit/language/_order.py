@@ -55,3 +55,8 @@ def place() -> Place:
     if begun is None or not begun.loops:
         return ()
     return (*((number, position) for number, position in begun.loops), (begun.count, -1))
+
+
+def loops(place: Place) -> frozenset[int]:
+    """The numbers of the parallel loops around a place."""
+    return frozenset(number for number, _ in place[:-1])

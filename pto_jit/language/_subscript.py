@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pto_jit.errors import ShapeError
+from pto_jit.language._annotations import not_a_symbol
 from pto_jit.language._indices import Unread
 from pto_jit.language._number import Element, Int
 from pto_jit.language._tile_value import OffsetError
@@ -89,6 +90,8 @@ def is_integer(item: Any) -> bool:
 
 def is_plain(key: Any) -> bool:
     """Only integers, slices with a positive step, `...` and None: what a kernel may write."""
+    for item in _items(key):
+        not_a_symbol(item)
     return all(
         is_integer(i) or i is None or i is Ellipsis or (isinstance(i, slice) and (i.step is None or i.step > 0))
         for i in _items(key)
@@ -121,6 +124,7 @@ def bounds(item: Any, extent: int) -> Bounds:
     if is_integer(item):
         return Bounds(int(item) + (extent if item < 0 and not isinstance(item, Int) else 0), 1, True)
     if not isinstance(item, slice):
+        not_a_symbol(item)
         raise ShapeError(f"{item!r} is not an index", code="PTO-T030", hint="an index is an integer or a slice")
     step = 1 if item.step is None else item.step
     if not is_integer(step) or step < 1:

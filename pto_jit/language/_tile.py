@@ -328,6 +328,14 @@ class Tensor(Operators, np.ndarray):
         """`pl.cast(self, dtype)` for a `pl` dtype, NumPy's method for others."""
         return eager.cast(self, dtype) if isinstance(dtype, DType) else super().astype(dtype, *args, **kwargs)
 
+    def __iter__(self) -> Iterator[Any]:
+        if interpreting.get():
+            raise TypeMismatchError(
+                "a tensor is not iterable: its length is a run-time value", code="PTO-T005",
+                hint="loop over an index: `for i in pl.range(x.shape[0])` and read `x[i]`",
+            )  # fmt: skip
+        return iter(self.view(np.ndarray))
+
     def __getitem__(self, key: Any) -> Any:
         if indices.at_indices(key) and interpreting.get():
             return indices.UNREAD

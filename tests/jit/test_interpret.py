@@ -111,3 +111,76 @@ def test_the_environment_switches_it_on(tmp_path: Path) -> None:
     variables = {**os.environ, "PTO_INTERPRET": "1", "PYTHONPATH": root, "PTO_CACHE_DIR": str(tmp_path / "cache")}
     done = subprocess.run([sys.executable, str(script)], env=variables, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["Tensor", "1.0", "[]"], done.stderr
+
+
+M = pl.dynamic("M")
+SYMBOL_USES: list[Any] = [
+    lambda x: x[0] * M,
+    lambda x: pl.zeros([M], pl.f32),
+    lambda x: x[0] if M > 3 else x[1],
+    lambda x: x[:M],
+    lambda x: x[M],
+    lambda x: x[M - 1],
+    lambda x: pl.load(x, [0], [M]),
+    lambda x: x.shape[0] == M,
+    lambda x: pl.sum(pl.load(x)) + M,
+    lambda x: tuple(x[i] for i in range(M)),
+    lambda x: pl.full([4], M, pl.f32),
+    lambda x: pl.maximum(x[0], M),
+]
+
+
+@pytest.mark.parametrize("body", SYMBOL_USES)
+def test_the_name_of_an_extent_is_no_number(body: Any) -> None:
+    kernel = pto.jit(body)
+    for call in (kernel, kernel.interpret):
+        with pytest.raises(pto.TypeMismatchError, match=r"PTO-T082: pl.dynamic\('M'\) names an extent"):
+            call(np.arange(8, dtype=np.float32))
+
+
+def generator_returned(x):
+    return (x[i] for i in range(2))
+
+
+def rows_of_a_tensor(x):
+    total = 0.0
+    for v in x:
+        total += v
+    return total
+
+
+def reduction_read_too_early(x):
+    acc = pl.reduction(init=0.0, combine=max)
+    y = pl.zeros([8], pl.f32)
+    for i in pl.range(x.shape[0], parallel=True):
+        acc.update(x[i])
+        y[i] = acc.value
+    return y
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [(generator_returned, "PTO-N040"), (rows_of_a_tensor, "PTO-T005"), (reduction_read_too_early, "PTO-L007")],
+)
+def test_interpret_refuses_what_the_compiler_refuses(body: Any, code: str) -> None:
+    kernel = pto.jit(body)
+    for call in (kernel, kernel.interpret):
+        with pytest.raises(pto.CompilationError, match=code):
+            call(np.arange(8, dtype=np.float32))
+
+
+@pto.jit
+def reduced_within_a_parallel_loop(x, y):
+    for r in pl.range(x.shape[0], parallel=True):
+        acc = pl.reduction(init=0.0, combine=max)
+        for c in pl.range(x.shape[1], parallel=True):
+            acc.update(x[r, c])
+        y[r] = acc.value
+
+
+def test_a_reduction_is_read_after_its_loop_inside_another_one() -> None:
+    x, y = np.arange(12, dtype=np.float32).reshape(3, 4), np.zeros(3, np.float32)
+    for call in (reduced_within_a_parallel_loop, reduced_within_a_parallel_loop.interpret):
+        y[:] = 0
+        call(x, y)
+        np.testing.assert_array_equal(y, x.max(1))

@@ -23,6 +23,7 @@ from pto_jit.dtypes import f32
 from pto_jit.errors import ShapeError, TypeMismatchError
 from pto_jit.ir.nodes import Attr, Const, Operand, Var
 from pto_jit.ir.types import TensorType
+from pto_jit.language._annotations import not_a_symbol
 from pto_jit.language._subscript import ROW_BY_ROW
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def index_of(cg: Generator, item: Any, what: str) -> Operand:
     if isinstance(item, np.integer):
         item = int(item)
     if isinstance(item, bool) or not isinstance(item, (int, Scalar)):
+        cg.python(not_a_symbol, item)
         raise cg.error(TypeMismatchError, f"{what} takes integers, got {describe(item)}", code="PTO-T030",
                        hint="use integers or run-time integer scalars")  # fmt: skip
     if isinstance(item, Scalar) and item.dtype.is_float:

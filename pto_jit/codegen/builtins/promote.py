@@ -19,6 +19,7 @@ from pto_jit.dtypes import DType, bool_, f64, i64, u64
 from pto_jit.errors import ShapeError, TypeMismatchError
 from pto_jit.ir.nodes import Const, Operand
 from pto_jit.ir.types import ScalarType
+from pto_jit.language._annotations import not_a_symbol
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
@@ -46,6 +47,7 @@ def value_of(cg: Generator, value: Any, what: str = "operand") -> Value:
         return Scalar(Const(value, ScalarType(u64)), True, cg.e.loc)
     if isinstance(value, (bool, int, float)):
         return cg.e.to_scalar(value)
+    cg.python(not_a_symbol, value)
     raise cg.error(
         TypeMismatchError,
         f"{what} is {describe(value)}, which is not a number, a tile or a tensor",
