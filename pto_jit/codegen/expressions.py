@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 import operator
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -238,6 +240,11 @@ class Expressions:
         own = getattr(type(value), "__pto_attribute__", None)
         if own is not None:
             return own(value, g, name)
+        computed = getattr(type(value), name, None)
+        if type(computed) in _COMPUTED and g.find_runtime(value) is not None:  # as a method of the object is compiled
+            getter = computed.fget if isinstance(computed, property) else getattr(computed, "func", None)
+            if isinstance(getter, types.FunctionType):
+                return g.inline(getter, (value,))
         try:
             return getattr(value, name)
         except AttributeError as error:
@@ -467,3 +474,4 @@ class Expressions:
 
 
 _NUMBERS = frozenset({int, float, bool})
+_COMPUTED = (property, functools.cached_property)

@@ -300,7 +300,14 @@ def _operation(name: str) -> Handler:
 
 
 def _whole(name: str) -> Handler:
-    return lambda g, a: builtins.python_builtin(int, g, (builtins.call(name, g, (a,), {}),), {})
+    def compiled(g: Generator, a: Any) -> Any:
+        rounded = builtins.call(name, g, (a,), {})
+        if isinstance(rounded, (Tile, Tensor)):
+            raise g.error(TypeMismatchError, f"`math.{name}` takes a number, not a tile", code="PTO-T072",
+                          hint=f"use `pl.{name}`")  # fmt: skip
+        return builtins.python_builtin(int, g, (rounded,), {})
+
+    return compiled
 
 
 def _scaled(factor: float) -> Handler:

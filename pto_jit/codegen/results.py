@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.builtins.promote import value_of
 from pto_jit.codegen.emit import constant, index
-from pto_jit.codegen.frames import Items, Unusable
+from pto_jit.codegen.frames import Items, KernelFunction, Unusable
 from pto_jit.codegen.leaf import Leaf
 from pto_jit.codegen.merging import is_number
 from pto_jit.codegen.values import Scalar, Tensor, Tile
@@ -26,6 +26,7 @@ _KEEP = frozenset("transpose reshape concat stack broadcast_to flip cumsum cumpr
                   "prod max min any all argmax argmin fold assoc_scan map tile_slice".split())  # fmt: skip
 
 _MOST_AXES = 32  # of an array that a launch makes, in every version of NumPy
+_FUNCTION = "function of the kernel"
 
 
 class Results:
@@ -100,11 +101,12 @@ class Results:
             return type(value)(self._flatten(v, leaves) for v in value)
         if isinstance(value, dict):
             return {k: self._flatten(v, leaves) for k, v in value.items()}
-        generated = isinstance(value, Items)
-        if generated or self.g.find_runtime(value) is not None:
-            what = "generator" if generated else f"{type(value).__name__} with run-time values"
+        known = {Items: "generator", KernelFunction: _FUNCTION}.get(type(value))
+        if known is not None or self.g.find_runtime(value) is not None:
+            what = known or f"{type(value).__name__} with run-time values"
             raise self.g.error(CompilationError, f"a {what} is returned",
-                               code="PTO-N040", hint="return a tuple, a list or a dict of them")  # fmt: skip
+                               code="PTO-N040", hint="call it, and return the result" if known == _FUNCTION
+                               else "return a tuple, a list or a dict of them")  # fmt: skip
         return value
 
     def _all(self, leaves: list[Any], tensors: dict[int, Var]) -> tuple[Operand, ...]:

@@ -167,12 +167,12 @@ def _plain(value: Any, arguments: list[np.ndarray], returned: list[np.ndarray]) 
     Raises TypeMismatchError for an argument itself, as the compiler does.
     """
     value = plain(value)
+    if isinstance(value, Tensor) and any(value is argument for argument in arguments):
+        raise TypeMismatchError(
+            "a tensor argument is returned", code="PTO-T046",
+            hint="the caller has it already: return nothing, or a new tensor made with `pl.empty`",
+        )  # fmt: skip
     if isinstance(value, Tensor) and value.ndim:
-        if any(value is argument for argument in arguments):
-            raise TypeMismatchError(
-                "a tensor argument is returned", code="PTO-T046",
-                hint="the caller has it already: return nothing, or a new tensor made with `pl.empty`",
-            )  # fmt: skip
         array = value.view(np.ndarray)
         if any(np.may_share_memory(array, other) for other in (*arguments, *returned)):
             array = array.copy()

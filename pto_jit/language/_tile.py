@@ -47,6 +47,14 @@ def _ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, A
     return getattr(ufunc, method)(*arrays, **kwargs)
 
 
+def _ambiguous() -> TypeMismatchError:
+    return TypeMismatchError(
+        "the truth value of a tile is ambiguous",
+        code="PTO-T026",
+        hint="reduce it with `pl.any(t)` or `pl.all(t)`, or select elements with `pl.where`",
+    )
+
+
 class Tile(Operators):
     """A value of in-core code: a declared `shape` and a valid part, which `numpy()` gives.
 
@@ -110,11 +118,7 @@ class Tile(Operators):
         )
 
     def __bool__(self) -> bool:
-        raise TypeMismatchError(
-            "the truth value of a tile is ambiguous",
-            code="PTO-T026",
-            hint="reduce it with `pl.any(t)` or `pl.all(t)`, or select elements with `pl.where`",
-        )
+        raise _ambiguous()
 
     def __float__(self) -> float:
         raise TypeMismatchError(
@@ -335,6 +339,11 @@ class Tensor(Operators, np.ndarray):
                 hint="loop over an index: `for i in pl.range(x.shape[0])` and read `x[i]`",
             )  # fmt: skip
         return iter(self.view(np.ndarray))
+
+    def __bool__(self) -> bool:
+        if self.ndim and interpreting.get():
+            raise _ambiguous()
+        return bool(self.view(np.ndarray))
 
     def __getitem__(self, key: Any) -> Any:
         if indices.at_indices(key) and interpreting.get():

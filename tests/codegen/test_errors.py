@@ -339,6 +339,21 @@ def a_generator_that_is_returned(x, y, n):
 
 
 @case()
+def a_function_that_is_returned(x, y, n):
+    return lambda: x[n]  # error: PTO-N040: a function of the kernel is returned
+
+
+@case(TypeMismatchError)
+def a_tile_rounded_by_math(x, y, n):
+    y[...] = math.floor(x)  # error: PTO-T072: `math.floor` takes a number, not a tile
+
+
+@case(TypeMismatchError)
+def an_array_of_the_surroundings_in_a_product(x, y, n):
+    y[0] = X @ x  # error: PTO-T011: pl.dot takes a tile, got an array of float32 with shape (8,)
+
+
+@case()
 def an_initial_number_beyond_64_bits(x, y, n):
     s = 10**400
     for i in range(n):  # error: PTO-N001: the integer of 1329 bits does not fit 64 bits

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import threading
 import types
 from collections import namedtuple
@@ -227,3 +228,45 @@ def test_arrays_of_torch_in_lists() -> None:
 
     check(kernel, ([torch.ones(4), X],), X + 1)
     check(kernel, ([torch.ones(4, dtype=torch.float64), X],), X + 1)
+
+
+@dataclasses.dataclass
+class Point:
+    a: Any
+    b: Any
+
+    @property
+    def squared(self):
+        return self.a * self.a + self.b * self.b
+
+    @functools.cached_property
+    def largest(self):
+        return pl.maximum(self.a, self.b)
+
+    @property
+    def kind(self):
+        return "point"
+
+
+@pto.jit
+def measured(x, out):
+    for i in range(x.shape[0] - 1):
+        p = Point(x[i], x[i + 1])
+        if p.kind == "point":
+            out[i] = p.squared + p.largest
+
+
+@pto.jit
+def measured_arrays(p):
+    return p.squared
+
+
+def test_properties_compute_with_what_an_object_holds_at_run_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    want = X[:-1] ** 2 + X[1:] ** 2 + np.maximum(X[:-1], X[1:])
+    for call in (measured, measured.interpret):
+        out = np.zeros(3, np.float32)
+        call(X, out)
+        np.testing.assert_allclose(out, want)
+    np.testing.assert_allclose(measured_arrays(Point(X, X + 1)), X * X + (X + 1) ** 2)
+    monkeypatch.setattr(Point, "squared", property(lambda self: self.a - self.b))
+    np.testing.assert_allclose(measured_arrays(Point(X, X + 1)), -np.ones(4))

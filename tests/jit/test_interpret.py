@@ -160,7 +160,13 @@ def reduction_read_too_early(x):
 
 @pytest.mark.parametrize(
     ("body", "code"),
-    [(generator_returned, "PTO-N040"), (rows_of_a_tensor, "PTO-T005"), (reduction_read_too_early, "PTO-L007")],
+    [
+        (generator_returned, "PTO-N040"),
+        (rows_of_a_tensor, "PTO-T005"),
+        (reduction_read_too_early, "PTO-L007"),
+        (lambda x: not x, "PTO-T026"),
+        (lambda x: x and 1, "PTO-T026"),
+    ],
 )
 def test_interpret_refuses_what_the_compiler_refuses(body: Any, code: str) -> None:
     kernel = pto.jit(body)
@@ -184,3 +190,10 @@ def test_a_reduction_is_read_after_its_loop_inside_another_one() -> None:
         y[:] = 0
         call(x, y)
         np.testing.assert_array_equal(y, x.max(1))
+
+
+def test_an_argument_without_axes_is_not_returned() -> None:
+    same = pto.jit(lambda x: x)
+    for call in (same, same.interpret):
+        with pytest.raises(pto.TypeMismatchError, match="PTO-T046"):
+            call(np.array(1.0))

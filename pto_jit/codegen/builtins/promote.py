@@ -66,7 +66,9 @@ def tile_of(cg: Generator, value: Any, what: str) -> Tile:
         TypeMismatchError,
         f"{what} takes a tile, got {describe(value)}",
         code="PTO-T011",
-        hint="make a tile of a number with `pl.full(shape, value, dtype)`, of a tensor with `pl.load`",
+        hint=way_out(
+            value, "make a tile of a number with `pl.full(shape, value, dtype)`, of a tensor with `pl.load`"
+        ),
     )
 
 
