@@ -75,6 +75,7 @@ class Parameters:
         self.all_positional = tuple(p.name for p in every) if len(self.positional) == len(every) else None
         self.static = frozenset(name for name, value in self.annotations.items() if value is constexpr)
         self.is_method = bool(self.positional) and self.positional[0].name == "self"
+        self.written: Mapping[str, Loc] = {}  # where the user wrote the parameters of a function made of another text
 
     def dispatcher_options(self) -> dict[str, Any]:
         """What the C dispatcher is told."""
@@ -133,6 +134,8 @@ class Parameters:
 
     def place(self, name: str | None = None) -> Loc | None:
         """Where the parameter `name`, or the function, stands in the source; None when there is none."""
+        if name is not None and name in self.written:
+            return self.written[name]
         try:
             located = locate(self.fn)  # type: ignore[arg-type]
         except (CompilationError, AttributeError):

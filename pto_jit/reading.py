@@ -183,7 +183,7 @@ class Reader:
             self._refuse("PTO-A005", f"has rank {len(shape)}, `{annotation!r}` has rank {annotation.ndim}",
                          "reshape it, or change the annotation")  # fmt: skip
         if what.type.dtype != annotation.dtype:
-            self._refuse("PTO-A006", f"has dtype {what.type.dtype}, `{annotation!r}` is wanted",
+            self._refuse("PTO-A006", f"has dtype {what.type.dtype}, {annotation.dtype} is wanted",
                          f"pass `{self.name}.astype({annotation.dtype.numpy.name!r})`")  # fmt: skip
         position = len(self.call.params)
         fixed: list[int | None] = list(what.type.shape)

@@ -74,6 +74,7 @@ class Version:
         found = self._functions.get(key)
         if found is None:
             found = self._functions[key] = _defined(self.program(given, target), self.owner.options)
+            found._parameters.written = {p.name: p.loc for p in self.analysis.definition.parameters}
         return found
 
     def ordered(self, values: Mapping[str, Any]) -> list[Any]:

@@ -505,3 +505,20 @@ def test_local_tensors_that_nothing_reads_are_not_computed() -> None:
     }""")
     np.testing.assert_array_equal(updated.f(x), x + x * x.sum())
     np.testing.assert_array_equal(updated.g(x), x + x * x.sum())
+
+
+def test_an_argument_that_does_not_fit_is_shown_where_the_user_wrote_it() -> None:
+    @pto.comprehension
+    def added(A: pl.f32["M"], B: pl.f32["M"]):
+        O[i] = A[i] + B[i]
+        return O
+
+    x = np.ones(3, np.float32)
+    with pytest.raises(pto.ArgumentError) as caught:
+        added(x, x.astype(np.float64))
+    assert "argument `B` has dtype f64, f32 is wanted" in str(caught.value)
+    assert "def added(A: pl.f32" in str(caught.value) and "loops of" not in str(caught.value)
+    text = pto.comprehension("def added(float(M) A, float(M) B) -> (O) { O(i) = A(i) + B(i) }")
+    with pytest.raises(pto.ArgumentError, match="<comprehension") as caught:
+        text(x.astype(">f4"), x)
+    assert "added(float(M) A, float(M) B)" in str(caught.value)
