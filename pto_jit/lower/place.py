@@ -39,7 +39,7 @@ from __future__ import annotations
 
 from pto_jit.ir.nodes import Block, For, Func, Module, Scope, Stmt
 from pto_jit.ir.types import TileType
-from pto_jit.ir.walk import map_funcs, rewrite_func, statements
+from pto_jit.ir.walk import defs, map_funcs, rewrite_func, statements
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.dependence import Dependences
 from pto_jit.lower.names import source_name
@@ -77,9 +77,8 @@ def _place(scope: Scope, decisions: list[Decision]) -> Block:
     crossing = _crossing_tile(groups)
     if crossing is not None:
         loops = tuple(source_name(s.var.name) for s in body if isinstance(s, For) and s.kind == "chunk")
-        decisions.append(
-            Decision("placement", loops, False, f"the tile `{crossing}` would cross the scope's boundary", scope.loc)
-        )
+        reason = f"the tile that line {crossing.loc.lineno} makes would cross the scope's boundary"
+        decisions.append(Decision("placement", loops, False, reason, scope.loc))
         return (scope,)
     result: list[Stmt] = []
     for kind, group in groups:
@@ -124,10 +123,12 @@ def _groups(body: Block) -> list[tuple[str, list[Stmt]]]:
     return [("host" if kind == "scope" and all(is_host(s) for s in group) else kind, group) for kind, group in groups]
 
 
-def _crossing_tile(groups: list[tuple[str, list[Stmt]]]) -> str | None:
+def _crossing_tile(groups: list[tuple[str, list[Stmt]]]) -> Stmt | None:
+    """The statement that makes a tile of several groups, if there is one."""
     defined: dict[str, int] = {}
     for k, (_, group) in enumerate(groups):
         for var in variables_of(tuple(group)):
             if isinstance(var.type, TileType) and defined.setdefault(var.name, k) != k:
-                return var.name
+                made = statements(tuple(groups[defined[var.name]][1]))
+                return next((s for s in made if var in defs(s)), group[0])
     return None

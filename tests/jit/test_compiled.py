@@ -292,3 +292,18 @@ def test_dump_dir_gets_every_stage(tmp_path: Path) -> None:
         assert [p.stem.split("_", 1)[1] for p in sorted(directory.iterdir())] == compiled.stages
     (assembly,) = second.glob("*_assembly.s")
     assert assembly.read_text() == compiled.ir("assembly")
+
+
+def test_reasons_name_lines_not_temporaries_of_the_compiler() -> None:
+    @pto.jit
+    def spread(x, y):
+        with pl.incore():
+            tile = pl.load(x, [0], [4])
+            tile = tile * 2
+            for i in pl.range(0, 16, 4, chunk=2):
+                pl.store(tile, [i], y)
+
+    x = np.arange(16, dtype=np.float32)
+    placement = next(d for d in spread.compile(x, np.zeros_like(x)).decisions if d.kind == "placement")
+    line = spread.__pto_jit__.__code__.co_firstlineno + 4
+    assert placement.reason == f"the tile that line {line} makes would cross the scope's boundary"

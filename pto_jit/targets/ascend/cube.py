@@ -13,6 +13,7 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Const, Func, Op, Operand, Var
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import statements
+from pto_jit.lower.names import source_name
 from pto_jit.slotted import mutable
 from pto_jit.targets.ascend.form import Assignment, Branch, Buffer, Instruction, Loop, Require, Tile
 from pto_jit.targets.ascend.machine import CAPACITY, Space
@@ -312,7 +313,8 @@ class CubeWriter(KernelWriter):
             found = scope.get(f"@{id(matrix.buffer)}")
             if isinstance(found, Tile):
                 return found
-        raise unsupported(f"an operand `{matrix.name}` that is loaded in a branch", self.func.loc, "load it before")
+        raise unsupported(f"an operand `{source_name(matrix.name)}` that is loaded in a branch",
+                          self.func.loc, "load it before")  # fmt: skip
 
     def sum_tile(self, out: Sum, dtype: DType, valid: tuple[int | str, int | str], loc: Loc) -> Tile:
         tile = Tile(self.names.fresh(out.name), dtype, *out.capacity, valid, "acc", out.buffer)

@@ -13,6 +13,7 @@ from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Op, Var
 from pto_jit.ir.types import TileType
 from pto_jit.lower.axes import is_elementwise, is_reduction, reduced_axes
+from pto_jit.lower.names import source_name
 from pto_jit.targets.ascend import few, gathers, moves, scans, searches, sorts
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.sizes import product, text, total
@@ -84,8 +85,9 @@ class VectorWriter(TransferWriter):
             return
         expression = self.scalars.computed(op)
         if dtype.kind == "b":
-            raise unsupported(f"the truth value `{var.name}`, made of a tile in one place and not in another", op.loc,
-                              "use a number")  # fmt: skip
+            name = source_name(var.name)
+            raise unsupported(f"the truth value `{name}`, made of a tile in one place and not in another",
+                              op.loc, "use a number")  # fmt: skip
         out = self.destination(var)(dtype, "one", (1, 1), (1, 1))
         self.fill(out, expression, op.loc)
 

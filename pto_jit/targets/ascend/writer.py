@@ -8,6 +8,7 @@ from pto_jit.ir.nodes import Block, Const, For, Func, If, Op, Return, Stmt, Var,
 from pto_jit.ir.types import ScalarType
 from pto_jit.ir.walk import defs, statements, use_counts, vars_made
 from pto_jit.lower.axes import is_elementwise
+from pto_jit.lower.names import source_name
 from pto_jit.targets.ascend.form import Branch, KernelForm, Loop, Require
 from pto_jit.targets.ascend.memory import Memory
 from pto_jit.targets.ascend.refusals import unsupported
@@ -91,7 +92,8 @@ class KernelWriter(Memory):
         grid = loop.kind in PARALLEL and not self.loops and self.may_share(loop)
         var = self.names.of(loop.var.name)
         if loop.var.name in self.facts.mutable:
-            raise unsupported(f"a loop variable `{loop.var.name}` that is assigned elsewhere", loop.loc, "rename it")
+            raise unsupported(f"a loop variable `{source_name(loop.var.name)}` that is assigned elsewhere",
+                              loop.loc, "rename it")  # fmt: skip
         start, stop, step = (text(self.size(o)) for o in (loop.start, loop.stop, loop.step))
         node = Loop(var, start, stop, step, [], grid, loc=loop.loc, independent=loop.kind in PARALLEL)
         self.loop_of[loop.var.name] = loop

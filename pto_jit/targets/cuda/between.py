@@ -12,7 +12,7 @@ from pto_jit.ir.flow import free_vars
 from pto_jit.ir.nodes import Block, Const, Func, If, Op, Operand, Stmt, Var
 from pto_jit.ir.types import ScalarType, TensorType, TileType
 from pto_jit.ir.walk import block_defs, defs, statements
-from pto_jit.lower.names import unused
+from pto_jit.lower.names import source_name, unused
 from pto_jit.slotted import frozen
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.loops import at_innermost
@@ -83,21 +83,21 @@ class TilesBetween(ABC):
         for var in wanted:
             path = self.paths.get(var.name, ())
             if self.path[: len(path)] != path:
-                raise unsupported(f"the tile `{var.name}`, made in a loop or branch and read after it", body[0].loc,
-                                  "store it into a tensor, and load it there")  # fmt: skip
+                raise unsupported(f"the tile `{source_name(var.name)}`, made in a loop or branch and read after it",
+                                  body[0].loc, "store it into a tensor, and load it there")  # fmt: skip
             if var.name in self.spilled:
                 before += self._reloaded(var, body[0].loc)
             elif var.name in self.pending:
                 before.append(self.pending[var.name])
             else:
-                raise unsupported(f"the tile `{var.name}`, made in another part of the program", body[0].loc,
-                                  "make it in the same in-core function")  # fmt: skip
+                raise unsupported(f"the tile `{source_name(var.name)}`, made in another part of the program",
+                                  body[0].loc, "make it in the same in-core function")  # fmt: skip
         return at_innermost(body, tuple(before)) if before else body
 
     def _spill(self, var: Var, body: Block, out: list[Stmt]) -> Block:
         assert isinstance(var.type, TileType)
         if not always_makes(body, var):
-            raise unsupported(f"the tile `{var.name}`, made in a loop and read after it", body[0].loc,
+            raise unsupported(f"the tile `{source_name(var.name)}`, made in a loop and read after it", body[0].loc,
                               "store it into a tensor, and load it there")  # fmt: skip
         return (*body, *self._kept(var, self._extents(var, body), body, out))
 
@@ -108,7 +108,7 @@ class TilesBetween(ABC):
         if known is None or not self._has_memory(var.name):
             known = self._new_memory(var, extents, body, out)
         elif known.extents != extents:
-            raise unsupported(f"the tile `{var.name}`, whose extents change in a loop or branch", loc,
+            raise unsupported(f"the tile `{source_name(var.name)}`, whose extents change in a loop or branch", loc,
                               "store it into a tensor, and load it there")  # fmt: skip
         zeros = tuple(Const(0, _INDEX) for _ in extents)
         kept: list[Stmt] = [Op("store", (), (var, known.memory, *zeros), (), (), loc)]
@@ -166,8 +166,8 @@ class TilesBetween(ABC):
         """The declared extents of a tile that a kernel makes."""
         found = shape_of((*self.asked, *body) if self.takes else body, var)
         if found is None or any(isinstance(e, Var) and e.name in block_defs(body) for e in found):
-            raise unsupported(f"the tile `{var.name}` of run-time extents between two kernels", body[0].loc,
-                              "give its extents in pl.load, or store it into a tensor")  # fmt: skip
+            raise unsupported(f"the tile `{source_name(var.name)}` of run-time extents between two kernels",
+                              body[0].loc, "give its extents in pl.load, or store it into a tensor")  # fmt: skip
         return found
 
 

@@ -16,6 +16,7 @@ from pto_jit.dtypes import DType
 from pto_jit.errors import BoundsError, LaunchError
 from pto_jit.ir.nodes import Call, Const, Func, Module, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TensorType
+from pto_jit.lower.names import source_name
 from pto_jit.slotted import frozen
 from pto_jit.targets.c.function import CFunctionWriter
 from pto_jit.targets.c.header import c_string
@@ -162,7 +163,8 @@ class HostWriter(CFunctionWriter):
         kernel = version.kernel
         for macro, extent in kernel.capacities:
             if isinstance(extent, Var) and extent.name not in self.env:
-                raise unsupported(f"a tile whose extent `{extent.name}` is computed from tiles or elements",
+                computed = source_name(extent.name)
+                raise unsupported(f"a tile whose extent `{computed}` is computed from tiles or elements",
                                   kernel.func.loc, "give the tile a constant extent")  # fmt: skip
             message = (f"PTO-X130: {kernel.name}: a tile has {{0}} elements along an axis, this program was written "
                        "for at most {1}; give the extent as a number when it is written")  # fmt: skip

@@ -9,6 +9,7 @@ from math import prod
 from pto_jit.errors import LaunchError, TargetError
 from pto_jit.ir.nodes import Const, For, Var
 from pto_jit.ir.walk import defs
+from pto_jit.lower.names import source_name
 from pto_jit.slotted import frozen
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.kernels import SLOTS, THREADS, Kernel
@@ -107,8 +108,8 @@ def refuse_misfits(kernel: Kernel, shared_limit: int = LARGEST) -> None:
         known |= {stmt.var.name} if isinstance(stmt, For) else {d.name for d in defs(stmt)}
     for extent in (*(e for _, e in kernel.capacities), *(e for shape in kernel.shapes for e in shape)):
         if isinstance(extent, Var) and extent.name not in known:
-            raise unsupported(f"a tile whose extent `{extent.name}` is computed in the kernel", kernel.func.loc,
-                              "give the tile a constant extent: pl.load clips it")  # fmt: skip
+            raise unsupported(f"a tile whose extent `{source_name(extent.name)}` is computed in the kernel",
+                              kernel.func.loc, "give the tile a constant extent: pl.load clips it")  # fmt: skip
     least = [tuple(int(e.value) if isinstance(e, Const) else 1 for e in shape) for shape in kernel.shapes]
     try:
         _, shared = fit(kernel, {macro: 1 for macro, _ in kernel.capacities}, least, [1] * len(kernel.chain),

@@ -15,6 +15,7 @@ from pto_jit.ir.nodes import Block, Const, For, If, Op, Operand, Var, While
 from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import uses
 from pto_jit.lower.axes import is_elementwise, is_reduction
+from pto_jit.lower.names import source_name
 from pto_jit.slotted import replace
 from pto_jit.targets.cuda.flatten import unsupported
 from pto_jit.targets.cuda.function import FunctionWriter
@@ -129,7 +130,7 @@ class TileWriter(FunctionWriter):
         """Declared extents of a tile variable, found in an operation that says them."""
         found = shape_of(self.func.body, var)
         if found is None:
-            raise unsupported(f"the tile `{var.name}`, whose extents are not known", self.func.loc,
+            raise unsupported(f"the tile `{source_name(var.name)}`, whose extents are not known", self.func.loc,
                               "give its extents where it is made")  # fmt: skip
         return found
 
