@@ -182,9 +182,10 @@ class Session:
         found = self.exprs.get(value.name)
         if found is not None:
             return found
-        base, offset = self.g.e._offsets.get(value.name, (value.name, 0))
-        if base in self.exprs:
-            return self.exprs[base] + offset
+        terms, rest = self.g.e.terms_of(value)
+        for base, factor in terms.items():
+            if len(terms) == factor == 1 and base.name in self.exprs:
+                return self.exprs[base.name] + rest
         given = value.name in self.g.parameter_names or any(value in walk.defs(s) for s in self.g.e.prologue)
         self.known_depth.setdefault(value.name, 0 if given else len(self.loops))
         return of(Known(value))
