@@ -240,11 +240,12 @@ class Expressions:
         own = getattr(type(value), "__pto_attribute__", None)
         if own is not None:
             return own(value, g, name)
-        computed = getattr(type(value), name, None)
-        if type(computed) in _COMPUTED and g.find_runtime(value) is not None:  # as a method of the object is compiled
+        owner = getattr(value, "__self__") if type(value) is super else value  # noqa: B009  (which stubs do not know)
+        computed = _member(value, name)
+        if type(computed) in _COMPUTED and g.find_runtime(owner) is not None:  # as a method of the object is compiled
             getter = computed.fget if isinstance(computed, property) else getattr(computed, "func", None)
             if isinstance(getter, types.FunctionType):
-                return g.inline(getter, (value,))
+                return g.inline(getter, (owner,))
         try:
             return getattr(value, name)
         except AttributeError as error:
@@ -475,3 +476,13 @@ class Expressions:
 
 _NUMBERS = frozenset({int, float, bool})
 _COMPUTED = (property, functools.cached_property)
+
+
+def _member(value: Any, name: str) -> Any:
+    """What the class of an object, or the classes that a `super()` looks into, have under a name."""
+    if type(value) is not super:
+        return getattr(type(value), name, None)
+    base: Any = value
+    classes = base.__self_class__.__mro__
+    behind = classes[classes.index(base.__thisclass__) + 1 :]
+    return next((vars(cls)[name] for cls in behind if name in vars(cls)), None)
