@@ -181,22 +181,35 @@ class Emitter:
 
     def known_difference(self, a: Operand, b: Operand) -> int | None:
         """`a - b` where it is known, as those of `r + 64` and `r`, and of `(b + 1) * 16` and `b * 16`."""
-        terms, rest = self.terms_of(a)
-        others, less = self.terms_of(b)
+        terms, rest = self._terms(a)
+        others, less = self._terms(b)
         for var, factor in others.items():
             same = next((v for v in terms if self.same_number(v, var)), None)
             if same is None or terms.pop(same) != factor:
                 return None
         return None if terms else rest - less
 
-    def terms_of(self, x: Operand, depth: int = 10) -> tuple[dict[Var, int], int]:
+    def base_of(self, x: Var) -> tuple[Var, int]:
+        """The variable that constants were added to, and their sum: of `r + 64` and of `64 + r` it is `r`, and 64."""
+        offset = 0
+        while (made := self._numbers.get(x.name)) is not None and made.op in ("add", "sub"):
+            left, right = made.args
+            if made.op == "add" and isinstance(left, Const):
+                left, right = right, left
+            if not (isinstance(left, Var) and isinstance(right, Const)):
+                break
+            offset += int(right.value) if made.op == "add" else -int(right.value)
+            x = left
+        return x, offset
+
+    def _terms(self, x: Operand, depth: int = 10) -> tuple[dict[Var, int], int]:
         """A number of i64 as a sum of variables, each with a factor, and a constant."""
         if isinstance(x, Const):
             return {}, int(x.value)
         made = self._numbers.get(x.name)
         if made is None or depth == 0 or made.op not in ("add", "sub", "mul"):
             return {x: 1}, 0
-        (terms, rest), (others, more) = (self.terms_of(arg, depth - 1) for arg in made.args)
+        (terms, rest), (others, more) = (self._terms(arg, depth - 1) for arg in made.args)
         if made.op == "mul":
             if others and terms:
                 return {x: 1}, 0

@@ -122,8 +122,7 @@ def _find(path: Path, name: str) -> Any:
         if before is not None:
             sys.modules[path.stem] = before
     found: Any = module
-    owner: Any = module
-    part = ""
+    owner, part = found, ""
     for part in name.split("."):
         owner, found = found, getattr(found, part, None)
     if inspect.isclass(owner) and hasattr(inspect.getattr_static(owner, part, None), "__pto_jit__"):  # of no object yet

@@ -182,10 +182,9 @@ class Session:
         found = self.exprs.get(value.name)
         if found is not None:
             return found
-        terms, rest = self.g.e.terms_of(value)
-        for base, factor in terms.items():
-            if len(terms) == factor == 1 and base.name in self.exprs:
-                return self.exprs[base.name] + rest
+        base, offset = self.g.e.base_of(value)
+        if base.name in self.exprs:
+            return self.exprs[base.name] + offset
         given = value.name in self.g.parameter_names or any(value in walk.defs(s) for s in self.g.e.prologue)
         self.known_depth.setdefault(value.name, 0 if given else len(self.loops))
         return of(Known(value))

@@ -298,7 +298,12 @@ class VectorSide(VectorWriter, _Side):
         memory = (self.own(shape[0]) if rows[0] != 1 else shape[0]), shape[1]
         typ = op.results[0].type
         assert isinstance(typ, TileType)
-        if typ.dtype != f32 or typ.rank != 2 or 1 in shape:
+        if typ.rank != 2:
+            raise unsupported(
+                "a product of matrices along a run-time first axis together with other work", op.loc,
+                "multiply two matrices at a time, in a loop over the first axis, or make it a constant",
+            )  # fmt: skip
+        if typ.dtype != f32 or 1 in shape:
             raise unsupported("this product together with other work", op.loc,
                               "multiply f16, bf16 or f32 tiles of more than one row and column")  # fmt: skip
         to = self.temp if len(op.args) == 3 else self.destination(op.results[0])

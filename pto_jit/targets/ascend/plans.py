@@ -97,7 +97,7 @@ def check(func: Func, plan: Plan, facts: Facts) -> None:
     loaded = {facts.roots[s.args[0].name] for s in ops if s.op == "load"}  # type: ignore[union-attr]
     if stored & loaded:
         raise unsupported(f"a kernel with products that loads from and stores into `{min(stored & loaded)}`", func.loc,
-                          "store into another tensor")  # fmt: skip
+                          "store into another tensor; products are added up in a tile, inside pl.incore()")  # fmt: skip
 
 
 def _steering(stmt: Stmt) -> list[Var]:

@@ -132,7 +132,7 @@ class TileWriter(KernelWriter):
                 return out
             if known.span != span or known.capacity != capacity:
                 raise unsupported(f"a tile `{wish}` whose extents change when it is assigned again", self.func.loc,
-                                  "give it constant extents")  # fmt: skip
+                                  "give it constant extents, and the tiles that it is computed from")  # fmt: skip
             if known.free != free:
                 valid = lasting(self, known, valid, free, self.outside[var.name])
             return Value(wish, dtype, span, capacity, valid, known.buffer, free, given=True)
@@ -403,8 +403,9 @@ class TileWriter(KernelWriter):
         if len(operands) > 2:
             if any(not isinstance(o, Const) or o.value != 1 for o in operands[:-2]):
                 raise unsupported(
-                    f"a tile of {len(operands)} axes", loc, "take tiles of two axes, or whose others are 1"
-                )
+                    f"a tile of {len(operands)} axes like this", loc,
+                    "take tiles of two axes, or of three of which the first is a constant of at most 32",
+                )  # fmt: skip
             operands = operands[-2:]
         pair = operands if len(operands) == 2 else (Const(1, ScalarType(i32)), *operands)
         rows, columns = (self.bound(o, loc) for o in pair)

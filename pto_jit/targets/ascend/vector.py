@@ -20,8 +20,19 @@ from pto_jit.targets.ascend.sizes import product, text, total
 from pto_jit.targets.ascend.transfers import TransferWriter
 from pto_jit.targets.ascend.values import Size, Span, Value, lying, span_of
 
-_SPOKEN = {"put": "pl.scatter", "take": "x[index]", "assoc_scan": "pl.associative_scan"}
+_SPOKEN = {"put": "pl.scatter", "take": "x[index]", "assoc_scan": "pl.associative_scan", "fold": "pl.reduce"}
 """Operations whose names are others in kernels."""
+_INSTEAD = {
+    "put": "store elements or rows one at a time, in a loop",
+    "take": "load one row at a time, in a loop: `pl.load(x[places[i], :])`",
+    "assoc_scan": "use pl.cumsum or pl.cumprod, or carry a tile through a sequential loop",
+    "fold": "use pl.sum, pl.prod, pl.max or pl.min, or carry a tile through a sequential loop",
+    "histogram": "count one value at a time, in a loop: `pl.sum(t == value)`",
+    "rand": "pass the numbers as a tensor", "randn": "pass the numbers as a tensor",
+    "atomic_add": "let each iteration write a row of its own, and add the rows up in another loop",
+    "flip": "load rows or elements one at a time, in a loop from the last one",
+}  # fmt: skip
+"""What to do where there is no such operation."""
 
 
 class VectorWriter(TransferWriter):
@@ -73,8 +84,8 @@ class VectorWriter(TransferWriter):
             case "gather":
                 gathers.write_gather(self, op)
             case _:
-                raise unsupported(f"`{_SPOKEN.get(op.op, op.op)}` of tiles", op.loc,
-                                  "use the operations in docs/ascend.md, or target=\"cpu\"")  # fmt: skip
+                hint = _INSTEAD.get(op.op, "use the operations in docs/ascend.md, or target=\"cpu\"")
+                raise unsupported(f"`{_SPOKEN.get(op.op, op.op)}` of tiles", op.loc, hint)
 
     def spread(self, op: Op) -> None:
         """A number that the scalar unit has, as a tile of one element: what a loop goes on with on the vector core."""

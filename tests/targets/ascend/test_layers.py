@@ -145,8 +145,33 @@ def test_what_layers_cannot_do_is_refused() -> None:
             for b in pl.range(0, 8, 4, parallel=True):
                 pl.store(pl.load(x, [places[b], 0, 0], [4, 8, 16]) * 2.0, [b, 0, 0], out)
 
-    with pytest.raises(pto.TargetError, match="leading offsets may lie outside the tensor"):
+    with pytest.raises(pto.TargetError, match=r"leading offsets may lie outside the tensor"):
         written(read, m(None, 8, 16), m(8, dtype=pl.i64), m(8, 8, 16))
+
+
+def test_what_is_refused_of_three_axes_says_what_is_done() -> None:
+    @pto.jit
+    def products(a: pl.Tensor, b: pl.Tensor, out: pl.Tensor) -> None:
+        out[:, :, :] = pl.tanh(pl.load(a) @ pl.load(b))
+
+    with pytest.raises(pto.TargetError, match=r"along a run-time first axis .*\n.*(.*\n)*help: multiply two matrices"):
+        written(products, *[m(None, 16, 16)] * 3)
+
+    @pto.jit
+    def whole(x: pl.Tensor, out: pl.Tensor) -> None:
+        out[:, :, :] = pl.tanh(x[:, :, :])
+
+    with pytest.raises(pto.TargetError, match=r"a tile of 3 axes like this(.*\n)*help: .* the first is a constant"):
+        written(whole, *[m(None, 16, 16)] * 2)
+
+    @pto.jit
+    def folded(x: pl.Tensor, out: pl.Tensor) -> None:
+        for r in pl.range(0, x.shape[0], 16, parallel=True):
+            t = pl.load(x, [r, 0], [16, 16])
+            pl.store(pl.reduce(t, 1, lambda a, b: a * b + a, keepdims=True), [r, 0], out)
+
+    with pytest.raises(pto.TargetError, match=r"`pl.reduce` of tiles(.*\n)*help: use pl.sum"):
+        written(folded, m(None, 16), m(None, 1))
 
 
 @needs_compiler
