@@ -118,7 +118,7 @@ def _entry(parts: Parts, dtype: str, name: str, many: bool) -> None:
     workers, row = parts.workers(f, w, many), _row(f, n)
     to_c = (c, c_rs * 2, c_cs * 2)
     status = f.variable(f.const(0, I32))
-    large = (m > plan.stream_rows) & (m * n * k >= plan.split_work) & (row * plan.tile_rows <= plan.near_bytes)
+    large = (m > plan.stream_rows) & (m * n * k >= plan.split_work) & (n * (4 * plan.tile_rows) <= plan.near_bytes)
     kept = f.widen(how & FIXED_B).differs(0)
     small = few_columns(parts, n) if s.sums else f.const(0).differs(0)
     _, panel, blocks, panels = layout_of_b(parts, f, n, f.maximum(k, 1))
@@ -130,7 +130,8 @@ def _entry(parts: Parts, dtype: str, name: str, many: bool) -> None:
         packed = parts.push(f, w, packed_bytes)
         depth = layout_of_b(parts, f, n, k)[0]
         status.set(pack_slab(parts, f, w, n, k, of_b, (packed, depth, panel), workers))
-        rows = f.maximum(f.ceil_div(m, parts.pieces(f, workers)), 2 * s.panel_rows)
+        # a quarter as many as tasks of other kinds: each meets all of B, which may come from L3
+        rows = f.maximum(f.ceil_div(m, f.ceil_div(parts.pieces(f, workers), 4)), 2 * s.panel_rows)
         strips = f.ceil_div(m, f.minimum(rows, f.const(plan.tile_rows)))
         strips = f.select(workers > 1, strips, f.ceil_div(m, plan.tile_rows))
         context = parts.save(f, [w, m, n, k, *of_a, *of_b, *to_c, packed, strips])
