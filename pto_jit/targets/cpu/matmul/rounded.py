@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Products summed in f32 whose result has 16 bits: rounded while the sums are in the second-level cache.
 
-All of B is packed first; then strips of rows of C are computed into scratch memory that stays in L2, and rounded from
-there.  Sums that were written to memory as a whole would be read from it again, and be twice as large as the result.
-Where a strip does not fit, or B is met once or twice only, that is what is done.
+As many columns of B are packed as L2 has room for the sums of; then strips of rows of C are computed into scratch
+memory that stays in L2, and rounded from there.  Sums that were written to memory as a whole would be read from it
+again, and be twice as large as the result.  Where B is met once or twice only, that is what is done.
 
 How k is divided is what `driver` says in both cases, and whether there are strips follows from sizes alone: bits do not
 depend on the number of workers.
@@ -118,27 +118,31 @@ def _entry(parts: Parts, dtype: str, name: str, many: bool) -> None:
     workers, row = parts.workers(f, w, many), _row(f, n)
     to_c = (c, c_rs * 2, c_cs * 2)
     status = f.variable(f.const(0, I32))
-    large = (m > plan.stream_rows) & (m * n * k >= plan.split_work) & (n * (4 * plan.tile_rows) <= plan.near_bytes)
+    large = (m > plan.stream_rows) & (m * n * k >= plan.split_work)
+    most = max(plan.near_bytes // (4 * plan.tile_rows) // s.panel_columns, 1) * s.panel_columns
+    wide = f.round_up(f.ceil_div(n, f.ceil_div(n, most)), s.panel_columns)
     kept = f.widen(how & FIXED_B).differs(0)
     small = few_columns(parts, n) if s.sums else f.const(0).differs(0)
-    _, panel, blocks, panels = layout_of_b(parts, f, n, f.maximum(k, 1))
+    depth, panel, blocks, panels = layout_of_b(parts, f, wide, f.maximum(k, 1))
     packed_bytes = panel * panels * blocks
     again = m > 2 * plan.tile_rows  # with fewer rows, B is not met often enough
     with f.when(large & again & kept.equals(0) & small.equals(0) & (packed_bytes <= plan.far_bytes)):
         of_a = (a, a_rs * s.element_a, a_cs * s.element_a)
-        of_b = (b, b_rs * s.element_b, b_cs * s.element_b)
         packed = parts.push(f, w, packed_bytes)
-        depth = layout_of_b(parts, f, n, k)[0]
-        status.set(pack_slab(parts, f, w, n, k, of_b, (packed, depth, panel), workers))
         # a quarter as many as tasks of other kinds: each meets all of B, which may come from L3
         rows = f.maximum(f.ceil_div(m, f.ceil_div(parts.pieces(f, workers), 4)), 2 * s.panel_rows)
         strips = f.ceil_div(m, f.minimum(rows, f.const(plan.tile_rows)))
         strips = f.select(workers > 1, strips, f.ceil_div(m, plan.tile_rows))
-        context = parts.save(f, [w, m, n, k, *of_a, *of_b, *to_c, packed, strips])
-        with f.when(status.get().equals(0)), f.either(workers > 1) as side:
-            status.set(parts.share(f, f"strips_{dtype}", w, context, strips))
-            side.otherwise()
-            status.set(f.call(f"strips_{dtype}", I32, [w, context, f.const(0), strips]))
+        with f.loop(0, n, wide) as slab, f.when(status.get().equals(0)):
+            columns = f.minimum(n - slab.index, wide)
+            of_b = (f.offset(b, slab.index * b_cs * s.element_b), b_rs * s.element_b, b_cs * s.element_b)
+            status.set(pack_slab(parts, f, w, columns, k, of_b, (packed, depth, panel), workers))
+            of_c = (f.offset(c, slab.index * c_cs * 2), *to_c[1:])
+            context = parts.save(f, [w, m, columns, k, *of_a, *of_b, *of_c, packed, strips])
+            with f.when(status.get().equals(0)), f.either(workers > 1) as side:
+                status.set(parts.share(f, f"strips_{dtype}", w, context, strips))
+                side.otherwise()
+                status.set(f.call(f"strips_{dtype}", I32, [w, context, f.const(0), strips]))
         f.call("pto_scratch_pop", VOID, [w, packed])
         f.give(status.get())
     sums = parts.push(f, w, m * row)
