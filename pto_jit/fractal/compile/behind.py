@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pto_jit.fractal.compile.lists import BEHIND, Compute, Loop, ReadLeaf, WriteLeaf
-from pto_jit.fractal.compile.names import defined, uses
+from pto_jit.fractal.compile.names import defined, makers, uses
 from pto_jit.fractal.compile.nest import is_pure
 from pto_jit.ir.nodes import Op
 from pto_jit.semantic.table import effects
@@ -63,13 +63,7 @@ def _shared(groups: list[list[Any]]) -> list[Op]:
 
 def _needed(group: Sequence[Any], rest: list[Any]) -> list[Any]:
     """What statements of a group use, and what that is made of."""
-    wanted = set().union(*map(uses, group)) if group else set()
-    found: list[Any] = []
-    for item in reversed(rest):
-        if defined(item) & wanted:
-            found.append(item)
-            wanted |= uses(item)
-    return found[::-1]
+    return makers(set[str]().union(*map(uses, group)), rest)
 
 
 def _can_move(item: Any) -> bool:

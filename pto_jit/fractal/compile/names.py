@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pto_jit.codegen.values import Scalar
@@ -62,8 +62,12 @@ def uses(item: Any) -> set[str]:
 def of_initial_states(items: Sequence[Any]) -> list[Any]:
     """What the initial states of a loop are computed by, among the items of its body, in order."""
     starts = [i.read.then for i in items if isinstance(i, ReadLeaf) and i.state and isinstance(i.read, Choose)]
-    wanted = set[str]().union(*map(_read, starts))
-    found: list[Any] = []
+    return makers(set[str]().union(*map(_read, starts)), items)
+
+
+def makers(names: Iterable[str], items: Sequence[Any]) -> list[Any]:
+    """The items that make what has these names, and what that is made of, in order."""
+    wanted, found = set(names), list[Any]()
     for item in reversed(items):
         if defined(item) & wanted:
             found.append(item)

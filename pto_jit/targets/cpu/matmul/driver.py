@@ -185,8 +185,8 @@ def _far_tiles(parts: Parts) -> None:
     following = f.select(shallow, f.select(beyond, panel, 0), panel)
     with f.loop(begin, end) as task:
         left = (task.index % across) * columns
-        top = _share_of(f, m_panels, task.index // across, row_tasks) * s.panel_rows
-        below = _share_of(f, m_panels, task.index // across + 1, row_tasks) * s.panel_rows
+        top = share_of(f, m_panels, task.index // across, row_tasks) * s.panel_rows
+        below = share_of(f, m_panels, task.index // across + 1, row_tasks) * s.panel_rows
         high, wide = f.minimum(m, below) - top, f.minimum(n - left, columns)
         b_left = f.offset(room, (left // s.panel_columns) * panel + s.header)
         a_top = f.offset(a, top * a_rs)
@@ -221,7 +221,7 @@ def _far_tiles(parts: Parts) -> None:
     f.give(0)
 
 
-def _share_of(f: Function, items: Value, part: Value, parts: Value) -> Value:
+def share_of(f: Function, items: Value, part: Value, parts: Value) -> Value:
     """Where a part of items begins, if each gets as many as the others or one more."""
     return items * part // parts
 

@@ -12,7 +12,7 @@ depend on the number of workers.
 from __future__ import annotations
 
 from pto_jit.targets.cpu.matmul.convert import shaped
-from pto_jit.targets.cpu.matmul.driver import layout_of_b, pack_slab
+from pto_jit.targets.cpu.matmul.driver import layout_of_b, pack_slab, share_of
 from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Value, vector
 from pto_jit.targets.cpu.matmul.parts import OPERANDS, Fields, Parts
 from pto_jit.targets.cpu.matmul.shape import FIXED_B, STORAGE
@@ -20,6 +20,9 @@ from pto_jit.targets.cpu.matmul.sums import few_columns
 
 _BLOCK = 16
 """Rows that a worker rounds at a time."""
+
+_WORTH = 1 << 17
+"""Elements from which on rounding sums that were computed as a whole is worth sharing."""
 
 _ROUND: Fields = (
     *((I64, "m"), (I64, "n"), (PTR, "sums"), (I64, "row"), (PTR, "c"), (I64, "c_rs"), (I64, "c_cs")),
@@ -93,8 +96,8 @@ def _strips_task(parts: Parts, dtype: str) -> None:
     room = parts.push(f, w, f.ceil_div(panels, strips) * s.panel_rows * row)
     status = f.variable(f.const(0, I32))
     with f.loop(begin, end) as strip, f.when(status.get().equals(0)):
-        top = panels * strip.index // strips * s.panel_rows
-        high = f.minimum(m, panels * (strip.index + 1) // strips * s.panel_rows) - top
+        top = share_of(f, panels, strip.index, strips) * s.panel_rows
+        high = f.minimum(m, share_of(f, panels, strip.index + 1, strips) * s.panel_rows) - top
         of_b = (b, b_rs, b_cs)
         operands = [w, high, n, k, f.offset(a, top * a_rs), a_rs, a_cs, *of_b, room, row, f.const(0)]
         status.set(f.call("far", I32, [*operands, f.const(0), packed, f.const(1)]))
@@ -150,7 +153,7 @@ def _entry(parts: Parts, dtype: str, name: str, many: bool) -> None:
     status.set(f.call("product", I32, [*operands, workers]))
     context = parts.save(f, [m, n, sums, row, *to_c])
     blocks = f.ceil_div(m, _BLOCK)
-    with f.when(status.get().equals(0)), f.either((workers > 1) & (m * n >= plan.split_work // 8)) as side:
+    with f.when(status.get().equals(0)), f.either((workers > 1) & (m * n >= _WORTH)) as side:
         status.set(parts.share(f, f"round_{dtype}_task", w, context, blocks))
         side.otherwise()
         f.call(f"round_{dtype}", VOID, [m, n, sums, row, *to_c])
