@@ -163,6 +163,17 @@ class Tile:
         for v in range(0, self.vectors * self.scheme.machine.vector_bytes, 64):
             prefetch(self.f, self.f.offset(row, v), write=True)
 
+    def columns(self, b: Value, k: int, beside: Value | None) -> list[Value]:
+        """The vectors of row ``k`` of the panel of B at ``b``, and of the one ``beside`` bytes further."""
+        f, row, width = self.f, self.row_of_b(beside), self.scheme.machine.vector_bytes
+        panels = [b] if beside is None else [b, f.offset(b, beside)]
+        places = [f.offset(panel, k * row + at) for panel in panels for at in range(0, row, width)]
+        return [f.load(self.math.vector_type, place) for place in places]
+
+    def row_of_b(self, beside: Value | None) -> int:
+        """Bytes of a row of a panel of B."""
+        return self.vectors // (1 if beside is None else 2) * self.scheme.machine.vector_bytes
+
     def finish(self, sums: list[Value], c_rows: list[Value]) -> None:
         """Add to C or write it; whole tiles branch, so that writing does not wait for C to be read."""
         f, width = self.f, self.scheme.machine.vector_bytes

@@ -189,6 +189,12 @@ class Scheme:
         return self.panel_vectors * self.lanes
 
     @property
+    def pair_rows(self) -> int:
+        """MR of tiles of two panels side by side, if `panelled`: an element of A is loaded once for four vectors.  A
+        core that does two multiply-adds in a cycle has loads to spare then, while both panels come from L2."""
+        return self.panel_rows // 2
+
+    @property
     def _panel(self) -> tuple[int, int]:
         """MR and NR, in vectors, of products of packed operands: tall tiles, so that a panel of B stays in L1."""
         if self.tiles:

@@ -19,7 +19,7 @@ from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Mod
 from pto_jit.targets.cpu.matmul.kernel import Tile
 from pto_jit.targets.cpu.matmul.parts import Fields, Parts
 from pto_jit.targets.cpu.matmul.shape import ACCUMULATE, FIXED_B, LOW, Scheme
-from pto_jit.targets.cpu.matmul.vectors import low_bits, prefetch
+from pto_jit.targets.cpu.matmul.vectors import low_bits, opaque, prefetch
 
 TERM: Fields = (
     *((PTR, "a"), (I64, "a_rs"), (I64, "a_cs"), (PTR, "b"), (I64, "b_rs"), (I64, "b_cs"), (I64, "k"), (I64, "how")),
@@ -49,7 +49,8 @@ _SUM: Fields = (
 def add_sums(parts: Parts) -> None:
     """Define ``together``, what it is made of, and the public functions of sums."""
     for vectors in range(1, parts.scheme.panel_vectors + 1):
-        _column(parts.module, parts.scheme, vectors)
+        _column(parts.module, parts.scheme, f"sums_{vectors}", vectors)
+    _column(parts.module, parts.scheme, "sums_pair", 2 * parts.scheme.panel_vectors)
     _macro(parts)
     _rows_task(parts)
     _pack(parts)
@@ -64,29 +65,35 @@ _COLUMN: Fields = (
 )
 
 
-def _column(module: Module, scheme: Scheme, vectors: int) -> None:
-    """``sums_<v>``: a column of register tiles, rows from ``top`` of A, columns of panel ``left`` of B."""
-    f = module.function(f"sums_{vectors}", VOID, _COLUMN)
+def _column(module: Module, scheme: Scheme, name: str, vectors: int) -> None:
+    """A column of register tiles, rows from ``top`` of A, columns of panel ``left`` of B and, if so wide, the next."""
+    f = module.function(name, VOID, _COLUMN)
     m, _, _, _, top, _, c, c_row, _, _ = f.parameters
+    high = scheme.panel_rows if vectors <= scheme.panel_vectors else scheme.pair_rows
+    rest = m % high
+    ends = [(high, m - rest), (LOW, m - rest % LOW)]
     at, to = f.const(0), c
-    for rows in (scheme.panel_rows, LOW):
-        tile = _Tile(f, scheme, rows, vectors)
-        with f.loop(at, m - (rows - 1), rows, [to]) as loop:
+    for rows, end in ends:
+        tile = _Tile(f, scheme, rows, vectors, asks=rows == high)
+        with f.loop(at, end, rows, [to]) as loop:
             tile.write(top, loop.index, loop.carried[0])
             loop.carry(f.offset(loop.carried[0], c_row * rows))
-        to = loop.after[0]
-        at = m // rows * rows
-    rest = m % LOW
+        at, to = end, loop.after[0]
     for rows in range(1, LOW):
-        with f.when(rest.equals(rows)):
+        with f.when((m - at).equals(rows)):
             _Tile(f, scheme, rows, vectors).write(top, at, to)
     f.give()
 
 
-class _Tile(Tile):
-    """Emits one register tile of a sum."""
+_Apart = tuple[Value, Value | None]
+"""Bytes from a row of A to the next, and from a panel of B to the one that a tile meets with it."""
 
-    def __init__(self, f: Function, scheme: Scheme, rows: int, vectors: int) -> None:
+
+class _Tile(Tile):
+    """Emits one register tile of a sum, of one panel or of two; asks: it prefetches what comes after it."""
+
+    def __init__(self, f: Function, scheme: Scheme, rows: int, vectors: int, *, asks: bool = False) -> None:
+        self.asks, self.pair = asks, vectors > scheme.panel_vectors
         _, self.first, self.last_part, self.parts, _, self.left, _, c_row, lanes, keep = f.parameters
         super().__init__(f, scheme, rows, vectors, c_row=c_row, lanes=lanes, keep=keep)
         self.line = 64 // scheme.unit
@@ -101,27 +108,29 @@ class _Tile(Tile):
         with f.loop(self.first, self.last_part, 1, [zero] * count, at_least_once=True) as part:
             a, a_row, groups, b, panel, following = _load(f, PART, self.parts, part.index)
             at, b = f.offset(a, (top + row) * a_row), f.offset(b, self.left * panel)
+            apart = (a_row, panel if self.pair else None)
             state = [*part.carried, *self._bases(at, a_row), b]
             times, left = groups // UNROLL, groups % UNROLL
-            if self.rows == self.scheme.panel_rows:
+            if self.asks:
                 asked = (row // self.rows) * (times * (ASKED * 64))
-                below, after = f.offset(at, a_row * self.rows), f.offset(b, following)
-                state = self._asking(times, a_row, below, after, asked, following, state)
+                end = following * 2 if self.pair else following
+                below, after = f.offset(at, a_row * self.rows), f.offset(b, end)
+                state = self._asking(times, apart, below, after, asked, end, state)
             else:
-                state = self._steps(times, UNROLL, a_row, state)
-            state = self._steps(left, 1, a_row, state)
+                state = self._steps(times, UNROLL, apart, state)
+            state = self._steps(left, 1, apart, state)
             part.carry(*state[:count])
         self.finish(part.after, places)
 
     def _asking(
-        self, times: Value, a_row: Value, below: Value, after: Value, asked: Value, end: Value, state: list[Value]
+        self, times: Value, apart: _Apart, below: Value, after: Value, asked: Value, end: Value, state: list[Value]
     ) -> list[Value]:
         """``times`` times `UNROLL` steps; meanwhile the rows of the next tile, at ``below``, come nearer, line by line,
-        and the bytes from ``asked`` to ``end`` of the following panel of B, at ``after``."""
-        f, quarters = self.f, self.line // UNROLL
+        and the bytes from ``asked`` to ``end`` of the panels of B after this tile's, at ``after``."""
+        a_row, f, quarters = apart[0], self.f, self.line // UNROLL
         with f.loop(0, times, 1, [*state, below, below, asked]) as loop:
             *now, line, row, asked = loop.carried
-            for _ in range(self.rows // quarters):
+            for _ in range(-(-self.rows // quarters)):
                 prefetch(f, row, level=2)
                 row = f.offset(row, a_row)
             with f.when(asked < end):
@@ -129,7 +138,7 @@ class _Tile(Tile):
                     prefetch(f, f.offset(after, asked + 64 * k), level=2)
             last = (loop.index & (quarters - 1)).equals(quarters - 1)
             line = f.select(last, f.offset(line, 64), line)
-            loop.carry(*self._unrolled(UNROLL, a_row, now), line, f.select(last, line, row), asked + 64 * ASKED)
+            loop.carry(*self._unrolled(UNROLL, apart, now), line, f.select(last, line, row), asked + 64 * ASKED)
         return loop.after[:-3]
 
     def _bases(self, a: Value, a_row: Value) -> list[Value]:
@@ -139,26 +148,27 @@ class _Tile(Tile):
             out.append(self.f.offset(out[-1], a_row * 3))
         return out
 
-    def _steps(self, times: Value, unroll: int, a_row: Value, state: list[Value]) -> list[Value]:
+    def _steps(self, times: Value, unroll: int, apart: _Apart, state: list[Value]) -> list[Value]:
         with self.f.loop(0, times, 1, state) as loop:
-            loop.carry(*self._unrolled(unroll, a_row, loop.carried))
+            loop.carry(*self._unrolled(unroll, apart, loop.carried))
         return loop.after
 
-    def _unrolled(self, unroll: int, a_row: Value, state: list[Value]) -> list[Value]:
-        f, unit, width = self.f, self.scheme.unit, self.scheme.machine.vector_bytes
+    def _unrolled(self, unroll: int, apart: _Apart, state: list[Value]) -> list[Value]:
+        (a_row, beside), f, unit = apart, self.f, self.scheme.unit
         count, between = self.rows * self.vectors, (f.const(0), a_row, a_row * 2)
         sums, bases, b = state[:count], state[count:-1], state[-1]
         for k in range(unroll):
-            columns = [f.load(self.math.vector_type, f.offset(b, (k * self.vectors + v) * width))
-                       for v in range(self.vectors)]  # fmt: skip
+            if k and self.pair:  # four more columns would not fit into the registers beside these
+                *bases, b = (opaque(f, p) for p in (*bases, b))
+            columns = self.columns(b, k, beside)
             for r in range(self.rows):
                 unit_a = self.math.broadcast(f.offset(f.offset(bases[r // 3], between[r % 3]), k * unit))
                 for v, column in enumerate(columns):
                     i = r * self.vectors + v
                     sums[i] = self.math.step(sums[i], unit_a, column)
         # Pointers that seem to move on their own: as sums of one index, twelve places would be loaded from the stack.
-        moved = [f.emit(PTR, f'call ptr asm "", "=r,0"(ptr {f.offset(p, unroll * unit).ref})') for p in bases]
-        return [*sums, *moved, f.offset(b, unroll * self.vectors * width)]
+        moved = [opaque(f, f.offset(p, unroll * unit)) for p in bases]
+        return [*sums, *moved, f.offset(b, unroll * self.row_of_b(beside))]
 
 
 def _macro(parts: Parts) -> None:
@@ -172,19 +182,23 @@ def _macro(parts: Parts) -> None:
     m, n, first, last, of, top, c, c_row, keep = f.parameters
     width = s.panel_columns
 
-    def column(vectors: int, left: Value, lanes: Value) -> None:
+    def column(name: str, left: Value, lanes: Value) -> None:
         to = f.offset(c, left * (width * s.element_c))
-        f.call(f"sums_{vectors}", VOID, [m, first, last, of, top, left, to, c_row, lanes, keep])
+        f.call(name, VOID, [m, first, last, of, top, left, to, c_row, lanes, keep])
 
-    with f.loop(0, n // width) as left:
-        column(s.panel_vectors, left.index, f.const(-1))
+    panels = n // width
+    pairs = panels - panels % 2
+    with f.loop(0, pairs, 2) as left:
+        column("sums_pair", left.index, f.const(-1))
+    with f.when(panels > pairs):
+        column(f"sums_{s.panel_vectors}", pairs, f.const(-1))
     tail = n % width
     with f.when(tail > 0):
         vectors = f.ceil_div(tail, s.lanes)
         lanes = low_bits(f, tail - (vectors - 1) * s.lanes, s.lanes)
         for v in range(1, s.panel_vectors + 1):
             with f.when(vectors.equals(v)):
-                column(v, n // width, lanes)
+                column(f"sums_{v}", panels, lanes)
     f.give()
 
 

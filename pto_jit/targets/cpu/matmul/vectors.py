@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from pto_jit.targets.cpu.matmul.irtext import I64, Function, Value, vector
+from pto_jit.targets.cpu.matmul.irtext import I64, PTR, Function, Value, vector
 
 
 def lane_mask(f: Function, bits: Value, lanes: int) -> Value:
@@ -60,3 +60,8 @@ def prefetch(f: Function, at: Value, *, write: bool = False, level: int = 1) -> 
     """Ask for a line that will be used soon, to be near in the cache of that level; never faults."""
     f.module.declare("llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     f.line(f"call void @llvm.prefetch.p0(ptr {at.ref}, i32 {int(write)}, i32 {4 - level}, i32 1)")
+
+
+def opaque(f: Function, pointer: Value) -> Value:
+    """The same pointer as if it came from elsewhere: no instruction, but its sums and loads stay behind this place."""
+    return f.emit(PTR, f'call ptr asm "", "=r,0"(ptr {pointer.ref})')
