@@ -163,6 +163,19 @@ class Tile:
         for v in range(0, self.vectors * self.scheme.machine.vector_bytes, 64):
             prefetch(self.f, self.f.offset(row, v), write=True)
 
+    @property
+    def shares(self) -> int:
+        """Parts of k, each of which begins with prefetching some rows of C: all of them at once would take the line
+        fill buffers from the loads of A and B."""
+        return next(n for n in (4, 3, 2, 1) if self.rows % n == 0)
+
+    def ask_share(self, c: Value) -> Value:
+        """Prefetch a share of the rows of C, from the one at ``c``; the next row."""
+        for _ in range(self.rows // self.shares):
+            self.ask(c)
+            c = self.f.offset(c, self.c_row)
+        return c
+
     def columns(self, b: Value, k: int, beside: Value | None) -> list[Value]:
         """The vectors of row ``k`` of the panel of B at ``b``, and of the one ``beside`` bytes further."""
         f, row, width = self.f, self.row_of_b(beside), self.scheme.machine.vector_bytes

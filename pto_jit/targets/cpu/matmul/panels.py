@@ -23,10 +23,8 @@ from pto_jit.targets.cpu.matmul.parts import Fields, Parts
 from pto_jit.targets.cpu.matmul.shape import CHUNK, LOW, Scheme
 from pto_jit.targets.cpu.matmul.vectors import low_bits, opaque, prefetch
 
-QUARTERS = 4
-"""Parts of a tile's k, or three where they divide its rows better; with each, some of the prefetches are issued."""
 LINES = 16
-"""Lines of the following panel that are prefetched with each of them."""
+"""Lines of the following panel that are prefetched with each share of a tile."""
 
 _TILE: Fields = (
     *((I64, "m"), (I64, "groups"), (PTR, "a"), (PTR, "b"), (PTR, "c"), (I64, "c_row")),
@@ -120,7 +118,6 @@ class _Panel(Tile):
         c_row, lanes, keep = of_c
         super().__init__(f, scheme, rows[0], vectors, c_row=c_row, lanes=lanes, keep=keep)
         self.deep, self.beside = rows[1] * CHUNK * scheme.unit, beside
-        self.shares = QUARTERS if rows[0] % QUARTERS == 0 else 3
         self.asked = 64 * LINES * self.shares
 
     def write(self, groups: Value, a: Value, b: Value, c: Value, asked: Value, following: Value) -> None:
@@ -132,13 +129,12 @@ class _Panel(Tile):
         ahead = f.offset(b, following)
         with f.loop(0, self.shares, 1, [*[zero] * (rows * self.vectors), a, b, c, asked]) as part:
             *state, here, line = part.carried
-            for row in self.places(rows // self.shares, here):
-                self.ask(row)
+            here = self.ask_share(here)
             with f.when(line < following):
                 for k in range(LINES):
                     prefetch(f, f.offset(ahead, line + 64 * k), level=2)
             state = self._steps(share, CHUNK, self.deep, state)
-            part.carry(*state, f.offset(here, self.c_row * (rows // self.shares)), line + 64 * LINES)
+            part.carry(*state, here, line + 64 * LINES)
         state = self._steps(chunks - share * self.shares, CHUNK, self.deep, part.after[:-2])
         state = self._steps(groups % CHUNK, 1, self.scheme.unit, state)
         self.finish(state[: rows * self.vectors], self.places(rows, c))

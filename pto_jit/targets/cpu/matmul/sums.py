@@ -102,44 +102,53 @@ class _Tile(Tile):
         """All parts from row ``top + row`` of A, to the rows of C at ``c``."""
         f, count = self.f, self.rows * self.vectors
         places = self.places(self.rows, c)
-        for place in places:
-            self.ask(place)
+        if not self.asks:
+            for place in places:
+                self.ask(place)
         zero = Value(f, self.math.sum_type, "zeroinitializer")
         with f.loop(self.first, self.last_part, 1, [zero] * count, at_least_once=True) as part:
             a, a_row, groups, b, panel, following = _load(f, PART, self.parts, part.index)
             at, b = f.offset(a, (top + row) * a_row), f.offset(b, self.left * panel)
             apart = (a_row, panel if self.pair else None)
             state = [*part.carried, *self._bases(at, a_row), b]
-            times, left = groups // UNROLL, groups % UNROLL
+            times = groups // UNROLL
             if self.asks:
-                asked = (row // self.rows) * (times * (ASKED * 64))
+                share = times // self.shares
                 end = following * 2 if self.pair else following
+                asked = (row // self.rows) * (share * (self.shares * ASKED * 64))
                 below, after = f.offset(at, a_row * self.rows), f.offset(b, end)
-                state = self._asking(times, apart, below, after, asked, end, state)
-            else:
-                state = self._steps(times, UNROLL, apart, state)
-            state = self._steps(left, 1, apart, state)
+                state = self._asking(share, apart, (after, end), c, [*state, below, below, asked])
+                times = times - share * self.shares
+            state = self._steps(times, UNROLL, apart, state)
+            state = self._steps(groups % UNROLL, 1, apart, state)
             part.carry(*state[:count])
         self.finish(part.after, places)
 
     def _asking(
-        self, times: Value, apart: _Apart, below: Value, after: Value, asked: Value, end: Value, state: list[Value]
+        self, share: Value, apart: _Apart, following: tuple[Value, Value], c: Value, state: list[Value]
     ) -> list[Value]:
-        """``times`` times `UNROLL` steps; meanwhile the rows of the next tile, at ``below``, come nearer, line by line,
-        and the bytes from ``asked`` to ``end`` of the panels of B after this tile's, at ``after``."""
-        a_row, f, quarters = apart[0], self.f, self.line // UNROLL
-        with f.loop(0, times, 1, [*state, below, below, asked]) as loop:
-            *now, line, row, asked = loop.carried
-            for _ in range(-(-self.rows // quarters)):
-                prefetch(f, row, level=2)
-                row = f.offset(row, a_row)
-            with f.when(asked < end):
-                for k in range(ASKED):
-                    prefetch(f, f.offset(after, asked + 64 * k), level=2)
-            last = (loop.index & (quarters - 1)).equals(quarters - 1)
-            line = f.select(last, f.offset(line, 64), line)
-            loop.carry(*self._unrolled(UNROLL, apart, now), line, f.select(last, line, row), asked + 64 * ASKED)
-        return loop.after[:-3]
+        """``share`` times `UNROLL` steps for each share of the rows of C, which come nearer first; meanwhile so do the
+        rows of A of the next tile, line by line, and so many bytes at ``following``, of the panels of B after this
+        tile's.  The state ends with a line of A, a row of that line, and the first byte of B to be prefetched."""
+        a_row, f, quarters, (after, end) = apart[0], self.f, self.line // UNROLL, following
+        with f.loop(0, self.shares, 1, [*state, c]) as each:
+            *state, here = each.carried
+            here = self.ask_share(here)
+            begin = each.index * share
+            with f.loop(begin, begin + share, 1, state) as loop:
+                *now, line, row, asked = loop.carried
+                for _ in range(-(-self.rows // quarters)):
+                    prefetch(f, row, level=2)
+                    row = f.offset(row, a_row)
+                with f.when(asked < end):
+                    for k in range(ASKED):
+                        prefetch(f, f.offset(after, asked + 64 * k), level=2)
+                last = (loop.index & (quarters - 1)).equals(quarters - 1)
+                line = f.select(last, f.offset(line, 64), line)
+                now = self._unrolled(UNROLL, apart, now)
+                loop.carry(*now, line, f.select(last, line, row), asked + 64 * ASKED)
+            each.carry(*loop.after, here)
+        return each.after[:-4]
 
     def _bases(self, a: Value, a_row: Value) -> list[Value]:
         """Every third row of A: the rows between are reached with scaled indices."""
