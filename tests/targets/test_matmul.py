@@ -200,7 +200,7 @@ def one_product(
     accumulate: bool,
     workers: tuple[int, ...] = (1, 3),
 ) -> None:
-    """Single-threaded and parallel, against NumPy; nothing outside C changes; the number of workers never shows."""
+    """Against NumPy; nothing outside C changes; the number of workers never shows."""
     m, n, k = sizes
     a = laid_out(rng, m, k, DTYPES[combo.a], layouts[0])
     b = laid_out(rng, k, n, DTYPES[combo.b], layouts[1])
@@ -211,17 +211,17 @@ def one_product(
     entries = library.ensure(combo)
     what = (combo, sizes, layouts, accumulate)
     results = []
-    for address, threads in [(entries.single, 1), *((entries.parallel, t) for t in workers)]:
+    for threads in workers:
         standin.dll.standin_threads(threads)
         c[...] = before
-        assert call(standin, address, a, b, c, accumulate) == 0
+        assert call(standin, entries.product, a, b, c, accumulate) == 0
         check(c, truth, what)
         results.append(c.copy())
         c[...] = before
         np.testing.assert_array_equal(np.asarray(whole).view(np.uint8), around.view(np.uint8), err_msg=f"stray: {what}")
         assert standin.dll.standin_live() == 0
-    for other in results[2:]:
-        np.testing.assert_array_equal(results[1].view(np.uint8), other.view(np.uint8), err_msg=f"workers: {what}")
+    for other in results[1:]:
+        np.testing.assert_array_equal(results[0].view(np.uint8), other.view(np.uint8), err_msg=f"workers: {what}")
 
 
 PRIMES = (1, 2, 3, 5, 7, 13, 17, 31, 47, 61, 97, 127)
@@ -302,7 +302,8 @@ def test_an_operand_that_is_kept_packed_changes_no_bit(
         b = laid_out(rng, k, n, DTYPES[combo.b], layout)
         before = raw(rng, (m, n), DTYPES[combo.c])
         for accumulate in (False, True):
-            for address, threads in ((entries.single, 1), (entries.parallel, 3)):
+            address = entries.product
+            for threads in (1, 3):
                 standin.dll.standin_threads(threads)
                 plain = before.copy()
                 assert call(standin, address, a, b, plain, accumulate) == 0
@@ -331,7 +332,7 @@ def test_the_left_operand_of_a_product_that_is_written_in_columns_can_be_kept(
     found = standin.dll.standin_found()
     for _ in range(4):
         c = np.asfortranarray(raw(rng, (70, 90), np.dtype("f4")))
-        assert call(standin, entries.single, a, b, c, False, FIXED_A | FIXED_B) == 0
+        assert call(standin, entries.product, a, b, c, False, FIXED_A | FIXED_B) == 0
         np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
     assert standin.dll.standin_found() - found == 2
     standin.dll.standin_forget()
@@ -344,7 +345,9 @@ def test_an_empty_k_writes_zeros_or_leaves_c_alone(
     rng = np.random.default_rng(0)
     entries = libraries("host").ensure(combo)
     a, b = np.empty((5, 0), DTYPES[combo.a]), np.empty((0, 7), DTYPES[combo.b])
-    for address in (entries.single, entries.parallel):
+    address = entries.product
+    for threads in (1, 3):
+        standin.dll.standin_threads(threads)
         c = raw(rng, (5, 7), DTYPES[combo.c])
         before = c.copy()
         assert call(standin, address, a, b, c, True) == 0
@@ -356,9 +359,8 @@ def test_an_empty_k_writes_zeros_or_leaves_c_alone(
 
 def test_an_empty_c_touches_nothing(standin: StandIn, libraries: Callable[..., Library]) -> None:
     entries = libraries("host").ensure(COMBOS[0])
-    for address in (entries.single, entries.parallel):
-        for m, n in ((0, 4), (4, 0), (0, 0)):
-            assert ENTRY(address)(standin.worker, m, n, 3, None, 3, 1, None, n, 1, None, n, 1, 0) == 0
+    for m, n in ((0, 4), (4, 0), (0, 0)):
+        assert ENTRY(entries.product)(standin.worker, m, n, 3, None, 3, 1, None, n, 1, None, n, 1, 0) == 0
 
 
 def test_writing_c_does_not_read_it(standin: StandIn, libraries: Callable[..., Library]) -> None:
@@ -371,7 +373,7 @@ def test_writing_c_does_not_read_it(standin: StandIn, libraries: Callable[..., L
             a, b = raw(rng, (m, k), DTYPES["f32"]), raw(rng, (k, n), DTYPES["f32"])
             for right in (b, np.asfortranarray(b)):
                 c = np.full((m, n), np.nan, np.float32)
-                assert call(standin, entries.single, a, right, c, False) == 0
+                assert call(standin, entries.product, a, right, c, False) == 0
                 assert np.isfinite(c).all()
 
 
@@ -386,7 +388,7 @@ def test_infinities_and_nans_stay_in_their_rows_and_columns(
             a[4, 11], b[36, 52], b[0, 16] = np.nan, np.nan, np.inf
             c = np.zeros((19, 53), DTYPES[combo.c])
             for right in (b, np.asfortranarray(b)):
-                assert call(standin, libraries(variant).ensure(combo).single, a, right, c, False) == 0
+                assert call(standin, libraries(variant).ensure(combo).product, a, right, c, False) == 0
                 bad = ~np.isfinite(c)
                 assert bad[4].all()
                 assert bad[:, 52].all()
@@ -406,10 +408,10 @@ def test_half_precision_values_convert_exactly_with_and_without_hardware(
             continue
         entries = libraries(variant).ensure(COMBOS[2])
         c = np.empty((1, every.size), np.float32)
-        assert call(standin, entries.single, one, every[None], c, False) == 0
+        assert call(standin, entries.product, one, every[None], c, False) == 0
         np.testing.assert_array_equal(c[0], every.astype(np.float32))
         c = np.empty((every.size, 1), np.float32)
-        assert call(standin, entries.single, every[:, None], one, c, False) == 0
+        assert call(standin, entries.product, every[:, None], one, c, False) == 0
         np.testing.assert_array_equal(c[:, 0], every.astype(np.float32))
 
 
@@ -421,7 +423,7 @@ def test_the_extreme_bytes_and_words_do_not_saturate(standin: StandIn, libraries
                 a = np.full((9, 70), value, DTYPES[combo.a])
                 b = np.full((70, 20), np.iinfo(DTYPES[combo.b]).min, DTYPES[combo.b])
                 c = np.empty((9, 20), np.int32)
-                assert call(standin, libraries(variant).ensure(combo).single, a, b, c, False) == 0
+                assert call(standin, libraries(variant).ensure(combo).product, a, b, c, False) == 0
                 np.testing.assert_array_equal(c, a.astype(np.int32) @ b.astype(np.int32))
 
 
@@ -467,7 +469,7 @@ def test_nothing_outside_the_operands_is_read_or_written(
                     arrays.append(array.T if transposed >> bit & 1 else array)
                 a, b, c = arrays
                 truth = expected(a, b, c, True)
-                assert call(standin, entries.single, a, b, c, True) == 0
+                assert call(standin, entries.product, a, b, c, True) == 0
                 check(c, truth, (variant, combo, m, n, k, transposed))
 
 
@@ -482,14 +484,14 @@ def test_scratch_does_not_grow_with_k(
     entries = libraries(variant, TINY).ensure(COMBOS[0])
     a, b = laid_out(rng, rows, k, f32, "strided"), raw(rng, (k, 100), f32)
     results = []
-    for address, threads in ((entries.single, 1), (entries.parallel, 1), (entries.parallel, 3)):
+    for threads in (1, 3):
         standin.dll.standin_threads(threads)
         standin.dll.standin_forget_most()
         results.append(np.zeros((rows, 100), f32))
-        assert call(standin, address, a, b, results[-1], False) == 0
+        assert call(standin, entries.product, a, b, results[-1], False) == 0
         assert standin.dll.standin_most_held() < (5 << 20) // 4  # what `far` may take with TINY, and blocks of B
         np.testing.assert_allclose(results[-1], a.astype("f8") @ b.astype("f8"), rtol=0, atol=0.02)
-    np.testing.assert_array_equal(results[1].view(np.uint8), results[2].view(np.uint8))
+    np.testing.assert_array_equal(results[0].view(np.uint8), results[1].view(np.uint8))
 
 
 ROUNDED = [(variant, combo, caches) for variant, combo in CASES for caches in (None, TINY)
@@ -514,15 +516,14 @@ def test_products_that_round_agree_with_numpy_whoever_computes_them(
         value, bound = expected(a, b, np.zeros((m, n), "f4"), False)
         assert bound is not None
         least, most = ((value + far).astype("f4").astype(dtype) for far in (-bound, bound))
-        for threads in (1, 1, 3):
+        for threads in (1, 3):
             standin.dll.standin_threads(threads)
-            address = entries.named[f"_to_{combo.a}{'_mt' if results else ''}"]
-            assert call(standin, address, a, b, c, False) == 0
+            assert call(standin, entries.named[f"_to_{combo.a}"], a, b, c, False) == 0
             assert ((least <= c) & (c <= most)).all(), what
             results.append(c.copy())
             c[...] = before
             np.testing.assert_array_equal(np.asarray(whole).view(np.uint8), around.view(np.uint8), err_msg=str(what))
-        np.testing.assert_array_equal(results[1], results[2], err_msg=str(what))
+        np.testing.assert_array_equal(results[0], results[1], err_msg=str(what))
     assert standin.dll.standin_live() == 0
 
 
@@ -599,18 +600,14 @@ def test_a_sum_of_products_agrees_with_numpy_whoever_computes_it(
         a, b = np.concatenate([a for a, _ in terms], 1), np.concatenate([b for _, b in terms], 0)
         for how in (0, 1):
             results = []
-            for address, threads, fixed in (
-                *((entries.named["_sum"], 1, fixed) for fixed in (0, FIXED_B, FIXED_B, FIXED_B)),
-                *((entries.named["_sum_mt"], threads, FIXED_B) for threads in (1, 3)),
-            ):
+            for threads, fixed in ((1, 0), (1, FIXED_B), (1, FIXED_B), (1, FIXED_B), (3, FIXED_B), (3, 0)):
                 standin.dll.standin_threads(threads)
                 c[...] = before
-                assert call_sum(standin, address, terms, c, how, fixed) == 0
+                assert call_sum(standin, entries.named["_sum"], terms, c, how, fixed) == 0
                 check(c, expected(a, b, before, bool(how)), what)
                 results.append(c.tobytes())
                 assert standin.dll.standin_live() == 0
-            assert len(set(results[:4])) == 1, what
-            assert len(set(results[4:])) == 1, what
+            assert len(set(results)) == 1, what
             standin.dll.standin_forget()
 
 
@@ -637,7 +634,7 @@ def test_rows_of_a_are_read_where_they_lie_and_packed_b_is_that_of_all_products(
         assert call_sum(standin, entries.named["_sum"], terms[:1], c, 0, FIXED_B) == 0
     before = standin.dll.standin_found()
     again = np.zeros((m, n), f32)
-    assert call(standin, entries.single, np.asfortranarray(a), b, again, False, FIXED_B) == 0
+    assert call(standin, entries.product, np.asfortranarray(a), b, again, False, FIXED_B) == 0
     assert standin.dll.standin_found() == before + 1
     np.testing.assert_array_equal(again, c)
     standin.dll.standin_forget()
@@ -662,8 +659,9 @@ def test_missing_scratch_is_a_status_and_leaks_nothing(standin: StandIn, librari
         entries = libraries("host", TINY).ensure(combo)
         a, b = raw(rng, (300, 200), DTYPES[combo.a]), raw(rng, (200, 300), DTYPES[combo.b])
         for c in (np.zeros((300, 300), DTYPES[combo.c]), np.zeros((600, 600), DTYPES[combo.c])[::2, ::2]):
-            for address in (entries.single, entries.parallel):
-                standin.dll.standin_threads(1)
+            address = entries.product
+            for threads in (1, 3):
+                standin.dll.standin_threads(threads)
                 standin.dll.standin_fail_after(-1)
                 assert call(standin, address, a, b, c, False) == 0
                 needed = standin.dll.standin_pushes()
@@ -809,7 +807,7 @@ def test_the_parallel_product_gives_the_same_bits_on_pools_of_any_size() -> None
 
     for combo, m, n, k in ((COMBOS[0], 300, 700, 520), (COMBOS[0], 3, 5000, 300), (COMBOS[3], 257, 400, 130)):
         a, b = raw(rng, (m, k), DTYPES[combo.a]), raw(rng, (k, n), DTYPES[combo.b])
-        address = library.ensure(combo).parallel
+        address = library.ensure(combo).product
         found = []
         for threads in (1, 2, 4):
             c = np.zeros((m, n), np.float32)

@@ -105,6 +105,7 @@ class CFunctionWriter(FunctionWriter):
         self.zeros: set[str] = set()
         self.heap: list[Any] = []
         self.past_caches = False  # no store of C goes past the caches
+        self.divides_products = not parallel
         self.results: Callable[[Sequence[Operand]], None] | None = None
         self.callees: dict[str, Any] = {}
         self.hazards: set[str] = set()

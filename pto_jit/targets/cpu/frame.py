@@ -55,6 +55,7 @@ class Frame:
         self.zeros: set[str] = set()  # tile variables without memory: zeros that products start from
         self.heap: list[Value] = []  # slots of buffers to be freed when the function returns
         self.past_caches = module.host.past_caches
+        self.divides_products = False  # products find out themselves how many workers may share them
         self.streams = False  # whether some store does, here or in functions that leave it to their callers
         self.orders = True  # whether such stores are ordered when the function returns
 

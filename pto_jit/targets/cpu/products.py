@@ -361,7 +361,7 @@ class _Product:
         wide, sixteen = _summed(self.first.a.dtype), self.dtype.kind == "f" and self.dtype.bits == 16
         to = f"_to_{self.dtype}" if sixteen else ""
         name = f"pto_mm_{self.first.a.dtype}_{self.first.b.dtype}_{wide if sixteen else self.dtype}{suffix}{to}"
-        return name if self.w.parallel else f"{name}_mt"
+        return f"{name}_mt" if self.w.divides_products else name
 
     def _call_sum(self, target: Tile) -> None:
         """One call for all terms, which are told in a table on the stack."""

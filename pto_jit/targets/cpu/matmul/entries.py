@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The choice of the way, the splitting over workers, and the two public entries of a combo."""
+"""The choice of the way, the splitting over workers, and the public entry of a combo."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ def add_entries(parts: Parts) -> None:
     _walk(parts)
     _strided(parts)
     _product(parts)
-    for suffix, many in (("", False), ("_mt", True)):
-        _entry(parts, parts.scheme.combo.symbol + suffix, many)
+    _entry(parts)
 
 
 def _single(parts: Parts) -> None:
@@ -131,12 +130,15 @@ def _rows_task(parts: Parts) -> None:
 
 
 def _split(parts: Parts) -> None:
-    """``split(operands, keep, workers)``: the same over the workers."""
+    """``split(operands, keep, workers)``: the same over the workers, each element by the steps that one would take."""
     s, plan = parts.scheme, parts.blocking
     f = parts.module.function("split", I32, [*CONTEXT, (I64, "workers")])
     *product, workers = f.parameters
     w, m, n, k, _, _, a_cs, _, b_rs, b_cs, _, _, _ = product
-    with f.when(m * n * k < plan.split_work):
+    across, along = parts.few(f, m, n, k, a_cs, b_rs, b_cs)
+    # How k is divided where B streams by depends on how wide the pieces are: there, one worker takes the same pieces.
+    streams = ((m <= plan.stream_rows) & b_cs.equals(s.element_b)) | across | along
+    with f.when((m * n * k < plan.split_work) | ((workers <= 1) & streams.equals(0))):
         f.give(f.call("single", I32, product))
     if s.raw_b:
         # Packed by one worker, B would have to travel to the others: in place even where one worker would pack it,
@@ -153,8 +155,6 @@ def _split(parts: Parts) -> None:
             f.give(parts.share(f, "rows_task", w, context, f.ceil_div(m, task)))
     with f.when(parts.near(m, n, k) & (n > 4 * s.tile_columns)):
         least = f.ceil_div(f.const(plan.task_work), m * k)
-        across, along = parts.few(f, m, n, k, a_cs, b_rs, b_cs)
-        streams = ((m <= plan.stream_rows) & b_cs.equals(s.element_b)) | across | along
         least = f.select(streams, f.maximum(least, plan.long_columns), least)
         task = f.round_up(f.maximum(f.ceil_div(n, COLUMN_TASKS), least), s.tile_columns)
         columns = f.ceil_div(n, task)
@@ -217,12 +217,10 @@ def _walk(parts: Parts) -> None:
     in_place = b_cs.equals(s.element_b) if s.raw_b else f.const(0).differs(0)
     repaid = (m > plan.stream_rows) | ((m > plan.dot_rows) & (in_place.equals(0)))
     with f.when(fixed.differs(0) & repaid):
-        status = f.call("kept", I32, [*product, f.select(m * n * k < plan.split_work, 0, workers)])
+        status = f.call("kept", I32, [*product, f.select(m * n * k < plan.split_work, 1, workers)])
         with f.when(status.differs(-1)):
             f.give(status)
-    with f.when(workers > 0):
-        f.give(f.call("split", I32, [*product, workers]))
-    f.give(f.call("single", I32, product))
+    f.give(f.call("split", I32, [*product, workers]))
 
 
 def _alone(parts: Parts, f: Function) -> None:
@@ -233,7 +231,7 @@ def _alone(parts: Parts, f: Function) -> None:
     """
     s, plan = parts.scheme, parts.blocking
     w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, workers, fixed = f.parameters
-    shared = (workers > 0) & (m * n * k >= plan.split_work)
+    shared = (workers > 1) & (m * n * k >= plan.split_work)
     in_place = b_cs.equals(s.element_b) & fixed.equals(0) & (shared | parts.small(f, m, n, k, b, b_rs))
     blocks = (n > 2 * s.tile_columns) & (m * k > plan.near_bytes // s.unit)
     with f.when(few_columns(parts, n) & (in_place.equals(0) | blocks)):
@@ -298,7 +296,8 @@ def _product(parts: Parts) -> None:
     f.give(f.call("strided", I32, [w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, c_cs, keep, workers]))
 
 
-def _entry(parts: Parts, name: str, many: bool) -> None:
-    """A public function."""
-    f = parts.module.function(name, I32, [*OPERANDS, (I64, "c_cs"), (I32, "how")], public=True)
-    f.give(f.call("product", I32, [*f.parameters, parts.workers(f, f.parameters[0], many)]))
+def _entry(parts: Parts) -> None:
+    """The public function."""
+    fields = [*OPERANDS, (I64, "c_cs"), (I32, "how")]
+    f = parts.module.function(parts.scheme.combo.symbol, I32, fields, public=True)
+    f.give(f.call("product", I32, [*f.parameters, parts.workers(f, f.parameters[0])]))

@@ -4,7 +4,7 @@
 ``Library(externals).ensure(combo)`` compiles (or takes object code from a store), links against the run-time functions
 of `Library.EXTERNALS`, and gives the addresses of
 
-``int32_t pto_mm_<a>_<b>_<c>[_mt](pto_worker *w, int64_t m, int64_t n, int64_t k,
+``int32_t pto_mm_<a>_<b>_<c>(pto_worker *w, int64_t m, int64_t n, int64_t k,
 const void *a, int64_t a_rs, int64_t a_cs, const void *b, int64_t b_rs, int64_t b_cs,
 void *c, int64_t c_rs, int64_t c_cs, int32_t how)``
 
@@ -13,13 +13,13 @@ written), `FIXED_A` and `FIXED_B` (a packed copy may be kept for later products)
 or B.  The result is 0, or non-zero when scratch memory could not be had (what was pushed has been popped then).
 Where the scheme has `sums`, there are besides
 
-``int32_t pto_mm_<a>_<b>_<c>_sum[_mt](pto_worker *w, int64_t m, int64_t n, int64_t count, const void *terms,
+``int32_t pto_mm_<a>_<b>_<c>_sum(pto_worker *w, int64_t m, int64_t n, int64_t count, const void *terms,
 void *c, int64_t c_rs, int64_t c_cs, int32_t how)``
 
 for the sum of so many products, each told in eight words as `sums.TERM` says.  For each dtype of 16 bits that the
-scheme ``rounds`` to there is ``pto_mm_<a>_<b>_f32_to_<dtype>[_mt]``, like the first, for a C of that dtype, which is
+scheme ``rounds`` to there is ``pto_mm_<a>_<b>_f32_to_<dtype>``, like the first, for a C of that dtype, which is
 written: ACCUMULATE is not allowed.
-``_mt`` splits C over the workers; the bits of the result do not depend on their number.
+C is split over the threads that may share it, one inside a divided loop; the bits of the result do not depend on them.
 """
 
 from __future__ import annotations
@@ -81,14 +81,9 @@ class Addresses:
     named: Mapping[str, int]
 
     @property
-    def single(self) -> int:
-        """One product, by one thread."""
+    def product(self) -> int:
+        """One product."""
         return self.named[""]
-
-    @property
-    def parallel(self) -> int:
-        """One product, by all of them."""
-        return self.named["_mt"]
 
 
 def entry_of(name: str) -> tuple[Combo, str]:
@@ -98,9 +93,8 @@ def entry_of(name: str) -> tuple[Combo, str]:
 
 
 def suffixes(scheme: Scheme) -> tuple[str, ...]:
-    """Of the names of a combo's entries: one product, a sum of them, results of 16 bits; one thread or all."""
-    kinds = ("", *(("_sum",) if scheme.sums else ()), *(f"_to_{dtype}" for dtype in scheme.rounds))
-    return tuple(kind + many for kind in kinds for many in ("", "_mt"))
+    """Of the names of a combo's entries: one product, a sum of them, results of 16 bits."""
+    return ("", *(("_sum",) if scheme.sums else ()), *(f"_to_{dtype}" for dtype in scheme.rounds))
 
 
 def module_ir(combo: Combo, features: str, triple: str = "", caches: Caches | None = None) -> str:

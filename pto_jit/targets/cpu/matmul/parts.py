@@ -160,9 +160,9 @@ class Parts:
         w, context, begin, end = f.parameters
         return f, w, begin, end, self.restore(f, context, fields)
 
-    def workers(self, f: Function, w: Value, many: bool) -> Value:
-        """How many threads may share a product of one of the public functions; 0: it is never divided."""
-        return f.widen(f.call("pto_parallel_width", I32, [w])) if many else f.const(0)
+    def workers(self, f: Function, w: Value) -> Value:
+        """How many threads may share what is called here: one where others have their share of something else."""
+        return f.widen(f.call("pto_parallel_width", I32, [w]))
 
     def pieces(self, f: Function, workers: Value) -> Value:
         """How many pieces of rows so many workers share: some for each, for they are not equally fast."""

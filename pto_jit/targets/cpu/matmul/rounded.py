@@ -31,13 +31,12 @@ _STRIPS: Fields = (*OPERANDS, (I64, "c_cs"), (PTR, "packed"), (I64, "strips"))
 
 
 def add_rounded(parts: Parts) -> None:
-    """Define ``pto_mm_<a>_<b>_f32_to_<dtype>`` and its ``_mt`` for the dtypes that the scheme ``rounds`` to."""
+    """Define ``pto_mm_<a>_<b>_f32_to_<dtype>`` for the dtypes that the scheme ``rounds`` to."""
     for dtype in parts.scheme.rounds:
         _round(parts, dtype)
         _round_task(parts, dtype)
         _strips_task(parts, dtype)
-        for suffix, many in (("", False), ("_mt", True)):
-            _entry(parts, dtype, f"{parts.scheme.combo.symbol}_to_{dtype}{suffix}", many)
+        _entry(parts, dtype)
 
 
 def rounded(f: Function, dtype: str, value: Value) -> Value:
@@ -111,14 +110,15 @@ def _row(f: Function, n: Value) -> Value:
     return f.round_up(n * 4, 64) + 64
 
 
-def _entry(parts: Parts, dtype: str, name: str, many: bool) -> None:
-    """A public function: strides in elements; C is written."""
+def _entry(parts: Parts, dtype: str) -> None:
+    """The public function: strides in elements; C is written."""
     s, plan = parts.scheme, parts.blocking
+    name = f"{s.combo.symbol}_to_{dtype}"
     f = parts.module.function(name, I32, [*OPERANDS, (I64, "c_cs"), (I32, "how")], public=True)
     w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, c_cs, how = f.parameters
     with f.when((m <= 0) | (n <= 0)):
         f.give(0)
-    workers, row = parts.workers(f, w, many), _row(f, n)
+    workers, row = parts.workers(f, w), _row(f, n)
     to_c = (c, c_rs * 2, c_cs * 2)
     status = f.variable(f.const(0, I32))
     large = (m > plan.stream_rows) & (m * n * k >= plan.split_work)

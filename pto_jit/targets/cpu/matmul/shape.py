@@ -89,7 +89,7 @@ class Combo:
 
     @property
     def symbol(self) -> str:
-        """The single-threaded entry; ``symbol + "_mt"`` is the other."""
+        """The entry for one product."""
         return f"pto_mm_{self.a}_{self.b}_{self.c}"
 
 

@@ -47,7 +47,7 @@ _SUM: Fields = (
 
 
 def add_sums(parts: Parts) -> None:
-    """Define ``together``, what it is made of, and the public functions of sums."""
+    """Define ``together``, what it is made of, and the public function of sums."""
     for vectors in range(1, parts.scheme.panel_vectors + 1):
         _column(parts.module, parts.scheme, f"sums_{vectors}", vectors)
     _column(parts.module, parts.scheme, "sums_pair", 2 * parts.scheme.panel_vectors)
@@ -55,8 +55,7 @@ def add_sums(parts: Parts) -> None:
     _rows_task(parts)
     _pack(parts)
     _together(parts)
-    for suffix, many in (("_sum", False), ("_sum_mt", True)):
-        _entry(parts, parts.scheme.combo.symbol + suffix, many)
+    _entry(parts)
 
 
 _COLUMN: Fields = (
@@ -322,14 +321,14 @@ def _together(parts: Parts) -> None:
     room = parts.push(f, w, bytes_b + f.round_up(many * (8 * len(PART)), 64))
     of = f.offset(room, bytes_b)
     beyond = f.select(bytes_b > plan.near_bytes, 1, f.const(0))
-    shared = (workers > 0) & (m * n * total >= plan.split_work)
+    shared = (workers > 1) & (m * n * total >= plan.split_work)
     least = f.ceil_div(f.const(plan.task_work), n * total)
     task = f.round_up(f.maximum(f.ceil_div(m, parts.pieces(f, workers)), least), s.panel_rows)
     task = f.select(shared, task, m)
     context = parts.save(f, [m, n, many, of, c, c_rs, keep, task])
     status = f.variable(
         f.call(
-            "sum_pack", I32, [w, n, count, terms, of, room, beyond, f.select(shared & beyond.differs(0), workers, 0)]
+            "sum_pack", I32, [w, n, count, terms, of, room, beyond, f.select(shared & beyond.differs(0), workers, 1)]
         )
     )
     with f.when(status.get().equals(0)), f.either(shared) as side:
@@ -346,12 +345,12 @@ _ENTRY: Fields = (
 )
 
 
-def _entry(parts: Parts, name: str, many: bool) -> None:
-    """A public function: the terms together, or one product after another."""
+def _entry(parts: Parts) -> None:
+    """The public function: the terms together, or one product after another."""
     s = parts.scheme
-    f = parts.module.function(name, I32, _ENTRY, public=True)
+    f = parts.module.function(s.combo.symbol + "_sum", I32, _ENTRY, public=True)
     w, m, n, count, terms, c, c_rs, c_cs, how = f.parameters
-    workers = parts.workers(f, w, many)
+    workers = parts.workers(f, w)
     with f.when(c_cs.equals(1)):
         keep = f.select((how & ACCUMULATE).differs(0), -1, 0)
         operands = [w, m, n, count, terms, c, c_rs * s.element_c, keep, workers]
