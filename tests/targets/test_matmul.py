@@ -252,7 +252,9 @@ def test_few_rows_agree_with_numpy_and_any_number_of_workers_gives_the_same_bits
     """With caches so small that B is large and rows of A are copied in parts."""
     rng = np.random.default_rng([7, *combo.symbol.encode()])
     library = libraries(variant, TINY)
-    for m, n, k in ((1, 300, 97), (2, 67, 130), (3, 131, 259), (4, 330, 1000), (5, 41, 77), (6, 5, 4600), (7, 77, 66)):
+    sizes = [(1, 300, 97), (2, 67, 130), (3, 131, 259), (4, 330, 1000), (5, 41, 77), (6, 5, 4600), (7, 77, 66)]
+    sizes += [(3, 2500, 500), (8, 1300, 350), (20, 522, 350), (47, 519, 150)]  # so large that workers share them
+    for m, n, k in sizes:
         for layouts in (("rows", "rows", "rows"), ("rows", "columns", "rows"), ("columns", "rows", "strided")):
             one_product(standin, library, combo, rng, (m, n, k), layouts, bool(m % 2), workers=(1, 3))
             one_product(standin, library, combo, rng, (n, m, k), layouts, bool(m % 2), workers=(1, 3))

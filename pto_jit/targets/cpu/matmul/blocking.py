@@ -51,7 +51,6 @@ class Blocking:
     far_bytes: int  # packed B kept at once when it is used for many row blocks (a part of L3)
     small_bytes: int  # B of this size is read where it lies
     shared_bytes: int  # the same when workers share it
-    long_columns: int  # columns of a task that streams B, at least
     stream_rows: int  # up to this many rows B is streamed from where it lies
     stream_depth: int  # rows of B streamed side by side
     few_rows: int  # up to this many rows B is read where it lies, row by row, whatever its dtype
@@ -86,7 +85,6 @@ def blocking_of(scheme: Scheme, caches: Caches) -> Blocking:
         far_bytes=max(1 << 20, caches.l3 // 4),
         small_bytes=64 << 10,
         shared_bytes=caches.l2,
-        long_columns=1024,
         stream_rows=48,
         stream_depth=16,
         few_rows=4,

@@ -21,8 +21,8 @@ from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Val
 from pto_jit.targets.cpu.matmul.panels import chunked_bytes
 from pto_jit.targets.cpu.matmul.parts import CONTEXT, PANELS, ROWS, Fields, Parts
 
-SHARED = 2
-"""How B is read where it lies by several workers, each for some rows of C: how k is divided depends on none of them."""
+STREAMS = 2
+"""How B that is read where it lies passes by: in blocks of few of its rows."""
 
 FAR: Fields = (
     *CONTEXT,
@@ -49,7 +49,7 @@ def add_driver(parts: Parts) -> None:
 def _near(parts: Parts) -> None:
     """``near(operands, keep, in_place, given, given_depth)``: m fits one block; B packed block by block, or in place.
 
-    in_place: 0, 1, or `SHARED`.
+    in_place: 0, 1, or `STREAMS`.
     given: null, or A packed as `block_of_a` says for this KC, of a product with packed B.
     """
     s, plan = parts.scheme, parts.blocking
@@ -59,8 +59,7 @@ def _near(parts: Parts) -> None:
     # B larger than L2 passes by in blocks of few rows, prefetched along the rows; the more rows C has, the deeper the
     # blocks, so that C is not read and written too often.  Yet the rows of B that a panel crosses must stay in the
     # caches until all rows of A have met them: where they are 4 KiB or a multiple apart, they fall into few sets.
-    large = (n * k > plan.near_bytes // s.unit) & (n >= 8 * s.tile_columns)
-    streams = in_place.equals(1) & large & (m <= plan.stream_rows)  # with more rows k is divided as when B is packed
+    streams = in_place.equals(STREAMS)
     most = f.select(m <= 8, plan.stream_depth, plan.stream_depth * 2)
     most = f.select(m <= 16, most, plan.stream_depth * 3)
     most = f.select(streams, f.minimum(most, plan.depth), plan.depth)
