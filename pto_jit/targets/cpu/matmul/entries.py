@@ -194,7 +194,7 @@ def _split(parts: Parts) -> None:
         # Packed by one worker, B would have to travel to the others: in place even where one worker would pack it,
         # unless its rows fall into few sets of the caches.
         spread = (b_rs % 2048).differs(0) | (n * k <= plan.small_bytes // s.unit)
-        small = (n * k <= plan.shared_bytes // s.unit) & (k <= plan.depth * s.group) & spread
+        small = (n * k <= plan.shared_bytes // s.unit) & spread & ((k <= plan.depth * s.group) | few_columns(parts, n))
         with f.when(_can_stay(parts, n, b_cs) & small & (m > 2 * s.tile_rows)):
             least = f.ceil_div(f.const(plan.task_work), n * k)
             task = f.round_up(f.maximum(f.ceil_div(m, parts.pieces(f, workers)), least), s.tile_rows)
