@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from pto_jit.targets.cpu.matmul.driver import STREAMS, block_of_a, share_of
+from pto_jit.targets.cpu.matmul.driver import block_of_a
+from pto_jit.targets.cpu.matmul.few import add_few, can_stay, pieces_of, way_of
 from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Value
 from pto_jit.targets.cpu.matmul.panels import chunked_bytes
 from pto_jit.targets.cpu.matmul.parts import CONTEXT, OPERANDS, Fields, Parts
@@ -13,24 +14,13 @@ from pto_jit.targets.cpu.matmul.sums import few_columns
 PACKED_PANELS = 4
 """Panels of A that a worker packs at once."""
 
-FEW_COLUMNS = 64
-"""Dot products with fewer columns read A where it lies; for more, copying its rows to whole lines is repaid."""
-
-ACROSS, ALONG = 3, 4
-"""Ways of `few`, beside those of `near`: `gemv` across the rows of B, along its columns."""
-
-NARROW, PAGED = 128, 1024
-"""Columns of a piece of a product of few rows, at least: where every worker gets one, and where they get more."""
-
 COLUMNS: Fields = (*CONTEXT, (I64, "task"), (PTR, "packed"), (I64, "depth"))
 """Columns of a task, and A packed with this KC, or null."""
 
 
 def add_entries(parts: Parts) -> None:
     """Define everything above `driver`'s two ways, the public functions included."""
-    _dots(parts)
-    _few(parts)
-    _few_task(parts)
+    add_few(parts)
     _single(parts)
     _columns_task(parts)
     if parts.scheme.panelled:
@@ -49,85 +39,15 @@ def _single(parts: Parts) -> None:
     s = parts.scheme
     f = parts.module.function("single", I32, CONTEXT)
     _, m, n, k, _, _, a_cs, b, b_rs, b_cs, _, _, _ = f.parameters
-    way = _way(parts, f, m, n, k, a_cs, b_rs, b_cs)
+    way = way_of(parts, f, m, n, k, a_cs, b_rs, b_cs)
     with f.when(way.differs(0)):
-        f.give(f.call("few", I32, [*f.parameters, way]))
+        f.give(f.call("few", I32, [*f.parameters, way, f.const(1)]))
     if s.raw_b:
-        with f.when(_can_stay(parts, n, b_cs) & parts.small(f, m, n, k, b, b_rs)):
+        with f.when(can_stay(parts, n, b_cs) & parts.small(f, m, n, k, b, b_rs)):
             f.give(f.call("near", I32, [*f.parameters, f.const(1), f.null(), f.const(0)]))
     with f.when(parts.near(m, n, k)):
         f.give(f.call("near", I32, [*f.parameters, f.const(0), f.null(), f.const(0)]))
     f.give(f.call("far", I32, [*f.parameters, f.const(1), f.null(), f.const(0)]))
-
-
-def _can_stay(parts: Parts, n: Value, b_cs: Value) -> Value:
-    """Whether register tiles can read B, which needs no conversion, where it lies."""
-    s = parts.scheme
-    contiguous = b_cs.equals(s.element_b)
-    return contiguous if s.machine.masks else contiguous & (n % s.lanes).equals(0)
-
-
-def _way(parts: Parts, f: Function, m: Value, n: Value, k: Value, a_cs: Value, b_rs: Value, b_cs: Value) -> Value:
-    """How B is read where it lies for so few rows of A, as `few` takes it; 0: there are more."""
-    s, plan = parts.scheme, parts.blocking
-    across, along = parts.few(f, m, n, k, a_cs, b_rs, b_cs)
-    way = f.const(0)
-    if s.raw_b:
-        large = (n * k > plan.near_bytes // s.unit) & (n >= 8 * s.tile_columns)
-        stays = _can_stay(parts, n, b_cs) & (m <= plan.stream_rows)
-        way = f.select(stays, f.select(large, f.const(STREAMS), 1), way)
-    return f.select(across, f.const(ACROSS), f.select(along, f.const(ALONG), way))
-
-
-def _few(parts: Parts) -> None:
-    """``few(operands, keep, way)``: a product of few rows of A.
-
-    way: `ACROSS` or `ALONG`, or what `near` is told.  Some of the columns of a product are computed in its way as all
-    of them would be, so that their bits are the same.
-    """
-    f = parts.module.function("few", I32, [*CONTEXT, (I64, "way")])
-    *product, way = f.parameters
-    _, m, n, k, a, a_rs, a_cs, b, b_rs, _, c, c_rs, keep = product
-    with f.when(way.equals(ACROSS)):
-        f.call("gemv_across", VOID, [m, n, k, a, a_rs, a_cs, b, b_rs, c, c_rs, keep])
-        f.give(0)
-    with f.when(way.equals(ALONG)):
-        f.give(f.call("dots", I32, product))
-    f.give(f.call("near", I32, [*product, way, f.null(), f.const(0)]))
-
-
-def _few_task(parts: Parts) -> None:
-    """Range function: columns of C of a product of few rows, in so many equal pieces."""
-    s = parts.scheme
-    f, w, begin, end, fields = parts.task("few_task", (*CONTEXT, (I64, "way"), (I64, "pieces")))
-    _, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, way, pieces = fields
-    tiles = f.ceil_div(n, s.tile_columns)
-    left = share_of(f, tiles, begin, pieces) * s.tile_columns
-    wide = f.minimum(n, share_of(f, tiles, end, pieces) * s.tile_columns) - left
-    b, c = f.offset(b, left * b_cs), f.offset(c, left * s.element_c)
-    f.give(f.call("few", I32, [w, m, wide, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, way]))
-
-
-def _dots(parts: Parts) -> None:
-    """``dots(operands, keep)``: dot products of rows of A and columns of B; rows of A are copied to whole lines."""
-    s = parts.scheme
-    f = parts.module.function("dots", I32, CONTEXT)
-    w, m, n, k, a, a_rs, _, b, _, b_cs, c, c_rs, keep = f.parameters
-    if s.raw_a:
-        with f.when(n < FEW_COLUMNS):
-            f.call("gemv_along", VOID, [m, n, k, a, a_rs, b, b_cs, c, c_rs, keep])
-            f.give(0)
-    most = f.minimum(k, parts.blocking.dot_depth * s.group)
-    row = parts.row_bytes(f, most)
-    rows = parts.push(f, w, m * row)
-    with f.loop(0, k, most, at_least_once=True) as part:
-        deep = f.minimum(k - part.index, most)
-        a_part, b_part = f.offset(a, part.index * s.element_a), f.offset(b, part.index * s.element_b)
-        f.call("pack_a_rows", VOID, [deep, m, a_part, a_rs, rows, row])
-        kept = f.select(part.index > 0, -1, keep)
-        f.call("gemv_along", VOID, [m, n, deep, rows, row, b_part, b_cs, c, c_rs, kept])
-    f.call("pto_scratch_pop", VOID, [w, rows])
-    f.give(0)
 
 
 def _columns_task(parts: Parts) -> None:
@@ -182,27 +102,24 @@ def _split(parts: Parts) -> None:
     w, m, n, k, _, _, a_cs, _, b_rs, b_cs, _, _, _ = product
     with f.when((m * n * k < plan.split_work) | (workers <= 1)):
         f.give(f.call("single", I32, product))
-    way = _way(parts, f, m, n, k, a_cs, b_rs, b_cs)
-    # The hardware prefetches to the end of a page; beside very few rows, pieces of less waste what memory can give.
-    bound = (m <= plan.dot_rows) & (n * k > plan.near_bytes // s.element_b) & way.differs(ALONG)
-    narrow = f.minimum(n // NARROW, workers)
-    pieces = f.maximum(f.minimum(n // PAGED, workers * 2), f.select(bound, 1, f.maximum(narrow, 1)))
+    way = way_of(parts, f, m, n, k, a_cs, b_rs, b_cs)
     with f.when(way.differs(0)):
-        context = parts.save(f, [*product, way, pieces])
-        f.give(parts.share(f, "few_task", w, context, pieces))
+        f.give(f.call("few", I32, [*product, way, workers]))
     if s.raw_b:
         # Packed by one worker, B would have to travel to the others: in place even where one worker would pack it,
         # unless its rows fall into few sets of the caches.
         spread = (b_rs % 2048).differs(0) | (n * k <= plan.small_bytes // s.unit)
         small = (n * k <= plan.shared_bytes // s.unit) & spread & ((k <= plan.depth * s.group) | few_columns(parts, n))
-        with f.when(_can_stay(parts, n, b_cs) & small & (m > 2 * s.tile_rows)):
+        with f.when(can_stay(parts, n, b_cs) & small & (m > 2 * s.tile_rows)):
             least = f.ceil_div(f.const(plan.task_work), n * k)
             task = f.round_up(f.maximum(f.ceil_div(m, parts.pieces(f, workers)), least), s.tile_rows)
             context = parts.save(f, [*product, task])
             f.give(parts.share(f, "rows_task", w, context, f.ceil_div(m, task)))
     with f.when(parts.near(m, n, k) & (n > 4 * s.tile_columns)):
         least = f.ceil_div(f.const(plan.task_work), m * k)
-        pieces = f.select(m <= plan.stream_rows, pieces, parts.pieces(f, workers))
+        # Matrix tiles take so little time that each piece should be worth reading A for it again.
+        pieces = workers * 2 if s.tiles else parts.pieces(f, workers)
+        pieces = f.select(m <= plan.stream_rows, pieces_of(parts, f, m, n, k, way, workers), pieces)
         task = f.round_up(f.maximum(f.ceil_div(n, pieces), least), s.tile_columns)
         columns = f.ceil_div(n, task)
         if not s.panelled:

@@ -79,19 +79,6 @@ class Parts:
         plan = self.blocking
         return (m <= plan.rows) | ((m <= 3 * plan.rows) & (n * k > plan.far_bytes // 2 // self.scheme.unit))
 
-    def few(
-        self, f: Function, m: Value, n: Value, k: Value, a_cs: Value, b_rs: Value, b_cs: Value
-    ) -> tuple[Value, Value]:
-        """Whether A has so few rows that the product is one of `gemv`: across rows of B, along its columns.
-
-        Register tiles are faster for B that stays in L2 and needs no conversion.
-        """
-        s, plan = self.scheme, self.blocking
-        across = b_cs.equals(s.element_b) & (m <= plan.few_rows)
-        if s.raw_b:
-            across = across & (m.equals(1) | (n * k > plan.near_bytes // s.unit))
-        return across, b_rs.equals(s.element_b) & a_cs.equals(s.element_a) & (m <= plan.dot_rows)
-
     def depth(self, f: Function, k: Value, most: Value | int) -> Value:
         """KC in elements: k in equal parts of at most ``most`` groups, whole groups (whole tiles) each."""
         group = self.scheme.group
