@@ -53,6 +53,7 @@ class Blocking:
     shared_bytes: int  # the same when workers share it
     stream_rows: int  # up to this many rows B is streamed from where it lies
     stream_depth: int  # rows of B streamed side by side
+    pass_depth: int  # groups of rows of B that are packed for few rows of A
     few_rows: int  # up to this many rows B is read where it lies, row by row, whatever its dtype
     dot_rows: int  # the same for columns of B that lie along k: dot products
     dot_depth: int  # groups of k of which rows of A are copied for them
@@ -87,6 +88,7 @@ def blocking_of(scheme: Scheme, caches: Caches) -> Blocking:
         shared_bytes=caches.l2,
         stream_rows=48,
         stream_depth=16,
+        pass_depth=min(128, depth),
         few_rows=4,
         dot_rows=DOT_ROWS,
         dot_depth=max(1024, caches.l2 // 2 // unit // DOT_ROWS // 1024 * 1024),

@@ -21,8 +21,8 @@ from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Val
 from pto_jit.targets.cpu.matmul.panels import chunked_bytes
 from pto_jit.targets.cpu.matmul.parts import CONTEXT, PANELS, ROWS, Fields, Parts
 
-STREAMS = 2
-"""How B that is read where it lies passes by: in blocks of few of its rows."""
+STREAMS, PASSES = 2, -1
+"""How B passes by few rows of A, in blocks of few of its rows: read where it lies, or packed block by block."""
 
 FAR: Fields = (
     *CONTEXT,
@@ -49,13 +49,13 @@ def add_driver(parts: Parts) -> None:
 def _near(parts: Parts) -> None:
     """``near(operands, keep, in_place, given, given_depth)``: m fits one block; B packed block by block, or in place.
 
-    in_place: 0, 1, or `STREAMS`.
+    in_place: 0, 1, `STREAMS`, or `PASSES`.
     given: null, or A packed as `block_of_a` says for this KC, of a product with packed B.
     """
     s, plan = parts.scheme, parts.blocking
     f = parts.module.function("near", I32, [*CONTEXT, (I64, "in_place"), (PTR, "given"), (I64, "given_depth")])
     w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, in_place, given, given_depth = f.parameters
-    here = in_place.differs(0)
+    here, passes = in_place > 0, in_place < 0
     # B larger than L2 passes by in blocks of few rows, prefetched along the rows; the more rows C has, the deeper the
     # blocks, so that C is not read and written too often.  Yet the rows of B that a panel crosses must stay in the
     # caches until all rows of A have met them: where they are 4 KiB or a multiple apart, they fall into few sets.
@@ -63,6 +63,7 @@ def _near(parts: Parts) -> None:
     most = f.select(m <= 8, plan.stream_depth, plan.stream_depth * 2)
     most = f.select(m <= 16, most, plan.stream_depth * 3)
     most = f.select(streams, f.minimum(most, plan.depth), plan.depth)
+    most = f.select(passes, plan.pass_depth, most)
     own = given.equals(0)
     depth = f.select(own, parts.depth(f, k, most), given_depth)
     how = parts.how_a(f, m, n, k, a_rs, a_cs)
@@ -81,7 +82,9 @@ def _near(parts: Parts) -> None:
     panel = parts.panel_bytes(groups)
     # more rows than one block: A takes more of L2, B less
     half = max(plan.near_columns // 2 // s.tile_columns, 1) * s.tile_columns
-    wide = f.select(here, n, f.minimum(n, f.select(m <= plan.rows, f.const(plan.near_columns), half)))
+    most = f.select(m <= plan.rows, f.const(plan.near_columns), half)
+    passing = plan.near_columns * (plan.depth // plan.pass_depth)
+    wide = f.select(here, n, f.minimum(n, f.select(passes, passing, most)))
     bytes_b = f.select(here, 0, f.ceil_div(wide, s.panel_columns) * panel)
     total = bytes_a + bytes_b
     room = f.variable(Value(f, PTR, "null"))
@@ -100,7 +103,7 @@ def _near(parts: Parts) -> None:
             with f.when(packs & (slab.index.equals(0) | once.equals(0))):
                 a_part = f.offset(a, first * a_cs)
                 f.call("pack_a", VOID, [deep, m, a_part, a_rs, a_cs, f.offset(to_a, part.index * next_a), how, row])
-            with f.when(in_place.equals(0)):
+            with f.when(here.equals(0)):
                 f.call("pack_b", VOID, [deep, columns, b_part, b_rs, b_cs, to_b, panel])
             a_row, a_step, a_panel = parts.a_strides(f, how, now, row, a_rs, a_cs)
             at = f.select(how.equals(0), first * a_cs, part.index * next_a)

@@ -119,7 +119,7 @@ def _split(parts: Parts) -> None:
         least = f.ceil_div(f.const(plan.task_work), m * k)
         # Matrix tiles take so little time that each piece should be worth reading A for it again.
         pieces = workers * 2 if s.tiles else parts.pieces(f, workers)
-        pieces = f.select(m <= plan.stream_rows, pieces_of(parts, f, m, n, k, way, workers), pieces)
+        pieces = f.select(m <= plan.stream_rows, pieces_of(f, n, workers), pieces)
         task = f.round_up(f.maximum(f.ceil_div(n, pieces), least), s.tile_columns)
         columns = f.ceil_div(n, task)
         if not s.panelled:

@@ -9,7 +9,7 @@ order.
 
 from __future__ import annotations
 
-from pto_jit.targets.cpu.matmul.driver import STREAMS, share_of
+from pto_jit.targets.cpu.matmul.driver import PASSES, STREAMS, share_of
 from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Value, vector
 from pto_jit.targets.cpu.matmul.parts import CONTEXT, Fields, Parts
 from pto_jit.targets.cpu.matmul.shape import STORAGE
@@ -23,7 +23,7 @@ FEW_COLUMNS = 64
 NARROW, PAGED = 128, 1024
 """Columns of a piece, at least: where every worker gets one, and where they get more."""
 
-DEEP_BYTES, DEEPEST, GROUPED = 1 << 19, 8, 16
+DEEP_BYTES, DEEPEST, GROUPED = 1 << 19, 8, 64
 """Bytes of B that are worth a part of k, parts at most, and of what k they are multiples."""
 
 _TASK: Fields = (
@@ -56,11 +56,13 @@ def way_of(parts: Parts, f: Function, m: Value, n: Value, k: Value, a_cs: Value,
     """How B is read where it lies for so few rows of A, as ``few`` takes it; 0: there are more."""
     s, plan = parts.scheme, parts.blocking
     across, along = _very_few(parts, m, n, k, a_cs, b_rs, b_cs)
+    large = (n * k > plan.near_bytes // s.element_b) & (n >= 8 * s.tile_columns)
     way = f.const(0)
     if s.raw_b:
-        large = (n * k > plan.near_bytes // s.unit) & (n >= 8 * s.tile_columns)
         stays = can_stay(parts, n, b_cs) & (m <= plan.stream_rows)
         way = f.select(stays, f.select(large, f.const(STREAMS), 1), way)
+    elif s.tiles:
+        way = f.select(b_cs.equals(s.element_b) & large & (m <= 2 * s.tile_rows), PASSES, way)
     return f.select(across, f.const(ACROSS), f.select(along, f.const(ALONG), way))
 
 
@@ -116,12 +118,10 @@ def _dots(parts: Parts) -> None:
     f.give(0)
 
 
-def pieces_of(parts: Parts, f: Function, m: Value, n: Value, k: Value, way: Value, workers: Value) -> Value:
+def pieces_of(f: Function, n: Value, workers: Value) -> Value:
     """How many pieces of its columns so many workers share."""
-    beyond = (n * k > parts.blocking.near_bytes // parts.scheme.element_b) & way.differs(ALONG)
-    paged = (m <= parts.blocking.dot_rows) & beyond
     narrow = f.maximum(f.minimum(n // NARROW, workers), 1)
-    return f.maximum(f.minimum(n // PAGED, workers * 2), f.select(paged, 1, narrow))
+    return f.maximum(f.minimum(n // PAGED, workers * 2), narrow)
 
 
 def _task(parts: Parts) -> None:
@@ -176,12 +176,15 @@ def _few(parts: Parts) -> None:
     f = parts.module.function("few", I32, [*CONTEXT, (I64, "way"), (I64, "workers")])
     *product, way, workers = f.parameters
     w, m, n, k, _, _, _, _, _, _, c, c_rs, _ = product
-    by_rows = way.equals(ACROSS) | (way.equals(STREAMS) & (m <= plan.dot_rows))
-    deep = f.minimum(f.minimum(n * k // (DEEP_BYTES // s.element_b), DEEPEST), k // (4 * GROUPED))
+    by_rows = way.equals(ACROSS) | way.equals(PASSES) | (way.equals(STREAMS) & (m <= plan.dot_rows))
+    deep = f.minimum(f.minimum(n * k // (DEEP_BYTES // s.element_b), DEEPEST), k // GROUPED)
+    deep = f.minimum(deep, k * s.element_b // (m * 16))  # sums have a quarter of the bytes of their part of B
     deep = f.select(by_rows & (deep > 1), deep, 1)
     with f.when(deep.equals(1) & (workers <= 1)):
         f.give(f.call("in_way", I32, [*product, way]))
-    pieces = f.select(workers > 1, pieces_of(parts, f, m, n, k, way, workers), 1)
+    pieces = f.minimum(f.maximum(n // PAGED, 1), f.ceil_div(workers * 2, deep))
+    pieces = f.select(by_rows, pieces, pieces_of(f, n, workers))
+    pieces = f.select(workers > 1, pieces, 1)
     row = f.round_up(n * s.element_c, 64) + 64
     sums = f.variable(f.null())
     with f.when(deep > 1):
