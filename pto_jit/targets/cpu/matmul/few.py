@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Products of few rows of A, whose time is that of reading B once: B is read where it lies.
+"""Products of few rows of A, whose time is that of reading B once: B is read where it lies, or packed as it passes by.
 
 Workers share the columns, in pieces whose bits are those of the whole.  The hardware prefetches to the end of a page of
 memory; beside very few rows, pieces of less than a page of each row of B waste what memory can give.  Where B is beyond
@@ -53,7 +53,7 @@ def can_stay(parts: Parts, n: Value, b_cs: Value) -> Value:
 
 
 def way_of(parts: Parts, f: Function, m: Value, n: Value, k: Value, a_cs: Value, b_rs: Value, b_cs: Value) -> Value:
-    """How B is read where it lies for so few rows of A, as ``few`` takes it; 0: there are more."""
+    """How B passes by so few rows of A, as ``few`` takes it; 0: there are more."""
     s, plan = parts.scheme, parts.blocking
     across, along = _very_few(parts, m, n, k, a_cs, b_rs, b_cs)
     large = (n * k > plan.near_bytes // s.element_b) & (n >= 8 * s.tile_columns)
