@@ -31,11 +31,11 @@ def point_at(error: E, loc: Loc | None) -> E:
 
 
 def without_library(error: E) -> E:
-    """The error, with the frames of the user's program alone that `point_at` gave it; to be raised."""
+    """The error, with the frames of the user's program alone that `point_at` gave it, if it did; to be raised."""
     place = error.__traceback__
     while place is not None and place.tb_frame.f_globals.get("reached") is not _Reached:
         place = place.tb_next
-    return error if place is None else error.with_traceback(place)
+    return error.with_traceback(place)
 
 
 class _Reached(Exception):

@@ -261,7 +261,7 @@ def _far(parts: Parts) -> None:
         least = f.maximum(f.const(plan.task_work) // (columns * deep), 2 * s.panel_rows)
         shared_rows = f.minimum(f.maximum(f.ceil_div(m, f.ceil_div(tasks, 2)), least), plan.tile_rows)
         rows_blocks = f.ceil_div(m, f.select(many, shared_rows, plan.tile_rows))
-        rows_blocks = f.minimum(rows_blocks, f.ceil_div(m, s.panel_rows))
+        rows_blocks = f.minimum(f.round_up(rows_blocks, workers), f.ceil_div(m, s.panel_rows))
         widest = f.ceil_div(here, 8 * s.tile_columns // s.panel_columns)
         across = f.minimum(f.maximum(tasks // rows_blocks, 1), widest)
         across = f.maximum(f.select(many, across, 1), f.ceil_div(columns, plan.tile_columns))

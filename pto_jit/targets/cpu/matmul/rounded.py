@@ -99,7 +99,7 @@ def _strips_task(parts: Parts, dtype: str) -> None:
         high = f.minimum(m, share_of(f, panels, strip.index + 1, strips) * s.panel_rows) - top
         of_b = (b, b_rs, b_cs)
         operands = [w, high, n, k, f.offset(a, top * a_rs), a_rs, a_cs, *of_b, room, row, f.const(0)]
-        status.set(f.call("far", I32, [*operands, f.const(0), packed, f.const(1)]))
+        status.set(f.call("far", I32, [*operands, f.const(1), packed, f.const(1)]))
         f.call(f"round_{dtype}", VOID, [high, n, room, row, f.offset(c, top * c_rs), c_rs, c_cs])
     f.call("pto_scratch_pop", VOID, [w, room])
     f.give(status.get())
@@ -135,7 +135,7 @@ def _entry(parts: Parts, dtype: str) -> None:
         # a quarter as many as tasks of other kinds: each meets all of B, which may come from L3
         rows = f.maximum(f.ceil_div(m, f.ceil_div(parts.pieces(f, workers), 4)), 2 * s.panel_rows)
         strips = f.ceil_div(m, f.minimum(rows, f.const(plan.tile_rows)))
-        strips = f.select(workers > 1, strips, f.ceil_div(m, plan.tile_rows))
+        strips = f.select(workers > 1, f.round_up(strips, workers), f.ceil_div(m, plan.tile_rows))
         with f.loop(0, n, wide) as slab, f.when(status.get().equals(0)):
             columns = f.minimum(n - slab.index, wide)
             of_b = (f.offset(b, slab.index * b_cs * s.element_b), b_rs * s.element_b, b_cs * s.element_b)
