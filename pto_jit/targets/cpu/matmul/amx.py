@@ -3,9 +3,9 @@
 
 A column of tiles has the parameters of `kernel` and is made of four tiles of C at a time, 32 rows by 32 columns, two
 tiles of A and two of B.  A is read where its rows lie (16 rows, 16 pairs of k), B as it is packed for vectors: a row of
-a tile is 16 columns of one pair of k.  The last rows are tiles of fewer rows, or such that overlap those before; the
-last columns, pairs of k of operands that are not packed, and a single row are left to the micro-kernels of `kernel`,
-named ``vectors_<v>`` here.
+a tile is 16 columns of one pair of k.  The last rows are tiles of fewer rows, or such that overlap those before; tiles
+of the last columns are written by way of the stack; pairs of k of operands that are not packed, and a single row, are
+left to the micro-kernels of `kernel`, named ``vectors_<v>`` here.
 
 Sums are rounded to f32 after each pair of k, subnormal numbers count as zero (Intel, "Architecture Instruction Set
 Extensions", TDPBF16PS).  The tiles cost the system 8 KiB per thread: a process has to ask for them (`allowed`).
@@ -19,10 +19,11 @@ from collections.abc import Callable
 from functools import cache
 
 from pto_jit.targets.cpu.matmul.irtext import VOID, Function, Module, Value
-from pto_jit.targets.cpu.matmul.kernel import PARAMETERS, add_column
+from pto_jit.targets.cpu.matmul.kernel import PARAMETERS, Tile, add_column
 from pto_jit.targets.cpu.matmul.macro import MACRO
 from pto_jit.targets.cpu.matmul.parts import Parts
 from pto_jit.targets.cpu.matmul.shape import Scheme
+from pto_jit.targets.cpu.matmul.vectors import masked_load
 
 SIDE = 16  # rows of a tile, and 32-bit units in each of them
 _ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18  # Linux: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
@@ -126,15 +127,13 @@ def _column(module: Module, scheme: Scheme, vectors: int) -> None:
             _pairs(f, whole, width, b, c, lambda count, at, to: block.write(m, count, a, at, to))
             high.otherwise()
             _pairs(f, whole, width, b, c, lambda count, at, to: block.tiles(1, count, a, at, to))
-        with f.when(deep < groups):
-            behind = {"a": f.offset(a, deep * a_step), "b": f.offset(b, deep * b_step)}
-            for count in sorted({vectors, vectors - 1} - {0}):
-                with f.when(whole.equals(count)):
-                    every = f.const(-1)
-                    by_vectors(count, groups=groups - deep, **behind, lanes=every, keep=every)
         with f.when(whole < vectors):
             edge = (vectors - 1) * width
-            by_vectors(1, b=f.offset(b, edge), c=f.offset(c, edge))
+            of_edge = _Edge(f, scheme, deep, a_row, b_step, (c_row, lanes, keep))
+            of_edge.write(m, a, f.offset(b, edge), f.offset(c, edge))
+        with f.when(deep < groups):
+            behind = {"a": f.offset(a, deep * a_step), "b": f.offset(b, deep * b_step)}
+            by_vectors(vectors, groups=groups - deep, **behind, keep=f.const(-1))
         side.otherwise()
         by_vectors(vectors)
     f.give()
@@ -200,3 +199,33 @@ class _Block:
             loop.carry(f.offset(here, 4 * SIDE), f.offset(there, self.b_step * SIDE))
         for tile, place in places:
             _tile(f, "tilestored64", tile, place, self.c_row)
+
+
+class _Edge(Tile):
+    """Writes tiles of the last columns, fewer than a tile has: to the stack, and from there the lanes there are."""
+
+    def __init__(
+        self, f: Function, scheme: Scheme, deep: Value, a_row: Value, b_step: Value, of_c: tuple[Value, Value, Value]
+    ) -> None:
+        c_row, lanes, keep = of_c
+        super().__init__(f, scheme, SIDE, 1, c_row=c_row, lanes=lanes, keep=keep)
+        self.a_row = a_row
+        self.room = f.alloca(SIDE * 64)
+        self.block = _Block(f, deep, a_row, b_step, f.const(64), f.const(0))
+
+    def write(self, rows: Value, a: Value, b: Value, c: Value) -> None:
+        """All rows; the last tile begins before the end of another and writes the same there, as those of `_Block`."""
+        f = self.f
+
+        def at(first: Value | int, high: Value | int) -> None:
+            self.block.tiles(1, 1, f.offset(a, self.a_row * first), b, self.room)
+            with f.loop(0, high, 1, [self.room, f.offset(c, self.c_row * first)]) as row:
+                of, to = row.carried
+                total = f.load(self.math.sum_type, of)
+                self._put(self.math.add(masked_load(f, total.type, to, self.last_kept), total), to, last=True)
+                row.carry(f.offset(of, 64), f.offset(to, self.c_row))
+
+        with f.loop(0, rows - (SIDE - 1), SIDE) as loop:
+            at(loop.index, SIDE)
+        with f.when((rows % SIDE).differs(0)):
+            at(f.maximum(rows - SIDE, 0), f.minimum(rows, SIDE))

@@ -51,8 +51,8 @@ class Parts:
         # Rows of A as they lie do as well as packed ones; other layouts are packed when that is repaid.
         if s.group > 1:
             fine = rows & (k % (s.group * s.together)).equals(0)  # how the end of k is rounded depends on k alone
-            if s.tiles:  # rows that do not begin with lines, or fall into few sets of the caches, are read slowly
-                fine = fine & ((n <= 8 * s.tile_columns) | ((rs % 64).equals(0) & (rs % 512).differs(0)))
+            if s.tiles:  # tiles are read row by row, which nothing foresees: where many columns meet them, from copies
+                fine = fine & (n <= 8 * s.tile_columns)
         else:
             fine = rows | (m * k <= self.blocking.small_bytes // s.unit) | (n <= 2 * s.tile_columns)
         return f.select(fine, 0, how)
