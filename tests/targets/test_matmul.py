@@ -260,6 +260,17 @@ def test_few_rows_agree_with_numpy_and_any_number_of_workers_gives_the_same_bits
             one_product(standin, library, combo, rng, (n, m, k), layouts, bool(m % 2), workers=(1, 3))
 
 
+@pytest.mark.parametrize(("variant", "combo"), CASES, ids=lambda x: x if isinstance(x, str) else x.symbol[7:])
+def test_products_of_much_k_agree_with_numpy_and_any_number_of_workers_gives_the_same_bits(
+    standin: StandIn, libraries: Callable[..., Library], variant: str, combo: Combo
+) -> None:
+    """Summed in parts of k: two, and several."""
+    rng = np.random.default_rng([11, *combo.symbol.encode()])
+    for m, n, k in ((60, 35, 4100), (9, 70, 14337)):
+        for layouts in (("rows", "rows", "rows"), ("columns", "rows", "strided")):
+            one_product(standin, libraries(variant), combo, rng, (m, n, k), layouts, bool(m % 2), workers=(1, 3))
+
+
 @pytest.mark.parametrize("combo", COMBOS[:1] + COMBOS[3:4] + COMBOS[6:7] + COMBOS[13:14], ids=lambda c: c.symbol[7:])
 @pytest.mark.parametrize("variant", ["host", "sse2"])
 def test_every_blocking_loop_agrees_with_numpy_and_any_number_of_workers_gives_the_same_bits(
@@ -491,7 +502,8 @@ def test_scratch_does_not_grow_with_k(
         standin.dll.standin_forget_most()
         results.append(np.zeros((rows, 100), f32))
         assert call(standin, entries.product, a, b, results[-1], False) == 0
-        assert standin.dll.standin_most_held() < (5 << 20) // 4  # what `far` may take with TINY, and blocks of B
+        # for each worker what `far` may take with TINY, and blocks of B; and the sums of parts of k
+        assert standin.dll.standin_most_held() < threads * (5 << 20) // 4 + 32 * (rows * 512)
         np.testing.assert_allclose(results[-1], a.astype("f8") @ b.astype("f8"), rtol=0, atol=0.02)
     np.testing.assert_array_equal(results[0].view(np.uint8), results[1].view(np.uint8))
 

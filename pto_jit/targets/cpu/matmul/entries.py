@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pto_jit.targets.cpu.matmul.driver import block_of_a
-from pto_jit.targets.cpu.matmul.few import add_few, can_stay, pieces_of, way_of
+from pto_jit.targets.cpu.matmul.few import DEEP, add_few, can_stay, parts_of, pieces_of, way_of
 from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Value
 from pto_jit.targets.cpu.matmul.panels import chunked_bytes
 from pto_jit.targets.cpu.matmul.parts import CONTEXT, OPERANDS, Fields, Parts
@@ -28,6 +28,7 @@ def add_entries(parts: Parts) -> None:
     _rows_task(parts)
     _split(parts)
     _clear(parts)
+    _whole(parts)
     _walk(parts)
     _strided(parts)
     _product(parts)
@@ -165,9 +166,19 @@ def _clear(parts: Parts) -> None:
 
 
 def _walk(parts: Parts) -> None:
-    """``walk(operands, keep, workers, fixed)``: from a kept copy of B, if one is repaid; or single, or split."""
-    s, plan = parts.scheme, parts.blocking
+    """``walk(operands, keep, workers, fixed)``: all of k as a whole, or in parts."""
     f = parts.module.function("walk", I32, [*CONTEXT, (I64, "workers"), (I64, "fixed")])
+    *product, workers, fixed = f.parameters
+    _, m, n, k, *_ = product
+    with f.when(fixed.equals(0) & (parts_of(f, m, n, k) > 1)):
+        f.give(f.call("few", I32, [*product, f.const(DEEP), workers]))
+    f.give(f.call("whole", I32, f.parameters))
+
+
+def _whole(parts: Parts) -> None:
+    """``whole(operands, keep, workers, fixed)``: from a kept copy of B, if one is repaid; or single, or split."""
+    s, plan = parts.scheme, parts.blocking
+    f = parts.module.function("whole", I32, [*CONTEXT, (I64, "workers"), (I64, "fixed")])
     *product, workers, fixed = f.parameters
     _, m, n, k, _, _, _, _, _, b_cs, *_ = product
     if s.sums:

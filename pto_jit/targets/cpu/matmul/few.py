@@ -4,7 +4,7 @@
 Workers share the columns, in pieces whose bits are those of the whole.  The hardware prefetches to the end of a page of
 memory; beside very few rows, pieces of less than a page of each row of B waste what memory can give.  Where B is beyond
 L2, these are summed in parts of k instead: as many as the sizes say, whoever computes them, each on its own, added in
-order.
+order.  So are products with much k and little else to be shared (``x.T @ x`` of many rows).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Val
 from pto_jit.targets.cpu.matmul.parts import CONTEXT, Fields, Parts
 from pto_jit.targets.cpu.matmul.shape import STORAGE
 
-ACROSS, ALONG = 3, 4
-"""Ways of a product of few rows, beside those of `driver`: `gemv` across the rows of B, along its columns."""
+ACROSS, ALONG, DEEP = 3, 4, 5
+"""Ways beside those of `driver`: `gemv` across rows of B, along its columns; parts of k as products of their own."""
 
 FEW_COLUMNS = 64
 """Dot products with fewer columns read A where it lies; for more, copying its rows to whole lines is repaid."""
@@ -25,6 +25,12 @@ NARROW, PAGED = 128, 1024
 
 DEEP_BYTES, DEEPEST, GROUPED = 1 << 19, 8, 64
 """Bytes of B that are worth a part of k, parts at most, and of what k they are multiples."""
+
+SMALL, PART_WORK, PART_K, PARTS = 1 << 17, 1 << 22, 2048, 32
+"""Elements of C up to which products are `DEEP`; multiply-adds and k of their parts at least, and parts at most."""
+
+AT_ONCE = 8192
+"""k that a part is computed of at once: each worker packs so much."""
 
 _TASK: Fields = (
     *CONTEXT,
@@ -87,12 +93,20 @@ def _in_way(parts: Parts) -> None:
     """
     f = parts.module.function("in_way", I32, [*CONTEXT, (I64, "way")])
     *product, way = f.parameters
-    _, m, n, k, a, a_rs, a_cs, b, b_rs, _, c, c_rs, keep = product
+    w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep = product
     with f.when(way.equals(ACROSS)):
         f.call("gemv_across", VOID, [m, n, k, a, a_rs, a_cs, b, b_rs, c, c_rs, keep])
         f.give(0)
     with f.when(way.equals(ALONG)):
         f.give(f.call("dots", I32, product))
+    with f.when(way.equals(DEEP)):
+        status = f.variable(f.const(0, I32))
+        with f.loop(0, k, AT_ONCE) as part, f.when(status.get().equals(0)):
+            of_a, of_b = f.offset(a, part.index * a_cs), f.offset(b, part.index * b_rs)
+            deep, kept = f.minimum(k - part.index, AT_ONCE), f.select(part.index > 0, -1, keep)
+            here = [w, m, n, deep, of_a, a_rs, a_cs, of_b, b_rs, b_cs, c, c_rs, kept]
+            status.set(f.call("whole", I32, [*here, f.const(1), f.const(0)]))
+        f.give(status.get())
     f.give(f.call("near", I32, [*product, way, f.null(), f.const(0)]))
 
 
@@ -116,6 +130,12 @@ def _dots(parts: Parts) -> None:
         f.call("gemv_along", VOID, [m, n, deep, rows, row, b_part, b_cs, c, c_rs, kept])
     f.call("pto_scratch_pop", VOID, [w, rows])
     f.give(0)
+
+
+def parts_of(f: Function, m: Value, n: Value, k: Value) -> Value:
+    """How many parts of k a `DEEP` product has; less than two: it is none."""
+    count = f.minimum(f.minimum(m * n * k // PART_WORK, k // PART_K), PARTS)
+    return f.select((m * n <= SMALL) & (k >= f.maximum(m, n) * 4), count, 1)
 
 
 def pieces_of(f: Function, n: Value, workers: Value) -> Value:
@@ -171,7 +191,7 @@ def _add_up(parts: Parts) -> None:
 
 
 def _few(parts: Parts) -> None:
-    """``few(operands, keep, way, workers)``: a product of few rows, by so many workers."""
+    """``few(operands, keep, way, workers)``: a product of few rows, or a deep one, by so many workers."""
     s, plan = parts.scheme, parts.blocking
     f = parts.module.function("few", I32, [*CONTEXT, (I64, "way"), (I64, "workers")])
     *product, way, workers = f.parameters
@@ -179,12 +199,13 @@ def _few(parts: Parts) -> None:
     by_rows = way.equals(ACROSS) | way.equals(PASSES) | (way.equals(STREAMS) & (m <= plan.dot_rows))
     deep = f.minimum(f.minimum(n * k // (DEEP_BYTES // s.element_b), DEEPEST), k // GROUPED)
     deep = f.minimum(deep, k * s.element_b // (m * 16))  # sums have a quarter of the bytes of their part of B
-    deep = f.select(by_rows & (deep > 1), deep, 1)
+    deep = f.select(by_rows, deep, f.select(way.equals(DEEP), parts_of(f, m, n, k), 1))
+    deep = f.maximum(deep, 1)
     with f.when(deep.equals(1) & (workers <= 1)):
         f.give(f.call("in_way", I32, [*product, way]))
     pieces = f.minimum(f.maximum(n // PAGED, 1), f.ceil_div(workers * 2, deep))
     pieces = f.select(by_rows, pieces, pieces_of(f, n, workers))
-    pieces = f.select(workers > 1, pieces, 1)
+    pieces = f.select((workers > 1) & way.differs(DEEP), pieces, 1)
     row = f.round_up(n * s.element_c, 64) + 64
     sums = f.variable(f.null())
     with f.when(deep > 1):
