@@ -178,6 +178,8 @@ def test_a_function_made_by_exec_needs_its_source() -> None:
     with pytest.raises(pto.CompilationError) as caught:
         pto.jit(space["kernel"])(X)
     assert "PTO-S001" in str(caught.value) and "linecache" in str(caught.value)
+    modules = [entry.frame.f_globals["__name__"] for entry in caught.traceback]
+    assert set(modules) == {__name__, "pto_jit.jit"}, "no frames of the compiler"
     linecache.cache["<given>"] = (len(text), None, text.splitlines(True), "<given>")
     exec(compile(text, "<given>", "exec"), space)
     np.testing.assert_array_equal(pto.jit(space["kernel"])(X), X * 2)
