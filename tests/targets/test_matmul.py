@@ -336,6 +336,27 @@ def test_an_operand_that_is_kept_packed_changes_no_bit(
     standin.dll.standin_forget()
 
 
+@pytest.mark.parametrize(("variant", "combo"), CASES, ids=lambda x: x if isinstance(x, str) else x.symbol[7:])
+def test_an_operand_beyond_the_caches_that_few_rows_meet_gives_the_same_bits_each_time(
+    standin: StandIn, libraries: Callable[..., Library], variant: str, combo: Combo
+) -> None:
+    """Whether it is packed anew, kept, or read where it lies."""
+    rng = np.random.default_rng([13, *combo.symbol.encode()])
+    entries = libraries(variant).ensure(combo)
+    for m in (7, 21):
+        a, b = laid_out(rng, m, 1010, DTYPES[combo.a], "rows"), laid_out(rng, 1010, 1100, DTYPES[combo.b], "rows")
+        results = []
+        for threads in (1, 3):
+            standin.dll.standin_threads(threads)
+            standin.dll.standin_forget()
+            for _ in range(4):
+                results.append(np.zeros((m, 1100), DTYPES[combo.c]))
+                assert call(standin, entries.product, a, b, results[-1], False, FIXED_B) == 0
+        check(results[0], expected(a, b, results[0], False), (m, combo))
+        assert len({c.tobytes() for c in results}) == 1
+    standin.dll.standin_forget()
+
+
 def test_the_left_operand_of_a_product_that_is_written_in_columns_can_be_kept(
     standin: StandIn, libraries: Callable[..., Library]
 ) -> None:

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from pto_jit.targets.cpu.matmul.driver import block_of_a
-from pto_jit.targets.cpu.matmul.few import DEEP, add_few, can_stay, parts_of, pieces_of, way_of
+from pto_jit.targets.cpu.matmul.driver import PASSES, block_of_a
+from pto_jit.targets.cpu.matmul.few import DEEP, add_few, can_stay, parts_of, passes_by, pieces_of, way_of
 from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Value
 from pto_jit.targets.cpu.matmul.panels import chunked_bytes
 from pto_jit.targets.cpu.matmul.parts import CONTEXT, OPERANDS, Fields, Parts
@@ -190,6 +190,9 @@ def _whole(parts: Parts) -> None:
         status = f.call("kept", I32, [*product, f.select(m * n * k < plan.split_work, 1, workers)])
         with f.when(status.differs(-1)):
             f.give(status)
+    if s.tiles:
+        with f.when(passes_by(parts, m, n, k, b_cs) & (fixed.equals(0) | repaid.equals(0))):
+            f.give(f.call("few", I32, [*product, f.const(PASSES), workers]))
     f.give(f.call("split", I32, [*product, workers]))
 
 

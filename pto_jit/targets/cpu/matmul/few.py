@@ -59,17 +59,26 @@ def can_stay(parts: Parts, n: Value, b_cs: Value) -> Value:
 
 
 def way_of(parts: Parts, f: Function, m: Value, n: Value, k: Value, a_cs: Value, b_rs: Value, b_cs: Value) -> Value:
-    """How B passes by so few rows of A, as ``few`` takes it; 0: there are more."""
-    s, plan = parts.scheme, parts.blocking
+    """How so few rows of A meet B where it lies, as ``few`` takes it; 0: there are more."""
     across, along = _very_few(parts, m, n, k, a_cs, b_rs, b_cs)
-    large = (n * k > plan.near_bytes // s.element_b) & (n >= 8 * s.tile_columns)
     way = f.const(0)
-    if s.raw_b:
-        stays = can_stay(parts, n, b_cs) & (m <= plan.stream_rows)
-        way = f.select(stays, f.select(large, f.const(STREAMS), 1), way)
-    elif s.tiles:
-        way = f.select(b_cs.equals(s.element_b) & large & (m <= 2 * s.tile_rows), PASSES, way)
+    if parts.scheme.raw_b:
+        stays = can_stay(parts, n, b_cs) & (m <= parts.blocking.stream_rows)
+        way = f.select(stays, f.select(_large(parts, n, k), f.const(STREAMS), 1), way)
     return f.select(across, f.const(ACROSS), f.select(along, f.const(ALONG), way))
+
+
+def passes_by(parts: Parts, m: Value, n: Value, k: Value, b_cs: Value) -> Value:
+    """Whether B is packed as it passes by: of a product with matrix tiles that keeps no copy, for k is divided so that
+    its sums are rounded otherwise than those of a packed B."""
+    s, few = parts.scheme, (m > parts.blocking.few_rows) & (m <= 2 * parts.scheme.tile_rows)
+    return few & b_cs.equals(s.element_b) & _large(parts, n, k)
+
+
+def _large(parts: Parts, n: Value, k: Value) -> Value:
+    """Whether B is beyond L2, and its rows long enough to pass by."""
+    s = parts.scheme
+    return (n * k > parts.blocking.near_bytes // s.element_b) & (n >= 8 * s.tile_columns)
 
 
 def _very_few(
@@ -89,7 +98,7 @@ def _very_few(
 def _in_way(parts: Parts) -> None:
     """``in_way(operands, keep, way)``: all of a product, or some of its columns, whose bits are the same.
 
-    way: `ACROSS` or `ALONG`, or what ``near`` is told of a B in place.
+    way: `ACROSS`, `ALONG`, or `DEEP`, or what ``near`` is told of B.
     """
     f = parts.module.function("in_way", I32, [*CONTEXT, (I64, "way")])
     *product, way = f.parameters
