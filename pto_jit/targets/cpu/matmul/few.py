@@ -2,8 +2,8 @@
 """Products of few rows of A, whose time is that of reading B once: B is read where it lies, or packed as it passes by.
 
 Workers share the columns, in pieces whose bits are those of the whole.  The hardware prefetches to the end of a page of
-memory; beside very few rows, pieces of less than a page of each row of B waste what memory can give.  Where B is beyond
-L2, these are summed in parts of k instead: as many as the sizes say, whoever computes them, each on its own, added in
+memory; beside very few rows, pieces of less than a page of each row of B waste what memory can give.  Where L2 does not
+keep B, these are summed in parts of k instead: as many as the sizes say, whoever computes them, each on its own, added in
 order.  So are products with much k and little else to be shared (``x.T @ x`` of many rows).
 """
 
@@ -76,7 +76,7 @@ def passes_by(parts: Parts, m: Value, n: Value, k: Value, b_cs: Value) -> Value:
 
 
 def _large(parts: Parts, n: Value, k: Value) -> Value:
-    """Whether B is beyond L2, and its rows long enough to pass by."""
+    """Whether B is more than L2 keeps, and its rows long enough to pass by."""
     s = parts.scheme
     return (n * k > parts.blocking.near_bytes // s.element_b) & (n >= 8 * s.tile_columns)
 
