@@ -3,8 +3,8 @@
 
 Workers share the columns, in pieces whose bits are those of the whole.  The hardware prefetches to the end of a page of
 memory; beside very few rows, pieces of less than a page of each row of B waste what memory can give.  Where L2 does not
-keep B, these are summed in parts of k instead: as many as the sizes say, whoever computes them, each on its own, added in
-order.  So are products with much k and little else to be shared (``x.T @ x`` of many rows).
+keep B, these are summed in parts of k instead: as many as the sizes say, whoever computes them, each on its own, added
+in order.  So are products with much k and little else to be shared (``x.T @ x`` of many rows).
 """
 
 from __future__ import annotations

@@ -135,7 +135,8 @@ def _entry(parts: Parts, dtype: str) -> None:
         # a quarter as many as tasks of other kinds: each meets all of B, which may come from L3
         rows = f.maximum(f.ceil_div(m, f.ceil_div(parts.pieces(f, workers), 4)), 2 * s.panel_rows)
         strips = f.ceil_div(m, f.minimum(rows, f.const(plan.tile_rows)))
-        strips = f.select(workers > 1, f.round_up(strips, workers), f.ceil_div(m, plan.tile_rows))
+        strips = f.minimum(f.round_up(strips, workers), f.ceil_div(m, s.panel_rows))
+        strips = f.select(workers > 1, strips, f.ceil_div(m, plan.tile_rows))
         with f.loop(0, n, wide) as slab, f.when(status.get().equals(0)):
             columns = f.minimum(n - slab.index, wide)
             of_b = (f.offset(b, slab.index * b_cs * s.element_b), b_rs * s.element_b, b_cs * s.element_b)
