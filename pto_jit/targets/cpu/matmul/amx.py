@@ -47,27 +47,27 @@ def allowed() -> bool:
 
 def add_tile_kernels(module: Module, scheme: Scheme) -> None:
     """Define ``tiles_1`` ... ``tiles_NV``, and ``vectors_1`` ... ``vectors_NV`` for what they leave."""
-    for name, types in _DECLARATIONS.items():
-        module.declare(f"llvm.x86.{name}", f"declare void @llvm.x86.{name}({types})")
     for vectors in range(1, scheme.tile_vectors + 1):
         add_column(module, scheme, f"vectors_{vectors}", scheme.vector_rows, vectors)
     for vectors in range(1, scheme.tile_vectors + 1):
         _column(module, scheme, vectors)
 
 
-def _tile(f: Function, name: str, *arguments: int | Value) -> None:
+def tile(f: Function, name: str, *arguments: int | Value) -> None:
+    """One of the instructions on tiles; numbers of tiles are integers."""
+    f.module.declare(f"llvm.x86.{name}", f"declare void @llvm.x86.{name}({_DECLARATIONS[name]})")
     text = ", ".join(f"i8 {a}" if isinstance(a, int) else f"{a.type} {a.ref}" for a in arguments)
     f.line(f"call void @llvm.x86.{name}({text})")
 
 
-def _configure(f: Function, rows: Value | None = None) -> None:
+def configure(f: Function, rows: Value | None = None) -> None:
     """Eight tiles with 16 rows of 64 bytes; with `rows`, those of A and C have only so many."""
     heights = f.const(0x1010_1010_1010_1010) if rows is None else rows * 0x0101_0101_0101 + (0x1010 << 48)
     room = f.alloca(64)
     palette, width, none = f.const(1), f.const(0x0040_0040_0040_0040), f.const(0)
     for k, value in enumerate((palette, none, width, width, none, none, heights, none)):
         f.store(value, f.offset(room, 8 * k), 8)
-    _tile(f, "ldtilecfg", room)
+    tile(f, "ldtilecfg", room)
 
 
 def add_tile_macro(parts: Parts) -> None:
@@ -91,12 +91,12 @@ def add_tile_macro(parts: Parts) -> None:
 
     with f.when((m > 1) & (groups >= SIDE)):
         with f.when(full > 0):
-            _configure(f)
+            configure(f)
             columns(f.const(0), full)
         with f.when(few > 0):
-            _configure(f, few)
+            configure(f, few)
             columns(full, few)
-        _tile(f, "tilerelease")
+        tile(f, "tilerelease")
         with f.when(full + few < m):
             columns(full, f.const(1))
         f.give()
@@ -182,23 +182,23 @@ class _Block:
             (2 * i + j, f.offset(c, self.c_row * (i * SIDE) + 64 * j)) for i in range(rows) for j in range(columns)
         ]
         with f.either(self.keep.differs(0)) as side:
-            for tile, place in places:
-                _tile(f, "tileloadd64", tile, place, self.c_row)
+            for number, place in places:
+                tile(f, "tileloadd64", number, place, self.c_row)
             side.otherwise()
-            for tile, _ in places:
-                _tile(f, "tilezero", tile)
+            for number, _ in places:
+                tile(f, "tilezero", number)
         with f.loop(0, self.deep, SIDE, [a, b]) as loop:
             here, there = loop.carried
             for i in range(rows):
-                _tile(f, "tileloadd64", 4 + i, f.offset(here, self.a_row * (i * SIDE)), self.a_row)
+                tile(f, "tileloadd64", 4 + i, f.offset(here, self.a_row * (i * SIDE)), self.a_row)
             for j in range(columns):
-                _tile(f, "tileloadd64", 6 + j, f.offset(there, 64 * j), self.b_step)
+                tile(f, "tileloadd64", 6 + j, f.offset(there, 64 * j), self.b_step)
             for i in range(rows):
                 for j in range(columns):
-                    _tile(f, "tdpbf16ps", 2 * i + j, 4 + i, 6 + j)
+                    tile(f, "tdpbf16ps", 2 * i + j, 4 + i, 6 + j)
             loop.carry(f.offset(here, 4 * SIDE), f.offset(there, self.b_step * SIDE))
-        for tile, place in places:
-            _tile(f, "tilestored64", tile, place, self.c_row)
+        for number, place in places:
+            tile(f, "tilestored64", number, place, self.c_row)
 
 
 class _Edge(Tile):

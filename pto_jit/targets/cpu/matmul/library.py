@@ -48,6 +48,7 @@ from pto_jit.targets.cpu.matmul.parts import Parts
 from pto_jit.targets.cpu.matmul.rounded import add_rounded
 from pto_jit.targets.cpu.matmul.shape import Combo, Machine, Scheme, scheme_of
 from pto_jit.targets.cpu.matmul.sums import add_sums
+from pto_jit.targets.cpu.matmul.tiled import add_tiled
 
 Load = Callable[[str], bytes | None]
 Store = Callable[[str, bytes], None]
@@ -121,6 +122,8 @@ def module_ir(combo: Combo, features: str, triple: str = "", caches: Caches | No
     add_entries(parts)
     if scheme.sums:
         add_sums(parts)
+    if scheme.thirds:
+        add_tiled(parts)
     add_rounded(parts)
     width = 8 * scheme.machine.vector_bytes
     wide = f'"min-legal-vector-width"="{width}" "prefer-vector-width"="{width}"'

@@ -162,6 +162,11 @@ class Scheme:
         return self.arithmetic == "fma" and self.machine.masks
 
     @property
+    def thirds(self) -> bool:
+        """Whether large products are made of matrix tiles (`tiled`), each number as three of bf16."""
+        return self.machine.bf16_tiles and self.combo == Combo("f32", "f32", "f32")
+
+    @property
     def sums(self) -> bool:
         """Whether sums of products are computed as one (`sums`)."""
         return self.panelled and self.raw_a

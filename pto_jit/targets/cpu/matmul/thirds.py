@@ -1,0 +1,462 @@
+# SPDX-License-Identifier: MIT
+"""f32 numbers as sums of three bf16 ones, packed for the matrix tiles of AMX, and the tiles of C made of them.
+
+Each number is ``x = x1 + x2 + x3`` exactly: x1 is x rounded to bf16, x2 what is left rounded, x3 the rest.  Of the nine
+products of two such sums the six of ``xi yj`` with i + j <= 4 are computed, ``x3 y1`` first; those left out are at most
+2^-24 of ``x y``, as much as one rounding of f32 (Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial
+Intelligence Datatype For Higher-Precision Computations", 2019).  An instruction sums 32 of k before it adds them to C,
+so that fewer roundings follow one another than in a chain of f32 arithmetic: its error bound is met for k >= 32.
+
+The tiles take subnormal numbers as zero.  So the packing functions note the least and the largest magnitude, and
+`fits` says whether nothing is lost; what does not fit, infinities and NaNs included, is left to f32 arithmetic.
+
+A panel is 32 rows of A or 32 columns of B.  Each *step*, 32 of k, has for each third two tiles side by side: 16 rows of
+A, 32 of k each; or 16 pairs of k, 16 columns each.  What is beyond the borders is zero.
+"""
+
+from __future__ import annotations
+
+from pto_jit.targets.cpu.matmul.amx import SIDE, configure, tile
+from pto_jit.targets.cpu.matmul.convert import read
+from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Module, Value
+from pto_jit.targets.cpu.matmul.pack import transposed
+from pto_jit.targets.cpu.matmul.parts import Fields, Parts
+from pto_jit.targets.cpu.matmul.shape import Scheme
+from pto_jit.targets.cpu.matmul.vectors import clamp, lane_mask, low_bits, masked_load, masked_store, prefetch
+
+DEEP = 2 * SIDE
+"""k of a step."""
+
+PANEL = 2 * SIDE
+"""Rows of a panel of A, columns of one of B."""
+
+THIRDS = 3
+_TILE = SIDE * 64
+_THIRD = 2 * _TILE  # bytes of a step from one third to the next
+STEP = THIRDS * _THIRD
+"""Bytes of a step of a panel."""
+
+RANGE = 128
+"""Bytes of a range: sixteen least magnitudes that are not zero, less one, and sixteen largest, as bits."""
+
+ASKED = 12
+"""Lines of the following panel of B that are prefetched with a step: eight panels of A ask for all of it."""
+
+DEPTH = 128
+"""k of a block: a panel of A and one of B stay in L1."""
+
+ROWS_AHEAD = 8
+"""Rows of A are prefetched before they are packed: nothing foresees short pieces of rows."""
+
+_ORDER = ((2, 0), (1, 0), (1, 1), (0, 1), (0, 0), (0, 2))  # one operand changes at a time
+_WORDS, _HALVES, _SINGLES = "<16 x i32>", "<32 x i16>", "<16 x float>"
+
+
+def add_thirds(parts: Parts) -> None:
+    """Define ``third_a``, ``third_b``, ``third_macro`` and what they are made of."""
+    module, scheme = parts.module, parts.scheme
+    for name, along in (("third_square_along", True), ("third_square_across", False)):
+        for partial in (False, True):
+            _square(module, scheme, name, along, partial)
+    _rows(module, scheme)
+    _columns(module, scheme)
+    _pack_a(module)
+    _pack_b(module)
+    for rows in (1, 2):
+        for columns in (1, 2):
+            _tiles(module, rows, columns)
+    _by_shape(module)
+    _border(module)
+    _macro(module)
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def _same(f: Function, type_: str, number: int) -> Value:
+    return Value(f, type_, f"splat (i32 {number - (1 << 32) if number >> 31 else number})")
+
+
+class _Splitter:
+    """Splits vectors of numbers and keeps the range of their magnitudes."""
+
+    def __init__(self, f: Function, span: Value) -> None:
+        self.f, self.span = f, span
+        self.least = f.variable(f.load(_WORDS, span))
+        self.most = f.variable(f.load(_WORDS, f.offset(span, 64)))
+
+    def split(self, value: Value) -> list[Value]:
+        """Three vectors of words whose upper halves are the thirds."""
+        f = self.f
+        bits = f.emit(_WORDS, f"bitcast {value.type} {value.ref} to {_WORDS}")
+        size = bits & _same(f, _WORDS, 0x7FFF_FFFF)
+        self.most.set(f.intrinsic("llvm.umax.v16i32", _WORDS, [self.most.get(), size]))
+        self.least.set(
+            f.intrinsic("llvm.umin.v16i32", _WORDS, [self.least.get(), size + _same(f, _WORDS, 0xFFFF_FFFF)])
+        )
+        out = []
+        for _ in range(THIRDS - 1):
+            near = (bits + _same(f, _WORDS, 0x8000)) & _same(f, _WORDS, 0xFFFF_0000)
+            whole, part = (f.emit(_SINGLES, f"bitcast {_WORDS} {x.ref} to {_SINGLES}") for x in (bits, near))
+            rest = f.emit(_SINGLES, f"fsub {_SINGLES} {whole.ref}, {part.ref}")
+            bits = f.emit(_WORDS, f"bitcast {_SINGLES} {rest.ref} to {_WORDS}")
+            out.append(near)
+        return [*out, bits]
+
+    def along(self, first: Value, second: Value) -> list[Value]:
+        """The thirds of 32 numbers in a row, from two vectors."""
+        return self._halves(first, second, [2 * i + 1 for i in range(32)])
+
+    def pairs(self, upper: Value, lower: Value) -> list[Value]:
+        """The thirds of 16 pairs of numbers, one above the other."""
+        return self._halves(upper, lower, [x for i in range(16) for x in (2 * i + 1, 2 * i + 33)])
+
+    def _halves(self, x: Value, y: Value, order: list[int]) -> list[Value]:
+        f, picks = self.f, ", ".join(f"i32 {i}" for i in order)
+        out = []
+        for pair in zip(self.split(x), self.split(y), strict=True):
+            a, b = (f.emit(_HALVES, f"bitcast {_WORDS} {v.ref} to {_HALVES}") for v in pair)
+            shuffle = f"shufflevector {_HALVES} {a.ref}, {_HALVES} {b.ref}, <32 x i32> <{picks}>"
+            mixed = f.emit(_HALVES, shuffle)
+            out.append(f.emit(_WORDS, f"bitcast {_HALVES} {mixed.ref} to {_WORDS}"))
+        return out
+
+    def done(self) -> None:
+        """Put the range back."""
+        self.f.store(self.least.get(), self.span)
+        self.f.store(self.most.get(), self.f.offset(self.span, 64))
+
+
+def clear_range(f: Function, span: Value) -> None:
+    """The range of no numbers."""
+    f.store(_same(f, _WORDS, 0xFFFF_FFFF), span)
+    f.store(Value(f, _WORDS, "zeroinitializer"), f.offset(span, 64))
+
+
+def extremes(f: Function, span: Value) -> tuple[Value, Value]:
+    """The exponents of the least and of the largest magnitude, biased; of zeros alone a large one and 0."""
+    out = []
+    for name, at in (("umin", 0), ("umax", 64)):
+        bits = f.load(_WORDS, f.offset(span, at))
+        word = f.intrinsic(f"llvm.vector.reduce.{name}.v16i32", I32, [bits])
+        out.append(f.widen(word) // (1 << 23))
+    return out[0], out[1]
+
+
+def fits(f: Function, least_a: Value, most_a: Value, least_b: Value, most_b: Value) -> Value:
+    """Whether products of such numbers by tiles are as good as by f32 arithmetic.
+
+    The last bit of each number is normal (2^-103 and more); products are at least 2^-96, so that what becomes zero below
+    2^-126 is less than their rounding; numbers can be rounded up, and 2^31 products summed, without an overflow.
+    """
+    alone = (least_a >= 24) & (least_b >= 24) & (most_a <= 252) & (most_b <= 252)
+    return alone & (least_a + least_b >= 158) & (most_a + most_b <= 346)
+
+
+# -- packing ----------------------------------------------------------------------------------------------------------
+
+
+def _square(module: Module, scheme: Scheme, name: str, along: bool, partial: bool) -> None:
+    """``<name>(from, stride, to, span, lines, k)``: a step of a tile, turned as it is packed.
+
+    along: sixteen lines with k side by side; else 32 rows of k, sixteen lines side by side.  partial: there are fewer
+    of both, not more than ``lines`` and ``k``.
+    """
+    fields: Fields = ((PTR, "from"), (I64, "stride"), (PTR, "to"), (PTR, "span"), (I64, "lines"), (I64, "k"))
+    f = module.function(name + ("_part" if partial else ""), VOID, fields)
+    source, stride, to, span, lines, k = f.parameters
+    splitter = _Splitter(f, span)
+
+    def load(at: Value, count: Value) -> Value:
+        return read(f, scheme.machine, "f32", SIDE, at, count if partial else None)
+
+    units: list[list[Value]] = []
+    at = source
+    for i in range(SIDE):
+        if along:
+            there = f.select(lines > i, k, 0)
+            second = load(f.offset(at, 64), f.maximum(there - SIDE, 0))
+            units.append(splitter.along(load(at, there), second))
+            at = f.offset(at, stride)
+        else:
+            upper = load(at, f.select(k > 2 * i, lines, 0))
+            below = f.offset(at, stride)
+            units.append(splitter.pairs(upper, load(below, f.select(k > 2 * i + 1, lines, 0))))
+            at = f.offset(below, stride)
+    for third in range(THIRDS):
+        for line, value in enumerate(transposed(f, [unit[third] for unit in units], 4)):
+            f.store(value, f.offset(to, third * _THIRD + line * 64))
+    splitter.done()
+    f.give()
+
+
+def _turned(f: Function, name: str, along: bool, k: Value, lines: Value, of: tuple[Value, Value], to: Value, span: Value) -> None:  # fmt: skip
+    """A tile's lines, all of k, by squares."""
+    source, stride = of
+    whole = f.select(lines >= SIDE, k // DEEP * DEEP, 0)
+    move = f.const(4 * DEEP) if along else stride * DEEP
+    with f.loop(0, whole, DEEP, [source, to]) as loop:
+        at, put = loop.carried
+        f.call(name, VOID, [at, stride, put, span, lines, k])
+        loop.carry(f.offset(at, move), f.offset(put, STEP))
+    with f.loop(whole, k, DEEP, loop.after) as rest:
+        at, put = rest.carried
+        f.call(f"{name}_part", VOID, [at, stride, put, span, lines, f.minimum(k - rest.index, DEEP)])
+        rest.carry(f.offset(at, move), f.offset(put, STEP))
+
+
+def _rows(module: Module, scheme: Scheme) -> None:
+    """``third_rows(k, m, a, stride, to, span)``: rows of A, up to a panel, with k side by side."""
+    fields: Fields = ((I64, "k"), (I64, "m"), (PTR, "a"), (I64, "stride"), (PTR, "to"), (PTR, "span"))
+    f = module.function("third_rows", VOID, fields)
+    k, m, a, stride, to, span = f.parameters
+    splitter = _Splitter(f, span)
+    whole = k // DEEP * DEEP
+
+    def put(place: Value, first: Value, second: Value) -> None:
+        for third, value in enumerate(splitter.along(first, second)):
+            f.store(value, f.offset(place, third * _THIRD))
+
+    with f.loop(0, m, 1, [a, to]) as rows:
+        row, line = rows.carried
+        with f.loop(0, whole, DEEP, [row, line]) as loop:
+            at, place = loop.carried
+            later = f.offset(at, stride * ROWS_AHEAD)
+            for skip in (0, 64):
+                prefetch(f, f.offset(later, skip))
+            put(place, *(f.load(_SINGLES, f.offset(at, skip)) for skip in (0, 64)))
+            loop.carry(f.offset(at, 4 * DEEP), f.offset(place, STEP))
+        with f.when(whole < k):
+            at, place = loop.after
+            rest = k - whole
+            first = read(f, scheme.machine, "f32", SIDE, at, f.minimum(rest, SIDE))
+            second = read(f, scheme.machine, "f32", SIDE, f.offset(at, 64), f.maximum(rest - SIDE, 0))
+            put(place, first, second)
+        rows.carry(f.offset(row, stride), f.offset(line, 64))
+    with f.loop(m, f.round_up(m, SIDE), 1, [rows.after[1]]) as rows:
+        with f.loop(0, k, DEEP, rows.carried) as loop:
+            for third in range(THIRDS):
+                f.store(Value(f, _WORDS, "zeroinitializer"), f.offset(loop.carried[0], third * _THIRD))
+            loop.carry(f.offset(loop.carried[0], STEP))
+        rows.carry(f.offset(rows.carried[0], 64))
+    splitter.done()
+    f.give()
+
+
+def _columns(module: Module, scheme: Scheme) -> None:
+    """``third_columns(k, n, b, stride, to, panel, span)``: rows of B with columns side by side."""
+    fields: Fields = (
+        *((I64, "k"), (I64, "n"), (PTR, "b"), (I64, "stride"), (PTR, "to"), (I64, "panel"), (PTR, "span")),
+    )
+    f = module.function("third_columns", VOID, fields)
+    k, n, b, stride, to, panel, span = f.parameters
+    splitter = _Splitter(f, span)
+    tiles = n // SIDE
+
+    def pair(at: Value, place: Value, upper: Value | None, lower: Value | None) -> None:
+        rows = (at, f.offset(at, stride))
+        values = [read(f, scheme.machine, "f32", SIDE, row, count) for row, count in zip(rows, (upper, lower), strict=True)]
+        for third, value in enumerate(splitter.pairs(*values)):
+            f.store(value, f.offset(place, third * _THIRD))
+
+    def line(at: Value, place: Value, there: Value | None) -> None:
+        """A pair of rows; there: how many of them, if that is not known."""
+        counts = [None, None] if there is None else [f.select(there > i, SIDE, 0) for i in range(2)]
+        with f.loop(0, tiles // 2, 1, [at, place]) as loop:
+            here, put = loop.carried
+            for side in range(2):
+                pair(f.offset(here, 64 * side), f.offset(put, _TILE * side), *counts)
+            loop.carry(f.offset(here, 128), f.offset(put, panel))
+        here, put = loop.after
+        odd = tiles % 2
+        with f.when(odd.differs(0)):
+            pair(here, put, *counts)
+        rest = n % SIDE
+        with f.when(rest > 0):
+            some = [rest, rest] if there is None else [f.select(there > i, rest, 0) for i in range(2)]
+            pair(f.offset(here, odd * 64), f.offset(put, odd * _TILE), *some)
+
+    def spot(step: Value) -> Value:
+        return f.offset(to, step // DEEP * STEP + step % DEEP * 32)
+
+    with f.loop(0, k - 1, 2, [b]) as loop:
+        line(loop.carried[0], spot(loop.index), None)
+        loop.carry(f.offset(loop.carried[0], stride * 2))
+    with f.loop(k // 2 * 2, f.round_up(k, DEEP), 2, loop.after) as loop:
+        line(loop.carried[0], spot(loop.index), k - loop.index)
+        loop.carry(f.offset(loop.carried[0], stride * 2))
+    splitter.done()
+    f.give()
+
+
+def _pack_a(module: Module) -> None:
+    """``third_a(k, m, a, rs, cs, to, span)``: up to a panel of A, one of its strides that of a number."""
+    fields: Fields = (
+        *((I64, "k"), (I64, "m"), (PTR, "a"), (I64, "rs"), (I64, "cs"), (PTR, "to"), (PTR, "span")),
+    )
+    f = module.function("third_a", VOID, fields)
+    k, m, a, rs, cs, to, span = f.parameters
+    with f.either(cs.equals(4)) as side:
+        f.call("third_rows", VOID, [k, m, a, rs, to, span])
+        side.otherwise()
+        with f.loop(0, m, SIDE, [a, to]) as tiles:
+            at, put = tiles.carried
+            _turned(f, "third_square_across", False, k, m - tiles.index, (at, cs), put, span)
+            tiles.carry(f.offset(at, 4 * SIDE), f.offset(put, _TILE))
+    f.give()
+
+
+def _pack_b(module: Module) -> None:
+    """``third_b(k, n, b, rs, cs, to, panel, span)``: panels of B, ``panel`` bytes apart."""
+    fields: Fields = (
+        *((I64, "k"), (I64, "n"), (PTR, "b"), (I64, "rs"), (I64, "cs"), (PTR, "to"), (I64, "panel"), (PTR, "span")),
+    )
+    f = module.function("third_b", VOID, fields)
+    k, n, b, rs, cs, to, panel, span = f.parameters
+    with f.either(cs.equals(4)) as side:
+        f.call("third_columns", VOID, [k, n, b, rs, to, panel, span])
+        side.otherwise()
+        with f.loop(0, n, SIDE, [b, to, f.offset(to, _TILE)]) as tiles:
+            at, put, after = tiles.carried
+            _turned(f, "third_square_along", True, k, n - tiles.index, (at, cs), put, span)
+            tiles.carry(f.offset(at, cs * SIDE), after, f.offset(put, panel))
+    f.give()
+
+
+# -- products ---------------------------------------------------------------------------------------------------------
+
+FROM_SUMS, TO_C, ADDS = 1, 2, 4
+"""What a block of k does to the sums: it adds to those there are; it writes them to C; or it adds them to C."""
+
+SUMS = PANEL * PANEL * 4
+"""Bytes of the sums of a panel of A by one of B: as rows, one after another."""
+
+_ROW = PANEL * 4
+
+_TILES: Fields = (
+    *((I64, "steps"), (PTR, "a"), (PTR, "b"), (PTR, "from"), (PTR, "to"), (I64, "row"), (PTR, "ahead")),
+    *((PTR, "soon"), (I64, "soon_row")),
+)
+
+
+def _tiles(module: Module, rows: int, columns: int) -> None:
+    """``third_<rows>_<columns>(steps, a, b, from, to, row, ahead, soon, soon_row)``: so many tiles of sums.
+
+    from: `SUMS` that they begin with, or null.  to: rows ``row`` bytes apart.  ahead: what is prefetched of the
+    following panel of B, `ASKED` lines a step; soon: where the next sums are, or go.
+    """
+    f = module.function(f"third_{rows}_{columns}", VOID, _TILES)
+    steps, a, b, source, to, row, ahead, soon, soon_row = f.parameters
+    numbers = [(i, j) for i in range(rows) for j in range(columns)]
+    with f.either(source.differs(0)) as side:
+        for i, j in numbers:
+            tile(f, "tileloadd64", 2 * i + j, f.offset(source, i * SIDE * _ROW + 64 * j), f.const(_ROW))
+        side.otherwise()
+        for i, j in numbers:
+            tile(f, "tilezero", 2 * i + j)
+    line = f.const(64)
+
+    def take(base: Value, third: int, first: int, count: int) -> None:
+        for i in range(count):
+            tile(f, "tileloadd64", first + i, f.offset(base, third * _THIRD + i * _TILE), line)
+
+    with f.loop(0, steps, 1, [a, b, ahead, soon]) as loop:
+        of_a, of_b, later, near = loop.carried
+        asked = [f.offset(later, 64 * q) for q in range(ASKED)]
+        wanted: list[Value] = []
+        for _ in range(PANEL // (DEPTH // DEEP)):
+            wanted += [near, f.offset(near, 64)]
+            near = f.offset(near, soon_row)
+        last: tuple[int, int] = (-1, -1)
+        for third_a, third_b in _ORDER:
+            if third_a != last[0]:
+                take(of_a, third_a, 4, rows)
+            if third_b != last[1]:
+                take(of_b, third_b, 6, columns)
+            last = (third_a, third_b)
+            for i, j in numbers:
+                tile(f, "tdpbf16ps", 2 * i + j, 4 + i, 6 + j)
+                if asked:
+                    prefetch(f, asked.pop(0), level=2)
+                if wanted:
+                    prefetch(f, wanted.pop(0))
+        loop.carry(f.offset(of_a, STEP), f.offset(of_b, STEP), f.offset(later, 64 * ASKED), near)
+    for i, j in numbers:
+        tile(f, "tilestored64", 2 * i + j, f.offset(to, row * (i * SIDE) + 64 * j), row)
+    f.give()
+
+
+def _by_shape(module: Module) -> None:
+    """``third_tiles(..., rows, columns)``: as many tiles as have room for some rows and columns."""
+    f = module.function("third_tiles", VOID, (*_TILES, (I64, "rows"), (I64, "columns")))
+    *arguments, rows, columns = f.parameters
+    for high, many in ((2, rows > SIDE), (1, rows <= SIDE)):
+        for wide, broad in ((2, columns > SIDE), (1, columns <= SIDE)):
+            with f.when(many & broad):
+                f.call(f"third_{high}_{wide}", VOID, arguments)
+                f.give()
+    f.give()
+
+
+def _border(module: Module) -> None:
+    """``third_border(..., rows, columns, adds)``: some rows and columns of C, by way of the stack; adds: to C."""
+    f = module.function("third_border", VOID, (*_TILES, (I64, "rows"), (I64, "columns"), (I64, "adds")))
+    steps, a, b, source, to, row, ahead, soon, soon_row, rows, columns, adds = f.parameters
+    room = f.alloca(SUMS)
+    f.call("third_tiles", VOID, [steps, a, b, source, room, f.const(_ROW), ahead, soon, soon_row, rows, columns])
+    with f.loop(0, rows, 1, [room, to]) as loop:
+        of, at = loop.carried
+        for j in range(PANEL // SIDE):
+            count = clamp(f, columns - SIDE * j, SIDE)
+            mask = lane_mask(f, low_bits(f, count, SIDE), SIDE)
+            there = lane_mask(f, low_bits(f, f.select(adds.differs(0), count, 0), SIDE), SIDE)
+            place = f.offset(at, 64 * j)
+            total = f.load(_SINGLES, f.offset(of, 64 * j))
+            with f.either(adds.differs(0)) as side:
+                masked_store(f, f.binary("fadd", masked_load(f, _SINGLES, place, there), total), place, mask)
+                side.otherwise()
+                masked_store(f, total, place, mask)
+        loop.carry(f.offset(of, _ROW), f.offset(at, row))
+    f.give()
+
+
+def _macro(module: Module) -> None:
+    """``third_macro(m, n, steps, a, a_panel, b, b_panel, sums, column, c, c_row, how)``: panels of A by panels of B.
+
+    sums: `SUMS` of each panel of A one after another, ``column`` bytes from one panel of B to the next.
+    how: `FROM_SUMS`, `TO_C`, `ADDS`.
+    """
+    fields: Fields = (
+        *((I64, "m"), (I64, "n"), (I64, "steps"), (PTR, "a"), (I64, "a_panel"), (PTR, "b"), (I64, "b_panel")),
+        *((PTR, "sums"), (I64, "column"), (PTR, "c"), (I64, "c_row"), (I64, "how")),
+    )
+    f = module.function("third_macro", VOID, fields)
+    m, n, steps, a, a_panel, b, b_panel, sums, column, c, c_row, how = f.parameters
+    configure(f)
+    begun, written, adds = ((how & bit).differs(0) for bit in (FROM_SUMS, TO_C, ADDS))
+    asked = steps * (64 * ASKED)
+    with f.loop(0, n, PANEL, [b, c, sums]) as columns:
+        of_b, of_c, of_sums = columns.carried
+        wide = f.minimum(n - columns.index, PANEL)
+        whole = written & adds.equals(0) & wide.equals(PANEL)
+        following = f.offset(of_b, b_panel)
+        with f.loop(0, m, PANEL, [a, of_c, of_sums, following]) as rows:
+            of_a, at, kept, ahead = rows.carried
+            high = f.minimum(m - rows.index, PANEL)
+            source = f.select(begun, kept, f.null())
+            below = f.offset(at, c_row * PANEL)
+            later = f.select(rows.index + PANEL < m, below, f.offset(of_c, _ROW))
+            product = [steps, of_a, of_b, source]
+            with f.either(written) as side:
+                soon = [ahead, later, c_row]
+                with f.either(whole & high.equals(PANEL)) as inside:
+                    f.call("third_2_2", VOID, [*product, at, c_row, *soon])
+                    inside.otherwise()
+                    f.call("third_border", VOID, [*product, at, c_row, *soon, high, wide, how & ADDS])
+                side.otherwise()
+                to = [kept, f.const(_ROW), ahead, f.offset(kept, SUMS), f.const(_ROW)]
+                f.call("third_tiles", VOID, [*product, *to, high, wide])
+            rows.carry(f.offset(of_a, a_panel), below, f.offset(kept, SUMS), f.offset(ahead, asked))
+        columns.carry(following, f.offset(of_c, _ROW), f.offset(of_sums, column))
+    tile(f, "tilerelease")
+    f.give()

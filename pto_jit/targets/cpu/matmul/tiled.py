@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: MIT
+"""f32 products, and sums of them, by the matrix tiles of AMX, each number as three of bf16 (`thirds`).
+
+All of B is packed, or copies that the launch keeps are found; then each task computes rows of C, block by block of k,
+from a packed block of A that stays in L2.  A panel of A and a block of k whose numbers do not fit the tiles (`fits`) are
+left to f32 arithmetic, and so is all of a product by such a B.
+
+Blocks of k, panels and what fits follow from the operands alone, so the bits do not depend on workers, nor on what is
+kept.
+"""
+
+from __future__ import annotations
+
+from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Value
+from pto_jit.targets.cpu.matmul.parts import CONTEXT, Fields, Parts
+from pto_jit.targets.cpu.matmul.shape import FIXED_B
+from pto_jit.targets.cpu.matmul.thirds import (
+    ADDS,
+    DEEP,
+    DEPTH,
+    FROM_SUMS,
+    PANEL,
+    RANGE,
+    STEP,
+    SUMS,
+    TO_C,
+    add_thirds,
+    clear_range,
+    extremes,
+    fits,
+)
+
+ROWS = 256
+"""Rows of a task: the packed block of A, and the rows of C of `COLUMNS`, stay in L2."""
+
+COLUMNS = 1024
+"""Columns of a task."""
+
+LEAST_ROWS, LEAST_COLUMNS, LEAST_K = 64, 64, DEEP
+"""Sizes from which packing is repaid, and the error bound is that of f32 arithmetic."""
+
+_HEADER = 64
+"""Bytes before packed B: its least and its largest exponent."""
+
+_FITS, _IN_C, _SUMMED = 1, 2, 4
+"""Of a panel of A: its numbers fit the tiles; C holds what is to be added to; there are sums of other blocks of k."""
+
+TERM: Fields = (
+    *((PTR, "a"), (I64, "a_rs"), (I64, "a_cs"), (PTR, "b"), (I64, "b_rs"), (I64, "b_cs"), (I64, "k"), (I64, "how")),
+)
+"""A product of a sum as callers give it: strides in bytes; how: 0, `FIXED_A`, `FIXED_B` or both."""
+
+_PART: Fields = (
+    *((PTR, "a"), (I64, "a_rs"), (I64, "a_cs"), (PTR, "b"), (I64, "b_rs"), (I64, "b_cs"), (I64, "k")),
+    *((PTR, "packed"), (I64, "panel"), (I64, "least"), (I64, "most")),
+)
+"""A block of k of a term."""
+
+_SUM: Fields = (
+    *((PTR, "w"), (I64, "m"), (I64, "n"), (I64, "count"), (PTR, "terms"), (PTR, "c"), (I64, "c_rs"), (I64, "keep")),
+    (I64, "workers"),
+)
+
+_PACK: Fields = (
+    *((I64, "k"), (I64, "n"), (PTR, "b"), (I64, "b_rs"), (I64, "b_cs"), (PTR, "to"), (I64, "depth"), (I64, "panel")),
+    *((I64, "task"), (PTR, "spans")),
+)
+
+_TASKS: Fields = (
+    *((I64, "m"), (I64, "n"), (I64, "count"), (PTR, "parts"), (PTR, "c"), (I64, "c_rs"), (I64, "keep")),
+    *((I64, "rows"), (I64, "columns"), (I64, "across"), (I64, "deepest")),
+)
+
+
+def add_tiled(parts: Parts) -> None:
+    """Define ``tiled_sum`` and ``tiled``, and what they are made of."""
+    add_thirds(parts)
+    _pack_task(parts)
+    _pack(parts)
+    _block(parts)
+    _plain(parts)
+    _tiles_task(parts)
+    _sum(parts)
+    _product(parts)
+
+
+def suits(parts: Parts, m: Value, n: Value, k: Value, of_a: tuple[Value, Value], of_b: tuple[Value, Value]) -> Value:
+    """Whether a product of such sizes and strides, in bytes, is worth it."""
+    f = m.fn
+    sizes = (m >= LEAST_ROWS) & (n >= LEAST_COLUMNS) & (k >= LEAST_K)
+    return sizes & _unit(f, of_a) & _unit(f, of_b)
+
+
+def _unit(f: Function, strides: tuple[Value, Value]) -> Value:
+    return strides[0].equals(4) | strides[1].equals(4)
+
+
+def _layout(f: Function, n: Value, k: Value) -> tuple[Value, Value, Value, Value]:
+    """KC, blocks of k, bytes of a panel, and of all of B."""
+    blocks = f.ceil_div(k, DEPTH)
+    depth = f.round_up(f.ceil_div(k, blocks), DEEP)
+    blocks = f.ceil_div(k, depth)
+    panel = depth // DEEP * STEP + 2 * 64
+    return depth, blocks, panel, f.ceil_div(n, PANEL) * panel * blocks + _HEADER
+
+
+def load(f: Function, fields: Fields, table: Value, index: Value | int) -> list[Value]:
+    """A row of a table of words."""
+    spot = f.offset(table, f.lift(index) * (8 * len(fields)))
+    return [f.load(type_, f.offset(spot, 8 * i), 8) for i, (type_, _) in enumerate(fields)]
+
+
+def store(f: Function, table: Value, index: Value | int, values: list[Value]) -> None:
+    """Write a row of a table of words."""
+    spot = f.offset(table, f.lift(index) * (8 * len(values)))
+    for i, value in enumerate(values):
+        f.store(value, f.offset(spot, 8 * i), 8)
+
+
+def _pack_task(parts: Parts) -> None:
+    """Range function: ``task`` panels of B each, all of k, and the range of their numbers."""
+    f, _, begin, end, fields = parts.task("tiled_pack_task", _PACK)
+    k, n, b, b_rs, b_cs, to, depth, panel, task, spans = fields
+    block = f.ceil_div(n, PANEL) * panel
+    with f.loop(begin, end) as each:
+        first = each.index * task
+        columns = f.minimum(n - first * PANEL, task * PANEL)
+        span = f.offset(spans, each.index * RANGE)
+        clear_range(f, span)
+        with f.loop(0, k, depth, [f.offset(b, first * PANEL * b_cs), f.offset(to, first * panel)]) as part:
+            at, put = part.carried
+            deep = f.minimum(k - part.index, depth)
+            f.call("third_b", VOID, [deep, columns, at, b_rs, b_cs, put, panel, span])
+            part.carry(f.offset(at, depth * b_rs), f.offset(put, block))
+    f.give(0)
+
+
+def _pack(parts: Parts) -> None:
+    """``tiled_pack(w, k, n, b, b_rs, b_cs, to, workers)``: all of B behind its header."""
+    fields: Fields = (
+        *((PTR, "w"), (I64, "k"), (I64, "n"), (PTR, "b"), (I64, "b_rs"), (I64, "b_cs"), (PTR, "to"), (I64, "workers")),
+    )
+    f = parts.module.function("tiled_pack", I32, fields)
+    w, k, n, b, b_rs, b_cs, to, workers = f.parameters
+    depth, _, panel, _ = _layout(f, n, k)
+    panels = f.ceil_div(n, PANEL)
+    shared = workers > 1
+    task = f.select(shared, f.maximum(f.ceil_div(panels, workers * 4), 2), panels)
+    tasks = f.ceil_div(panels, task)
+    spans = parts.push(f, w, tasks * RANGE)
+    context = parts.save(f, [k, n, b, b_rs, b_cs, f.offset(to, _HEADER), depth, panel, task, spans])
+    status = f.variable(f.const(0, I32))
+    with f.either(shared) as side:
+        status.set(parts.share(f, "tiled_pack_task", w, context, tasks))
+        side.otherwise()
+        status.set(f.call("tiled_pack_task", I32, [w, context, f.const(0), tasks]))
+    with f.loop(0, tasks, 1, [f.const(511), f.const(0)]) as each:
+        least, most = extremes(f, f.offset(spans, each.index * RANGE))
+        each.carry(f.minimum(each.carried[0], least), f.maximum(each.carried[1], most))
+    f.store(each.after[0], to, 8)
+    f.store(each.after[1], f.offset(to, 8), 8)
+    f.call("pto_scratch_pop", VOID, [w, spans])
+    f.give(status.get())
+
+
+def _plain(parts: Parts) -> None:
+    """``tiled_plain(w, m, n, part, a, c, c_rs, keep)``: rows of A by a block of k, by f32 arithmetic."""
+    s = parts.scheme
+    fields: Fields = (
+        *((PTR, "w"), (I64, "m"), (I64, "n"), (PTR, "part"), (PTR, "a"), (PTR, "c"), (I64, "c_rs"), (I64, "keep")),
+    )
+    f = parts.module.function("tiled_plain", I32, fields, hot=False)
+    w, m, n, part, a, c, c_rs, keep = f.parameters
+    _, a_rs, a_cs, b, b_rs, b_cs, k, *_ = load(f, _PART, part, 0)
+    product = [w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep]
+    f.give(f.call("near", I32, [*product, f.select(b_cs.equals(s.element_b), 1, 0), f.null(), f.const(0)]))
+
+
+def _block(parts: Parts) -> None:
+    """``tiled_block(w, m, n, part, last, a, b, packed, c, c_rs, sums, column, to, marks)``: a block of k of some rows
+    and columns of C.
+
+    last: whether sums go to C now.  to: room for panels of A.  marks: for each of them what there is, `_IN_C`, `_SUMMED`.
+    """
+    fields: Fields = (
+        *((PTR, "w"), (I64, "m"), (I64, "n"), (PTR, "part"), (I64, "last"), (PTR, "a"), (PTR, "b"), (PTR, "packed")),
+        *((PTR, "c"), (I64, "c_rs"), (PTR, "sums"), (I64, "column"), (PTR, "to"), (PTR, "marks")),
+    )
+    f = parts.module.function("tiled_block", I32, fields)
+    w, m, n, part, last, a, b, packed, c, c_rs, sums, column, to, marks = f.parameters
+    _, a_rs, a_cs, _, b_rs, b_cs, k, _, panel_b, least_b, most_b = load(f, _PART, part, 0)
+    panel = f.ceil_div(k, DEEP) * STEP
+    span = f.alloca(RANGE)
+    status = f.variable(f.const(0, I32))
+
+    def flush(begin: Value, end: Value, state: Value) -> None:
+        """Compute panels of one state."""
+        top = begin * PANEL
+        high = f.minimum(m, end * PANEL) - top
+        of_c, of_sums = f.offset(c, top * c_rs), f.offset(sums, begin * SUMS)
+        fine, in_c, summed = ((state & bit).differs(0) for bit in (_FITS, _IN_C, _SUMMED))
+
+        def by_tiles(steps: Value, adds: Value) -> None:
+            to_c = f.select(last.differs(0), f.select(adds, f.const(TO_C + ADDS), TO_C), 0)
+            how = to_c | f.select(summed, f.const(FROM_SUMS), 0)
+            of_a, of_b = (f.offset(to, begin * panel), panel), (packed, panel_b)
+            f.call("third_macro", VOID, [high, n, steps, *of_a, *of_b, of_sums, column, of_c, c_rs, how])
+
+        with f.either(fine) as side:
+            by_tiles(f.ceil_div(k, DEEP), in_c)
+            side.otherwise()
+            with f.when(status.get().equals(0)):
+                keep = f.select(in_c, f.const(-1), 0)
+                status.set(f.call("tiled_plain", I32, [w, high, n, part, f.offset(a, top * a_rs), b, of_c, c_rs, keep]))
+            with f.when(summed & last.differs(0)):
+                by_tiles(f.const(0), f.const(1, "i1"))
+
+    with f.loop(0, f.ceil_div(m, PANEL), 1, [f.const(0), f.const(0), a, to, marks]) as each:
+        begin, state, at, put, mark = each.carried
+        clear_range(f, span)
+        f.call("third_a", VOID, [k, f.minimum(m - each.index * PANEL, PANEL), at, a_rs, a_cs, put, span])
+        fine, there = fits(f, *extremes(f, span), least_b, most_b), f.load(I64, mark, 8)
+        now = there | f.select(fine, f.const(_FITS), 0)
+        f.store(there | f.select(fine, f.const(_SUMMED), _IN_C), mark, 8)
+        other = now.differs(state)
+        with f.when(other & (each.index > begin)):
+            flush(begin, each.index, state)
+        moved = (f.offset(at, a_rs * PANEL), f.offset(put, panel), f.offset(mark, 8))
+        each.carry(f.select(other, each.index, begin), now, *moved)
+    flush(each.after[0], f.ceil_div(m, PANEL), each.after[1])
+    f.give(status.get())
+
+
+def _tiles_task(parts: Parts) -> None:
+    """Range function: tiles of C of ``rows`` by ``columns``, all parts."""
+    f, w, begin, end, fields = parts.task("tiled_tiles", _TASKS)
+    m, n, count, of, c, c_rs, keep, rows, columns, across, deepest = fields
+    panels = f.ceil_div(rows, PANEL)
+    block, column = panels * (deepest // DEEP * STEP), panels * SUMS
+    held = f.select(count > 1, f.ceil_div(columns, PANEL) * column, 0)
+    room = parts.push(f, w, block + held + panels * 8)
+    sums, marks = f.offset(room, block), f.offset(room, block + held)
+    status = f.variable(f.const(0, I32))
+    with f.loop(begin, end) as task:
+        left, top = (task.index % across) * columns, (task.index // across) * rows
+        high, wide = f.minimum(m - top, rows), f.minimum(n - left, columns)
+        to_c = f.offset(c, top * c_rs + left * 4)
+        with f.loop(0, panels) as panel:
+            f.store(f.select(keep.differs(0), f.const(_IN_C), 0), f.offset(marks, panel.index * 8), 8)
+        with f.loop(0, count) as each, f.when(status.get().equals(0)):
+            part = f.offset(of, each.index * (8 * len(_PART)))
+            a, a_rs, _, b, _, b_cs, _, packed, panel_b, _, _ = load(f, _PART, part, 0)
+            at = (f.offset(a, top * a_rs), f.offset(b, left * b_cs), f.offset(packed, left // PANEL * panel_b))
+            last = f.select(each.index + 1 >= count, f.const(1), 0)
+            where = (to_c, c_rs, sums, column, room, marks)
+            status.set(f.call("tiled_block", I32, [w, high, wide, part, last, *at, *where]))
+    f.call("pto_scratch_pop", VOID, [w, room])
+    f.give(status.get())
+
+
+def _sum(parts: Parts) -> None:
+    """``tiled_sum(operands of a sum, workers)``: columns of C contiguous; -1, and nothing done: B does not fit."""
+    plan = parts.blocking
+    f = parts.module.function("tiled_sum", I32, _SUM)
+    w, m, n, count, terms, c, c_rs, keep, workers = f.parameters
+    with f.loop(0, count, 1, [f.const(0), f.const(0), f.const(0), f.const(0)]) as each:
+        bytes_b, many, total, deepest = each.carried
+        k = load(f, TERM, terms, each.index)[6]
+        depth, blocks, _, size = _layout(f, n, k)
+        each.carry(bytes_b + f.round_up(size, 64), many + blocks, total + k, f.maximum(deepest, depth))
+    bytes_b, many, total, deepest = each.after
+    shared = (workers > 1) & (m * n * total >= plan.split_work)
+    share = f.select(shared, workers, 1)
+    room = parts.push(f, w, bytes_b + many * (8 * len(_PART)))
+    of = f.offset(room, bytes_b)
+    status = f.variable(f.const(0, I32))
+    form = Value(f, PTR, "@tiled_sum")
+    with f.loop(0, count, 1, [room, f.const(0)]) as each:
+        a, a_rs, a_cs, b, b_rs, b_cs, k, how = load(f, TERM, terms, each.index)
+        depth, blocks, panel, size = _layout(f, n, k)
+        made, packed = f.variable(f.null()), f.variable(f.null())
+        with f.when((how & FIXED_B).differs(0) & (size <= plan.far_bytes)):
+            matrix, found = parts.save(f, [b, k, n, b_rs, b_cs, form]), parts.save(f, [f.null()])
+            packed.set(f.call("pto_kept_find", PTR, [w, matrix, size, found]))
+            made.set(f.load(PTR, found, 8))
+        packs, keeps = packed.get().equals(0), made.get().differs(0)
+        with f.when(packs):
+            packed.set(each.carried[0])
+        with f.when(keeps):
+            packed.set(f.load(PTR, made.get(), 8))
+        with f.when(packs & status.get().equals(0)):
+            status.set(f.call("tiled_pack", I32, [w, k, n, b, b_rs, b_cs, packed.get(), share]))
+        with f.when(keeps):
+            f.call("pto_kept_done", VOID, [made.get()])
+        least, most = (f.load(I64, f.offset(packed.get(), 8 * i), 8) for i in range(2))
+        none = f.const(0)
+        with f.when(status.get().equals(0) & fits(f, none + 254, none, least, most).equals(0)):
+            status.set(-1)
+        block = f.ceil_div(n, PANEL) * panel
+        with f.loop(0, blocks) as part:
+            first = part.index * depth
+            of_a = (f.offset(a, first * a_cs), a_rs, a_cs)
+            of_b = (f.offset(b, first * b_rs), b_rs, b_cs, f.minimum(k - first, depth))
+            to = (f.offset(packed.get(), part.index * block + _HEADER), panel)
+            store(f, of, each.carried[1] + part.index, [*of_a, *of_b, *to, least, most])
+        each.carry(f.offset(each.carried[0], f.round_up(size, 64)), each.carried[1] + blocks)
+    with f.when(status.get().equals(0)):
+        pieces = f.minimum(share * 4, f.ceil_div(m, PANEL))
+        rows = f.select(share > 1, f.ceil_div(m, pieces), m)
+        rows = f.minimum(f.round_up(rows, PANEL), ROWS)
+        rows_blocks = f.ceil_div(m, rows)
+        across = f.maximum(f.ceil_div(share * 4, rows_blocks), f.ceil_div(n, COLUMNS))
+        across = f.minimum(f.select(share > 1, across, f.ceil_div(n, COLUMNS)), f.ceil_div(n, 4 * PANEL))
+        columns = f.round_up(f.ceil_div(n, across), PANEL)
+        across = f.ceil_div(n, columns)
+        context = parts.save(f, [m, n, many, of, c, c_rs, keep, rows, columns, across, deepest])
+        with f.either(share > 1) as side:
+            status.set(parts.share(f, "tiled_tiles", w, context, rows_blocks * across))
+            side.otherwise()
+            status.set(f.call("tiled_tiles", I32, [w, context, f.const(0), rows_blocks * across]))
+    f.call("pto_scratch_pop", VOID, [w, room])
+    f.give(status.get())
+
+
+def _product(parts: Parts) -> None:
+    """``tiled(operands, keep, workers, fixed)``: one product, columns of C contiguous, by slabs of B that L3 keeps."""
+    plan = parts.blocking
+    f = parts.module.function("tiled", I32, [*CONTEXT, (I64, "workers"), (I64, "fixed")])
+    w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, workers, fixed = f.parameters
+    depth, blocks, panel, _ = _layout(f, n, k)
+    fitting = f.maximum(f.const(plan.far_bytes) // (panel * 4), 1)
+    deep = f.minimum(blocks, fitting) * depth
+    most = f.maximum(f.const(plan.far_bytes) // (panel * (deep // depth)), 4) * PANEL
+    wide = f.round_up(f.ceil_div(n, f.ceil_div(n, most)), PANEL)
+    status = f.variable(f.const(0, I32))
+    with f.loop(0, n, wide) as slab, f.loop(0, k, deep) as part, f.when(status.get().equals(0)):
+        columns, now = f.minimum(n - slab.index, wide), f.minimum(k - part.index, deep)
+        of_a = (f.offset(a, part.index * a_cs), a_rs, a_cs)
+        of_b = (f.offset(b, part.index * b_rs + slab.index * b_cs), b_rs, b_cs)
+        to_c = (f.offset(c, slab.index * 4), c_rs, f.select(part.index > 0, -1, keep))
+        terms = parts.save(f, [*of_a, *of_b, now, f.select(fixed.differs(0), f.const(FIXED_B), 0)])
+        status.set(f.call("tiled_sum", I32, [w, m, columns, f.const(1), terms, *to_c, workers]))
+        with f.when(status.get().equals(-1)):
+            status.set(f.call("split", I32, [w, m, columns, now, *of_a, *of_b, *to_c, workers]))
+    f.give(status.get())
