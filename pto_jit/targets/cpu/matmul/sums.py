@@ -307,6 +307,10 @@ def _together(parts: Parts) -> None:
     s, plan = parts.scheme, parts.blocking
     f = parts.module.function("together", I32, _SUM)
     w, m, n, count, terms, c, c_rs, keep, workers = f.parameters
+    if s.thirds:
+        status = f.call("tiled_terms", I32, f.parameters)
+        with f.when(status.differs(-1)):
+            f.give(status)
     fine = (m > plan.stream_rows) & (n > 0)
     with f.loop(0, count, 1, [fine, f.const(0), f.const(0), f.const(0)]) as each:
         good, total, bytes_b, many = each.carried

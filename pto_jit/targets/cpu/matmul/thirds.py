@@ -11,7 +11,8 @@ The tiles take subnormal numbers as zero.  So the packing functions note the lea
 `fits` says whether nothing is lost; what does not fit, infinities and NaNs included, is left to f32 arithmetic.
 
 A panel is 32 rows of A or 32 columns of B.  Each *step*, 32 of k, has for each third two tiles side by side: 16 rows of
-A, 32 of k each; or 16 pairs of k, 16 columns each.  What is beyond the borders is zero.
+A, 16 pairs of k each; or 16 pairs of k, 16 columns each.  A number and the one 16 further are a pair, so that vectors
+of numbers become vectors of pairs by a shift.  What is beyond the borders is zero.
 """
 
 from __future__ import annotations
@@ -103,22 +104,12 @@ class _Splitter:
             out.append(near)
         return [*out, bits]
 
-    def along(self, first: Value, second: Value) -> list[Value]:
-        """The thirds of 32 numbers in a row, from two vectors."""
-        return self._halves(first, second, [2 * i + 1 for i in range(32)])
-
-    def pairs(self, upper: Value, lower: Value) -> list[Value]:
-        """The thirds of 16 pairs of numbers, one above the other."""
-        return self._halves(upper, lower, [x for i in range(16) for x in (2 * i + 1, 2 * i + 33)])
-
-    def _halves(self, x: Value, y: Value, order: list[int]) -> list[Value]:
-        f, picks = self.f, ", ".join(f"i32 {i}" for i in order)
+    def paired(self, lower: Value, upper: Value) -> list[Value]:
+        """The thirds of two vectors of numbers, a lane of one and of the other in each word."""
+        f = self.f
         out = []
-        for pair in zip(self.split(x), self.split(y), strict=True):
-            a, b = (f.emit(_HALVES, f"bitcast {_WORDS} {v.ref} to {_HALVES}") for v in pair)
-            shuffle = f"shufflevector {_HALVES} {a.ref}, {_HALVES} {b.ref}, <32 x i32> <{picks}>"
-            mixed = f.emit(_HALVES, shuffle)
-            out.append(f.emit(_WORDS, f"bitcast {_HALVES} {mixed.ref} to {_WORDS}"))
+        for low, high in zip(self.split(lower), self.split(upper), strict=True):
+            out.append(f.binary("lshr", low, _same(f, _WORDS, 16)) | high)
         return out
 
     def done(self) -> None:
@@ -175,14 +166,13 @@ def _square(module: Module, scheme: Scheme, name: str, along: bool, partial: boo
     for i in range(SIDE):
         if along:
             there = f.select(lines > i, k, 0)
-            second = load(f.offset(at, 64), f.maximum(there - SIDE, 0))
-            units.append(splitter.along(load(at, there), second))
-            at = f.offset(at, stride)
+            places = (at, f.offset(at, 64))
+            counts = (f.minimum(there, SIDE), f.maximum(there - SIDE, 0))
         else:
-            upper = load(at, f.select(k > 2 * i, lines, 0))
-            below = f.offset(at, stride)
-            units.append(splitter.pairs(upper, load(below, f.select(k > 2 * i + 1, lines, 0))))
-            at = f.offset(below, stride)
+            places = (at, f.offset(at, stride * SIDE))
+            counts = tuple(f.select(k > row, lines, 0) for row in (i, i + SIDE))
+        units.append(splitter.paired(*(load(*pair) for pair in zip(places, counts, strict=True))))
+        at = f.offset(at, stride)
     for third in range(THIRDS):
         for line, value in enumerate(transposed(f, [unit[third] for unit in units], 4)):
             f.store(value, f.offset(to, third * _THIRD + line * 64))
@@ -214,7 +204,7 @@ def _rows(module: Module, scheme: Scheme) -> None:
     whole = k // DEEP * DEEP
 
     def put(place: Value, first: Value, second: Value) -> None:
-        for third, value in enumerate(splitter.along(first, second)):
+        for third, value in enumerate(splitter.paired(first, second)):
             f.store(value, f.offset(place, third * _THIRD))
 
     with f.loop(0, m, 1, [a, to]) as rows:
@@ -253,38 +243,43 @@ def _columns(module: Module, scheme: Scheme) -> None:
     splitter = _Splitter(f, span)
     tiles = n // SIDE
 
-    def pair(at: Value, place: Value, upper: Value | None, lower: Value | None) -> None:
-        rows = (at, f.offset(at, stride))
-        values = [read(f, scheme.machine, "f32", SIDE, row, count) for row, count in zip(rows, (upper, lower), strict=True)]
-        for third, value in enumerate(splitter.pairs(*values)):
+    def pair(at: Value, place: Value, counts: list[Value] | list[None]) -> None:
+        rows = (at, f.offset(at, stride * SIDE))
+        values = [read(f, scheme.machine, "f32", SIDE, row, count) for row, count in zip(rows, counts, strict=True)]
+        for third, value in enumerate(splitter.paired(*values)):
             f.store(value, f.offset(place, third * _THIRD))
 
     def line(at: Value, place: Value, there: Value | None) -> None:
-        """A pair of rows; there: how many of them, if that is not known."""
-        counts = [None, None] if there is None else [f.select(there > i, SIDE, 0) for i in range(2)]
+        """A row and the one `SIDE` below it; there: how many rows there are from the first on, if that is not known."""
+
+        def counts(columns: Value) -> list[Value]:
+            return [columns if there is None else f.select(there > row, columns, 0) for row in (0, SIDE)]
+
+        whole = [None, None] if there is None else counts(f.const(SIDE))
         with f.loop(0, tiles // 2, 1, [at, place]) as loop:
             here, put = loop.carried
             for side in range(2):
-                pair(f.offset(here, 64 * side), f.offset(put, _TILE * side), *counts)
+                pair(f.offset(here, 64 * side), f.offset(put, _TILE * side), whole)
             loop.carry(f.offset(here, 128), f.offset(put, panel))
         here, put = loop.after
-        odd = tiles % 2
+        odd, rest = tiles % 2, n % SIDE
         with f.when(odd.differs(0)):
-            pair(here, put, *counts)
-        rest = n % SIDE
+            pair(here, put, whole)
         with f.when(rest > 0):
-            some = [rest, rest] if there is None else [f.select(there > i, rest, 0) for i in range(2)]
-            pair(f.offset(here, odd * 64), f.offset(put, odd * _TILE), *some)
+            pair(f.offset(here, odd * 64), f.offset(put, odd * _TILE), counts(rest))
 
-    def spot(step: Value) -> Value:
-        return f.offset(to, step // DEEP * STEP + step % DEEP * 32)
-
-    with f.loop(0, k - 1, 2, [b]) as loop:
-        line(loop.carried[0], spot(loop.index), None)
-        loop.carry(f.offset(loop.carried[0], stride * 2))
-    with f.loop(k // 2 * 2, f.round_up(k, DEEP), 2, loop.after) as loop:
-        line(loop.carried[0], spot(loop.index), k - loop.index)
-        loop.carry(f.offset(loop.carried[0], stride * 2))
+    with f.loop(0, k, DEEP, [b, to]) as steps:
+        at, put = steps.carried
+        deep = k - steps.index
+        with f.either(deep >= DEEP) as side:
+            with f.loop(0, SIDE, 1, [at, put]) as rows:
+                line(*rows.carried, None)
+                rows.carry(f.offset(rows.carried[0], stride), f.offset(rows.carried[1], 64))
+            side.otherwise()
+            with f.loop(0, SIDE, 1, [at, put]) as rows:
+                line(*rows.carried, deep - rows.index)
+                rows.carry(f.offset(rows.carried[0], stride), f.offset(rows.carried[1], 64))
+        steps.carry(f.offset(at, stride * DEEP), f.offset(put, STEP))
     splitter.done()
     f.give()
 

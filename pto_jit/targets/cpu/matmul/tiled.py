@@ -36,6 +36,9 @@ ROWS = 256
 COLUMNS = 1024
 """Columns of a task."""
 
+TASKS = 2
+"""Tiles of C for each worker, at least."""
+
 LEAST_ROWS, LEAST_COLUMNS, LEAST_K = 64, 64, DEEP
 """Sizes from which packing is repaid, and the error bound is that of f32 arithmetic."""
 
@@ -58,7 +61,7 @@ _PART: Fields = (
 
 _SUM: Fields = (
     *((PTR, "w"), (I64, "m"), (I64, "n"), (I64, "count"), (PTR, "terms"), (PTR, "c"), (I64, "c_rs"), (I64, "keep")),
-    (I64, "workers"),
+    *((I64, "top"), (I64, "workers")),
 )
 
 _PACK: Fields = (
@@ -80,14 +83,16 @@ def add_tiled(parts: Parts) -> None:
     _block(parts)
     _plain(parts)
     _tiles_task(parts)
+    _rows_task(parts)
     _sum(parts)
+    _terms(parts)
     _product(parts)
 
 
 def suits(parts: Parts, m: Value, n: Value, k: Value, of_a: tuple[Value, Value], of_b: tuple[Value, Value]) -> Value:
     """Whether a product of such sizes and strides, in bytes, is worth it."""
     f = m.fn
-    sizes = (m >= LEAST_ROWS) & (n >= LEAST_COLUMNS) & (k >= LEAST_K)
+    sizes = (m >= LEAST_ROWS) & (n >= LEAST_COLUMNS) & (k >= LEAST_K) & (m * n * k >= parts.blocking.split_work)
     return sizes & _unit(f, of_a) & _unit(f, of_b)
 
 
@@ -258,11 +263,23 @@ def _tiles_task(parts: Parts) -> None:
     f.give(status.get())
 
 
+def _rows_task(parts: Parts) -> None:
+    """Range function: ``rows`` rows of C each, as a sum of its own that packs B."""
+    f, w, begin, end, fields = parts.task("tiled_rows", (*_SUM[1:], (I64, "rows")))
+    m, n, count, terms, c, c_rs, keep, top, _, rows = fields
+    first = begin * rows
+    mine = [f.minimum(m, end * rows) - first, n, count, terms, f.offset(c, first * c_rs), c_rs, keep]
+    f.give(f.call("tiled_sum", I32, [w, *mine, top + first, f.const(1)]))
+
+
 def _sum(parts: Parts) -> None:
-    """``tiled_sum(operands of a sum, workers)``: columns of C contiguous; -1, and nothing done: B does not fit."""
+    """``tiled_sum(operands of a sum, top, workers)``: rows of A from ``top``, C there, its columns contiguous.
+
+    -1, and nothing done: numbers of B do not fit.
+    """
     plan = parts.blocking
     f = parts.module.function("tiled_sum", I32, _SUM)
-    w, m, n, count, terms, c, c_rs, keep, workers = f.parameters
+    w, m, n, count, terms, c, c_rs, keep, top, workers = f.parameters
     with f.loop(0, count, 1, [f.const(0), f.const(0), f.const(0), f.const(0)]) as each:
         bytes_b, many, total, deepest = each.carried
         k = load(f, TERM, terms, each.index)[6]
@@ -271,6 +288,12 @@ def _sum(parts: Parts) -> None:
     bytes_b, many, total, deepest = each.after
     shared = (workers > 1) & (m * n * total >= plan.split_work)
     share = f.select(shared, workers, 1)
+    # What another core has packed is as far as memory: B that L2 keeps is packed by each worker.
+    with f.when(shared & (bytes_b <= 2 * plan.near_bytes)):
+        pieces = f.select(m >= share * (4 * ROWS), share * 4, share)
+        rows = f.round_up(f.ceil_div(m, pieces), PANEL)
+        context = parts.save(f, [m, n, count, terms, c, c_rs, keep, top, workers, rows])
+        f.give(parts.share(f, "tiled_rows", w, context, f.ceil_div(m, rows)))
     room = parts.push(f, w, bytes_b + many * (8 * len(_PART)))
     of = f.offset(room, bytes_b)
     status = f.variable(f.const(0, I32))
@@ -299,18 +322,19 @@ def _sum(parts: Parts) -> None:
         block = f.ceil_div(n, PANEL) * panel
         with f.loop(0, blocks) as part:
             first = part.index * depth
-            of_a = (f.offset(a, first * a_cs), a_rs, a_cs)
+            of_a = (f.offset(a, top * a_rs + first * a_cs), a_rs, a_cs)
             of_b = (f.offset(b, first * b_rs), b_rs, b_cs, f.minimum(k - first, depth))
             to = (f.offset(packed.get(), part.index * block + _HEADER), panel)
             store(f, of, each.carried[1] + part.index, [*of_a, *of_b, *to, least, most])
         each.carry(f.offset(each.carried[0], f.round_up(size, 64)), each.carried[1] + blocks)
     with f.when(status.get().equals(0)):
-        pieces = f.minimum(share * 4, f.ceil_div(m, PANEL))
-        rows = f.select(share > 1, f.ceil_div(m, pieces), m)
-        rows = f.minimum(f.round_up(rows, PANEL), ROWS)
+        # Blocks of many rows meet a panel of B often; more pieces are made of columns first, though each packs A.
+        wanted = f.select(share > 1, share * TASKS, 1)
+        most = f.ceil_div(m, ROWS)
+        across = f.maximum(f.minimum(f.ceil_div(wanted, most), f.ceil_div(n, 4 * PANEL)), f.ceil_div(n, COLUMNS))
+        rows_blocks = f.maximum(most, f.minimum(f.ceil_div(wanted, across), f.ceil_div(m, 2 * PANEL)))
+        rows = f.round_up(f.ceil_div(m, rows_blocks), PANEL)
         rows_blocks = f.ceil_div(m, rows)
-        across = f.maximum(f.ceil_div(share * 4, rows_blocks), f.ceil_div(n, COLUMNS))
-        across = f.minimum(f.select(share > 1, across, f.ceil_div(n, COLUMNS)), f.ceil_div(n, 4 * PANEL))
         columns = f.round_up(f.ceil_div(n, across), PANEL)
         across = f.ceil_div(n, columns)
         context = parts.save(f, [m, n, many, of, c, c_rs, keep, rows, columns, across, deepest])
@@ -320,6 +344,21 @@ def _sum(parts: Parts) -> None:
             status.set(f.call("tiled_tiles", I32, [w, context, f.const(0), rows_blocks * across]))
     f.call("pto_scratch_pop", VOID, [w, room])
     f.give(status.get())
+
+
+def _terms(parts: Parts) -> None:
+    """``tiled_terms(operands of a sum, workers)``: a sum of products each of which suits; -1: not so, or B does not fit."""
+    f = parts.module.function("tiled_terms", I32, [*_SUM[:-2], _SUM[-1]])
+    *product, workers = f.parameters
+    _, m, n, count, terms, *_ = product
+    with f.loop(0, count, 1, [f.const(0)]) as each:
+        _, a_rs, a_cs, _, b_rs, b_cs, k, _ = load(f, TERM, terms, each.index)
+        with f.when(suits(parts, m, n, k, (a_rs, a_cs), (b_rs, b_cs)).equals(0)):
+            f.give(-1)
+        each.carry(each.carried[0] + _layout(f, n, k)[-1])
+    with f.when((count <= 0) | (each.after[0] > parts.blocking.far_bytes)):
+        f.give(-1)
+    f.give(f.call("tiled_sum", I32, [*product, f.const(0), workers]))
 
 
 def _product(parts: Parts) -> None:
@@ -339,7 +378,7 @@ def _product(parts: Parts) -> None:
         of_b = (f.offset(b, part.index * b_rs + slab.index * b_cs), b_rs, b_cs)
         to_c = (f.offset(c, slab.index * 4), c_rs, f.select(part.index > 0, -1, keep))
         terms = parts.save(f, [*of_a, *of_b, now, f.select(fixed.differs(0), f.const(FIXED_B), 0)])
-        status.set(f.call("tiled_sum", I32, [w, m, columns, f.const(1), terms, *to_c, workers]))
+        status.set(f.call("tiled_sum", I32, [w, m, columns, f.const(1), terms, *to_c, f.const(0), workers]))
         with f.when(status.get().equals(-1)):
             status.set(f.call("split", I32, [w, m, columns, now, *of_a, *of_b, *to_c, workers]))
     f.give(status.get())
