@@ -125,7 +125,7 @@ def clear_range(f: Function, span: Value) -> None:
 
 
 def extremes(f: Function, span: Value) -> tuple[Value, Value]:
-    """The exponents of the least and of the largest magnitude, biased; of zeros alone a large one and 0."""
+    """The exponents of the least and of the largest magnitude, biased; of zeros alone `NONE` and 0."""
     out = []
     for name, at in (("umin", 0), ("umax", 64)):
         bits = f.load(_WORDS, f.offset(span, at))
@@ -319,6 +319,9 @@ def _pack_b(module: Module) -> None:
 
 
 # -- products ---------------------------------------------------------------------------------------------------------
+
+NONE = 511
+"""The least exponent of zeros alone."""
 
 FROM_SUMS, TO_C, ADDS = 1, 2, 4
 """What a block of k does to the sums: it adds to those there are; it writes them to C; or it adds them to C."""

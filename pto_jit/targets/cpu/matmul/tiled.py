@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
 """f32 products, and sums of them, by the matrix tiles of AMX, each number as three of bf16 (`thirds`).
 
-All of B is packed, or copies that the launch keeps are found; then each task computes rows of C, block by block of k,
-from a packed block of A that stays in L2.  A panel of A and a block of k whose numbers do not fit the tiles (`fits`) are
-left to f32 arithmetic, and so is all of a product by such a B.
+Tasks compute tiles of C, rows by columns, block by block of k, from a packed block of A that stays in L2.  B is packed
+first, all of it, or copies that the launch keeps are found; B that L2 keeps is packed by each worker for rows of its own;
+and where few rows do not repay that it is written to L3, each task packs the blocks of its columns, which stay in L2.
 
-Blocks of k, panels and what fits follow from the operands alone, so the bits do not depend on workers, nor on what is
-kept.
+A panel of A and a block of B whose numbers do not fit the tiles (`fits`) are left to f32 arithmetic.  What a block of B
+is, and all blocks of k, follow from sizes alone, so the bits do not depend on workers, nor on what is kept.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pto_jit.targets.cpu.matmul.thirds import (
     DEEP,
     DEPTH,
     FROM_SUMS,
+    NONE,
     PANEL,
     RANGE,
     STEP,
@@ -39,11 +40,14 @@ COLUMNS = 1024
 TASKS = 2
 """Tiles of C for each worker, at least."""
 
-LEAST_ROWS, LEAST_COLUMNS, LEAST_K = 64, 64, DEEP
+LEAST_ROWS, FIXED_ROWS, LEAST_COLUMNS, LEAST_C, LEAST_K = 64, 64, 64, 64 * 128, DEEP
 """Sizes from which packing is repaid, and the error bound is that of f32 arithmetic."""
 
-_HEADER = 64
-"""Bytes before packed B: its least and its largest exponent."""
+FEW_ROWS = 128
+"""Rows up to which packed B, larger than B itself, does not repay being written to L3 and read again."""
+
+FEW_COLUMNS = 512
+"""Columns of a task then: a packed block of B, and the sums, stay in L2."""
 
 _FITS, _IN_C, _SUMMED = 1, 2, 4
 """Of a panel of A: its numbers fit the tiles; C holds what is to be added to; there are sums of other blocks of k."""
@@ -55,9 +59,9 @@ TERM: Fields = (
 
 _PART: Fields = (
     *((PTR, "a"), (I64, "a_rs"), (I64, "a_cs"), (PTR, "b"), (I64, "b_rs"), (I64, "b_cs"), (I64, "k")),
-    *((PTR, "packed"), (I64, "panel"), (I64, "least"), (I64, "most")),
+    *((I64, "panel"), (PTR, "packed"), (PTR, "range")),
 )
-"""A block of k of a term."""
+"""A block of k of a term: A and B; bytes of a panel of packed B, where that is, and its least and largest exponent."""
 
 _SUM: Fields = (
     *((PTR, "w"), (I64, "m"), (I64, "n"), (I64, "count"), (PTR, "terms"), (PTR, "c"), (I64, "c_rs"), (I64, "keep")),
@@ -65,48 +69,64 @@ _SUM: Fields = (
 )
 
 _PACK: Fields = (
-    *((I64, "k"), (I64, "n"), (PTR, "b"), (I64, "b_rs"), (I64, "b_cs"), (PTR, "to"), (I64, "depth"), (I64, "panel")),
-    *((I64, "task"), (PTR, "spans")),
+    *((I64, "k"), (I64, "n"), (PTR, "b"), (I64, "b_rs"), (I64, "b_cs"), (PTR, "to"), (I64, "depth"), (I64, "task")),
+    (PTR, "spans"),
 )
 
 _TASKS: Fields = (
     *((I64, "m"), (I64, "n"), (I64, "count"), (PTR, "parts"), (PTR, "c"), (I64, "c_rs"), (I64, "keep")),
-    *((I64, "rows"), (I64, "columns"), (I64, "across"), (I64, "deepest")),
+    *((I64, "rows"), (I64, "columns"), (I64, "across"), (I64, "deepest"), (I64, "packs")),
 )
 
 
 def add_tiled(parts: Parts) -> None:
-    """Define ``tiled_sum`` and ``tiled``, and what they are made of."""
+    """Define ``tiled_terms`` and ``tiled``, and what they are made of."""
     add_thirds(parts)
     _pack_task(parts)
     _pack(parts)
-    _block(parts)
     _plain(parts)
+    _block(parts)
     _tiles_task(parts)
+    _found(parts)
     _rows_task(parts)
     _sum(parts)
     _terms(parts)
     _product(parts)
 
 
-def suits(parts: Parts, m: Value, n: Value, k: Value, of_a: tuple[Value, Value], of_b: tuple[Value, Value]) -> Value:
-    """Whether a product of such sizes and strides, in bytes, is worth it."""
+def suits(
+    parts: Parts, m: Value, n: Value, k: Value, of_a: tuple[Value, Value], of_b: tuple[Value, Value], fixed: Value
+) -> Value:
+    """Whether a product of such sizes and strides, in bytes, is worth it; fixed: B may be kept packed."""
     f = m.fn
-    sizes = (m >= LEAST_ROWS) & (n >= LEAST_COLUMNS) & (k >= LEAST_K) & (m * n * k >= parts.blocking.split_work)
-    return sizes & _unit(f, of_a) & _unit(f, of_b)
+    rows = f.select(fixed.differs(0), f.const(FIXED_ROWS), LEAST_ROWS)
+    sizes = (m >= rows) & (n >= LEAST_COLUMNS) & (m * n >= LEAST_C) & (k >= LEAST_K)
+    return sizes & (m * n * k >= parts.blocking.split_work) & _unit(f, of_a) & _unit(f, of_b)
 
 
 def _unit(f: Function, strides: tuple[Value, Value]) -> Value:
     return strides[0].equals(4) | strides[1].equals(4)
 
 
-def _layout(f: Function, n: Value, k: Value) -> tuple[Value, Value, Value, Value]:
-    """KC, blocks of k, bytes of a panel, and of all of B."""
+def _layout(f: Function, n: Value, k: Value) -> tuple[Value, Value, Value]:
+    """KC, blocks of k, and bytes of all of B: the ranges of its blocks, then the blocks."""
     blocks = f.ceil_div(k, DEPTH)
     depth = f.round_up(f.ceil_div(k, blocks), DEEP)
     blocks = f.ceil_div(k, depth)
-    panel = depth // DEEP * STEP + 2 * 64
-    return depth, blocks, panel, f.ceil_div(n, PANEL) * panel * blocks + _HEADER
+    return depth, blocks, _ranges(f, blocks) + blocks * _block_bytes(f, n, depth)
+
+
+def _ranges(f: Function, blocks: Value) -> Value:
+    return f.round_up(blocks * 16, 64)
+
+
+def _panel_bytes(f: Function, depth: Value) -> Value:
+    """From one panel of B to the next, which should not fall into the same sets of the caches."""
+    return f.ceil_div(depth, DEEP) * STEP + 2 * 64
+
+
+def _block_bytes(f: Function, n: Value, depth: Value) -> Value:
+    return f.ceil_div(n, PANEL) * _panel_bytes(f, depth)
 
 
 def load(f: Function, fields: Fields, table: Value, index: Value | int) -> list[Value]:
@@ -123,47 +143,47 @@ def store(f: Function, table: Value, index: Value | int, values: list[Value]) ->
 
 
 def _pack_task(parts: Parts) -> None:
-    """Range function: ``task`` panels of B each, all of k, and the range of their numbers."""
+    """Range function: ``task`` panels of B each, all of k, and the ranges of their numbers in each block."""
     f, _, begin, end, fields = parts.task("tiled_pack_task", _PACK)
-    k, n, b, b_rs, b_cs, to, depth, panel, task, spans = fields
-    block = f.ceil_div(n, PANEL) * panel
+    k, n, b, b_rs, b_cs, to, depth, task, spans = fields
+    block, panel = _block_bytes(f, n, depth), _panel_bytes(f, depth)
+    blocks = f.ceil_div(k, depth)
     with f.loop(begin, end) as each:
         first = each.index * task
         columns = f.minimum(n - first * PANEL, task * PANEL)
-        span = f.offset(spans, each.index * RANGE)
-        clear_range(f, span)
-        with f.loop(0, k, depth, [f.offset(b, first * PANEL * b_cs), f.offset(to, first * panel)]) as part:
-            at, put = part.carried
-            deep = f.minimum(k - part.index, depth)
-            f.call("third_b", VOID, [deep, columns, at, b_rs, b_cs, put, panel, span])
-            part.carry(f.offset(at, depth * b_rs), f.offset(put, block))
+        state = [f.offset(b, first * PANEL * b_cs), f.offset(to, first * panel), f.offset(spans, each.index * blocks * RANGE)]
+        with f.loop(0, k, depth, state) as part:
+            at, put, span = part.carried
+            clear_range(f, span)
+            f.call("third_b", VOID, [f.minimum(k - part.index, depth), columns, at, b_rs, b_cs, put, panel, span])
+            part.carry(f.offset(at, depth * b_rs), f.offset(put, block), f.offset(span, RANGE))
     f.give(0)
 
 
 def _pack(parts: Parts) -> None:
-    """``tiled_pack(w, k, n, b, b_rs, b_cs, to, workers)``: all of B behind its header."""
+    """``tiled_pack(w, k, n, b, b_rs, b_cs, to, workers)``: all of B as `_layout` says."""
     fields: Fields = (
         *((PTR, "w"), (I64, "k"), (I64, "n"), (PTR, "b"), (I64, "b_rs"), (I64, "b_cs"), (PTR, "to"), (I64, "workers")),
     )
     f = parts.module.function("tiled_pack", I32, fields)
     w, k, n, b, b_rs, b_cs, to, workers = f.parameters
-    depth, _, panel, _ = _layout(f, n, k)
+    depth, blocks, _ = _layout(f, n, k)
     panels = f.ceil_div(n, PANEL)
     shared = workers > 1
     task = f.select(shared, f.maximum(f.ceil_div(panels, workers * 4), 2), panels)
     tasks = f.ceil_div(panels, task)
-    spans = parts.push(f, w, tasks * RANGE)
-    context = parts.save(f, [k, n, b, b_rs, b_cs, f.offset(to, _HEADER), depth, panel, task, spans])
+    spans = parts.push(f, w, tasks * blocks * RANGE)
+    context = parts.save(f, [k, n, b, b_rs, b_cs, f.offset(to, _ranges(f, blocks)), depth, task, spans])
     status = f.variable(f.const(0, I32))
     with f.either(shared) as side:
         status.set(parts.share(f, "tiled_pack_task", w, context, tasks))
         side.otherwise()
         status.set(f.call("tiled_pack_task", I32, [w, context, f.const(0), tasks]))
-    with f.loop(0, tasks, 1, [f.const(511), f.const(0)]) as each:
-        least, most = extremes(f, f.offset(spans, each.index * RANGE))
-        each.carry(f.minimum(each.carried[0], least), f.maximum(each.carried[1], most))
-    f.store(each.after[0], to, 8)
-    f.store(each.after[1], f.offset(to, 8), 8)
+    with f.loop(0, blocks) as block:
+        with f.loop(0, tasks, 1, [f.const(NONE), f.const(0)]) as each:
+            least, most = extremes(f, f.offset(spans, (each.index * blocks + block.index) * RANGE))
+            each.carry(f.minimum(each.carried[0], least), f.maximum(each.carried[1], most))
+        store(f, to, block.index, each.after)
     f.call("pto_scratch_pop", VOID, [w, spans])
     f.give(status.get())
 
@@ -182,18 +202,19 @@ def _plain(parts: Parts) -> None:
 
 
 def _block(parts: Parts) -> None:
-    """``tiled_block(w, m, n, part, last, a, b, packed, c, c_rs, sums, column, to, marks)``: a block of k of some rows
-    and columns of C.
+    """``tiled_block(w, m, n, part, last, a, b, packed, least, most, c, c_rs, sums, column, to, marks)``: a block of k of
+    some rows and columns of C.
 
     last: whether sums go to C now.  to: room for panels of A.  marks: for each of them what there is, `_IN_C`, `_SUMMED`.
     """
     fields: Fields = (
         *((PTR, "w"), (I64, "m"), (I64, "n"), (PTR, "part"), (I64, "last"), (PTR, "a"), (PTR, "b"), (PTR, "packed")),
-        *((PTR, "c"), (I64, "c_rs"), (PTR, "sums"), (I64, "column"), (PTR, "to"), (PTR, "marks")),
+        *((I64, "least"), (I64, "most"), (PTR, "c"), (I64, "c_rs"), (PTR, "sums"), (I64, "column"), (PTR, "to")),
+        (PTR, "marks"),
     )
     f = parts.module.function("tiled_block", I32, fields)
-    w, m, n, part, last, a, b, packed, c, c_rs, sums, column, to, marks = f.parameters
-    _, a_rs, a_cs, _, b_rs, b_cs, k, _, panel_b, least_b, most_b = load(f, _PART, part, 0)
+    w, m, n, part, last, a, b, packed, least_b, most_b, c, c_rs, sums, column, to, marks = f.parameters
+    _, a_rs, a_cs, _, _, _, k, panel_b, *_ = load(f, _PART, part, 0)
     panel = f.ceil_div(k, DEEP) * STEP
     span = f.alloca(RANGE)
     status = f.variable(f.const(0, I32))
@@ -237,30 +258,70 @@ def _block(parts: Parts) -> None:
 
 
 def _tiles_task(parts: Parts) -> None:
-    """Range function: tiles of C of ``rows`` by ``columns``, all parts."""
+    """Range function: tiles of C of ``rows`` by ``columns``, all parts; packs: so is B, of these columns."""
     f, w, begin, end, fields = parts.task("tiled_tiles", _TASKS)
-    m, n, count, of, c, c_rs, keep, rows, columns, across, deepest = fields
+    m, n, count, of, c, c_rs, keep, rows, columns, across, deepest, packs = fields
     panels = f.ceil_div(rows, PANEL)
-    block, column = panels * (deepest // DEEP * STEP), panels * SUMS
-    held = f.select(count > 1, f.ceil_div(columns, PANEL) * column, 0)
-    room = parts.push(f, w, block + held + panels * 8)
-    sums, marks = f.offset(room, block), f.offset(room, block + held)
+    of_a, column = panels * (deepest // DEEP * STEP), panels * SUMS
+    of_sums = f.select(count > 1, f.ceil_div(columns, PANEL) * column, 0)
+    of_b = f.select(packs.differs(0), _block_bytes(f, columns, deepest), 0)
+    room = parts.push(f, w, of_a + of_sums + of_b + panels * 8)
+    sums, mine = f.offset(room, of_a), f.offset(room, of_a + of_sums)
+    marks, span = f.offset(mine, of_b), f.alloca(RANGE)
     status = f.variable(f.const(0, I32))
     with f.loop(begin, end) as task:
         left, top = (task.index % across) * columns, (task.index // across) * rows
         high, wide = f.minimum(m - top, rows), f.minimum(n - left, columns)
         to_c = f.offset(c, top * c_rs + left * 4)
         with f.loop(0, panels) as panel:
-            f.store(f.select(keep.differs(0), f.const(_IN_C), 0), f.offset(marks, panel.index * 8), 8)
+            f.store(f.select(keep.differs(0), _IN_C, f.const(0)), f.offset(marks, panel.index * 8), 8)
         with f.loop(0, count) as each, f.when(status.get().equals(0)):
             part = f.offset(of, each.index * (8 * len(_PART)))
-            a, a_rs, _, b, _, b_cs, _, packed, panel_b, _, _ = load(f, _PART, part, 0)
-            at = (f.offset(a, top * a_rs), f.offset(b, left * b_cs), f.offset(packed, left // PANEL * panel_b))
+            a, a_rs, _, b, b_rs, b_cs, k, panel_b, packed, spread = load(f, _PART, part, 0)
+            here = f.offset(b, left * b_cs)
+            at = f.variable(f.offset(packed, left // PANEL * panel_b))
+            least, most = f.variable(f.const(NONE)), f.variable(f.const(0))
+            with f.either(packs.differs(0)) as side:
+                clear_range(f, span)
+                f.call("third_b", VOID, [k, wide, here, b_rs, b_cs, mine, panel_b, span])
+                for variable, value in zip((least, most), extremes(f, span), strict=True):
+                    variable.set(value)
+                at.set(mine)
+                side.otherwise()
+                for i, variable in enumerate((least, most)):
+                    variable.set(f.load(I64, f.offset(spread, 8 * i), 8))
             last = f.select(each.index + 1 >= count, f.const(1), 0)
+            of_b_now = (here, at.get(), least.get(), most.get())
             where = (to_c, c_rs, sums, column, room, marks)
-            status.set(f.call("tiled_block", I32, [w, high, wide, part, last, *at, *where]))
+            status.set(f.call("tiled_block", I32, [w, high, wide, part, last, f.offset(a, top * a_rs), *of_b_now, *where]))
     f.call("pto_scratch_pop", VOID, [w, room])
     f.give(status.get())
+
+
+def _found(parts: Parts) -> None:
+    """``tiled_found(w, n, term, room, workers, status)``: all of B packed: a kept copy, or one made now, in the room if
+    it is not to be kept."""
+    fields: Fields = (
+        *((PTR, "w"), (I64, "n"), (PTR, "term"), (PTR, "room"), (I64, "workers"), (PTR, "status")),
+    )
+    f = parts.module.function("tiled_found", PTR, fields)
+    w, n, term, room, workers, status = f.parameters
+    _, _, _, b, b_rs, b_cs, k, how = load(f, TERM, term, 0)
+    _, _, size = _layout(f, n, k)
+    to, made = f.variable(room), f.variable(f.null())
+    with f.when((how & FIXED_B).differs(0) & (size <= parts.blocking.far_bytes)):
+        form = Value(f, PTR, "@tiled_sum")
+        matrix, found = parts.save(f, [b, k, n, b_rs, b_cs, form]), parts.save(f, [f.null()])
+        copy = f.call("pto_kept_find", PTR, [w, matrix, size, found])
+        with f.when(copy.differs(0)):
+            f.give(copy)
+        made.set(f.load(PTR, found, 8))
+    with f.when(made.get().differs(0)):
+        to.set(f.load(PTR, made.get(), 8))
+    f.store(f.call("tiled_pack", I32, [w, k, n, b, b_rs, b_cs, to.get(), workers]), status, 4)
+    with f.when(made.get().differs(0)):
+        f.call("pto_kept_done", VOID, [made.get()])
+    f.give(to.get())
 
 
 def _rows_task(parts: Parts) -> None:
@@ -273,87 +334,74 @@ def _rows_task(parts: Parts) -> None:
 
 
 def _sum(parts: Parts) -> None:
-    """``tiled_sum(operands of a sum, top, workers)``: rows of A from ``top``, C there, its columns contiguous.
-
-    -1, and nothing done: numbers of B do not fit.
-    """
+    """``tiled_sum(operands of a sum, top, workers)``: rows of A from ``top``, C there, its columns contiguous."""
     plan = parts.blocking
     f = parts.module.function("tiled_sum", I32, _SUM)
     w, m, n, count, terms, c, c_rs, keep, top, workers = f.parameters
-    with f.loop(0, count, 1, [f.const(0), f.const(0), f.const(0), f.const(0)]) as each:
-        bytes_b, many, total, deepest = each.carried
-        k = load(f, TERM, terms, each.index)[6]
-        depth, blocks, _, size = _layout(f, n, k)
-        each.carry(bytes_b + f.round_up(size, 64), many + blocks, total + k, f.maximum(deepest, depth))
-    bytes_b, many, total, deepest = each.after
-    shared = (workers > 1) & (m * n * total >= plan.split_work)
-    share = f.select(shared, workers, 1)
+    with f.loop(0, count, 1, [f.const(0), f.const(0), f.const(0), f.const(0), f.const(FIXED_B)]) as each:
+        bytes_b, many, total, deepest, fixed = each.carried
+        *_, k, how = load(f, TERM, terms, each.index)
+        depth, blocks, size = _layout(f, n, k)
+        each.carry(bytes_b + f.round_up(size, 64), many + blocks, total + k, f.maximum(deepest, depth), fixed & how)
+    bytes_b, many, total, deepest, fixed = each.after
+    share = f.select(m * n * total >= plan.split_work, workers, 1)
+    few = (m <= FEW_ROWS) & fixed.equals(0)
     # What another core has packed is as far as memory: B that L2 keeps is packed by each worker.
-    with f.when(shared & (bytes_b <= 2 * plan.near_bytes)):
+    with f.when((share > 1) & (bytes_b <= 2 * plan.near_bytes) & (m >= share * (2 * PANEL)) & few.equals(0)):
         pieces = f.select(m >= share * (4 * ROWS), share * 4, share)
         rows = f.round_up(f.ceil_div(m, pieces), PANEL)
         context = parts.save(f, [m, n, count, terms, c, c_rs, keep, top, workers, rows])
         f.give(parts.share(f, "tiled_rows", w, context, f.ceil_div(m, rows)))
+    bytes_b = f.select(few, 0, bytes_b)
     room = parts.push(f, w, bytes_b + many * (8 * len(_PART)))
     of = f.offset(room, bytes_b)
-    status = f.variable(f.const(0, I32))
-    form = Value(f, PTR, "@tiled_sum")
+    status = parts.save(f, [f.const(0)])
     with f.loop(0, count, 1, [room, f.const(0)]) as each:
-        a, a_rs, a_cs, b, b_rs, b_cs, k, how = load(f, TERM, terms, each.index)
-        depth, blocks, panel, size = _layout(f, n, k)
-        made, packed = f.variable(f.null()), f.variable(f.null())
-        with f.when((how & FIXED_B).differs(0) & (size <= plan.far_bytes)):
-            matrix, found = parts.save(f, [b, k, n, b_rs, b_cs, form]), parts.save(f, [f.null()])
-            packed.set(f.call("pto_kept_find", PTR, [w, matrix, size, found]))
-            made.set(f.load(PTR, found, 8))
-        packs, keeps = packed.get().equals(0), made.get().differs(0)
-        with f.when(packs):
-            packed.set(each.carried[0])
-        with f.when(keeps):
-            packed.set(f.load(PTR, made.get(), 8))
-        with f.when(packs & status.get().equals(0)):
-            status.set(f.call("tiled_pack", I32, [w, k, n, b, b_rs, b_cs, packed.get(), share]))
-        with f.when(keeps):
-            f.call("pto_kept_done", VOID, [made.get()])
-        least, most = (f.load(I64, f.offset(packed.get(), 8 * i), 8) for i in range(2))
-        none = f.const(0)
-        with f.when(status.get().equals(0) & fits(f, none + 254, none, least, most).equals(0)):
-            status.set(-1)
-        block = f.ceil_div(n, PANEL) * panel
+        to, done = each.carried
+        term = f.offset(terms, each.index * (8 * len(TERM)))
+        a, a_rs, a_cs, b, b_rs, b_cs, k, _ = load(f, TERM, term, 0)
+        depth, blocks, size = _layout(f, n, k)
+        packed = f.variable(f.null())
+        with f.when(few.equals(0) & f.load(I32, status, 4).equals(0)):
+            packed.set(f.call("tiled_found", PTR, [w, n, term, to, share, status]))
         with f.loop(0, blocks) as part:
             first = part.index * depth
             of_a = (f.offset(a, top * a_rs + first * a_cs), a_rs, a_cs)
-            of_b = (f.offset(b, first * b_rs), b_rs, b_cs, f.minimum(k - first, depth))
-            to = (f.offset(packed.get(), part.index * block + _HEADER), panel)
-            store(f, of, each.carried[1] + part.index, [*of_a, *of_b, *to, least, most])
-        each.carry(f.offset(each.carried[0], f.round_up(size, 64)), each.carried[1] + blocks)
-    with f.when(status.get().equals(0)):
+            of_b = (f.offset(b, first * b_rs), b_rs, b_cs, f.minimum(k - first, depth), _panel_bytes(f, depth))
+            block = f.offset(packed.get(), _ranges(f, blocks) + part.index * _block_bytes(f, n, depth))
+            store(f, of, done + part.index, [*of_a, *of_b, block, f.offset(packed.get(), part.index * 16)])
+        each.carry(f.offset(to, f.round_up(size, 64)), done + blocks)
+    with f.when(f.load(I32, status, 4).equals(0)):
         # Blocks of many rows meet a panel of B often; more pieces are made of columns first, though each packs A.
         wanted = f.select(share > 1, share * TASKS, 1)
         most = f.ceil_div(m, ROWS)
         across = f.maximum(f.minimum(f.ceil_div(wanted, most), f.ceil_div(n, 4 * PANEL)), f.ceil_div(n, COLUMNS))
+        slabs = f.ceil_div(n, FEW_COLUMNS)
+        slabs = f.select(n >= 8 * PANEL, f.round_up(slabs, 2), slabs)
+        across = f.select(few, slabs, across)
         rows_blocks = f.maximum(most, f.minimum(f.ceil_div(wanted, across), f.ceil_div(m, 2 * PANEL)))
-        rows = f.round_up(f.ceil_div(m, rows_blocks), PANEL)
+        rows = f.round_up(f.select(few, m, f.ceil_div(m, rows_blocks)), PANEL)
         rows_blocks = f.ceil_div(m, rows)
         columns = f.round_up(f.ceil_div(n, across), PANEL)
         across = f.ceil_div(n, columns)
-        context = parts.save(f, [m, n, many, of, c, c_rs, keep, rows, columns, across, deepest])
+        packs = f.select(few, f.const(1), 0)
+        context = parts.save(f, [m, n, many, of, c, c_rs, keep, rows, columns, across, deepest, packs])
         with f.either(share > 1) as side:
-            status.set(parts.share(f, "tiled_tiles", w, context, rows_blocks * across))
+            f.store(parts.share(f, "tiled_tiles", w, context, rows_blocks * across), status, 4)
             side.otherwise()
-            status.set(f.call("tiled_tiles", I32, [w, context, f.const(0), rows_blocks * across]))
+            f.store(f.call("tiled_tiles", I32, [w, context, f.const(0), rows_blocks * across]), status, 4)
     f.call("pto_scratch_pop", VOID, [w, room])
-    f.give(status.get())
+    f.give(f.load(I32, status, 4))
 
 
 def _terms(parts: Parts) -> None:
-    """``tiled_terms(operands of a sum, workers)``: a sum of products each of which suits; -1: not so, or B does not fit."""
+    """``tiled_terms(operands of a sum, workers)``: a sum of products each of which suits; -1: it is not."""
     f = parts.module.function("tiled_terms", I32, [*_SUM[:-2], _SUM[-1]])
     *product, workers = f.parameters
     _, m, n, count, terms, *_ = product
     with f.loop(0, count, 1, [f.const(0)]) as each:
-        _, a_rs, a_cs, _, b_rs, b_cs, k, _ = load(f, TERM, terms, each.index)
-        with f.when(suits(parts, m, n, k, (a_rs, a_cs), (b_rs, b_cs)).equals(0)):
+        _, a_rs, a_cs, _, b_rs, b_cs, k, how = load(f, TERM, terms, each.index)
+        with f.when(suits(parts, m, n, k, (a_rs, a_cs), (b_rs, b_cs), how & FIXED_B).equals(0)):
             f.give(-1)
         each.carry(each.carried[0] + _layout(f, n, k)[-1])
     with f.when((count <= 0) | (each.after[0] > parts.blocking.far_bytes)):
@@ -366,19 +414,20 @@ def _product(parts: Parts) -> None:
     plan = parts.blocking
     f = parts.module.function("tiled", I32, [*CONTEXT, (I64, "workers"), (I64, "fixed")])
     w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, workers, fixed = f.parameters
-    depth, blocks, panel, _ = _layout(f, n, k)
-    fitting = f.maximum(f.const(plan.far_bytes) // (panel * 4), 1)
-    deep = f.minimum(blocks, fitting) * depth
-    most = f.maximum(f.const(plan.far_bytes) // (panel * (deep // depth)), 4) * PANEL
+    depth, blocks, _ = _layout(f, n, k)
+    panel = _panel_bytes(f, depth)
+    blocks = f.minimum(blocks, f.maximum(f.const(plan.far_bytes) // (panel * 4), 1))
+    deep = blocks * depth
+    most = f.maximum(f.const(plan.far_bytes) // (panel * blocks), 4) * PANEL
     wide = f.round_up(f.ceil_div(n, f.ceil_div(n, most)), PANEL)
     status = f.variable(f.const(0, I32))
     with f.loop(0, n, wide) as slab, f.loop(0, k, deep) as part, f.when(status.get().equals(0)):
-        columns, now = f.minimum(n - slab.index, wide), f.minimum(k - part.index, deep)
-        of_a = (f.offset(a, part.index * a_cs), a_rs, a_cs)
-        of_b = (f.offset(b, part.index * b_rs + slab.index * b_cs), b_rs, b_cs)
-        to_c = (f.offset(c, slab.index * 4), c_rs, f.select(part.index > 0, -1, keep))
-        terms = parts.save(f, [*of_a, *of_b, now, f.select(fixed.differs(0), f.const(FIXED_B), 0)])
-        status.set(f.call("tiled_sum", I32, [w, m, columns, f.const(1), terms, *to_c, f.const(0), workers]))
-        with f.when(status.get().equals(-1)):
-            status.set(f.call("split", I32, [w, m, columns, now, *of_a, *of_b, *to_c, workers]))
+        left, first = slab.index, part.index
+        of_a = (f.offset(a, first * a_cs), a_rs, a_cs)
+        of_b = (f.offset(b, first * b_rs + left * b_cs), b_rs, b_cs)
+        to_c = (f.offset(c, left * 4), c_rs, f.select(first > 0, -1, keep))
+        how = f.select(fixed.differs(0), f.const(FIXED_B), 0)
+        terms = parts.save(f, [*of_a, *of_b, f.minimum(k - first, deep), how])
+        operands = [w, m, f.minimum(n - left, wide), f.const(1), terms, *to_c]
+        status.set(f.call("tiled_sum", I32, [*operands, f.const(0), workers]))
     f.give(status.get())
