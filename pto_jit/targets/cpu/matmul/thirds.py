@@ -245,6 +245,8 @@ def _columns(module: Module, scheme: Scheme) -> None:
 
     def pair(at: Value, place: Value, counts: list[Value] | list[None]) -> None:
         rows = (at, f.offset(at, stride * SIDE))
+        for row in rows:
+            prefetch(f, f.offset(row, stride * DEEP), level=2)
         values = [read(f, scheme.machine, "f32", SIDE, row, count) for row, count in zip(rows, counts, strict=True)]
         for third, value in enumerate(splitter.paired(*values)):
             f.store(value, f.offset(place, third * _THIRD))

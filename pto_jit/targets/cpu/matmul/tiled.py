@@ -19,7 +19,6 @@ from pto_jit.targets.cpu.matmul.thirds import (
     DEEP,
     DEPTH,
     FROM_SUMS,
-    NONE,
     PANEL,
     RANGE,
     STEP,
@@ -30,6 +29,9 @@ from pto_jit.targets.cpu.matmul.thirds import (
     extremes,
     fits,
 )
+
+SLAB = 4 * PANEL
+"""Columns of a block of B, of which it is told whether its numbers fit."""
 
 ROWS = 256
 """Rows of a task: the packed block of A, and the rows of C of `COLUMNS`, stay in L2."""
@@ -70,7 +72,6 @@ _SUM: Fields = (
 
 _PACK: Fields = (
     *((I64, "k"), (I64, "n"), (PTR, "b"), (I64, "b_rs"), (I64, "b_cs"), (PTR, "to"), (I64, "depth"), (I64, "task")),
-    (PTR, "spans"),
 )
 
 _TASKS: Fields = (
@@ -82,9 +83,11 @@ _TASKS: Fields = (
 def add_tiled(parts: Parts) -> None:
     """Define ``tiled_terms`` and ``tiled``, and what they are made of."""
     add_thirds(parts)
+    _pack_block(parts)
     _pack_task(parts)
     _pack(parts)
     _plain(parts)
+    _slab(parts)
     _block(parts)
     _tiles_task(parts)
     _found(parts)
@@ -113,11 +116,12 @@ def _layout(f: Function, n: Value, k: Value) -> tuple[Value, Value, Value]:
     blocks = f.ceil_div(k, DEPTH)
     depth = f.round_up(f.ceil_div(k, blocks), DEEP)
     blocks = f.ceil_div(k, depth)
-    return depth, blocks, _ranges(f, blocks) + blocks * _block_bytes(f, n, depth)
+    return depth, blocks, _ranges(f, n, blocks) + blocks * _block_bytes(f, n, depth)
 
 
-def _ranges(f: Function, blocks: Value) -> Value:
-    return f.round_up(blocks * 16, 64)
+def _ranges(f: Function, n: Value, blocks: Value | int) -> Value:
+    """Bytes of the least and the largest exponents of so many blocks of k, slab by slab."""
+    return f.round_up(f.ceil_div(n, SLAB) * 16 * blocks, 64)
 
 
 def _panel_bytes(f: Function, depth: Value) -> Value:
@@ -142,21 +146,38 @@ def store(f: Function, table: Value, index: Value | int, values: list[Value]) ->
         f.store(value, f.offset(spot, 8 * i), 8)
 
 
+def _pack_block(parts: Parts) -> None:
+    """``tiled_pack_block(k, n, b, b_rs, b_cs, to, panel, ranges)``: a block of k of B, slab by slab."""
+    fields: Fields = (
+        *((I64, "k"), (I64, "n"), (PTR, "b"), (I64, "b_rs"), (I64, "b_cs"), (PTR, "to"), (I64, "panel")),
+        (PTR, "ranges"),
+    )
+    f = parts.module.function("tiled_pack_block", VOID, fields)
+    k, n, b, b_rs, b_cs, to, panel, ranges = f.parameters
+    span = f.alloca(RANGE)
+    with f.loop(0, n, SLAB, [b, to, ranges]) as slab:
+        at, put, spread = slab.carried
+        clear_range(f, span)
+        f.call("third_b", VOID, [k, f.minimum(n - slab.index, SLAB), at, b_rs, b_cs, put, panel, span])
+        store(f, spread, 0, extremes(f, span))
+        slab.carry(f.offset(at, b_cs * SLAB), f.offset(put, panel * (SLAB // PANEL)), f.offset(spread, 16))
+    f.give()
+
+
 def _pack_task(parts: Parts) -> None:
-    """Range function: ``task`` panels of B each, all of k, and the ranges of their numbers in each block."""
+    """Range function: ``task`` slabs of B each, all of k."""
     f, _, begin, end, fields = parts.task("tiled_pack_task", _PACK)
-    k, n, b, b_rs, b_cs, to, depth, task, spans = fields
-    block, panel = _block_bytes(f, n, depth), _panel_bytes(f, depth)
-    blocks = f.ceil_div(k, depth)
-    with f.loop(begin, end) as each:
-        first = each.index * task
-        columns = f.minimum(n - first * PANEL, task * PANEL)
-        state = [f.offset(b, first * PANEL * b_cs), f.offset(to, first * panel), f.offset(spans, each.index * blocks * RANGE)]
-        with f.loop(0, k, depth, state) as part:
-            at, put, span = part.carried
-            clear_range(f, span)
-            f.call("third_b", VOID, [f.minimum(k - part.index, depth), columns, at, b_rs, b_cs, put, panel, span])
-            part.carry(f.offset(at, depth * b_rs), f.offset(put, block), f.offset(span, RANGE))
+    k, n, b, b_rs, b_cs, to, depth, task = fields
+    block, panel, slabs = _block_bytes(f, n, depth), _panel_bytes(f, depth), f.ceil_div(n, SLAB)
+    first = begin * task
+    columns = f.minimum(n, end * task * SLAB) - first * SLAB
+    blocks = f.offset(to, _ranges(f, n, f.ceil_div(k, depth)))
+    state = [f.offset(b, first * SLAB * b_cs), f.offset(blocks, first * (SLAB // PANEL) * panel), f.offset(to, first * 16)]
+    with f.loop(0, k, depth, state) as part:
+        at, put, spread = part.carried
+        deep = f.minimum(k - part.index, depth)
+        f.call("tiled_pack_block", VOID, [deep, columns, at, b_rs, b_cs, put, panel, spread])
+        part.carry(f.offset(at, depth * b_rs), f.offset(put, block), f.offset(spread, slabs * 16))
     f.give(0)
 
 
@@ -167,25 +188,13 @@ def _pack(parts: Parts) -> None:
     )
     f = parts.module.function("tiled_pack", I32, fields)
     w, k, n, b, b_rs, b_cs, to, workers = f.parameters
-    depth, blocks, _ = _layout(f, n, k)
-    panels = f.ceil_div(n, PANEL)
-    shared = workers > 1
-    task = f.select(shared, f.maximum(f.ceil_div(panels, workers * 4), 2), panels)
-    tasks = f.ceil_div(panels, task)
-    spans = parts.push(f, w, tasks * blocks * RANGE)
-    context = parts.save(f, [k, n, b, b_rs, b_cs, f.offset(to, _ranges(f, blocks)), depth, task, spans])
-    status = f.variable(f.const(0, I32))
-    with f.either(shared) as side:
-        status.set(parts.share(f, "tiled_pack_task", w, context, tasks))
-        side.otherwise()
-        status.set(f.call("tiled_pack_task", I32, [w, context, f.const(0), tasks]))
-    with f.loop(0, blocks) as block:
-        with f.loop(0, tasks, 1, [f.const(NONE), f.const(0)]) as each:
-            least, most = extremes(f, f.offset(spans, (each.index * blocks + block.index) * RANGE))
-            each.carry(f.minimum(each.carried[0], least), f.maximum(each.carried[1], most))
-        store(f, to, block.index, each.after)
-    f.call("pto_scratch_pop", VOID, [w, spans])
-    f.give(status.get())
+    depth, _, _ = _layout(f, n, k)
+    slabs = f.ceil_div(n, SLAB)
+    task = f.ceil_div(slabs, workers * 4)
+    context = parts.save(f, [k, n, b, b_rs, b_cs, to, depth, task])
+    with f.when(workers > 1):
+        f.give(parts.share(f, "tiled_pack_task", w, context, f.ceil_div(slabs, task)))
+    f.give(f.call("tiled_pack_task", I32, [w, context, f.const(0), f.ceil_div(slabs, task)]))
 
 
 def _plain(parts: Parts) -> None:
@@ -201,26 +210,56 @@ def _plain(parts: Parts) -> None:
     f.give(f.call("near", I32, [*product, f.select(b_cs.equals(s.element_b), 1, 0), f.null(), f.const(0)]))
 
 
-def _block(parts: Parts) -> None:
-    """``tiled_block(w, m, n, part, last, a, b, packed, least, most, c, c_rs, sums, column, to, marks)``: a block of k of
-    some rows and columns of C.
+_BLOCK: Fields = (
+    *((PTR, "w"), (I64, "m"), (I64, "n"), (PTR, "part"), (I64, "last"), (PTR, "a"), (PTR, "b"), (PTR, "packed")),
+    *((PTR, "ranges"), (PTR, "c"), (I64, "c_rs"), (PTR, "sums"), (I64, "column"), (PTR, "to"), (PTR, "marks")),
+)
 
-    last: whether sums go to C now.  to: room for panels of A.  marks: for each of them what there is, `_IN_C`, `_SUMMED`.
+
+def _block(parts: Parts) -> None:
+    """``tiled_block(w, m, n, part, last, a, b, packed, ranges, c, c_rs, sums, column, to, marks)``: a block of k of some
+    rows and columns of C.
+
+    last: whether sums go to C now.  to: room for panels of A.  marks: room for the range of each panel; then for each,
+    slab by slab, what there is, `_IN_C`, `_SUMMED`.
     """
-    fields: Fields = (
-        *((PTR, "w"), (I64, "m"), (I64, "n"), (PTR, "part"), (I64, "last"), (PTR, "a"), (PTR, "b"), (PTR, "packed")),
-        *((I64, "least"), (I64, "most"), (PTR, "c"), (I64, "c_rs"), (PTR, "sums"), (I64, "column"), (PTR, "to")),
-        (PTR, "marks"),
-    )
-    f = parts.module.function("tiled_block", I32, fields)
-    w, m, n, part, last, a, b, packed, least_b, most_b, c, c_rs, sums, column, to, marks = f.parameters
-    _, a_rs, a_cs, _, _, _, k, panel_b, *_ = load(f, _PART, part, 0)
-    panel = f.ceil_div(k, DEEP) * STEP
-    span = f.alloca(RANGE)
+    f = parts.module.function("tiled_block", I32, _BLOCK)
+    w, m, n, part, last, a, b, packed, ranges, c, c_rs, sums, column, to, marks = f.parameters
+    _, a_rs, a_cs, _, _, b_cs, k, panel_b, *_ = load(f, _PART, part, 0)
+    panels, span = f.ceil_div(m, PANEL), f.alloca(RANGE)
+    with f.loop(0, panels, 1, [a, to]) as each:
+        at, put = each.carried
+        clear_range(f, span)
+        f.call("third_a", VOID, [k, f.minimum(m - each.index * PANEL, PANEL), at, a_rs, a_cs, put, span])
+        store(f, marks, each.index, extremes(f, span))
+        each.carry(f.offset(at, a_rs * PANEL), f.offset(put, f.ceil_div(k, DEEP) * STEP))
+    status = f.variable(f.const(0, I32))
+    state = [b, packed, ranges, c, sums, f.offset(marks, panels * 16)]
+    across = SLAB // PANEL
+    moves = (b_cs * SLAB, panel_b * across, f.const(16), f.const(4 * SLAB), column * across, panels * 8)
+    with f.loop(0, n, SLAB, state) as slab:
+        of_b, of_packed, of_ranges, of_c, of_sums, there = slab.carried
+        with f.when(status.get().equals(0)):
+            here = [of_b, of_packed, of_ranges, of_c, c_rs, of_sums, column, to, marks, there]
+            status.set(f.call("tiled_slab", I32, [w, m, f.minimum(n - slab.index, SLAB), part, last, a, *here]))
+        slab.carry(*(f.offset(place, move) for place, move in zip(slab.carried, moves, strict=True)))
+    f.give(status.get())
+
+
+def _slab(parts: Parts) -> None:
+    """``tiled_slab(...)``: `_block` of no more columns than a slab, from packed A: panels of one state at a time.
+
+    marks: their ranges; there: what there is for each.
+    """
+    f = parts.module.function("tiled_slab", I32, (*_BLOCK, (PTR, "there")))
+    w, m, n, part, last, a, b, packed, ranges, c, c_rs, sums, column, to, marks, there = f.parameters
+    _, a_rs, _, _, _, _, k, panel_b, *_ = load(f, _PART, part, 0)
+    steps = f.ceil_div(k, DEEP)
+    panel_a = steps * STEP
+    least, most = (f.load(I64, f.offset(ranges, 8 * i), 8) for i in range(2))
     status = f.variable(f.const(0, I32))
 
     def flush(begin: Value, end: Value, state: Value) -> None:
-        """Compute panels of one state."""
         top = begin * PANEL
         high = f.minimum(m, end * PANEL) - top
         of_c, of_sums = f.offset(c, top * c_rs), f.offset(sums, begin * SUMS)
@@ -229,11 +268,11 @@ def _block(parts: Parts) -> None:
         def by_tiles(steps: Value, adds: Value) -> None:
             to_c = f.select(last.differs(0), f.select(adds, f.const(TO_C + ADDS), TO_C), 0)
             how = to_c | f.select(summed, f.const(FROM_SUMS), 0)
-            of_a, of_b = (f.offset(to, begin * panel), panel), (packed, panel_b)
+            of_a, of_b = (f.offset(to, begin * panel_a), panel_a), (packed, panel_b)
             f.call("third_macro", VOID, [high, n, steps, *of_a, *of_b, of_sums, column, of_c, c_rs, how])
 
         with f.either(fine) as side:
-            by_tiles(f.ceil_div(k, DEEP), in_c)
+            by_tiles(steps, in_c)
             side.otherwise()
             with f.when(status.get().equals(0)):
                 keep = f.select(in_c, f.const(-1), 0)
@@ -241,66 +280,62 @@ def _block(parts: Parts) -> None:
             with f.when(summed & last.differs(0)):
                 by_tiles(f.const(0), f.const(1, "i1"))
 
-    with f.loop(0, f.ceil_div(m, PANEL), 1, [f.const(0), f.const(0), a, to, marks]) as each:
-        begin, state, at, put, mark = each.carried
-        clear_range(f, span)
-        f.call("third_a", VOID, [k, f.minimum(m - each.index * PANEL, PANEL), at, a_rs, a_cs, put, span])
-        fine, there = fits(f, *extremes(f, span), least_b, most_b), f.load(I64, mark, 8)
-        now = there | f.select(fine, f.const(_FITS), 0)
-        f.store(there | f.select(fine, f.const(_SUMMED), _IN_C), mark, 8)
+    with f.loop(0, f.ceil_div(m, PANEL), 1, [f.const(0), f.const(0), marks, there]) as each:
+        begin, state, spread, mark = each.carried
+        present = f.load(I64, mark, 8)
+        fine = fits(f, *(f.load(I64, f.offset(spread, 8 * i), 8) for i in range(2)), least, most)
+        now = present | f.select(fine, f.const(_FITS), 0)
+        f.store(present | f.select(fine, f.const(_SUMMED), _IN_C), mark, 8)
         other = now.differs(state)
         with f.when(other & (each.index > begin)):
             flush(begin, each.index, state)
-        moved = (f.offset(at, a_rs * PANEL), f.offset(put, panel), f.offset(mark, 8))
-        each.carry(f.select(other, each.index, begin), now, *moved)
+        each.carry(f.select(other, each.index, begin), now, f.offset(spread, 16), f.offset(mark, 8))
     flush(each.after[0], f.ceil_div(m, PANEL), each.after[1])
     f.give(status.get())
 
 
 def _tiles_task(parts: Parts) -> None:
-    """Range function: tiles of C of ``rows`` by ``columns``, all parts; packs: so is B, of these columns."""
+    """Range function: tiles of C of ``rows`` by ``columns``, whole slabs, all parts; packs: some B is packed here."""
     f, w, begin, end, fields = parts.task("tiled_tiles", _TASKS)
     m, n, count, of, c, c_rs, keep, rows, columns, across, deepest, packs = fields
-    panels = f.ceil_div(rows, PANEL)
+    panels, slabs = f.ceil_div(rows, PANEL), f.ceil_div(columns, SLAB)
     of_a, column = panels * (deepest // DEEP * STEP), panels * SUMS
     of_sums = f.select(count > 1, f.ceil_div(columns, PANEL) * column, 0)
     of_b = f.select(packs.differs(0), _block_bytes(f, columns, deepest), 0)
-    room = parts.push(f, w, of_a + of_sums + of_b + panels * 8)
+    of_ranges = f.select(packs.differs(0), _ranges(f, columns, 1), 0)
+    states = panels * slabs
+    room = parts.push(f, w, of_a + of_sums + of_b + of_ranges + panels * 16 + states * 8)
     sums, mine = f.offset(room, of_a), f.offset(room, of_a + of_sums)
-    marks, span = f.offset(mine, of_b), f.alloca(RANGE)
+    spreads, marks = f.offset(mine, of_b), f.offset(mine, of_b + of_ranges)
     status = f.variable(f.const(0, I32))
     with f.loop(begin, end) as task:
         left, top = (task.index % across) * columns, (task.index // across) * rows
         high, wide = f.minimum(m - top, rows), f.minimum(n - left, columns)
         to_c = f.offset(c, top * c_rs + left * 4)
-        with f.loop(0, panels) as panel:
-            f.store(f.select(keep.differs(0), _IN_C, f.const(0)), f.offset(marks, panel.index * 8), 8)
+        there = f.offset(marks, f.ceil_div(high, PANEL) * 16)
+        with f.loop(0, states) as each:
+            f.store(f.select(keep.differs(0), _IN_C, f.const(0)), f.offset(there, each.index * 8), 8)
         with f.loop(0, count) as each, f.when(status.get().equals(0)):
             part = f.offset(of, each.index * (8 * len(_PART)))
-            a, a_rs, _, b, b_rs, b_cs, k, panel_b, packed, spread = load(f, _PART, part, 0)
-            here = f.offset(b, left * b_cs)
-            at = f.variable(f.offset(packed, left // PANEL * panel_b))
-            least, most = f.variable(f.const(NONE)), f.variable(f.const(0))
-            with f.either(packs.differs(0)) as side:
-                clear_range(f, span)
-                f.call("third_b", VOID, [k, wide, here, b_rs, b_cs, mine, panel_b, span])
-                for variable, value in zip((least, most), extremes(f, span), strict=True):
-                    variable.set(value)
-                at.set(mine)
-                side.otherwise()
-                for i, variable in enumerate((least, most)):
-                    variable.set(f.load(I64, f.offset(spread, 8 * i), 8))
+            a, a_rs, _, b, b_rs, b_cs, k, panel_b, packed, ranges = load(f, _PART, part, 0)
+            here, row = f.offset(b, left * b_cs), f.offset(a, top * a_rs)
             last = f.select(each.index + 1 >= count, f.const(1), 0)
-            of_b_now = (here, at.get(), least.get(), most.get())
             where = (to_c, c_rs, sums, column, room, marks)
-            status.set(f.call("tiled_block", I32, [w, high, wide, part, last, f.offset(a, top * a_rs), *of_b_now, *where]))
+            with f.either(packed.equals(0)) as side:
+                f.call("tiled_pack_block", VOID, [k, wide, here, b_rs, b_cs, mine, panel_b, spreads])
+                status.set(f.call("tiled_block", I32, [w, high, wide, part, last, row, here, mine, spreads, *where]))
+                side.otherwise()
+                of_packed = (f.offset(packed, left // PANEL * panel_b), f.offset(ranges, left // SLAB * 16))
+                status.set(f.call("tiled_block", I32, [w, high, wide, part, last, row, here, *of_packed, *where]))
     f.call("pto_scratch_pop", VOID, [w, room])
     f.give(status.get())
 
 
 def _found(parts: Parts) -> None:
-    """``tiled_found(w, n, term, room, workers, status)``: all of B packed: a kept copy, or one made now, in the room if
-    it is not to be kept."""
+    """``tiled_found(w, n, term, room, workers, status)``: all of B packed: a kept copy, or one made now.
+
+    room: for one that is not to be kept; null: there is none then, and nothing is packed.
+    """
     fields: Fields = (
         *((PTR, "w"), (I64, "n"), (PTR, "term"), (PTR, "room"), (I64, "workers"), (PTR, "status")),
     )
@@ -318,6 +353,8 @@ def _found(parts: Parts) -> None:
         made.set(f.load(PTR, found, 8))
     with f.when(made.get().differs(0)):
         to.set(f.load(PTR, made.get(), 8))
+    with f.when(to.get().equals(0)):
+        f.give(f.null())
     f.store(f.call("tiled_pack", I32, [w, k, n, b, b_rs, b_cs, to.get(), workers]), status, 4)
     with f.when(made.get().differs(0)):
         f.call("pto_kept_done", VOID, [made.get()])
@@ -338,14 +375,14 @@ def _sum(parts: Parts) -> None:
     plan = parts.blocking
     f = parts.module.function("tiled_sum", I32, _SUM)
     w, m, n, count, terms, c, c_rs, keep, top, workers = f.parameters
-    with f.loop(0, count, 1, [f.const(0), f.const(0), f.const(0), f.const(0), f.const(FIXED_B)]) as each:
-        bytes_b, many, total, deepest, fixed = each.carried
-        *_, k, how = load(f, TERM, terms, each.index)
+    with f.loop(0, count, 1, [f.const(0), f.const(0), f.const(0), f.const(0)]) as each:
+        bytes_b, many, total, deepest = each.carried
+        k = load(f, TERM, terms, each.index)[6]
         depth, blocks, size = _layout(f, n, k)
-        each.carry(bytes_b + f.round_up(size, 64), many + blocks, total + k, f.maximum(deepest, depth), fixed & how)
-    bytes_b, many, total, deepest, fixed = each.after
+        each.carry(bytes_b + f.round_up(size, 64), many + blocks, total + k, f.maximum(deepest, depth))
+    bytes_b, many, total, deepest = each.after
     share = f.select(m * n * total >= plan.split_work, workers, 1)
-    few = (m <= FEW_ROWS) & fixed.equals(0)
+    few = m <= FEW_ROWS
     # What another core has packed is as far as memory: B that L2 keeps is packed by each worker.
     with f.when((share > 1) & (bytes_b <= 2 * plan.near_bytes) & (m >= share * (2 * PANEL)) & few.equals(0)):
         pieces = f.select(m >= share * (4 * ROWS), share * 4, share)
@@ -362,27 +399,28 @@ def _sum(parts: Parts) -> None:
         a, a_rs, a_cs, b, b_rs, b_cs, k, _ = load(f, TERM, term, 0)
         depth, blocks, size = _layout(f, n, k)
         packed = f.variable(f.null())
-        with f.when(few.equals(0) & f.load(I32, status, 4).equals(0)):
-            packed.set(f.call("tiled_found", PTR, [w, n, term, to, share, status]))
+        with f.when(f.load(I32, status, 4).equals(0)):
+            packed.set(f.call("tiled_found", PTR, [w, n, term, f.select(few, f.null(), to), share, status]))
+        none = packed.get().equals(0)
         with f.loop(0, blocks) as part:
             first = part.index * depth
             of_a = (f.offset(a, top * a_rs + first * a_cs), a_rs, a_cs)
             of_b = (f.offset(b, first * b_rs), b_rs, b_cs, f.minimum(k - first, depth), _panel_bytes(f, depth))
-            block = f.offset(packed.get(), _ranges(f, blocks) + part.index * _block_bytes(f, n, depth))
-            store(f, of, done + part.index, [*of_a, *of_b, block, f.offset(packed.get(), part.index * 16)])
+            block = f.offset(packed.get(), _ranges(f, n, blocks) + part.index * _block_bytes(f, n, depth))
+            ranges = f.offset(packed.get(), part.index * f.ceil_div(n, SLAB) * 16)
+            store(f, of, done + part.index, [*of_a, *of_b, f.select(none, f.null(), block), ranges])
         each.carry(f.offset(to, f.round_up(size, 64)), done + blocks)
     with f.when(f.load(I32, status, 4).equals(0)):
         # Blocks of many rows meet a panel of B often; more pieces are made of columns first, though each packs A.
         wanted = f.select(share > 1, share * TASKS, 1)
         most = f.ceil_div(m, ROWS)
-        across = f.maximum(f.minimum(f.ceil_div(wanted, most), f.ceil_div(n, 4 * PANEL)), f.ceil_div(n, COLUMNS))
-        slabs = f.ceil_div(n, FEW_COLUMNS)
-        slabs = f.select(n >= 8 * PANEL, f.round_up(slabs, 2), slabs)
-        across = f.select(few, slabs, across)
+        slabs = f.ceil_div(n, SLAB)
+        across = f.maximum(f.minimum(f.ceil_div(wanted, most), slabs), f.ceil_div(n, COLUMNS))
+        across = f.select(few, f.maximum(across, f.ceil_div(n, FEW_COLUMNS)), across)
         rows_blocks = f.maximum(most, f.minimum(f.ceil_div(wanted, across), f.ceil_div(m, 2 * PANEL)))
         rows = f.round_up(f.select(few, m, f.ceil_div(m, rows_blocks)), PANEL)
         rows_blocks = f.ceil_div(m, rows)
-        columns = f.round_up(f.ceil_div(n, across), PANEL)
+        columns = f.ceil_div(slabs, across) * SLAB
         across = f.ceil_div(n, columns)
         packs = f.select(few, f.const(1), 0)
         context = parts.save(f, [m, n, many, of, c, c_rs, keep, rows, columns, across, deepest, packs])
