@@ -17,7 +17,7 @@ of numbers become vectors of pairs by a shift.  What is beyond the borders is ze
 
 from __future__ import annotations
 
-from pto_jit.targets.cpu.matmul.amx import SIDE, configure, tile
+from pto_jit.targets.cpu.matmul.amx import SIDE, tile
 from pto_jit.targets.cpu.matmul.convert import read
 from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Module, Value
 from pto_jit.targets.cpu.matmul.pack import transposed
@@ -30,6 +30,9 @@ DEEP = 2 * SIDE
 
 PANEL = 2 * SIDE
 """Rows of a panel of A, columns of one of B."""
+
+SLAB = 2 * PANEL
+"""Columns of B that a range is noted of."""
 
 THIRDS = 3
 _TILE = SIDE * 64
@@ -234,41 +237,42 @@ def _rows(module: Module, scheme: Scheme) -> None:
 
 
 def _columns(module: Module, scheme: Scheme) -> None:
-    """``third_columns(k, n, b, stride, to, panel, span)``: rows of B with columns side by side."""
+    """``third_columns(k, n, b, stride, to, panel, spans)``: rows of B with columns side by side."""
     fields: Fields = (
-        *((I64, "k"), (I64, "n"), (PTR, "b"), (I64, "stride"), (PTR, "to"), (I64, "panel"), (PTR, "span")),
+        *((I64, "k"), (I64, "n"), (PTR, "b"), (I64, "stride"), (PTR, "to"), (I64, "panel"), (PTR, "spans")),
     )
     f = module.function("third_columns", VOID, fields)
-    k, n, b, stride, to, panel, span = f.parameters
-    splitter = _Splitter(f, span)
-    tiles = n // SIDE
-
-    def pair(at: Value, place: Value, counts: list[Value] | list[None]) -> None:
-        rows = (at, f.offset(at, stride * SIDE))
-        for row in rows:
-            prefetch(f, f.offset(row, stride * DEEP), level=2)
-        values = [read(f, scheme.machine, "f32", SIDE, row, count) for row, count in zip(rows, counts, strict=True)]
-        for third, value in enumerate(splitter.paired(*values)):
-            f.store(value, f.offset(place, third * _THIRD))
+    k, n, b, stride, to, panel, spans = f.parameters
 
     def line(at: Value, place: Value, there: Value | None) -> None:
         """A row and the one `SIDE` below it; there: how many rows there are from the first on, if that is not known."""
 
-        def counts(columns: Value) -> list[Value]:
-            return [columns if there is None else f.select(there > row, columns, 0) for row in (0, SIDE)]
+        def put(splitter: _Splitter, here: Value, target: Value, columns: Value | None) -> None:
+            values = []
+            for row in (0, SIDE):
+                count = columns
+                if there is not None:
+                    count = f.select(there > row, f.const(SIDE) if columns is None else columns, 0)
+                spot = f.offset(here, stride * row)
+                prefetch(f, f.offset(spot, stride * DEEP), level=2)
+                values.append(read(f, scheme.machine, "f32", SIDE, spot, count))
+            for third, value in enumerate(splitter.paired(*values)):
+                f.store(value, f.offset(target, third * _THIRD))
 
-        whole = [None, None] if there is None else counts(f.const(SIDE))
-        with f.loop(0, tiles // 2, 1, [at, place]) as loop:
-            here, put = loop.carried
-            for side in range(2):
-                pair(f.offset(here, 64 * side), f.offset(put, _TILE * side), whole)
-            loop.carry(f.offset(here, 128), f.offset(put, panel))
-        here, put = loop.after
-        odd, rest = tiles % 2, n % SIDE
-        with f.when(odd.differs(0)):
-            pair(here, put, whole)
-        with f.when(rest > 0):
-            pair(f.offset(here, odd * 64), f.offset(put, odd * _TILE), counts(rest))
+        with f.loop(0, n, SLAB, [at, place, spans]) as slab:
+            here, target, span = slab.carried
+            splitter = _Splitter(f, span)
+            wide = f.minimum(n - slab.index, SLAB)
+            with f.loop(0, wide - (PANEL - 1), PANEL, [here, target]) as panels:
+                for side in range(2):
+                    spots = (f.offset(x, y * side) for x, y in zip(panels.carried, (64, _TILE), strict=True))
+                    put(splitter, *spots, None)
+                panels.carry(f.offset(panels.carried[0], 4 * PANEL), f.offset(panels.carried[1], panel))
+            with f.loop(wide // PANEL * PANEL, wide, SIDE, panels.after) as rest:
+                put(splitter, *rest.carried, f.minimum(wide - rest.index, SIDE))
+                rest.carry(f.offset(rest.carried[0], 64), f.offset(rest.carried[1], _TILE))
+            splitter.done()
+            slab.carry(f.offset(here, 4 * SLAB), f.offset(target, panel * (SLAB // PANEL)), f.offset(span, RANGE))
 
     with f.loop(0, k, DEEP, [b, to]) as steps:
         at, put = steps.carried
@@ -282,7 +286,6 @@ def _columns(module: Module, scheme: Scheme) -> None:
                 line(*rows.carried, deep - rows.index)
                 rows.carry(f.offset(rows.carried[0], stride), f.offset(rows.carried[1], 64))
         steps.carry(f.offset(at, stride * DEEP), f.offset(put, STEP))
-    splitter.done()
     f.give()
 
 
@@ -304,17 +307,21 @@ def _pack_a(module: Module) -> None:
 
 
 def _pack_b(module: Module) -> None:
-    """``third_b(k, n, b, rs, cs, to, panel, span)``: panels of B, ``panel`` bytes apart."""
+    """``third_b(k, n, b, rs, cs, to, panel, spans)``: panels of B, ``panel`` bytes apart, and the range of each slab."""
     fields: Fields = (
-        *((I64, "k"), (I64, "n"), (PTR, "b"), (I64, "rs"), (I64, "cs"), (PTR, "to"), (I64, "panel"), (PTR, "span")),
+        *((I64, "k"), (I64, "n"), (PTR, "b"), (I64, "rs"), (I64, "cs"), (PTR, "to"), (I64, "panel"), (PTR, "spans")),
     )
     f = module.function("third_b", VOID, fields)
-    k, n, b, rs, cs, to, panel, span = f.parameters
+    k, n, b, rs, cs, to, panel, spans = f.parameters
+    with f.loop(0, f.ceil_div(n, SLAB), 1, [spans]) as slab:
+        clear_range(f, slab.carried[0])
+        slab.carry(f.offset(slab.carried[0], RANGE))
     with f.either(cs.equals(4)) as side:
-        f.call("third_columns", VOID, [k, n, b, rs, to, panel, span])
+        f.call("third_columns", VOID, [k, n, b, rs, to, panel, spans])
         side.otherwise()
         with f.loop(0, n, SIDE, [b, to, f.offset(to, _TILE)]) as tiles:
             at, put, after = tiles.carried
+            span = f.offset(spans, tiles.index // SLAB * RANGE)
             _turned(f, "third_square_along", True, k, n - tiles.index, (at, cs), put, span)
             tiles.carry(f.offset(at, cs * SIDE), after, f.offset(put, panel))
     f.give()
@@ -432,7 +439,6 @@ def _macro(module: Module) -> None:
     )
     f = module.function("third_macro", VOID, fields)
     m, n, steps, a, a_panel, b, b_panel, sums, column, c, c_row, how = f.parameters
-    configure(f)
     begun, written, adds = ((how & bit).differs(0) for bit in (FROM_SUMS, TO_C, ADDS))
     asked = steps * (64 * ASKED)
     with f.loop(0, n, PANEL, [b, c, sums]) as columns:
@@ -458,5 +464,4 @@ def _macro(module: Module) -> None:
                 f.call("third_tiles", VOID, [*product, *to, high, wide])
             rows.carry(f.offset(of_a, a_panel), below, f.offset(kept, SUMS), f.offset(ahead, asked))
         columns.carry(following, f.offset(of_c, _ROW), f.offset(of_sums, column))
-    tile(f, "tilerelease")
     f.give()

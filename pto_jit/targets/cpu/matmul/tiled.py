@@ -11,6 +11,7 @@ is, and all blocks of k, follow from sizes alone, so the bits do not depend on w
 
 from __future__ import annotations
 
+from pto_jit.targets.cpu.matmul.amx import configure, tile
 from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Value
 from pto_jit.targets.cpu.matmul.parts import CONTEXT, Fields, Parts
 from pto_jit.targets.cpu.matmul.shape import FIXED_B
@@ -21,6 +22,7 @@ from pto_jit.targets.cpu.matmul.thirds import (
     FROM_SUMS,
     PANEL,
     RANGE,
+    SLAB,
     STEP,
     SUMS,
     TO_C,
@@ -29,9 +31,6 @@ from pto_jit.targets.cpu.matmul.thirds import (
     extremes,
     fits,
 )
-
-SLAB = 4 * PANEL
-"""Columns of a block of B, of which it is told whether its numbers fit."""
 
 ROWS = 256
 """Rows of a task: the packed block of A, and the rows of C of `COLUMNS`, stay in L2."""
@@ -83,7 +82,6 @@ _TASKS: Fields = (
 def add_tiled(parts: Parts) -> None:
     """Define ``tiled_terms`` and ``tiled``, and what they are made of."""
     add_thirds(parts)
-    _pack_block(parts)
     _pack_task(parts)
     _pack(parts)
     _plain(parts)
@@ -120,8 +118,8 @@ def _layout(f: Function, n: Value, k: Value) -> tuple[Value, Value, Value]:
 
 
 def _ranges(f: Function, n: Value, blocks: Value | int) -> Value:
-    """Bytes of the least and the largest exponents of so many blocks of k, slab by slab."""
-    return f.round_up(f.ceil_div(n, SLAB) * 16 * blocks, 64)
+    """Bytes of the ranges of so many blocks of k, slab by slab."""
+    return f.ceil_div(n, SLAB) * RANGE * blocks
 
 
 def _panel_bytes(f: Function, depth: Value) -> Value:
@@ -146,24 +144,6 @@ def store(f: Function, table: Value, index: Value | int, values: list[Value]) ->
         f.store(value, f.offset(spot, 8 * i), 8)
 
 
-def _pack_block(parts: Parts) -> None:
-    """``tiled_pack_block(k, n, b, b_rs, b_cs, to, panel, ranges)``: a block of k of B, slab by slab."""
-    fields: Fields = (
-        *((I64, "k"), (I64, "n"), (PTR, "b"), (I64, "b_rs"), (I64, "b_cs"), (PTR, "to"), (I64, "panel")),
-        (PTR, "ranges"),
-    )
-    f = parts.module.function("tiled_pack_block", VOID, fields)
-    k, n, b, b_rs, b_cs, to, panel, ranges = f.parameters
-    span = f.alloca(RANGE)
-    with f.loop(0, n, SLAB, [b, to, ranges]) as slab:
-        at, put, spread = slab.carried
-        clear_range(f, span)
-        f.call("third_b", VOID, [k, f.minimum(n - slab.index, SLAB), at, b_rs, b_cs, put, panel, span])
-        store(f, spread, 0, extremes(f, span))
-        slab.carry(f.offset(at, b_cs * SLAB), f.offset(put, panel * (SLAB // PANEL)), f.offset(spread, 16))
-    f.give()
-
-
 def _pack_task(parts: Parts) -> None:
     """Range function: ``task`` slabs of B each, all of k."""
     f, _, begin, end, fields = parts.task("tiled_pack_task", _PACK)
@@ -172,12 +152,12 @@ def _pack_task(parts: Parts) -> None:
     first = begin * task
     columns = f.minimum(n, end * task * SLAB) - first * SLAB
     blocks = f.offset(to, _ranges(f, n, f.ceil_div(k, depth)))
-    state = [f.offset(b, first * SLAB * b_cs), f.offset(blocks, first * (SLAB // PANEL) * panel), f.offset(to, first * 16)]
+    state = [f.offset(b, first * SLAB * b_cs), f.offset(blocks, first * (SLAB // PANEL) * panel), f.offset(to, first * RANGE)]
     with f.loop(0, k, depth, state) as part:
         at, put, spread = part.carried
         deep = f.minimum(k - part.index, depth)
-        f.call("tiled_pack_block", VOID, [deep, columns, at, b_rs, b_cs, put, panel, spread])
-        part.carry(f.offset(at, depth * b_rs), f.offset(put, block), f.offset(spread, slabs * 16))
+        f.call("third_b", VOID, [deep, columns, at, b_rs, b_cs, put, panel, spread])
+        part.carry(f.offset(at, depth * b_rs), f.offset(put, block), f.offset(spread, slabs * RANGE))
     f.give(0)
 
 
@@ -236,7 +216,7 @@ def _block(parts: Parts) -> None:
     status = f.variable(f.const(0, I32))
     state = [b, packed, ranges, c, sums, f.offset(marks, panels * 16)]
     across = SLAB // PANEL
-    moves = (b_cs * SLAB, panel_b * across, f.const(16), f.const(4 * SLAB), column * across, panels * 8)
+    moves = (b_cs * SLAB, panel_b * across, f.const(RANGE), f.const(4 * SLAB), column * across, panels * 8)
     with f.loop(0, n, SLAB, state) as slab:
         of_b, of_packed, of_ranges, of_c, of_sums, there = slab.carried
         with f.when(status.get().equals(0)):
@@ -256,7 +236,7 @@ def _slab(parts: Parts) -> None:
     _, a_rs, _, _, _, _, k, panel_b, *_ = load(f, _PART, part, 0)
     steps = f.ceil_div(k, DEEP)
     panel_a = steps * STEP
-    least, most = (f.load(I64, f.offset(ranges, 8 * i), 8) for i in range(2))
+    least, most = extremes(f, ranges)
     status = f.variable(f.const(0, I32))
 
     def flush(begin: Value, end: Value, state: Value) -> None:
@@ -308,6 +288,7 @@ def _tiles_task(parts: Parts) -> None:
     sums, mine = f.offset(room, of_a), f.offset(room, of_a + of_sums)
     spreads, marks = f.offset(mine, of_b), f.offset(mine, of_b + of_ranges)
     status = f.variable(f.const(0, I32))
+    configure(f)
     with f.loop(begin, end) as task:
         left, top = (task.index % across) * columns, (task.index // across) * rows
         high, wide = f.minimum(m - top, rows), f.minimum(n - left, columns)
@@ -322,11 +303,12 @@ def _tiles_task(parts: Parts) -> None:
             last = f.select(each.index + 1 >= count, f.const(1), 0)
             where = (to_c, c_rs, sums, column, room, marks)
             with f.either(packed.equals(0)) as side:
-                f.call("tiled_pack_block", VOID, [k, wide, here, b_rs, b_cs, mine, panel_b, spreads])
+                f.call("third_b", VOID, [k, wide, here, b_rs, b_cs, mine, panel_b, spreads])
                 status.set(f.call("tiled_block", I32, [w, high, wide, part, last, row, here, mine, spreads, *where]))
                 side.otherwise()
-                of_packed = (f.offset(packed, left // PANEL * panel_b), f.offset(ranges, left // SLAB * 16))
+                of_packed = (f.offset(packed, left // PANEL * panel_b), f.offset(ranges, left // SLAB * RANGE))
                 status.set(f.call("tiled_block", I32, [w, high, wide, part, last, row, here, *of_packed, *where]))
+    tile(f, "tilerelease")
     f.call("pto_scratch_pop", VOID, [w, room])
     f.give(status.get())
 
@@ -407,7 +389,7 @@ def _sum(parts: Parts) -> None:
             of_a = (f.offset(a, top * a_rs + first * a_cs), a_rs, a_cs)
             of_b = (f.offset(b, first * b_rs), b_rs, b_cs, f.minimum(k - first, depth), _panel_bytes(f, depth))
             block = f.offset(packed.get(), _ranges(f, n, blocks) + part.index * _block_bytes(f, n, depth))
-            ranges = f.offset(packed.get(), part.index * f.ceil_div(n, SLAB) * 16)
+            ranges = f.offset(packed.get(), part.index * f.ceil_div(n, SLAB) * RANGE)
             store(f, of, done + part.index, [*of_a, *of_b, f.select(none, f.null(), block), ranges])
         each.carry(f.offset(to, f.round_up(size, 64)), done + blocks)
     with f.when(f.load(I32, status, 4).equals(0)):
@@ -416,7 +398,8 @@ def _sum(parts: Parts) -> None:
         most = f.ceil_div(m, ROWS)
         slabs = f.ceil_div(n, SLAB)
         across = f.maximum(f.minimum(f.ceil_div(wanted, most), slabs), f.ceil_div(n, COLUMNS))
-        across = f.select(few, f.maximum(across, f.ceil_div(n, FEW_COLUMNS)), across)
+        of_few = f.round_up(f.ceil_div(n, FEW_COLUMNS), share)
+        across = f.select(few, f.minimum(of_few, slabs), across)
         rows_blocks = f.maximum(most, f.minimum(f.ceil_div(wanted, across), f.ceil_div(m, 2 * PANEL)))
         rows = f.round_up(f.select(few, m, f.ceil_div(m, rows_blocks)), PANEL)
         rows_blocks = f.ceil_div(m, rows)
