@@ -183,7 +183,7 @@ def _whole(parts: Parts) -> None:
     *product, workers, fixed = f.parameters
     _, m, n, k, _, a_rs, a_cs, _, b_rs, b_cs, *_ = product
     if s.thirds:
-        with f.when(suits(parts, m, n, k, (a_rs, a_cs), (b_rs, b_cs), fixed)):
+        with f.when(suits(parts, m, n, k, (a_rs, a_cs), (b_rs, b_cs))):
             f.give(f.call("tiled", I32, f.parameters))
     if s.sums:
         _alone(parts, f)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from pto_jit.errors import InternalError
 from pto_jit.slotted import field, mutable
 
 I1, I32, I64, PTR, VOID = "i1", "i32", "i64", "ptr", "void"
@@ -102,6 +103,7 @@ class Module:
         self.functions: dict[str, Function] = {}
         self.globals: list[str] = []
         self.declarations: dict[str, str] = {}
+        self.calls: list[tuple[str, tuple[str, ...]]] = []
 
     def function(
         self, name: str, result: str, parameters: Sequence[tuple[str, str]], *, public: bool = False, hot: bool = True
@@ -116,7 +118,10 @@ class Module:
         self.declarations.setdefault(name, text)
 
     def text(self, header: str = "") -> str:
-        """The whole module."""
+        """The whole module; LLVM does not say so when a call has other arguments than its function has parameters."""
+        for name, types in self.calls:
+            if name in self.functions and types != tuple(p.type for p in self.functions[name].parameters):
+                raise InternalError(f"{name} is called with {', '.join(types)}")
         parts = [header, *self.globals, *self.declarations.values()]
         parts.extend(f.text() for f in self.functions.values())
         return "\n".join(parts) + "\n"
@@ -244,6 +249,7 @@ class Function:
 
     def call(self, name: str, result: str, arguments: Sequence[Value]) -> Value:
         """Call a function of this module or a declared one."""
+        self.module.calls.append((name, tuple(a.type for a in arguments)))
         text = f"call {result} @{name}({', '.join(f'{a.type} {a.ref}' for a in arguments)})"
         if result == VOID:
             self.line(text)

@@ -4,8 +4,9 @@
 Each number is ``x = x1 + x2 + x3`` exactly: x1 is x rounded to bf16, x2 what is left rounded, x3 the rest.  Of the nine
 products of two such sums the six of ``xi yj`` with i + j <= 4 are computed, ``x3 y1`` first; those left out are at most
 2^-24 of ``x y``, as much as one rounding of f32 (Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial
-Intelligence Datatype For Higher-Precision Computations", 2019).  An instruction sums 32 of k before it adds them to C,
-so that fewer roundings follow one another than in a chain of f32 arithmetic: its error bound is met for k >= 32.
+Intelligence Datatype For Higher-Precision Computations", 2019).  An instruction sums 32 of k before it adds them to
+others, and sums of blocks of k are added to one another, so that fewer roundings follow one another than in a chain of
+f32 arithmetic: its error bound is met for k >= 32.
 
 The tiles take subnormal numbers as zero.  So the packing functions note the least and the largest magnitude, and
 `fits` says whether nothing is lost; what does not fit, infinities and NaNs included, is left to f32 arithmetic.
@@ -70,7 +71,8 @@ def add_thirds(parts: Parts) -> None:
         for columns in (1, 2):
             _tiles(module, rows, columns)
     _by_shape(module)
-    _border(module)
+    _add(module)
+    _put(module)
     _macro(module)
 
 
@@ -341,33 +343,29 @@ SUMS = PANEL * PANEL * 4
 _ROW = PANEL * 4
 
 _TILES: Fields = (
-    *((I64, "steps"), (PTR, "a"), (PTR, "b"), (PTR, "from"), (PTR, "to"), (I64, "row"), (PTR, "ahead")),
-    *((PTR, "soon"), (I64, "soon_row")),
+    *((I64, "steps"), (PTR, "a"), (PTR, "b"), (PTR, "to"), (I64, "row"), (PTR, "ahead"), (PTR, "soon")),
+    (I64, "soon_row"),
 )
 
 
 def _tiles(module: Module, rows: int, columns: int) -> None:
-    """``third_<rows>_<columns>(steps, a, b, from, to, row, ahead, soon, soon_row)``: so many tiles of sums.
+    """``third_<rows>_<columns>(steps, a, b, to, row, ahead, soon, soon_row)``: so many tiles of sums.
 
-    from: `SUMS` that they begin with, or null.  to: rows ``row`` bytes apart.  ahead: what is prefetched of the
-    following panel of B, `ASKED` lines a step; soon: where the next sums are, or go.
+    to: rows ``row`` bytes apart.  ahead: what is prefetched of the following panel of B, `ASKED` lines a step; soon:
+    where the next sums are, or go.
     """
     f = module.function(f"third_{rows}_{columns}", VOID, _TILES)
-    steps, a, b, source, to, row, ahead, soon, soon_row = f.parameters
+    steps, a, b, to, row, ahead, soon, soon_row = f.parameters
     numbers = [(i, j) for i in range(rows) for j in range(columns)]
-    with f.either(source.differs(0)) as side:
-        for i, j in numbers:
-            tile(f, "tileloadd64", 2 * i + j, f.offset(source, i * SIDE * _ROW + 64 * j), f.const(_ROW))
-        side.otherwise()
-        for i, j in numbers:
-            tile(f, "tilezero", 2 * i + j)
+    for i, j in numbers:
+        tile(f, "tilezero", 2 * i + j)
     line = f.const(64)
 
     def take(base: Value, third: int, first: int, count: int) -> None:
         for i in range(count):
             tile(f, "tileloadd64", first + i, f.offset(base, third * _THIRD + i * _TILE), line)
 
-    with f.loop(0, steps, 1, [a, b, ahead, soon]) as loop:
+    with f.loop(0, steps, 1, [a, b, ahead, soon], at_least_once=True) as loop:
         of_a, of_b, later, near = loop.carried
         asked = [f.offset(later, 64 * q) for q in range(ASKED)]
         wanted: list[Value] = []
@@ -405,25 +403,38 @@ def _by_shape(module: Module) -> None:
     f.give()
 
 
-def _border(module: Module) -> None:
-    """``third_border(..., rows, columns, adds)``: some rows and columns of C, by way of the stack; adds: to C."""
-    f = module.function("third_border", VOID, (*_TILES, (I64, "rows"), (I64, "columns"), (I64, "adds")))
-    steps, a, b, source, to, row, ahead, soon, soon_row, rows, columns, adds = f.parameters
-    room = f.alloca(SUMS)
-    f.call("third_tiles", VOID, [steps, a, b, source, room, f.const(_ROW), ahead, soon, soon_row, rows, columns])
-    with f.loop(0, rows, 1, [room, to]) as loop:
-        of, at = loop.carried
-        for j in range(PANEL // SIDE):
-            count = clamp(f, columns - SIDE * j, SIDE)
-            mask = lane_mask(f, low_bits(f, count, SIDE), SIDE)
-            there = lane_mask(f, low_bits(f, f.select(adds.differs(0), count, 0), SIDE), SIDE)
-            place = f.offset(at, 64 * j)
-            total = f.load(_SINGLES, f.offset(of, 64 * j))
-            with f.either(adds.differs(0)) as side:
-                masked_store(f, f.binary("fadd", masked_load(f, _SINGLES, place, there), total), place, mask)
-                side.otherwise()
-                masked_store(f, total, place, mask)
-        loop.carry(f.offset(of, _ROW), f.offset(at, row))
+def _add(module: Module) -> None:
+    """``third_add(x, y, to)``: the sums of two blocks of k, all of them."""
+    f = module.function("third_add", VOID, [(PTR, "x"), (PTR, "y"), (PTR, "to")])
+    x, y, to = f.parameters
+    with f.loop(0, SUMS, _ROW, at_least_once=True) as row:
+        for skip in range(0, _ROW, 64):
+            of_x, of_y, at = (f.offset(f.offset(p, row.index), skip) for p in (x, y, to))
+            f.store(f.binary("fadd", f.load(_SINGLES, of_x), f.load(_SINGLES, of_y)), at)
+    f.give()
+
+
+def _put(module: Module) -> None:
+    """``third_put(x, y, c, c_row, rows, columns, adds)``: sums, of two blocks of k unless y is null, to some rows and
+    columns of C; adds: to what is there."""
+    fields: Fields = (
+        *((PTR, "x"), (PTR, "y"), (PTR, "c"), (I64, "c_row"), (I64, "rows"), (I64, "columns"), (I64, "adds")),
+    )
+    f = module.function("third_put", VOID, fields)
+    x, y, c, c_row, rows, columns, adds = f.parameters
+    counts = [clamp(f, columns - SIDE * j, SIDE) for j in range(PANEL // SIDE)]
+    inside, there, more = (
+        [lane_mask(f, low_bits(f, f.select(kind, count, 0), SIDE), SIDE) for count in counts]
+        for kind in (f.const(1, "i1"), adds.differs(0), y.differs(0))
+    )
+    with f.loop(0, rows, 1, [x, y, c]) as loop:
+        of_x, of_y, at = loop.carried
+        for j, mask in enumerate(inside):
+            total = f.load(_SINGLES, f.offset(of_x, 64 * j))
+            total = f.binary("fadd", total, masked_load(f, _SINGLES, f.offset(of_y, 64 * j), more[j]))
+            total = f.binary("fadd", masked_load(f, _SINGLES, f.offset(at, 64 * j), there[j]), total)
+            masked_store(f, total, f.offset(at, 64 * j), mask)
+        loop.carry(f.offset(of_x, _ROW), f.offset(of_y, _ROW), f.offset(at, c_row))
     f.give()
 
 
@@ -440,28 +451,34 @@ def _macro(module: Module) -> None:
     f = module.function("third_macro", VOID, fields)
     m, n, steps, a, a_panel, b, b_panel, sums, column, c, c_row, how = f.parameters
     begun, written, adds = ((how & bit).differs(0) for bit in (FROM_SUMS, TO_C, ADDS))
-    asked = steps * (64 * ASKED)
+    asked, room = steps * (64 * ASKED), f.alloca(SUMS)
+    row = f.const(_ROW)
     with f.loop(0, n, PANEL, [b, c, sums]) as columns:
         of_b, of_c, of_sums = columns.carried
         wide = f.minimum(n - columns.index, PANEL)
-        whole = written & adds.equals(0) & wide.equals(PANEL)
         following = f.offset(of_b, b_panel)
+        alone = written & (begun | adds).equals(0) & wide.equals(PANEL)
         with f.loop(0, m, PANEL, [a, of_c, of_sums, following]) as rows:
             of_a, at, kept, ahead = rows.carried
             high = f.minimum(m - rows.index, PANEL)
-            source = f.select(begun, kept, f.null())
-            below = f.offset(at, c_row * PANEL)
+            below, after = f.offset(at, c_row * PANEL), f.offset(kept, SUMS)
             later = f.select(rows.index + PANEL < m, below, f.offset(of_c, _ROW))
-            product = [steps, of_a, of_b, source]
-            with f.either(written) as side:
-                soon = [ahead, later, c_row]
-                with f.either(whole & high.equals(PANEL)) as inside:
-                    f.call("third_2_2", VOID, [*product, at, c_row, *soon])
-                    inside.otherwise()
-                    f.call("third_border", VOID, [*product, at, c_row, *soon, high, wide, how & ADDS])
-                side.otherwise()
-                to = [kept, f.const(_ROW), ahead, f.offset(kept, SUMS), f.const(_ROW)]
-                f.call("third_tiles", VOID, [*product, *to, high, wide])
-            rows.carry(f.offset(of_a, a_panel), below, f.offset(kept, SUMS), f.offset(ahead, asked))
+            product = [steps, of_a, of_b]
+            to_c, to_sums = [ahead, later, c_row], [ahead, after, row]
+            soon = [f.select(written, x, y) for x, y in zip(to_c, to_sums, strict=True)]
+            with f.either(alone & high.equals(PANEL)) as inside:
+                f.call("third_2_2", VOID, [*product, at, c_row, *soon])
+                inside.otherwise()
+                to = f.select(begun | written, room, kept)
+                with f.when(steps > 0):
+                    f.call("third_tiles", VOID, [*product, to, row, *soon, high, wide])
+                with f.either(written) as side:
+                    first = f.select(steps > 0, room, kept)
+                    second = f.select(begun & (steps > 0), kept, f.null())
+                    f.call("third_put", VOID, [first, second, at, c_row, high, wide, how & ADDS])
+                    side.otherwise()
+                    with f.when(begun):
+                        f.call("third_add", VOID, [kept, room, kept])
+            rows.carry(f.offset(of_a, a_panel), below, after, f.offset(ahead, asked))
         columns.carry(following, f.offset(of_c, _ROW), f.offset(of_sums, column))
     f.give()

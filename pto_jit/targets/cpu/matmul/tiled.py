@@ -41,10 +41,10 @@ COLUMNS = 1024
 TASKS = 2
 """Tiles of C for each worker, at least."""
 
-LEAST_ROWS, FIXED_ROWS, LEAST_COLUMNS, LEAST_C, LEAST_K = 64, 64, 64, 64 * 128, DEEP
+LEAST_ROWS, LEAST_COLUMNS, LEAST_C, LEAST_K = 32, 64, 64 * 128, DEEP
 """Sizes from which packing is repaid, and the error bound is that of f32 arithmetic."""
 
-FEW_ROWS = 128
+FEW_ROWS = 256
 """Rows up to which packed B, larger than B itself, does not repay being written to L3 and read again."""
 
 FEW_COLUMNS = 512
@@ -96,12 +96,11 @@ def add_tiled(parts: Parts) -> None:
 
 
 def suits(
-    parts: Parts, m: Value, n: Value, k: Value, of_a: tuple[Value, Value], of_b: tuple[Value, Value], fixed: Value
+    parts: Parts, m: Value, n: Value, k: Value, of_a: tuple[Value, Value], of_b: tuple[Value, Value]
 ) -> Value:
-    """Whether a product of such sizes and strides, in bytes, is worth it; fixed: B may be kept packed."""
+    """Whether a product of such sizes and strides, in bytes, is worth it."""
     f = m.fn
-    rows = f.select(fixed.differs(0), f.const(FIXED_ROWS), LEAST_ROWS)
-    sizes = (m >= rows) & (n >= LEAST_COLUMNS) & (m * n >= LEAST_C) & (k >= LEAST_K)
+    sizes = (m >= LEAST_ROWS) & (n >= LEAST_COLUMNS) & (m * n >= LEAST_C) & (k >= LEAST_K)
     return sizes & (m * n * k >= parts.blocking.split_work) & _unit(f, of_a) & _unit(f, of_b)
 
 
@@ -178,14 +177,16 @@ def _pack(parts: Parts) -> None:
 
 
 def _plain(parts: Parts) -> None:
-    """``tiled_plain(w, m, n, part, a, c, c_rs, keep)``: rows of A by a block of k, by f32 arithmetic."""
+    """``tiled_plain(w, m, n, part, a, b, c, c_rs, keep)``: some rows of A by some columns of B, a block of k, by f32
+    arithmetic."""
     s = parts.scheme
     fields: Fields = (
-        *((PTR, "w"), (I64, "m"), (I64, "n"), (PTR, "part"), (PTR, "a"), (PTR, "c"), (I64, "c_rs"), (I64, "keep")),
+        *((PTR, "w"), (I64, "m"), (I64, "n"), (PTR, "part"), (PTR, "a"), (PTR, "b"), (PTR, "c"), (I64, "c_rs")),
+        (I64, "keep"),
     )
     f = parts.module.function("tiled_plain", I32, fields, hot=False)
-    w, m, n, part, a, c, c_rs, keep = f.parameters
-    _, a_rs, a_cs, b, b_rs, b_cs, k, *_ = load(f, _PART, part, 0)
+    w, m, n, part, a, b, c, c_rs, keep = f.parameters
+    _, a_rs, a_cs, _, b_rs, b_cs, k, *_ = load(f, _PART, part, 0)
     product = [w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep]
     f.give(f.call("near", I32, [*product, f.select(b_cs.equals(s.element_b), 1, 0), f.null(), f.const(0)]))
 
@@ -364,7 +365,8 @@ def _sum(parts: Parts) -> None:
         each.carry(bytes_b + f.round_up(size, 64), many + blocks, total + k, f.maximum(deepest, depth))
     bytes_b, many, total, deepest = each.after
     share = f.select(m * n * total >= plan.split_work, workers, 1)
-    few = m <= FEW_ROWS
+    many_bytes = (share > 1) | (bytes_b > plan.near_bytes * 16)
+    few = (m <= f.select(many_bytes, f.const(2 * FEW_ROWS), FEW_ROWS)) & (n > m)
     # What another core has packed is as far as memory: B that L2 keeps is packed by each worker.
     with f.when((share > 1) & (bytes_b <= 2 * plan.near_bytes) & (m >= share * (2 * PANEL)) & few.equals(0)):
         pieces = f.select(m >= share * (4 * ROWS), share * 4, share)
@@ -421,8 +423,8 @@ def _terms(parts: Parts) -> None:
     *product, workers = f.parameters
     _, m, n, count, terms, *_ = product
     with f.loop(0, count, 1, [f.const(0)]) as each:
-        _, a_rs, a_cs, _, b_rs, b_cs, k, how = load(f, TERM, terms, each.index)
-        with f.when(suits(parts, m, n, k, (a_rs, a_cs), (b_rs, b_cs), how & FIXED_B).equals(0)):
+        _, a_rs, a_cs, _, b_rs, b_cs, k, _ = load(f, TERM, terms, each.index)
+        with f.when(suits(parts, m, n, k, (a_rs, a_cs), (b_rs, b_cs)).equals(0)):
             f.give(-1)
         each.carry(each.carried[0] + _layout(f, n, k)[-1])
     with f.when((count <= 0) | (each.after[0] > parts.blocking.far_bytes)):

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: MIT
+"""f32 products by matrix tiles: as exact as f32 arithmetic for any numbers, the same bits whoever computes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import llvmlite.binding as llvm
+import numpy as np
+import pytest
+
+from pto_jit.targets.cpu.matmul.library import Library, Processor, assembly, module_ir, optimised, target_machine
+from pto_jit.targets.cpu.matmul.shape import FIXED_B, Combo, Machine, scheme_of
+from tests.targets.matmul_harness import (
+    INPUTS,
+    OUTPUTS,
+    TINY,
+    Array,
+    Guarded,
+    StandIn,
+    call,
+    call_sum,
+    check,
+    expected,
+    laid_out,
+    one_product,
+    raw,
+)
+
+F32, SINGLE = np.dtype(np.float32), Combo("f32", "f32", "f32")
+HOST = Processor.host()
+TILES = scheme_of(SINGLE, Machine.of(HOST.features, HOST.triple)).thirds
+needs_tiles = pytest.mark.skipif(not TILES, reason="no matrix tiles on this processor")
+# Every way: whole panels and borders, one block of k and several, few rows, few columns.
+SIZES = (
+    *((128, 128, 128), (100, 83, 113), (97, 129, 260), (64, 300, 77), (600, 70, 32), (300, 257, 130), (65, 130, 1000)),
+    *((256, 64, 64), (1000, 96, 40)),
+)
+
+
+def bits(c: Array) -> bytes:
+    return np.ascontiguousarray(c).tobytes()
+
+
+def plain_library(standin: StandIn) -> Library:
+    """The same products without tiles."""
+    return Library(standin.externals, processor=HOST.without_tiles())
+
+
+def product(standin: StandIn, library: Library, a: Array, b: Array, c: Array | None = None, *, fixed: int = 0) -> Array:
+    """A new C, or a copy of c added to."""
+    out = np.full((a.shape[0], b.shape[1]), np.nan, F32) if c is None else c.copy()
+    assert call(standin, library.ensure(SINGLE).product, a, b, out, c is not None, fixed) == 0
+    assert standin.dll.standin_live() == 0
+    return out
+
+
+def everyone(standin: StandIn, library: Library, a: Array, b: Array, c: Array | None = None) -> Array:
+    """The product, the same bits by any number of workers, B kept or not."""
+    results = []
+    for threads in (1, 2, 3, 16):
+        standin.dll.standin_threads(threads)
+        for fixed in (0, FIXED_B, FIXED_B, FIXED_B):
+            results.append(product(standin, library, a, b, c, fixed=fixed))
+        standin.dll.standin_forget()
+    standin.dll.standin_threads(1)
+    assert len({bits(r) for r in results}) == 1
+    return results[0]
+
+
+@needs_tiles
+@pytest.mark.parametrize("caches", [None, TINY])
+def test_all_layouts_agree_with_numpy_and_any_number_of_workers_gives_the_same_bits(
+    standin: StandIn, libraries: Callable[..., Library], caches: object
+) -> None:
+    rng = np.random.default_rng(3)
+    library = libraries("host", caches)
+    for sizes in SIZES:
+        for a in ("rows", "columns"):
+            for b in ("rows", "columns"):
+                one_product(standin, library, SINGLE, rng, sizes, (a, b, "rows"), bool(rng.integers(2)), (1, 2, 3, 16))
+    for _ in range(30):
+        layouts = (str(rng.choice(INPUTS)), str(rng.choice(INPUTS)), str(rng.choice(OUTPUTS)))
+        m, n, k = (int(x) for x in rng.integers((64, 64, 32), (330, 330, 400)))
+        one_product(standin, library, SINGLE, rng, (m, n, k), layouts, bool(rng.integers(2)), (1, 3))
+
+
+@needs_tiles
+def test_errors_are_not_larger_than_those_of_f32_arithmetic(
+    standin: StandIn, libraries: Callable[..., Library]
+) -> None:
+    """Of normal numbers, of positive ones, and of such that differ by many orders of magnitude in a row."""
+    rng = np.random.default_rng(4)
+    tiles, plain = libraries("host"), plain_library(standin)
+    standin.dll.standin_threads(1)
+    for k in (32, 128, 700):
+        for kind in ("normal", "positive", "spread"):
+            a, b = raw(rng, (150, k), F32), raw(rng, (k, 160), F32)
+            if kind == "positive":
+                a, b = np.abs(a), np.abs(b)
+            if kind == "spread":
+                a *= np.exp2(rng.integers(-30, 30, a.shape)).astype(F32)
+                b *= np.exp2(rng.integers(-30, 30, b.shape)).astype(F32)
+            exact = a.astype(np.float64) @ b.astype(np.float64)
+            scale = np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)
+            of_tiles, of_plain = (np.abs(product(standin, library, a, b) - exact) / scale for library in (tiles, plain))
+            assert of_tiles.max() <= of_plain.max(), (k, kind)
+            assert np.sqrt((of_tiles**2).mean()) <= np.sqrt((of_plain**2).mean()), (k, kind)
+
+
+@needs_tiles
+def test_what_f32_arithmetic_computes_exactly_is_exact(standin: StandIn, libraries: Callable[..., Library]) -> None:
+    rng = np.random.default_rng(5)
+    library = libraries("host")
+    # Numbers of all 24 bits by one, on either side.
+    x = raw(rng, (160, 160), F32)
+    x *= np.exp2(rng.integers(-40, 40, x.shape)).astype(F32)
+    one = np.eye(160, dtype=F32)
+    np.testing.assert_array_equal(everyone(standin, library, x, one), x)
+    np.testing.assert_array_equal(everyone(standin, library, one, x), x)
+    # Integers whose sums have 24 bits.
+    for high_a, high_b in ((1 << 9, 1 << 7), (1 << 15, 2), (2, 1 << 15), (1 << 2, 1 << 13)):
+        a, b = (rng.integers(-h + 1, h, (130, 130)).astype(F32) for h in (high_a, high_b))
+        np.testing.assert_array_equal(everyone(standin, library, a, b), a.astype(np.int64) @ b.astype(np.int64))
+
+
+def _mixed(rng: np.random.Generator, rows: int, columns: int, *, of_a: bool, share: float) -> Array:
+    """Normal numbers with blocks of others: zeros, subnormal, tiny and huge ones, infinities and NaNs."""
+    out = raw(rng, (rows, columns), F32)
+    special = [0.0, 1e-42, 3e-38, 1e-33, 1e-25, 1e25, 2e37, 3.3e38, np.inf, np.nan]
+    for i in range(0, rows, 20):
+        for j in range(0, columns, 50):
+            if rng.random() < share:
+                part = out[i : i + 20, j : j + 50]
+                value = F32.type(rng.choice(special if of_a else special[:-4]))
+                if rng.random() < 0.5:
+                    part[...] = value
+                else:
+                    part[rng.integers(part.shape[0]), rng.integers(part.shape[1])] = value
+    return out
+
+
+@needs_tiles
+@pytest.mark.parametrize("share", [0.02, 0.3])
+def test_numbers_that_do_not_fit_are_left_to_f32_arithmetic(
+    standin: StandIn, libraries: Callable[..., Library], share: float
+) -> None:
+    """Results are within the bound of f32 arithmetic, subnormal ones too, and not finite where its are not."""
+    rng = np.random.default_rng(6)
+    library, plain = libraries("host"), plain_library(standin)
+    seen = 0
+    for m, n, k in ((130, 150, 300), (64, 200, 128), (300, 66, 260)):
+        for layout in ("rows", "columns"):
+            a, b = _mixed(rng, m, k, of_a=True, share=share), _mixed(rng, k, n, of_a=False, share=share)
+            a, b = (np.asfortranarray(x) if layout == "columns" else x for x in (a, b))
+            for c in (None, raw(rng, (m, n), F32)):
+                got = everyone(standin, library, a, b, c)
+                truth = product(standin, plain, a, b, c)
+                with np.errstate(all="ignore"):
+                    wide_a, wide_b = a.astype(np.longdouble), b.astype(np.longdouble)
+                    scale = np.abs(wide_a) @ np.abs(wide_b) + (0 if c is None else np.abs(c.astype(np.longdouble)))
+                    exact = wide_a @ wide_b + (0 if c is None else c.astype(np.longdouble))
+                    fine = np.isfinite(truth) & (scale < 1e38)
+                    bound = scale * float(np.finfo(F32).eps) * (k + 4) + 1.5e-45 * k
+                    assert (np.abs(got - exact) <= bound)[fine].all(), (m, n, k, layout)
+                # Sums near the largest number may or may not overflow, depending on their order.
+                told = (scale < 1e38) | ~np.isfinite(scale)
+                np.testing.assert_array_equal(np.isnan(got)[told], np.isnan(truth)[told])
+                np.testing.assert_array_equal(np.isinf(got)[told], np.isinf(truth)[told])
+                seen += int((~fine).sum())
+    assert seen > 0
+
+
+@needs_tiles
+def test_subnormal_results_and_what_is_added_to_are_kept(standin: StandIn, libraries: Callable[..., Library]) -> None:
+    """The tiles take them as zero: the sums are written, and added to C, by other instructions."""
+    rng = np.random.default_rng(7)
+    library = libraries("host")
+    tiny = (raw(rng, (128, 128), F32) * F32.type(1e-40)).astype(F32)
+    assert (np.abs(tiny[tiny != 0]) < np.finfo(F32).tiny).all()
+    a, b = np.zeros((128, 300), F32), raw(rng, (300, 128), F32)
+    np.testing.assert_array_equal(everyone(standin, library, a, b, tiny), tiny)
+    # the first block of k is of subnormal numbers, the rest is zero
+    a[:, :128], b = tiny, np.eye(300, 128, dtype=F32)
+    np.testing.assert_array_equal(everyone(standin, library, a, b), tiny)
+    b[:128] *= F32.type(2**-20)
+    check(everyone(standin, library, a * F32.type(2**20), b), (tiny.astype(np.longdouble), np.full(tiny.shape, 1.5e-45)), "")
+
+
+@needs_tiles
+def test_one_number_costs_its_panel_alone(standin: StandIn, libraries: Callable[..., Library]) -> None:
+    """Beside an infinity, the sums are those of the tiles."""
+    rng = np.random.default_rng(8)
+    library, plain = libraries("host"), plain_library(standin)
+    a, b = raw(rng, (160, 160), F32), raw(rng, (160, 192), F32)
+    usual, by_f32 = product(standin, library, a, b), product(standin, plain, a, b)
+    assert (usual != by_f32).any(axis=1).all()
+    a[70, 3] = np.inf
+    got = product(standin, library, a, b)
+    inside = slice(64, 96)
+    assert not np.isfinite(got[70]).any()
+    np.testing.assert_array_equal(np.delete(got, inside, 0), np.delete(usual, inside, 0))
+    a[70, 3], b[150, 100] = 1, np.inf
+    got = product(standin, library, a, b)
+    usual = product(standin, library, a, np.where(np.isinf(b), F32.type(1), b))
+    assert not np.isfinite(got[:, 100]).any()
+    np.testing.assert_array_equal(np.delete(got, slice(64, 128), 1), np.delete(usual, slice(64, 128), 1))
+
+
+@needs_tiles
+def test_sums_of_products_are_those_of_the_terms(standin: StandIn, libraries: Callable[..., Library]) -> None:
+    rng = np.random.default_rng(9)
+    entries = libraries("host").ensure(SINGLE)
+    for m, n, ks in ((130, 128, (128, 256)), (72, 256, (256, 300)), (300, 100, (33, 90, 140)), (700, 512, (130, 64))):
+        for layout in ("rows", "columns", "inner"):
+            terms = [(laid_out(rng, m, k, F32, layout), laid_out(rng, k, n, F32, str(rng.choice(INPUTS[:3])))) for k in ks]
+            a, b = np.concatenate([a for a, _ in terms], 1), np.concatenate([b for _, b in terms], 0)
+            before = raw(rng, (m, n), F32)
+            for how in (0, 1):
+                results = []
+                for threads, fixed in ((1, 0), (1, FIXED_B), (1, FIXED_B), (2, FIXED_B), (3, FIXED_B), (16, 0)):
+                    standin.dll.standin_threads(threads)
+                    c = before.copy()
+                    assert call_sum(standin, entries.named["_sum"], terms, c, how, fixed) == 0
+                    check(c, expected(a, b, before, bool(how)), (m, n, ks, layout))
+                    results.append(bits(c))
+                    assert standin.dll.standin_live() == 0
+                assert len(set(results)) == 1, (m, n, ks, layout)
+                standin.dll.standin_forget()
+
+
+@needs_tiles
+def test_nothing_outside_the_operands_is_read_or_written(standin: StandIn, libraries: Callable[..., Library]) -> None:
+    """Each operand ends, or begins, at a page without access; a stray access kills the process."""
+    rng = np.random.default_rng(10)
+    library = libraries("host")
+    standin.dll.standin_threads(1)
+    for m, n, k in ((100, 97, 130), (65, 150, 97), (241, 129, 33)):
+        for at_end in (True, False):
+            for transposed in range(4):
+                kept, arrays = [], []
+                for bit, (rows, columns) in enumerate(((m, k), (k, n), (m, n))):
+                    turned = bool(transposed >> bit & 1)
+                    room = Guarded(rows * columns * 4)
+                    kept.append(room)
+                    x = room.array((columns, rows) if turned else (rows, columns), F32, at_end=at_end)
+                    x[...] = raw(rng, x.shape, F32)
+                    arrays.append(x.T if turned else x)
+                a, b, c = arrays
+                for accumulate in (False, True):
+                    before = c.copy()
+                    assert call(standin, library.ensure(SINGLE).product, a, b, c, accumulate) == 0
+                    check(c, expected(a, b, before, accumulate), (m, n, k, at_end, transposed))
+
+
+@needs_tiles
+def test_missing_scratch_is_a_status_and_leaks_nothing(standin: StandIn, libraries: Callable[..., Library]) -> None:
+    rng = np.random.default_rng(11)
+    entries = libraries("host").ensure(SINGLE)
+    fine, bad = raw(rng, (300, 200), F32), raw(rng, (300, 200), F32)
+    bad[100, 100] = np.inf
+    for a in (fine, bad):
+        for columns in (300, 100):
+            b, c = raw(rng, (200, columns), F32), np.zeros((300, columns), F32)
+            for threads in (1, 3):
+                standin.dll.standin_threads(threads)
+                standin.dll.standin_fail_after(-1)
+                assert call(standin, entries.product, a, b, c, False) == 0
+                needed = standin.dll.standin_pushes()
+                assert needed > 0
+                for n in range(needed):
+                    standin.dll.standin_fail_after(n)
+                    status = call(standin, entries.product, a, b, c, False)
+                    standin.dll.standin_fail_after(-1)
+                    assert status != 0
+                    assert standin.dll.standin_live() == 0
+
+
+def _with_tiles() -> Processor:
+    features = "+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512bf16,+avx2,+fma,+f16c,+amx-tile,+amx-bf16"
+    return Processor("x86_64-unknown-linux-gnu", "sapphirerapids", features)
+
+
+@pytest.mark.skipif(not llvm.get_process_triple().startswith("x86_64"), reason="x86 instructions")
+def test_the_inner_loop_loads_fourteen_tiles_for_twenty_four_products() -> None:
+    """Six products of four pairs of tiles; nothing else but prefetches, counting, and nothing spilled."""
+    text = assembly(SINGLE, _with_tiles())
+    body = text[text.index("\nthird_2_2:") : text.index(".size\tthird_2_2")]
+    blocks = [b for b in re.split(r"\n\.LBB\w+:", body) if b.count("tdpbf16ps")]
+    assert len(blocks) == 1
+    assert blocks[0].count("tdpbf16ps") == 24
+    assert blocks[0].count("tileloadd") == 14
+    assert not re.search(r"%[xyz]mm|\(%rsp\)", blocks[0])
+
+
+@pytest.mark.skipif(not llvm.get_process_triple().startswith("x86_64"), reason="x86 instructions")
+def test_programs_that_do_not_ask_for_tiles_have_none() -> None:
+    processor = _with_tiles()
+    assert "tdpbf16ps" in module_ir(SINGLE, processor.features, processor.triple)
+    assert "tdpbf16ps" not in module_ir(SINGLE, processor.without_tiles().features, processor.triple)
+    optimised(module_ir(SINGLE, processor.features, processor.triple), target_machine(processor)).verify()
