@@ -100,41 +100,62 @@ int32_t pto_parallel_for(pto_worker *w, pto_range_fn fn, void *context, int64_t 
     return j.status;
 }
 
-/* ---- what is kept: one matrix at a time, packed when it is met for the second time ---- */
+/* ---- what is kept: matrices by their keys, packed when they are met for the second time ---- */
 
-static struct {
+typedef struct {
     void *copy;
     int64_t key[6];
     int met, packed;
-} kept;
-static int64_t found;
+} matrix;
 
-void standin_forget(void) { free(kept.copy); memset(&kept, 0, sizeof kept); }
+static matrix kept[16];
+static int count_kept;
+static int64_t found;
+static pthread_mutex_t keeping = PTHREAD_MUTEX_INITIALIZER;
+
+void standin_forget(void)
+{
+    for (int i = 0; i < count_kept; i++)
+        free(kept[i].copy);
+    memset(kept, 0, sizeof kept);
+    count_kept = 0;
+}
+
 int64_t standin_found(void) { return found; }
+
+static matrix *matrix_of(const int64_t *key)
+{
+    for (int i = 0; i < count_kept; i++)
+        if (!memcmp(kept[i].key, key, sizeof kept[i].key))
+            return &kept[i];
+    if (count_kept == 16)
+        abort();
+    memcpy(kept[count_kept].key, key, sizeof kept[count_kept].key);
+    return &kept[count_kept++];
+}
 
 void *pto_kept_find(pto_worker *w, const int64_t *key, int64_t bytes, void **room)
 {
+    void *copy = NULL;
     (void)w;
     *room = NULL;
-    if (memcmp(kept.key, key, sizeof kept.key)) {
-        standin_forget();
-        memcpy(kept.key, key, sizeof kept.key);
-    }
-    if (kept.packed) {
+    pthread_mutex_lock(&keeping);
+    matrix *m = matrix_of(key);
+    if (m->packed) {
         found++;
-        return kept.copy;
+        copy = m->copy;
+    } else if (++m->met == 2 && !posix_memalign(&m->copy, 64, (size_t)bytes)) {
+        memset(m->copy, 0xFF, (size_t)bytes);
+        *room = &m->copy;
     }
-    if (++kept.met == 2) {
-        if (posix_memalign(&kept.copy, 64, (size_t)bytes))
-            return NULL;
-        memset(kept.copy, 0xFF, (size_t)bytes);
-        *room = &kept.copy;
-    }
-    return NULL;
+    pthread_mutex_unlock(&keeping);
+    return copy;
 }
 
 void pto_kept_done(void *room)
 {
-    (void)room;
-    kept.packed = 1;
+    matrix *m = room; /* its first field */
+    pthread_mutex_lock(&keeping);
+    m->packed = 1;
+    pthread_mutex_unlock(&keeping);
 }

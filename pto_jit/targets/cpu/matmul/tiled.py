@@ -41,7 +41,7 @@ COLUMNS = 1024
 TASKS = 2
 """Tiles of C for each worker, at least."""
 
-LEAST_ROWS, LEAST_COLUMNS, LEAST_C, LEAST_K = 32, 64, 64 * 128, DEEP
+LEAST_COLUMNS, LEAST_C, LEAST_K = 64, 64 * 128, DEEP
 """Sizes from which packing is repaid, and the error bound is that of f32 arithmetic."""
 
 FEW_ROWS = 256
@@ -98,9 +98,9 @@ def add_tiled(parts: Parts) -> None:
 def suits(
     parts: Parts, m: Value, n: Value, k: Value, of_a: tuple[Value, Value], of_b: tuple[Value, Value]
 ) -> Value:
-    """Whether a product of such sizes and strides, in bytes, is worth it."""
+    """Whether a product of such sizes and strides, in bytes, is worth it: not with few rows (`few`)."""
     f = m.fn
-    sizes = (m >= LEAST_ROWS) & (n >= LEAST_COLUMNS) & (m * n >= LEAST_C) & (k >= LEAST_K)
+    sizes = (m > parts.blocking.stream_rows) & (n >= LEAST_COLUMNS) & (m * n >= LEAST_C) & (k >= LEAST_K)
     return sizes & (m * n * k >= parts.blocking.split_work) & _unit(f, of_a) & _unit(f, of_b)
 
 
