@@ -69,6 +69,8 @@ def _variants() -> dict[str, Processor]:
     host = Processor.host()
     made = {"host": host}
     if Machine.of(host.features, host.triple).arch == "x86":
+        if host != host.without_tiles():
+            made["without tiles"] = host.without_tiles()
         features = llvm.get_host_cpu_features()
         made["sse2"] = Processor(host.triple, "x86-64", "+sse2")
         if all(features.get(name) for name in ("avx2", "fma", "f16c")):
@@ -85,6 +87,7 @@ VARIANTS = _variants()
 # Every arithmetic of every width; the rest is the same code with other conversions.
 DISTINCT = {
     "host": COMBOS,
+    "without tiles": [COMBOS[i] for i in (3, 6, 7)],
     "sse2": [COMBOS[i] for i in (0, 1, 2, 6, 9, 13)],
     "avx2": [COMBOS[i] for i in (0, 2, 3, 6, 11)],
     "avxvnni": [COMBOS[i] for i in (6, 7, 9)],

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""The micro-kernels of bf16 on processors with matrix tiles (AMX): sixteen rows of A, of B and of C a tile.
+"""The micro-kernels of bf16 and of bytes on processors with matrix tiles (AMX), of sixteen rows each.
 
 A column of tiles has the parameters of `kernel` and is made of four tiles of C at a time, 32 rows by 32 columns, two
-tiles of A and two of B.  A is read where its rows lie (16 rows, 16 pairs of k), B as it is packed for vectors: a row of
-a tile is 16 columns of one pair of k.  The last rows are tiles of fewer rows, or such that overlap those before; tiles
-of the last columns are written by way of the stack; pairs of k of operands that are not packed, and a single row, are
-left to the micro-kernels of `kernel`, named ``vectors_<v>`` here.
+tiles of A and two of B.  A is read where its rows lie (16 rows, 16 groups of k), B as it is packed for vectors: a row
+of a tile is 16 columns of one group of k.  The last rows are tiles of fewer rows, or such that overlap those before;
+tiles of the last columns are written by way of the stack.
 
-Sums are rounded to f32 after each pair of k, subnormal numbers count as zero (Intel, "Architecture Instruction Set
-Extensions", TDPBF16PS).  The tiles cost the system 8 KiB per thread: a process has to ask for them (`allowed`).
+Bytes are summed exactly, modulo 2^32.  Sums of bf16 are rounded to f32 after each pair of k, subnormal numbers count as
+zero (Intel, "Architecture Instruction Set Extensions", TDPBF16PS); pairs of k of operands that are not packed, and a
+single row, are left to the micro-kernels of `kernel`, named ``vectors_<v>`` here.  The tiles cost the system 8 KiB per
+thread: a process has to ask for them (`allowed`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _DECLARATIONS = {
     "tilezero": "i8 immarg",
     "tileloadd64": "i8 immarg, ptr, i64",
     "tilestored64": "i8 immarg, ptr, i64",
-    "tdpbf16ps": "i8 immarg, i8 immarg, i8 immarg",
+    **dict.fromkeys(("tdpbf16ps", "tdpbssd", "tdpbusd"), "i8 immarg, i8 immarg, i8 immarg"),
 }
 
 
@@ -46,8 +47,8 @@ def allowed() -> bool:
 
 
 def add_tile_kernels(module: Module, scheme: Scheme) -> None:
-    """Define ``tiles_1`` ... ``tiles_NV``, and ``vectors_1`` ... ``vectors_NV`` for what they leave."""
-    for vectors in range(1, scheme.tile_vectors + 1):
+    """Define ``tiles_1`` ... ``tiles_NV``, and ``vectors_1`` ... ``vectors_NV`` for what they leave of bf16."""
+    for vectors in range(1, 1 if scheme.integral else scheme.tile_vectors + 1):
         add_column(module, scheme, f"vectors_{vectors}", scheme.vector_rows, vectors)
     for vectors in range(1, scheme.tile_vectors + 1):
         _column(module, scheme, vectors)
@@ -78,18 +79,21 @@ def add_tile_macro(parts: Parts) -> None:
     """
     f = parts.module.function("macro", VOID, MACRO)
     m, n, groups, a, a_row, a_step, a_panel, b, b_step, b_panel, packed, c, c_row, keep, *far = f.parameters
+    exact = parts.scheme.integral
     # How the last row is rounded depends on how many there are, not on where other blocks of rows end: alone below
     # tiles, it is always computed by vectors.
-    overlaps = (m > SIDE) & (m % SIDE).differs(1) & keep.equals(0)
+    overlaps = (m > SIDE) & keep.equals(0)
+    if not exact:
+        overlaps = overlaps & (m % SIDE).differs(1)
     full = f.select(overlaps, m, m // SIDE * SIDE)
-    few = f.select(m - full > 1, m - full, 0)
+    few = m - full if exact else f.select(m - full > 1, m - full, 0)
 
     def columns(first: Value, rows: Value) -> None:
         of_a = (f.offset(a, first * a_row), a_row, a_step, a_panel)
         of_c = (f.offset(c, first * c_row), c_row)
         f.call("columns", VOID, [rows, n, groups, *of_a, b, b_step, b_panel, packed, *of_c, keep, *far])
 
-    with f.when((m > 1) & (groups >= SIDE)):
+    def by_tiles() -> None:
         with f.when(full > 0):
             configure(f)
             columns(f.const(0), full)
@@ -97,6 +101,13 @@ def add_tile_macro(parts: Parts) -> None:
             configure(f, few)
             columns(full, few)
         tile(f, "tilerelease")
+
+    if exact:
+        by_tiles()
+        f.give()
+        return
+    with f.when((m > 1) & (groups >= SIDE)):
+        by_tiles()
         with f.when(full + few < m):
             columns(full, f.const(1))
         f.give()
@@ -106,7 +117,7 @@ def add_tile_macro(parts: Parts) -> None:
 
 def _column(module: Module, scheme: Scheme, vectors: int) -> None:
     """Rows for which the tiles are configured: a multiple of 16 of them (any number above, if C is only written), or
-    less; one row, and few pairs of k, are left to vectors."""
+    less; one row, and few pairs of k, of bf16 are left to vectors."""
     f = module.function(f"tiles_{vectors}", VOID, PARAMETERS)
     m, groups, a, a_row, a_step, _, b, b_step, c, c_row, lanes, keep, ahead, _ = f.parameters
     width = scheme.machine.vector_bytes
@@ -121,8 +132,8 @@ def _column(module: Module, scheme: Scheme, vectors: int) -> None:
         arguments = [m, v["groups"], v["a"], *along, v["b"], b_step, v["c"], c_row, v["lanes"], v["keep"], *far]
         f.call(f"vectors_{count}", VOID, arguments)
 
-    with f.either((m > 1) & (deep > 0)) as side:
-        block = _Block(f, deep, a_row, b_step, c_row, keep)
+    def by_tiles() -> None:
+        block = _Block(f, scheme, deep, a_row, b_step, c_row, keep)
         with f.either(m >= SIDE) as high:
             _pairs(f, whole, width, b, c, lambda count, at, to: block.write(m, count, a, at, to))
             high.otherwise()
@@ -131,6 +142,13 @@ def _column(module: Module, scheme: Scheme, vectors: int) -> None:
             edge = (vectors - 1) * width
             of_edge = _Edge(f, scheme, deep, a_row, b_step, (c_row, lanes, keep))
             of_edge.write(m, a, f.offset(b, edge), f.offset(c, edge))
+
+    if scheme.integral:  # A and B are filled up to whole tiles
+        by_tiles()
+        f.give()
+        return
+    with f.either((m > 1) & (deep > 0)) as side:
+        by_tiles()
         with f.when(deep < groups):
             behind = {"a": f.offset(a, deep * a_step), "b": f.offset(b, deep * b_step)}
             by_vectors(vectors, groups=groups - deep, **behind, keep=f.const(-1))
@@ -153,8 +171,11 @@ def _pairs(
 class _Block:
     """Writes whole tiles of C over all of k, two tiles of rows and one or two of columns at a time."""
 
-    def __init__(self, f: Function, deep: Value, a_row: Value, b_step: Value, c_row: Value, keep: Value) -> None:
+    def __init__(
+        self, f: Function, scheme: Scheme, deep: Value, a_row: Value, b_step: Value, c_row: Value, keep: Value
+    ) -> None:
         self.f, self.deep, self.a_row, self.b_step, self.c_row, self.keep = f, deep, a_row, b_step, c_row, keep
+        self.product = {"bf16": "tdpbf16ps", "i8": "tdpbssd", "u8": "tdpbusd"}[scheme.combo.a]
 
     def write(self, rows: Value, columns: int, a: Value, b: Value, c: Value) -> None:
         """Sixteen rows or more; where there is no multiple of them, the last tiles begin before the end of others and
@@ -195,7 +216,7 @@ class _Block:
                 tile(f, "tileloadd64", 6 + j, f.offset(there, 64 * j), self.b_step)
             for i in range(rows):
                 for j in range(columns):
-                    tile(f, "tdpbf16ps", 2 * i + j, 4 + i, 6 + j)
+                    tile(f, self.product, 2 * i + j, 4 + i, 6 + j)
             loop.carry(f.offset(here, 4 * SIDE), f.offset(there, self.b_step * SIDE))
         for number, place in places:
             tile(f, "tilestored64", number, place, self.c_row)
@@ -211,7 +232,7 @@ class _Edge(Tile):
         super().__init__(f, scheme, SIDE, 1, c_row=c_row, lanes=lanes, keep=keep)
         self.a_row = a_row
         self.room = f.alloca(SIDE * 64)
-        self.block = _Block(f, deep, a_row, b_step, f.const(64), f.const(0))
+        self.block = _Block(f, scheme, deep, a_row, b_step, f.const(64), f.const(0))
 
     def write(self, rows: Value, a: Value, b: Value, c: Value) -> None:
         """All rows; the last tile begins before the end of another and writes the same there, as those of `_Block`."""

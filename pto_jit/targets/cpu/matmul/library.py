@@ -68,11 +68,12 @@ class Processor:
         """The processor this runs on, with what the system lets this process use of it."""
         features = llvm.get_host_cpu_features().flatten()
         found = Processor(llvm.get_process_triple(), llvm.get_host_cpu_name(), features)
-        return found if "+amx-bf16" not in features or allowed() else found.without_tiles()
+        return found if "+amx-tile" not in features or allowed() else found.without_tiles()
 
     def without_tiles(self) -> Processor:
         """The same, for programs that do not ask the system for the tiles of AMX as `host` does."""
-        return Processor(self.triple, self.name, self.features.replace("+amx-bf16", "-amx-bf16"))
+        features = self.features.replace("+amx-bf16", "-amx-bf16").replace("+amx-int8", "-amx-int8")
+        return Processor(self.triple, self.name, features)
 
 
 @frozen

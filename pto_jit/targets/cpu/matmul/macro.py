@@ -56,7 +56,7 @@ def _pack_b(parts: Parts) -> None:
             f.call("pack_b_along", VOID, [k, n, b, cs, to, panel])
             along.otherwise()
             f.call("pack_b_any", VOID, [k, n, b, rs, cs, to, panel])
-    if s.offset_a:
+    if s.header:
         f.call("correct_b", VOID, [f.ceil_div(k, s.group), n, to, panel])
     if s.together > 1:
         f.call("pad_b", VOID, [k, n, to, panel])

@@ -61,7 +61,7 @@ def add_packing(module: Module, scheme: Scheme) -> None:
             _any(module, scheme, f"{name}_a_any", Layout(of_a, width, CHUNK))
         _across(module, scheme, "panels_a_across", Layout(of_a, scheme.panel_rows, CHUNK))
         _any(module, scheme, "rows_a_any", Layout(of_a, 1, group))
-    if scheme.offset_a:
+    if scheme.header:
         _correction(module, scheme)
     if scheme.together > 1:
         _padding(module, scheme)

@@ -41,6 +41,7 @@ class Machine:
     half: bool  # conversion f16 -> f32 in hardware
     bf16_dot: bool  # vdpbf16ps at the full width, faster than multiplying the widened numbers
     bf16_tiles: bool  # AMX
+    byte_tiles: bool  # AMX
     byte_dot: str  # "avx512" | "avx" | "arm" | ""
     word_dot: bool  # vpdpwssd
 
@@ -61,6 +62,7 @@ class Machine:
                 # Processors with AMX (Sapphire Rapids and later) do vdpbf16ps at half the rate of f32 arithmetic.
                 bf16_dot=wide and "avx512bf16" in on and "amx-tile" not in on,
                 bf16_tiles=wide and {"avx512bf16", "amx-tile", "amx-bf16"} <= on,
+                byte_tiles=wide and {"avx512vnni", "amx-tile", "amx-int8"} <= on,
                 byte_dot="avx512" if wide and "avx512vnni" in on else "avx" if avx2 and "avxvnni" in on else "",
                 word_dot=(wide and "avx512vnni" in on) or (avx2 and "avxvnni" in on),
             )
@@ -74,6 +76,7 @@ class Machine:
             half=arm,
             bf16_dot=False,
             bf16_tiles=False,
+            byte_tiles=False,
             byte_dot="arm" if arm and "dotprod" in on else "",
             word_dot=False,
         )
@@ -104,7 +107,7 @@ class Scheme:
     group: int  # elements in a unit
     packed: str  # LLVM type of one packed element
     accumulator: str  # LLVM type of one element of C
-    offset_a: bool = False  # i8 A is moved by 128 to the unsigned operand; packed B starts with the correction
+    offset_a: bool = False  # vectors move i8 A by 128 to the unsigned operand; packed B starts with the correction
 
     @property
     def lanes(self) -> int:
@@ -114,7 +117,8 @@ class Scheme:
     @property
     def tiles(self) -> bool:
         """Whether products are made of the matrix tiles of `amx`; A is then always rows along k."""
-        return self.arithmetic == "bf16" and self.machine.bf16_tiles
+        bytes_ = self.arithmetic == "byte" and self.machine.byte_tiles
+        return bytes_ or (self.arithmetic == "bf16" and self.machine.bf16_tiles)
 
     @property
     def together(self) -> int:
@@ -238,8 +242,8 @@ class Scheme:
 
     @property
     def header(self) -> int:
-        """Bytes before each packed panel of B of full width."""
-        return self.tile_columns * self.unit if self.offset_a else 0
+        """Bytes before each packed panel of B of full width: its correction, which tiles do not need."""
+        return self.tile_columns * self.unit if self.offset_a and not self.tiles else 0
 
     @property
     def symmetric(self) -> bool:

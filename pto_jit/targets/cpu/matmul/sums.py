@@ -14,6 +14,8 @@ is taken and what the groups are, so bits do not depend on workers, nor on what 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pto_jit.targets.cpu.matmul.driver import layout_of_b, pack_slab
 from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Module, Value
 from pto_jit.targets.cpu.matmul.kernel import Tile
@@ -106,7 +108,7 @@ class _Tile(Tile):
                 self.ask(place)
         zero = Value(f, self.math.sum_type, "zeroinitializer")
         with f.loop(self.first, self.last_part, 1, [zero] * count, at_least_once=True) as part:
-            a, a_row, groups, b, panel, following = _load(f, PART, self.parts, part.index)
+            a, a_row, groups, b, panel, following = load_row(f, PART, self.parts, part.index)
             at, b = f.offset(a, (top + row) * a_row), f.offset(b, self.left * panel)
             apart = (a_row, panel if self.pair else None)
             state = [*part.carried, *self._bases(at, a_row), b]
@@ -232,7 +234,7 @@ def _rows_task(parts: Parts) -> None:
 
         with f.loop(0, count, 1, [f.const(0), f.const(0)]) as each:
             first, depth = each.carried
-            deep = _load(f, PART, of, each.index)[2]
+            deep = load_row(f, PART, of, each.index)[2]
             full = (depth > 0) & (depth + deep > deepest)
             with f.when(full):
                 group(first, each.index)
@@ -257,7 +259,7 @@ def _pack(parts: Parts) -> None:
     w, n, count, terms, to, room, beyond, workers = f.parameters
     form = Value(f, PTR, "@kept")
     with f.loop(0, count, 1, [room, f.const(0)]) as each:
-        a, a_rs, _, b, b_rs, b_cs, k, how = _load(f, TERM, terms, each.index)
+        a, a_rs, _, b, b_rs, b_cs, k, how = load_row(f, TERM, terms, each.index)
         depth, panel, blocks, panels = layout_of_b(parts, f, n, k)
         block = panels * panel
         made, packed = f.variable(f.null()), f.variable(f.null())
@@ -279,20 +281,22 @@ def _pack(parts: Parts) -> None:
             first = part.index * depth
             of_a = (f.offset(a, first * s.element_a), a_rs, f.minimum(k - first, depth))
             of_b = (f.offset(packed.get(), part.index * block), panel, following)
-            _store(f, to, each.carried[1] + part.index, [*of_a, *of_b])
+            store_row(f, to, each.carried[1] + part.index, [*of_a, *of_b])
         with f.when(keeps):
             f.call("pto_kept_done", VOID, [made.get()])
         each.carry(f.offset(each.carried[0], block * blocks), each.carried[1] + blocks)
     f.give(0)
 
 
-def _load(f: Function, fields: Fields, table: Value, index: Value) -> list[Value]:
-    spot = f.offset(table, index * (8 * len(fields)))
+def load_row(f: Function, fields: Fields, table: Value, index: Value | int) -> list[Value]:
+    """A row of a table of words."""
+    spot = f.offset(table, f.lift(index) * (8 * len(fields)))
     return [f.load(type_, f.offset(spot, 8 * i), 8) for i, (type_, _) in enumerate(fields)]
 
 
-def _store(f: Function, table: Value, index: Value, values: list[Value]) -> None:
-    spot = f.offset(table, index * (8 * len(values)))
+def store_row(f: Function, table: Value, index: Value | int, values: Sequence[Value]) -> None:
+    """Write a row of a table of words."""
+    spot = f.offset(table, f.lift(index) * (8 * len(values)))
     for i, value in enumerate(values):
         f.store(value, f.offset(spot, 8 * i), 8)
 
@@ -314,7 +318,7 @@ def _together(parts: Parts) -> None:
     fine = (m > plan.stream_rows) & (n > 0)
     with f.loop(0, count, 1, [fine, f.const(0), f.const(0), f.const(0)]) as each:
         good, total, bytes_b, many = each.carried
-        _, a_rs, a_cs, _, _, _, k, _ = _load(f, TERM, terms, each.index)
+        _, a_rs, a_cs, _, _, _, k, _ = load_row(f, TERM, terms, each.index)
         apart = (a_rs % ALIKE).differs(0)
         good = good & few_columns(parts, n) & a_cs.equals(s.element_a) & (k > 0) & apart
         _, panel, blocks, panels = layout_of_b(parts, f, n, f.maximum(k, 1))
@@ -362,7 +366,7 @@ def _entry(parts: Parts) -> None:
         with f.when(status.differs(-1)):
             f.give(status)
     with f.loop(0, count) as each:
-        a, a_rs, a_cs, b, b_rs, b_cs, k, fixed = _load(f, TERM, terms, each.index)
+        a, a_rs, a_cs, b, b_rs, b_cs, k, fixed = load_row(f, TERM, terms, each.index)
         of_a = (a, *(_elements(f, x, s.element_a) for x in (a_rs, a_cs)))
         of_b = (b, *(_elements(f, x, s.element_b) for x in (b_rs, b_cs)))
         ways = f.emit(I32, f"trunc i64 {fixed.ref} to i32") | f.select(each.index > 0, f.const(ACCUMULATE, I32), how)

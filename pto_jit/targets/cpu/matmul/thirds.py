@@ -142,8 +142,8 @@ def extremes(f: Function, span: Value) -> tuple[Value, Value]:
 def fits(f: Function, least_a: Value, most_a: Value, least_b: Value, most_b: Value) -> Value:
     """Whether products of such numbers by tiles are as good as by f32 arithmetic.
 
-    The last bit of each number is normal (2^-103 and more); products are at least 2^-96, so that what becomes zero below
-    2^-126 is less than their rounding; numbers can be rounded up, and 2^31 products summed, without an overflow.
+    The last bit of each number is normal (2^-103 and more); products are at least 2^-96, so that what becomes zero
+    below 2^-126 is less than their rounding; numbers can be rounded up, and 2^31 products summed, without an overflow.
     """
     alone = (least_a >= 24) & (least_b >= 24) & (most_a <= 252) & (most_b <= 252)
     return alone & (least_a + least_b >= 158) & (most_a + most_b <= 346)
@@ -185,12 +185,13 @@ def _square(module: Module, scheme: Scheme, name: str, along: bool, partial: boo
     f.give()
 
 
-def _turned(f: Function, name: str, along: bool, k: Value, lines: Value, of: tuple[Value, Value], to: Value, span: Value) -> None:  # fmt: skip
-    """A tile's lines, all of k, by squares."""
-    source, stride = of
+def _turned(
+    f: Function, name: str, k: Value, lines: Value, of: tuple[Value, Value], move: Value, to: tuple[Value, Value]
+) -> None:
+    """A tile's lines, all of k, by squares: of (address, stride), ``move`` bytes apart, to (address, span)."""
+    (source, stride), (place, span) = of, to
     whole = f.select(lines >= SIDE, k // DEEP * DEEP, 0)
-    move = f.const(4 * DEEP) if along else stride * DEEP
-    with f.loop(0, whole, DEEP, [source, to]) as loop:
+    with f.loop(0, whole, DEEP, [source, place]) as loop:
         at, put = loop.carried
         f.call(name, VOID, [at, stride, put, span, lines, k])
         loop.carry(f.offset(at, move), f.offset(put, STEP))
@@ -246,48 +247,52 @@ def _columns(module: Module, scheme: Scheme) -> None:
     f = module.function("third_columns", VOID, fields)
     k, n, b, stride, to, panel, spans = f.parameters
 
+    def put(splitter: _Splitter, at: Value, place: Value, columns: Value | None, there: Value | None) -> None:
+        """Sixteen columns, or so many, of a row and of the one `SIDE` below, of which there are so many, or both."""
+        values = []
+        for row in (0, SIDE):
+            count = columns
+            if there is not None:
+                count = f.select(there > row, f.const(SIDE) if columns is None else columns, 0)
+            spot = f.offset(at, stride * row)
+            prefetch(f, f.offset(spot, stride * DEEP), level=2)
+            values.append(read(f, scheme.machine, "f32", SIDE, spot, count))
+        for third, value in enumerate(splitter.paired(*values)):
+            f.store(value, f.offset(place, third * _THIRD))
+
     def line(at: Value, place: Value, there: Value | None) -> None:
-        """A row and the one `SIDE` below it; there: how many rows there are from the first on, if that is not known."""
-
-        def put(splitter: _Splitter, here: Value, target: Value, columns: Value | None) -> None:
-            values = []
-            for row in (0, SIDE):
-                count = columns
-                if there is not None:
-                    count = f.select(there > row, f.const(SIDE) if columns is None else columns, 0)
-                spot = f.offset(here, stride * row)
-                prefetch(f, f.offset(spot, stride * DEEP), level=2)
-                values.append(read(f, scheme.machine, "f32", SIDE, spot, count))
-            for third, value in enumerate(splitter.paired(*values)):
-                f.store(value, f.offset(target, third * _THIRD))
-
+        """All columns of such rows."""
         with f.loop(0, n, SLAB, [at, place, spans]) as slab:
             here, target, span = slab.carried
             splitter = _Splitter(f, span)
             wide = f.minimum(n - slab.index, SLAB)
             with f.loop(0, wide - (PANEL - 1), PANEL, [here, target]) as panels:
+                of, to_ = panels.carried
                 for side in range(2):
-                    spots = (f.offset(x, y * side) for x, y in zip(panels.carried, (64, _TILE), strict=True))
-                    put(splitter, *spots, None)
-                panels.carry(f.offset(panels.carried[0], 4 * PANEL), f.offset(panels.carried[1], panel))
+                    put(splitter, f.offset(of, 64 * side), f.offset(to_, _TILE * side), None, there)
+                panels.carry(f.offset(of, 4 * PANEL), f.offset(to_, panel))
             with f.loop(wide // PANEL * PANEL, wide, SIDE, panels.after) as rest:
-                put(splitter, *rest.carried, f.minimum(wide - rest.index, SIDE))
-                rest.carry(f.offset(rest.carried[0], 64), f.offset(rest.carried[1], _TILE))
+                of, to_ = rest.carried
+                put(splitter, of, to_, f.minimum(wide - rest.index, SIDE), there)
+                rest.carry(f.offset(of, 64), f.offset(to_, _TILE))
             splitter.done()
             slab.carry(f.offset(here, 4 * SLAB), f.offset(target, panel * (SLAB // PANEL)), f.offset(span, RANGE))
 
+    def lines(at: Value, place: Value, deep: Value | None) -> None:
+        """A step, of which there are so many rows, or all."""
+        with f.loop(0, SIDE, 1, [at, place]) as rows:
+            of, to_ = rows.carried
+            line(of, to_, None if deep is None else deep - rows.index)
+            rows.carry(f.offset(of, stride), f.offset(to_, 64))
+
     with f.loop(0, k, DEEP, [b, to]) as steps:
-        at, put = steps.carried
+        at, place = steps.carried
         deep = k - steps.index
         with f.either(deep >= DEEP) as side:
-            with f.loop(0, SIDE, 1, [at, put]) as rows:
-                line(*rows.carried, None)
-                rows.carry(f.offset(rows.carried[0], stride), f.offset(rows.carried[1], 64))
+            lines(at, place, None)
             side.otherwise()
-            with f.loop(0, SIDE, 1, [at, put]) as rows:
-                line(*rows.carried, deep - rows.index)
-                rows.carry(f.offset(rows.carried[0], stride), f.offset(rows.carried[1], 64))
-        steps.carry(f.offset(at, stride * DEEP), f.offset(put, STEP))
+            lines(at, place, deep)
+        steps.carry(f.offset(at, stride * DEEP), f.offset(place, STEP))
     f.give()
 
 
@@ -303,13 +308,13 @@ def _pack_a(module: Module) -> None:
         side.otherwise()
         with f.loop(0, m, SIDE, [a, to]) as tiles:
             at, put = tiles.carried
-            _turned(f, "third_square_across", False, k, m - tiles.index, (at, cs), put, span)
+            _turned(f, "third_square_across", k, m - tiles.index, (at, cs), cs * DEEP, (put, span))
             tiles.carry(f.offset(at, 4 * SIDE), f.offset(put, _TILE))
     f.give()
 
 
 def _pack_b(module: Module) -> None:
-    """``third_b(k, n, b, rs, cs, to, panel, spans)``: panels of B, ``panel`` bytes apart, and the range of each slab."""
+    """``third_b(k, n, b, rs, cs, to, panel, spans)``: panels of B, ``panel`` bytes apart, and the ranges of slabs."""
     fields: Fields = (
         *((I64, "k"), (I64, "n"), (PTR, "b"), (I64, "rs"), (I64, "cs"), (PTR, "to"), (I64, "panel"), (PTR, "spans")),
     )
@@ -324,7 +329,7 @@ def _pack_b(module: Module) -> None:
         with f.loop(0, n, SIDE, [b, to, f.offset(to, _TILE)]) as tiles:
             at, put, after = tiles.carried
             span = f.offset(spans, tiles.index // SLAB * RANGE)
-            _turned(f, "third_square_along", True, k, n - tiles.index, (at, cs), put, span)
+            _turned(f, "third_square_along", k, n - tiles.index, (at, cs), f.const(4 * DEEP), (put, span))
             tiles.carry(f.offset(at, cs * SIDE), after, f.offset(put, panel))
     f.give()
 

@@ -2,8 +2,9 @@
 """f32 products, and sums of them, by the matrix tiles of AMX, each number as three of bf16 (`thirds`).
 
 Tasks compute tiles of C, rows by columns, block by block of k, from a packed block of A that stays in L2.  B is packed
-first, all of it, or copies that the launch keeps are found; B that L2 keeps is packed by each worker for rows of its own;
-and where few rows do not repay that it is written to L3, each task packs the blocks of its columns, which stay in L2.
+first, all of it, or copies that the launch keeps are found; B that L2 keeps is packed by each worker for rows of its
+own; and where few rows do not repay that it is written to L3, each task packs the blocks of its columns, which stay in
+L2.
 
 A panel of A and a block of B whose numbers do not fit the tiles (`fits`) are left to f32 arithmetic.  What a block of B
 is, and all blocks of k, follow from sizes alone, so the bits do not depend on workers, nor on what is kept.
@@ -15,6 +16,7 @@ from pto_jit.targets.cpu.matmul.amx import configure, tile
 from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Value
 from pto_jit.targets.cpu.matmul.parts import CONTEXT, Fields, Parts
 from pto_jit.targets.cpu.matmul.shape import FIXED_B
+from pto_jit.targets.cpu.matmul.sums import TERM, load_row, store_row
 from pto_jit.targets.cpu.matmul.thirds import (
     ADDS,
     DEEP,
@@ -53,16 +55,11 @@ FEW_COLUMNS = 512
 _FITS, _IN_C, _SUMMED = 1, 2, 4
 """Of a panel of A: its numbers fit the tiles; C holds what is to be added to; there are sums of other blocks of k."""
 
-TERM: Fields = (
-    *((PTR, "a"), (I64, "a_rs"), (I64, "a_cs"), (PTR, "b"), (I64, "b_rs"), (I64, "b_cs"), (I64, "k"), (I64, "how")),
-)
-"""A product of a sum as callers give it: strides in bytes; how: 0, `FIXED_A`, `FIXED_B` or both."""
-
 _PART: Fields = (
     *((PTR, "a"), (I64, "a_rs"), (I64, "a_cs"), (PTR, "b"), (I64, "b_rs"), (I64, "b_cs"), (I64, "k")),
-    *((I64, "panel"), (PTR, "packed"), (PTR, "range")),
+    *((I64, "panel"), (PTR, "packed"), (PTR, "ranges")),
 )
-"""A block of k of a term: A and B; bytes of a panel of packed B, where that is, and its least and largest exponent."""
+"""A block of k of a term: A and B; bytes of a panel of packed B, where that is, or null, and the ranges of slabs."""
 
 _SUM: Fields = (
     *((PTR, "w"), (I64, "m"), (I64, "n"), (I64, "count"), (PTR, "terms"), (PTR, "c"), (I64, "c_rs"), (I64, "keep")),
@@ -89,6 +86,7 @@ def add_tiled(parts: Parts) -> None:
     _block(parts)
     _tiles_task(parts)
     _found(parts)
+    _parts(parts)
     _rows_task(parts)
     _sum(parts)
     _terms(parts)
@@ -130,19 +128,6 @@ def _block_bytes(f: Function, n: Value, depth: Value) -> Value:
     return f.ceil_div(n, PANEL) * _panel_bytes(f, depth)
 
 
-def load(f: Function, fields: Fields, table: Value, index: Value | int) -> list[Value]:
-    """A row of a table of words."""
-    spot = f.offset(table, f.lift(index) * (8 * len(fields)))
-    return [f.load(type_, f.offset(spot, 8 * i), 8) for i, (type_, _) in enumerate(fields)]
-
-
-def store(f: Function, table: Value, index: Value | int, values: list[Value]) -> None:
-    """Write a row of a table of words."""
-    spot = f.offset(table, f.lift(index) * (8 * len(values)))
-    for i, value in enumerate(values):
-        f.store(value, f.offset(spot, 8 * i), 8)
-
-
 def _pack_task(parts: Parts) -> None:
     """Range function: ``task`` slabs of B each, all of k."""
     f, _, begin, end, fields = parts.task("tiled_pack_task", _PACK)
@@ -150,9 +135,9 @@ def _pack_task(parts: Parts) -> None:
     block, panel, slabs = _block_bytes(f, n, depth), _panel_bytes(f, depth), f.ceil_div(n, SLAB)
     first = begin * task
     columns = f.minimum(n, end * task * SLAB) - first * SLAB
-    blocks = f.offset(to, _ranges(f, n, f.ceil_div(k, depth)))
-    state = [f.offset(b, first * SLAB * b_cs), f.offset(blocks, first * (SLAB // PANEL) * panel), f.offset(to, first * RANGE)]
-    with f.loop(0, k, depth, state) as part:
+    of_b, spread = f.offset(b, first * SLAB * b_cs), f.offset(to, first * RANGE)
+    mine = f.offset(to, _ranges(f, n, f.ceil_div(k, depth)) + first * (SLAB // PANEL) * panel)
+    with f.loop(0, k, depth, [of_b, mine, spread]) as part:
         at, put, spread = part.carried
         deep = f.minimum(k - part.index, depth)
         f.call("third_b", VOID, [deep, columns, at, b_rs, b_cs, put, panel, spread])
@@ -186,7 +171,7 @@ def _plain(parts: Parts) -> None:
     )
     f = parts.module.function("tiled_plain", I32, fields, hot=False)
     w, m, n, part, a, b, c, c_rs, keep = f.parameters
-    _, a_rs, a_cs, _, b_rs, b_cs, k, *_ = load(f, _PART, part, 0)
+    _, a_rs, a_cs, _, b_rs, b_cs, k, *_ = load_row(f, _PART, part, 0)
     product = [w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep]
     f.give(f.call("near", I32, [*product, f.select(b_cs.equals(s.element_b), 1, 0), f.null(), f.const(0)]))
 
@@ -198,21 +183,21 @@ _BLOCK: Fields = (
 
 
 def _block(parts: Parts) -> None:
-    """``tiled_block(w, m, n, part, last, a, b, packed, ranges, c, c_rs, sums, column, to, marks)``: a block of k of some
-    rows and columns of C.
+    """``tiled_block(w, m, n, part, last, a, b, packed, ranges, c, c_rs, sums, column, to, marks)``: some of C, a block
+    of k.
 
     last: whether sums go to C now.  to: room for panels of A.  marks: room for the range of each panel; then for each,
     slab by slab, what there is, `_IN_C`, `_SUMMED`.
     """
     f = parts.module.function("tiled_block", I32, _BLOCK)
     w, m, n, part, last, a, b, packed, ranges, c, c_rs, sums, column, to, marks = f.parameters
-    _, a_rs, a_cs, _, _, b_cs, k, panel_b, *_ = load(f, _PART, part, 0)
+    _, a_rs, a_cs, _, _, b_cs, k, panel_b, *_ = load_row(f, _PART, part, 0)
     panels, span = f.ceil_div(m, PANEL), f.alloca(RANGE)
     with f.loop(0, panels, 1, [a, to]) as each:
         at, put = each.carried
         clear_range(f, span)
         f.call("third_a", VOID, [k, f.minimum(m - each.index * PANEL, PANEL), at, a_rs, a_cs, put, span])
-        store(f, marks, each.index, extremes(f, span))
+        store_row(f, marks, each.index, extremes(f, span))
         each.carry(f.offset(at, a_rs * PANEL), f.offset(put, f.ceil_div(k, DEEP) * STEP))
     status = f.variable(f.const(0, I32))
     state = [b, packed, ranges, c, sums, f.offset(marks, panels * 16)]
@@ -234,7 +219,7 @@ def _slab(parts: Parts) -> None:
     """
     f = parts.module.function("tiled_slab", I32, (*_BLOCK, (PTR, "there")))
     w, m, n, part, last, a, b, packed, ranges, c, c_rs, sums, column, to, marks, there = f.parameters
-    _, a_rs, _, _, _, _, k, panel_b, *_ = load(f, _PART, part, 0)
+    _, a_rs, _, _, _, _, k, panel_b, *_ = load_row(f, _PART, part, 0)
     steps = f.ceil_div(k, DEEP)
     panel_a = steps * STEP
     least, most = extremes(f, ranges)
@@ -264,7 +249,7 @@ def _slab(parts: Parts) -> None:
     with f.loop(0, f.ceil_div(m, PANEL), 1, [f.const(0), f.const(0), marks, there]) as each:
         begin, state, spread, mark = each.carried
         present = f.load(I64, mark, 8)
-        fine = fits(f, *(f.load(I64, f.offset(spread, 8 * i), 8) for i in range(2)), least, most)
+        fine = fits(f, f.load(I64, spread, 8), f.load(I64, f.offset(spread, 8), 8), least, most)
         now = present | f.select(fine, f.const(_FITS), 0)
         f.store(present | f.select(fine, f.const(_SUMMED), _IN_C), mark, 8)
         other = now.differs(state)
@@ -299,7 +284,7 @@ def _tiles_task(parts: Parts) -> None:
             f.store(f.select(keep.differs(0), _IN_C, f.const(0)), f.offset(there, each.index * 8), 8)
         with f.loop(0, count) as each, f.when(status.get().equals(0)):
             part = f.offset(of, each.index * (8 * len(_PART)))
-            a, a_rs, _, b, b_rs, b_cs, k, panel_b, packed, ranges = load(f, _PART, part, 0)
+            a, a_rs, _, b, b_rs, b_cs, k, panel_b, packed, ranges = load_row(f, _PART, part, 0)
             here, row = f.offset(b, left * b_cs), f.offset(a, top * a_rs)
             last = f.select(each.index + 1 >= count, f.const(1), 0)
             where = (to_c, c_rs, sums, column, room, marks)
@@ -324,7 +309,7 @@ def _found(parts: Parts) -> None:
     )
     f = parts.module.function("tiled_found", PTR, fields)
     w, n, term, room, workers, status = f.parameters
-    _, _, _, b, b_rs, b_cs, k, how = load(f, TERM, term, 0)
+    _, _, _, b, b_rs, b_cs, k, how = load_row(f, TERM, term, 0)
     _, _, size = _layout(f, n, k)
     to, made = f.variable(room), f.variable(f.null())
     with f.when((how & FIXED_B).differs(0) & (size <= parts.blocking.far_bytes)):
@@ -353,6 +338,37 @@ def _rows_task(parts: Parts) -> None:
     f.give(f.call("tiled_sum", I32, [w, *mine, top + first, f.const(1)]))
 
 
+def _parts(parts: Parts) -> None:
+    """``tiled_parts(w, n, count, terms, top, to, room, workers)``: the blocks of k of `TERM`s, A from row ``top``; B of
+    each packed, where copies that are not kept go to the room, if there is one."""
+    fields: Fields = (
+        *((PTR, "w"), (I64, "n"), (I64, "count"), (PTR, "terms"), (I64, "top"), (PTR, "to"), (PTR, "room")),
+        (I64, "workers"),
+    )
+    f = parts.module.function("tiled_parts", I32, fields)
+    w, n, count, terms, top, to, room, workers = f.parameters
+    status = parts.save(f, [f.const(0)])
+    with f.loop(0, count, 1, [f.const(0), f.const(0)]) as each:
+        used, done = each.carried
+        term = f.offset(terms, each.index * (8 * len(TERM)))
+        a, a_rs, a_cs, b, b_rs, b_cs, k, _ = load_row(f, TERM, term, 0)
+        depth, blocks, size = _layout(f, n, k)
+        mine = f.select(room.equals(0), room, f.offset(room, used))
+        packed = f.call("tiled_found", PTR, [w, n, term, mine, workers, status])
+        with f.when(f.load(I32, status, 4).differs(0)):
+            f.give(f.load(I32, status, 4))
+        none = packed.equals(0)
+        with f.loop(0, blocks) as part:
+            first = part.index * depth
+            of_a = (f.offset(a, top * a_rs + first * a_cs), a_rs, a_cs)
+            of_b = (f.offset(b, first * b_rs), b_rs, b_cs, f.minimum(k - first, depth), _panel_bytes(f, depth))
+            block = f.offset(packed, _ranges(f, n, blocks) + part.index * _block_bytes(f, n, depth))
+            ranges = f.offset(packed, _ranges(f, n, part.index))
+            store_row(f, to, done + part.index, [*of_a, *of_b, f.select(none, packed, block), ranges])
+        each.carry(used + size, done + blocks)
+    f.give(0)
+
+
 def _sum(parts: Parts) -> None:
     """``tiled_sum(operands of a sum, top, workers)``: rows of A from ``top``, C there, its columns contiguous."""
     plan = parts.blocking
@@ -360,61 +376,40 @@ def _sum(parts: Parts) -> None:
     w, m, n, count, terms, c, c_rs, keep, top, workers = f.parameters
     with f.loop(0, count, 1, [f.const(0), f.const(0), f.const(0), f.const(0)]) as each:
         bytes_b, many, total, deepest = each.carried
-        k = load(f, TERM, terms, each.index)[6]
+        k = load_row(f, TERM, terms, each.index)[6]
         depth, blocks, size = _layout(f, n, k)
-        each.carry(bytes_b + f.round_up(size, 64), many + blocks, total + k, f.maximum(deepest, depth))
+        each.carry(bytes_b + size, many + blocks, total + k, f.maximum(deepest, depth))
     bytes_b, many, total, deepest = each.after
     share = f.select(m * n * total >= plan.split_work, workers, 1)
-    many_bytes = (share > 1) | (bytes_b > plan.near_bytes * 16)
-    few = (m <= f.select(many_bytes, f.const(2 * FEW_ROWS), FEW_ROWS)) & (n > m)
+    dear = (share > 1) | (bytes_b > plan.near_bytes * 16)
+    few = (m <= f.select(dear, f.const(2 * FEW_ROWS), FEW_ROWS)) & (n > m)
     # What another core has packed is as far as memory: B that L2 keeps is packed by each worker.
-    with f.when((share > 1) & (bytes_b <= 2 * plan.near_bytes) & (m >= share * (2 * PANEL)) & few.equals(0)):
+    with f.when((share > 1) & few.equals(0) & (bytes_b <= 2 * plan.near_bytes) & (m >= share * (2 * PANEL))):
         pieces = f.select(m >= share * (4 * ROWS), share * 4, share)
         rows = f.round_up(f.ceil_div(m, pieces), PANEL)
         context = parts.save(f, [m, n, count, terms, c, c_rs, keep, top, workers, rows])
         f.give(parts.share(f, "tiled_rows", w, context, f.ceil_div(m, rows)))
-    bytes_b = f.select(few, 0, bytes_b)
-    room = parts.push(f, w, bytes_b + many * (8 * len(_PART)))
-    of = f.offset(room, bytes_b)
-    status = parts.save(f, [f.const(0)])
-    with f.loop(0, count, 1, [room, f.const(0)]) as each:
-        to, done = each.carried
-        term = f.offset(terms, each.index * (8 * len(TERM)))
-        a, a_rs, a_cs, b, b_rs, b_cs, k, _ = load(f, TERM, term, 0)
-        depth, blocks, size = _layout(f, n, k)
-        packed = f.variable(f.null())
-        with f.when(f.load(I32, status, 4).equals(0)):
-            packed.set(f.call("tiled_found", PTR, [w, n, term, f.select(few, f.null(), to), share, status]))
-        none = packed.get().equals(0)
-        with f.loop(0, blocks) as part:
-            first = part.index * depth
-            of_a = (f.offset(a, top * a_rs + first * a_cs), a_rs, a_cs)
-            of_b = (f.offset(b, first * b_rs), b_rs, b_cs, f.minimum(k - first, depth), _panel_bytes(f, depth))
-            block = f.offset(packed.get(), _ranges(f, n, blocks) + part.index * _block_bytes(f, n, depth))
-            ranges = f.offset(packed.get(), part.index * f.ceil_div(n, SLAB) * RANGE)
-            store(f, of, done + part.index, [*of_a, *of_b, f.select(none, f.null(), block), ranges])
-        each.carry(f.offset(to, f.round_up(size, 64)), done + blocks)
-    with f.when(f.load(I32, status, 4).equals(0)):
-        # Blocks of many rows meet a panel of B often; more pieces are made of columns first, though each packs A.
-        wanted = f.select(share > 1, share * TASKS, 1)
-        most = f.ceil_div(m, ROWS)
-        slabs = f.ceil_div(n, SLAB)
-        across = f.maximum(f.minimum(f.ceil_div(wanted, most), slabs), f.ceil_div(n, COLUMNS))
-        of_few = f.round_up(f.ceil_div(n, FEW_COLUMNS), share)
-        across = f.select(few, f.minimum(of_few, slabs), across)
-        rows_blocks = f.maximum(most, f.minimum(f.ceil_div(wanted, across), f.ceil_div(m, 2 * PANEL)))
-        rows = f.round_up(f.select(few, m, f.ceil_div(m, rows_blocks)), PANEL)
-        rows_blocks = f.ceil_div(m, rows)
-        columns = f.ceil_div(slabs, across) * SLAB
-        across = f.ceil_div(n, columns)
-        packs = f.select(few, f.const(1), 0)
-        context = parts.save(f, [m, n, many, of, c, c_rs, keep, rows, columns, across, deepest, packs])
-        with f.either(share > 1) as side:
-            f.store(parts.share(f, "tiled_tiles", w, context, rows_blocks * across), status, 4)
-            side.otherwise()
-            f.store(f.call("tiled_tiles", I32, [w, context, f.const(0), rows_blocks * across]), status, 4)
+    # Tiles of many rows meet a panel of B often; more of them are made of columns first, though each packs A.
+    wanted, slabs, most = f.select(share > 1, share * TASKS, 1), f.ceil_div(n, SLAB), f.ceil_div(m, ROWS)
+    across = f.maximum(f.minimum(f.ceil_div(wanted, most), slabs), f.ceil_div(n, COLUMNS))
+    below = f.maximum(most, f.minimum(f.ceil_div(wanted, across), f.ceil_div(m, 2 * PANEL)))
+    across = f.select(few, f.minimum(f.round_up(f.ceil_div(n, FEW_COLUMNS), share), slabs), across)
+    columns = f.ceil_div(slabs, across) * SLAB
+    across = f.ceil_div(n, columns)
+    rows = f.round_up(f.ceil_div(m, f.select(few, 1, below)), PANEL)
+    tiles = f.ceil_div(m, rows) * across
+    table = f.round_up(many * (8 * len(_PART)), 64)
+    room = parts.push(f, w, table + f.select(few, 0, bytes_b))
+    to_b = f.select(few, f.null(), f.offset(room, table))
+    status = f.variable(f.call("tiled_parts", I32, [w, n, count, terms, top, room, to_b, share]))
+    packs = f.select(few, f.const(1), 0)
+    context = parts.save(f, [m, n, many, room, c, c_rs, keep, rows, columns, across, deepest, packs])
+    with f.when(status.get().equals(0)), f.either(share > 1) as side:
+        status.set(parts.share(f, "tiled_tiles", w, context, tiles))
+        side.otherwise()
+        status.set(f.call("tiled_tiles", I32, [w, context, f.const(0), tiles]))
     f.call("pto_scratch_pop", VOID, [w, room])
-    f.give(f.load(I32, status, 4))
+    f.give(status.get())
 
 
 def _terms(parts: Parts) -> None:
@@ -423,7 +418,7 @@ def _terms(parts: Parts) -> None:
     *product, workers = f.parameters
     _, m, n, count, terms, *_ = product
     with f.loop(0, count, 1, [f.const(0)]) as each:
-        _, a_rs, a_cs, _, b_rs, b_cs, k, _ = load(f, TERM, terms, each.index)
+        _, a_rs, a_cs, _, b_rs, b_cs, k, _ = load_row(f, TERM, terms, each.index)
         with f.when(suits(parts, m, n, k, (a_rs, a_cs), (b_rs, b_cs)).equals(0)):
             f.give(-1)
         each.carry(each.carried[0] + _layout(f, n, k)[-1])
