@@ -60,6 +60,7 @@ _WORDS, _HALVES, _SINGLES = "<16 x i32>", "<32 x i16>", "<16 x float>"
 def add_thirds(parts: Parts) -> None:
     """Define ``third_a``, ``third_b``, ``third_macro`` and what they are made of."""
     module, scheme = parts.module, parts.scheme
+    _turn(module)
     for name, along in (("third_square_along", True), ("third_square_across", False)):
         for partial in (False, True):
             _square(module, scheme, name, along, partial)
@@ -166,8 +167,7 @@ def _square(module: Module, scheme: Scheme, name: str, along: bool, partial: boo
     def load(at: Value, count: Value) -> Value:
         return read(f, scheme.machine, "f32", SIDE, at, count if partial else None)
 
-    units: list[list[Value]] = []
-    at = source
+    room, at = f.alloca(THIRDS * _TILE), source
     for i in range(SIDE):
         if along:
             there = f.select(lines > i, k, 0)
@@ -176,12 +176,23 @@ def _square(module: Module, scheme: Scheme, name: str, along: bool, partial: boo
         else:
             places = (at, f.offset(at, stride * SIDE))
             counts = tuple(f.select(k > row, lines, 0) for row in (i, i + SIDE))
-        units.append(splitter.paired(*(load(*pair) for pair in zip(places, counts, strict=True))))
+        pairs = splitter.paired(*(load(*pair) for pair in zip(places, counts, strict=True)))
+        for third, value in enumerate(pairs):
+            f.store(value, f.offset(room, third * _TILE + i * 64))
         at = f.offset(at, stride)
     for third in range(THIRDS):
-        for line, value in enumerate(transposed(f, [unit[third] for unit in units], 4)):
-            f.store(value, f.offset(to, third * _THIRD + line * 64))
+        f.call("third_turn", VOID, [f.offset(room, third * _TILE), f.offset(to, third * _THIRD)])
     splitter.done()
+    f.give()
+
+
+def _turn(module: Module) -> None:
+    """``third_turn(from, to)``: a tile whose rows become columns."""
+    f = module.function("third_turn", VOID, [(PTR, "from"), (PTR, "to")])
+    source, to = f.parameters
+    rows = [f.load(_WORDS, f.offset(source, 64 * i)) for i in range(SIDE)]
+    for i, value in enumerate(transposed(f, rows, 4)):
+        f.store(value, f.offset(to, 64 * i))
     f.give()
 
 
