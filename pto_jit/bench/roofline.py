@@ -39,9 +39,15 @@ class Roofline:
     def _peak(self, kind: str, threads: int) -> float:
         if threads not in self._arithmetic:
             self._arithmetic[threads] = self._probe("arithmetic", threads)
-        # Without an instruction for bf16, or with a slow one, the f32 units do that work.
-        kinds = {"f32": {"f32 FMA"}, "bf16": {"f32 FMA", "bf16 dot", "bf16 tiles"}}[kind]
-        return max(reading.rate for reading in self._arithmetic[threads] if reading.name in kinds) * 1e9
+        # Without an instruction for bf16, or with a slow one, the f32 units do that work; where there are tiles, six
+        # products of bf16 parts are one of f32.
+        shares = {
+            "f32": {"f32 FMA": 1},
+            "f32 product": {"f32 FMA": 1, "bf16 tiles": 6},
+            "bf16": {"f32 FMA": 1, "bf16 dot": 1, "bf16 tiles": 1},
+        }[kind]
+        readings = (one for one in self._arithmetic[threads] if one.name in shares)
+        return max(one.rate / shares[one.name] for one in readings) * 1e9
 
     def _traffic(self, work: Work, threads: int) -> float:
         # What is read and written in equal parts moves as a copy does; what is read beyond that, as a read does.

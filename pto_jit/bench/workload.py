@@ -11,7 +11,7 @@ import numpy as np
 
 Size = tuple[int, ...]
 Arrays = dict[str, np.ndarray[Any, Any]]
-FlopKind = Literal["f32", "bf16"]
+FlopKind = Literal["f32", "f32 product", "bf16"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def _work(size: Size, causal: bool) -> Work:
     # Causal attention needs half of the square; a peer that computes all of it is not credited for that.
     flops = 4 * heads * length * length * dim // (2 if causal else 1)
     each = 4 * heads * length * dim
-    return Work(flops, 3 * each, each)
+    return Work(flops, 3 * each, each, "f32 product")
 
 
 def _workload(name: str, summary: str, causal: bool) -> Workload:

@@ -90,6 +90,7 @@ CONV3X3 = Workload(
         18 * size[0] * size[1] * size[2] * size[3],
         4 * ((size[0] + 2) * (size[1] + 2) * size[2] + 9 * size[2] * size[3]),
         4 * size[0] * size[1] * size[3],
+        "f32 product",
     ),
     tolerance=Tolerance(relative=1e-4, absolute=1e-4),
     kernels={"": f"{_KERNELS}:conv3x3"},

@@ -79,7 +79,8 @@ def _swiglu(inputs: Arrays) -> list[np.ndarray[Any, Any]]:
 
 def _swiglu_work(size: Size, expected: Sequence[np.ndarray[Any, Any]]) -> Work:
     tokens, hidden, inner = size
-    return Work(6 * tokens * hidden * inner, 4 * (tokens * hidden + 3 * hidden * inner), 4 * tokens * hidden)
+    read, written = 4 * (tokens * hidden + 3 * hidden * inner), 4 * tokens * hidden
+    return Work(6 * tokens * hidden * inner, read, written, "f32 product")
 
 
 MATMUL = Workload(
@@ -93,7 +94,7 @@ MATMUL = Workload(
     make=_operands,
     reference=_product,
     outputs=lambda size: {"c": Output((size[0], size[2]), "float32")},
-    work=lambda size, expected: _product_work(4, "f32", size),
+    work=lambda size, expected: _product_work(4, "f32 product", size),
     tolerance=_F32,
     kernels={"": f"{_KERNELS}:matmul", "tiled": f"{_KERNELS}:matmul_tiled"},
 )
@@ -130,7 +131,7 @@ MATMUL_BIAS_GELU = Workload(
     make=_bias_gelu_operands,
     reference=_bias_gelu,
     outputs=lambda size: {"c": Output((size[0], size[2]), "float32")},
-    work=lambda size, expected: _product_work(4, "f32", size),
+    work=lambda size, expected: _product_work(4, "f32 product", size),
     tolerance=Tolerance(relative=1e-4, absolute=1e-4),
     kernels={"": f"{_KERNELS}:matmul_bias_gelu", "tiled": f"{_KERNELS}:matmul_bias_gelu_tiled"},
 )

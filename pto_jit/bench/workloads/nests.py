@@ -65,7 +65,7 @@ def _grid_work(layers: int, cells: int, words: int, hidden: int) -> Work:
     """The products of the words are made once per word in the first layer; those of other layers once per cell."""
     states, inputs = 8 * hidden * hidden * layers * cells, 4 * hidden * hidden * (layers - 1) * cells
     weights = 4 * layers * (6 * hidden * hidden + 2 * hidden)
-    return Work(states + inputs + 2 * hidden * hidden * words, weights + 4 * words * hidden, 8 * cells * hidden)
+    return Work(states + inputs + 2 * hidden * hidden * words, weights + 4 * words * hidden, 8 * cells * hidden, "f32 product")
 
 
 def _regular_work(layers: int, target: int, source: int, batch: int, hidden: int) -> Work:
@@ -165,7 +165,8 @@ def _rnn_reference(inputs: Arrays) -> list[Array]:
 def _rnn_work(size: Size) -> Work:
     layers, steps, batch, hidden = size
     states = 4 * batch * steps * hidden
-    return Work(layers * steps * batch * 4 * hidden * hidden, states + 4 * layers * (2 * hidden + 1) * hidden, states)
+    flops = layers * steps * batch * 4 * hidden * hidden
+    return Work(flops, states + 4 * layers * (2 * hidden + 1) * hidden, states, "f32 product")
 
 
 STACKED_RNN = Workload(
@@ -220,7 +221,7 @@ def _bigbird_work(size: Size) -> Work:
     blocks, rows, dim = size
     pairs = blocks * (WINDOW + 2) + blocks  # of blocks: those that each sees, and all that the first one sees
     each = 4 * blocks * rows * dim
-    return Work(4 * pairs * rows * rows * dim, 3 * each + 16 * blocks, each + 4 * rows * dim)
+    return Work(4 * pairs * rows * rows * dim, 3 * each + 16 * blocks, each + 4 * rows * dim, "f32 product")
 
 
 BIGBIRD = Workload(
@@ -250,7 +251,7 @@ def _products_operands(size: Size, rng: np.random.Generator) -> Arrays:
 
 def _products_work(size: Size) -> Work:
     m, k, n = size
-    return Work(4 * m * k * n, 4 * (m * k + 2 * k * n), 4 * m * k)
+    return Work(4 * m * k * n, 4 * (m * k + 2 * k * n), 4 * m * k, "f32 product")
 
 
 PRODUCTS = Workload(
@@ -271,7 +272,8 @@ PRODUCTS = Workload(
 
 def _least_work(size: Size) -> Work:
     m, k, n = size
-    return Work(2 * min(2 * m * k * n, k * n * k + m * k * k), 4 * (m * k + 2 * k * n), 4 * m * k)
+    flops = 2 * min(2 * m * k * n, k * n * k + m * k * k)
+    return Work(flops, 4 * (m * k + 2 * k * n), 4 * m * k, "f32 product")
 
 
 PRODUCTS_ANY = replace(

@@ -26,7 +26,7 @@ def _viterbi(inputs: Arrays) -> list[np.ndarray[Any, Any]]:
 
 def _product_work(size: Size, expected: object) -> Work:
     n, k, m = size
-    return Work(2 * n * k * m, 4 * (n * k + k * m), 4 * n * m)
+    return Work(2 * n * k * m, 4 * (n * k + k * m), 4 * n * m, "f32 product")
 
 
 PLAIN_PRODUCT = Workload(
