@@ -65,7 +65,8 @@ def _grid_work(layers: int, cells: int, words: int, hidden: int) -> Work:
     """The products of the words are made once per word in the first layer; those of other layers once per cell."""
     states, inputs = 8 * hidden * hidden * layers * cells, 4 * hidden * hidden * (layers - 1) * cells
     weights = 4 * layers * (6 * hidden * hidden + 2 * hidden)
-    return Work(states + inputs + 2 * hidden * hidden * words, weights + 4 * words * hidden, 8 * cells * hidden, "f32 product")
+    flops = states + inputs + 2 * hidden * hidden * words
+    return Work(flops, weights + 4 * words * hidden, 8 * cells * hidden, "f32 product")
 
 
 def _regular_work(layers: int, target: int, source: int, batch: int, hidden: int) -> Work:
