@@ -24,7 +24,10 @@ from pto_jit.targets.cpu.matmul.kernel import PARAMETERS, Tile, add_column
 from pto_jit.targets.cpu.matmul.macro import MACRO
 from pto_jit.targets.cpu.matmul.parts import Parts
 from pto_jit.targets.cpu.matmul.shape import Scheme
-from pto_jit.targets.cpu.matmul.vectors import masked_load
+from pto_jit.targets.cpu.matmul.vectors import masked_load, prefetch
+
+ASKED = 4
+"""Lines of the following panel of B that are prefetched with each step of four tiles of C."""
 
 SIDE = 16  # rows of a tile, and 32-bit units in each of them
 _ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18  # Linux: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
@@ -119,7 +122,7 @@ def _column(module: Module, scheme: Scheme, vectors: int) -> None:
     """Rows for which the tiles are configured: a multiple of 16 of them (any number above, if C is only written), or
     less; one row, and few pairs of k, of bf16 are left to vectors."""
     f = module.function(f"tiles_{vectors}", VOID, PARAMETERS)
-    m, groups, a, a_row, a_step, _, b, b_step, c, c_row, lanes, keep, ahead, _ = f.parameters
+    m, groups, a, a_row, a_step, _, b, b_step, c, c_row, lanes, keep, ahead, following = f.parameters
     width = scheme.machine.vector_bytes
     deep = groups // SIDE * SIDE
     whole = f.select(lanes.equals(-1), vectors, vectors - 1)  # vectors of C without lanes to be left alone
@@ -133,7 +136,7 @@ def _column(module: Module, scheme: Scheme, vectors: int) -> None:
         f.call(f"vectors_{count}", VOID, arguments)
 
     def by_tiles() -> None:
-        block = _Block(f, scheme, deep, a_row, b_step, c_row, keep)
+        block = _Block(f, scheme, deep, a_row, b_step, c_row, keep, following)
         with f.either(m >= SIDE) as high:
             _pairs(f, whole, width, b, c, lambda count, at, to: block.write(m, count, a, at, to))
             high.otherwise()
@@ -172,9 +175,12 @@ class _Block:
     """Writes whole tiles of C over all of k, two tiles of rows and one or two of columns at a time."""
 
     def __init__(
-        self, f: Function, scheme: Scheme, deep: Value, a_row: Value, b_step: Value, c_row: Value, keep: Value
-    ) -> None:
+        self, f: Function, scheme: Scheme, deep: Value, a_row: Value, b_step: Value, c_row: Value, keep: Value,
+        following: Value,
+    ) -> None:  # fmt: skip
         self.f, self.deep, self.a_row, self.b_step, self.c_row, self.keep = f, deep, a_row, b_step, c_row, keep
+        self.following = following
+        self.asks: tuple[Value, Value] | None = None  # what comes after: of the next panel of B, and of C
         self.product = {"bf16": "tdpbf16ps", "i8": "tdpbssd", "u8": "tdpbusd"}[scheme.combo.a]
 
     def write(self, rows: Value, columns: int, a: Value, b: Value, c: Value) -> None:
@@ -188,7 +194,11 @@ class _Block:
             self.tiles(rows, columns, of_a, b, of_c)
 
         with f.loop(0, rows - (2 * SIDE - 1), 2 * SIDE) as loop:
+            asked = (loop.index // (2 * SIDE)) * (self.deep // SIDE * (64 * ASKED))
+            there = f.select(asked < self.following, self.following + asked, 0)
+            self.asks = (f.offset(b, there), f.offset(c, self.c_row * (loop.index + 2 * SIDE)))
             at(2, loop.index)
+            self.asks = None
         with f.either((rest > SIDE) & (rows > 2 * SIDE)) as last:
             at(2, rows - 2 * SIDE)
             last.otherwise()
@@ -208,8 +218,9 @@ class _Block:
             side.otherwise()
             for number, _ in places:
                 tile(f, "tilezero", number)
-        with f.loop(0, self.deep, SIDE, [a, b]) as loop:
-            here, there = loop.carried
+        asks = list(self.asks or ())
+        with f.loop(0, self.deep, SIDE, [a, b, *asks]) as loop:
+            here, there, *near = loop.carried
             for i in range(rows):
                 tile(f, "tileloadd64", 4 + i, f.offset(here, self.a_row * (i * SIDE)), self.a_row)
             for j in range(columns):
@@ -217,7 +228,13 @@ class _Block:
             for i in range(rows):
                 for j in range(columns):
                     tile(f, self.product, 2 * i + j, 4 + i, 6 + j)
-            loop.carry(f.offset(here, 4 * SIDE), f.offset(there, self.b_step * SIDE))
+            if asks:
+                for line in range(ASKED):
+                    prefetch(f, f.offset(near[0], 64 * line), level=2)
+                for line in range(columns):
+                    prefetch(f, f.offset(near[1], 64 * line))
+                near = [f.offset(near[0], 64 * ASKED), f.offset(near[1], self.c_row)]
+            loop.carry(f.offset(here, 4 * SIDE), f.offset(there, self.b_step * SIDE), *near)
         for number, place in places:
             tile(f, "tilestored64", number, place, self.c_row)
 
@@ -232,7 +249,7 @@ class _Edge(Tile):
         super().__init__(f, scheme, SIDE, 1, c_row=c_row, lanes=lanes, keep=keep)
         self.a_row = a_row
         self.room = f.alloca(SIDE * 64)
-        self.block = _Block(f, scheme, deep, a_row, b_step, f.const(64), f.const(0))
+        self.block = _Block(f, scheme, deep, a_row, b_step, f.const(64), f.const(0), f.const(0))
 
     def write(self, rows: Value, a: Value, b: Value, c: Value) -> None:
         """All rows; the last tile begins before the end of another and writes the same there, as those of `_Block`."""
