@@ -72,8 +72,12 @@ def blocking_of(scheme: Scheme, caches: Caches) -> Blocking:
     most = 2 * caches.l1 // 3 // line if scheme.panelled else 2 * caches.l1 // line
     depth = max(64, min(512, most)) // 16 * 16
     row_block = max(4, caches.l2 // 4 // (depth * unit * rows)) * rows
-    tile_rows = max(4, caches.l2 // 16 // (depth * unit * rows)) * rows
     near = max(4, caches.l2 // 2 // (depth * unit * columns)) * columns
+    if scheme.tiles and not scheme.integral:
+        # A tile of A takes as long to come from L2 as its products take: less deep, B, and some of A, stay in L1, which
+        # repays that C is added to more often.
+        depth = min(depth, 128)
+    tile_rows = max(4, caches.l2 // 16 // (depth * unit * rows)) * rows
     return Blocking(
         depth=depth,
         rows=row_block,

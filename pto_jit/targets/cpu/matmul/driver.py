@@ -83,7 +83,7 @@ def _near(parts: Parts) -> None:
     # more rows than one block: A takes more of L2, B less
     half = max(plan.near_columns // 2 // s.tile_columns, 1) * s.tile_columns
     most = f.select(m <= plan.rows, f.const(plan.near_columns), half)
-    passing = plan.near_columns * (plan.depth // plan.pass_depth)
+    passing = max(plan.near_bytes // (plan.pass_depth * s.unit * s.tile_columns), 1) * s.tile_columns
     wide = f.select(here, n, f.minimum(n, f.select(passes, passing, most)))
     bytes_b = f.select(here, 0, f.ceil_div(wide, s.panel_columns) * panel)
     total = bytes_a + bytes_b

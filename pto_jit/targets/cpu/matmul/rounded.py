@@ -128,7 +128,7 @@ def _entry(parts: Parts, dtype: str) -> None:
     small = few_columns(parts, n) if s.sums else f.const(0).differs(0)
     depth, panel, blocks, panels = layout_of_b(parts, f, wide, f.maximum(k, 1))
     packed_bytes = panel * panels * blocks
-    again = m > 2 * plan.tile_rows  # with fewer rows, B is not met often enough
+    again = m > (1 if s.tiles else 2) * plan.tile_rows  # with fewer rows, B is not met often enough
     with f.when(large & again & kept.equals(0) & small.equals(0) & (packed_bytes <= plan.far_bytes)):
         of_a = (a, a_rs * s.element_a, a_cs * s.element_a)
         packed = parts.push(f, w, packed_bytes)
