@@ -32,10 +32,10 @@ F32, SINGLE = np.dtype(np.float32), Combo("f32", "f32", "f32")
 HOST = Processor.host()
 TILES = scheme_of(SINGLE, Machine.of(HOST.features, HOST.triple)).thirds
 needs_tiles = pytest.mark.skipif(not TILES, reason="no matrix tiles on this processor")
-# Every way: whole panels and borders, one block of k and several, few rows, few columns.
+# Every way: whole panels and borders of rows, columns and k, one block of k and several, few rows, few columns.
 SIZES = (
-    *((128, 128, 128), (100, 83, 113), (97, 129, 260), (64, 300, 77), (600, 70, 32), (300, 257, 130), (65, 130, 1000)),
-    *((256, 64, 64), (1000, 96, 40)),
+    *((128, 128, 128), (145, 161, 127), (110, 160, 260), (64, 300, 200), (600, 80, 64), (300, 257, 130)),
+    *((68, 270, 1000), (512, 256, 64), (161, 241, 95), (1000, 112, 64)),
 )
 
 
@@ -82,8 +82,20 @@ def test_all_layouts_agree_with_numpy_and_any_number_of_workers_gives_the_same_b
                 one_product(standin, library, SINGLE, rng, sizes, (a, b, "rows"), bool(rng.integers(2)), (1, 2, 3, 16))
     for _ in range(30):
         layouts = (str(rng.choice(INPUTS)), str(rng.choice(INPUTS)), str(rng.choice(OUTPUTS)))
-        m, n, k = (int(x) for x in rng.integers((64, 64, 32), (330, 330, 400)))
+        m, n, k = (int(x) for x in rng.integers((49, 49, 32), (330, 330, 400)))
         one_product(standin, library, SINGLE, rng, (m, n, k), layouts, bool(rng.integers(2)), (1, 3))
+
+
+@needs_tiles
+def test_products_of_these_sizes_are_made_of_tiles(standin: StandIn, libraries: Callable[..., Library]) -> None:
+    """Their last bits are others than those of multiply-adds; smaller products have the same."""
+    rng = np.random.default_rng(2)
+    library, plain = libraries("host"), plain_library(standin)
+    for sizes, by_tiles in (*((s, True) for s in SIZES), ((96, 96, 96), False), ((48, 300, 300), False)):
+        m, n, k = sizes
+        a, b = raw(rng, (m, k), F32), raw(rng, (k, n), F32)
+        same = product(standin, library, a, b) == product(standin, plain, a, b)
+        assert same.all() == (not by_tiles), sizes
 
 
 @needs_tiles
@@ -105,8 +117,10 @@ def test_errors_are_not_larger_than_those_of_f32_arithmetic(
             exact = a.astype(np.float64) @ b.astype(np.float64)
             scale = np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)
             of_tiles, of_plain = (np.abs(product(standin, library, a, b) - exact) / scale for library in (tiles, plain))
+            # Where one product outweighs the others it is all that is rounded, and more than once by tiles.
+            least = 1.15 if kind == "spread" else 0.75
             assert of_tiles.max() <= of_plain.max(), (k, kind)
-            assert np.sqrt((of_tiles**2).mean()) <= 1.01 * np.sqrt((of_plain**2).mean()), (k, kind)
+            assert np.sqrt((of_tiles**2).mean()) <= least * np.sqrt((of_plain**2).mean()), (k, kind)
 
 
 @needs_tiles
@@ -138,6 +152,8 @@ def _mixed(rng: np.random.Generator, rows: int, columns: int, *, of_a: bool, sha
                     part[...] = value
                 else:
                     part[rng.integers(part.shape[0]), rng.integers(part.shape[1])] = value
+    if of_a:
+        out[rows // 2, columns // 3] = np.inf
     return out
 
 
@@ -150,7 +166,7 @@ def test_numbers_that_do_not_fit_are_left_to_f32_arithmetic(
     rng = np.random.default_rng(6)
     library, plain = libraries("host"), plain_library(standin)
     seen = 0
-    for m, n, k in ((130, 150, 300), (64, 200, 128), (300, 66, 260)):
+    for m, n, k in ((130, 150, 300), (64, 260, 192), (300, 80, 260)):
         for layout in ("rows", "columns"):
             a, b = _mixed(rng, m, k, of_a=True, share=share), _mixed(rng, k, n, of_a=False, share=share)
             a, b = (np.asfortranarray(x) if layout == "columns" else x for x in (a, b))
@@ -236,7 +252,7 @@ def test_nothing_outside_the_operands_is_read_or_written(standin: StandIn, libra
     rng = np.random.default_rng(10)
     library = libraries("host")
     standin.dll.standin_threads(1)
-    for m, n, k in ((100, 97, 130), (65, 150, 97), (241, 129, 33)):
+    for m, n, k in ((145, 161, 127), (68, 270, 220), (241, 129, 65)):
         for at_end in (True, False):
             for transposed in range(4):
                 kept, arrays = [], []

@@ -10,7 +10,7 @@ from pto_jit.targets.cpu.matmul.panels import chunked_bytes
 from pto_jit.targets.cpu.matmul.parts import CONTEXT, OPERANDS, Fields, Parts
 from pto_jit.targets.cpu.matmul.shape import ACCUMULATE, FIXED_A, FIXED_B
 from pto_jit.targets.cpu.matmul.sums import few_columns
-from pto_jit.targets.cpu.matmul.tiled import suits
+from pto_jit.targets.cpu.matmul.tiled import fitting, suits
 
 PACKED_PANELS = 4
 """Panels of A that a worker packs at once."""
@@ -183,7 +183,7 @@ def _whole(parts: Parts) -> None:
     *product, workers, fixed = f.parameters
     _, m, n, k, _, a_rs, a_cs, _, b_rs, b_cs, *_ = product
     if s.thirds:
-        with f.when(suits(parts, m, n, k, (a_rs, a_cs), (b_rs, b_cs))):
+        with f.when(suits(parts, m, n, k) & fitting(f, k, (a_rs, a_cs), (b_rs, b_cs))):
             f.give(f.call("tiled", I32, f.parameters))
     if s.sums:
         _alone(parts, f)

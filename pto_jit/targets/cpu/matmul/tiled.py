@@ -12,7 +12,7 @@ is, and all blocks of k, follow from sizes alone, so the bits do not depend on w
 
 from __future__ import annotations
 
-from pto_jit.targets.cpu.matmul.amx import configure, tile
+from pto_jit.targets.cpu.matmul.amx import SIDE, configure, tile
 from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Value
 from pto_jit.targets.cpu.matmul.parts import CONTEXT, Fields, Parts
 from pto_jit.targets.cpu.matmul.shape import FIXED_B
@@ -43,8 +43,12 @@ COLUMNS = 1024
 TASKS = 2
 """Tiles of C for each worker, at least."""
 
-LEAST_COLUMNS, LEAST_C, LEAST_K = 64, 64 * 128, DEEP
-"""Sizes from which packing is repaid, and the error bound is that of f32 arithmetic."""
+LEAST_K = DEEP
+"""k from which on the error bound is that of f32 arithmetic."""
+
+_PLAIN, _TILED, _PACKED_A, _PACKED_B, _CALL = 93, 52, 1500, 1200, 15_000_000
+"""Times, in tenths of a picosecond, on a Xeon of 3.6 GHz: of a multiply-add by vectors, and by tiles; of packing a
+number of A, or of B, for tiles, beyond what vectors need; and of a product of tiles."""
 
 FEW_ROWS = 256
 """Rows up to which packed B, larger than B itself, does not repay being written to L3 and read again."""
@@ -93,13 +97,17 @@ def add_tiled(parts: Parts) -> None:
     _product(parts)
 
 
-def suits(
-    parts: Parts, m: Value, n: Value, k: Value, of_a: tuple[Value, Value], of_b: tuple[Value, Value]
-) -> Value:
-    """Whether a product of such sizes and strides, in bytes, is worth it: not with few rows (`few`)."""
-    f = m.fn
-    sizes = (m > parts.blocking.stream_rows) & (n >= LEAST_COLUMNS) & (m * n >= LEAST_C) & (k >= LEAST_K)
-    return sizes & (m * n * k >= parts.blocking.split_work) & _unit(f, of_a) & _unit(f, of_b)
+def suits(parts: Parts, m: Value, n: Value, k: Value) -> Value:
+    """Whether a product, or a sum, of such sizes is worth it: not with few rows (`few`)."""
+    f, plan = m.fn, parts.blocking
+    filled = f.round_up(m, SIDE) * f.round_up(n, SIDE) * f.round_up(k, DEEP)
+    tiled = filled * _TILED + m * k * _PACKED_A + n * k * _PACKED_B + _CALL
+    return (m > plan.stream_rows) & (n > plan.stream_rows) & (k >= LEAST_K) & (m * n * k * _PLAIN > tiled)
+
+
+def fitting(f: Function, k: Value, of_a: tuple[Value, Value], of_b: tuple[Value, Value]) -> Value:
+    """Whether A and B of such strides, in bytes, can be packed, and the error bound is met."""
+    return _unit(f, of_a) & _unit(f, of_b) & (k >= LEAST_K)
 
 
 def _unit(f: Function, strides: tuple[Value, Value]) -> Value:
@@ -384,7 +392,7 @@ def _sum(parts: Parts) -> None:
     dear = (share > 1) | (bytes_b > plan.near_bytes * 16)
     few = (m <= f.select(dear, f.const(2 * FEW_ROWS), FEW_ROWS)) & (n > m)
     # What another core has packed is as far as memory: B that L2 keeps is packed by each worker.
-    with f.when((share > 1) & few.equals(0) & (bytes_b <= 2 * plan.near_bytes) & (m >= share * (2 * PANEL))):
+    with f.when((share > 1) & few.equals(0) & (bytes_b <= 2 * plan.near_bytes)):
         pieces = f.select(m >= share * (4 * ROWS), share * 4, share)
         rows = f.round_up(f.ceil_div(m, pieces), PANEL)
         context = parts.save(f, [m, n, count, terms, c, c_rs, keep, top, workers, rows])
@@ -413,16 +421,17 @@ def _sum(parts: Parts) -> None:
 
 
 def _terms(parts: Parts) -> None:
-    """``tiled_terms(operands of a sum, workers)``: a sum of products each of which suits; -1: it is not."""
+    """``tiled_terms(operands of a sum, workers)``: a sum of products that suit; -1: they do not."""
     f = parts.module.function("tiled_terms", I32, [*_SUM[:-2], _SUM[-1]])
     *product, workers = f.parameters
     _, m, n, count, terms, *_ = product
-    with f.loop(0, count, 1, [f.const(0)]) as each:
+    with f.loop(0, count, 1, [f.const(0), f.const(0)]) as each:
         _, a_rs, a_cs, _, b_rs, b_cs, k, _ = load_row(f, TERM, terms, each.index)
-        with f.when(suits(parts, m, n, k, (a_rs, a_cs), (b_rs, b_cs)).equals(0)):
+        with f.when(fitting(f, k, (a_rs, a_cs), (b_rs, b_cs)).equals(0)):
             f.give(-1)
-        each.carry(each.carried[0] + _layout(f, n, k)[-1])
-    with f.when((count <= 0) | (each.after[0] > parts.blocking.far_bytes)):
+        each.carry(each.carried[0] + k, each.carried[1] + _layout(f, n, k)[-1])
+    total, bytes_b = each.after
+    with f.when((bytes_b > parts.blocking.far_bytes) | suits(parts, m, n, total).equals(0)):
         f.give(-1)
     f.give(f.call("tiled_sum", I32, [*product, f.const(0), workers]))
 
