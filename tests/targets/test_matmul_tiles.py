@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""f32 products by matrix tiles: as exact as f32 arithmetic for any numbers, the same bits whoever computes them."""
+"""f32 and f16 products by matrix tiles: as exact as f32 arithmetic for any numbers, the same bits whoever computes them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from pto_jit.targets.cpu.matmul.library import Library, Processor, assembly, module_ir, optimised, target_machine
 from pto_jit.targets.cpu.matmul.shape import FIXED_B, Combo, Machine, scheme_of
 from tests.targets.matmul_harness import (
+    DTYPES,
     INPUTS,
     OUTPUTS,
     TINY,
@@ -29,8 +30,9 @@ from tests.targets.matmul_harness import (
 )
 
 F32, SINGLE = np.dtype(np.float32), Combo("f32", "f32", "f32")
+F16, HALF = np.dtype(np.float16), Combo("f16", "f16", "f32")
 HOST = Processor.host()
-TILES = scheme_of(SINGLE, Machine.of(HOST.features, HOST.triple)).thirds
+TILES = scheme_of(SINGLE, Machine.of(HOST.features, HOST.triple)).pieces
 needs_tiles = pytest.mark.skipif(not TILES, reason="no matrix tiles on this processor")
 # Every way: whole panels and borders of rows, columns and k, one block of k and several, few rows, few columns.
 SIZES = (
@@ -50,8 +52,9 @@ def plain_library(standin: StandIn) -> Library:
 
 def product(standin: StandIn, library: Library, a: Array, b: Array, c: Array | None = None, *, fixed: int = 0) -> Array:
     """A new C, or a copy of c added to."""
+    combo = SINGLE if a.dtype == F32 else HALF
     out = np.full((a.shape[0], b.shape[1]), np.nan, F32) if c is None else c.copy()
-    assert call(standin, library.ensure(SINGLE).product, a, b, out, c is not None, fixed) == 0
+    assert call(standin, library.ensure(combo).product, a, b, out, c is not None, fixed) == 0
     assert standin.dll.standin_live() == 0
     return out
 
@@ -70,30 +73,33 @@ def everyone(standin: StandIn, library: Library, a: Array, b: Array, c: Array | 
 
 
 @needs_tiles
-@pytest.mark.parametrize("caches", [None, TINY])
+@pytest.mark.parametrize(("combo", "caches"), [(SINGLE, None), (SINGLE, TINY), (HALF, None)])
 def test_all_layouts_agree_with_numpy_and_any_number_of_workers_gives_the_same_bits(
-    standin: StandIn, libraries: Callable[..., Library], caches: object
+    standin: StandIn, libraries: Callable[..., Library], combo: Combo, caches: object
 ) -> None:
     rng = np.random.default_rng(3)
     library = libraries("host", caches)
     for sizes in SIZES:
         for a in ("rows", "columns"):
             for b in ("rows", "columns"):
-                one_product(standin, library, SINGLE, rng, sizes, (a, b, "rows"), bool(rng.integers(2)), (1, 2, 3, 16))
+                one_product(standin, library, combo, rng, sizes, (a, b, "rows"), bool(rng.integers(2)), (1, 2, 3, 16))
     for _ in range(30):
         layouts = (str(rng.choice(INPUTS)), str(rng.choice(INPUTS)), str(rng.choice(OUTPUTS)))
         m, n, k = (int(x) for x in rng.integers((49, 49, 32), (330, 330, 400)))
-        one_product(standin, library, SINGLE, rng, (m, n, k), layouts, bool(rng.integers(2)), (1, 3))
+        one_product(standin, library, combo, rng, (m, n, k), layouts, bool(rng.integers(2)), (1, 3))
 
 
 @needs_tiles
-def test_products_of_these_sizes_are_made_of_tiles(standin: StandIn, libraries: Callable[..., Library]) -> None:
+@pytest.mark.parametrize("dtype", [F32, F16])
+def test_products_of_these_sizes_are_made_of_tiles(
+    standin: StandIn, libraries: Callable[..., Library], dtype: np.dtype
+) -> None:
     """Their last bits are others than those of multiply-adds; smaller products have the same."""
     rng = np.random.default_rng(2)
     library, plain = libraries("host"), plain_library(standin)
-    for sizes, by_tiles in (*((s, True) for s in SIZES), ((96, 96, 96), False), ((48, 300, 300), False)):
+    for sizes, by_tiles in (*((s, True) for s in SIZES), ((64, 64, 64), False), ((48, 300, 300), False)):
         m, n, k = sizes
-        a, b = raw(rng, (m, k), F32), raw(rng, (k, n), F32)
+        a, b = raw(rng, (m, k), dtype), raw(rng, (k, n), dtype)
         same = product(standin, library, a, b) == product(standin, plain, a, b)
         assert same.all() == (not by_tiles), sizes
 
@@ -133,6 +139,11 @@ def test_what_f32_arithmetic_computes_exactly_is_exact(standin: StandIn, librari
     one = np.eye(160, dtype=F32)
     np.testing.assert_array_equal(everyone(standin, library, x, one), x)
     np.testing.assert_array_equal(everyone(standin, library, one, x), x)
+    # Every finite f16, subnormal ones too.
+    every = np.arange(1 << 16, dtype=np.uint16).view(F16)
+    every = np.where(np.isfinite(every), every, F16.type(0)).reshape(256, 256)
+    np.testing.assert_array_equal(everyone(standin, library, every, np.eye(256, dtype=F16)), every.astype(F32))
+    np.testing.assert_array_equal(everyone(standin, library, np.eye(256, dtype=F16), every), every.astype(F32))
     # Integers whose sums have 24 bits.
     for high_a, high_b in ((1 << 9, 1 << 7), (1 << 15, 2), (2, 1 << 15), (1 << 2, 1 << 13)):
         a, b = (rng.integers(-h + 1, h, (130, 130)).astype(F32) for h in (high_a, high_b))
@@ -186,6 +197,25 @@ def test_numbers_that_do_not_fit_are_left_to_f32_arithmetic(
                 np.testing.assert_array_equal(np.isinf(got)[told], np.isinf(truth)[told])
                 seen += int((~fine).sum())
     assert seen > 0
+
+
+@needs_tiles
+def test_infinities_and_nans_of_f16_stay_in_their_rows_and_columns(
+    standin: StandIn, libraries: Callable[..., Library]
+) -> None:
+    rng = np.random.default_rng(12)
+    a, b = raw(rng, (140, 150), F16), raw(rng, (150, 200), F16)
+    a[100, 11], b[140, 52], b[0, 16] = np.nan, np.nan, np.inf
+    for left in (a, np.asfortranarray(a)):
+        for right in (b, np.asfortranarray(b)):
+            c = everyone(standin, libraries("host"), left, right)
+            bad = ~np.isfinite(c)
+            assert bad[100].all()
+            assert bad[:, [16, 52]].all()
+            assert bad.sum() == 200 + 2 * 139
+            fine = np.delete(np.delete(c, 100, 0), [16, 52], 1)
+            truth = np.delete(a, 100, 0), np.delete(b, [16, 52], 1)
+            check(fine, expected(*truth, fine, False), "finite")
 
 
 @needs_tiles
@@ -247,7 +277,10 @@ def test_sums_of_products_are_those_of_the_terms(standin: StandIn, libraries: Ca
 
 
 @needs_tiles
-def test_nothing_outside_the_operands_is_read_or_written(standin: StandIn, libraries: Callable[..., Library]) -> None:
+@pytest.mark.parametrize("combo", [SINGLE, HALF])
+def test_nothing_outside_the_operands_is_read_or_written(
+    standin: StandIn, libraries: Callable[..., Library], combo: Combo
+) -> None:
     """Each operand ends, or begins, at a page without access; a stray access kills the process."""
     rng = np.random.default_rng(10)
     library = libraries("host")
@@ -256,17 +289,17 @@ def test_nothing_outside_the_operands_is_read_or_written(standin: StandIn, libra
         for at_end in (True, False):
             for transposed in range(4):
                 kept, arrays = [], []
-                for bit, (rows, columns) in enumerate(((m, k), (k, n), (m, n))):
-                    turned = bool(transposed >> bit & 1)
-                    room = Guarded(rows * columns * 4)
+                for bit, (rows, columns, name) in enumerate(((m, k, combo.a), (k, n, combo.b), (m, n, combo.c))):
+                    turned, dtype = bool(transposed >> bit & 1), DTYPES[name]
+                    room = Guarded(rows * columns * dtype.itemsize)
                     kept.append(room)
-                    x = room.array((columns, rows) if turned else (rows, columns), F32, at_end=at_end)
-                    x[...] = raw(rng, x.shape, F32)
+                    x = room.array((columns, rows) if turned else (rows, columns), dtype, at_end=at_end)
+                    x[...] = raw(rng, x.shape, dtype)
                     arrays.append(x.T if turned else x)
                 a, b, c = arrays
                 for accumulate in (False, True):
                     before = c.copy()
-                    assert call(standin, library.ensure(SINGLE).product, a, b, c, accumulate) == 0
+                    assert call(standin, library.ensure(combo).product, a, b, c, accumulate) == 0
                     check(c, expected(a, b, before, accumulate), (m, n, k, at_end, transposed))
 
 
@@ -299,14 +332,15 @@ def _with_tiles() -> Processor:
 
 
 @pytest.mark.skipif(not llvm.get_process_triple().startswith("x86_64"), reason="x86 instructions")
-def test_the_inner_loop_loads_fourteen_tiles_for_twenty_four_products() -> None:
-    """Six products of four pairs of tiles; nothing else but prefetches, counting, and nothing spilled."""
-    text = assembly(SINGLE, _with_tiles())
-    body = text[text.index("\nthird_2_2:") : text.index(".size\tthird_2_2")]
+@pytest.mark.parametrize(("combo", "products", "loads"), [(SINGLE, 24, 14), (HALF, 16, 10)])
+def test_the_inner_loop_is_products_of_tiles_and_what_they_need(combo: Combo, products: int, loads: int) -> None:
+    """Of four pairs of tiles each; nothing else but prefetches, counting, and nothing spilled."""
+    text = assembly(combo, _with_tiles())
+    body = text[text.index("\npiece_2_2:") : text.index(".size\tpiece_2_2")]
     blocks = [b for b in re.split(r"\n\.LBB\w+:", body) if b.count("tdpbf16ps")]
     assert len(blocks) == 1
-    assert blocks[0].count("tdpbf16ps") == 24
-    assert blocks[0].count("tileloadd") == 14
+    assert blocks[0].count("tdpbf16ps") == products
+    assert blocks[0].count("tileloadd") == loads
     assert not re.search(r"%[xyz]mm|\(%rsp\)", blocks[0])
 
 

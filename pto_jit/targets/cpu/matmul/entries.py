@@ -182,8 +182,8 @@ def _whole(parts: Parts) -> None:
     f = parts.module.function("whole", I32, [*CONTEXT, (I64, "workers"), (I64, "fixed")])
     *product, workers, fixed = f.parameters
     _, m, n, k, _, a_rs, a_cs, _, b_rs, b_cs, *_ = product
-    if s.thirds:
-        with f.when(suits(parts, m, n, k) & fitting(f, k, (a_rs, a_cs), (b_rs, b_cs))):
+    if s.pieces:
+        with f.when(suits(parts, m, n, k) & fitting(parts, k, (a_rs, a_cs), (b_rs, b_cs))):
             f.give(f.call("tiled", I32, f.parameters))
     if s.sums:
         _alone(parts, f)

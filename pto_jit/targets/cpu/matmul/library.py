@@ -123,7 +123,7 @@ def module_ir(combo: Combo, features: str, triple: str = "", caches: Caches | No
     add_entries(parts)
     if scheme.sums:
         add_sums(parts)
-    if scheme.thirds:
+    if scheme.pieces:
         add_tiled(parts)
     add_rounded(parts)
     width = 8 * scheme.machine.vector_bytes

@@ -166,9 +166,10 @@ class Scheme:
         return self.arithmetic == "fma" and self.machine.masks
 
     @property
-    def thirds(self) -> bool:
-        """Whether large products are made of matrix tiles (`tiled`), each number as three of bf16."""
-        return self.machine.bf16_tiles and self.combo == Combo("f32", "f32", "f32")
+    def pieces(self) -> int:
+        """bf16 numbers that an element is the sum of, where large products are made of matrix tiles (`tiled`); or 0."""
+        same = self.combo.a == self.combo.b and self.combo.c == "f32" and self.machine.bf16_tiles
+        return {"f32": 3, "f16": 2}.get(self.combo.a, 0) if same else 0
 
     @property
     def sums(self) -> bool:

@@ -311,7 +311,7 @@ def _together(parts: Parts) -> None:
     s, plan = parts.scheme, parts.blocking
     f = parts.module.function("together", I32, _SUM)
     w, m, n, count, terms, c, c_rs, keep, workers = f.parameters
-    if s.thirds:
+    if s.pieces:
         status = f.call("tiled_terms", I32, f.parameters)
         with f.when(status.differs(-1)):
             f.give(status)

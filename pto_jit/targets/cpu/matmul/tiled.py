@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""f32 products, and sums of them, by the matrix tiles of AMX, each number as three of bf16 (`thirds`).
+"""Products of f32 or f16, and sums of them, by the matrix tiles of AMX, each number as some of bf16 (`pieces`).
 
 Tasks compute tiles of C, rows by columns, block by block of k, from a packed block of A that stays in L2.  B is packed
 first, all of it, or copies that the launch keeps are found; B that L2 keeps is packed by each worker for rows of its
@@ -15,9 +15,7 @@ from __future__ import annotations
 from pto_jit.targets.cpu.matmul.amx import SIDE, configure, tile
 from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Value
 from pto_jit.targets.cpu.matmul.parts import CONTEXT, Fields, Parts
-from pto_jit.targets.cpu.matmul.shape import FIXED_B
-from pto_jit.targets.cpu.matmul.sums import TERM, load_row, store_row
-from pto_jit.targets.cpu.matmul.thirds import (
+from pto_jit.targets.cpu.matmul.pieces import (
     ADDS,
     DEEP,
     DEPTH,
@@ -25,14 +23,16 @@ from pto_jit.targets.cpu.matmul.thirds import (
     PANEL,
     RANGE,
     SLAB,
-    STEP,
     SUMS,
     TO_C,
-    add_thirds,
+    add_pieces,
     clear_range,
     extremes,
     fits,
+    step_bytes,
 )
+from pto_jit.targets.cpu.matmul.shape import FIXED_B
+from pto_jit.targets.cpu.matmul.sums import TERM, load_row, store_row
 
 ROWS = 256
 """Rows of a task: the packed block of A, and the rows of C of `COLUMNS`, stay in L2."""
@@ -46,9 +46,9 @@ TASKS = 2
 LEAST_K = DEEP
 """k from which on the error bound is that of f32 arithmetic."""
 
-_PLAIN, _TILED, _PACKED_A, _PACKED_B, _CALL = 93, 52, 1500, 1200, 15_000_000
-"""Times, in tenths of a picosecond, on a Xeon of 3.6 GHz: of a multiply-add by vectors, and by tiles; of packing a
-number of A, or of B, for tiles, beyond what vectors need; and of a product of tiles."""
+_PLAIN, _TILED, _PACKED_A, _PACKED_B, _CALL = 93, {3: 52, 2: 35}, 1500, 1200, 15_000_000
+"""Times, in tenths of a picosecond, on a Xeon of 3.6 GHz: of a multiply-add by vectors, and by tiles of so many pieces;
+of packing a number of A, or of B, for tiles, beyond what vectors need; and of a product of tiles."""
 
 FEW_ROWS = 256
 """Rows up to which packed B, larger than B itself, does not repay being written to L3 and read again."""
@@ -82,7 +82,7 @@ _TASKS: Fields = (
 
 def add_tiled(parts: Parts) -> None:
     """Define ``tiled_terms`` and ``tiled``, and what they are made of."""
-    add_thirds(parts)
+    add_pieces(parts)
     _pack_task(parts)
     _pack(parts)
     _plain(parts)
@@ -93,7 +93,8 @@ def add_tiled(parts: Parts) -> None:
     _parts(parts)
     _rows_task(parts)
     _sum(parts)
-    _terms(parts)
+    if parts.scheme.sums:
+        _terms(parts)
     _product(parts)
 
 
@@ -101,25 +102,24 @@ def suits(parts: Parts, m: Value, n: Value, k: Value) -> Value:
     """Whether a product, or a sum, of such sizes is worth it: not with few rows (`few`)."""
     f, plan = m.fn, parts.blocking
     filled = f.round_up(m, SIDE) * f.round_up(n, SIDE) * f.round_up(k, DEEP)
-    tiled = filled * _TILED + m * k * _PACKED_A + n * k * _PACKED_B + _CALL
+    tiled = filled * _TILED[parts.scheme.pieces] + m * k * _PACKED_A + n * k * _PACKED_B + _CALL
     return (m > plan.stream_rows) & (n > plan.stream_rows) & (k >= LEAST_K) & (m * n * k * _PLAIN > tiled)
 
 
-def fitting(f: Function, k: Value, of_a: tuple[Value, Value], of_b: tuple[Value, Value]) -> Value:
+def fitting(parts: Parts, k: Value, of_a: tuple[Value, Value], of_b: tuple[Value, Value]) -> Value:
     """Whether A and B of such strides, in bytes, can be packed, and the error bound is met."""
-    return _unit(f, of_a) & _unit(f, of_b) & (k >= LEAST_K)
+    a, b = (strides[0].equals(size) | strides[1].equals(size) for strides, size in
+            ((of_a, parts.scheme.element_a), (of_b, parts.scheme.element_b)))  # fmt: skip
+    return a & b & (k >= LEAST_K)
 
 
-def _unit(f: Function, strides: tuple[Value, Value]) -> Value:
-    return strides[0].equals(4) | strides[1].equals(4)
-
-
-def _layout(f: Function, n: Value, k: Value) -> tuple[Value, Value, Value]:
+def _layout(parts: Parts, n: Value, k: Value) -> tuple[Value, Value, Value]:
     """KC, blocks of k, and bytes of all of B: the ranges of its blocks, then the blocks."""
+    f = k.fn
     blocks = f.ceil_div(k, DEPTH)
     depth = f.round_up(f.ceil_div(k, blocks), DEEP)
     blocks = f.ceil_div(k, depth)
-    return depth, blocks, _ranges(f, n, blocks) + blocks * _block_bytes(f, n, depth)
+    return depth, blocks, _ranges(f, n, blocks) + blocks * _block_bytes(parts, n, depth)
 
 
 def _ranges(f: Function, n: Value, blocks: Value | int) -> Value:
@@ -127,20 +127,20 @@ def _ranges(f: Function, n: Value, blocks: Value | int) -> Value:
     return f.ceil_div(n, SLAB) * RANGE * blocks
 
 
-def _panel_bytes(f: Function, depth: Value) -> Value:
+def _panel_bytes(parts: Parts, depth: Value) -> Value:
     """From one panel of B to the next, which should not fall into the same sets of the caches."""
-    return f.ceil_div(depth, DEEP) * STEP + 2 * 64
+    return depth.fn.ceil_div(depth, DEEP) * step_bytes(parts.scheme) + 2 * 64
 
 
-def _block_bytes(f: Function, n: Value, depth: Value) -> Value:
-    return f.ceil_div(n, PANEL) * _panel_bytes(f, depth)
+def _block_bytes(parts: Parts, n: Value, depth: Value) -> Value:
+    return n.fn.ceil_div(n, PANEL) * _panel_bytes(parts, depth)
 
 
 def _pack_task(parts: Parts) -> None:
     """Range function: ``task`` slabs of B each, all of k."""
     f, _, begin, end, fields = parts.task("tiled_pack_task", _PACK)
     k, n, b, b_rs, b_cs, to, depth, task = fields
-    block, panel, slabs = _block_bytes(f, n, depth), _panel_bytes(f, depth), f.ceil_div(n, SLAB)
+    block, panel, slabs = _block_bytes(parts, n, depth), _panel_bytes(parts, depth), f.ceil_div(n, SLAB)
     first = begin * task
     columns = f.minimum(n, end * task * SLAB) - first * SLAB
     of_b, spread = f.offset(b, first * SLAB * b_cs), f.offset(to, first * RANGE)
@@ -148,7 +148,7 @@ def _pack_task(parts: Parts) -> None:
     with f.loop(0, k, depth, [of_b, mine, spread]) as part:
         at, put, spread = part.carried
         deep = f.minimum(k - part.index, depth)
-        f.call("third_b", VOID, [deep, columns, at, b_rs, b_cs, put, panel, spread])
+        f.call("piece_b", VOID, [deep, columns, at, b_rs, b_cs, put, panel, spread])
         part.carry(f.offset(at, depth * b_rs), f.offset(put, block), f.offset(spread, slabs * RANGE))
     f.give(0)
 
@@ -160,7 +160,7 @@ def _pack(parts: Parts) -> None:
     )
     f = parts.module.function("tiled_pack", I32, fields)
     w, k, n, b, b_rs, b_cs, to, workers = f.parameters
-    depth, _, _ = _layout(f, n, k)
+    depth, _, _ = _layout(parts, n, k)
     slabs = f.ceil_div(n, SLAB)
     task = f.ceil_div(slabs, workers * 4)
     context = parts.save(f, [k, n, b, b_rs, b_cs, to, depth, task])
@@ -181,7 +181,8 @@ def _plain(parts: Parts) -> None:
     w, m, n, part, a, b, c, c_rs, keep = f.parameters
     _, a_rs, a_cs, _, b_rs, b_cs, k, *_ = load_row(f, _PART, part, 0)
     product = [w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep]
-    f.give(f.call("near", I32, [*product, f.select(b_cs.equals(s.element_b), 1, 0), f.null(), f.const(0)]))
+    in_place = f.select(b_cs.equals(s.element_b), f.const(1), 0) if s.raw_b else f.const(0)
+    f.give(f.call("near", I32, [*product, in_place, f.null(), f.const(0)]))
 
 
 _BLOCK: Fields = (
@@ -204,9 +205,9 @@ def _block(parts: Parts) -> None:
     with f.loop(0, panels, 1, [a, to]) as each:
         at, put = each.carried
         clear_range(f, span)
-        f.call("third_a", VOID, [k, f.minimum(m - each.index * PANEL, PANEL), at, a_rs, a_cs, put, span])
+        f.call("piece_a", VOID, [k, f.minimum(m - each.index * PANEL, PANEL), at, a_rs, a_cs, put, span])
         store_row(f, marks, each.index, extremes(f, span))
-        each.carry(f.offset(at, a_rs * PANEL), f.offset(put, f.ceil_div(k, DEEP) * STEP))
+        each.carry(f.offset(at, a_rs * PANEL), f.offset(put, f.ceil_div(k, DEEP) * step_bytes(parts.scheme)))
     status = f.variable(f.const(0, I32))
     state = [b, packed, ranges, c, sums, f.offset(marks, panels * 16)]
     across = SLAB // PANEL
@@ -229,7 +230,7 @@ def _slab(parts: Parts) -> None:
     w, m, n, part, last, a, b, packed, ranges, c, c_rs, sums, column, to, marks, there = f.parameters
     _, a_rs, _, _, _, _, k, panel_b, *_ = load_row(f, _PART, part, 0)
     steps = f.ceil_div(k, DEEP)
-    panel_a = steps * STEP
+    panel_a = steps * step_bytes(parts.scheme)
     least, most = extremes(f, ranges)
     status = f.variable(f.const(0, I32))
 
@@ -243,7 +244,7 @@ def _slab(parts: Parts) -> None:
             to_c = f.select(last.differs(0), f.select(adds, f.const(TO_C + ADDS), TO_C), 0)
             how = to_c | f.select(summed, f.const(FROM_SUMS), 0)
             of_a, of_b = (f.offset(to, begin * panel_a), panel_a), (packed, panel_b)
-            f.call("third_macro", VOID, [high, n, steps, *of_a, *of_b, of_sums, column, of_c, c_rs, how])
+            f.call("piece_macro", VOID, [high, n, steps, *of_a, *of_b, of_sums, column, of_c, c_rs, how])
 
         with f.either(fine) as side:
             by_tiles(steps, in_c)
@@ -273,9 +274,9 @@ def _tiles_task(parts: Parts) -> None:
     f, w, begin, end, fields = parts.task("tiled_tiles", _TASKS)
     m, n, count, of, c, c_rs, keep, rows, columns, across, deepest, packs = fields
     panels, slabs = f.ceil_div(rows, PANEL), f.ceil_div(columns, SLAB)
-    of_a, column = panels * (deepest // DEEP * STEP), panels * SUMS
+    of_a, column = panels * (deepest // DEEP * step_bytes(parts.scheme)), panels * SUMS
     of_sums = f.select(count > 1, f.ceil_div(columns, PANEL) * column, 0)
-    of_b = f.select(packs.differs(0), _block_bytes(f, columns, deepest), 0)
+    of_b = f.select(packs.differs(0), _block_bytes(parts, columns, deepest), 0)
     of_ranges = f.select(packs.differs(0), _ranges(f, columns, 1), 0)
     states = panels * slabs
     room = parts.push(f, w, of_a + of_sums + of_b + of_ranges + panels * 16 + states * 8)
@@ -297,7 +298,7 @@ def _tiles_task(parts: Parts) -> None:
             last = f.select(each.index + 1 >= count, f.const(1), 0)
             where = (to_c, c_rs, sums, column, room, marks)
             with f.either(packed.equals(0)) as side:
-                f.call("third_b", VOID, [k, wide, here, b_rs, b_cs, mine, panel_b, spreads])
+                f.call("piece_b", VOID, [k, wide, here, b_rs, b_cs, mine, panel_b, spreads])
                 status.set(f.call("tiled_block", I32, [w, high, wide, part, last, row, here, mine, spreads, *where]))
                 side.otherwise()
                 of_packed = (f.offset(packed, left // PANEL * panel_b), f.offset(ranges, left // SLAB * RANGE))
@@ -318,7 +319,7 @@ def _found(parts: Parts) -> None:
     f = parts.module.function("tiled_found", PTR, fields)
     w, n, term, room, workers, status = f.parameters
     _, _, _, b, b_rs, b_cs, k, how = load_row(f, TERM, term, 0)
-    _, _, size = _layout(f, n, k)
+    _, _, size = _layout(parts, n, k)
     to, made = f.variable(room), f.variable(f.null())
     with f.when((how & FIXED_B).differs(0) & (size <= parts.blocking.far_bytes)):
         form = Value(f, PTR, "@tiled_sum")
@@ -360,7 +361,7 @@ def _parts(parts: Parts) -> None:
         used, done = each.carried
         term = f.offset(terms, each.index * (8 * len(TERM)))
         a, a_rs, a_cs, b, b_rs, b_cs, k, _ = load_row(f, TERM, term, 0)
-        depth, blocks, size = _layout(f, n, k)
+        depth, blocks, size = _layout(parts, n, k)
         mine = f.select(room.equals(0), room, f.offset(room, used))
         packed = f.call("tiled_found", PTR, [w, n, term, mine, workers, status])
         with f.when(f.load(I32, status, 4).differs(0)):
@@ -369,8 +370,8 @@ def _parts(parts: Parts) -> None:
         with f.loop(0, blocks) as part:
             first = part.index * depth
             of_a = (f.offset(a, top * a_rs + first * a_cs), a_rs, a_cs)
-            of_b = (f.offset(b, first * b_rs), b_rs, b_cs, f.minimum(k - first, depth), _panel_bytes(f, depth))
-            block = f.offset(packed, _ranges(f, n, blocks) + part.index * _block_bytes(f, n, depth))
+            of_b = (f.offset(b, first * b_rs), b_rs, b_cs, f.minimum(k - first, depth), _panel_bytes(parts, depth))
+            block = f.offset(packed, _ranges(f, n, blocks) + part.index * _block_bytes(parts, n, depth))
             ranges = f.offset(packed, _ranges(f, n, part.index))
             store_row(f, to, done + part.index, [*of_a, *of_b, f.select(none, packed, block), ranges])
         each.carry(used + size, done + blocks)
@@ -385,7 +386,7 @@ def _sum(parts: Parts) -> None:
     with f.loop(0, count, 1, [f.const(0), f.const(0), f.const(0), f.const(0)]) as each:
         bytes_b, many, total, deepest = each.carried
         k = load_row(f, TERM, terms, each.index)[6]
-        depth, blocks, size = _layout(f, n, k)
+        depth, blocks, size = _layout(parts, n, k)
         each.carry(bytes_b + size, many + blocks, total + k, f.maximum(deepest, depth))
     bytes_b, many, total, deepest = each.after
     share = f.select(m * n * total >= plan.split_work, workers, 1)
@@ -427,9 +428,9 @@ def _terms(parts: Parts) -> None:
     _, m, n, count, terms, *_ = product
     with f.loop(0, count, 1, [f.const(0), f.const(0)]) as each:
         _, a_rs, a_cs, _, b_rs, b_cs, k, _ = load_row(f, TERM, terms, each.index)
-        with f.when(fitting(f, k, (a_rs, a_cs), (b_rs, b_cs)).equals(0)):
+        with f.when(fitting(parts, k, (a_rs, a_cs), (b_rs, b_cs)).equals(0)):
             f.give(-1)
-        each.carry(each.carried[0] + k, each.carried[1] + _layout(f, n, k)[-1])
+        each.carry(each.carried[0] + k, each.carried[1] + _layout(parts, n, k)[-1])
     total, bytes_b = each.after
     with f.when((bytes_b > parts.blocking.far_bytes) | suits(parts, m, n, total).equals(0)):
         f.give(-1)
@@ -441,8 +442,8 @@ def _product(parts: Parts) -> None:
     plan = parts.blocking
     f = parts.module.function("tiled", I32, [*CONTEXT, (I64, "workers"), (I64, "fixed")])
     w, m, n, k, a, a_rs, a_cs, b, b_rs, b_cs, c, c_rs, keep, workers, fixed = f.parameters
-    depth, blocks, _ = _layout(f, n, k)
-    panel = _panel_bytes(f, depth)
+    depth, blocks, _ = _layout(parts, n, k)
+    panel = _panel_bytes(parts, depth)
     blocks = f.minimum(blocks, f.maximum(f.const(plan.far_bytes) // (panel * 4), 1))
     deep = blocks * depth
     most = f.maximum(f.const(plan.far_bytes) // (panel * blocks), 4) * PANEL

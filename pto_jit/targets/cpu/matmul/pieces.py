@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""f32 numbers as sums of three bf16 ones, packed for the matrix tiles of AMX, and the tiles of C made of them.
+"""Numbers as sums of bf16 ones, packed for the matrix tiles of AMX, and the tiles of C made of them.
 
-Each number is ``x = x1 + x2 + x3`` exactly: x1 is x rounded to bf16, x2 what is left rounded, x3 the rest.  Of the nine
-products of two such sums the six of ``xi yj`` with i + j <= 4 are computed, ``x3 y1`` first; those left out are at most
-2^-24 of ``x y``, as much as one rounding of f32 (Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial
-Intelligence Datatype For Higher-Precision Computations", 2019).  An instruction sums 32 of k before it adds them to
-others, and sums of blocks of k are added to one another, so that fewer roundings follow one another than in a chain of
-f32 arithmetic: its error bound is met for k >= 32.
+A number of f32 is ``x = x1 + x2 + x3`` exactly: x1 is x rounded to bf16, x2 what is left rounded, x3 the rest; one of
+f16 has two such pieces.  Of the nine products of f32 the six of ``xi yj`` with i + j <= 4 are computed, ``x3 y1``
+first; those left out are at most 2^-24 of ``x y``, as much as one rounding of f32 (Henry, Tang and Heinecke,
+"Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations", 2019).  All four of f16
+are.  An instruction sums 32 of k before it adds them to others, and sums of blocks of k are added to one another, so
+that fewer roundings follow one another than in a chain of f32 arithmetic: its error bound is met for k >= 32.
 
 The tiles take subnormal numbers as zero.  So the packing functions note the least and the largest magnitude, and
 `fits` says whether nothing is lost; what does not fit, infinities and NaNs included, is left to f32 arithmetic.
 
-A panel is 32 rows of A or 32 columns of B.  Each *step*, 32 of k, has for each third two tiles side by side: 16 rows of
+A panel is 32 rows of A or 32 columns of B.  Each *step*, 32 of k, has for each piece two tiles side by side: 16 rows of
 A, 16 pairs of k each; or 16 pairs of k, 16 columns each.  A number and the one 16 further are a pair, so that vectors
 of numbers become vectors of pairs by a shift.  What is beyond the borders is zero.
 """
@@ -19,7 +19,7 @@ of numbers become vectors of pairs by a shift.  What is beyond the borders is ze
 from __future__ import annotations
 
 from pto_jit.targets.cpu.matmul.amx import SIDE, tile
-from pto_jit.targets.cpu.matmul.convert import read
+from pto_jit.targets.cpu.matmul.convert import converted, read
 from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Module, Value
 from pto_jit.targets.cpu.matmul.pack import transposed
 from pto_jit.targets.cpu.matmul.parts import Fields, Parts
@@ -35,17 +35,14 @@ PANEL = 2 * SIDE
 SLAB = 2 * PANEL
 """Columns of B that a range is noted of."""
 
-THIRDS = 3
 _TILE = SIDE * 64
-_THIRD = 2 * _TILE  # bytes of a step from one third to the next
-STEP = THIRDS * _THIRD
-"""Bytes of a step of a panel."""
+_PIECE = 2 * _TILE  # bytes of a step from one piece to the next
 
 RANGE = 128
 """Bytes of a range: sixteen least magnitudes that are not zero, less one, and sixteen largest, as bits."""
 
-ASKED = 12
-"""Lines of the following panel of B that are prefetched with a step: eight panels of A ask for all of it."""
+ASKED = 4
+"""Lines of the following panel of B that are prefetched with a step, for each piece: eight panels of A ask for all."""
 
 DEPTH = 128
 """k of a block: a panel of A and one of B stay in L1."""
@@ -53,28 +50,36 @@ DEPTH = 128
 ROWS_AHEAD = 8
 """Rows of A are prefetched before they are packed: nothing foresees short pieces of rows."""
 
-_ORDER = ((2, 0), (1, 0), (1, 1), (0, 1), (0, 0), (0, 2))  # one operand changes at a time
+_ORDER = {  # one operand changes at a time
+    3: ((2, 0), (1, 0), (1, 1), (0, 1), (0, 0), (0, 2)),
+    2: ((1, 1), (1, 0), (0, 0), (0, 1)),
+}
 _WORDS, _HALVES, _SINGLES = "<16 x i32>", "<32 x i16>", "<16 x float>"
 
 
-def add_thirds(parts: Parts) -> None:
-    """Define ``third_a``, ``third_b``, ``third_macro`` and what they are made of."""
+def step_bytes(scheme: Scheme) -> int:
+    """Bytes of a step of a panel."""
+    return scheme.pieces * _PIECE
+
+
+def add_pieces(parts: Parts) -> None:
+    """Define ``piece_a``, ``piece_b``, ``piece_macro`` and what they are made of."""
     module, scheme = parts.module, parts.scheme
     _turn(module)
-    for name, along in (("third_square_along", True), ("third_square_across", False)):
+    for name, along in (("piece_square_along", True), ("piece_square_across", False)):
         for partial in (False, True):
             _square(module, scheme, name, along, partial)
     _rows(module, scheme)
     _columns(module, scheme)
-    _pack_a(module)
-    _pack_b(module)
+    _pack_a(module, scheme)
+    _pack_b(module, scheme)
     for rows in (1, 2):
         for columns in (1, 2):
-            _tiles(module, rows, columns)
+            _tiles(module, scheme, rows, columns)
     _by_shape(module)
     _add(module)
     _put(module)
-    _macro(module)
+    _macro(module, scheme)
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------
@@ -87,13 +92,18 @@ def _same(f: Function, type_: str, number: int) -> Value:
 class _Splitter:
     """Splits vectors of numbers and keeps the range of their magnitudes."""
 
-    def __init__(self, f: Function, span: Value) -> None:
-        self.f, self.span = f, span
+    def __init__(self, f: Function, scheme: Scheme, span: Value) -> None:
+        self.f, self.scheme, self.span = f, scheme, span
         self.least = f.variable(f.load(_WORDS, span))
         self.most = f.variable(f.load(_WORDS, f.offset(span, 64)))
 
+    def read(self, at: Value, count: Value | None = None) -> Value:
+        """Sixteen numbers, or so many, as f32."""
+        f, machine, dtype = self.f, self.scheme.machine, self.scheme.combo.a
+        return converted(f, machine, dtype, "float", read(f, machine, dtype, SIDE, at, count))
+
     def split(self, value: Value) -> list[Value]:
-        """Three vectors of words whose upper halves are the thirds."""
+        """Vectors of words whose upper halves are the pieces."""
         f = self.f
         bits = f.emit(_WORDS, f"bitcast {value.type} {value.ref} to {_WORDS}")
         size = bits & _same(f, _WORDS, 0x7FFF_FFFF)
@@ -102,7 +112,7 @@ class _Splitter:
             f.intrinsic("llvm.umin.v16i32", _WORDS, [self.least.get(), size + _same(f, _WORDS, 0xFFFF_FFFF)])
         )
         out = []
-        for _ in range(THIRDS - 1):
+        for _ in range(self.scheme.pieces - 1):
             near = (bits + _same(f, _WORDS, 0x8000)) & _same(f, _WORDS, 0xFFFF_0000)
             whole, part = (f.emit(_SINGLES, f"bitcast {_WORDS} {x.ref} to {_SINGLES}") for x in (bits, near))
             rest = f.emit(_SINGLES, f"fsub {_SINGLES} {whole.ref}, {part.ref}")
@@ -111,7 +121,7 @@ class _Splitter:
         return [*out, bits]
 
     def paired(self, lower: Value, upper: Value) -> list[Value]:
-        """The thirds of two vectors of numbers, a lane of one and of the other in each word."""
+        """The pieces of two vectors of numbers, a lane of one and of the other in each word."""
         f = self.f
         out = []
         for low, high in zip(self.split(lower), self.split(upper), strict=True):
@@ -162,33 +172,30 @@ def _square(module: Module, scheme: Scheme, name: str, along: bool, partial: boo
     fields: Fields = ((PTR, "from"), (I64, "stride"), (PTR, "to"), (PTR, "span"), (I64, "lines"), (I64, "k"))
     f = module.function(name + ("_part" if partial else ""), VOID, fields)
     source, stride, to, span, lines, k = f.parameters
-    splitter = _Splitter(f, span)
+    splitter = _Splitter(f, scheme, span)
 
-    def load(at: Value, count: Value) -> Value:
-        return read(f, scheme.machine, "f32", SIDE, at, count if partial else None)
-
-    room, at = f.alloca(THIRDS * _TILE), source
+    room, at = f.alloca(scheme.pieces * _TILE), source
     for i in range(SIDE):
         if along:
             there = f.select(lines > i, k, 0)
-            places = (at, f.offset(at, 64))
+            places = (at, f.offset(at, SIDE * scheme.element_a))
             counts = (f.minimum(there, SIDE), f.maximum(there - SIDE, 0))
         else:
             places = (at, f.offset(at, stride * SIDE))
             counts = tuple(f.select(k > row, lines, 0) for row in (i, i + SIDE))
-        pairs = splitter.paired(*(load(*pair) for pair in zip(places, counts, strict=True)))
-        for third, value in enumerate(pairs):
-            f.store(value, f.offset(room, third * _TILE + i * 64))
+        numbers = [splitter.read(at, count if partial else None) for at, count in zip(places, counts, strict=True)]
+        for piece, value in enumerate(splitter.paired(*numbers)):
+            f.store(value, f.offset(room, piece * _TILE + i * 64))
         at = f.offset(at, stride)
-    for third in range(THIRDS):
-        f.call("third_turn", VOID, [f.offset(room, third * _TILE), f.offset(to, third * _THIRD)])
+    for piece in range(scheme.pieces):
+        f.call("piece_turn", VOID, [f.offset(room, piece * _TILE), f.offset(to, piece * _PIECE)])
     splitter.done()
     f.give()
 
 
 def _turn(module: Module) -> None:
-    """``third_turn(from, to)``: a tile whose rows become columns."""
-    f = module.function("third_turn", VOID, [(PTR, "from"), (PTR, "to")])
+    """``piece_turn(from, to)``: a tile whose rows become columns."""
+    f = module.function("piece_turn", VOID, [(PTR, "from"), (PTR, "to")])
     source, to = f.parameters
     rows = [f.load(_WORDS, f.offset(source, 64 * i)) for i in range(SIDE)]
     for i, value in enumerate(transposed(f, rows, 4)):
@@ -197,66 +204,67 @@ def _turn(module: Module) -> None:
 
 
 def _turned(
-    f: Function, name: str, k: Value, lines: Value, of: tuple[Value, Value], move: Value, to: tuple[Value, Value]
-) -> None:
-    """A tile's lines, all of k, by squares: of (address, stride), ``move`` bytes apart, to (address, span)."""
-    (source, stride), (place, span) = of, to
+    f: Function, scheme: Scheme, name: str, sizes: tuple[Value, Value], of: tuple[Value, Value], move: Value,
+    to: tuple[Value, Value],
+) -> None:  # fmt: skip
+    """A tile's lines, all of k, by squares: of (address, stride), ``move`` bytes apart, to (address, span); sizes: k,
+    and how many lines there are."""
+    (k, lines), (source, stride), (place, span), step = sizes, of, to, step_bytes(scheme)
     whole = f.select(lines >= SIDE, k // DEEP * DEEP, 0)
     with f.loop(0, whole, DEEP, [source, place]) as loop:
         at, put = loop.carried
         f.call(name, VOID, [at, stride, put, span, lines, k])
-        loop.carry(f.offset(at, move), f.offset(put, STEP))
+        loop.carry(f.offset(at, move), f.offset(put, step))
     with f.loop(whole, k, DEEP, loop.after) as rest:
         at, put = rest.carried
         f.call(f"{name}_part", VOID, [at, stride, put, span, lines, f.minimum(k - rest.index, DEEP)])
-        rest.carry(f.offset(at, move), f.offset(put, STEP))
+        rest.carry(f.offset(at, move), f.offset(put, step))
 
 
 def _rows(module: Module, scheme: Scheme) -> None:
-    """``third_rows(k, m, a, stride, to, span)``: rows of A, up to a panel, with k side by side."""
+    """``piece_rows(k, m, a, stride, to, span)``: rows of A, up to a panel, with k side by side."""
     fields: Fields = ((I64, "k"), (I64, "m"), (PTR, "a"), (I64, "stride"), (PTR, "to"), (PTR, "span"))
-    f = module.function("third_rows", VOID, fields)
+    f = module.function("piece_rows", VOID, fields)
     k, m, a, stride, to, span = f.parameters
-    splitter = _Splitter(f, span)
+    splitter, size, step = _Splitter(f, scheme, span), scheme.element_a, step_bytes(scheme)
     whole = k // DEEP * DEEP
 
     def put(place: Value, first: Value, second: Value) -> None:
-        for third, value in enumerate(splitter.paired(first, second)):
-            f.store(value, f.offset(place, third * _THIRD))
+        for piece, value in enumerate(splitter.paired(first, second)):
+            f.store(value, f.offset(place, piece * _PIECE))
 
     with f.loop(0, m, 1, [a, to]) as rows:
         row, line = rows.carried
         with f.loop(0, whole, DEEP, [row, line]) as loop:
             at, place = loop.carried
-            later = f.offset(at, stride * ROWS_AHEAD)
-            for skip in (0, 64):
-                prefetch(f, f.offset(later, skip))
-            put(place, *(f.load(_SINGLES, f.offset(at, skip)) for skip in (0, 64)))
-            loop.carry(f.offset(at, 4 * DEEP), f.offset(place, STEP))
+            for skip in range(0, DEEP * size, 64):
+                prefetch(f, f.offset(f.offset(at, stride * ROWS_AHEAD), skip))
+            put(place, splitter.read(at), splitter.read(f.offset(at, SIDE * size)))
+            loop.carry(f.offset(at, DEEP * size), f.offset(place, step))
         with f.when(whole < k):
             at, place = loop.after
             rest = k - whole
-            first = read(f, scheme.machine, "f32", SIDE, at, f.minimum(rest, SIDE))
-            second = read(f, scheme.machine, "f32", SIDE, f.offset(at, 64), f.maximum(rest - SIDE, 0))
-            put(place, first, second)
+            first = splitter.read(at, f.minimum(rest, SIDE))
+            put(place, first, splitter.read(f.offset(at, SIDE * size), f.maximum(rest - SIDE, 0)))
         rows.carry(f.offset(row, stride), f.offset(line, 64))
     with f.loop(m, f.round_up(m, SIDE), 1, [rows.after[1]]) as rows:
         with f.loop(0, k, DEEP, rows.carried) as loop:
-            for third in range(THIRDS):
-                f.store(Value(f, _WORDS, "zeroinitializer"), f.offset(loop.carried[0], third * _THIRD))
-            loop.carry(f.offset(loop.carried[0], STEP))
+            for piece in range(scheme.pieces):
+                f.store(Value(f, _WORDS, "zeroinitializer"), f.offset(loop.carried[0], piece * _PIECE))
+            loop.carry(f.offset(loop.carried[0], step))
         rows.carry(f.offset(rows.carried[0], 64))
     splitter.done()
     f.give()
 
 
 def _columns(module: Module, scheme: Scheme) -> None:
-    """``third_columns(k, n, b, stride, to, panel, spans)``: rows of B with columns side by side."""
+    """``piece_columns(k, n, b, stride, to, panel, spans)``: rows of B with columns side by side."""
     fields: Fields = (
         *((I64, "k"), (I64, "n"), (PTR, "b"), (I64, "stride"), (PTR, "to"), (I64, "panel"), (PTR, "spans")),
     )
-    f = module.function("third_columns", VOID, fields)
+    f = module.function("piece_columns", VOID, fields)
     k, n, b, stride, to, panel, spans = f.parameters
+    size = scheme.element_b
 
     def put(splitter: _Splitter, at: Value, place: Value, columns: Value | None, there: Value | None) -> None:
         """Sixteen columns, or so many, of a row and of the one `SIDE` below, of which there are so many, or both."""
@@ -267,27 +275,27 @@ def _columns(module: Module, scheme: Scheme) -> None:
                 count = f.select(there > row, f.const(SIDE) if columns is None else columns, 0)
             spot = f.offset(at, stride * row)
             prefetch(f, f.offset(spot, stride * DEEP), level=2)
-            values.append(read(f, scheme.machine, "f32", SIDE, spot, count))
-        for third, value in enumerate(splitter.paired(*values)):
-            f.store(value, f.offset(place, third * _THIRD))
+            values.append(splitter.read(spot, count))
+        for piece, value in enumerate(splitter.paired(*values)):
+            f.store(value, f.offset(place, piece * _PIECE))
 
     def line(at: Value, place: Value, there: Value | None) -> None:
         """All columns of such rows."""
         with f.loop(0, n, SLAB, [at, place, spans]) as slab:
             here, target, span = slab.carried
-            splitter = _Splitter(f, span)
+            splitter = _Splitter(f, scheme, span)
             wide = f.minimum(n - slab.index, SLAB)
             with f.loop(0, wide - (PANEL - 1), PANEL, [here, target]) as panels:
                 of, to_ = panels.carried
                 for side in range(2):
-                    put(splitter, f.offset(of, 64 * side), f.offset(to_, _TILE * side), None, there)
-                panels.carry(f.offset(of, 4 * PANEL), f.offset(to_, panel))
+                    put(splitter, f.offset(of, SIDE * size * side), f.offset(to_, _TILE * side), None, there)
+                panels.carry(f.offset(of, PANEL * size), f.offset(to_, panel))
             with f.loop(wide // PANEL * PANEL, wide, SIDE, panels.after) as rest:
                 of, to_ = rest.carried
                 put(splitter, of, to_, f.minimum(wide - rest.index, SIDE), there)
-                rest.carry(f.offset(of, 64), f.offset(to_, _TILE))
+                rest.carry(f.offset(of, SIDE * size), f.offset(to_, _TILE))
             splitter.done()
-            slab.carry(f.offset(here, 4 * SLAB), f.offset(target, panel * (SLAB // PANEL)), f.offset(span, RANGE))
+            slab.carry(f.offset(here, SLAB * size), f.offset(target, panel * (SLAB // PANEL)), f.offset(span, RANGE))
 
     def lines(at: Value, place: Value, deep: Value | None) -> None:
         """A step, of which there are so many rows, or all."""
@@ -303,44 +311,45 @@ def _columns(module: Module, scheme: Scheme) -> None:
             lines(at, place, None)
             side.otherwise()
             lines(at, place, deep)
-        steps.carry(f.offset(at, stride * DEEP), f.offset(place, STEP))
+        steps.carry(f.offset(at, stride * DEEP), f.offset(place, step_bytes(scheme)))
     f.give()
 
 
-def _pack_a(module: Module) -> None:
-    """``third_a(k, m, a, rs, cs, to, span)``: up to a panel of A, one of its strides that of a number."""
+def _pack_a(module: Module, scheme: Scheme) -> None:
+    """``piece_a(k, m, a, rs, cs, to, span)``: up to a panel of A, one of its strides that of a number."""
     fields: Fields = (
         *((I64, "k"), (I64, "m"), (PTR, "a"), (I64, "rs"), (I64, "cs"), (PTR, "to"), (PTR, "span")),
     )
-    f = module.function("third_a", VOID, fields)
+    f = module.function("piece_a", VOID, fields)
     k, m, a, rs, cs, to, span = f.parameters
-    with f.either(cs.equals(4)) as side:
-        f.call("third_rows", VOID, [k, m, a, rs, to, span])
+    with f.either(cs.equals(scheme.element_a)) as side:
+        f.call("piece_rows", VOID, [k, m, a, rs, to, span])
         side.otherwise()
         with f.loop(0, m, SIDE, [a, to]) as tiles:
             at, put = tiles.carried
-            _turned(f, "third_square_across", k, m - tiles.index, (at, cs), cs * DEEP, (put, span))
-            tiles.carry(f.offset(at, 4 * SIDE), f.offset(put, _TILE))
+            _turned(f, scheme, "piece_square_across", (k, m - tiles.index), (at, cs), cs * DEEP, (put, span))
+            tiles.carry(f.offset(at, SIDE * scheme.element_a), f.offset(put, _TILE))
     f.give()
 
 
-def _pack_b(module: Module) -> None:
-    """``third_b(k, n, b, rs, cs, to, panel, spans)``: panels of B, ``panel`` bytes apart, and the ranges of slabs."""
+def _pack_b(module: Module, scheme: Scheme) -> None:
+    """``piece_b(k, n, b, rs, cs, to, panel, spans)``: panels of B, ``panel`` bytes apart, and the ranges of slabs."""
     fields: Fields = (
         *((I64, "k"), (I64, "n"), (PTR, "b"), (I64, "rs"), (I64, "cs"), (PTR, "to"), (I64, "panel"), (PTR, "spans")),
     )
-    f = module.function("third_b", VOID, fields)
+    f = module.function("piece_b", VOID, fields)
     k, n, b, rs, cs, to, panel, spans = f.parameters
     with f.loop(0, f.ceil_div(n, SLAB), 1, [spans]) as slab:
         clear_range(f, slab.carried[0])
         slab.carry(f.offset(slab.carried[0], RANGE))
-    with f.either(cs.equals(4)) as side:
-        f.call("third_columns", VOID, [k, n, b, rs, to, panel, spans])
+    with f.either(cs.equals(scheme.element_b)) as side:
+        f.call("piece_columns", VOID, [k, n, b, rs, to, panel, spans])
         side.otherwise()
         with f.loop(0, n, SIDE, [b, to, f.offset(to, _TILE)]) as tiles:
             at, put, after = tiles.carried
             span = f.offset(spans, tiles.index // SLAB * RANGE)
-            _turned(f, "third_square_along", k, n - tiles.index, (at, cs), f.const(4 * DEEP), (put, span))
+            move = f.const(DEEP * scheme.element_b)
+            _turned(f, scheme, "piece_square_along", (k, n - tiles.index), (at, cs), move, (put, span))
             tiles.carry(f.offset(at, cs * SIDE), after, f.offset(put, panel))
     f.give()
 
@@ -364,64 +373,65 @@ _TILES: Fields = (
 )
 
 
-def _tiles(module: Module, rows: int, columns: int) -> None:
-    """``third_<rows>_<columns>(steps, a, b, to, row, ahead, soon, soon_row)``: so many tiles of sums.
+def _tiles(module: Module, scheme: Scheme, rows: int, columns: int) -> None:
+    """``piece_<rows>_<columns>(steps, a, b, to, row, ahead, soon, soon_row)``: so many tiles of sums.
 
     to: rows ``row`` bytes apart.  ahead: what is prefetched of the following panel of B, `ASKED` lines a step; soon:
     where the next sums are, or go.
     """
-    f = module.function(f"third_{rows}_{columns}", VOID, _TILES)
+    f = module.function(f"piece_{rows}_{columns}", VOID, _TILES)
     steps, a, b, to, row, ahead, soon, soon_row = f.parameters
     numbers = [(i, j) for i in range(rows) for j in range(columns)]
     for i, j in numbers:
         tile(f, "tilezero", 2 * i + j)
     line = f.const(64)
 
-    def take(base: Value, third: int, first: int, count: int) -> None:
+    def take(base: Value, piece: int, first: int, count: int) -> None:
         for i in range(count):
-            tile(f, "tileloadd64", first + i, f.offset(base, third * _THIRD + i * _TILE), line)
+            tile(f, "tileloadd64", first + i, f.offset(base, piece * _PIECE + i * _TILE), line)
 
     with f.loop(0, steps, 1, [a, b, ahead, soon], at_least_once=True) as loop:
         of_a, of_b, later, near = loop.carried
-        asked = [f.offset(later, 64 * q) for q in range(ASKED)]
+        asked = [f.offset(later, 64 * q) for q in range(ASKED * scheme.pieces)]
         wanted: list[Value] = []
         for _ in range(PANEL // (DEPTH // DEEP)):
             wanted += [near, f.offset(near, 64)]
             near = f.offset(near, soon_row)
         last: tuple[int, int] = (-1, -1)
-        for third_a, third_b in _ORDER:
-            if third_a != last[0]:
-                take(of_a, third_a, 4, rows)
-            if third_b != last[1]:
-                take(of_b, third_b, 6, columns)
-            last = (third_a, third_b)
+        for pair in _ORDER[scheme.pieces]:
+            if pair[0] != last[0]:
+                take(of_a, pair[0], 4, rows)
+            if pair[1] != last[1]:
+                take(of_b, pair[1], 6, columns)
+            last = pair
             for i, j in numbers:
                 tile(f, "tdpbf16ps", 2 * i + j, 4 + i, 6 + j)
                 if asked:
                     prefetch(f, asked.pop(0), level=2)
                 if wanted:
                     prefetch(f, wanted.pop(0))
-        loop.carry(f.offset(of_a, STEP), f.offset(of_b, STEP), f.offset(later, 64 * ASKED), near)
+        step = step_bytes(scheme)
+        loop.carry(f.offset(of_a, step), f.offset(of_b, step), f.offset(later, 64 * ASKED * scheme.pieces), near)
     for i, j in numbers:
         tile(f, "tilestored64", 2 * i + j, f.offset(to, row * (i * SIDE) + 64 * j), row)
     f.give()
 
 
 def _by_shape(module: Module) -> None:
-    """``third_tiles(..., rows, columns)``: as many tiles as have room for some rows and columns."""
-    f = module.function("third_tiles", VOID, (*_TILES, (I64, "rows"), (I64, "columns")))
+    """``piece_tiles(..., rows, columns)``: as many tiles as have room for some rows and columns."""
+    f = module.function("piece_tiles", VOID, (*_TILES, (I64, "rows"), (I64, "columns")))
     *arguments, rows, columns = f.parameters
     for high, many in ((2, rows > SIDE), (1, rows <= SIDE)):
         for wide, broad in ((2, columns > SIDE), (1, columns <= SIDE)):
             with f.when(many & broad):
-                f.call(f"third_{high}_{wide}", VOID, arguments)
+                f.call(f"piece_{high}_{wide}", VOID, arguments)
                 f.give()
     f.give()
 
 
 def _add(module: Module) -> None:
-    """``third_add(x, y, to)``: the sums of two blocks of k, all of them."""
-    f = module.function("third_add", VOID, [(PTR, "x"), (PTR, "y"), (PTR, "to")])
+    """``piece_add(x, y, to)``: the sums of two blocks of k, all of them."""
+    f = module.function("piece_add", VOID, [(PTR, "x"), (PTR, "y"), (PTR, "to")])
     x, y, to = f.parameters
     with f.loop(0, SUMS, _ROW, at_least_once=True) as row:
         for skip in range(0, _ROW, 64):
@@ -431,12 +441,12 @@ def _add(module: Module) -> None:
 
 
 def _put(module: Module) -> None:
-    """``third_put(x, y, c, c_row, rows, columns, adds)``: sums, of two blocks of k unless y is null, to some rows and
+    """``piece_put(x, y, c, c_row, rows, columns, adds)``: sums, of two blocks of k unless y is null, to some rows and
     columns of C; adds: to what is there."""
     fields: Fields = (
         *((PTR, "x"), (PTR, "y"), (PTR, "c"), (I64, "c_row"), (I64, "rows"), (I64, "columns"), (I64, "adds")),
     )
-    f = module.function("third_put", VOID, fields)
+    f = module.function("piece_put", VOID, fields)
     x, y, c, c_row, rows, columns, adds = f.parameters
     counts = [clamp(f, columns - SIDE * j, SIDE) for j in range(PANEL // SIDE)]
     inside, there, more = (
@@ -454,8 +464,8 @@ def _put(module: Module) -> None:
     f.give()
 
 
-def _macro(module: Module) -> None:
-    """``third_macro(m, n, steps, a, a_panel, b, b_panel, sums, column, c, c_row, how)``: panels of A by panels of B.
+def _macro(module: Module, scheme: Scheme) -> None:
+    """``piece_macro(m, n, steps, a, a_panel, b, b_panel, sums, column, c, c_row, how)``: panels of A by panels of B.
 
     sums: `SUMS` of each panel of A one after another, ``column`` bytes from one panel of B to the next.
     how: `FROM_SUMS`, `TO_C`, `ADDS`.
@@ -464,10 +474,10 @@ def _macro(module: Module) -> None:
         *((I64, "m"), (I64, "n"), (I64, "steps"), (PTR, "a"), (I64, "a_panel"), (PTR, "b"), (I64, "b_panel")),
         *((PTR, "sums"), (I64, "column"), (PTR, "c"), (I64, "c_row"), (I64, "how")),
     )
-    f = module.function("third_macro", VOID, fields)
+    f = module.function("piece_macro", VOID, fields)
     m, n, steps, a, a_panel, b, b_panel, sums, column, c, c_row, how = f.parameters
     begun, written, adds = ((how & bit).differs(0) for bit in (FROM_SUMS, TO_C, ADDS))
-    asked, room = steps * (64 * ASKED), f.alloca(SUMS)
+    asked, room = steps * (64 * ASKED * scheme.pieces), f.alloca(SUMS)
     row = f.const(_ROW)
     with f.loop(0, n, PANEL, [b, c, sums]) as columns:
         of_b, of_c, of_sums = columns.carried
@@ -483,18 +493,18 @@ def _macro(module: Module) -> None:
             to_c, to_sums = [ahead, later, c_row], [ahead, after, row]
             soon = [f.select(written, x, y) for x, y in zip(to_c, to_sums, strict=True)]
             with f.either(alone & high.equals(PANEL)) as inside:
-                f.call("third_2_2", VOID, [*product, at, c_row, *soon])
+                f.call("piece_2_2", VOID, [*product, at, c_row, *soon])
                 inside.otherwise()
                 to = f.select(begun | written, room, kept)
                 with f.when(steps > 0):
-                    f.call("third_tiles", VOID, [*product, to, row, *soon, high, wide])
+                    f.call("piece_tiles", VOID, [*product, to, row, *soon, high, wide])
                 with f.either(written) as side:
                     first = f.select(steps > 0, room, kept)
                     second = f.select(begun & (steps > 0), kept, f.null())
-                    f.call("third_put", VOID, [first, second, at, c_row, high, wide, how & ADDS])
+                    f.call("piece_put", VOID, [first, second, at, c_row, high, wide, how & ADDS])
                     side.otherwise()
                     with f.when(begun):
-                        f.call("third_add", VOID, [kept, room, kept])
+                        f.call("piece_add", VOID, [kept, room, kept])
             rows.carry(f.offset(of_a, a_panel), below, after, f.offset(ahead, asked))
         columns.carry(following, f.offset(of_c, _ROW), f.offset(of_sums, column))
     f.give()
