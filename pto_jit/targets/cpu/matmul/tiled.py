@@ -403,9 +403,12 @@ def _sum(parts: Parts) -> None:
     across = f.maximum(f.minimum(f.ceil_div(wanted, most), slabs), f.ceil_div(n, COLUMNS))
     below = f.maximum(most, f.minimum(f.ceil_div(wanted, across), f.ceil_div(m, 2 * PANEL)))
     across = f.select(few, f.minimum(f.round_up(f.ceil_div(n, FEW_COLUMNS), share), slabs), across)
+    # With one block of k, C is what memory sees: it is written along its rows, in long runs.
+    striped = (many <= 1) & few.equals(0) & (m * n > plan.near_bytes // 2)
+    across = f.select(striped, f.ceil_div(bytes_b, plan.near_bytes), across)
     columns = f.ceil_div(slabs, across) * SLAB
     across = f.ceil_div(n, columns)
-    rows = f.round_up(f.ceil_div(m, f.select(few, 1, below)), PANEL)
+    rows = f.select(striped, PANEL, f.round_up(f.ceil_div(m, f.select(few, 1, below)), PANEL))
     tiles = f.ceil_div(m, rows) * across
     table = f.round_up(many * (8 * len(_PART)), 64)
     room = parts.push(f, w, table + f.select(few, 0, bytes_b))
