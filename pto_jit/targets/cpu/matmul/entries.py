@@ -177,7 +177,7 @@ def _walk(parts: Parts) -> None:
 
 
 def _whole(parts: Parts) -> None:
-    """``whole(operands, keep, workers, fixed)``: from a kept copy of B, if one is repaid; or single, or split."""
+    """``whole(operands, keep, workers, fixed)``: by matrix tiles; from a kept copy of B, if one is repaid; or split."""
     s, plan = parts.scheme, parts.blocking
     f = parts.module.function("whole", I32, [*CONTEXT, (I64, "workers"), (I64, "fixed")])
     *product, workers, fixed = f.parameters
