@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Numbers as sums of bf16 ones, packed for the matrix tiles of AMX, and the tiles of C made of them.
+"""Numbers as sums of bf16 ones, packed for the matrix tiles of AMX (`piece_tiles`).
 
 A number of f32 is ``x = x1 + x2 + x3`` exactly: x1 is x rounded to bf16, x2 what is left rounded, x3 the rest; one of
 f16 has two such pieces.  Of the nine products of f32 the six of ``xi yj`` with i + j <= 4 are computed, ``x3 y1``
@@ -18,13 +18,13 @@ of numbers become vectors of pairs by a shift.  What is beyond the borders is ze
 
 from __future__ import annotations
 
-from pto_jit.targets.cpu.matmul.amx import SIDE, tile
+from pto_jit.targets.cpu.matmul.amx import SIDE
 from pto_jit.targets.cpu.matmul.convert import converted, read
 from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Module, Value
 from pto_jit.targets.cpu.matmul.pack import transposed
 from pto_jit.targets.cpu.matmul.parts import Fields, Parts
 from pto_jit.targets.cpu.matmul.shape import Scheme
-from pto_jit.targets.cpu.matmul.vectors import clamp, lane_mask, low_bits, masked_load, masked_store, prefetch
+from pto_jit.targets.cpu.matmul.vectors import prefetch
 
 DEEP = 2 * SIDE
 """k of a step."""
@@ -35,35 +35,26 @@ PANEL = 2 * SIDE
 SLAB = 2 * PANEL
 """Columns of B that a range is noted of."""
 
-_TILE = SIDE * 64
-_PIECE = 2 * _TILE  # bytes of a step from one piece to the next
+TILE = SIDE * 64
+PIECE = 2 * TILE
+"""Bytes of a tile, and from one piece of a step to the next."""
 
 RANGE = 128
 """Bytes of a range: sixteen least magnitudes that are not zero, less one, and sixteen largest, as bits."""
 
-ASKED = 4
-"""Lines of the following panel of B that are prefetched with a step, for each piece: eight panels of A ask for all."""
-
-DEPTH = 128
-"""k of a block: a panel of A and one of B stay in L1."""
-
 ROWS_AHEAD = 8
 """Rows of A are prefetched before they are packed: nothing foresees short pieces of rows."""
 
-_ORDER = {  # one operand changes at a time
-    3: ((2, 0), (1, 0), (1, 1), (0, 1), (0, 0), (0, 2)),
-    2: ((1, 1), (1, 0), (0, 0), (0, 1)),
-}
-_WORDS, _HALVES, _SINGLES = "<16 x i32>", "<32 x i16>", "<16 x float>"
+_WORDS, _SINGLES = "<16 x i32>", "<16 x float>"
 
 
 def step_bytes(scheme: Scheme) -> int:
     """Bytes of a step of a panel."""
-    return scheme.pieces * _PIECE
+    return scheme.pieces * PIECE
 
 
 def add_pieces(parts: Parts) -> None:
-    """Define ``piece_a``, ``piece_b``, ``piece_macro`` and what they are made of."""
+    """Define ``piece_a``, ``piece_b``, and what they are made of."""
     module, scheme = parts.module, parts.scheme
     _turn(module)
     for name, along in (("piece_square_along", True), ("piece_square_across", False)):
@@ -73,13 +64,6 @@ def add_pieces(parts: Parts) -> None:
     _columns(module, scheme)
     _pack_a(module, scheme)
     _pack_b(module, scheme)
-    for rows in (1, 2):
-        for columns in (1, 2):
-            _tiles(module, scheme, rows, columns)
-    _by_shape(module)
-    _add(module)
-    _put(module)
-    _macro(module, scheme)
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------
@@ -141,7 +125,7 @@ def clear_range(f: Function, span: Value) -> None:
 
 
 def extremes(f: Function, span: Value) -> tuple[Value, Value]:
-    """The exponents of the least and of the largest magnitude, biased; of zeros alone `NONE` and 0."""
+    """The exponents of the least and of the largest magnitude, biased; of zeros alone 511 and 0."""
     out = []
     for name, at in (("umin", 0), ("umax", 64)):
         bits = f.load(_WORDS, f.offset(span, at))
@@ -174,7 +158,7 @@ def _square(module: Module, scheme: Scheme, name: str, along: bool, partial: boo
     source, stride, to, span, lines, k = f.parameters
     splitter = _Splitter(f, scheme, span)
 
-    room, at = f.alloca(scheme.pieces * _TILE), source
+    room, at = f.alloca(scheme.pieces * TILE), source
     for i in range(SIDE):
         if along:
             there = f.select(lines > i, k, 0)
@@ -185,10 +169,10 @@ def _square(module: Module, scheme: Scheme, name: str, along: bool, partial: boo
             counts = tuple(f.select(k > row, lines, 0) for row in (i, i + SIDE))
         numbers = [splitter.read(at, count if partial else None) for at, count in zip(places, counts, strict=True)]
         for piece, value in enumerate(splitter.paired(*numbers)):
-            f.store(value, f.offset(room, piece * _TILE + i * 64))
+            f.store(value, f.offset(room, piece * TILE + i * 64))
         at = f.offset(at, stride)
     for piece in range(scheme.pieces):
-        f.call("piece_turn", VOID, [f.offset(room, piece * _TILE), f.offset(to, piece * _PIECE)])
+        f.call("piece_turn", VOID, [f.offset(room, piece * TILE), f.offset(to, piece * PIECE)])
     splitter.done()
     f.give()
 
@@ -231,7 +215,7 @@ def _rows(module: Module, scheme: Scheme) -> None:
 
     def put(place: Value, first: Value, second: Value) -> None:
         for piece, value in enumerate(splitter.paired(first, second)):
-            f.store(value, f.offset(place, piece * _PIECE))
+            f.store(value, f.offset(place, piece * PIECE))
 
     with f.loop(0, m, 1, [a, to]) as rows:
         row, line = rows.carried
@@ -250,7 +234,7 @@ def _rows(module: Module, scheme: Scheme) -> None:
     with f.loop(m, f.round_up(m, SIDE), 1, [rows.after[1]]) as rows:
         with f.loop(0, k, DEEP, rows.carried) as loop:
             for piece in range(scheme.pieces):
-                f.store(Value(f, _WORDS, "zeroinitializer"), f.offset(loop.carried[0], piece * _PIECE))
+                f.store(Value(f, _WORDS, "zeroinitializer"), f.offset(loop.carried[0], piece * PIECE))
             loop.carry(f.offset(loop.carried[0], step))
         rows.carry(f.offset(rows.carried[0], 64))
     splitter.done()
@@ -277,7 +261,7 @@ def _columns(module: Module, scheme: Scheme) -> None:
             prefetch(f, f.offset(spot, stride * DEEP), level=2)
             values.append(splitter.read(spot, count))
         for piece, value in enumerate(splitter.paired(*values)):
-            f.store(value, f.offset(place, piece * _PIECE))
+            f.store(value, f.offset(place, piece * PIECE))
 
     def line(at: Value, place: Value, there: Value | None) -> None:
         """All columns of such rows."""
@@ -288,12 +272,12 @@ def _columns(module: Module, scheme: Scheme) -> None:
             with f.loop(0, wide - (PANEL - 1), PANEL, [here, target]) as panels:
                 of, to_ = panels.carried
                 for side in range(2):
-                    put(splitter, f.offset(of, SIDE * size * side), f.offset(to_, _TILE * side), None, there)
+                    put(splitter, f.offset(of, SIDE * size * side), f.offset(to_, TILE * side), None, there)
                 panels.carry(f.offset(of, PANEL * size), f.offset(to_, panel))
             with f.loop(wide // PANEL * PANEL, wide, SIDE, panels.after) as rest:
                 of, to_ = rest.carried
                 put(splitter, of, to_, f.minimum(wide - rest.index, SIDE), there)
-                rest.carry(f.offset(of, SIDE * size), f.offset(to_, _TILE))
+                rest.carry(f.offset(of, SIDE * size), f.offset(to_, TILE))
             splitter.done()
             slab.carry(f.offset(here, SLAB * size), f.offset(target, panel * (SLAB // PANEL)), f.offset(span, RANGE))
 
@@ -328,7 +312,7 @@ def _pack_a(module: Module, scheme: Scheme) -> None:
         with f.loop(0, m, SIDE, [a, to]) as tiles:
             at, put = tiles.carried
             _turned(f, scheme, "piece_square_across", (k, m - tiles.index), (at, cs), cs * DEEP, (put, span))
-            tiles.carry(f.offset(at, SIDE * scheme.element_a), f.offset(put, _TILE))
+            tiles.carry(f.offset(at, SIDE * scheme.element_a), f.offset(put, TILE))
     f.give()
 
 
@@ -345,166 +329,10 @@ def _pack_b(module: Module, scheme: Scheme) -> None:
     with f.either(cs.equals(scheme.element_b)) as side:
         f.call("piece_columns", VOID, [k, n, b, rs, to, panel, spans])
         side.otherwise()
-        with f.loop(0, n, SIDE, [b, to, f.offset(to, _TILE)]) as tiles:
+        with f.loop(0, n, SIDE, [b, to, f.offset(to, TILE)]) as tiles:
             at, put, after = tiles.carried
             span = f.offset(spans, tiles.index // SLAB * RANGE)
             move = f.const(DEEP * scheme.element_b)
             _turned(f, scheme, "piece_square_along", (k, n - tiles.index), (at, cs), move, (put, span))
             tiles.carry(f.offset(at, cs * SIDE), after, f.offset(put, panel))
-    f.give()
-
-
-# -- products ---------------------------------------------------------------------------------------------------------
-
-NONE = 511
-"""The least exponent of zeros alone."""
-
-FROM_SUMS, TO_C, ADDS = 1, 2, 4
-"""What a block of k does to the sums: it adds to those there are; it writes them to C; or it adds them to C."""
-
-SUMS = PANEL * PANEL * 4
-"""Bytes of the sums of a panel of A by one of B: as rows, one after another."""
-
-_ROW = PANEL * 4
-
-_TILES: Fields = (
-    *((I64, "steps"), (PTR, "a"), (PTR, "b"), (PTR, "to"), (I64, "row"), (PTR, "ahead"), (PTR, "soon")),
-    (I64, "soon_row"),
-)
-
-
-def _tiles(module: Module, scheme: Scheme, rows: int, columns: int) -> None:
-    """``piece_<rows>_<columns>(steps, a, b, to, row, ahead, soon, soon_row)``: so many tiles of sums.
-
-    to: rows ``row`` bytes apart.  ahead: what is prefetched of the following panel of B, `ASKED` lines a step; soon:
-    where the next sums are, or go.
-    """
-    f = module.function(f"piece_{rows}_{columns}", VOID, _TILES)
-    steps, a, b, to, row, ahead, soon, soon_row = f.parameters
-    numbers = [(i, j) for i in range(rows) for j in range(columns)]
-    for i, j in numbers:
-        tile(f, "tilezero", 2 * i + j)
-    line = f.const(64)
-
-    def take(base: Value, piece: int, first: int, count: int) -> None:
-        for i in range(count):
-            tile(f, "tileloadd64", first + i, f.offset(base, piece * _PIECE + i * _TILE), line)
-
-    with f.loop(0, steps, 1, [a, b, ahead, soon], at_least_once=True) as loop:
-        of_a, of_b, later, near = loop.carried
-        asked = [f.offset(later, 64 * q) for q in range(ASKED * scheme.pieces)]
-        wanted: list[Value] = []
-        for _ in range(PANEL // (DEPTH // DEEP)):
-            wanted += [near, f.offset(near, 64)]
-            near = f.offset(near, soon_row)
-        last: tuple[int, int] = (-1, -1)
-        for pair in _ORDER[scheme.pieces]:
-            if pair[0] != last[0]:
-                take(of_a, pair[0], 4, rows)
-            if pair[1] != last[1]:
-                take(of_b, pair[1], 6, columns)
-            last = pair
-            for i, j in numbers:
-                tile(f, "tdpbf16ps", 2 * i + j, 4 + i, 6 + j)
-                if asked:
-                    prefetch(f, asked.pop(0), level=2)
-                if wanted:
-                    prefetch(f, wanted.pop(0))
-        step = step_bytes(scheme)
-        loop.carry(f.offset(of_a, step), f.offset(of_b, step), f.offset(later, 64 * ASKED * scheme.pieces), near)
-    for i, j in numbers:
-        tile(f, "tilestored64", 2 * i + j, f.offset(to, row * (i * SIDE) + 64 * j), row)
-    f.give()
-
-
-def _by_shape(module: Module) -> None:
-    """``piece_tiles(..., rows, columns)``: as many tiles as have room for some rows and columns."""
-    f = module.function("piece_tiles", VOID, (*_TILES, (I64, "rows"), (I64, "columns")))
-    *arguments, rows, columns = f.parameters
-    for high, many in ((2, rows > SIDE), (1, rows <= SIDE)):
-        for wide, broad in ((2, columns > SIDE), (1, columns <= SIDE)):
-            with f.when(many & broad):
-                f.call(f"piece_{high}_{wide}", VOID, arguments)
-                f.give()
-    f.give()
-
-
-def _add(module: Module) -> None:
-    """``piece_add(x, y, to)``: the sums of two blocks of k, all of them."""
-    f = module.function("piece_add", VOID, [(PTR, "x"), (PTR, "y"), (PTR, "to")])
-    x, y, to = f.parameters
-    with f.loop(0, SUMS, _ROW, at_least_once=True) as row:
-        for skip in range(0, _ROW, 64):
-            of_x, of_y, at = (f.offset(f.offset(p, row.index), skip) for p in (x, y, to))
-            f.store(f.binary("fadd", f.load(_SINGLES, of_x), f.load(_SINGLES, of_y)), at)
-    f.give()
-
-
-def _put(module: Module) -> None:
-    """``piece_put(x, y, c, c_row, rows, columns, adds)``: sums, of two blocks of k unless y is null, to some rows and
-    columns of C; adds: to what is there."""
-    fields: Fields = (
-        *((PTR, "x"), (PTR, "y"), (PTR, "c"), (I64, "c_row"), (I64, "rows"), (I64, "columns"), (I64, "adds")),
-    )
-    f = module.function("piece_put", VOID, fields)
-    x, y, c, c_row, rows, columns, adds = f.parameters
-    counts = [clamp(f, columns - SIDE * j, SIDE) for j in range(PANEL // SIDE)]
-    inside, there, more = (
-        [lane_mask(f, low_bits(f, f.select(kind, count, 0), SIDE), SIDE) for count in counts]
-        for kind in (f.const(1, "i1"), adds.differs(0), y.differs(0))
-    )
-    with f.loop(0, rows, 1, [x, y, c]) as loop:
-        of_x, of_y, at = loop.carried
-        for j, mask in enumerate(inside):
-            total = f.load(_SINGLES, f.offset(of_x, 64 * j))
-            total = f.binary("fadd", total, masked_load(f, _SINGLES, f.offset(of_y, 64 * j), more[j]))
-            total = f.binary("fadd", masked_load(f, _SINGLES, f.offset(at, 64 * j), there[j]), total)
-            masked_store(f, total, f.offset(at, 64 * j), mask)
-        loop.carry(f.offset(of_x, _ROW), f.offset(of_y, _ROW), f.offset(at, c_row))
-    f.give()
-
-
-def _macro(module: Module, scheme: Scheme) -> None:
-    """``piece_macro(m, n, steps, a, a_panel, b, b_panel, sums, column, c, c_row, how)``: panels of A by panels of B.
-
-    sums: `SUMS` of each panel of A one after another, ``column`` bytes from one panel of B to the next.
-    how: `FROM_SUMS`, `TO_C`, `ADDS`.
-    """
-    fields: Fields = (
-        *((I64, "m"), (I64, "n"), (I64, "steps"), (PTR, "a"), (I64, "a_panel"), (PTR, "b"), (I64, "b_panel")),
-        *((PTR, "sums"), (I64, "column"), (PTR, "c"), (I64, "c_row"), (I64, "how")),
-    )
-    f = module.function("piece_macro", VOID, fields)
-    m, n, steps, a, a_panel, b, b_panel, sums, column, c, c_row, how = f.parameters
-    begun, written, adds = ((how & bit).differs(0) for bit in (FROM_SUMS, TO_C, ADDS))
-    asked, room = steps * (64 * ASKED * scheme.pieces), f.alloca(SUMS)
-    row = f.const(_ROW)
-    with f.loop(0, n, PANEL, [b, c, sums]) as columns:
-        of_b, of_c, of_sums = columns.carried
-        wide = f.minimum(n - columns.index, PANEL)
-        following = f.offset(of_b, b_panel)
-        alone = written & (begun | adds).equals(0) & wide.equals(PANEL)
-        with f.loop(0, m, PANEL, [a, of_c, of_sums, following]) as rows:
-            of_a, at, kept, ahead = rows.carried
-            high = f.minimum(m - rows.index, PANEL)
-            below, after = f.offset(at, c_row * PANEL), f.offset(kept, SUMS)
-            later = f.select(rows.index + PANEL < m, below, f.offset(of_c, _ROW))
-            product = [steps, of_a, of_b]
-            to_c, to_sums = [ahead, later, c_row], [ahead, after, row]
-            soon = [f.select(written, x, y) for x, y in zip(to_c, to_sums, strict=True)]
-            with f.either(alone & high.equals(PANEL)) as inside:
-                f.call("piece_2_2", VOID, [*product, at, c_row, *soon])
-                inside.otherwise()
-                to = f.select(begun | written, room, kept)
-                with f.when(steps > 0):
-                    f.call("piece_tiles", VOID, [*product, to, row, *soon, high, wide])
-                with f.either(written) as side:
-                    first = f.select(steps > 0, room, kept)
-                    second = f.select(begun & (steps > 0), kept, f.null())
-                    f.call("piece_put", VOID, [first, second, at, c_row, high, wide, how & ADDS])
-                    side.otherwise()
-                    with f.when(begun):
-                        f.call("piece_add", VOID, [kept, room, kept])
-            rows.carry(f.offset(of_a, a_panel), below, after, f.offset(ahead, asked))
-        columns.carry(following, f.offset(of_c, _ROW), f.offset(of_sums, column))
     f.give()

@@ -15,16 +15,12 @@ from __future__ import annotations
 from pto_jit.targets.cpu.matmul.amx import SIDE, configure, tile
 from pto_jit.targets.cpu.matmul.irtext import I32, I64, PTR, VOID, Function, Value
 from pto_jit.targets.cpu.matmul.parts import CONTEXT, Fields, Parts
+from pto_jit.targets.cpu.matmul.piece_tiles import ADDS, DEPTH, FROM_SUMS, SUMS, TO_C, add_piece_tiles
 from pto_jit.targets.cpu.matmul.pieces import (
-    ADDS,
     DEEP,
-    DEPTH,
-    FROM_SUMS,
     PANEL,
     RANGE,
     SLAB,
-    SUMS,
-    TO_C,
     add_pieces,
     clear_range,
     extremes,
@@ -83,6 +79,7 @@ _TASKS: Fields = (
 def add_tiled(parts: Parts) -> None:
     """Define ``tiled_terms`` and ``tiled``, and what they are made of."""
     add_pieces(parts)
+    add_piece_tiles(parts)
     _pack_task(parts)
     _pack(parts)
     _plain(parts)
