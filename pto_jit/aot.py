@@ -11,9 +11,10 @@ from pto_jit.config import config
 from pto_jit.options import Options
 from pto_jit.source_kernel import write_stages
 from pto_jit.targets.c.header import launch_header
-from pto_jit.targets.c.library import Kind, Tools, library_name, source_objects, write_library
+from pto_jit.targets.c.library import Kind, Tools, source_objects, write_library
 from pto_jit.targets.cpu import Tasks
 from pto_jit.targets.cpu.library import compile_objects
+from pto_jit.targets.source.identifiers import checked_name, stem_of
 
 
 def cpu_library(
@@ -25,7 +26,7 @@ def cpu_library(
     program if it is None.
     """
     module = stages.last
-    called = library_name(name, module.name)
+    called = checked_name(name) or stem_of(module.name)
     tools = Tools.of(None)
     tasks = None if stages.tasks is None else Tasks(stages.tasks)
     debug = options.debug or config.debug
@@ -39,7 +40,7 @@ def source_library(
     stages: Stages, options: Options, directory: str | Path, kind: Kind, name: str | None
 ) -> list[Path]:  # fmt: skip
     """The library of a program that is written in C, again when its functions get another name."""
-    called = library_name(name, stages.last.name)
+    called = checked_name(name) or stem_of(stages.last.name)
     source = write_stages(stages, options, name=called)
     tools = Tools.of(source.dialect)
     header = launch_header(called, source.entry, source.params, source.results, source.written, source.sites)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pto_jit.codegen.params import Param
+from pto_jit.compiled import device_files
 from pto_jit.compiler import Stages, with_kernels
 from pto_jit.config import config
 from pto_jit.errors import TargetError
@@ -62,9 +63,9 @@ class AscendKernel:
     def bind(self, call: Arguments, values: tuple[Any, ...]) -> Any:
         return self.launch(call, values)
 
-    def files(self, ir: Callable[[str], str]) -> dict[str, str]:
+    def files(self, name: str | None) -> dict[str, str]:
         """Kernels, host code, the program in `.pto` form, and a README with the commands that build it."""
-        return {f"{self.built.program.module.name}.pto": ir("kernels"), **self.built.program.sources}
+        return device_files(self.built.program, name)
 
     def library(self, directory: str | Path, kind: Literal["static", "shared"], name: str | None) -> list[Path]:
         raise TargetError(

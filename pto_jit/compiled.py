@@ -17,6 +17,7 @@ from pto_jit.ir.nodes import Block, Call, For, If, Module, Scope, Stmt, While
 from pto_jit.ir.text import to_text as print_module
 from pto_jit.ir.walk import statements
 from pto_jit.kernel import Kernel
+from pto_jit.lower.called import called
 from pto_jit.lower.decisions import Decision
 from pto_jit.lower.names import chunks_inside, kind_in_source, source_name
 from pto_jit.lower.pipeline import PLACED
@@ -25,6 +26,7 @@ from pto_jit.reading import Arguments, Spec
 from pto_jit.registering import Containers, runtime_guards
 from pto_jit.runtime import Dispatcher
 from pto_jit.slotted import field, frozen
+from pto_jit.targets.source.identifiers import checked_name
 
 LoopNodeKind = Literal["sequential", "parallel", "chunk", "in_chunk", "incore", "combine", "while", "if", "call"]
 
@@ -195,12 +197,20 @@ class Compiled(CopiedLikeFunction):
     @property
     def sources(self) -> dict[str, str]:
         """Generated files, name -> text."""
-        name = self._lowered().last.name
-        return own_files(name, self.ir(self.stages[-3]), self.ir("llvm"))
+        return self._files(None)
 
-    def write(self, directory: str | Path) -> list[Path]:
-        """Write `sources` into `directory`; returns the paths."""
-        return write_files(self.sources, directory)
+    def write(self, directory: str | Path, *, name: str | None = None) -> list[Path]:
+        """Write `sources` into `directory`; returns the paths.
+
+        name: of the program and its functions, and so of its files, instead of the kernel's: two specialisations of
+        a function, or closures of one factory, are called the same otherwise.  Raises ArgumentError for what cannot be
+        a name in C.
+        """
+        return write_files(self._files(checked_name(name)), directory)
+
+    def _files(self, name: str | None) -> dict[str, str]:
+        """The files of the program under that name."""
+        return own_files(self._lowered().last, self.ir("llvm"), name)
 
     def library(
         self, directory: str | Path, kind: Literal["static", "shared"] = "static", *, name: str | None = None
@@ -252,10 +262,17 @@ class WrittenCompiled(Compiled):
         return super().ir(stage, source=source)
 
 
-def own_files(name: str, program: str, llvm: str) -> dict[str, str]:
-    """The files of a program of the cpu target."""
-    readme = _README.format(name=name, stem=re.sub(r"\W", "_", name))
-    return {f"{name}.pto": program, f"{name}.ll": llvm, "README.md": readme}
+def own_files(module: Module, llvm: str, name: str | None) -> dict[str, str]:
+    """The files of a program of the cpu target under that name, which its LLVM IR is not made again for."""
+    module = module if name is None else called(module, name)
+    readme = _README.format(name=module.name, stem=re.sub(r"\W", "_", module.name))
+    return {f"{module.name}.pto": print_module(module), f"{module.name}.ll": llvm, "README.md": readme}
+
+
+def device_files(program: Any, name: str | None) -> dict[str, str]:
+    """The files of a program for a device under that name."""
+    program = program if name is None else program.renamed(name)
+    return {f"{program.module.name}.pto": print_module(program.module), **program.sources}
 
 
 def write_files(files: Mapping[str, str], directory: str | Path) -> list[Path]:

@@ -14,7 +14,7 @@ import numpy as np
 from pto_jit import dtypes
 from pto_jit.cache import disk_cache
 from pto_jit.codegen.params import Param, TensorParam, leaves
-from pto_jit.compiled import WrittenCompiled
+from pto_jit.compiled import WrittenCompiled, device_files
 from pto_jit.compiler import Stages, with_kernels
 from pto_jit.config import config
 from pto_jit.errors import ArgumentError, TargetError
@@ -133,12 +133,10 @@ class DeviceCompiled(WrittenCompiled):
 
     _device = True
 
-    @property
-    def sources(self) -> dict[str, str]:
+    def _files(self, name: str | None) -> dict[str, str]:
         """The kernels, the headers they include, the program in `.pto` form, and a README with the command that
         compiles them: name -> text."""
-        program = self._kernel.built.program
-        return {f"{program.module.name}.pto": self.ir("kernels"), **program.sources}
+        return device_files(self._kernel.built.program, name)
 
     def library(
         self, directory: str | Path, kind: Literal["static", "shared"] = "static", *, name: str | None = None

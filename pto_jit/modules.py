@@ -41,6 +41,7 @@ from pto_jit.semantic import interpreter
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import field, mutable, replace
 from pto_jit.targets.cpu import CpuProgram
+from pto_jit.targets.source.identifiers import checked_name
 
 if TYPE_CHECKING:
     from pto_jit.runtime.graph import TaskGraph
@@ -82,9 +83,9 @@ class CompiledModule:
         """Generated files of the entry and what it calls, name -> text."""
         return self.entry.sources
 
-    def write(self, directory: str | Path) -> list[Path]:
-        """Write `sources` into `directory`; returns the paths."""
-        return self.entry.write(directory)
+    def write(self, directory: str | Path, *, name: str | None = None) -> list[Path]:
+        """Write `sources` into `directory`; returns the paths.  name: as in `Compiled.write`."""
+        return self.entry.write(directory, name=name)
 
     def __getattr__(self, name: str) -> CompiledFunction:
         if name.startswith("_") or name not in self.functions:
@@ -329,12 +330,14 @@ class CompiledFunction:
     @property
     def sources(self) -> dict[str, str]:
         """Generated files, name -> text."""
-        module = self._stages().last
-        return own_files(module.name, to_text(module), self.ir("llvm"))
+        return self._files(None)
 
-    def write(self, directory: str | Path) -> list[Path]:
-        """Write `sources` into `directory`; returns the paths."""
-        return write_files(self.sources, directory)
+    def write(self, directory: str | Path, *, name: str | None = None) -> list[Path]:
+        """Write `sources` into `directory`; returns the paths.  name: as in `Compiled.write`."""
+        return write_files(self._files(checked_name(name)), directory)
+
+    def _files(self, name: str | None) -> dict[str, str]:
+        return own_files(self._stages().last, self.ir("llvm"), name)
 
     def library(
         self, directory: str | Path, kind: Literal["static", "shared"] = "static", *, name: str | None = None

@@ -17,11 +17,13 @@ from pto_jit.compiler import Stages, lower
 from pto_jit.config import config
 from pto_jit.errors import TargetError
 from pto_jit.ir.nodes import Module
+from pto_jit.ir.text import to_text
 from pto_jit.kernel import Kernel, Specialization
+from pto_jit.lower.called import called, new_names
 from pto_jit.options import Options
 from pto_jit.reading import Arguments
 from pto_jit.runtime import symbols
-from pto_jit.slotted import mutable, replace
+from pto_jit.slotted import mutable
 from pto_jit.targets.c.program import CSource, write_source
 
 if TYPE_CHECKING:
@@ -83,11 +85,9 @@ class SourceKernel:
             self.loaded = Kernel(self.info, built, self.function, self.params, self.key, self.options)
         return self.loaded
 
-    def files(self, ir: Callable[[str], str]) -> dict[str, str]:
-        """What is written; `ir`: the text of a stage."""
-        from pto_jit.targets.c.written import written_files
-
-        return {f"{self.built.source.stem}.pto": ir(FINAL), **written_files(self.built.source)}
+    def files(self, name: str | None) -> dict[str, str]:
+        """What is written, of a program of that name."""
+        return source_files(self.built.stages, self.options, self.built.source, name)
 
     def library(self, directory: str | Path, kind: Literal["static", "shared"], name: str | None) -> list[Path]:
         from pto_jit.aot import source_library
@@ -98,11 +98,10 @@ class SourceKernel:
 class SourceCompiled(WrittenCompiled):
     """`Compiled` for sources in C, that a compiler makes machine code of when they are launched."""
 
-    @property
-    def sources(self) -> dict[str, str]:
+    def _files(self, name: str | None) -> dict[str, str]:
         """The program in C, the headers it includes, the program in `.pto` form, and a README with the command that
         compiles them: name -> text."""
-        return self._kernel.files(self.ir)
+        return self._kernel.files(name)
 
     def library(
         self, directory: str | Path, kind: Literal["static", "shared"] = "static", *, name: str | None = None
@@ -137,10 +136,24 @@ def write_stages(stages: Stages, options: Options, suffix: str = "", name: str =
     name: of the program instead of its own; suffix: as for `write_source`.
     """
     stages.modules = {stage: m for stage, m in stages.modules.items() if stage != "scheduled"}
-    module = stages.modules[FINAL]
-    module = replace(module, name=name) if name else module
+    module, tasks = stages.modules[FINAL], stages.tasks
+    if name:
+        names = new_names(module, name)
+        module = called(module, name)
+        tasks = tasks and frozenset(names.get(task, task) for task in tasks)
     return write_source(module, debug=options.debug or config.debug, dialect=_dialect(options),
-                        suffix=suffix, tasks=stages.tasks)  # fmt: skip
+                        suffix=suffix, tasks=tasks)  # fmt: skip
+
+
+def source_files(stages: Stages, options: Options, source: CSource, name: str | None) -> dict[str, str]:
+    """The files of a written program, name -> text; again, when it gets another name."""
+    from pto_jit.targets.c.written import written_files
+
+    module = stages.modules[FINAL]
+    if name is not None:
+        source = write_stages(stages, options, name=name)
+        module = called(module, name)
+    return {f"{source.stem}.pto": to_text(module), **written_files(source)}
 
 
 def program_here(name: str, source: CSource, options: Options) -> CProgram:

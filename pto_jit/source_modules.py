@@ -8,9 +8,12 @@ be called: then there is a version for each combination of memory layouts that i
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from pto_jit.compiled import device_files
 from pto_jit.compiler import Stages
 from pto_jit.config import config
 from pto_jit.errors import TargetError
@@ -18,7 +21,7 @@ from pto_jit.ir.text import to_text
 from pto_jit.ir.types import Type
 from pto_jit.modules import CompiledFunction, Version
 from pto_jit.slotted import mutable
-from pto_jit.source_kernel import FINAL, SourceBuilt, program_here, write_stages
+from pto_jit.source_kernel import FINAL, SourceBuilt, program_here, source_files, write_stages
 
 if TYPE_CHECKING:
     from pto_jit.runtime.graph import TaskGraph
@@ -28,10 +31,10 @@ RUNNABLE = ("c", "neon")
 
 @mutable(eq=False)
 class Written:
-    """A function as sources.  files: name -> text; source: what the c target's writers made."""
+    """A function as sources.  files: those of a program of that name; source: what the c target's writers made."""
 
     stages: Stages
-    files: dict[str, str]
+    files: Callable[[str | None], dict[str, str]]
     source: Any = None
 
 
@@ -40,13 +43,12 @@ class SourceFunction(CompiledFunction):
 
     _written: Written | None = None
 
-    @property
-    def sources(self) -> dict[str, str]:
+    def _files(self, name: str | None) -> dict[str, str]:
         """The files of the function with what it calls, for the types that it declares: name -> text.
 
         Raises TargetError for what the target does not do.
         """
-        return dict(self._own().files)
+        return self._own().files(name)
 
     def library(
         self, directory: str | Path, kind: Literal["static", "shared"] = "static", *, name: str | None = None
@@ -79,11 +81,8 @@ class SourceFunction(CompiledFunction):
     def _write(self, types: tuple[Type, ...]) -> Written:
         stages = self._lowered(types)
         if self._options.target in RUNNABLE:
-            from pto_jit.targets.c.written import written_files
-
             source = write_stages(stages, self._options)
-            files = {f"{source.stem}.pto": to_text(stages.modules[FINAL]), **written_files(source)}
-            return Written(stages, files, source)
+            return Written(stages, partial(source_files, stages, self._options, source), source)
         if self._options.target == "cuda":
             from pto_jit.targets.cuda import program as cuda
 
@@ -94,7 +93,7 @@ class SourceFunction(CompiledFunction):
 
             program = ascend.compile_module(stages.last, debug=self._options.debug or config.debug)
         stages.modules["kernels"] = program.module
-        return Written(stages, {f"{program.module.name}.pto": to_text(program.module), **program.sources})
+        return Written(stages, partial(device_files, program))
 
     def _stages(self) -> Stages:
         return self._own().stages

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", default="c", help="what to write for (default: c)")
     parser.add_argument("--out", default=".", metavar="DIR", help="where output_<target> goes (default: here)")
     parser.add_argument("--library", choices=("static", "shared"), help="compile a library with a C header, too")
-    parser.add_argument("--name", help="of the library and its functions (default: the kernel's or module's)")
+    parser.add_argument("--name", help="of the program and its functions (default: the kernel's or module's)")
     parser.add_argument("--debug", action="store_true", help="check element bounds, races and assertions")
     parser.add_argument("--fastmath", action="store_true", help="allow reassociation and contraction")
 
@@ -47,8 +47,6 @@ def run(given: argparse.Namespace) -> int:
     if not path:
         file = given.kernel if given.kernel.endswith(".py") else "kernels.py"
         raise _error(f"{given.kernel!r} is not FILE.py:FUNCTION", f"as {file}:softmax")
-    if given.name is not None and not given.library:
-        raise _error(f"--name {given.name} is for libraries", "give --library static or --library shared, too")
     options = {"target": given.target, "debug": given.debug, "fastmath": given.fastmath}
     if path.endswith(".pto"):
         label, compiled = _of_text(path, name, given, options)
@@ -59,9 +57,9 @@ def run(given: argparse.Namespace) -> int:
         else:
             label, compiled = _of_module(found, given, options)
     output = _DIRECTORIES.get(given.target, f"output_{given.target}")
-    directory = Path(given.out, output, re.sub(r"\W", "_", label))
+    directory = Path(given.out, output, given.name or re.sub(r"\W", "_", label))
     try:
-        paths = compiled.write(directory)
+        paths = compiled.write(directory, name=given.name)
     except OSError as error:
         what = f"{error.filename or directory} cannot be written: {error.strerror}"
         raise _error(what, "let --out name a directory of your own") from error

@@ -11,5 +11,6 @@
   where they are kept, constants
 * `grain`, `cost`, `amount`, `dispatch`, `footprints`, `instrument`: how loops are divided, tasks or not, what calls
   touch, checked loops
-* `decisions`, `names`: what was considered; names and scalars for statements that passes add
+* `decisions`, `names`, `called`: what was considered; names and scalars for statements that passes add; programs under
+  another name
 """

@@ -190,7 +190,7 @@ def test_a_library_has_the_name_that_is_given(
 ) -> None:
     monkeypatch.setattr(library, "_RUNTIME_FLAGS", ("-std=c11", "-O0", "-fPIC", "-pthread"))  # sooner compiled
     assert main(["emit", "kernels.py:softmax", "x=?x?xf64", "y=?x?xf64", "--library", "static", "--name", "norm"]) == 0
-    assert Path("output_c/softmax/libnorm.a").is_file()
-    assert "int32_t norm_launch(" in Path("output_c/softmax/norm.h").read_text()
-    assert main(["emit", "kernels.py:softmax", "x=?x?xf64", "y=?x?xf64", "--name", "norm"]) == 1
-    assert "--name norm is for libraries" in capsys.readouterr().err
+    assert Path("output_c/norm/libnorm.a").is_file()
+    assert "int32_t norm_launch(" in Path("output_c/norm/norm.h").read_text()
+    assert main(["emit", "kernels.py:softmax", "x=?x?xf64", "y=?x?xf64", "--name", "two words"]) == 1
+    assert "name='two words' is not a name" in capsys.readouterr().err

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import sqrt
 
 from pto_jit.errors import NOWHERE, Loc, TargetError
 from pto_jit.ir.nodes import Func, Module, Op
 from pto_jit.ir.verify import known, verify
 from pto_jit.ir.walk import statements
+from pto_jit.lower.called import called
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import mutable, replace
 from pto_jit.targets.ascend.accesses import loops_in, walk
@@ -71,11 +73,13 @@ _SMALLEST = 16
 
 @mutable(eq=False)
 class AscendProgram:
-    """module: the program as it was divided into host code and kernels; kernels: their forms; sources: name -> text."""
+    """module: the program as it was divided into host code and kernels; kernels: their forms; sources: name -> text;
+    renamed: the same under another name."""
 
     module: Module
     kernels: list[KernelForm]
     sources: dict[str, str]
+    renamed: Callable[[str], AscendProgram]
 
 
 def compile_module(module: Module, *, debug: bool = False) -> AscendProgram:
@@ -102,7 +106,7 @@ def compile_module(module: Module, *, debug: bool = False) -> AscendProgram:
     host = HostWriter(entry, kernels)
     sources[f"{entry.name}_orchestration.c"] = host.source(file)
     sources["README.md"] = _readme(module.name, entry.name, host.name, kernels)
-    return AscendProgram(split, kernels, sources)
+    return AscendProgram(split, kernels, sources, lambda name: compile_module(called(module, name), debug=debug))
 
 
 class _Sizes(dict[str, int]):

@@ -18,25 +18,10 @@ from pto_jit.slotted import frozen
 from pto_jit.targets import toolchain
 from pto_jit.targets.c.native import STANDARD, headers
 from pto_jit.targets.c.program import RUNTIME, CSource
-from pto_jit.targets.source.identifiers import stem_of
 
 Kind = Literal["static", "shared"]
 """What a linker puts into a program, or what is loaded when the program starts."""
 _RUNTIME_FLAGS = ("-std=c11", "-O2", "-fPIC", "-pthread")
-
-
-def library_name(name: str | None, default: str) -> str:
-    """What the functions of a library begin with: the name that was asked for, or that of the program.
-
-    Raises ArgumentError (PTO-A062) for what is not an identifier of C, or one of the run-time library's.
-    """
-    if name is None:
-        return stem_of(default)
-    if not isinstance(name, str) or stem_of(name) != name:
-        wanted = f"such as {stem_of(name)!r}" if isinstance(name, str) else "as a string"
-        raise ArgumentError(f"PTO-A062: name={name!r} is not a name for functions of C\n"
-                            f"help: give an identifier, {wanted}")  # fmt: skip
-    return name
 
 
 @frozen

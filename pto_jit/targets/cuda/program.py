@@ -13,6 +13,7 @@ from pto_jit.ir.nodes import Block, Const, Func, Module, Op, Var
 from pto_jit.ir.verify import known, verify
 from pto_jit.ir.walk import statements
 from pto_jit.lower.axes import fitting_tiles
+from pto_jit.lower.called import called
 from pto_jit.semantic.rules import infer
 from pto_jit.slotted import mutable, replace
 from pto_jit.targets.cpu.writing import written_tensors
@@ -38,12 +39,13 @@ class CudaProgram:
     """Kernels as sources, and the host code that launches them.
 
     module: the program as it was divided into host code and kernels; written: the tensors of the entry, by position
-    among them, that a launch writes.
+    among them, that a launch writes; renamed: the same under another name.
     """
 
     module: Module
     host: HostProgram
     written: frozenset[int]
+    renamed: Callable[[str], CudaProgram]
 
     @property
     def sources(self) -> dict[str, str]:
@@ -85,7 +87,12 @@ def compile_module(
             write = partial(write_kernel, dims=dims, file=file, fastmath=fastmath, first_site=first, fitting=fitting)
             kernels.append(replace(_fitting(func, write, shared_limit, fitting), store=store))
             first += len(kernels[-1].sites)
-    return CudaProgram(split, HostProgram(entry, kernels), frozenset(written_tensors(module)))
+
+    def renamed(name: str) -> CudaProgram:
+        return compile_module(called(module, name), fastmath=fastmath, debug=debug, store=store,
+                              shared_limit=shared_limit)  # fmt: skip
+
+    return CudaProgram(split, HostProgram(entry, kernels), frozenset(written_tensors(module)), renamed)
 
 
 def _fitting(func: Func, write: Callable[..., Kernel], shared_limit: int, fitting: Container[str] = ()) -> Kernel:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import re
 
+from pto_jit.errors import ArgumentError
+
 # Keywords of C and C++, and names that the generated sources use themselves.
 RESERVED = frozenset(
     """alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const consteval
@@ -32,6 +34,18 @@ def stem_of(name: str) -> str:
     """A program's name in the names of its files, of their guards, and of the functions that other programs call."""
     stem = Identifiers(RESERVED).fresh(name)
     return f"{stem}_2" if stem.upper() in _HEADERS else stem
+
+
+def checked_name(name: str | None) -> str | None:
+    """A name that was asked for, of a program and its functions.
+
+    Raises ArgumentError (PTO-A062) for what is not an identifier of C, or one of the run-time library's.
+    """
+    if name is not None and (not isinstance(name, str) or stem_of(name) != name):
+        wanted = f"such as {stem_of(name)!r}" if isinstance(name, str) else "as a string"
+        raise ArgumentError(f"PTO-A062: name={name!r} is not a name for functions of C\n"
+                            f"help: give an identifier, {wanted}")  # fmt: skip
+    return name
 
 
 def entry_name(name: str) -> str:

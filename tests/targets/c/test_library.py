@@ -12,7 +12,10 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.cache import DiskCache
+from pto_jit.ir.nodes import Call, Func, Module, Return
+from pto_jit.lower.called import called
 from pto_jit.targets.c import library
+from pto_jit.targets.c.native import STANDARD
 
 from .harness import needs_compiler
 
@@ -263,6 +266,52 @@ def test_specialisations_of_one_function_go_into_one_program(
                     "-Wl,-rpath,."], cwd=tmp_path, check=True)  # fmt: skip
     done = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("done\n", 0)
+
+
+@needs_compiler
+def test_specialisations_of_one_function_are_written_into_one_directory(tmp_path: Path) -> None:
+    square = pto.spec((8, 8), pl.f32)
+    for dtype in (pl.f32, pl.f64):
+        x = pto.spec((None, None), dtype)
+        softmax.compile(x, x, target="c").write(tmp_path, name=f"norm_{dtype}")
+    for factor in (2, 3):
+        compiled = scaled_by(factor).compile(square, square, square, target="c")
+        files = [p.name for p in compiled.write(tmp_path, name=f"scaled_{factor}")]
+        assert {f"scaled_{factor}.pto", f"scaled_{factor}_incore_0.c", f"scaled_{factor}_orchestration.c"} <= {*files}
+    assert "@norm_f64_shift(" in (tmp_path / "norm_f64.pto").read_text()
+    (tmp_path / "main.c").write_text(TWO)
+    sources = sorted(map(str, [*tmp_path.glob("*.c"), *tmp_path.glob("runtime/*.c")]))
+    subprocess.run(["cc", *STANDARD, "-O0", "-Iruntime", "-I.", *sources, "-o", "main", "-lm", "-pthread"],
+                   cwd=tmp_path, check=True)  # fmt: skip
+    done = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("done\n", 0)
+
+
+@pytest.mark.parametrize("target", ["cpu", "c", "neon", "cuda", "ascend"])
+def test_every_file_of_a_program_has_the_name_that_is_given(target: str, tmp_path: Path) -> None:
+    compiled = softmax.compile(pto.spec((None, 64), pl.f32), pto.spec((None, 64), pl.f32), target=target)
+    own = {f for f in compiled.sources if "softmax" in f or "shift" in f}
+    compiled.write(tmp_path, name="norm")
+    written = {p.name: p for p in tmp_path.iterdir() if not p.name.startswith("pto_") and p.is_file()}
+    assert {f for f in written if f.startswith("norm")} == {_called_norm(f) for f in own} and len(own) >= 2
+    for path in (p for p in written.values() if p.suffix != ".ll"):
+        said = [line.split("//")[0] for line in path.read_text().splitlines() if "test_library.py" not in line]
+        assert not [line for line in said if "softmax" in line]
+    with pytest.raises(pto.ArgumentError, match="PTO-A062"):
+        compiled.write(tmp_path, name="two words")
+
+
+def _called_norm(file: str) -> str:
+    return file.replace("softmax", "norm") if "softmax" in file else f"norm_{file}"
+
+
+def test_names_of_functions_stay_apart() -> None:
+    funcs = [Func(name, "incore", (), (), (Return(),)) for name in ("step_row", "row", "step_step_row")]
+    calls = tuple(Call(f.name, ()) for f in funcs)
+    module = Module("step", (Func("step", "orchestration", (), (), calls), *funcs), "step")
+    found = called(module, "other")
+    assert [f.name for f in found.funcs] == ["other", "other_row", "other_row_2", "other_step_row"]
+    assert [c.callee for c in found.func("other").body] == ["other_row", "other_row_2", "other_step_row"]
 
 
 def _symbols(path: Path, kind: str) -> set[str]:
