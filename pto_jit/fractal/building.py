@@ -10,6 +10,7 @@ import numpy as np
 
 from pto_jit.dtypes import DType, from_numpy
 from pto_jit.errors import ShapeError, TypeMismatchError
+from pto_jit.fractal.marking import operation
 from pto_jit.fractal.places import failure, show_path
 from pto_jit.fractal.tensor import Array, FractalTensor, from_counts, whole
 from pto_jit.fractal.types import TensorType, number_type
@@ -18,6 +19,7 @@ from pto_jit.language import Tile
 _MOST_LEVELS = 32
 
 
+@operation
 def from_list(items: Sequence[Any], *, leaf: Any = None) -> FractalTensor:
     """A FractalTensor of the arrays (or numbers) in nested lists, which are copied into one buffer.
 
@@ -60,6 +62,7 @@ def from_list(items: Sequence[Any], *, leaf: Any = None) -> FractalTensor:
     return whole(buffer, offsets[1:])
 
 
+@operation
 def from_flat(leaves: Any, offsets: Sequence[Any] = ()) -> FractalTensor:
     """A FractalTensor over an array of leaves `[count, *leaf_shape]`, whose memory it keeps.
 
