@@ -77,7 +77,10 @@ class DeviceKernel:
             stream, *others = _streams(call, device.ordinal)
             if others:
                 device.wait_for(others, stream)
-            return self._run(device, call, stream)
+            result = self._run(device, call, stream)
+            for other in others:
+                device.wait_for((stream,), other)
+            return result
 
     def bind(self, call: Arguments, values: tuple[Any, ...]) -> Callable[[], Any]:
         """A prepared launch, which keeps the arguments alive."""
@@ -218,18 +221,18 @@ def _planned(plan: Any) -> Any:
 
 def _streams(call: Arguments, ordinal: int) -> list[int]:
     """The streams on which the tensors of a call are made, each once: the current one of their library, or the one that
-    their interface names.  A launch goes to the first, and waits for the others; cupy's, or the default one, where no
-    tensor has any."""
+    their interface names.  A launch goes to the first, waits for the others, and they for it; cupy's, or the default
+    one, where no tensor has any."""
     found: dict[int, None] = {}
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     for kind in dict.fromkeys(_library_of(view) for _, view in call.tensors):
         if kind == "torch" and torch is not None:
             found[int(torch.cuda.current_stream(ordinal).cuda_stream)] = None
         elif kind == "cupy" and cupy is not None:
-            found[int(cupy.cuda.get_current_stream().ptr)] = None
+            found[int(cupy.cuda.get_current_stream(ordinal).ptr)] = None
         elif isinstance(kind, int):
             found[0 if kind == _LEGACY else kind] = None
-    return list(found) or [int(cupy.cuda.get_current_stream().ptr) if cupy is not None else 0]
+    return list(found) or [int(cupy.cuda.get_current_stream(ordinal).ptr) if cupy is not None else 0]
 
 
 def _library_of(view: Any) -> str | int | None:
@@ -276,5 +279,6 @@ def _returned(value: Any, device: Device, torch_wanted: bool, stream: int) -> An
     cupy = sys.modules.get("cupy")
     if cupy is None:
         return _Interface(value, stream)
-    current = cupy.cuda.get_current_stream()  # cupy ends a stream that nobody has, and memory is freed on its stream
+    # cupy ends a stream that nobody has, and memory is freed on its stream
+    current = cupy.cuda.get_current_stream(device.ordinal)
     return cupy.asarray(_Interface(value, None if current.ptr == stream else stream, current))

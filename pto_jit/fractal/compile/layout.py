@@ -46,9 +46,13 @@ class Layout:
             total = total * extent(self.dims, self.folded, k).replace(mapping) + position
         return start + total
 
-    def is_whole(self, at: tuple[Expr, ...], own: tuple[Expr, ...]) -> bool:
-        """Whether the elements at `at`, over all of the list's dimensions `own`, are the rows in their order."""
-        return not self.folded and at == own
+    def is_whole(self, at: tuple[Expr, ...], own: tuple[Dim, ...]) -> bool:
+        """Whether the elements at `at`, over all of a list's dimensions `own`, are all rows in their order."""
+        return not self.folded and at == tuple(of(d.symbol) for d in own) and self._has_lengths_of(own)
+
+    def _has_lengths_of(self, own: tuple[Dim, ...]) -> bool:
+        mine = {d.symbol: of(other.symbol) for d, other in zip(self.dims, own, strict=True)}
+        return all(d.length.replace(mine) == other.length for d, other in zip(self.dims, own, strict=True))
 
 
 def extent(dims: tuple[Dim, ...], folded: frozenset[int], k: int) -> Expr:

@@ -21,6 +21,7 @@ from pto_jit.fractal.compile.lists import (
     Block,
     Choose,
     Compute,
+    Dim,
     Loop,
     Read,
     ReadLeaf,
@@ -53,7 +54,7 @@ class Local(Layout):
     def row(self, at: tuple[Expr, ...]) -> Expr:
         return Layout.row(self, at[self.outer :])
 
-    def is_whole(self, at: tuple[Expr, ...], own: tuple[Expr, ...]) -> bool:
+    def is_whole(self, at: tuple[Expr, ...], own: tuple[Dim, ...]) -> bool:
         return False
 
 

@@ -9,7 +9,7 @@ from pto_jit.codegen.emit import I64, index
 from pto_jit.codegen.values import Tensor
 from pto_jit.dtypes import i64
 from pto_jit.errors import TypeMismatchError
-from pto_jit.fractal.compile.expr import Writer, number, of
+from pto_jit.fractal.compile.expr import Writer, number
 from pto_jit.fractal.compile.functions import copied
 from pto_jit.fractal.compile.layout import laid_out, with_loop
 from pto_jit.fractal.compile.lists import Access, Block, Choose, Leaf, Lists, View, WriteLeaf
@@ -46,9 +46,8 @@ def materialised(session: Session, view: View) -> View:
     result = read.otherwise if isinstance(read, Choose) and read.condition.kind == "zero" else read
     if isinstance(result, Access) and result.array.root.argument is None:
         root = result.array.root
-        own = tuple(of(d.symbol) for d in view.dims)
         fits = not isinstance(read, Choose) or not (read.condition.value.symbols() & {d.symbol for d in view.dims})
-        if fits and root.layout.is_whole(result.index, own) and root.tensor.var.name not in session.given:
+        if fits and root.layout.is_whole(result.index, view.dims) and root.tensor.var.name not in session.given:
             session.given.add(root.tensor.var.name)
             if isinstance(read, Choose):
                 _initial(session, view, read, result)

@@ -27,6 +27,7 @@ from pto_jit.fractal.compile.lists import (
     Access,
     Array,
     Compute,
+    Dim,
     Leaf,
     Part,
     Read,
@@ -73,8 +74,8 @@ class Last(Layout):
     def row(self, at: tuple[Expr, ...]) -> Expr:
         return Layout.row(self, self._left(at))
 
-    def is_whole(self, at: tuple[Expr, ...], own: tuple[Expr, ...]) -> bool:
-        return self._left(at) == own
+    def is_whole(self, at: tuple[Expr, ...], own: tuple[Dim, ...]) -> bool:
+        return self._left(at) == tuple(of(d.symbol) for d in own) and self._has_lengths_of(own)
 
     def _left(self, at: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(e for k, e in enumerate(at) if k not in self.lost)

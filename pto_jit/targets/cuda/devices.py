@@ -88,7 +88,9 @@ class Device(Protocol):
         """Copy from the device when all earlier work of the stream is done."""
         ...
 
-    def write(self, pointer: int, data: bytes, stream: int) -> None: ...
+    def write(self, pointer: int, data: bytes, stream: int) -> None:
+        """Copy bytes of the host, when all earlier work of the stream is done; waits."""
+        ...
 
     def fill(self, pointer: int, element: bytes, count: int, stream: int) -> None:
         """Write the bytes of an element of 1, 2, 4 or 8 bytes so many times."""

@@ -219,8 +219,8 @@ class CudaDevice:
         return data.raw
 
     def write(self, pointer: int, data: bytes, stream: int) -> None:
-        # Pageable memory: the driver takes its own copy before it returns.
         self.call("cuMemcpyHtoDAsync_v2", pointer, data, len(data), stream)
+        self.call("cuStreamSynchronize", stream)  # the driver may read `data` until then
 
     def fill(self, pointer: int, element: bytes, count: int, stream: int) -> None:
         if count == 0:
@@ -231,7 +231,8 @@ class CudaDevice:
             bits = int.from_bytes(element, "little")
             self.call(f"cuMemsetD{8 * len(element)}Async", pointer, bits, count, stream)
             return
-        self.write(pointer, element, stream)
+        for at in (0, 4):  # by value: a graph that captures this has no use for memory of the host later
+            self.call("cuMemsetD32Async", pointer + at, int.from_bytes(element[at : at + 4], "little"), 1, stream)
         done, size = len(element), count * len(element)
         while done < size:  # twice as much each time: there is no memset of 8 bytes
             more = min(done, size - done)

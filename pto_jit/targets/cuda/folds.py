@@ -54,6 +54,8 @@ class FoldWriter(FunctionWriter):
             self.text.line(f"const {_type_of(fold)} {state.before} = {state.name};")
             self.text.line(f"{state.name} = {state.rule}::identity();")
         self.meet_before(loop.body)
+        if start.startswith("-") and step == "1":
+            first = f"int64_t({first})"  # below 0: as unsigned numbers the sums would be large
         begin = first if start == "0" else f"{start} + {first}"
         self.text.line("PTO_UNROLL_BY_4")
         with self.text.block(f"for (int64_t {var} = {begin}; {var} < {stop}; {var} += {stride})"):

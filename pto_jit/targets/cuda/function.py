@@ -191,7 +191,8 @@ class FunctionWriter:
         first, stride = self._share(dimension)
         begin = first if start == "0" else f"{start} + {first}"
         if step != "1":
-            first, stride = f"({first}) * {step}" if " " in first else f"{first} * {step}", f"{stride} * {step}"
+            first = f"({first}) * {step}" if " " in first else f"{first} * {step}"
+            stride = f"{stride} * {step}" if "int64_t" in stride else f"int64_t({stride}) * {step}"
             begin = first if start == "0" else f"{start} + {first}"
         with self.text.block(f"for (int64_t {var} = {begin}; {var} < {stop}; {var} += {stride})"):
             self.block(loop.body)
@@ -447,7 +448,7 @@ class FunctionWriter:
         whole = isinstance(offset, Const) and offset.value == 0 and isinstance(extent, Var)
         if whole and self.facts.is_dim(extent.name, source.name, axis):  # type: ignore[union-attr]
             return self.scalar(extent)
-        return f"pto::clipped({self.scalar(extent)}, {self.name(source.name)}.shape[{axis}], {self.scalar(offset)})"
+        return f"pto::view_extent({self.scalar(extent)}, {self.name(source.name)}.shape[{axis}], {self.scalar(offset)})"
 
     def natural(self, offset: Operand, axis: int, loc: Loc) -> None:
         """Check an offset that may be negative."""

@@ -217,7 +217,7 @@ class _Run:
 
     def setelem(self, op: Op, args: Sequence[Any]) -> tuple[Any, ...]:
         x: DeviceTensor = args[1]
-        self.device.write(self._address(op, x, args[2:]), np.asarray(args[0], x.dtype.numpy).tobytes(), self.stream)
+        self.device.fill(self._address(op, x, args[2:]), np.asarray(args[0], x.dtype.numpy).tobytes(), 1, self.stream)
         return ()
 
     # -- launches -------------------------------------------------------------------------------------------------

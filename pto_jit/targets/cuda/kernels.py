@@ -145,6 +145,12 @@ class Kernel:
     slots: int = SLOTS
     first_iteration: tuple[Op | For, ...] = ()
 
+    @property
+    def exchanged_bytes(self) -> int:
+        """About as many bytes of shared memory take the operations through which threads exchange numbers (`room` of
+        the headers): only the compiler knows which of them share it."""
+        return 8192 if "pto_lines.cuh" in self.source else 2048 if "::reduce_" in self.source else 0
+
     def shared_bytes(self, defines: dict[str, int]) -> int:
         """Bytes of dynamic shared memory for a version."""
         room: dict[str, int] = {}
@@ -187,7 +193,7 @@ def write_kernel(
     tile_writer = ProductWriter(func, facts, chain, teamed=teamed, elements=False, first_site=first_site,
                                 fastmath=fastmath)  # fmt: skip
     tile_writer.ahead = ahead
-    tile_writer.twins = _twins(func, facts, teamed)
+    tile_writer.twins = _twins(func, facts, teamed, staged=products)
     tile_writer.prepare()
     tile_writer.block(func.body)
     kind = "fragments" if products else "rows"
@@ -241,8 +247,9 @@ def _kernel(
             text.line()
         text.line("}  // namespace pto")
         text.line()
+    # Without the second number ptxas gives 1024 threads 32 registers each, half of those there are, and spills.
     bound = "" if kind == "elements" else " __launch_bounds__(32 * WM * WN, 1)" if kind == "fragments" else (
-        " __launch_bounds__(TR * TC)")  # fmt: skip
+        " __launch_bounds__(TR * TC, TR * TC > 512)")  # fmt: skip
     params = ", ".join([*(_parameter(p, writer) for p in func.params), "pto::Failure* failure"])
     with text.block(f'extern "C" __global__ void{bound} {func.name}({params})'):
         if not writer.sites:
@@ -389,10 +396,11 @@ def _overlaps(func: Func, facts: Facts) -> list[Overlap]:
     return out
 
 
-def _twins(func: Func, facts: Facts, teamed: bool) -> dict[str, set[str]]:
-    """Tensors that may be one memory (`Overlap.same`) where several threads read what one of them writes: numbers, and
-    tiles with an axis of extent 1; the others of each."""
-    targets = [t for s in statements(func.body) if (t := written_tensor(s)) is not None and _written_by_one(s, teamed)]
+def _twins(func: Func, facts: Facts, teamed: bool, staged: bool = False) -> dict[str, set[str]]:
+    """Tensors that may be one memory (`Overlap.same`) where several threads read what one of them writes: numbers,
+    tiles with an axis of extent 1, and all tiles where operands of products are staged; the others of each."""
+    targets = [t for s in statements(func.body)
+               if (t := written_tensor(s)) is not None and (staged or _written_by_one(s, teamed))]  # fmt: skip
     if not targets:
         return {}
     roots = {facts.roots[t.name] for t in targets}

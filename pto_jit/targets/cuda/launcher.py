@@ -207,22 +207,23 @@ class HostWriter(CFunctionWriter):
             distance = code.add(distance, code.mul(at, stride))
         return lift(code.offset(tensor.pointer, distance)).text
 
-    def _transfer(self, function: str, first: str, second: str, size: int) -> None:
+    def _transfer(self, function: str, *arguments: str) -> None:
         self.code.need_status()
-        self.code.line(f"if ((status = {function}(worker, {first}, {second}, {size})) != PTO_OK) return status;")
+        self.code.line(f"if ((status = {function}(worker, {', '.join(arguments)})) != PTO_OK) return status;")
 
     def _getelem(self, op: Op) -> None:
         tensor = self.tensor(op.args[0])
         address = self._inside(op, tensor, op.args[1:])
         element = self.code.variable("element", memory_ctype(tensor.dtype), "0", here=True)
-        self._transfer("pto_cuda_read", f"&{element.variable}", address, tensor.dtype.bytes)
+        self._transfer("pto_cuda_read", f"&{element.variable}", address, str(tensor.dtype.bytes))
         raw = self.code.read(element.variable, storage_type(tensor.dtype), memory_ctype(tensor.dtype))
         self.define(op.results[0], self.b.from_memory(raw, tensor.dtype))
 
     def _setelem(self, op: Op) -> None:
         tensor = self.tensor(op.args[1])
         address = self._inside(op, tensor, op.args[2:])
-        self._transfer("pto_cuda_write", address, f"&{self._element(op.args[0], tensor.dtype)}", tensor.dtype.bytes)
+        element = self._element(op.args[0], tensor.dtype)
+        self._transfer("pto_cuda_fill", address, f"&{element}", str(tensor.dtype.bytes), "1")
 
     def _element(self, operand: Operand, dtype: DType) -> str:
         value = self.b.to_memory(self.scalar(operand), dtype)
@@ -239,9 +240,7 @@ class HostWriter(CFunctionWriter):
         if filled or op.attr("fill") == "zeros":
             element = self._element(op.args[-1], dtype) if filled else self._element(Const(0, ScalarType(dtype)), dtype)
             count = lift(code.div(size, dtype.bytes)).text
-            code.need_status()
-            code.line(f"if ((status = pto_cuda_fill(worker, {lift(pointer).text}, &{element}, {dtype.bytes}, {count})) "
-                      "!= PTO_OK) return status;")  # fmt: skip
+            self._transfer("pto_cuda_fill", lift(pointer).text, f"&{element}", str(dtype.bytes), count)
 
     def release_tensor(self, name: str, pointer: Any) -> None:
         assert isinstance(pointer, CSlot)

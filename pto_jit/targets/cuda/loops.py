@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from pto_jit.ir.nodes import Block, For, Op, Return, Stmt, Var
+from pto_jit.ir.nodes import Block, Break, Continue, For, Op, Return, Stmt, Var, While
 from pto_jit.ir.types import TileType
-from pto_jit.ir.walk import WRITES, defs, statements, uses
+from pto_jit.ir.walk import WRITES, blocks, defs, statements, uses
 from pto_jit.lower import axes
 from pto_jit.slotted import replace
 
@@ -37,6 +37,17 @@ def written_tensor(stmt: Stmt) -> Var | None:
     """The tensor whose elements a statement writes."""
     tensor = stmt.args[WRITES[stmt.op]] if isinstance(stmt, Op) and stmt.op in WRITES else None
     return tensor if isinstance(tensor, Var) else None
+
+
+def jump_out_of(body: Block) -> Break | Continue | None:
+    """A `break` or `continue` of a loop around these statements."""
+    for s in body:
+        if isinstance(s, (Break, Continue)):
+            return s
+        found = None if isinstance(s, (For, While)) else jump_out_of(tuple(x for b in blocks(s) for x in b))
+        if found is not None:
+            return found
+    return None
 
 
 def chain_of(body: Block) -> tuple[For, ...]:

@@ -55,7 +55,7 @@ from pto_jit.targets.cuda.between import TilesBetween, always_makes
 from pto_jit.targets.cuda.bounds import bounded
 from pto_jit.targets.cuda.elements import fold_of, folds_inside
 from pto_jit.targets.cuda.flatten import unsupported
-from pto_jit.targets.cuda.loops import is_parallel, read_tensor, touches_tiles, writes, written_tensor
+from pto_jit.targets.cuda.loops import is_parallel, jump_out_of, read_tensor, touches_tiles, writes, written_tensor
 from pto_jit.targets.source.identifiers import RESERVED, identifier
 from pto_jit.targets.source.library_names import is_taken
 
@@ -256,7 +256,7 @@ class _Outliner(TilesBetween):
                     "make it before the loop; where it is the tile that an in-core function returns, put the loop into "
                     "`with pl.incore():`, or let the function store it",
                 )  # fmt: skip
-        leave = _leaves(body)
+        leave = jump_out_of(body)
         if leave is not None:
             raise unsupported("leaving a loop of the host from a kernel", leave.loc, "leave it where no tiles are used")
         made = {v.name: v for s in statements(body) for v in defs(s)}
@@ -325,17 +325,6 @@ def _is_plain_loop(stmt: Stmt) -> bool:
 def _keeps_result(stmt: Stmt, run: Sequence[Stmt]) -> bool:
     """Whether a statement writes a number that the statements before it have made."""
     return isinstance(stmt, Op) and stmt.op == "setelem" and bool({v.name for v in uses(stmt)} & block_defs(tuple(run)))
-
-
-def _leaves(body: Block) -> Break | Continue | None:
-    """A `break` or `continue` of a loop around these statements."""
-    for s in body:
-        if isinstance(s, (Break, Continue)):
-            return s
-        found = _leaves((*s.then, *s.orelse)) if isinstance(s, If) else None
-        if found is not None:
-            return found
-    return None
 
 
 def _destination(op: Stmt) -> int:

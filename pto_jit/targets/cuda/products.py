@@ -16,7 +16,7 @@ from pto_jit.ir.types import TileType
 from pto_jit.ir.walk import statements, uses
 from pto_jit.slotted import frozen, replace
 from pto_jit.targets.cuda.kernels import SharedTile
-from pto_jit.targets.cuda.loops import written_tensor
+from pto_jit.targets.cuda.loops import jump_out_of, written_tensor
 from pto_jit.targets.cuda.roles import (
     Role,
     accumulated,
@@ -272,8 +272,9 @@ class ProductWriter(VectorWriter):
             self._stage_all(loads)
         summed = accumulated(loop, self.roles)
         alone = summed is not None and {op.results[0].name for op, _ in loads} >= self._loaded(summed)
-        unfinished = self.warpgroups and alone
-        in_turns = alone and summed is not None and _on_tensor_cores(summed)
+        jumps = jump_out_of(loop.body) is not None  # then nothing may be left to do at the end of an iteration
+        unfinished = self.warpgroups and alone and not jumps
+        in_turns = alone and summed is not None and _on_tensor_cores(summed) and not jumps
         ahead = "STAGES - 1 - WARPGROUPS" if unfinished else "STAGES - 1"
         later = f"({ahead})" if step == "1" else f"({ahead}) * {step}"
         self.text.line("Spread::synchronise();  // nobody reads what an earlier loop staged")
@@ -306,6 +307,8 @@ class ProductWriter(VectorWriter):
                 self.text.line("if (STAGES > 1) pto::commit_copies();")
             if unfinished:
                 self.text.line("pto::wait_for_products<WARPGROUPS, 1>();")
+        if jumps:
+            self.text.line("pto::wait_for_copies<0>();  // those of iterations that a `break` has left out")
         if unfinished:
             assert summed is not None
             self._complete(self.tiles[summed.results[0].name].array)
@@ -330,6 +333,7 @@ class ProductWriter(VectorWriter):
         ):
             return []
         written = {self.facts.roots[x.name] for s in statements(loop.body) if (x := written_tensor(s)) is not None}
+        written |= {twin for root in written for twin in self.twins.get(root, ())}
         made = {r.name: s for s in loop.body if isinstance(s, Op) for r in s.results}
         direct = {id(s) for s in loop.body}
         elsewhere = {

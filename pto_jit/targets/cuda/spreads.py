@@ -74,7 +74,8 @@ def fit(
     warps = -(-spread.block[0] * spread.block[1] // 32)
 
     def resident(version: tuple[Spread, int]) -> int:
-        return min(8, warps * ((limit + _RESERVED) // (version[1] + _RESERVED))) if version[1] <= limit else 0
+        bytes_of_all = version[1] + kernel.exchanged_bytes
+        return min(8, warps * ((limit + _RESERVED) // (bytes_of_all + _RESERVED))) if bytes_of_all <= limit else 0
 
     ahead, alone = versions[:-1], versions[-1]
     best = max(ahead, key=resident)  # of equals the first, which has most stages
@@ -95,7 +96,7 @@ def _of_warpgroups(
         defines = [("WM", 4 * groups), ("WN", 1), ("STAGES", stages), ("WARPGROUPS", 1), *_capacities(extents)]
         version = Spread(tuple(defines), (128 * groups, 1, 1), 1)
         versions.append((version, kernel.shared_bytes(dict(defines))))
-    fitting = [v for v in versions if v[1] <= limit]
+    fitting = [v for v in versions if v[1] + kernel.exchanged_bytes <= limit]
     # Of two blocks on a multiprocessor one multiplies while the other begins or ends.
     return max(fitting, key=lambda v: min(2, (limit + _RESERVED) // (v[1] + _RESERVED)), default=None)
 

@@ -268,13 +268,14 @@ def test_the_stream_that_an_array_names_is_the_one_of_the_launch(fake: Any) -> N
         assert f"launch on stream {used};" in said and "waits" not in said
 
 
-def test_a_launch_waits_for_the_streams_of_all_its_arrays(fake: Any) -> None:
+def test_a_launch_and_the_streams_of_all_its_arrays_wait_for_each_other(fake: Any) -> None:
     x, y = np.ones((3, 8), np.float32), np.ones((3, 8), np.float32)
     compiled = rows.softmax.compile(OnDevice(x), OnDevice(x), target="cuda")
     compiled(OtherLibrary(x, 4096), OtherLibrary(y, 8192))
     said = fake.fake_record().decode()
     assert "event on stream 8192;waits 4096;" in said and "launch on stream 4096;" in said
-    assert said.index("waits") < said.index("launch") and "synchronise" not in said
+    before, after = said.split("launch on stream 4096;")
+    assert before.count("waits") == 1 and "event on stream 4096;waits 8192;" in after and "synchronise" not in said
 
 
 class OfCupy(OnDevice):
@@ -289,7 +290,8 @@ class Cupy:
     def __init__(self, stream: int) -> None:
         self.cuda, self.ptr, self.shown = self, stream, []
 
-    def get_current_stream(self) -> Cupy:
+    def get_current_stream(self, device_id: int) -> Cupy:
+        assert device_id == 0
         return self
 
     def asarray(self, interface: Any) -> Any:

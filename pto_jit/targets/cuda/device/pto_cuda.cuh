@@ -46,9 +46,12 @@ struct Tensor {
 };
 
 // How much of `extent` elements from `offset` on lies in a tensor of `size`; nothing when the offset is negative.
-PTO_FUNCTION int clipped(int64_t extent, int64_t size, int64_t offset) {
+PTO_FUNCTION int64_t view_extent(int64_t extent, int64_t size, int64_t offset) {
   const int64_t left = size - offset, inside = left < extent ? left : extent;
-  return int(offset < 0 || inside < 0 ? 0 : inside);
+  return offset < 0 || inside < 0 ? 0 : inside;
+}
+PTO_FUNCTION int clipped(int64_t extent, int64_t size, int64_t offset) {
+  return int(view_extent(extent, size, offset));
 }
 
 PTO_FUNCTION int smaller(int x, int y) { return x < y ? x : y; }

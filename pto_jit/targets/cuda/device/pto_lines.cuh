@@ -185,6 +185,7 @@ PTO_FUNCTION void scan_down(const Rule& rule, T (&x)[NR][NC], T (&all)[NC], int 
         __syncthreads();
         PTO_UNROLL
         for (int k = 0; k < PIECE; ++k) {
+          PTO_KEEP_LOOP
           for (int m = 0; m < TEAMS; ++m) {
             const int other = REVERSE ? TEAMS - 1 - m : m;
             if (other == team) x[i][j + k] = rule.combine(all[j + k], x[i][j + k]);

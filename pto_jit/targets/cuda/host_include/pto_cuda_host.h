@@ -145,12 +145,8 @@ static inline int32_t pto_cuda_read(pto_worker *w, void *to, const void *from, s
   return pto_cuda_error(w, error != CUDA_SUCCESS ? error : cuStreamSynchronize(w->stream));
 }
 
-// Pageable memory: the driver takes its own copy before it returns.
-static inline int32_t pto_cuda_write(pto_worker *w, void *to, const void *from, size_t bytes) {
-  return pto_cuda_error(w, cuMemcpyHtoDAsync((CUdeviceptr)(uintptr_t)to, from, bytes, w->stream));
-}
-
-// `count` elements of 1, 2, 4 or 8 bytes, all with the bits of the one at `element`.
+// `count` elements of 1, 2, 4 or 8 bytes, all with the bits of the one at `element`, which the driver gets by value: a
+// graph that captures this has no use for memory of the host later.
 static inline int32_t pto_cuda_fill(pto_worker *w, void *to, const void *element, int64_t size, int64_t count) {
   if (count <= 0) return PTO_OK;
   const CUdeviceptr at = (CUdeviceptr)(uintptr_t)to;
@@ -162,7 +158,8 @@ static inline int32_t pto_cuda_fill(pto_worker *w, void *to, const void *element
   const int halves = size == 8 && (uint32_t)bits == bits >> 32;  // both the same, as in 0
   if (size == 4 || halves) return pto_cuda_error(w, cuMemsetD32Async(at, (unsigned)bits, halves ? 2 * n : n, w->stream));
   const size_t all = (size_t)size * n;
-  CUresult error = cuMemcpyHtoDAsync(at, element, (size_t)size, w->stream);
+  CUresult error = cuMemsetD32Async(at, (unsigned)bits, 1, w->stream);
+  if (error == CUDA_SUCCESS) error = cuMemsetD32Async(at + 4, (unsigned)(bits >> 32), 1, w->stream);
   for (size_t done = (size_t)size, more; done < all && error == CUDA_SUCCESS; done += more) {
     more = done < all - done ? done : all - done;  // twice as much each time: there is no memset of 8 bytes
     error = cuMemcpyDtoDAsync(at + done, at, more, w->stream);

@@ -259,6 +259,7 @@ PTO_FUNCTION T integer_floordiv(T x, T y) {
   if (y == T(0)) return T(0);
   if (T(-1) < T(0) && y == T(-1)) return wrapping_sub<T>(0, x);
   const T rest = T(x % y);
+  if (T(-1) > T(0)) return T(x / y);
   return T(x / y - (rest != T(0) && (rest < T(0)) != (y < T(0)) ? 1 : 0));
 }
 // By squaring; a negative exponent gives what integer division would, 1 / x ** -y.
