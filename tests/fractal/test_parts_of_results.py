@@ -21,7 +21,7 @@ def doubled(v: Any) -> Any:
     return v * 2
 
 
-@pytest.mark.parametrize("options", [{}, {"debug": True}, {"schedule": "sequential"}])
+@pytest.mark.parametrize("options", [{}, {"debug": True}, {"target": "c"}])
 @pytest.mark.parametrize(
     "part",
     [
