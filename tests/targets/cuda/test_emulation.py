@@ -56,6 +56,7 @@ WRONG = [
     ("updates of blocks", "atomicAdd(&x.data[t], 1)", "x.data[t] = place", "two blocks write one element"),
     ("copy", "pto::wait_for_copies<0>();", "", "an asynchronous copy is under way"),
     ("copy", "pto::wait_for_copies<0>();", "pto::wait_for_copies<1>();", "an asynchronous copy is under way"),
+    ("copy", "pto::commit_copies();", "pto::copy_async(kept + 4 * (t % 16), x.data, true);", "another asynchronous copy"),
     ("copy", "__syncthreads();", "", f"an asynchronous copy is under way|{UNORDERED}"),
     ("copy", "kept + 4 * t, x", "kept + 4 * t + 1, x", "not a multiple of 16"),
     ("copy", "+ 4 * t, true", "+ 4 * t + 1, true", "not a multiple of what is accessed"),

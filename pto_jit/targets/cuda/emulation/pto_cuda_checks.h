@@ -186,7 +186,11 @@ PTO_UNCHECKED inline void expect(const void* address, bool expected) {
   if (at % 16 != 0) stop_at("a copy to an address that is not a multiple of 16", address);
   Memory* const memory = memory_of(at);
   if (memory == nullptr || memory->of_grid) stop_at("an asynchronous copy to what is not shared memory", address);
-  for (int k = 0; k < 16; ++k) memory->cells[at - memory->begin + uintptr_t(k)].expected = false;
+  for (int k = 0; k < 16; ++k) {
+    bool& before = memory->cells[at - memory->begin + uintptr_t(k)].expected;
+    if (expected && before) stop_at("a race: another asynchronous copy to the same place is under way", address);
+    before = false;
+  }
   touched(address, 16, Access::WRITE);
   look_at_suspect();
   for (int k = 0; k < 16; ++k) memory->cells[at - memory->begin + uintptr_t(k)].expected = expected;

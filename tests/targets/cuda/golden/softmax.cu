@@ -17,7 +17,7 @@
 #endif
 using Spread = pto::Rows<TR, TC, V, true>;
 
-extern "C" __global__ void __launch_bounds__(TR * TC) softmax_incore_0(
+extern "C" __global__ void __launch_bounds__(TR * TC, TR * TC > 512) softmax_incore_0(
     const pto::Tensor<float, 2> x, const pto::Tensor<float, 2> y, const int64_t r_chunks, const int64_t x_d0,
     const int64_t x_d1, pto::Failure* failure) {
   (void)failure;

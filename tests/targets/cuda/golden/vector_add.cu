@@ -14,7 +14,7 @@
 #endif
 using Spread = pto::Rows<TR, TC, V, true>;
 
-extern "C" __global__ void __launch_bounds__(TR * TC) vector_add_incore_0(
+extern "C" __global__ void __launch_bounds__(TR * TC, TR * TC > 512) vector_add_incore_0(
     const pto::Tensor<float, 1> a, const pto::Tensor<float, 1> b, const pto::Tensor<float, 1> out, const int64_t a_d0,
     pto::Failure* failure) {
   // elementwise.py:20
