@@ -466,18 +466,27 @@ def _unchanging(func: Func) -> list[Op]:
 
 
 _DECLARATION = re.compile(r"\s*(?:const|constexpr) [\w:<>, ]+? (\w+) = .*;$")
+_EXTENT = re.compile(r"\s*int (\w+)(?: = [^;]*)?;$")  # that changes
+_ASSIGNMENT = re.compile(r"\s*(\w+) = [^;]*;$")
 
 
 def without_unused(lines: list[str]) -> list[str]:
-    """Lines without declarations of constants that nobody reads; what makes a constant has no effect."""
+    """Lines without constants and extents that nobody reads; what they are made of has no effects."""
     words = Counter(words_of("\n".join(lines)))
-    declared = {k: m.group(1) for k, line in enumerate(lines) if "const" in line and (m := _DECLARATION.match(line))}
+    places: dict[str, list[int]] = {}  # of declarations, and of what assigns an extent again
+    for k, line in enumerate(lines):
+        declared = _DECLARATION.match(line) if "const" in line else _EXTENT.match(line)
+        assigned = None if declared else _ASSIGNMENT.match(line)
+        if declared:
+            places[declared.group(1)] = [k]
+        elif assigned and assigned.group(1) in places:
+            places[assigned.group(1)].append(k)
     gone: set[int] = set()
-    while unread := [k for k, name in declared.items() if words[name] == 1]:
-        gone.update(unread)
-        for k in unread:
-            del declared[k]
-            words.subtract(words_of(lines[k]))
+    while unread := [name for name, at in places.items() if words[name] == len(at)]:
+        for name in unread:
+            for k in places.pop(name):
+                gone.add(k)
+                words.subtract(words_of(lines[k]))
     kept = [line for k, line in enumerate(lines) if k not in gone] if gone else lines
     return [line for k, line in enumerate(kept) if not _idle_comment(kept, k)]
 
