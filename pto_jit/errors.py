@@ -42,7 +42,8 @@ def shown_file(filename: str) -> str:
 class Loc:
     """A range of source text: lines from 1, columns from 0 (as in `ast`, but counted in characters, not bytes).
 
-    `caller` is the place of the call that led here, for code inlined from another function.
+    `caller` is the place of the call that led here, for code inlined from another function; `added` that of the sum that
+    a product has become a part of.
     """
 
     filename: str = "<unknown>"
@@ -51,6 +52,7 @@ class Loc:
     end_lineno: int = 0
     end_col_offset: int = 0
     caller: Loc | None = field(default=None, repr=False)
+    added: Loc | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         return f"{shown_file(self.filename)}:{self.lineno}:{self.col_offset + 1}"

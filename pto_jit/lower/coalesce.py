@@ -215,7 +215,8 @@ def _accumulate(block: Block, uses: Counter[str]) -> Block:
                 at, addend = found
                 product = stmts[at]
                 assert isinstance(product, Op)
-                stmts[k] = replace(product, results=stmt.results, args=(*product.args, addend))
+                loc = replace(product.loc, added=stmt.loc)
+                stmts[k] = replace(product, results=stmt.results, args=(*product.args, addend), loc=loc)
                 del stmts[at]
                 changed = True
                 continue

@@ -261,12 +261,12 @@ def _extents(w: FunctionWriter, op: Op, a: Tile, b: Tile) -> tuple[tuple[Index, 
 def _check_accumulator(
     w: FunctionWriter, op: Op, acc: Tile, shape: tuple[Index, ...], valid: tuple[Index, ...]
 ) -> None:  # fmt: skip
-    code = w.code
+    code, loc = w.code, op.loc.added or op.loc
     for axis, (declared, extent) in enumerate(zip(acc.declared, shape, strict=True)):
-        site = w.module.site(*failures.DECLARED.at(axis=axis), op.loc)
+        site = w.module.site(*failures.DECLARED.at(axis=axis), loc)
         code.check(code.compare("==", declared, extent), site, declared, extent)
     for axis, (have, wanted) in enumerate(zip(acc.valid, valid, strict=True)):
-        site = w.module.site(*failures.VALID.at(axis=axis), op.loc)
+        site = w.module.site(*failures.VALID.at(axis=axis), loc)
         ok = code.any_of([code.compare("==", have, wanted), fits_anything(w, acc, axis)])
         code.check(ok, site, have, wanted)
 

@@ -58,3 +58,17 @@ def test_an_extent_known_when_run_is_not_repeated_but_compared() -> None:
     with pytest.raises(pto.LaunchError, match="axis 2: 1 and 5") as caught:
         kernel(A, 5)
     assert "PTO-H202" in str(caught.value) and "constant 1" in str(caught.value)
+
+
+@pto.jit
+def product_and_bias(h, w, b):
+    y = h @ w
+    return y + b
+
+
+def test_the_sum_that_a_product_takes_in_is_named_when_its_extents_differ() -> None:
+    h, w = np.ones((4, 8), np.float32), np.ones((8, 6), np.float32)
+    with pytest.raises(pto.LaunchError, match=r"PTO-H202[^|]*\n[^|]*\|\n.*return y \+ b"):
+        product_and_bias(h, w, np.ones((1, 6), np.float32))
+    with pytest.raises(pto.PtoError, match=r"\|\n.*y = h @ w"):
+        product_and_bias(h, np.ones((7, 6), np.float32), np.ones((4, 6), np.float32))
