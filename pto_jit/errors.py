@@ -42,8 +42,8 @@ def shown_file(filename: str) -> str:
 class Loc:
     """A range of source text: lines from 1, columns from 0 (as in `ast`, but counted in characters, not bytes).
 
-    `caller` is the place of the call that led here, for code inlined from another function; `added` that of the sum that
-    a product has become a part of.
+    `caller` is the place of the call that led here, for code inlined from another function; `added` that of the sum
+    that a product has become a part of.
     """
 
     filename: str = "<unknown>"

@@ -86,7 +86,7 @@ def _fma_scalar(a: float, b: float, c: float) -> float:
     try:
         return numerator / denominator  # integer division in Python is correctly rounded
     except OverflowError:
-        return math.copysign(math.inf, numerator)
+        return math.inf if numerator > 0 else -math.inf
 
 
 _exact_fma = np.frompyfunc(_fma_scalar, 3, 1)

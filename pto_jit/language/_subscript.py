@@ -119,10 +119,15 @@ def expand(key: Any, rank: int, what: str) -> tuple[list[Any], list[int]]:
     return [i for i in items if i is not None], new_axes
 
 
+def _from_start(bound: Any, extent: int) -> int:
+    return int(bound) + (extent if bound < 0 and not isinstance(bound, Int) else 0)
+
+
 def bounds(item: Any, extent: int) -> Bounds:
-    """Negative bounds count from the end, as in Python; a start before the first element is an error."""
+    """Negative bounds that are known when a kernel is compiled count from the end, as in Python; run-time ones (`Int`)
+    do not.  A start before the first element is an error."""
     if is_integer(item):
-        return Bounds(int(item) + (extent if item < 0 and not isinstance(item, Int) else 0), 1, True)
+        return Bounds(_from_start(item, extent), 1, True)
     if not isinstance(item, slice):
         not_a_symbol(item)
         raise ShapeError(f"{item!r} is not an index", code="PTO-T030", hint="an index is an integer or a slice")
@@ -130,8 +135,8 @@ def bounds(item: Any, extent: int) -> Bounds:
     if not is_integer(step) or step < 1:
         raise ShapeError(f"a slice with the step {step!r}", code="PTO-H009",
                          hint="steps are integers of at least 1; `pl.flip` turns an axis of a tile around")
-    start = 0 if item.start is None else int(item.start) + (extent if item.start < 0 else 0)
-    stop = extent if item.stop is None else int(item.stop) + (extent if item.stop < 0 else 0)
+    start = 0 if item.start is None else _from_start(item.start, extent)
+    stop = extent if item.stop is None else _from_start(item.stop, extent)
     if start < 0:
         raise OffsetError(
             f"the offset {item.start} is negative", code="PTO-H004", hint="offsets count from the start of the axis"

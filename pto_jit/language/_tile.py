@@ -440,6 +440,21 @@ class Tensor(Operators, np.ndarray):
             base[...] = item
 
 
+def _reduced(name: str) -> Any:
+    """The method of a tensor: in interpret mode that of the tile which compiled code loads, else NumPy's."""
+    of_tile, of_array = getattr(Tile, name), getattr(np.ndarray, name)
+
+    @functools.wraps(of_tile)
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return of_tile(self, *args, **kwargs) if interpreting.get() else of_array(self.view(np.ndarray), *args, **kwargs)
+
+    return method
+
+
+for _name in ("sum", "prod", "max", "min", "mean", "any", "all", "argmax", "argmin"):
+    setattr(Tensor, _name, _reduced(_name))
+
+
 def _mixed_indices() -> ShapeError:
     return ShapeError("an index tile together with other indices", code="PTO-H011",
                       hint="index one axis with a tile, the others with numbers and slices: `x[index, :]`")  # fmt: skip

@@ -160,3 +160,32 @@ def test_where_16_bit_floats_are_rounded(dtype: type, target: str) -> None:
     for value in x:
         rounded = (rounded.astype(np.float32) + value.astype(np.float32)).astype(dtype)
     assert kernel.interpret(x, y, wide) == rounded != result
+
+
+@pytest.mark.parametrize("reduce", [
+    lambda x: x.mean(), lambda x: x.mean(axis=0), lambda x: x.argmax(axis=0), lambda x: x.argmin(axis=1, keepdims=True),
+    lambda x: x.sum(), lambda x: x.max(axis=1), lambda x: x.any(),
+])  # fmt: skip
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
+def test_methods_of_tensors_are_those_of_tiles(reduce, dtype) -> None:
+    x = (np.arange(12) * 7 % 12).astype(dtype).reshape(3, 4)
+    expected, found = pto.jit(reduce)(x), pto.jit(reduce).interpret(x)
+    assert np.asarray(expected).dtype == np.asarray(found).dtype
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_run_time_bounds_do_not_count_from_the_end() -> None:
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    for cut in (lambda x, n: x[n:], lambda x, n: x[n : n + 2]):
+        for run in (pto.jit(cut), pto.jit(cut).interpret):
+            with pytest.raises(pto.PtoError, match="offset -1 .*is negative"):
+                run(x, -1)
+    for cut in (lambda x, n: x[:n], lambda x, n: x[1:n]):
+        assert pto.jit(cut)(x, -1).shape == pto.jit(cut).interpret(x, -1).shape == (0, 4)
+    assert pto.jit(lambda x: x[-2:]).interpret(x).shape == (2, 4)
+
+
+def test_a_multiplication_and_addition_that_overflows() -> None:
+    large = np.array([1.7e308, -1.7e308])
+    assert pl.fma(large, large[::-1].copy(), 1.0).tolist() == [-np.inf, -np.inf]
+    assert pl.fma(large, large, 1.0).tolist() == [np.inf, np.inf]
