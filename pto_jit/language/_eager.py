@@ -138,6 +138,8 @@ def elementwise(name: str, *operands: Any) -> Any:
         raise TypeMismatchError(
             f"{name} of {dtype}", code="PTO-T022", hint="it takes integers (or bool_): cast with `.to(pl.i32)`"
         )
+    elif name in ops.COMPARISONS and dtype.is_integer and dtype.bits <= 16 and any(_dtype(v) is None for v in values):
+        dtype = i64  # a Python number is compared as it is
     elif dtype.kind == "b" and name not in ops.COMPARISONS and name not in _BITWISE:
         if weak:
             dtype = i64

@@ -309,6 +309,9 @@ def _element(function: Callable[..., Any], a: Any, b: Any) -> Any:
         if weak and isinstance(other, Element) and other.dtype == dtypes.bf16:  # NumPy knows its own dtypes only
             pair[k] = ops.constant(plain(value), other.dtype)
         elif type(value) is Int and isinstance(other, Element) and other.dtype.is_integer and function not in _TO_FLOAT:
+            if function in _COMPARISONS and other.dtype.bits <= 16:  # compared as it is
+                pair[1 - k] = int(other.value)
+                continue
             pair[k] = ops.constant(int(value), other.dtype)
         elif not isinstance(value, (Element, np.generic, bool, int, float)):
             return NotImplemented
@@ -320,5 +323,6 @@ _BINARY = {name: getattr(operator, f"{name}_" if name in ("and", "or") else name
 for _name, _function in _BINARY.items():
     setattr(Element, f"__{_name}__", lambda a, b, f=_function: _element(f, a, b))
     setattr(Element, f"__r{_name}__", lambda b, a, f=_function: _element(f, a, b))
-for _function in (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge):
+_COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
+for _function in _COMPARISONS:
     setattr(Element, f"__{_function.__name__}__", lambda a, b, f=_function: _element(f, a, b))

@@ -446,7 +446,9 @@ def _reduced(name: str) -> Any:
 
     @functools.wraps(of_tile)
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return of_tile(self, *args, **kwargs) if interpreting.get() else of_array(self.view(np.ndarray), *args, **kwargs)
+        if interpreting.get():
+            return of_tile(self, *args, **kwargs)
+        return of_array(self.view(np.ndarray), *args, **kwargs)
 
     return method
 

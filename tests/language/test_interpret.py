@@ -177,9 +177,9 @@ def test_methods_of_tensors_are_those_of_tiles(reduce, dtype) -> None:
 def test_run_time_bounds_do_not_count_from_the_end() -> None:
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     for cut in (lambda x, n: x[n:], lambda x, n: x[n : n + 2]):
-        for run in (pto.jit(cut), pto.jit(cut).interpret):
-            with pytest.raises(pto.PtoError, match="offset -1 .*is negative"):
-                run(x, -1)
+        for sliced in (pto.jit(cut), pto.jit(cut).interpret):
+            with pytest.raises(pto.PtoError, match=r"offset -1 .*is negative"):
+                sliced(x, -1)
     for cut in (lambda x, n: x[:n], lambda x, n: x[1:n]):
         assert pto.jit(cut)(x, -1).shape == pto.jit(cut).interpret(x, -1).shape == (0, 4)
     assert pto.jit(lambda x: x[-2:]).interpret(x).shape == (2, 4)
@@ -189,3 +189,23 @@ def test_a_multiplication_and_addition_that_overflows() -> None:
     large = np.array([1.7e308, -1.7e308])
     assert pl.fma(large, large[::-1].copy(), 1.0).tolist() == [-np.inf, -np.inf]
     assert pl.fma(large, large, 1.0).tolist() == [np.inf, np.inf]
+
+
+@pto.jit
+def compared(x, y, n):
+    for i in range(x.shape[0]):
+        y[i] = x[i] < n
+    return x < n, n < x, x == n, x >= n
+
+
+@pytest.mark.parametrize("n", [-(2**40), -129, -1, 0, 50, 127, 128, 255, 256, 300, 2**40])
+@pytest.mark.parametrize("x", [np.uint8([0, 1, 50, 127, 200, 255]), np.int8([-128, -1, 0, 5, 127]),
+                               np.int16([-(2**15), 300, 2**15 - 1])])  # fmt: skip
+def test_a_number_keeps_its_value_beside_narrow_integers(x: np.ndarray, n: int) -> None:
+    """NumPy compares Python numbers as they are, whether the dtype has them or not."""
+    expected = x < n, n < x, x == n, x >= n
+    for execute in (compared, compared.interpret):
+        y = np.zeros(len(x), bool)
+        np.testing.assert_array_equal(np.stack(execute(x, y, n)), np.stack(expected))
+        assert y.tolist() == expected[0].tolist()
+    assert np.asarray(pl.load(x) < n).tolist() == expected[0].tolist()

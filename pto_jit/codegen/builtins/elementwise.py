@@ -12,14 +12,17 @@ from pto_jit.codegen.builtins.promote import (
     apply,
     common_dtype,
     describe,
+    is_weak,
     to_dtype,
     unify,
     value_of,
 )
 from pto_jit.codegen.builtins.registry import builtin
-from pto_jit.codegen.values import Scalar
-from pto_jit.dtypes import DType, bool_, f16, f32, f64, i8
+from pto_jit.codegen.emit import constant, index
+from pto_jit.codegen.values import Scalar, Tile
+from pto_jit.dtypes import DType, bool_, f16, f32, f64, i8, i64
 from pto_jit.errors import TypeMismatchError, similar
+from pto_jit.ir.nodes import Const
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
@@ -219,8 +222,29 @@ def compare(op: type[ast.cmpop], cg: Generator, a: Any, b: Any) -> Any:
         )
     name = AST_COMPARE[op]
     left, right = (value_of(cg, v, "an operand of the comparison") for v in (a, b))
-    (left, right), weak = unify(cg, [left, right])
+    (left, right), weak = unify(cg, _as_they_are(cg, left, right))
     return apply(cg, name, [left, right], weak=weak)
+
+
+def _as_they_are(cg: Generator, left: Value, right: Value) -> list[Value]:
+    """The operands of a comparison, wide enough that a Python integer beside integers of 8 or 16 bits keeps its value,
+    as in NumPy (whatever it is, `x < n` says whether it is larger)."""
+    pair = [left, right]
+    for k, number in enumerate(pair):
+        other = pair[1 - k]
+        narrow = other.dtype.is_integer and other.dtype.bits <= 16 and not is_weak(other)
+        if not (narrow and is_weak(number) and number.dtype.is_integer and isinstance(number, Scalar)):
+            continue
+        known = number.operand.value if isinstance(number.operand, Const) else None
+        if known is not None and constant(known, other.dtype).value == known:
+            continue
+        wide = i64
+        if isinstance(other, Tile):  # half the lanes; a number that does not fit is beyond all elements either way
+            wide = dtypes.i32
+            low, high = (Scalar(index(bound), True, cg.e.loc) for bound in (-(2**31), 2**31 - 1))
+            number = apply(cg, "max", [low, apply(cg, "min", [high, to_dtype(cg, number, i64)])])
+        pair[k], pair[1 - k] = to_dtype(cg, number, wide), to_dtype(cg, other, wide)
+    return pair
 
 
 def python_unary(op: type[ast.unaryop], cg: Generator, a: Any) -> Any:
