@@ -24,7 +24,7 @@ def load(x: Any, offsets: Sequence[Any] | None = None, shape: Shape | None = Non
 
     The valid extents are clipped at the tensor's bounds, as a NumPy slice clips; with `pad=value` what is outside
     reads as `value` and the tile is valid in its whole declared shape.  A tensor of rank 0 gives its number, as
-    `x[()]` does.
+    `x[()]` does.  Of a tile, as an in-core function returns it, it is the part (without `pad`).
 
     Raises ShapeError for a wrong number of offsets, BoundsError for a negative one.
 
