@@ -179,15 +179,14 @@ class Emitter:
             self._numbers[results[0].name] = made
         return results
 
-    def known_difference(self, a: Operand, b: Operand) -> int | None:
-        """`a - b` where it is known, as those of `r + 64` and `r`, and of `(b + 1) * 16` and `b * 16`."""
+    def known_difference(self, a: Operand, *parts: Operand) -> int | None:
+        """`a` less all `parts` where it is known, as for `r + 64` and `r`, and for `(b + 1) * 16` and `b * 16`."""
         terms, rest = self._terms(a)
-        others, less = self._terms(b)
-        for var, factor in others.items():
-            same = next((v for v in terms if self.same_number(v, var)), None)
-            if same is None or terms.pop(same) != factor:
-                return None
-        return None if terms else rest - less
+        for part in parts:
+            others, less = self._terms(part)
+            self._add(terms, others, -1)
+            rest -= less
+        return None if terms else rest
 
     def base_of(self, x: Var) -> tuple[Var, int]:
         """The variable that constants were added to, and their sum: of `r + 64` and of `64 + r` it is `r`, and 64."""
@@ -216,11 +215,15 @@ class Emitter:
             parts, factor = (terms, more) if terms else (others, rest)
             return {v: f * factor for v, f in parts.items() if factor}, rest * more
         sign = 1 if made.op == "add" else -1
+        self._add(terms, others, sign)
+        return terms, rest + sign * more
+
+    def _add(self, terms: dict[Var, int], others: dict[Var, int], sign: int) -> None:
+        """Add `sign` times the terms of another number to those of one."""
         for var, factor in others.items():
             same = next((v for v in terms if self.same_number(v, var)), var)
             if total := terms.pop(same, 0) + sign * factor:
                 terms[same] = total
-        return terms, rest + sign * more
 
     def maker(self, name: str) -> Op | None:
         """The operation that made a number of i64."""

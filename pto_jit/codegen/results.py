@@ -15,7 +15,7 @@ from pto_jit.codegen.values import Scalar, Tensor, Tile
 from pto_jit.dtypes import DType, promote
 from pto_jit.errors import CompilationError, Note, ShapeError, TypeMismatchError
 from pto_jit.ir.nodes import Const, If, Op, Operand, Return, Var
-from pto_jit.ir.types import ScalarType, TensorType, Type
+from pto_jit.ir.types import ScalarType, TensorType, TileType, Type
 from pto_jit.semantic.rules import is_elementwise
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Operations whose result is valid everywhere when all their tiles are.
 _KEEP = frozenset("transpose reshape concat stack broadcast_to flip cumsum cumprod sort argsort topk dot gather sum "
-                  "prod max min any all argmax argmin fold assoc_scan map tile_slice".split())  # fmt: skip
+                  "prod max min any all argmax argmin fold assoc_scan map".split())  # fmt: skip
 
 _MOST_AXES = 32  # of an array that a launch makes, in every version of NumPy
 _FUNCTION = "function of the kernel"
@@ -196,22 +196,54 @@ class Results:
 
     def complete(self, tile: Tile) -> bool:
         """Whether a tile is certainly valid in its whole declared shape."""
-        return tile.generated or self._complete(tile.var, 40)
+        return tile.generated or self.complete_var(tile.var)
 
     def complete_var(self, var: Var) -> bool:
-        return self._complete(var, 40)
+        return self._complete(var, 40, {})
 
-    def _complete(self, var: Operand, depth: int) -> bool:
+    def _complete(self, var: Operand, depth: int, known: dict[str, bool]) -> bool:
+        """`known`: what was found out of the variables met before; a tile may be an operand many times."""
         op = self.g.e.definitions.get(var.name) if isinstance(var, Var) else None
         if op is None or depth == 0:
             return False
+        found = known.get(op.results[0].name)
+        if found is None:
+            found = known[op.results[0].name] = self._gives_complete(op, depth, known)
+        return found
+
+    def _gives_complete(self, op: Op, depth: int, known: dict[str, bool]) -> bool:
         if op.op == "load":
             return op.attr("pad") is True or self._whole_load(op)
         if op.op in ("full", "arange", "rand", "randn"):
             return True
+        if op.op == "tile_slice":
+            return self._complete(op.args[0], depth - 1, known) and self._inside(op)
         if op.op in _KEEP or is_elementwise(op.op, len(op.args)):
-            return all(self._complete(a, depth - 1) for a in op.args if hasattr(a.type, "rank"))
+            return all(self._complete(a, depth - 1, known) for a in op.args if hasattr(a.type, "rank"))
         return False
+
+    def _inside(self, op: Op) -> bool:
+        """Whether a part of a tile ends within its declared extents; the place in a dropped axis is always checked."""
+        source = op.args[0]
+        assert isinstance(source, Var) and isinstance(source.type, TileType)
+        rank = source.type.rank
+        drop = op.attr("drop") or ()
+        assert isinstance(drop, tuple)
+        extents = self.g.e.extents_of(source)
+        places = zip(op.args[1 : 1 + rank], op.args[1 + rank :], extents or (), strict=False)
+        return extents is not None and all(
+            axis in drop or self._ends_within(start, extent, whole)
+            for axis, (start, extent, whole) in enumerate(places)
+        )
+
+    def _ends_within(self, start: Operand, extent: Operand, whole: Operand) -> bool:
+        """Whether `start + extent` is certainly at most `whole`, or `extent` 0."""
+        e = self.g.e
+        made = e.maker(extent.name) if isinstance(extent, Var) else None
+        if made is not None and made.op == "max" and made.args[1] == index(0):
+            extent = made.args[0]
+        rest = e.known_difference(whole, start, extent)
+        return rest is not None and rest >= 0
 
     def _whole_load(self, op: Op) -> bool:
         """A load of all of a tensor whose extents are its own."""
