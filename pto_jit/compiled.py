@@ -226,7 +226,8 @@ class Compiled(CopiedLikeFunction):
         from pto_jit.aot import cpu_library
 
         kernel = self._kernel
-        return cpu_library(self._lowered(), kernel.built.program.written, kernel.options, directory, kind, name)
+        return cpu_library(self._lowered(), kernel.built.program.written, kernel.options, directory, kind, name,
+                           (kernel.function, kernel.params))  # fmt: skip
 
     @property
     def timings(self) -> dict[str, float]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pto_jit.agreements import with_agreements
 from pto_jit.codegen.compilation import compile_program
 from pto_jit.codegen.generator import Watch
 from pto_jit.codegen.params import Param
@@ -115,6 +116,9 @@ def lower(
         stages.speaks = program.speaks
         _record(stages, "source", module, start)
         run_passes(stages, passes_for(options.target), options)
+        if options.target != "cpu":  # whose programs Python alone calls, unless they become libraries (`aot`)
+            last = next(reversed(stages.modules))
+            stages.modules[last] = with_agreements(stages.modules[last], fn, params)
     except CompilationError as error:
         from pto_jit.tracebacks import point_at
 

@@ -14,12 +14,13 @@ import numpy as np
 
 from pto_jit.comprehensions.arguments import check_out, number, of_rank_1, shape_of, share
 from pto_jit.comprehensions.inference import Inferred
+from pto_jit.comprehensions.lowering.checks import Check, checks
 from pto_jit.comprehensions.lowering.kernel import Program, lowered
 from pto_jit.comprehensions.lowering.naming import is_simple
 from pto_jit.comprehensions.program import Analysis, bind_scalars
 from pto_jit.comprehensions.results import Inference, checked_sizes, inference
 from pto_jit.comprehensions.symbolic import Sym
-from pto_jit.errors import ArgumentError, RangeInferenceError
+from pto_jit.errors import ArgumentError, Loc, RangeInferenceError
 from pto_jit.options import OPTION_NAMES, Options
 
 if TYPE_CHECKING:
@@ -75,7 +76,21 @@ class Version:
         if found is None:
             found = self._functions[key] = _defined(self.program(given, target), self.owner.options)
             found._parameters.written = {p.name: p.loc for p in self.analysis.definition.parameters}
+            found.__pto_jit__.__pto_checks__ = self._demands()  # type: ignore[attr-defined]
         return found
+
+    def _demands(self) -> tuple[dict[str, tuple[int, int | None]], list[Check], Loc]:
+        """Where each size and integer stands, as parameter and axis, what has to hold of them, for programs that check
+        it themselves because nobody else does (`pto_jit.agreements`), and where the comprehension stands."""
+        where: dict[str, tuple[int, int | None]] = {}
+        for position, p in enumerate(self._parameters):
+            if p.name in self.analysis.scope.scalars:
+                where[p.name] = position, None
+            for axis, size in enumerate(p.sizes):
+                if isinstance(size, str):
+                    where.setdefault(size, (position, axis))
+        definition = self.analysis.definition
+        return where, list(checks(self.analysis, str)), definition.origin or definition.loc
 
     def ordered(self, values: Mapping[str, Any]) -> list[Any]:
         """Arguments as the program takes them."""

@@ -128,13 +128,13 @@ class CBuilder:
     def and_(self, x: Any, y: Any) -> CValue:
         x, y = lift(x), lift(y)
         if x.type == I1:
-            return CValue(I1, f"{_joined(x, AND)} && {_joined(y, AND)}", AND)
+            return CValue(I1, f"{joined(x, AND)} && {joined(y, AND)}", AND)
         return self._binary("&", BIT_AND, x, y)
 
     def or_(self, x: Any, y: Any) -> CValue:
         x, y = lift(x), lift(y)
         if x.type == I1:
-            return CValue(I1, f"{_joined(x, OR)} || {_joined(y, OR)}", OR)
+            return CValue(I1, f"{joined(x, OR)} || {joined(y, OR)}", OR)
         return self._binary("|", BIT_OR, x, y)
 
     def xor(self, x: Any, y: Any) -> CValue:
@@ -257,7 +257,7 @@ class CBuilder:
         return self.code.called(function, [lift(a) for a in args])
 
 
-def _joined(x: CValue, level: int) -> str:
+def joined(x: CValue, level: int) -> str:
     """An operand of && or ||: C compilers warn about an && inside an || without parentheses."""
     return x.text if x.level in (level, ATOM) or x.level >= BIT_OR else f"({x.text})"
 

@@ -407,7 +407,7 @@ class CCode(Code):
             return
         numbers = [lift(v).text for v in values] + ["0"] * (3 - len(values))
         self.module.calls.add("pto_fail")
-        failed = "true" if ok is False else lift(ok).opposite or f"!({lift(ok).text})"
+        failed = "true" if ok is False else self.b.not_(ok).text
         if failed in self._checked:
             return
         self._checked |= {failed}

@@ -30,7 +30,7 @@ from pto_jit.targets.cpu.constants import I32, I64, PTR, Index, register_type
 from pto_jit.targets.cpu.function import FunctionWriter, LoopExits
 from pto_jit.targets.cpu.values import Slot, Tensor, Tile, TileSlot
 from pto_jit.targets.source.identifiers import Identifiers
-from pto_jit.targets.source.text import file_name
+from pto_jit.targets.source.text import file_name, place_of
 
 
 class Environment(dict[str, Any]):
@@ -254,9 +254,9 @@ class CFunctionWriter(FunctionWriter):
         if place == last or loc is NOWHERE or not lineno:
             return
         self._place = place
-        name = file_name(filename)
-        if lineno != last[1] or (filename != last[0] and name != file_name(last[0])):
-            self.code.line(f"// {name}:{lineno}")
+        differs = lineno != last[1] or (filename != last[0] and file_name(filename) != file_name(last[0]))
+        if differs and (text := place_of(loc)):
+            self.code.line(f"// {text}")
 
     def statement(self, stmt: Stmt) -> None:
         self.group = stmt if isinstance(stmt, Fuse) else None

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from pto_jit.dtypes import DType, i32
 from pto_jit.ir.nodes import Const
+from pto_jit.targets.c.builder import joined
 from pto_jit.targets.c.values import (
     EQUALITY,
+    OR,
     UNARY,
     CPointer,
     CSlot,
@@ -283,7 +285,7 @@ class CNest:
         best, where = slots[0].variable, slots[1].variable
         better = self.w.ops.apply("gt" if fold.op == "argmax" else "lt", (value, have), fold.operand, {}, fold.operand)
         nan = f" || ({value.text} != {value.text} && {best} == {best})" if fold.operand.kind == "f" else ""
-        with code.braces(f"if ({where} < 0 || {better.text}{nan})"):
+        with code.braces(f"if ({where} < 0 || {joined(better, OR)}{nan})"):
             code.line(f"{best} = {value.text};")
             code.line(f"{where} = {j.text};")
 

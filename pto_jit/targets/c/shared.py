@@ -26,7 +26,7 @@ from pto_jit.targets.loops.alike import Alike, Shape, float_key, repeated_groups
 from pto_jit.targets.loops.form import Arg, Nest, RowBuffer, Stored
 from pto_jit.targets.loops.plan import plan
 from pto_jit.targets.source.identifiers import RESERVED, Identifiers
-from pto_jit.targets.source.text import file_name, wrapped
+from pto_jit.targets.source.text import place_of, wrapped
 
 if TYPE_CHECKING:
     from pto_jit.targets.c.function import CFunctionWriter
@@ -214,7 +214,7 @@ def _write_function(w: CFunctionWriter, fused: Fuse, nest: Nest, taken: _Taken) 
     reads = tuple([name in used for _, name in taken.parameters])
     parameters = [_declaration(*p) for p in compress(taken.parameters, reads)]
     head = f"static void {name}({', '.join(parameters)}) {{"
-    place = f"// {file_name(fused.loc.filename)}:{fused.loc.lineno}, and wherever else the same is done"
+    place = f"// {place_of(fused.loc)}, and wherever else the same is done"
     text = "\n".join([place, wrapped(head, head.index("(") + 1), *map(str, body), "}"])
     module.functions.append((w.func.name, text))
     return name, reads

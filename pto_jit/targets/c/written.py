@@ -48,7 +48,7 @@ def launcher_of(source: CSource) -> str:
     main = source.main
     inside = "// The same on the worker of a running launch.\n" + wrapped(f"{main.prototype};", 8)
     return launch_header(source.stem, source.entry, source.params, source.results, source.written, source.sites,
-                         [inside])  # fmt: skip
+                         [inside], tasks=bool(source.task_sites))  # fmt: skip
 
 
 def written_files(source: CSource) -> dict[str, str]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 from functools import cache
 from pathlib import Path, PurePath
@@ -26,6 +27,19 @@ def _last_part(path: str) -> str:
 def file_name(path: str) -> str:
     """How comments and messages in generated sources name a file: without its directory; `In[3]` for a cell."""
     return _last_part(shown_file(path))
+
+
+def made_here(path: str) -> bool:
+    """Whether a "file" is a text that this package made, or was given without a file: readers of generated sources do
+    not have it."""
+    return path.startswith(("<loops of ", "<comprehension "))
+
+
+def place_of(loc: Loc) -> str:
+    """How comments in generated sources name a line: `softmax.py:14`; the line itself where there is no such file."""
+    if made_here(loc.filename):
+        return linecache.getline(loc.filename, loc.lineno).strip().rstrip("\\")
+    return f"{file_name(loc.filename)}:{loc.lineno}"
 
 
 @cache
@@ -75,9 +89,8 @@ class SourceText:
         if place == self._place or loc is NOWHERE or not loc.lineno:
             return
         last, self._place = self._place, place
-        name = file_name(loc.filename)
-        if loc.lineno != last[1] or name != file_name(last[0]):
-            self.line(f"// {name}:{loc.lineno}")
+        if (loc.lineno != last[1] or file_name(loc.filename) != file_name(last[0])) and (text := place_of(loc)):
+            self.line(f"// {text}")
 
     def block(self, head: str, tail: str = "}") -> Braces:
         """`head {`, the lines written inside, `}`."""

@@ -110,6 +110,74 @@ def test_a_c_program_calls_a_library(
     assert said[-1] == "done" and "test_library.py:" in said[0] and "contraction" in said[0]
 
 
+N = pl.dynamic("N")
+
+
+@pto.jit
+def doubled(x: pl.Tensor[[N], pl.f32], y: pl.Tensor[[N], pl.f32]):
+    for i in pl.range(x.shape[0]):
+        y[i] = x[i] * 2
+
+
+added = pto.comprehension("def added(float(N) A, float(N) B) -> (C) {\n  C(i) = A(i) + B(i)\n}")
+shifted = pto.comprehension(
+    "def shifted(float(N) A, float(M) B, int32 s) -> (C) {\n  C(i) = A(i) + B(2 * i + s) where i in 0:N\n}"
+)
+SIZES = """
+#include <stdio.h>
+#include "added.h"
+#include "doubled.h"
+#include "shifted.h"
+
+static void say(int32_t status, const pto_failure *failure, const char *(*text)(int32_t)) {
+  if (status == PTO_OK) printf("ok\\n");
+  else printf("%d: %s (%lld, %lld)\\n", status, text(failure->site), (long long)failure->v0, (long long)failure->v1);
+}
+
+int main(void) {
+  pto_runtime *runtime = NULL;
+  if (pto_runtime_create(NULL, &runtime) != PTO_OK) return 1;
+  pto_failure failure;
+  float x[10] = {0}, y[5] = {0}, *out = NULL;
+  int64_t n = 0;
+  say(doubled_launch(runtime, x, 5, y, 5, &failure), &failure, doubled_failure);
+  say(doubled_launch(runtime, x, 10, y, 5, &failure), &failure, doubled_failure);
+  say(doubled_launch(runtime, x, 10, y, -5, &failure), &failure, doubled_failure);
+  if (doubled_launch(runtime, x, -1, y, -1, NULL) != PTO_FAILED) return 2;
+  say(added_launch(runtime, x, 10, y, 5, &out, &n, &failure), &failure, added_failure);
+  say(shifted_launch(runtime, y, 5, x, 10, 0, &out, &n, &failure), &failure, shifted_failure);
+  say(shifted_launch(runtime, y, 5, x, 10, 1, &out, &n, &failure), &failure, shifted_failure);
+  say(shifted_launch(runtime, y, 5, x, 10, 2, &out, &n, &failure), &failure, shifted_failure);
+  say(shifted_launch(runtime, y, 5, x, 10, -1, &out, &n, &failure), &failure, shifted_failure);
+  return 0;
+}
+"""
+
+
+@needs_compiler
+@pytest.mark.parametrize("target", ["cpu", "c"])
+def test_sizes_of_arguments_are_checked_for_programs_without_python(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One symbol, or size of a comprehension, has one value; what subscripts demand of sizes; no negative extents."""
+    monkeypatch.setattr(library, "_RUNTIME_FLAGS", ("-std=c11", "-O0", "-fPIC", "-pthread"))
+    vector = pto.spec((None,), pl.f32)
+    for function, more in ((doubled, ()), (added, ()), (shifted, (1,))):
+        function.compile(vector, vector, *more, target=target).library(tmp_path)
+    (tmp_path / "main.c").write_text(SIZES)
+    warnings = ["-Wall", "-Wextra", "-Wconversion", "-Werror"]
+    subprocess.run(["cc", *warnings, "main.c", "-o", "main", "-L.", "-ldoubled", "-ladded", "-lshifted", "-lm",
+                    "-pthread"], cwd=tmp_path, check=True)  # fmt: skip
+    said = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert said[0] == "ok"
+    assert "test_library.py:" in said[1] and "PTO-H101" in said[1] and said[1].endswith("(10, 5)")
+    assert "`N` is {0} (axis 0 of `x`) and {1} (axis 0 of `y`)" in said[1]
+    assert said[2] == "1: LaunchError: PTO-H203: axis 0 of `y` has the extent {0}; extents are at least 0 (-5, 0)"
+    assert "test_library.py:" in said[3] and "PTO-R021" in said[3] and said[3].endswith("(10, 5)")
+    assert said[4:6] == ["ok", "ok"]
+    assert all("test_library.py:" in line and "PTO-R024" in line for line in said[6:])
+
+
 def test_what_is_no_library() -> None:
     with pytest.raises(pto.TargetError, match="PTO-X203"):
         steps.compile(MATRIX, MATRIX, 4, target="cuda").library("out")
