@@ -248,14 +248,16 @@ class CNest:
 
     def _accumulator(self, fold: Fold) -> list[CSlot]:
         """The variables of a fold; for the largest or smallest float also whether there was a NaN, which compilers
-        can only then look for with vectors of the largest so far."""
+        can only then look for with vectors of the largest so far (of what stands for it, see `pto_order_f32`)."""
         ctype = register_ctype(fold.operand)
         first = lift(reduce_identity(fold.op, fold.operand, register_type(fold.operand))).text
+        if _is_float_extreme(fold):
+            kind = _kind(fold)
+            best = self.code.variable(fold.op, f"pto_order_{kind}", f"pto_order_of_{kind}({first})", here=True)
+            return [best, self.code.variable("nan", f"int{kind[1:]}_t", "0", here=True)]
         best = self.code.variable(fold.op, ctype, first, here=True)
         if fold.op in ("argmax", "argmin"):
             return [best, self.code.variable("where", "int64_t", "-1", here=True)]
-        if _is_float_extreme(fold):
-            return [best, self.code.variable("nan", f"int{64 if ctype == 'double' else 32}_t", "0", here=True)]
         return [best]
 
     def _clauses(self, fold: Fold, slots: list[CSlot]) -> list[str]:
@@ -272,8 +274,8 @@ class CNest:
             self._fold_place(fold, slots, value, have, j)
         elif len(slots) > 1:
             value = code.named(value, "v")
-            sign = ">" if fold.op == "max" else "<"
-            code.line(f"{best} = {value.text} {sign} {best} ? {value.text} : {best};")
+            larger = "larger" if fold.op == "max" else "smaller"
+            code.line(f"{best} = pto_{larger}_{_kind(fold)}({value.text}, {best});")
             code.line(f"{slots[1].variable} |= {value.text} != {value.text};")
         else:
             out = self.w.ops.apply(_COMBINE.get(fold.op, fold.op), (have, value), fold.operand, {}, fold.operand)
@@ -296,6 +298,7 @@ class CNest:
         out = CValue(register_type(fold.operand), slots[0].variable, ctype=slots[0].holds)
         if len(slots) == 1:
             return out
+        out = CValue(out.type, f"pto_ordered_{_kind(fold)}({out.text})")
         return self.code.named(self.code.b.select(CValue(I1, f"{slots[1].variable} != 0", EQUALITY),
                                                   float_constant(float("nan"), out.type), out), fold.op)  # fmt: skip
 
@@ -307,6 +310,11 @@ def row_memory(w: CFunctionWriter, inputs: Any, dtype: DType) -> str:
 
 def _is_float_extreme(fold: Fold) -> bool:
     return fold.op in ("max", "min") and fold.operand.kind == "f"
+
+
+def _kind(fold: Fold) -> str:
+    """What a float is in a register: f32 or f64."""
+    return "f64" if fold.operand.bits == 64 else "f32"
 
 
 def _place_of(step: Any) -> tuple[Any, Places]:

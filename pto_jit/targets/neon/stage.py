@@ -165,7 +165,9 @@ class VectorStage:
         rest = not isinstance(count, int) or count % width != 0
         if rest:
             j = code.variable("j", "int64_t", "0", here=True).variable
-            head = f"for (; {j} + {width} <= {lift(count).text}; {j} += {width})"
+            # GCC warns of `j + width <= n`, from which it does not see how far the loop over the rest can go
+            whole = count // width * width if isinstance(count, int) else f"{lift(count).text} / {width} * {width}"
+            head = f"for (; {j} < {whole}; {j} += {width})"
         else:
             j = code.names.fresh("j")
             code.declared[j] = "int64_t"

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 from pto_jit.targets import toolchain
+from pto_jit.targets.c.native import STANDARD
 from pto_jit.targets.c.tidy import Line, names_by_line, tidy, wrapped
 
 from .harness import needs_compiler
@@ -257,3 +260,64 @@ def test_no_variable_of_the_vector_math_is_assigned_to_itself(target: str) -> No
     text = "\n".join(rest.compile(x, x, target=target).sources.values())
     assigned = [line.strip().removesuffix(";").split(" = ") for line in text.splitlines() if line.endswith(";")]
     assert "fmod" in text and [sides for sides in assigned if len(sides) == 2 and sides[0] == sides[1]] == []
+
+
+@pto.jit
+def extremes(x: pl.Tensor, y: pl.Tensor, places: pl.Tensor):
+    for i in pl.range(x.shape[0], parallel=True):
+        t = pl.load(x, [i, 0], [1, 64])
+        y[i, 0:1] = pl.max(t, axis=1)
+        y[i, 1:2] = pl.min(t * 2, axis=1)
+        positive = t > 0
+        places[i, 0:1] = pl.argmax(positive, axis=1)
+        places[i, 1:2] = pl.argmin(positive, axis=1)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [pl.f32, pl.f64, pl.bf16], ids=str)
+def test_extremes_are_compiled_without_warnings(dtype: Any, tmp_path: Path) -> None:
+    floats, places = pto.spec((None, None), dtype), pto.spec((None, None), pl.i32)
+    extremes.compile(floats, floats, places, target="c").write(tmp_path)
+    command = ["cc", *STANDARD, "-Wall", "-Wextra", "-Werror", "-I.", "-Iruntime", "-c", "extremes_incore_0.c"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+
+
+@pytest.mark.skipif(shutil.which("clang") is None, reason="needs clang")
+@pytest.mark.parametrize("dtype", [pl.f32, pl.f64], ids=str)
+def test_clang_has_vectors_for_the_largest_float_of_a_row(dtype: Any, tmp_path: Path) -> None:
+    floats, vector = pto.spec((None, None), dtype), pto.spec((None,), dtype)
+    largest.compile(floats, vector, target="c").write(tmp_path)
+    command = ["clang", *STANDARD, "-Wall", "-Wextra", "-Werror", "-I.", "-Iruntime", "-Rpass=loop-vectorize",
+               "-Rpass-missed=loop-vectorize", "-c", "largest_incore_0.c"]  # fmt: skip
+    said = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stderr
+    assert "remark: vectorized loop" in said and "not vectorized" not in said, said
+
+
+@pytest.mark.skipif(shutil.which("clang") is None, reason="needs clang")
+def test_the_order_in_which_clang_looks_for_the_largest_float(tmp_path: Path) -> None:
+    """Zeros, infinities, subnormal numbers and NaNs."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((8, 37)).astype(np.float32)
+    rows[1], rows[2] = -np.inf, np.inf
+    rows[3], rows[4, 5], rows[5] = -1e-40, np.nan, 0.0
+    rows[6] = -np.abs(rows[6])
+    largest.compile(MATRIX, VECTOR, target="c").write(tmp_path)
+    numbers = ", ".join("NAN" if x != x else f"{'-' if x < 0 else ''}INFINITY" if np.isinf(x) else f"{float(x)!r}f"
+                        for x in rows.ravel())  # fmt: skip
+    (tmp_path / "main.c").write_text(f"""
+#include <math.h>
+#include <stdio.h>
+#include "largest.h"
+static const float x[] = {{{numbers}}};
+int main(void) {{
+  pto_runtime *runtime = NULL;
+  float y[8];
+  if (pto_runtime_create(NULL, &runtime) != PTO_OK || largest_launch(runtime, x, 8, 37, y, 8, NULL) != PTO_OK) return 1;
+  for (int i = 0; i < 8; ++i) printf("%a\\n", y[i]);
+  return 0;
+}}
+""")
+    subprocess.run("clang -std=c11 -O3 -fwrapv -fno-strict-aliasing -fopenmp-simd -I. -Iruntime main.c largest_*.c "
+                   "runtime/*.c -o main -lm -pthread", cwd=tmp_path, check=True, shell=True)  # fmt: skip
+    said = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout.split()
+    np.testing.assert_array_equal(np.array([float.fromhex(s) for s in said], np.float32), np.max(rows, axis=1))

@@ -125,3 +125,22 @@ def test_a_launch_on_another_processor_is_an_error(monkeypatch: pytest.MonkeyPat
     x = np.ones((2, 3), np.float32)
     with pytest.raises(pto.TargetError, match="PTO-X201"):
         rows.softmax.compile(x, x.copy(), target="neon")(x, x.copy())
+
+
+@pto.jit
+def running(x, y, n):
+    """The online softmax's largest number and weighted sum: rows in memory of known size, of which some are used."""
+    most, total = pl.full([16, 1], -1e30, pl.f32), pl.zeros([16, 32], pl.f32)
+    for j in pl.range(n):
+        t = pl.load(x, [j, 0], [16, 32])
+        now = pl.maximum(most, pl.max(t, axis=1, keepdims=True))
+        total, most = total * pl.exp(most - now) + t, now
+    pl.store(total / most, [0, 0], y)
+
+
+@needs_arm
+def test_what_vectors_leave_of_a_row_is_compiled_without_warnings(tmp_path: Path) -> None:
+    x = pto.spec((None, None), pl.f32)
+    running.compile(x, x, 3, target="neon").write(tmp_path)
+    command = [*COMPILER[:2], *STANDARD, "-Wall", "-Wextra", "-Werror", "-I.", "-Iruntime", "-c", "running_incore_0.c"]
+    subprocess.run(command, cwd=tmp_path, check=True)

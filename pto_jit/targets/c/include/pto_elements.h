@@ -26,6 +26,9 @@
 #if defined(__GNUC__)
 #pragma GCC diagnostic ignored "-Wunused-parameter"  // functions of a kind take the same things, needed or not
 #endif
+#if defined(__clang__)
+#pragma clang diagnostic ignored "-Wpass-failed"  // `omp simd` is a permission: loops with divisions stay as they are
+#endif
 
 #if defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__)
 #pragma GCC target("prefer-vector-width=512")  // in loops, too
@@ -95,6 +98,33 @@ PTO_INLINE double pto_from_bits_f64(int64_t i) { double x; memcpy(&x, &i, 8); re
   }
 PTO_FLOATS(float, f32, copysignf, floorf)
 PTO_FLOATS(double, f64, copysign, floor)
+
+// The largest and smallest float of a loop, which knows of NaNs beside it. GCC looks for them as they are; clang has
+// vectors for that only where there are no NaNs, and gets integers in the order of the floats.
+#if defined(__clang__)
+#define PTO_ORDER(T, I, NAME, MAX)                                                                                \
+  typedef I pto_order_##NAME;                                                                                     \
+  PTO_INLINE I pto_order_of_##NAME(T x) { const I i = pto_bits_##NAME(x); return i ^ (i < 0 ? MAX : 0); }         \
+  PTO_INLINE T pto_ordered_##NAME(I i) { return pto_from_bits_##NAME(i ^ (i < 0 ? MAX : 0)); }
+#else
+#define PTO_ORDER(T, I, NAME, MAX)                                                                                \
+  typedef T pto_order_##NAME;                                                                                     \
+  PTO_INLINE T pto_order_of_##NAME(T x) { return x; }                                                             \
+  PTO_INLINE T pto_ordered_##NAME(T x) { return x; }
+#endif
+#define PTO_EXTREMES(T, NAME)                                                                                     \
+  PTO_INLINE pto_order_##NAME pto_larger_##NAME(T x, pto_order_##NAME y) {                                        \
+    const pto_order_##NAME place = pto_order_of_##NAME(x);                                                        \
+    return place > y ? place : y;                                                                                 \
+  }                                                                                                               \
+  PTO_INLINE pto_order_##NAME pto_smaller_##NAME(T x, pto_order_##NAME y) {                                       \
+    const pto_order_##NAME place = pto_order_of_##NAME(x);                                                        \
+    return place < y ? place : y;                                                                                 \
+  }
+PTO_ORDER(float, int32_t, f32, INT32_MAX)
+PTO_ORDER(double, int64_t, f64, INT64_MAX)
+PTO_EXTREMES(float, f32)
+PTO_EXTREMES(double, f64)
 
 // 16-bit floats: their bits in memory, float in computations; rounded to nearest even.
 PTO_INLINE float pto_widened_f16(uint16_t x) {

@@ -6,20 +6,20 @@ static int32_t collatz_incore_0(pto_worker *worker, int64_t n, int64_t *result) 
   int64_t n_1 = 0;
   int64_t steps = 0;
   int64_t value = 0;
-  // test_sources.py:38
+  // test_sources.py:41
   n_1 = n;
   steps = 0;
   for (;;) {
     if (!(n_1 != 1)) break;
-    // test_sources.py:39
+    // test_sources.py:42
     if (pto_mod_i64(n_1, 2) == 0) {
       value = pto_floordiv_i64(n_1, 2);
     } else {
       value = (3 * n_1) + 1;
     }
-    // test_sources.py:40
+    // test_sources.py:43
     const int64_t v_5 = steps;
-    // test_sources.py:38
+    // test_sources.py:41
     n_1 = value;
     steps = v_5 + 1;
   }
@@ -30,10 +30,10 @@ static int32_t collatz_incore_0(pto_worker *worker, int64_t n, int64_t *result) 
 static int32_t collatz(pto_worker *worker, int64_t n, int64_t *result) {
   int64_t steps = 0;
   int32_t status;
-  // test_sources.py:38
+  // test_sources.py:41
   if ((status = collatz_incore_0(worker, n, &steps)) != PTO_OK) return status;
   const int64_t v = steps;
-  // test_sources.py:41
+  // test_sources.py:44
   *result = v;
   return PTO_OK;
 }

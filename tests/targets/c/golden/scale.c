@@ -4,7 +4,7 @@
 
 static int32_t scale_incore_0(pto_worker *worker, float *x, int64_t x_n0, int64_t x_d0, double s, float *y,
                               int64_t y_n0) {
-  // test_sources.py:26
+  // test_sources.py:29
   if (x_d0 < 0) return pto_fail(worker, 0, x_d0, 0, 0);
   const int64_t n = pto_max(pto_min(x_d0, x_n0), 0);
   const float t0 = (float)s;
@@ -31,7 +31,7 @@ static int32_t scale_incore_0(pto_worker *worker, float *x, int64_t x_n0, int64_
 
 static int32_t scale(pto_worker *worker, float *x, int64_t x_n0, float *y, int64_t y_n0, double s) {
   int32_t status;
-  // test_sources.py:26
+  // test_sources.py:29
   if ((status = scale_incore_0(worker, x, x_n0, x_n0, s, y, y_n0)) != PTO_OK) return status;
   return PTO_OK;
 }

@@ -252,7 +252,7 @@ int32_t matmul_incore_0(pto_worker *worker, float *a, int64_t a_n0, int64_t a_n1
       float *const c_at_row = c_at + b_d1 * i;
       float *const c_at_2_row = c_at_2 + i * stride_2;
       int64_t j = 0;
-      for (; j + 16 <= n_4; j += 16) {
+      for (; j < n_4 / 16 * 16; j += 16) {
         const float32x4_t v = vld1q_f32(c_at_row + j);
         const float32x4_t v_2 = vld1q_f32(c_at_row + j + 4);
         const float32x4_t v_3 = vld1q_f32(c_at_row + j + 8);

@@ -112,7 +112,7 @@ int32_t softmax_incore_0(pto_worker *worker, int64_t r_chunk, int64_t x_d0, floa
     float32x4_t max_2 = vdupq_n_f32(-INFINITY);
     float32x4_t max_3 = vdupq_n_f32(-INFINITY);
     int64_t j = 0;
-    for (; j + 16 <= n_3; j += 16) {
+    for (; j < n_3 / 16 * 16; j += 16) {
       const float32x4_t v_2 = vld1q_f32(x_1_at + j);
       const float32x4_t v_3 = vld1q_f32(x_1_at + j + 4);
       const float32x4_t v_4 = vld1q_f32(x_1_at + j + 8);
@@ -130,7 +130,7 @@ int32_t softmax_incore_0(pto_worker *worker, int64_t r_chunk, int64_t x_d0, floa
     float32x4_t sum_0 = vdupq_n_f32(0.0f);
     float32x4_t sum_1 = vdupq_n_f32(0.0f);
     int64_t j_2 = 0;
-    for (; j_2 + 8 <= n_3; j_2 += 8) {
+    for (; j_2 < n_3 / 8 * 8; j_2 += 8) {
       const float32x4_t v_7 = vld1q_f32(x_1_at + j_2);
       const float32x4_t v_8 = vld1q_f32(x_1_at + j_2 + 4);
       const float32x4_t exp_2 = pto_exp_f32x4(vsubq_f32(v_7, max_4_4));
@@ -148,7 +148,7 @@ int32_t softmax_incore_0(pto_worker *worker, int64_t r_chunk, int64_t x_d0, floa
     }
     const float32x4_t sum_4 = vdupq_n_f32(sum);
     int64_t j_3 = 0;
-    for (; j_3 + 16 <= n_3; j_3 += 16) {
+    for (; j_3 < n_3 / 16 * 16; j_3 += 16) {
       const float32x4_t v_10 = vld1q_f32(row + j_3);
       const float32x4_t v_11 = vld1q_f32(row + j_3 + 4);
       const float32x4_t v_12 = vld1q_f32(row + j_3 + 8);
