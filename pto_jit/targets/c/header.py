@@ -144,8 +144,8 @@ def _manual(name: str, launch: Launch, results: Sequence[Type], tasks: bool) -> 
     lines = [f"Runs {name} on the threads of a runtime and waits for it: PTO_OK, or the status that pto_launch gives;",
              f"`failure` (or NULL) then says what failed, and {name}_failure where."]  # fmt: skip
     if tasks:
-        lines += ["Of a task that failed, failure->task is 1 + its number and failure->graph the graph that it is of, which",
-                  "the caller gives back by pto_graph_destroy (nobody has to when `failure` is NULL)."]  # fmt: skip
+        lines += ["Of a task that failed, failure->task is 1 + its number and failure->graph its graph, which the",
+                  "caller gives back by pto_graph_destroy (nobody has to when `failure` is NULL)."]  # fmt: skip
     if any("_n" in p or "_s" in p for p in launch.parameters):
         lines.append("`_n` are extents and `_s` strides, in elements.")
     if any("uint16_t" in p for p in launch.parameters):
