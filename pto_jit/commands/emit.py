@@ -16,6 +16,7 @@ import inspect
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from pto_jit.commands.output import show
@@ -52,7 +53,7 @@ def run(given: argparse.Namespace) -> int:
         label, compiled = _of_text(path, name, given, options)
     else:
         found = _find(Path(path), name)
-        if hasattr(found, "__pto_jit__"):
+        if _is_kernel(found):
             label, compiled = _of_kernel(found, name, given, options)
         else:
             label, compiled = _of_module(found, given, options)
@@ -128,17 +129,35 @@ def _find(path: Path, name: str) -> Any:
                      f"make one in {path.name}, `model = {owner.__name__}(...)`, and give {path.name}:model.{part}")
     if hasattr(found, "__pto_incore__"):
         raise _error(f"`{name}` is an in-core function", "give a @pto.jit function that calls it")
-    if not hasattr(found, "__pto_jit__") and not (hasattr(found, "to_pto") and hasattr(found, "compile")):
-        kernels = [n for n, value in vars(module).items() if hasattr(value, "__pto_jit__")]
+    if not _is_kernel(found) and not (hasattr(found, "to_pto") and hasattr(found, "compile")):
+        kernels = [n for n, value in vars(module).items() if _is_kernel(value)]
+        kernels += [f"{n}.{part}" for n, value in vars(module).items() if isinstance(value, SimpleNamespace)
+                    for part, inner in vars(value).items() if _is_kernel(inner)]  # fmt: skip
         raise _error(f"{path} has no kernel `{name}`", f"its kernels are {', '.join(kernels) or 'none'}")
     return found
 
 
+def _is_kernel(value: Any) -> bool:
+    """Whether it is a jit function or method, or a comprehension (whose program may depend on arguments)."""
+    return hasattr(type(value), "__pto_jit__") or hasattr(value, "__pto_jit__")
+
+
+def _parameters(kernel: Any) -> dict[str, tuple[bool, Any]]:
+    """For each parameter whether it has a default, and what its declaration says of the argument; None: not enough."""
+    definition = getattr(kernel, "definition", None)
+    if definition is not None:  # a comprehension; `_special`: parameters that its program is made for the values of
+        written = {r.name for r in definition.returns}
+        return {p.name: (False, None if p.name in kernel._special else _declared(p, p.name in written))
+                for p in definition.parameters}  # fmt: skip
+    parameters = list(inspect.signature(kernel.__pto_jit__).parameters.values())
+    if getattr(kernel, "__self__", None) is not None:  # a method: its object is there
+        del parameters[0]
+    return {p.name: (p.default is not p.empty, _annotated(kernel, p.name)) for p in parameters}
+
+
 def _values(kernel: Any, arguments: list[tuple[str, str]]) -> dict[str, Any]:
     """What `compile` gets for each parameter."""
-    parameters = dict(inspect.signature(kernel.__pto_jit__).parameters)
-    if getattr(kernel, "__self__", None) is not None:  # a method: its object is there
-        del parameters[next(iter(parameters))]
+    parameters = _parameters(kernel)
     found: dict[str, Any] = {}
     for name, text in arguments:
         if name not in parameters:
@@ -146,10 +165,9 @@ def _values(kernel: Any, arguments: list[tuple[str, str]]) -> dict[str, Any]:
         if name in found:
             raise _error(f"`{name}` is given twice", "leave one out")
         found[name] = _value(name, text)
-    for name, parameter in parameters.items():
-        if name in found or parameter.default is not parameter.empty:
+    for name, (optional, known) in parameters.items():
+        if name in found or optional:
             continue
-        known = _annotated(kernel, name)
         if known is None:
             raise _error(f"`{name}` of `{kernel.__name__}` is not given", f"{name}=?x?xf32 for a tensor, or {name}=1")
         found[name] = known
@@ -165,6 +183,15 @@ def _value(name: str, text: str) -> Any:
         return ast.literal_eval({"true": "True", "false": "False"}.get(text, text))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # all of them by wrong literals
         raise _error(f"{name}={text!r} is neither a tensor nor a value", f"{name}=?x?xf32, or {name}=1") from None
+
+
+def _declared(parameter: Any, written: bool) -> Any:
+    """What a comprehension says of an argument; one that is written and has no sizes is an array of one element."""
+    if written and not parameter.sizes:
+        return _spec((1,), parameter.dtype)
+    if parameter.sizes:
+        return _spec(tuple(e if isinstance(e, int) else None for e in parameter.sizes), parameter.dtype)
+    return 1.0 if parameter.dtype.is_float else parameter.dtype.kind == "b" or 1
 
 
 def _annotated(kernel: Any, name: str) -> Any:

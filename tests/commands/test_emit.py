@@ -194,3 +194,45 @@ def test_a_library_has_the_name_that_is_given(
     assert "int32_t norm_launch(" in Path("output_c/norm/norm.h").read_text()
     assert main(["emit", "kernels.py:softmax", "x=?x?xf64", "y=?x?xf64", "--name", "two words"]) == 1
     assert "name='two words' is not a name" in capsys.readouterr().err
+
+
+COMPREHENSIONS = """
+import pto_jit as pto
+import pto_jit.language as pl
+
+N, K = pl.dynamic("N"), pl.dynamic("K")
+
+@pto.comprehension
+def conv1d(x: pl.Tensor[[N], pl.f32], w: pl.Tensor[[K], pl.f32]):
+    y[i] = pl.sum(x[i + k] * w[k])
+    return y
+
+several = pto.comprehension('''
+def matmul(float(M, K) A, float(K, N) B) -> (C) { C(i, j) +=! A(i, k) * B(k, j) }
+def scaled(float(N) A, float s, int32 n) -> (C) { C(i) = A(i) * s + float(n) }
+def total(float(N) A, float C) -> (C) { C += A(i) }
+''')
+strided = pto.comprehension("def strided(float(N) A, int32 s) -> (C) { C(i) +=! A(i * s + k) where k in 0:2 }")
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("conv1d", []), ("several.matmul", []), ("several.scaled", []), ("several.scaled", ["s=2.0", "A=8xf32"]),
+     ("several.total", []), ("strided", ["s=2"])],
+)  # fmt: skip
+def test_a_comprehension_declares_its_arguments(name: str, arguments: list[str], file: Path) -> None:
+    (file.parent / "sums.py").write_text(COMPREHENSIONS)
+    assert main(["emit", f"sums.py:{name}", *arguments]) == 0
+    label = name.rpartition(".")[2]
+    assert (file.parent / "output_c" / label / f"{label}.h").is_file()
+
+
+def test_a_comprehension_whose_program_depends_on_an_argument(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (file.parent / "sums.py").write_text(COMPREHENSIONS)
+    assert main(["emit", "sums.py:strided"]) == 1
+    assert "`s` of `strided` is not given" in capsys.readouterr().err
+    assert main(["emit", "sums.py:conv1d.y"]) == 1
+    assert "its kernels are conv1d, strided, several.matmul, several.scaled, several.total" in capsys.readouterr().err
