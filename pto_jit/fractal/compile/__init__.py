@@ -7,8 +7,8 @@
   come in and go out
 * `lists`, `expr`, `structure`, `names`: lists as access maps, index expressions, values of bodies taken apart
 * `drawing`: nests as text, in the words of the program
-* `access`, `windows`, `parts`, `strided`, `tables`, `extents`, `checks`: access operations; tables and checks that are
-  computed before a nest
+* `access`, `windows`, `parts`, `strided`, `tables`, `extents`, `bounds`, `checks`: access operations; tables and
+  checks that are computed before a nest
 * `functions`, `states`: the parallel functions: a loop each, and whether their states keep their types
 * `arranging`, `behind`, `chains`, `fusion`, `unread`, `hoist`, `mirrored`, `local`: nests rewritten before a plan is
   chosen

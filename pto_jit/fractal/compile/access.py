@@ -16,7 +16,8 @@ from pto_jit.codegen.builtins.promote import describe
 from pto_jit.codegen.values import Tensor
 from pto_jit.dtypes import i64
 from pto_jit.errors import ShapeError, TypeMismatchError
-from pto_jit.fractal.compile.expr import Condition, Expr, Fetch, Symbol, binary, number, of, pick
+from pto_jit.fractal.compile.bounds import all_checked, checked, from_the_end, is_index
+from pto_jit.fractal.compile.expr import Condition, Expr, Fetch, binary, number, of, pick
 from pto_jit.fractal.compile.lists import (
     Access,
     Choose,
@@ -27,7 +28,6 @@ from pto_jit.fractal.compile.lists import (
     Spread,
     View,
     map_views,
-    views_of,
 )
 from pto_jit.fractal.compile.session import Session, session_of
 from pto_jit.fractal.compile.structure import taken_apart, told
@@ -178,39 +178,11 @@ def index_(g: Generator, x: Any, i: Any, *rest: Any) -> Any:
             code="PTO-F134",
             hint="indices run from 0 to the length, less one; negative ones from the end",
         )
-    if known is not None:
-        if length.constant is None and _differ(lists):  # the list may be shorter
-            needed = known if known >= 0 else -known - 1
-            _inside(session, Condition("positive", length - 1 - needed), at, length)
-        at = at + length if known < 0 else at
-    else:
-        at = _from_the_end(at, length)
-        if g.options.debug:
-            _inside(session, Condition("positive", at), at, length)
-            _inside(session, Condition("negative", at - length), at, length)
+    if known is None or length.constant is None:  # the list may be shorter
+        checked(session, at, length)
+    at = from_the_end(at, length) if known is None or known < 0 else at
     found = session.element(lists, at)
     return index_(g, found, *rest) if rest else found
-
-
-def _inside(session: Session, condition: Condition, at: Expr, length: Expr) -> None:
-    """Let the program stop unless the condition holds, by which `at` is an index of a list of that length."""
-    hint = "indices run from 0 to the length less 1"
-    session.check(condition, "index {} of a list of length {}", hint, at, length, error="BoundsError")
-
-
-def _differ(lists: Lists) -> bool:
-    """Whether elements are leaves, or lists of which the index decides how long they are."""
-    return any(
-        len(v.dims) == 1 or v.dims[0].symbol in set().union(*(d.length.symbols() for d in v.dims[1:]))
-        for v in views_of(lists.items)
-    )
-
-
-def _from_the_end(at: Expr, length: Expr) -> Expr:
-    """An index that the data decide, which counts from the end where it is negative; that of a loop stays affine."""
-    if any(isinstance(atom, Symbol) for atom, _ in at.terms):
-        return at
-    return pick(Condition("negative", at), at + length, at)
 
 
 def slice_(g: Generator, x: Any, start: Any = None, stop: Any = None, step: Any = None) -> Any:
@@ -244,15 +216,10 @@ def _clamped(session: Session, bound: Any, n: Expr, least: Expr, most: Expr) -> 
     known = at.constant
     if known is not None and known < 0:
         return binary("max", least, n + known)
-    if known is not None or _is_index(at):
+    if known is not None or is_index(at):
         return binary("min", at, most) if known != 0 or most != n else at
     at = pick(Condition("negative", at), at + n, at)
     return binary("max", least, binary("min", at, most))
-
-
-def _is_index(at: Expr) -> bool:
-    """Whether an expression is at least 0: sums of the indices of loops."""
-    return at.const >= 0 and all(isinstance(atom, Symbol) and times > 0 for atom, times in at.terms)
 
 
 def gather(g: Generator, x: Any, indices: Any) -> Any:
@@ -279,7 +246,9 @@ def gather(g: Generator, x: Any, indices: Any) -> Any:
                     lambda k: of(Fetch(table, tuple(e.replace({place: k}) for e in read.index), fixed=False)),
                 )
             if isinstance(read, Index):
-                return reindexed(session, lists, indices.length, lambda k: read.value.replace({view.dims[0].symbol: k}))
+                return _gathered(
+                    session, lists, indices.length, lambda k: read.value.replace({view.dims[0].symbol: k})
+                )
     raise g.error(
         TypeMismatchError,
         f"the indices of ft.gather are {describe(indices)}",
@@ -290,7 +259,8 @@ def gather(g: Generator, x: Any, indices: Any) -> Any:
 
 def _gathered(session: Session, lists: Lists, count: Expr, at: Callable[[Expr], Expr]) -> Lists:
     """The list of the elements at the indices `at(k)`, which the data decide."""
-    return reindexed(session, lists, count, lambda k: _from_the_end(at(k), lists.length))
+    all_checked(session, count, at, lists.length)
+    return reindexed(session, lists, count, lambda k: from_the_end(at(k), lists.length))
 
 
 def _chosen(session: Session, lists: Lists, places: Sequence[int]) -> Lists:
@@ -341,7 +311,7 @@ def at_least(session: Session, least: int, value: Any, what: str) -> Expr:
     known = found.constant
     hint = f"it is at least {least}"
     if known is None:
-        if not (_is_index(found) and found.const >= least):
+        if not (is_index(found) and found.const >= least):
             session.check(Condition("positive", found - least), f"{what} is {{}}", hint, found)
     elif known < least:
         raise session.g.error(ShapeError, f"{what} is {known}", code="PTO-F137", hint=hint)

@@ -271,6 +271,9 @@ class Batch:
         return self._op("reshape", [rows, self.count, *rest])
 
     def _plain(self, arg: Operand) -> Operand:
+        """An operand that all cells share."""
+        if isinstance(arg, Var) and arg.name in self.rows:
+            raise NotBatchable("an index into a tensor, or an extent, differs from cell to cell")
         return self.shared.get(arg.name, arg) if isinstance(arg, Var) else arg
 
     def _op(self, name: str, args: Sequence[Operand], attrs: dict[str, Any] | None = None) -> Var:

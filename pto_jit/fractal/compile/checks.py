@@ -6,15 +6,19 @@ A failure reports three numbers of 64 bits.  Where the lengths and the index pat
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from pto_jit.codegen.emit import index
-from pto_jit.fractal.compile.expr import Expr, Fetch, Writer, number
+from pto_jit.codegen.emit import I64, constant, index
+from pto_jit.dtypes import bool_
+from pto_jit.fractal.compile.expr import Expr, Fetch, Writer, number, numbering_of
 from pto_jit.fractal.compile.lists import Check, Loop
-from pto_jit.ir.nodes import If, Op, Scope
+from pto_jit.ir.nodes import For, If, Op, Operand, Scope, Var
+from pto_jit.ir.types import ScalarType
 from pto_jit.slotted import replace
 
 if TYPE_CHECKING:
+    from pto_jit.codegen.emit import Emitter
     from pto_jit.codegen.generator import Generator
 
 WORDS = 3  # that a failure reports
@@ -32,16 +36,70 @@ def outside_of(loop: Loop, check: Check) -> Check | None:
     return replace(check, path=path, loops=(*check.loops, loop.length))
 
 
+def any_fails(g: Generator, loop: Loop, writer: Writer) -> Var:
+    """Whether a check in a loop around checks alone fails, without a branch for each of them: loops over integers that
+    machine code goes through several at a time, and no loop where the first or last iteration decides."""
+    wrong = g.e.fresh("wrong", ScalarType(bool_))
+    numbering_of(g.e).assigned.add(wrong.name)
+    g.e.append(Op("copy", (wrong,), (constant(False, bool_),), (), (), g.e.loc))
+    _look(g, [loop], writer, wrong)
+    return wrong
+
+
+def _look(g: Generator, items: Sequence[Any], writer: Writer, wrong: Var) -> None:
+    """Set `wrong` where one of the checks in records fails."""
+    e = g.e
+    for item in items:
+        if isinstance(item, Check):
+            fails = e.scalar("not", [_holds(e, item, writer)]).operand
+            found = e.scalar("or", [wrong, fails]).operand
+            e.append(Op("copy", (wrong,), (found,), (), (), e.loc))
+            continue
+        outermost, rest = _at_an_end(item)
+        if outermost:
+            some = writer.op("gt", writer.expr(item.length), index(0))
+            with e.block() as block:
+                _look(g, outermost, writer, wrong)
+            e.append(If(some, tuple(block), (), e.loc))
+        if rest:
+            var = e.fresh(item.symbol.name, I64)
+            with e.block() as block:
+                _look(g, rest, writer.but({item.symbol: var}), wrong)
+            e.append(For("sequential", var, index(0), writer.expr(item.length), index(1), tuple(block), loc=item.loc))
+
+
+def _at_an_end(loop: Loop) -> tuple[list[Check], list[Any]]:
+    """The checks of a loop of which the first or last iteration decides whether they hold, as they are there; and what
+    else is in the loop."""
+    found: list[Check] = []
+    rest: list[Any] = []
+    for item in loop.body:
+        times = item.condition.value.coefficient(loop.symbol) if isinstance(item, Check) else None
+        if times is None or item.condition.kind not in ("negative", "positive") or item.loops:
+            rest.append(item)
+            continue
+        last = (times > 0) == (item.condition.kind == "negative")
+        at = loop.length - 1 if last else number(0)
+        found.append(replace(item, condition=item.condition.replace({loop.symbol: at})))
+    return found, rest
+
+
+def _holds(e: Emitter, check: Check, writer: Writer) -> Operand:
+    """Whether the condition of a check holds, or a loop around it has no iteration."""
+    ok = writer.condition(check.condition)
+    for length in check.loops:
+        empty = e.scalar("lt", [writer.expr(length), index(1)]).operand
+        ok = e.scalar("or", [ok, empty]).operand
+    return ok
+
+
 def write_check(g: Generator, check: Check, writer: Writer, *, alone: bool = False) -> None:
     """Stop the program unless the condition holds; outside of loops that costs no task where it does.
 
     alone: the loops around are around checks alone, so that in a program of tasks the host goes through them.
     """
     e = g.e
-    ok = writer.condition(check.condition)
-    for length in check.loops:
-        empty = e.scalar("lt", [writer.expr(length), index(1)]).operand
-        ok = e.scalar("or", [ok, empty]).operand
+    ok = _holds(e, check, writer)
     message, told, words = _reported(check)
     text = f"PTO-F190: {message}; {check.hint}"
     attrs = (("always", True), ("error", check.error), ("message", text), ("told", told))

@@ -270,23 +270,28 @@ def _concatenated(session: Session, lists: Lists, axis: Any) -> Any:
     return stacked(session, view, joined=True)
 
 
-def _made_before(name: str) -> Any:
-    """The handler of a function that makes lists of what kernels do not have."""
+def from_list(g: Generator, items: Any, *, leaf: Any = None) -> Any:
+    raise _made_before(g, "from_list")
 
-    def refuse(g: Generator, *_: Any, **__: Any) -> Any:
-        raise g.error(
-            CompilationError,
-            f"`ft.{name}` in a kernel",
-            code="PTO-F144",
-            hint="make the list before the call and pass it; in a kernel `ft.slices(x)` makes a list of the parts of a "
-            "tensor, `ft.join` one of several lists, and `ft.repeat` one of a tensor again and again",
-        )
 
-    return refuse
+def from_flat(g: Generator, leaves: Any, offsets: Any = ()) -> Any:
+    raise _made_before(g, "from_flat")
+
+
+def _made_before(g: Generator, name: str) -> CompilationError:
+    """The error for a function that makes lists of what kernels do not have."""
+    return g.error(
+        CompilationError,
+        f"`ft.{name}` in a kernel",
+        code="PTO-F144",
+        hint="make the list before the call and pass it; in a kernel `ft.slices(x)` makes a list of the parts of a "
+        "tensor, `ft.join` one of several lists, and `ft.repeat` one of a tensor again and again",
+    )
 
 
 HANDLERS = {
-    **{name: _made_before(name) for name in ("from_list", "from_flat")},
+    "from_list": from_list,
+    "from_flat": from_flat,
     "slices": slices,
     "split": split,
     "flatten": flatten,

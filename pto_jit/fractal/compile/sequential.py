@@ -13,7 +13,7 @@ from pto_jit.codegen.builtins.memory import view as view_of
 from pto_jit.codegen.builtins.promote import load_all
 from pto_jit.codegen.emit import I64, constant, index
 from pto_jit.codegen.values import Scalar, Tile, static_extent
-from pto_jit.fractal.compile.checks import write_check
+from pto_jit.fractal.compile.checks import any_fails, write_check
 from pto_jit.fractal.compile.expr import Condition, Expr, Writer, binary, numbering_of, of
 from pto_jit.fractal.compile.layout import leaf_of, part_of, place
 from pto_jit.fractal.compile.lists import (
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
 
 RECORDS = (Loop, ReadLeaf, WriteLeaf, Compute, Check)
+DEVICES = ("cuda", "ascend")  # whose hosts go through loops around checks
 NO_STATE = "no state goes from one iteration to the next, and each writes elements of its own"
 
 
@@ -147,6 +148,9 @@ class Sequential:
         if loop.chains is not None:
             self.chains(loop, loop.chains, writer)
             return
+        if loop.schedule == CHECKS and not self.checking and self.g.options.target not in DEVICES:
+            self.checks(loop, writer)
+            return
         self.carried(loop, writer)
         stop = writer.expr(loop.length)
         var = e.fresh(loop.symbol.name, I64)
@@ -158,6 +162,15 @@ class Sequential:
         proof = NO_STATE if kind == "parallel" and not has_effects(loop.body) else ""
         e.append(For(kind, var, index(0), stop, index(1), tuple(block), loc=loop.loc, proof=proof))
         self.leave(loop, last, writer)
+
+    def checks(self, loop: Loop, writer: Writer) -> None:
+        """A loop around checks alone: one after the other, to tell the first that fails, where one does."""
+        wrong = any_fails(self.g, loop, writer)
+        with self.e.block() as told:
+            self.checking = True
+            self.loop(loop, writer)
+            self.checking = False
+        self.e.append(If(wrong, tuple(told), (), loop.loc))
 
     def last_values(self, loop: Loop) -> list[WriteLeaf]:
         """The states of a loop that are variables, and of which the value behind the loop is read from memory."""

@@ -131,6 +131,8 @@ class Session:
         elif condition.kind == "zero" and e.depth == 1 + len(self.loops):
             around = tuple(loop.symbol for loop in self.loops)
             self.zeros_inside += [(around, condition.value), (around, -condition.value)]
+        if any(isinstance(i, Check) and (i.condition, i.numbers) == (condition, numbers) for i in e.current):
+            return
         e.append(Check(condition, message, hint, e.loc, numbers, path, error=error))  # type: ignore[arg-type]
 
     # -- integers --------------------------------------------------------------------------------------------------
