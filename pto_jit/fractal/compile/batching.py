@@ -218,6 +218,9 @@ class Batch:
         inner = self.rest(source)
         places = op.args[1:][len(op.args) - 1 - len(inner) :]
         ones = [index(1)] * len(inner)
+        *leading, place = op.args[1:]
+        if isinstance(place, Var) and place.name in self.rows and len(inner) == 1 and set(leading) <= {index(0)}:
+            return self._op("gather", [self.value_of(source), self.rows[place.name]], {"axis": 1})
         args = [self.value_of(source), index(0), *map(self._plain, places), self.count, *ones]
         return self._shaped(self._op("tile_slice", args, {"drop": ()}), (index(1),))
 
@@ -273,7 +276,7 @@ class Batch:
     def _plain(self, arg: Operand) -> Operand:
         """An operand that all cells share."""
         if isinstance(arg, Var) and arg.name in self.rows:
-            raise NotBatchable("an index into a tensor, or an extent, differs from cell to cell")
+            raise NotBatchable("where a part of a tensor begins differs from cell to cell")
         return self.shared.get(arg.name, arg) if isinstance(arg, Var) else arg
 
     def _op(self, name: str, args: Sequence[Operand], attrs: dict[str, Any] | None = None) -> Var:

@@ -139,3 +139,53 @@ def test_values_whose_axes_are_exchanged_are_rows() -> None:
     assert AS_ROWS in plans
     _, plans = planned(slabs, jagged(2, 3, 0, 70, rows=3), weights(1)[0])
     assert AS_ROWS in plans
+
+
+def numbered(*lengths: int) -> Any:
+    return ft.from_flat(np.arange(sum(lengths)) * 5 % H, [np.cumsum([0, *lengths])])
+
+
+def picks(x: Any, i: Any, w: Any) -> Any:
+    """A loss: of a row of scores the one that a label names."""
+    return ft.map(
+        lambda p: ft.map(lambda q: pl.log(pl.sum(pl.exp(q[0] @ w))) - (q[0] @ w)[0, q[1]], ft.zip(*p)), ft.zip(x, i)
+    )
+
+
+def parts(x: Any, i: Any, w: Any) -> Any:
+    return ft.map(lambda p: ft.map(lambda q: (q[0] @ w)[:, q[1] // 2 : q[1] // 2 + 2], ft.zip(*p)), ft.zip(x, i))
+
+
+def picked_from_states(x: Any, i: Any, w: Any) -> Any:
+    def step(s: Any, q: Any) -> Any:
+        return pl.tanh(s @ w + q[0]) * s[0, q[1]]
+
+    return ft.map(lambda p: ft.scan(step, ft.zip(*p), initializer=ft.zeros(1, H) + 0.5), ft.zip(x, i))
+
+
+def state_as_an_index(x: Any, i: Any, w: Any) -> Any:
+    def step(s: Any, q: Any) -> Any:
+        return pl.tanh(s[0] @ w) + q[:, s[1] : s[1] + 1], (s[1] + 3) % H
+
+    return ft.map(lambda r: ft.scan(step, r, initializer=(ft.zeros(1, H), 0))[0], x)
+
+
+@pytest.mark.parametrize(
+    ("program", "rows"), [(picks, True), (parts, False), (picked_from_states, None), (state_as_an_index, None)]
+)
+def test_an_index_of_a_cell_into_its_rows(program: Callable[..., Any], rows: bool | None) -> None:
+    """An element is gathered from the rows; parts, which the ends of a tensor would cut, are taken cell by cell."""
+    _, plan = planned(program, jagged(40, 0, 70), numbered(40, 0, 70), weights(1).leaves[0])
+    assert rows is None or rows == plan.startswith(AS_ROWS)
+    assert rows is not False or "where a part of a tensor begins differs from cell to cell" in plan
+
+
+def test_states_that_choose_an_element() -> None:
+    """The way back of the Viterbi algorithm, by planes."""
+    back = ft.from_flat(np.arange(36, dtype=np.int32).reshape(9, 4) * 7 % 4, [[0, 5, 5, 9]])
+    for plan in ("auto", "wavefront"):
+
+        def program(x: Any, plan: str = plan) -> Any:
+            return ft.map(lambda r: ft.scan(lambda s, row: row[s], r, initializer=np.int32(1)), x, schedule=plan)
+
+        same(pto.jit(program)(back), program(back))
