@@ -40,10 +40,11 @@ class Choices:
         """`value and rest()` or `value or rest()`, computing the rest only when it decides."""
         g = self.g
         g.node = node
-        if not is_runtime(value):
-            return rest() if bool(g.python(bool, value)) == is_and else value
-        cond = builtins.truth(g, value)
-        if value.dtype != bool_:
+        test = builtins.tested(g, value)
+        if not is_runtime(test):
+            return rest() if bool(g.python(bool, test)) == is_and else value
+        cond = builtins.truth(g, test)
+        if test is not value or value.dtype != bool_:
             return self.choose(cond, rest if is_and else lambda: value, (lambda: value) if is_and else rest, node)
         return self._logical(value, rest, node, is_and)
 

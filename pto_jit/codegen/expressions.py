@@ -133,7 +133,7 @@ class Expressions:
         )
 
     def unary(self, node: ast.UnaryOp) -> Any:
-        value = self.visit(node.operand)
+        value = self.condition(node.operand) if type(node.op) is ast.Not else self.visit(node.operand)
         g = self.g
         g.node = node
         if is_runtime(value):
@@ -208,18 +208,27 @@ class Expressions:
 
     def boolean(self, node: ast.BoolOp) -> Any:
         is_and = isinstance(node.op, ast.And)
-        return self._rest(node, self.visit(node.values[0]), 1, is_and)
+        return self._rest(node, self.visit, self.visit(node.values[0]), 1, is_and)
 
-    def _rest(self, node: ast.BoolOp, value: Any, k: int, is_and: bool) -> Any:
+    def _rest(self, node: ast.BoolOp, visit: Callable[[ast.expr], Any], value: Any, k: int, is_and: bool) -> Any:
         if k == len(node.values):
             return value
         return self.g.choices.both(
-            value, lambda: self._rest(node, self.visit(node.values[k]), k + 1, is_and), node, is_and=is_and
+            value, lambda: self._rest(node, visit, visit(node.values[k]), k + 1, is_and), node, is_and=is_and
         )
+
+    def condition(self, node: ast.expr) -> Any:
+        """The value of a test, of which only the truth counts: a list stands for its length in it."""
+        if isinstance(node, ast.BoolOp):
+            first = self.condition(node.values[0])
+            return self._rest(node, self.condition, first, 1, isinstance(node.op, ast.And))
+        value = self.visit(node)
+        test = builtins.tested(self.g, value)
+        return builtins.truth(self.g, test) if test is not value and is_runtime(test) else test
 
     def conditional(self, node: ast.IfExp) -> Any:
         g = self.g
-        test = self.visit(node.test)
+        test = self.condition(node.test)
         g.node = node.test
         if not is_runtime(test):
             return self.visit(node.body if g.python(bool, test) else node.orelse)
@@ -432,7 +441,7 @@ class Expressions:
 
     def _keeps(self, test: ast.expr) -> bool:
         g = self.g
-        value = self.visit(test)
+        value = self.condition(test)
         g.node = test
         return bool(g.python(bool, g.static(value, "the condition of a comprehension")))
 

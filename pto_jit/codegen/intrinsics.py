@@ -86,8 +86,7 @@ def shown(g: Generator, value: Any) -> str:
 
 
 def _static_assert(g: Generator, cond: Any, msg: Any = "") -> None:
-    g.static(cond, "the condition of `pl.static_assert`")
-    if not g.python(bool, cond):
+    if not g.python(bool, g.static(builtins.tested(g, cond), "the condition of `pl.static_assert`")):
         raise g.error(CompilationError, str(msg) or "static assertion failed", code="PTO-N037",
                       hint="this condition is checked at compile time")  # fmt: skip
 
@@ -144,7 +143,7 @@ def _filter(g: Generator, fn: Any, iterable: Any) -> Any:
     kept = []
     for item in _items(g, iterable):
         keep = item if fn is None else g.inline(fn, (item,), {})
-        if g.python(bool, g.static(keep, "the condition of `filter`")):
+        if g.python(bool, g.static(builtins.tested(g, keep), "the condition of `filter`")):
             kept.append(item)
     return g.own(Items(kept))
 
@@ -168,7 +167,8 @@ def _any_all(is_and: bool) -> Handler:
         node = g.node
         assert node is not None
         for item in _items(g, values):
-            value = builtins.truth(g, item) if is_runtime(item) else bool(g.python(bool, item))
+            test = builtins.tested(g, item)
+            value = builtins.truth(g, test) if is_runtime(test) else bool(g.python(bool, test))
             result = g.choices.both(result, lambda value=value: value, node, is_and=is_and)
         return result
 

@@ -252,7 +252,7 @@ class Loops:
             return True
         region = g.control.open_region()
         block = g.e.push()
-        value = g.expressions.visit(node.test)
+        value = g.expressions.condition(node.test)
         g.node = node.test
         decided = None if is_runtime(value) else bool(g.python(bool, value))
         g.e.pop(block)
@@ -272,7 +272,7 @@ class Loops:
 
         def test() -> Scalar:
             g.node = node.test
-            value = g.expressions.visit(node.test)
+            value = g.expressions.condition(node.test)
             g.node = node.test
             return g.e.cast(builtins.truth(g, value) if is_runtime(value) else bool(value), bool_)
 

@@ -147,7 +147,7 @@ class Statements:
 
     def if_(self, node: ast.If) -> Status:
         g = self.g
-        test = g.expressions.visit(node.test)
+        test = g.expressions.condition(node.test)
         g.node = node.test
         if not is_runtime(test):
             return self.block(node.body if g.python(bool, test) else node.orelse)
@@ -168,7 +168,7 @@ class Statements:
             for name, value in bound.items():
                 g.assignments.bind_name(g.frame.owner(name) or g.frame, name, value, case.pattern)
             if case.guard is not None:
-                guard = g.expressions.visit(case.guard)
+                guard = g.expressions.condition(case.guard)
                 g.node = case.guard
                 if not g.python(bool, g.static(guard, "the guard of a case")):
                     continue
@@ -177,7 +177,7 @@ class Statements:
 
     def assert_(self, node: ast.Assert) -> Status:
         g = self.g
-        test = g.expressions.visit(node.test)
+        test = g.expressions.condition(node.test)
         g.node = node.test
         runtime = is_runtime(test)
         if not runtime and g.python(bool, test):

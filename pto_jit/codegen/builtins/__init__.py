@@ -7,7 +7,7 @@ Every handler takes the code generator and appends typed IR through its emitter.
 from __future__ import annotations
 
 from pto_jit.codegen.builtins import debug, matrix, memory, order, reduction, structure  # noqa: F401 - register
-from pto_jit.codegen.builtins.elementwise import binary, compare, truth
+from pto_jit.codegen.builtins.elementwise import binary, compare, tested, truth
 from pto_jit.codegen.builtins.elementwise import python_unary as unary
 from pto_jit.codegen.builtins.python import BoundMethod, attribute, python_builtin
 from pto_jit.codegen.builtins.registry import call
@@ -22,6 +22,7 @@ __all__ = [
     "python_builtin",
     "store_subscript",
     "subscript",
+    "tested",
     "truth",
     "unary",
 ]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from string import Formatter
 from typing import TYPE_CHECKING, Any
 
-from pto_jit.codegen.builtins.elementwise import truth
+from pto_jit.codegen.builtins.elementwise import tested, truth
 from pto_jit.codegen.builtins.promote import value_of
 from pto_jit.codegen.builtins.registry import builtin
 from pto_jit.codegen.values import Scalar, Tensor, Tile
@@ -44,6 +44,7 @@ def assert_(cg: Generator, cond: Any, msg: Any = "") -> None:
         from pto_jit.codegen.builtins.registry import call
 
         cond = call("all", cg, (cond,), {})
+    cond = tested(cg, cond)
     if not isinstance(cond, (Scalar, Tensor)) and not cond:
         raise cg.error(TypeMismatchError, f"assertion failed at compile time: {message}", code="PTO-N020",
                        hint="the condition is a compile-time value and is false")  # fmt: skip

@@ -261,9 +261,15 @@ def python_unary(op: type[ast.unaryop], cg: Generator, a: Any) -> Any:
     return apply(cg, "not", [value])
 
 
+def tested(cg: Generator, value: Any) -> Any:
+    """What decides whether a value is true: of an object whose length may be a run-time value that one, as in Python."""
+    own = getattr(type(value), "__pto_length__", None)
+    return value if own is None else own(value, cg)
+
+
 def truth(cg: Generator, value: Any) -> Scalar:
     """A run-time value as a condition."""
-    number = value_of(cg, value, "a condition")
+    number = value_of(cg, tested(cg, value), "a condition")
     if not isinstance(number, Scalar):
         raise cg.error(
             TypeMismatchError,

@@ -311,3 +311,52 @@ def test_lists_in_attributes_of_objects_are_described_once(monkeypatch: pytest.M
         kernel(batch, 2.0)
     batch.layer = Layer(np.eye(5, dtype=np.float32), 1.0)
     np.testing.assert_array_equal(kernel(batch, 3.0).leaves, np.full((2, 1, 5), 4))
+
+
+ROWS_TO_TEST = ft.from_list([[1, 2], [], [3]])
+
+
+def returned_early(r: Any) -> Any:
+    if not r:
+        return -1
+    return r[0]
+
+
+def counted(x: Any) -> Any:
+    n = 0
+    while x and n < 3:
+        n += 1
+    return n
+
+
+def asserted(x: Any) -> Any:
+    assert x or len(x) == 0
+    return len(x)
+
+
+TESTS: list[Any] = [
+    lambda x: ft.map(lambda r: len(r) if r else -1, x),
+    lambda x: ft.map(lambda r: 1 if not r else 0, x),
+    lambda x: ft.map(lambda r: 1 if r[1:] else 0, x),
+    lambda x: ft.map(lambda r: 1 if r and r[0] > 1 else 0, x),
+    lambda x: ft.map(lambda r: 1 if len(x) > 1 and r else 0, x),
+    lambda x: ft.map(lambda r: 1 if not (r and r[1:]) else 0, x),
+    lambda x: ft.map(lambda r: 1 if any([r, False]) else 0, x),
+    lambda x: ft.map(lambda r: len(r), ft.filter(lambda r: bool(r), x)),
+    lambda x: ft.map(returned_early, x),
+    lambda x: 1 if x else 0,
+    lambda x: 0 if not x else 1,
+    counted,
+    asserted,
+]
+
+
+@pytest.mark.parametrize("program", TESTS, ids=map(str, range(len(TESTS))))
+@pytest.mark.parametrize("x", [ROWS_TO_TEST, ft.slice(ROWS_TO_TEST, 0, 0)], ids=["rows", "empty"])
+def test_a_list_is_true_where_it_has_an_element(program: Any, x: Any) -> None:
+    kernel, want = pto.jit(program), program(x)
+    for got in (kernel(x), kernel.interpret(x)):
+        if isinstance(want, ft.FractalTensor):
+            assert got.tolist() == want.tolist()
+        else:
+            assert got == want
