@@ -240,11 +240,23 @@ class Elementwise:
                     self.w.scalar(number, x.dtype), loc=loc)  # fmt: skip
         return out
 
-    def over(self, number: str, x: Value, to: Any, loc: Loc) -> Value:
-        """A number divided by a tile."""
-        out = to(x.dtype, x.span, x.capacity, x.valid, x.free, (x,))
-        self.w.emit("TDIVS", self.w.tile(out, valid=x.valid, loc=loc), self.w.scalar(number, x.dtype),
-                    self.w.tile(x, loc=loc), loc=loc)  # fmt: skip
+    def over(self, a: Operand, b: Operand, to: Any, loc: Loc) -> Value:
+        """A number over a tile, or a tile over a number.
+
+        Never in the operand's memory: the library fills the result's with the number before it divides, and where both
+        are one it multiplies a tile by the reciprocal of the number, which rounds twice.
+        """
+        w = self.w
+        x = b if isinstance(b, Value) else a
+        assert isinstance(x, Value)
+        out = to(x.dtype, x.span, x.capacity, x.valid, x.free)
+        result = w.tile(out, valid=x.valid, loc=loc)
+        if out.buffer is x.buffer:  # of a variable that is assigned again: the number is filled in elsewhere
+            sides = (v if isinstance(v, Value) else self._filled(x, v, loc) for v in (a, b))
+            w.emit("TDIV", result, *(w.tile(v, valid=x.valid, loc=loc) for v in sides), loc=loc)
+            return out
+        given = (w.tile(v, loc=loc) if isinstance(v, Value) else w.scalar(v, x.dtype) for v in (a, b))
+        w.emit("TDIVS", result, *given, loc=loc)
         return out
 
     def same(self, name: str, args: Sequence[Operand], to: Any, loc: Loc) -> Value:
@@ -290,7 +302,7 @@ class Elementwise:
             w.emit("TADDS", tile, tile, w.scalar(a, b.dtype), loc=loc)
             return turned
         if isinstance(b, str):
-            return self.scaled(f"T{name}S", a, b, to, loc)
+            return self.over(a, b, to, loc) if name == "DIV" else self.scaled(f"T{name}S", a, b, to, loc)
         span, capacity, valid, free = self._joint([a, b], loc)
         if a.span != span and b.span == span and name in _COMMUTE:
             a, b = b, a

@@ -368,11 +368,10 @@ class FunctionWriter:
         if x.constant is not None and name in ("ADD", "MUL", "MAX", "MIN"):
             x, y = y, x
         if x.constant is not None and name == "DIV":
-            value = self._operand(y)
-            out = self._new("f", to, at, y)
-            self._emit("TDIVS", self._tile(out), x.text, self._tile(value))
-            return out
+            return self.e.over(x.text, self._operand(y), to, self.loc)
         left = self._operand(x)
+        if y.constant is not None and name == "DIV":
+            return self.e.over(left, y.text, to, self.loc)
         if y.constant is not None:
             out = self._new(node.kind, to, at, x)
             number = self.w.scalar(y.text, _DTYPES[node.kind])

@@ -10,6 +10,7 @@
 * several rows are filled with a number over all of their columns, if how many is a constant;
 * row reductions have room to fold pairs of 64 elements;
 * i32 are compared for equality only;
+* quotients of a tile and a number do not lie where the tile does;
 * pairs of keys and numbers are sorted in rows of whole runs of 32, and merged from runs of one length, or lists that
   fill the result;
 * flag 0 between the vector core and the scalar unit is used by no one but instructions themselves;
@@ -78,6 +79,8 @@ def violations(kernel: KernelForm) -> list[str]:
             key = (node.name, *[kinds[a] if not isinstance(a, str) else a if said else "" for a in node.args])
             if node.function is not None:
                 out += _call(node, node.function)
+            if node.name == "TDIVS":
+                out += _quotient(node)
             if key not in legal:
                 found = _instruction(node)
                 out += found
@@ -118,6 +121,7 @@ def _function(function: Function) -> list[str]:
     for node in walk(function.body):
         if isinstance(node, Instruction):
             out += _instruction(node)
+            out += _quotient(node) if node.name == "TDIVS" else []
             out += [f"{function.name}: {node.name} is not of the vector pipe"] if ROWS[node.name].pipe != "V" else []
         elif isinstance(node, Declaration) and isinstance(node.what, Tile):
             tile = node.what
@@ -249,6 +253,17 @@ def _instruction(node: Instruction) -> list[str]:
         if rows > MOST_ROWS:
             out.append(f"{node.name}: {rows} rows at once")
     return out
+
+
+def _quotient(node: Instruction) -> list[str]:
+    """Of a tile and a number, which the instruction writes into the result's memory before it divides."""
+    out, source = (a for a in node.args if isinstance(a, Tile))
+    (first, end), (other, its_end) = (
+        (b.address or 0, (b.address or 0) + b.size * b.copies) for b in (out.buffer, source.buffer)
+    )
+    if (out.space, out.buffer.base) == (source.space, source.buffer.base) and first < its_end and other < end:
+        return [f"TDIVS: {out.name} lies where {source.name} does"]
+    return []
 
 
 def _sorting(name: str, tiles: list[Tile], length: object) -> list[str]:

@@ -423,17 +423,12 @@ T lesser(T a, T b) { return a < b || a != a ? a : b; }
       return EXPRESSION;               \
     }                                  \
   };
-#define PTO_BINARY(NAME, EXPRESSION)                                                        \
+#define PTO_TILES(NAME, EXPRESSION)                                                         \
   PTO_FUNCTION(Of##NAME, EXPRESSION)                                                        \
   template <typename D, typename A, typename B>                                             \
   void T##NAME(D d, A x, B y) {                                                             \
     static_assert(row_tile<D> && row_tile<A> && row_tile<B>, "row-major tiles");            \
     pairs<Of##NAME>(d.view(), x.view(), y.view());                                          \
-  }                                                                                         \
-  template <typename D, typename A>                                                         \
-  void T##NAME##S(D d, A x, typename A::DType b) {                                          \
-    static_assert(row_tile<D> && row_tile<A>, "row-major tiles");                           \
-    each<Of##NAME>(d.view(), x.view(), b);                                                  \
   }                                                                                         \
   template <typename D, typename A, typename B>                                             \
   void TROWEXPAND##NAME(D d, A x, B y) {                                                    \
@@ -445,16 +440,46 @@ T lesser(T a, T b) { return a < b || a != a ? a : b; }
     static_assert(row_tile<D> && row_tile<A> && row_tile<B>, "row-major tiles");            \
     with_row<Of##NAME>(d.view(), x.view(), y.view());                                       \
   }
+#define PTO_BINARY(NAME, EXPRESSION)                              \
+  PTO_TILES(NAME, EXPRESSION)                                     \
+  template <typename D, typename A>                               \
+  void T##NAME##S(D d, A x, typename A::DType b) {                \
+    static_assert(row_tile<D> && row_tile<A>, "row-major tiles"); \
+    each<Of##NAME>(d.view(), x.view(), b);                        \
+  }
+PTO_TILES(DIV, T(a / b))
 PTO_BINARY(ADD, T(a + b))
 PTO_BINARY(SUB, T(a - b))
 PTO_BINARY(MUL, T(a * b))
-PTO_BINARY(DIV, T(a / b))
 PTO_BINARY(MAX, larger<T>(a, b))
 PTO_BINARY(MIN, lesser<T>(a, b))
 PTO_FUNCTION(Second, b)
-PTO_FUNCTION(Over, T(b / a))
-template <typename D, typename B>
-void TDIVS(D d, typename B::DType a, B y) { each<Over>(d.view(), y.view(), a); }
+// The number is written where the result goes, and is then divided by; in place, a tile is multiplied by its reciprocal.
+template <typename T>
+void quotient(View<T> d, View<T> x, T number, bool over) {
+  same_shape(d, x);
+  queue(PIPE_V, [=] {
+    const bool scaled = !over && d.data() == x.data();
+    const T factor = T(1.0f / float(number));
+    for (int64_t r = 0; r < d.rows && !scaled; ++r)
+      for (int64_t c = 0; c < d.columns; ++c) d.at(r, c) = number;
+    for (int64_t r = 0; r < d.rows; ++r)
+      for (int64_t c = 0; c < d.columns; ++c) {
+        const T a = x.at(r, c);
+        d.at(r, c) = scaled ? T(a * factor) : over ? T(d.at(r, c) / a) : T(a / d.at(r, c));
+      }
+  });
+}
+template <typename D, typename A>
+void TDIVS(D d, A x, typename A::DType number) {
+  static_assert(row_tile<D> && row_tile<A>, "row-major tiles");
+  quotient(d.view(), x.view(), number, false);
+}
+template <typename D, typename A>
+void TDIVS(D d, typename A::DType number, A x) {
+  static_assert(row_tile<D> && row_tile<A>, "row-major tiles");
+  quotient(d.view(), x.view(), number, true);
+}
 #define PTO_WORDS(NAME, EXPRESSION)               \
   PTO_FUNCTION(Of##NAME, EXPRESSION)              \
   template <typename D, typename A, typename B>   \
