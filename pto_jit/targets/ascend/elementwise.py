@@ -21,6 +21,7 @@ from pto_jit.targets.ascend import functions
 from pto_jit.targets.ascend.called import write_call
 from pto_jit.targets.ascend.conversions import DIRECT, NARROWING
 from pto_jit.targets.ascend.refusals import unsupported
+from pto_jit.targets.ascend.sizes import in_words
 from pto_jit.targets.ascend.values import Size, Span, Value, joint
 
 if TYPE_CHECKING:
@@ -348,6 +349,13 @@ class Elementwise:
                 "TROWEXPAND", w.tile(out, valid=valid, loc=loc), w.tile(x, "column", valid=(rows, 1), loc=loc), loc=loc
             )
         return out
+
+    def laid_over(self, out: Value, source: Value, loc: Loc) -> None:
+        """The valid elements of a tile onto the first ones of another, and nothing behind them: by the words of the
+        elements, for a copy (`TMOV`) takes whole blocks of 32 bytes."""
+        w = self.w
+        words = w.tile(in_words(source, source.valid), loc=loc)
+        w.emit("TOR", w.tile(in_words(out, source.valid), loc=loc), words, words, loc=loc)
 
     # -- conversions ----------------------------------------------------------------------------------------------
 

@@ -75,7 +75,7 @@ def _places(w: VectorWriter, source: Value, index: Value, axis: int, loc: Loc) -
     if times != 1:
         index = w.elementwise.scaled("TMULS", index, str(times), w.temp, loc)
     if other is None:
-        w.emit("TMOV", w.tile(places, loc=loc), w.tile(index, valid=places.valid, loc=loc), loc=loc)
+        w.elementwise.laid_over(places, index, loc)
     else:
         w.elementwise.binary("ADD", index, other, into, loc)
     return places

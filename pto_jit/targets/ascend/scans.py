@@ -80,11 +80,9 @@ def _cleaned(w: VectorWriter, op: Op, source: Value, shape: tuple[int, int] | No
     out = w.temp(source.dtype, "full", shape, shape)
     w.fill(out, "0" if op.op == "cumsum" else "1", op.loc)
     rows, columns = (1, source.valid[0]) if source.span == "column" else source.valid
-    shown = Value(out.name, out.dtype, "full", shape, (rows, columns), out.buffer)
-    given = w.tile(source, loc=op.loc)
-    tile = w.tile(shown, loc=op.loc) if source.span == "full" else _line(w, out, given.columns, given.valid[1], op.loc)
-    w.emit("TMOV", tile, given, loc=op.loc)
-    return shown
+    given = Value(source.name, source.dtype, "full", (height, width), (rows, columns), source.buffer)
+    w.elementwise.laid_over(out, given, op.loc)
+    return Value(out.name, out.dtype, "full", shape, (rows, columns), out.buffer)
 
 
 def _down(w: VectorWriter, name: str, source: Value, to: Any, back: bool, loc: Loc) -> Value:

@@ -251,8 +251,7 @@ class _Sorts:
         """Keys, and the lowest one up to whole runs."""
         keys = _row(self.w, "keys", f32, self.places.capacity[1])
         self.w.fill(keys, _LOWEST, self.loc)
-        (tile,) = self.tiles(given)
-        self.emit("TMOV", _beginning(self.w, keys, tile, self.loc), tile)
+        self.w.elementwise.laid_over(keys, given, self.loc)
         return keys
 
     def gather(self, out: Value, source: Value, places: Value) -> None:

@@ -14,7 +14,7 @@ from pto_jit.targets.ascend.elementwise import REPEATED
 from pto_jit.targets.ascend.form import Branch, ElementStore, Flush, KernelForm, Require
 from pto_jit.targets.ascend.machine import CAPACITY, MOST_ROWS, element_type, padded
 from pto_jit.targets.ascend.refusals import too_large, unsupported
-from pto_jit.targets.ascend.sizes import Tensor, atom, in_words, least, names, text, total
+from pto_jit.targets.ascend.sizes import Tensor, atom, least, names, text, total
 from pto_jit.targets.ascend.strided import transfer_rows
 from pto_jit.targets.ascend.tiles import TILED, TileWriter
 from pto_jit.targets.ascend.values import Size, Value, bytes_of, physical
@@ -64,10 +64,7 @@ class TransferWriter(TileWriter):
             self.elementwise.compare("NE", wide, "0", to=self.destination(op.results[0]), loc=op.loc)
 
     def _load_padded(self, op: Op, tensor: Tensor, offsets: tuple[Operand, ...], out: Value) -> None:
-        """All of a tile, with the pad value outside the tensor: it is written everywhere, then what was loaded over it.
-
-        That is by the words of its elements, for a copy would take whole blocks.
-        """
+        """All of a tile, with the pad value outside the tensor: it is written everywhere, then what was loaded over it."""
         loc, rank = op.loc, len(tensor.extents)
         if tensor.dtype.bits not in (16, 32) or self.in_group:
             what = "beside matrix products" if self.in_group else f"of {tensor.dtype}"
@@ -94,8 +91,7 @@ class TransferWriter(TileWriter):
         with self.inside(node.then) if some else nullcontext():
             part = self.temp(out.dtype, out.span, out.capacity, (sizes[-2], sizes[-1]))
             self.transfer(part, tensor, pointer, stride, loc, store=False)
-            source = self.tile(in_words(part, part.valid), loc=loc)
-            self.emit("TOR", self.tile(in_words(out, part.valid), loc=loc), source, source, loc=loc)
+            self.elementwise.laid_over(out, part, loc)
 
     def store(self, op: Op) -> None:
         value = self.value(op.args[0])

@@ -58,6 +58,7 @@ for _dtype in (pl.f32, pl.i32, pl.f16, pl.bf16, pl.i16):
 CASES["columns"] = (along_columns, (pto.spec((8, 24), pl.f32), pto.spec((None, 24), pl.i32),
                                     pto.spec((None, 24), pl.f32)))  # fmt: skip
 CASES["largest"] = (largest, (pto.spec((None, 40), pl.f32), pto.spec((1,), pl.i32), pto.spec((None, 1), pl.f32)))
+CASES["short"] = (table, (pto.spec((300,), pl.f32), pto.spec((37,), pl.i32), pto.spec((37,), pl.f32)))
 CASES["table"] = (table, (pto.spec((300,), pl.f32), pto.spec((5000,), pl.i32), pto.spec((5000,), pl.f32)))
 
 
@@ -78,8 +79,9 @@ def given(name: str, rows: int) -> tuple[dict[str, np.ndarray], dict[str, np.nda
     if name == "largest":
         x = rng.standard_normal((rows, 40)).astype("f4")
         return {"x": x, "index": np.zeros(1, "i4")}, {"out": np.zeros((rows, 1), "f4")}
-    return ({"x": rng.standard_normal(300).astype("f4"), "index": rng.integers(0, 300, 5000).astype("i4")},
-            {"out": np.zeros(5000, "f4")})  # fmt: skip
+    count = 37 if name == "short" else 5000
+    return ({"x": rng.standard_normal(300).astype("f4"), "index": rng.integers(0, 300, count).astype("i4")},
+            {"out": np.zeros(count, "f4")})  # fmt: skip
 
 
 @needs_compiler

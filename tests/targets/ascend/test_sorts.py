@@ -53,6 +53,17 @@ def small(x: pl.Tensor, out: pl.Tensor, places: pl.Tensor):
 
 
 @pto.jit
+def odd(x: pl.Tensor, up: pl.Tensor, places: pl.Tensor, top: pl.Tensor):
+    """Rows that end within a block of 32 bytes."""
+    with pl.incore():
+        for r in pl.range(0, x.shape[0], 4, parallel=True):
+            t = pl.load(x, [r, 0], [4, 33])
+            pl.store(pl.sort(t), [r, 0], up)
+            pl.store(pl.argsort(t, descending=True), [r, 0], places)
+            pl.store(pl.topk(t, 3)[0], [r, 0], top)
+
+
+@pto.jit
 def columns(x: pl.Tensor, out: pl.Tensor, places: pl.Tensor):
     with pl.incore():
         t = pl.load(x, [0, 0], [8, 1])
@@ -82,6 +93,8 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "small_i16": (small, (m(40, pl.i16), m(40, pl.i16), m(40, pl.i32))),
     "small_i32": (small, (m(40, pl.i32),) * 3),
     "blocks_i32": (blocks_of_rows, (m(WIDE, pl.i32),) * 3 + (m(5, pl.i32),) * 2),
+    "odd": (odd, (m(33), m(33), m(33, pl.i32), m(3))),
+    "odd_i32": (odd, (m(33, pl.i32),) * 3 + (m(3, pl.i32),)),
     "first": (first, (m(40), m(1), m(1, pl.i32))),
     "first_f16": (first, (m(40, pl.f16), m(1, pl.f16), m(1, pl.i32))),
     "first_i32": (first, (m(40, pl.i32), m(1, pl.i32), m(1, pl.i32))),
@@ -132,6 +145,17 @@ def test_rows_of_any_length(programs: Programs, name: str, length: int) -> None:
     """Runs that are left over are copied, or merged as lists of two, three or four."""
     x = special(8, length)
     check(programs, name, x, down=np.zeros_like(x), places=np.zeros((8, length), np.int32), top=np.zeros((8, 1), np.int32))
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_rows_that_end_within_a_block(programs: Programs, dtype: Any) -> None:
+    """All keys are larger than what memory held, or smaller."""
+    random = np.random.default_rng(7)
+    for sign in (1, -1):
+        x = (sign * random.integers(1, 1000, (11, 33))).astype(dtype)
+        outputs = {"up": np.zeros_like(x), "places": np.zeros((11, 33), np.int32), "top": np.zeros((11, 3), dtype)}
+        check(programs, "odd" if dtype == np.float32 else "odd_i32", x, **outputs)
 
 
 @needs_compiler

@@ -524,6 +524,15 @@ void TAXPY(D d, A x, typename A::DType factor) {
   static_assert(row_tile<D> && row_tile<A>, "row-major tiles");
   axpy(d.view(), x.view(), factor);
 }
+template <typename T>
+void move(View<T> d, View<T> a) {
+  same_shape(d, a);
+  constexpr int64_t block = 32 / sizeof(T);
+  queue(PIPE_V, [=] {
+    for (int64_t r = 0; r < d.rows; ++r)
+      for (int64_t c = 0; c < (d.columns + block - 1) / block * block; ++c) d.at(r, c) = a.at(r, c);
+  });
+}
 #define PTO_UNARY(NAME, EXPRESSION)    \
   PTO_FUNCTION(Of##NAME, EXPRESSION)   \
   template <typename D, typename A>    \
@@ -532,7 +541,11 @@ void TAXPY(D d, A x, typename A::DType factor) {
     each<Of##NAME>(d.view(), x.view()); \
   }
 PTO_UNARY(NOT, T(~a))
-PTO_UNARY(MOV, a)
+template <typename D, typename A>
+void TMOV(D d, A x) {  // whole blocks of 32 bytes
+  static_assert(row_tile<D> && row_tile<A> && D::Cols == A::Cols, "row-major tiles of one width");
+  move(d.view(), x.view());
+}
 PTO_UNARY(EXP, std::exp(float(a)))
 PTO_UNARY(LOG, std::log(float(a)))
 PTO_UNARY(SQRT, std::sqrt(float(a)))
