@@ -293,7 +293,7 @@ class CubeWriter(KernelWriter):
         columns = self.named(right.valid[1], f"{right.name}_columns", loc)
         size = left.dtype.bytes
         a = Tile(self.names.fresh(f"{left.name}_left"), left.dtype, left.capacity[0], depth, (rows, k), "left",
-                 self.memory(left.name, "Left", left.capacity[0] * depth * size))  # fmt: skip
+                 self.memory(left.name, "Left", left.capacity[0] * depth * size), aligned=is_aligned(left))  # fmt: skip
         b = Tile(self.names.fresh(f"{right.name}_right"), right.dtype, depth, right.capacity[1], (k, columns), "right",
                  self.memory(right.name, "Right", depth * right.capacity[1] * size))  # fmt: skip
         self.declare(a, loc)
@@ -365,6 +365,12 @@ class CubeWriter(KernelWriter):
         raise unsupported(
             "a store of a product that may be cut", loc, "store at the places that the operands were loaded from"
         )
+
+
+def is_aligned(left: Matrix) -> bool:
+    """Whether rows of a left operand have whole pairs of blocks in L0A: those of f32 that were columns, which come 16
+    elements at a time, where the multiplier expects blocks of 8 unless it is told."""
+    return left.turned and left.dtype == f32
 
 
 def has_products(func: Func) -> bool:

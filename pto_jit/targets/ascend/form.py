@@ -39,7 +39,8 @@ class Tile:
 
     rows, columns: the physical extents; valid: of what is computed with.  layout: "row" (row-major), "column"
     (column-major), "nz" and "zn" (L1), "left", "right", "acc".  offset: bytes of the buffer before it; moves: the
-    variable of a loop, and how many more bytes are before it in each of its iterations.
+    variable of a loop, and how many more bytes are before it in each of its iterations.  aligned: of a left operand of
+    f32 in L0A, that each of its rows has whole pairs of blocks of 8 elements.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Tile:
     buffer: Buffer
     offset: int = 0
     moves: tuple[str, int] | None = None
+    aligned: bool = False
 
     @property
     def space(self) -> Space:

@@ -9,6 +9,7 @@
   broadcasts see columns;
 * several rows are filled with a number over all of their columns, if how many is a constant;
 * row reductions have room to fold pairs of 64 elements;
+* left operands of f32 that were read as columns are told to have whole pairs of blocks in a row, and no others;
 * i32 are compared for equality only;
 * quotients of a tile and a number do not lie where the tile does;
 * pairs of keys and numbers are sorted in rows of whole runs of 32, and merged from runs of one length, or lists that
@@ -21,7 +22,7 @@
 
 from __future__ import annotations
 
-from pto_jit.dtypes import i32
+from pto_jit.dtypes import f32, i32
 from pto_jit.errors import InternalError
 from pto_jit.targets.ascend.accesses import walk
 from pto_jit.targets.ascend.form import (
@@ -58,7 +59,7 @@ _MIXED = frozenset(["TCVT", "TCMP", "TCMPS", "TSEL", "TSTORE_ACC", "TMATMUL", "T
 _KINDS = {row.name: "".join(o[1] for o in row.operands if o != "x") for row in ROWS.values()}
 _WITH_TEXT = ("TCMP", "TMRGSORT")
 """Instructions with rules for what is not a tile."""
-_RULED = ("TMOV", "TEXPANDS", "TROW", "TSORT32", "TMRGSORT", "TGATHER", "TODD", "TCMP")
+_RULED = ("TMOV", "TEXPANDS", "TEXTRACT_LEFT", "TROW", "TSORT32", "TMRGSORT", "TGATHER", "TODD", "TCMP")
 _PLAIN = frozenset(
     row.name for row in ROWS.values() if row.pipe not in ("MTE2", "MTE3") and not row.name.startswith(_RULED)
 )
@@ -107,7 +108,7 @@ class _Kinds(dict[Tile | Global, int]):
     def __missing__(self, arg: Tile | Global) -> int:
         if isinstance(arg, Tile):
             valid = [v if type(v) is int else None for v in arg.valid]  # of the others it does not matter which
-            kind: object = arg.dtype.name, arg.layout, arg.rows, arg.columns, *valid, arg.space
+            kind: object = arg.dtype.name, arg.layout, arg.rows, arg.columns, *valid, arg.space, arg.aligned
         else:
             kind = arg.dtype.name
         number = self[arg] = self._known.setdefault(kind, len(self._known))
@@ -227,6 +228,11 @@ def _instruction(node: Instruction) -> list[str]:
         shapes = [(t.rows, t.columns) for t in tiles if isinstance(t, Tile)]
         if shapes[0] != shapes[1]:
             out.append(f"TMOV: {shapes[0][0]} x {shapes[0][1]} from {shapes[1][0]} x {shapes[1][1]}")
+    if node.name == "TEXTRACT_LEFT":
+        source = tiles[1]
+        turned = isinstance(source, Tile) and source.layout == "zn" and first.dtype == f32
+        if isinstance(first, Tile) and first.aligned != turned:
+            out.append(f"TEXTRACT: {first.name} is {'' if first.aligned else 'not '}aligned")
     if node.name == "TEXPANDS" and isinstance(first, Tile):
         given = first.valid[1]
         if first.rows > 1 and isinstance(given, int) and given != first.columns:

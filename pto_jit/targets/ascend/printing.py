@@ -297,6 +297,8 @@ def _declare_tile(text: SourceText, tile: Tile) -> None:
         f"{tile.name}{f'({given})' if given else ''};"
     )
     text.line(f"TASSIGN({tile.name}, {_address(tile)});")
+    if tile.aligned:
+        text.line(f"{tile.name}.SetKAligned(true);")
 
 
 def _address(tile: Tile) -> str:

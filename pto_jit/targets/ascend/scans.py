@@ -114,7 +114,7 @@ def _part(w: VectorWriter, value: Value, start: int, count: int, width: int | st
 
 
 def _line(w: VectorWriter, value: Value, columns: int, width: int | str, loc: Loc) -> Tile:
-    """The beginning of the first row, as wide as what it is copied from or to."""
+    """The beginning of the first row, as wide as what it is copied to."""
     out = Tile(w.names.fresh(value.name), value.dtype, 1, columns, (1, width), "row", value.buffer)
     w.declare(out, loc)
     return out

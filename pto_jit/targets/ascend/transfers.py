@@ -64,7 +64,7 @@ class TransferWriter(TileWriter):
             self.elementwise.compare("NE", wide, "0", to=self.destination(op.results[0]), loc=op.loc)
 
     def _load_padded(self, op: Op, tensor: Tensor, offsets: tuple[Operand, ...], out: Value) -> None:
-        """All of a tile, with the pad value outside the tensor: it is written everywhere, then what was loaded over it."""
+        """All of a tile, with the pad value outside the tensor: it is written everywhere, then what was loaded."""
         loc, rank = op.loc, len(tensor.extents)
         if tensor.dtype.bits not in (16, 32) or self.in_group:
             what = "beside matrix products" if self.in_group else f"of {tensor.dtype}"

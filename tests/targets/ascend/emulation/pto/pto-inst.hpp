@@ -304,10 +304,13 @@ struct Tile {
   static constexpr TileType loc = Loc;
   static constexpr int Rows = R, Cols = C, ValidCol = VC;
   static constexpr bool rowMajor = B == BLayout::RowMajor && S == SLayout::NoneBox, boxed = S != SLayout::NoneBox;
+  static constexpr bool turned = B == BLayout::RowMajor && S == SLayout::ColMajor;
   static_assert(VR <= R && VC <= C, "valid extents");
   static_assert(boxed || (B == BLayout::RowMajor ? C : R) * sizeof(T) % 32 == 0, "whole blocks");
   static_assert(!boxed || (R % 16 == 0 && C % 16 == 0), "whole fractals");
   int64_t address = -1, rows = VR, columns = VC;
+  bool aligned = false;
+  void SetKAligned(bool is) { aligned = is; }
   Tile() { static_assert(VR > 0 && VC > 0); }
   explicit Tile(int64_t one) : rows(VR < 0 ? one : VR), columns(VR < 0 ? VC : one) {
     static_assert((VR < 0) != (VC < 0));
@@ -823,27 +826,42 @@ void turn(View<T> d, View<T> x, View<T> scratch) {
 template <typename D, typename A, typename S>
 void TTRANS(D d, A x, S scratch) { turn(d.view(), x.view(), scratch.view()); }
 
+// A tile in L0A: fractals of 16 rows and one block of 32 bytes, as many in a row as its valid columns take. Columns of f32
+// that are loaded as rows come two blocks at a time, and the multiplier has to be told so.
 template <typename T>
-void part(View<T> d, View<T> s, int64_t row, int64_t column) {
+int64_t blocks_of_row(const View<T> &a, bool in_pairs) {
+  constexpr int64_t block = 32 / sizeof(T);
+  return sizeof(T) == 4 && in_pairs ? (a.columns + 15) / 16 * 2 : (a.columns + block - 1) / block;
+}
+template <typename T>
+T &left_at(const View<T> &a, int64_t blocks, int64_t r, int64_t c) {
+  constexpr int64_t block = 32 / sizeof(T);
+  return a.data()[((r / 16 * blocks + c / block) * 16 + r % 16) * block + c % block];
+}
+template <bool Left, typename T>
+void part(View<T> d, View<T> s, int64_t row, int64_t column, bool in_pairs) {
   queue(PIPE_MTE1, [=] {
+    const int64_t blocks = blocks_of_row(d, in_pairs);
     for (int64_t r = 0; r < d.rows; ++r)
-      for (int64_t c = 0; c < d.columns; ++c) d.at(r, c) = s.at(row + r, column + c);
+      for (int64_t c = 0; c < d.columns; ++c)
+        (Left ? left_at(d, blocks, r, c) : d.at(r, c)) = s.at(row + r, column + c);
   });
 }
 template <typename D, typename S>
 void TEXTRACT(D d, S s, int64_t row, int64_t column) {
   static_assert(S::loc == TileType::Mat && (D::loc == TileType::Left || D::loc == TileType::Right), "from L1 to L0");
   if (row + d.rows > S::Rows || column + d.columns > S::Cols) emulation::fail("a part of a tile");
-  part(d.view(), s.view(), row, column);
+  part<D::loc == TileType::Left>(d.view(), s.view(), row, column, d.aligned || S::turned);
 }
 template <typename T, typename U>
-void product(View<T> d, View<U> a, View<U> b, bool add) {
+void product(View<T> d, View<U> a, View<U> b, bool in_pairs, bool add) {
   if (a.columns != b.rows || d.rows != a.rows || d.columns != b.columns) emulation::fail("valid extents of a product");
   queue(PIPE_M, [=] {
+    const int64_t blocks = blocks_of_row(a, in_pairs);
     for (int64_t r = 0; r < d.rows; ++r)
       for (int64_t c = 0; c < d.columns; ++c) {
         T sum = add ? d.at(r, c) : T(0);
-        for (int64_t k = 0; k < a.columns; ++k) sum += T(a.at(r, k)) * T(b.at(k, c));
+        for (int64_t k = 0; k < a.columns; ++k) sum += T(left_at(a, blocks, r, k)) * T(b.at(k, c));
         d.at(r, c) = sum;
       }
   });
@@ -851,11 +869,11 @@ void product(View<T> d, View<U> a, View<U> b, bool add) {
 template <typename D, typename A, typename B>
 void TMATMUL(D d, A a, B b) {
   static_assert(A::Rows == D::Rows && A::Cols == B::Rows && B::Cols == D::Cols, "a product of matrices");
-  product(d.view(), a.view(), b.view(), false);
+  product(d.view(), a.view(), b.view(), a.aligned || b.aligned, false);
 }
 template <typename D, typename A, typename B>
 void TMATMUL_ACC(D d, D, A a, B b) {
   static_assert(A::Rows == D::Rows && A::Cols == B::Rows && B::Cols == D::Cols, "a product of matrices");
-  product(d.view(), a.view(), b.view(), true);
+  product(d.view(), a.view(), b.view(), a.aligned || b.aligned, true);
 }
 }  // namespace pto
