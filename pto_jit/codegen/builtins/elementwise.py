@@ -262,7 +262,7 @@ def python_unary(op: type[ast.unaryop], cg: Generator, a: Any) -> Any:
 
 
 def tested(cg: Generator, value: Any) -> Any:
-    """What decides whether a value is true: of an object whose length may be a run-time value that one, as in Python."""
+    """What decides whether a value is true: of an object whose length may be a run-time value that."""
     own = getattr(type(value), "__pto_length__", None)
     return value if own is None else own(value, cg)
 
