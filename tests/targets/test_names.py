@@ -14,7 +14,11 @@ import pytest
 import pto_jit as pto
 import pto_jit.language as pl
 
-NAMES = "double exp norm max std float4 größe pool scratch launch failure float_t Tile aclrtStream tasks x".split()
+from .c.harness import needs_compiler
+from .c.standalone import ARM, needs_arm
+
+NAMES = """double exp norm max std float4 größe α pool scratch launch failure float_t Tile aclrtStream tasks x vaddq_f32
+    float32x4_t""".split()
 TARGETS = ("c", "neon", "cuda", "ascend")
 SPEC = pto.spec((None, 32), pl.f32)
 _PROGRAM = """
@@ -82,3 +86,65 @@ def test_host_code_in_c_compiles(written: Any, name: str) -> None:
         flags = ["-std=c11", "-fsyntax-only", "-Wall", "-Werror", "-Wno-unknown-pragmas", "-I.", "-Iruntime"]
         done = subprocess.run(["gcc", *flags, *files], cwd=directory, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+
+
+_OF_NEON = """
+import pto_jit as pto
+import pto_jit.language as pl
+
+@pto.jit
+def vmulq_f32(float32x4_t, int32x4_t, vaddq_f32, char8_t, typeof):
+    for vld1q_f32 in pl.range(char8_t.shape[0]):
+        uint8_t = pl.exp(pl.load(float32x4_t, [vld1q_f32, 0], [1, 33])) * typeof
+        vst1q_f32 = uint8_t + pl.load(int32x4_t, [vld1q_f32, 0], [1, 33])
+        pl.store(vst1q_f32 + pl.load(vaddq_f32, [vld1q_f32, 0], [1, 33]), [vld1q_f32, 0], char8_t)
+"""
+
+
+@needs_arm
+def test_parameters_and_variables_may_have_names_of_the_vector_instructions(tmp_path: Path) -> None:
+    file = tmp_path / "of_neon.py"
+    file.write_text(_OF_NEON)
+    space: dict[str, Any] = {}
+    exec(compile(file.read_text(), str(file), "exec"), space)
+    matrix = pto.spec((None, None), pl.f32)
+    space["vmulq_f32"].compile(matrix, matrix, matrix, matrix, 2.0, target="neon").write(tmp_path)
+    flags = ["-march=armv8.2-a", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-fopenmp-simd", "-I.", "-Iruntime"]
+    files = sorted(p.name for p in tmp_path.glob("*.c"))
+    subprocess.run([ARM[0], "-std=c11", *flags, *files], cwd=tmp_path, check=True)
+    if shutil.which("g++"):
+        header = next(p.name for p in tmp_path.glob("*.h") if f"{p.stem}_launch" in p.read_text())
+        subprocess.run(["g++", "-std=c++20", "-fsyntax-only", "-Wall", "-Werror", "-Iruntime", "-x", "c++-header", header],
+                       cwd=tmp_path, check=True)  # fmt: skip
+
+
+@pto.jit
+def α(x, y):
+    y[...] = x[...] * 2
+
+
+@pto.jit
+def β(x, y):
+    y[...] = x[...] * 3
+
+
+@needs_compiler
+@pytest.mark.parametrize("target", ["cpu", "c"])
+def test_names_in_greek_are_told_apart(target: str, tmp_path: Path) -> None:
+    """Two libraries of one program."""
+    vector = pto.spec((None,), pl.f32)
+    for function in (α, β):
+        function.compile(vector, vector, target=target).library(tmp_path)
+    (tmp_path / "main.c").write_text("""
+#include "alpha.h"
+#include "beta.h"
+int main(void) {
+  pto_runtime *runtime = 0;
+  float x = 1, y = 0, z = 0;
+  if (pto_runtime_create(0, &runtime) != PTO_OK) return 1;
+  if (alpha_launch(runtime, &x, 1, &y, 1, 0) != PTO_OK || beta_launch(runtime, &x, 1, &z, 1, 0) != PTO_OK) return 2;
+  return y == 2 && z == 3 ? 0 : 3;
+}
+""")
+    subprocess.run(["cc", "main.c", "-o", "main", "-L.", "-lalpha", "-lbeta", "-lm", "-pthread"], cwd=tmp_path, check=True)
+    assert subprocess.run(["./main"], cwd=tmp_path, check=False).returncode == 0

@@ -7,6 +7,7 @@ launch the whole.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 from functools import cache, lru_cache
 
@@ -29,9 +30,7 @@ C11{vectors} on the run-time library in `runtime/`.
 Build a static library (programs with it are linked with `-lm -pthread`):
 
 ```
-{compiler} {flags} \\
-  {machine} -I. -Iruntime -c {sources} runtime/*.c -pthread
-ar rcs lib{name}.a *.o
+{build}
 ```
 
 A program includes `{name}.h`, makes a runtime with `pto_runtime_create` (and frees it with `pto_runtime_release`), and
@@ -79,13 +78,28 @@ def written_files(source: CSource) -> dict[str, str]:
     out |= {"pto_elements.h": fixed["pto_elements.h"], **source.headers}
     out |= _runtime_files()
     out["README.md"] = _README.format(
-        name=source.stem, vectors="" if dialect is None else " with NEON intrinsics", flags=" ".join(STANDARD),
-        compiler="cc" if dialect is None else dialect.compiler,
-        machine="-march=native" if dialect is None else dialect.machine,
-        sources=" ".join(file for file in out if file.endswith(".c") and "/" not in file),
+        name=source.stem, vectors="" if dialect is None else " with NEON intrinsics",
+        build=_build_lines(source, [file for file in out if file.endswith(".c")]),
         files="\n".join(f"| `{file}` | {what} |" for file, what in rows), prototype=wrapped(launch.prototype(), 4),
     )  # fmt: skip
     return out
+
+
+def _build_lines(source: CSource, files: list[str]) -> str:
+    """The commands that make a library of these files, and of no others that lie beside them."""
+    dialect = source.dialect
+    compiler = "cc" if dialect is None else dialect.compiler
+    machine = "-march=native" if dialect is None else dialect.machine
+    archiver = f"{compiler.removesuffix('gcc')}ar" if dialect is not None else "ar"
+    objects = [f"{file.rpartition('/')[2].removesuffix('.c')}.o" for file in files]
+    return "\n".join(" \\\n  ".join(line) for line in (
+        [f"{compiler} {' '.join(STANDARD)}", f"{machine} -I. -Iruntime -pthread -c", *_lines_of(files)],
+        [f"{archiver} rcs lib{source.stem}.a", *_lines_of(objects)],
+    ))  # fmt: skip
+
+
+def _lines_of(names: list[str]) -> list[str]:
+    return textwrap.wrap(" ".join(names), 110, break_long_words=False, break_on_hyphens=False)
 
 
 @cache

@@ -4,26 +4,31 @@
 from __future__ import annotations
 
 import re
+import unicodedata
+from functools import lru_cache
 
 from pto_jit.errors import ArgumentError
 
 # Keywords of C and C++, and names that the generated sources use themselves.
 RESERVED = frozenset(
-    """alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const consteval
-    constexpr constinit const_cast continue co_await co_return co_yield decltype default delete do double dynamic_cast
-    else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not
-    not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires restrict return short
-    signed sizeof static static_assert static_cast struct switch template this thread_local throw true try typedef
-    typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq main ri ci pto outer
-    errno NULL EOF I complex imaginary assert linux unix stdin stdout stderr
-    threadIdx blockIdx blockDim gridDim warpSize failure lane INFINITY NAN int8_t int16_t int32_t int64_t uint8_t
-    uint16_t uint32_t uint64_t size_t uintptr_t half bfloat16""".split()
+    """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class
+    compl concept const consteval constexpr constinit const_cast continue co_await co_return co_yield decltype
+    default delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline int
+    long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register
+    reinterpret_cast requires restrict return short signed sizeof static static_assert static_cast struct switch
+    template this thread_local throw true try typedef typeid typename typeof typeof_unqual union unsigned using
+    virtual void volatile wchar_t while xor xor_eq main ri ci pto outer errno NULL EOF I complex imaginary assert
+    linux unix stdin stdout stderr threadIdx blockIdx blockDim gridDim warpSize failure lane INFINITY NAN half
+    bfloat16""".split()
 )
 
 # Names that belong to the run-time library, to the C implementation, and to macros of its headers.
 _FOREIGN = re.compile(
-    r"(?:pto|PTO)_\w*|__\w*|U?(?:INT|LONG|LLONG|CHAR|SHRT)\w*_(?:MAX|MIN|C|BIT|WIDTH)|(?:SIZE|PTRDIFF|RAND)_MAX"
-    r"|(?:FLT|DBL|LDBL|HUGE|SCHAR)_[A-Z0-9_]+|M_(?:E|PI|LN|LOG|SQRT|1|2)[A-Z0-9_]*",
+    r"(?:pto|PTO)_\w*|_[_A-Z]\w*|U?(?:INT|LONG|LLONG|CHAR|SHRT)\w*_(?:MAX|MIN|C|BIT|WIDTH)|(?:SIZE|PTRDIFF|RAND)_MAX"
+    r"|(?:FLT|DBL|LDBL|HUGE|SCHAR)_[A-Z0-9_]+|M_(?:E|PI|LN|LOG|SQRT|1|2)[A-Z0-9_]*"
+    r"|u?int(?:_least|_fast)?\d+_t|u?int(?:ptr|max)_t|(?:s?size|ptrdiff|max_align|float|double)_t"
+    r"|(?:u?int|m?float|bfloat|poly)\d+(?:x\d+)*_t"  # of arm_neon.h: float32x4_t, float32x4x2_t, and
+    r"|v[a-z0-9]+(?:_[a-z0-9]+)*?_(?:[sufp](?:8|16|32|64|128)|bf16|mf8)(?:_\w+)?",  # vaddq_f32, vld1q_s8_x2
     re.ASCII,
 )
 # What `PTO_..._H` of the library's own headers is made of.
@@ -86,6 +91,23 @@ class Identifiers:
 
 def identifier(wish: str) -> str:
     """The wish as an identifier of C that is none of the library's."""
-    base = wish if wish.isidentifier() and wish.isascii() else re.sub(r"\W", "_", wish, flags=re.ASCII)
+    base = wish if wish.isascii() and wish.isidentifier() else "".join(map(_spelled, wish))
     base = f"v{base}" if not base or base[0].isdigit() else base
     return f"v_{base}" if _FOREIGN.fullmatch(base) else base
+
+
+@lru_cache(256)
+def _spelled(character: str) -> str:
+    """A character of a name in ASCII, such that names in letters of any script are told apart: `o` for `ö`, `ss` for
+    `ß`, `alpha` for the Greek letter, `u6570` for what has no such name."""
+    if character.isascii() or not character.isidentifier():
+        return character if character.isalnum() and character.isascii() else "_"
+    simple = unicodedata.normalize("NFKD", character)
+    plain = "".join(c for c in simple if not unicodedata.combining(c))
+    if plain.isascii() and plain.isalnum():
+        return plain
+    if character.casefold().isascii():
+        return character.casefold()
+    kind, _, name = unicodedata.name(plain[:1] or character, "").partition(" LETTER ")
+    name = re.sub(r"\W", "_", name.partition(" WITH ")[0].lower())
+    return f"u{ord(character):x}" if not name else name.capitalize() if "CAPITAL" in kind else name

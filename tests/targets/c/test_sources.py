@@ -134,15 +134,18 @@ def test_a_failure_is_raised_at_its_line() -> None:
 @needs_compiler
 def test_a_written_directory_is_complete(tmp_path: Path) -> None:
     largest.compile(MATRIX, VECTOR, target="c").write(tmp_path)
-    readme = (tmp_path / "README.md").read_text()
-    command = readme.split("```\n")[1].splitlines()
-    compile_line = " ".join(command[:2]).replace("\\", "").replace("runtime/*.c", "").replace("-O3", "-O0 -Werror -Wall")
-    subprocess.run(compile_line, shell=True, cwd=tmp_path, check=True)
-    assert command[2] == "ar rcs liblargest.a *.o"
-    assert {"largest_incore_0.o", "largest_orchestration.o"} <= {p.name for p in tmp_path.iterdir()}
+    for stale in ("largest_incore_1.c", "largest_incore_1.o", "runtime/task_old.c"):  # of an earlier program
+        (tmp_path / stale).write_text("this is not C")
+    commands = (tmp_path / "README.md").read_text().split("```\n")[1].replace("-O3", "-O0 -Werror -Wall")
+    subprocess.run(["sh", "-e", "-c", commands], cwd=tmp_path, check=True)
+    said = subprocess.run(["ar", "t", "liblargest.a"], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    assert {"largest_incore_0.o", "largest_orchestration.o", "task_graph.o"} <= set(said.split())
+    assert not {"largest_incore_1.o", "task_old.o"} & set(said.split())
+    for stale in ("largest_incore_1.o", "runtime/task_old.c"):
+        (tmp_path / stale).unlink()
     assert (tmp_path / "runtime" / "pto_runtime.h").exists()
     for path in tmp_path.rglob("*"):
-        assert path.suffix == ".o" or path.is_dir() or str(Path.home()) not in path.read_text()
+        assert path.suffix in (".o", ".a") or path.is_dir() or str(Path.home()) not in path.read_text()
 
 
 @pto.jit
