@@ -401,8 +401,9 @@ void *pto_graph_buffer(pto_graph *graph, int64_t bytes);
 /*
  * Submits a task.  `slots`: kind->num_slots values, copied.  `regions`: for each of the accesses of the kind in turn, the
  * number of a tensor of rank r, r offsets and r extents, in elements; a region without elements is not an access.
- * Errors: PTO_BAD_ARGUMENT (a region outside its tensor, a number that is not a tensor's), PTO_NO_MEMORY; live graphs:
- * PTO_FAILED when a task has failed and PTO_CANCELLED.  After an error no more tasks are accepted.  The builder.
+ * Errors: PTO_BAD_ARGUMENT (a region outside its tensor, a number that is not a tensor's, an access that is none),
+ * PTO_NO_MEMORY; live graphs: PTO_FAILED when a task has failed and PTO_CANCELLED.  After an error no more tasks are
+ * accepted.  The builder.
  * Blocks when the window of a live graph is full.
  */
 int32_t pto_task(pto_graph *graph, const pto_task_kind *kind, const int64_t *slots, const int64_t *regions);
@@ -410,7 +411,10 @@ int32_t pto_task(pto_graph *graph, const pto_task_kind *kind, const int64_t *slo
 /*
  * The same in steps, one task at a time: its number (from 0), or minus a status.  `name` must live as long as the graph.
  * `row` and `col` are for tensors of rank 2; rank 1 takes row 0 of 1 row; the _box calls take any rank.
- * Errors of pto_task_submit: as pto_task.  The builder.
+ * Errors of each step: as pto_task, and PTO_BAD_ARGUMENT for a second task before the first is submitted (one that
+ * pto_task submits meanwhile is told by pto_task_submit) and for a number that is not that of the begun task.  After an
+ * error of a step no more tasks are accepted, the begun one included: without one of its regions it would run too early.
+ * A graph with a begun task does not run; closing it is PTO_BAD_ARGUMENT.  The builder.
  */
 int64_t pto_task_alloc(pto_graph *graph, const char *name, pto_task_fn function, int64_t buffer_bytes,
                        const int64_t *slots, int32_t num_slots);

@@ -280,12 +280,18 @@ static PTO_ALWAYS_INLINE void write_record(pto_task_record *record, uint32_t t, 
     }
 }
 
-/* The edges of an access of a cell, and what is known of it then.  False: no memory. */
+/* What is wrong when an access was not made: what it does, or there is no memory. */
+static int32_t access_error(int32_t access) {
+    return access < PTO_READ || access > PTO_READ_WRITE ? PTO_BAD_ARGUMENT : PTO_NO_MEMORY;
+}
+
+/* The edges of an access of a cell, and what is known of it then.  False: see access_error. */
 static PTO_ALWAYS_INLINE bool access_cell(pto_graph *g, uint32_t t, pto_task_record *record, pto_cell *cell,
                                           int32_t access, bool recording) {
-    return access == PTO_READ    ? pto__cell_read(g, t, cell, recording)
-           : access == PTO_WRITE ? pto__cell_write(g, t, record, cell, recording)
-                                 : pto__cell_update(g, t, record, cell, recording);
+    return access == PTO_READ         ? pto__cell_read(g, t, cell, recording)
+           : access == PTO_WRITE      ? pto__cell_write(g, t, record, cell, recording)
+           : access == PTO_READ_WRITE ? pto__cell_update(g, t, record, cell, recording)
+                                      : false;
 }
 
 /* An access of a region that no tensor remembers. */
@@ -294,10 +300,11 @@ static int32_t access_other(pto_graph *g, uint32_t t, pto_tensor *tensor, const 
     pto_cell *cell = tile_of(g, tensor, region);
     if (cell == NULL) {
         *word = 0;
-        return access_region(g, t, tensor, region, access, word);
+        return access_error(access) == PTO_BAD_ARGUMENT ? PTO_BAD_ARGUMENT
+                                                        : access_region(g, t, tensor, region, access, word);
     }
     *word = cell->number;
-    return access_cell(g, t, pto__task(g, t), cell, access, g->state == PTO_RECORDING) ? PTO_OK : PTO_NO_MEMORY;
+    return access_cell(g, t, pto__task(g, t), cell, access, g->state == PTO_RECORDING) ? PTO_OK : access_error(access);
 }
 
 /* The accesses of a task, in turn.  `recording`: known at compile time. */
@@ -315,7 +322,7 @@ static PTO_ALWAYS_INLINE int32_t access_all(pto_graph *g, uint32_t t, pto_task_r
         if (PTO_LIKELY(cell != NULL)) {
             *words = cell->number;
             if (PTO_UNLIKELY(!access_cell(g, t, record, cell, *accesses, recording))) {
-                return PTO_NO_MEMORY;
+                return access_error(*accesses);
             }
             region += 5; /* a constant: where the next region is must not wait for the tensor */
         } else {

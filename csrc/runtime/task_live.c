@@ -123,8 +123,8 @@ int32_t pto_graph_close(pto_worker *w, pto_graph *g) {
     }
     if (status == PTO_CANCELLED) {
         pto__record(w, status, PTO_SITE_CANCELLED, 0, 0, 0);
-    } else if (g->error != PTO_OK) {
-        status = pto__run_refuse(w, g->error);
+    } else if (g->error != PTO_OK || g->draft.number >= 0) { /* a task was begun and is not submitted */
+        status = pto__run_refuse(w, g->error != PTO_OK ? g->error : PTO_BAD_ARGUMENT);
     }
     pto_graph_destroy(g);
     return status;

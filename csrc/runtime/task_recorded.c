@@ -47,7 +47,7 @@ static void hand_out_roots(pto_graph *g) {
 }
 
 int32_t pto_graph_run(pto_worker *w, pto_graph *g, int32_t trace) {
-    if (g->state != PTO_RECORDING || g->error != PTO_OK) {
+    if (g->state != PTO_RECORDING || g->error != PTO_OK || g->draft.number >= 0) { /* a task was begun */
         return pto__run_refuse(w, PTO_BAD_ARGUMENT);
     }
     if (trace != 0 && !make_trace(g)) {

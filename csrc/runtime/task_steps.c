@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A task in steps: pto_task_alloc, its regions one by one, pto_task_submit. */
+/* A task in steps: pto_task_alloc, its regions one by one, pto_task_submit.  No error may be lost: a task without one of
+ * its regions would run at the wrong time. */
 #include "tasks.h"
 
 #include <string.h>
@@ -29,6 +30,8 @@ static const pto_task_kind *own_kind(pto_graph *g, const pto_draft *d) {
     return &made->kind;
 }
 
+static int32_t refuse(pto_graph *g) { return pto__graph_refuse(g, PTO_BAD_ARGUMENT); }
+
 int64_t pto_task_alloc(pto_graph *g, const char *name, pto_task_fn function, int64_t buffer_bytes, const int64_t *slots,
                        int32_t num_slots) {
     pto_draft *d = &g->draft;
@@ -36,7 +39,7 @@ int64_t pto_task_alloc(pto_graph *g, const char *name, pto_task_fn function, int
         return -(int64_t)g->error;
     }
     if (d->number >= 0 || num_slots < 0) {
-        return -(int64_t)PTO_BAD_ARGUMENT;
+        return -(int64_t)refuse(g);
     }
     if (!pto__grow(g, (void **)&d->slots, &d->room_slots, (uint32_t)num_slots, sizeof *d->slots)) {
         return -(int64_t)pto__graph_refuse(g, PTO_NO_MEMORY);
@@ -61,7 +64,7 @@ static int32_t add_access(pto_graph *g, int64_t task, int32_t access, int32_t te
         return g->error;
     }
     if (task < 0 || task != d->number || tensor < 0 || (uint32_t)tensor >= g->num_tensors) {
-        return PTO_BAD_ARGUMENT;
+        return refuse(g);
     }
     const pto_tensor *t = &g->tensors[tensor];
     uint32_t words = 1 + 2 * (uint32_t)t->rank;
@@ -77,7 +80,7 @@ static int32_t add_access(pto_graph *g, int64_t task, int32_t access, int32_t te
     }
     bool empty;
     if (pto__region_check(t, region, &empty) != PTO_OK) {
-        return PTO_BAD_ARGUMENT;
+        return refuse(g);
     }
     d->accesses[d->num_accesses++] = access;
     d->num_words += words;
@@ -90,7 +93,7 @@ static int32_t add_rows(pto_graph *g, int64_t task, int32_t access, int32_t tens
         return g->error;
     }
     if (tensor < 0 || (uint32_t)tensor >= g->num_tensors) {
-        return PTO_BAD_ARGUMENT;
+        return refuse(g);
     }
     int32_t rank = g->tensors[tensor].rank;
     const int64_t offsets[2] = {row, col};
@@ -101,7 +104,7 @@ static int32_t add_rows(pto_graph *g, int64_t task, int32_t access, int32_t tens
     if (rank == 1 && row == 0 && rows == 1) {
         return add_access(g, task, access, tensor, offsets + 1, extents + 1);
     }
-    return PTO_BAD_ARGUMENT;
+    return refuse(g);
 }
 
 int32_t pto_task_add_input(pto_graph *g, int64_t task, int32_t tensor, int64_t row, int64_t col, int64_t rows,
@@ -129,8 +132,8 @@ int32_t pto_task_submit(pto_graph *g, int64_t task) {
     if (g->error != PTO_OK) {
         return g->error;
     }
-    if (task < 0 || task != d->number) {
-        return PTO_BAD_ARGUMENT;
+    if (task < 0 || task != d->number || task != g->num_tasks) { /* another one was submitted meanwhile */
+        return refuse(g);
     }
     const pto_task_kind *kind = own_kind(g, d);
     if (kind == NULL) {

@@ -129,9 +129,17 @@ enum pto_lattice_state {
     PTO_BOXED      /* any boxes */
 };
 
-/* The number of the tile that has coordinate x, 0 <= x < 2^31, counted from the first. */
+/*
+ * The number of the tile that has coordinate x, 0 <= x < 2^31, counted from the first: x * magic / 2^62, and for tiles
+ * below 2^31 the error is below 1 / tile.
+ */
 static inline int64_t pto__tile_at(uint64_t magic, int64_t x) {
-    return (int64_t)((unsigned __int128)(uint64_t)x * magic >> 62); /* tiles below 2^31: the error is below 1 / tile */
+#if defined(__SIZEOF_INT128__)
+    __extension__ typedef unsigned __int128 product;
+    return (int64_t)((product)(uint64_t)x * magic >> 62);
+#else
+    return (int64_t)(((uint64_t)x * (magic >> 32) + ((uint64_t)x * (uint32_t)magic >> 32)) >> 30);
+#endif
 }
 
 #define PTO_DIRECTORY_PAGE 512u

@@ -43,24 +43,15 @@ static void steps(pto_runtime *rt) {
         int64_t t = pto_task_alloc(g, name, variant == 1 ? other : fine, variant == 2 ? 99 : 8, slots,
                                    variant == 3 ? 3 : 2);
         CHECK(t == variant);
-        CHECK(pto_task_alloc(g, name, fine, 8, slots, 2) == -PTO_BAD_ARGUMENT); /* one at a time */
-        CHECK(pto_task_add_input(g, t + 1, 0, 0, 0, 1, 1) == PTO_BAD_ARGUMENT);
-        CHECK(pto_task_submit(g, t + 1) == PTO_BAD_ARGUMENT);
-        CHECK(pto_task_add_input(g, t, 0, 15, 0, 2, 8) == PTO_BAD_ARGUMENT); /* outside */
-        CHECK(pto_task_add_input(g, t, 1, 1, 0, 1, 8) == PTO_BAD_ARGUMENT);  /* rank 1 has row 0 */
-        CHECK(pto_task_add_input(g, t, 1, 0, 0, 2, 8) == PTO_BAD_ARGUMENT);
-        CHECK(pto_task_add_input(g, t, 2, 0, 0, 1, 1) == PTO_BAD_ARGUMENT);
         CHECK((variant == 4 ? pto_task_add_output : pto_task_add_input)(g, t, 0, 2, 0, 1, 8) == PTO_OK);
         CHECK(pto_task_add_output(g, t, 1, 0, 40 + 8 * variant, 1, 8) == PTO_OK);
         if (variant == 5) {
             const int64_t box[4] = {9, 1, 2, 3};
             CHECK(pto_task_add_input_box(g, t, 0, box, box + 2) == PTO_OK);
         }
+        CHECK(pto_graph_execute(g, NULL, 0, 0, NULL) == PTO_BAD_ARGUMENT); /* a task is begun */
         CHECK(pto_task_submit(g, t) == PTO_OK);
-        CHECK(pto_task_submit(g, t) == PTO_BAD_ARGUMENT); /* once */
-        CHECK(pto_task_add_output(g, t, 0, 0, 0, 1, 1) == PTO_BAD_ARGUMENT);
     }
-    CHECK(pto_task_alloc(g, name, fine, 8, NULL, -1) == -PTO_BAD_ARGUMENT);
     for (int64_t variant = 0; variant < 6; variant++) {
         pto_task_facts facts;
         CHECK(pto_graph_task(g, variant, &facts) == PTO_OK);
@@ -80,9 +71,78 @@ static void steps(pto_runtime *rt) {
     pto_graph_destroy(g);
 }
 
+static const int32_t update[1] = {PTO_READ_WRITE};
+static const int32_t odd_access[1] = {9};
+static const pto_task_kind odd_kind = {"odd", other, 0, 0, 1, odd_access};
+static const pto_task_kind empty_kind = {"empty", other, 0, 0, 0, NULL};
+
+/* The wrong step of a task that was begun, by number; its status. */
+static int32_t wrong_step(pto_graph *g, int64_t t, int which) {
+    const int64_t box[4] = {0, 7, 1, 2};
+    switch (which) {
+    case 0: return (int32_t)-pto_task_alloc(g, "second", fine, 8, NULL, 0); /* one at a time */
+    case 1: return pto_task_add_input(g, t + 1, 0, 0, 0, 1, 1);
+    case 2: return pto_task_submit(g, t + 1);
+    case 3: return pto_task_add_input(g, t, 0, 15, 0, 2, 8); /* outside */
+    case 4: return pto_task_add_input(g, t, 1, 1, 0, 1, 8);  /* rank 1 has row 0 */
+    case 5: return pto_task_add_output(g, t, 1, 0, 0, 2, 8);
+    case 6: return pto_task_add_output(g, t, 2, 0, 0, 1, 1);
+    case 7: return pto_task_add_input_box(g, t, 0, box, box + 2);
+    case 8: return pto_task(g, &empty_kind, NULL, NULL) == PTO_OK ? pto_task_submit(g, t) : PTO_OK; /* has its number */
+    default: return -1;
+    }
+}
+
+/* After a wrong step neither the begun task nor another one is accepted, and the graph does not run. */
+static void wrong_steps(pto_runtime *rt) {
+    const int64_t region[5] = {0, 3, 0, 1, 8};
+    for (int which = 0; which < 9; which++) {
+        pto_graph *g = graph_of(rt);
+        int64_t t = pto_task_alloc(g, "task", other, 8, NULL, 0);
+        CHECK(t == 0 && wrong_step(g, t, which) == PTO_BAD_ARGUMENT);
+        CHECK(pto_task_add_input(g, t, 0, 0, 0, 1, 8) == PTO_BAD_ARGUMENT);
+        CHECK(pto_task_submit(g, t) == PTO_BAD_ARGUMENT);
+        CHECK(pto_task(g, &empty_kind, NULL, region) == PTO_BAD_ARGUMENT);
+        CHECK(pto_task_alloc(g, "later", other, 8, NULL, 0) == -PTO_BAD_ARGUMENT);
+        CHECK(pto_graph_execute(g, NULL, 0, 0, NULL) == PTO_BAD_ARGUMENT);
+        pto_graph_destroy(g);
+    }
+    pto_graph *g = graph_of(rt);
+    CHECK(pto_task_alloc(g, "task", fine, 8, NULL, -1) == -PTO_BAD_ARGUMENT);
+    pto_graph_destroy(g);
+    g = graph_of(rt);
+    CHECK(pto_task_submit(g, 0) == PTO_BAD_ARGUMENT); /* none was begun */
+    pto_graph_destroy(g);
+    for (int known = 0; known < 2; known++) { /* also where the tensor knows the tile */
+        g = graph_of(rt);
+        const int64_t slots[1] = {0};
+        const pto_task_kind first = {"first", fine, 0, 1, 1, update};
+        CHECK(known == 0 || pto_task(g, &first, slots, region) == PTO_OK);
+        CHECK(known == 0 || pto_task(g, &first, slots, region) == PTO_OK);
+        CHECK(pto_task(g, &odd_kind, NULL, region) == PTO_BAD_ARGUMENT);
+        pto_graph_destroy(g);
+    }
+}
+
+static int32_t open_and_begin(pto_worker *w, const int64_t *args, int64_t *results) {
+    (void)args;
+    pto_graph *g = pto_graph_open(w, 0);
+    CHECK(g != NULL);
+    CHECK(pto_task(g, &empty_kind, NULL, NULL) == PTO_OK);
+    CHECK(pto_task_alloc(g, "task", other, 8, NULL, 0) == 1);
+    results[0] = pto_graph_close(w, g);
+    return (int32_t)results[0];
+}
+
+static void begun_tasks(pto_runtime *rt) {
+    int64_t closed = PTO_OK;
+    pto_failure failure;
+    CHECK(pto_launch(rt, open_and_begin, NULL, &closed, NULL, 0, &failure) == PTO_BAD_ARGUMENT);
+    CHECK(closed == PTO_BAD_ARGUMENT && failure.site == PTO_SITE_BAD_TASK);
+}
+
 /* ---- traces ---- */
 
-static const int32_t update[1] = {PTO_READ_WRITE};
 static const pto_task_kind fine_kind = {"fine", fine, 0, 1, 1, update};
 static const pto_task_kind none_kind = {"none", NULL, 0, 1, 1, update};
 
@@ -166,6 +226,8 @@ int main(void) {
         pto_runtime *rt;
         CHECK(pto_runtime_create(&options, &rt) == PTO_OK);
         steps(rt);
+        wrong_steps(rt);
+        begun_tasks(rt);
         traces(rt);
         dumps(rt);
         pto_statistics s;

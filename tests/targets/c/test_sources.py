@@ -136,7 +136,7 @@ def test_a_written_directory_is_complete(tmp_path: Path) -> None:
     largest.compile(MATRIX, VECTOR, target="c").write(tmp_path)
     for stale in ("largest_incore_1.c", "largest_incore_1.o", "runtime/task_old.c"):  # of an earlier program
         (tmp_path / stale).write_text("this is not C")
-    commands = (tmp_path / "README.md").read_text().split("```\n")[1].replace("-O3", "-O0 -Werror -Wall")
+    commands = (tmp_path / "README.md").read_text().split("```\n")[1].replace("-O3", "-O0 -Werror -Wall -Wpedantic")
     subprocess.run(["sh", "-e", "-c", commands], cwd=tmp_path, check=True)
     said = subprocess.run(["ar", "t", "liblargest.a"], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
     assert {"largest_incore_0.o", "largest_orchestration.o", "task_graph.o"} <= set(said.split())
