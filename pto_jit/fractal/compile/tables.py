@@ -76,11 +76,10 @@ def filter_(g: Generator, body: Any, x: Any, **kwargs: Any) -> Any:
             )
         write(session, mask, (*around, of(symbol)), value)
 
-    mark = len(g.e.current)
     session.loop(loop, write_mask)
-    made = g.e.current[mark:]
-    del g.e.current[mark:]
-    with _before(session, made, "ft.filter") as writer:
+    assert g.e.current[-1] is loop  # behind the tables of filters in the body, where no loop is around
+    g.e.current.pop()
+    with _before(session, [loop], "ft.filter") as writer:
         per_list = laid_out(writer, mask.dims[:-1], frozenset()) if around else None
         places, counts = _kept(session, writer, mask, per_list)
     count = of(Fetch(counts, (_number(per_list, around),)))

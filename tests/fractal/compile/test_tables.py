@@ -144,6 +144,27 @@ def test_filters_in_functions_with_a_state_that_does_not_decide(name: str) -> No
             check(kernel(x, weights), plain(STATES[name](x, weights)), f"{name} of {x}")
 
 
+NESTED: list[Callable[[Any, Any], Any]] = [  # filters whose conditions have other filters in them
+    lambda n, x: ft.filter(lambda r: len(ft.filter(lambda v: v > 1, r)) > 0, x),
+    lambda n, x: ft.filter(lambda v: len(ft.filter(lambda q: len(ft.filter(lambda p: p + v > q, n)) > 0, n)) > 1, n),
+    lambda n, x: ft.map(lambda e: e + 1, ft.filter(lambda v: ft.fold(
+        lambda s, e: s + e, ft.filter(lambda q: q > 1, n), init=0) > v, n)),
+    lambda n, x: ft.filter(lambda r: len(ft.flatten(ft.map(lambda e: ft.filter(lambda f: f > e, r), r))) > 1, x),
+    lambda n, x: ft.map(lambda r: ft.filter(
+        lambda v: len(ft.filter(lambda q: q > v, n)) > 1, ft.map(lambda e: e + 1, n)), x),
+    lambda n, x: ft.map(lambda r: ft.map(lambda e: e * 2, ft.filter(
+        lambda v: len(ft.filter(lambda q: q > v, ft.filter(lambda q: q > 0, r))) > 0, ft.map(lambda e: e + 1, r))), x),
+    lambda n, x: ft.map(lambda r: ft.map(lambda v: len(ft.filter(lambda q: q > v, ft.map(lambda e: e + 1, r))), r),
+                        ft.filter(lambda r: len(ft.filter(lambda q: q > 1, r)) > 0, x)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", NESTED, ids=map(str, range(len(NESTED))))
+def test_filters_in_the_conditions_of_filters(program: Callable[[Any, Any], Any]) -> None:
+    n, x = ft.from_list([1, 2, 3]), ft.from_list([[1, 2, 3], [], [5], [2, 1]])
+    check(plain(pto.jit(program)(n, x)), plain(program(n, x)))
+
+
 def in_a_branch(r: Any) -> Any:
     bound = 0.0
     if len(r) > 2:
