@@ -24,15 +24,19 @@ def is_weak(value: Any) -> bool:
     return isinstance(value, (bool, int, float)) and not isinstance(value, np.generic)
 
 
-def canonical(value: Any, what: str, body: Body | None = None) -> Any:
+def canonical(value: Any, what: str, body: Body | None = None, *, weak: bool = False) -> Any:
     """A value as bodies take it: lists, tuples, tensors (read-only `pl.Tensor`) and NumPy scalars.
+
+    weak: Python's numbers stay what they are.
 
     Raises TypeMismatchError (PTO-F022) for anything else, e.g. None of a body without `return`.
     """
     if isinstance(value, (FractalTensor, Zipped)):
         return value
     if isinstance(value, tuple):
-        return like(type(value), [canonical(v, what, body) for v in value])
+        return like(type(value), [canonical(v, what, body, weak=weak) for v in value])
+    if weak and is_weak(value):
+        return value
     if isinstance(value, Tile):
         array: Any = value.value.data
         _whole(array, value.value.shape, what, body)
@@ -66,12 +70,12 @@ def _whole(array: Array, declared: tuple[int, ...], what: str, body: Body | None
 
 
 def kind_of(value: Any) -> ElementType:
-    """The type of a canonical value."""
+    """The type of a canonical value; Python's numbers have those that they get alone."""
     if isinstance(value, (FractalTensor, Zipped)):
         return value.kind
     if isinstance(value, tuple):
         return TupleType(tuple(map(kind_of, value)), type(value))
-    array = value.view(np.ndarray) if isinstance(value, np.ndarray) else value
+    array = value.view(np.ndarray) if isinstance(value, np.ndarray) else np.asarray(value)
     dtype = from_numpy(array.dtype)
     assert dtype is not None
     return TensorType(array.shape, dtype)
@@ -197,13 +201,13 @@ def empty_list(kind: ElementType, sample: Any, tried: bool) -> Any:
     return FractalTensor((leaves,), none[:0], (none,) * around, sample=sample if around else None, tried=tried)
 
 
-def stand_in(kind: ElementType) -> Any:
-    """A value of that type to try a body on: zeros, and lists of one element."""
+def stand_in(kind: ElementType, number: int = 0) -> Any:
+    """A value of that type to try a body on: zeros, or such numbers, and lists of one element."""
     if isinstance(kind, TensorType):
-        return canonical(np.zeros(kind.shape, kind.dtype.numpy), "a stand-in")
+        return canonical(np.full(kind.shape, number, kind.dtype.numpy), "a stand-in")
     if isinstance(kind, TupleType):
-        return kind.make([stand_in(item) for item in kind.items])
-    return zip_up(stack([stand_in(kind.element)], materialise=False))
+        return kind.make([stand_in(item, number) for item in kind.items])
+    return zip_up(stack([stand_in(kind.element, number)], materialise=False))
 
 
 def zip_up(value: Any) -> Any:

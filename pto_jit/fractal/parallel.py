@@ -9,6 +9,7 @@ and for states what it gave before.  `schedule=` and `tile=` matter to compiled 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,10 @@ from pto_jit.fractal.elements import (
     kind_of,
     materialised,
     stack,
+    stand_in,
     zip_up,
 )
+from pto_jit.fractal.literals import has_weak, learned, meeting, takes, typed
 from pto_jit.fractal.marking import operation
 from pto_jit.fractal.places import failure
 from pto_jit.fractal.plans import PLANS, TILE_HINT, tile_sizes
@@ -51,8 +54,8 @@ def _checked(name: str, body: Any, x: Any, schedule: Any, tile: Any) -> Any:
     return checked_list(x, f"the list of ft.{name}")
 
 
-def _call(name: str, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    return canonical(body(*args, **kwargs), f"what the body of ft.{name} gives", body)
+def _call(name: str, body: Body, args: Sequence[Any], kwargs: dict[str, Any], *, weak: bool = False) -> Any:
+    return canonical(body(*args, **kwargs), f"what the body of ft.{name} gives", body, weak=weak)
 
 
 def _tried(name: str, body: Body, call: Callable[[], Any]) -> Any:
@@ -87,12 +90,19 @@ def map(body: Body, x: Any, *, schedule: str = "auto", tile: Any = None, **kwarg
     """
     x = _checked("map", body, x, schedule, tile)
     if not len(x):
-        found = _tried("map", body, lambda: _call("map", body, [x.sample()], kwargs))
+        found = _tried("map", body, lambda: _call("map", body, [x.sample()], kwargs, weak=True))
+        found = learned(found, [lambda: _call("map", body, [stand_in(x.kind.element, 1)], kwargs, weak=True)])
+        found = canonical(found, "a stand-in")
         return empty_list(kind_of(found), found, tried=True)
     results = _Results("map", body)
     for i in range(len(x)):
         with places.element(i):
-            results.add(_call("map", body, [x.element(i)], kwargs))
+            results.add(_call("map", body, [x.element(i)], kwargs, weak=True))
+
+    def attempt(number: int) -> Any:
+        return _call("map", body, [stand_in(x.kind.element, number)], kwargs, weak=True)
+
+    results.common = learned(results.common, [partial(attempt, k) for k in (0, 1)])
     return stack(results.alike())
 
 
@@ -103,19 +113,24 @@ class _Results:
         self.name, self.body = name, body
         self.values: list[Any] = []
         self.common: Any = None  # a value of the type that all have so far
+        self.weak = False  # whether Python's numbers are among them
 
     def add(self, value: Any) -> None:
         """Raises TypeMismatchError (PTO-F025) for a value of another type."""
-        both = agreed([self.common, value]) if self.values else [value]
-        if both is None:
+        common = meeting(self.common, value) if self.values else value
+        if common is None:
             raise failure(TypeMismatchError, "PTO-F025", f"the body of ft.{self.name} gives {kind_of(value)}, before "
                           f"it gave {kind_of(self.common)}", "a body gives one type for all elements",
                           body=self.body)  # fmt: skip
-        self.common = both[0]
+        self.common = common
+        self.weak = self.weak or has_weak(value)
         self.values.append(value)
 
     def alike(self) -> list[Any]:
         """The values, of one type."""
+        if self.weak:
+            model = canonical(self.common, "the results")
+            self.values = [typed(v, model) for v in self.values]
         found = agreed(self.values)
         assert found is not None
         return found
@@ -333,7 +348,7 @@ def _carried(name: str, body: Body, x: Any, given: tuple[Any, Any], plan: tuple[
                       "give `initializer=`, the value that an empty list has")  # fmt: skip
     if name == "reduce":
         _can_associate(x, state, body)
-    settled = not _has_weak(state)
+    settled = not has_weak(state)
     for i in order:
         with places.element(i):
             new = _next(name, body, state, body(state, x.element(i), **kwargs))
@@ -343,6 +358,12 @@ def _carried(name: str, body: Body, x: Any, given: tuple[Any, Any], plan: tuple[
             states.append(state)
     if not settled:
         state = _settled(name, body, state, x.sample(), kwargs)
+    if has_weak(state):
+
+        def attempt(number: int) -> Any:
+            return _next(name, body, state, body(state, stand_in(x.kind.element, number), **kwargs))
+
+        state = _typed(state, learned(state, [partial(attempt, k) for k in (0, 1)]))
     if not every:
         return state
     if not states:
@@ -360,22 +381,18 @@ def _initial(name: str, value: Any) -> Any:
     return value if is_weak(value) else canonical(value, f"the initializer of ft.{name}")
 
 
-def _has_weak(state: Any) -> bool:
-    return any(_has_weak(item) for item in state) if isinstance(state, tuple) else is_weak(state)
-
-
 def _settled(name: str, body: Body, state: Any, sample: Any, kwargs: dict[str, Any]) -> Any:
     """The last state of a list too short to show the types of all numbers in it, with those that more steps make of it.
 
     So the types of a result do not depend on lengths.  Raises TypeMismatchError (PTO-F026) when the body fails on
     stand-ins.
     """
-    while _has_weak(state):
+    while has_weak(state):
         new = _tried(name, body, lambda s=state: _next(name, body, s, body(s, sample, **kwargs)))
-        typed = _typed(state, new)
-        if _kinds(typed) == _kinds(state):
+        made = _typed(state, new)
+        if _kinds(made) == _kinds(state):
             break
-        state = typed
+        state = made
     return state
 
 
@@ -396,6 +413,7 @@ def _typed(state: Any, model: Any) -> Any:
 
 def _next(name: str, body: Body, old: Any, given: Any) -> Any:
     """The state that the body gave, which has the type of the old one.  Raises TypeMismatchError (PTO-F028, F029)."""
+    given = _taken(old, given)
     new = canonical(given, f"what the body of ft.{name} gives", body)
     kept = _kept(old, new, given)
     if kept is not None:
@@ -410,13 +428,21 @@ def _next(name: str, body: Body, old: Any, given: Any) -> Any:
                   body=body)  # fmt: skip
 
 
+def _taken(old: Any, given: Any) -> Any:
+    """What a body gave, numbers of Python's in it with the types of those that stand in their places in the state."""
+    if isinstance(given, tuple) and isinstance(old, tuple) and len(given) == len(old):
+        return like(type(given), [_taken(a, b) for a, b in zip(old, given, strict=True)])
+    fits = is_weak(given) and isinstance(old, np.generic) and isinstance(given, bool) == isinstance(old, np.bool_)
+    return typed(given, old) if fits and takes(old, given) else given
+
+
 def _kept(old: Any, new: Any, given: Any) -> Any:
     """The new state as one of the old one's type, or None where it has another.
 
     A number of Python's in a state stays one for as long as the body makes such numbers of it; then it takes the
     element type of what the body gives.
     """
-    if not _has_weak(old):
+    if not has_weak(old):
         both = agreed([old, new])
         return None if both is None else both[1]
     if not isinstance(old, tuple):

@@ -63,7 +63,7 @@ def agreement(
             typed.append(View((), Computed(number_, len(session.loops) - 1), Leaf((), new.leaf.dtype)))
             changed = True
             continue
-        if old.leaf.same(new.leaf):
+        if old.leaf.same(new.leaf) or _takes(old.leaf, new.leaf):
             typed.append(old)
         elif not old.dims and _may_be(old.leaf, new.leaf):
             typed.append(View((), old.read, new.leaf))
@@ -71,6 +71,13 @@ def agreement(
         else:
             raise _changed(g, name, told(structure, initial), told(found, views))
     return typed if changed else None
+
+
+def _takes(state: Leaf, new: Leaf) -> bool:
+    """Whether a number of Python's has the type of the state that it becomes."""
+    if not new.weak or state.extents or new.extents:
+        return False
+    return _kind(state) == _kind(new) or (state.dtype.is_float and _kind(new) == "i")
 
 
 def _may_be(state: Leaf, new: Leaf) -> bool:
