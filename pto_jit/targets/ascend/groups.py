@@ -221,6 +221,7 @@ class VectorSide(VectorWriter, _Side):
             clip = self.clips.get(text(rows))
             if clip is not None:
                 self.clips[text(mine)] = clip
+                self.begins[text(mine)] = self.begins[text(rows)]
         self.halves[text(mine)] = Half(mine, start, rows, str(whole), sure)
         self.starts[text(mine)] = start
         return mine

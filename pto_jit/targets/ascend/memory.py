@@ -10,6 +10,7 @@ from pto_jit.dtypes import u8
 from pto_jit.errors import Loc
 from pto_jit.ir.nodes import Const, For, Op, Operand, Var
 from pto_jit.targets.ascend.form import Declaration, Global, Require
+from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.scopes import Scopes
 from pto_jit.targets.ascend.sizes import Tensor, least, names, product, text, total
 from pto_jit.targets.ascend.values import Expr, Size
@@ -34,24 +35,52 @@ class Memory(Scopes):
         out = least(extent, total(limit, at, "-"))
         if isinstance(out, Expr):
             self.clips[out.text] = (extent, limit, at)
+            self.begins[out.text] = (offset, limit)
         return out
 
     def loaded(self, tensor: Tensor, axis: int, offset: Operand, extent: Size, loc: Loc) -> Size:
-        """How much of an extent is loaded; the core stops where that would be nothing."""
+        """How much of an extent is loaded, which is something: instructions do not take tiles without elements."""
         out = self.clipped(tensor, axis, offset, extent)
-        limit = tensor.extents[axis]
-        if isinstance(out, Expr):
-            self._not_behind(offset, limit, loc)
-            if isinstance(limit, Expr) and limit.text in self.begins:
-                self._not_behind(*self.begins[limit.text], loc)
+        if isinstance(out, int) and out < 1:
+            raise unsupported("a load of a tile without elements", loc, "leave it out, or load it with a pad value")
+        self.is_something(out if out != extent else 1, loc)
         return out
 
-    def _not_behind(self, offset: Operand, limit: Size, loc: Loc) -> None:
-        """Stop the core where an offset lies behind the end of a tensor; what begins at 0 is there."""
-        if not (isinstance(offset, Const) and offset.value == 0) and not self.begins_inside(offset, limit):
-            condition = self._inside(offset, limit)
+    def is_something(self, size: Size, loc: Loc) -> None:
+        """Make sure that something is left of an extent where it was clipped: that is known, or the launch or the core
+        finds out.  Of what it was clipped from `bound` takes care."""
+        clip = None if isinstance(size, int) else self.begins.get(size.text)
+        if clip is None:
+            if not self.is_not_empty(size):
+                self.make_sure(0, size, loc)
+            return
+        offset, limit = clip
+        if isinstance(offset, Const) and offset.value == 0:
+            self.is_something(limit, loc)
+        elif not self.begins_inside(offset, limit):
+            self.make_sure(self.size(offset), limit, loc)
+
+    def is_not_empty(self, limit: Size) -> bool:
+        """Whether an extent is known to be more than 0: a loop runs to it, or the launch or the core has found out."""
+        if isinstance(limit, int) or limit.text in self.limited:  # which are not 0, as the launch finds
+            return limit != 0
+        known = f"0 < {limit.text}"
+        return any(known in scope for scope in self.scopes) or any(
+            n.stop == limit.text and n.start.isdigit() and n.step.isdigit() for n in self.loops
+        )
+
+    def make_sure(self, at: Size, limit: Size, loc: Loc) -> None:
+        """A place lies inside an extent, or the core stops; the launch tells if it knows both, and what asks for it is
+        done in any case."""
+        condition = f"{text(at)} < {text(limit)}"
+        if any(condition in scope for scope in self.scopes):
+            return
+        if self.loops or self.branches or not (self.launch_time(at) and self.launch_time(limit)):
             self.scopes[-1][condition] = condition
             self.nodes.append(Require(condition, loc))
+        else:
+            self.scopes[0][condition] = condition
+            self.check(f"{text(total(at, 1))} <= {text(limit)}", "no tile is without elements")
 
     def begins_inside(self, offset: Operand, limit: Size) -> bool:
         """Whether an offset is known to lie inside an extent, maybe because the core would have stopped elsewise."""
@@ -211,8 +240,6 @@ class Memory(Scopes):
             at = self.offset(source, offsets, op.loc)
             pointer = total(source.pointer, at)
             shape = [self.clipped(source, a, offsets[a], self.size(extents[a])) for a in kept]
-            self.begins |= {size.text: (offsets[a], source.extents[a])
-                            for a, size in zip(kept, shape, strict=True) if isinstance(size, Expr)}  # fmt: skip
             strides = [source.strides[a] for a in kept]
         elif op.op == "tensor_transpose":
             axes = op.attr("axes")

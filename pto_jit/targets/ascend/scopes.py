@@ -51,7 +51,7 @@ class Scopes:
         self.branches = 0  # around what is being written, and while loops
         self.limited: dict[str, int] = {}
         self.clips: dict[str, tuple[Size, Size, Size]] = {}  # expression -> extent, limit and offset it comes from
-        self.begins: dict[str, tuple[Operand, Size]] = {}  # extents of views -> where they begin, of how much
+        self.begins: dict[str, tuple[Operand, Size]] = {}  # what extents were clipped to -> where they begin, of how much
         self.loop_of: dict[str, For] = {}
         self.written = {facts.roots[x.name] for s in statements(func.body) if (x := written_tensor(s)) is not None}
         self.defined: dict[str, Op] = {s.results[0].name: s for s in statements(func.body)
@@ -189,13 +189,15 @@ class Scopes:
             return max(1, int(operand.value))
         known = self.upper(operand)
         if known is not None:
+            if not self._is_positive(operand):
+                self.make_sure(0, self.size(operand), loc)
             return max(1, known)
         dims = [s for s in self._dims_of(operand.name) if isinstance(s, int)]
         if dims:
             return max(1, dims[0])
         ceiling = self.facts.ceilings.get(operand.name)
         if ceiling is not None:  # which the host knows
-            self._not_empty(operand, loc)
+            self.make_sure(0, self.size(operand), loc)
             return self.bound(ceiling, loc)
         if operand.name not in self.sizes:
             raise unsupported(
@@ -205,12 +207,20 @@ class Scopes:
         self.limited[self.names.of(operand.name)] = self.sizes[operand.name]
         return self.sizes[operand.name]
 
-    def _not_empty(self, extent: Var, loc: Loc) -> None:
-        """Stop the core where a tile would have no elements, of which instructions leave nothing that is defined."""
-        condition = f"{self.number(extent)} > 0"
-        if not any(condition in scope for scope in self.scopes):
-            self.scopes[-1][condition] = condition
-            self.nodes.append(Require(condition, loc))
+    def make_sure(self, at: Size, limit: Size, loc: Loc) -> None:
+        raise NotImplementedError
+
+    def _is_positive(self, operand: Operand) -> bool:
+        """Whether an extent is known to be more than 0: what is left of a loop's range is."""
+        if isinstance(operand, Const):
+            return operand.value > 0
+        op = self.defined.get(operand.name)
+        if op is None or operand.name in self.facts.mutable:
+            return False
+        if op.op == "sub" and isinstance(op.args[1], Var):
+            loop = self.loop_of.get(op.args[1].name)
+            return loop is not None and loop.stop == op.args[0] and isinstance(loop.step, Const) and loop.step.value > 0
+        return op.op in ("min", "copy") and all(self._is_positive(a) for a in op.args)
 
     def upper(self, operand: Operand, depth: int = 0) -> int | None:
         """A constant that an integer does not exceed, where its definition says one."""

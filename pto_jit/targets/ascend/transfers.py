@@ -139,8 +139,9 @@ class TransferWriter(TileWriter):
             return False
         if not isinstance(valid, int):
             return size.text not in self.clips
-        first = isinstance(offset, Const) and offset.value == 0
-        return not first and not self.begins_inside(offset, limit)
+        if isinstance(offset, Const) and offset.value == 0:
+            return not self.is_not_empty(limit)
+        return not self.begins_inside(offset, limit)
 
     def _inside_of(self, tensor: Tensor, offsets: tuple[Operand, ...], count: Size, loc: Loc) -> None:
         """A line of elements lies inside a tensor, or the core stops."""

@@ -246,7 +246,7 @@ def padded_in_turn(x: pl.Tensor, w: pl.Tensor, y: pl.Tensor, n: int):
 def test_where_flags_are_used_up_what_waits_in_a_branch_does_so_there() -> None:
     """Each of ten loads is in a branch: flags raised before it, which nothing need take down there, are answered."""
     matrix = pto.spec((None, None), pl.f32)
-    (kernel,) = kernels_of(written(padded_in_turn, matrix, matrix, matrix, 3))
+    (kernel,) = kernels_of(written(padded_in_turn, matrix, matrix, pto.spec((None, 64), pl.f32), 3))
     (body,) = (block for block in blocks(kernel.body) if sum(isinstance(n, Loop) for n in block) == 10)
     branches = [n.then for n in body if isinstance(n, Branch)]
     for pair in (("V", "MTE2"), ("MTE2", "V")):
