@@ -126,6 +126,8 @@ class _Line:
         named = {a.name for a in op.args if isinstance(a, Var)}
         if op.op in ("getelem", "setelem"):
             first = 1 if op.op == "getelem" else 2
+            if first == len(op.args):  # of a tensor of rank 0
+                return self._element(op, first, along=False)
             *outer, last = op.args[first:]
             along = isinstance(last, Var) and last.name in self.starts
             inner = {a.name for a in outer if isinstance(a, Var)}

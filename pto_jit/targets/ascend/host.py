@@ -318,13 +318,13 @@ class HostWriter:
         return self.type_of(tensor.dtype)
 
     def _element(self, tensor: _Tensor, indices: Sequence[Operand], typ: str) -> str:
-        parts = []
+        parts: list[str] = []
         for index, extent, stride in zip(indices, tensor.extents, tensor.strides, strict=True):
             at = self.read(index)
             if isinstance(index, Const) and index.value < 0:
                 at = f"({extent} - {-int(index.value)})"
             parts.append(f"{at} * {stride}" if " " not in at or at.startswith("(") else f"({at}) * {stride}")
-        return f"({typ} *){tensor.pointer} + {' + '.join(parts)}"
+        return " + ".join([f"({typ} *){tensor.pointer}", *parts])  # a tensor of rank 0 has no indices
 
     def expression(self, op: Op) -> str:
         a = [self._atom(self.read(x)) for x in op.args]

@@ -12,7 +12,7 @@ from pto_jit.errors import NOWHERE, Loc
 from pto_jit.ir.nodes import Const, For, Func, Op, Operand, Var
 from pto_jit.ir.types import ScalarType, TensorType
 from pto_jit.ir.walk import statements
-from pto_jit.targets.ascend.form import Assignment, Loop, Node, Parameter, Require
+from pto_jit.targets.ascend.form import Assignment, Loop, Node, Parameter
 from pto_jit.targets.ascend.machine import element_type
 from pto_jit.targets.ascend.refusals import unsupported
 from pto_jit.targets.ascend.scalars import Scalars
@@ -51,7 +51,7 @@ class Scopes:
         self.branches = 0  # around what is being written, and while loops
         self.limited: dict[str, int] = {}
         self.clips: dict[str, tuple[Size, Size, Size]] = {}  # expression -> extent, limit and offset it comes from
-        self.begins: dict[str, tuple[Operand, Size]] = {}  # what extents were clipped to -> where they begin, of how much
+        self.begins: dict[str, tuple[Operand, Size]] = {}  # clipped extent -> where it begins, of how much
         self.loop_of: dict[str, For] = {}
         self.written = {facts.roots[x.name] for s in statements(func.body) if (x := written_tensor(s)) is not None}
         self.defined: dict[str, Op] = {s.results[0].name: s for s in statements(func.body)

@@ -107,7 +107,7 @@ def test_the_launch_tells_of_a_tile_without_elements(programs: Programs, name: s
     fn.interpret(x, wanted)
     programs.run(name, x=x, out=out)
     np.testing.assert_allclose(out, wanted, rtol=1e-6)
-    with pytest.raises(RuntimeError, match="is at most|no tile is without elements: 1 <= x"):
+    with pytest.raises(RuntimeError, match=r"is at most|no tile is without elements: 1 <= x"):
         programs.run(name, x=np.ones(nothing, np.float32), out=out)
 
 
@@ -117,7 +117,7 @@ def test_what_is_not_loaded_may_be_empty(programs: Programs, name: str) -> None:
     x, out = np.ones((0, 8), np.float32), np.zeros((16, 8), np.float32)
     if name == "in_a_branch":
         programs.run(name, x=x, out=out, n=0)
-    with pytest.raises(RuntimeError, match="trap|without elements"):
+    with pytest.raises(RuntimeError, match=r"trap|without elements"):
         programs.run(name, x=x, out=out, n=1)
     programs.run(name, x=np.ones((1, 8), np.float32), out=out, n=1)
     np.testing.assert_array_equal(out[:1], 2)
