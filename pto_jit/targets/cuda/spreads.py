@@ -126,8 +126,9 @@ def refuse_misfits(kernel: Kernel, shared_limit: int = LARGEST) -> None:
 def check_shared(kernel: Kernel, shared: int, limit: int) -> None:
     """Raise LaunchError when a version wants more shared memory than a block can have."""
     if shared > limit:
+        known = ", or extents that are known when it is compiled: tiles that do not fit are divided then"
         raise LaunchError(f"PTO-X144: {kernel.name}: its tiles take {shared} bytes of shared memory of {limit}\n"
-                          "help: use smaller tiles")  # fmt: skip
+                          f"help: use smaller tiles{known if kernel.capacities else ''}")  # fmt: skip
 
 
 def power_of_two(n: int) -> int:
