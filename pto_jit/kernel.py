@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -147,7 +148,14 @@ def param_text(param: Param) -> str:
     if kinds:
         return f"({' '.join(kinds)})" if len(kinds) > 1 else kinds[0]
     value = param.what.value if isinstance(param.what, StaticParam) else None
-    return f"{getattr(value, '__name__', None) or repr(value):.40}"
+    for read in (operator.attrgetter("__name__"), repr):
+        try:
+            found = read(value)
+        except Exception:  # what an object of the user's answers may fail in any way
+            continue
+        if found and isinstance(found, str):
+            return f"{found:.40}"
+    return type(value).__name__
 
 
 def leaf_text(leaf: TensorParam | ScalarParam, shape: tuple[int | None, ...] | None = None) -> str:

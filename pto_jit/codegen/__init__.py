@@ -7,6 +7,7 @@ computed by Python itself, what involves a run-time value is appended to the IR.
 * `compilation`, `params`: parameters, the entry function, the module
 * `generator`, `recovery`: the state of a compilation: names, places, errors; going on after one
 * `expressions`, `statements`, `assignments`, `patterns`: the visitors
+* `operators`, `items`: operators, comparisons and `in`; comprehensions, generators, what is iterated
 * `unused`: warnings for statements that do nothing, and for calls that are made once
 * `calls`, `binding`, `intrinsics`, `construction`, `built`: calls: Python's, the language's, functions compiled into
   their callers, built functions
@@ -18,7 +19,7 @@ computed by Python itself, what involves a run-time value is appended to the IR.
 * `merging`, `retype`: one value out of several paths
 * `boundaries`, `presence`, `remaking`, `valid_extents`: in-core scopes, and what crosses their borders
 * `results`, `leaf`: what the entry returns
-* `names`, `frames`: scopes of names, liveness
+* `names`, `frames`, `marks`: scopes of names, liveness; how the language's functions are recognised
 * `syntax`: every class of ast and what happens to it
 * `builtins/`: the operations of pl
 * `emit`, `values`: typed IR

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import ast
 import operator
+import types
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pto_jit.codegen import builtins
 from pto_jit.codegen.frames import MISSING, Frame
+from pto_jit.codegen.operators import is_generated, method_of
 from pto_jit.codegen.regions import Status
 from pto_jit.codegen.syntax import refuse
 from pto_jit.codegen.values import Tensor, is_runtime
@@ -49,9 +51,9 @@ class Assignments:
             value = x.visit(node.value)
             g.node = node
             if isinstance(old, Tensor):
-                self._in_place(op, old, value)
+                g.operators.in_place(op, old, value)
                 return None
-            result = x.operate(op, old, value, in_place=True)
+            result = g.operators.in_place(op, old, value)
             holder = g.frame.owner(target.id) or g.frame
             self.bind_name(holder, target.id, result, node)
         elif isinstance(target, ast.Subscript):
@@ -61,9 +63,9 @@ class Assignments:
             value = x.visit(node.value)
             g.node = node
             if isinstance(old, Tensor):
-                self._in_place(op, old, value)
+                g.operators.in_place(op, old, value)
             else:
-                self.set_item(base, item, x.operate(op, old, value, in_place=True))
+                self.set_item(base, item, g.operators.in_place(op, old, value))
         else:
             base = x.visit(target.value)
             g.node = target
@@ -71,17 +73,10 @@ class Assignments:
             value = x.visit(node.value)
             g.node = node
             if isinstance(old, Tensor):
-                self._in_place(op, old, value)
+                g.operators.in_place(op, old, value)
             else:
-                self._set_attribute(base, target.attr, x.operate(op, old, value, in_place=True))
+                self.set_attribute(base, target.attr, g.operators.in_place(op, old, value))
         return None
-
-    def _in_place(self, op: type[ast.operator], tensor: Tensor, value: Any) -> None:
-        """`tensor op= value` changes the tensor's elements, as it does with NumPy arrays."""
-        g = self.g
-        item = Ellipsis if tensor.rank else ()
-        old = builtins.subscript(g, tensor, ()) if not tensor.rank else tensor
-        builtins.store_subscript(g, tensor, item, builtins.binary(op, g, old, value))
 
     # -- targets ------------------------------------------------------------------------------------------------
 
@@ -148,9 +143,9 @@ class Assignments:
         g = self.g
         base = g.expressions.visit(target.value)
         g.node = target
-        self._set_attribute(base, target.attr, value)
+        self.set_attribute(base, target.attr, value)
 
-    def _set_attribute(self, base: Any, name: str, value: Any) -> None:
+    def set_attribute(self, base: Any, name: str, value: Any) -> None:
         g = self.g
         if is_runtime(base):
             raise g.error(
@@ -160,11 +155,24 @@ class Assignments:
                 hint="tiles and numbers are values: bind the result to a name",
             )
         g.check_mutable(base, f"assigning `{name}`")
+        own = g.operators.method(base, "__setattr__", value)
+        if own is not None and not is_generated(type(base).__setattr__):
+            own(name, value)
+            return
+        member = next((vars(c)[name] for c in type(base).__mro__ if name in vars(c)), None)
+        if member is not None and g.find_runtime((base, value)) is not None:
+            if isinstance(member, property) and isinstance(member.fset, types.FunctionType):
+                g.inline(member.fset, (base, value))
+                return
+            setter = method_of(member, "__set__")
+            if setter is not None:
+                g.inline(setter, (member, base, value))
+                return
         g.python(setattr, base, name, value)
 
     def _unpack(self, target: ast.Tuple | ast.List, value: Any) -> None:
         g = self.g
-        items = g.expressions.iterate(value, target)
+        items = g.items.all_of(value, target)
         wanted = target.elts
         starred = [k for k, t in enumerate(wanted) if isinstance(t, ast.Starred)]
         fits = len(items) >= len(wanted) - 1 if starred else len(items) == len(wanted)

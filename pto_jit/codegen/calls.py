@@ -15,9 +15,12 @@ import numpy as np
 from pto_jit import dtypes
 from pto_jit.codegen import builtins
 from pto_jit.codegen.binding import bind
+from pto_jit.codegen.builtins.promote import describe
 from pto_jit.codegen.construction import construct
 from pto_jit.codegen.frames import MISSING, Frame, KernelFunction, Unusable, cells_of, names_of, node_names
 from pto_jit.codegen.intrinsics import CONTROL, MATH, NATIVE_MODULES, OPERATORS, REPLACED, STAGED, UNAVAILABLE
+from pto_jit.codegen.items import Items
+from pto_jit.codegen.marks import mark
 from pto_jit.codegen.names import FunctionNames
 from pto_jit.codegen.presence import has_scopes, uses_language
 from pto_jit.codegen.regions import Status, Target
@@ -61,6 +64,10 @@ class Calls:
         fn = g.expressions.visit(node.func)
         args, kwargs = self.arguments(node, fn)
         g.node = node
+        for arg in (*args, *kwargs.values()):
+            if type(arg) is Items and not _reads_on_demand(fn):
+                arg.settle()
+                g.node = node
         return self.call(fn, tuple(args), kwargs)
 
     def arguments(self, node: ast.Call, fn: Any = None) -> tuple[list[Any], dict[str, Any]]:
@@ -73,7 +80,7 @@ class Calls:
                 value = visit(item.value)
                 own = getattr(type(value), "__pto_spread__", None)
                 whole = None if own is None else own(value, fn)
-                args.extend(g.expressions.iterate(value, item.value) if whole is None else whole)
+                args.extend(g.items.all_of(value, item.value) if whole is None else whole)
             else:
                 args.append(visit(item))
         kwargs: dict[str, Any] = {}
@@ -99,7 +106,7 @@ class Calls:
         g = self.g
         if type(fn) is KernelFunction:
             return self._kernel_function(fn, args, kwargs)
-        if isinstance(fn, types.MethodType) and getattr(fn, "__pto_native__", False):
+        if isinstance(fn, types.MethodType) and mark(fn, "__pto_native__"):
             return self._guarded(fn, args, kwargs, fn.__name__)
         if isinstance(fn, METHODS):
             return self._method(fn, args, kwargs)
@@ -107,7 +114,7 @@ class Calls:
             return self.call(fn.func, (*fn.args, *args), {**fn.keywords, **kwargs})
         if isinstance(fn, builtins.BoundMethod):
             return g.e.note(self._guarded(fn, args, kwargs))
-        name = None if is_runtime(fn) else getattr(fn, "__pto_builtin__", None)
+        name = None if is_runtime(fn) else mark(fn, "__pto_builtin__")
         if isinstance(name, str):
             handler = CONTROL.get(name)
             if handler is not None:
@@ -141,13 +148,13 @@ class Calls:
 
     def _function(self, fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         g = self.g
-        wanted = getattr(fn, "__pto_incore__", None)
+        wanted = mark(fn, "__pto_incore__")
         if wanted is not None:
             return self.incore(wanted, args, kwargs)
-        wanted = getattr(fn, "__pto_jit__", None)
+        wanted = mark(fn, "__pto_jit__")
         if wanted is not None:
             return self.jit(wanted, args, kwargs)
-        if getattr(fn, "__pto_native__", False):
+        if mark(fn, "__pto_native__"):
             return self._of_python(fn, args, kwargs)
         if not self._compiled(fn, (args, kwargs)):
             return self._own(g.python(fn, *args, **kwargs))
@@ -168,20 +175,20 @@ class Calls:
         g = self.g
         if is_runtime(fn) or not callable(fn):
             kind = (
-                f"a run-time {type(fn).__name__.lower()}" if is_runtime(fn) else f"the {type(fn).__name__} {fn!r:.40}"
+                f"a run-time {type(fn).__name__.lower()}" if is_runtime(fn) else describe(fn)
             )
             raise g.error(
                 TypeMismatchError, f"{kind} is not callable", code="PTO-T015", hint="only functions are called"
             )
         if isinstance(fn, DType):
             return self._convert(fn, args, kwargs)
-        wanted = getattr(fn, "__pto_incore__", None)
+        wanted = mark(fn, "__pto_incore__")
         if wanted is not None:
             return self.incore(wanted, args, kwargs)
-        wanted = getattr(fn, "__pto_jit__", None)
+        wanted = mark(fn, "__pto_jit__")
         if wanted is not None:
             return self.jit(wanted, args, kwargs)
-        wanted = getattr(fn, "__pto_built__", None)
+        wanted = mark(fn, "__pto_built__")
         if wanted is not None:
             from pto_jit.codegen.built import call_built  # few kernels need it
 
@@ -435,6 +442,14 @@ class Calls:
 
 
 _IMMUTABLE = frozenset({int, float, bool, str, bytes, complex, type(None), tuple, frozenset, range, slice, DType})
+
+
+# Functions that ask generators for one item after another, and begin with the next only when they need it.
+_ON_DEMAND = frozenset({any, all, map, filter, zip, enumerate, iter, next, functools.reduce, isinstance})
+
+
+def _reads_on_demand(fn: Any) -> bool:
+    return _hashable(fn) and fn in _ON_DEMAND
 
 
 def _holds_code(value: Any) -> bool:

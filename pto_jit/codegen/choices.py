@@ -12,7 +12,7 @@ from pto_jit.codegen.builtins.promote import value_of
 from pto_jit.codegen.frames import MISSING, Unusable
 from pto_jit.codegen.merging import describe
 from pto_jit.codegen.regions import Status, Target
-from pto_jit.codegen.values import Scalar, is_runtime
+from pto_jit.codegen.values import Scalar
 from pto_jit.dtypes import bool_
 from pto_jit.errors import CompilationError, Note, TypeMismatchError
 from pto_jit.ir import nodes
@@ -40,11 +40,10 @@ class Choices:
         """`value and rest()` or `value or rest()`, computing the rest only when it decides."""
         g = self.g
         g.node = node
-        test = builtins.tested(g, value)
-        if not is_runtime(test):
-            return rest() if bool(g.python(bool, test)) == is_and else value
-        cond = builtins.truth(g, test)
-        if test is not value or value.dtype != bool_:
+        cond = g.operators.truth(value)
+        if not isinstance(cond, Scalar):
+            return rest() if cond == is_and else value
+        if not isinstance(value, Scalar) or value.dtype != bool_:
             return self.choose(cond, rest if is_and else lambda: value, (lambda: value) if is_and else rest, node)
         return self._logical(value, rest, node, is_and)
 

@@ -13,46 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pto_jit.codegen import builtins
-from pto_jit.codegen.frames import MISSING, Frame, Items, KernelFunction
-from pto_jit.codegen.iteration import LoopSpec, as_items
-from pto_jit.codegen.merging import is_number
-from pto_jit.codegen.names import FunctionNames, stores
+from pto_jit.codegen.frames import KernelFunction
 from pto_jit.codegen.syntax import refuse
-from pto_jit.codegen.values import Scalar, Tile, is_runtime
+from pto_jit.codegen.values import Scalar, is_runtime
 from pto_jit.errors import CompilationError, PtoError, TypeMismatchError
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
-
-BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.MatMult: operator.matmul,
-    ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor, ast.LShift: operator.lshift,
-    ast.RShift: operator.rshift,
-}  # fmt: skip
-IN_PLACE: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.iadd, ast.Sub: operator.isub, ast.Mult: operator.imul, ast.Div: operator.itruediv,
-    ast.FloorDiv: operator.ifloordiv, ast.Mod: operator.imod, ast.Pow: operator.ipow, ast.MatMult: operator.imatmul,
-    ast.BitAnd: operator.iand, ast.BitOr: operator.ior, ast.BitXor: operator.ixor, ast.LShift: operator.ilshift,
-    ast.RShift: operator.irshift,
-}  # fmt: skip
-COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
-    ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
-    ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
-}  # fmt: skip
-UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
-    ast.UAdd: operator.pos, ast.USub: operator.neg, ast.Invert: operator.invert, ast.Not: operator.not_,
-}  # fmt: skip
-METHOD: dict[type[ast.operator], tuple[str, str]] = {
-    kind: (f"__{name}__", f"__r{name}__")
-    for kind, name in zip(
-        (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.MatMult, ast.BitAnd, ast.BitOr,
-         ast.BitXor, ast.LShift, ast.RShift),
-        "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split(), strict=True,
-    )
-}  # fmt: skip
-
 
 class Expressions:
     """Evaluates expression nodes in the current frame."""
@@ -79,10 +46,10 @@ class Expressions:
             ast.Lambda: self.lambda_,
             ast.JoinedStr: self.joined,
             ast.FormattedValue: self.formatted,
-            ast.ListComp: lambda node: self.g.own(self.comprehension(node)),
-            ast.SetComp: lambda node: self.g.own(set(self.comprehension(node))),
-            ast.GeneratorExp: lambda node: self.g.own(Items(self.comprehension(node))),
-            ast.DictComp: lambda node: self.g.own(dict(self.comprehension(node))),
+            ast.ListComp: lambda node: self.g.own(self.g.items.comprehension(node)),
+            ast.SetComp: lambda node: self.g.own(set(self.g.items.comprehension(node))),
+            ast.GeneratorExp: lambda node: self.g.own(self.g.items.generator(node)),
+            ast.DictComp: lambda node: self.g.own(dict(self.g.items.comprehension(node))),
         }
 
     def visit(self, node: ast.AST) -> Any:
@@ -96,49 +63,12 @@ class Expressions:
     def binary(self, node: ast.BinOp) -> Any:
         left, right = self.visit(node.left), self.visit(node.right)
         self.g.node = node
-        return self.operate(type(node.op), left, right)
-
-    def operate(self, op: type[ast.operator], left: Any, right: Any, *, in_place: bool = False) -> Any:
-        """`left op right` at the current place."""
-        g = self.g
-        if is_runtime(left) or is_runtime(right):
-            if isinstance(left, (tuple, list, str)) or isinstance(right, (tuple, list, str)):
-                self._not_numbers(left, right)
-            return builtins.binary(op, g, left, right)
-        if type(left) in _NUMBERS and type(right) in _NUMBERS:
-            return g.python(BINARY[op], left, right)
-        method, reflected = METHOD[op]
-        for value, other, name in ((left, right, method), (right, left, reflected)):
-            function = getattr(type(value), name, None)
-            if hasattr(function, "__code__") and g.find_runtime((left, right)) is not None:
-                result = g.inline(function, (value, other), {})
-                if result is not NotImplemented:
-                    return result
-        if in_place and isinstance(left, (list, set, dict)):
-            g.check_mutable(left, "this assignment")
-        result = g.python((IN_PLACE if in_place else BINARY)[op], left, right)
-        return g.own(result) if isinstance(result, (list, set, dict)) and result is not left else result
-
-    def _not_numbers(self, left: Any, right: Any) -> None:
-        value, other = (left, right) if isinstance(left, (tuple, list, str)) else (right, left)
-        hint = "compute with the items one by one, e.g. in a comprehension"
-        if isinstance(value, str):
-            hint = 'text is made while the kernel is compiled: run-time values print with `pl.print("{}", value)`'
-        raise self.g.error(
-            TypeMismatchError,
-            f"a {type(value).__name__} and a run-time value cannot be combined with this operator",
-            code="PTO-T013",
-            hint=hint,
-            notes=self.g.origin(other),
-        )
+        return self.g.operators.operate(type(node.op), left, right)
 
     def unary(self, node: ast.UnaryOp) -> Any:
         value = self.condition(node.operand) if type(node.op) is ast.Not else self.visit(node.operand)
-        g = self.g
-        g.node = node
-        if is_runtime(value):
-            return builtins.unary(type(node.op), g, value)
-        return g.python(UNARY[type(node.op)], value)
+        self.g.node = node
+        return self.g.operators.unary(type(node.op), value)
 
     def compare(self, node: ast.Compare) -> Any:
         left = self.visit(node.left)
@@ -149,62 +79,10 @@ class Expressions:
         g = self.g
         right = self.visit(node.comparators[k])
         g.node = node
-        result = self.compare_values(type(node.ops[k]), left, right)
+        result = g.operators.compare(type(node.ops[k]), left, right)
         if k + 1 == len(node.ops):
             return result
         return self.g.choices.both(result, lambda: self._chain(node, right, k + 1), node, is_and=True)
-
-    def compare_values(self, op: type[ast.cmpop], left: Any, right: Any) -> Any:
-        g = self.g
-        if op in (ast.Is, ast.IsNot):  # identity with None and other compile-time objects is decided now
-            values = [v for v in (left, right) if isinstance(v, (Scalar, Tile)) or is_number(v)]
-            if len(values) == 2 and any(map(is_runtime, values)):
-                return builtins.compare(op, g, left, right)
-            return (left is right) == (op is ast.Is)
-        if op in (ast.In, ast.NotIn):
-            return self._contains(op, left, right)
-        if is_runtime(left) or is_runtime(right):
-            other = right if is_runtime(left) else left
-            if (other is None or isinstance(other, (str, tuple, list, dict))) and op in (ast.Eq, ast.NotEq):
-                return op is ast.NotEq  # a number never equals one of these
-            return builtins.compare(op, g, left, right)
-        sequences = isinstance(left, (tuple, list)) and type(left) is type(right)
-        if sequences and op in (ast.Eq, ast.NotEq) and g.find_runtime((left, right)) is not None:
-            return self._equal_items(op, left, right)
-        return g.python(COMPARE[op], left, right)
-
-    def _contains(self, op: type[ast.cmpop], item: Any, container: Any) -> Any:
-        g = self.g
-        if is_runtime(container):
-            raise g.error(
-                TypeMismatchError,
-                "`in` needs a compile-time container",
-                code="PTO-T014",
-                hint="for a tile write `pl.any(t == v)`",
-                notes=g.origin(container),
-            )
-        if g.find_runtime(item) is None and g.find_runtime(container) is None:
-            return g.python(COMPARE[op], item, container)
-        found: Any = False
-        node = g.node
-        assert node is not None
-        for other in g.python(list, container):
-            same = self.compare_values(ast.Eq, item, other)
-            found = self.g.choices.both(found, lambda same=same: same, node, is_and=False)
-        if op is ast.In:
-            return found
-        return builtins.unary(ast.Not, g, found) if is_runtime(found) else not found
-
-    def _equal_items(self, op: type[ast.cmpop], left: Any, right: Any) -> Any:
-        g = self.g
-        node = g.node
-        assert node is not None
-        same: Any = len(left) == len(right)
-        for a, b in zip(left, right, strict=False):
-            same = self.g.choices.both(same, lambda a=a, b=b: self.compare_values(ast.Eq, a, b), node, is_and=True)
-        if op is ast.Eq:
-            return same
-        return builtins.unary(ast.Not, g, same) if is_runtime(same) else not same
 
     def boolean(self, node: ast.BoolOp) -> Any:
         is_and = isinstance(node.op, ast.And)
@@ -230,9 +108,9 @@ class Expressions:
         g = self.g
         test = self.condition(node.test)
         g.node = node.test
-        if not is_runtime(test):
-            return self.visit(node.body if g.python(bool, test) else node.orelse)
-        cond = builtins.truth(g, test)
+        cond = g.operators.truth(test)
+        if not isinstance(cond, Scalar):
+            return self.visit(node.body if cond else node.orelse)
         return g.choices.choose(cond, lambda: self.visit(node.body), lambda: self.visit(node.orelse), node)
 
     # -- parts of values ----------------------------------------------------------------------------------------
@@ -337,37 +215,7 @@ class Expressions:
 
     def spread(self, node: ast.Starred) -> list[Any]:
         """The items of `*value`."""
-        return self.iterate(self.visit(node.value), node.value)
-
-    def iterate(self, value: Any, node: ast.AST) -> list[Any]:
-        """All items of a compile-time iterable."""
-        g = self.g
-        g.node = node
-        if isinstance(value, LoopSpec):
-            constants = as_items(value)
-            if constants is None:
-                raise g.error(
-                    CompilationError,
-                    "a comprehension over a range with run-time bounds",
-                    code="PTO-N019",
-                    hint="write a `for` loop over `pl.range`, or give constant bounds",
-                )
-            value = constants
-        if is_runtime(value):
-            raise self.not_iterable(value)
-        own = getattr(type(value), "__pto_iterate__", None)
-        if own is not None:
-            return list(own(value, g))
-        items: list[Any] = []
-        iterator = g.python(iter, value)
-        while True:
-            item = g.python(next, iterator, MISSING)
-            if item is MISSING:
-                return items
-            items.append(item)
-            if len(items) > 1_000_000:
-                raise g.error(CompilationError, "a compile-time iterable with more than 1000000 items",
-                              code="PTO-N021", hint="is it endless?")  # fmt: skip
+        return self.g.items.all_of(self.visit(node.value), node.value)
 
     def not_iterable(self, value: Any) -> CompilationError:
         number = isinstance(value, Scalar)
@@ -403,47 +251,6 @@ class Expressions:
                 g.node = key
                 g.python(operator.setitem, result, g.static(name, "the key of a dict"), item)
         return g.own(result)
-
-    def comprehension(self, node: Any) -> list[Any]:
-        """The items of a comprehension, (key, value) pairs of a dict's; its names are its own."""
-        g = self.g
-        outer = g.frame
-        names = outer.file.notes.get(node)
-        if not isinstance(names, FunctionNames):
-            bound = frozenset(stores([c.target for c in node.generators]))
-            names = outer.file.notes[node] = FunctionNames((), bound, frozenset(), frozenset(), frozenset())
-        results: list[Any] = []
-        first = self.iterate(self.visit(node.generators[0].iter), node.generators[0].iter)
-        g.frame = Frame(outer.file, names, outer.globals, {}, outer, outer.name, g.depth, outer.caller, True)
-        g.frame.is_orchestration = outer.is_orchestration
-        g.static_loops += 1
-        self._generate(node, 0, first, results)
-        g.static_loops -= 1
-        g.frame = outer
-        return results
-
-    def _generate(self, node: Any, k: int, items: list[Any], results: list[Any]) -> None:
-        g = self.g
-        generator = node.generators[k]
-        if generator.is_async:
-            raise refuse(g, node, "async comprehension")
-        for item in items:
-            self.g.assignments.assign(generator.target, item)
-            if not all(self._keeps(test) for test in generator.ifs):
-                continue
-            if k + 1 < len(node.generators):
-                inner = node.generators[k + 1]
-                self._generate(node, k + 1, self.iterate(self.visit(inner.iter), inner.iter), results)
-            elif isinstance(node, ast.DictComp):
-                results.append((self.visit(node.key), self.visit(node.value)))
-            else:
-                results.append(self.visit(node.elt))
-
-    def _keeps(self, test: ast.expr) -> bool:
-        g = self.g
-        value = self.condition(test)
-        g.node = test
-        return bool(g.python(bool, g.static(value, "the condition of a comprehension")))
 
     # -- names and functions ------------------------------------------------------------------------------------
 
@@ -483,7 +290,6 @@ class Expressions:
         return g.python(format, value, spec)
 
 
-_NUMBERS = frozenset({int, float, bool})
 _COMPUTED = (property, functools.cached_property)
 
 

@@ -125,25 +125,6 @@ class KernelFunction:
         return f"<function {self.__name__}>"
 
 
-class Items:
-    """The iterator that a generator expression, `map` or `filter` in a kernel gives; its items are at hand."""
-
-    __slots__ = ("at", "items")
-
-    def __init__(self, items: list[Any]) -> None:
-        self.items = items
-        self.at = 0
-
-    def __iter__(self) -> Items:
-        return self
-
-    def __next__(self) -> Any:
-        if self.at == len(self.items):
-            raise StopIteration
-        self.at += 1
-        return self.items[self.at - 1]
-
-
 def names_of(located: Located) -> FunctionNames:
     """The (cached) analysis of a function's names."""
     return node_names(located.file, located.node)

@@ -19,8 +19,10 @@ from pto_jit.codegen.choices import Choices
 from pto_jit.codegen.control import Control
 from pto_jit.codegen.emit import Emitter
 from pto_jit.codegen.expressions import Expressions
-from pto_jit.codegen.frames import BUILTINS, MISSING, Frame, Items, KernelFunction, Unusable
+from pto_jit.codegen.frames import BUILTINS, MISSING, Frame, KernelFunction, Unusable
+from pto_jit.codegen.items import Items, ItemsOf
 from pto_jit.codegen.loops import Loops
+from pto_jit.codegen.operators import Operators
 from pto_jit.codegen.recovery import Recovery
 from pto_jit.codegen.regions import Holder, LoopRecord, Region, Target
 from pto_jit.codegen.spelling import Spelling
@@ -93,6 +95,8 @@ class Generator:
         self._cached_frame: Frame | None = None
         self._cached_loc = NOWHERE
         self.expressions = Expressions(self)
+        self.operators = Operators(self)
+        self.items = ItemsOf(self)
         self.calls = Calls(self)
         self.assignments = Assignments(self)
         self.statements = Statements(self)
@@ -193,12 +197,14 @@ class Generator:
         kind = type(value)
         if kind in _PLAIN or depth == 0:
             return None
-        if isinstance(value, (tuple, list, set, frozenset)):
+        if isinstance(value, _ITEMS):
             items: Any = value
         elif isinstance(value, dict):
             items = value.values()
         elif kind is Items:
-            items = value.items[value.at :]
+            if value.settled is None:  # what its items are is not known before they are computed
+                return value
+            items = value.settled
         elif isinstance(value, functools.partial):
             items = (value.func, value.args, value.keywords)
         elif isinstance(value, METHODS):
@@ -383,6 +389,7 @@ class Generator:
 
 _PLAIN = frozenset({int, float, bool, str, bytes, type(None), complex, types.FunctionType, types.BuiltinFunctionType,
                     types.ModuleType, type, KernelFunction, range, type(Ellipsis)})  # fmt: skip
+_ITEMS = (tuple, list, set, frozenset, type({}.values()), type({}.items()))
 _OPAQUE = frozenset({"numpy", "builtins", "pto_jit.dtypes", "enum", "re", "threading"})
 
 

@@ -12,6 +12,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.builtins.registry import builtin
+from pto_jit.codegen.marks import mark
 from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime
 from pto_jit.dtypes import DType, f32, i64
 from pto_jit.errors import CompilationError
@@ -92,7 +93,7 @@ def _is_index(g: Generator, node: ast.AST) -> bool:
 def _is_exists(g: Generator, node: ast.expr) -> bool:
     if not isinstance(node, ast.Call) or not isinstance(node.func, (ast.Attribute, ast.Name)):
         return False
-    return getattr(g.expressions.visit(node.func), "__pto_builtin__", None) == "exists"
+    return mark(g.expressions.visit(node.func), "__pto_builtin__") == "exists"
 
 
 # -- compiling them -----------------------------------------------------------------------------------------------

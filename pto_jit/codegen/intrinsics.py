@@ -6,14 +6,17 @@ from __future__ import annotations
 import ast
 import builtins as python
 import functools
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen import builtins
 from pto_jit.codegen.builtins.promote import value_of
-from pto_jit.codegen.frames import Items, Unusable
+from pto_jit.codegen.frames import MISSING, Unusable
+from pto_jit.codegen.items import Items, Step
 from pto_jit.codegen.iteration import loop_spec
+from pto_jit.codegen.operators import NAMES
 from pto_jit.codegen.reductions import reduction
 from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime, static_extent
 from pto_jit.errors import CompilationError, PtoError, TypeMismatchError, UnsupportedSyntaxError
@@ -129,48 +132,54 @@ CONTROL: dict[str, Handler] = {
 # -- Python functions that call back or look at run-time values -----------------------------------------------------
 
 
-def _items(g: Generator, value: Any) -> list[Any]:
+def _place(g: Generator) -> ast.AST:
     assert g.node is not None
-    return g.expressions.iterate(value, g.node)
+    return g.node
 
 
 def _map(g: Generator, fn: Any, *iterables: Any) -> Any:
-    columns = [_items(g, i) for i in iterables]
-    return g.own(Items([g.inline(fn, row, {}) for row in zip(*columns, strict=False)]))
+    columns = [g.items.each(i, _place(g)) for i in iterables]
+
+    def steps() -> Iterator[Callable[[], Any]]:
+        for row in zip(*columns, strict=False):
+            yield lambda row=row: g.inline(fn, row, {})
+
+    return g.own(Items(g, steps(), g.frame, _place(g)))
 
 
 def _filter(g: Generator, fn: Any, iterable: Any) -> Any:
-    kept = []
-    for item in _items(g, iterable):
-        keep = item if fn is None else g.inline(fn, (item,), {})
-        if g.python(bool, g.static(builtins.tested(g, keep), "the condition of `filter`")):
-            kept.append(item)
-    return g.own(Items(kept))
+    items = g.items.each(iterable, _place(g))
+
+    def steps() -> Iterator[Callable[[], Any]]:
+        for item in items:
+            keep = item if fn is None else g.inline(fn, (item,), {})
+            if g.python(bool, g.static(builtins.tested(g, keep), "the condition of `filter`")):
+                yield lambda item=item: item
+
+    return g.own(Items(g, steps(), g.frame, _place(g)))
 
 
 def _reduce(g: Generator, fn: Any, iterable: Any, *initial: Any) -> Any:
-    items = [*initial, *_items(g, iterable)]
-    if not items:
+    items = itertools.chain(initial, g.items.each(iterable, _place(g)))
+    total = next(items, MISSING)
+    if total is MISSING:
         raise g.error(CompilationError, "`reduce` of no items and no initial value", code="PTO-N038",
                       hint="give an initial value")  # fmt: skip
-    total = items[0]
-    for item in items[1:]:
+    for item in items:
         total = g.inline(fn, (total, item), {})
     return total
 
 
 def _any_all(is_and: bool) -> Handler:
     def handler(g: Generator, values: Any) -> Any:
+        name, node = "all" if is_and else "any", _place(g)
         if isinstance(values, (Tile, Tensor)):
-            return builtins.call("all" if is_and else "any", g, (values,), {})
-        result: Any = is_and
-        node = g.node
-        assert node is not None
-        for item in _items(g, values):
-            test = builtins.tested(g, item)
-            value = builtins.truth(g, test) if is_runtime(test) else bool(g.python(bool, test))
-            result = g.choices.both(result, lambda value=value: value, node, is_and=is_and)
-        return result
+            return builtins.call(name, g, (builtins.one_axis(g, name, values),), {})
+
+        def join(found: Any, step: Step) -> Any:
+            return g.choices.both(found, lambda: g.operators.truth(step()), node, is_and=is_and)
+
+        return g.items.search(values, node, not is_and, join)
 
     return handler
 
@@ -218,13 +227,19 @@ def _hasattr(g: Generator, value: Any, name: Any) -> bool:
 
 def _setattr(g: Generator, value: Any, name: Any, new: Any) -> None:
     g.static(value if is_runtime(value) else None, "the object of `setattr`")
-    g.check_mutable(value, "`setattr`")
-    g.python(setattr, value, name, new)
+    g.assignments.set_attribute(value, g.static(name, "the name given to `setattr`"), new)
 
 
 def _next(g: Generator, iterator: Any, *default: Any) -> Any:
     g.static(iterator if is_runtime(iterator) else None, "the iterator given to `next`")
-    g.check_mutable(iterator, "`next`")
+    if isinstance(iterator, Items):
+        try:
+            return next(iterator)
+        except StopIteration:
+            if default:
+                return default[0]
+    else:
+        g.check_mutable(iterator, "`next`")
     return g.python(next, iterator, *default)
 
 
@@ -268,30 +283,36 @@ REPLACED: dict[Any, Handler] = {
 
 
 def _binary(op: type[ast.operator]) -> Handler:
-    return lambda g, a, b: g.expressions.operate(op, a, b)
+    return lambda g, a, b: g.operators.operate(op, a, b)
+
+
+def _in_place(op: type[ast.operator]) -> Handler:
+    return lambda g, a, b: g.operators.in_place(op, a, b)
 
 
 def _compare(op: type[ast.cmpop]) -> Handler:
-    return lambda g, a, b: g.expressions.compare_values(op, a, b)
+    return lambda g, a, b: g.operators.compare(op, a, b)
 
 
 def _unary(op: type[ast.unaryop]) -> Handler:
-    return lambda g, a: builtins.unary(op, g, a)
+    return lambda g, a: g.operators.unary(op, a)
 
 
 OPERATORS: dict[str, Handler] = {
     **{name: _binary(op) for name, op in {
         "add": ast.Add, "sub": ast.Sub, "mul": ast.Mult, "truediv": ast.Div, "floordiv": ast.FloorDiv, "mod": ast.Mod,
         "pow": ast.Pow, "matmul": ast.MatMult, "and_": ast.BitAnd, "or_": ast.BitOr, "xor": ast.BitXor,
-        "lshift": ast.LShift, "rshift": ast.RShift, "iadd": ast.Add, "imul": ast.Mult, "isub": ast.Sub}.items()},
+        "lshift": ast.LShift, "rshift": ast.RShift}.items()},
+    **{f"i{name}": _in_place(op) for op, name in NAMES.items()},
     **{name: _compare(op) for name, op in {
         "eq": ast.Eq, "ne": ast.NotEq, "lt": ast.Lt, "le": ast.LtE, "gt": ast.Gt, "ge": ast.GtE, "is_": ast.Is,
         "is_not": ast.IsNot}.items()},
     **{name: _unary(op) for name, op in {
         "neg": ast.USub, "pos": ast.UAdd, "invert": ast.Invert, "inv": ast.Invert, "not_": ast.Not}.items()},
-    "abs": lambda g, a: builtins.call("abs", g, (a,), {}),
+    "abs": lambda g, a: builtins.python_builtin(abs, g, (a,), {}),
+    "truth": lambda g, a: g.operators.truth(a),
     "getitem": lambda g, a, b: g.expressions.get_item(a, b),
-    "contains": lambda g, a, b: g.expressions.compare_values(ast.In, b, a),
+    "contains": lambda g, a, b: g.operators.compare(ast.In, b, a),
 }  # fmt: skip
 
 
@@ -311,7 +332,7 @@ def _whole(name: str) -> Handler:
 
 
 def _scaled(factor: float) -> Handler:
-    return lambda g, a: g.expressions.operate(ast.Mult, a, factor)
+    return lambda g, a: g.operators.operate(ast.Mult, a, factor)
 
 
 def _mathematics(name: str) -> Handler:
@@ -325,7 +346,7 @@ def _mathematics(name: str) -> Handler:
 
 def _logarithm(g: Generator, x: Any, base: Any = None) -> Any:
     found = builtins.call("log", g, (x,), {})
-    return found if base is None else g.expressions.operate(ast.Div, found, g.inline(math.log, (base,)))
+    return found if base is None else g.operators.operate(ast.Div, found, g.inline(math.log, (base,)))
 
 
 MATH: dict[str, Handler] = {

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from pto_jit.codegen.builtins.promote import quoted
 from pto_jit.codegen.frames import MISSING, KernelFunction, Unusable
+from pto_jit.codegen.marks import mark
 from pto_jit.codegen.names import FUNCTIONS, LoopNames, stores
 from pto_jit.codegen.values import Scalar, is_runtime
 from pto_jit.errors import CompilationError, ScheduleError, TypeMismatchError
@@ -64,10 +66,10 @@ def loop_spec(
     is_parallel = g.static(parallel, "parallel=")
     policy, merge = g.static(chunk_policy, "chunk_policy="), g.static(combine, "combine=")
     if policy not in ("leading_full", "aligned"):
-        raise g.error(ScheduleError, f"unknown chunk_policy {policy!r}", code="PTO-L011",
+        raise g.error(ScheduleError, f"unknown chunk_policy {quoted(policy)}", code="PTO-L011",
                       hint='write "leading_full" or "aligned"')  # fmt: skip
     if merge not in ("sequential", "tree", "loop"):
-        raise g.error(ScheduleError, f"unknown combine {merge!r}", code="PTO-L012",
+        raise g.error(ScheduleError, f"unknown combine {quoted(merge)}", code="PTO-L012",
                       hint='write "sequential", "tree" or "loop"')  # fmt: skip
     if chunk is not None:
         if is_parallel is not None and not is_parallel:
@@ -193,10 +195,10 @@ def may_be_runtime(g: Generator, node: ast.AST, tainted: dict[str, bool]) -> boo
 def _makes_runtime(g: Generator, node: ast.AST) -> bool:
     """Whether a called expression is an operation of the language, or a function that may use one."""
     value = static_value(g, node)
-    name = getattr(value, "__pto_builtin__", None)
+    name = mark(value, "__pto_builtin__")
     if name is not None:
         return name not in ("static", "range", "static_range")
-    return isinstance(value, KernelFunction) or hasattr(value, "__pto_incore__")
+    return isinstance(value, KernelFunction) or mark(value, "__pto_incore__") is not None
 
 
 def static_value(g: Generator, node: ast.AST) -> Any:
@@ -246,7 +248,7 @@ def _runs(g: Generator, node: ast.AST, tainted: dict[str, bool]) -> bool:
     """Whether a `for` over this is a run-time loop."""
     if isinstance(node, ast.Call):
         value = static_value(g, node.func)
-        if value is range or getattr(value, "__pto_builtin__", None) == "range":
+        if value is range or mark(value, "__pto_builtin__") == "range":
             return True
     return may_be_runtime(g, node, tainted)
 

@@ -12,13 +12,12 @@ import ast
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-from pto_jit.codegen import builtins
 from pto_jit.codegen.emit import I64, index
 from pto_jit.codegen.iteration import LoopSpec, decides, may_end, runtime_guard, trip_count
 from pto_jit.codegen.loop_body import RunTimeLoop
 from pto_jit.codegen.regions import SPLIT, Status, Target
 from pto_jit.codegen.rotation import Rotation, rotation
-from pto_jit.codegen.values import Scalar, is_runtime
+from pto_jit.codegen.values import Scalar
 from pto_jit.dtypes import bool_
 from pto_jit.errors import CompilationError, TypeMismatchError
 from pto_jit.ir.nodes import Const, For, Operand, Stmt, While
@@ -46,7 +45,7 @@ class Loops:
         elif isinstance(iterable, LoopSpec):
             spec = iterable
         else:
-            return self.unrolled(node, self._items(node, iterable))
+            return self.unrolled(node, g.items.each(iterable, node.iter))
         g.node = node.iter
         count = trip_count(spec)
         if (
@@ -71,14 +70,6 @@ class Loops:
             )
         return self.counted(node, spec)
 
-    def _items(self, node: ast.For | ast.comprehension, iterable: Any) -> Iterable[Any]:
-        g = self.g
-        g.node = node.iter
-        if is_runtime(iterable):
-            raise g.expressions.not_iterable(iterable)
-        own = getattr(type(iterable), "__pto_iterate__", None)
-        return g.python(iter, iterable) if own is None else own(iterable, g)
-
     def unrolled(self, node: ast.For, items: Iterable[Any]) -> Status:
         """A loop over compile-time items: the body once per item."""
         g = self.g
@@ -86,7 +77,7 @@ class Loops:
 
         def advance() -> bool:
             g.node = node.iter
-            item = g.python(next, iterator, _END)
+            item = next(iterator, _END)
             if item is not _END:
                 g.assignments.assign(node.target, item)
             return item is not _END
@@ -254,7 +245,8 @@ class Loops:
         block = g.e.push()
         value = g.expressions.condition(node.test)
         g.node = node.test
-        decided = None if is_runtime(value) else bool(g.python(bool, value))
+        truth = g.operators.truth(value)
+        decided = None if isinstance(truth, Scalar) else truth
         g.e.pop(block)
         changes = g.control.close_region(region)
         if decided is not None:  # else the condition is compiled again, as part of the loop
@@ -274,7 +266,7 @@ class Loops:
             g.node = node.test
             value = g.expressions.condition(node.test)
             g.node = node.test
-            return g.e.cast(builtins.truth(g, value) if is_runtime(value) else bool(value), bool_)
+            return g.e.cast(g.operators.truth(value), bool_)
 
         def enter() -> None:
             if forever:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from pto_jit import dtypes
+from pto_jit.codegen.builtins.promote import quoted
 from pto_jit.codegen.emit import Emitter
 from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime
 from pto_jit.dtypes import DType, bool_, f64, i64
@@ -82,7 +83,7 @@ def describe(value: object) -> str:
     if value is None:
         return "None"
     if isinstance(value, (bool, int, float, str)):
-        return f"the compile-time {type(value).__name__} {value!r:.40}"
+        return f"the compile-time {type(value).__name__} {quoted(value, 40)}"
     return f"a compile-time {type(value).__name__}"
 
 

@@ -30,7 +30,7 @@ def matches(g: Generator, pattern: ast.pattern, value: Any, bound: dict[str, Any
     if isinstance(pattern, ast.MatchValue):
         wanted = g.expressions.visit(pattern.value)
         g.node = pattern
-        equal = g.expressions.compare_values(ast.Eq, g.static(value, "a value compared by a pattern"), wanted)
+        equal = g.operators.compare(ast.Eq, g.static(value, "a value compared by a pattern"), wanted)
         return bool(g.python(bool, g.static(equal, "the result of comparing with a pattern")))
     if isinstance(pattern, ast.MatchSequence):
         return _sequence(g, pattern, value, bound)

@@ -9,6 +9,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.frames import MISSING, Frame, KernelFunction, cells_of, names_of
+from pto_jit.codegen.marks import mark
 from pto_jit.codegen.names import every_node
 from pto_jit.errors import CompilationError
 from pto_jit.source import METHODS, locate
@@ -71,7 +72,7 @@ def _opens(g: Generator, value: Any, seen: set[int], depth: int = 0, owner: Any 
     """Whether calling or entering `value` (a method of `owner`) makes an in-core scope."""
     if depth > 2 or isinstance(value, (int, float, str, types.ModuleType)):
         return False
-    name = getattr(value, "__pto_builtin__", None)
+    name = mark(value, "__pto_builtin__")
     if name is not None:  # an operation of the language is never looked into
         return name == "incore"
     if isinstance(value, METHODS):
@@ -82,9 +83,10 @@ def _opens(g: Generator, value: Any, seen: set[int], depth: int = 0, owner: Any 
         return any(_opens(g, v, seen, depth + 1) for v in value)
     if isinstance(value, dict):
         return any(_opens(g, v, seen, depth + 1) for v in value.values())
-    if getattr(value, "__pto_incore__", None) is not None or getattr(value, "__pto_built__", None) is not None:
+    if mark(value, "__pto_incore__") is not None or mark(value, "__pto_built__") is not None:
         return True
-    value = getattr(value, "__pto_jit__", value)
+    kernel = mark(value, "__pto_jit__")
+    value = value if kernel is None else kernel
     if isinstance(value, KernelFunction):
         return has_scopes(g, value.node, value.frame, seen)
     if isinstance(value, types.FunctionType):
@@ -126,13 +128,13 @@ def uses_language(fn: types.FunctionType, seen: set[int] | None = None) -> bool:
     for value in values:
         if isinstance(value, types.ModuleType):
             if value.__name__ in ("pto_jit.language", "pto_jit.fractal") and any(
-                isinstance(getattr(getattr(value, n, None), "__pto_builtin__", None), str) for n in names
+                isinstance(mark(getattr(value, n, None), "__pto_builtin__"), str) for n in names
             ):
                 return True
             if value.__name__ == "pto_jit" and "language" in names:
                 return True
         elif isinstance(value, types.FunctionType):
-            if getattr(value, "__pto_builtin__", None) is not None or uses_language(value, seen):
+            if mark(value, "__pto_builtin__") is not None or uses_language(value, seen):
                 return True
         elif isinstance(value, KernelFunction) or _marked(value):
             return True

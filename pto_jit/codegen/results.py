@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.builtins.promote import value_of
 from pto_jit.codegen.emit import constant, index
-from pto_jit.codegen.frames import Items, KernelFunction, Unusable
+from pto_jit.codegen.frames import KernelFunction, Unusable
+from pto_jit.codegen.items import Items
 from pto_jit.codegen.leaf import Leaf
 from pto_jit.codegen.merging import is_number
 from pto_jit.codegen.values import Scalar, Tensor, Tile

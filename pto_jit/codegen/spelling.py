@@ -52,9 +52,9 @@ def _inside(what: ParamKind, text: str) -> Iterator[Place]:
         symbols = what.symbols if isinstance(what, TensorParam) else ()
         yield Place(text, {axis: (symbol, 0) for axis, symbol in enumerate(symbols) if symbol is not None})
         return
-    own: Any = getattr(what.value, "__pto_places__", None) if what.kind == "object" else None
+    own: Any = getattr(type(what.value), "__pto_places__", None) if what.kind == "object" else None
     if own is not None:
-        yield from own(text)
+        yield from own(what.value, text)
         return
     for key, item in what.items:
         yield from _inside(item, f"{text}.{key}" if what.kind == "object" else f"{text}[{key!r}]")

@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen import builtins
+from pto_jit.codegen.builtins.promote import quoted
 from pto_jit.codegen.indices import comprehension, is_comprehension
 from pto_jit.codegen.intrinsics import left_debugger
 from pto_jit.codegen.patterns import matches
 from pto_jit.codegen.regions import Status, Target
 from pto_jit.codegen.syntax import refuse
-from pto_jit.codegen.values import RunTimeValueUsed, is_runtime
+from pto_jit.codegen.values import RunTimeValueUsed, Scalar, is_runtime
 from pto_jit.errors import CompilationError, InternalError, Note, PtoError, UnsupportedSyntaxError
 from pto_jit.ir.nodes import Scope
 
@@ -149,9 +150,9 @@ class Statements:
         g = self.g
         test = g.expressions.condition(node.test)
         g.node = node.test
-        if not is_runtime(test):
-            return self.block(node.body if g.python(bool, test) else node.orelse)
-        cond = builtins.truth(g, test)
+        cond = g.operators.truth(test)
+        if not isinstance(cond, Scalar):
+            return self.block(node.body if cond else node.orelse)
         live = g.frame.names.live_after.get(node)
         g.node = node
         return g.control.run_if(cond, lambda: self.block(node.body), lambda: self.block(node.orelse), node, live)
@@ -179,8 +180,9 @@ class Statements:
         g = self.g
         test = g.expressions.condition(node.test)
         g.node = node.test
+        test = g.operators.truth(test)
         runtime = is_runtime(test)
-        if not runtime and g.python(bool, test):
+        if not runtime and test:
             return None
         text = "" if node.msg is None else g.static(g.expressions.visit(node.msg), "the message of an assertion")
         g.node = node
@@ -267,7 +269,7 @@ class Statements:
         name = g.static(name, "the name of a scope")
         if name is not None and not (isinstance(name, str) and name.isidentifier()):
             g.node = call
-            raise g.error(CompilationError, f"{name!r} is not a name for a scope", code="PTO-N029",
+            raise g.error(CompilationError, f"{quoted(name)} is not a name for a scope", code="PTO-N029",
                           hint="a scope's name is an identifier")  # fmt: skip
         return self.scope(name, False, lambda: self.block(node.body), node)
 

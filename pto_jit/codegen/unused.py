@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.frames import MISSING
 from pto_jit.codegen.intrinsics import STAGED
+from pto_jit.codegen.marks import mark
 from pto_jit.codegen.values import is_runtime
 from pto_jit.errors import Loc
 from pto_jit.slotted import replace
@@ -97,7 +98,7 @@ def _value(g: Generator, node: ast.expr) -> Any:
 def _is_operation(value: Any) -> bool:
     if is_runtime(value):  # a method of it
         return True
-    if isinstance(getattr(value, "__pto_builtin__", None), str):
+    if isinstance(mark(value, "__pto_builtin__"), str):
         return True
     try:
         return value in STAGED

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pto_jit.codegen.builtins import debug, matrix, memory, order, reduction, structure  # noqa: F401 - register
 from pto_jit.codegen.builtins.elementwise import binary, compare, tested, truth
 from pto_jit.codegen.builtins.elementwise import python_unary as unary
-from pto_jit.codegen.builtins.python import BoundMethod, attribute, python_builtin
+from pto_jit.codegen.builtins.python import BoundMethod, attribute, one_axis, python_builtin
 from pto_jit.codegen.builtins.registry import call
 from pto_jit.codegen.builtins.subscripts import store_subscript, subscript
 
@@ -19,6 +19,7 @@ __all__ = [
     "binary",
     "call",
     "compare",
+    "one_axis",
     "python_builtin",
     "store_subscript",
     "subscript",

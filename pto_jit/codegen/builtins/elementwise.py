@@ -13,6 +13,7 @@ from pto_jit.codegen.builtins.promote import (
     common_dtype,
     describe,
     is_weak,
+    quoted,
     to_dtype,
     unify,
     value_of,
@@ -78,7 +79,7 @@ def gelu(cg: Generator, x: Any, approximate: Any = "none") -> Value:
     kind = cg.static(approximate, "approximate")
     if kind not in ("none", "tanh"):
         raise cg.error(
-            TypeMismatchError, f"gelu: approximate is {kind!r}", code="PTO-T021", hint='use "none" or "tanh"'
+            TypeMismatchError, f"gelu: approximate is {quoted(kind)}", code="PTO-T021", hint='use "none" or "tanh"'
         )
     return unary(cg, "gelu", x, {"approximate": kind})
 

@@ -10,6 +10,7 @@ from pto_jit.codegen.builtins.elementwise import dtype_of
 from pto_jit.codegen.builtins.places import index_tile
 from pto_jit.codegen.builtins.promote import (
     describe,
+    quoted,
     shape_text,
     tile_of,
     to_dtype,
@@ -244,7 +245,7 @@ def axis_of(cg: Generator, axis: Any, rank: int, what: str) -> int:
     """A compile-time axis, negative ones counted from the end."""
     value = cg.static(axis, "an axis")
     if isinstance(value, bool) or not isinstance(value, int):
-        raise cg.error(TypeMismatchError, f"{what}: the axis {value!r} is not an integer", code="PTO-T041",
+        raise cg.error(TypeMismatchError, f"{what}: the axis {quoted(value)} is not an integer", code="PTO-T041",
                        hint="give an integer")  # fmt: skip
     if not -rank <= value < rank:
         raise cg.error(ShapeError, f"{what}: axis {value} is out of range for rank {rank}", code="PTO-H013",

@@ -7,6 +7,7 @@ what they meet.  After this module all operands of an operation have one dtype a
 
 from __future__ import annotations
 
+import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +75,15 @@ def tile_of(cg: Generator, value: Any, what: str) -> Tile:
 
 def _is_array(value: object) -> bool:
     """Whether a value is an array of the surrounding code; arguments are tensors."""
-    return isinstance(getattr(value, "shape", None), tuple) and hasattr(value, "dtype")  # not the module `numpy`
+    return isinstance(_answer(value, "shape"), tuple) and _answer(value, "dtype") is not None  # not the module `numpy`
+
+
+def _answer(value: object, name: str) -> Any:
+    """An attribute of any object; None where it has none, or where the user's code that looks it up fails."""
+    try:
+        return getattr(value, name, None)
+    except Exception:
+        return None
 
 
 def way_out(value: object, otherwise: str) -> str:
@@ -97,18 +106,44 @@ def describe(value: object) -> str:
     kind = type(value).__name__
     if isinstance(value, type):
         return f"the class `{value.__name__}`"
-    if callable(value) and isinstance(name := getattr(value, "__name__", None), str):
+    if callable(value) and isinstance(name := _answer(value, "__name__"), str):
         return f"the function `{name}`"
     if _holds_runtime(value):
         return f"a {kind} with run-time values"
-    text = repr(value)
-    return f"an object of the class `{kind}`" if " at 0x" in text else f"the {kind} {text:.60}"
+    text = quoted(value)
+    return text if text.startswith("an object of the class `") else f"the {kind} {text}"
 
 
-def _holds_runtime(value: object) -> bool:
-    """Whether run-time values are among the items of a container."""
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list, set)) else ()
-    return any(is_runtime(v) or _holds_runtime(v) for v in items)
+def quoted(value: object, most: int = 60) -> str:
+    """A compile-time value as the user writes it, where it can tell how that is."""
+    if is_runtime(value):
+        return describe(value)
+    try:
+        text = repr(value)
+    except Exception:  # a method of the user's may fail in any way
+        text = " at 0x"
+    return f"an object of the class `{type(value).__name__}`" if " at 0x" in text else f"{text:.{most}}"
+
+
+def _holds_runtime(value: object, depth: int = 6) -> bool:
+    """Whether run-time values are among the items of a container or the fields of an object."""
+    if isinstance(value, (tuple, list, set, frozenset)):
+        items: Any = value
+    elif isinstance(value, dict):
+        items = value.values()
+    else:
+        slots = [s for c in type(value).__mro__ for s in _names(vars(c).get("__slots__", ()))]
+        items = [*_fields(value).values(), *(_answer(value, s) for s in slots)]
+    return any(is_runtime(v) or (depth > 0 and _holds_runtime(v, depth - 1)) for v in items)
+
+
+def _names(slots: Any) -> tuple[str, ...]:
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def _fields(value: object) -> dict[str, Any]:
+    found = None if isinstance(value, (type, types.ModuleType, types.FunctionType)) else _answer(value, "__dict__")
+    return found if isinstance(found, dict) else {}
 
 
 def shape_text(extents: Sequence[Operand]) -> str:

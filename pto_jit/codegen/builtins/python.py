@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pto_jit.codegen.builtins.elementwise import binary_op, truth, unary
+from pto_jit.codegen.builtins.elementwise import binary_op, unary
 from pto_jit.codegen.builtins.promote import value_of
 from pto_jit.codegen.builtins.reduction import python_reduction
 from pto_jit.codegen.builtins.registry import call
 from pto_jit.codegen.values import Scalar, Tensor, Tile, is_runtime, static_extent
-from pto_jit.dtypes import bool_, f64, i64
+from pto_jit.dtypes import f64, i64
 from pto_jit.errors import CompilationError, TypeMismatchError
 
 if TYPE_CHECKING:
@@ -75,9 +76,28 @@ def _extent(operand: Any) -> Any:
     return known if known is not None else Scalar(operand, True)
 
 
+_OWN = {"abs": "__abs__", "round": "__round__", "len": "__len__", "int": "__int__", "float": "__float__"}
+
+
 def python_builtin(fn: Any, cg: Generator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A Python builtin (`abs`, `min`, `len`, `int`, ...) with at least one run-time argument."""
-    return _BUILTINS[fn.__name__](cg, *args, **kwargs)
+    name = fn.__name__
+    own = cg.operators.method(args[0], _OWN[name]) if name in _OWN and args else None
+    return _BUILTINS[name](cg, *args, **kwargs) if own is None else own(*args[1:])
+
+
+def one_axis(cg: Generator, name: str, value: Tile | Tensor) -> Tile | Tensor:
+    """The tile or tensor that one of Python's functions over items is given: those of one with more axes are rows."""
+    if value.rank == 1:
+        return value
+    kind = type(value).__name__.lower()
+    raise cg.error(
+        TypeMismatchError,
+        f"Python's `{name}` goes through the rows of a {kind} with {value.rank} axes",
+        code="PTO-T005",
+        hint=f"write `pl.{name}(t)` for all elements, `pl.{name}(t, axis=0)` for one row of them",
+        notes=cg.origin(value),
+    )
 
 
 def _extreme(name: str) -> Callable[..., Any]:
@@ -85,27 +105,40 @@ def _extreme(name: str) -> Callable[..., Any]:
         values = list(args)
         if len(values) == 1:
             if isinstance(values[0], (Tile, Tensor)):
-                return call(name, cg, (values[0],), {})
+                return call(name, cg, (one_axis(cg, name, values[0]),), {})
             values = _listed(cg, values[0])
+        if values and cg.find_runtime(values) is None:  # a generator's items turned out to be compile-time values
+            return cg.python(min if name == "min" else max, values)
         return python_reduction(cg, name, values)
 
     return handler
 
 
 def _listed(cg: Generator, values: Any) -> list[Any]:
-    """The items of the one argument of `min`, `max` or `sum`."""
+    """The items of the one argument of `min` or `max`."""
     assert cg.node is not None
-    return cg.expressions.iterate(values, cg.node)
+    return cg.items.all_of(values, cg.node)
 
 
 def _sum(cg: Generator, values: Any, start: Any = 0) -> Any:
+    """As Python: `start + a + b + ...`."""
+    node = cg.node
+    assert node is not None
     if isinstance(values, (Tile, Tensor)):
-        total = call("sum", cg, (values,), {})
-        return total if not is_runtime(start) and start == 0 else binary_op(cg, "add", total, start)
-    items = _listed(cg, values)
-    if is_runtime(start) or start != 0:
-        items = [start, *items]
-    return python_reduction(cg, "sum", items) if items else 0
+        total = call("sum", cg, (one_axis(cg, "sum", values),), {})
+        return total if type(start) is int and start == 0 else cg.operators.operate(ast.Add, total, start)
+    total = start
+    for item in cg.items.each(values, node):
+        cg.node = node
+        if total is start and type(start) is int and start == 0 and _is_integer(item):
+            total = value_of(cg, item)  # which 0 does not change; it makes i64 of bools, and 0.0 of -0.0
+        else:
+            total = cg.operators.operate(ast.Add, total, item)
+    return total
+
+
+def _is_integer(value: Any) -> bool:
+    return is_runtime(value) and value.dtype.is_integer
 
 
 def _len(cg: Generator, value: Any) -> Any:
@@ -133,8 +166,9 @@ def _float(cg: Generator, value: Any) -> Scalar:
     return Scalar(cg.e.cast(_number(cg, value, "float"), f64).operand, True, cg.e.loc)
 
 
-def _bool(cg: Generator, value: Any) -> Scalar:
-    return Scalar(cg.e.cast(truth(cg, value), bool_).operand, True, cg.e.loc)
+def _bool(cg: Generator, value: Any) -> Scalar | bool:
+    found = cg.operators.truth(value)
+    return Scalar(found.operand, True, cg.e.loc) if isinstance(found, Scalar) else found
 
 
 def _round(cg: Generator, value: Any, digits: Any = None) -> Any:
@@ -148,12 +182,16 @@ def _round(cg: Generator, value: Any, digits: Any = None) -> Any:
     return rounded
 
 
-def _divmod(cg: Generator, a: Any, b: Any) -> tuple[Any, Any]:
+def _divmod(cg: Generator, a: Any, b: Any) -> Any:
+    for value, other, name in ((a, b, "__divmod__"), (b, a, "__rdivmod__")):
+        own = cg.operators.method(value, name, other)
+        if own is not None and (found := own(other)) is not NotImplemented:
+            return found
     return binary_op(cg, "floordiv", a, b), binary_op(cg, "mod", a, b)
 
 
 def _pow(cg: Generator, a: Any, b: Any) -> Any:
-    return binary_op(cg, "pow", a, b)
+    return cg.operators.operate(ast.Pow, a, b)
 
 
 def _abs(cg: Generator, value: Any) -> Any:

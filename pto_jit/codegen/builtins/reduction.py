@@ -225,13 +225,10 @@ def map_(cg: Generator, fn: Any, *tiles: Any) -> Any:
 
 
 def python_reduction(cg: Generator, name: str, values: list[Any]) -> Any:
-    """Python's sum/min/max over a compile-time sequence that holds run-time values."""
+    """Python's min or max over a compile-time sequence that holds run-time values."""
     from pto_jit.codegen.builtins.registry import call
 
     total = values[0]
     for value in values[1:]:
-        if name == "sum":
-            total = binary_op(cg, "add", total, value)
-        else:
-            total = call("maximum" if name == "max" else "minimum", cg, (total, value), {})
+        total = call("maximum" if name == "max" else "minimum", cg, (total, value), {})
     return total

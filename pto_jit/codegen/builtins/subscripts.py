@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pto_jit.codegen.builtins.memory import index_of, store_tile, tensor_of, tile_view, view
 from pto_jit.codegen.builtins.places import index_tile, look_up
-from pto_jit.codegen.builtins.promote import shape_text, tile_of, to_dtype, value_of, with_extents
+from pto_jit.codegen.builtins.promote import quoted, shape_text, tile_of, to_dtype, value_of, with_extents
 from pto_jit.codegen.emit import index
 from pto_jit.codegen.values import Scalar, Tensor, Tile, static_extent
 from pto_jit.errors import CompilationError, ShapeError, TypeMismatchError
@@ -63,7 +63,7 @@ def _steps(cg: Generator, items: Sequence[Any]) -> tuple[int, ...]:
             continue
         step = 1 if item.step is None else cg.static(item.step, "the step of a slice")
         if not is_integer(step) or step < 1:
-            raise cg.error(ShapeError, f"a slice with the step {step!r}", code="PTO-H009",
+            raise cg.error(ShapeError, f"a slice with the step {quoted(step)}", code="PTO-H009",
                            hint="steps are integers of at least 1; `pl.flip` turns an axis of a tile around")
         steps.append(int(step))
     return tuple(steps)
