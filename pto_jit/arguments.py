@@ -129,7 +129,11 @@ class Parameters:
         """
         reader = Reader(self, device=device)
         for position, (name, value) in enumerate(zip(names, values, strict=True)):
-            reader.argument(name, value, self.annotations.get(name), is_self=self.is_method and position == 0)
+            try:
+                reader.argument(name, value, self.annotations.get(name), is_self=self.is_method and position == 0)
+            except RecursionError:
+                raise self.error("PTO-A036", f"argument `{name}` is nested too deep",
+                                 "pass its parts on fewer levels") from None  # fmt: skip
         return reader.result()
 
     def place(self, name: str | None = None) -> Loc | None:

@@ -306,6 +306,14 @@ class JitFunction(CopiedLikeFunction, Dispatcher, Generic[P, R]):
 
     # -- as an object -------------------------------------------------------------------------------------------
 
+    def __set_name__(self, owner: type, name: str) -> None:
+        """A `def` in the body of a class is a method, whatever its first parameter is called."""
+        fn = self.__pto_jit__
+        written = (fn.__module__, fn.__qualname__) == (owner.__module__, f"{owner.__qualname__}.{name}")
+        if written and type(self) is JitFunction and self._parameters.positional:
+            self._parameters.is_method = True
+            self.__class__ = JitMethod
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickled like a function: by name, or with its code by picklers that do that (`pickles`)."""
         return reduced(self, self.__pto_jit__, protocol, self._options)
@@ -319,7 +327,7 @@ class JitFunction(CopiedLikeFunction, Dispatcher, Generic[P, R]):
 
 
 class JitMethod(JitFunction[P, R]):
-    """A compiled function whose first parameter is `self`: through an instance it is a `BoundKernel`."""
+    """A compiled function that is a method: through an instance it is a `BoundKernel`."""
 
     if not TYPE_CHECKING:
 

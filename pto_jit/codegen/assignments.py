@@ -12,6 +12,7 @@ import numpy as np
 
 from pto_jit.codegen import builtins
 from pto_jit.codegen.frames import MISSING, Frame
+from pto_jit.codegen.merging import is_number
 from pto_jit.codegen.operators import is_generated, method_of
 from pto_jit.codegen.regions import Status
 from pto_jit.codegen.syntax import refuse
@@ -98,7 +99,7 @@ class Assignments:
     def bind_name(self, holder: Frame, name: str, value: Any, node: ast.AST) -> None:
         if holder is not self.g.frame and self.g.inner is not None and holder.region < self.g.inner.depth:
             old = holder.vars.get(name, MISSING)
-            if not (is_runtime(value) and (old is MISSING or is_runtime(old))) and holder is not self.g.frame.function:
+            if not (_varies(value) and (old is MISSING or _varies(old))) and holder is not self.g.frame.function:
                 self._refuse_outer(holder, name, node)
         self.g.bind(holder, name, value, node)
 
@@ -191,6 +192,11 @@ class Assignments:
             items = [*items[:k], middle, *items[len(items) - after :]] if after else [*items[:k], middle]
         for part, item in zip(wanted, items, strict=True):
             self.assign(part.value if isinstance(part, ast.Starred) else part, item)
+
+
+def _varies(value: Any) -> bool:
+    """Whether a variable may hold this after a decision made at run time, which makes run-time values of numbers."""
+    return is_runtime(value) or is_number(value)
 
 
 def _assigned(node: ast.Assign) -> dict[ast.AST, str]:

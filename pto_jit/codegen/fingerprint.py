@@ -84,8 +84,12 @@ def fingerprint(fn: Any, kept: Known | None = None) -> Fingerprint:
     if known is not None:
         return known
     walk = _Walk()
-    parts = walk.value(fn)
-    digest = hashlib.sha256(repr(parts).encode()).hexdigest()
+    try:
+        digest = hashlib.sha256(repr(walk.value(fn)).encode()).hexdigest()
+    except RecursionError:
+        name = getattr(fn, "__qualname__", None) or type(fn).__name__
+        raise CompilationError(f"what `{name}` captures is nested too deep", code="PTO-N070",
+                               hint="capture its parts on fewer levels") from None  # fmt: skip
     result = Fingerprint(digest, tuple(walk.guards), walk.mutable, walk.local)
     if isinstance(fn, types.FunctionType) and not walk.mutable:
         if len(kept) >= _KEPT:

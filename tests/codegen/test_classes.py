@@ -288,3 +288,13 @@ def test_errors_do_not_show_what_the_compiler_holds(function: Any) -> None:
     with pytest.raises(TypeMismatchError, match="with run-time values") as caught:
         ir(function, X)
     assert "Scalar(" not in str(caught.value) and "operand=" not in str(caught.value)
+
+
+def test_what_is_nested_too_deep_is_an_error() -> None:
+    deep: Any = [1.0]
+    for _ in range(3000):
+        deep = [deep]
+    with pytest.raises(CompilationError, match="PTO-N070"):
+        pto.jit(lambda x: x * (2 if deep else 3))(X)
+    with pytest.raises(pto.ArgumentError, match="PTO-A036"):
+        pto.jit(lambda x, d: x * (2 if d else 3))(X, deep)

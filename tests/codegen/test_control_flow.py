@@ -799,3 +799,54 @@ def test_a_list_assigned_anew_is_carried():
         y[0], y[1] = sums
 
     check(f, np.arange(8, dtype=np.float32), np.zeros(2, np.float32), 5)
+
+
+def _counted(x):
+    n, total = 0, 0.0
+
+    def more(v):
+        nonlocal n, total
+        if v > 2:
+            n += 1
+            total = total + v
+        else:
+            total -= 1
+
+    if x[0] > 0:
+        more(x[3])
+    for i in range(6):
+        more(x[i])
+    return n, total
+
+
+def _left_after_a_change(x):
+    n = 0
+
+    def more(v):
+        nonlocal n
+        if v > 2:
+            n = 5
+            return 1.0
+        n = 7
+        return 2.0
+
+    first = more(x[0])
+    return first, n, more(x[4]), n
+
+
+def _changed_by_one_of_any(x):
+    n, seen = 0, False
+
+    def above(v):
+        nonlocal n, seen
+        n += 1
+        if v > 3:
+            seen = True
+        return v > 2
+
+    return any(above(x[i]) for i in range(6)), n, 1 if seen else 0
+
+
+@pytest.mark.parametrize("kernel", [_counted, _left_after_a_change, _changed_by_one_of_any])
+def test_numbers_of_the_enclosing_function_change_at_run_time(kernel):
+    check(kernel, np.arange(1, 7, dtype=np.float32))

@@ -290,3 +290,35 @@ def test_kernels_call_the_kernels_of_objects() -> None:
         np.testing.assert_array_equal(apply(f, x), f(x))
     scaled.scale = 4.0
     np.testing.assert_array_equal(apply(f, x), x * 4)
+
+
+class Named:
+    """Methods whose first parameters have other names."""
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+
+    @pto.jit
+    def forward(this, x):
+        return x * this.scale + this.shifted(x)
+
+    @pto.incore
+    def shifted(me, x):
+        return pl.load(x) + me.scale
+
+    @staticmethod
+    @pto.jit
+    def twice(x):
+        return x * 2
+
+
+def test_a_method_may_call_its_object_as_it_likes() -> None:
+    x = np.arange(4, dtype=np.float32)
+    layer = Named(3.0)
+    for scale in (3.0, 4.0):
+        layer.scale = scale
+        np.testing.assert_array_equal(layer.forward(x), x * scale + x + scale)
+    np.testing.assert_array_equal(layer.forward.compile(x)(x), layer.forward.interpret(x))
+    np.testing.assert_array_equal(Named.forward(layer, x), x * 5 + 4)
+    for twice in (layer.twice, Named.twice):
+        np.testing.assert_array_equal(twice(x), x * 2)

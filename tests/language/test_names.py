@@ -7,11 +7,15 @@ import doctest
 import importlib
 import inspect
 import pkgutil
+from typing import Any
 
 import numpy as np
 import pytest
 
+import pto_jit as pto
 import pto_jit.language as pl
+from pto_jit.codegen import builtins  # noqa: F401 - registers the handlers
+from pto_jit.codegen.builtins.registry import HANDLERS
 from pto_jit.errors import ShapeError, TypeMismatchError
 
 OPERATIONS = [
@@ -95,3 +99,40 @@ def test_a_symbol_needs_a_name() -> None:
 def test_gelu_refuses_an_unknown_approximation() -> None:
     with pytest.raises(TypeMismatchError, match="approximate"):
         pl.gelu(np.zeros(2), approximate="fast")  # type: ignore[arg-type]
+
+
+def test_operations_have_the_same_parameters_in_kernels() -> None:
+    left_out = {"store", "incore", "reduction"}  # which take their operands in several forms
+    for name in sorted(set(dir(pl)) - left_out):
+        function = getattr(pl, name)
+        mark = getattr(function, "__pto_builtin__", None)
+        handler = HANDLERS.get(mark) if isinstance(mark, str) else None
+        if handler is None:
+            continue
+        eager = list(inspect.signature(function).parameters.values())
+        staged = list(inspect.signature(handler).parameters.values())[1:]
+        assert [(p.name, p.kind, p.default) for p in eager] == [(p.name, p.kind, p.default) for p in staged], name
+
+
+def test_operands_are_named_in_kernels_as_outside() -> None:
+    x = np.arange(1, 7, dtype=np.float32)
+    m, n = x.reshape(2, 3), np.array([-2, -1, 1, 3])
+    kernels: list[tuple[Any, Any]] = [
+        (lambda x: pl.flip(pl.load(x)), m),
+        (lambda x: pl.flip(pl.load(x), axis=(0, 1)), m),
+        (lambda x: pl.flip(pl.load(x), (1,)), m),
+        (lambda x: pl.where(condition=x > 2, x=x, y=-x), x),
+        (lambda x: pl.fma(x=x, y=x, z=1.0), x),
+        (lambda x: pl.maximum(x=x, y=3.0) + pl.minimum(x=x, y=3.0), x),
+        (lambda x: pl.fmod(x=x, y=2.0) + pl.atan2(y=x, x=2.0), x),
+        (lambda x: pl.pow(x=x, y=-1), n),
+        (lambda x: pl.pow(x, y=2), x),
+        (lambda x: pl.load(x, None, [3]), x),
+    ]
+    for kernel, argument in kernels:
+        compiled = pto.jit(kernel)
+        np.testing.assert_allclose(compiled(argument), compiled.interpret(argument), rtol=1e-6)
+    with pytest.raises(TypeMismatchError, match="PTO-T024"):
+        pto.jit(lambda x: x**-1)(n)
+    with pytest.raises(TypeMismatchError, match="PTO-T029"):
+        pto.jit(lambda x: pl.load(x, [0], [8], 7.0))(x)

@@ -173,13 +173,6 @@ def _simple_power(cg: Generator, x: Value, exponent: Any) -> Value | None:
         return unary(cg, "reciprocal", x)
     if x.dtype.is_float and exponent in _PRODUCTS:
         return _product(cg, x, int(exponent))
-    if x.dtype.is_integer and isinstance(exponent, int) and exponent < 0:
-        raise cg.error(
-            TypeMismatchError,
-            "an integer to a negative integer power",
-            code="PTO-T024",
-            hint="cast the base to a float dtype first",
-        )
     return None
 
 
@@ -209,6 +202,13 @@ def binary(op: type[ast.operator], cg: Generator, a: Any, b: Any) -> Any:
         from pto_jit.codegen.builtins.matrix import dot
 
         return dot(cg, a, b)
+    if op is ast.Pow and isinstance(b, int) and b < 0 and a.dtype.is_integer:
+        raise cg.error(
+            TypeMismatchError,
+            "an integer to a negative integer power",
+            code="PTO-T024",
+            hint="cast the base to a float dtype first; `pl.pow` gives the truncated value",
+        )
     return binary_op(cg, AST_BINARY[op], a, b)
 
 
@@ -281,33 +281,41 @@ def truth(cg: Generator, value: Any) -> Scalar:
     return number if number.dtype == bool_ else cg.e.cast(number, bool_)
 
 
+@builtin("atan2")
+def atan2(cg: Generator, y: Any, x: Any) -> Value:
+    return _of_two(cg, "atan2", "atan2", y, x)
+
+
 def _register_binary(name: str, op: str) -> None:
     @builtin(name)
-    def handler(cg: Generator, a: Any, b: Any) -> Value:
-        left, right = value_of(cg, a, f"an argument of {name}"), value_of(cg, b, f"an argument of {name}")
-        if op in ("max", "min"):
-            (left, right), weak = unify(cg, [left, right])
-            if left.dtype.kind == "b":
-                return apply(cg, "or" if op == "max" else "and", [left, right], weak=weak)
-            return apply(cg, op, [left, right], weak=weak)
-        if op == "pow":
-            return binary_op(cg, "pow", a, b)
-        dtype, weak = common_dtype([left, right])
-        if op == "atan2" or dtype.kind == "b":
-            dtype = float_dtype(dtype)
-        return apply(cg, op, [to_dtype(cg, left, dtype), to_dtype(cg, right, dtype)], weak=weak)
+    def handler(cg: Generator, x: Any, y: Any) -> Value:
+        return _of_two(cg, name, op, x, y)
 
 
-for _name, _op in (("maximum", "max"), ("minimum", "min"), ("pow", "pow"), ("atan2", "atan2"), ("fmod", "fmod")):
+def _of_two(cg: Generator, name: str, op: str, a: Any, b: Any) -> Value:
+    left, right = value_of(cg, a, f"an argument of {name}"), value_of(cg, b, f"an argument of {name}")
+    if op in ("max", "min"):
+        (left, right), weak = unify(cg, [left, right])
+        if left.dtype.kind == "b":
+            return apply(cg, "or" if op == "max" else "and", [left, right], weak=weak)
+        return apply(cg, op, [left, right], weak=weak)
+    if op == "pow":
+        return binary_op(cg, "pow", a, b)
+    dtype, weak = common_dtype([left, right])
+    if op == "atan2" or dtype.kind == "b":
+        dtype = float_dtype(dtype)
+    return apply(cg, op, [to_dtype(cg, left, dtype), to_dtype(cg, right, dtype)], weak=weak)
+
+
+for _name, _op in (("maximum", "max"), ("minimum", "min"), ("pow", "pow"), ("fmod", "fmod")):
     _register_binary(_name, _op)
 
 
 @builtin("where")
-def where(cg: Generator, cond: Any, a: Any, b: Any) -> Value:
-    condition = value_of(cg, cond, "the condition of where")
-    condition = to_dtype(cg, condition, bool_)
-    (left, right), weak = unify(cg, [value_of(cg, a, "an argument of where"), value_of(cg, b, "an argument of where")])
-    return apply(cg, "select", [condition, left, right], weak=weak and isinstance(condition, Scalar))
+def where(cg: Generator, condition: Any, x: Any, y: Any) -> Value:
+    chosen = to_dtype(cg, value_of(cg, condition, "the condition of where"), bool_)
+    (left, right), weak = unify(cg, [value_of(cg, x, "an argument of where"), value_of(cg, y, "an argument of where")])
+    return apply(cg, "select", [chosen, left, right], weak=weak and isinstance(chosen, Scalar))
 
 
 @builtin("clip")
@@ -321,8 +329,8 @@ def clip(cg: Generator, x: Any, min: Any = None, max: Any = None) -> Value:
 
 
 @builtin("fma")
-def fma(cg: Generator, a: Any, b: Any, c: Any) -> Value:
-    values = [value_of(cg, v, "an argument of fma") for v in (a, b, c)]
+def fma(cg: Generator, x: Any, y: Any, z: Any) -> Value:
+    values = [value_of(cg, v, "an argument of fma") for v in (x, y, z)]
     dtype, weak = common_dtype(values)
     if not dtype.is_float:
         dtype = f64

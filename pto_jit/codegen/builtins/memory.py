@@ -168,12 +168,13 @@ def tile_view(cg: Generator, t: Tile, starts: Sequence[Operand], extents: Sequen
 
 
 @builtin("load")
-def load(cg: Generator, x: Any, offsets: Any = ..., shape: Any = None, pad: Any = None) -> Tile | Scalar:
+def load(cg: Generator, x: Any, offsets: Any = None, shape: Any = None, *, pad: Any = None) -> Tile | Scalar:
+    offsets = ... if offsets is None else offsets
     if isinstance(x, Tile) and pad is None:  # what an in-core function returns: for those that are called next a tensor
-        whole = (0,) * x.rank if offsets is ... or offsets is None else offsets
-        if shape is None and whole is not offsets:
+        if shape is None and offsets is ...:
             return x
-        part = slice_(cg, x, x.extents if shape is None else shape, whole)
+        starts = (0,) * x.rank if offsets is ... else offsets
+        part = slice_(cg, x, x.extents if shape is None else shape, starts)
         assert isinstance(part, Tile)
         return part
     tensor = tensor_of(cg, x, "pl.load")

@@ -17,6 +17,7 @@ from pto_jit.codegen.builtins.promote import (
     value_of,
     with_extents,
 )
+from pto_jit.codegen.builtins.reduction import axes_of
 from pto_jit.codegen.builtins.registry import builtin
 from pto_jit.codegen.builtins.subscripts import with_axes
 from pto_jit.codegen.emit import index
@@ -209,10 +210,11 @@ def squeeze(cg: Generator, x: Any, axis: Any = None) -> Tile | Scalar:
 
 
 @builtin("flip")
-def flip(cg: Generator, x: Any, axis: Any) -> Tile:
+def flip(cg: Generator, x: Any, axis: Any = None) -> Tile:
     tile = tile_of(cg, x, "pl.flip")
-    along = axis_of(cg, axis, tile.rank, "pl.flip")
-    return cg.e.tile("flip", [tile.var], {"axis": along}, extents=tile.extents)
+    for along in axes_of(cg, axis, tile.rank, "pl.flip"):
+        tile = cg.e.tile("flip", [tile.var], {"axis": along}, extents=tile.extents)
+    return tile
 
 
 @builtin("gather")
