@@ -57,7 +57,7 @@ def value_of(x: Any, what: str = "an operand") -> Any:
             said = x if x.bit_length() <= 128 else f"of {x.bit_length()} bits"
             raise ArgumentError(f"PTO-A003: {what} is the integer {said}, which does not fit 64 bits")
         return x
-    if not isinstance(x, (np.ndarray, np.generic)) and hasattr(x, "__array__"):
+    if not isinstance(x, (np.ndarray, np.generic)) and hasattr(type(x), "__array__"):
         x = np.asarray(x)
     if isinstance(x, (np.ndarray, np.generic)) and dtypes.from_numpy(x.dtype) is not None:
         return tile(x) if x.ndim else np.asarray(x)[()]

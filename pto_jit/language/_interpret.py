@@ -132,7 +132,7 @@ class _Wrapping:
             return value if all(items[k] is value[k] for k in value) else items
         if isinstance(value, _OPAQUE) or value is None:
             return value  # a number in here, too: it is a compile-time value
-        if hasattr(value, "__dlpack__"):
+        if hasattr(type(value), "__dlpack__"):  # objects of the user's may answer to any name
             return tensor(np.asarray(value) if hasattr(value, "__array_interface__") else np.from_dlpack(value))
         return self.object(value)
 

@@ -274,6 +274,7 @@ def test_the_compiler_asks_objects_for_no_attributes_of_its_own(config: Any) -> 
         with pytest.raises(pto.PtoError) as caught:
             pto.jit(function)(X)
         assert not isinstance(caught.value, InternalError), caught.value
+    np.testing.assert_array_equal(pto.jit(lambda x, c: x * c[0].a).interpret(X, [config]), X * 3)
 
 
 def test_a_dict_with_attributes_is_an_argument() -> None:
