@@ -178,6 +178,8 @@ class CubeWriter(KernelWriter):
         value = op.args[0]
         typ = op.results[0].type
         assert isinstance(typ, TileType)
+        if typ.dtype.name not in ("f32", "i32", "f16", "bf16"):
+            raise unsupported(f"matrix products of {typ.dtype}", op.loc, "use f16, bf16, f32 or i8")
         if not (isinstance(value, Const) and float(value.value) == 0.0) or typ.dtype not in (f32, i32):
             raise unsupported("a sum of products that does not start from zeros of f32 or i32", op.loc,
                               "start from pl.zeros(..., pl.f32), and add the rest to the result")  # fmt: skip

@@ -38,6 +38,8 @@ REPEATED = frozenset(["f16", "f32", "i16", "i32"])
 _COMPOSED = frozenset(["sigmoid", "silu"])
 """What is made of four instructions of the core, or five."""
 _SQRT_2_OVER_PI, _CUBIC = 0.7978845608028654, 0.044715
+_LOWEST = "-3.40282347e+38f"
+"""The smallest f32 that is finite."""
 
 Operand = Value | str
 
@@ -195,12 +197,13 @@ class Elementwise:
             case "sigmoid":
                 return self.over("1.0f", self._one_plus_exp(x, "-1.0f", loc), to, loc)
             case "silu":
-                return self.binary("DIV", x, self._one_plus_exp(x, "-1.0f", loc), to, loc)
+                return self._over_denominator(x, self._one_plus_exp(x, "-1.0f", loc), to, loc)
             case "gelu" if op.attr("approximate") == "tanh":
                 # x * sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x**3)
                 cube = self.scaled("TMULS", self.binary("MUL", x, x, w.temp, loc), f"{_CUBIC}f", w.temp, loc)
                 inner = self.binary("MUL", self._in_place("TADDS", cube, "1.0f", loc), x, w.temp, loc)
-                return self.binary("DIV", x, self._one_plus_exp(inner, f"{-2 * _SQRT_2_OVER_PI:.9g}f", loc), to, loc)
+                denominator = self._one_plus_exp(inner, f"{-2 * _SQRT_2_OVER_PI:.9g}f", loc)
+                return self._over_denominator(x, denominator, to, loc)
             case "floor" | "ceil" | "round" | "trunc":
                 out = to(f32, x.span, x.capacity, x.valid, x.free, (x,))
                 w.emit("TCVT", w.tile(out, valid=x.valid, loc=loc), w.tile(x, loc=loc),
@@ -220,6 +223,14 @@ class Elementwise:
         tile = self.w.tile(out, loc=loc)
         self.w.emit("TEXP", tile, tile, loc=loc)
         self.w.emit("TADDS", tile, tile, "1.0f", loc=loc)
+        return out
+
+    def _over_denominator(self, x: Value, denominator: Value, to: Any, loc: Loc) -> Value:
+        """x / denominator, where both may be infinite: 0 for the smallest x."""
+        w = self.w
+        out = self.scaled("TMAXS", x, _LOWEST, to, loc)
+        tile = w.tile(out, valid=x.valid, loc=loc)
+        w.emit("TDIV", tile, tile, w.tile(denominator, loc=loc), loc=loc)
         return out
 
     def _in_place(self, name: str, x: Value, number: str, loc: Loc) -> Value:

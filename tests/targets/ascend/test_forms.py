@@ -88,9 +88,15 @@ def scattered(x: pl.Tensor, index: pl.Tensor, out: pl.Tensor):
         pl.scatter(pl.load(x, [r, 0], [8, 64]), pl.load(index, [r, 0], [8, 64]), 1, out[r : r + 8, :])
 
 
+@pto.jit
+def of_doubles(a: pl.Tensor, b: pl.Tensor, out: pl.Tensor):
+    pl.store(pl.load(a) @ pl.load(b), [0, 0], out)
+
+
 REFUSED: dict[str, tuple[Any, tuple[Any, ...], str]] = {
     "turned_rows": (turned_rows, (MATRIX, MATRIX), "`flip` of tiles"),
     "scattered": (scattered, (MATRIX, pto.spec((None, None), pl.i32), MATRIX), "`pl.scatter` of tiles"),
+    "of_doubles": (of_doubles, (pto.spec((None, None), pl.f64),) * 3, "matrix products of f64"),
     "wide": (wide, (MATRIX, 1.5, MATRIX), "`mul` of numbers of f64"),
 }
 

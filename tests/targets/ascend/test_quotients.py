@@ -82,10 +82,21 @@ CASES: dict[str, Any] = {
 }
 
 
+@pto.jit
+def logistic(x: pl.Tensor, out: pl.Tensor):
+    for r in pl.range(0, x.shape[0], 8, parallel=True):
+        t = pl.load(x, [r, 0], [8, 72])
+        pl.store(pl.silu(t), [r, 0], out)
+        pl.store(pl.silu(t + 1.0), [r, 16], out)
+        pl.store(pl.gelu(t, approximate="tanh"), [r, 32], out)
+        pl.store(pl.sigmoid(t), [r, 48], out)
+
+
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
     cases = {name: (fn, (F32, F32)) for name, fn in CASES.items()}
-    return ordered(cases | {"halves": (inverses, (F16, F16))}, tmp_path_factory.mktemp("quotients"))
+    cases |= {"halves": (inverses, (F16, F16)), "logistic": (logistic, (pto.spec((None, 16), pl.f32), F32))}
+    return ordered(cases, tmp_path_factory.mktemp("quotients"))
 
 
 def numbers(dtype: Any) -> np.ndarray:
@@ -101,6 +112,16 @@ def test_quotients_are_rounded_once(programs: Programs, name: str) -> None:
 @needs_compiler
 def test_quotients_of_halves(programs: Programs) -> None:
     check_interpreted(programs, inverses, "halves", {"x": numbers("f2")}, {"out": np.zeros((11, 61), "f2")})
+
+
+@needs_compiler
+def test_where_a_quotient_is_one_of_infinities_it_is_the_limit(programs: Programs) -> None:
+    x = np.array([[-np.inf, np.inf, np.nan, -0.0, -1e30, 1e30, -3e38, -90, -20, *np.linspace(-9, 9, 7)]], np.float32)
+    wanted, out = np.zeros((1, 64), np.float32), np.zeros((1, 64), np.float32)
+    logistic.interpret(x, wanted)
+    programs.run("logistic", x=x, out=out)
+    np.testing.assert_allclose(out, wanted, rtol=1e-5, atol=1e-7)
+    assert wanted[0, 0] == wanted[0, 16] == wanted[0, 32] == 0 and np.signbit(out[0, [0, 16, 32]]).all()
 
 
 @pytest.mark.parametrize("name", ["inverses", "thirds", "again_and_again"])
