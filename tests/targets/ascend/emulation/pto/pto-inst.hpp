@@ -3,7 +3,8 @@
 //
 // Instructions are queued per pipe, as on the device, and the queues are worked off in an order that a seed chooses:
 // only flags hold a pipe back. A missing flag gives other numbers, a flag too many an error. Memory on chip is full of
-// NaNs before a block runs, transfers write what is valid and nothing else, and scratch memory is overwritten.
+// NaNs before a block runs, scratch memory is overwritten, and so is the rest of a block of 32 bytes behind what is loaded
+// or copied. Stores write what is valid and nothing else.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -368,6 +369,12 @@ template <typename D, typename G>
 void TLOAD(D d, G g) {
   if (D::loc == TileType::Vec && D::Rows > 4095) emulation::fail("too many rows");
   copy(PIPE_MTE2, d.view(), g.view());
+  if constexpr (row_tile<D>) queue(PIPE_MTE2, [to = d.view()] {  // whole blocks
+    constexpr int64_t block = 32 / sizeof(typename D::DType);
+    const int64_t rest = (to.columns + block - 1) / block * block - to.columns;
+    for (int64_t r = 0; r < to.rows && rest; ++r)
+      std::memset(static_cast<void *>(&to.at(r, to.columns)), 0xff, rest * sizeof(typename D::DType));
+  });
 }
 template <typename G, typename S>
 void TSTORE(G g, S s) {
