@@ -73,7 +73,7 @@ def _function(w: TileWriter, operation: str, x: Value, play: Play) -> Function:
     like = Value("x", f32, x.span, x.capacity, (height, width), operand, x.free)
     name = w.names.fresh(f"{operation}_of_tile")
     with w.aside((_RESULT, _TILE, _SCRATCH, *extents)) as body:
-        out = play(like, lambda dtype, span, capacity, valid, free, sources: Value(
+        out = play(like, lambda dtype, span, capacity, valid, free, sources=(): Value(
             "result", dtype, span, capacity, valid, result, free))  # fmt: skip
         assert out.buffer is result
     size = place(body).get("Vec", 0)

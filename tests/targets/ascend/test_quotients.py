@@ -90,6 +90,7 @@ def logistic(x: pl.Tensor, out: pl.Tensor):
         pl.store(pl.silu(t + 1.0), [r, 16], out)
         pl.store(pl.gelu(t, approximate="tanh"), [r, 32], out)
         pl.store(pl.sigmoid(t), [r, 48], out)
+        pl.store(pl.sigmoid(t + 1.0), [r, 64], out)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +118,7 @@ def test_quotients_of_halves(programs: Programs) -> None:
 @needs_compiler
 def test_where_a_quotient_is_one_of_infinities_it_is_the_limit(programs: Programs) -> None:
     x = np.array([[-np.inf, np.inf, np.nan, -0.0, -1e30, 1e30, -3e38, -90, -20, *np.linspace(-9, 9, 7)]], np.float32)
-    wanted, out = np.zeros((1, 64), np.float32), np.zeros((1, 64), np.float32)
+    wanted, out = np.zeros((1, 80), np.float32), np.zeros((1, 80), np.float32)
     logistic.interpret(x, wanted)
     programs.run("logistic", x=x, out=out)
     np.testing.assert_allclose(out, wanted, rtol=1e-5, atol=1e-7)
