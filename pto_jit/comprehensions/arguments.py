@@ -46,6 +46,13 @@ def number(owner: Any, p: Parameter, value: Any) -> Any:
     return float(value) if p.dtype.is_float else int(value)
 
 
+def host(value: Any) -> Any:
+    """The value of a compile-time parameter: numbers of NumPy, and arrays of one, as those of Python."""
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.shape == ()):
+        return value.item()
+    return value
+
+
 def of_rank_1(value: Any) -> Any:
     """An array of rank 0 as one of one element."""
     return value.reshape(1) if getattr(value, "shape", None) == () else value

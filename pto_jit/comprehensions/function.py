@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from pto_jit.comprehensions.arguments import host
 from pto_jit.comprehensions.explanation import explanation
 from pto_jit.comprehensions.nodes import Binary, Definition, Expression, Parameter, Read, Statement, names_in, walk
-from pto_jit.comprehensions.program import analyse
+from pto_jit.comprehensions.program import analyse, check_parts
 from pto_jit.comprehensions.results import Inference, checked_sizes, inference
 from pto_jit.comprehensions.text import parse
 from pto_jit.comprehensions.version import Version, strict
@@ -45,6 +46,7 @@ class Comprehension(Dispatcher):
     """
 
     def __init__(self, definition: Definition, options: Options, strict_origin: bool) -> None:
+        check_parts(definition)
         names = tuple(p.name for p in definition.parameters)
         self._writer = _Writer((*names, " out"), self._slow_call)
         super().__init__(names, self._slow_call, into=self._writer)
@@ -82,7 +84,8 @@ class Comprehension(Dispatcher):
                         raise strict(self, name, str(low))
         return version
 
-    def _version(self, hosts: dict[str, Any]) -> Version:
+    def _version(self, given: dict[str, Any]) -> Version:
+        hosts = {n: host(v) for n, v in given.items()}
         key = tuple((n, type(v), v) for n, v in hosts.items())
         try:
             found = self._versions.get(key)

@@ -52,6 +52,18 @@ class Analysis:
         return self.typings.setdefault(id(scope), Typing(scope))
 
 
+def check_parts(definition: Definition) -> None:
+    """Whether there is something to compute and to return.  Raises CompilationError (PTO-R063)."""
+    scope = Scope(definition)
+    for found, what, hint in (
+        (definition.returns, "returns", "return the tensors that it makes"),
+        (definition.body, "computes", "write a statement: `A(i) = B(i)`, or `A[i] = B[i]` in Python"),
+    ):
+        if not found:
+            message = f"`{definition.name}` {what} nothing"
+            raise scope.error(CompilationError, "PTO-R063", message, definition.loc, hint)
+
+
 def analyse(definition: Definition, hosts: Mapping[str, Any] | None = None,
             memory: Mapping[str, Memory] | None = None) -> Analysis:  # fmt: skip
     """Check and infer a definition; `hosts`: values of its compile-time parameters; `memory`: of its tensors.

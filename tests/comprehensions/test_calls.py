@@ -522,3 +522,17 @@ def test_an_argument_that_does_not_fit_is_shown_where_the_user_wrote_it() -> Non
     with pytest.raises(pto.ArgumentError, match="<comprehension") as caught:
         text(x.astype(">f4"), x)
     assert "added(float(M) A, float(M) B)" in str(caught.value)
+
+
+def every_other(x: pl.f32["N"], S: pl.constexpr):
+    y[i] = x[S * i]
+    return y
+
+
+@pytest.mark.parametrize("source", ["def f(float(N) x, int32 S) -> (y) { y(i) = x(S * i) }", every_other])
+@pytest.mark.parametrize("stride", [5, np.int64(5), np.int32(5), np.uint8(5), np.array(5)], ids=repr)
+def test_a_stride_is_any_integer(source: Any, stride: Any) -> None:
+    x = np.arange(12, dtype=np.float32)
+    f = pto.comprehension(source)
+    np.testing.assert_array_equal(f(x, stride), x[::5])
+    assert str(f.infer(S=stride).ranges) == str(f.infer(S=5).ranges) and f.loops(S=stride) == f.loops(S=5)

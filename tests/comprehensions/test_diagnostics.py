@@ -280,3 +280,24 @@ def test_wrong_arguments_are_errors_with_a_code() -> None:
         f(np.zeros(3), 1)
     with pytest.raises(pto.ArgumentError, match="PTO-R058"):
         pto.comprehension(3)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def f(float(N) B) -> (B) { }", "computes nothing"),
+        ("def f(float(N) B) -> () { A(i) = B(i) }", "returns nothing"),
+        ("def f(float(N) B, int32 S) -> () { A(i) = B(S * i) }", "returns nothing"),
+    ],
+)
+def test_a_definition_computes_and_returns_something(text: str, said: str) -> None:
+    with pytest.raises(pto.CompilationError, match=f"PTO-R063: `f` {said}"):
+        pto.comprehension(text)
+
+
+def test_a_function_without_a_statement() -> None:
+    def same(x: pl.f32["N"]):
+        return x
+
+    with pytest.raises(pto.CompilationError, match="PTO-R063: `same` computes nothing"):
+        pto.comprehension(same)
