@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pto_jit.comprehensions.nodes import Parameter
+from pto_jit.dtypes import DType
 from pto_jit.errors import ArgumentError, ShapeError
 
 
@@ -38,12 +39,37 @@ def number(owner: Any, p: Parameter, value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     assert p.dtype is not None
+    if p.dtype.is_integer and isinstance(value, int) and not limits(p.dtype)[0] <= value <= limits(p.dtype)[1]:
+        raise ArgumentError(f"{outside(owner.__name__, p.name, p.dtype)}: {value}\nhelp: pass a number of that type")
     if p.dtype.is_integer and isinstance(value, float):
         raise ArgumentError(
             f"PTO-R055: argument `{p.name}` of `{owner.__name__}` is {value}, a number of {p.dtype} is wanted\n"
             "help: pass a whole number"
         )
     return float(value) if p.dtype.is_float else int(value)
+
+
+def limits(dtype: DType) -> tuple[int, int]:
+    """The least and the greatest integer of a type."""
+    low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
+    return low, low + (1 << dtype.bits) - 1
+
+
+def outside(owner: str, parameter: str, dtype: DType) -> str:
+    """What is said of an integer that the type of its parameter does not hold."""
+    return f"PTO-R055: argument `{parameter}` of `{owner}` is outside of {dtype}"
+
+
+def fitting(value: Any, owner: str, parameter: str, dtype: DType, *place: Any) -> Any:
+    """An integer argument as one of a narrower type.
+
+    It is in the programs of comprehensions, which the C dispatcher calls with numbers that nothing else has looked at.
+    place: where the parameter is, as `Loc` has it.
+    """
+    raise NotImplementedError("it is compiled, never run")
+
+
+fitting.__pto_builtin__ = "comprehension.fitting"  # type: ignore[attr-defined]
 
 
 def host(value: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pto_jit.comprehensions.arguments import check_out, number, of_rank_1, shape_of, share
+from pto_jit.comprehensions.arguments import check_out, fitting, number, of_rank_1, shape_of, share
 from pto_jit.comprehensions.inference import Inferred
 from pto_jit.comprehensions.lowering.checks import Check, checks
 from pto_jit.comprehensions.lowering.kernel import Program, lowered
@@ -22,6 +22,7 @@ from pto_jit.comprehensions.results import Inference, checked_sizes, inference
 from pto_jit.comprehensions.symbolic import Sym
 from pto_jit.errors import ArgumentError, Loc, RangeInferenceError
 from pto_jit.options import OPTION_NAMES, Options
+from pto_jit.slotted import replace
 
 if TYPE_CHECKING:
     from pto_jit.comprehensions.function import Comprehension
@@ -74,7 +75,7 @@ class Version:
         key = given, target == "cuda"
         found = self._functions.get(key)
         if found is None:
-            found = self._functions[key] = _defined(self.program(given, target), self.owner.options)
+            found = self._functions[key] = _defined(self._guarded(self.program(given, target)), self.owner.options)
             found._parameters.written = {p.name: p.loc for p in self.analysis.definition.parameters}
             found.__pto_jit__.__pto_checks__ = self._demands()  # type: ignore[attr-defined]
         return found
@@ -91,6 +92,21 @@ class Version:
                     where.setdefault(size, (position, axis))
         definition = self.analysis.definition
         return where, list(checks(self.analysis, str)), definition.origin or definition.loc
+
+    def _guarded(self, program: Program) -> Program:
+        """The program with integers of less than 64 bits looked at, where it takes those that callers give."""
+        text, values = program.text, dict(program.values)
+        for p in self._parameters:
+            scalar = self.analysis.scope.scalars.get(p.name)
+            if scalar is None or not scalar.dtype.is_integer or scalar.dtype.bits == 64:
+                continue
+            taken = f"\n    {scalar.text} = pl.{scalar.dtype.name}({scalar.text})\n"
+            if taken in text:
+                values["_pto_fitting"] = fitting
+                place = p.loc.filename, p.loc.lineno, p.loc.col_offset, p.loc.end_lineno, p.loc.end_col_offset
+                given = f"{scalar.text}, {self.owner.__name__!r}, {p.name!r}, pl.{scalar.dtype.name}, *{place}"
+                text = text.replace(taken, f"\n    {scalar.text} = _pto_fitting({given})\n", 1)
+        return replace(program, text=text, values=values)
 
     def ordered(self, values: Mapping[str, Any]) -> list[Any]:
         """Arguments as the program takes them."""

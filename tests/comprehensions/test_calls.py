@@ -536,3 +536,22 @@ def test_a_stride_is_any_integer(source: Any, stride: Any) -> None:
     f = pto.comprehension(source)
     np.testing.assert_array_equal(f(x, stride), x[::5])
     assert str(f.infer(S=stride).ranges) == str(f.infer(S=5).ranges) and f.loops(S=stride) == f.loops(S=5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fitting", "others"),
+    [("int32", (-(2**31), 2**31 - 1), (2**31, -(2**31) - 1, 2**40 + 3)), ("uint8", (0, 255), (-1, 256, 300, 2**63 - 1))],
+)
+def test_an_integer_that_its_type_does_not_hold_is_an_error(kind: str, fitting: Any, others: Any) -> None:
+    """Also where the C dispatcher calls the kernel, as it does after the first calls."""
+    x = np.ones(3, np.float32)
+    for known in (False, True):
+        f = pto.comprehension(f"def f(float(N) x, {kind} c) -> (y) {{ y(i) = x(i) * c }}")
+        for c in fitting if known else ():
+            np.testing.assert_array_equal(f(x, c), np.full(3, c, np.float32))
+        for c in others:
+            for value in (c, np.int64(c)):
+                with pytest.raises(pto.ArgumentError, match=r"PTO-R055: .*argument `c` of `f` is outside of"):
+                    f(x, value)
+    c = fitting[1]
+    np.testing.assert_array_equal(f(x, np.dtype(kind).type(c)), np.full(3, c, np.float32))

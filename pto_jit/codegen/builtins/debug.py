@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from pto_jit.codegen.builtins.elementwise import tested, truth
 from pto_jit.codegen.builtins.promote import value_of
 from pto_jit.codegen.builtins.registry import builtin
+from pto_jit.codegen.emit import constant
 from pto_jit.codegen.values import Scalar, Tensor, Tile
-from pto_jit.errors import TypeMismatchError
-from pto_jit.ir.nodes import Operand
+from pto_jit.dtypes import DType, i64
+from pto_jit.errors import Loc, TypeMismatchError
+from pto_jit.ir.nodes import Op, Operand
 
 if TYPE_CHECKING:
     from pto_jit.codegen.generator import Generator
@@ -35,6 +37,22 @@ def print_(cg: Generator, fmt: Any, *values: Any) -> None:
         from pto_jit.codegen.unused import warn
 
         warn(cg, f"pl.print: {text!r} has no place for a value: `{{}}` prints one")
+
+
+@builtin("comprehension.fitting")
+def fitting(cg: Generator, value: Any, owner: str, parameter: str, dtype: DType, *place: Any) -> Any:
+    """An integer argument of a comprehension as one of a narrower type, which has to hold it."""
+    from pto_jit.comprehensions.arguments import limits, outside
+
+    number = value_of(cg, value, "an argument")
+    if isinstance(number, Scalar) and number.dtype == i64:
+        ends = zip(("ge", "le"), limits(dtype), strict=True)
+        low, high = (cg.e.scalar(op, [number.operand, constant(end, i64)]).operand for op, end in ends)
+        holds = cg.e.scalar("and", [low, high]).operand
+        message = f"{outside(owner, parameter, dtype)}; pass a number of that type"
+        attrs = (("always", True), ("error", "ArgumentError"), ("message", message))
+        cg.e.append(Op("assert", (), (holds,), attrs, (), Loc(*place)))
+    return cg.e.cast(number, dtype)
 
 
 @builtin("assert_")
