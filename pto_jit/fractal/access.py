@@ -144,7 +144,8 @@ def slice(x: Any, start: Any = None, stop: Any = None, step: Any = None) -> Any:
 
 @operation
 def gather(x: Any, indices: Any) -> Any:
-    """The elements at the positions in `indices`: a list of depth 1, an array of rank 1 or a Python list of integers.
+    """The elements at the positions in `indices`: a list of depth 1, an array of rank 1, a Python list or tuple of
+    integers.
 
     Raises TypeMismatchError for other indices (PTO-F039), BoundsError for one outside of the list (PTO-F002).
 
@@ -156,7 +157,7 @@ def gather(x: Any, indices: Any) -> Any:
     at = _integers(indices)
     if at.ndim != 1 or at.dtype.kind not in "iu":
         raise failure(TypeMismatchError, "PTO-F039", f"the indices of ft.gather are {indices!r:.60}",
-                      "give integers: a list of depth 1, an array of rank 1 or a Python list")  # fmt: skip
+                      "give integers: a list of depth 1, an array of rank 1, a Python list or tuple")  # fmt: skip
     if not len(x) and trying():
         return alike(x.sample(), len(at))
     wrong = np.flatnonzero((at < -len(x)) | (at >= len(x)))
@@ -173,7 +174,7 @@ def _integers(indices: Any) -> Array:
         return indices.leaves if indices.depth == 1 else np.zeros(0)
     if isinstance(indices, np.ndarray):
         return indices.view(np.ndarray)
-    if not isinstance(indices, list):
+    if not isinstance(indices, (list, tuple)):
         return np.zeros(0)
     try:
         return np.asarray(indices) if indices else np.zeros(0, np.int64)

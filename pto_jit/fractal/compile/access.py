@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pto_jit.codegen.builtins.promote import describe
-from pto_jit.codegen.values import Tensor
+from pto_jit.codegen.values import Scalar, Tensor
 from pto_jit.dtypes import i64
 from pto_jit.errors import ShapeError, TypeMismatchError
 from pto_jit.fractal.compile.bounds import all_checked, checked, from_the_end, is_index
@@ -169,10 +169,15 @@ def _joined(session: Session, a: Lists, b: Lists) -> Lists:
 def index_(g: Generator, x: Any, i: Any, *rest: Any) -> Any:
     session = session_of(g)
     lists = session.lists(x, "ft.index")
-    at = session.expr(i, "an index")
+    found = session.element(lists, place_of(session, lists, session.expr(i, "an index")))
+    return index_(g, found, *rest) if rest else found
+
+
+def place_of(session: Session, lists: Lists, at: Expr) -> Expr:
+    """The position of the element at an index, which may count from the end; it is checked here."""
     known, length = at.constant, lists.length
     if known is not None and length.constant is not None and not -length.constant <= known < length.constant:
-        raise g.error(
+        raise session.g.error(
             ShapeError,
             f"index {known} of a list of length {length.constant}",
             code="PTO-F134",
@@ -180,9 +185,7 @@ def index_(g: Generator, x: Any, i: Any, *rest: Any) -> Any:
         )
     if known is None or length.constant is None:  # the list may be shorter
         checked(session, at, length)
-    at = from_the_end(at, length) if known is None or known < 0 else at
-    found = session.element(lists, at)
-    return index_(g, found, *rest) if rest else found
+    return from_the_end(at, length) if known is None or known < 0 else at
 
 
 def slice_(g: Generator, x: Any, start: Any = None, stop: Any = None, step: Any = None) -> Any:
@@ -223,15 +226,18 @@ def _clamped(session: Session, bound: Any, n: Expr, least: Expr, most: Expr) -> 
 
 
 def gather(g: Generator, x: Any, indices: Any) -> Any:
-    """The elements at the positions that an integer list, tensor or tuple of integers has."""
+    """The elements at the positions that an integer list, tensor or tuple of integers has.
+
+    What is an expression where it is read stays one; integers that are computed go to a table before the nest.
+    """
     session = session_of(g)
     lists = session.lists(x, "ft.gather")
     indices = session.normal(indices)
     if isinstance(indices, Tensor) and indices.rank == 1 and indices.dtype.is_integer:
         array = indices.var
         return _gathered(session, lists, session.operand(indices.extents[0]), lambda k: of(Fetch(array, (k,), False)))
-    if isinstance(indices, tuple) and all(isinstance(i, (int, np.integer)) for i in indices):
-        return _chosen(session, lists, [int(i) for i in indices])
+    if isinstance(indices, tuple) and all(isinstance(i, (int, np.integer, Scalar)) for i in indices):
+        return _chosen(session, lists, [session.expr(i, "an index of ft.gather") for i in indices])
     if isinstance(indices, Lists) and not isinstance(indices.items, tuple):
         view = indices.first
         read = view.read
@@ -249,11 +255,14 @@ def gather(g: Generator, x: Any, indices: Any) -> Any:
                 return _gathered(
                     session, lists, indices.length, lambda k: read.value.replace({view.dims[0].symbol: k})
                 )
+            from pto_jit.fractal.compile.tables import tabled
+
+            return _gathered(session, lists, indices.length, tabled(session, indices, "ft.gather"))
     raise g.error(
         TypeMismatchError,
         f"the indices of ft.gather are {describe(indices)}",
         code="PTO-F136",
-        hint="give an argument, a list of integers of depth 1 or a tensor of integers of rank 1; or a Python list",
+        hint="give a list of integers of depth 1, a tensor of integers of rank 1, or a Python list of integers",
     )
 
 
@@ -263,15 +272,14 @@ def _gathered(session: Session, lists: Lists, count: Expr, at: Callable[[Expr], 
     return reindexed(session, lists, count, lambda k: from_the_end(at(k), lists.length))
 
 
-def _chosen(session: Session, lists: Lists, places: Sequence[int]) -> Lists:
+def _chosen(session: Session, lists: Lists, places: Sequence[Expr]) -> Lists:
     """The list of the elements at places that the program names."""
-    for place in dict.fromkeys(places):
-        index_(session.g, lists, place)  # which checks it
+    inside = [place_of(session, lists, place) for place in places]
 
     def at(k: Expr) -> Expr:
         found = number(0)
-        for n, place in reversed(list(enumerate(places))):
-            found = pick(Condition("zero", k - n), number(place) + (lists.length if place < 0 else 0), found)
+        for n, place in reversed(list(enumerate(inside))):
+            found = pick(Condition("zero", k - n), place, found)
         return found
 
     return reindexed(session, lists, number(len(places)), at)

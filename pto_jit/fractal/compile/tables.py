@@ -10,7 +10,7 @@ that are computed as a whole are computed there.  Of a loop with a state that is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +85,21 @@ def filter_(g: Generator, body: Any, x: Any, **kwargs: Any) -> Any:
     count = of(Fetch(counts, (_number(per_list, around),)))
     first = mask.layout.row((*around, number(0)))
     return reindexed(session, lists, count, lambda k: of(Fetch(places, (first + k,))))
+
+
+def tabled(session: Session, lists: Lists, what: str) -> Callable[[Expr], Expr]:
+    """Integers that are computed, as a table: element k of the list is an element of it."""
+    g = session.g
+    symbol = session.symbol(session.loop_name())
+    loop = Loop(symbol, lists.length, "parallel", g.e.loc, [], "sequential")
+    around = session.around()
+    table = Array("indices", (*_loops(session), Dim(symbol, lists.length)), Leaf((), i64))
+    session.loop(loop, lambda: write(session, table, (*around, of(symbol)), session.element(lists, of(symbol))))
+    assert g.e.current[-1] is loop
+    g.e.current.pop()
+    with _before(session, [loop], what):
+        pass
+    return lambda k: of(Fetch(table.tensor.var, (table.layout.row((*around, k)),)))
 
 
 def _kept(session: Session, writer: Writer, mask: Array, per_list: Layout | None) -> tuple[Var, Var]:

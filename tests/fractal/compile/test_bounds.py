@@ -11,6 +11,7 @@ import pytest
 import pto_jit as pto
 import pto_jit.fractal as ft
 import pto_jit.language as pl
+from tests.fractal.data import check, plain
 
 LISTS = ft.from_list([[1.0, 2.0], [], [3.0]])
 NUMBERS = ft.from_list([0.0, 1.0, 2.0, 3.0])
@@ -105,3 +106,33 @@ def test_indices_of_a_nest_are_checked_before_it(schedule: str) -> None:
     np.testing.assert_allclose(kernel(x, ints(0, 3, -1), b).leaves, want.leaves)
     with pytest.raises(pto.BoundsError, match=r"PTO-F190: .*index 4 of a list of length 4"):
         kernel(x, ints(0, 4, -1), b)
+
+
+ROWS = ft.from_list([[1, 2], [], [3, 1]])
+ONES = ints(1, 2, 3)
+PAIRS = ft.from_list([[1, 2], [2, 3]])
+GATHERED: list[Any] = [
+    (lambda x, n: ft.gather(x, ft.map(lambda v: v - 2, n)), NUMBERS, ONES),
+    (lambda x, n: ft.map(lambda r: ft.map(lambda e: e * 2, r), ft.gather(x, ft.map(lambda v: v - 1, n))), LISTS, ONES),
+    (lambda x, n: ft.map(lambda i: ft.gather(x, ft.map(lambda v: v * 2 - 3, i)), n), NUMBERS, ROWS),
+    (lambda x, n: ft.gather(x, ft.scan(lambda s, v: (s + v) % 4, n, init=0)), NUMBERS, ONES),
+    (lambda x, n: ft.gather(x, ft.join(n, ft.reverse(n))), NUMBERS, ONES),
+    (lambda x, n: ft.gather(x, [n[0], n[2], -1, 0]), NUMBERS, ONES),
+    (lambda x, n: ft.map(lambda q: ft.gather(x, (q[0], q[1])), n), NUMBERS, PAIRS),
+    (lambda x, n: ft.gather(x, (0, -1)), NUMBERS, ONES),
+]
+
+
+@pytest.mark.parametrize("case", GATHERED, ids=map(str, range(len(GATHERED))))
+def test_indices_of_a_gather_may_be_computed(case: Any) -> None:
+    program, x, n = case
+    check(plain(pto.jit(program)(x, n)), plain(program(x, n)))
+
+
+@pytest.mark.parametrize("case", [(lambda x, n: ft.gather(x, ft.map(lambda v: v + 1, n)), NUMBERS, ONES, 2),
+                                  (lambda x, n: ft.map(lambda q: ft.gather(x, [q[0], q[1] + 1]), n), NUMBERS, PAIRS, 1)],
+                         ids=["list", "numbers"])  # fmt: skip
+def test_computed_indices_are_checked(case: Any) -> None:
+    program, x, n, element = case
+    with pytest.raises(pto.BoundsError, match=rf"index 4 of a list of length 4, at element \[{element}\]"):
+        pto.jit(program)(x, n)
