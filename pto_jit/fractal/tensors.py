@@ -30,6 +30,8 @@ def zeros(*shape: Any, dtype: Any = f32) -> Any:
 def cat(*tensors: Any, axis: int = -1) -> Any:
     """Tensors one after another along `axis`: several, a Python list or tuple of them, or a list of depth 1.
 
+    Of an empty list of depth 1, a tensor like its leaves with nothing along the axis.
+
     >>> import numpy as np, pto_jit.fractal as ft
     >>> ft.cat(np.array([[1, 2]]), np.array([[3]]))
     array([[1, 2, 3]])
@@ -37,5 +39,8 @@ def cat(*tensors: Any, axis: int = -1) -> Any:
     items = tensors[0] if len(tensors) == 1 else tensors
     if isinstance(items, FractalTensor):
         stacked(items, "ft.cat")  # which refuses lists of lists
-        items = list(items) if len(items) or not trying() else [items.sample()]
+        if not len(items):
+            one = concat([items.sample()], axis)
+            return one if trying() else one[(slice(None),) * (axis % one.ndim) + (slice(0, 0),)]
+        items = list(items)
     return concat(items if isinstance(items, (list, tuple)) else [items], axis)

@@ -305,6 +305,9 @@ class Sequential:
                 return e.cast(read.value, leaf.dtype).operand if isinstance(read.value, Scalar) else read.value.var
             case Part():
                 starts = [writer.expr(x) for x in read.starts]
+                if not leaf.extents:
+                    op = "extract" if isinstance(read.source, Tile) else "getelem"
+                    return e.scalar(op, [read.source.var, *starts]).operand
                 part = part_of(self.g, read, starts, leaf.extents, self.is_inside(read))
                 tile = part if isinstance(part, Tile) else load_all(self.g, part)
                 if tile.extents != leaf.extents:

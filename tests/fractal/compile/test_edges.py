@@ -283,3 +283,28 @@ def test_no_length_is_read_of_the_first_element_of_an_empty_list(name: str) -> N
     for debug in (True, False):
         found = pto.jit(debug=debug)(program)(empty)
         assert repr(found) == repr(program(empty)) == "FractalTensor([] of pl.Tensor[[2], pl.f32])"
+
+
+@pytest.mark.parametrize("plan", ["auto", "wavefront", "tasks", "sequential"])
+def test_the_numbers_of_a_tensor_are_a_list(plan: str) -> None:
+    def scaled(t: Any, x: Any, w: Any) -> Any:
+        return ft.map(lambda q: q[0] * (q[1] @ w), ft.zip(ft.unbind(t), x), schedule=plan)
+
+    def sums(t: Any, x: Any, w: Any) -> Any:
+        return ft.scan(lambda s, v: s * 0.5 + v, ft.unbind(t), init=0.0, schedule=plan)
+
+    def leaves(t: Any, x: Any, w: Any) -> Any:
+        return ft.map(lambda e: ft.fold(lambda s, v: s + v, ft.unbind(e * 2), init=0.0), x, schedule=plan)
+
+    given = np.arange(30, dtype=np.float32), row(30), np.eye(2, dtype=np.float32)
+    for program in (scaled, sums) if plan in ("tasks", "wavefront") else (scaled, sums, leaves):
+        np.testing.assert_allclose(pto.jit(program)(*given).leaves, program(*given).leaves, rtol=1e-6)
+
+
+def test_an_empty_list_in_a_row() -> None:
+    for leaf in (np.ones((2, 4), np.float32), np.ones(4, np.int32)):
+        none = ft.slice(ft.from_list([leaf]), 0, 0)
+        found = ft.cat(none, axis=0)
+        assert found.shape == (0, *leaf.shape[1:]) and found.dtype == leaf.dtype
+        assert pto.jit(lambda x: ft.cat(x, axis=0))(none).shape == found.shape
+    assert ft.cat(ft.slice(ft.from_list([np.ones((2, 4))]), 0, 0)).shape == (2, 0)
