@@ -47,25 +47,53 @@ def any_fails(g: Generator, loop: Loop, writer: Writer) -> Var:
 
 
 def _look(g: Generator, items: Sequence[Any], writer: Writer, wrong: Var) -> None:
-    """Set `wrong` where one of the checks in records fails."""
+    """Set `wrong` where one of the checks in records fails.  What a check fetches an earlier one may decide, whose
+    failure would have stopped the program: it is fetched only while nothing is wrong."""
     e = g.e
+    fetched: set[Fetch] | None = None  # before the first check
     for item in items:
-        if isinstance(item, Check):
-            fails = e.scalar("not", [_holds(e, item, writer)]).operand
-            found = e.scalar("or", [wrong, fails]).operand
-            e.append(Op("copy", (wrong,), (found,), (), (), e.loc))
-            continue
-        outermost, rest = _at_an_end(item)
-        if outermost:
-            some = writer.op("gt", writer.expr(item.length), index(0))
+        new = _fetched(item)
+        apart = fetched is not None and (isinstance(item, Loop) or bool(new - fetched))
+        fetched = new if fetched is None else fetched | new
+        with e.block() as block:
+            if isinstance(item, Check):
+                fails = e.scalar("not", [_holds(e, item, writer)]).operand
+                found = e.scalar("or", [wrong, fails]).operand
+                e.append(Op("copy", (wrong,), (found,), (), (), e.loc))
+            else:
+                _look_through(g, item, writer, wrong)
+        if apart:
+            _unless(e, wrong, block)
+        else:
+            e.current.extend(block)
+
+
+def _look_through(g: Generator, loop: Loop, writer: Writer, wrong: Var) -> None:
+    e = g.e
+    outermost, rest = _at_an_end(loop)
+    if outermost:
+        some = writer.op("gt", writer.expr(loop.length), index(0))
+        with e.block() as block:
+            _look(g, outermost, writer, wrong)
+        e.append(If(some, tuple(block), (), e.loc))
+    if rest:
+        with e.block() as around:
+            var = e.fresh(loop.symbol.name, I64)
             with e.block() as block:
-                _look(g, outermost, writer, wrong)
-            e.append(If(some, tuple(block), (), e.loc))
-        if rest:
-            var = e.fresh(item.symbol.name, I64)
-            with e.block() as block:
-                _look(g, rest, writer.but({item.symbol: var}), wrong)
-            e.append(For("sequential", var, index(0), writer.expr(item.length), index(1), tuple(block), loc=item.loc))
+                _look(g, rest, writer.but({loop.symbol: var}), wrong)
+            e.append(For("sequential", var, index(0), writer.expr(loop.length), index(1), tuple(block), loc=e.loc))
+        _unless(e, wrong, around)
+
+
+def _unless(e: Emitter, wrong: Var, block: Sequence[Any]) -> None:
+    e.append(If(e.scalar("not", [wrong]).operand, tuple(block), (), e.loc))
+
+
+def _fetched(item: Any) -> set[Fetch]:
+    """What a check fetches."""
+    if not isinstance(item, Check):
+        return set()
+    return {a for x in (item.condition.value, *item.loops) for a in x.atoms() if isinstance(a, Fetch)}
 
 
 def _at_an_end(loop: Loop) -> tuple[list[Check], list[Any]]:

@@ -136,3 +136,19 @@ def test_computed_indices_are_checked(case: Any) -> None:
     program, x, n, element = case
     with pytest.raises(pto.BoundsError, match=rf"index 4 of a list of length 4, at element \[{element}\]"):
         pto.jit(program)(x, n)
+
+
+FAR: list[Any] = [  # what a check fetches, an earlier one decides
+    lambda x, i: ft.map(lambda k: x[k][0] * 2, i),
+    lambda x, i: ft.map(lambda k: ft.map(lambda n: x[k][n - n] * 2, i), i),
+    lambda x, i: ft.map(lambda k: x[i[k]][0] * 2, i),
+    lambda x, i: ft.map(lambda k: len(x[k][1:]), i),
+    lambda x, i: ft.map(lambda r: ft.fold(lambda s, e: s + e, r, init=0.0), ft.gather(x, ft.gather(i, i))),
+]
+
+
+@pytest.mark.parametrize("program", FAR, ids=map(str, range(len(FAR))))
+@pytest.mark.parametrize("far", [2**40, -(2**40), 2**62])
+def test_an_index_far_outside_reads_nothing(program: Any, far: int) -> None:
+    with pytest.raises(pto.BoundsError, match=rf"index {far} of a list of length 3"):
+        pto.jit(program)(LISTS, ints(0, 2, far))
