@@ -60,7 +60,7 @@ def outside(owner: str, parameter: str, dtype: DType) -> str:
     return f"PTO-R055: argument `{parameter}` of `{owner}` is outside of {dtype}"
 
 
-def fitting(value: Any, owner: str, parameter: str, dtype: DType, *place: Any) -> Any:
+def fitting(value: Any, dtype: DType, limits: tuple[int, int], message: str, *place: Any) -> Any:
     """An integer argument as one of a narrower type.
 
     It is in the programs of comprehensions, which the C dispatcher calls with numbers that nothing else has looked at.

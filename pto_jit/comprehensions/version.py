@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pto_jit.comprehensions.arguments import check_out, fitting, number, of_rank_1, shape_of, share
+from pto_jit.comprehensions.arguments import (
+    check_out,
+    fitting,
+    limits,
+    number,
+    of_rank_1,
+    outside,
+    shape_of,
+    share,
+)
 from pto_jit.comprehensions.inference import Inferred
 from pto_jit.comprehensions.lowering.checks import Check, checks
 from pto_jit.comprehensions.lowering.kernel import Program, lowered
@@ -104,7 +113,8 @@ class Version:
             if taken in text:
                 values["_pto_fitting"] = fitting
                 place = p.loc.filename, p.loc.lineno, p.loc.col_offset, p.loc.end_lineno, p.loc.end_col_offset
-                given = f"{scalar.text}, {self.owner.__name__!r}, {p.name!r}, pl.{scalar.dtype.name}, *{place}"
+                message = f"{outside(self.owner.__name__, p.name, scalar.dtype)}; pass a number of that type"
+                given = f"{scalar.text}, pl.{scalar.dtype.name}, {limits(scalar.dtype)}, {message!r}, *{place}"
                 text = text.replace(taken, f"\n    {scalar.text} = _pto_fitting({given})\n", 1)
         return replace(program, text=text, values=values)
 

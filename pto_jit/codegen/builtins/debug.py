@@ -40,16 +40,13 @@ def print_(cg: Generator, fmt: Any, *values: Any) -> None:
 
 
 @builtin("comprehension.fitting")
-def fitting(cg: Generator, value: Any, owner: str, parameter: str, dtype: DType, *place: Any) -> Any:
+def fitting(cg: Generator, value: Any, dtype: DType, limits: tuple[int, int], message: str, *place: Any) -> Any:
     """An integer argument of a comprehension as one of a narrower type, which has to hold it."""
-    from pto_jit.comprehensions.arguments import limits, outside
-
     number = value_of(cg, value, "an argument")
     if isinstance(number, Scalar) and number.dtype == i64:
-        ends = zip(("ge", "le"), limits(dtype), strict=True)
+        ends = zip(("ge", "le"), limits, strict=True)
         low, high = (cg.e.scalar(op, [number.operand, constant(end, i64)]).operand for op, end in ends)
         holds = cg.e.scalar("and", [low, high]).operand
-        message = f"{outside(owner, parameter, dtype)}; pass a number of that type"
         attrs = (("always", True), ("error", "ArgumentError"), ("message", message))
         cg.e.append(Op("assert", (), (holds,), attrs, (), Loc(*place)))
     return cg.e.cast(number, dtype)
