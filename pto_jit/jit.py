@@ -444,7 +444,7 @@ def jit(fn: Callable[P, R], /) -> JitFunction[P, R]: ...
 @overload
 def jit(
     *,
-    target: str = "cpu",
+    target: str | None = "cpu",
     debug: bool = False,
     fastmath: bool = False,
     num_threads: int | None = None,

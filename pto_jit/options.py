@@ -15,8 +15,9 @@ TARGETS = ("cpu", "c", "neon", "cuda", "ascend")
 
 @frozen
 class Options:
-    """target: what is compiled for; debug: check element bounds, races and assertions; fastmath: allow reassociation
-    and contraction; num_threads: workers of this kernel (None: `pto.config.num_threads`); cache: keep the code on disk.
+    """target: what is compiled for (None: what was said before, or "cpu"); debug: check element bounds, races and
+    assertions; fastmath: allow reassociation and contraction; num_threads: workers of this kernel (None:
+    `pto.config.num_threads`); cache: keep the code on disk.
     """
 
     target: str = "cpu"
@@ -36,13 +37,15 @@ class Options:
         return Options().but(given)
 
     def but(self, given: dict[str, Any]) -> Options:
-        """These options with some replaced."""
+        """These options with some replaced; a target that is None stays."""
         unknown = [name for name in given if name not in OPTION_NAMES]
         if unknown:
             raise ArgumentError(
                 f"PTO-A020: pto.jit has no option `{unknown[0]}`\n"
                 f"help: {similar(unknown[0], OPTION_NAMES)}the options are {', '.join(OPTION_NAMES)}"
             )
+        if given.get("target", "") is None:
+            given = {name: value for name, value in given.items() if name != "target"}
         chosen = replace(self, **given) if given else self
         if not isinstance(chosen.target, str) or chosen.target not in TARGETS:
             raise TargetError(

@@ -214,6 +214,8 @@ def test_options_are_checked_by_name_and_kind() -> None:
             pto.jit(**options)
     with pytest.raises(pto.TargetError, match="unknown target 'abacus'"):
         pto.jit(target="abacus")
+    as_usual = pto.jit(target=None)(scale.__pto_jit__)  # None is what was not said
+    assert as_usual.compile(*arrays(), target=None).stages == scale.compile(*arrays()).stages
     with pytest.raises(pto.ArgumentError, match="takes a function"):
         pto.jit(3)  # type: ignore[call-overload]
     with pytest.raises(pto.TargetError):

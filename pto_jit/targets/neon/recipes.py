@@ -36,20 +36,24 @@ class NeonRecipes(Names):
         self.function(name, recipe.function, recipe.arity, dtype)
         return super().call(name, arguments, dtype)
 
-    def function(self, name: str, body: Callable[..., Any], arity: int, dtype: FloatName) -> str:
+    def function(
+        self, name: str, body: Callable[..., Any], arity: int, dtype: FloatName, head: str = "static inline"
+    ) -> str:
         full = f"pto_{name}_{dtype}x{_LANES[dtype]}"
         if full not in self.texts:
-            add_function(self.texts, (NeonRecipes, "", full), lambda: self._alone(full, body, arity, dtype))
+            add_function(self.texts, (NeonRecipes, "", full), lambda: self._alone(full, body, arity, dtype, head))
         return full
 
-    def _alone(self, full: str, body: Callable[..., Any], arity: int, dtype: FloatName) -> dict[str, list[str]]:
+    def _alone(
+        self, full: str, body: Callable[..., Any], arity: int, dtype: FloatName, head: str
+    ) -> dict[str, list[str]]:
         """The function in a file of its own."""
         file = NeonRecipes(CRecipes())
         emitter = NeonEmitter(file, dtype)
         names = ["x", "y", "z", "w"][:arity]
         result = body(emitter, *names)
         parameters = ", ".join(f"{emitter.float} {n}" for n in names)
-        lines = [f"static inline {emitter.float} {full}({parameters}) {{"]
+        lines = [f"{head} {emitter.float} {full}({parameters}) {{"]
         lines += [f"  {line}" for line in [*without_unread(emitter.lines, result), f"return {result};"]]
         return {**file.texts, full: [*lines, "}"]}
 
@@ -243,6 +247,7 @@ class NeonEmitter:
         return tuple(names)
 
     def slow_path(self, mask: str, slow: Callable[..., str], operands: tuple[str, ...], fast: str) -> str:
-        name = self.functions.function(slow.__name__, slow, len(operands), self.dtype)
+        # apart: the function around it is short then, and becomes part of a loop, whose registers have its constants
+        name = self.functions.function(slow.__name__, slow, len(operands), self.dtype, "PTO_SELDOM static")
         chosen = f"vbslq_f{self.width}({mask}, {name}({', '.join(operands)}), {fast})"
         return self._let(self.float, f"pto_any_u{self.width}x{_LANES[self.dtype]}({mask}) ? {chosen} : {fast}")

@@ -144,3 +144,20 @@ def test_what_vectors_leave_of_a_row_is_compiled_without_warnings(tmp_path: Path
     running.compile(x, x, 3, target="neon").write(tmp_path)
     command = [*COMPILER[:2], *STANDARD, "-Wall", "-Wextra", "-Werror", "-I.", "-Iruntime", "-c", "running_incore_0.c"]
     subprocess.run(command, cwd=tmp_path, check=True)
+
+
+@pto.jit
+def waves(x, y):
+    for r in pl.range(x.shape[0]):
+        pl.store(pl.sin(pl.load(x, [r, 0], [1, 256])), [r, 0], y)
+
+
+@needs_arm
+def test_the_sine_of_a_vector_is_a_part_of_its_loop(tmp_path: Path) -> None:
+    """The way of huge numbers, which is long, is not."""
+    x = pto.spec((None, 256), pl.f32)
+    waves.compile(x, x, target="neon").write(tmp_path)
+    command = [*COMPILER[:2], *STANDARD, "-I.", "-Iruntime", "-S", "waves_incore_0.c", "-o", "waves.s"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    called = set(re.findall(r"\tbl\t(\w+)", (tmp_path / "waves.s").read_text()))
+    assert "pto_sine_of_huge_f32x4" in called and "pto_sin_f32x4" not in called

@@ -17,9 +17,11 @@
 #if defined(__GNUC__)
 #define PTO_UNUSED __attribute__((unused))
 #define PTO_APART __attribute__((noinline))  // registers of its own
+#define PTO_SELDOM __attribute__((noinline, cold))
 #else
 #define PTO_UNUSED
 #define PTO_APART
+#define PTO_SELDOM
 #endif
 #define PTO_INLINE PTO_UNUSED static inline
 
