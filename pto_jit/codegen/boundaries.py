@@ -371,13 +371,14 @@ class _Crossings:
     def _views(self, body: Block) -> Block:
         """Views made in a scope and used outside it are made before it."""
         out: list[Stmt] = []
+        scopes = any(isinstance(stmt, Scope) for stmt in body)
+        last = {name: k for k, stmt in enumerate(body) for name in walk.block_uses((stmt,))} if scopes else {}
         for k, stmt in enumerate(body):
             if not isinstance(stmt, Scope):
                 out.append(_inside(stmt, self._views))
                 continue
             mine = {v.name: s for s in walk.statements(stmt.body) for v in walk.defs(s)}
-            after = walk.block_uses(body[k + 1 :])
-            views = [n for n, s in mine.items() if n in after and isinstance(s, Op) and _is_view(s)]
+            views = [n for n, s in mine.items() if last.get(n, -1) > k and isinstance(s, Op) and _is_view(s)]
             moved: dict[int, Stmt] = {}
             for name in views:
                 self._lift(name, mine, moved, stmt.loc)
